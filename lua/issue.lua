@@ -1,0 +1,293 @@
+-- Decides up to 256 requests for one coupon, and records what it decided. All or nothing: every error comes before the
+-- first write, and after the first write nothing can fail (Redis refuses a script for want of memory, a full disk or a
+-- read-only role only at its first write).
+--
+-- KEYS  1 coupon:{ID}         hash: the coupon's terms and counts
+--       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, joined by "\n"
+--       3 coupon:{ID}:outbox  hash: batch -> the exact message body
+-- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
+--       2 coupon          1..2^63-1 in canonical decimal, the ID of KEYS
+--       3 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
+--       4 generation_seen 0..2^53-1, the highest the gateway has seen
+--       5 seq_seen        0..2^53-1, the highest it has seen in that generation
+--       then 1..256 pairs: user (as coupon), key (0..64 bytes of printable ASCII; '' = none)
+--
+-- Returns {state, generation, seq} where nothing was decided:
+--   'missing'     Redis does not know the coupon (generation and seq are 0)
+--   'unverified'  the coupon was not verified on this Redis process
+--   'behind'      this Redis knows less than the gateway has seen
+-- or {'ok', generation, seq, stock, now_ms, begin_ms, body, verdict...}: seq and stock as they are after the call, body ''
+-- when nothing was accepted, and for each request, in order:
+--   n > 0                  accepted into slot n; its index counts this call's accepted requests from 0
+--   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached, 5 not_started, 6 paused
+--   'SLOT:BATCH:INDEX'     the user's key is known: the same receive again
+-- A call that can accept nothing and carries no key reads nothing but the coupon.
+--
+-- Errors: ERR couponmq: <which argument or field, and what is wrong with it>. A user's records are checked when used.
+
+local call, pcall, bad = redis.call, redis.pcall, redis.error_reply
+local find, sub, match, format = string.find, string.sub, string.match, string.format
+local concat = table.concat
+local argv = ARGV
+
+local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
+local MAX_ID = '9223372036854775807'
+local FIRST = 6 -- where the pairs begin in ARGV
+local MAX_PAIRS = 256
+
+-- Arguments
+
+local run_id, coupon, batch = argv[1], argv[2], argv[3]
+local argc = #argv
+local count = (argc - FIRST + 1) / 2
+
+if #KEYS ~= 3 then
+	return bad('ERR couponmq: KEYS: 3 are needed')
+end
+if count < 1 or count > MAX_PAIRS or count % 1 ~= 0 then
+	return bad('ERR couponmq: ARGV: 5 arguments and then 1 to 256 pairs of user and key are needed')
+end
+if #run_id ~= 40 or find(run_id, '[^0-9a-f]') then
+	return bad('ERR couponmq: run_id: not 40 hexadecimal digits')
+end
+if not find(coupon, '^[1-9]%d*$') or #coupon > 19 or (#coupon == 19 and coupon > MAX_ID) then
+	return bad('ERR couponmq: coupon: not a positive 64-bit integer in canonical decimal')
+end
+
+local base = 'coupon:{' .. coupon .. '}'
+if KEYS[1] ~= base or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
+	return bad('ERR couponmq: KEYS: not the keys of coupon ' .. coupon)
+end
+if #batch ~= 26 or not find(batch, '^[0-7][0-9A-HJKMNP-TV-Z]*$') then
+	return bad('ERR couponmq: batch: not a ULID')
+end
+if find(argv[4] .. argv[5], '%D') or find(argv[4], '^0.') or find(argv[5], '^0.') then
+	return bad('ERR couponmq: generation_seen, seq_seen: not an integer in canonical decimal')
+end
+local generation_seen, seq_seen = tonumber(argv[4]), tonumber(argv[5])
+if not generation_seen or not seq_seen or generation_seen > MAX_INT or seq_seen > MAX_INT then
+	return bad('ERR couponmq: generation_seen, seq_seen: not within 0..2^53-1')
+end
+
+local hmget = {'HMGET', KEYS[2]}
+local keyed = false
+for i = 1, count do
+	local user, key = argv[FIRST - 2 + i * 2], argv[FIRST - 1 + i * 2]
+	if not find(user, '^[1-9]%d*$') or #user > 18 and (#user > 19 or user > MAX_ID) then
+		return bad('ERR couponmq: user: not a positive 64-bit integer in canonical decimal')
+	end
+	if key ~= '' then
+		if #key > 64 or find(key, '[^ -~]') then
+			return bad('ERR couponmq: key: not at most 64 bytes of printable ASCII')
+		end
+		keyed = true
+	end
+	hmget[i + 2] = user
+end
+
+-- The coupon
+
+local c = pcall('HMGET', KEYS[1], 'status', 'run_id', 'generation', 'seq', 'total', 'stock', 'reserved', 'begin', 'end',
+	'limit')
+if c.err then
+	return bad('ERR couponmq: coupon: ' .. c.err)
+end
+if not c[1] and call('EXISTS', KEYS[1]) == 0 then
+	return {'missing', 0, 0}
+end
+for i = 1, 10 do
+	if not c[i] then
+		return bad('ERR couponmq: coupon: a field is missing')
+	end
+end
+
+-- Only digits and the separator: then tonumber() takes nothing but whole, non-negative numbers.
+if find(concat(c, ',', 3), '[^%d,]') then
+	return bad('ERR couponmq: coupon: a count or time is not a non-negative integer')
+end
+for i = 3, 10 do
+	local n = tonumber(c[i])
+	if not n or n > MAX_INT then
+		return bad('ERR couponmq: coupon: a count or time is not within 0..2^53-1')
+	end
+	c[i] = n
+end
+local status, generation, seq, total, stock = c[1], c[3], c[4], c[5], c[6]
+local begin_ms, end_ms, limit = c[8], c[9], c[10]
+if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
+	return bad('ERR couponmq: coupon: unknown status')
+end
+if generation < 1 or limit < 1 or limit > 100 then
+	return bad('ERR couponmq: coupon: generation or limit out of range')
+end
+if stock + c[7] > total then
+	return bad('ERR couponmq: coupon: stock and reserved are more than total')
+end
+
+if c[2] ~= run_id then
+	return {'unverified', generation, seq}
+end
+if generation < generation_seen or (generation == generation_seen and seq < seq_seen) then
+	return {'behind', generation, seq}
+end
+
+local time = call('TIME')
+local now_ms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+
+local closed -- the verdict of every request without a known key while the coupon takes none
+if status == 'paused' then
+	closed = -6
+elseif status == 'closed' then
+	closed = -3
+elseif now_ms < begin_ms then
+	closed = -5
+elseif end_ms > 0 and now_ms >= end_ms then
+	closed = -3
+elseif stock == 0 then
+	closed = -2
+end
+
+local reply = {'ok', generation, seq, stock, now_ms, begin_ms, ''}
+
+if closed and not keyed then
+	for i = 8, count + 7 do
+		reply[i] = closed
+	end
+	return reply
+end
+if seq > MAX_INT - count then
+	return bad('ERR couponmq: coupon: seq has no numbers left')
+end
+
+-- The users
+
+local records = pcall(unpack(hmget))
+if records.err then
+	return bad('ERR couponmq: users: ' .. records.err)
+end
+local pending = pcall('HEXISTS', KEYS[3], batch)
+if pending ~= 0 then
+	if pending ~= 1 then
+		return bad('ERR couponmq: outbox: ' .. pending.err)
+	end
+	return bad('ERR couponmq: batch: is in the outbox already')
+end
+
+-- The receive ('SLOT:BATCH:INDEX') that has the key, or false, and the set of taken slots; nil if a record is malformed.
+local function records_parse(text, key)
+	local receive, taken = false, {}
+	local from = 1
+	while from do
+		local stop = find(text, '\n', from, true)
+		local line = sub(text, from, (stop or 0) - 1)
+		local slot, ulid, index, own = match(line, '^([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?):([ -~]*)$')
+		if not slot or #ulid ~= 26 or #own > 64 or find(index, '^0.') then
+			return nil
+		end
+		local n = tonumber(slot)
+		if n > 100 or tonumber(index) >= MAX_PAIRS or taken[n] then
+			return nil
+		end
+		taken[n] = true
+		if key ~= '' and own == key then
+			receive = slot .. ':' .. ulid .. ':' .. index
+		end
+		from = stop and stop + 1
+	end
+	return receive, taken
+end
+
+-- The verdicts. Each accepted request adds to hset (user, records) and to parts (its piece of the body); at[user] is where
+-- the user's new records are in hset.
+
+local hset, last = {'HSET', KEYS[2]}, 2
+local parts, size = {}, 0
+local at = {}
+local accepted = 0
+local fresh = '1:' .. batch .. ':'
+local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
+
+for i = 1, count do
+	local user, key = hmget[i + 2], argv[FIRST - 1 + i * 2]
+	local place = at[user]
+	local verdict, took
+
+	if key == '' and closed then
+		verdict = closed
+	elseif key == '' and not place and not records[i] then
+		at[user] = last + 2
+		hset[last + 1] = user
+		hset[last + 2] = fresh .. accepted .. ':'
+		last = last + 2
+		parts[size + 1] = user
+		parts[size + 2] = NEXT
+		size = size + 2
+		verdict, took = 1, true
+	else
+		local text = place and hset[place] or records[i]
+		local receive, taken = false, {}
+		if text then
+			receive, taken = records_parse(text, key)
+			if not taken then
+				return bad('ERR couponmq: users: malformed records of user ' .. user)
+			end
+		end
+
+		if receive then
+			verdict = receive
+		elseif closed then
+			verdict = closed
+		else
+			-- A limit that was lowered counts the slots above it too.
+			local used, slot = 0, 1
+			for _ in pairs(taken) do
+				used = used + 1
+			end
+			if used >= limit then
+				verdict = -4
+			else
+				while taken[slot] do
+					slot = slot + 1
+				end
+				local record = slot .. ':' .. batch .. ':' .. accepted .. ':' .. key
+				if not place then
+					place = last + 2
+					at[user] = place
+					hset[last + 1] = user
+					last = place
+				end
+				hset[place] = text and text .. '\n' .. record or record
+				parts[size + 1] = user
+				parts[size + 2] = '",' .. slot .. ',"' .. string.gsub(key, '["\\]', '\\%0') .. '"],["'
+				size = size + 2
+				verdict, took = slot, true
+			end
+		end
+	end
+
+	if took then
+		accepted = accepted + 1
+		if accepted == stock then
+			closed = -2
+		end
+	end
+	reply[i + 7] = verdict
+end
+
+if accepted == 0 then
+	return reply
+end
+
+-- The message and the writes
+
+parts[size] = sub(parts[size], 1, -4) .. ']}' -- the last entry has no next
+local body = format('{"v":1,"batch":"%s","coupon":"%s","generation":%.0f,"seq":%.0f,"at":%.0f,"receives":[["', batch, coupon,
+	generation, seq + 1, now_ms) .. concat(parts)
+seq, stock = seq + accepted, stock - accepted
+
+call(unpack(hset))
+call('HSET', KEYS[3], batch, body)
+call('HSET', KEYS[1], 'stock', format('%.0f', stock), 'seq', format('%.0f', seq))
+
+reply[3], reply[4], reply[7] = seq, stock, body
+return reply
