@@ -1,0 +1,68 @@
+# make run     brings the whole system up and does the main job
+# make test    runs every test on a private stack
+# make help    lists the rest
+
+SAN ?=
+BUILD_DIR ?= build$(if $(SAN),-$(SAN))
+
+CC ?= gcc
+CSTD = -std=c11 -D_GNU_SOURCE
+WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Werror
+HARDEN = -fPIE -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2)
+OPTIMISE = -O2 -g -fno-omit-frame-pointer
+SANITIZE = $(if $(filter address,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)$(if \
+	$(filter undefined,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)$(if $(filter thread,$(SAN)),-fsanitize=thread)
+comma := ,
+
+CPPFLAGS = -I. -I$(BUILD_DIR)/gen -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
+CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
+LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
+
+objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c))
+library_objects = $(filter-out %/main.o,$(call objects,$(1)))
+
+PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
+LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
+TESTS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
+	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
+EMBEDDED = $(sort $(wildcard lua/*.lua)) $(sort $(wildcard sql/migration/*.sql)) $(sort $(wildcard sql/query/*.sql))
+
+.PHONY: build tests
+build: $(PROGRAMS)
+tests: $(TESTS)
+
+include scripts/stack.mk
+
+$(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
+$(PROGRAMS):
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
+$(BUILD_DIR)/libworker.a: $(call library_objects,worker)
+$(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
+$(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(BUILD_DIR)/gen/embed.o
+$(LIBRARIES):
+	rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD_DIR)/%.o: %.c $(BUILD_DIR)/gen/embed.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD_DIR)/gen/embed.o: $(BUILD_DIR)/gen/embed.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+$(BUILD_DIR)/gen/embed.c $(BUILD_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh
+	@mkdir -p $(@D)
+	scripts/embed.sh $(BUILD_DIR)/gen/embed.h $(BUILD_DIR)/gen/embed.c $(EMBEDDED)
+
+.PRECIOUS: $(BUILD_DIR)/%.o
+-include $(shell find $(BUILD_DIR) -name '*.d' 2>/dev/null)

@@ -1,0 +1,172 @@
+#include "common/amqp_link.h"
+
+#include <amqp_tcp_socket.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int amqp_link_result(amqp_rpc_reply_t reply, char error[AMQP_LINK_ERROR_SIZE])
+{
+	const amqp_connection_close_t *connection_close;
+	const amqp_channel_close_t *channel_close;
+
+	switch (reply.reply_type) {
+	case AMQP_RESPONSE_NORMAL:
+		return 0;
+	case AMQP_RESPONSE_NONE:
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "no reply");
+		return -1;
+	case AMQP_RESPONSE_LIBRARY_EXCEPTION:
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "%s", amqp_error_string2(reply.library_error));
+		return -1;
+	case AMQP_RESPONSE_SERVER_EXCEPTION:
+		break;
+	}
+	if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
+		connection_close = reply.reply.decoded;
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker closed the connection: %.*s",
+			 (int)connection_close->reply_text.len, (const char *)connection_close->reply_text.bytes);
+	} else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
+		channel_close = reply.reply.decoded;
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker closed the channel: %.*s",
+			 (int)channel_close->reply_text.len, (const char *)channel_close->reply_text.bytes);
+	} else {
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker sent method 0x%08X", reply.reply.id);
+	}
+	return -1;
+}
+
+/* So that a silent peer ends a blocked write, and so that small frames go out at once. */
+static void socket_tune(int fd)
+{
+	unsigned timeout_ms = AMQP_LINK_HEARTBEAT_S * 1000;
+	int on = 1;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+static amqp_rpc_reply_t login(amqp_connection_state_t link, const struct amqp_connection_info *info)
+{
+	static const char *const names[] = { "connection.blocked", "consumer_cancel_notify", "basic.nack",
+					     "publisher_confirms" };
+	amqp_table_entry_t capabilities[4], property;
+	amqp_table_t table = { .num_entries = 1, .entries = &property };
+
+	for (int i = 0; i < 4; i++) {
+		capabilities[i].key = amqp_cstring_bytes(names[i]);
+		capabilities[i].value.kind = AMQP_FIELD_KIND_BOOLEAN;
+		capabilities[i].value.value.boolean = 1;
+	}
+	property.key = amqp_cstring_bytes("capabilities");
+	property.value.kind = AMQP_FIELD_KIND_TABLE;
+	property.value.value.table.num_entries = 4;
+	property.value.value.table.entries = capabilities;
+	return amqp_login_with_properties(link, info->vhost, AMQP_DEFAULT_MAX_CHANNELS, AMQP_DEFAULT_FRAME_SIZE,
+					  AMQP_LINK_HEARTBEAT_S, &table, AMQP_SASL_METHOD_PLAIN, info->user,
+					  info->password);
+}
+
+static int channel_open(amqp_connection_state_t link, int confirms, char error[AMQP_LINK_ERROR_SIZE])
+{
+	amqp_channel_open(link, AMQP_LINK_CHANNEL);
+	if (amqp_link_result(amqp_get_rpc_reply(link), error))
+		return -1;
+	if (!confirms)
+		return 0;
+	amqp_confirm_select(link, AMQP_LINK_CHANNEL);
+	return amqp_link_result(amqp_get_rpc_reply(link), error);
+}
+
+amqp_connection_state_t amqp_link_open(const char *url, int confirms, char error[AMQP_LINK_ERROR_SIZE])
+{
+	struct timeval timeout = { .tv_sec = AMQP_LINK_TIMEOUT_S };
+	struct amqp_connection_info info;
+	amqp_connection_state_t link = NULL;
+	amqp_socket_t *socket;
+	char *text = strdup(url);
+	int status;
+
+	snprintf(error, AMQP_LINK_ERROR_SIZE, "out of memory");
+	if (!text)
+		return NULL;
+	status = amqp_parse_url(text, &info);
+	if (status != AMQP_STATUS_OK || info.ssl) {
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "AMQP_URL is not of the form amqp://user:password@host:port/vhost");
+		goto out;
+	}
+	link = amqp_new_connection();
+	if (!link)
+		goto out;
+	socket = amqp_tcp_socket_new(link);
+	if (!socket)
+		goto fail;
+	status = amqp_socket_open_noblock(socket, info.host, info.port, &timeout);
+	if (status != AMQP_STATUS_OK) {
+		snprintf(error, AMQP_LINK_ERROR_SIZE, "%s:%d: %s", info.host, info.port, amqp_error_string2(status));
+		goto fail;
+	}
+	socket_tune(amqp_get_sockfd(link));
+	amqp_set_handshake_timeout(link, &timeout);
+	amqp_set_rpc_timeout(link, &timeout);
+	if (amqp_link_result(login(link, &info), error))
+		goto fail;
+	if (channel_open(link, confirms, error))
+		goto fail;
+	goto out;
+fail:
+	amqp_link_drop(link);
+	link = NULL;
+out:
+	free(text);
+	return link;
+}
+
+static int queue_declare(amqp_connection_state_t link, const char *queue, const char *exchange, const char *routing_key,
+			 char error[AMQP_LINK_ERROR_SIZE])
+{
+	amqp_table_entry_t type = { .key = amqp_cstring_bytes("x-queue-type"),
+				    .value = { .kind = AMQP_FIELD_KIND_UTF8,
+					       .value.bytes = amqp_cstring_bytes("quorum") } };
+	amqp_table_t arguments = { .num_entries = 1, .entries = &type };
+
+	amqp_queue_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), 0, 1, 0, 0, arguments);
+	if (amqp_link_result(amqp_get_rpc_reply(link), error))
+		return -1;
+	amqp_queue_bind(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
+			amqp_cstring_bytes(routing_key), amqp_empty_table);
+	return amqp_link_result(amqp_get_rpc_reply(link), error);
+}
+
+int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE])
+{
+	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
+
+	for (int i = 0; i < 2; i++) {
+		amqp_exchange_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(exchanges[i]),
+				      amqp_cstring_bytes("topic"), 0, 1, 0, 0, amqp_empty_table);
+		if (amqp_link_result(amqp_get_rpc_reply(link), error))
+			return -1;
+	}
+	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, error))
+		return -1;
+	return queue_declare(link, AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#", error);
+}
+
+void amqp_link_close(amqp_connection_state_t link)
+{
+	if (!link)
+		return;
+	amqp_connection_close(link, AMQP_REPLY_SUCCESS);
+	amqp_destroy_connection(link);
+}
+
+void amqp_link_drop(amqp_connection_state_t link)
+{
+	if (link)
+		amqp_destroy_connection(link);
+}

@@ -1,0 +1,17 @@
+/* How long to wait before the next attempt: doubles from 50 ms to at most 2 s, each with jitter of half its length. */
+#ifndef COMMON_BACKOFF_H
+#define COMMON_BACKOFF_H
+
+#include <stdint.h>
+
+#define BACKOFF_FIRST_MS 50
+#define BACKOFF_MOST_MS 2000
+
+struct backoff {
+	int64_t next_ms; /* 0: the first failure is yet to come */
+};
+
+int64_t backoff_ms(struct backoff *backoff); /* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */
+void backoff_reset(struct backoff *backoff); /* after a success */
+
+#endif

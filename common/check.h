@@ -1,0 +1,12 @@
+/*
+ * check(): a condition that only a bug in this program can break. It stops the process with the place and the
+ * condition. Never used for input, for the network or for anything that can fail at run time.
+ */
+#ifndef COMMON_CHECK_H
+#define COMMON_CHECK_H
+
+_Noreturn void check_failed(const char *file, int line, const char *condition);
+
+#define check(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
+
+#endif

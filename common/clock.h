@@ -1,0 +1,17 @@
+/* The two clocks: one that never jumps, for waiting; one that tells the date, for ids and logs. */
+#ifndef COMMON_CLOCK_H
+#define COMMON_CLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int64_t clock_monotonic_ms(void); /* milliseconds since some fixed moment of this boot */
+int64_t clock_monotonic_us(void); /* the same in microseconds */
+int64_t clock_wall_ms(void);      /* milliseconds since 1970-01-01T00:00:00Z */
+
+#define CLOCK_RFC3339_SIZE 32 /* enough for clock_rfc3339() with its NUL */
+
+/* Writes `wall_ms` as RFC 3339 in UTC with milliseconds: 2026-11-21T12:00:00.000Z. Returns `out`. */
+char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
+
+#endif

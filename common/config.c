@@ -1,0 +1,210 @@
+#include "common/config.h"
+
+#include "common/check.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GATEWAY CONFIG_GATEWAY
+#define WORKER CONFIG_WORKER
+#define CTL CONFIG_CTL
+#define ALL (CONFIG_GATEWAY | CONFIG_WORKER | CONFIG_CTL)
+
+struct setting {
+	const char *env;
+	const char *flag;
+	const char *help;
+	const char *fallback; /* text; NULL: a number */
+	int programs;
+	size_t offset;
+	int64_t number;
+	int64_t least;
+	int64_t most;
+};
+
+static const struct setting settings[] = {
+#define SETTING_TEXT(field, env, flag, programs, fallback, help)                                                       \
+	{ env, flag, help, fallback, programs, offsetof(struct config, field), 0, 0, 0 },
+#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help)                                        \
+	{ env, flag, help, NULL, programs, offsetof(struct config, field), fallback, least, most },
+#include "common/setting_table.h"
+#undef SETTING_TEXT
+#undef SETTING_NUMBER
+};
+
+#define SETTINGS_N (sizeof(settings) / sizeof(settings[0]))
+
+static char **text_at(struct config *config, const struct setting *setting)
+{
+	return (char **)(void *)((char *)config + setting->offset);
+}
+
+static int64_t *number_at(struct config *config, const struct setting *setting)
+{
+	return (int64_t *)(void *)((char *)config + setting->offset);
+}
+
+static char *text_copy(const char *text)
+{
+	char *copy = strdup(text);
+
+	check(copy != NULL);
+	return copy;
+}
+
+static void setting_set(struct config *config, const struct setting *setting, const char *given_by, const char *value)
+{
+	char *end;
+	long long number;
+
+	if (setting->fallback) {
+		free(*text_at(config, setting));
+		*text_at(config, setting) = text_copy(value);
+		return;
+	}
+	errno = 0;
+	number = strtoll(value, &end, 10);
+	if (errno || end == value || *end || number < setting->least || number > setting->most)
+		log_fatal("%s is \"%s\": allowed is an integer from %lld to %lld", given_by, value,
+			  (long long)setting->least, (long long)setting->most);
+	*number_at(config, setting) = number;
+}
+
+/* The first line of the file at `path`. */
+static void setting_set_from_file(struct config *config, const struct setting *setting, const char *given_by,
+				  const char *path)
+{
+	char line[4096];
+	FILE *file = fopen(path, "r");
+
+	if (!file)
+		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path, strerror(errno));
+	if (!fgets(line, sizeof(line), file))
+		log_fatal("%s is \"%s\": the file is empty", given_by, path);
+	fclose(file);
+	line[strcspn(line, "\r\n")] = '\0';
+	setting_set(config, setting, given_by, line);
+}
+
+static void environment_read(struct config *config, const struct setting *setting)
+{
+	const char *value = getenv(setting->env);
+	char file_env[64];
+
+	if (value && *value) {
+		setting_set(config, setting, setting->env, value);
+		return;
+	}
+	if (!setting->fallback)
+		return;
+	snprintf(file_env, sizeof(file_env), "%s_FILE", setting->env);
+	value = getenv(file_env);
+	if (value && *value)
+		setting_set_from_file(config, setting, file_env, value);
+}
+
+/* The setting whose flag is the first `len` bytes of `name`. */
+static const struct setting *setting_find(enum config_program program, const char *name, size_t len)
+{
+	for (size_t i = 0; i < SETTINGS_N; i++)
+		if ((settings[i].programs & (int)program) && strlen(settings[i].flag) == len &&
+		    memcmp(settings[i].flag, name, len) == 0)
+			return &settings[i];
+	return NULL;
+}
+
+int config_read(struct config *config, enum config_program program, int argc, char **argv)
+{
+	int left = 1;
+
+	memset(config, 0, sizeof(*config));
+	for (size_t i = 0; i < SETTINGS_N; i++) {
+		if (settings[i].fallback)
+			*text_at(config, &settings[i]) = text_copy(settings[i].fallback);
+		else
+			*number_at(config, &settings[i]) = settings[i].number;
+		if (settings[i].programs & (int)program)
+			environment_read(config, &settings[i]);
+	}
+	for (int i = 1; i < argc; i++) {
+		const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
+		size_t len = strcspn(name, "=");
+		const struct setting *setting = len ? setting_find(program, name, len) : NULL;
+
+		if (!setting) {
+			argv[left++] = argv[i];
+		} else if (name[len] == '=') {
+			setting_set(config, setting, argv[i], name + len + 1);
+		} else {
+			if (i + 1 == argc)
+				log_fatal("%s needs a value: %s", argv[i], setting->help);
+			setting_set(config, setting, argv[i], argv[i + 1]);
+			i++;
+		}
+	}
+	argv[left] = NULL;
+	return left;
+}
+
+void config_free(struct config *config)
+{
+	for (size_t i = 0; i < SETTINGS_N; i++)
+		if (settings[i].fallback)
+			free(*text_at(config, &settings[i]));
+}
+
+void config_help(enum config_program program, FILE *out)
+{
+	for (size_t i = 0; i < SETTINGS_N; i++) {
+		const struct setting *s = &settings[i];
+
+		if (!(s->programs & (int)program))
+			continue;
+		fprintf(out, "  --%s, %s\n      %s\n", s->flag, s->env, s->help);
+		if (s->fallback)
+			fprintf(out, "      default: %s\n", *s->fallback ? s->fallback : "(empty)");
+		else
+			fprintf(out, "      default: %lld, from %lld to %lld\n", (long long)s->number, (long long)s->least,
+				(long long)s->most);
+	}
+}
+
+void config_log(const struct config *config, const char *name)
+{
+	static const char *const levels[] = { "debug", "info", "warn", "error" };
+	int as_json = strcmp(config->log_format, "json") == 0;
+
+	if (!as_json && strcmp(config->log_format, "text") != 0)
+		log_fatal("COUPON_LOG_FORMAT is \"%s\": allowed are text and json", config->log_format);
+	for (int i = 0; i < 4; i++) {
+		if (strcmp(config->log_level, levels[i]) == 0) {
+			log_init(name, (enum log_level)i, as_json);
+			return;
+		}
+	}
+	log_fatal("COUPON_LOG_LEVEL is \"%s\": allowed are debug, info, warn and error", config->log_level);
+}
+
+int config_address(char *text, char **host, int *port)
+{
+	char *colon = strrchr(text, ':'), *end;
+	long number;
+
+	if (!colon)
+		return -1;
+	errno = 0;
+	number = strtol(colon + 1, &end, 10);
+	if (errno || end == colon + 1 || *end || number < 1 || number > 65535)
+		return -1;
+	*port = (int)number;
+	*colon = '\0';
+	*host = text;
+	if (text[0] == '[' && colon > text && colon[-1] == ']') {
+		colon[-1] = '\0';
+		*host = text + 1;
+	}
+	return **host ? 0 : -1;
+}

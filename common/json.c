@@ -1,0 +1,293 @@
+#include "common/json.h"
+
+#include "common/check.h"
+#include "common/id.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES 65536
+
+struct chunk {
+	struct chunk *next;
+	size_t size;
+	size_t used;
+	_Alignas(16) char bytes[];
+};
+
+struct json_arena {
+	struct chunk *first; /* kept over a reset; the others are freed by it */
+};
+
+/* While set, cJSON's allocations of this thread come out of it. */
+static _Thread_local struct json_arena *arena_current;
+static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
+
+static struct chunk *chunk_new(size_t size, struct chunk *next)
+{
+	struct chunk *chunk = malloc(sizeof(*chunk) + size);
+
+	check(chunk != NULL);
+	chunk->next = next;
+	chunk->size = size;
+	chunk->used = 0;
+	return chunk;
+}
+
+static void *arena_alloc(struct json_arena *arena, size_t size)
+{
+	struct chunk *chunk = arena->first;
+	void *at;
+
+	size = (size + 15) & ~(size_t)15;
+	if (chunk->size - chunk->used < size) {
+		/* The first chunk stays first, so that a reset finds it; the one in use is behind it. */
+		if (!chunk->next || chunk->next->size - chunk->next->used < size)
+			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES, chunk->next);
+		chunk = chunk->next;
+	}
+	at = chunk->bytes + chunk->used;
+	chunk->used += size;
+	return at;
+}
+
+static void arena_reset(struct json_arena *arena)
+{
+	while (arena->first->next) {
+		struct chunk *chunk = arena->first->next;
+
+		arena->first->next = chunk->next;
+		free(chunk);
+	}
+	arena->first->used = 0;
+}
+
+static void *hook_malloc(size_t size)
+{
+	return arena_current ? arena_alloc(arena_current, size) : malloc(size);
+}
+
+static void hook_free(void *at)
+{
+	if (!arena_current)
+		free(at);
+}
+
+static void hooks_install(void)
+{
+	cJSON_Hooks hooks = { .malloc_fn = hook_malloc, .free_fn = hook_free };
+
+	cJSON_InitHooks(&hooks);
+}
+
+struct json_arena *json_arena_new(void)
+{
+	struct json_arena *arena = malloc(sizeof(*arena));
+
+	check(arena != NULL);
+	pthread_once(&hooks_once, hooks_install);
+	arena->first = chunk_new(CHUNK_BYTES, NULL);
+	return arena;
+}
+
+void json_arena_free(struct json_arena *arena)
+{
+	if (!arena)
+		return;
+	arena_reset(arena);
+	free(arena->first);
+	free(arena);
+}
+
+/* The length of the UTF-8 sequence at `p` (RFC 3629), or 0 when it is none. */
+static size_t utf8_length(const unsigned char *p, const unsigned char *end)
+{
+	size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+
+	if (len == 0 || (size_t)(end - p) < len)
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) /* overlong, surrogate */
+		return 0;
+	if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) /* overlong, beyond U+10FFFF */
+		return 0;
+	return len;
+}
+
+/* Checks a string from behind its opening quote; the byte behind the closing one, or NULL with `*error`. */
+static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end, const char **error)
+{
+	while (p < end && *p != '"') {
+		size_t len = 1;
+
+		if (*p < 0x20) {
+			*error = "a control character in a string";
+			return NULL;
+		}
+		if (*p == '\\') {
+			if (end - p >= 6 && memcmp(p, "\\u0000", 6) == 0) {
+				*error = "a NUL character in a string";
+				return NULL;
+			}
+			len = end - p >= 2 ? 2 : 1;
+		} else if (*p >= 0x80) {
+			len = utf8_length(p, end);
+			if (len == 0) {
+				*error = "bytes that are not UTF-8";
+				return NULL;
+			}
+		}
+		p += len;
+	}
+	if (p >= end) {
+		*error = "a string without its end";
+		return NULL;
+	}
+	return p + 1;
+}
+
+/* Checks a number; the byte behind it, or NULL with `*error`. */
+static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end, const char **error)
+{
+	const unsigned char *first;
+
+	if (*p == '-')
+		p++;
+	first = p;
+	while (p < end && *p >= '0' && *p <= '9')
+		p++;
+	if (p == first || (*first == '0' && p - first > 1)) {
+		*error = "a number with a leading zero or without digits";
+		return NULL;
+	}
+	if (p < end && (*p == '.' || *p == 'e' || *p == 'E')) {
+		*error = "a number with a fraction or an exponent; only integers are taken";
+		return NULL;
+	}
+	return p;
+}
+
+/* What cJSON does not look at. 0, or -1 with `*error`. */
+static int text_scan(const char *text, size_t len, const char **error)
+{
+	const unsigned char *p = (const unsigned char *)text, *end = p + len;
+	int depth = 0;
+
+	while (p < end) {
+		unsigned char c = *p;
+
+		if (c == '"') {
+			p = scan_string(p + 1, end, error);
+		} else if (c == '-' || (c >= '0' && c <= '9')) {
+			p = scan_number(p, end, error);
+		} else if (c == '{' || c == '[') {
+			if (++depth > JSON_DEPTH_MAX) {
+				*error = "more than 16 arrays or objects inside each other";
+				return -1;
+			}
+			p++;
+		} else if (c == '}' || c == ']') {
+			depth--;
+			p++;
+		} else if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n' || (c >= 'a' && c <= 'z')) {
+			p++;
+		} else {
+			*error = "not JSON";
+			return -1;
+		}
+		if (!p)
+			return -1;
+	}
+	return 0;
+}
+
+static int has_duplicates(const cJSON *item)
+{
+	const cJSON *a, *b;
+
+	for (a = item->child; a; a = a->next) {
+		if (a->string)
+			for (b = item->child; b != a; b = b->next)
+				if (strcmp(a->string, b->string) == 0)
+					return 1;
+		if (a->child && has_duplicates(a))
+			return 1;
+	}
+	return 0;
+}
+
+/* The members of one object; more are refused, as comparing each with each would take too long. */
+#define MEMBERS_MAX 64
+
+static int has_too_many_members(const cJSON *item)
+{
+	int members = 0;
+
+	for (const cJSON *child = item->child; child; child = child->next) {
+		if (child->string && ++members > MEMBERS_MAX)
+			return 1;
+		if (child->child && has_too_many_members(child))
+			return 1;
+	}
+	return 0;
+}
+
+const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error)
+{
+	const char *end = NULL;
+	const cJSON *root;
+
+	arena_reset(arena);
+	if (text_scan(text, len, error))
+		return NULL;
+	arena_current = arena;
+	root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
+	arena_current = NULL;
+	if (!root) {
+		*error = "not JSON";
+		return NULL;
+	}
+	while (end < text + len && strchr(" \t\r\n", *end))
+		end++;
+	if (end != text + len) {
+		*error = "bytes after the JSON value";
+		return NULL;
+	}
+	if (has_too_many_members(root)) {
+		*error = "an object with more than 64 members";
+		return NULL;
+	}
+	if (has_duplicates(root)) {
+		*error = "a member that occurs twice";
+		return NULL;
+	}
+	return root;
+}
+
+int json_id(const cJSON *item, int64_t *id, const char **error)
+{
+	if (cJSON_IsString(item)) {
+		if (id_parse(item->valuestring, strlen(item->valuestring), id) == 0)
+			return 0;
+		*error = "must be an integer from 1 to 9223372036854775807 in decimal digits without sign or leading zero";
+		return -1;
+	}
+	if (json_integer(item, 1, JSON_INTEGER_MAX, id) == 0)
+		return 0;
+	if (cJSON_IsNumber(item) && item->valuedouble > 0)
+		*error = "is beyond 2^53-1 as a number: send it as a string";
+	else
+		*error = "must be a string or a number, an integer from 1 to 9223372036854775807";
+	return -1;
+}
+
+int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value)
+{
+	if (!cJSON_IsNumber(item) || item->valuedouble < (double)least || item->valuedouble > (double)most)
+		return -1;
+	*value = (int64_t)item->valuedouble;
+	return 0;
+}

@@ -1,0 +1,37 @@
+/*
+ * Strict JSON over cJSON. cJSON by itself lets NUL bytes, duplicate members, bytes after the value, leading zeros, control
+ * characters in strings and broken UTF-8 pass, and turns every number into a double; here all of that is refused.
+ * Numbers are integers: a fraction or an exponent is refused, and so is a number beyond 2^53 - 1, which a double
+ * would silently change.
+ *
+ * The tree lives in an arena that is reset by the next parse: never call cJSON_Delete on it, keep no pointer into it.
+ * One arena serves one thread.
+ */
+#ifndef COMMON_JSON_H
+#define COMMON_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JSON_INTEGER_MAX 9007199254740991 /* 2^53 - 1 */
+#define JSON_DEPTH_MAX 16                 /* arrays and objects inside each other */
+
+struct json_arena;
+
+struct json_arena *json_arena_new(void);
+void json_arena_free(struct json_arena *arena);
+
+/* Parses exactly `len` bytes. The root, or NULL with a sentence in `*error` (a constant). */
+const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error);
+
+/*
+ * An id from 1 to 2^63 - 1, as a string in canonical decimal or as a number up to 2^53 - 1.
+ * 0, or -1 with what is wrong in `*error` (a constant that reads on after the member's name).
+ */
+int json_id(const cJSON *item, int64_t *id, const char **error);
+
+/* An integer from `least` to `most`; 0, or -1. */
+int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value);
+
+#endif

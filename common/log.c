@@ -1,0 +1,184 @@
+#include "common/log.h"
+
+#include "common/clock.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_SIZE 4096
+#define EVENTS_MAX 64
+
+struct line {
+	char text[LINE_SIZE];
+	size_t len;
+};
+
+/* How often one event was written in the second that began at `since_ms`. */
+struct event_rate {
+	char event[48];
+	int64_t since_ms;
+	int written;
+	int64_t suppressed;
+};
+
+static const char *const level_names[] = { "debug", "info", "warn", "error" };
+
+static const char *log_program = "couponmq";
+static enum log_level log_least = LOG_LEVEL_INFO;
+static int log_as_json;
+static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct event_rate log_rates[EVENTS_MAX];
+
+void log_init(const char *program, enum log_level least, int as_json)
+{
+	log_program = program;
+	log_least = least;
+	log_as_json = as_json;
+}
+
+/* The rate of this event; events beyond the table share its last place. */
+static struct event_rate *rate_find(const char *event)
+{
+	size_t i = 0;
+
+	while (i < EVENTS_MAX - 1 && log_rates[i].event[0] && strcmp(log_rates[i].event, event) != 0)
+		i++;
+	if (!log_rates[i].event[0])
+		snprintf(log_rates[i].event, sizeof(log_rates[i].event), "%s", event);
+	return &log_rates[i];
+}
+
+/* Whether a line of this event may be written now; if so, how many were left out before it. */
+static int rate_allows(const char *event, int64_t now_ms, int64_t *suppressed)
+{
+	struct event_rate *rate = rate_find(event);
+
+	if (now_ms - rate->since_ms >= 1000) {
+		rate->since_ms = now_ms;
+		rate->written = 0;
+	}
+	if (rate->written >= LOG_BURST) {
+		rate->suppressed++;
+		return 0;
+	}
+	rate->written++;
+	*suppressed = rate->suppressed;
+	rate->suppressed = 0;
+	return 1;
+}
+
+static void line_put(struct line *line, const char *text, size_t len)
+{
+	size_t room = LINE_SIZE - 2 - line->len; /* the newline always fits */
+
+	if (len > room)
+		len = room;
+	memcpy(line->text + line->len, text, len);
+	line->len += len;
+}
+
+static void line_quote(struct line *line, const char *text)
+{
+	line_put(line, "\"", 1);
+	for (; *text; text++) {
+		char escaped[8];
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			snprintf(escaped, sizeof(escaped), "\\%c", c);
+		else if (c < 0x20 || c == 0x7f)
+			snprintf(escaped, sizeof(escaped), "\\u%04x", c);
+		else
+			snprintf(escaped, sizeof(escaped), "%c", c);
+		line_put(line, escaped, strlen(escaped));
+	}
+	line_put(line, "\"", 1);
+}
+
+static int text_needs_quotes(const char *text)
+{
+	return !*text || text[strcspn(text, " \t\r\n\"\\=")] != '\0';
+}
+
+static void line_field(struct line *line, const struct log_field *field)
+{
+	char number[32];
+
+	if (line->len)
+		line_put(line, log_as_json ? "," : " ", 1);
+	if (log_as_json)
+		line_quote(line, field->key);
+	else
+		line_put(line, field->key, strlen(field->key));
+	line_put(line, log_as_json ? ":" : "=", 1);
+	if (!field->text) {
+		snprintf(number, sizeof(number), "%lld", (long long)field->number);
+		line_put(line, number, strlen(number));
+	} else if (log_as_json || text_needs_quotes(field->text)) {
+		line_quote(line, field->text);
+	} else {
+		line_put(line, field->text, strlen(field->text));
+	}
+}
+
+static void line_write(struct line *line)
+{
+	const char *p = line->text;
+
+	line->text[line->len++] = '\n';
+	while (line->len > 0) {
+		ssize_t n = write(STDERR_FILENO, p, line->len);
+
+		if (n <= 0)
+			return; /* nobody is left to tell */
+		p += n;
+		line->len -= (size_t)n;
+	}
+}
+
+void log_event(enum log_level level, const char *event, const struct log_field *fields)
+{
+	char time_text[CLOCK_RFC3339_SIZE];
+	struct line line = { .len = 0 };
+	int64_t suppressed = 0;
+
+	if (level < log_least)
+		return;
+	clock_rfc3339(clock_wall_ms(), time_text);
+	pthread_mutex_lock(&log_mutex);
+	if (rate_allows(event, clock_monotonic_ms(), &suppressed)) {
+		const struct log_field head[] = { LOG_S("time", time_text), LOG_S("level", level_names[level]),
+						  LOG_S("program", log_program), LOG_S("event", event) };
+
+		for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+			line_field(&line, &head[i]);
+		for (; fields->key; fields++)
+			line_field(&line, fields);
+		if (suppressed)
+			line_field(&line, &(struct log_field)LOG_I("suppressed", suppressed));
+		if (log_as_json) {
+			memmove(line.text + 1, line.text, line.len < LINE_SIZE - 4 ? line.len : LINE_SIZE - 4);
+			line.text[0] = '{';
+			line.len = (line.len < LINE_SIZE - 4 ? line.len : LINE_SIZE - 4) + 1;
+			line_put(&line, "}", 1);
+		}
+		line_write(&line);
+	}
+	pthread_mutex_unlock(&log_mutex);
+}
+
+void log_fatal(const char *format, ...)
+{
+	va_list args;
+
+	fprintf(stderr, "%s: ", log_program);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(1);
+}

@@ -1,0 +1,97 @@
+#include "common/message.h"
+
+#include <string.h>
+
+static int string_member(const cJSON *root, const char *name, const char **text)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, name);
+
+	if (!cJSON_IsString(item))
+		return -1;
+	*text = item->valuestring;
+	return 0;
+}
+
+static int integer_member(const cJSON *root, const char *name, int64_t least, int64_t *value)
+{
+	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, JSON_INTEGER_MAX, value);
+}
+
+static int head_decode(const cJSON *root, struct message *message, const char **error)
+{
+	const char *text;
+	int64_t version;
+
+	*error = "no version";
+	if (integer_member(root, "v", 0, &version))
+		return -1;
+	*error = "unknown version";
+	if (version < 1 || version > MESSAGE_VERSION)
+		return -1;
+	*error = "batch is not a ULID";
+	if (string_member(root, "batch", &text) || ulid_parse(&message->batch, text, strlen(text)))
+		return -1;
+	*error = "coupon is not an id";
+	if (string_member(root, "coupon", &text) || id_parse(text, strlen(text), &message->coupon))
+		return -1;
+	*error = "generation is not an integer";
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "generation"), 0, INT32_MAX, &message->generation))
+		return -1;
+	*error = "seq is not an integer";
+	if (integer_member(root, "seq", 1, &message->seq))
+		return -1;
+	*error = "at is not a time in milliseconds";
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "at"), 0, 253402300799999, &message->at_ms))
+		return -1;
+	return 0;
+}
+
+static int receive_decode(const cJSON *item, struct message_receive *receive)
+{
+	const cJSON *user = cJSON_IsArray(item) ? item->child : NULL;
+	const cJSON *slot = user ? user->next : NULL;
+	const cJSON *key = slot ? slot->next : NULL;
+	int64_t number;
+	size_t len;
+
+	if (!key || key->next || !cJSON_IsString(user) || !cJSON_IsString(key))
+		return -1;
+	if (id_parse(user->valuestring, strlen(user->valuestring), &receive->user))
+		return -1;
+	if (json_integer(slot, 0, INT16_MAX, &number))
+		return -1;
+	len = strlen(key->valuestring);
+	if (len > 0 && !receive_key_valid(key->valuestring, len))
+		return -1;
+	receive->slot = (int)number;
+	memcpy(receive->key, key->valuestring, len + 1);
+	return 0;
+}
+
+int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message, const char **error)
+{
+	const cJSON *root = json_parse(arena, body, len, error), *receives, *item;
+
+	if (!root)
+		return -1;
+	*error = "not an object";
+	if (!cJSON_IsObject(root))
+		return -1;
+	if (head_decode(root, message, error))
+		return -1;
+	receives = cJSON_GetObjectItemCaseSensitive(root, "receives");
+	*error = "receives is not an array of 1 to 256";
+	if (!cJSON_IsArray(receives) || !receives->child)
+		return -1;
+	message->receives_n = 0;
+	cJSON_ArrayForEach(item, receives) {
+		if (message->receives_n == MESSAGE_RECEIVES_MAX)
+			return -1;
+		if (receive_decode(item, &message->receives[message->receives_n])) {
+			*error = "a receive is not [user, slot, key]";
+			return -1;
+		}
+		message->receives_n++;
+	}
+	return 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * A receive message: what one script call accepted, as issue.lua builds it.
+ *
+ *	{"v":1,"batch":"01JD…","coupon":"1001","generation":3,"seq":8121,"at":1700000000123,
+ *	 "receives":[["42",1,""],["43",1,"order-77"]]}
+ *
+ * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a receive is
+ * user, slot and idempotency key.
+ */
+#ifndef COMMON_MESSAGE_H
+#define COMMON_MESSAGE_H
+
+#include "common/json.h"
+#include "common/receive.h"
+
+#define MESSAGE_VERSION 1
+#define MESSAGE_RECEIVES_MAX 256
+
+struct message_receive {
+	int64_t user;
+	int slot; /* any integer from 0 to 32767: whether the coupon allows it is for settlement to say */
+	char key[RECEIVE_KEY_MAX + 1];
+};
+
+struct message {
+	struct ulid batch;
+	int64_t coupon;
+	int64_t generation;
+	int64_t seq;
+	int64_t at_ms;
+	size_t receives_n;
+	struct message_receive receives[MESSAGE_RECEIVES_MAX];
+};
+
+/*
+ * Decodes `len` bytes. 0, or -1 with the reason in `*error` (a constant): such a message is dead-lettered.
+ * Members it does not know are allowed: a later minor addition must not stop an older worker.
+ */
+int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message, const char **error);
+
+#endif
