@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that building, running and testing need. Silent when all are there.
+set -euo pipefail
+
+readonly PACKAGES=(
+	# build
+	build-essential pkg-config
+	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev libssl-dev
+	# run: the three services, and what the stack scripts call
+	redis-server redis-tools rabbitmq-server postgresql-15 curl util-linux
+	# test: other people's clients
+	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
+	python3-requests
+)
+readonly POLICY=/usr/sbin/policy-rc.d
+readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
+
+missing=()
+policy_made=no
+
+die() {
+	echo "packages: $*" >&2
+	exit 1
+}
+
+find_missing() {
+	local installed name
+	command -v dpkg-query >/dev/null ||
+		die "this is not a Debian system; install the equivalents of: ${PACKAGES[*]}"
+	installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" 2>/dev/null) || true
+	for name in "${PACKAGES[@]}"; do
+		[[ $'\n'"$installed"$'\n' == *$'\n'"installed $name"$'\n'* ]] || missing+=("$name")
+	done
+}
+
+undo() {
+	rm -f "$NO_CLUSTER"
+	[[ $policy_made == no ]] || rm -f "$POLICY"
+}
+
+# The stack has services of its own: the system's must neither start nor get a cluster.
+keep_services_down() {
+	trap undo EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	if [[ ! -e $POLICY ]]; then
+		policy_made=yes
+		printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+		chmod 755 "$POLICY"
+	fi
+	mkdir -p "$(dirname "$NO_CLUSTER")"
+	echo 'create_main_cluster = false' >"$NO_CLUSTER"
+}
+
+find_missing
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+if [[ $(id -u) -ne 0 ]]; then
+	echo "packages: some packages are missing; type" >&2
+	echo "    sudo apt-get install --no-install-recommends ${missing[*]}" >&2
+	exit 1
+fi
+
+echo "packages: installing ${missing[*]}"
+keep_services_down
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update || die "apt-get update failed; is there a network?"
+apt-get -q -y --no-install-recommends install "${missing[@]}" || die "apt-get install failed"

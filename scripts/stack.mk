@@ -1,0 +1,35 @@
+# The local stack: see scripts/stack.sh. RUN_DIR= and PORT_BASE= choose a folder and ports.
+
+export RUN_DIR PORT_BASE
+
+.PHONY: packages run services start stop status clean test help
+
+packages: ## install the Debian packages that are missing
+	@scripts/packages.sh
+
+run: packages ## the whole stack with a sample campaign and a rush on it
+	@$(MAKE) --no-print-directory build
+	@scripts/stack.sh run
+
+services: packages ## Redis, RabbitMQ and PostgreSQL only, migrated
+	@$(MAKE) --no-print-directory build
+	@scripts/stack.sh services
+
+start: ## start one process of the stack again: NAME=worker-1
+	@scripts/stack.sh start $(NAME)
+
+stop: ## stop the stack, or one process: NAME=gateway
+	@scripts/stack.sh stop $(NAME)
+
+status: ## what runs, and on which ports
+	@scripts/stack.sh status
+
+clean: ## stop, then remove what was built and the run folders
+	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-*; do RUN_DIR=$$dir scripts/stack.sh clean || exit 1; done
+	@rm -rf build build-*
+
+test: ## all tests on a stack of their own: SAN=address|undefined|thread TESTS=path or words
+	@scripts/test.sh
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 12
