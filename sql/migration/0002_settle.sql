@@ -1,0 +1,285 @@
+-- settle(): gives each receive of some messages its one outcome, in the caller's transaction.
+--
+-- Element i of the arrays is one receive; coupons and batches may be mixed, and a receive may be there twice. Returned
+-- are only those that were not newly issued: `repeated`, or `rejected` with its reason. SQLSTATE 40001: run it again.
+--
+-- READ COMMITTED only, and each step its own statement, because each must see what the one before it waited for:
+--
+--   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock;
+--   2. lock the coupons in the order of their ids: whoever holds one inserts no more user coupons;
+--   3. under the lock, judge what did not go in, undo what should not have, write tombstones;
+--   4. count.
+--
+-- Locks are only ever waited for in that order (user coupons by key, coupons by id, tombstones by key), so nobody waits
+-- in a circle.
+--
+-- The plans are generic and made with seqscans off: they live as long as the session, which may begin when the tables
+-- are empty. Arrays have no statistics, so joins between them are hash joins; looking up single rows in a table is
+-- written as a LATERAL with LIMIT, which can only be an index look-up for each.
+CREATE FUNCTION settle(
+	coupon     bigint[],
+	generation int[],
+	seq        bigint[],    -- each receive's own number
+	batch      uuid[],
+	idx        smallint[],
+	user_id    bigint[],
+	slot       smallint[],
+	key        text[],      -- '' is none
+	at_ms      bigint[])
+RETURNS TABLE (ord int, outcome text, reason text)
+LANGUAGE plpgsql VOLATILE
+SET search_path = public, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	asked_num     int := cardinality(settle.coupon);
+	coupon_ids    bigint[];    -- each once, ascending
+	suspect_ids   bigint[];    -- those that have any tombstone
+
+	-- Of the coupons that exist, before the lock: what a new row needs.
+	known_id      bigint[];
+	known_limit   int[];
+	known_days    int[];
+	known_from    timestamptz[];
+	known_to      timestamptz[];
+
+	-- The rows that this call put in.
+	own_num       bigint;
+	own_coupon    bigint[];
+	own_user      bigint[];
+	own_slot      smallint[];
+
+	-- Of the coupons that exist, under the lock.
+	locked_id     bigint[];
+	locked_limit  int[];
+	locked_left   bigint[];
+
+	all_issued    boolean;
+
+	-- The judgement of each element, when they were not all issued.
+	judged_ord    bigint[];
+	judged_first  bigint[];    -- the first element that is the same receive
+	judged_state  text[];
+	judged_reason text[];
+
+	i             bigint;
+	sums          record;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'settle() needs READ COMMITTED' USING ERRCODE = 'invalid_transaction_state';
+	END IF;
+	IF (asked_num = cardinality(settle.generation) AND asked_num = cardinality(settle.seq)
+		AND asked_num = cardinality(settle.batch) AND asked_num = cardinality(settle.idx)
+		AND asked_num = cardinality(settle.user_id) AND asked_num = cardinality(settle.slot)
+		AND asked_num = cardinality(settle.key) AND asked_num = cardinality(settle.at_ms)) IS NOT TRUE THEN
+		RAISE EXCEPTION 'settle() needs arrays of one length' USING ERRCODE = 'array_subscript_error';
+	END IF;
+	IF array_position(settle.coupon, NULL) IS NOT NULL OR array_position(settle.generation, NULL) IS NOT NULL
+		OR array_position(settle.seq, NULL) IS NOT NULL OR array_position(settle.batch, NULL) IS NOT NULL
+		OR array_position(settle.idx, NULL) IS NOT NULL OR array_position(settle.user_id, NULL) IS NOT NULL
+		OR array_position(settle.slot, NULL) IS NOT NULL OR array_position(settle.key, NULL) IS NOT NULL
+		OR array_position(settle.at_ms, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION 'settle() takes no NULL' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	SELECT coalesce(array_agg(c ORDER BY c), '{}') INTO coupon_ids
+	FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
+
+	-- Step 1. A receive whose tombstone can be seen already is left out: its row would hold the slot against the
+	-- receive that rightly has it. A tombstone that is written meanwhile is found in step 3.
+	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
+	FROM unnest(coupon_ids) AS c
+	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
+
+	SELECT array_agg(id), array_agg(user_limit), array_agg(valid_days), array_agg(valid_from), array_agg(valid_to)
+	INTO known_id, known_limit, known_days, known_from, known_to
+	FROM coupon
+	WHERE id = ANY (coupon_ids);
+
+	WITH went_in AS (
+		INSERT INTO user_coupon
+			(user_id, coupon_id, slot, batch, idx, key, received_at, valid_from, valid_to)
+		SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), moment.at,
+			coalesce(c.valid_from, moment.at),
+			-- Hours, not days: a day's length would depend on the session's time zone.
+			CASE WHEN c.valid_days IS NULL THEN c.valid_to
+				ELSE moment.at + c.valid_days * interval '24 hours' END
+		FROM unnest(settle.coupon, settle.batch, settle.idx, settle.user_id, settle.slot, settle.key, settle.at_ms)
+				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, key, at_ms, ord)
+			JOIN unnest(known_id, known_limit, known_days, known_from, known_to)
+				AS c (id, user_limit, valid_days, valid_from, valid_to) ON c.id = r.coupon
+			CROSS JOIN LATERAL (SELECT timestamptz 'epoch' + r.at_ms * interval '1 ms') AS moment (at)
+		WHERE r.slot BETWEEN 1 AND c.user_limit
+			AND CASE WHEN r.coupon = ANY (suspect_ids) THEN
+				(SELECT true FROM receive_rejected AS t
+				WHERE t.coupon_id = r.coupon AND t.batch = r.batch AND t.idx = r.idx LIMIT 1) IS NULL
+				ELSE true END
+		ORDER BY r.coupon, r.user_id, r.slot, r.ord
+		ON CONFLICT DO NOTHING
+		RETURNING coupon_id, user_id, slot
+	)
+	SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot)
+	INTO own_num, own_coupon, own_user, own_slot
+	FROM went_in;
+
+	-- Step 2.
+	SELECT coalesce(array_agg(id), '{}'), array_agg(user_limit), array_agg(total_num - issued_num)
+	INTO locked_id, locked_limit, locked_left
+	FROM (SELECT id, user_limit, total_num, issued_num FROM coupon
+		WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS locked;
+
+	IF cardinality(locked_id) < cardinality(coupon_ids) THEN
+		-- There is no row to lock for an unknown coupon: this keeps it from being created meanwhile.
+		PERFORM pg_advisory_xact_lock_shared('coupon'::regclass::int, 0);
+		IF EXISTS (SELECT FROM coupon WHERE id = ANY (coupon_ids) AND id <> ALL (locked_id)) THEN
+			RAISE EXCEPTION 'a coupon was created meanwhile' USING ERRCODE = 'serialization_failure';
+		END IF;
+	END IF;
+
+	-- Step 3. Tombstones are written under the lock: from here on no others can appear.
+	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
+	FROM unnest(coupon_ids) AS c
+	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
+
+	all_issued := own_num = asked_num AND cardinality(suspect_ids) = 0
+		AND NOT EXISTS (
+			SELECT FROM unnest(settle.coupon) AS r (coupon)
+				JOIN unnest(locked_id, locked_left) AS c (id, left_num) ON c.id = r.coupon
+			GROUP BY c.id, c.left_num HAVING count(*) > c.left_num);
+
+	IF NOT all_issued THEN
+		-- issued    put in by this call, and it stays
+		-- surplus   put in by this call, but the stock is used up: undone, with a tombstone
+		-- undone    put in by this call, but there is a tombstone: undone
+		-- stored    was issued earlier
+		-- recorded  was rejected earlier
+		-- refused   rejected now, with a tombstone
+		-- lost      the row it met is gone again
+		-- copy      the same receive as an earlier element
+		WITH r AS (
+			SELECT r.*, min(r.ord) OVER (PARTITION BY r.coupon, r.batch, r.idx, r.user_id, r.slot) AS first
+			FROM unnest(settle.coupon, settle.generation, settle.seq, settle.batch, settle.idx, settle.user_id,
+					settle.slot)
+				WITH ORDINALITY AS r (coupon, generation, seq, batch, idx, user_id, slot, ord)
+		), found AS (
+			SELECT r.*, c.id IS NOT NULL AS known, r.slot BETWEEN 1 AND c.user_limit AS slot_valid, c.left_num,
+				holder.batch IS NOT NULL AS held,
+				coalesce(holder.batch = r.batch AND holder.idx = r.idx, false) AS stored,
+				own.coupon IS NOT NULL AS own,
+				tombstone.reason AS recorded
+			FROM r
+				LEFT JOIN unnest(locked_id, locked_limit, locked_left)
+					AS c (id, user_limit, left_num) ON c.id = r.coupon
+				LEFT JOIN unnest(own_coupon, own_user, own_slot) AS own (coupon, user_id, slot)
+					ON own.coupon = r.coupon AND own.user_id = r.user_id AND own.slot = r.slot
+				LEFT JOIN LATERAL (SELECT u.batch, u.idx FROM user_coupon AS u
+					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon AND u.slot = r.slot
+					LIMIT 1) AS holder ON true
+				LEFT JOIN LATERAL (SELECT t.reason FROM receive_rejected AS t
+					WHERE t.coupon_id = r.coupon AND t.batch = r.batch AND t.idx = r.idx
+					LIMIT 1) AS tombstone ON true
+		), first_look AS (
+			SELECT found.*,
+				CASE WHEN ord <> first THEN 'copy'
+					WHEN stored AND own AND recorded IS NOT NULL THEN 'undone'
+					WHEN stored AND own THEN 'issued'
+					WHEN stored THEN 'stored'
+					WHEN recorded IS NOT NULL THEN 'recorded'
+					WHEN known AND slot_valid AND NOT held THEN 'lost'
+					ELSE 'refused' END AS state
+			FROM found
+		), second_look AS (
+			SELECT first_look.*,
+				state = 'issued' AND row_number() OVER (PARTITION BY coupon, state = 'issued'
+					ORDER BY generation, seq, ord) > left_num AS surplus
+			FROM first_look
+		), slots AS (
+			SELECT second_look.*,
+				bool_or(surplus) OVER by_slot AS slot_surplus,
+				bool_or(state = 'undone') OVER by_slot AS slot_undone
+			FROM second_look
+			WINDOW by_slot AS (PARTITION BY coupon, user_id, slot)
+		)
+		SELECT array_agg(ord ORDER BY ord), array_agg(first ORDER BY ord),
+			array_agg(CASE WHEN surplus THEN 'surplus'
+				-- Run again, this one gets the slot that a rejected receive was in the way of.
+				WHEN state = 'refused' AND slot_undone THEN 'lost'
+				ELSE state END ORDER BY ord),
+			array_agg(CASE WHEN recorded IS NOT NULL THEN recorded
+				WHEN NOT known THEN 'unknown_coupon'
+				WHEN NOT slot_valid THEN 'slot_invalid'
+				WHEN slot_surplus THEN 'out_of_stock'
+				ELSE 'slot_taken' END ORDER BY ord)
+		INTO judged_ord, judged_first, judged_state, judged_reason
+		FROM slots;
+
+		IF 'lost' = ANY (judged_state) THEN
+			RAISE EXCEPTION 'a user coupon disappeared meanwhile' USING ERRCODE = 'serialization_failure';
+		END IF;
+
+		-- These rows are this transaction's own: nobody waits for anybody here.
+		FOR i IN
+			SELECT j.ord FROM unnest(judged_ord, judged_state) AS j (ord, state)
+			WHERE j.state IN ('surplus', 'undone')
+		LOOP
+			DELETE FROM user_coupon AS u
+			WHERE u.user_id = settle.user_id[i] AND u.coupon_id = settle.coupon[i] AND u.slot = settle.slot[i];
+		END LOOP;
+
+		-- Two calls may reject the same receive of an unknown coupon at once, hence the order and DO NOTHING.
+		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at)
+		SELECT r.coupon, r.batch, r.idx, r.user_id, r.slot, j.reason,
+			timestamptz 'epoch' + r.at_ms * interval '1 ms'
+		FROM unnest(settle.coupon, settle.batch, settle.idx, settle.user_id, settle.slot, settle.at_ms)
+				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, at_ms, ord)
+			JOIN unnest(judged_ord, judged_state, judged_reason) AS j (ord, state, reason) ON j.ord = r.ord
+		WHERE j.state IN ('surplus', 'refused')
+		ORDER BY r.coupon, r.batch, r.idx, r.ord
+		ON CONFLICT DO NOTHING;
+	END IF;
+
+	-- Step 4.
+	FOR sums IN
+		SELECT r.coupon, r.generation, max(r.seq) AS seq_max, count(*) AS settled_num,
+			count(*) FILTER (WHERE all_issued OR j.state = 'issued') AS issued_num
+		FROM unnest(settle.coupon, settle.generation, settle.seq)
+				WITH ORDINALITY AS r (coupon, generation, seq, ord)
+			LEFT JOIN unnest(judged_ord, judged_state) AS j (ord, state) ON j.ord = r.ord
+		WHERE all_issued OR j.state IN ('issued', 'surplus', 'refused')
+		GROUP BY r.coupon, r.generation
+	LOOP
+		UPDATE coupon AS c
+		SET issued_num = c.issued_num + sums.issued_num,
+			seq_seen = CASE WHEN c.generation = sums.generation THEN greatest(c.seq_seen, sums.seq_max)
+				ELSE c.seq_seen END,
+			settled_num = CASE WHEN c.generation = sums.generation THEN c.settled_num + sums.settled_num
+				ELSE c.settled_num END
+		WHERE c.id = sums.coupon;
+
+		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num)
+		SELECT c.id, sums.generation, sums.seq_max, sums.settled_num FROM coupon AS c
+		WHERE c.id = sums.coupon AND c.generation <> sums.generation
+		ON CONFLICT (coupon_id, generation) DO UPDATE
+		SET seq_seen = greatest(g.seq_seen, excluded.seq_seen),
+			settled_num = g.settled_num + excluded.settled_num;
+	END LOOP;
+
+	IF NOT all_issued THEN
+		RETURN QUERY
+		SELECT j.ord::int,
+			CASE WHEN f.state IN ('issued', 'stored') THEN 'repeated' ELSE 'rejected' END,
+			CASE WHEN f.state IN ('issued', 'stored') THEN NULL ELSE f.reason END
+		FROM unnest(judged_ord, judged_first, judged_state) AS j (ord, first, state)
+			JOIN unnest(judged_ord, judged_state, judged_reason) AS f (ord, state, reason) ON f.ord = j.first
+		WHERE j.state <> 'issued'
+		ORDER BY j.ord;
+	END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION settle(bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION settle(bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	TO couponmq_app;
