@@ -132,7 +132,7 @@ if generation < generation_seen or (generation == generation_seen and seq < seq_
 end
 
 local time = call('TIME')
-local now_ms = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local closed -- the verdict of every request without a known key while the coupon takes none
 if status == 'paused' then
@@ -164,13 +164,6 @@ end
 local records = pcall(unpack(hmget))
 if records.err then
 	return bad('ERR couponmq: users: ' .. records.err)
-end
-local pending = pcall('HEXISTS', KEYS[3], batch)
-if pending ~= 0 then
-	if pending ~= 1 then
-		return bad('ERR couponmq: outbox: ' .. pending.err)
-	end
-	return bad('ERR couponmq: batch: is in the outbox already')
 end
 
 -- The receive ('SLOT:BATCH:INDEX') that has the key, or false, and the set of taken slots; nil if a record is malformed.
@@ -285,8 +278,18 @@ local body = format('{"v":1,"batch":"%s","coupon":"%s","generation":%.0f,"seq":%
 	generation, seq + 1, now_ms) .. concat(parts)
 seq, stock = seq + accepted, stock - accepted
 
+-- The one write that can be refused comes first: for the key's type, a batch that is there already, or by Redis (OOM, ...).
+local added = pcall('HSETNX', KEYS[3], batch, body)
+if added == 0 then
+	return bad('ERR couponmq: batch: is in the outbox already')
+end
+if added ~= 1 then
+	if sub(added.err, 1, 9) == 'WRONGTYPE' then
+		return bad('ERR couponmq: outbox: ' .. added.err)
+	end
+	return added
+end
 call(unpack(hset))
-call('HSET', KEYS[3], batch, body)
 call('HSET', KEYS[1], 'stock', format('%.0f', stock), 'seq', format('%.0f', seq))
 
 reply[3], reply[4], reply[7] = seq, stock, body

@@ -1,0 +1,79 @@
+-- Gives a coupon newer terms, for the keeper and couponctl. What is taken stays taken: the stock moves with the total.
+--
+-- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
+-- ARGV  1 version  1..2^53-1, of these terms
+--       2 status   open, paused or closed
+--       3 total    0..2^53-1
+--       4 begin    ms since the epoch, 0 = no bound
+--       5 end      ms since the epoch, 0 = no bound
+--       6 limit    1..100, coupons a user
+--
+-- Returns 'applied'; otherwise nothing is written: 'missing'; 'current' if the coupon has this version or a later one;
+-- {'taken', n} if total is less than the n that are taken (slots and reserved).
+--
+-- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing was written.
+
+local call, bad, find = redis.call, redis.error_reply, string.find
+
+local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
+
+-- The number if the text is an integer within least..most in canonical decimal, else nil.
+local function integer(text, least, most)
+	if not text or not find(text, '^%d+$') or #text > 16 or find(text, '^0.') then
+		return nil
+	end
+	local n = tonumber(text)
+	return n >= least and n <= most and n or nil
+end
+
+local base = KEYS[1] or ''
+if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$') or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
+	return bad('ERR couponmq: KEYS: not the three keys of one coupon')
+end
+
+if #ARGV ~= 6 then
+	return bad('ERR couponmq: ARGV: 6 arguments are needed')
+end
+local version, status, total = integer(ARGV[1], 1, MAX_INT), ARGV[2], integer(ARGV[3], 0, MAX_INT)
+if not version then
+	return bad('ERR couponmq: version: not an integer within 1..2^53-1')
+end
+if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
+	return bad('ERR couponmq: status: not open, paused or closed')
+end
+if not total then
+	return bad('ERR couponmq: total: not an integer within 0..2^53-1')
+end
+if not integer(ARGV[4], 0, MAX_INT) or not integer(ARGV[5], 0, MAX_INT) then
+	return bad('ERR couponmq: begin, end: not an integer within 0..2^53-1')
+end
+if not integer(ARGV[6], 1, 100) then
+	return bad('ERR couponmq: limit: not an integer within 1..100')
+end
+
+for i = 1, 3 do
+	local kind = call('TYPE', KEYS[i]).ok
+	if kind ~= 'none' and kind ~= 'hash' then
+		return bad('ERR couponmq: ' .. KEYS[i] .. ': not a hash')
+	end
+end
+if call('EXISTS', KEYS[1]) == 0 then
+	return 'missing'
+end
+
+local c = call('HMGET', KEYS[1], 'version', 'total', 'stock')
+local known, total_old, stock_old = integer(c[1], 1, MAX_INT), integer(c[2], 0, MAX_INT), integer(c[3], 0, MAX_INT)
+if not known or not total_old or not stock_old or stock_old > total_old then
+	return bad('ERR couponmq: coupon: its version, total or stock is malformed')
+end
+if known >= version then
+	return 'current'
+end
+local taken = total_old - stock_old
+if total < taken then
+	return {'taken', taken}
+end
+
+call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3], 'stock', string.format('%.0f', total - taken),
+	'begin', ARGV[4], 'end', ARGV[5], 'limit', ARGV[6])
+return 'applied'
