@@ -1,0 +1,6 @@
+-- The counts of the generations of a coupon that are no longer current.
+-- $1 coupon
+SELECT generation, seq_seen, settled_num
+FROM coupon_generation
+WHERE coupon_id = $1::bigint
+ORDER BY generation

@@ -1,0 +1,6 @@
+-- The record of what was migrated, by the owner of the database.
+CREATE TABLE IF NOT EXISTS schema_migration (
+	version    int PRIMARY KEY,
+	name       text NOT NULL,
+	applied_at timestamptz NOT NULL DEFAULT now()
+)

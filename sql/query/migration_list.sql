@@ -1,0 +1,2 @@
+-- What was migrated so far.
+SELECT version, name FROM schema_migration ORDER BY version
