@@ -9,8 +9,8 @@ SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-	old  coupon%ROWTYPE;
-	next int;
+	old    coupon%ROWTYPE;
+	opened int;
 BEGIN
 	-- Shared: an election waits for this, or this waits for the election and then finds another fence.
 	PERFORM FROM keeper AS k WHERE k.fence = coupon_generation_next.fence FOR SHARE;
@@ -22,15 +22,15 @@ BEGIN
 		RETURN NULL;
 	END IF;
 
-	SELECT greatest(old.generation, max(g.generation)) + 1 INTO next
+	SELECT greatest(old.generation, max(g.generation)) + 1 INTO opened
 	FROM coupon_generation AS g WHERE g.coupon_id = old.id;
 
 	IF old.generation > 0 OR old.settled_num > 0 THEN
 		INSERT INTO coupon_generation (coupon_id, generation, seq_seen, settled_num)
 		VALUES (old.id, old.generation, old.seq_seen, old.settled_num);
 	END IF;
-	UPDATE coupon AS c SET generation = next, seq_seen = 0, settled_num = 0, settled_at = NULL WHERE c.id = old.id;
-	RETURN next;
+	UPDATE coupon AS c SET generation = opened, seq_seen = 0, settled_num = 0, settled_at = NULL WHERE c.id = old.id;
+	RETURN opened;
 END
 $$;
 
