@@ -1,0 +1,101 @@
+"""One coupon in Redis, seen through the scripts, with a random id of its own."""
+import json
+import pathlib
+import random
+
+import redis
+
+LUA = pathlib.Path(__file__).resolve().parents[2] / "lua"
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+STATES_NOT_OK = ("missing", "unverified", "behind")
+OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED = -2, -3, -4, -5, -6
+
+
+def client_new(url):
+    # latin-1: each byte is one character, so DUMPs and hostile arguments pass unchanged
+    return redis.Redis.from_url(url, encoding="latin-1", decode_responses=True)
+
+
+def script_text(name):
+    return (LUA / f"{name}.lua").read_text()
+
+
+def ulid_new(rng=random):
+    return rng.choice("01234567") + "".join(rng.choice(CROCKFORD) for _ in range(25))
+
+
+class Answer:
+    """An 'ok' reply of issue.lua by name."""
+
+    def __init__(self, reply):
+        self.state, self.generation, self.seq, self.stock, self.now_ms, self.begin_ms, self.body = reply[:7]
+        self.verdicts = reply[7:]
+        self.message = json.loads(self.body) if self.body else None
+
+
+class Coupon:
+    def __init__(self, client, rng=random):
+        self.redis = client
+        self.id = str(rng.randrange(10**17, 9 * 10**18))
+        base = "coupon:{%s}" % self.id
+        self.keys = [base, base + ":users", base + ":outbox"]
+        self.run_id = client.info("server")["run_id"]
+        self.scripts = {}
+
+    def delete(self):
+        self.redis.delete(*self.keys)
+
+    def put(self, **fields):
+        """Writes the coupon's hash by hand: open, verified, stock = total unless told otherwise."""
+        c = {"status": "open", "total": 100, "stock": fields.get("total", 100), "reserved": 0,
+             "begin": 0, "end": 0, "limit": 1, "generation": 1, "seq": 0, "fence": 1,
+             "run_id": self.run_id, "version": 1, **fields}
+        self.redis.delete(*self.keys)
+        self.redis.hset(self.keys[0], mapping=c)
+        return self
+
+    def set(self, **fields):
+        self.redis.hset(self.keys[0], mapping=fields)
+
+    def get(self, field):
+        return self.redis.hget(self.keys[0], field)
+
+    def users(self):
+        return self.redis.hgetall(self.keys[1])
+
+    def outbox(self):
+        return self.redis.hgetall(self.keys[2])
+
+    def run(self, name, *args, keys=None):
+        if name not in self.scripts:
+            self.scripts[name] = self.redis.script_load(script_text(name))
+        keys = self.keys if keys is None else keys
+        return self.redis.evalsha(self.scripts[name], len(keys), *keys, *args)
+
+    def issue_raw(self, *requests, batch=None, run_id=None, coupon=None, seen=(0, 0), keys=None):
+        """Each request is a user, or a pair of user and key."""
+        flat = []
+        for r in requests:
+            flat += [r, ""] if isinstance(r, (str, int)) else r
+        return self.run("issue", self.run_id if run_id is None else run_id,
+                        self.id if coupon is None else coupon, batch or ulid_new(), *seen, *flat,
+                        keys=keys)
+
+    def issue(self, *requests, **options):
+        reply = self.issue_raw(*requests, **options)
+        assert reply[0] == "ok", reply
+        answer = Answer(reply)
+        assert len(answer.verdicts) == len(requests)
+        return answer
+
+    def time_ms(self):
+        s, us = self.redis.time()
+        return s * 1000 + us // 1000
+
+    def taken(self):
+        return sum(len(records.split("\n")) for records in self.users().values())
+
+    def snapshot(self):
+        """Everything that has to do with this coupon, exactly."""
+        names = sorted(self.redis.scan_iter(match="*%s*" % self.id, count=1000))
+        return {n: (self.redis.dump(n), self.redis.pttl(n)) for n in names}

@@ -1,0 +1,323 @@
+"""load.lua, verify.lua, terms.lua and the keeper's lock."""
+import pytest
+import redis
+
+BIG = 2**53 - 1
+LOAD = {"fence": 5, "run_id": None, "generation": 3, "version": 2, "status": "open", "total": 100, "stock": 60,
+        "reserved": 10, "begin": 1000, "end": 2000, "limit": 2}
+VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7}
+TERMS = {"version": 2, "status": "open", "total": 100, "begin": 0, "end": 0, "limit": 1}
+
+
+def run(coupon, script, defaults, **changes):
+    args = {**defaults, **changes}
+    if "run_id" in args and args["run_id"] is None:
+        args["run_id"] = coupon.run_id
+    return coupon.run(script, *args.values())
+
+
+def load(coupon, **changes):
+    return run(coupon, "load", LOAD, **changes)
+
+
+def verify(coupon, **changes):
+    return run(coupon, "verify", VERIFY, **changes)
+
+
+def terms(coupon, **changes):
+    return run(coupon, "terms", TERMS, **changes)
+
+
+def unchanged(coupon, expected, run, *args, **changes):
+    before = coupon.snapshot()
+    assert run(coupon, *args, **changes) == expected
+    assert coupon.snapshot() == before
+
+
+def refused(coupon, sentence, run, *args, **changes):
+    before = coupon.snapshot()
+    with pytest.raises(redis.ResponseError) as e:
+        run(coupon, *args, **changes)
+    assert str(e.value).startswith(f"couponmq: {sentence}"), str(e.value)
+    assert coupon.snapshot() == before
+
+
+# load
+
+def test_load_sets_everything(coupon):
+    assert load(coupon) == "loaded"
+    assert coupon.redis.hgetall(coupon.keys[0]) == {
+        "status": "open", "total": "100", "stock": "60", "reserved": "10", "begin": "1000", "end": "2000",
+        "limit": "2", "generation": "3", "seq": "0", "fence": "5", "run_id": coupon.run_id, "version": "2"}
+    assert list(coupon.snapshot()) == coupon.keys[:1]
+
+
+def test_loaded_coupon_is_issued(coupon):
+    load(coupon, begin=0, end=0)
+    a = coupon.issue("1")
+    assert (a.verdicts, a.generation, a.seq, a.stock) == ([1], 3, 1, 59)
+
+
+def test_load_never_refills(coupon):
+    load(coupon, begin=0, end=0, total=2, stock=2, reserved=0)
+    coupon.issue("1", "2")
+    unchanged(coupon, "exists", load)
+    unchanged(coupon, "exists", load, fence=6, generation=4)
+    assert coupon.issue("3").verdicts == [-2]
+
+
+def test_load_is_fenced(coupon):
+    load(coupon, fence=5)
+    unchanged(coupon, "fenced", load, fence=4)
+    unchanged(coupon, "exists", load, fence=5)
+
+
+def test_load_beside_users_and_outbox(coupon):
+    coupon.put(total=100, limit=2)
+    coupon.issue("1")
+    rest = coupon.users(), coupon.outbox()
+    coupon.redis.delete(coupon.keys[0])
+    assert load(coupon, begin=0, end=0) == "loaded"
+    assert (coupon.users(), coupon.outbox()) == rest
+    assert coupon.issue("1").verdicts == [2]
+
+
+@pytest.mark.parametrize("changes", [{"total": 0, "stock": 0, "reserved": 0}, {"total": BIG, "stock": BIG, "reserved": 0},
+                                     {"stock": 90}, {"limit": 100}, {"status": "closed"}, {"fence": 0}])
+def test_load_at_the_bounds(coupon, changes):
+    assert load(coupon, **changes) == "loaded"
+
+
+NUMBERS_BAD = ["", "-1", "1.5", "01", "00", "1e3", "0x1", " 1", "nan", "x", BIG + 1, "9" * 30]
+
+
+@pytest.mark.parametrize("name", ["fence", "generation", "version", "total", "stock", "reserved", "begin", "end",
+                                  "limit"])
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_load_bad_number(coupon, name, value):
+    refused(coupon, f"{name}: ", load, **{name: value})
+
+
+@pytest.mark.parametrize("changes, sentence", [
+    ({"generation": 0}, "generation: "), ({"version": 0}, "version: "), ({"limit": 0}, "limit: "),
+    ({"limit": 101}, "limit: "), ({"status": "draft"}, "status: "), ({"status": ""}, "status: "),
+    ({"stock": 91}, "stock: "), ({"stock": 0, "reserved": 101}, "stock: "), ({"run_id": "x"}, "run_id: "),
+    ({"run_id": "A" * 40}, "run_id: "), ({"extra": 1}, "ARGV: ")])
+def test_load_bad_argument(coupon, changes, sentence):
+    refused(coupon, sentence, load, **changes)
+
+
+# verify
+
+def test_verify(coupon):
+    coupon.put(run_id="0" * 40, seq=7)
+    assert verify(coupon) == "verified"
+    assert (coupon.get("run_id"), coupon.get("fence")) == (coupon.run_id, "5")
+    assert coupon.issue("1").verdicts == [1]
+
+
+def test_verify_changes_nothing_else(coupon):
+    coupon.put(run_id="0" * 40, seq=9)
+    before = coupon.redis.hgetall(coupon.keys[0])
+    assert verify(coupon) == "verified"
+    assert coupon.redis.hgetall(coupon.keys[0]) == {**before, "run_id": coupon.run_id, "fence": "5"}
+
+
+@pytest.mark.parametrize("changes", [{"seq_seen": 8}, {"generation": 2}, {"generation": 2, "seq_seen": 0}])
+def test_verify_behind(coupon, changes):
+    coupon.put(run_id="0" * 40, seq=7)
+    unchanged(coupon, "behind", verify, **changes)
+
+
+def test_verify_of_an_older_generation_is_behind(coupon):
+    coupon.put(run_id="0" * 40, seq=7, generation=2)
+    unchanged(coupon, "behind", verify, generation=1)
+
+
+def test_verify_missing(coupon):
+    unchanged(coupon, "missing", verify)
+
+
+def test_verify_fenced(coupon):
+    coupon.put(run_id="0" * 40, seq=7, fence=6)
+    unchanged(coupon, "fenced", verify)
+    unchanged(coupon, "fenced", verify, seq_seen=99)
+    assert verify(coupon, fence=6) == "verified"
+
+
+def test_a_keeper_that_slept_writes_nothing(coupon):
+    coupon.put(run_id="0" * 40, seq=7, fence=1)
+    assert verify(coupon, fence=9) == "verified"
+    unchanged(coupon, "fenced", verify, fence=8, run_id="1" * 40)
+    unchanged(coupon, "fenced", load, fence=8)
+
+
+@pytest.mark.parametrize("name", ["fence", "generation", "seq_seen"])
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_verify_bad_number(coupon, name, value):
+    coupon.put(seq=7)
+    refused(coupon, f"{name}: ", verify, **{name: value})
+
+
+@pytest.mark.parametrize("changes, sentence", [({"generation": 0}, "generation: "), ({"run_id": "x"}, "run_id: "),
+                                               ({"extra": 1}, "ARGV: ")])
+def test_verify_bad_argument(coupon, changes, sentence):
+    coupon.put(seq=7)
+    refused(coupon, sentence, verify, **changes)
+
+
+# terms
+
+def test_terms_apply(coupon):
+    coupon.put(total=100, stock=60, reserved=10, version=1, limit=1, seq=4)
+    before = coupon.redis.hgetall(coupon.keys[0])
+    assert terms(coupon, version=2, status="paused", total=150, begin=5, end=9, limit=3) == "applied"
+    assert coupon.redis.hgetall(coupon.keys[0]) == {
+        **before, "version": "2", "status": "paused", "total": "150", "stock": "110", "begin": "5", "end": "9",
+        "limit": "3"}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_terms_only_move_forward(coupon, version):
+    coupon.put(version=3)
+    unchanged(coupon, "current", terms, version=version, total=500)
+
+
+def test_terms_skip_a_version(coupon):
+    coupon.put(version=3)
+    assert terms(coupon, version=10, total=7) == "applied"
+    unchanged(coupon, "current", terms, version=9)
+    assert (coupon.get("total"), coupon.get("version")) == ("7", "10")
+
+
+def test_terms_never_below_what_is_taken(coupon):
+    coupon.put(total=10, limit=1)
+    coupon.issue("1", "2", "3")
+    coupon.set(reserved=2, stock=5)
+    unchanged(coupon, ["taken", 5], terms, total=4)
+    assert terms(coupon, total=5) == "applied"
+    assert coupon.get("stock") == "0"
+    assert coupon.issue("4").verdicts == [-2]
+    assert terms(coupon, version=3, total=6) == "applied"
+    assert coupon.issue("4", "5").verdicts == [1, -2]
+
+
+def test_terms_missing(coupon):
+    unchanged(coupon, "missing", terms)
+
+
+@pytest.mark.parametrize("fields", [{"total": 5, "stock": 6}, {"stock": "-1"}, {"stock": "x"}, {"version": ""}])
+def test_terms_of_a_corrupt_coupon(coupon, fields):
+    coupon.put(**fields)
+    refused(coupon, "coupon: ", terms, version=9)
+
+
+@pytest.mark.parametrize("name, sentence", [("version", "version"), ("total", "total"), ("begin", "begin, end"),
+                                            ("end", "begin, end"), ("limit", "limit")])
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_terms_bad_number(coupon, name, sentence, value):
+    refused(coupon.put(), f"{sentence}: ", terms, **{name: value})
+
+
+@pytest.mark.parametrize("changes, sentence", [
+    ({"version": 0}, "version: "), ({"limit": 0}, "limit: "), ({"limit": 101}, "limit: "),
+    ({"status": "draft"}, "status: "), ({"extra": 1}, "ARGV: ")])
+def test_terms_bad_argument(coupon, changes, sentence):
+    refused(coupon.put(), sentence, terms, **changes)
+
+
+# All three
+
+@pytest.mark.parametrize("script", [load, verify, terms])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_wrong_type(coupon, script, which):
+    coupon.put(seq=7)
+    coupon.redis.delete(coupon.keys[which])
+    coupon.redis.set(coupon.keys[which], "x")
+    refused(coupon, coupon.keys[which] + ": not a hash", script)
+
+
+@pytest.mark.parametrize("script, defaults", [("load", LOAD), ("verify", VERIFY), ("terms", TERMS)])
+def test_wrong_keys(coupon, script, defaults):
+    coupon.put(seq=7)
+    args = [coupon.run_id if a is None else a for a in defaults.values()]
+    k = coupon.keys
+    for keys in ([], k[:2], k + k[:1], [k[1], k[0], k[2]], [k[0], "coupon:{1}:users", k[2]],
+                 ["coupon:{}", "coupon:{}:users", "coupon:{}:outbox"], ["coupon:1", "coupon:1:users", "coupon:1:outbox"]):
+        refused(coupon, "KEYS: ", lambda c: c.run(script, *args, keys=keys))
+    refused(coupon, "ARGV: ", lambda c: c.run(script))
+    refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1]))
+
+
+@pytest.mark.parametrize("script", [load, verify])
+def test_malformed_fence(coupon, script):
+    coupon.put(seq=7, fence="x")
+    refused(coupon, "coupon: its fence", script)
+
+
+# The keeper's lock. Its name is random here, so that a keeper of the same Redis is not disturbed.
+
+@pytest.fixture
+def lock(coupon):
+    coupon.keys.append("couponmq:keeper:" + coupon.id)
+    coupon.lock = coupon.keys[-1]
+    return coupon
+
+
+def renew(coupon, *args):
+    return coupon.run("keeper_renew", *args, keys=[coupon.lock])
+
+
+def release(coupon, *args):
+    return coupon.run("keeper_release", *args, keys=[coupon.lock])
+
+
+def test_renew_by_the_owner(lock):
+    lock.redis.set(lock.lock, "me", px=5000)
+    assert renew(lock, "me", 60000) == 1
+    assert 50000 < lock.redis.pttl(lock.lock) <= 60000
+    assert lock.redis.get(lock.lock) == "me"
+
+
+def test_renew_counts_milliseconds(lock):
+    lock.redis.set(lock.lock, "me")
+    renew(lock, "me", 900)
+    assert 0 < lock.redis.pttl(lock.lock) <= 900
+
+
+def test_release_by_the_owner(lock):
+    lock.redis.set(lock.lock, "me", px=60000)
+    assert release(lock, "me") == 1
+    assert not lock.redis.exists(lock.lock)
+
+
+@pytest.mark.parametrize("token", ["you", "m", "me2", "ME"])
+def test_not_the_owner(lock, token):
+    lock.redis.set(lock.lock, "me")
+    unchanged(lock, 0, renew, token, 60000)
+    unchanged(lock, 0, release, token)
+    assert lock.redis.get(lock.lock) == "me"
+
+
+def test_lock_is_gone(lock):
+    unchanged(lock, 0, renew, "me", 60000)
+    unchanged(lock, 0, release, "me")
+
+
+def test_lock_bad_arguments(lock):
+    lock.redis.set(lock.lock, "me")
+    for ttl in ("", "0", "-1", "1.5", "1e3", "01", "x", "86400001", "9" * 30):
+        refused(lock, "ttl_ms: ", renew, "me", ttl)
+    for token in ("", "a b", "\n", "\xff", "x" * 129):
+        refused(lock, "token: ", renew, token, 1000)
+        refused(lock, "token: ", release, token)
+    for args in ((), ("me",), ("me", 1, 2)):
+        refused(lock, "1 key and 2 arguments", renew, *args)
+    for args in ((), ("me", 1)):
+        refused(lock, "1 key and 1 argument", release, *args)
+
+
+def test_lock_of_another_type(lock):
+    lock.redis.hset(lock.lock, "me", "me")
+    for call in (lambda c: renew(c, "me", 1000), lambda c: release(c, "me")):
+        refused(lock, lock.lock + ": WRONGTYPE", call)

@@ -1,0 +1,148 @@
+"""issue.lua and terms.lua against a model in Python, after every call of a random sequence: verdicts, body, users, counts and
+conservation (stock + taken slots + reserved = total). A failing run prints its seed; COUPON_TEST_SEED runs that one again."""
+import os
+import random
+
+import pytest
+
+from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, Coupon, ulid_new
+
+HOUR = 3600 * 1000
+STEPS = 150
+SEEDS = [int(os.environ["COUPON_TEST_SEED"])] if "COUPON_TEST_SEED" in os.environ else \
+    [random.SystemRandom().randrange(2**32) for _ in range(12)]
+
+
+class Model:
+    def __init__(self, total, reserved, limit, generation):
+        self.status, self.total, self.reserved, self.limit = "open", total, reserved, limit
+        self.stock = total - reserved
+        self.window = "in"
+        self.generation, self.seq, self.version = generation, 0, 1
+        self.users = {}  # user -> [(slot, batch, index, key)]
+        self.outbox = {}
+
+    def verdict(self, user, key, batch, index):
+        records = self.users.get(user, [])
+        for slot, old_batch, old_index, old_key in records:
+            if key and old_key == key:
+                return f"{slot}:{old_batch}:{old_index}"
+        if self.status != "open":
+            return PAUSED if self.status == "paused" else ENDED
+        if self.window != "in":
+            return NOT_STARTED if self.window == "before" else ENDED
+        if self.stock == 0:
+            return OUT_OF_STOCK
+        if len(records) >= self.limit:
+            return LIMIT_REACHED
+        slot = min(set(range(1, self.limit + 1)) - {r[0] for r in records})
+        self.users.setdefault(user, []).append((slot, batch, index, key))
+        self.stock -= 1
+        return slot
+
+    def issue(self, batch, requests):
+        verdicts, receives = [], []
+        for user, key in requests:
+            verdict = self.verdict(user, key, batch, len(receives))
+            verdicts.append(verdict)
+            if isinstance(verdict, int) and verdict > 0:
+                receives.append([user, verdict, key])
+        first = self.seq + 1
+        self.seq += len(receives)
+        return verdicts, receives, first
+
+    def users_text(self):
+        return {u: "\n".join("%d:%s:%d:%s" % r for r in records) for u, records in self.users.items()}
+
+
+def issue_step(rng, coupon, model, people, keys):
+    requests = [(rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))]
+    batch = ulid_new(rng)
+    a = coupon.issue(*requests, batch=batch, seen=(model.generation, model.seq))
+    verdicts, receives, first = model.issue(batch, requests)
+    assert a.verdicts == verdicts
+    assert (a.generation, a.seq, a.stock) == (model.generation, model.seq, model.stock)
+    if not receives:
+        assert a.body == ""
+        return
+    model.outbox[batch] = a.body
+    assert a.message == {"v": 1, "batch": batch, "coupon": coupon.id, "generation": model.generation,
+                         "seq": first, "at": a.now_ms, "receives": receives}
+
+
+def terms_step(rng, coupon, model, now_ms):
+    model.version += 1
+    status = rng.choice(["open", "open", "open", "open", "paused", "closed"])
+    window = rng.choice(["in", "in", "in", "in", "before", "after"])
+    begin, end = {"in": (0, rng.choice([0, now_ms + HOUR])), "before": (now_ms + HOUR, 0),
+                  "after": (0, now_ms - HOUR)}[window]
+    total, limit = max(0, model.total + rng.randrange(-15, 20)), rng.choice([1, 2, 2, 3, 5])
+    taken = model.total - model.stock
+    reply = coupon.run("terms", model.version, status, total, begin, end, limit)
+    if total < taken:
+        assert reply == ["taken", taken]
+        return
+    assert reply == "applied"
+    model.status, model.window, model.total, model.limit = status, window, total, limit
+    model.stock = total - taken
+
+
+def slot_freed_step(rng, coupon, model):
+    """What a release will do: a slot is free again and the stock has one more."""
+    if not model.users:
+        return
+    user = rng.choice(sorted(model.users))
+    records = model.users[user]
+    records.pop(rng.randrange(len(records)))
+    if records:
+        coupon.redis.hset(coupon.keys[1], user, model.users_text()[user])
+    else:
+        del model.users[user]
+        coupon.redis.hdel(coupon.keys[1], user)
+    model.stock += 1
+    coupon.redis.hincrby(coupon.keys[0], "stock", 1)
+
+
+def confirm_step(rng, coupon, model):
+    if model.outbox:
+        batch = rng.choice(sorted(model.outbox))
+        del model.outbox[batch]
+        coupon.redis.hdel(coupon.keys[2], batch)
+
+
+def check(coupon, model):
+    assert coupon.users() == model.users_text()
+    assert coupon.outbox() == model.outbox
+    c = coupon.redis.hgetall(coupon.keys[0])
+    assert (int(c["stock"]), int(c["seq"]), int(c["total"])) == (model.stock, model.seq, model.total)
+    assert int(c["stock"]) + coupon.taken() + int(c["reserved"]) == int(c["total"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sequence(shared_redis, seed):
+    rng = random.Random(seed)
+    coupon = Coupon(shared_redis)
+    reserved = rng.choice([0, 0, 3])
+    total = rng.choice([5, 60, 400])
+    model = Model(max(total, reserved), reserved, rng.choice([1, 2, 3]), rng.randrange(1, 5))
+    people = [str(rng.choice([i, 2**53 + i, 2**63 - i])) for i in range(1, rng.choice([4, 30, 300]))]
+    keys = ["", "", "", "a", "b", 'q"\\ :', "1:2:3:"]
+    coupon.put(total=model.total, stock=model.stock, reserved=reserved, limit=model.limit,
+               generation=model.generation)
+    try:
+        for _ in range(STEPS):
+            step = rng.choices(["issue", "terms", "freed", "confirm"], [12, 2, 2, 3])[0]
+            if step == "issue":
+                issue_step(rng, coupon, model, people, keys)
+            elif step == "terms":
+                terms_step(rng, coupon, model, coupon.time_ms())
+            elif step == "freed":
+                slot_freed_step(rng, coupon, model)
+            else:
+                confirm_step(rng, coupon, model)
+            check(coupon, model)
+    except BaseException:
+        print(f"seed: COUPON_TEST_SEED={seed}")
+        raise
+    finally:
+        coupon.delete()
