@@ -1,0 +1,162 @@
+#include "ctl/args.h"
+
+#include "common/check.h"
+#include "common/id.h"
+#include "common/rfc3339.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void args_fail(const char *format, ...)
+{
+	va_list list;
+
+	fputs("couponctl: ", stderr);
+	va_start(list, format);
+	vfprintf(stderr, format, list);
+	va_end(list);
+	fputc('\n', stderr);
+	exit(ARGS_USAGE);
+}
+
+/* The number in the table of the option whose name is the first `len` bytes of `name`, or -1. */
+static int option_find(const struct command *command, const char *name, size_t len)
+{
+	for (int i = 0; command->options[i].name; i++) {
+		check(i < ARGS_OPTIONS_MAX);
+		if (strlen(command->options[i].name) == len && memcmp(command->options[i].name, name, len) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* Takes the option in argv[0]; returns how many arguments it used. */
+static int option_take(struct args *args, int argc, char **argv)
+{
+	const char *name = argv[0] + 2;
+	size_t len = strcspn(name, "=");
+	int i = option_find(args->command, name, len);
+	const struct option *option = &args->command->options[i < 0 ? 0 : i];
+
+	if (i < 0)
+		args_fail("%s has no option %s; see couponctl %s --help", args->command->name, argv[0],
+			  args->command->name);
+	if (args->values[i])
+		args_fail("--%s is given twice", option->name);
+	if (!option->value) {
+		if (name[len])
+			args_fail("--%s takes no value", option->name);
+		args->values[i] = "";
+		return 1;
+	}
+	if (name[len]) {
+		args->values[i] = name + len + 1;
+		return 1;
+	}
+	if (argc < 2)
+		args_fail("--%s needs a value: %s", option->name, option->help);
+	args->values[i] = argv[1];
+	return 2;
+}
+
+void args_read(struct args *args, const struct command *command, int argc, char **argv)
+{
+	memset(args, 0, sizeof(*args));
+	args->command = command;
+	while (argc > 0) {
+		int used = 1;
+
+		if (strncmp(argv[0], "--", 2) == 0)
+			used = option_take(args, argc, argv);
+		else if (!command->argument)
+			args_fail("%s takes no argument, and got \"%s\"", command->name, argv[0]);
+		else if (args->argument)
+			args_fail("%s takes one argument, and got \"%s\" too", command->name, argv[0]);
+		else
+			args->argument = argv[0];
+		argc -= used;
+		argv += used;
+	}
+	if (command->argument && command->argument[0] != '[' && !args->argument)
+		args_fail("%s needs %s; see couponctl %s --help", command->name, command->argument, command->name);
+}
+
+const char *args_text(const struct args *args, const char *name)
+{
+	int i = option_find(args->command, name, strlen(name));
+
+	check(i >= 0);
+	return args->values[i];
+}
+
+int args_has(const struct args *args, const char *name)
+{
+	return args_text(args, name) != NULL;
+}
+
+const char *args_required(const struct args *args, const char *name)
+{
+	const char *value = args_text(args, name);
+
+	if (!value)
+		args_fail("%s needs --%s; see couponctl %s --help", args->command->name, name, args->command->name);
+	return value;
+}
+
+int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most, int64_t fallback)
+{
+	const char *value = args_text(args, name);
+	long long number;
+	char *end;
+
+	if (!value)
+		return fallback;
+	errno = 0;
+	number = strtoll(value, &end, 10);
+	if (errno || end == value || *end || number < least || number > most)
+		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value, (long long)least,
+			  (long long)most);
+	return number;
+}
+
+static int64_t id_read(const char *what, const char *value)
+{
+	int64_t id;
+
+	if (!value)
+		return 0;
+	if (id_parse(value, strlen(value), &id))
+		args_fail("%s is \"%s\": allowed is an integer from 1 to 9223372036854775807", what, value);
+	return id;
+}
+
+int64_t args_id(const struct args *args, const char *name)
+{
+	char what[40];
+
+	snprintf(what, sizeof(what), "--%s", name);
+	return id_read(what, args_text(args, name));
+}
+
+int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms)
+{
+	const char *value = args_text(args, name);
+	int64_t wall_ms;
+
+	if (!value)
+		return fallback_ms;
+	if (rfc3339_parse(value, &wall_ms))
+		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00", name,
+			  value);
+	if (wall_ms <= 0)
+		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", name, value);
+	return wall_ms;
+}
+
+int64_t args_coupon(const struct args *args)
+{
+	return id_read("ID", args->argument);
+}

@@ -1,0 +1,50 @@
+/*
+ * The command line of one command, read by its table of options. Whatever is wrong with it ends the process with a
+ * sentence that names the option, the value and what is allowed, and exit status 2.
+ */
+#ifndef CTL_ARGS_H
+#define CTL_ARGS_H
+
+#include <stdint.h>
+
+#define ARGS_OPTIONS_MAX 24
+#define ARGS_USAGE 2 /* exit status when the command line is wrong */
+
+struct option {
+	const char *name;  /* without its dashes; NULL ends a table */
+	const char *value; /* what stands for its value in the help; NULL: a switch */
+	const char *help;
+};
+
+struct ctl;
+
+struct command {
+	const char *name;
+	int (*run)(struct ctl *ctl); /* returns the exit status */
+	const char *argument; /* "ID", "[ID]" when it may be left out, or NULL when there is none */
+	const struct option *options;
+	const char *summary;
+	const char *detail; /* more for --help; NULL: none */
+};
+
+struct args {
+	const struct command *command;
+	const char *argument; /* NULL: not given */
+	const char *values[ARGS_OPTIONS_MAX];
+};
+
+_Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Reads argv[0…argc-1], what follows the command's name. */
+void args_read(struct args *args, const struct command *command, int argc, char **argv);
+
+/* `name` is an option of the command's table; asking for another is a bug. */
+int args_has(const struct args *args, const char *name);
+const char *args_text(const struct args *args, const char *name);     /* NULL: not given */
+const char *args_required(const struct args *args, const char *name); /* never NULL */
+int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most, int64_t fallback);
+int64_t args_id(const struct args *args, const char *name);            /* 0: not given */
+int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms);
+int64_t args_coupon(const struct args *args);                          /* the argument as a coupon; 0: not given */
+
+#endif

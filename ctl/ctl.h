@@ -1,0 +1,24 @@
+/* What every command of couponctl gets, and the commands themselves. */
+#ifndef CTL_CTL_H
+#define CTL_CTL_H
+
+#include "common/config.h"
+#include "ctl/args.h"
+
+#define CTL_NOT_IN_REDIS 3 /* exit status: recorded in PostgreSQL, but Redis could not be told */
+
+struct ctl {
+	struct config config;
+	struct args args;
+};
+
+extern const struct command migrate_command;
+extern const struct command create_command;
+extern const struct command publish_command, pause_command, resume_command, close_command;
+extern const struct command stock_command;
+extern const struct command show_command, list_command;
+extern const struct command issue_command, status_command;
+extern const struct command rush_command;
+extern const struct command audit_command;
+
+#endif
