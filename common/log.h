@@ -7,6 +7,7 @@
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define LOG_BURST 10

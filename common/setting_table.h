@@ -51,6 +51,8 @@ SETTING_NUMBER(lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 64, 1, 2000, "messages a worker holds un-acked")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX", "transaction-receives-max", WORKER,
 	       4096, 256, 100000, "receives settled in one transaction")
+SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000, 100, 600000,
+	       "a transaction that takes longer is given up and tried again")
 SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 5000, 500, 600000,
 	       "the keeper's lock lasts this long unless renewed")
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,

@@ -1,0 +1,387 @@
+/*
+ * One thread owns all of it:
+ *
+ *	RabbitMQ ──consumer──▶ settlement ──settle_args──▶ database ──▶ PostgreSQL
+ *	    ▲  ▲                 │     ▲                       │
+ *	    │  └────── acks ─────┘     └────── outcomes ───────┘
+ *	    └─ publisher ◀── replies, dead letters
+ *
+ * No batch waits for a timer: what has arrived when the database is free is the next transaction.
+ */
+#include "worker/worker.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "worker/database.h"
+#include "worker/publisher.h"
+#include "worker/reply.h"
+#include "worker/stats.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONSUMER_TAG "coupon-worker"
+#define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
+
+struct worker {
+	const struct config *config;
+	struct settlement *settlement;
+	struct settle_args args;
+	struct database *database;
+	struct link *consumer;
+	struct publisher *publisher;
+	struct json_arena *arena;
+	struct message message; /* the one being decoded */
+	struct stats stats;
+	struct backoff settle_backoff;
+	struct backoff dead_backoff;
+	int64_t settle_due_ms; /* no transaction before */
+	int64_t dead_due_ms;   /* no dead letter before */
+	int64_t stop_by_ms;    /* 0: not stopping */
+	int ready_told;
+};
+
+/* A dead letter that is on its way. */
+struct dead_letter {
+	uint64_t epoch;
+	uint64_t tag;
+};
+
+static int consumer_opened(void *context, amqp_connection_state_t connection, char error[AMQP_LINK_ERROR_SIZE])
+{
+	struct worker *worker = context;
+
+	if (amqp_link_declare(connection, error))
+		return -1;
+	amqp_basic_qos(connection, AMQP_LINK_CHANNEL, 0, (uint16_t)worker->config->prefetch, 0);
+	if (amqp_link_result(amqp_get_rpc_reply(connection), error))
+		return -1;
+	amqp_basic_consume(connection, AMQP_LINK_CHANNEL, amqp_cstring_bytes(AMQP_QUEUE),
+			   amqp_cstring_bytes(CONSUMER_TAG), 0, 0, 0, amqp_empty_table);
+	if (amqp_link_result(amqp_get_rpc_reply(connection), error))
+		return -1;
+	if (!worker->ready_told)
+		log_info("ready", LOG_S("queue", AMQP_QUEUE), LOG_I("prefetch", worker->config->prefetch));
+	worker->ready_told = 1;
+	return 0;
+}
+
+static void consumer_delivered(void *context, uint64_t tag, struct envelope *envelope)
+{
+	struct worker *worker = context;
+	const char *error;
+
+	worker->stats.messages++;
+	if (envelope->body_len < envelope->body_size)
+		settlement_add_dead(worker->settlement, tag, "unreadable: longer than 1 MiB, the end is cut off",
+				    envelope);
+	else if (message_decode(worker->arena, envelope->body, envelope->body_len, &worker->message, &error) == 0)
+		settlement_add(worker->settlement, tag, &worker->message,
+			       envelope->delivery_count >= ALONE_FROM_DELIVERIES, envelope);
+	else {
+		char reason[SETTLEMENT_REASON_SIZE];
+
+		snprintf(reason, sizeof(reason), "unreadable: %s", error);
+		settlement_add_dead(worker->settlement, tag, reason, envelope);
+	}
+}
+
+static void consumer_lost(void *context)
+{
+	struct worker *worker = context;
+
+	settlement_reset(worker->settlement);
+}
+
+static void dead_letter_done(void *context, void *item, enum confirm_result result)
+{
+	static const char *const words[] = { "done", "nacked", "returned", "lost" };
+	struct worker *worker = context;
+	struct dead_letter *letter = item;
+
+	if (result == CONFIRM_DONE) {
+		worker->stats.dead++;
+		backoff_reset(&worker->dead_backoff);
+		settlement_dead_done(worker->settlement, letter->epoch, letter->tag);
+	} else {
+		worker->dead_due_ms = clock_monotonic_ms() + backoff_ms(&worker->dead_backoff);
+		log_warn("dead_letter_failed", LOG_S("why", words[result]));
+		settlement_dead_failed(worker->settlement, letter->epoch, letter->tag);
+	}
+	free(letter);
+}
+
+struct worker *worker_new(const struct config *config)
+{
+	static const struct link_events events = {
+		.opened = consumer_opened, .delivered = consumer_delivered, .lost = consumer_lost
+	};
+	struct worker *worker = calloc(1, sizeof(*worker));
+
+	check(worker != NULL);
+	worker->config = config;
+	worker->settlement = settlement_new(envelope_free);
+	worker->arena = json_arena_new();
+	worker->database = database_new(config->database_url, config->settle_timeout_ms);
+	worker->consumer = link_new("consumer", config->amqp_url, &events, worker);
+	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letter_done, worker);
+	worker->stats.told_ms = clock_monotonic_ms();
+	return worker;
+}
+
+void worker_free(struct worker *worker)
+{
+	if (!worker)
+		return;
+	link_free(worker->consumer); /* waits until the broker has read the acks */
+	publisher_free(worker->publisher);
+	database_free(worker->database);
+	settle_args_fini(&worker->args);
+	json_arena_free(worker->arena);
+	settlement_free(worker->settlement);
+	free(worker);
+}
+
+/* Copies the exceptions into the books. 0, or -1 when settle() speaks another language. */
+static int outcomes_read(struct worker *worker)
+{
+	const PGresult *result = database_result(worker->database);
+	struct outcome outcome;
+	int rc = 0;
+
+	for (int row = 0; row < PQntuples(result); row++) {
+		long position = strtol(PQgetvalue(result, row, 0), NULL, 10) - 1;
+
+		if (position < 0 || outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2), &outcome) ||
+		    settlement_outcome(worker->settlement, (size_t)position, outcome)) {
+			log_error("outcome_unreadable", LOG_I("ord", position + 1),
+				  LOG_S("outcome", PQgetvalue(result, row, 1)),
+				  LOG_S("reason", PQgetvalue(result, row, 2)));
+			rc = -1;
+		}
+	}
+	return rc;
+}
+
+static void outcomes_count(struct worker *worker)
+{
+	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+		size_t n = delivery_message(delivery)->receives_n;
+
+		worker->stats.receives += (int64_t)n;
+		for (size_t j = 0; j < n; j++) {
+			switch ((enum outcome_kind)delivery_outcomes(delivery)[j].kind) {
+			case OUTCOME_ISSUED:
+				worker->stats.issued++;
+				break;
+			case OUTCOME_REPEATED:
+				worker->stats.repeated++;
+				break;
+			case OUTCOME_REJECTED:
+				worker->stats.rejected++;
+				break;
+			}
+		}
+	}
+	worker->stats.transactions++;
+}
+
+static void replies_send(struct worker *worker)
+{
+	char text[REPLY_SIZE];
+
+	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+		const struct envelope *envelope = delivery_envelope(delivery);
+		amqp_bytes_t body = { .bytes = text };
+
+		if (envelope->reply_to.len == 0)
+			continue;
+		body.len = reply_format(delivery, text);
+		/* Lost replies do no harm: the gateway looks the receive up when its deadline is over. */
+		if (publisher_reply(worker->publisher, envelope->reply_to, envelope->correlation_id, body))
+			worker->stats.replies_lost++;
+		else
+			worker->stats.replies++;
+	}
+}
+
+static void transaction_settled(struct worker *worker)
+{
+	backoff_reset(&worker->settle_backoff);
+	if (outcomes_read(worker) == 0)
+		replies_send(worker);
+	outcomes_count(worker);
+	settlement_commit(worker->settlement);
+}
+
+static void transaction_retry(struct worker *worker, int64_t now_ms)
+{
+	worker->stats.retries++;
+	worker->settle_due_ms = now_ms + backoff_ms(&worker->settle_backoff);
+	settlement_retry(worker->settlement);
+}
+
+/* Classes 22 and 23 are about the data: no repetition helps, but some of the data may be good. */
+static void transaction_refused(struct worker *worker, int64_t now_ms)
+{
+	const char *sqlstate = database_sqlstate(worker->database);
+
+	if (strncmp(sqlstate, "22", 2) != 0 && strncmp(sqlstate, "23", 2) != 0) {
+		transaction_retry(worker, now_ms);
+		return;
+	}
+	worker->stats.retries++;
+	settlement_refuse(worker->settlement, sqlstate);
+}
+
+static void transaction_begin(struct worker *worker, int64_t now_ms)
+{
+	if (!database_ready(worker->database) || now_ms < worker->settle_due_ms)
+		return;
+	if (settlement_take(worker->settlement, (size_t)worker->config->transaction_receives_max) == 0)
+		return;
+	settle_args_fill(&worker->args, worker->settlement);
+	database_settle(worker->database, &worker->args, now_ms);
+}
+
+static void database_turn(struct worker *worker, int64_t now_ms)
+{
+	switch (database_step(worker->database, now_ms)) {
+	case DATABASE_NOTHING:
+		break;
+	case DATABASE_SETTLED:
+		transaction_settled(worker);
+		break;
+	case DATABASE_REFUSED:
+		transaction_refused(worker, now_ms);
+		break;
+	case DATABASE_LOST:
+		transaction_retry(worker, now_ms);
+		break;
+	}
+	transaction_begin(worker, now_ms);
+}
+
+static void dead_letter_send(struct worker *worker, const struct delivery *delivery)
+{
+	const struct envelope *envelope = delivery_envelope(delivery);
+	struct dead_letter *letter = malloc(sizeof(*letter));
+	amqp_table_entry_t header = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON) };
+	amqp_basic_properties_t properties = {
+		._flags = AMQP_BASIC_HEADERS_FLAG,
+		.headers = { .num_entries = 1, .entries = &header },
+		.content_type = envelope->content_type,
+		.content_encoding = envelope->content_encoding,
+		.correlation_id = envelope->correlation_id,
+		.message_id = envelope->message_id,
+		.type = envelope->type,
+	};
+
+	check(letter != NULL);
+	*letter = (struct dead_letter){ settlement_epoch(worker->settlement), delivery_tag(delivery) };
+	header.value.kind = AMQP_FIELD_KIND_UTF8;
+	header.value.value.bytes = amqp_cstring_bytes(delivery_reason(delivery));
+	properties._flags |= envelope->content_type.len ? AMQP_BASIC_CONTENT_TYPE_FLAG : 0;
+	properties._flags |= envelope->content_encoding.len ? AMQP_BASIC_CONTENT_ENCODING_FLAG : 0;
+	properties._flags |= envelope->correlation_id.len ? AMQP_BASIC_CORRELATION_ID_FLAG : 0;
+	properties._flags |= envelope->message_id.len ? AMQP_BASIC_MESSAGE_ID_FLAG : 0;
+	properties._flags |= envelope->type.len ? AMQP_BASIC_TYPE_FLAG : 0;
+	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)), LOG_I("bytes", envelope->body_size));
+	publisher_send(worker->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+		       (amqp_bytes_t){ envelope->body_len, envelope->body }, letter);
+}
+
+static void dead_letters_turn(struct worker *worker, int64_t now_ms)
+{
+	const struct delivery *delivery;
+
+	if (now_ms < worker->dead_due_ms)
+		return;
+	while (publisher_ready(worker->publisher) && (delivery = settlement_dead_take(worker->settlement)))
+		dead_letter_send(worker, delivery);
+}
+
+static void acks_turn(struct worker *worker)
+{
+	uint64_t tag;
+	int multiple;
+
+	/* Should the connection break here, the books are reset and there is nothing more to ack. */
+	while (settlement_ack(worker->settlement, &tag, &multiple))
+		link_ack(worker->consumer, tag, multiple);
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
+{
+	int64_t deadline = earlier(database_deadline_ms(worker->database),
+				   link_deadline_ms(publisher_link(worker->publisher), now_ms));
+
+	if (!worker->stop_by_ms || link_up(worker->consumer))
+		deadline = earlier(deadline, link_deadline_ms(worker->consumer, now_ms));
+	if (worker->stop_by_ms)
+		deadline = earlier(deadline, worker->stop_by_ms);
+	if (settlement_waiting(worker->settlement) > 0 && database_ready(worker->database))
+		deadline = earlier(deadline, worker->settle_due_ms);
+	if (settlement_dead_waiting(worker->settlement) > 0 && publisher_ready(worker->publisher))
+		deadline = earlier(deadline, worker->dead_due_ms);
+	return deadline;
+}
+
+static void wait_for_work(struct worker *worker, int signal_fd)
+{
+	int64_t now_ms = clock_monotonic_ms(), wait_ms = next_deadline_ms(worker, now_ms) - now_ms;
+	struct pollfd fds[] = {
+		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
+		{ .fd = link_fd(worker->consumer), .events = POLLIN },
+		{ .fd = link_fd(publisher_link(worker->publisher)), .events = POLLIN },
+		{ .fd = database_fd(worker->database), .events = database_poll_events(worker->database) },
+	};
+
+	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
+	poll(fds, 4, (int)wait_ms);
+	if (fds[0].revents) {
+		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
+		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
+		link_cancel(worker->consumer, CONSUMER_TAG);
+	}
+}
+
+static int finished(const struct worker *worker, int64_t now_ms)
+{
+	if (!worker->stop_by_ms)
+		return 0;
+	return now_ms >= worker->stop_by_ms ||
+	       (settlement_held(worker->settlement) == 0 && settlement_taken(worker->settlement) == 0);
+}
+
+void worker_run(struct worker *worker, int signal_fd)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	while (!finished(worker, now_ms)) {
+		if (!worker->stop_by_ms)
+			link_step(worker->consumer, now_ms);
+		link_step(publisher_link(worker->publisher), now_ms);
+		link_read(worker->consumer);
+		link_read(publisher_link(worker->publisher));
+		now_ms = clock_monotonic_ms();
+		database_turn(worker, now_ms);
+		dead_letters_turn(worker, now_ms);
+		acks_turn(worker);
+		stats_step(&worker->stats, now_ms);
+		wait_for_work(worker, signal_fd);
+		now_ms = clock_monotonic_ms();
+	}
+	stats_tell(&worker->stats);
+}

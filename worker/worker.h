@@ -1,0 +1,19 @@
+/* The loop: collects deliveries, settles them in transactions, acks what is committed. */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+
+#include "common/config.h"
+
+struct worker;
+
+struct worker *worker_new(const struct config *config);
+void worker_free(struct worker *worker);
+
+/*
+ * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns. It waits for nothing
+ * longer than WORKER_STOP_MS: what is not settled by then is delivered to another worker.
+ */
+#define WORKER_STOP_MS 8000
+void worker_run(struct worker *worker, int signal_fd);
+
+#endif
