@@ -228,10 +228,11 @@ start_failed() {
 	die "$1 $2"
 }
 
-# After kill -9 the last children of the former postmaster hold its memory for a moment.
+# For a moment after kill -9 the former postmaster is not reaped yet, or its children hold its memory.
 respawn() {
 	[[ $1 == postgres ]] || return 1
-	log_since postgres "${LOG_START[postgres]:-0}" | grep -q 'pre-existing shared memory block' || return 1
+	log_since postgres "${LOG_START[postgres]:-0}" |
+		grep -qE 'pre-existing shared memory block|lock file "postmaster.pid" already exists' || return 1
 	sleep 0.2
 	process_start postgres
 }
@@ -274,7 +275,8 @@ names_stop() {
 		if pid=$(process_pid "$name"); then
 			# PostgreSQL would wait for its clients on TERM.
 			kill -s "$([[ $name == postgres ]] && echo INT || echo TERM)" "$pid" 2>/dev/null || true
-			kill -CONT "$pid" 2>/dev/null || true
+			# shellcheck disable=SC2046 # pids
+			kill -CONT -- "-$pid" $(cat "/proc/$pid/task/$pid/children") 2>/dev/null || true
 			ending+=("$name")
 		else
 			rm -f "$RUN_DIR/$name.pid"
@@ -367,6 +369,7 @@ rabbitmq_spawn() {
 		raft.wal_max_size_bytes = 134217728
 		log.console = true
 		log.console.level = info
+		log.console.use_colors = false
 		log.file = false
 		TEXT
 	)
@@ -391,12 +394,9 @@ rabbitmq_spawn() {
 		"$RABBITMQ_BIN/rabbitmq-server"
 }
 
-# The broker answers a protocol header with connection.start, whose frame begins with byte 1.
+# The listener opens before that: a broker told to end meanwhile takes ten seconds to do so.
 rabbitmq_ready() {
-	local first
-	first=$(timeout 2 bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT_RABBITMQ && printf 'AMQP\0\0\11\1' >&3 &&
-		od -An -N1 -tu1 <&3" 2>/dev/null) || return 1
-	[[ ${first// /} == 1 ]]
+	log_since rabbitmq "${LOG_START[rabbitmq]}" | grep -q 'Server startup complete'
 }
 
 # ---- PostgreSQL -----------------------------------------------------------------------------------

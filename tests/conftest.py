@@ -1,0 +1,102 @@
+"""What every test may ask for. `stack` is shared: a test that breaks a process takes `own_stack`."""
+
+import os
+
+import pika
+import psycopg
+import pytest
+import redis
+
+from stack import Stack, port_base_free, wait_until
+
+RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"
+PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
+
+
+@pytest.fixture(scope="session")
+def stack():
+    """The stack that `make test` started; by hand: see scripts/stack.sh with RUN_DIR=.run-test."""
+    shared = Stack(RUN_DIR)
+    if not (shared.run_dir / "env").exists():
+        pytest.fail(f"no stack in {RUN_DIR}; type: make test, or make services RUN_DIR={RUN_DIR} PORT_BASE={PORT_BASE}")
+    return shared
+
+
+@pytest.fixture(scope="session")
+def env(stack):
+    return stack.env
+
+
+@pytest.fixture(scope="session")
+def stack_make():
+    """Makes further stacks, each in its own folder on its own ports, nothing of it started. All end with the session."""
+    made = []
+
+    def make():
+        base = port_base_free(PORT_BASE + 100 * (len(made) + 1))
+        made.append(Stack(f"{RUN_DIR}-{len(made) + 1}", base))
+        made[-1].remove()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.down()
+
+
+@pytest.fixture(scope="module")
+def own_stack(stack_make):
+    """A stack for this file alone, whose processes it may kill: services, gateway and one worker."""
+    own = stack_make()
+    own.services()
+    own.start("gateway", "worker-1")
+    yield own
+    own.down()
+
+
+@pytest.fixture
+def redis_client(env):
+    with redis.Redis.from_url(env["REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def pg(env):
+    """PostgreSQL in the role of the programs."""
+    with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def pg_owner(env):
+    with psycopg.connect(env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def amqp(env):
+    """A channel of pika's."""
+    connection = pika.BlockingConnection(pika.URLParameters(env["AMQP_URL"]))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
+
+
+@pytest.fixture
+def gateway(stack):
+    """A connection to the gateway's socket."""
+    with stack.client() as client:
+        yield client
+
+
+@pytest.fixture
+def make_coupon(stack):
+    """make_coupon(total, limit=1, **terms): the id of a published coupon that can be issued now."""
+
+    def make(total, limit=1, **terms):
+        coupon = stack.coupon_make(total, limit, **terms)
+        if terms.get("publish", True):
+            with stack.client() as client:
+                wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+        return coupon
+
+    return make

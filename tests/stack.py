@@ -1,0 +1,261 @@
+"""A local stack as tests drive it: settings, processes to start, kill and freeze, and a socket client."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80)
+SERVICES = ("redis", "rabbitmq", "postgres")
+
+
+def wait_until(condition, timeout=10.0, interval=0.02):
+    """Returns the first true value of condition(); fails with the last one after timeout seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"still {value!r} after {timeout} s")
+        time.sleep(interval)
+
+
+def port_answers(port):
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def port_base_free(first):
+    """The first port base from there on, in steps of 100, none of whose ports is in use."""
+    for base in range(first, min(first + 10000, 65400), 100):
+        if not any(port_answers(base + offset) for offset in PORT_OFFSETS):
+            return base
+    raise AssertionError(f"no free ports from {first} on")
+
+
+def process_stat(pid):
+    """(state, parent) of a process, or None when there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[0], int(fields[1])
+
+
+def process_tree(pid):
+    """The process and all that descend from it, parents first."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        stat = process_stat(entry) if entry.isdigit() else None
+        if stat:
+            children.setdefault(stat[1], []).append(int(entry))
+    tree = [pid]
+    for parent in tree:
+        tree += children.get(parent, [])
+    return tree
+
+
+def process_gone(pid):
+    stat = process_stat(pid)
+    return stat is None or stat[0] in "ZX"
+
+
+class Client:
+    """The gateway's socket, line by line: what is sent is exactly what was given."""
+
+    def __init__(self, address, timeout=10.0):
+        """address is host:port, or the path of a Unix socket."""
+        if "/" in address:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(timeout)
+            self.socket.connect(address)
+        else:
+            host, _, port = address.rpartition(":")
+            self.socket = socket.create_connection((host, int(port)), timeout)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.reader = self.socket.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.reader.close()
+        self.socket.close()
+
+    def send_bytes(self, data):
+        self.socket.sendall(data)
+
+    def send_line(self, line):
+        self.send_bytes((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
+
+    def read_line(self):
+        """One line without its end; None once the gateway has closed."""
+        line = self.reader.readline()
+        if not line:
+            return None
+        assert line.endswith(b"\n"), f"half a line: {line!r}"
+        return line[:-1].decode()
+
+    def read_reply(self):
+        line = self.read_line()
+        assert line is not None, "the gateway closed the connection"
+        return json.loads(line)
+
+    def call(self, op, **members):
+        self.send_line({"op": op, **members})
+        return self.read_reply()
+
+    def pipeline(self, requests):
+        """Sends all the requests (dicts without id) at once; returns the replies in the order of the requests."""
+        lines = [json.dumps({"id": index, **request}) for index, request in enumerate(requests)]
+        self.send_bytes(("\n".join(lines) + "\n").encode())
+        replies = sorted((self.read_reply() for _ in requests), key=lambda reply: reply["id"])
+        assert [reply["id"] for reply in replies] == list(range(len(requests)))
+        return replies
+
+    def issue(self, coupon, user, **members):
+        return self.call("issue", coupon=str(coupon), user=str(user), **members)
+
+
+class Stack:
+    def __init__(self, run_dir, port_base=None):
+        self.run_dir = (ROOT / run_dir).resolve()
+        self.port_base = port_base
+        self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
+
+    def script(self, *arguments, **environment):
+        """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for instance."""
+        result = subprocess.run(
+            [str(ROOT / "scripts/stack.sh"), *arguments],
+            env={
+                **os.environ,
+                "RUN_DIR": str(self.run_dir),
+                "PORT_BASE": str(self.port_base or ""),
+                "BUILD_DIR": str(self.build_dir),
+                **{name: str(value) for name, value in environment.items()},
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert result.returncode == 0, f"stack.sh {shlex.join(arguments)}:\n{result.stdout}"
+        return result.stdout
+
+    @property
+    def env(self):
+        """The settings that the programs read."""
+        lines = (self.run_dir / "env").read_text().splitlines()
+        words = (shlex.split(line, comments=True) for line in lines)
+        return dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
+
+    # The whole stack
+
+    def backends(self):
+        self.script("backends")
+
+    def services(self):
+        self.script("services")
+
+    def down(self):
+        self.script("stop")
+
+    def remove(self):
+        self.script("clean")
+
+    # One process: redis, rabbitmq, postgres, gateway, worker-N
+
+    def start(self, *names, **environment):
+        self.script("start", *names, **environment)
+
+    def stop(self, *names):
+        self.script("stop", *names)
+
+    def restart(self, name, **environment):
+        self.stop(name)
+        self.start(name, **environment)
+
+    def pid(self, name):
+        return int((self.run_dir / f"{name}.pid").read_text())
+
+    def runs(self, name):
+        try:
+            return not process_gone(self.pid(name))
+        except FileNotFoundError:
+            return False
+
+    def signal(self, name, number):
+        os.kill(self.pid(name), number)
+
+    def kill9(self, name):
+        """As a crash ends it: at once, and with nothing tidied up."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process_gone(pid))
+
+    def sigstop(self, name):
+        """Freezes the process and its children until sigcont."""
+        for pid in process_tree(self.pid(name)):
+            os.kill(pid, signal.SIGSTOP)
+
+    def sigcont(self, name):
+        for pid in process_tree(self.pid(name)):
+            os.kill(pid, signal.SIGCONT)
+
+    def log(self, name):
+        return (self.run_dir / f"{name}.log").read_text(errors="replace")
+
+    def log_has(self, name, text):
+        return text in self.log(name)
+
+    # The programs
+
+    def ctl_run(self, *arguments, **options):
+        """couponctl; returns the finished process with its stdout and stderr, whatever its exit code."""
+        return subprocess.run(
+            [str(self.build_dir / "couponctl"), *map(str, arguments)],
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=options.pop("timeout", 120),
+            **options,
+        )
+
+    def ctl(self, *arguments):
+        """couponctl that has to succeed; returns what it printed."""
+        result = self.ctl_run(*arguments)
+        assert result.returncode == 0, f"couponctl {shlex.join(map(str, arguments))}: {result.stderr}{result.stdout}"
+        return result.stdout.strip()
+
+    def coupon_make(self, total, limit=1, name="test", publish=True, **terms):
+        """Creates a coupon and returns its id; terms are couponctl's: begin, end, valid_days, valid_from, …"""
+        if not terms.keys() & {"valid_days", "valid_from", "valid_to"}:
+            terms["valid_days"] = 30
+        flags = [part for term, value in terms.items() for part in ("--" + term.replace("_", "-"), value)]
+        coupon = self.ctl("create", "--name", name, "--total", total, "--limit", limit, *flags)
+        if publish:
+            self.ctl("publish", coupon)
+        return coupon
+
+    def client(self, timeout=10.0):
+        return Client(self.env["COUPON_LISTEN"], timeout)
+
+    def client_unix(self, timeout=10.0):
+        return Client(self.env["COUPON_UNIX_SOCKET"], timeout)
+
+    def http(self, path):
+        return f"http://{self.env['COUPON_HTTP_LISTEN']}{path}"
