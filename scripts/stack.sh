@@ -99,8 +99,6 @@ settings_open() {
 		[[ $wanted =~ ^[1-9][0-9]{3,4}$ && $wanted -ge 1024 && $wanted -le 65400 ]] ||
 			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
 	fi
-	mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
-	[[ -w $RUN_DIR ]] || die "$RUN_DIR belongs to $(stat -c %U "$RUN_DIR"); choose another RUN_DIR="
 	if settings_load; then
 		if [[ -z $wanted || $wanted == "$STACK_PORT_BASE" ]]; then
 			return
@@ -148,7 +146,8 @@ env_load() {
 
 # One command at a time changes a stack. Daemons close the lock's descriptor, so that it ends with us.
 lock_take() {
-	exec 9>"$RUN_DIR/lock" || die "cannot write to $RUN_DIR"
+	[[ -w $RUN_DIR ]] || die "$RUN_DIR belongs to $(stat -c %U "$RUN_DIR"); choose another RUN_DIR="
+	exec 9>"$RUN_DIR/lock"
 	flock -w 180 9 || die "another command has been at work on $RUN_DIR for three minutes"
 }
 
@@ -369,7 +368,7 @@ rabbitmq_spawn() {
 		raft.wal_max_size_bytes = 134217728
 		log.console = true
 		log.console.level = info
-		log.console.use_colors = false
+		log.console.use_colors = off
 		log.file = false
 		TEXT
 	)
@@ -568,9 +567,9 @@ names_start() {
 	done
 	for name in "${started[@]}"; do
 		process_wait "$name"
-		[[ $name != postgres ]] || postgres_roles
 		say "$name is up (pid $(process_pid "$name"))"
 	done
+	[[ " $* " != *" postgres "* ]] || postgres_roles
 }
 
 backends_start() {
