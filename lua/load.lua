@@ -1,5 +1,5 @@
--- Puts a coupon into Redis, for the keeper: with these terms and counts, and no number given out yet. Changes nothing if the
--- coupon is there.
+-- Puts a coupon into Redis, for the keeper: with these terms and counts, and no number given out yet.
+-- Changes nothing if the coupon is there.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 fence       0..2^53-1, the keeper's
@@ -14,8 +14,8 @@
 --      10 end         ms since the epoch, 0 = no bound
 --      11 limit       1..100, coupons a user
 --
--- Returns 'loaded'; 'exists' if the coupon is there; 'fenced' if it is there with a higher fence. The users' and the outbox's
--- hashes may exist: what they hold is what the counts were computed from.
+-- Returns 'loaded'; 'exists' if the coupon is there; 'fenced' if it is there with a higher fence. The
+-- users' and the outbox's hashes may exist: the counts were computed with what they hold.
 --
 -- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing was written.
 
@@ -33,7 +33,8 @@ local function integer(text, least, most)
 end
 
 local base = KEYS[1] or ''
-if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$') or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
+if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$')
+	or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
 	return bad('ERR couponmq: KEYS: not the three keys of one coupon')
 end
 

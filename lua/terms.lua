@@ -1,4 +1,5 @@
--- Gives a coupon newer terms, for the keeper and couponctl. What is taken stays taken: the stock moves with the total.
+-- Gives a coupon newer terms, for the keeper and couponctl. What is taken stays taken: the stock moves
+-- with the total.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms
@@ -8,8 +9,8 @@
 --       5 end      ms since the epoch, 0 = no bound
 --       6 limit    1..100, coupons a user
 --
--- Returns 'applied'; otherwise nothing is written: 'missing'; 'current' if the coupon has this version or a later one;
--- {'taken', n} if total is less than the n that are taken (slots and reserved).
+-- Returns 'applied'; otherwise nothing is written: 'missing'; 'current' if the coupon has this version
+-- or a later one; {'taken', n} if total is less than the n that are taken (slots and reserved).
 --
 -- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing was written.
 
@@ -27,7 +28,8 @@ local function integer(text, least, most)
 end
 
 local base = KEYS[1] or ''
-if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$') or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
+if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$')
+	or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
 	return bad('ERR couponmq: KEYS: not the three keys of one coupon')
 end
 
@@ -62,7 +64,8 @@ if call('EXISTS', KEYS[1]) == 0 then
 end
 
 local c = call('HMGET', KEYS[1], 'version', 'total', 'stock')
-local known, total_old, stock_old = integer(c[1], 1, MAX_INT), integer(c[2], 0, MAX_INT), integer(c[3], 0, MAX_INT)
+local known = integer(c[1], 1, MAX_INT)
+local total_old, stock_old = integer(c[2], 0, MAX_INT), integer(c[3], 0, MAX_INT)
 if not known or not total_old or not stock_old or stock_old > total_old then
 	return bad('ERR couponmq: coupon: its version, total or stock is malformed')
 end
@@ -74,6 +77,6 @@ if total < taken then
 	return {'taken', taken}
 end
 
-call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3], 'stock', string.format('%.0f', total - taken),
-	'begin', ARGV[4], 'end', ARGV[5], 'limit', ARGV[6])
+call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3],
+	'stock', string.format('%.0f', total - taken), 'begin', ARGV[4], 'end', ARGV[5], 'limit', ARGV[6])
 return 'applied'

@@ -6,8 +6,8 @@
 --       3 generation  1..2^53-1, the current one in PostgreSQL
 --       4 seq_seen    0..2^53-1, the highest PostgreSQL has seen in it
 --
--- Returns 'verified', and run_id and fence are set; otherwise nothing is written: 'fenced' if the coupon has a higher fence;
--- 'missing'; 'behind' if the generation is another or seq is less than seq_seen.
+-- Returns 'verified', and run_id and fence are set; otherwise nothing is written: 'fenced' if the
+-- coupon has a higher fence; 'missing'; 'behind' if the generation is another or seq is less than seq_seen.
 --
 -- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing was written.
 
@@ -25,7 +25,8 @@ local function integer(text, least, most)
 end
 
 local base = KEYS[1] or ''
-if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$') or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
+if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$')
+	or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
 	return bad('ERR couponmq: KEYS: not the three keys of one coupon')
 end
 
@@ -58,7 +59,8 @@ if call('EXISTS', KEYS[1]) == 0 then
 end
 
 local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq')
-local known_fence, known_generation, seq = integer(c[1], 0, MAX_INT), integer(c[2], 1, MAX_INT), integer(c[3], 0, MAX_INT)
+local known_fence, known_generation = integer(c[1], 0, MAX_INT), integer(c[2], 1, MAX_INT)
+local seq = integer(c[3], 0, MAX_INT)
 if not known_fence or not known_generation or not seq then
 	return bad('ERR couponmq: coupon: its fence, generation or seq is malformed')
 end
