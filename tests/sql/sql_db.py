@@ -1,0 +1,122 @@
+"""PostgreSQL as the C programs use it: each query a file, parameters and results as text."""
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+from psycopg.pq import ExecStatus
+
+ROOT = Path(__file__).resolve().parents[2]
+MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
+QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
+AT_MS = 1700000000123
+
+
+@dataclass(frozen=True)
+class Receive:
+    coupon: int
+    user: int
+    batch: uuid.UUID
+    idx: int
+    slot: int = 1
+    generation: int = 0
+    seq: int = 1
+    key: str = ""
+    at_ms: int = AT_MS
+
+    def but(self, **changes):
+        return replace(self, **changes)
+
+
+def array_text(values):
+    """A PostgreSQL array literal, every element quoted."""
+    quoted = (str(value).replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+class Db:
+    def __init__(self, url):
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.pid = self.connection.info.backend_pid
+
+    def close(self):
+        self.connection.close()
+
+    def execute(self, text, *params):
+        cursor = self.connection.execute(text, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def query(self, name, *params):
+        """Rows of sql/query/NAME.sql, as dictionaries of text."""
+        values = [None if value is None else str(value).encode() for value in params]
+        result = self.connection.pgconn.exec_params(QUERIES[name].encode(), values)
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise psycopg.errors.error_from_result(result)
+        names = [result.fname(column).decode() for column in range(result.nfields)]
+        return [
+            {
+                name: None if (value := result.get_value(row, column)) is None else value.decode()
+                for column, name in enumerate(names)
+            }
+            for row in range(result.ntuples)
+        ]
+
+    def settle(self, *receives):
+        """Per receive: `issued`, `repeated` or the reason of its rejection."""
+        fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot", "key", "at_ms")
+        rows = self.query("settle", *(array_text(getattr(one, field) for one in receives) for field in fields))
+        outcomes = ["issued"] * len(receives)
+        for row in rows:
+            assert (row["outcome"] == "rejected") == (row["reason"] is not None), row
+            assert outcomes[int(row["ord"]) - 1] == "issued", "an element has two outcomes"
+            outcomes[int(row["ord"]) - 1] = row["reason"] or row["outcome"]
+        return outcomes
+
+    def settle_retrying(self, *receives):
+        """As a worker does; anything but 40001, a deadlock above all, is a failure."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self.settle(*receives)
+            except psycopg.errors.SerializationFailure:
+                assert time.monotonic() < deadline, "still to be retried after 60 s"
+
+    def rows(self, coupon):
+        return self.execute(
+            "SELECT user_id, slot, batch, idx FROM user_coupon WHERE coupon_id = %s ORDER BY user_id, slot", coupon)
+
+    def tombstones(self, coupon):
+        return self.execute(
+            "SELECT user_id, slot, batch, idx, reason FROM receive_rejected WHERE coupon_id = %s"
+            " ORDER BY user_id, slot, batch, idx", coupon)
+
+    def counts(self, coupon):
+        """(issued_num, seq_seen, settled_num)"""
+        return self.execute("SELECT issued_num, seq_seen, settled_num FROM coupon WHERE id = %s", coupon)[0]
+
+    def generations(self, coupon):
+        """Of the generations that are not current: {generation: (seq_seen, settled_num)}"""
+        rows = self.query("coupon_generation_page", coupon)
+        return {int(row["generation"]): (int(row["seq_seen"]), int(row["settled_num"])) for row in rows}
+
+    def audit(self, *coupons):
+        """What the audits find wrong with these coupons."""
+        return [
+            (name, row)
+            for coupon in coupons
+            for name in ("audit_stock", "audit_limit", "audit_twice")
+            for row in self.query(name, coupon)
+        ]
+
+    def is_blocked(self, pid):
+        return self.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", pid)[0][0]
+
+
+def batch_make(coupon, users, seq_first=1, **fields):
+    """The receives of one message, one for each user."""
+    batch = uuid.uuid4()
+    return [
+        Receive(coupon, user, batch, index, seq=seq_first + index, **fields) for index, user in enumerate(users)
+    ]

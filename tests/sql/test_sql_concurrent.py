@@ -1,0 +1,269 @@
+"""settle() from several connections at once."""
+
+import os
+import random
+import uuid
+from collections import Counter
+
+import psycopg
+import pytest
+from sql_db import Db, Receive, batch_make
+from stack import wait_until
+
+
+def begin_settle(db, *receives):
+    db.execute("BEGIN")
+    return db.settle(*receives)
+
+
+def test_copy_waits_and_is_repeated(db, db_new, coupon_new, background):
+    """What a copy waited for is visible to its judgement, which a single statement's snapshot would not show."""
+    coupon = coupon_new()
+    batch = batch_make(coupon, [1, 2])
+    assert begin_settle(db, *batch) == ["issued", "issued"]
+    other = db_new()
+    copy = background(other.settle, *reversed(batch))
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert copy.result() == ["repeated", "repeated"]
+    assert db.counts(coupon) == (2, 2, 2)
+
+
+def test_copy_is_issued_when_the_first_rolls_back(db, db_new, coupon_new, background):
+    coupon = coupon_new()
+    batch = batch_make(coupon, [1, 2])
+    begin_settle(db, *batch)
+    other = db_new()
+    copy = background(other.settle, *batch)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("ROLLBACK")
+    assert copy.result() == ["issued", "issued"]
+
+
+def test_copy_waits_for_another_receive_and_finds_its_slot_taken(db, db_new, coupon_new, background):
+    coupon = coupon_new()
+    first, other_receive = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    begin_settle(db, first)
+    other = db_new()
+    running = background(other.settle, other_receive)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert running.result() == ["slot_taken"]
+
+
+def test_copy_of_a_receive_that_is_surplus_elsewhere(db, db_new, owner, coupon_new, background):
+    """Its row is free again when the copy goes on, and there is stock: the tombstone alone stops it."""
+    coupon = coupon_new(total=1)
+    batch = batch_make(coupon, [1, 2])
+    db.execute("BEGIN")
+    assert db.settle(*batch) == ["issued", "out_of_stock"]
+    db.query("coupon_total_set", coupon, 10)
+    other = db_new()
+    copy = background(other.settle, *batch)
+    wait_until(lambda: owner.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert copy.result() == ["repeated", "out_of_stock"]
+    assert db.counts(coupon) == (1, 2, 2)
+    assert db.audit(coupon) == []
+
+
+def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coupon_new, background):
+    """The late copy goes in before its tombstone can be seen and keeps the rightful receive out: run again."""
+    coupon = coupon_new(total=0)
+    late, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    db.execute("BEGIN")
+    assert db.settle(late) == ["out_of_stock"]
+    db.query("coupon_total_set", coupon, 1)
+    other = db_new()
+    running = background(other.settle, late, rightful)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        running.result()
+    assert db.settle(late, rightful) == ["out_of_stock", "issued"]
+    assert db.audit(coupon) == []
+
+
+def test_slot_in_the_way_was_given_back(db, db_new, owner, coupon_new, background):
+    """The row that kept this one out is gone under the lock: neither stored nor rejected, so run again."""
+    coupon = coupon_new()
+    first, second = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    assert db.settle(first) == ["issued"]
+    db.execute("BEGIN")
+    db.query("coupon_lock", coupon)
+    other = db_new()
+    running = background(other.settle, second)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("DELETE FROM user_coupon WHERE user_id = 1 AND coupon_id = %s", coupon)
+    db.execute("UPDATE coupon SET issued_num = 0 WHERE id = %s", coupon)
+    db.execute("COMMIT")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        running.result()
+    assert db.settle(second) == ["issued"]
+
+
+def test_coupon_is_not_created_while_a_receive_of_it_is_rejected(db, db_new, coupon_id, background):
+    unknown = coupon_id()
+    receive = Receive(unknown, 1, uuid.uuid4(), 0)
+    assert begin_settle(db, receive) == ["unknown_coupon"]
+    other = db_new()
+    creation = background(other.query, "coupon_create", unknown, "late", 1, 1, None, None, None, None, None)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert creation.result() == [{"id": str(unknown)}]
+    assert db.settle(receive) == ["unknown_coupon"]
+    assert db.audit(unknown) == []
+
+
+def test_coupon_that_is_created_meanwhile_is_found(db, db_new, coupon_id, background):
+    coupon = coupon_id()
+    receive = Receive(coupon, 1, uuid.uuid4(), 0)
+    db.execute("BEGIN")
+    db.query("coupon_create", coupon, "early", 1, 1, None, None, None, None, None)
+    other = db_new()
+    running = background(other.settle, receive)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        running.result()
+    assert db.settle(receive) == ["issued"]
+
+
+def test_counts_of_a_generation_that_ends_meanwhile(db, db_new, coupon_new, background):
+    """Opening a generation waits for what is being settled and moves its counts too."""
+    coupon = coupon_new()
+    db.execute("UPDATE coupon SET generation = 1 WHERE id = %s", coupon)
+    begin_settle(db, *batch_make(coupon, [1, 2], generation=1))
+    other = db_new()
+    other.execute("BEGIN")
+    fence = other.execute("SELECT fence FROM keeper")[0][0]
+    opened = background(other.query, "coupon_generation_next", coupon, 1, fence)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert opened.result() == [{"generation": "2"}]
+    other.execute("COMMIT")
+    assert db.counts(coupon) == (2, 0, 0)
+    assert db.generations(coupon) == {1: (2, 2)}
+
+
+@pytest.mark.parametrize("name, wanted", [("coupon_total_set", 50), ("coupon_status_set", "published")])
+def test_terms_change_while_settling(db, db_new, coupon_new, background, name, wanted):
+    coupon = coupon_new()
+    begin_settle(db, *batch_make(coupon, [1, 2]))
+    other = db_new()
+    other.execute("BEGIN")
+    change = background(other.query, name, coupon, wanted)
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    row = change.result()[0]
+    assert (row["version"], row.get("total_num") or row["status"]) == ("2", str(wanted))
+    assert row.get("issued_num") in (None, "2")
+    assert other.counts(coupon) == (2, 2, 2)
+    other.execute("ROLLBACK")
+
+
+def test_two_copies_in_opposite_order_never_deadlock(db_new, coupon_new, background):
+    """Full stock, then a stock that ends within the batch, when one copy's rows are deleted under the other's feet."""
+    one, two = db_new(), db_new()
+    for total in [200] * 30 + [35] * 30:
+        coupon = coupon_new(total=total)
+        batch = batch_make(coupon, range(1, 61))
+        running = background(two.settle_retrying, *reversed(batch))
+        first = one.settle_retrying(*batch)
+        second = list(reversed(running.result()))
+        expected = ["issued"] * min(total, 60) + ["out_of_stock"] * (60 - min(total, 60))
+        for position, outcomes in enumerate(zip(first, second)):
+            if expected[position] == "issued":
+                assert sorted(outcomes) == ["issued", "repeated"]
+            else:
+                assert outcomes == ("out_of_stock", "out_of_stock")
+        assert one.counts(coupon) == (min(total, 60), 60, 60)
+        assert one.audit(coupon) == []
+
+
+def test_two_calls_with_coupons_in_opposite_order_never_deadlock(db_new, coupon_new, background):
+    one, two = db_new(), db_new()
+    for _ in range(30):
+        coupons = [coupon_new(total=5) for _ in range(4)]
+        mine = [r for coupon in coupons for r in batch_make(coupon, range(1, 5))]
+        yours = [r for coupon in reversed(coupons) for r in batch_make(coupon, range(11, 15), seq_first=5)]
+        running = background(two.settle_retrying, *yours)
+        outcomes = Counter(one.settle_retrying(*mine) + running.result())
+        assert outcomes == {"issued": 20, "out_of_stock": 12}
+        assert one.audit(*coupons) == []
+
+
+def receives_random(rng, coupons, unknown):
+    """Batches of receives, some of which want the slot of another, a slot that is not there, or an unknown coupon."""
+    seqs = Counter()
+    batches = []
+    for _ in range(60):
+        coupon = rng.choice([*coupons, *coupons, unknown])
+        generation = rng.choice([0, 0, 0, 1])
+        batch = uuid.UUID(int=rng.getrandbits(128))
+        receives = []
+        for index in range(rng.randrange(1, 30)):
+            seqs[coupon, generation] += 1
+            receives.append(Receive(
+                coupon, rng.randrange(1, 150), batch, index, slot=rng.choice([1, 1, 1, 2, 2, 3, 0]),
+                generation=generation, seq=seqs[coupon, generation], key=rng.choice(["", "k'\"\\,{}"])))
+        batches.append(receives)
+    return batches
+
+
+def calls_random(rng, batches):
+    """Each batch two to four times, several a call, in any order."""
+    copies = [batch for batch in batches for _ in range(rng.randrange(2, 5))]
+    rng.shuffle(copies)
+    calls = []
+    while copies:
+        size = rng.randrange(1, 6)
+        call = [receive for batch in copies[:size] for receive in batch]
+        rng.shuffle(call)
+        calls.append(call)
+        del copies[:size]
+    return calls
+
+
+@pytest.mark.parametrize("round_number", range(6))
+def test_every_receive_has_one_outcome_whatever_happens(db, db_new, coupon_new, coupon_id, background, round_number):
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32)) + round_number
+    print(f"SEED={seed - round_number}")
+    rng = random.Random(seed)
+    limits = [1, 2, 3]
+    coupons = [coupon_new(total=rng.choice([0, 20, 60, 10**6]), limit=limit) for limit in limits]
+    unknown = coupon_id()
+    batches = receives_random(rng, coupons, unknown)
+    calls = calls_random(rng, batches)
+    shares = [calls[worker::4] for worker in range(4)]
+
+    def work(connection: Db, share):
+        return [(receive, outcome) for call in share for receive, outcome in zip(call, connection.settle_retrying(*call))]
+
+    workers = [background(work, db_new(), share) for share in shares]
+    told = [pair for worker in workers for pair in worker.result()]
+
+    outcomes = {}
+    for receive, outcome in told:
+        outcomes.setdefault(receive, Counter())[outcome] += 1
+    assert set(outcomes) == {receive for batch in batches for receive in batch}
+    for receive, seen in outcomes.items():
+        issued = "issued" in seen
+        if issued:
+            assert seen["issued"] == 1 and set(seen) <= {"issued", "repeated"}, (receive, seen)
+        else:
+            assert len(seen) == 1 and "repeated" not in seen, (receive, seen)
+        stored = db.query("receive_outcome", receive.coupon, receive.user, receive.batch, receive.idx)
+        assert [(row["state"], row["reason"]) for row in stored] == [
+            ("issued", None) if issued else ("rejected", next(iter(seen)))]
+
+    assert db.audit(*coupons, unknown) == []
+    assert db.rows(unknown) == []
+    for coupon in coupons:
+        of_coupon = [receive for receive in outcomes if receive.coupon == coupon]
+        of_generation = {number: [r.seq for r in of_coupon if r.generation == number] for number in (0, 1)}
+        assert db.counts(coupon) == (
+            sum("issued" in outcomes[r] for r in of_coupon),
+            max(of_generation[0], default=0), len(of_generation[0]))
+        expected = {1: (max(of_generation[1]), len(of_generation[1]))} if of_generation[1] else {}
+        assert db.generations(coupon) == expected

@@ -1,0 +1,304 @@
+"""The statements of sql/query, as the programs run them."""
+
+import re
+import time
+import uuid
+
+import psycopg
+import pytest
+from sql_db import MIGRATIONS, QUERIES, Receive, batch_make
+from stack import wait_until
+
+OWNER_ONLY = {"migration_init", "migration_record"}
+
+
+@pytest.mark.parametrize("name", sorted(set(QUERIES) - OWNER_ONLY))
+def test_prepares_in_the_programs_role(db, name):
+    db.execute(f"PREPARE {name} AS {QUERIES[name]}")
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_is_one_statement_that_says_what_it_is_for(name):
+    assert QUERIES[name].startswith("-- ")
+    assert ";" not in re.sub(r"--.*", "", QUERIES[name])
+
+
+def test_migrations_are_numbered_without_a_gap():
+    assert [int(path.name[:4]) for path in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+def test_migration_record(owner):
+    owner.execute("BEGIN")
+    owner.query("migration_init")
+    owner.query("migration_record", 9999, "later")
+    assert owner.query("migration_list")[-1] == {"version": "9999", "name": "later"}
+    owner.execute("ROLLBACK")
+
+
+def test_receive_outcome(db, coupon_new):
+    coupon = coupon_new(total=1, days=1)
+    issued, rejected = batch_make(coupon, [1, 2])
+    db.settle(issued, rejected)
+    assert db.query("receive_outcome", coupon, 1, issued.batch, 0) == [{
+        "state": "issued", "slot": "1", "reason": None,
+        "valid_from": "2023-11-14T22:13:20Z", "valid_to": "2023-11-15T22:13:20Z"}]
+    assert db.query("receive_outcome", coupon, 2, issued.batch, 1) == [{
+        "state": "rejected", "slot": "1", "reason": "out_of_stock", "valid_from": None, "valid_to": None}]
+    # All parts name the receive.
+    for wrong in [(coupon, 2, issued.batch, 0), (coupon, 1, issued.batch, 1), (coupon, 1, uuid.uuid4(), 0),
+                  (coupon - 1, 1, issued.batch, 0), (coupon, 1, rejected.batch, 1)]:
+        assert db.query("receive_outcome", *wrong) == []
+
+
+def test_user_outcomes(db, coupon_new):
+    coupon = coupon_new(limit=2)
+    batch = uuid.uuid4()
+    db.settle(Receive(coupon, 1, batch, 0, slot=2, key="k"), Receive(coupon, 1, batch, 1), Receive(coupon, 2, batch, 3),
+              Receive(coupon, 1, batch, 2))
+    rows = db.query("user_outcomes", coupon, 1)
+    assert [(r["state"], r["slot"], r["idx"], r["reason"], r["key"]) for r in rows] == [
+        ("issued", "1", "1", None, ""), ("issued", "2", "0", None, "k"), ("rejected", "1", "2", "slot_taken", "")]
+    assert {r["batch"] for r in rows} == {str(batch)}
+    assert db.query("user_outcomes", coupon, 3) == []
+
+
+def test_user_outcomes_are_bounded(db, coupon_new):
+    coupon = coupon_new(limit=100)
+    batch = uuid.uuid4()
+    db.settle(*(Receive(coupon, 1, batch, slot, slot=slot) for slot in range(1, 301)))
+    rows = db.query("user_outcomes", coupon, 1)
+    assert [r["state"] for r in rows] == ["issued"] * 100 + ["rejected"] * 100
+
+
+def test_coupon_state(db, coupon_new):
+    coupon = coupon_new(begin="2030-01-01T00:00:00.123Z")
+    before = int(time.time() * 1000)
+    row = db.query("coupon_state", coupon)[0]
+    assert (row["status"], row["begin_ms"], row["end_ms"]) == ("draft", "1893456000123", "0")
+    assert abs(int(row["now_ms"]) - before) < 60000
+    assert db.query("coupon_state", 1) == []
+
+
+def test_keeper_fence_rises(db):
+    db.execute("BEGIN")
+    first = int(db.query("keeper_fence")[0]["fence"])
+    assert db.query("keeper_check", first) == [{"is_current": "t"}]
+    assert int(db.query("keeper_fence")[0]["fence"]) == first + 1
+    assert db.query("keeper_check", first) == [{"is_current": "f"}]
+    db.execute("ROLLBACK")
+
+
+def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
+    ids = sorted(coupon_new(total=7, limit=2, end="2030-01-01T00:00:00Z") for _ in range(5))
+    draft, published, paused, closed, settled = ids
+    db.execute("BEGIN")
+    fence = db.query("keeper_fence")[0]["fence"]
+    for coupon in ids[1:]:
+        db.query("coupon_status_set", coupon, "published")
+    db.query("coupon_status_set", paused, "paused")
+    for coupon in (closed, settled):
+        db.query("coupon_status_set", coupon, "closed")
+    assert db.query("coupon_settled_set", settled, int(fence) - 1) == []
+    assert db.query("coupon_settled_set", published, fence) == []
+    assert db.query("coupon_settled_set", settled, fence) == [{"id": str(settled)}]
+    assert db.query("coupon_settled_set", settled, fence) == []
+
+    watched = []
+    after = ids[0] - 1
+    while page := db.query("coupon_page", after, 2):
+        assert len(page) <= 2
+        watched += page
+        after = page[-1]["id"]
+    mine = [row for row in watched if int(row["id"]) in ids]
+    assert [int(row["id"]) for row in mine] == [published, paused, closed]
+    assert mine[0] == {
+        "id": str(published), "status": "published", "version": "2", "total_num": "7", "issued_num": "0",
+        "user_limit": "2", "begin_ms": "0", "end_ms": "1893456000000", "generation": "0", "seq_seen": "0",
+        "settled_num": "0"}
+    assert mine[1] == db.query("coupon_lock", paused)[0]
+    db.execute("ROLLBACK")
+
+
+def test_generation_next_is_guarded(db, coupon_new):
+    coupon = coupon_new()
+    db.execute("BEGIN")
+    fence = int(db.query("keeper_fence")[0]["fence"])
+    assert db.query("coupon_generation_next", coupon, 0, fence) == [{"generation": "1"}]
+    db.settle(*batch_make(coupon, [1, 2], generation=1))
+    assert db.query("coupon_generation_next", coupon, 0, fence) == []
+    assert db.query("coupon_generation_next", coupon, 1, fence - 1) == []
+    assert db.query("coupon_generation_next", 1, 0, fence) == []
+    assert db.counts(coupon) == (2, 2, 2)
+    assert db.query("coupon_generation_next", coupon, 1, fence) == [{"generation": "2"}]
+    assert db.counts(coupon) == (2, 0, 0)
+    assert db.generations(coupon) == {1: (2, 2)}
+    db.execute("ROLLBACK")
+
+
+def test_generation_next_is_above_every_one_ever_seen(db, coupon_new):
+    """As after the restore of a backup: messages know a generation that the coupon does not."""
+    coupon = coupon_new()
+    db.execute("BEGIN")
+    fence = db.query("keeper_fence")[0]["fence"]
+    db.settle(*batch_make(coupon, [1], generation=8))
+    assert db.query("coupon_generation_next", coupon, 0, fence) == [{"generation": "9"}]
+    assert db.generations(coupon) == {8: (1, 1)}
+    db.execute("ROLLBACK")
+
+
+def test_create_skips_ids_that_are_taken(db):
+    db.execute("BEGIN")
+    terms = ("name", 1, 1, None, None, None, None, None)
+    first = int(db.query("coupon_create", None, *terms)[0]["id"])
+    assert first >= 1001
+    for taken in (first + 1, first + 2):
+        assert db.query("coupon_create", taken, *terms) == [{"id": str(taken)}]
+    assert db.query("coupon_create", None, *terms) == [{"id": str(first + 3)}]
+    assert db.query("coupon_create", first, *terms) == []
+    db.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("terms", [
+    (0, "name", 1, 1, None, None, None, None, None),
+    (None, "", 1, 1, None, None, None, None, None),
+    (None, "name", -1, 1, None, None, None, None, None),
+    (None, "name", 1, 0, None, None, None, None, None),
+    (None, "name", 1, 101, None, None, None, None, None),
+    (None, "name", 1, 1, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z", None, None, None),
+    (None, "name", 1, 1, None, "infinity", None, None, None),
+    (None, "name", 1, 1, None, None, 0, None, None),
+    (None, "name", 1, 1, None, None, 5, "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"),
+    (None, "name", 1, 1, None, None, None, "2030-01-01T00:00:00Z", None),
+    (None, "name", 1, 1, None, None, None, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z"),
+])
+def test_create_refuses_terms_that_make_no_sense(db, terms):
+    with pytest.raises(psycopg.errors.CheckViolation):
+        db.query("coupon_create", *terms)
+
+
+def test_show_and_list(db, coupon_new):
+    coupon = coupon_new(total=1, begin="2030-01-01T01:00:00+01:00", days=30)
+    db.settle(*batch_make(coupon, [1, 2]), *batch_make(coupon, [3], seq_first=9, generation=4))
+    row = db.query("coupon_show", coupon)[0]
+    assert {name: row[name] for name in row if name not in ("created_at", "updated_at")} == {
+        "id": str(coupon), "name": "test", "status": "draft", "total_num": "1", "issued_num": "1", "user_limit": "1",
+        "begin_at": "2030-01-01T00:00:00Z", "end_at": None, "valid_days": "30", "valid_from": None, "valid_to": None,
+        "version": "1", "generation": "0", "seq_seen": "2", "settled_num": "2", "older_unsettled_num": "8",
+        "rejected_num": "2", "settled_at": None}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["created_at"])
+    listed = db.query("coupon_list", coupon - 1, 1)
+    assert listed == [{name: row[name] for name in (
+        "id", "name", "status", "total_num", "issued_num", "user_limit", "begin_at", "end_at")}]
+    assert db.query("coupon_show", 1) == []
+
+
+ALLOWED = {("draft", "published"), ("published", "paused"), ("paused", "published"), ("published", "closed"),
+           ("paused", "closed")}
+STATUSES = ("draft", "published", "paused", "closed")
+
+
+@pytest.mark.parametrize("old", STATUSES)
+@pytest.mark.parametrize("wanted", [*STATUSES, "nonsense"])
+def test_status_set(db, coupon_new, old, wanted):
+    coupon = coupon_new()
+    db.execute("BEGIN")
+    db.execute("UPDATE coupon SET status = %s WHERE id = %s", old, coupon)
+    may = (old, wanted) in ALLOWED
+    expected = {"id": str(coupon), "old_status": old, "status": wanted if may else old, "version": "2" if may else "1"}
+    assert db.query("coupon_status_set", coupon, wanted) == [expected]
+    row = db.query("coupon_show", coupon)[0]
+    assert (row["status"], row["version"]) == (expected["status"], expected["version"])
+    db.execute("ROLLBACK")
+
+
+def test_status_set_of_no_coupon(db):
+    assert db.query("coupon_status_set", 1, "published") == []
+
+
+def test_total_set(db, coupon_new):
+    coupon = coupon_new(total=5)
+    db.settle(*batch_make(coupon, [1, 2]))
+
+    def total_set(total):
+        row = db.query("coupon_total_set", coupon, total)[0]
+        return tuple(int(row[name]) for name in ("old_total_num", "total_num", "issued_num", "version"))
+
+    assert total_set(5) == (5, 5, 2, 1)
+    assert total_set(8) == (5, 8, 2, 2)
+    assert total_set(8) == (8, 8, 2, 2)
+    assert total_set(1) == (8, 8, 2, 2)
+    assert total_set(2) == (8, 2, 2, 3)
+    assert db.query("coupon_total_set", 1, 5) == []
+
+
+def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
+    coupon, draft = coupon_new(total=5), coupon_new()
+    listener = db_new()
+    heard = []
+    listener.connection.add_notify_handler(lambda notify: heard.append(notify.payload))
+    listener.execute("LISTEN couponmq_terms")
+
+    def announced():
+        """What was since the last time: a notification of the listener's own comes after all that were committed."""
+        marker = uuid.uuid4().hex
+        listener.execute("SELECT pg_notify('couponmq_terms', %s)", marker)
+        wait_until(lambda: listener.execute("SELECT 1") and marker in heard)
+        payloads = [payload for payload in heard if payload in (str(coupon), str(draft))]
+        heard.clear()
+        return payloads
+
+    db.query("coupon_total_set", draft, 50)
+    assert announced() == []
+    db.query("coupon_status_set", coupon, "published")
+    assert announced() == [str(coupon)]
+    db.query("coupon_status_set", coupon, "published")
+    assert announced() == []
+    db.query("coupon_total_set", coupon, 6)
+    assert announced() == [str(coupon)]
+    db.settle(*batch_make(coupon, [1]))
+    assert announced() == []
+    db.query("coupon_status_set", coupon, "closed")
+    assert announced() == [str(coupon)]
+
+
+def test_user_slots_page(db, coupon_new):
+    coupon, other = coupon_new(limit=3), coupon_new()
+    batch = uuid.uuid4()
+    receives = [Receive(coupon, user, batch, 3 * user + slot, slot=slot, key=f"k{user}:{slot} \\\"" if slot == 2 else "")
+                for user in range(1, 12) for slot in (1, 2, 3)]
+    db.settle(*receives, *batch_make(other, range(1, 12)))
+    got, after = [], (0, 0)
+    while page := db.query("user_slots_page", coupon, *after, 4):
+        assert len(page) <= 4
+        got += page
+        after = (page[-1]["user_id"], page[-1]["slot"])
+    assert got == [{"user_id": str(r.user), "slot": str(r.slot), "batch": str(batch), "idx": str(r.idx), "key": r.key}
+                   for r in receives]
+
+
+def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
+    coupon, nowhere = coupon_new(total=3, limit=2), coupon_id()
+    batch = batch_make(coupon, [1, 2, 3, 4])
+    db.settle(*batch)
+    assert db.audit(coupon) == []
+    owner.execute("BEGIN")
+    add = ("INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+           " VALUES (%s, %s, %s, %s, %s, now(), now())")
+    owner.execute(add, 7, nowhere, 1, 0, uuid.uuid4())
+    assert owner.audit(nowhere) == [("audit_stock", {
+        "coupon_id": str(nowhere), "total_num": None, "issued_num": None, "row_num": "1"})]
+    owner.execute(add, 1, coupon, 2, batch[3].idx, batch[3].batch)      # the rejected one
+    owner.execute(add, 1, coupon, 3, batch[2].idx, batch[2].batch)      # another user's, and a third slot
+    expected = {
+        "audit_stock": [{"coupon_id": str(coupon), "total_num": "3", "issued_num": "3", "row_num": "5"}],
+        "audit_limit": [{"coupon_id": str(coupon), "user_id": "1", "user_limit": "2", "row_num": "3", "slot_min": "1",
+                         "slot_max": "3"}],
+        "audit_twice": [
+            {"what": what, "coupon_id": str(coupon), "batch": str(batch[0].batch), "idx": idx, "user_id": user}
+            for what, idx, user in (("issued_twice", "2", "1"), ("issued_and_rejected", "3", "4"))],
+    }
+    for name, rows in expected.items():
+        assert owner.query(name, coupon) == rows
+        everywhere = owner.query(name, None)
+        assert all(row in everywhere for row in rows)
+    owner.execute("ROLLBACK")
