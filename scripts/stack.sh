@@ -87,14 +87,22 @@ settings_load() {
 
 settings_need() {
 	settings_load && return
-	[[ ! -e $RUN_DIR/settings ]] || die "$RUN_DIR belongs to $(stat -c %U "$RUN_DIR"); choose another RUN_DIR="
 	die "there is no stack in $RUN_DIR; start one with: make services"
+}
+
+folder_open() {
+	[[ $RUN_DIR =~ ^[A-Za-z0-9._/@+-]+$ ]] ||
+		die "RUN_DIR is $RUN_DIR, and RabbitMQ takes only letters, digits and . _ / @ + - there"
+	mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
+	[[ -w $RUN_DIR && -x $RUN_DIR ]] || die "$RUN_DIR belongs to $(stat -c %U "$RUN_DIR"); choose another RUN_DIR="
+	[[ ! -e $RUN_DIR/settings || -r $RUN_DIR/settings ]] ||
+		die "$RUN_DIR/settings belongs to $(stat -c %U "$RUN_DIR/settings"); choose another RUN_DIR="
+	[[ -e $RUN_DIR/settings || -z $(find "$RUN_DIR" -mindepth 1 -maxdepth 1 ! -name lock -print -quit) ]] ||
+		die "$RUN_DIR holds other files; choose another RUN_DIR="
 }
 
 settings_open() {
 	local wanted=${PORT_BASE:-}
-	[[ $RUN_DIR =~ ^[A-Za-z0-9._/@+-]+$ ]] ||
-		die "RUN_DIR is $RUN_DIR, and RabbitMQ takes only letters, digits and . _ / @ + - there"
 	if [[ -n $wanted ]]; then
 		[[ $wanted =~ ^[1-9][0-9]{3,4}$ && $wanted -ge 1024 && $wanted -le 65400 ]] ||
 			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
@@ -107,9 +115,6 @@ settings_open() {
 			die "the stack in $RUN_DIR runs on PORT_BASE=$STACK_PORT_BASE; stop it first: make stop RUN_DIR=$RUN_DIR"
 		STACK_PORT_BASE=$wanted
 	else
-		[[ ! -e $RUN_DIR/settings ]] || die "cannot read $RUN_DIR/settings; choose another RUN_DIR="
-		[[ -z $(find "$RUN_DIR" -mindepth 1 -maxdepth 1 ! -name lock -print -quit) ]] ||
-			die "$RUN_DIR holds other files; choose another RUN_DIR="
 		STACK_PORT_BASE=${wanted:-$DEFAULT_PORT_BASE}
 		STACK_AMQP_PASSWORD=$(random_hex)
 		STACK_COOKIE=$(random_hex)
@@ -146,7 +151,6 @@ env_load() {
 
 # One command at a time changes a stack. Daemons close the lock's descriptor, so that it ends with us.
 lock_take() {
-	[[ -w $RUN_DIR ]] || die "$RUN_DIR belongs to $(stat -c %U "$RUN_DIR"); choose another RUN_DIR="
 	exec 9>"$RUN_DIR/lock"
 	flock -w 180 9 || die "another command has been at work on $RUN_DIR for three minutes"
 }
@@ -484,8 +488,8 @@ postgres_spawn() {
 
 # psql as the superuser; passwords go by environment and standard input, never by argument.
 postgres_sql() {
-	PGPASSWORD=$STACK_PG_PASSWORD psql -X -q -A -t -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" \
-		-U postgres -d "$1"
+	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD psql -X -q -A -t \
+		-v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
 }
 
 postgres_ready() {
@@ -621,7 +625,6 @@ stop_all() {
 
 command_stop() {
 	local name
-	[[ -e $RUN_DIR/settings ]] || return 0
 	for name in "$@"; do
 		name_check "$name"
 	done
@@ -634,7 +637,6 @@ command_stop() {
 
 command_clean() {
 	local data
-	[[ -e $RUN_DIR/settings ]] || return 0
 	stop_all
 	data=$(readlink "$RUN_DIR/postgres" || true)
 	[[ $data != /var/tmp/couponmq-postgres.* ]] || rm -rf "$data"
@@ -702,12 +704,14 @@ main() {
 	[[ $# -eq 0 ]] || shift
 	case $command in
 	run | services | backends | start)
-		mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
+		folder_open
 		lock_take
 		"command_$command" "$@"
 		;;
 	stop | clean)
-		[[ ! -e $RUN_DIR/settings ]] || lock_take
+		[[ -e $RUN_DIR/settings ]] || exit 0
+		folder_open
+		lock_take
 		"command_$command" "$@"
 		;;
 	status | env) "command_$command" ;;

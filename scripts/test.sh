@@ -28,7 +28,7 @@ case $SAN in
 	;;
 esac
 
-stacks_clean() {
+stacks_each() {
 	local dir
 	for dir in "$RUN_DIR" "$RUN_DIR"-*; do
 		RUN_DIR=$dir scripts/stack.sh "$1"
@@ -36,7 +36,7 @@ stacks_clean() {
 }
 
 stacks_stop() {
-	stacks_clean stop >/dev/null || echo "test: could not stop everything in $RUN_DIR*" >&2
+	stacks_each stop >/dev/null || echo "test: could not stop everything in $RUN_DIR*" >&2
 }
 
 # The last word on a stack: a sanitizer's report in any log is a failure, whoever's test it was.
@@ -103,7 +103,7 @@ pytest_run() {
 
 scripts/packages.sh
 make --no-print-directory -j"$(nproc)" SAN="$SAN" BUILD_DIR="$BUILD_DIR" build tests
-stacks_clean clean >/dev/null
+stacks_each clean >/dev/null
 trap stacks_stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
