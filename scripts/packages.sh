@@ -16,7 +16,7 @@ readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
 
 missing=()
-policy_made=no
+policy_made=no folder_made=no
 
 die() {
 	echo "packages: $*" >&2
@@ -35,6 +35,7 @@ find_missing() {
 
 undo() {
 	rm -f "$NO_CLUSTER"
+	[[ $folder_made == no ]] || rmdir --ignore-fail-on-non-empty "$(dirname "$NO_CLUSTER")"
 	[[ $policy_made == no ]] || rm -f "$POLICY"
 }
 
@@ -48,6 +49,7 @@ keep_services_down() {
 		printf '#!/bin/sh\nexit 101\n' >"$POLICY"
 		chmod 755 "$POLICY"
 	fi
+	[[ -d $(dirname "$NO_CLUSTER") ]] || folder_made=yes
 	mkdir -p "$(dirname "$NO_CLUSTER")"
 	echo 'create_main_cluster = false' >"$NO_CLUSTER"
 }

@@ -2,7 +2,7 @@
 # One local stack: private Redis, RabbitMQ and PostgreSQL, the gateway and the workers, in one folder.
 #
 # RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source
-#   NAME.pid NAME.log one pair per process: redis epmd rabbitmq postgres gateway worker-N
+#   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N
 #   NAME/             its folder, and its working directory: that is how a pid is known to be ours
 set -euo pipefail
 umask 022
@@ -209,20 +209,15 @@ process_spawn() {
 	)
 }
 
-# Where each log ended before this start.
-declare -A LOG_START=()
-
+# NAME.start keeps where the log ended before this start.
 process_start() {
-	LOG_START[$1]=$(log_size "$1")
+	{ stat -c %s "$RUN_DIR/$1.log" 2>/dev/null || echo 0; } >"$RUN_DIR/$1.start"
 	"${1%%-*}_spawn" "$1"
 }
 
-log_size() {
-	stat -c %s "$RUN_DIR/$1.log" 2>/dev/null || echo 0
-}
-
-log_since() {
-	tail -c "+$(($2 + 1))" "$RUN_DIR/$1.log" 2>/dev/null || true
+# What NAME has logged since its start.
+log_since_start() {
+	tail -c "+$(($(cat "$RUN_DIR/$1.start" 2>/dev/null || echo 0) + 1))" "$RUN_DIR/$1.log" 2>/dev/null || true
 }
 
 start_failed() {
@@ -234,7 +229,7 @@ start_failed() {
 # For a moment after kill -9 the former postmaster is not reaped yet, or its children hold its memory.
 respawn() {
 	[[ $1 == postgres ]] || return 1
-	log_since postgres "${LOG_START[postgres]:-0}" |
+	log_since_start postgres |
 		grep -qE 'pre-existing shared memory block|lock file "postmaster.pid" already exists' || return 1
 	sleep 0.2
 	process_start postgres
@@ -282,12 +277,12 @@ names_stop() {
 			kill -CONT -- "-$pid" $(cat "/proc/$pid/task/$pid/children") 2>/dev/null || true
 			ending+=("$name")
 		else
-			rm -f "$RUN_DIR/$name.pid"
+			rm -f "$RUN_DIR/$name.pid" "$RUN_DIR/$name.start"
 		fi
 	done
 	for name in "${ending[@]}"; do
 		process_ended "$name" "$STOP_S" || process_kill "$name"
-		rm -f "$RUN_DIR/$name.pid"
+		rm -f "$RUN_DIR/$name.pid" "$RUN_DIR/$name.start"
 		say "$name has ended"
 	done
 }
@@ -399,7 +394,7 @@ rabbitmq_spawn() {
 
 # The listener opens before that: a broker told to end meanwhile takes ten seconds to do so.
 rabbitmq_ready() {
-	log_since rabbitmq "${LOG_START[rabbitmq]}" | grep -q 'Server startup complete'
+	log_since_start rabbitmq | grep -q 'Server startup complete'
 }
 
 # ---- PostgreSQL -----------------------------------------------------------------------------------
@@ -543,7 +538,7 @@ worker_spawn() {
 }
 
 worker_ready() {
-	process_runs "$1" && log_since "$1" "${LOG_START[$1]:-0}" | grep -q 'event=ready'
+	process_runs "$1" && log_since_start "$1" | grep -q 'event=ready'
 }
 
 # ---- commands -------------------------------------------------------------------------------------
@@ -553,9 +548,9 @@ name_check() {
 		die "unknown name $1; there are: redis rabbitmq postgres gateway worker-N"
 }
 
-# Starts those of the names that do not run, all at once, then waits for each.
+# Starts those of the names that do not run, all at once, then waits for each: an earlier start may have been cut short.
 names_start() {
-	local name started=()
+	local name started=' '
 	for name in "$@"; do
 		case $name in
 		gateway) built coupon-gateway ;;
@@ -566,12 +561,12 @@ names_start() {
 	for name in "$@"; do
 		! process_runs "$name" || continue
 		process_start "$name"
-		started+=("$name")
+		started+="$name "
 		[[ $name != epmd ]] || process_wait epmd
 	done
-	for name in "${started[@]}"; do
+	for name in "$@"; do
 		process_wait "$name"
-		say "$name is up (pid $(process_pid "$name"))"
+		[[ $started != *" $name "* ]] || say "$name is up (pid $(process_pid "$name"))"
 	done
 	[[ " $* " != *" postgres "* ]] || postgres_roles
 }
