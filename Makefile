@@ -17,6 +17,7 @@ comma := ,
 CPPFLAGS = -I. -I$(BUILD_DIR)/gen -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
+MAKEFLAGS += -j$(shell nproc)
 LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
 
 objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c))
@@ -24,13 +25,13 @@ library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
 LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
-TESTS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
+TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 EMBEDDED = $(sort $(wildcard lua/*.lua)) $(sort $(wildcard sql/migration/*.sql)) $(sort $(wildcard sql/query/*.sql))
 
 .PHONY: build tests
-build: $(PROGRAMS)
-tests: $(TESTS)
+build: $(PROGRAMS) ## build the programs
+tests: $(TEST_PROGRAMS) ## build the unit tests and simulations
 
 include scripts/stack.mk
 

@@ -32,7 +32,7 @@ SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GAT
 	       "receives of one process that RabbitMQ has not confirmed; beyond: busy")
 SETTING_NUMBER(unconfirmed_per_coupon_max, "COUPON_UNCONFIRMED_PER_COUPON_MAX", "unconfirmed-per-coupon-max", GATEWAY,
 	       100000, 1, 100000000, "the same for one coupon")
-SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY, 1048576, 4096, 1073741824,
+SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY, 524288, 4096, 1073741824,
 	       "replies a client has not read; beyond: the connection is cut")
 SETTING_NUMBER(idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GATEWAY, 300000, 100, 86400000,
 	       "a connection with nothing in flight and no byte received for this long is closed")

@@ -1,0 +1,29 @@
+/*
+ * One gateway process: the parts wired together around one event loop.
+ *
+ *	clients ─▶ server, http ─▶ front ─▶ admission ─▶ redis_link ═ Redis
+ *	                               └─▶ status ─▶ lookup ═ PostgreSQL
+ *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ outcomes ─▶ clients
+ *
+ * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes script calls), then
+ * redis_link_flush (they go out in one write).
+ */
+#ifndef GATEWAY_GATEWAY_H
+#define GATEWAY_GATEWAY_H
+
+#include "common/config.h"
+
+#define GATEWAY_LISTENERS_MAX 2
+
+/* Sockets that were bound before the fork; -1: none. */
+struct gateway_sockets {
+	int api[GATEWAY_LISTENERS_MAX]; /* TCP, Unix */
+	int http;
+};
+
+/* Runs until SIGTERM or SIGINT and until what was begun is finished, at most GATEWAY_FINISH_MS. Returns the exit status. */
+int gateway_run(const struct config *config, const struct gateway_sockets *sockets);
+
+#define GATEWAY_FINISH_MS 10000
+
+#endif

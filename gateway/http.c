@@ -1,0 +1,218 @@
+#include "gateway/http.h"
+
+#include "common/check.h"
+#include "gateway/listener.h"
+#include "gateway/metrics.h"
+
+#include <event2/buffer.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEADERS_LIMIT_BYTES 16384
+#define TIMEOUT_S 60 /* of an idle or slow HTTP connection */
+#define API_PREFIX "/v1/"
+
+struct http {
+	struct event_base *base;
+	struct evhttp *evhttp;
+	struct front *front;
+	http_ready_fn *ready;
+	void *context;
+};
+
+/* One request under /v1/ until its reply. */
+struct exchange {
+	struct responder responder; /* first: a responder is its exchange */
+	struct http *http;
+	struct evhttp_request *request; /* NULL: the client is gone */
+};
+
+static void content_type(struct evhttp_request *request, const char *type)
+{
+	evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", type);
+}
+
+static void send_text(struct evhttp_request *request, int status, const char *text, size_t len)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	check(body != NULL);
+	evbuffer_add(body, text, len);
+	evbuffer_add(body, "\n", 1);
+	content_type(request, "application/json");
+	evhttp_send_reply(request, status, NULL, body);
+	evbuffer_free(body);
+}
+
+static void exchange_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+{
+	struct exchange *exchange = (struct exchange *)responder;
+
+	front_answered(exchange->http->front, answer);
+	if (exchange->request) {
+		evhttp_connection_set_closecb(evhttp_request_get_connection(exchange->request), NULL, NULL);
+		send_text(exchange->request, answer_http(answer), line, len);
+	}
+	free(exchange);
+}
+
+/* The client went away: evhttp frees the request by itself. */
+static void on_close(struct evhttp_connection *connection, void *data)
+{
+	struct exchange *exchange = data;
+
+	(void)connection;
+	exchange->request = NULL;
+}
+
+static struct responder *exchange_new(struct http *http, struct evhttp_request *request)
+{
+	struct exchange *exchange = calloc(1, sizeof(*exchange));
+
+	check(exchange != NULL);
+	exchange->responder.reply = exchange_reply;
+	exchange->http = http;
+	exchange->request = request;
+	evhttp_connection_set_closecb(evhttp_request_get_connection(request), on_close, exchange);
+	return &exchange->responder;
+}
+
+/* The query's parameters as a JSON object's text (malloc), so that one parser judges every request; NULL: not a query. */
+static char *query_object(const char *query)
+{
+	struct evkeyvalq params;
+	struct evkeyval *param;
+	cJSON *object;
+	char *text;
+
+	if (evhttp_parse_query_str(query, &params))
+		return NULL;
+	object = cJSON_CreateObject();
+	check(object != NULL);
+	TAILQ_FOREACH(param, &params, next)
+		cJSON_AddStringToObject(object, param->key, param->value);
+	text = cJSON_PrintUnformatted(object);
+	check(text != NULL);
+	cJSON_Delete(object);
+	evhttp_clear_headers(&params);
+	return text;
+}
+
+static void api_get(struct http *http, struct evhttp_request *request, enum request_op op)
+{
+	const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
+	struct responder *responder = exchange_new(http, request);
+	char *text = query_object(query ? query : "");
+
+	if (text)
+		front_request(http->front, text, strlen(text), op, responder, 0);
+	else
+		front_refuse(http->front, responder, ANSWER_BAD_REQUEST, "the query: must be name=value pairs joined by &");
+	free(text);
+}
+
+static void api_post(struct http *http, struct evhttp_request *request, enum request_op op)
+{
+	struct evbuffer *body = evhttp_request_get_input_buffer(request);
+	size_t len = evbuffer_get_length(body);
+	const char *text = len ? (const char *)evbuffer_pullup(body, -1) : "{}";
+
+	front_request(http->front, text, len ? len : 2, op, exchange_new(http, request), 0);
+}
+
+static void on_api(struct http *http, struct evhttp_request *request, const char *name)
+{
+	static const char not_allowed[] = "{\"code\":40,\"status\":\"bad_request\",\"message\":\"this path takes POST\"}";
+	static const char no_path[] = "{\"code\":40,\"status\":\"bad_request\",\"message\":\"no such path\"}";
+	enum request_op op = request_op_find(name);
+	enum evhttp_cmd_type method = evhttp_request_get_command(request);
+
+	if (op == OP_COUNT)
+		send_text(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
+	else if (method == EVHTTP_REQ_POST)
+		api_post(http, request, op);
+	else if (method == EVHTTP_REQ_GET && request_op_reads(op))
+		api_get(http, request, op);
+	else
+		send_text(request, HTTP_BADMETHOD, not_allowed, sizeof(not_allowed) - 1);
+}
+
+static void on_healthz(struct evhttp_request *request)
+{
+	send_text(request, HTTP_OK, "{\"status\":\"ok\"}", 15);
+}
+
+static void on_readyz(struct http *http, struct evhttp_request *request)
+{
+	cJSON *body;
+	int ready = http->ready(http->context, &body);
+	char *text = cJSON_PrintUnformatted(body);
+
+	check(text != NULL);
+	send_text(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
+	cJSON_free(text);
+	cJSON_Delete(body);
+}
+
+static void on_metrics(struct evhttp_request *request)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	check(body != NULL);
+	metrics_prometheus(body);
+	content_type(request, "text/plain; version=0.0.4; charset=utf-8");
+	evhttp_send_reply(request, HTTP_OK, NULL, body);
+	evbuffer_free(body);
+}
+
+static void on_request(struct evhttp_request *request, void *data)
+{
+	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+	struct http *http = data;
+
+	if (!path)
+		path = "";
+	if (strcmp(path, "/healthz") == 0)
+		on_healthz(request);
+	else if (strcmp(path, "/readyz") == 0)
+		on_readyz(http, request);
+	else if (strcmp(path, "/metrics") == 0)
+		on_metrics(request);
+	else
+		on_api(http, request, strncmp(path, API_PREFIX, 4) == 0 ? path + 4 : "");
+}
+
+struct http *http_new(struct event_base *base, const struct config *config, struct front *front, http_ready_fn *ready,
+		      void *context)
+{
+	struct http *http = calloc(1, sizeof(*http));
+
+	check(http != NULL);
+	http->evhttp = evhttp_new(base);
+	check(http->evhttp != NULL);
+	http->base = base;
+	http->front = front;
+	http->ready = ready;
+	http->context = context;
+	evhttp_set_max_body_size(http->evhttp, config->line_limit_bytes);
+	evhttp_set_max_headers_size(http->evhttp, HEADERS_LIMIT_BYTES);
+	evhttp_set_timeout(http->evhttp, TIMEOUT_S);
+	evhttp_set_allowed_methods(http->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD);
+	evhttp_set_gencb(http->evhttp, on_request, http);
+	return http;
+}
+
+void http_listen(struct http *http, int fd)
+{
+	check(evhttp_bind_listener(http->evhttp, listener_new(http->base, fd, NULL, NULL)) != NULL);
+}
+
+void http_free(struct http *http)
+{
+	if (!http)
+		return;
+	evhttp_free(http->evhttp);
+	free(http);
+}

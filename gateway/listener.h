@@ -1,0 +1,17 @@
+/*
+ * Listening sockets. They are bound before the gateway forks, so that its processes share them; each process then accepts on them
+ * in its own event loop. Accepting pauses for a moment when file descriptors run out, instead of spinning.
+ */
+#ifndef GATEWAY_LISTENER_H
+#define GATEWAY_LISTENER_H
+
+#include <event2/listener.h>
+
+/* A bound, listening, non-blocking socket. A setting that cannot be bound ends the process with a sentence. */
+int listener_bind_tcp(const char *setting, const char *address); /* host:port */
+int listener_bind_unix(const char *setting, const char *path);   /* a stale socket file is replaced */
+
+/* Accepts on a copy of `fd` with `accepted`; NULL `accepted`: the caller sets it later (evhttp does). */
+struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted, void *context);
+
+#endif

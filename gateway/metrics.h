@@ -1,0 +1,39 @@
+/*
+ * Counters and gauges, one page per process in memory shared by all processes of the gateway, so that any of them can
+ * tell the sum. Adding is safe from any thread.
+ */
+#ifndef GATEWAY_METRICS_H
+#define GATEWAY_METRICS_H
+
+#include "common/answer.h"
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct evbuffer;
+
+enum metric {
+#define METRIC(name, text, type, help) name,
+#include "gateway/metric_table.h"
+#undef METRIC
+	METRIC_COUNT
+};
+
+/* Makes the pages of `processes` processes; before the fork. */
+void metrics_init(size_t processes);
+/* From now on this process counts on page `process`; its gauges begin at 0 (a predecessor may have died). */
+void metrics_enter(size_t process);
+
+void metrics_add(enum metric metric, int64_t amount);
+void metrics_set(enum metric metric, int64_t value); /* gauges */
+int64_t metrics_sum(enum metric metric);             /* over all processes */
+
+/* One answer, and for an issue how long it took. */
+void metrics_answer(enum answer answer);
+void metrics_issue_time(int64_t time_us);
+
+void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
+cJSON *metrics_json(void);                     /* an object: the caller's */
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * One request of a client, from its line to its reply. The reply goes to the request's responder (a socket connection or
+ * an HTTP exchange), exactly once, by one of the request_answer functions, which also free the request.
+ */
+#ifndef GATEWAY_REQUEST_H
+#define GATEWAY_REQUEST_H
+
+#include "common/answer.h"
+#include "common/json.h"
+#include "common/receive.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+struct responder;
+
+enum request_op {
+#define OP(name, text, reads) name,
+#include "gateway/op_table.h"
+#undef OP
+	OP_COUNT
+};
+
+/* How much the client waits for. */
+enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
+
+struct request {
+	STAILQ_ENTRY(request) next; /* whoever holds the request may link it */
+	struct responder *responder;
+	enum request_op op;
+	enum request_ack ack;
+	int by_receive; /* OP_STATUS: one receive is asked for, not all of a user's */
+	int64_t coupon;
+	int64_t user;
+	struct receive receive;
+	int64_t begun_us; /* monotonic */
+	size_t id_len;    /* 0: the request had none */
+	size_t key_len;   /* 0: none */
+	char text[];      /* the id as JSON, then the key, each with a NUL */
+};
+
+STAILQ_HEAD(request_list, request);
+
+/* What the answer to an issue says beside its code. */
+struct result {
+	enum answer answer;
+	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
+	int slot;                 /* 0: the answer names no receive */
+	struct receive receive;
+	const char *reason; /* ANSWER_REJECTED */
+};
+
+/* Where replies go. Implemented by connections; one thread. */
+struct responder {
+	/* Takes one reply line (without its end) and counts the request as answered. */
+	void (*reply)(struct responder *responder, enum answer answer, const char *line, size_t len);
+};
+
+const char *request_key(const struct request *request);
+const char *request_ack_name(enum request_ack ack);
+
+/*
+ * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else the operation that the
+ * path named (HTTP). The new request, or NULL after the error was sent to the responder (which counts it as answered).
+ */
+struct request *request_parse(struct json_arena *arena, const char *text, size_t len, enum request_op op,
+			      struct responder *responder);
+
+/* The operation of this name, or OP_COUNT. */
+enum request_op request_op_find(const char *name);
+int request_op_reads(enum request_op op); /* changes nothing, so that HTTP may GET it */
+
+/* Answers an issue. */
+void request_answer(struct request *request, const struct result *result);
+/* Any failure that is explained by a code and a sentence; NULL: the code's own text. */
+void request_fail(struct request *request, enum answer answer, const char *message);
+/* Answers with the members of `object` behind id, code and status (NULL: the answer's own). Takes the object. */
+void request_answer_object(struct request *request, enum answer answer, const char *status, cJSON *object);
+
+/* A failure that belongs to no request, for instance a line that is too long. */
+void responder_fail(struct responder *responder, enum answer answer, const char *message);
+
+#endif
