@@ -39,31 +39,37 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS):
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(BUILD_DIR)/gen/embed.o
 $(LIBRARIES):
-	rm -f $@ && $(AR) rcs $@ $^
+	@printf '  AR %s\n' $@
+	@rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 $(BUILD_DIR)/%.o: %.c $(BUILD_DIR)/gen/embed.h
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	@printf '  CC %s\n' $<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD_DIR)/gen/embed.o: $(BUILD_DIR)/gen/embed.c
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	@printf '  CC %s\n' $<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $(BUILD_DIR)/gen/embed.c $(BUILD_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh
 	@mkdir -p $(@D)
-	scripts/embed.sh $(BUILD_DIR)/gen/embed.h $(BUILD_DIR)/gen/embed.c $(EMBEDDED)
+	@scripts/embed.sh $(BUILD_DIR)/gen/embed.h $(BUILD_DIR)/gen/embed.c $(EMBEDDED)
 
 .PRECIOUS: $(BUILD_DIR)/%.o
 -include $(shell find $(BUILD_DIR) -name '*.d' 2>/dev/null)
