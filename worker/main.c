@@ -2,6 +2,7 @@
 #include "common/config.h"
 #include "common/log.h"
 #include "common/redis_url.h"
+#include "worker/keeper.h"
 #include "worker/worker.h"
 
 #include <amqp.h>
@@ -65,6 +66,7 @@ static int signals_open(void)
 int main(int argc, char **argv)
 {
 	struct config config;
+	struct keeper *keeper;
 	struct worker *worker;
 	int check_only = 0, signal_fd;
 
@@ -92,9 +94,11 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	signal_fd = signals_open();
+	keeper = keeper_start(&config);
 	worker = worker_new(&config);
 	worker_run(worker, signal_fd);
 	worker_free(worker);
+	keeper_stop(keeper);
 	close(signal_fd);
 	config_free(&config);
 	log_info("stopped", LOG_I("pid", getpid()));

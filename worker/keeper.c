@@ -1,0 +1,193 @@
+/*
+ * The keeper's thread owns everything here but `stop`. A round:
+ *
+ *	PostgreSQL ──page of coupons──▶ keeper ──look──▶ Redis
+ *	                                  ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
+ *	                                  └─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
+ *
+ * A round follows the pause, or NOTIFY. Before every step the lock must surely be held.
+ */
+#include "worker/keeper.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "worker/keeper_coupon.h"
+#include "worker/keeper_lock.h"
+#include "worker/keeper_outbox.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define DATABASE_TIMEOUT_MS 3000 /* for one statement */
+
+struct keeper {
+	const struct config *config;
+	pthread_t thread;
+	int stop_fd;       /* readable: stop */
+	atomic_int stop;   /* the same, for a glance between two steps */
+	struct keeper_lock lock;
+	struct keeper_outbox *outbox;
+	struct keeper_view view;
+	struct backoff backoff;
+	int elected;
+	int64_t resend_due_ms;
+};
+
+/* 0 while elected and able to work, else -1. */
+static int election_step(struct keeper *keeper)
+{
+	if (keeper->view.fenced)
+		keeper_lock_release(&keeper->lock);
+	keeper->view.fenced = 0;
+	if (keeper->elected && keeper_lock_hold(&keeper->lock))
+		keeper->elected = 0;
+	if (keeper->elected)
+		return 0;
+	if (!keeper_lock_take(&keeper->lock))
+		return -1;
+	if (keeper_database_fence(keeper->view.database, &keeper->view.fence)) {
+		keeper_lock_release(&keeper->lock);
+		return -1;
+	}
+	keeper->elected = 1;
+	keeper->resend_due_ms = 0;
+	memset(keeper->view.told, 0, sizeof(keeper->view.told));
+	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
+	return 0;
+}
+
+static int coupon_turn(struct keeper *keeper, const struct coupon_row *row, const struct coupon_cache *cache, int resend)
+{
+	if (keeper->stop || keeper_lock_hold(&keeper->lock))
+		return -1;
+	if (keeper_coupon_step(&keeper->view, row, cache))
+		return -1;
+	if (!resend || cache->outbox_n == 0)
+		return 0;
+	return keeper_outbox_step(keeper->outbox, row->id, &keeper->lock, &keeper->stop);
+}
+
+static int page_turn(struct keeper *keeper, int64_t *after, int resend)
+{
+	struct coupon_row rows[KEEPER_PAGE];
+	struct coupon_cache caches[KEEPER_PAGE];
+	size_t n = 0;
+
+	if (keeper_lock_hold(&keeper->lock) || keeper_database_page(keeper->view.database, *after, rows, &n) ||
+	    keeper_redis_look(keeper->view.redis, rows, n, caches))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (coupon_turn(keeper, &rows[i], &caches[i], resend))
+			return -1;
+	*after = n == KEEPER_PAGE ? rows[n - 1].id : 0;
+	return 0;
+}
+
+/* 0, or -1 when it was broken off. */
+static int round_run(struct keeper *keeper)
+{
+	int64_t after = 0, now_ms = clock_monotonic_ms();
+	int resend = now_ms >= keeper->resend_due_ms;
+
+	if (keeper_redis_run_id(keeper->view.redis, keeper->view.run_id))
+		return -1;
+	/* Scanning what is too young to be sent again costs; so not in each round. */
+	if (resend)
+		keeper->resend_due_ms = now_ms + keeper->config->resend_after_ms / 3;
+	do {
+		if (page_turn(keeper, &after, resend))
+			return -1;
+	} while (after > 0);
+	return 0;
+}
+
+/* Waits for `wait_ms`, for new terms or for the end. */
+static void pause_for(struct keeper *keeper, int64_t wait_ms)
+{
+	int64_t until_ms = clock_monotonic_ms() + wait_ms;
+
+	while (!keeper->stop && !keeper_database_notified(keeper->view.database)) {
+		int64_t left_ms = until_ms - clock_monotonic_ms();
+		struct link *link = keeper_outbox_link(keeper->outbox);
+		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
+					{ .fd = keeper_database_fd(keeper->view.database), .events = POLLIN },
+					{ .fd = link_fd(link), .events = POLLIN } };
+
+		if (left_ms <= 0)
+			return;
+		if (keeper->elected && left_ms > keeper->lock.lease_ms / 3)
+			left_ms = keeper->lock.lease_ms / 3;
+		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
+		link_read(link);
+		if (keeper->elected && keeper_lock_hold(&keeper->lock))
+			return;
+	}
+}
+
+/* One turn; how long to pause after it. */
+static int64_t turn(struct keeper *keeper)
+{
+	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
+		return backoff_ms(&keeper->backoff);
+	if (election_step(keeper)) {
+		backoff_reset(&keeper->backoff);
+		return keeper->config->keeper_round_ms;
+	}
+	if (round_run(keeper))
+		return backoff_ms(&keeper->backoff);
+	backoff_reset(&keeper->backoff);
+	return keeper->config->keeper_round_ms;
+}
+
+static void *run(void *argument)
+{
+	struct keeper *keeper = argument;
+
+	while (!keeper->stop) {
+		int64_t wait_ms = turn(keeper);
+
+		if (!keeper->stop)
+			pause_for(keeper, wait_ms);
+	}
+	keeper_lock_release(&keeper->lock);
+	return NULL;
+}
+
+struct keeper *keeper_start(const struct config *config)
+{
+	struct keeper *keeper = calloc(1, sizeof(*keeper));
+
+	check(keeper != NULL);
+	keeper->config = config;
+	keeper->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(keeper->stop_fd >= 0);
+	keeper->view.redis = keeper_redis_new(config->redis_url);
+	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
+	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis, config->resend_after_ms);
+	keeper_lock_init(&keeper->lock, keeper->view.redis, config->keeper_lease_ms);
+	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
+	return keeper;
+}
+
+void keeper_stop(struct keeper *keeper)
+{
+	uint64_t one = 1;
+
+	if (!keeper)
+		return;
+	keeper->stop = 1;
+	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(keeper->thread, NULL);
+	keeper_outbox_free(keeper->outbox);
+	keeper_redis_free(keeper->view.redis);
+	keeper_database_free(keeper->view.database);
+	close(keeper->stop_fd);
+	free(keeper);
+}

@@ -1,0 +1,223 @@
+#include "worker/keeper_database.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "embed.h"
+
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRACE_MS 1000 /* the server gives up first */
+#define NUMBER_SIZE 24
+
+struct keeper_database {
+	const char *url;
+	int64_t timeout_ms;
+	PGconn *connection;
+	int notified;
+};
+
+struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
+{
+	struct keeper_database *database = calloc(1, sizeof(*database));
+
+	check(database != NULL);
+	database->url = url;
+	database->timeout_ms = timeout_ms;
+	return database;
+}
+
+static void drop(struct keeper_database *database)
+{
+	PQfinish(database->connection);
+	database->connection = NULL;
+}
+
+void keeper_database_free(struct keeper_database *database)
+{
+	if (!database)
+		return;
+	drop(database);
+	free(database);
+}
+
+static void failed(struct keeper_database *database, const char *event, const char *why)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "%s", why ? why : PQerrorMessage(database->connection));
+	line[strcspn(line, "\n")] = '\0';
+	log_warn(event, LOG_S("why", line));
+	drop(database);
+}
+
+/* Waits for the answer, but not for ever as PQexec() does when the server hangs. NULL: too late, or no connection. */
+static PGresult *answer_wait(struct keeper_database *database)
+{
+	int64_t deadline_ms = clock_monotonic_ms() + database->timeout_ms + GRACE_MS;
+	PGresult *last = NULL, *result;
+
+	for (;;) {
+		struct pollfd pollfd = { .fd = PQsocket(database->connection), .events = POLLIN };
+		int64_t left_ms = deadline_ms - clock_monotonic_ms();
+
+		if (!PQconsumeInput(database->connection))
+			break;
+		while (!PQisBusy(database->connection)) {
+			result = PQgetResult(database->connection);
+			if (!result)
+				return last;
+			PQclear(last);
+			last = result;
+		}
+		if (left_ms <= 0 || poll(&pollfd, 1, (int)left_ms) == 0)
+			break;
+	}
+	PQclear(last);
+	return NULL;
+}
+
+/* The rows, or NULL and the connection is dropped. */
+static PGresult *ask(struct keeper_database *database, const char *sql, int n, const char *const *values)
+{
+	PGresult *result;
+
+	if (!database->connection)
+		return NULL;
+	if (!PQsendQueryParams(database->connection, sql, n, NULL, values, NULL, NULL, 0)) {
+		failed(database, "keeper_database_lost", NULL);
+		return NULL;
+	}
+	result = answer_wait(database);
+	if (result && (PQresultStatus(result) == PGRES_TUPLES_OK || PQresultStatus(result) == PGRES_COMMAND_OK))
+		return result;
+	failed(database, "keeper_database_lost", result ? PQresultErrorMessage(result) : "no answer in time");
+	PQclear(result);
+	return NULL;
+}
+
+static int tell(struct keeper_database *database, const char *sql)
+{
+	PGresult *result = ask(database, sql, 0, NULL);
+
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+int keeper_database_open(struct keeper_database *database)
+{
+	const char *const keywords[] = { "dbname", "application_name", "connect_timeout", "tcp_user_timeout", NULL };
+	const char *const values[] = { database->url, "coupon-keeper", "3", "10000", NULL };
+	char limits[128];
+
+	if (database->connection)
+		return 0;
+	database->connection = PQconnectdbParams(keywords, values, 1);
+	if (PQstatus(database->connection) != CONNECTION_OK) {
+		failed(database, "keeper_database_unreachable", NULL);
+		return -1;
+	}
+	snprintf(limits, sizeof(limits), "SET statement_timeout = %" PRId64, database->timeout_ms);
+	database->notified = 1; /* what happened meanwhile is unknown */
+	if (tell(database, limits))
+		return -1;
+	return tell(database, "LISTEN couponmq_terms");
+}
+
+int keeper_database_fd(const struct keeper_database *database)
+{
+	return database->connection ? PQsocket(database->connection) : -1;
+}
+
+int keeper_database_notified(struct keeper_database *database)
+{
+	PGnotify *notify;
+	int notified;
+
+	if (database->connection && !PQconsumeInput(database->connection))
+		failed(database, "keeper_database_lost", NULL);
+	while (database->connection && (notify = PQnotifies(database->connection))) {
+		database->notified = 1;
+		PQfreemem(notify);
+	}
+	notified = database->notified;
+	database->notified = 0;
+	return notified;
+}
+
+static int64_t number_at(const PGresult *result, int row, int column)
+{
+	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+int keeper_database_fence(struct keeper_database *database, int64_t *fence)
+{
+	PGresult *result = ask(database, sql_query_keeper_fence, 0, NULL);
+	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+
+	if (rc == 0)
+		*fence = number_at(result, 0, 0);
+	PQclear(result);
+	return rc;
+}
+
+static enum coupon_status status_parse(const char *text)
+{
+	if (strcmp(text, "published") == 0)
+		return COUPON_OPEN;
+	return strcmp(text, "paused") == 0 ? COUPON_PAUSED : COUPON_CLOSED;
+}
+
+int keeper_database_page(struct keeper_database *database, int64_t after, struct coupon_row rows[KEEPER_PAGE], size_t *n)
+{
+	char after_text[NUMBER_SIZE], most_text[NUMBER_SIZE];
+	const char *const values[] = { after_text, most_text };
+	PGresult *result;
+
+	snprintf(after_text, sizeof(after_text), "%" PRId64, after);
+	snprintf(most_text, sizeof(most_text), "%d", KEEPER_PAGE);
+	result = ask(database, sql_query_coupon_page, 2, values);
+	if (!result)
+		return -1;
+	*n = (size_t)PQntuples(result);
+	check(*n <= KEEPER_PAGE);
+	for (int i = 0; i < (int)*n; i++)
+		rows[i] = (struct coupon_row){
+			.id = number_at(result, i, 0),
+			.status = status_parse(PQgetvalue(result, i, 1)),
+			.version = number_at(result, i, 2),
+			.total = number_at(result, i, 3),
+			.issued = number_at(result, i, 4),
+			.limit = number_at(result, i, 5),
+			.begin_ms = number_at(result, i, 6),
+			.end_ms = number_at(result, i, 7),
+			.generation = number_at(result, i, 8),
+			.seq_seen = number_at(result, i, 9),
+			.settled = number_at(result, i, 10),
+		};
+	PQclear(result);
+	return 0;
+}
+
+int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,
+			       int64_t *generation)
+{
+	char coupon_text[NUMBER_SIZE], expected_text[NUMBER_SIZE], fence_text[NUMBER_SIZE];
+	const char *const values[] = { coupon_text, expected_text, fence_text };
+	PGresult *result;
+
+	snprintf(coupon_text, sizeof(coupon_text), "%" PRId64, coupon);
+	snprintf(expected_text, sizeof(expected_text), "%" PRId64, expected);
+	snprintf(fence_text, sizeof(fence_text), "%" PRId64, fence);
+	result = ask(database, sql_query_coupon_generation_next, 3, values);
+	if (!result)
+		return -1;
+	*generation = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
+	PQclear(result);
+	return 0;
+}

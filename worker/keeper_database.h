@@ -1,0 +1,32 @@
+/* The keeper's connection to PostgreSQL: one question at a time, each bounded in time. One thread. */
+#ifndef WORKER_KEEPER_DATABASE_H
+#define WORKER_KEEPER_DATABASE_H
+
+#include "worker/keeper_judge.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KEEPER_PAGE 100 /* coupons read at a time */
+
+struct keeper_database;
+
+struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms);
+void keeper_database_free(struct keeper_database *database);
+
+/* Connects when it is not connected, and listens for new terms. 0, or -1 (logged). */
+int keeper_database_open(struct keeper_database *database);
+
+int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
+/* Reads what is there without waiting: 1 when terms have changed since the last call. */
+int keeper_database_notified(struct keeper_database *database);
+
+/* Each 0, or -1 and the connection is dropped (logged). */
+int keeper_database_fence(struct keeper_database *database, int64_t *fence);
+/* The coupons after `after`, at most KEEPER_PAGE; `*n` tells how many. */
+int keeper_database_page(struct keeper_database *database, int64_t after, struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/* A new generation after the expected one; `*generation` is 0 when another keeper was elected or was faster. */
+int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,
+			       int64_t *generation);
+
+#endif

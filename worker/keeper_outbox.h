@@ -1,0 +1,24 @@
+/*
+ * Sends again what a gateway accepted and never got confirmed: entries of a coupon's outbox that are older than a limit.
+ * An entry leaves the outbox only when RabbitMQ has confirmed it. The keeper's thread.
+ */
+#ifndef WORKER_KEEPER_OUTBOX_H
+#define WORKER_KEEPER_OUTBOX_H
+
+#include "worker/keeper_lock.h"
+#include "worker/publisher.h"
+
+#include <stdatomic.h>
+
+struct keeper_outbox;
+
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_redis *redis, int64_t resend_after_ms);
+void keeper_outbox_free(struct keeper_outbox *outbox);
+
+/* One coupon's outbox. 0, or -1 when the lock or Redis is lost. `stop` is looked at between the steps. */
+int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, struct keeper_lock *lock, const atomic_int *stop);
+
+/* The AMQP connection: for poll() while the keeper waits, and to be read then, for its heartbeats. */
+struct link *keeper_outbox_link(struct keeper_outbox *outbox);
+
+#endif

@@ -1,0 +1,227 @@
+#include "worker/keeper_redis.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/redis_url.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_COMMANDS 3 /* for one coupon */
+
+struct keeper_redis {
+	struct redis_url url;
+	redisContext *context;
+};
+
+struct keeper_redis *keeper_redis_new(const char *url)
+{
+	struct keeper_redis *redis = calloc(1, sizeof(*redis));
+
+	check(redis != NULL && redis_url_parse(&redis->url, url) == 0);
+	return redis;
+}
+
+void keeper_redis_free(struct keeper_redis *redis)
+{
+	if (!redis)
+		return;
+	keeper_redis_drop(redis);
+	redis_url_fini(&redis->url);
+	free(redis);
+}
+
+void keeper_redis_drop(struct keeper_redis *redis)
+{
+	if (redis->context)
+		redisFree(redis->context);
+	redis->context = NULL;
+}
+
+int keeper_redis_connected(const struct keeper_redis *redis)
+{
+	return redis->context != NULL;
+}
+
+static redisReply *reply_checked(struct keeper_redis *redis, redisReply *reply)
+{
+	if (!reply) {
+		log_warn("keeper_redis_lost", LOG_S("why", redis->context->errstr));
+		keeper_redis_drop(redis);
+		return NULL;
+	}
+	if (reply->type == REDIS_REPLY_ERROR) {
+		log_warn("keeper_redis_error", LOG_S("why", reply->str));
+		freeReplyObject(reply);
+		return NULL;
+	}
+	return reply;
+}
+
+redisReply *keeper_redis_call(struct keeper_redis *redis, int argc, const char **argv, const size_t *lens)
+{
+	if (!redis->context)
+		return NULL;
+	return reply_checked(redis, redisCommandArgv(redis->context, argc, argv, lens));
+}
+
+static int log_in(struct keeper_redis *redis)
+{
+	const char *auth[3] = { "AUTH" };
+	char number[16];
+	const char *select[2] = { "SELECT", number };
+	redisReply *reply;
+	int argc = 1;
+
+	if (redis->url.password) {
+		if (redis->url.user)
+			auth[argc++] = redis->url.user;
+		auth[argc++] = redis->url.password;
+		reply = keeper_redis_call(redis, argc, auth, NULL);
+		if (!reply)
+			return -1;
+		freeReplyObject(reply);
+	}
+	snprintf(number, sizeof(number), "%d", redis->url.database);
+	reply = keeper_redis_call(redis, 2, select, NULL);
+	if (!reply)
+		return -1;
+	freeReplyObject(reply);
+	return 0;
+}
+
+int keeper_redis_open(struct keeper_redis *redis)
+{
+	struct timeval timeout = { .tv_sec = KEEPER_REDIS_TIMEOUT_MS / 1000,
+				   .tv_usec = KEEPER_REDIS_TIMEOUT_MS % 1000 * 1000 };
+
+	if (redis->context)
+		return 0;
+	redis->context = redisConnectWithTimeout(redis->url.host, redis->url.port, timeout);
+	check(redis->context != NULL);
+	if (redis->context->err) {
+		log_warn("keeper_redis_unreachable", LOG_S("why", redis->context->errstr));
+		keeper_redis_drop(redis);
+		return -1;
+	}
+	redisSetTimeout(redis->context, timeout);
+	if (log_in(redis)) {
+		keeper_redis_drop(redis);
+		return -1;
+	}
+	return 0;
+}
+
+char *keeper_key(int64_t coupon, const char *suffix, char out[KEEPER_KEY_SIZE])
+{
+	snprintf(out, KEEPER_KEY_SIZE, "coupon:{%" PRId64 "}%s", coupon, suffix);
+	return out;
+}
+
+redisReply *keeper_redis_coupon_eval(struct keeper_redis *redis, const char *script, int64_t coupon, int argc,
+				     const char **argv)
+{
+	char keys[3][KEEPER_KEY_SIZE];
+	const char *all[6 + KEEPER_ARGS_MAX] = { "EVAL", script, "3", keeper_key(coupon, "", keys[0]),
+						 keeper_key(coupon, ":users", keys[1]),
+						 keeper_key(coupon, ":outbox", keys[2]) };
+
+	check(argc <= KEEPER_ARGS_MAX);
+	for (int i = 0; i < argc; i++)
+		all[6 + i] = argv[i];
+	return keeper_redis_call(redis, 6 + argc, all, NULL);
+}
+
+int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE])
+{
+	const char *info[] = { "INFO", "server" };
+	redisReply *reply = keeper_redis_call(redis, 2, info, NULL);
+	const char *at;
+	int rc = -1;
+
+	if (!reply)
+		return -1;
+	at = reply->type == REDIS_REPLY_STRING ? strstr(reply->str, "\nrun_id:") : NULL;
+	if (at && strcspn(at + 8, "\r\n") == KEEPER_RUN_ID_SIZE - 1) {
+		snprintf(run_id, KEEPER_RUN_ID_SIZE, "%s", at + 8);
+		rc = 0;
+	}
+	freeReplyObject(reply);
+	return rc;
+}
+
+int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms)
+{
+	const char *time[] = { "TIME" };
+	redisReply *reply = keeper_redis_call(redis, 1, time, NULL);
+	int rc = -1;
+
+	if (!reply)
+		return -1;
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+		*now_ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
+			  strtoll(reply->element[1]->str, NULL, 10) / 1000;
+		rc = 0;
+	}
+	freeReplyObject(reply);
+	return rc;
+}
+
+static void look_ask(struct keeper_redis *redis, int64_t coupon)
+{
+	char keys[3][KEEPER_KEY_SIZE];
+	const char *terms[] = { "HMGET", keeper_key(coupon, "", keys[0]), "run_id", "version", "generation" };
+	const char *users[] = { "EXISTS", keeper_key(coupon, ":users", keys[1]) };
+	const char *outbox[] = { "HLEN", keeper_key(coupon, ":outbox", keys[2]) };
+
+	redisAppendCommandArgv(redis->context, 5, terms, NULL);
+	redisAppendCommandArgv(redis->context, 2, users, NULL);
+	redisAppendCommandArgv(redis->context, 2, outbox, NULL);
+}
+
+static int64_t field_number(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
+}
+
+static void look_take(const redisReply *reply, int command, struct coupon_cache *cache)
+{
+	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3) {
+		cache->present = reply->element[2]->type == REDIS_REPLY_STRING;
+		if (reply->element[0]->type == REDIS_REPLY_STRING)
+			snprintf(cache->run_id, sizeof(cache->run_id), "%s", reply->element[0]->str);
+		cache->version = field_number(reply->element[1]);
+		cache->generation = field_number(reply->element[2]);
+	} else if (command == 1 && reply->type == REDIS_REPLY_INTEGER) {
+		cache->users_present = reply->integer != 0;
+	} else if (command == 2 && reply->type == REDIS_REPLY_INTEGER) {
+		cache->outbox_n = reply->integer;
+	}
+}
+
+int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n, struct coupon_cache *caches)
+{
+	if (!redis->context)
+		return -1;
+	memset(caches, 0, n * sizeof(*caches));
+	for (size_t i = 0; i < n; i++)
+		look_ask(redis, rows[i].id);
+	for (size_t i = 0; i < n * LOOK_COMMANDS; i++) {
+		void *reply = NULL;
+
+		redisGetReply(redis->context, &reply);
+		reply = reply_checked(redis, reply);
+		if (!reply && !redis->context)
+			return -1;
+		/* One key of a wrong type must not stop the keeper for all other coupons. */
+		if (!reply) {
+			caches[i / LOOK_COMMANDS].broken = 1;
+			continue;
+		}
+		look_take(reply, (int)(i % LOOK_COMMANDS), &caches[i / LOOK_COMMANDS]);
+		freeReplyObject(reply);
+	}
+	return 0;
+}

@@ -1,0 +1,44 @@
+/* The keeper's connection to Redis: blocking, each call bounded in time and in size. One thread. */
+#ifndef WORKER_KEEPER_REDIS_H
+#define WORKER_KEEPER_REDIS_H
+
+#include "worker/keeper_judge.h"
+
+#include <hiredis/hiredis.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KEEPER_REDIS_TIMEOUT_MS 2000 /* to connect, and for each call */
+#define KEEPER_KEY_SIZE 48
+
+struct keeper_redis;
+
+struct keeper_redis *keeper_redis_new(const char *url);
+void keeper_redis_free(struct keeper_redis *redis);
+
+/* Connects when it is not connected. 0, or -1 (logged). */
+int keeper_redis_open(struct keeper_redis *redis);
+int keeper_redis_connected(const struct keeper_redis *redis);
+/* After any failure: what was asked may or may not have been done. */
+void keeper_redis_drop(struct keeper_redis *redis);
+
+/* One command. The reply, or NULL: the connection is dropped, or Redis answered an error (logged). Free the reply. */
+redisReply *keeper_redis_call(struct keeper_redis *redis, int argc, const char **argv, const size_t *lens);
+
+/* A script on the coupon's three keys. `argv` are its arguments, argc <= KEEPER_ARGS_MAX. As keeper_redis_call(). */
+#define KEEPER_ARGS_MAX 16
+redisReply *keeper_redis_coupon_eval(struct keeper_redis *redis, const char *script, int64_t coupon, int argc,
+				     const char **argv);
+
+/* The process that is connected to. 0, or -1. */
+int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE]);
+/* Redis' clock. 0, or -1. */
+int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms);
+
+/* What Redis has of these coupons, in one round trip. 0, or -1. */
+int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n, struct coupon_cache *caches);
+
+/* "coupon:{ID}" and `suffix`. Returns `out`. */
+char *keeper_key(int64_t coupon, const char *suffix, char out[KEEPER_KEY_SIZE]);
+
+#endif
