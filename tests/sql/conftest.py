@@ -14,10 +14,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from sql_db import MIGRATIONS, Db
+from stack import wait_until
 
 
 def url_get(request, name):
     return os.environ.get(name) or request.getfixturevalue("env")[name]
+
+
+def database_dropped(owner, name):
+    try:
+        owner.execute(f"DROP DATABASE {name}")
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -43,21 +52,40 @@ def database(request):
                     fresh.execute(psycopg.sql.SQL("GRANT couponmq_app TO {}").format(psycopg.sql.Identifier(login)))
             yield app, make_conninfo(owner_url, dbname=name)
         finally:
-            owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            # Not WITH (FORCE): that needs rights on every process in there, autovacuum's too.
+            wait_until(lambda: database_dropped(owner, name), timeout=30)
 
 
 @pytest.fixture
-def db_new(database):
-    """db_new(): one more connection of the programs' role."""
+def ids_given(database):
+    """The coupons of this test. What is stored with them goes when it ends, after its connections have gone."""
+    given = []
+    yield given
+    if given:
+        with psycopg.connect(database[1], autocommit=True) as owner:
+            owner.execute("SET lock_timeout = '10s'")
+            owner.execute("DELETE FROM coupon WHERE id = ANY (%s)", (given,))
+            for table in ("user_coupon", "receive_rejected", "coupon_generation"):
+                owner.execute(f"DELETE FROM {table} WHERE coupon_id = ANY (%s)", (given,))
+
+
+@pytest.fixture
+def connections(ids_given):
     opened = []
-
-    def make():
-        opened.append(Db(database[0]))
-        return opened[-1]
-
-    yield make
+    yield opened
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def db_new(database, connections):
+    """db_new(): one more connection of the programs' role."""
+
+    def make():
+        connections.append(Db(database[0]))
+        return connections[-1]
+
+    return make
 
 
 @pytest.fixture
@@ -66,27 +94,20 @@ def db(db_new):
 
 
 @pytest.fixture
-def owner(database):
-    one = Db(database[1])
-    yield one
-    one.close()
+def owner(database, connections):
+    connections.append(Db(database[1]))
+    return connections[-1]
 
 
 @pytest.fixture
-def coupon_id(database):
-    """coupon_id(): an id of 19 digits that is nowhere yet; what is stored with it goes when the test ends."""
-    given = []
+def coupon_id(ids_given):
+    """coupon_id(): an id of 19 digits that is nowhere yet."""
 
     def make():
-        given.append(random.SystemRandom().randrange(9 * 10**18, 2**63 - 1))
-        return given[-1]
+        ids_given.append(random.SystemRandom().randrange(9 * 10**18, 2**63 - 1))
+        return ids_given[-1]
 
-    yield make
-    if given:
-        with psycopg.connect(database[1], autocommit=True) as owner:
-            owner.execute("DELETE FROM coupon WHERE id = ANY (%s)", (given,))
-            for table in ("user_coupon", "receive_rejected", "coupon_generation"):
-                owner.execute(f"DELETE FROM {table} WHERE coupon_id = ANY (%s)", (given,))
+    return make
 
 
 @pytest.fixture
@@ -125,5 +146,17 @@ class Running:
 
 
 @pytest.fixture
-def background():
-    return Running
+def background(connections):
+    """background(call, *args): a Running. What still runs when the test ends is cancelled."""
+    started = []
+
+    def start(call, *args):
+        started.append(Running(call, *args))
+        return started[-1]
+
+    yield start
+    while any(running.thread.is_alive() for running in started):
+        for one in connections:
+            one.connection.cancel()
+        for running in started:
+            running.thread.join(0.1)
