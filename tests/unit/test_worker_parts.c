@@ -1,0 +1,160 @@
+/* The words of settle(), the reply to a gateway, the arguments of settle(), and what the keeper decides. */
+#include "worker/keeper_judge.h"
+#include "worker/reply.h"
+#include "worker/settle_args.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct message message;
+
+static struct settlement *taken_make(size_t receives, const char *key)
+{
+	struct settlement *s = settlement_new(NULL);
+
+	memset(&message, 0, sizeof(message));
+	assert_int_equal(ulid_parse(&message.batch, "01ARZ3NDEKTSV4RRFFQ69G5FAV", 26), 0);
+	message.coupon = 1001;
+	message.generation = 3;
+	message.seq = 0x0102030405060708;
+	message.at_ms = 1700000000123;
+	message.receives_n = receives;
+	for (size_t i = 0; i < receives; i++) {
+		message.receives[i].user = 42 + (int64_t)i;
+		message.receives[i].slot = 7;
+		strcpy(message.receives[i].key, key);
+	}
+	settlement_add(s, 1, &message, 0, NULL);
+	assert_int_equal(settlement_take(s, 1000), receives);
+	return s;
+}
+
+static void test_outcome_words(void **state)
+{
+	struct outcome outcome;
+
+	(void)state;
+	assert_int_equal(outcome_parse("repeated", "", &outcome), 0);
+	assert_int_equal(outcome.kind, OUTCOME_REPEATED);
+	assert_int_equal(outcome_parse("rejected", "out_of_stock", &outcome), 0);
+	assert_int_equal(outcome.kind, OUTCOME_REJECTED);
+	assert_string_equal(outcome_reason_text(&outcome), "out_of_stock");
+	assert_int_equal(outcome_parse("rejected", "", &outcome), -1);
+	assert_int_equal(outcome_parse("rejected", NULL, &outcome), -1);
+	assert_int_equal(outcome_parse("rejected", "weather", &outcome), -1);
+	assert_int_equal(outcome_parse("issued", "", &outcome), -1);
+}
+
+static void test_reply(void **state)
+{
+	struct settlement *s = taken_make(3, "");
+	static char text[REPLY_SIZE];
+	size_t len;
+
+	(void)state;
+	settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN });
+	settlement_outcome(s, 2, (struct outcome){ OUTCOME_REPEATED, REASON_NONE });
+	len = reply_format(settlement_taken_at(s, 0), text);
+	assert_string_equal(text, "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
+				  "[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],[2,\"issued\"]]}");
+	assert_int_equal(len, strlen(text));
+	settlement_free(s);
+}
+
+static void test_longest_reply_fits(void **state)
+{
+	struct settlement *s = taken_make(MESSAGE_RECEIVES_MAX, "");
+	static char text[REPLY_SIZE];
+
+	(void)state;
+	for (size_t i = 0; i < MESSAGE_RECEIVES_MAX; i++)
+		settlement_outcome(s, i, (struct outcome){ OUTCOME_REJECTED, REASON_UNKNOWN_COUPON });
+	assert_in_range(reply_format(settlement_taken_at(s, 0), text), 1, REPLY_SIZE - 1);
+	settlement_free(s);
+}
+
+static void array_expect(const struct settle_args *args, int i, const void *bytes, size_t len)
+{
+	assert_int_equal(args->arrays[i].len, len);
+	assert_memory_equal(args->arrays[i].data, bytes, len);
+}
+
+/* PostgreSQL's binary arrays, byte by byte; filled twice, to see that nothing is left of the first time. */
+static void test_arguments(void **state)
+{
+	struct settlement *s = taken_make(2, "k~");
+	struct settle_args args;
+
+	(void)state;
+	settle_args_init(&args);
+	settle_args_fill(&args, s);
+	settle_args_fill(&args, s);
+	array_expect(&args, 2,
+		     "\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0\2\0\0\0\1"
+		     "\0\0\0\x8\1\2\3\4\5\6\7\x8\0\0\0\x8\1\2\3\4\5\6\7\x9",
+		     44);
+	array_expect(&args, 4, "\0\0\0\1\0\0\0\0\0\0\0\x15\0\0\0\2\0\0\0\1\0\0\0\2\0\0\0\0\0\2\0\1", 32);
+	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2k~\0\0\0\2k~", 32);
+	assert_int_equal(args.arrays[3].len, 20 + 2 * 20);
+	settle_args_fini(&args);
+	settlement_free(s);
+}
+
+#define RUN_ID "0123456789012345678901234567890123456789"
+
+static enum coupon_action judged(struct coupon_row row, struct coupon_cache cache)
+{
+	return keeper_judge(&row, &cache, RUN_ID);
+}
+
+static void test_judge_absent(void **state)
+{
+	const struct coupon_cache none = { 0 }, outbox = { .outbox_n = 1 }, users = { .users_present = 1 };
+
+	(void)state;
+	assert_int_equal(judged((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none), COUPON_LOAD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none), COUPON_KEEP);
+	/* Given out, then the keeper died before it loaded. */
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none), COUPON_LOAD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .issued = 1 }, none), COUPON_MISSING);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .seq_seen = 1 }, none), COUPON_MISSING);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .settled = 1 }, none), COUPON_MISSING);
+	/* Something is in flight: never as if it were new. */
+	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_MISSING);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, users), COUPON_MISSING);
+}
+
+static void test_judge_present(void **state)
+{
+	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
+	struct coupon_cache cache = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5 };
+
+	(void)state;
+	assert_int_equal(judged(row, cache), COUPON_KEEP);
+	cache.version = 4;
+	assert_int_equal(judged(row, cache), COUPON_TERMS);
+	cache.run_id[0] = 'f';
+	assert_int_equal(judged(row, cache), COUPON_VERIFY);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, cache), COUPON_FOREIGN);
+	cache.run_id[0] = '0';
+	cache.generation = 3;
+	assert_int_equal(judged(row, cache), COUPON_FOREIGN);
+	cache.broken = 1;
+	assert_int_equal(judged(row, cache), COUPON_KEEP);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_outcome_words),	   cmocka_unit_test(test_reply),
+		cmocka_unit_test(test_longest_reply_fits), cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_judge_absent),	   cmocka_unit_test(test_judge_present),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
