@@ -197,6 +197,16 @@ def test_two_calls_with_coupons_in_opposite_order_never_deadlock(db_new, coupon_
         assert one.audit(*coupons) == []
 
 
+def test_two_calls_that_reject_the_same_never_deadlock(db_new, coupon_id, background):
+    """No coupon's lock stands before the tombstones of an unknown coupon: their order alone does."""
+    one, two = db_new(), db_new()
+    for _ in range(30):
+        batch = batch_make(coupon_id(), range(1, 401))
+        running = background(two.settle_retrying, *reversed(batch))
+        assert one.settle_retrying(*batch) == ["unknown_coupon"] * 400
+        assert running.result() == ["unknown_coupon"] * 400
+
+
 def receives_random(rng, coupons, unknown):
     """Batches of receives, some of which want the slot of another, a slot that is not there, or an unknown coupon."""
     seqs = Counter()
