@@ -431,7 +431,9 @@ int admission_is_unsure(const struct admission *admission, int64_t id)
 {
 	const struct coupon *coupon = coupon_find(admission, id);
 
-	return coupon && coupon->unsure_until_ms > now_of(admission);
+	if (!coupon)
+		return 0;
+	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting) || coupon->unsure_until_ms > now_of(admission);
 }
 
 size_t admission_unconfirmed(const struct admission *admission)

@@ -98,7 +98,10 @@ void admission_looked_up(struct admission *admission, int64_t coupon, enum coupo
 /* The batch is in the queue: its receives no longer count as unconfirmed. */
 void admission_confirmed(struct admission *admission, const struct batch *batch);
 
-/* Whether the outcome of some call of this coupon became unknown within the last UNKNOWN_MEMORY_MS. */
+/*
+ * Whether something of this coupon may still take effect: requests wait or are in a call, or a call's outcome became
+ * unknown within the last minute.
+ */
 int admission_is_unsure(const struct admission *admission, int64_t coupon);
 
 size_t admission_unconfirmed(const struct admission *admission);
