@@ -1,6 +1,5 @@
 #include "common/receive.h"
 
-#include <stdio.h>
 #include <string.h>
 
 size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
@@ -13,7 +12,13 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	*p++ = '.';
 	ulid_format(&receive->batch, p);
 	p += ULID_LEN;
-	p += sprintf(p, ".%d", receive->index);
+	*p++ = '.';
+	if (receive->index == 0) {
+		memcpy(p, "0", 2);
+		p++;
+	} else {
+		p += id_format(receive->index, p);
+	}
 	return (size_t)(p - out);
 }
 

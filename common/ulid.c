@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 
+#include <endian.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -15,24 +16,29 @@ void ulid_new(struct ulid *ulid, int64_t wall_ms)
 	check(getrandom(ulid->bytes + 6, 10, 0) == 10);
 }
 
-/* Bits `from`…`from`+4 of the 130-bit number whose two leading bits are zero. */
-static unsigned five_bits(const struct ulid *ulid, int from)
+/* The 128 bits as two numbers, the first bits in `high`. */
+static void ulid_words(const struct ulid *ulid, uint64_t *high, uint64_t *low)
 {
-	unsigned value = 0;
+	uint64_t words[2];
 
-	for (int bit = from - 2; bit < from + 3; bit++) {
-		unsigned one = bit < 0 ? 0 : (ulid->bytes[bit / 8] >> (7 - bit % 8)) & 1u;
-
-		value = value << 1 | one;
-	}
-	return value;
+	memcpy(words, ulid->bytes, sizeof(words));
+	*high = be64toh(words[0]);
+	*low = be64toh(words[1]);
 }
 
+/* From the last character, five bits each: 12 come whole out of `low`, the 13th out of both, the others out of `high`. */
 char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
 {
-	for (int i = 0; i < ULID_LEN; i++)
-		out[i] = crockford[five_bits(ulid, 5 * i)];
+	uint64_t high, low;
+
+	ulid_words(ulid, &high, &low);
 	out[ULID_LEN] = '\0';
+	for (int i = ULID_LEN - 1; i >= ULID_LEN - 12; i--, low >>= 5)
+		out[i] = crockford[low & 31];
+	out[ULID_LEN - 13] = crockford[(low | high << 4) & 31];
+	high >>= 1;
+	for (int i = ULID_LEN - 14; i >= 0; i--, high >>= 5)
+		out[i] = crockford[high & 31];
 	return out;
 }
 

@@ -9,7 +9,7 @@
 
 #define ID_STRING_MAX 64                     /* bytes of a request's id */
 #define ID_TEXT_SIZE (6 * ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
-#define MESSAGE_SIZE 512
+#define MESSAGE_SIZE 256
 #define LINE_SIZE 1024
 #define VALUE_SHOWN 80 /* bytes of a wrong value that its error repeats */
 
@@ -371,37 +371,56 @@ static void refusal_text(const struct request *request, const struct result *res
 	}
 }
 
+static char *text_put(char *at, const char *text)
+{
+	size_t len = strlen(text);
+
+	memcpy(at, text, len);
+	return at + len;
+}
+
+static char *number_put(char *at, int number)
+{
+	if (number == 0)
+		return text_put(at, "0");
+	return at + id_format(number, at);
+}
+
 /*
  * The replies of the hot path are written without a tree: every part is a number, a constant or an id whose
- * characters need no escaping.
+ * characters need no escaping, and all of them together are shorter than LINE_SIZE.
  */
 void request_answer(struct request *request, const struct result *result)
 {
-	char line[LINE_SIZE], message[MESSAGE_SIZE], receive[RECEIVE_SIZE];
-	const char *status = result->answer == ANSWER_OK ? ack_names[result->reached] : answer_status(result->answer);
-	size_t n = 1;
+	int done = result->answer == ANSWER_OK;
+	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
 
-	line[0] = '{';
+	_Static_assert(LINE_SIZE > ID_TEXT_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 160, "the longest reply must fit");
 	if (request->id_len) {
-		memcpy(line + n, "\"id\":", 5);
-		memcpy(line + n + 5, request->text, request->id_len);
-		n += 5 + request->id_len;
-		line[n++] = ',';
+		at = text_put(at, "\"id\":");
+		at = text_put(at, request->text);
+		at = text_put(at, ",");
 	}
-	n += (size_t)snprintf(line + n, sizeof(line) - n, "\"code\":%d,\"status\":\"%s\"", answer_code(result->answer), status);
+	at = number_put(text_put(at, "\"code\":"), answer_code(result->answer));
+	at = text_put(at, ",\"status\":\"");
+	at = text_put(at, done ? ack_names[result->reached] : answer_status(result->answer));
+	at = text_put(at, "\"");
 	if (result->slot) {
-		receive_format(&result->receive, receive);
-		n += (size_t)snprintf(line + n, sizeof(line) - n, ",\"receive\":\"%s\",\"slot\":%d", receive, result->slot);
+		at = text_put(at, ",\"receive\":\"");
+		at += receive_format(&result->receive, at);
+		at = number_put(text_put(at, "\",\"slot\":"), result->slot);
 	}
-	if (result->answer == ANSWER_REJECTED)
-		n += (size_t)snprintf(line + n, sizeof(line) - n, ",\"reason\":\"%s\"", result->reason);
-	if (result->answer != ANSWER_OK) {
+	if (result->answer == ANSWER_REJECTED) {
+		at = text_put(text_put(at, ",\"reason\":\""), result->reason);
+		at = text_put(at, "\"");
+	}
+	if (!done) {
 		refusal_text(request, result, message);
-		n += (size_t)snprintf(line + n, sizeof(line) - n, ",\"message\":\"%s\"", message);
+		at = text_put(text_put(at, ",\"message\":\""), message);
+		at = text_put(at, "\"");
 	}
-	check(n < sizeof(line) - 1);
-	line[n++] = '}';
-	request->responder->reply(request->responder, result->answer, line, n);
+	at = text_put(at, "}");
+	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
 	free(request);
 }
 
