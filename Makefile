@@ -17,7 +17,9 @@ comma := ,
 CPPFLAGS = -I. -I$(BUILD_DIR)/gen -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
+endif
 LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
 
 objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c))
@@ -35,6 +37,11 @@ tests: $(TEST_PROGRAMS) ## build the unit tests and simulations
 
 include scripts/stack.mk
 
+.PHONY: bench
+bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load
+	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
+	@scripts/bench.sh
+
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
@@ -49,6 +56,10 @@ $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(BUILD_DIR)/gen/embed.
 $(LIBRARIES):
 	@printf '  AR %s\n' $@
 	@rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^
 
 $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@mkdir -p $(@D)

@@ -1,0 +1,225 @@
+"""One table of figures from one run on one machine, so that every figure is a ratio too. See `make bench`.
+
+Runs inside a stack that scripts/bench.sh has brought up: the settings are in the environment. Every load is checked: what
+`couponctl rush` was told must stand in PostgreSQL, or this program ends with status 1.
+"""
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+
+import psycopg
+import redis
+
+BUILD = os.environ.get("BUILD_DIR", "build")
+RUN = os.environ["RUN_DIR"]
+PG_BIN = os.environ["PG_BIN"]
+QUICK = os.environ.get("BENCH_QUICK") == "1"  # a tenth of the load: does it run at all?
+SCALE = 10 if QUICK else 1
+BASELINE_REQUESTS = 400_000 // SCALE
+ADMISSION_USERS = 600_000 // SCALE
+SOLD_OUT_REQUESTS = 1_000_000 // SCALE
+ROWS_USERS = 400_000 // SCALE
+PGBENCH_S = 6 if not QUICK else 1
+STEADY_S = 10 if not QUICK else 2
+STEADY_RATE = 1_000
+
+redis_client = redis.Redis.from_url(os.environ["REDIS_URL"])
+failures = []
+figures = {}
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(*words, check=True, env=None):
+    done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, text=True, env=env)
+    if check and done.returncode:
+        raise SystemExit(f"bench: {' '.join(map(str, words))} ended with status {done.returncode}")
+    return done.stdout
+
+
+def ctl(*words, check=True):
+    return run(f"{BUILD}/couponctl", *words, check=check).strip()
+
+
+def stack(*words):
+    run("scripts/stack.sh", *words)
+
+
+def coupon_make(name, total):
+    coupon = ctl("create", "--name", name, "--total", total, "--valid-days", 30)
+    ctl("publish", coupon)
+    return coupon
+
+
+next_user = secrets.randbelow(10**6) * 10**9 + 1
+
+
+def users_take(n):
+    """A range of user ids that nobody had before: returns the first."""
+    global next_user
+    first, next_user = next_user, next_user + n
+    return first
+
+
+def rush(coupon, users, *words, name, verify=True):
+    if not verify:
+        words += ("--no-verify",)
+    out = ctl("rush", "--coupon", coupon, "--users", users, "--first-user", users_take(users), "--json", *words, check=False)
+    result = json.loads(out)
+    if not result["passed"]:
+        failures.append(f"{name}: {out}")
+    return result
+
+
+def settled_wait(coupon):
+    """Until the workers have settled all that was accepted: issued_num says so, and it must equal what Redis gave out."""
+    fields = redis_client.hmget(f"coupon:{{{coupon}}}", "total", "stock")
+    taken = int(fields[0]) - int(fields[1])
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
+        for _ in range(1200):
+            issued, = db.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone()
+            if issued == taken:
+                break
+            time.sleep(0.05)
+        rows, = db.execute("SELECT count(*) FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchone()
+    if issued != taken or rows != taken:
+        failures.append(f"coupon {coupon}: Redis gave out {taken}, PostgreSQL issued {issued} in {rows} rows")
+
+
+def fsync_measure():
+    p50, p99 = run(f"{BUILD}/bench_fsync", f"{RUN}/bench.fsync", 1000 // SCALE).split()
+    figures["fsync_p50_us"], figures["fsync_p99_us"] = int(p50), int(p99)
+
+
+def script_baseline_measure():
+    """redis-benchmark with the very script, one request a call, at the stack's fsync setting."""
+    coupon = coupon_make("redis-benchmark", 10**9)
+    with open("lua/issue.lua", encoding="utf-8") as file:
+        sha = redis_client.script_load(file.read())
+    keys = [f"coupon:{{{coupon}}}", f"coupon:{{{coupon}}}:users", f"coupon:{{{coupon}}}:outbox"]
+    run_id = redis_client.info("server")["run_id"]
+    args = redis_client.connection_pool.connection_kwargs
+    out = run("redis-benchmark", "-h", args["host"], "-p", args["port"], "-P", 16, "-c", 50, "-n", BASELINE_REQUESTS,
+              "-r", 10**12, "--csv", "EVALSHA", sha, 3, *keys, run_id, coupon, "01JD8Z6Q4T1M0V__rand_int__", 0, 0,
+              "9__rand_int__", "")
+    figures["script_calls_per_s"] = float(out.splitlines()[-1].split('","')[1])
+    # What this gave out was never to be sent: it goes before the keeper finds it old.
+    redis_client.unlink(*keys)
+    ctl("close", coupon)
+
+
+def database_baselines_measure():
+    admin = os.environ["DATABASE_ADMIN_URL"]
+    with psycopg.connect(admin, autocommit=True) as db:
+        db.execute("DROP TABLE IF EXISTS bench_user_coupon")
+        db.execute("CREATE TABLE bench_user_coupon (LIKE user_coupon INCLUDING ALL)")
+    for name, script, clients, rows in (("rows_single_per_s", "one_row", 8, 1), ("rows_many_per_s", "many_rows", 2, 500)):
+        out = run(f"{PG_BIN}/pgbench", "-n", "-M", "prepared", "-c", clients, "-j", 2, "-T", PGBENCH_S, "-f",
+                  f"bench/{script}.sql", admin)
+        figures[name] = float(re.search(r"tps = ([\d.]+) \(without", out).group(1)) * rows
+    with psycopg.connect(admin, autocommit=True) as db:
+        db.execute("DROP TABLE bench_user_coupon")
+
+
+FULL_LOAD = ("--connections", 20, "--pipeline", 128)
+
+
+def admission_measure():
+    stack("stop", "worker-1", "worker-2")
+    result = rush(admission_coupon, ADMISSION_USERS, *FULL_LOAD, name="admission", verify=False)
+    figures["admission_per_s"] = result["answers"]["accepted"] / result["duration_us"] * 1e6
+    stack("start", "worker-1", "worker-2")
+    settled_wait(admission_coupon)
+
+
+def sold_out_measure():
+    coupon = coupon_make("sold out", 1)
+    rush(coupon, 2, name="sold out: the one", verify=True)
+    result = rush(coupon, SOLD_OUT_REQUESTS, *FULL_LOAD, name="sold out", verify=False)
+    figures["sold_out_per_s"] = result["answers"]["out_of_stock"] / result["duration_us"] * 1e6
+
+
+def rows_measure():
+    coupon = coupon_make("ample stock", 10**9)
+    result = rush(coupon, ROWS_USERS, *FULL_LOAD, name="end to end")
+    figures["end_to_end_per_s"] = ROWS_USERS / result["verify"]["committed_us"] * 1e6
+
+
+def rush_measure():
+    coupon = coupon_make("noon rush", 10_000)
+    result = rush(coupon, 20_000, name="the rush")
+    figures["rush_answers_s"] = result["duration_us"] / 1e6
+    figures["rush_rows_s"] = result["verify"]["committed_us"] / 1e6
+
+
+def steady_measure():
+    for ack in ("accepted", "queued", "issued"):
+        coupon = coupon_make(f"steady {ack}", 10**6)
+        result = rush(coupon, STEADY_RATE * STEADY_S, "--rate", STEADY_RATE, "--ack", ack, name=f"steady {ack}")
+        for part in ("p50", "p99", "p99_9"):
+            figures[f"steady_{ack}_{part}_us"] = result["latency_us"][part]
+
+
+def memory_measure():
+    """Resident peak of each program since it started, after a full load over 1,000 connections."""
+    coupon = coupon_make("memory", 10**9)
+    rush(coupon, ROWS_USERS, "--connections", 1000, "--pipeline", 16, "--timeout-s", 30, name="memory")
+    for name in ("gateway", "worker-1"):
+        with open(f"{RUN}/{name}.pid", encoding="utf-8") as file:
+            pid = file.read().strip()
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            kib = int(re.search(r"VmHWM:\s+(\d+)", file.read()).group(1))
+        figures[f"{name.split('-')[0]}_peak_mib"] = kib / 1024
+
+
+def ratio(name, base):
+    return figures[name] / figures[base]
+
+
+def rows():
+    f = figures
+    fsync = f["fsync_p99_us"]
+    yield "limits of this machine", None, None
+    yield "  redis-benchmark -P 16, one request a script call", f"{f['script_calls_per_s']:,.0f} /s", ""
+    yield "  pgbench, one row a transaction, 8 clients", f"{f['rows_single_per_s']:,.0f} /s", ""
+    yield "  pgbench, 500 rows a transaction, 2 clients", f"{f['rows_many_per_s']:,.0f} /s", ""
+    yield "  fsync of 4 KiB, p50 / p99", f"{f['fsync_p50_us'] / 1000:.2f} / {fsync / 1000:.2f} ms", ""
+    yield "couponmq", None, None
+    yield "  admission (ack=accepted, workers stopped)", f"{f['admission_per_s']:,.0f} /s", (
+        f"{ratio('admission_per_s', 'script_calls_per_s'):.1f} x redis-benchmark")
+    yield "  sold-out answers", f"{f['sold_out_per_s']:,.0f} /s", (
+        f"{ratio('sold_out_per_s', 'script_calls_per_s'):.1f} x redis-benchmark")
+    yield "  end to end, to the last committed row", f"{f['end_to_end_per_s']:,.0f} /s", (
+        f"{ratio('end_to_end_per_s', 'rows_single_per_s'):.1f} x one row a transaction")
+    yield "  20,000 users for 10,000 coupons: answers / rows", (
+        f"{f['rush_answers_s']:.3f} / {f['rush_rows_s']:.3f} s"), ""
+    for ack in ("accepted", "queued", "issued"):
+        yield f"  {STEADY_RATE:,}/s, ack={ack}: p50 / p99 / p99.9", " / ".join(
+            f"{f[f'steady_{ack}_{p}_us'] / 1000:.2f}" for p in ("p50", "p99", "p99_9")) + " ms", {
+                "accepted": f"p99 allowed {2 + 2 * fsync / 1000:.1f} ms", "queued": "",
+                "issued": f"p99 allowed {10 + 6 * fsync / 1000:.1f} ms"}[ack]
+    yield "  resident peak, gateway / worker", f"{f['gateway_peak_mib']:.0f} / {f['worker_peak_mib']:.0f} MiB", "1,000 connections"
+
+
+fsync_measure()
+script_baseline_measure()
+database_baselines_measure()
+admission_coupon = coupon_make("admission", 10**9)
+for measure in (steady_measure, rush_measure, rows_measure, sold_out_measure, admission_measure, memory_measure):
+    say(f"bench: {measure.__name__.removesuffix('_measure').replace('_', ' ')}")
+    measure()
+
+with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
+    json.dump(figures, file, indent=1)
+for label, value, note in rows():
+    print(label if value is None else f"{label:<54}{value:>24}  {note}".rstrip())
+for failure in failures:
+    print(f"FAILED {failure}")
+sys.exit(1 if failures else 0)
