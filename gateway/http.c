@@ -87,7 +87,8 @@ static char *query_object(const char *query)
 	cJSON *object;
 	char *text;
 
-	if (evhttp_parse_query_str(query, &params))
+	/* libevent would end the value at a NUL, and `1%00x` be taken for 1. */
+	if (strstr(query, "%00") || evhttp_parse_query_str(query, &params))
 		return NULL;
 	object = cJSON_CreateObject();
 	check(object != NULL);
@@ -109,7 +110,7 @@ static void api_get(struct http *http, struct evhttp_request *request, enum requ
 	if (text)
 		front_request(http->front, text, strlen(text), op, responder, 0);
 	else
-		front_refuse(http->front, responder, ANSWER_BAD_REQUEST, "the query: must be name=value pairs joined by &");
+		front_refuse(http->front, responder, ANSWER_BAD_REQUEST, "the query: must be name=value pairs joined by &, without NUL");
 	free(text);
 }
 
