@@ -132,6 +132,7 @@ class Stack:
         self.run_dir = (ROOT / run_dir).resolve()
         self.port_base = port_base
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
+        self.settings = {}  # what processes of this stack are started with, besides its env
 
     def script(self, *arguments, **environment):
         """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for instance."""
@@ -142,7 +143,7 @@ class Stack:
                 "RUN_DIR": str(self.run_dir),
                 "PORT_BASE": str(self.port_base or ""),
                 "BUILD_DIR": str(self.build_dir),
-                **{name: str(value) for name, value in environment.items()},
+                **{name: str(value) for name, value in {**self.settings, **environment}.items()},
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,0 +1,91 @@
+"""The rough stack, whose processes tests may stop, kill and freeze, and further processes with settings of their own."""
+
+import psycopg
+import pytest
+import redis
+import requests
+
+from process import Process, gateway_process
+from stack import wait_until
+
+SERVICES = ("redis", "rabbitmq", "postgres")
+# Small, so that what the keeper does after a while it does at once.
+KEEPER = {"COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400}
+
+
+def make_whole(stack):
+    """Whatever the last test did: everything runs, and is ready."""
+    names = (*SERVICES, "gateway", "worker-1")
+    for name in names:
+        if stack.runs(name):
+            stack.sigcont(name)
+    missing = [name for name in names if not stack.runs(name)]
+    if missing:
+        stack.start(*missing)
+    wait_until(lambda: gateway_ready(stack), timeout=30)
+
+
+def gateway_ready(stack):
+    try:
+        return requests.get(stack.http("/readyz"), timeout=2).status_code == 200
+    except requests.RequestException:
+        return False
+
+
+@pytest.fixture(scope="session")
+def rough_stack(stack_make):
+    rough = stack_make()
+    rough.settings = KEEPER
+    rough.services()
+    rough.start("gateway", "worker-1")
+    return rough
+
+
+@pytest.fixture
+def rough(rough_stack):
+    """A stack that the test may break; the next one finds it whole again."""
+    make_whole(rough_stack)
+    yield rough_stack
+    make_whole(rough_stack)
+
+
+@pytest.fixture
+def rough_redis(rough):
+    with redis.Redis.from_url(rough.env["REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def rough_pg(rough):
+    with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def gateway_make():
+    """gateway_make(stack, COUPON_X=…): one more gateway on that stack, on ports of its own."""
+    made = []
+
+    def make(stack, **settings):
+        made.append(gateway_process(stack, f"gateway-{len(made) + 1}", **settings))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.end()
+
+
+@pytest.fixture
+def worker_make():
+    """worker_make(stack, COUPON_X=…): one more worker."""
+    made = []
+
+    def make(stack, **settings):
+        worker = Process(stack, "coupon-worker", f"worker-extra-{len(made) + 1}", settings)
+        made.append(worker)
+        wait_until(lambda: "event=ready" in worker.log(), timeout=20)
+        return worker
+
+    yield make
+    for process in made:
+        process.end()

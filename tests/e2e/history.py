@@ -1,0 +1,263 @@
+"""
+What clients asked and were told, to be held against PostgreSQL and Redis in the end.
+
+A request without an answer, and one answered `unknown`, may or may not have been done. Everything else must be true:
+docs/protocol.md says what each answer promises, and P1 to P6 are checked as promises of the whole.
+"""
+
+import collections
+import json
+import random
+import threading
+import time
+import uuid
+
+import pika
+import psycopg
+import redis
+
+from stack import Client, wait_until
+
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+WINDOW = 32  # requests of one connection in flight
+UNANSWERED = None
+UNDECIDED = (22,)  # done or not: both are right
+QUEUE = "coupon.receive.queue"
+DEAD_QUEUE = "coupon.receive.dead"
+
+
+def ulid_make():
+    return random.choice("01234567") + "".join(random.choice(CROCKFORD) for _ in range(25))
+
+
+def ulid_uuid(text):
+    number = 0
+    for character in text:
+        number = number * 32 + CROCKFORD.index(character)
+    return uuid.UUID(int=number)
+
+
+class Asked:
+    """One request and its reply."""
+
+    __slots__ = ("user", "key", "reply")
+
+    def __init__(self, user, key):
+        self.user, self.key, self.reply = user, key, UNANSWERED
+
+    @property
+    def code(self):
+        return None if self.reply is UNANSWERED else self.reply["code"]
+
+    @property
+    def receive(self):
+        return self.reply.get("receive") if self.reply else None
+
+
+class History:
+    """Load on one coupon from several connections, which come back whenever they are cut."""
+
+    def __init__(self, stack, coupon, total, limit=1, users=10**9, keys=0.3, ack=None, listen=None, seed=None):
+        self.stack, self.coupon, self.total, self.limit = stack, str(coupon), total, limit
+        self.users, self.keys, self.ack = users, keys, ack
+        self.listen = listen or stack.env["COUPON_LISTEN"]
+        self.seed = random.randrange(10**6) if seed is None else seed
+        self.asked = []
+        self.stopping = threading.Event()
+        self.threads = []
+        self.errors = []
+
+    # The load
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self, connections=3):
+        for number in range(connections):
+            thread = threading.Thread(target=self._run, args=(random.Random(f"{self.seed} {number}"),), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+        return self
+
+    def stop(self):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        self.threads = []
+        assert not self.errors, self.errors
+
+    def _run(self, chance):
+        client = None
+        while not self.stopping.is_set():
+            try:
+                client = client or Client(self.listen, timeout=15)
+                self._window(client, chance)
+            except (OSError, EOFError):
+                if client:
+                    client.close()
+                client = None
+                self.stopping.wait(0.02)
+            except Exception as error:  # the thread's own: told by stop()
+                self.errors.append(repr(error))
+                return
+            self.stopping.wait(0.005)
+        if client:
+            client.close()
+
+    def _window(self, client, chance):
+        batch = []
+        for _ in range(WINDOW):
+            user = chance.randint(1, self.users)
+            key = f"key {chance.randint(1, 3)}" if chance.random() < self.keys else None
+            batch.append(Asked(user, key))
+        self.asked += batch
+        lines = []
+        for number, asked in enumerate(batch):
+            key = f',"key":"{asked.key}"' if asked.key else ""
+            ack = f',"ack":"{self.ack}"' if self.ack else ""
+            lines.append(f'{{"id":{number},"op":"issue","coupon":"{self.coupon}","user":"{asked.user}"{key}{ack}}}\n')
+        client.send_bytes("".join(lines).encode())
+        for _ in batch:
+            line = client.read_line()
+            if line is None:
+                raise EOFError
+            reply = json.loads(line)
+            assert batch[reply["id"]].reply is UNANSWERED, f"answered twice: {line}"
+            batch[reply["id"]].reply = reply
+
+    def ask(self, client, user, key=None, **members):
+        """One request, recorded as well."""
+        asked = Asked(int(user), key)
+        self.asked.append(asked)
+        asked.reply = client.issue(self.coupon, user, **({"key": key} if key else {}), **members)
+        return asked.reply
+
+    def accepted_n(self):
+        return sum(asked.code == 0 for asked in self.asked)
+
+    def wait_accepted(self, more, timeout=30):
+        """Until so many more requests than now are accepted."""
+        aim = self.accepted_n() + more
+        wait_until(lambda: self.errors or self.accepted_n() >= aim, timeout)
+        assert not self.errors, self.errors
+
+    # The judgement
+
+    def settle(self, timeout=60):
+        """Until nothing of the coupon is in flight any more."""
+        key = f"coupon:{{{self.coupon}}}"
+        with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache, psycopg.connect(
+            self.stack.env["DATABASE_URL"], autocommit=True
+        ) as pg:
+
+            def state():
+                seq = int(cache.hget(key, "seq") or -1)
+                row = pg.execute("SELECT seq_seen, settled_num FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+                return {"redis seq": seq, "postgresql seq, settled": row, "outbox": cache.hlen(key + ":outbox")}
+
+            deadline = time.monotonic() + timeout
+            while (now := state()) != {"redis seq": now["redis seq"], "postgresql seq, settled": (now["redis seq"],) * 2, "outbox": 0}:
+                assert time.monotonic() < deadline, f"not settled after {timeout} s: {now}"
+                time.sleep(0.05)
+
+    def judge(self):
+        """Stops the load, waits until all is settled, and checks every promise. Returns how many were issued."""
+        self.stop()
+        self.settle()
+        where = f"(coupon {self.coupon}, seed {self.seed})"
+        rows, tombstones, issued_num = self._database()
+        slots, counts = self._redis()
+        assert issued_num == len(rows) <= self.total, f"P1 {where}"
+        by_user = collections.Counter(row[0] for row in rows)
+        assert max(by_user.values(), default=0) <= self.limit, f"P2 {where}"
+        self._check_answers(rows, tombstones, where)
+        self._check_requested(rows, where)
+        self._check_keys(where)
+        assert counts["stock"] + counts["reserved"] + len(slots) == counts["total"] == self.total, f"P4 {where}"
+        taken = {(user, slot, batch, index) for user, slot, batch, index, _ in slots}
+        assert taken == {row[:4] for row in rows} | set(tombstones), f"P4: Redis and PostgreSQL differ {where}"
+        return len(rows)
+
+    def _database(self):
+        with psycopg.connect(self.stack.env["DATABASE_URL"]) as pg:
+            rows = pg.execute(
+                "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s",
+                (self.coupon,),
+            ).fetchall()
+            tombstones = pg.execute(
+                "SELECT user_id, slot, batch, idx FROM receive_rejected WHERE coupon_id = %s", (self.coupon,)
+            ).fetchall()
+            (issued_num,) = pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+        return rows, tombstones, issued_num
+
+    def _redis(self):
+        key = f"coupon:{{{self.coupon}}}"
+        slots = []
+        with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache:
+            counts = {name: int(cache.hget(key, name)) for name in ("total", "stock", "reserved")}
+            for user, records in cache.hgetall(key + ":users").items():
+                for record in records.split("\n"):
+                    slot, batch, index, idempotency_key = record.split(":", 3)
+                    slots.append((int(user), int(slot), ulid_uuid(batch), int(index), idempotency_key))
+        return slots, counts
+
+    def _check_answers(self, rows, tombstones, where):
+        """P3: what was answered accepted, or beyond, is exactly one row or exactly one rejection."""
+        settled = {(row[2], row[3]): row for row in rows}
+        assert len(settled) == len(rows), f"a receive has two rows {where}"
+        rejected = {(row[2], row[3]): row for row in tombstones}
+        assert not settled.keys() & rejected.keys(), f"issued and rejected {where}"
+        for asked in self.asked:
+            if not asked.receive:
+                continue
+            coupon, user, batch, index = asked.receive.split(".")
+            place = (ulid_uuid(batch), int(index))
+            assert (coupon, int(user)) == (self.coupon, asked.user), f"{asked.reply} {where}"
+            assert (place in settled) != (place in rejected), f"P3: {asked.reply} {where}"
+            if asked.reply["status"] in ("accepted", "queued", "issued") and place in settled:
+                row = settled[place]
+                assert row[:2] == (asked.user, asked.reply["slot"]), f"P3: {asked.reply}, {row} {where}"
+                assert row[4] == (asked.key or ""), f"P6: {asked.reply}, {row} {where}"
+            if asked.reply["status"] == "issued":
+                assert place in settled, f"{asked.reply} {where}"
+
+    def _check_requested(self, rows, where):
+        """P5, P6, P7: a user has at least what was promised, and nothing that he did not ask for."""
+        least, most = collections.Counter(), collections.Counter()
+        keys = collections.defaultdict(set)
+        for asked in self.asked:
+            if asked.key:
+                if asked.code in (0, UNANSWERED, *UNDECIDED, 9):
+                    keys[asked.user].add(asked.key)
+                continue
+            least[asked.user] += asked.code == 0
+            most[asked.user] += asked.code in (0, UNANSWERED, *UNDECIDED, 9)
+        without, with_key = collections.Counter(), collections.Counter()
+        for user, _, _, _, key in rows:
+            if key:
+                with_key[user, key] += 1
+                assert key in keys[user], f"P5: user {user}, key {key!r} {where}"
+            else:
+                without[user] += 1
+        assert max(with_key.values(), default=0) <= 1, f"P6: a key was issued twice {where}"
+        for user in without.keys() | least.keys():
+            assert without[user] <= most[user], f"P5: user {user} has more than he asked for {where}"
+
+    def _check_keys(self, where):
+        receives = {}
+        for asked in self.asked:
+            if asked.key and asked.receive:
+                first = receives.setdefault((asked.user, asked.key), asked.receive)
+                assert first == asked.receive, f"P6: user {asked.user}, key {asked.key!r} {where}"
+        keyless = [asked.receive for asked in self.asked if asked.receive and not asked.key]
+        assert len(keyless) == len(set(keyless)), f"one receive for two requests {where}"
+
+
+def queue_length(stack, queue=QUEUE):
+    """Messages that are ready, by the broker's own word."""
+    with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
+        return connection.channel().queue_declare(queue, passive=True).method.message_count

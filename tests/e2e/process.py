@@ -1,0 +1,118 @@
+"""Programs of couponmq as children of the test, so that it gives them their settings and sees their exit codes."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from stack import Client, wait_until
+
+ENDS_S = 30
+
+
+def port_free():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def metrics_read(url):
+    """name, or name{label value}: value."""
+    samples = {}
+    for family in text_string_to_metric_families(requests.get(url, timeout=5).text):
+        for sample in family.samples:
+            labels = ",".join(sample.labels.values())
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return samples
+
+
+class Process:
+    """One program with the stack's settings and some of its own. Its log is one of the stack's."""
+
+    def __init__(self, stack, program, name, settings, descriptors_max=None):
+        self.stack = stack
+        self.settings = {name: str(value) for name, value in settings.items()}
+        self.log_path = stack.run_dir / f"{name}.log"
+        self.log_begin = self.log_path.stat().st_size if self.log_path.exists() else 0
+
+        def limits():
+            if descriptors_max:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
+
+        with open(self.log_path, "ab") as log:
+            self.child = subprocess.Popen(
+                [str(stack.build_dir / program)],
+                env={**os.environ, **stack.env, **self.settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=limits,
+            )
+
+    def log(self):
+        return self.log_path.read_bytes()[self.log_begin :].decode(errors="replace")
+
+    def signal(self, number):
+        self.child.send_signal(number)
+
+    def terminate(self):
+        """SIGTERM; returns the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.child.wait(ENDS_S)
+
+    def kill9(self):
+        self.child.kill()
+        self.child.wait(ENDS_S)
+
+    def end(self):
+        if self.child.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            try:
+                self.child.wait(ENDS_S)
+            except subprocess.TimeoutExpired:
+                self.kill9()
+
+
+class Gateway(Process):
+    def client(self, timeout=10.0):
+        return Client(self.settings["COUPON_LISTEN"], timeout)
+
+    def http(self, path):
+        return f"http://{self.settings['COUPON_HTTP_LISTEN']}{path}"
+
+    def metrics(self):
+        return metrics_read(self.http("/metrics"))
+
+    def answers(self):
+        try:
+            return requests.get(self.http("/healthz"), timeout=2).ok
+        except requests.RequestException:
+            return False
+
+    def ready(self):
+        return requests.get(self.http("/readyz"), timeout=2).status_code == 200
+
+
+def gateway_process(stack, name, ready=True, descriptors_max=None, **settings):
+    gateway = Gateway(
+        stack,
+        "coupon-gateway",
+        name,
+        {
+            "COUPON_LISTEN": f"127.0.0.1:{port_free()}",
+            "COUPON_HTTP_LISTEN": f"127.0.0.1:{port_free()}",
+            "COUPON_UNIX_SOCKET": "",
+            **settings,
+        },
+        descriptors_max,
+    )
+    wait_until(gateway.answers, timeout=20)
+    if ready:
+        wait_until(gateway.ready, timeout=20)
+    return gateway
