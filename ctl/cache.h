@@ -8,7 +8,7 @@
 #include <hiredis/hiredis.h>
 #include <stdint.h>
 
-#define CACHE_TIMEOUT_MS 3000 /* to connect, and for each answer */
+#define CACHE_TIMEOUT_MS 2000 /* to connect, and for each answer */
 #define CACHE_ERROR_SIZE 256
 #define CACHE_RUN_ID_SIZE 41
 

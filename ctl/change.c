@@ -33,9 +33,10 @@ void change_begin(struct change *change, struct ctl *ctl)
 	memset(change, 0, sizeof(*change));
 	change->coupon = args_coupon(&ctl->args);
 	change->db = db_open("DATABASE_URL", ctl->config.database_url);
+	/* Before the lock: settling waits for it, and connecting may take its time. */
+	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
 	db_run(change->db, "BEGIN");
 	row_lock(change);
-	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
 	change->cached = change->cache ? cache_coupon_read(change->cache, change->coupon, &change->in_cache) : -1;
 	if (change->cache && change->cached < 0)
 		snprintf(change->cache_error, CACHE_ERROR_SIZE, "%s", cache_error(change->cache));

@@ -37,7 +37,7 @@ static int64_t committed_us(const struct rush_report *report)
 {
 	const struct rush_verify *v = report->verify;
 
-	return v && v->settled_us && v->tally.told > 0 ? v->settled_us - report->figures->begin_us : 0;
+	return v && v->settled_us && v->new_n > 0 ? v->settled_us - report->figures->begin_us : 0;
 }
 
 static void latency_print(const char *name, const struct rush_latency *l)
@@ -81,8 +81,8 @@ static void verify_print(const struct rush_report *report)
 
 	if (committed_us(report))
 		printf("\n  last row committed %.3f s after the first request, %s receives a second\n",
-		       seconds(committed_us(report)), output_grouped(per_second(t->told, committed_us(report)), a));
-	else if (t->told > 0)
+		       seconds(committed_us(report)), output_grouped(per_second(v->new_n, committed_us(report)), a));
+	else if (!v->settled_us)
 		printf("\n  not settled in time: %s of %s receives have their outcome\n",
 		       output_grouped(t->told - t->lost, a), output_grouped(t->told, b));
 	printf("\n  P1 %-4s %s issued of %s%s\n", v->oversold || v->rows_differ ? "NO" : "ok", output_grouped(v->issued, a),

@@ -168,7 +168,8 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 	int rc = rush_receives_told(&told, book);
 
 	if (rc == 0) {
-		settled_wait(verify, rush_receives_new(&told, &verify->before), deadline_us);
+		verify->new_n = rush_receives_new(&told, &verify->before);
+		settled_wait(verify, verify->new_n, deadline_us);
 		if (rush_book_unknown(book) > 0)
 			in_flight_wait(verify, deadline_us);
 		tally_make(verify, book, &told);

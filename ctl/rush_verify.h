@@ -20,6 +20,7 @@ struct rush_verify {
 	int64_t rows_differ;   /* 1: issued_num is not the number of rows */
 	int64_t over_limit;    /* users with more coupons than allowed */
 	int64_t twice;         /* receives of this coupon with two outcomes */
+	int64_t new_n;         /* receives told that were not there when the rush began */
 	int64_t settled_us;    /* monotonic: when all was seen settled; 0: it never was */
 	int64_t settled_n;     /* outcomes since the beginning */
 	struct rush_tally tally;

@@ -1,0 +1,177 @@
+#include "ctl/rush_latency.h"
+#include "ctl/rush_plan.h"
+#include "ctl/rush_scan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RECEIVE "1001.42.01JD8Z6Q4T1M0V5K9X3B7C2N8R.0"
+
+static void test_scans(void **state)
+{
+	static const struct {
+		const char *line;
+		int64_t request;
+		int code;
+		int names;
+	} lines[] = {
+		{ "{\"id\":0,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}", 0, 0, 1 },
+		{ "{\"id\":7,\"code\":0,\"status\":\"issued\",\"receive\":\"" RECEIVE "\",\"slot\":100}", 7, 0, 1 },
+		{ "{\"id\":99999999,\"code\":0,\"status\":\"queued\",\"receive\":\"" RECEIVE "\",\"slot\":1}", 99999999, 0, 1 },
+		{ "{\"id\":3,\"code\":2,\"status\":\"out_of_stock\",\"message\":\"coupon 1001 is sold out\"}", 3, 2, 0 },
+		{ "{\"id\":3,\"code\":20,\"status\":\"busy\",\"message\":\"x\"}", 3, 20, 0 },
+	};
+	struct json_arena *arena = json_arena_new();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct rush_reply fast, strict;
+		size_t len = strlen(lines[i].line);
+
+		assert_int_equal(rush_scan(lines[i].line, len, &fast), 0);
+		assert_int_equal(rush_scan_strict(arena, lines[i].line, len, &strict), 0);
+		assert_int_equal(fast.request, lines[i].request);
+		assert_int_equal(strict.request, lines[i].request);
+		assert_int_equal(fast.code, lines[i].code);
+		assert_int_equal(strict.code, lines[i].code);
+		assert_int_equal(fast.receive != NULL, lines[i].names);
+		assert_int_equal(strict.receive != NULL, lines[i].names);
+		if (lines[i].names) {
+			assert_int_equal(fast.receive_len, strlen(RECEIVE));
+			assert_memory_equal(fast.receive, RECEIVE, strlen(RECEIVE));
+			assert_string_equal(strict.receive, RECEIVE);
+		}
+	}
+	json_arena_free(arena);
+}
+
+/* The same in another spelling, or with members that it does not know, is for the strict reader. */
+static void test_leaves_to_strict(void **state)
+{
+	static const char *const lines[] = {
+		"{\"code\":0,\"id\":7,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}",
+		"{\"id\":7, \"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}",
+		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"more\":true}",
+		"{\"id\":7,\"code\":22,\"status\":\"unknown\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"message\":\"x\"}",
+		"{\"id\":7,\"code\":9,\"status\":\"rejected\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"reason\":\"slot_taken\"}",
+	};
+	struct json_arena *arena = json_arena_new();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		struct rush_reply reply;
+
+		assert_int_equal(rush_scan(lines[i], strlen(lines[i]), &reply), -1);
+		assert_int_equal(rush_scan_strict(arena, lines[i], strlen(lines[i]), &reply), 0);
+		assert_int_equal(reply.request, 7);
+		assert_string_equal(reply.receive, RECEIVE);
+	}
+	json_arena_free(arena);
+}
+
+/* Every beginning of a reply, and every byte of it replaced: never both readers wrong, never a crash. */
+static void test_broken_lines(void **state)
+{
+	const char *line = "{\"id\":12,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}";
+	struct json_arena *arena = json_arena_new();
+	struct rush_reply reply;
+	char copy[256];
+
+	(void)state;
+	for (size_t len = 0; len < strlen(line); len++) {
+		assert_int_equal(rush_scan(line, len, &reply), -1);
+		assert_int_equal(rush_scan_strict(arena, line, len, &reply), -1);
+	}
+	for (size_t i = 0; i < strlen(line); i++) {
+		strcpy(copy, line);
+		copy[i] = '\x01';
+		if (rush_scan(copy, strlen(copy), &reply) == 0)
+			assert_true(i >= (size_t)(strstr(line, RECEIVE) - line));
+		assert_int_equal(rush_scan_strict(arena, copy, strlen(copy), &reply), -1);
+	}
+	assert_int_equal(rush_scan_strict(arena, "[]", 2, &reply), -1);
+	assert_int_equal(rush_scan_strict(arena, "{}", 2, &reply), -1);
+	assert_int_equal(rush_scan_strict(arena, "{\"code\":20}", 11, &reply), 0);
+	assert_int_equal(reply.request, -1);
+	json_arena_free(arena);
+}
+
+static void test_plan_lines(void **state)
+{
+	struct rush_plan plan = { .coupon = 1001, .first_user = 42, .users_n = 3, .requests_per_user = 2, .requests_n = 6 };
+	char line[RUSH_LINE_MAX + 1];
+
+	(void)state;
+	plan.coupon_len = id_format(plan.coupon, plan.coupon_text);
+	line[rush_plan_line(&plan, 0, line)] = '\0';
+	assert_string_equal(line, "{\"id\":0,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}\n");
+	line[rush_plan_line(&plan, 3, line)] = '\0';
+	assert_string_equal(line, "{\"id\":3,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"43\"}\n");
+	plan.keys = 1;
+	plan.ack = RUSH_ISSUED;
+	line[rush_plan_line(&plan, 5, line)] = '\0';
+	assert_string_equal(line, "{\"id\":5,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"44\",\"key\":\"rush-44\","
+				  "\"ack\":\"issued\"}\n");
+}
+
+static void test_plan_longest_line_fits(void **state)
+{
+	struct rush_plan plan = { .coupon = INT64_MAX, .first_user = INT64_MAX - 99999999, .users_n = 100000000,
+				  .requests_per_user = 1, .requests_n = 100000000, .keys = 1, .ack = RUSH_ACCEPTED };
+	char line[2 * RUSH_LINE_MAX];
+
+	(void)state;
+	plan.coupon_len = id_format(plan.coupon, plan.coupon_text);
+	for (int ack = RUSH_ACCEPTED; ack <= RUSH_ISSUED; ack++) {
+		plan.ack = (enum rush_ack)ack;
+		assert_in_range(rush_plan_line(&plan, 99999999, line), 1, RUSH_LINE_MAX);
+	}
+}
+
+static void test_plan_due(void **state)
+{
+	struct rush_plan plan = { .rate = 3 };
+
+	(void)state;
+	assert_int_equal(rush_plan_due_us(&plan, 0), 0);
+	assert_int_equal(rush_plan_due_us(&plan, 1), 333333);
+	assert_int_equal(rush_plan_due_us(&plan, 99999999), 33333333000000);
+}
+
+static void test_percentiles(void **state)
+{
+	int64_t values[1000] = { 0 };
+
+	(void)state;
+	assert_int_equal(rush_percentile(values, 0, 5000), 0);
+	for (int i = 0; i < 1000; i++)
+		values[i] = i + 1;
+	assert_int_equal(rush_percentile(values, 1000, 5000), 500);
+	assert_int_equal(rush_percentile(values, 1000, 9000), 900);
+	assert_int_equal(rush_percentile(values, 1000, 9990), 999);
+	assert_int_equal(rush_percentile(values, 1000, 10000), 1000);
+	assert_int_equal(rush_percentile(values, 1, 5000), 1);
+	assert_int_equal(rush_percentile(values, 3, 5000), 2);
+	assert_int_equal(rush_percentile(values, 2, 5000), 1);
+	assert_int_equal(rush_percentile(values, 99, 9900), 99);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_scans),
+		cmocka_unit_test(test_leaves_to_strict),
+		cmocka_unit_test(test_broken_lines),
+		cmocka_unit_test(test_plan_lines),
+		cmocka_unit_test(test_plan_longest_line_fits),
+		cmocka_unit_test(test_plan_due),
+		cmocka_unit_test(test_percentiles),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

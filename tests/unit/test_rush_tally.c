@@ -1,0 +1,242 @@
+#include "ctl/rush_tally.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BATCH "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
+
+/* A rush of three users with two requests each; every receive is of one batch, told apart by its index. */
+struct fixture {
+	struct rush_plan plan;
+	struct rush_book book;
+	struct rush_receives told, before, rows, rejections;
+	struct rush_tally tally;
+};
+
+static int setup(void **state)
+{
+	static struct fixture f;
+
+	memset(&f, 0, sizeof(f));
+	f.plan = (struct rush_plan){ .coupon = 1001, .first_user = 10, .users_n = 3, .requests_per_user = 2,
+				     .requests_n = 6, .timeout_us = 1000000 };
+	f.plan.coupon_len = id_format(f.plan.coupon, f.plan.coupon_text);
+	rush_book_init(&f.book, &f.plan);
+	for (int i = 0; i < 6; i++)
+		rush_book_send(&f.book, 0, 0, 1000);
+	*state = &f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	rush_book_fini(&f->book);
+	rush_receives_fini(&f->told);
+	rush_receives_fini(&f->before);
+	rush_receives_fini(&f->rows);
+	rush_receives_fini(&f->rejections);
+	return 0;
+}
+
+static int answer(struct fixture *f, int request, int code, const char *receive)
+{
+	struct rush_reply reply = { .request = request, .code = code, .receive = receive };
+
+	reply.receive_len = receive ? strlen(receive) : 0;
+	return rush_book_answer(&f->book, &reply, 5000);
+}
+
+/* The answer to `request` names index `index`. */
+static void told(struct fixture *f, int request, int code, int index)
+{
+	char receive[100];
+
+	snprintf(receive, sizeof(receive), "1001.%d." BATCH ".%d", 10 + request / 2, index);
+	assert_int_equal(answer(f, request, code, receive), 0);
+}
+
+static void outcome(struct rush_receives *receives, int user, int index)
+{
+	struct rush_receive receive = { .user = user, .index = (int16_t)index };
+
+	assert_int_equal(ulid_parse(&receive.batch, BATCH, ULID_LEN), 0);
+	rush_receives_add(receives, &receive);
+}
+
+static struct rush_tally *tally(struct fixture *f)
+{
+	assert_int_equal(rush_receives_told(&f->told, &f->book), 0);
+	rush_receives_sort(&f->rows);
+	rush_receives_sort(&f->rejections);
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	return &f->tally;
+}
+
+static void test_all_well(void **state)
+{
+	struct fixture *f = *state;
+
+	told(f, 0, 0, 5);
+	answer(f, 1, 4, NULL);
+	told(f, 3, 0, 4);
+	answer(f, 2, 4, NULL);
+	told(f, 4, 0, 6);
+	outcome(&f->rows, 12, 6);
+	outcome(&f->rows, 10, 5);
+	outcome(&f->rejections, 11, 4);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+	assert_int_equal(f->tally.told, 3);
+	assert_int_equal(f->tally.issued, 2);
+	assert_int_equal(f->tally.rejected, 1);
+	assert_int_equal(rush_receives_new(&f->told, &f->before), 3);
+}
+
+static void test_lost(void **state)
+{
+	struct fixture *f = *state;
+
+	told(f, 0, 0, 5);
+	outcome(&f->rows, 11, 5);
+	assert_int_equal(tally(f)->lost, 1);
+	assert_int_equal(f->tally.stray, 1);
+	assert_string_equal(f->tally.wrong[0],
+			    "1001.10." BATCH ".5: told accepted, and neither issued nor rejected");
+}
+
+static void test_both_and_twice(void **state)
+{
+	struct fixture *f = *state;
+
+	told(f, 0, 0, 5);
+	told(f, 2, 0, 6);
+	outcome(&f->rows, 10, 5);
+	outcome(&f->rejections, 10, 5);
+	outcome(&f->rows, 11, 6);
+	outcome(&f->rows, 11, 6);
+	assert_int_equal(tally(f)->both, 1);
+	assert_int_equal(f->tally.twice, 1);
+	assert_int_equal(f->tally.stray, 0);
+}
+
+static void test_one_receive_for_two_requests(void **state)
+{
+	struct fixture *f = *state;
+
+	told(f, 0, 0, 5);
+	told(f, 1, 0, 5);
+	outcome(&f->rows, 10, 5);
+	assert_int_equal(tally(f)->twice, 1);
+	f->plan.keys = 1;
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(rush_tally_wrong(&f->tally), 0);
+	assert_int_equal(f->tally.told, 1);
+}
+
+static void test_key_not_kept(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.keys = 1;
+	told(f, 0, 0, 5);
+	told(f, 1, 0, 6);
+	outcome(&f->rows, 10, 5);
+	outcome(&f->rows, 10, 6);
+	assert_int_equal(tally(f)->unkept, 1);
+}
+
+static void test_told_otherwise(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.ack = RUSH_ISSUED;
+	told(f, 0, 0, 5);
+	told(f, 2, 9, 6);
+	outcome(&f->rejections, 10, 5);
+	outcome(&f->rows, 11, 6);
+	assert_int_equal(tally(f)->other, 2);
+}
+
+/* One outcome for each unknown answer, and no more; one that was there before is nobody's. */
+static void test_unknown(void **state)
+{
+	struct fixture *f = *state;
+
+	answer(f, 0, 22, NULL);
+	told(f, 2, 22, 6);
+	rush_book_lost(&f->book, 0);
+	outcome(&f->rows, 10, 5);
+	outcome(&f->rejections, 10, 7);
+	outcome(&f->rows, 11, 6);
+	outcome(&f->rows, 11, 8);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+	assert_int_equal(f->tally.told, 1);
+	assert_int_equal(f->tally.from_unknown, 3);
+	outcome(&f->rows, 11, 9);
+	rush_receives_sort(&f->rows);
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(f->tally.stray, 1);
+	outcome(&f->before, 11, 9);
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(f->tally.stray, 0);
+}
+
+static void test_book_refuses_answers(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(answer(f, 6, 2, NULL), RUSH_WRONG);
+	assert_int_equal(answer(f, -1, 2, NULL), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 19, NULL), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, NULL), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, "1001.11." BATCH ".0"), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, "1002.10." BATCH ".0"), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, "1001.10." BATCH ".256"), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, "1001.10." BATCH "."), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 0, "1001.10." BATCH ".0x"), RUSH_WRONG);
+	assert_int_equal(answer(f, 0, 2, NULL), 0);
+	assert_int_equal(answer(f, 0, 2, NULL), RUSH_WRONG);
+	assert_int_equal(f->book.ends[2], 1);
+	assert_int_equal(rush_book_open(&f->book), 5);
+}
+
+static void test_book_expires_in_order(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(rush_book_deadline_us(&f->book), 1001000);
+	assert_int_equal(answer(f, 0, 2, NULL), 0);
+	assert_int_equal(rush_book_expire(&f->book, 1000999), RUSH_NONE);
+	for (int i = 1; i < 6; i++)
+		assert_int_equal(rush_book_expire(&f->book, 1001000), 0);
+	assert_int_equal(rush_book_expire(&f->book, 1001000), RUSH_NONE);
+	assert_true(rush_book_deadline_us(&f->book) == INT64_MAX);
+	assert_int_equal(answer(f, 3, 2, NULL), RUSH_NONE);
+	assert_int_equal(f->book.overdue, 1);
+	assert_int_equal(rush_book_unknown(&f->book), 5);
+	assert_int_equal(rush_book_answered(&f->book), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_all_well, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_one_receive_for_two_requests, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_key_not_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_told_otherwise, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_book_refuses_answers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_book_expires_in_order, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
