@@ -52,19 +52,21 @@ void database_free(struct database *database)
 	free(database);
 }
 
-/* The sentence without libpq's line breaks. */
+/* Of libpq's message the first line: behind it come the context and hints. */
 static void log_failure(const char *event, const char *message, int64_t again_in_ms)
 {
 	char line[256];
-	size_t len;
 
 	snprintf(line, sizeof(line), "%s", message ? message : "");
-	len = strlen(line);
-	while (len > 0 && line[len - 1] == '\n')
-		line[--len] = '\0';
-	for (char *newline = line; (newline = strchr(newline, '\n'));)
-		*newline = ' ';
+	line[strcspn(line, "\n")] = '\0';
 	log_warn(event, LOG_S("why", line), LOG_I("again_in_ms", again_in_ms));
+}
+
+/* libpq would write them to standard error, between our lines. */
+static void notice(void *unused, const char *message)
+{
+	(void)unused;
+	log_failure("database_notice", message, 0);
 }
 
 static enum database_event lost(struct database *database, const char *why)
@@ -97,6 +99,7 @@ static void connect_begin(struct database *database, int64_t now_ms)
 	database->polling = PGRES_POLLING_WRITING;
 	database->connection = PQconnectStartParams(keywords, values, 1);
 	check(database->connection != NULL);
+	PQsetNoticeProcessor(database->connection, notice, NULL);
 	if (PQstatus(database->connection) == CONNECTION_BAD)
 		lost(database, NULL);
 }

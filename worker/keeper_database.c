@@ -109,6 +109,17 @@ static int tell(struct keeper_database *database, const char *sql)
 	return result ? 0 : -1;
 }
 
+/* libpq would write them to standard error, between our lines. */
+static void notice(void *unused, const char *message)
+{
+	char line[256];
+
+	(void)unused;
+	snprintf(line, sizeof(line), "%s", message);
+	line[strcspn(line, "\n")] = '\0';
+	log_warn("keeper_database_notice", LOG_S("why", line));
+}
+
 int keeper_database_open(struct keeper_database *database)
 {
 	const char *const keywords[] = { "dbname", "application_name", "connect_timeout", "tcp_user_timeout", NULL };
@@ -118,6 +129,8 @@ int keeper_database_open(struct keeper_database *database)
 	if (database->connection)
 		return 0;
 	database->connection = PQconnectdbParams(keywords, values, 1);
+	check(database->connection != NULL);
+	PQsetNoticeProcessor(database->connection, notice, NULL);
 	if (PQstatus(database->connection) != CONNECTION_OK) {
 		failed(database, "keeper_database_unreachable", NULL);
 		return -1;
