@@ -151,10 +151,11 @@ static int64_t coupons_audit(struct audit *audit, cJSON *coupons)
 static void coupon_need(struct audit *audit, const char *coupon)
 {
 	PGresult *result = db_query(audit->db, sql_query_coupon_state, 1, &coupon);
+	int known = PQntuples(result) > 0;
 
-	if (PQntuples(result) == 0)
-		log_fatal("there is no coupon %s", coupon);
 	PQclear(result);
+	if (!known)
+		log_fatal("there is no coupon %s", coupon);
 }
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)

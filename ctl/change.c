@@ -12,8 +12,10 @@ static void row_lock(struct change *change)
 	PGresult *result = db_query(change->db, sql_query_coupon_lock, 1,
 				    (const char *[]){ db_number(change->coupon, id) });
 
-	if (PQntuples(result) == 0)
+	if (PQntuples(result) == 0) {
+		PQclear(result);
 		log_fatal("there is no coupon %s", id);
+	}
 	snprintf(change->status, sizeof(change->status), "%s", db_text(result, 0, "status"));
 	change->issued_num = db_int(result, 0, "issued_num");
 	change->generation = db_int(result, 0, "generation");

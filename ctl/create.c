@@ -79,8 +79,10 @@ static int create_run(struct ctl *ctl)
 
 	db = db_open("DATABASE_URL", ctl->config.database_url);
 	result = db_query(db, sql_query_coupon_create, 9, params);
-	if (PQntuples(result) == 0)
+	if (PQntuples(result) == 0) {
+		PQclear(result);
 		log_fatal("--id is \"%s\": there is a coupon with this id already", params[0] ? params[0] : "");
+	}
 	if (args_has(args, "json"))
 		printf("{\"coupon\":\"%s\"}\n", db_text(result, 0, "id"));
 	else

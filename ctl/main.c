@@ -65,7 +65,7 @@ static int help_asked(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	const struct command *command;
-	struct ctl ctl;
+	static struct ctl ctl; /* lives as long as the process, however it ends */
 	int status;
 
 	signal(SIGPIPE, SIG_IGN);

@@ -24,8 +24,10 @@ static void progress_read(struct rush_verify *verify, struct progress *progress)
 	PGresult *result = db_query(verify->db, sql_query_rush_settled, 1,
 				    (const char *[]){ db_number(verify->plan->coupon, id) });
 
-	if (PQntuples(result) == 0)
+	if (PQntuples(result) == 0) {
+		PQclear(result);
 		log_fatal("there is no coupon %s", id);
+	}
 	progress->total = db_int(result, 0, "total_num");
 	progress->issued = db_int(result, 0, "issued_num");
 	progress->generation = db_int(result, 0, "generation");

@@ -176,8 +176,10 @@ static int show_run(struct ctl *ctl)
 	struct redis_side redis;
 	PGresult *row = db_query(db, sql_query_coupon_show, 1, (const char *[]){ db_number(coupon, id) });
 
-	if (PQntuples(row) == 0)
+	if (PQntuples(row) == 0) {
+		PQclear(row);
 		log_fatal("there is no coupon %s", id);
+	}
 	redis_read(&redis, ctl->config.redis_url, coupon);
 	/* What PostgreSQL has is read before Redis: so nothing is settled that Redis does not know. */
 	if (args_has(&ctl->args, "json"))

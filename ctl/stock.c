@@ -17,10 +17,12 @@ static void total_set(struct change *change, int64_t total)
 	PGresult *result = db_query(change->db, sql_query_coupon_total_set, 2,
 				    (const char *[]){ db_number(change->coupon, id), db_number(total, number) });
 
-	if (db_int(result, 0, "total_num") != total)
-		log_fatal("--total is %lld: allowed is at least the %lld that are issued", (long long)total,
-			  (long long)db_int(result, 0, "issued_num"));
+	int64_t set = db_int(result, 0, "total_num"), issued = db_int(result, 0, "issued_num");
+
 	PQclear(result);
+	if (set != total)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued", (long long)total,
+			  (long long)issued);
 }
 
 static void total_lower_in_redis(struct change *change, int64_t total)
