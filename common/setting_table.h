@@ -48,7 +48,7 @@ SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "how long a losing answer is given again without asking Redis; 0: never")
 SETTING_NUMBER(lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
 	       "look-ups in PostgreSQL waiting at one process; beyond: busy")
-SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 64, 1, 2000, "messages a worker holds un-acked")
+SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000, "messages a worker holds un-acked")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX", "transaction-receives-max", WORKER,
 	       4096, 256, 100000, "receives settled in one transaction")
 SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000, 100, 600000,
