@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Writes a .env with passwords made at random: compose-env.sh [FILE]. What the file sets already stays as it is.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly FILE=${1:-.env}
+# The passwords stand in URLs: letters and digits need no escaping there.
+readonly NAMES=(POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD)
+umask 077
+
+random_hex() {
+	od -An -N24 -tx1 /dev/urandom | tr -d ' \n'
+}
+
+added=()
+if [[ -e $FILE ]]; then
+	cp "$FILE" "$FILE.new"
+else
+	: >"$FILE.new"
+fi
+chmod 600 "$FILE.new"
+[[ -z $(tail -c 1 "$FILE.new") ]] || echo >>"$FILE.new"
+for name in "${NAMES[@]}"; do
+	! grep -qE "^$name=." "$FILE.new" || continue
+	sed -i "/^$name=\$/d" "$FILE.new"
+	echo "$name=$(random_hex)" >>"$FILE.new"
+	added+=("$name")
+done
+mv "$FILE.new" "$FILE"
+if [[ ${#added[@]} -gt 0 ]]; then
+	echo "compose-env: $FILE now has ${added[*]}"
+else
+	echo "compose-env: $FILE has every password already"
+fi
