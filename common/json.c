@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/id.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,26 @@ static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 	return len;
 }
 
+/* The length of the escape at `p`, or 0 with `*error`. cJSON makes a NUL out of \u and digits that are not hexadecimal. */
+static size_t scan_escape(const unsigned char *p, const unsigned char *end, const char **error)
+{
+	if (end - p < 2 || p[1] != 'u')
+		return end - p < 2 ? 1 : 2;
+	for (int i = 2; i < 6; i++) {
+		if (end - p <= i)
+			return (size_t)(end - p);
+		if (!isxdigit(p[i])) {
+			*error = "\\u without four hexadecimal digits";
+			return 0;
+		}
+	}
+	if (memcmp(p + 2, "0000", 4) == 0) {
+		*error = "a NUL character in a string";
+		return 0;
+	}
+	return 6;
+}
+
 /* Checks a string from behind its opening quote; the byte behind the closing one, or NULL with `*error`. */
 static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end, const char **error)
 {
@@ -128,11 +149,9 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 			return NULL;
 		}
 		if (*p == '\\') {
-			if (end - p >= 6 && memcmp(p, "\\u0000", 6) == 0) {
-				*error = "a NUL character in a string";
+			len = scan_escape(p, end, error);
+			if (len == 0)
 				return NULL;
-			}
-			len = end - p >= 2 ? 2 : 1;
 		} else if (*p >= 0x80) {
 			len = utf8_length(p, end);
 			if (len == 0) {
