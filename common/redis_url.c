@@ -27,11 +27,28 @@ static int database_parse(struct redis_url *url, const char *path)
 
 	if (!path || strcmp(path, "") == 0 || strcmp(path, "/") == 0)
 		return 0;
+	if (path[1] < '0' || path[1] > '9')
+		return -1;
 	number = strtol(path + 1, &end, 10);
-	if (*end || end == path + 1 || number < 0 || number > 1000000)
+	if (*end || number > 1000000)
 		return -1;
 	url->database = (int)number;
 	return 0;
+}
+
+/* A name, or an address; an IPv6 address stands in brackets there, which are not part of it. */
+static int host_parse(struct redis_url *url, const char *host)
+{
+	size_t len = host ? strlen(host) : 0;
+
+	if (len > 1 && host[0] == '[' && host[len - 1] == ']') {
+		host++;
+		len -= 2;
+	}
+	if (len == 0)
+		return -1;
+	url->host = strndup(host, len);
+	return url->host ? 0 : -1;
 }
 
 int redis_url_parse(struct redis_url *url, const char *text)
@@ -44,10 +61,11 @@ int redis_url_parse(struct redis_url *url, const char *text)
 		return -1;
 	if (!evhttp_uri_get_scheme(uri) || strcmp(evhttp_uri_get_scheme(uri), "redis") != 0)
 		goto out;
-	if (!evhttp_uri_get_host(uri) || !*evhttp_uri_get_host(uri))
+	if (host_parse(url, evhttp_uri_get_host(uri)))
 		goto out;
-	url->host = strdup(evhttp_uri_get_host(uri));
-	url->port = evhttp_uri_get_port(uri) > 0 ? evhttp_uri_get_port(uri) : 6379;
+	url->port = evhttp_uri_get_port(uri) < 0 ? 6379 : evhttp_uri_get_port(uri);
+	if (url->port == 0)
+		goto out;
 	if (evhttp_uri_get_userinfo(uri) && userinfo_parse(url, evhttp_uri_get_userinfo(uri)))
 		goto out;
 	rc = database_parse(url, evhttp_uri_get_path(uri));

@@ -1,0 +1,78 @@
+/* REDIS_URL. */
+#include "common/redis_url.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_taken(void **state)
+{
+	static const struct {
+		const char *text, *host;
+		int port;
+		const char *user, *password;
+		int database;
+	} cases[] = {
+		{ "redis://localhost", "localhost", 6379, NULL, NULL, 0 },
+		{ "redis://127.0.0.1:7479/0", "127.0.0.1", 7479, NULL, NULL, 0 },
+		{ "redis://h:1/", "h", 1, NULL, NULL, 0 },
+		{ "redis://h:65535/15", "h", 65535, NULL, NULL, 15 },
+		{ "redis://:secret@h", "h", 6379, NULL, "secret", 0 },
+		{ "redis://me:secret@h:7000/3", "h", 7000, "me", "secret", 3 },
+		{ "redis://me:a%40b%3Ac%2Fd+e@h", "h", 6379, "me", "a@b:c/d+e", 0 },
+		{ "redis://m%20e:p@h", "h", 6379, "m e", "p", 0 },
+		{ "redis://[::1]:7000/1", "::1", 7000, NULL, NULL, 1 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct redis_url url;
+
+		assert_int_equal(redis_url_parse(&url, cases[i].text), 0);
+		assert_string_equal(url.host, cases[i].host);
+		assert_int_equal(url.port, cases[i].port);
+		assert_int_equal(url.database, cases[i].database);
+		if (cases[i].user)
+			assert_string_equal(url.user, cases[i].user);
+		else
+			assert_null(url.user);
+		if (cases[i].password)
+			assert_string_equal(url.password, cases[i].password);
+		else
+			assert_null(url.password);
+		redis_url_fini(&url);
+		assert_null(url.host);
+	}
+}
+
+static void test_refused(void **state)
+{
+	static const char *const texts[] = {
+		"", "localhost", "localhost:6379", "http://h", "rediss://h", "redis://", "redis:///0", "redis://h/x", "redis://h/-1",
+		"redis://h/1x", "redis://h/1000001", "redis://h/0/1", "redis://h:70000", "redis://h:x", "redis://h:0", "redis://user@h",
+		"redis://h h", "redis://[]:1", "redis://h/ 1", "redis://h/+1",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct redis_url url;
+
+		if (redis_url_parse(&url, texts[i]) == 0)
+			fail_msg("%s was taken", texts[i]);
+		assert_null(url.host);
+		assert_null(url.password);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_taken),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests_name("redis_url", tests, NULL, NULL);
+}
