@@ -1,0 +1,55 @@
+/* Waits between attempts: they grow, have jitter, and never leave their bounds. */
+#include "common/backoff.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void test_bounds(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 200; round++) {
+		struct backoff backoff = { 0 };
+		int64_t longest = BACKOFF_FIRST_MS;
+
+		for (int failure = 0; failure < 12; failure++) {
+			int64_t wait = backoff_ms(&backoff);
+
+			assert_in_range(wait, longest / 2, longest);
+			longest = longest * 2 > BACKOFF_MOST_MS ? BACKOFF_MOST_MS : longest * 2;
+		}
+	}
+}
+
+static void test_reset_and_jitter(void **state)
+{
+	struct backoff backoff = { 0 };
+	int64_t least = INT64_MAX, most = 0;
+
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		int64_t wait;
+
+		for (int failure = 0; failure < 8; failure++)
+			wait = backoff_ms(&backoff);
+		wait = backoff_ms(&backoff);
+		least = wait < least ? wait : least;
+		most = wait > most ? wait : most;
+		backoff_reset(&backoff);
+		assert_in_range(backoff_ms(&backoff), BACKOFF_FIRST_MS / 2, BACKOFF_FIRST_MS);
+		backoff_reset(&backoff);
+	}
+	assert_true(most - least > BACKOFF_MOST_MS / 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_reset_and_jitter),
+	};
+
+	return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);
+}

@@ -1,0 +1,218 @@
+/* Receive messages: exactly what issue.lua builds is taken, and whatever is wrong with one has a reason. */
+#include "common/message.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+#define HEAD "{\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":\"1001\",\"generation\":3,\"seq\":8121,\"at\":1700000000123,"
+
+static struct message message;
+
+static int setup(void **state)
+{
+	*state = json_arena_new();
+	memset(&message, 0xee, sizeof(message));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	json_arena_free(*state);
+	return 0;
+}
+
+static void take(struct json_arena *arena, const char *body)
+{
+	const char *error = NULL;
+
+	if (message_decode(arena, body, strlen(body), &message, &error))
+		fail_msg("%s was refused: %s", body, error);
+}
+
+static void refuse(struct json_arena *arena, const char *body, const char *reason)
+{
+	const char *error = NULL;
+
+	if (message_decode(arena, body, strlen(body), &message, &error) == 0)
+		fail_msg("%s was taken", body);
+	if (strcmp(error, reason) != 0)
+		fail_msg("%s: the reason is \"%s\", wanted: %s", body, error, reason);
+}
+
+static void test_as_the_script_builds_it(void **state)
+{
+	struct ulid batch;
+
+	take(*state, HEAD "\"receives\":[[\"42\",1,\"\"],[\"43\",1,\"order-77\"]]}");
+	ulid_parse(&batch, BATCH, ULID_LEN);
+	assert_memory_equal(&message.batch, &batch, sizeof(batch));
+	assert_true(message.coupon == 1001);
+	assert_true(message.generation == 3);
+	assert_true(message.seq == 8121);
+	assert_true(message.at_ms == 1700000000123);
+	assert_int_equal(message.receives_n, 2);
+	assert_true(message.receives[0].user == 42);
+	assert_int_equal(message.receives[0].slot, 1);
+	assert_string_equal(message.receives[0].key, "");
+	assert_true(message.receives[1].user == 43);
+	assert_string_equal(message.receives[1].key, "order-77");
+}
+
+static void test_extremes(void **state)
+{
+	char body[512], key[RECEIVE_KEY_MAX + 1];
+
+	memset(key, '~', RECEIVE_KEY_MAX);
+	key[RECEIVE_KEY_MAX] = '\0';
+	snprintf(body, sizeof(body),
+		 "{\"v\":1,\"batch\":\"7ZZZZZZZZZZZZZZZZZZZZZZZZZ\",\"coupon\":\"9223372036854775807\",\"generation\":2147483647,"
+		 "\"seq\":9007199254740991,\"at\":253402300799999,\"receives\":[[\"9223372036854775807\",32767,\"%s\"],"
+		 "[\"1\",0,\" \\\"\\\\:\"]]}",
+		 key);
+	take(*state, body);
+	assert_true(message.coupon == INT64_MAX && message.receives[0].user == INT64_MAX);
+	assert_int_equal(message.receives[0].slot, 32767);
+	assert_string_equal(message.receives[0].key, key);
+	assert_int_equal(message.receives[1].slot, 0); /* for settlement to reject */
+	assert_string_equal(message.receives[1].key, " \"\\:");
+}
+
+/* A later minor addition must not stop an older worker. */
+static void test_unknown_members(void **state)
+{
+	take(*state, "{\"new\":{\"x\":[1]},\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":\"1\",\"generation\":0,\"seq\":1,\"at\":0,"
+		     "\"receives\":[[\"42\",1,\"\"]],\"trace\":\"abc\"}");
+}
+
+static void test_head(void **state)
+{
+	static const struct {
+		const char *body;
+		const char *reason;
+	} cases[] = {
+		{ "[]", "not an object" },
+		{ "1", "not an object" },
+		{ "null", "not an object" },
+		{ "{}", "no version" },
+		{ "{\"v\":\"1\"}", "no version" },
+		{ "{\"v\":null}", "no version" },
+		{ "{\"v\":-1}", "no version" },
+		{ "{\"v\":0}", "unknown version" },
+		{ "{\"v\":2}", "unknown version" },
+		{ "{\"v\":1}", "batch is not a ULID" },
+		{ "{\"v\":1,\"batch\":5}", "batch is not a ULID" },
+		{ "{\"v\":1,\"batch\":\"\"}", "batch is not a ULID" },
+		{ "{\"v\":1,\"batch\":\"01arz3ndektsv4rrffq69g5fav\"}", "batch is not a ULID" },
+		{ "{\"v\":1,\"batch\":\"" BATCH "0\"}", "batch is not a ULID" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		refuse(*state, cases[i].body, cases[i].reason);
+}
+
+/* One member after another is replaced by something wrong. */
+static void test_members(void **state)
+{
+	static const struct {
+		const char *coupon, *generation, *seq, *at, *reason;
+	} cases[] = {
+		{ "1001", "3", "1", "5", "coupon is not an id" },
+		{ "\"0\"", "3", "1", "5", "coupon is not an id" },
+		{ "\"\"", "3", "1", "5", "coupon is not an id" },
+		{ "\"9223372036854775808\"", "3", "1", "5", "coupon is not an id" },
+		{ "null", "3", "1", "5", "coupon is not an id" },
+		{ "\"1\"", "-1", "1", "5", "generation is not an integer" },
+		{ "\"1\"", "\"3\"", "1", "5", "generation is not an integer" },
+		{ "\"1\"", "2147483648", "1", "5", "generation is not an integer" },
+		{ "\"1\"", "null", "1", "5", "generation is not an integer" },
+		{ "\"1\"", "3", "0", "5", "seq is not an integer" },
+		{ "\"1\"", "3", "-1", "5", "seq is not an integer" },
+		{ "\"1\"", "3", "\"1\"", "5", "seq is not an integer" },
+		{ "\"1\"", "3", "9007199254740992", "5", "seq is not an integer" },
+		{ "\"1\"", "3", "1", "-1", "at is not a time in milliseconds" },
+		{ "\"1\"", "3", "1", "\"5\"", "at is not a time in milliseconds" },
+		{ "\"1\"", "3", "1", "253402300800000", "at is not a time in milliseconds" },
+		{ "\"1\"", "3", "1", "true", "at is not a time in milliseconds" },
+	};
+	char body[512];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(body, sizeof(body),
+			 "{\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":%s,\"generation\":%s,\"seq\":%s,\"at\":%s,"
+			 "\"receives\":[[\"42\",1,\"\"]]}",
+			 cases[i].coupon, cases[i].generation, cases[i].seq, cases[i].at);
+		refuse(*state, body, cases[i].reason);
+	}
+}
+
+static void test_receives(void **state)
+{
+	static const char *const arrays[] = { "", "\"receives\":{}", "\"receives\":[]", "\"receives\":null", "\"receives\":\"x\"" };
+	static const char *const receives[] = {
+		"5", "{}", "{\"a\":\"42\",\"b\":1,\"c\":\"\"}", "[]", "[\"42\"]", "[\"42\",1]", "[\"42\",1,\"\",\"\"]", "[42,1,\"\"]",
+		"[\"0\",1,\"\"]", "[\"-1\",1,\"\"]", "[\"\",1,\"\"]", "[\"42\",\"1\",\"\"]", "[\"42\",-1,\"\"]",
+		"[\"42\",32768,\"\"]", "[\"42\",1,null]", "[\"42\",1,5]", "[\"42\",1,\"\\n\"]", "[\"42\",1,\"\xc3\xa9\"]",
+		"[\"42\",1,\"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\"]",
+	};
+	char body[512];
+
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+		snprintf(body, sizeof(body), HEAD "%s}", *arrays[i] ? arrays[i] : "\"x\":1");
+		refuse(*state, body, "receives is not an array of 1 to 256");
+	}
+	for (size_t i = 0; i < sizeof(receives) / sizeof(receives[0]); i++) {
+		snprintf(body, sizeof(body), HEAD "\"receives\":[[\"1\",1,\"\"],%s]}", receives[i]);
+		refuse(*state, body, "a receive is not [user, slot, key]");
+	}
+}
+
+static const char *body_of(int receives)
+{
+	static char body[16384];
+	int len = snprintf(body, sizeof(body), HEAD "\"receives\":[");
+
+	for (int i = 0; i < receives; i++)
+		len += snprintf(body + len, sizeof(body) - (size_t)len, "%s[\"%d\",1,\"k%d\"]", i ? "," : "", i + 1, i);
+	snprintf(body + len, sizeof(body) - (size_t)len, "]}");
+	return body;
+}
+
+static void test_how_many(void **state)
+{
+	take(*state, body_of(1));
+	take(*state, body_of(256));
+	assert_int_equal(message.receives_n, 256);
+	assert_true(message.receives[255].user == 256);
+	assert_string_equal(message.receives[255].key, "k255");
+	refuse(*state, body_of(257), "receives is not an array of 1 to 256");
+	take(*state, body_of(2));
+	assert_int_equal(message.receives_n, 2);
+}
+
+static void test_not_json(void **state)
+{
+	static const char cut[] = HEAD "\"receives\":[[\"42\",1,\"\"]]}";
+	const char *error;
+
+	for (size_t len = 0; len < sizeof(cut) - 1; len++)
+		assert_int_equal(message_decode(*state, cut, len, &message, &error), -1);
+	refuse(*state, HEAD "\"v\":1,\"receives\":[[\"42\",1,\"\"]]}", "a member that occurs twice");
+	refuse(*state, HEAD "\"receives\":[[\"42\",1,\"\\u0000\"]]}", "a NUL character in a string");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_as_the_script_builds_it), TEST(test_extremes), TEST(test_unknown_members), TEST(test_head),
+		TEST(test_members), TEST(test_receives), TEST(test_how_many), TEST(test_not_json),
+	};
+
+	return cmocka_run_group_tests_name("message", tests, NULL, NULL);
+}
