@@ -10,10 +10,9 @@
  */
 #include "ctl/rush_load.h"
 
-#include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "ctl/rush_connection.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,26 +23,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define IN_BYTES 65536
 #define EVENTS_MAX 256
 #define CONNECT_TIMEOUT_US 5000000  /* for the connections to be there at the beginning */
 #define SEND_GAP_US 200             /* with a rate: what comes due in between goes out together */
 #define PROGRESS_US 100000
-
-enum state { CLOSED, CONNECTING, OPEN };
-
-struct connection {
-	enum state state;
-	int fd;
-	int want_write;       /* the kernel took only a part: epoll tells when it takes more */
-	uint32_t open;        /* unanswered requests */
-	char *out;            /* pipeline × RUSH_LINE_MAX bytes */
-	size_t out_at, out_len;
-	char *in;             /* IN_BYTES */
-	size_t in_len;
-	struct backoff backoff;
-	int64_t retry_us;     /* closed: when to connect again */
-};
 
 struct load {
 	struct rush_book *book;
@@ -51,7 +34,7 @@ struct load {
 	const struct socket_address *address;
 	struct rush_figures *figures;
 	struct json_arena *arena;
-	struct connection *connections;
+	struct rush_connection *connections;
 	uint32_t turn;        /* with a rate: the connection that is next */
 	uint32_t open_n;      /* connections that are open */
 	uint32_t closed_n;
@@ -69,46 +52,40 @@ static void now_read(struct load *load)
 	load->now_us = clock_monotonic_us() - load->begin_us;
 }
 
-static void watch(struct load *load, struct connection *c, int operation, uint32_t events)
+static void watch(struct load *load, struct rush_connection *c, int operation, uint32_t events)
 {
 	struct epoll_event event = { .events = events, .data.u32 = (uint32_t)(c - load->connections) };
 
 	check(epoll_ctl(load->epoll, operation, c->fd, &event) == 0);
 }
 
-static void connection_closed(struct load *load, struct connection *c, const char *why)
+static void connection_closed(struct load *load, struct rush_connection *c, const char *why)
 {
-	if (c->fd >= 0)
-		close(c->fd);
-	if (c->state == OPEN) {
+	if (c->state == RUSH_CONNECTED) {
 		load->open_n--;
 		load->figures->disconnections++;
 		rush_book_lost(load->book, (uint16_t)(c - load->connections));
 	}
-	if (c->state != CLOSED)
+	if (c->state != RUSH_CLOSED)
 		load->closed_n++;
 	snprintf(load->figures->error, sizeof(load->figures->error), "%s", why);
-	c->fd = -1;
-	c->state = CLOSED;
-	c->want_write = 0;
-	c->open = 0;
-	c->out_at = c->out_len = c->in_len = 0;
+	rush_connection_clear(c);
 	c->retry_us = load->now_us + backoff_ms(&c->backoff) * 1000;
 }
 
-static void connection_open(struct load *load, struct connection *c)
+static void connection_open(struct load *load, struct rush_connection *c)
 {
 	c->fd = socket_connect(load->address);
 	if (c->fd < 0) {
 		connection_closed(load, c, strerror(errno));
 		return;
 	}
-	c->state = CONNECTING;
+	c->state = RUSH_CONNECTING;
 	load->closed_n--;
 	watch(load, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 }
 
-static void connection_opened(struct load *load, struct connection *c)
+static void connection_opened(struct load *load, struct rush_connection *c)
 {
 	int error = socket_connect_error(c->fd);
 
@@ -116,24 +93,20 @@ static void connection_opened(struct load *load, struct connection *c)
 		connection_closed(load, c, strerror(error));
 		return;
 	}
-	c->state = OPEN;
+	c->state = RUSH_CONNECTED;
 	load->open_n++;
 	backoff_reset(&c->backoff);
 	watch(load, c, EPOLL_CTL_MOD, EPOLLIN);
 }
 
-static void connection_send(struct load *load, struct connection *c)
+static void connection_send(struct load *load, struct rush_connection *c)
 {
-	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
+	const char *error = rush_connection_send(c);
 
-	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		connection_closed(load, c, strerror(errno));
+	if (error) {
+		connection_closed(load, c, error);
 		return;
 	}
-	if (n > 0)
-		c->out_at += (size_t)n;
-	if (c->out_at == c->out_len)
-		c->out_at = c->out_len = 0;
 	if (c->want_write != (c->out_len > 0)) {
 		c->want_write = c->out_len > 0;
 		watch(load, c, EPOLL_CTL_MOD, c->want_write ? EPOLLIN | EPOLLOUT : EPOLLIN);
@@ -141,12 +114,12 @@ static void connection_send(struct load *load, struct connection *c)
 }
 
 /* Requests up to number `stop` go out on this connection, as many as its pipeline has room for. */
-static void connection_fill(struct load *load, struct connection *c, uint32_t stop)
+static void connection_fill(struct load *load, struct rush_connection *c, uint32_t stop)
 {
 	struct rush_book *book = load->book;
 	const struct rush_plan *plan = load->plan;
 
-	if (c->state != OPEN || c->out_len > 0)
+	if (c->state != RUSH_CONNECTED || c->out_len > 0)
 		return;
 	while (c->open < plan->pipeline && book->next < stop) {
 		int64_t due_us = plan->rate ? rush_plan_due_us(plan, book->next) : load->now_us;
@@ -175,55 +148,36 @@ static void line_take(struct load *load, const char *line, size_t len)
 		rush_book_strange(load->book, line, len);
 }
 
-/* Takes the whole lines of `in` and moves the rest to its beginning. */
-static void lines_take(struct load *load, struct connection *c)
+static void connection_receive(struct load *load, struct rush_connection *c)
 {
-	char *at = c->in, *end = c->in + c->in_len, *stop;
+	const char *error = rush_connection_receive(c), *line;
+	size_t len;
 
-	while ((stop = memchr(at, '\n', (size_t)(end - at)))) {
-		if (stop > at)
-			line_take(load, at, (size_t)(stop - at));
-		at = stop + 1;
-	}
-	c->in_len = (size_t)(end - at);
-	if (c->in_len == IN_BYTES) {
-		rush_book_strange(load->book, c->in, c->in_len);
-		c->in_len = 0;
-	}
-	memmove(c->in, at, c->in_len);
-}
-
-static void connection_receive(struct load *load, struct connection *c)
-{
-	ssize_t n = recv(c->fd, c->in + c->in_len, IN_BYTES - c->in_len, 0);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		connection_closed(load, c, n < 0 ? strerror(errno) : "the gateway closed the connection");
+	if (error) {
+		connection_closed(load, c, error);
 		return;
 	}
 	now_read(load);
-	c->in_len += (size_t)n;
-	lines_take(load, c);
+	while ((line = rush_connection_line(c, &len)))
+		line_take(load, line, len);
 	if (!load->plan->rate && c->open <= load->plan->pipeline / 2)
 		connection_fill(load, c, load->plan->requests_n);
 }
 
-static void connection_event(struct load *load, struct connection *c, uint32_t events)
+static void connection_event(struct load *load, struct rush_connection *c, uint32_t events)
 {
-	if (c->state == CONNECTING) {
+	if (c->state == RUSH_CONNECTING) {
 		connection_opened(load, c);
-		if (c->state == OPEN && load->running && !load->plan->rate)
+		if (c->state == RUSH_CONNECTED && load->running && !load->plan->rate)
 			connection_fill(load, c, load->plan->requests_n);
 		return;
 	}
-	if (c->state == OPEN && (events & EPOLLOUT)) {
+	if (c->state == RUSH_CONNECTED && (events & EPOLLOUT)) {
 		connection_send(load, c);
-		if (c->state == OPEN && !load->plan->rate)
+		if (c->state == RUSH_CONNECTED && !load->plan->rate)
 			connection_fill(load, c, load->plan->requests_n);
 	}
-	if (c->state == OPEN && (events & ~(uint32_t)EPOLLOUT))
+	if (c->state == RUSH_CONNECTED && (events & ~(uint32_t)EPOLLOUT))
 		connection_receive(load, c);
 }
 
@@ -243,9 +197,9 @@ static void expire(struct load *load)
 static void reconnect(struct load *load)
 {
 	for (uint32_t i = 0; load->closed_n > 0 && i < load->plan->connections_n; i++) {
-		struct connection *c = &load->connections[i];
+		struct rush_connection *c = &load->connections[i];
 
-		if (c->state == CLOSED && c->retry_us <= load->now_us)
+		if (c->state == RUSH_CLOSED && c->retry_us <= load->now_us)
 			connection_open(load, c);
 	}
 }
@@ -364,24 +318,14 @@ static void load_init(struct load *load, struct rush_book *book, const struct so
 	load->connections = calloc(load->plan->connections_n, sizeof(*load->connections));
 	check(load->connections != NULL);
 	load->closed_n = load->plan->connections_n;
-	for (uint32_t i = 0; i < load->plan->connections_n; i++) {
-		struct connection *c = &load->connections[i];
-
-		c->fd = -1;
-		c->out = malloc((size_t)load->plan->pipeline * RUSH_LINE_MAX);
-		c->in = malloc(IN_BYTES);
-		check(c->out != NULL && c->in != NULL);
-	}
+	for (uint32_t i = 0; i < load->plan->connections_n; i++)
+		rush_connection_init(&load->connections[i], (size_t)load->plan->pipeline * RUSH_LINE_MAX);
 }
 
 static void load_fini(struct load *load)
 {
-	for (uint32_t i = 0; i < load->plan->connections_n; i++) {
-		if (load->connections[i].fd >= 0)
-			close(load->connections[i].fd);
-		free(load->connections[i].out);
-		free(load->connections[i].in);
-	}
+	for (uint32_t i = 0; i < load->plan->connections_n; i++)
+		rush_connection_fini(&load->connections[i]);
 	free(load->connections);
 	close(load->epoll);
 	close(load->timer);
