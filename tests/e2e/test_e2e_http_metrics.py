@@ -1,0 +1,137 @@
+"""What an operator watches: /healthz, /readyz, /metrics; and several processes behind one listener."""
+
+import concurrent.futures
+import os
+import signal
+
+import pytest
+import requests
+
+from process import metrics_read
+from stack import process_gone, process_tree, wait_until
+
+PARTS = {"redis": "redis", "rabbitmq": "rabbitmq", "postgres": "postgresql"}
+
+
+def ready(stack):
+    response = requests.get(stack.http("/readyz"), timeout=5)
+    return response.status_code, response.json()
+
+
+def test_healthy_and_ready(stack):
+    response = requests.get(stack.http("/healthz"), timeout=5)
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+    assert ready(stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True})
+
+
+@pytest.mark.parametrize("service", PARTS)
+def test_readyz_names_what_is_away(rough, service):
+    rough.stop(service)
+    status, body = wait_until(lambda: (answer := ready(rough))[0] == 503 and answer)
+    assert status == 503 and body["ready"] is False
+    assert body[PARTS[service]] not in ("", "ok"), "it says why"
+    assert [part for part in PARTS.values() if body[part] != "ok"] == [PARTS[service]]
+    assert requests.get(rough.http("/healthz"), timeout=5).status_code == 200
+    rough.start(service)
+    wait_until(lambda: ready(rough)[0] == 200, timeout=15)
+    coupon = rough.coupon_make(10)
+    with rough.client() as client:
+        assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+
+
+def test_metrics_move_as_they_should(stack, make_coupon, gateway_make):
+    coupon = make_coupon(2)
+    gateway = gateway_make(stack)
+    before = gateway.metrics()
+    with gateway.client() as client:
+        client.issue(coupon, 1, ack="issued")
+        client.issue(coupon, 2, key="k")
+        client.issue(coupon, 2, key="k")
+        client.issue(coupon, 3)
+        client.issue("bad", 3)
+        client.issue(987654321, 3)
+        client.call("ping")
+        assert gateway.metrics()["couponmq_connections"] == 1
+        wait_until(lambda: gateway.metrics()["couponmq_messages_confirmed_total"] == 2)
+        now = gateway.metrics()
+    moved = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
+    expected = {
+        "couponmq_requests_total": 7,
+        "couponmq_connections_total": 1,
+        "couponmq_receives_accepted_total": 2,
+        "couponmq_messages_published_total": 2,
+        "couponmq_messages_confirmed_total": 2,
+        "couponmq_outcomes_total": 1,
+        "couponmq_script_calls_total": 5,
+        "couponmq_script_call_requests_total": 5,
+        "couponmq_answers_total{ok}": 4,
+        "couponmq_answers_total{out_of_stock}": 1,
+        "couponmq_answers_total{bad_request}": 1,
+        "couponmq_answers_total{not_found}": 1,
+        "couponmq_issue_seconds_count": 5,
+    }
+    assert {name: moved.get(name) for name in expected} == expected
+    assert now["couponmq_issue_seconds_bucket{+Inf}"] == now["couponmq_issue_seconds_count"]
+    assert now["couponmq_receives_unconfirmed"] == 0
+    assert (now["couponmq_redis_up"], now["couponmq_amqp_up"], now["couponmq_database_up"]) == (1, 1, 1)
+    wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
+
+
+def test_stats_are_the_metrics(stack):
+    with stack.client() as client:
+        stats = client.call("stats")["stats"]
+    metrics = metrics_read(stack.http("/metrics"))
+    flat = {name: value for name, value in stats.items() if name != "answers"}
+    assert {f"couponmq_{name}" for name in flat} <= metrics.keys()
+    assert {f"couponmq_answers_total{{{name}}}" for name in stats["answers"]} <= metrics.keys()
+
+
+# --processes
+
+
+def children(gateway):
+    return [pid for pid in process_tree(gateway.child.pid)[1:] if not process_gone(pid)]
+
+
+def load(gateway, coupon, first, connections=30, each=20):
+    """Returns the codes of connections * each requests of as many users."""
+
+    def one(number):
+        with gateway.client() as client:
+            users = range(first + number * each, first + (number + 1) * each)
+            requests_ = [{"op": "issue", "coupon": coupon, "user": str(user)} for user in users]
+            return [reply["code"] for reply in client.pipeline(requests_)]
+
+    with concurrent.futures.ThreadPoolExecutor(connections) as pool:
+        return sum(pool.map(one, range(connections)), [])
+
+
+def test_three_processes_answer_and_count_as_one(stack, make_coupon, gateway_make, pg):
+    coupon = make_coupon(500)
+    gateway = gateway_make(stack, COUPON_PROCESSES=3)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_amqp_up"] == 3)
+    codes = load(gateway, coupon, 1)
+    assert (codes.count(0), codes.count(2)) == (500, 100)
+    metrics = gateway.metrics()
+    assert metrics["couponmq_requests_total"] == 600
+    assert metrics["couponmq_answers_total{ok}"] == 500
+    assert metrics["couponmq_connections_total"] == 30
+    wait_until(lambda: pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (500,))
+    assert all(gateway.metrics()["couponmq_requests_total"] == 600 for _ in range(10)), "whichever answers"
+
+
+def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
+    coupon = make_coupon(10000)
+    gateway = gateway_make(stack, COUPON_PROCESSES=3)
+    wait_until(lambda: len(children(gateway)) == 3)
+    assert load(gateway, coupon, 1).count(0) == 600
+    victim = children(gateway)[0]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: len(children(gateway)) == 3 and victim not in children(gateway))
+    wait_until(lambda: gateway.log().count("event=redis_ready") == 4)
+    assert load(gateway, coupon, 10001).count(0) == 600
+    metrics = gateway.metrics()
+    assert metrics["couponmq_requests_total"] == 1200, "what the dead one counted is not lost"
+    assert "process_died" in gateway.log()
+    assert gateway.terminate() == 0
+    assert not children(gateway)

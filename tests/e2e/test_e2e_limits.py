@@ -1,0 +1,158 @@
+"""Every bound, made small: what is over it is told `busy`, or cut off, and nobody else notices."""
+
+import contextlib
+import json
+import resource
+import socket
+import time
+
+import pytest
+import requests
+
+from history import History
+from process import gateway_process
+from stack import wait_until
+
+
+def issues(coupon, users):
+    return [{"op": "issue", "coupon": coupon, "user": str(user)} for user in users]
+
+
+def test_in_flight_of_one_connection(stack, make_coupon, gateway_make):
+    coupon = make_coupon(100)
+    gateway = gateway_make(stack, COUPON_INFLIGHT_PER_CONNECTION_MAX=5)
+    with gateway.client() as client, gateway.client() as other:
+        codes = [reply["code"] for reply in client.pipeline(issues(coupon, range(1, 21)))]
+        assert codes == [0] * 5 + [20] * 15
+        assert other.issue(coupon, 50)["code"] == 0
+        assert [reply["code"] for reply in client.pipeline(issues(coupon, range(21, 26)))] == [0] * 5
+    assert gateway.metrics()["couponmq_answers_total{busy}"] == 15
+
+
+def test_in_flight_of_all(rough, gateway_make):
+    coupon = rough.coupon_make(100)
+    gateway = gateway_make(rough, COUPON_INFLIGHT_MAX=5, COUPON_ISSUED_TIMEOUT_MS=60000)
+    with gateway.client() as client, gateway.client() as other:
+        rough.sigstop("worker-1")
+        for user in range(1, 6):
+            client.send_line({"id": user, "op": "issue", "coupon": coupon, "user": user, "ack": "issued"})
+        busy = wait_until(lambda: (reply := other.call("ping"))["code"] == 20 and reply)
+        assert busy["status"] == "busy"
+        assert other.issue(coupon, 7)["code"] == 20
+        assert requests.post(gateway.http("/v1/issue"), json.dumps({"coupon": coupon, "user": 8}), timeout=5).status_code == 429
+        rough.sigcont("worker-1")
+        assert {client.read_reply()["status"] for _ in range(5)} == {"issued"}
+        assert other.issue(coupon, 7)["code"] == 0
+
+
+def test_connections(stack, gateway_make):
+    gateway = gateway_make(stack, COUPON_CONNECTIONS_MAX=3)
+    with contextlib.ExitStack() as connections:
+        three = [connections.enter_context(gateway.client()) for _ in range(3)]
+        assert all(client.call("ping")["code"] == 0 for client in three)
+        with gateway.client() as one_more:
+            reply = one_more.read_reply()
+            assert (reply["code"], reply["status"]) == (20, "busy") and "connections" in reply["message"]
+            assert one_more.read_line() is None
+        assert all(client.call("ping")["code"] == 0 for client in three)
+        three[0].close()
+
+        def comes_in():
+            with gateway.client() as client:
+                client.send_line({"op": "ping"})
+                return client.read_reply()["code"] == 0
+
+        wait_until(comes_in)
+    assert gateway.metrics()["couponmq_connections_refused_total"] >= 1
+
+
+def test_unconfirmed_while_rabbitmq_is_away(rough, gateway_make):
+    coupon, other = rough.coupon_make(100), rough.coupon_make(100)
+    gateway = gateway_make(rough, COUPON_UNCONFIRMED_MAX=10, COUPON_UNCONFIRMED_PER_COUPON_MAX=6)
+    with gateway.client() as client:
+        asked = History(rough, coupon, 100)
+        rough.stop("rabbitmq")
+        codes = [asked.ask(client, user)["code"] for user in range(1, 10)]
+        assert codes == [0] * 6 + [20] * 3
+        assert [client.issue(other, user)["code"] for user in range(1, 7)] == [0] * 4 + [20] * 2
+        wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 10)
+        rough.start("rabbitmq")
+        wait_until(lambda: asked.ask(client, 20)["code"] in (0, 4), timeout=30)
+    assert asked.judge() == 7, "those six and the one after: busy took nothing"
+
+
+def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
+    coupon = make_coupon(100)
+    gateway = gateway_make(stack, COUPON_OUTPUT_LIMIT_BYTES=16384, COUPON_INFLIGHT_PER_CONNECTION_MAX=1000000)
+    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    with socket.socket() as deaf, gateway.client() as good:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((host, int(port)))
+        deaf.settimeout(10)
+        flood = b'{"op":"issue","coupon":"1","user":"bad"}\n' * 1000
+        with pytest.raises(ConnectionError):
+            for sent in range(1000):
+                deaf.sendall(flood)
+                if sent % 20 == 0:
+                    assert good.issue(coupon, sent + 1)["code"] in (0, 2)
+        begun = time.monotonic()
+        assert good.call("ping")["code"] == 0
+        assert time.monotonic() - begun < 1
+        metrics = gateway.metrics()
+        assert (metrics["couponmq_connections_cut_total"], metrics["couponmq_connections"]) == (1, 1)
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
+    coupon = rough.coupon_make(100)
+    gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=300, COUPON_ISSUED_TIMEOUT_MS=60000)
+    with gateway.client() as idle, gateway.client() as waiting:
+        rough.sigstop("worker-1")
+        waiting.send_line({"op": "issue", "coupon": coupon, "user": 1, "ack": "issued"})
+        assert idle.call("ping")["code"] == 0
+        assert idle.read_line() is None
+        metrics = gateway.metrics()
+        assert (metrics["couponmq_connections_idle_total"], metrics["couponmq_connections"]) == (1, 1)
+        rough.sigcont("worker-1")
+        assert waiting.read_reply()["status"] == "issued"
+        assert waiting.call("ping")["code"] == 0, "an answer that came late does not end the connection"
+
+
+@pytest.fixture
+def many_descriptors():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_make):
+    coupon = make_coupon(1000)
+    gateway = gateway_make(stack)
+    with contextlib.ExitStack() as connections:
+        clients = [connections.enter_context(gateway.client()) for _ in range(2000)]
+        for user, client in enumerate(clients, 1):
+            client.send_line({"id": user, "op": "issue", "coupon": coupon, "user": user})
+        replies = [client.read_reply() for client in clients]
+        assert [reply["id"] for reply in replies] == list(range(1, 2001)), "each has its own answer"
+        assert [reply["code"] for reply in replies].count(0) == 1000
+        assert gateway.metrics()["couponmq_connections"] == 2000
+    wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
+
+
+def test_without_descriptors_accepting_pauses_and_recovers(stack):
+    gateway = gateway_process(stack, "gateway-few-descriptors", descriptors_max=48)
+    try:
+        with gateway.client() as first, contextlib.ExitStack() as connections:
+            clients = [connections.enter_context(gateway.client()) for _ in range(60)]
+            for client in clients:
+                client.send_line({"op": "ping"})
+            pauses = wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"])
+            assert wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"] > pauses), "it tries again"
+            assert first.call("stats")["stats"]["connections"] < 48
+            for client in clients[:30]:
+                client.close()
+            assert all(client.read_reply()["code"] == 0 for client in clients[30:]), "who waited gets in"
+        assert gateway.log().count("accept_pause") < 200, "it paused, it did not spin"
+        assert gateway.terminate() == 0
+    finally:
+        gateway.end()
