@@ -71,6 +71,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
 	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv);
+	config_log(&ctl.config, "couponctl");
 	if (argc < 2) {
 		help_print(stderr);
 		return ARGS_USAGE;
