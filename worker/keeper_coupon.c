@@ -134,6 +134,14 @@ static int terms(struct keeper_view *view, const struct coupon_row *row)
 	return round_over(view, word);
 }
 
+/* New terms first: Redis must not open under those that were changed while it was away. */
+static int terms_and_verify(struct keeper_view *view, const struct coupon_row *row, const struct coupon_cache *cache)
+{
+	if (cache->generation == row->generation && row->version > cache->version && terms(view, row))
+		return -1;
+	return verify(view, row, cache);
+}
+
 int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row, const struct coupon_cache *cache)
 {
 	switch (keeper_judge(row, cache, view->run_id)) {
@@ -144,7 +152,7 @@ int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row, c
 	case COUPON_MISSING:
 		return missing(view, row);
 	case COUPON_VERIFY:
-		return verify(view, row, cache);
+		return terms_and_verify(view, row, cache);
 	case COUPON_FOREIGN:
 		behind(view, row, cache);
 		return 0;

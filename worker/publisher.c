@@ -88,18 +88,10 @@ struct publisher *publisher_new(const char *name, const char *url, confirm_fn *d
 	return publisher;
 }
 
-static void nobody_asks(void *context, void *item, enum confirm_result result)
-{
-	(void)context;
-	(void)item;
-	(void)result;
-}
-
 void publisher_free(struct publisher *publisher)
 {
 	if (!publisher)
 		return;
-	publisher->done = nobody_asks;
 	confirm_reset(publisher->window);
 	link_free(publisher->link);
 	confirm_free(publisher->window);

@@ -15,7 +15,7 @@ struct publisher;
 
 /* `done` is called once for every item; it must not publish. */
 struct publisher *publisher_new(const char *name, const char *url, confirm_fn *done, void *context);
-void publisher_free(struct publisher *publisher); /* open items are forgotten without a call */
+void publisher_free(struct publisher *publisher); /* open items end as CONFIRM_LOST */
 
 /* The connection, for step, read, poll and deadline. */
 struct link *publisher_link(struct publisher *publisher);

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "worker/database.h"
+#include "worker/dead_letters.h"
 #include "worker/publisher.h"
 #include "worker/reply.h"
 #include "worker/stats.h"
@@ -34,21 +35,14 @@ struct worker {
 	struct database *database;
 	struct link *consumer;
 	struct publisher *publisher;
+	struct dead_letters dead_letters;
 	struct json_arena *arena;
 	struct message message; /* the one being decoded */
 	struct stats stats;
 	struct backoff settle_backoff;
-	struct backoff dead_backoff;
 	int64_t settle_due_ms; /* no transaction before */
-	int64_t dead_due_ms;   /* no dead letter before */
 	int64_t stop_by_ms;    /* 0: not stopping */
 	int ready_told;
-};
-
-/* A dead letter that is on its way. */
-struct dead_letter {
-	uint64_t epoch;
-	uint64_t tag;
 };
 
 static int consumer_opened(void *context, amqp_connection_state_t connection, char error[AMQP_LINK_ERROR_SIZE])
@@ -97,24 +91,6 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-static void dead_letter_done(void *context, void *item, enum confirm_result result)
-{
-	static const char *const words[] = { "done", "nacked", "returned", "lost" };
-	struct worker *worker = context;
-	struct dead_letter *letter = item;
-
-	if (result == CONFIRM_DONE) {
-		worker->stats.dead++;
-		backoff_reset(&worker->dead_backoff);
-		settlement_dead_done(worker->settlement, letter->epoch, letter->tag);
-	} else {
-		worker->dead_due_ms = clock_monotonic_ms() + backoff_ms(&worker->dead_backoff);
-		log_warn("dead_letter_failed", LOG_S("why", words[result]));
-		settlement_dead_failed(worker->settlement, letter->epoch, letter->tag);
-	}
-	free(letter);
-}
-
 struct worker *worker_new(const struct config *config)
 {
 	static const struct link_events events = {
@@ -128,7 +104,9 @@ struct worker *worker_new(const struct config *config)
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
 	worker->consumer = link_new("consumer", config->amqp_url, &events, worker);
-	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letter_done, worker);
+	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done, &worker->dead_letters);
+	worker->dead_letters.settlement = worker->settlement;
+	worker->dead_letters.publisher = worker->publisher;
 	worker->stats.told_ms = clock_monotonic_ms();
 	return worker;
 }
@@ -268,45 +246,6 @@ static void database_turn(struct worker *worker, int64_t now_ms)
 	transaction_begin(worker, now_ms);
 }
 
-static void dead_letter_send(struct worker *worker, const struct delivery *delivery)
-{
-	const struct envelope *envelope = delivery_envelope(delivery);
-	struct dead_letter *letter = malloc(sizeof(*letter));
-	amqp_table_entry_t header = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON) };
-	amqp_basic_properties_t properties = {
-		._flags = AMQP_BASIC_HEADERS_FLAG,
-		.headers = { .num_entries = 1, .entries = &header },
-		.content_type = envelope->content_type,
-		.content_encoding = envelope->content_encoding,
-		.correlation_id = envelope->correlation_id,
-		.message_id = envelope->message_id,
-		.type = envelope->type,
-	};
-
-	check(letter != NULL);
-	*letter = (struct dead_letter){ settlement_epoch(worker->settlement), delivery_tag(delivery) };
-	header.value.kind = AMQP_FIELD_KIND_UTF8;
-	header.value.value.bytes = amqp_cstring_bytes(delivery_reason(delivery));
-	properties._flags |= envelope->content_type.len ? AMQP_BASIC_CONTENT_TYPE_FLAG : 0;
-	properties._flags |= envelope->content_encoding.len ? AMQP_BASIC_CONTENT_ENCODING_FLAG : 0;
-	properties._flags |= envelope->correlation_id.len ? AMQP_BASIC_CORRELATION_ID_FLAG : 0;
-	properties._flags |= envelope->message_id.len ? AMQP_BASIC_MESSAGE_ID_FLAG : 0;
-	properties._flags |= envelope->type.len ? AMQP_BASIC_TYPE_FLAG : 0;
-	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)), LOG_I("bytes", envelope->body_size));
-	publisher_send(worker->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-		       (amqp_bytes_t){ envelope->body_len, envelope->body }, letter);
-}
-
-static void dead_letters_turn(struct worker *worker, int64_t now_ms)
-{
-	const struct delivery *delivery;
-
-	if (now_ms < worker->dead_due_ms)
-		return;
-	while (publisher_ready(worker->publisher) && (delivery = settlement_dead_take(worker->settlement)))
-		dead_letter_send(worker, delivery);
-}
-
 static void acks_turn(struct worker *worker)
 {
 	uint64_t tag;
@@ -333,9 +272,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
 	if (settlement_waiting(worker->settlement) > 0 && database_ready(worker->database))
 		deadline = earlier(deadline, worker->settle_due_ms);
-	if (settlement_dead_waiting(worker->settlement) > 0 && publisher_ready(worker->publisher))
-		deadline = earlier(deadline, worker->dead_due_ms);
-	return deadline;
+	return earlier(deadline, dead_letters_deadline_ms(&worker->dead_letters));
 }
 
 static void wait_for_work(struct worker *worker, int signal_fd)
@@ -377,8 +314,9 @@ void worker_run(struct worker *worker, int signal_fd)
 		link_read(publisher_link(worker->publisher));
 		now_ms = clock_monotonic_ms();
 		database_turn(worker, now_ms);
-		dead_letters_turn(worker, now_ms);
+		dead_letters_send(&worker->dead_letters, now_ms);
 		acks_turn(worker);
+		worker->stats.dead = worker->dead_letters.confirmed;
 		stats_step(&worker->stats, now_ms);
 		wait_for_work(worker, signal_fd);
 		now_ms = clock_monotonic_ms();
