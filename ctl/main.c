@@ -72,7 +72,6 @@ int main(int argc, char **argv)
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
 	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv);
 	config_log(&ctl.config, "couponctl");
-	config_log(&ctl.config, "couponctl");
 	if (argc < 2) {
 		help_print(stderr);
 		return ARGS_USAGE;
