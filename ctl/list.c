@@ -12,7 +12,7 @@ static void row_print(const PGresult *page, int row)
 {
 	const char *begin = db_text(page, row, "begin_at"), *end = db_text(page, row, "end_at");
 
-	printf("%-20s %-10s %12s %12s %5s  %-20s  %-20s  %s\n", db_text(page, row, "id"), db_text(page, row, "status"),
+	printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", db_text(page, row, "id"), db_text(page, row, "status"),
 	       db_text(page, row, "total_num"), db_text(page, row, "issued_num"), db_text(page, row, "user_limit"),
 	       *begin ? begin : "-", *end ? end : "-", db_text(page, row, "name"));
 }
@@ -39,7 +39,7 @@ static int list_run(struct ctl *ctl)
 	struct db *db = db_open("DATABASE_URL", ctl->config.database_url);
 
 	if (!json)
-		printf("%-20s %-10s %12s %12s %5s  %-20s  %-20s  %s\n", "coupon", "status", "total", "issued", "limit",
+		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "status", "total", "issued", "limit",
 		       "begin", "end", "name");
 	do {
 		char id[DB_NUMBER_SIZE], count[DB_NUMBER_SIZE];

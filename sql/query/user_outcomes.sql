@@ -2,8 +2,8 @@
 -- At most 200 rows; a user has at most 100 issued ones.
 -- $1 coupon, $2 user
 (SELECT batch, idx, slot, 'issued' AS state, NULL AS reason,
-	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS valid_from,
-	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS valid_to,
+	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
+	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	coalesce(key, '') AS key
 FROM user_coupon
 WHERE coupon_id = $1::bigint AND user_id = $2::bigint

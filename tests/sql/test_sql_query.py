@@ -41,7 +41,7 @@ def test_receive_outcome(db, coupon_new):
     db.settle(issued, rejected)
     assert db.query("receive_outcome", coupon, 1, issued.batch, 0) == [{
         "state": "issued", "slot": "1", "reason": None,
-        "valid_from": "2023-11-14T22:13:20Z", "valid_to": "2023-11-15T22:13:20Z"}]
+        "valid_from": "2023-11-14T22:13:20.123Z", "valid_to": "2023-11-15T22:13:20.123Z"}]
     assert db.query("receive_outcome", coupon, 2, issued.batch, 1) == [{
         "state": "rejected", "slot": "1", "reason": "out_of_stock", "valid_from": None, "valid_to": None}]
     # All parts name the receive.
@@ -182,10 +182,10 @@ def test_show_and_list(db, coupon_new):
     row = db.query("coupon_show", coupon)[0]
     assert {name: row[name] for name in row if name not in ("created_at", "updated_at")} == {
         "id": str(coupon), "name": "test", "status": "draft", "total_num": "1", "issued_num": "1", "user_limit": "1",
-        "begin_at": "2030-01-01T00:00:00Z", "end_at": None, "valid_days": "30", "valid_from": None, "valid_to": None,
+        "begin_at": "2030-01-01T00:00:00.000Z", "end_at": None, "valid_days": "30", "valid_from": None, "valid_to": None,
         "version": "1", "generation": "0", "seq_seen": "2", "settled_num": "2", "older_unsettled_num": "8",
         "rejected_num": "2", "settled_at": None}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["created_at"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["created_at"])
     listed = db.query("coupon_list", coupon - 1, 1)
     assert listed == [{name: row[name] for name in (
         "id", "name", "status", "total_num", "issued_num", "user_limit", "begin_at", "end_at")}]
