@@ -1,0 +1,277 @@
+"""couponctl: what it prints, what it refuses and why, and its exit codes."""
+
+import datetime
+import json
+import re
+
+import pytest
+
+from stack import wait_until
+
+TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+BEGIN = 1796122800  # 2026-12-01T12:00:00+01:00
+
+
+def moment(text):
+    """Seconds since the epoch of a time by RFC 3339."""
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def refused(stack, *arguments):
+    """Its complaint. The command line was wrong: exit code 2, nothing on stdout, one line on stderr."""
+    result = stack.ctl_run(*arguments)
+    assert (result.returncode, result.stdout) == (2, ""), result
+    assert result.stderr.startswith("couponctl: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def show(stack, coupon):
+    return json.loads(stack.ctl("show", coupon, "--json"))
+
+
+def status_in_redis(redis_client, coupon):
+    return redis_client.hget(f"coupon:{{{coupon}}}", "status")
+
+
+# create
+
+
+def test_create_prints_the_id_alone(stack):
+    first, second = (stack.ctl("create", "--name", "n", "--total", 5) for _ in range(2))
+    assert first.isdecimal() and second.isdecimal() and int(second) > int(first)
+    assert json.loads(stack.ctl("create", "--name", "n", "--total", 5, "--json"))["coupon"].isdecimal()
+
+
+def test_create_keeps_what_it_was_told(stack, pg):
+    coupon = stack.ctl(
+        "create", "--name", 'Noon "rush" é\u20ac', "--total", 12345, "--limit=3", "--begin", "2026-12-01T12:00:00+01:00",
+        "--end", "2026-12-02T00:00:00.5Z", "--valid-days", 7,
+    )  # fmt: skip
+    shown = show(stack, coupon)
+    assert (shown["name"], shown["limit"], shown["valid_days"]) == ('Noon "rush" é\u20ac', 3, 7)
+    assert shown["postgresql"]["total"] == 12345 and shown["postgresql"]["status"] == "draft"
+    assert TIME.match(shown["begin"]) and TIME.match(shown["end"])
+    assert [moment(shown[name]) for name in ("begin", "end")] == [BEGIN, BEGIN + 13 * 3600 + 0.5]
+    assert shown["valid_from"] is None and shown["redis"]["loaded"] is False
+    row = pg.execute("SELECT extract(epoch FROM begin_at), extract(epoch FROM end_at) FROM coupon WHERE id = %s", (coupon,))
+    assert [float(value) for value in row.fetchone()] == [BEGIN, BEGIN + 13 * 3600 + 0.5]
+
+
+def test_create_with_validity_dates_gives_them_to_the_user(stack, gateway, make_coupon):
+    coupon = make_coupon(1, valid_from="2026-01-01T00:00:00Z", valid_to="2027-01-01T00:00:00Z")
+    receive = gateway.issue(coupon, 1, ack="issued")["receive"]
+    status = gateway.call("status", receive=receive)
+    assert (moment(status["valid_from"]), moment(status["valid_to"])) == (1767225600, 1798761600)
+
+
+def test_create_with_an_id_of_19_digits(stack, gateway, pg_owner):
+    coupon = "9223372036854770001"
+    pg_owner.execute("DELETE FROM coupon WHERE id = %s", (coupon,))
+    assert stack.ctl("create", "--name", "n", "--total", 1, "--id", coupon) == coupon
+    again = stack.ctl_run("create", "--name", "n", "--total", 1, "--id", coupon)
+    assert again.returncode == 1 and coupon in again.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, field, value, allowed",
+    [
+        (["--total", "-1"], "--total", "-1", "0 to"),
+        (["--total", "1.5"], "--total", "1.5", "integer"),
+        (["--total", "x"], "--total", "x", "integer"),
+        (["--total", ""], "--total", "", "integer"),
+        (["--total", "9007199254740992"], "--total", "9007199254740992", "9007199254740991"),
+        (["--limit", "0"], "--limit", "0", "1 to 100"),
+        (["--limit", "101"], "--limit", "101", "1 to 100"),
+        (["--begin", "tomorrow"], "--begin", "tomorrow", "2026-11-21T12:00:00Z"),
+        (["--begin", "2026-12-01 12:00"], "--begin", "2026-12-01 12:00", "T"),
+        (["--begin", "2026-12-01T12:00:00"], "--begin", "2026-12-01T12:00:00", "Z"),
+        (["--begin", "2026-02-30T12:00:00Z"], "--begin", "2026-02-30T12:00:00Z", "time"),
+        (["--begin", "2026-12-01T24:00:00Z"], "--begin", "2026-12-01T24:00:00Z", "time"),
+        (["--begin", "2026-12-02T00:00:00Z", "--end", "2026-12-01T00:00:00Z"], "--end", "2026-12-01T00:00:00Z", "after --begin"),
+        (["--end", "1960-01-01T00:00:00Z"], "--end", "1960-01-01T00:00:00Z", "1970"),
+        (["--valid-days", "0"], "--valid-days", "0", "1 to"),
+        (["--valid-days", "1", "--valid-from", "2026-12-01T00:00:00Z", "--valid-to", "2026-12-02T00:00:00Z"], "--valid-days", "1", "not allowed together"),
+        (["--id", "042"], "--id", "042", "9223372036854775807"),
+        (["--id", "9223372036854775808"], "--id", "9223372036854775808", "9223372036854775807"),
+        (["--name", "x" * 201], "--name", "x" * 201, "1 to 200"),
+        (["--name", ""], "--name", "", "1 to 200"),
+    ],
+)  # fmt: skip
+def test_create_names_the_field_the_value_and_what_is_allowed(stack, arguments, field, value, allowed):
+    given = {"--name": "n", "--total": "1"}
+    given.update(zip(arguments[::2], arguments[1::2]))
+    complaint = refused(stack, "create", *(part for pair in given.items() for part in pair))
+    assert f'{field} is "{value}"' in complaint and allowed in complaint
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["create"], "--name"),
+        (["create", "--name", "n"], "--total"),
+        (["create", "--name", "n", "--total"], "--total needs a value"),
+        (["create", "--name", "n", "--total", "1", "--total", "2"], "--total is given twice"),
+        (["create", "--name", "n", "--total", "1", "--colour", "red"], "no option --colour"),
+        (["create", "--name", "n", "--total", "1", "extra"], '"extra"'),
+        (["create", "--name", "n", "--total", "1", "--valid-from", "2026-12-01T00:00:00Z"], "--valid-to"),
+        (["publish"], "publish needs ID"),
+        (["publish", "042"], 'ID is "042"'),
+        (["publish", "1", "2"], "one argument"),
+        (["stock", "1"], "--total"),
+        (["nonsense"], '"nonsense"'),
+    ],
+)
+def test_wrong_command_lines(stack, arguments, words):
+    assert words in refused(stack, *arguments)
+
+
+@pytest.mark.parametrize("command", ["publish", "pause", "resume", "close", "show"])
+def test_a_coupon_that_is_not_there(stack, command):
+    result = stack.ctl_run(command, 987654321)
+    assert result.returncode == 1 and "there is no coupon 987654321" in result.stderr and result.stdout == ""
+
+
+def test_help(stack):
+    everything = stack.ctl("--help")
+    for command in ("migrate", "create", "publish", "pause", "resume", "close", "stock", "show", "list", "issue", "status", "rush"):
+        assert re.search(rf"^  {command} ", everything, re.M), command
+        assert stack.ctl(command, "--help").startswith(f"Usage: couponctl {command}")
+    assert stack.ctl_run().returncode == 2
+
+
+def test_a_setting_that_is_wrong(stack):
+    result = stack.ctl_run("list", "--log-level", "loud")
+    assert result.returncode != 0 and "loud" in result.stderr
+
+
+# A campaign's life
+
+
+def test_the_life_of_a_campaign(stack, redis_client, make_coupon, gateway):
+    coupon = make_coupon(10, publish=False)
+    assert stack.ctl_run("pause", coupon).returncode == 1, "a draft cannot be paused"
+    assert "published" in stack.ctl("publish", coupon)
+    wait_until(lambda: status_in_redis(redis_client, coupon) == "open")
+    assert stack.ctl_run("publish", coupon).returncode == 0, "again changes nothing"
+    for command, status, in_redis in (("pause", "paused", "paused"), ("resume", "published", "open"), ("close", "closed", "closed")):
+        for _ in range(2):
+            assert coupon in stack.ctl(command, coupon)
+        assert show(stack, coupon)["postgresql"]["status"] == status
+        assert status_in_redis(redis_client, coupon) == in_redis
+    for command in ("publish", "pause", "resume"):
+        result = stack.ctl_run(command, coupon)
+        assert result.returncode == 1 and "is closed" in result.stderr, "closed is for good"
+    assert gateway.issue(coupon, 1)["code"] == 3
+
+
+def test_stock_raises_and_lowers_but_not_below_what_is_taken(stack, gateway, make_coupon, pg):
+    coupon = make_coupon(3)
+    assert [gateway.issue(coupon, user, ack="issued")["code"] for user in (1, 2, 3, 4)] == [0, 0, 0, 2]
+    for _ in range(2):
+        stack.ctl("stock", coupon, "--total", 4)
+    assert [gateway.issue(coupon, user, key="k")["code"] for user in (4, 5)] == [0, 2]
+    below = stack.ctl_run("stock", coupon, "--total", 3)
+    assert below.returncode == 1 and '--total is 3: allowed is at least the 4' in below.stderr
+    stack.ctl("stock", coupon, "--total", 10)
+    stack.ctl("stock", coupon, "--total", 5)
+    assert gateway.call("coupon", coupon=coupon)["total"] == 5
+    assert gateway.call("coupon", coupon=coupon)["stock"] == 1
+    assert [gateway.issue(coupon, user, key="k")["code"] for user in (5, 6)] == [0, 2]
+    wait_until(lambda: pg.execute("SELECT issued_num, total_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (5, 5))
+
+
+def test_publishing_again_never_refills(stack, gateway, make_coupon):
+    coupon = make_coupon(2)
+    assert [gateway.issue(coupon, user, ack="issued")["code"] for user in (1, 2, 3)] == [0, 0, 2]
+    stack.ctl("publish", coupon)
+    assert gateway.issue(coupon, 3, key="k")["code"] == 2
+    stack.ctl("pause", coupon)
+    stack.ctl("resume", coupon)
+    assert gateway.issue(coupon, 3, key="k")["code"] == 2
+    assert show(stack, coupon)["redis"]["stock"] == 0
+
+
+# show, list
+
+
+def test_show_holds_postgresql_and_redis_side_by_side(stack, gateway, make_coupon):
+    coupon = make_coupon(10)
+    for user in (1, 2, 3):
+        gateway.issue(coupon, user, ack="issued")
+    wait_until(lambda: show(stack, coupon)["redis"]["outbox"] == 0)
+    shown = show(stack, coupon)
+    postgresql, redis = shown["postgresql"], shown["redis"]
+    assert (postgresql["status"], postgresql["issued"], postgresql["rejected"]) == ("published", 3, 0)
+    assert (postgresql["seq"], postgresql["settled"], shown["in_flight"]) == (3, 3, 0)
+    assert (redis["status"], redis["total"], redis["stock"], redis["taken"]) == ("open", 10, 7, 3)
+    assert redis["verified"] is True and redis["generation"] == postgresql["generation"] == 1
+    assert TIME.match(shown["created_at"]) and shown["begin"] is None
+    text = stack.ctl("show", coupon)
+    assert "PostgreSQL" in text and re.search(r"^  stock +7$", text, re.M) and re.search(r"^  issued +3", text, re.M)
+
+
+def test_list(stack):
+    coupons = [stack.ctl("create", "--name", f"list {n}", "--total", n) for n in (1, 2, 3)]
+    lines = [json.loads(line) for line in stack.ctl("list", "--json", "--after", int(coupons[0]) - 1, "--count", 3).splitlines()]
+    assert [(line["coupon"], line["name"], line["total"], line["status"]) for line in lines] == [
+        (coupon, f"list {n}", n, "draft") for n, coupon in enumerate(coupons, 1)
+    ]
+    text = stack.ctl("list", "--after", coupons[0], "--count", 2)
+    assert coupons[1] in text and "list 3" in text and "list 1" not in text
+
+
+# issue, status: over the gateway
+
+
+def test_issue_and_status(stack, make_coupon):
+    coupon = make_coupon(1)
+    answer = json.loads(stack.ctl("issue", "--coupon", coupon, "--user", 7, "--key", "k 1", "--ack", "issued", "--json"))
+    assert (answer["code"], answer["status"], answer["slot"]) == (0, "issued", 1)
+    assert json.loads(stack.ctl("status", answer["receive"], "--json"))["status"] == "issued"
+    of_user = json.loads(stack.ctl("status", "--coupon", coupon, "--user", 7, "--json"))
+    assert [item["receive"] for item in of_user["receives"]] == [answer["receive"]]
+    text = stack.ctl("status", answer["receive"])
+    assert re.search(r"^status +issued$", text, re.M) and answer["receive"] in text
+    lost = stack.ctl_run("issue", "--coupon", coupon, "--user", 8, "--json")
+    assert lost.returncode == 1 and json.loads(lost.stdout)["status"] == "out_of_stock"
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["issue", "--coupon", "1"], "--user"),
+        (["issue", "--coupon", "042", "--user", "1"], '--coupon is "042"'),
+        (["issue", "--coupon", "1", "--user", "1", "--ack", "done"], '--ack is "done": allowed are accepted, queued and issued'),
+        (["issue", "--coupon", "1", "--user", "1", "--key", "é"], "--key is"),
+        (["status", "1.2.3"], 'RECEIVE is "1.2.3"'),
+        (["status"], "--coupon"),
+    ],
+)
+def test_issue_and_status_refuse_what_the_gateway_would(stack, arguments, words):
+    assert words in refused(stack, *arguments)
+
+
+def test_without_a_gateway(stack):
+    result = stack.ctl_run("issue", "--coupon", 1, "--user", 1, "--listen", "127.0.0.1:1")
+    assert result.returncode == 1 and "127.0.0.1:1" in result.stderr and result.stdout == ""
+
+
+def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
+    coupon = rough.coupon_make(10)
+    rough.stop("redis")
+    result = rough.ctl_run("pause", coupon)
+    assert result.returncode == 3 and "Redis could not be told" in result.stderr
+    assert rough_pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == ("paused",)
+    lower = rough.ctl_run("stock", coupon, "--total", 5)
+    assert lower.returncode == 1 and "nothing was changed" in lower.stderr, "Redis alone knows what is taken"
+    rough.start("redis")
+    with rough.client() as client:
+        told = wait_until_told(client, coupon)
+    assert told <= {"unavailable", "paused"}, "it must not open for a moment when Redis is back"
+
+
+def wait_until_told(client, coupon):
+    """All the words of Redis until it is there again."""
+    told = set()
+    wait_until(lambda: told.add(client.issue(coupon, len(told) + 1)["status"]) or told - {"unavailable"}, interval=0.001)
+    return told
