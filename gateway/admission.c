@@ -96,7 +96,8 @@ static int coupon_evict(struct admission *admission)
 	struct coupon *coupon = TAILQ_FIRST(&admission->by_use);
 
 	for (int i = 0; coupon && i < EVICT_TRIES; i++, coupon = TAILQ_NEXT(coupon, by_use)) {
-		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking && coupon->unsure_until_ms <= now_ms) {
+		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking && !coupon->is_ready &&
+		    coupon->unsure_until_ms <= now_ms) {
 			coupon_free(admission, coupon);
 			return 0;
 		}
@@ -155,15 +156,13 @@ static int memory_holds(const struct coupon *coupon, const struct request *reque
 	return request->key_len == 0 && coupon->memory_until_ms > now_ms;
 }
 
-/* Remembers a losing answer that is true of the coupon, whoever asks; `most_ms` bounds it further, -1: does not. */
-static void coupon_remember(struct admission *admission, struct coupon *coupon, enum answer code, int64_t most_ms)
+/* Remembers a losing answer that is true of the coupon, whoever asks, but not beyond `until_ms`. */
+static void coupon_remember(struct admission *admission, struct coupon *coupon, enum answer code, int64_t until_ms)
 {
-	int64_t keep_ms = admission->limits.memory_ms;
+	int64_t memory_until_ms = now_of(admission) + admission->limits.memory_ms;
 
-	if (most_ms >= 0 && most_ms < keep_ms)
-		keep_ms = most_ms;
 	coupon->memory = code;
-	coupon->memory_until_ms = now_of(admission) + keep_ms;
+	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
 
 void admission_submit(struct admission *admission, struct request *request)
@@ -213,6 +212,7 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 	call->coupon_id = coupon->id;
 	call->seen_generation = coupon->seen_generation;
 	call->seen_seq = coupon->seen_seq;
+	call->sent_ms = now_ms;
 	call->port_data = NULL;
 	admission->port.ulid_new(admission->port.context, &call->batch);
 	return call;
@@ -273,13 +273,13 @@ static void seen_raise(struct coupon *coupon, const struct call_reply *reply)
 	}
 }
 
-static void refusal_remember(struct admission *admission, struct coupon *coupon, enum answer code,
+static void refusal_remember(struct admission *admission, const struct call *call, enum answer code,
 			     const struct call_reply *reply)
 {
 	if (code == ANSWER_OUT_OF_STOCK || code == ANSWER_ENDED || code == ANSWER_PAUSED)
-		coupon_remember(admission, coupon, code, -1);
-	else if (code == ANSWER_NOT_STARTED)
-		coupon_remember(admission, coupon, code, reply->begin_ms - reply->now_ms);
+		coupon_remember(admission, call->coupon, code, INT64_MAX);
+	else if (code == ANSWER_NOT_STARTED) /* the script ran at some time after it was sent, maybe long ago */
+		coupon_remember(admission, call->coupon, code, call->sent_ms + reply->begin_ms - reply->now_ms);
 }
 
 /* A request that got a slot, now or (`repeated`) earlier. */
@@ -327,7 +327,7 @@ static void reply_take(struct admission *admission, struct call *call, const str
 		int fresh = verdict->answer == ANSWER_OK && !verdict->repeated;
 
 		if (verdict->answer != ANSWER_OK) {
-			refusal_remember(admission, call->coupon, verdict->answer, reply);
+			refusal_remember(admission, call, verdict->answer, reply);
 			request_end(admission, call->coupon, request, verdict->answer);
 			continue;
 		}
@@ -411,7 +411,7 @@ void admission_looked_up(struct admission *admission, int64_t id, enum coupon_st
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
 	if (code != ANSWER_UNAVAILABLE && code != ANSWER_BUSY)
-		coupon_remember(admission, coupon, code, -1);
+		coupon_remember(admission, coupon, code, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
 		request_end(admission, coupon, request, code);

@@ -36,6 +36,7 @@ struct call {
 	struct ulid batch;
 	int64_t seen_generation; /* the highest that Redis ever told this gateway, and the highest seq in it */
 	int64_t seen_seq;
+	int64_t sent_ms; /* by the port's clock */
 	size_t requests_n;
 	struct request *requests[MESSAGE_RECEIVES_MAX];
 	void *port_data;
