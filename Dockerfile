@@ -25,5 +25,4 @@ RUN for program in coupon-gateway coupon-worker couponctl psql; do \
 		! ldd /usr/local/bin/$program | grep 'not found' || exit 1; \
 	done
 USER 7411:7411
-EXPOSE 7411 7480
 CMD ["coupon-gateway"]

@@ -36,6 +36,7 @@ build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests and simulations
 
 include scripts/stack.mk
+include scripts/compose.mk
 
 .PHONY: bench
 bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load
