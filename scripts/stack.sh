@@ -329,6 +329,7 @@ redis_spawn() {
 	dir ./
 	appendonly yes
 	appendfsync always
+	auto-aof-rewrite-min-size 1gb
 	maxmemory-policy noeviction
 	save ""
 	TEXT
@@ -475,6 +476,9 @@ postgres_spawn() {
 	max_connections = 100
 	fsync = on
 	synchronous_commit = on
+	shared_buffers = 256MB
+	max_wal_size = 2GB
+	checkpoint_timeout = 15min
 	log_line_prefix = '%m [%p] %u '
 	TEXT
 	postgres_as "$user"
