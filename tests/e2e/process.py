@@ -1,10 +1,12 @@
 """Programs of couponmq as children of the test, so that it gives them their settings and sees their exit codes."""
 
 import os
+import re
 import resource
 import signal
 import socket
 import subprocess
+import threading
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,6 +20,63 @@ def port_free():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Proxy:
+    """A TCP connection's middle, to hold back what the client sends, or to cut it."""
+
+    def __init__(self, port):
+        self.target = ("127.0.0.1", port)
+        self.flowing = threading.Event()  # from the client to the server
+        self.flowing.set()
+        self.sockets = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def url(self, url):
+        """The same URL with this port."""
+        return re.sub(r"(?<=:)\d+(?=/)", str(self.port), url)
+
+    def hold(self):
+        self.flowing.clear()
+
+    def cut(self):
+        """Ends every connection; what was held back is lost."""
+        sockets, self.sockets = self.sockets, []
+        for one in sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+        self.flowing.set()
+
+    def close(self):
+        self.listener.close()
+        self.cut()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.target)
+            except OSError:
+                return
+            self.sockets += [client, server]
+            threading.Thread(target=self._pump, args=(client, server, self.flowing), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, None), daemon=True).start()
+
+    @staticmethod
+    def _pump(source, target, flowing):
+        try:
+            while data := source.recv(65536):
+                if flowing:
+                    flowing.wait()
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
 
 
 def metrics_read(url):

@@ -1,0 +1,459 @@
+"""
+Every process killed, frozen or restarted under load, and then every promise checked: see history.py.
+
+The tests share the rough stack, which each finds whole.
+"""
+
+import itertools
+import json
+import signal
+import time
+
+import pika
+import psycopg
+import pytest
+
+from history import DEAD_QUEUE, History, queue_length, ulid_make, ulid_uuid
+from process import Proxy
+from stack import wait_until
+
+
+@pytest.fixture
+def campaign(rough):
+    """campaign(total, limit): a coupon and the history of what is asked of it."""
+    histories = []
+
+    def make(total=1_000_000, limit=2, **options):
+        histories.append(History(rough, rough.coupon_make(total, limit), total, limit, **options))
+        return histories[-1]
+
+    yield make
+    for history in histories:
+        history.stopping.set()
+
+
+@pytest.fixture
+def amqp_rough(rough):
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def proxy_to_rabbitmq(rough):
+    proxy = Proxy(pika.URLParameters(rough.env["AMQP_URL"]).port)
+    yield proxy
+    proxy.close()
+
+
+def message_publish(channel, body, **properties):
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    channel.basic_publish("coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties))
+
+
+def outbox_length(redis_client, coupon):
+    return redis_client.hlen(f"coupon:{{{coupon}}}:outbox")
+
+
+def worker_total(log, name):
+    """A counter that the worker tells when it ends."""
+    return sum(int(word.split("=")[1]) for word in log.split() if word.startswith(name + "="))
+
+
+# The load alone: that the checker sees what it should
+
+
+def test_a_sell_out_without_any_failure(campaign):
+    history = campaign(total=2000, limit=2, users=3000).start()
+    wait_until(lambda: history.codes()[2] > 500)
+    assert history.judge() == 2000
+    assert history.codes().keys() <= {0, 2, 4}
+
+
+def test_the_checker_sees_a_lost_row(campaign, rough):
+    history = campaign().start()
+    history.wait_accepted(200)
+    history.stop()
+    history.settle()
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
+        pg.execute("DELETE FROM user_coupon WHERE ctid = (SELECT min(ctid) FROM user_coupon_0 WHERE coupon_id = %s)"
+                   " AND tableoid = 'user_coupon_0'::regclass", (history.coupon,))  # fmt: skip
+    with pytest.raises(AssertionError, match="P1"):
+        history.judge()
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
+        pg.execute("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %s", (history.coupon,))
+    with pytest.raises(AssertionError, match="P3|P4"):
+        history.judge()
+
+
+# Redis
+
+
+def test_scripts_flushed(campaign, rough_redis):
+    with campaign().start() as history:
+        for _ in range(3):
+            history.wait_accepted(300)
+            rough_redis.script_flush()
+        history.wait_accepted(300)
+        history.judge()
+        assert not history.codes().keys() & {21, 22}, "nobody noticed"
+
+
+@pytest.mark.parametrize("way", ["stop", "kill9"])
+def test_redis_restarted(campaign, rough, way):
+    with campaign().start() as history:
+        history.wait_accepted(1000)
+        getattr(rough, way)("redis")
+        rough.start("redis")
+        history.wait_accepted(1000)
+        history.judge()
+
+
+def test_redis_frozen_beyond_the_time_of_a_call(campaign, rough, gateway_make):
+    gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=150)
+    with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
+        for unknown in (0, 1):
+            history.wait_accepted(500)
+            before = history.codes()[22]
+            rough.sigstop("redis")
+            try:
+                wait_until(lambda: history.codes()[22] > before)
+            finally:
+                rough.sigcont("redis")
+        history.wait_accepted(500)
+        history.judge()
+
+
+# Workers
+
+
+def test_workers_killed_in_a_row(campaign, rough):
+    with campaign().start() as history:
+        for _ in range(4):
+            history.wait_accepted(500)
+            rough.kill9("worker-1")
+            rough.start("worker-1")
+        history.judge()
+
+
+def test_a_worker_killed_between_commit_and_ack(campaign, rough, rough_pg, worker_make, proxy_to_rabbitmq):
+    history = campaign()
+    rough.stop("worker-1")
+    doomed = worker_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
+    proxy_to_rabbitmq.hold()  # acks get no further than here
+    with rough.client() as client:
+        for user in range(1, 21):
+            assert history.ask(client, user)["code"] == 0
+    rows = "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = %s ORDER BY user_id"
+    committed = wait_until(lambda: len(found := rough_pg.execute(rows, (history.coupon,)).fetchall()) == 20 and found)
+    doomed.kill9()
+    proxy_to_rabbitmq.cut()
+    heir = worker_make(rough)
+    wait_until(lambda: queue_length(rough) == 0)
+    with rough.client() as client:
+        assert history.ask(client, 21, ack="issued")["status"] == "issued"
+    assert heir.terminate() == 0
+    assert worker_total(heir.log(), "repeated") == 20, "they were delivered again"
+    assert rough_pg.execute(rows, (history.coupon,)).fetchall()[:20] == committed, "and that changed nothing"
+    rough.start("worker-1")
+    assert history.judge() == 21
+
+
+def test_a_worker_killed_before_commit(campaign, rough):
+    history = campaign()
+    with psycopg.connect(rough.env["DATABASE_URL"]) as lock, rough.client() as client:
+        lock.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (history.coupon,))
+        for user in range(1, 21):
+            assert history.ask(client, user)["code"] == 0
+        blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: lock.execute(blocked).fetchone()[0] > 0)
+        rough.kill9("worker-1")
+        lock.rollback()
+    rough.start("worker-1")
+    assert history.judge() == 20
+
+
+def test_workers_told_to_end_under_load(campaign, rough, worker_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    with campaign().start() as history:
+        for _ in range(3):
+            history.wait_accepted(500)
+            assert worker.terminate() == 0
+            worker = worker_make(rough)
+        history.judge()
+        assert worker.terminate() == 0
+
+
+# The gateway
+
+
+def test_the_gateway_killed_under_load(campaign, rough):
+    with campaign().start() as history:
+        for _ in range(3):
+            history.wait_accepted(500)
+            rough.kill9("gateway")
+            rough.start("gateway")
+        history.wait_accepted(200)
+        history.judge()
+        assert history.codes()[None] > 0, "somebody was left without an answer"
+
+
+def test_the_keeper_sends_what_a_killed_gateway_could_not(campaign, rough, rough_redis, gateway_make):
+    gateway = gateway_make(rough, ready=False, AMQP_URL="amqp://guest:guest@127.0.0.1:1/%2f")
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 1)
+    history = campaign()
+    with gateway.client() as client:
+        for user in range(1, 31):
+            assert history.ask(client, user, key=f"order {user}")["code"] == 0
+    gateway.kill9()
+    assert history.judge() == 30
+    assert outbox_length(rough_redis, history.coupon) == 0
+
+
+def test_the_gateway_told_to_end_under_load(campaign, rough, rough_redis, gateway_make):
+    gateway = gateway_make(rough)
+    with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
+        history.wait_accepted(1000)
+        assert gateway.terminate() == 0
+        assert outbox_length(rough_redis, history.coupon) == 0, "all is confirmed before it ends"
+        history.judge()
+
+
+def test_the_gateway_told_to_end_answers_who_waits(rough, gateway_make):
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough)
+    with gateway.client() as client:
+        rough.sigstop("worker-1")
+        client.send_line({"op": "issue", "coupon": coupon, "user": 1, "ack": "issued"})
+        wait_until(lambda: gateway.metrics()["couponmq_outcomes_waiting"] == 1)
+        gateway.signal(signal.SIGTERM)
+        wait_until(lambda: "event=stopping" in gateway.log())
+        rough.sigcont("worker-1")
+        assert client.read_reply()["status"] == "issued"
+        assert client.read_line() is None
+    assert gateway.child.wait(20) == 0
+
+
+# RabbitMQ
+
+
+@pytest.mark.parametrize("way", ["stop", "kill9"])
+def test_rabbitmq_restarted(campaign, rough, way):
+    with campaign().start() as history:
+        history.wait_accepted(1000)
+        getattr(rough, way)("rabbitmq")
+        history.wait_accepted(1000)  # who asks does not notice
+        rough.start("rabbitmq")
+        history.wait_accepted(200)
+        history.judge()
+        assert not history.codes().keys() & {20, 21, 22}
+
+
+def test_the_publishers_connection_cut_again_and_again(campaign, rough, gateway_make, proxy_to_rabbitmq):
+    gateway = gateway_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
+    with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
+        for times in range(1, 5):
+            history.wait_accepted(300)
+            proxy_to_rabbitmq.cut()
+            wait_until(lambda: gateway.log().count("event=amqp_ready") > times)
+        history.judge()
+        assert gateway.metrics()["couponmq_messages_failed_total"] > 0, "some were published again"
+
+
+# PostgreSQL
+
+
+@pytest.mark.parametrize("way", ["stop", "kill9"])
+def test_postgresql_restarted(campaign, rough, way):
+    with campaign().start() as history:
+        history.wait_accepted(1000)
+        getattr(rough, way)("postgres")
+        history.wait_accepted(500)  # who asks does not notice
+        rough.start("postgres")
+        history.wait_accepted(200)
+        history.judge()
+        assert not history.codes().keys() & {20, 21, 22}
+
+
+def test_issued_is_never_said_before_it_is_true(campaign, rough):
+    with campaign(ack="issued").start() as history:
+        history.wait_accepted(300)
+        rough.kill9("postgres")
+        rough.start("postgres")
+        history.wait_accepted(300)
+        history.judge()
+
+
+# Messages
+
+
+UNREADABLE = [
+    b"",
+    b"hello",
+    b"\xff\xfe",
+    b"[]",
+    b"{}",
+    b'{"v":1}',
+    b"{" * 5000,
+    b'{"v":1,"v":1}',
+]
+
+
+def message(coupon, /, **changes):
+    whole = {
+        "v": 1, "batch": ulid_make(), "coupon": coupon, "generation": 1, "seq": 1, "at": 1700000000123,
+        "receives": [["42", 1, ""]], **changes,
+    }  # fmt: skip
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def broken_messages(coupon):
+    changes = [
+        {"v": 2}, {"v": 0}, {"v": "1"}, {"v": None}, {"batch": "x"}, {"batch": None}, {"coupon": 1001}, {"coupon": "01"},
+        {"seq": 0}, {"seq": 1.5}, {"at": -1}, {"generation": None}, {"receives": []}, {"receives": None},
+        {"receives": [["42", 1]]}, {"receives": [[42, 1, ""]]}, {"receives": [["42", "1", ""]]},
+        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["0", 1, ""]]}, {"receives": [["42", 1, "é"]]},
+        {"receives": [[str(user), 1, ""] for user in range(1, 258)]},
+    ]  # fmt: skip
+    return [json.dumps(message(coupon, **change)).encode() for change in changes]
+
+
+def test_what_cannot_be_read_is_dead_lettered_with_its_reason(campaign, rough, amqp_rough):
+    history = campaign()
+    amqp_rough.queue_purge(DEAD_QUEUE)
+    bad = UNREADABLE + broken_messages(history.coupon)
+    with rough.client() as client:
+        for user, body in enumerate(bad, 1):
+            message_publish(amqp_rough, body, message_id=str(user))
+            assert history.ask(client, user)["code"] == 0
+        assert history.judge() == len(bad), "their neighbours settle"
+    wait_until(lambda: queue_length(rough, DEAD_QUEUE) == len(bad))
+    reasons = {}
+    for _ in bad:
+        _, properties, body = amqp_rough.basic_get(DEAD_QUEUE, auto_ack=True)
+        assert body == bad[int(properties.message_id) - 1], "it is kept as it was"
+        reasons[body] = properties.headers["x-couponmq-reason"]
+    assert all(reasons.values())
+    assert "version" in reasons[bad[len(UNREADABLE)]]
+
+
+def test_a_duplicate_changes_nothing(campaign, rough, rough_pg, amqp_rough):
+    copies = amqp_rough.queue_declare("", exclusive=True).method.queue
+    amqp_rough.queue_bind(copies, "coupon.topic", "coupon.receive")
+    history = campaign()
+    with rough.client() as client:
+        for user in range(1, 31):
+            history.ask(client, user, key="k")
+        assert history.judge() == 30
+        rows = "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = %s ORDER BY user_id"
+        counts = "SELECT issued_num, seq_seen, settled_num FROM coupon WHERE id = %s"
+        before = [rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)]
+        bodies = []
+        while (got := amqp_rough.basic_get(copies, auto_ack=True))[0]:
+            bodies.append(got[2])
+        bodies = [body for body in bodies if json.loads(body)["coupon"] == history.coupon]
+        assert sum(len(json.loads(body)["receives"]) for body in bodies) == 30
+        for body in bodies * 3:
+            message_publish(amqp_rough, body)
+        other = rough.coupon_make(1)
+        assert client.issue(other, 1, ack="issued")["status"] == "issued", "it came after them in the queue"
+        assert [rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)] == before
+        assert history.judge() == 30
+
+
+def test_a_rejected_receive_stays_rejected_when_it_comes_again(rough, rough_pg, amqp_rough):
+    coupon = rough.coupon_make(10)
+    body = message(coupon, receives=[["42", 2, ""]])  # beyond the limit
+    receive = f"{coupon}.42.{body['batch']}.0"
+    with rough.client() as client:
+        message_publish(amqp_rough, body)
+        wait_until(lambda: client.call("status", receive=receive)["code"] == 9)
+        with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
+            pg.execute("UPDATE coupon SET user_limit = 2 WHERE id = %s", (coupon,))
+        message_publish(amqp_rough, body)
+        assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+        assert client.call("status", receive=receive)["code"] == 9
+    found = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s AND batch = %s"
+    assert rough_pg.execute(found, (coupon, ulid_uuid(body["batch"]))).fetchone() == (0,)
+
+
+# The keeper
+
+
+def fence(pg):
+    return pg.execute("SELECT fence FROM keeper").fetchone()[0]
+
+
+def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redis, worker_make):
+    token = wait_until(lambda: rough_redis.get("couponmq:keeper"))
+    before = fence(rough_pg)
+    others = [worker_make(rough, **rough.settings) for _ in range(2)]
+    for _ in range(2):
+        coupon = rough.coupon_make(1)
+        assert wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence")) == str(before)
+    assert (rough_redis.get("couponmq:keeper"), fence(rough_pg)) == (token, before), "nobody else is elected"
+    assert not any("keeper_elected" in worker.log() for worker in others)
+    rough.kill9("worker-1")
+    killed = time.monotonic()
+    wait_until(lambda: fence(rough_pg) > before)
+    assert time.monotonic() - killed < 3, "the lease is one second"
+    assert [("keeper_elected" in worker.log()) for worker in others].count(True) == 1
+    assert rough_redis.get("couponmq:keeper") not in (None, token)
+    coupon = rough.coupon_make(1)
+    assert int(wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence"))) == before + 1
+
+
+def test_a_keeper_that_slept_does_not_come_back_as_one(rough, rough_pg, rough_redis, worker_make):
+    wait_until(lambda: rough_redis.get("couponmq:keeper"))
+    before = fence(rough_pg)
+    worker_make(rough, **rough.settings)
+    rough.sigstop("worker-1")
+    wait_until(lambda: fence(rough_pg) > before)
+    rough.sigcont("worker-1")
+    wait_until(lambda: "event=keeper_lost" in rough.log("worker-1"))
+    coupon = rough.coupon_make(1)
+    assert wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence")) == str(before + 1)
+    assert fence(rough_pg) == before + 1
+
+
+def test_a_keeper_told_to_end_hands_over_at_once(rough, rough_pg, worker_make):
+    before = fence(rough_pg)
+    rough.stop("worker-1")
+    other = worker_make(rough, COUPON_KEEPER_LEASE_MS=60000)
+    wait_until(lambda: "keeper_elected" in other.log())
+    third = worker_make(rough, COUPON_KEEPER_LEASE_MS=60000, COUPON_KEEPER_ROUND_MS=50)
+    assert other.terminate() == 0
+    wait_until(lambda: "keeper_elected" in third.log(), timeout=5)
+    assert fence(rough_pg) >= before + 2
+    assert third.terminate() == 0
+
+
+def test_terms_changed_under_load(campaign, rough):
+    with campaign().start() as history:
+        for total in itertools.chain((1_000_100, 900_000), (1_000_000,)):
+            history.wait_accepted(200)
+            rough.ctl("stock", history.coupon, "--total", total)
+            rough.ctl("pause", history.coupon)
+            paused = history.codes()[6]
+            wait_until(lambda: history.codes()[6] > paused)
+            rough.ctl("resume", history.coupon)
+        history.wait_accepted(200)
+        history.judge()
+
+
+# At last, because it takes every coupon's place in Redis
+
+
+def test_a_wiped_redis_never_refills(campaign, rough, rough_pg, rough_redis):
+    history = campaign(total=5, limit=1)
+    with rough.client() as client:
+        assert [history.ask(client, user, ack="issued")["code"] for user in (1, 2, 3, 4, 5)] == [0] * 5
+        rough_redis.flushall()
+        codes = {client.issue(history.coupon, user, ack="issued")["code"] for user in range(1, 21)}
+        assert 0 not in codes
+        fresh = rough.coupon_make(1)
+        wait_until(lambda: client.issue(fresh, 1, key="k")["code"] == 0)
+        assert client.issue(history.coupon, 6)["code"] != 0
+    rows = rough_pg.execute("SELECT user_id FROM user_coupon WHERE coupon_id = %s ORDER BY 1", (history.coupon,))
+    assert [row[0] for row in rows.fetchall()] == [1, 2, 3, 4, 5]
