@@ -318,7 +318,9 @@ void worker_run(struct worker *worker, int signal_fd)
 		acks_turn(worker);
 		worker->stats.dead = worker->dead_letters.confirmed;
 		stats_step(&worker->stats, now_ms);
-		wait_for_work(worker, signal_fd);
+		/* The last ack was perhaps just sent: then nothing would end the wait. */
+		if (!finished(worker, now_ms))
+			wait_for_work(worker, signal_fd);
 		now_ms = clock_monotonic_ms();
 	}
 	stats_tell(&worker->stats);
