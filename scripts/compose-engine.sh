@@ -46,7 +46,8 @@ engine_answers() {
 # Prints the pid of the dockerd that keeps its data in our folder, if it runs.
 engine_pid() {
 	local pid
-	read -r pid 2>/dev/null <"$ENGINE_DIR/dockerd.pid" || return 1
+	pid=$(cat "$ENGINE_DIR/dockerd.pid" 2>/dev/null) || return 1
+	[[ -r /proc/$pid/cmdline ]] || return 1
 	tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF -- "--data-root=$ENGINE_DIR/data" || return 1
 	echo "$pid"
 }
