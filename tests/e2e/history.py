@@ -183,6 +183,8 @@ class History:
         assert counts["stock"] + counts["reserved"] + len(slots) == counts["total"] == self.total, f"P4 {where}"
         taken = {(user, slot, batch, index) for user, slot, batch, index, _ in slots}
         assert taken == {row[:4] for row in rows} | set(tombstones), f"P4: Redis and PostgreSQL differ {where}"
+        audit = self.stack.ctl_run("audit", self.coupon)
+        assert audit.returncode == 0, f"couponctl does not agree: {audit.stdout}{audit.stderr} {where}"
         return len(rows)
 
     def _database(self):

@@ -1,9 +1,11 @@
 """Every answer of the protocol, asked for over the socket."""
 
 import datetime
+import json
 import signal
 
 import pika
+import requests
 
 from history import CROCKFORD, ulid_make
 from stack import wait_until
@@ -222,6 +224,7 @@ def test_unavailable_while_redis_is_away(rough):
         rough.stop("redis")
         reply = client.issue(coupon, 2)
         assert (reply["code"], reply["status"]) == (21, "unavailable")
+        assert requests.get(rough.http(f"/v1/coupon?coupon={coupon}"), timeout=5).status_code == 503
         assert client.call("coupon", coupon=coupon)["code"] == 21
         assert client.call("status", coupon=coupon, user="1")["code"] == 21
         assert client.call("status", receive=issued["receive"])["status"] == "issued", "PostgreSQL knows it"
@@ -250,6 +253,8 @@ def test_unknown_and_the_retry_with_the_key_consumes_once(rough, rough_pg, gatew
             reply = client.issue(coupon, 42, key="k")
             assert (reply["code"], reply["status"]) == (22, "unknown")
             assert "receive" not in reply
+            body = json.dumps({"coupon": coupon, "user": "42", "key": "k"})
+            wait_until(lambda: requests.post(gateway.http("/v1/issue"), body, timeout=5).status_code == 504)
         finally:
             rough.sigcont("redis")
         status = wait_until(lambda: (r := client.call("status", coupon=coupon, user="42"))["code"] == 0 and r)

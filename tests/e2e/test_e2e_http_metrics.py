@@ -128,7 +128,8 @@ def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
     victim = children(gateway)[0]
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: len(children(gateway)) == 3 and victim not in children(gateway))
-    wait_until(lambda: gateway.log().count("event=redis_ready") == 4)
+    wait_until(lambda: gateway.log().count("event=ready") == 4)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 3)
     assert load(gateway, coupon, 10001).count(0) == 600
     metrics = gateway.metrics()
     assert metrics["couponmq_requests_total"] == 1200, "what the dead one counted is not lost"
