@@ -64,7 +64,7 @@ engine_start() {
 	PATH=$PATH:/usr/sbin:/sbin setsid dockerd --host="$DOCKER_HOST" --data-root="$ENGINE_DIR/data" \
 		--exec-root="$ENGINE_DIR/exec" --pidfile="$ENGINE_DIR/dockerd.pid" --log-level=warn \
 		--bridge=none --iptables=false --ip-forward=false \
-		</dev/null >"$ENGINE_DIR/dockerd.log" 2>&1 9>&- &
+		</dev/null >"$ENGINE_DIR/dockerd.log" 2>&1 7>&- 8>&- 9>&- &
 	pid=$!
 	engine_own=yes
 	until engine_answers; do

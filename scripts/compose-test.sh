@@ -87,7 +87,7 @@ compose_find() {
 }
 
 compose_with() {
-	"${compose[@]}" --env-file "$ENV_FILE" -p "$PROJECT" "${compose_files[@]}" "$@" 9>&-
+	"${compose[@]}" --env-file "$ENV_FILE" -p "$PROJECT" "${compose_files[@]}" "$@" 7>&- 8>&- 9>&-
 }
 
 # What a command says on the way is shown only if it fails.
@@ -232,7 +232,7 @@ status_of() {
 
 load_start() {
 	rm -f "$TOLD"
-	python3 -B tests/compose/issue_load.py 127.0.0.1 "$COUPON_PORT" "$1" "$TOLD" >"$LOAD_LOG" 2>&1 9>&- &
+	python3 -B tests/compose/issue_load.py 127.0.0.1 "$COUPON_PORT" "$1" "$TOLD" >"$LOAD_LOG" 2>&1 7>&- 8>&- 9>&- &
 	load_pid=$!
 }
 
@@ -353,6 +353,8 @@ user_is_told() {
 finish() {
 	trap - EXIT INT TERM
 	set +e
+	# A signal may have come while a function's output went elsewhere.
+	exec >&7 2>&8
 	[[ -z $load_pid ]] || kill -KILL "$load_pid" 2>/dev/null
 	if [[ ${#compose[@]} -gt 0 && -n ${images:-} ]]; then
 		if [[ $finished == no || $failed -gt 0 ]]; then
@@ -366,11 +368,12 @@ finish() {
 	[[ $finished == yes || $failed -gt 0 ]] || failed=1
 	say "took $SECONDS s"
 	echo "$passed passed, $failed failed"
-	[[ $failed -eq 0 ]]
-	exit
+	# Without a number, exit would give the status from before the trap.
+	exit $((failed > 0))
 }
 
 run() {
+	exec 7>&1 8>&2
 	trap finish EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
