@@ -1,0 +1,153 @@
+"""The documents tell what the programs do: every setting, metric, answer and operation, and no link leads nowhere."""
+
+import re
+import subprocess
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from stack import ROOT, Stack
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl"}
+IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
+RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
+
+
+def text(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def table_rows(page):
+    """The cells of every table row of a page, without their backquotes."""
+    for line in text(page).splitlines():
+        if line.startswith("|"):
+            yield [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+
+
+def entries(path, macro):
+    """The arguments of each MACRO(…) of a table in C, text without its quotes."""
+    found = re.findall(rf"^{macro}\((.*)\)$", text(path), re.MULTILINE)
+    assert found, f"no {macro} in {path}"
+    return [[part.strip().strip('"') for part in re.findall(r'"[^"]*"|[^,"]+', arguments) if part.strip()] for arguments in found]
+
+
+def settings_of_help(program):
+    """ENVIRONMENT: (flag, default, range), as --help tells."""
+    build = Stack("").build_dir
+    help_ = subprocess.run([build / program, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    settings = {}
+    for flag, env, _, default in IN_HELP.findall(help_):
+        number = RANGE.match(default)
+        settings[env] = (f"--{flag}", number[1] if number else default, f"{number[2]}–{number[3]}" if number else "text")
+    assert settings, f"{program} --help names no setting"
+    return settings
+
+
+def test_config_has_every_setting_as_help_tells_it():
+    wanted = {}
+    for reader, program in PROGRAMS.items():
+        for env, told in settings_of_help(program).items():
+            before = wanted.setdefault(env, (*told, []))
+            assert before[:3] == told, f"{env}: the programs differ"
+            before[3].append(reader)
+    documented = {row[0]: row for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])}
+    described = {env: (row[1], row[2], row[3], row[4].split(", ")) for env, row in documented.items()}
+    assert described == wanted
+
+
+def test_config_means_what_help_says():
+    table = re.sub(r'"\s*\n\s*"', "", text("common/setting_table.h"))
+    meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
+    documented = {row[0]: row[5] for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])}
+    assert documented == meanings
+
+
+def metrics_documented():
+    return {row[0]: (row[1], row[2]) for row in table_rows("docs/metrics.md") if row[0].startswith("couponmq_") and len(row) == 3}
+
+
+def test_metrics_has_every_metric_of_the_table():
+    wanted = {f"couponmq_{name}": (kind, help_) for _, name, kind, help_ in entries("gateway/metric_table.h", "METRIC")}
+    documented = metrics_documented()
+    assert {name: documented.get(name) for name in wanted} == wanted
+
+
+def test_metrics_has_what_the_gateway_gives(stack):
+    body = requests.get(stack.http("/metrics"), timeout=5).text
+    given = {}
+    for family in text_string_to_metric_families(body):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        given[name] = (family.type, family.documentation)
+    assert metrics_documented() == given
+
+
+def test_metrics_has_the_workers_counters():
+    names = re.findall(r"^STAT\((\w+)\)", text("worker/stats_table.h"), re.MULTILINE)
+    documented = [row[0] for row in table_rows("docs/metrics.md") if len(row) == 2]
+    assert names and [name for name in names if name not in documented] == []
+
+
+def test_protocol_has_every_answer():
+    wanted = [(code, status, http, meaning) for _, code, status, http, meaning in answers()]
+    documented = {row[0]: row for row in table_rows("docs/protocol.md") if len(row) == 4 and row[0].isdigit()}
+    assert sorted(documented, key=int) == [code for code, *_ in wanted]
+    for code, status, http, meaning in wanted:
+        assert status in re.findall(r"\w+", documented[code][1]) and documented[code][2:] == [http, meaning]
+
+
+def answers():
+    found = re.findall(r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$', text("common/answer_table.h"), re.MULTILINE)
+    assert found
+    return found
+
+
+def test_protocol_has_every_operation():
+    page = text("docs/protocol.md")
+    headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
+    described = {name.strip() for heading in headings for name in heading.split(",")}
+    operations = {name for _, name, _ in entries("gateway/op_table.h", "OP")}
+    assert described == operations
+    assert [name for name in operations if f"/v1/{name}" not in page] == []
+
+
+def test_operations_has_every_log_event():
+    """An event is what log_warn() and its like are first given, directly or through one function."""
+    page = text("docs/operations.md")
+    told = r'(?:log_(?:info|warn|error)|log_failure|attempt_failed|failed)\((?:\w+(?:->\w+)*, )?(?:[^";()]*\? )?"([a-z_]+)"(?: : "([a-z_]+)")?'
+    missing = set()
+    for part in ("common", "gateway", "worker"):
+        for file in sorted((ROOT / part).glob("*.c")):
+            for names in re.findall(told, file.read_text(encoding="utf-8")):
+                missing |= {name for name in names if name and f"`{name}`" not in page}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_link_is_dead(page):
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = page.parent / path if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            dead.append(target)
+    assert dead == []
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_and_file_that_is_named_exists(page):
+    missing = []
+    for path, _, name in re.findall(r"`((?:tests|common|gateway|worker|ctl|lua|sql|scripts|bench|docs)/[\w./-]+)(::(\w+))?`", page.read_text(encoding="utf-8")):
+        file = ROOT / path
+        if not file.exists() or (name and not re.search(rf"\b{name}\(", file.read_text(encoding="utf-8"))):
+            missing.append(f"{path}::{name}" if name else path)
+    assert missing == []
