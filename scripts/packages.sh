@@ -5,9 +5,9 @@ set -euo pipefail
 readonly PACKAGES=(
 	# build
 	build-essential pkg-config
-	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev libssl-dev
+	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev uthash-dev
 	# run: the three services, and what the stack scripts call
-	redis-server redis-tools rabbitmq-server postgresql-15 curl util-linux
+	redis-server redis-tools rabbitmq-server postgresql-15 curl netcat-openbsd util-linux
 	# test: other people's clients
 	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
 	python3-requests

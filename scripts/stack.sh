@@ -691,10 +691,10 @@ command_run() {
 	env=$(shown "$RUN_DIR/env")
 	cat <<-TEXT
 
-	To try, in bash:
+	To try:
 	  . $env; $(shown "$BUILD_DIR")/couponctl stock $coupon --total $((total + 100))
-	  exec 3<>/dev/tcp/127.0.0.1/$PORT_GATEWAY; echo '{"op":"issue","coupon":"$coupon","user":"900001","ack":"issued"}' >&3; head -n 1 <&3
-	  curl -s http://127.0.0.1:$PORT_HTTP/metrics
+	  echo '{"op":"issue","coupon":"$coupon","user":"900001","ack":"issued"}' | nc -N 127.0.0.1 $PORT_GATEWAY
+	  curl -s 'http://127.0.0.1:$PORT_HTTP/v1/status?coupon=$coupon&user=900001'
 	TEXT
 }
 
