@@ -32,15 +32,16 @@ static int outcome_decode(const cJSON *item, int64_t *index, enum outcome_state 
 int outcome_message_decode(struct json_arena *arena, const char *body, size_t len, outcome_fn *each, void *context)
 {
 	const char *error, *reason;
-	const cJSON *root = json_parse(arena, body, len, &error), *item, *batch;
+	const cJSON *root = json_parse(arena, body, len, &error), *item, *batch, *outcomes;
 	enum outcome_state state;
 	struct ulid ulid;
 	int64_t index;
 
 	batch = root ? cJSON_GetObjectItemCaseSensitive(root, "batch") : NULL;
-	if (!cJSON_IsString(batch) || ulid_parse(&ulid, batch->valuestring, strlen(batch->valuestring)))
+	outcomes = root ? cJSON_GetObjectItemCaseSensitive(root, "outcomes") : NULL;
+	if (!cJSON_IsString(batch) || ulid_parse(&ulid, batch->valuestring, strlen(batch->valuestring)) || !cJSON_IsArray(outcomes))
 		return -1;
-	cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "outcomes")) {
+	cJSON_ArrayForEach(item, outcomes) {
 		if (outcome_decode(item, &index, &state, &reason))
 			return -1;
 		each(context, &ulid, (int)index, state, reason);

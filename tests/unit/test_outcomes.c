@@ -1,0 +1,290 @@
+/* Clients that wait for more than "accepted": a confirm, a worker's word, or one look-up at the deadline. */
+#include "gateway/outcomes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TIMEOUT_MS 5000
+#define CLIENTS_MAX 64
+
+struct client {
+	int answers;
+	struct result result;
+	struct request request; /* and its empty text */
+};
+
+static struct {
+	struct outcomes *outcomes;
+	int64_t now_ms;
+	int lookups;
+	uint64_t token; /* of the last look-up */
+	struct receive looked_up;
+	int at_once; /* an outcome_state + 1 that each look-up tells within the call */
+	struct client *clients[CLIENTS_MAX];
+	size_t clients_n;
+} rig;
+
+static const struct ulid batch_a = { { 1 } }, batch_b = { { 2 } };
+
+static int64_t port_now_ms(void *context)
+{
+	(void)context;
+	return rig.now_ms;
+}
+
+static void port_look_up(void *context, const struct receive *receive, uint64_t token)
+{
+	(void)context;
+	rig.lookups++;
+	rig.token = token;
+	rig.looked_up = *receive;
+	if (rig.at_once)
+		outcomes_looked_up(rig.outcomes, token, (enum outcome_state)(rig.at_once - 1), "slot_taken");
+}
+
+static void port_answer(void *context, struct request *request, const struct result *result)
+{
+	struct client *client = (struct client *)(void *)((char *)request - offsetof(struct client, request));
+
+	(void)context;
+	client->answers++;
+	client->result = *result;
+}
+
+static int setup(void **state)
+{
+	static const struct outcomes_port port = { NULL, port_now_ms, port_look_up, port_answer };
+
+	(void)state;
+	memset(&rig, 0, sizeof(rig));
+	rig.now_ms = 100000;
+	rig.outcomes = outcomes_new(&port, TIMEOUT_MS);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	assert_int_equal(outcomes_waiting(rig.outcomes), 0);
+	outcomes_free(rig.outcomes);
+	for (size_t i = 0; i < rig.clients_n; i++)
+		free(rig.clients[i]);
+	return 0;
+}
+
+static struct client *wait(enum request_ack ack, const struct ulid *batch, int index, int repeated)
+{
+	struct client *client = calloc(1, sizeof(*client) + 2);
+	struct receive receive = { 1001, 42 + index, *batch, index };
+
+	assert_true(rig.clients_n < CLIENTS_MAX);
+	rig.clients[rig.clients_n++] = client;
+	client->request.ack = ack;
+	outcomes_wait(rig.outcomes, &client->request, &receive, 1 + index, repeated);
+	return client;
+}
+
+static void answer_expect(const struct client *client, enum answer answer)
+{
+	assert_int_equal(client->answers, 1);
+	assert_int_equal(client->result.answer, answer);
+	assert_int_equal(client->result.slot, 1 + client->result.receive.index);
+	assert_true(client->result.receive.user == 42 + client->result.receive.index);
+}
+
+/* ack=queued ends with the confirm, ack=issued does not. */
+static void test_confirmed(void **state)
+{
+	struct client *queued[2] = { wait(ACK_QUEUED, &batch_a, 0, 0), wait(ACK_QUEUED, &batch_a, 1, 0) };
+	struct client *issued = wait(ACK_ISSUED, &batch_a, 2, 0), *other = wait(ACK_QUEUED, &batch_b, 0, 0);
+
+	(void)state;
+	outcomes_confirmed(rig.outcomes, &batch_a);
+	for (int i = 0; i < 2; i++) {
+		answer_expect(queued[i], ANSWER_OK);
+		assert_int_equal(queued[i]->result.reached, ACK_QUEUED);
+		assert_memory_equal(&queued[i]->result.receive.batch, &batch_a, sizeof(batch_a));
+	}
+	assert_int_equal(issued->answers, 0);
+	assert_int_equal(other->answers, 0);
+	assert_int_equal(outcomes_waiting(rig.outcomes), 2);
+	outcomes_confirmed(rig.outcomes, &batch_a); /* again, and of a batch that nobody waits for */
+	outcomes_settled(rig.outcomes, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	outcomes_confirmed(rig.outcomes, &batch_a);
+	outcomes_confirmed(rig.outcomes, &batch_b);
+	answer_expect(issued, ANSWER_OK);
+	answer_expect(other, ANSWER_OK);
+	assert_int_equal(rig.lookups, 0);
+}
+
+static void test_settled(void **state)
+{
+	struct client *a = wait(ACK_ISSUED, &batch_a, 0, 0), *b = wait(ACK_ISSUED, &batch_a, 1, 0);
+	struct client *queued = wait(ACK_QUEUED, &batch_a, 2, 0);
+
+	(void)state;
+	outcomes_settled(rig.outcomes, &batch_a, 7, OUTCOME_ISSUED, NULL);
+	outcomes_settled(rig.outcomes, &batch_b, 0, OUTCOME_ISSUED, NULL);
+	assert_int_equal(outcomes_waiting(rig.outcomes), 3);
+	outcomes_settled(rig.outcomes, &batch_a, 1, OUTCOME_REJECTED, "slot_taken");
+	answer_expect(b, ANSWER_REJECTED);
+	assert_string_equal(b->result.reason, "slot_taken");
+	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	answer_expect(a, ANSWER_OK);
+	assert_int_equal(a->result.reached, ACK_ISSUED);
+	/* A worker may be faster than the confirm. */
+	outcomes_settled(rig.outcomes, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	answer_expect(queued, ANSWER_OK);
+	assert_int_equal(queued->result.reached, ACK_ISSUED);
+	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL); /* redelivered */
+	assert_int_equal(a->answers, 1);
+}
+
+/* Nothing came: one look-up at the deadline, and its answer is the last word. */
+static void deadline_expect(enum request_ack ack, enum outcome_state found, enum answer answer)
+{
+	struct client *client = wait(ack, &batch_a, 3, 0);
+	int lookups = rig.lookups;
+
+	rig.now_ms += TIMEOUT_MS - 1;
+	outcomes_tick(rig.outcomes);
+	assert_int_equal(rig.lookups, lookups);
+	rig.now_ms += 1;
+	outcomes_tick(rig.outcomes);
+	assert_int_equal(rig.lookups, lookups + 1);
+	assert_int_equal(rig.looked_up.index, 3);
+	outcomes_tick(rig.outcomes);
+	assert_int_equal(rig.lookups, lookups + 1);
+	assert_int_equal(client->answers, 0);
+	outcomes_looked_up(rig.outcomes, rig.token, found, "out_of_stock");
+	answer_expect(client, answer);
+	if (answer == ANSWER_OK)
+		assert_int_equal(client->result.reached, ACK_ISSUED);
+	if (answer == ANSWER_REJECTED)
+		assert_string_equal(client->result.reason, "out_of_stock");
+}
+
+static void test_deadline(void **state)
+{
+	(void)state;
+	deadline_expect(ACK_ISSUED, OUTCOME_NONE, ANSWER_UNKNOWN);
+	deadline_expect(ACK_ISSUED, OUTCOME_UNKNOWN, ANSWER_UNKNOWN);
+	deadline_expect(ACK_ISSUED, OUTCOME_ISSUED, ANSWER_OK);
+	deadline_expect(ACK_ISSUED, OUTCOME_REJECTED, ANSWER_REJECTED);
+	deadline_expect(ACK_QUEUED, OUTCOME_NONE, ANSWER_UNKNOWN);
+	deadline_expect(ACK_QUEUED, OUTCOME_ISSUED, ANSWER_OK);
+}
+
+/* The word comes while it is being looked up: what the look-up says later is for nobody. */
+static void test_word_overtakes_look_up(void **state)
+{
+	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0), *queued = wait(ACK_QUEUED, &batch_a, 1, 0);
+	uint64_t tokens[2];
+
+	(void)state;
+	rig.now_ms += TIMEOUT_MS;
+	outcomes_tick(rig.outcomes);
+	assert_int_equal(rig.lookups, 2);
+	tokens[1] = rig.token;
+	tokens[0] = rig.token - 1;
+	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	outcomes_confirmed(rig.outcomes, &batch_a);
+	answer_expect(issued, ANSWER_OK);
+	answer_expect(queued, ANSWER_OK);
+	outcomes_looked_up(rig.outcomes, tokens[0], OUTCOME_NONE, NULL);
+	outcomes_looked_up(rig.outcomes, tokens[1], OUTCOME_REJECTED, "slot_taken");
+	outcomes_looked_up(rig.outcomes, 999, OUTCOME_NONE, NULL);
+	assert_int_equal(issued->answers + queued->answers, 2);
+	outcomes_tick(rig.outcomes);
+	assert_int_equal(rig.lookups, 2);
+}
+
+/* The receive of an earlier batch: asked at once, and again until its deadline. */
+static void test_repeated_polls(void **state)
+{
+	struct client *client = wait(ACK_ISSUED, &batch_a, 0, 1);
+	int lookups = 1;
+
+	(void)state;
+	assert_int_equal(rig.lookups, 1);
+	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += OUTCOMES_POLL_MS) {
+		outcomes_looked_up(rig.outcomes, rig.token, waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
+		assert_int_equal(client->answers, 0);
+		rig.now_ms += OUTCOMES_POLL_MS - 1;
+		outcomes_tick(rig.outcomes);
+		assert_int_equal(rig.lookups, lookups);
+		rig.now_ms += 1;
+		outcomes_tick(rig.outcomes);
+		assert_int_equal(rig.lookups, ++lookups);
+		outcomes_tick(rig.outcomes);
+		assert_int_equal(rig.lookups, lookups);
+	}
+	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_NONE, NULL);
+	answer_expect(client, ANSWER_UNKNOWN);
+}
+
+static void test_repeated_ends(void **state)
+{
+	struct client *issued = wait(ACK_QUEUED, &batch_a, 0, 1), *rejected;
+
+	(void)state;
+	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_NONE, NULL);
+	rig.now_ms += OUTCOMES_POLL_MS;
+	outcomes_tick(rig.outcomes);
+	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_ISSUED, NULL);
+	answer_expect(issued, ANSWER_OK);
+	assert_int_equal(issued->result.reached, ACK_ISSUED);
+	rig.at_once = OUTCOME_REJECTED + 1;
+	rejected = wait(ACK_ISSUED, &batch_b, 1, 1);
+	answer_expect(rejected, ANSWER_REJECTED);
+	assert_string_equal(rejected->result.reason, "slot_taken");
+}
+
+/* A look-up that fails within the call, for instance because too many wait, counts like any other. */
+static void test_look_up_at_once(void **state)
+{
+	struct client *fresh = wait(ACK_ISSUED, &batch_a, 0, 0), *repeated;
+
+	(void)state;
+	rig.at_once = OUTCOME_UNKNOWN + 1;
+	repeated = wait(ACK_ISSUED, &batch_a, 0, 1);
+	assert_int_equal(repeated->answers, 0);
+	rig.now_ms += TIMEOUT_MS;
+	outcomes_tick(rig.outcomes);
+	answer_expect(fresh, ANSWER_UNKNOWN);
+	answer_expect(repeated, ANSWER_UNKNOWN);
+}
+
+/* Many of one batch, ended in any order. */
+static void test_many(void **state)
+{
+	struct client *clients[40];
+
+	(void)state;
+	for (int i = 0; i < 40; i++)
+		clients[i] = wait(i % 2 ? ACK_QUEUED : ACK_ISSUED, i % 3 ? &batch_a : &batch_b, i, 0);
+	for (int i = 0; i < 40; i += 4)
+		outcomes_settled(rig.outcomes, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED, NULL);
+	outcomes_confirmed(rig.outcomes, &batch_a);
+	rig.now_ms += TIMEOUT_MS;
+	rig.at_once = OUTCOME_ISSUED + 1;
+	outcomes_tick(rig.outcomes);
+	for (int i = 0; i < 40; i++)
+		answer_expect(clients[i], ANSWER_OK);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_confirmed), TEST(test_settled), TEST(test_deadline), TEST(test_word_overtakes_look_up),
+		TEST(test_repeated_polls), TEST(test_repeated_ends), TEST(test_look_up_at_once), TEST(test_many),
+	};
+
+	return cmocka_run_group_tests_name("outcomes", tests, NULL, NULL);
+}
