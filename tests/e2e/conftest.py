@@ -81,7 +81,7 @@ def worker_make():
     made = []
 
     def make(stack, **settings):
-        worker = Process(stack, "coupon-worker", f"worker-extra-{len(made) + 1}", settings)
+        worker = Process(stack, "coupon-worker", f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
         made.append(worker)
         wait_until(lambda: "event=ready" in worker.log(), timeout=20)
         return worker

@@ -388,7 +388,7 @@ def fence(pg):
 def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redis, worker_make):
     token = wait_until(lambda: rough_redis.get("couponmq:keeper"))
     before = fence(rough_pg)
-    others = [worker_make(rough, **rough.settings) for _ in range(2)]
+    others = [worker_make(rough) for _ in range(2)]
     for _ in range(2):
         coupon = rough.coupon_make(1)
         assert wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence")) == str(before)
@@ -407,7 +407,7 @@ def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redi
 def test_a_keeper_that_slept_does_not_come_back_as_one(rough, rough_pg, rough_redis, worker_make):
     wait_until(lambda: rough_redis.get("couponmq:keeper"))
     before = fence(rough_pg)
-    worker_make(rough, **rough.settings)
+    worker_make(rough)
     rough.sigstop("worker-1")
     wait_until(lambda: fence(rough_pg) > before)
     rough.sigcont("worker-1")
