@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define LINE_SIZE 4096
+#define LINE_RESERVE 128 /* the end of a line that no value may fill, so that a line that is cut still ends as it should */
 #define EVENTS_MAX 64
 
 struct line {
@@ -81,10 +82,17 @@ static void line_put(struct line *line, const char *text, size_t len)
 	line->len += len;
 }
 
+static int is_utf8_tail(char c)
+{
+	return ((unsigned char)c & 0xc0) == 0x80;
+}
+
 static void line_quote(struct line *line, const char *text)
 {
+	size_t begin;
+
 	line_put(line, "\"", 1);
-	for (; *text; text++) {
+	for (begin = line->len; *text && line->len < LINE_SIZE - LINE_RESERVE; text++) {
 		char escaped[8];
 		unsigned char c = (unsigned char)*text;
 
@@ -95,6 +103,11 @@ static void line_quote(struct line *line, const char *text)
 		else
 			snprintf(escaped, sizeof(escaped), "%c", c);
 		line_put(line, escaped, strlen(escaped));
+	}
+	if (is_utf8_tail(*text)) { /* cut in the middle of a character */
+		while (line->len > begin && is_utf8_tail(line->text[line->len - 1]))
+			line->len--;
+		line->len -= line->len > begin;
 	}
 	line_put(line, "\"", 1);
 }
@@ -108,6 +121,8 @@ static void line_field(struct line *line, const struct log_field *field)
 {
 	char number[32];
 
+	if (line->len >= LINE_SIZE - LINE_RESERVE)
+		return;
 	if (line->len)
 		line_put(line, log_as_json ? "," : " ", 1);
 	if (log_as_json)
@@ -161,9 +176,9 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 		if (suppressed)
 			line_field(&line, &(struct log_field)LOG_I("suppressed", suppressed));
 		if (log_as_json) {
-			memmove(line.text + 1, line.text, line.len < LINE_SIZE - 4 ? line.len : LINE_SIZE - 4);
+			memmove(line.text + 1, line.text, line.len);
 			line.text[0] = '{';
-			line.len = (line.len < LINE_SIZE - 4 ? line.len : LINE_SIZE - 4) + 1;
+			line.len++;
 			line_put(&line, "}", 1);
 		}
 		line_write(&line);

@@ -294,6 +294,7 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
 	server_stop(gateway->server);
+	http_stop(gateway->http);
 }
 
 /* Whether the loop may end: all is answered, confirmed and sent, or the time for that is over. */
@@ -304,7 +305,8 @@ static int may_end(const struct gateway *gateway)
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
 	return front_inflight(gateway->front) == 0 && admission_unconfirmed(gateway->admission) == 0 &&
-	       redis_in_flight(gateway) == 0 && server_unsent_bytes(gateway->server) == 0;
+	       redis_in_flight(gateway) == 0 && server_unsent_bytes(gateway->server) == 0 &&
+	       http_sending(gateway->http) == 0;
 }
 
 static void loop(struct gateway *gateway, int publisher_fd)

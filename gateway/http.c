@@ -16,17 +16,22 @@
 
 struct http {
 	struct event_base *base;
+	struct evconnlistener *listener; /* evhttp's */
+	size_t line_limit_bytes;
+	size_t sending; /* replies that are not yet in the kernel */
+	int stopped;
 	struct evhttp *evhttp;
 	struct front *front;
 	http_ready_fn *ready;
 	void *context;
 };
 
-/* One request under /v1/ until its reply. */
+/* One request under /v1/ until its reply is sent, or the client is gone and the request answered. */
 struct exchange {
 	struct responder responder; /* first: a responder is its exchange */
 	struct http *http;
 	struct evhttp_request *request; /* NULL: the client is gone */
+	int replied;
 };
 
 static void content_type(struct evhttp_request *request, const char *type)
@@ -46,16 +51,16 @@ static void send_text(struct evhttp_request *request, int status, const char *te
 	evbuffer_free(body);
 }
 
-static void exchange_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+static void exchange_sent(struct exchange *exchange)
 {
-	struct exchange *exchange = (struct exchange *)responder;
-
-	front_answered(exchange->http->front, answer);
-	if (exchange->request) {
-		evhttp_connection_set_closecb(evhttp_request_get_connection(exchange->request), NULL, NULL);
-		send_text(exchange->request, answer_http(answer), line, len);
-	}
+	exchange->http->sending--;
 	free(exchange);
+}
+
+static void on_sent(struct evhttp_request *request, void *data)
+{
+	evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
+	exchange_sent(data);
 }
 
 /* The client went away: evhttp frees the request by itself. */
@@ -65,6 +70,25 @@ static void on_close(struct evhttp_connection *connection, void *data)
 
 	(void)connection;
 	exchange->request = NULL;
+	if (exchange->replied)
+		exchange_sent(exchange);
+}
+
+static void exchange_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+{
+	struct exchange *exchange = (struct exchange *)responder;
+
+	front_answered(exchange->http->front, answer);
+	if (!exchange->request) {
+		free(exchange);
+		return;
+	}
+	exchange->replied = 1;
+	exchange->http->sending++;
+	evhttp_request_set_on_complete_cb(exchange->request, on_sent, exchange);
+	if (exchange->http->stopped)
+		evhttp_add_header(evhttp_request_get_output_headers(exchange->request), "Connection", "close");
+	send_text(exchange->request, answer_http(answer), line, len);
 }
 
 static struct responder *exchange_new(struct http *http, struct evhttp_request *request)
@@ -119,8 +143,12 @@ static void api_post(struct http *http, struct evhttp_request *request, enum req
 	struct evbuffer *body = evhttp_request_get_input_buffer(request);
 	size_t len = evbuffer_get_length(body);
 	const char *text = len ? (const char *)evbuffer_pullup(body, -1) : "{}";
+	struct responder *responder = exchange_new(http, request);
 
-	front_request(http->front, text, len ? len : 2, op, exchange_new(http, request), 0);
+	if (len > http->line_limit_bytes)
+		front_refuse(http->front, responder, ANSWER_TOO_LARGE, "the body is longer than COUPON_LINE_LIMIT_BYTES");
+	else
+		front_request(http->front, text, len ? len : 2, op, responder, 0);
 }
 
 static void on_api(struct http *http, struct evhttp_request *request, const char *name)
@@ -130,7 +158,9 @@ static void on_api(struct http *http, struct evhttp_request *request, const char
 	enum request_op op = request_op_find(name);
 	enum evhttp_cmd_type method = evhttp_request_get_command(request);
 
-	if (op == OP_COUNT)
+	if (http->stopped)
+		front_refuse(http->front, exchange_new(http, request), ANSWER_UNAVAILABLE, "the gateway is stopping");
+	else if (op == OP_COUNT)
 		send_text(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 	else if (method == EVHTTP_REQ_POST)
 		api_post(http, request, op);
@@ -197,7 +227,9 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->front = front;
 	http->ready = ready;
 	http->context = context;
-	evhttp_set_max_body_size(http->evhttp, config->line_limit_bytes);
+	http->line_limit_bytes = (size_t)config->line_limit_bytes;
+	/* Up to here our own words answer; a body beyond is cut off by evhttp, with its own page. */
+	evhttp_set_max_body_size(http->evhttp, 2 * config->line_limit_bytes);
 	evhttp_set_max_headers_size(http->evhttp, HEADERS_LIMIT_BYTES);
 	evhttp_set_timeout(http->evhttp, TIMEOUT_S);
 	evhttp_set_allowed_methods(http->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD);
@@ -207,7 +239,20 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 
 void http_listen(struct http *http, int fd)
 {
-	check(evhttp_bind_listener(http->evhttp, listener_new(http->base, fd, NULL, NULL)) != NULL);
+	http->listener = listener_new(http->base, fd, NULL, NULL);
+	check(evhttp_bind_listener(http->evhttp, http->listener) != NULL);
+}
+
+void http_stop(struct http *http)
+{
+	http->stopped = 1;
+	if (http->listener)
+		evconnlistener_disable(http->listener);
+}
+
+size_t http_sending(const struct http *http)
+{
+	return http->sending;
 }
 
 void http_free(struct http *http)

@@ -20,5 +20,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 /* Every request must have been answered. */
 void http_free(struct http *http);
 void http_listen(struct http *http, int fd); /* a bound socket, which stays the caller's */
+void http_stop(struct http *http);           /* accepts no more; requests on open connections get unavailable */
+size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
 
 #endif

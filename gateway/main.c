@@ -2,15 +2,14 @@
  * coupon-gateway: checks eligibility in Redis and queues what was accepted. With --processes N the parent binds every
  * listener, forks N processes that share them, starts one again when it dies, and passes SIGTERM on.
  */
-#include "common/backoff.h"
 #include "common/check.h"
 #include "common/config.h"
 #include "common/log.h"
+#include "common/program.h"
 #include "gateway/gateway.h"
 #include "gateway/listener.h"
 #include "gateway/metrics.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,32 +22,39 @@
 #define PROCESSES_MAX 64
 #define RESTART_PAUSE_US 200000
 
-static volatile sig_atomic_t stop_requested;
-
 static void help(void)
 {
-	printf("coupon-gateway: checks eligibility in Redis and queues accepted receives in RabbitMQ\n\n"
-	       "usage: coupon-gateway [options]\n\n"
-	       "  --help      this text\n"
-	       "  -n          check the settings and exit\n\n"
-	       "Each option can also be set in the environment, under the name behind it:\n\n");
+	printf("usage: coupon-gateway [-n] [--SETTING VALUE]...\n"
+	       "Checks eligibility in Redis and queues accepted receives in RabbitMQ.\n\n"
+	       "  -n         check the settings and exit\n"
+	       "  --help     this text\n"
+	       "  --version  the version\n\n");
 	config_help(CONFIG_GATEWAY, stdout);
 }
 
-static void arguments(struct config *config, int argc, char **argv, int *check_only)
+/* Whether the settings are only to be checked. */
+static int arguments(struct config *config, int argc, char **argv)
 {
-	int left = config_read(config, CONFIG_GATEWAY, argc, argv);
+	int left = config_read(config, CONFIG_GATEWAY, argc, argv), check_only = 0;
 
-	*check_only = 0;
 	for (int i = 1; i < left; i++) {
-		if (strcmp(argv[i], "--help") == 0) {
-			help();
-			exit(0);
-		}
 		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("%s: no such option; --help lists them", argv[i]);
-		*check_only = 1;
+			log_fatal("unknown argument %s; see --help", argv[i]);
+		check_only = 1;
 	}
+	return check_only;
+}
+
+/* A listener's address as far as it can be judged without binding it. */
+static void address_check(const char *setting, const char *address)
+{
+	char *text = strdup(address), *host;
+	int port;
+
+	check(text != NULL);
+	if (strcmp(address, "off") != 0 && config_address(text, &host, &port))
+		log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting, address);
+	free(text);
 }
 
 /* As many descriptors as the system lets us have. */
@@ -73,11 +79,7 @@ static void sockets_bind(const struct config *config, struct gateway_sockets *so
 		sockets->http = listener_bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
-static void on_stop(int signal)
-{
-	(void)signal;
-	stop_requested = 1;
-}
+static sigset_t signals_before; /* as the processes are to have them */
 
 static pid_t process_start(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
@@ -89,38 +91,48 @@ static pid_t process_start(const struct config *config, const struct gateway_soc
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		exit(1);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGINT, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &signals_before, NULL);
 	metrics_enter(process);
 	exit(gateway_run(config, sockets));
+}
+
+/* Starts those again that have died. */
+static void processes_reap(const struct config *config, const struct gateway_sockets *sockets, pid_t *pids)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		for (int64_t i = 0; i < config->processes; i++) {
+			if (pids[i] != pid)
+				continue;
+			log_error("process_died", LOG_I("pid", pid), LOG_I("status", status));
+			usleep(RESTART_PAUSE_US);
+			pids[i] = process_start(config, sockets, (size_t)i);
+		}
+	}
 }
 
 /* Keeps the processes running until SIGTERM, then waits for them. */
 static int processes_run(const struct config *config, const struct gateway_sockets *sockets)
 {
-	struct sigaction action = { .sa_handler = on_stop }; /* no SA_RESTART: wait() returns */
-	size_t n = (size_t)config->processes;
 	pid_t pids[PROCESSES_MAX];
-	int status;
-	pid_t pid;
+	sigset_t signals;
+	int signal;
 
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
-	for (size_t i = 0; i < n; i++)
-		pids[i] = process_start(config, sockets, i);
-	while (!stop_requested) {
-		pid = wait(&status);
-		for (size_t i = 0; pid > 0 && !stop_requested && i < n; i++) {
-			if (pids[i] != pid)
-				continue;
-			log_error("process_died", LOG_I("pid", pid), LOG_I("status", status));
-			usleep(RESTART_PAUSE_US);
-			pids[i] = process_start(config, sockets, i);
-		}
-	}
-	for (size_t i = 0; i < n; i++)
+	/* Blocked from here on: a signal that comes at any moment waits for sigwait(). */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigprocmask(SIG_BLOCK, &signals, &signals_before);
+	for (int64_t i = 0; i < config->processes; i++)
+		pids[i] = process_start(config, sockets, (size_t)i);
+	while (sigwait(&signals, &signal) == 0 && signal == SIGCHLD)
+		processes_reap(config, sockets, pids);
+	for (int64_t i = 0; i < config->processes; i++)
 		kill(pids[i], SIGTERM);
-	while (wait(&status) > 0 || errno == EINTR)
+	while (wait(NULL) > 0)
 		;
 	return 0;
 }
@@ -132,8 +144,12 @@ int main(int argc, char **argv)
 	int check_only, status;
 
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
-	arguments(&config, argc, argv, &check_only);
+	program_answer("coupon-gateway", help, argc, argv);
+	check_only = arguments(&config, argc, argv);
 	config_log(&config, "coupon-gateway");
+	program_check_urls(&config);
+	address_check("COUPON_LISTEN", config.listen);
+	address_check("COUPON_HTTP_LISTEN", config.http_listen);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		return 0;

@@ -13,6 +13,7 @@ METRIC(METRIC_INFLIGHT, "requests_inflight", "gauge", "Requests not yet answered
 METRIC(METRIC_CALLS, "script_calls_total", "counter", "Script calls sent to Redis.")
 METRIC(METRIC_CALL_REQUESTS, "script_call_requests_total", "counter", "Requests in those script calls.")
 METRIC(METRIC_CALLS_LOST, "script_calls_lost_total", "counter", "Script calls whose reply never came: their requests were answered unknown.")
+METRIC(METRIC_CALLS_REFUSED, "script_calls_refused_total", "counter", "Script calls answered unverified or behind: their requests were answered unavailable.")
 METRIC(METRIC_SCRIPT_RELOADS, "script_reloads_total", "counter", "Times Redis had forgotten the script.")
 METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter", "Times the Redis connection was cut because a command was not answered in time.")
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")

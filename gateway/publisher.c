@@ -155,7 +155,7 @@ static void link_connect(struct publisher *publisher)
 	backoff_reset(&publisher->backoff);
 	trouble_set(publisher, "", amqp_get_sockfd(publisher->link));
 	metrics_set(METRIC_AMQP_UP, 1);
-	log_info("amqp_ready", LOG_I("pending", !STAILQ_EMPTY(&publisher->pending)));
+	log_info("amqp_ready", LOG_S("queue", AMQP_QUEUE));
 }
 
 static int same_ulid(const void *item, const void *wanted)

@@ -344,6 +344,12 @@ static void call_done(struct command *command, redisReply *reply)
 		log_error("script_reply", LOG_I("coupon", call->coupon_id), LOG_S("error", "not what issue.lua returns"));
 		admission_lost(link->admission, call);
 	} else {
+		if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
+			metrics_add(METRIC_CALLS_REFUSED, 1);
+			log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
+				 LOG_S("why", decoded.state == CALL_BEHIND ? "Redis knows less than it did" :
+									     "not verified since Redis started"));
+		}
 		admission_replied(link->admission, call, &decoded);
 	}
 }

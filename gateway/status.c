@@ -90,8 +90,8 @@ static void answer_none(struct status_query *query)
 	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
 }
 
-/* PostgreSQL has nothing of the receive, or did not answer: what Redis knows counts. */
-static void answer_by_redis(struct status_query *query, int database_answered)
+/* PostgreSQL has nothing of the receive: what Redis knows counts. */
+static void answer_by_redis(struct status_query *query)
 {
 	const char *at = query->records;
 	struct record record;
@@ -106,10 +106,7 @@ static void answer_by_redis(struct status_query *query, int database_answered)
 		request_answer_object(query->request, ANSWER_OK, "accepted", object);
 		return;
 	}
-	if (database_answered)
-		answer_none(query);
-	else
-		request_fail(query->request, ANSWER_UNAVAILABLE, "PostgreSQL is away: the receive cannot be looked up now");
+	answer_none(query);
 }
 
 static void on_receive(void *context, const PGresult *rows)
@@ -120,7 +117,10 @@ static void on_receive(void *context, const PGresult *rows)
 	int rejected;
 
 	if (!rows || PQntuples(rows) == 0) {
-		answer_by_redis(query, rows != NULL);
+		if (rows)
+			answer_by_redis(query);
+		else
+			request_fail(request, ANSWER_UNAVAILABLE, "PostgreSQL is away: the receive cannot be looked up now");
 		query_free(query);
 		return;
 	}

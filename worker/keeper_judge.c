@@ -22,7 +22,7 @@ enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupo
 	}
 	if (strcmp(cache->run_id, run_id) != 0)
 		return row->generation > 0 ? COUPON_VERIFY : COUPON_FOREIGN;
-	if (cache->generation > row->generation)
+	if (cache->generation != row->generation)
 		return COUPON_FOREIGN;
 	if (row->version > cache->version)
 		return COUPON_TERMS;

@@ -39,7 +39,7 @@ enum coupon_action {
 	COUPON_LOAD,    /* Redis never had it, or nothing has become of it: load it under a new generation */
 	COUPON_MISSING, /* Redis has lost what was known: only a rebuild helps */
 	COUPON_VERIFY,  /* Redis was started anew: compare before it is used */
-	COUPON_FOREIGN, /* Redis has a generation that PostgreSQL never gave out */
+	COUPON_FOREIGN, /* Redis has another generation than PostgreSQL gave out last */
 	COUPON_TERMS    /* PostgreSQL has newer terms */
 };
 

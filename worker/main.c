@@ -1,12 +1,10 @@
 /* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
 #include "common/config.h"
 #include "common/log.h"
-#include "common/redis_url.h"
+#include "common/program.h"
 #include "worker/keeper.h"
 #include "worker/worker.h"
 
-#include <amqp.h>
-#include <libpq-fe.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,36 +12,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define VERSION "0.1.0"
-
 static void help(void)
 {
 	printf("usage: coupon-worker [-n] [--SETTING VALUE]...\n"
 	       "Settles accepted receives in PostgreSQL.\n\n"
-	       "  -n         check the configuration and exit\n"
+	       "  -n         check the settings and exit\n"
 	       "  --help     this text\n"
 	       "  --version  the version\n\n");
 	config_help(CONFIG_WORKER, stdout);
-}
-
-/* The addresses, as far as they can be checked without connecting. */
-static void addresses_check(const struct config *config)
-{
-	struct amqp_connection_info amqp;
-	struct redis_url redis;
-	PQconninfoOption *options;
-	char *url = strdup(config->amqp_url), *error = NULL;
-
-	if (!url || amqp_parse_url(url, &amqp) != AMQP_STATUS_OK || amqp.ssl)
-		log_fatal("AMQP_URL is not of the form amqp://user:password@host:port/vhost");
-	free(url);
-	if (redis_url_parse(&redis, config->redis_url))
-		log_fatal("REDIS_URL is not of the form redis://[user:password@]host[:port][/database]");
-	redis_url_fini(&redis);
-	options = PQconninfoParse(config->database_url, &error);
-	if (!options)
-		log_fatal("DATABASE_URL is not a libpq connection string: %s", error ? error : "out of memory");
-	PQconninfoFree(options);
 }
 
 static int signals_open(void)
@@ -70,16 +46,8 @@ int main(int argc, char **argv)
 	struct worker *worker;
 	int check_only = 0, signal_fd;
 
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--help") == 0) {
-			help();
-			return 0;
-		}
-		if (strcmp(argv[i], "--version") == 0) {
-			printf("coupon-worker %s\n", VERSION);
-			return 0;
-		}
-	}
+	log_init("coupon-worker", LOG_LEVEL_INFO, 0);
+	program_answer("coupon-worker", help, argc, argv);
 	argc = config_read(&config, CONFIG_WORKER, argc, argv);
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-n") != 0)
@@ -87,9 +55,9 @@ int main(int argc, char **argv)
 		check_only = 1;
 	}
 	config_log(&config, "coupon-worker");
-	addresses_check(&config);
+	program_check_urls(&config);
 	if (check_only) {
-		printf("the configuration is right\n");
+		printf("the settings are well-formed\n");
 		config_free(&config);
 		return 0;
 	}

@@ -1,0 +1,45 @@
+#include "common/program.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/redis_url.h"
+
+#include <amqp.h>
+#include <libpq-fe.h>
+#include <stdlib.h>
+#include <string.h>
+
+void program_answer(const char *name, void (*help)(void), int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			help();
+			exit(0);
+		}
+		if (strcmp(argv[i], "--version") == 0) {
+			printf("%s %s\n", name, PROGRAM_VERSION);
+			exit(0);
+		}
+	}
+}
+
+/* The URLs hold passwords, so that the sentences do not repeat them. */
+void program_check_urls(const struct config *config)
+{
+	char *url = strdup(config->amqp_url), *error = NULL;
+	struct amqp_connection_info amqp;
+	PQconninfoOption *options;
+	struct redis_url redis;
+
+	check(url != NULL);
+	if (amqp_parse_url(url, &amqp) != AMQP_STATUS_OK || amqp.ssl)
+		log_fatal("AMQP_URL is not of the form amqp://user:password@host:port/vhost");
+	free(url);
+	if (redis_url_parse(&redis, config->redis_url))
+		log_fatal("REDIS_URL is not of the form redis://[user:password@]host[:port][/database]");
+	redis_url_fini(&redis);
+	options = PQconninfoParse(config->database_url, &error);
+	if (!options)
+		log_fatal("DATABASE_URL is not a libpq connection string: %s", error ? error : "out of memory");
+	PQconninfoFree(options);
+}
