@@ -10,6 +10,7 @@
 #define RECORDS_MAX 1024
 #define OUTBOX_MAX 1024
 #define TRUTH_MAX 4096
+#define ATTEMPTS_MAX (1 << 20)
 #define REDIS_EPOCH_MS 1700000000000 /* Redis' clock at virtual time 0 */
 
 enum coupon_status { STATUS_OPEN, STATUS_PAUSED, STATUS_CLOSED };
@@ -22,6 +23,7 @@ struct truth {
 	int64_t seq;
 	int answered; /* some client was told */
 	int held;     /* the message has come to a gateway */
+	size_t attempt;
 };
 
 struct outbox_entry {
@@ -52,6 +54,7 @@ static struct {
 
 static struct truth truths[TRUTH_MAX];
 static size_t truths_n;
+static unsigned char denied[ATTEMPTS_MAX]; /* attempts that were told that nothing was done */
 
 /* The arguments of one script call; keys of requests are copied, for the gateway may be gone when it runs. */
 struct redis_call {
@@ -64,6 +67,7 @@ struct redis_call {
 	size_t n;
 	struct {
 		int64_t user;
+		size_t attempt; /* which of all requests it is */
 		char key[RECEIVE_KEY_MAX + 1];
 	} requests[MESSAGE_RECEIVES_MAX];
 	struct call_reply reply;
@@ -166,7 +170,9 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 	verdict->slot = slot;
 	assert_true(truths_n < TRUTH_MAX && coupon->records_n < RECORDS_MAX);
 	known = &truths[truths_n];
-	*known = (struct truth){ { call->coupon, call->requests[i].user, call->batch, (*accepted)++ }, slot, "", ++coupon->seq, 0, 0 };
+	*known = (struct truth){ { call->coupon, call->requests[i].user, call->batch, (*accepted)++ }, slot, "", ++coupon->seq, 0, 0,
+				 call->requests[i].attempt };
+	sim_check(!denied[known->attempt], "P7: a request was told that nothing was done, and then it was done");
 	strcpy(known->key, call->requests[i].key);
 	coupon->records[coupon->records_n++] = truths_n++;
 	coupon->stock--;

@@ -20,7 +20,7 @@
 
 /* The client's side: what a request was answered with. */
 static void client_answered(struct request *request, const struct result *result);
-static void client_sent(struct request *request);
+static size_t client_sent(struct request *request);
 
 /* What the broker said of one message of the channel. */
 struct channel_tag {
@@ -41,6 +41,7 @@ static struct {
 	struct redis_call *oldest, *newest;
 	int64_t redis_busy_ms, replies_busy_ms;
 	int64_t told_ms[COUPONS][ANSWER_COUNT]; /* when a reply last said so */
+	int64_t told_seq[COUPONS];              /* the highest that a reply named */
 	/* The publisher */
 	int link_up;
 	uint64_t link;
@@ -123,6 +124,8 @@ static void call_replied(void *context, uint64_t a, uint64_t b)
 	if (waiting) {
 		for (size_t i = 0; call->reply.state == CALL_OK && i < call->n; i++)
 			gateway.told_ms[call->coupon - COUPON_FIRST][call->reply.verdicts[i].answer] = sim.now_ms;
+		if (call->reply.state == CALL_OK && call->reply.seq > gateway.told_seq[call->coupon - COUPON_FIRST])
+			gateway.told_seq[call->coupon - COUPON_FIRST] = call->reply.seq;
 		admission_replied(gateway.admission, waiting, &call->reply);
 	}
 	redis_call_free(call);
@@ -163,6 +166,7 @@ static int port_send(void *context, struct call *call)
 	(void)context;
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
 		return -1;
+	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST], "the call does not tell what the gateway has seen");
 	sent = calloc(1, sizeof(*sent));
 	sent->call = call;
 	sent->connection = gateway.connection;
@@ -175,7 +179,7 @@ static int port_send(void *context, struct call *call)
 	for (size_t i = 0; i < call->requests_n; i++) {
 		sent->requests[i].user = call->requests[i]->user;
 		strcpy(sent->requests[i].key, request_key(call->requests[i]));
-		client_sent(call->requests[i]);
+		sent->requests[i].attempt = client_sent(call->requests[i]);
 	}
 	sent->older = gateway.newest;
 	*(gateway.newest ? &gateway.newest->newer : &gateway.oldest) = sent;
@@ -507,6 +511,7 @@ static void gateway_start(void)
 	STAILQ_INIT(&gateway.finished);
 	memset(gateway.held, 0, sizeof(gateway.held));
 	memset(gateway.told_ms, 0x80, sizeof(gateway.told_ms));
+	memset(gateway.told_seq, 0, sizeof(gateway.told_seq));
 	gateway.hold_until_ms = 0;
 	gateway.incarnation++;
 	gateway.link++;
