@@ -197,7 +197,7 @@ int config_address(char *text, char **host, int *port)
 		return -1;
 	errno = 0;
 	number = strtol(colon + 1, &end, 10);
-	if (errno || end == colon + 1 || *end || number < 1 || number > 65535)
+	if (errno || colon[1] < '0' || colon[1] > '9' || *end || number < 1 || number > 65535)
 		return -1;
 	*port = (int)number;
 	*colon = '\0';

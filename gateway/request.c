@@ -97,6 +97,17 @@ void responder_fail(struct responder *responder, enum answer answer, const char 
 	reply_message(responder, "", answer, message);
 }
 
+/* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */
+static size_t shown_length(const char *text)
+{
+	size_t n = strlen(text);
+
+	if (n > VALUE_SHOWN)
+		for (n = VALUE_SHOWN; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
+			;
+	return n;
+}
+
 /* Sends bad_request: the member, its value and what is allowed. Always -1. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value, const char *allowed)
 {
@@ -104,11 +115,8 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 	char *text = value ? cJSON_PrintUnformatted(value) : NULL;
 
 	if (text) {
-		size_t n = strlen(text);
+		size_t n = shown_length(text);
 
-		if (n > VALUE_SHOWN)
-			for (n = VALUE_SHOWN; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
-				; /* whole UTF-8 characters only */
 		memcpy(shown, text, n);
 		shown[n] = '\0';
 		snprintf(message, sizeof(message), "%s is %s: %s", member, shown, allowed);
@@ -187,7 +195,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 {
 	char message[MESSAGE_SIZE];
 
-	snprintf(message, sizeof(message), "%.*s: no such member of %s", VALUE_SHOWN, item->string, ops[parse->op].name);
+	snprintf(message, sizeof(message), "%.*s: no such member of %s", (int)shown_length(item->string), item->string, ops[parse->op].name);
 	reply_message(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
 	return -1;
 }
