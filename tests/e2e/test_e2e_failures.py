@@ -4,6 +4,7 @@ Every process killed, frozen or restarted under load, and then every promise che
 The tests share the rough stack, which each finds whole.
 """
 
+import contextlib
 import itertools
 import json
 import signal
@@ -53,6 +54,19 @@ def message_publish(channel, body, **properties):
 
 def outbox_length(redis_client, coupon):
     return redis_client.hlen(f"coupon:{{{coupon}}}:outbox")
+
+
+@contextlib.contextmanager
+def transaction_held(stack, history):
+    """The backend of a worker that is in the middle of settling 20 receives, until the end of the context."""
+    blocked = "SELECT pid FROM pg_locks WHERE NOT granted"
+    with psycopg.connect(stack.env["DATABASE_URL"]) as lock, stack.client() as client:
+        lock.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (history.coupon,))
+        for user in range(1, 21):
+            assert history.ask(client, user)["code"] == 0
+        (backend,) = wait_until(lambda: lock.execute(blocked).fetchone())
+        yield backend
+        lock.rollback()
 
 
 def worker_total(log, name):
@@ -161,14 +175,8 @@ def test_a_worker_killed_between_commit_and_ack(campaign, rough, rough_pg, worke
 
 def test_a_worker_killed_before_commit(campaign, rough):
     history = campaign()
-    with psycopg.connect(rough.env["DATABASE_URL"]) as lock, rough.client() as client:
-        lock.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (history.coupon,))
-        for user in range(1, 21):
-            assert history.ask(client, user)["code"] == 0
-        blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        wait_until(lambda: lock.execute(blocked).fetchone()[0] > 0)
+    with transaction_held(rough, history):
         rough.kill9("worker-1")
-        lock.rollback()
     rough.start("worker-1")
     assert history.judge() == 20
 
@@ -254,6 +262,9 @@ def test_the_publishers_connection_cut_again_and_again(campaign, rough, gateway_
     gateway = gateway_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
         for times in range(1, 5):
+            history.wait_accepted(100)
+            if times % 2:
+                proxy_to_rabbitmq.hold()  # odd: messages are lost; even: their confirms
             history.wait_accepted(300)
             proxy_to_rabbitmq.cut()
             wait_until(lambda: gateway.log().count("event=amqp_ready") > times)
@@ -274,6 +285,13 @@ def test_postgresql_restarted(campaign, rough, way):
         history.wait_accepted(200)
         history.judge()
         assert not history.codes().keys() & {20, 21, 22}
+
+
+def test_a_transaction_cut_in_its_middle(campaign, rough):
+    history = campaign()
+    with transaction_held(rough, history) as backend, psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
+        assert pg.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,)).fetchone() == (True,)
+    assert history.judge() == 20
 
 
 def test_issued_is_never_said_before_it_is_true(campaign, rough):
