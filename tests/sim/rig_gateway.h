@@ -161,9 +161,12 @@ static void call_arrived(void *context, uint64_t a, uint64_t b)
 
 static int port_send(void *context, struct call *call)
 {
+	size_t attempts[MESSAGE_RECEIVES_MAX];
 	struct redis_call *sent;
 
 	(void)context;
+	for (size_t i = 0; i < call->requests_n; i++) /* to try it a second time is wrong already */
+		attempts[i] = client_sent(call->requests[i]);
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
 		return -1;
 	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST], "the call does not tell what the gateway has seen");
@@ -179,7 +182,7 @@ static int port_send(void *context, struct call *call)
 	for (size_t i = 0; i < call->requests_n; i++) {
 		sent->requests[i].user = call->requests[i]->user;
 		strcpy(sent->requests[i].key, request_key(call->requests[i]));
-		sent->requests[i].attempt = client_sent(call->requests[i]);
+		sent->requests[i].attempt = attempts[i];
 	}
 	sent->older = gateway.newest;
 	*(gateway.newest ? &gateway.newest->newer : &gateway.oldest) = sent;
