@@ -628,6 +628,7 @@ static void test_sweep(void **state)
 				world.may_crash = 1;
 				world_run();
 				counted = sim.counts[kind];
+				sim_check(counted > 0, "the place was never reached");
 				world_stop();
 				events_run_out();
 				if (counted < at)
