@@ -63,12 +63,12 @@ program_run() {
 	[[ $code -eq 0 || $bad -ne 0 ]] || bad=1
 	passed=$((passed + ok)) failed=$((failed + bad))
 	if [[ $bad -eq 0 ]]; then
-		printf '%-32s %s passed\n' "${program##*/}" "$ok"
+		printf '%-48s %s passed\n' "$program" "$ok"
 		return
 	fi
 	cat "$output"
 	[[ $code -ne 124 && $code -ne 137 ]] || echo "${program##*/} did not end within $LIMIT_S s"
-	printf '%-32s %s passed, %s FAILED (exit code %s)\n' "${program##*/}" "$ok" "$bad" "$code"
+	printf '%-48s %s passed, %s FAILED (exit code %s)\n' "$program" "$ok" "$bad" "$code"
 }
 
 programs_run() {
@@ -101,6 +101,18 @@ pytest_run() {
 	failed=$((failed + bad))
 }
 
+# A short selection under sanitizers: whole runs are make test SAN=address and SAN=thread.
+sanitized_run() {
+	local san=$1 pattern program
+	shift
+	make --no-print-directory -j"$(nproc)" SAN="$san" BUILD_DIR="build-$san" build tests
+	for pattern in "$@"; do
+		for program in "build-$san"/tests/$pattern; do
+			[[ ! -x $program ]] || BUILD_DIR="build-$san" program_run "$program"
+		done
+	done
+}
+
 scripts/packages.sh
 make --no-print-directory -j"$(nproc)" SAN="$SAN" BUILD_DIR="$BUILD_DIR" build tests
 stacks_each clean >/dev/null
@@ -113,6 +125,10 @@ if [[ -n $TESTS && -e ${TESTS%%::*} ]]; then
 else
 	selection=(tests ${TESTS:+-k "$TESTS"})
 	programs_run
+	if [[ -z $SAN$TESTS ]]; then
+		sanitized_run address 'unit_*' 'sim_*'
+		sanitized_run thread unit_test_publisher unit_test_confirm unit_test_admission unit_test_outcomes
+	fi
 fi
 scripts/stack.sh services
 scripts/stack.sh start gateway worker-1 worker-2

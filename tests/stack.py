@@ -206,14 +206,19 @@ class Stack:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_gone(pid))
 
+    def _signal_tree(self, name, number):
+        for pid in process_tree(self.pid(name)):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass  # a child, for instance of PostgreSQL, may end at any moment
+
     def sigstop(self, name):
         """Freezes the process and its children until sigcont."""
-        for pid in process_tree(self.pid(name)):
-            os.kill(pid, signal.SIGSTOP)
+        self._signal_tree(name, signal.SIGSTOP)
 
     def sigcont(self, name):
-        for pid in process_tree(self.pid(name)):
-            os.kill(pid, signal.SIGCONT)
+        self._signal_tree(name, signal.SIGCONT)
 
     def log(self, name):
         return (self.run_dir / f"{name}.log").read_text(errors="replace")
