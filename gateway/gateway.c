@@ -97,13 +97,13 @@ static const char *redis_trouble(const struct gateway *gateway)
 	return trouble;
 }
 
-static size_t redis_in_flight(const struct gateway *gateway)
+static int redis_is_idle(const struct gateway *gateway)
 {
-	size_t n = 0;
+	int idle = 1;
 
 	for (size_t i = 0; i < gateway->redis_n; i++)
-		n += redis_link_in_flight(gateway->redis[i]);
-	return n;
+		idle &= redis_link_is_idle(gateway->redis[i]);
+	return idle;
 }
 
 static int port_send(void *context, struct call *call)
@@ -305,7 +305,7 @@ static int may_end(const struct gateway *gateway)
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
 	return front_inflight(gateway->front) == 0 && admission_unconfirmed(gateway->admission) == 0 &&
-	       redis_in_flight(gateway) == 0 && server_unsent_bytes(gateway->server) == 0 &&
+	       redis_is_idle(gateway) && server_unsent_bytes(gateway->server) == 0 &&
 	       http_sending(gateway->http) == 0;
 }
 

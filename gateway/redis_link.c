@@ -39,6 +39,13 @@ struct command {
 	void *read_context;
 };
 
+/* A confirmed batch whose outbox entry is to go. */
+struct removal {
+	STAILQ_ENTRY(removal) next;
+	int64_t coupon;
+	struct ulid batch;
+};
+
 struct redis_link {
 	struct event_base *base;
 	struct redis_url url;
@@ -52,6 +59,7 @@ struct redis_link {
 	struct event *tick;
 	STAILQ_HEAD(, command) commands;
 	size_t in_flight;
+	STAILQ_HEAD(, removal) removals; /* wait for a write that goes out anyway, at most TICK_MS */
 	char run_id[RUN_ID_SIZE];
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
@@ -64,8 +72,20 @@ static void state_set(struct redis_link *link, enum link_state state)
 	link->since_ms = clock_monotonic_ms();
 }
 
+/* Their entries stay in the outbox; the keeper sends them once more, which does no harm. */
+static void removals_drop(struct redis_link *link)
+{
+	struct removal *removal;
+
+	while ((removal = STAILQ_FIRST(&link->removals))) {
+		STAILQ_REMOVE_HEAD(&link->removals, next);
+		free(removal);
+	}
+}
+
 static void link_down(struct redis_link *link, const char *why)
 {
+	removals_drop(link);
 	if (link->state == LINK_READY || !link->trouble[0])
 		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port), LOG_S("error", why));
 	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
@@ -245,60 +265,6 @@ static void link_connect(struct redis_link *link)
 	redisAsyncSetDisconnectCallback(async, on_disconnect);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *data)
-{
-	struct redis_link *link = data;
-	struct command *oldest = STAILQ_FIRST(&link->commands);
-	int64_t now_ms = clock_monotonic_ms();
-	char why[TROUBLE_SIZE];
-
-	(void)fd;
-	(void)what;
-	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
-		link_connect(link);
-	} else if (link->state == LINK_CONNECTING && now_ms - link->since_ms > link->timeout_ms) {
-		snprintf(why, sizeof(why), "%s", link->trouble[0] ? link->trouble : "connecting takes too long");
-		link_cut(link, why);
-	} else if (link->state == LINK_READY && oldest && now_ms - oldest->sent_ms > link->timeout_ms) {
-		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
-		link_cut(link, "a command is not answered in time");
-	}
-}
-
-struct redis_link *redis_link_new(struct event_base *base, const char *url, int64_t timeout_ms)
-{
-	struct redis_link *link = calloc(1, sizeof(*link));
-	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
-
-	check(link != NULL);
-	link->base = base;
-	link->timeout_ms = timeout_ms;
-	STAILQ_INIT(&link->commands);
-	if (redis_url_parse(&link->url, url))
-		log_fatal("REDIS_URL is \"%s\": allowed is redis://[user:password@]host[:port][/database]", url);
-	link->tick = event_new(base, -1, EV_PERSIST, on_tick, link);
-	check(link->tick != NULL);
-	event_add(link->tick, &tick);
-	snprintf(link->trouble, sizeof(link->trouble), "connecting");
-	link_connect(link);
-	return link;
-}
-
-void redis_link_bind(struct redis_link *link, struct admission *admission)
-{
-	link->admission = admission;
-}
-
-void redis_link_free(struct redis_link *link)
-{
-	if (!link)
-		return;
-	link_cut(link, "closing");
-	event_free(link->tick);
-	redis_url_fini(&link->url);
-	free(link);
-}
-
 /* Errors by which Redis says that the script did not run, or did nothing. */
 static int error_means_not_run(const char *error)
 {
@@ -407,14 +373,31 @@ static void ignore_done(struct command *command, redisReply *reply)
 
 void redis_link_outbox_remove(struct redis_link *link, int64_t coupon, const struct ulid *batch)
 {
-	char keys[3][KEY_SIZE], field[ULID_SIZE];
-	const char *argv[] = { "HDEL", keys[2], field };
+	struct removal *removal;
 
 	if (link->state != LINK_READY)
 		return;
-	keys_format(coupon, keys);
-	ulid_format(batch, field);
-	command_send_words(command_new(link, ignore_done), 3, argv);
+	removal = malloc(sizeof(*removal));
+	check(removal != NULL);
+	removal->coupon = coupon;
+	removal->batch = *batch;
+	STAILQ_INSERT_TAIL(&link->removals, removal, next);
+}
+
+static void removals_send(struct redis_link *link)
+{
+	struct removal *removal;
+
+	while ((removal = STAILQ_FIRST(&link->removals))) {
+		char keys[3][KEY_SIZE], field[ULID_SIZE];
+		const char *argv[] = { "HDEL", keys[2], field };
+
+		keys_format(removal->coupon, keys);
+		ulid_format(&removal->batch, field);
+		command_send_words(command_new(link, ignore_done), 3, argv);
+		STAILQ_REMOVE_HEAD(&link->removals, next);
+		free(removal);
+	}
 }
 
 static void read_done(struct command *command, redisReply *reply)
@@ -455,10 +438,12 @@ void redis_link_coupon(struct redis_link *link, int64_t coupon, redis_reply_fn *
 	read_send(link, 4, argv, done, context);
 }
 
+/* Nobody waits for a removal, but it costs Redis a sync of its log: it goes along with what goes out anyway. */
 void redis_link_flush(struct redis_link *link)
 {
 	if (!link->unflushed || link->state != LINK_READY)
 		return;
+	removals_send(link);
 	link->unflushed = 0;
 	redisAsyncHandleWrite(link->async);
 }
@@ -468,7 +453,69 @@ size_t redis_link_in_flight(const struct redis_link *link)
 	return link->in_flight;
 }
 
+int redis_link_is_idle(const struct redis_link *link)
+{
+	return link->in_flight == 0 && STAILQ_EMPTY(&link->removals);
+}
+
 const char *redis_link_trouble(const struct redis_link *link)
 {
 	return link->state == LINK_READY ? NULL : link->trouble[0] ? link->trouble : "connecting";
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *data)
+{
+	struct redis_link *link = data;
+	struct command *oldest = STAILQ_FIRST(&link->commands);
+	int64_t now_ms = clock_monotonic_ms();
+	char why[TROUBLE_SIZE];
+
+	(void)fd;
+	(void)what;
+	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
+		link_connect(link);
+	} else if (link->state == LINK_CONNECTING && now_ms - link->since_ms > link->timeout_ms) {
+		snprintf(why, sizeof(why), "%s", link->trouble[0] ? link->trouble : "connecting takes too long");
+		link_cut(link, why);
+	} else if (link->state == LINK_READY && oldest && now_ms - oldest->sent_ms > link->timeout_ms) {
+		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
+		link_cut(link, "a command is not answered in time");
+	} else if (link->state == LINK_READY) {
+		removals_send(link);
+	}
+}
+
+struct redis_link *redis_link_new(struct event_base *base, const char *url, int64_t timeout_ms)
+{
+	struct redis_link *link = calloc(1, sizeof(*link));
+	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
+
+	check(link != NULL);
+	link->base = base;
+	link->timeout_ms = timeout_ms;
+	STAILQ_INIT(&link->commands);
+	STAILQ_INIT(&link->removals);
+	if (redis_url_parse(&link->url, url))
+		log_fatal("REDIS_URL is \"%s\": allowed is redis://[user:password@]host[:port][/database]", url);
+	link->tick = event_new(base, -1, EV_PERSIST, on_tick, link);
+	check(link->tick != NULL);
+	event_add(link->tick, &tick);
+	snprintf(link->trouble, sizeof(link->trouble), "connecting");
+	link_connect(link);
+	return link;
+}
+
+void redis_link_bind(struct redis_link *link, struct admission *admission)
+{
+	link->admission = admission;
+}
+
+void redis_link_free(struct redis_link *link)
+{
+	if (!link)
+		return;
+	link_cut(link, "closing");
+	event_free(link->tick);
+	redis_url_fini(&link->url);
+	free(link);
 }

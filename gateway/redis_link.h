@@ -24,7 +24,10 @@ void redis_link_bind(struct redis_link *link, struct admission *admission);
 /* Sends a script call. 0, or -1: not connected, nothing was sent. */
 int redis_link_send(struct redis_link *link, struct call *call);
 
-/* Removes a confirmed batch from its outbox. When Redis is away the entry stays; the keeper sends it again, harmlessly. */
+/*
+ * Removes a confirmed batch from its outbox, with the next write or within 50 ms. When Redis is away the entry stays; the
+ * keeper sends it again, harmlessly.
+ */
 void redis_link_outbox_remove(struct redis_link *link, int64_t coupon, const struct ulid *batch);
 
 /* HGET of a user's records; what lua/coupon_state.lua returns. */
@@ -35,6 +38,7 @@ void redis_link_coupon(struct redis_link *link, int64_t coupon, redis_reply_fn *
 void redis_link_flush(struct redis_link *link);
 
 size_t redis_link_in_flight(const struct redis_link *link); /* commands without a reply */
+int redis_link_is_idle(const struct redis_link *link);      /* nothing in flight, nothing to be sent */
 
 /* NULL when connected and ready, else why not (a text that lives until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
