@@ -15,7 +15,7 @@
 #include "common/message.h"
 #include "gateway/batch.h"
 #include "gateway/outcomes.h"
-#include "gateway/request.h"
+#include "gateway/reply.h"
 
 struct admission;
 struct coupon; /* what a gateway knows of one coupon */

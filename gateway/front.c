@@ -59,7 +59,7 @@ void front_request(struct front *front, const char *text, size_t len, enum reque
 void front_refuse(struct front *front, struct responder *responder, enum answer answer, const char *message)
 {
 	request_enter(front);
-	responder_fail(responder, answer, message);
+	responder_fail(responder, "", answer, message);
 }
 
 void front_answered(struct front *front, enum answer answer)

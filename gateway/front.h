@@ -5,7 +5,7 @@
 #ifndef GATEWAY_FRONT_H
 #define GATEWAY_FRONT_H
 
-#include "gateway/request.h"
+#include "gateway/reply.h"
 
 struct front;
 

@@ -9,7 +9,7 @@
 #ifndef GATEWAY_OUTCOMES_H
 #define GATEWAY_OUTCOMES_H
 
-#include "gateway/request.h"
+#include "gateway/reply.h"
 
 #define OUTCOMES_POLL_MS 200
 

@@ -2,15 +2,13 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "gateway/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_STRING_MAX 64                     /* bytes of a request's id */
-#define ID_TEXT_SIZE (6 * ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
 #define MESSAGE_SIZE 256
-#define LINE_SIZE 1024
 #define VALUE_SHOWN 80 /* bytes of a wrong value that its error repeats */
 
 static const struct {
@@ -27,7 +25,7 @@ static const char *const ack_names[] = { "accepted", "queued", "issued" };
 /* What a request's object held, before there is a request. */
 struct parse {
 	struct responder *responder;
-	char id[ID_TEXT_SIZE]; /* as JSON */
+	char id[REQUEST_ID_SIZE]; /* as JSON */
 	enum request_op op;
 	enum request_ack ack;
 	const char *key;
@@ -60,43 +58,6 @@ int request_op_reads(enum request_op op)
 	return ops[op].reads;
 }
 
-/* One reply line from a tree, with `id` (as JSON, may be empty) in front. Takes the tree. */
-static void reply_object(struct responder *responder, const char *id, enum answer answer, const char *status, cJSON *object)
-{
-	cJSON *line = cJSON_CreateObject(), *member;
-	char *text;
-
-	check(line != NULL);
-	if (*id)
-		cJSON_AddRawToObject(line, "id", id);
-	cJSON_AddNumberToObject(line, "code", answer_code(answer));
-	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
-	while (object && (member = object->child)) {
-		cJSON_DetachItemViaPointer(object, member);
-		cJSON_AddItemToObject(line, member->string, member);
-	}
-	cJSON_Delete(object);
-	text = cJSON_PrintUnformatted(line);
-	check(text != NULL);
-	responder->reply(responder, answer, text, strlen(text));
-	cJSON_free(text);
-	cJSON_Delete(line);
-}
-
-static void reply_message(struct responder *responder, const char *id, enum answer answer, const char *message)
-{
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
-	reply_object(responder, id, answer, NULL, object);
-}
-
-void responder_fail(struct responder *responder, enum answer answer, const char *message)
-{
-	reply_message(responder, "", answer, message);
-}
-
 /* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */
 static size_t shown_length(const char *text)
 {
@@ -124,7 +85,7 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 		snprintf(message, sizeof(message), "%s: %s", member, allowed);
 	}
 	cJSON_free(text);
-	reply_message(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
+	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
 	return -1;
 }
 
@@ -133,7 +94,7 @@ static int id_member(struct parse *parse, const cJSON *item)
 	static const char allowed[] = "must be an integer from -(2^53-1) to 2^53-1 or a string of at most 64 bytes";
 	int64_t number;
 
-	if (cJSON_IsString(item) && strlen(item->valuestring) <= ID_STRING_MAX) {
+	if (cJSON_IsString(item) && strlen(item->valuestring) <= REQUEST_ID_STRING_MAX) {
 		if (cJSON_PrintPreallocated((cJSON *)(uintptr_t)item, parse->id, sizeof(parse->id), 0))
 			return 0;
 		parse->id[0] = '\0';
@@ -196,7 +157,7 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 	char message[MESSAGE_SIZE];
 
 	snprintf(message, sizeof(message), "%.*s: no such member of %s", (int)shown_length(item->string), item->string, ops[parse->op].name);
-	reply_message(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
+	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
 	return -1;
 }
 
@@ -331,115 +292,4 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 		return NULL;
 	}
 	return object_parse(&parse, root) ? NULL : request_new(&parse);
-}
-
-/* Why an issue was refused, for people. */
-static void refusal_text(const struct request *request, const struct result *result, char message[MESSAGE_SIZE])
-{
-	long long coupon = (long long)request->coupon;
-
-	switch (result->answer) {
-	case ANSWER_NOT_FOUND:
-		snprintf(message, MESSAGE_SIZE, "there is no coupon %lld", coupon);
-		break;
-	case ANSWER_OUT_OF_STOCK:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is sold out", coupon);
-		break;
-	case ANSWER_ENDED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has ended", coupon);
-		break;
-	case ANSWER_LIMIT_REACHED:
-		snprintf(message, MESSAGE_SIZE, "user %lld has as many of coupon %lld as allowed", (long long)request->user, coupon);
-		break;
-	case ANSWER_NOT_STARTED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has not begun", coupon);
-		break;
-	case ANSWER_PAUSED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is paused", coupon);
-		break;
-	case ANSWER_UNKNOWN:
-		snprintf(message, MESSAGE_SIZE, "%s", result->slot ? "accepted, but not yet known to be further: ask status" :
-								     answer_text(ANSWER_UNKNOWN));
-		break;
-	case ANSWER_REJECTED:
-		snprintf(message, MESSAGE_SIZE, "the accepted receive could not be issued: %s", result->reason);
-		break;
-	case ANSWER_OK:
-	case ANSWER_CODE_INVALID:
-	case ANSWER_CODE_USED:
-	case ANSWER_BUSY:
-	case ANSWER_UNAVAILABLE:
-	case ANSWER_BAD_REQUEST:
-	case ANSWER_UNAUTHORIZED:
-	case ANSWER_FORBIDDEN:
-	case ANSWER_TOO_LARGE:
-	case ANSWER_COUNT:
-		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
-		break;
-	}
-}
-
-static char *text_put(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(at, text, len);
-	return at + len;
-}
-
-static char *number_put(char *at, int number)
-{
-	if (number == 0)
-		return text_put(at, "0");
-	return at + id_format(number, at);
-}
-
-/*
- * The replies of the hot path are written without a tree: every part is a number, a constant or an id whose
- * characters need no escaping, and all of them together are shorter than LINE_SIZE.
- */
-void request_answer(struct request *request, const struct result *result)
-{
-	int done = result->answer == ANSWER_OK;
-	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
-
-	_Static_assert(LINE_SIZE > ID_TEXT_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 160, "the longest reply must fit");
-	if (request->id_len) {
-		at = text_put(at, "\"id\":");
-		at = text_put(at, request->text);
-		at = text_put(at, ",");
-	}
-	at = number_put(text_put(at, "\"code\":"), answer_code(result->answer));
-	at = text_put(at, ",\"status\":\"");
-	at = text_put(at, done ? ack_names[result->reached] : answer_status(result->answer));
-	at = text_put(at, "\"");
-	if (result->slot) {
-		at = text_put(at, ",\"receive\":\"");
-		at += receive_format(&result->receive, at);
-		at = number_put(text_put(at, "\",\"slot\":"), result->slot);
-	}
-	if (result->answer == ANSWER_REJECTED) {
-		at = text_put(text_put(at, ",\"reason\":\""), result->reason);
-		at = text_put(at, "\"");
-	}
-	if (!done) {
-		refusal_text(request, result, message);
-		at = text_put(text_put(at, ",\"message\":\""), message);
-		at = text_put(at, "\"");
-	}
-	at = text_put(at, "}");
-	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
-	free(request);
-}
-
-void request_fail(struct request *request, enum answer answer, const char *message)
-{
-	reply_message(request->responder, request->text, answer, message);
-	free(request);
-}
-
-void request_answer_object(struct request *request, enum answer answer, const char *status, cJSON *object)
-{
-	reply_object(request->responder, request->text, answer, status, object);
-	free(request);
 }

@@ -1,6 +1,5 @@
 /*
- * One request of a client, from its line to its reply. The reply goes to the request's responder (a socket connection or
- * an HTTP exchange), exactly once, by one of the request_answer functions, which also free the request.
+ * One request of a client, as its line says it. It ends by one of the functions of reply.h, exactly once.
  */
 #ifndef GATEWAY_REQUEST_H
 #define GATEWAY_REQUEST_H
@@ -14,6 +13,9 @@
 #include <sys/queue.h>
 
 struct responder;
+
+#define REQUEST_ID_STRING_MAX 64                             /* bytes of a request's id */
+#define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8)     /* the same as JSON, every byte escaped */
 
 enum request_op {
 #define OP(name, text, reads) name,
@@ -42,21 +44,6 @@ struct request {
 
 STAILQ_HEAD(request_list, request);
 
-/* What the answer to an issue says beside its code. */
-struct result {
-	enum answer answer;
-	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
-	int slot;                 /* 0: the answer names no receive */
-	struct receive receive;
-	const char *reason; /* ANSWER_REJECTED */
-};
-
-/* Where replies go. Implemented by connections; one thread. */
-struct responder {
-	/* Takes one reply line (without its end) and counts the request as answered. */
-	void (*reply)(struct responder *responder, enum answer answer, const char *line, size_t len);
-};
-
 const char *request_key(const struct request *request);
 const char *request_ack_name(enum request_ack ack);
 
@@ -70,15 +57,5 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
 int request_op_reads(enum request_op op); /* changes nothing, so that HTTP may GET it */
-
-/* Answers an issue. */
-void request_answer(struct request *request, const struct result *result);
-/* Any failure that is explained by a code and a sentence; NULL: the code's own text. */
-void request_fail(struct request *request, enum answer answer, const char *message);
-/* Answers with the members of `object` behind id, code and status (NULL: the answer's own). Takes the object. */
-void request_answer_object(struct request *request, enum answer answer, const char *status, cJSON *object);
-
-/* A failure that belongs to no request, for instance a line that is too long. */
-void responder_fail(struct responder *responder, enum answer answer, const char *message);
 
 #endif

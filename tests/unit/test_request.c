@@ -1,5 +1,5 @@
 /* Requests of clients: what each operation takes, every refusal, and the exact replies. */
-#include "gateway/request.h"
+#include "gateway/reply.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -317,7 +317,7 @@ static void test_other_replies(void **state)
 	request_answer_object(parse(*state, "{\"op\":\"stats\"}"), ANSWER_OK, "issued", object);
 	assert_string_equal(client.line, "{\"code\":0,\"status\":\"issued\",\"a\":\"b\",\"n\":5}");
 	client.replies = 0;
-	responder_fail(&client.responder, ANSWER_TOO_LARGE, NULL);
+	responder_fail(&client.responder, "", ANSWER_TOO_LARGE, NULL);
 	assert_int_equal(client.replies, 1);
 	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the request is larger than allowed\"}");
 	assert_string_equal(request_ack_name(ACK_QUEUED), "queued");
