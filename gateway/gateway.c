@@ -11,7 +11,7 @@
 #include "gateway/outcome_message.h"
 #include "gateway/outcomes.h"
 #include "gateway/publisher.h"
-#include "gateway/redis_link.h"
+#include "gateway/redis_pool.h"
 #include "gateway/server.h"
 #include "gateway/status.h"
 
@@ -23,15 +23,13 @@
 #define TICK_MS 20
 #define COUPONS_MAX 65536 /* coupons one process keeps in mind */
 #define TROUBLE_SIZE 256
-#define REDIS_LINKS_MAX 16
 
 struct gateway {
 	struct event_base *base;
 	struct front *front;
 	struct server *server;
 	struct http *http;
-	struct redis_link *redis[REDIS_LINKS_MAX];
-	size_t redis_n;
+	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct publisher *publisher;
 	struct outcomes *outcomes;
@@ -71,44 +69,11 @@ static void port_ulid_new(void *context, struct ulid *ulid)
 	ulid_new(ulid, clock_wall_ms());
 }
 
-/*
- * The connection with the least in flight among those that are ready; the first when none is. Redis reads a limited piece of each
- * connection before it syncs its log, so that two connections get more calls under one sync than one does.
- */
-static struct redis_link *redis_pick(const struct gateway *gateway)
-{
-	struct redis_link *best = NULL;
-
-	for (size_t i = 0; i < gateway->redis_n; i++) {
-		struct redis_link *link = gateway->redis[i];
-
-		if (!redis_link_trouble(link) && (!best || redis_link_in_flight(link) < redis_link_in_flight(best)))
-			best = link;
-	}
-	return best ? best : gateway->redis[0];
-}
-
-static const char *redis_trouble(const struct gateway *gateway)
-{
-	const char *trouble = NULL;
-
-	for (size_t i = 0; i < gateway->redis_n && !trouble; i++)
-		trouble = redis_link_trouble(gateway->redis[i]);
-	return trouble;
-}
-
-static int redis_is_idle(const struct gateway *gateway)
-{
-	int idle = 1;
-
-	for (size_t i = 0; i < gateway->redis_n; i++)
-		idle &= redis_link_is_idle(gateway->redis[i]);
-	return idle;
-}
-
 static int port_send(void *context, struct call *call)
 {
-	return redis_link_send(redis_pick(context), call);
+	struct gateway *gateway = context;
+
+	return redis_pool_send(gateway->redis, call);
 }
 
 static void on_coupon_state(void *context, const PGresult *rows)
@@ -207,7 +172,7 @@ static void dispatch(void *context, struct request *request)
 
 static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 {
-	redis_link_outbox_remove(redis_pick(gateway), batch->coupon, &batch->ulid);
+	redis_pool_outbox_remove(gateway->redis, batch->coupon, &batch->ulid);
 	admission_confirmed(gateway->admission, batch);
 	outcomes_confirmed(gateway->outcomes, &batch->ulid);
 	free(batch);
@@ -251,10 +216,11 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)fd;
 	(void)what;
 	outcomes_tick(gateway->outcomes);
+	redis_pool_tick(gateway->redis);
 	publisher_watch(gateway->publisher);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_WAITING, (int64_t)outcomes_waiting(gateway->outcomes));
-	metrics_set(METRIC_REDIS_UP, redis_trouble(gateway) == NULL);
+	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->redis) == NULL);
 }
 
 static int part_ready(cJSON *body, const char *part, const char *trouble)
@@ -274,7 +240,7 @@ static int ready(void *context, cJSON **body)
 	*body = cJSON_CreateObject();
 	check(*body != NULL);
 	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
-	all &= part_ready(*body, "redis", redis_trouble(gateway));
+	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
 	all &= part_ready(*body, "postgresql", lookup_trouble(gateway->lookup));
 	if (gateway->stop_by_ms)
@@ -305,7 +271,7 @@ static int may_end(const struct gateway *gateway)
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
 	return front_inflight(gateway->front) == 0 && admission_unconfirmed(gateway->admission) == 0 &&
-	       redis_is_idle(gateway) && server_unsent_bytes(gateway->server) == 0 &&
+	       redis_pool_is_idle(gateway->redis) && server_unsent_bytes(gateway->server) == 0 &&
 	       http_sending(gateway->http) == 0;
 }
 
@@ -326,8 +292,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		admission_flush(gateway->admission);
-		for (size_t i = 0; i < gateway->redis_n; i++)
-			redis_link_flush(gateway->redis[i]);
+		redis_pool_flush(gateway->redis);
 	}
 	for (size_t i = 0; i < 4; i++)
 		event_free(events[i]);
@@ -349,9 +314,8 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 
 	gateway->outcomes = outcomes_new(&outcomes_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
-	for (size_t i = 0; i < gateway->redis_n; i++)
-		redis_link_bind(gateway->redis[i], gateway->admission);
-	gateway->status = (struct status_parts){ gateway->redis[0], gateway->lookup, gateway->admission };
+	redis_pool_bind(gateway->redis, gateway->admission);
+	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission };
 }
 
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets)
@@ -361,9 +325,8 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 
 	check(gateway.base != NULL);
 	gateway.arena = json_arena_new();
-	gateway.redis_n = (size_t)config->redis_connections;
-	for (size_t i = 0; i < gateway.redis_n; i++)
-		gateway.redis[i] = redis_link_new(gateway.base, config->redis_url, config->call_timeout_ms);
+	gateway.redis = redis_pool_new(gateway.base, config->redis_url, (size_t)config->redis_connections,
+				       config->call_timeout_ms);
 	gateway.lookup = lookup_new(gateway.base, config->database_url, config->call_timeout_ms, (size_t)config->lookups_max);
 	gateway.publisher = publisher_new(config->amqp_url, &publisher_fd);
 	admission_wire(&gateway, config);
@@ -388,8 +351,7 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 		return 0; /* requests are still held by many parts: the process ends anyway */
 	server_free(gateway.server);
 	http_free(gateway.http);
-	for (size_t i = 0; i < gateway.redis_n; i++)
-		redis_link_free(gateway.redis[i]);
+	redis_pool_free(gateway.redis);
 	lookup_free(gateway.lookup);
 	admission_free(gateway.admission);
 	outcomes_free(gateway.outcomes);

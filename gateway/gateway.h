@@ -1,12 +1,12 @@
 /*
  * One gateway process: the parts wired together around one event loop.
  *
- *	clients ─▶ server, http ─▶ front ─▶ admission ─▶ redis_link ═ Redis
+ *	clients ─▶ server, http ─▶ front ─▶ admission ─▶ redis_pool ═ Redis
  *	                               └─▶ status ─▶ lookup ═ PostgreSQL
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ outcomes ─▶ clients
  *
  * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes script calls), then
- * redis_link_flush (they go out in one write).
+ * redis_pool_flush (they go out in one write).
  */
 #ifndef GATEWAY_GATEWAY_H
 #define GATEWAY_GATEWAY_H

@@ -242,7 +242,7 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 
 void status_answer(const struct status_parts *parts, struct request *request)
 {
-	redis_link_user(parts->redis, request->coupon, request->user, on_records, query_new(parts, request));
+	redis_pool_user(parts->redis, request->coupon, request->user, on_records, query_new(parts, request));
 }
 
 enum coupon_state coupon_state_of(const PGresult *rows)
@@ -351,5 +351,5 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 
 void coupon_answer_state(const struct status_parts *parts, struct request *request)
 {
-	redis_link_coupon(parts->redis, request->coupon, on_coupon_fields, query_new(parts, request));
+	redis_pool_coupon(parts->redis, request->coupon, on_coupon_fields, query_new(parts, request));
 }

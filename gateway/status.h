@@ -7,10 +7,10 @@
 
 #include "gateway/admission.h"
 #include "gateway/lookup.h"
-#include "gateway/redis_link.h"
+#include "gateway/redis_pool.h"
 
 struct status_parts {
-	struct redis_link *redis;
+	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
 };
