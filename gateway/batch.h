@@ -24,4 +24,6 @@ struct batch {
 
 STAILQ_HEAD(batch_list, batch);
 
+void batch_list_free(struct batch_list *list); /* and every batch in it */
+
 #endif

@@ -1,6 +1,17 @@
 #include "gateway/outcome_message.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+void outcome_message_list_free(struct outcome_message_list *list)
+{
+	struct outcome_message *message;
+
+	while ((message = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, next);
+		free(message);
+	}
+}
 
 const char *outcome_reason(const char *text)
 {

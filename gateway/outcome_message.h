@@ -5,6 +5,17 @@
 #include "common/json.h"
 #include "gateway/outcomes.h"
 
+/* A message from a worker: the outcomes of one batch, as JSON. */
+struct outcome_message {
+	STAILQ_ENTRY(outcome_message) next;
+	size_t len;
+	char body[];
+};
+
+STAILQ_HEAD(outcome_message_list, outcome_message);
+
+void outcome_message_list_free(struct outcome_message_list *list);
+
 typedef void outcome_fn(void *context, const struct ulid *batch, int index, enum outcome_state state, const char *reason);
 
 /* Calls `each` for every outcome. 0, or -1 when the message is not of that form (outcomes before the fault were told). */

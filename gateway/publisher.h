@@ -13,17 +13,9 @@
 #define GATEWAY_PUBLISHER_H
 
 #include "gateway/batch.h"
+#include "gateway/outcome_message.h"
 
 struct publisher;
-
-/* A message from a worker: the outcomes of one batch, as JSON. */
-struct outcome_message {
-	STAILQ_ENTRY(outcome_message) next;
-	size_t len;
-	char body[];
-};
-
-STAILQ_HEAD(outcome_message_list, outcome_message);
 
 /* Starts the thread; it connects by itself, again and again. `wake_fd` becomes readable when there is something to collect. */
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
