@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/trace.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -177,6 +178,9 @@ void config_log(const struct config *config, const char *name)
 	static const char *const levels[] = { "debug", "info", "warn", "error" };
 	int as_json = strcmp(config->log_format, "json") == 0;
 
+	if (trace_init(config->trace))
+		log_fatal("COUPON_TRACE is \"%s\": allowed are call, delivery, lookup, redis and all, joined by commas",
+			  config->trace);
 	if (!as_json && strcmp(config->log_format, "text") != 0)
 		log_fatal("COUPON_LOG_FORMAT is \"%s\": allowed are text and json", config->log_format);
 	for (int i = 0; i < 4; i++) {

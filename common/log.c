@@ -155,34 +155,46 @@ static void line_write(struct line *line)
 	}
 }
 
-void log_event(enum log_level level, const char *event, const struct log_field *fields)
+/* Writes one line; the mutex is held. */
+static void event_write(enum log_level level, const char *event, const struct log_field *fields, int64_t suppressed)
 {
 	char time_text[CLOCK_RFC3339_SIZE];
 	struct line line = { .len = 0 };
+	const struct log_field head[] = { LOG_S("time", clock_rfc3339(clock_wall_ms(), time_text)),
+					  LOG_S("level", level_names[level]), LOG_S("program", log_program),
+					  LOG_S("event", event) };
+
+	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+		line_field(&line, &head[i]);
+	for (; fields->key; fields++)
+		line_field(&line, fields);
+	if (suppressed)
+		line_field(&line, &(struct log_field)LOG_I("suppressed", suppressed));
+	if (log_as_json) {
+		memmove(line.text + 1, line.text, line.len);
+		line.text[0] = '{';
+		line.len++;
+		line_put(&line, "}", 1);
+	}
+	line_write(&line);
+}
+
+void log_event(enum log_level level, const char *event, const struct log_field *fields)
+{
 	int64_t suppressed = 0;
 
 	if (level < log_least)
 		return;
-	clock_rfc3339(clock_wall_ms(), time_text);
 	pthread_mutex_lock(&log_mutex);
-	if (rate_allows(event, clock_monotonic_ms(), &suppressed)) {
-		const struct log_field head[] = { LOG_S("time", time_text), LOG_S("level", level_names[level]),
-						  LOG_S("program", log_program), LOG_S("event", event) };
+	if (rate_allows(event, clock_monotonic_ms(), &suppressed))
+		event_write(level, event, fields, suppressed);
+	pthread_mutex_unlock(&log_mutex);
+}
 
-		for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
-			line_field(&line, &head[i]);
-		for (; fields->key; fields++)
-			line_field(&line, fields);
-		if (suppressed)
-			line_field(&line, &(struct log_field)LOG_I("suppressed", suppressed));
-		if (log_as_json) {
-			memmove(line.text + 1, line.text, line.len);
-			line.text[0] = '{';
-			line.len++;
-			line_put(&line, "}", 1);
-		}
-		line_write(&line);
-	}
+void log_unlimited(enum log_level level, const char *event, const struct log_field *fields)
+{
+	pthread_mutex_lock(&log_mutex);
+	event_write(level, event, fields, 0);
 	pthread_mutex_unlock(&log_mutex);
 }
 

@@ -32,6 +32,8 @@ static inline const char *log_text(const char *text)
 void log_init(const char *program, enum log_level least, int as_json);
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
+/* The same whatever the least level, and however often: for what somebody switched on by name. */
+void log_unlimited(enum log_level level, const char *event, const struct log_field *fields);
 
 #define log_debug(event, ...) log_event(LOG_LEVEL_DEBUG, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
 #define log_info(event, ...) log_event(LOG_LEVEL_INFO, event, (struct log_field[]){ __VA_ARGS__, { 0 } })

@@ -19,6 +19,8 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 	     "HTTP, host:port or off")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text", "text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info", "debug, info, warn or error")
+SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
+	     "changes of state to write to the log: call, delivery, lookup, redis, or all; several joined by commas")
 SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64, "processes that share the listeners")
 SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256, 1048576,
 	       "longest request line or HTTP body; longer: too_large")

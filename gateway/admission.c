@@ -1,6 +1,7 @@
 #include "gateway/admission.h"
 
 #include "common/check.h"
+#include "common/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,7 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 			return;
 		coupon->calls++;
 		admission->calls++;
+		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
 		if (admission->port.send(admission->port.context, call)) {
 			call_end_all(admission, call, ANSWER_UNAVAILABLE);
 			call_free(admission, call);
@@ -355,6 +357,7 @@ static void call_park(struct admission *admission, struct call *call)
 
 void admission_replied(struct admission *admission, struct call *call, const struct call_reply *reply)
 {
+	trace_state(TRACE_CALL, call->coupon_id, "sent", "replied");
 	switch (reply->state) {
 	case CALL_OK:
 		seen_raise(call->coupon, reply);
@@ -373,12 +376,14 @@ void admission_replied(struct admission *admission, struct call *call, const str
 
 void admission_not_run(struct admission *admission, struct call *call)
 {
+	trace_state(TRACE_CALL, call->coupon_id, "sent", "not_run");
 	call_end_all(admission, call, ANSWER_UNAVAILABLE);
 	call_free(admission, call);
 }
 
 void admission_lost(struct admission *admission, struct call *call)
 {
+	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
 	call->coupon->unsure_until_ms = now_of(admission) + UNKNOWN_MEMORY_MS;
 	call_end_all(admission, call, ANSWER_UNKNOWN);
 	call_free(admission, call);

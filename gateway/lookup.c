@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/trace.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -47,6 +48,21 @@ struct lookup {
 	char trouble[TROUBLE_SIZE];
 };
 
+static void state_set(struct lookup *lookup, enum lookup_state state)
+{
+	static const char *const names[] = { "down", "connecting", "ready" };
+	static const unsigned allowed[] = {
+		[LOOKUP_DOWN] = 1u << LOOKUP_CONNECTING | 1u << LOOKUP_DOWN,
+		[LOOKUP_CONNECTING] = 1u << LOOKUP_READY | 1u << LOOKUP_DOWN,
+		[LOOKUP_READY] = 1u << LOOKUP_DOWN,
+	};
+
+	check(allowed[lookup->state] & 1u << state);
+	trace_state(TRACE_LOOKUP, (int64_t)lookup->waiting, names[lookup->state], names[state]);
+	lookup->state = state;
+	lookup->since_ms = clock_monotonic_ms();
+}
+
 static void query_end(struct lookup *lookup, const PGresult *rows)
 {
 	struct query *query = STAILQ_FIRST(&lookup->queries);
@@ -77,8 +93,7 @@ static void lookup_down(struct lookup *lookup, const char *why)
 	socket_forget(lookup);
 	PQfinish(lookup->connection);
 	lookup->connection = NULL;
-	lookup->state = LOOKUP_DOWN;
-	lookup->since_ms = clock_monotonic_ms();
+	state_set(lookup, LOOKUP_DOWN);
 	lookup->retry_ms = lookup->since_ms + backoff_ms(&lookup->backoff);
 	metrics_set(METRIC_DATABASE_UP, 0);
 	for (size_t failing = lookup->waiting; failing > 0; failing--) /* not those that come meanwhile */
@@ -124,7 +139,7 @@ static void connecting_step(struct lookup *lookup)
 		return;
 	case PGRES_POLLING_OK:
 		PQsetnonblocking(lookup->connection, 1);
-		lookup->state = LOOKUP_READY;
+		state_set(lookup, LOOKUP_READY);
 		lookup->trouble[0] = '\0';
 		backoff_reset(&lookup->backoff);
 		metrics_set(METRIC_DATABASE_UP, 1);
@@ -179,8 +194,7 @@ static void on_socket(evutil_socket_t fd, short what, void *data)
 static void lookup_connect(struct lookup *lookup)
 {
 	lookup->connection = PQconnectStart(lookup->url);
-	lookup->state = LOOKUP_CONNECTING;
-	lookup->since_ms = clock_monotonic_ms();
+	state_set(lookup, LOOKUP_CONNECTING);
 	if (!lookup->connection || PQstatus(lookup->connection) == CONNECTION_BAD) {
 		lookup_down(lookup, lookup->connection ? PQerrorMessage(lookup->connection) : "out of memory");
 		return;

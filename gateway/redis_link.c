@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/redis_url.h"
+#include "common/trace.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -53,6 +54,15 @@ struct redis_link {
 
 static void state_set(struct redis_link *link, enum link_state state)
 {
+	static const char *const names[] = { "down", "connecting", "ready" };
+	static const unsigned allowed[] = {
+		[LINK_DOWN] = 1u << LINK_CONNECTING | 1u << LINK_DOWN,
+		[LINK_CONNECTING] = 1u << LINK_READY | 1u << LINK_DOWN,
+		[LINK_READY] = 1u << LINK_DOWN,
+	};
+
+	check(allowed[link->state] & 1u << state);
+	trace_state(TRACE_REDIS, link->url.port, names[link->state], names[state]);
 	link->state = state;
 	link->since_ms = clock_monotonic_ms();
 }

@@ -1,6 +1,7 @@
 #include "worker/settlement.h"
 
 #include "common/check.h"
+#include "common/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +63,10 @@ static void state_set(struct settlement *settlement, struct delivery *delivery, 
 		[DELIVERY_DEAD_SENT] = 1u << DELIVERY_DEAD | 1u << DELIVERY_DONE,
 		[DELIVERY_DONE] = 0,
 	};
+	static const char *const names[DELIVERY_STATES] = { "waiting", "sent", "dead", "dead_sent", "done" };
 
 	check(allowed[delivery->state] & 1u << state);
+	trace_state(TRACE_DELIVERY, (int64_t)delivery->tag, names[delivery->state], names[state]);
 	if (delivery->epoch == settlement->epoch) {
 		settlement->in_state[delivery->state]--;
 		settlement->in_state[state]++;
