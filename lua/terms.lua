@@ -1,5 +1,5 @@
 -- Gives a coupon newer terms, for the keeper and couponctl. What is taken stays taken: the stock moves
--- with the total.
+-- with the total, and when there is none left, what is lost (see release.lua).
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms
@@ -63,20 +63,27 @@ if call('EXISTS', KEYS[1]) == 0 then
 	return 'missing'
 end
 
-local c = call('HMGET', KEYS[1], 'version', 'total', 'stock')
+local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost')
 local known = integer(c[1], 1, MAX_INT)
 local total_old, stock_old = integer(c[2], 0, MAX_INT), integer(c[3], 0, MAX_INT)
-if not known or not total_old or not stock_old or stock_old > total_old then
-	return bad('ERR couponmq: coupon: its version, total or stock is malformed')
+local lost_old = integer(c[4] or '0', 0, MAX_INT)
+if not known or not total_old or not stock_old or not lost_old or stock_old + lost_old > total_old then
+	return bad('ERR couponmq: coupon: its version, total, stock or lost is malformed')
 end
 if known >= version then
 	return 'current'
 end
-local taken = total_old - stock_old
+local taken = total_old - stock_old - lost_old
 if total < taken then
 	return {'taken', taken}
 end
 
 call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3],
-	'stock', string.format('%.0f', total - taken), 'begin', ARGV[4], 'end', ARGV[5], 'limit', ARGV[6])
+	'stock', string.format('%.0f', math.max(total - taken - lost_old, 0)), 'begin', ARGV[4], 'end', ARGV[5],
+	'limit', ARGV[6])
+if total - taken == 0 then
+	call('HDEL', KEYS[1], 'lost', 'rebuild')
+elseif total - taken < lost_old then
+	call('HSET', KEYS[1], 'lost', string.format('%.0f', total - taken))
+end
 return 'applied'

@@ -1,5 +1,5 @@
-"""issue.lua and terms.lua against a model in Python, after every call of a random sequence: verdicts, body, users, counts and
-conservation (stock + taken slots + reserved = total). A failing run prints its seed; COUPON_TEST_SEED runs that one again."""
+"""issue.lua, terms.lua and release.lua against a model in Python, after every call of a random sequence: verdicts, body,
+users, counts and conservation (stock + taken slots + reserved = total). A failing run prints its seed; COUPON_TEST_SEED runs that one again."""
 import os
 import random
 
@@ -87,20 +87,17 @@ def terms_step(rng, coupon, model, now_ms):
     model.stock = total - taken
 
 
-def slot_freed_step(rng, coupon, model):
-    """What a release will do: a slot is free again and the stock has one more."""
+def release_step(rng, coupon, model):
+    """A rejected receive: its slot is free again, and the stock has one more."""
     if not model.users:
         return
     user = rng.choice(sorted(model.users))
     records = model.users[user]
-    records.pop(rng.randrange(len(records)))
-    if records:
-        coupon.redis.hset(coupon.keys[1], user, model.users_text()[user])
-    else:
+    slot, batch, index, _ = records.pop(rng.randrange(len(records)))
+    if not records:
         del model.users[user]
-        coupon.redis.hdel(coupon.keys[1], user)
     model.stock += 1
-    coupon.redis.hincrby(coupon.keys[0], "stock", 1)
+    assert coupon.run("release", user, slot, batch, index, "free") == ["ok", model.stock, 0, "free"]
 
 
 def confirm_step(rng, coupon, model):
@@ -131,13 +128,13 @@ def test_sequence(shared_redis, seed):
                generation=model.generation)
     try:
         for _ in range(STEPS):
-            step = rng.choices(["issue", "terms", "freed", "confirm"], [12, 2, 2, 3])[0]
+            step = rng.choices(["issue", "terms", "release", "confirm"], [12, 2, 2, 3])[0]
             if step == "issue":
                 issue_step(rng, coupon, model, people, keys)
             elif step == "terms":
                 terms_step(rng, coupon, model, coupon.time_ms())
-            elif step == "freed":
-                slot_freed_step(rng, coupon, model)
+            elif step == "release":
+                release_step(rng, coupon, model)
             else:
                 confirm_step(rng, coupon, model)
             check(coupon, model)
