@@ -10,6 +10,8 @@ SELECT id::text, name, status, total_num, issued_num, user_limit,
 	(SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
 		FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS older_unsettled_num,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS rejected_num,
+	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id AND t.released_at IS NULL)
+		AS unreleased_num,
 	to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS settled_at,
 	to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
 	to_char(updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS updated_at

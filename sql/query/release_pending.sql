@@ -1,0 +1,17 @@
+-- A page of the rejected receives that may still hold a slot in Redis, in the order of coupon, batch and index, each with
+-- the receive that has its slot here (holder_batch NULL: none).
+-- $1 $2 $3 after this coupon, batch and index, $4 at most so many
+SELECT t.coupon_id, t.batch, t.idx, t.user_id, t.slot, t.reason,
+	holder.batch AS holder_batch, holder.idx AS holder_idx, coalesce(holder.key, '') AS holder_key
+FROM (
+	SELECT coupon_id, batch, idx, user_id, slot, reason
+	FROM receive_rejected
+	WHERE released_at IS NULL AND (coupon_id, batch, idx) > ($1::bigint, $2::uuid, $3::smallint)
+	ORDER BY coupon_id, batch, idx
+	LIMIT $4::int
+) AS t LEFT JOIN LATERAL (
+	SELECT u.batch, u.idx, u.key FROM user_coupon AS u
+	WHERE u.user_id = t.user_id AND u.coupon_id = t.coupon_id AND u.slot = t.slot
+	LIMIT 1
+) AS holder ON true
+ORDER BY t.coupon_id, t.batch, t.idx
