@@ -88,8 +88,11 @@ static void redis_print(const char *coupon, const struct audit_redis *found)
 	       found->settled	    ? "settled, and each slot was compared" :
 	       found->consistent ? "not settled" :
 				     "changing while it was read");
-	if (found->kept)
-		printf("coupon %s: %lld slots of rejected receives, not given back\n", coupon, (long long)found->kept);
+	if (found->unreleased)
+		printf("coupon %s: %lld rejected receives whose slots were not given back yet\n", coupon,
+		       (long long)found->unreleased);
+	if (c->lost)
+		printf("coupon %s: %lld of the total are lost until it is rebuilt\n", coupon, (long long)c->lost);
 }
 
 static cJSON *redis_json(const char *coupon, const struct audit_redis *found)
@@ -109,7 +112,8 @@ static cJSON *redis_json(const char *coupon, const struct audit_redis *found)
 	output_number(object, "in_flight", found->in_flight);
 	output_bool(object, "consistent", found->consistent);
 	output_bool(object, "settled", found->settled);
-	output_number(object, "rejected_kept", found->kept);
+	output_number(object, "unreleased", found->unreleased);
+	output_number(object, "lost", c->lost);
 	return object;
 }
 
@@ -216,6 +220,6 @@ const struct command audit_command = {
 	.options = audit_options,
 	.summary = "check the promises, on a live system too",
 	.detail = "P1 never oversold, P2 never over the limit, P3 no receive with two outcomes: in PostgreSQL. P4 in Redis: stock +\n"
-		  "taken slots + reserved = total; and when nothing is in flight, each slot is a row and each row a slot.\n"
+		  "taken slots + reserved + lost = total; and when nothing is in flight, each slot is a row and each row a slot.\n"
 		  "Each thing that is wrong is named. The exit status is the verdict.",
 };

@@ -18,11 +18,11 @@ struct audit_redis {
 	int loaded;
 	int verified;
 	int consistent;      /* nothing was given out while its slots were counted */
-	int settled;         /* nothing was in flight either: then each slot was compared with its row */
+	int settled;         /* nothing was in flight or unreleased either: then each slot was compared with its row */
 	struct cache_coupon coupon;
 	int64_t slots;       /* counted */
 	int64_t in_flight;
-	int64_t kept;        /* slots whose receive was rejected, not given back */
+	int64_t unreleased;  /* rejected receives whose slot was not given back yet */
 };
 
 void audit_wrong(struct audit *audit, const char *format, ...) __attribute__((format(printf, 2, 3)));

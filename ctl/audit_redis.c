@@ -4,8 +4,8 @@
  *	the coupon in Redis ── counts in PostgreSQL ── users in Redis, in steps ── rows in PostgreSQL ── the coupon again
  *
  * When both readings of the coupon are the same, nothing was given out in between and the slots must add up; when the
- * counts say that all was settled before, each slot must be a row and each row a slot. When they differ the number of slots
- * must lie between what both say, which is still enough to find slots that were lost, and it is tried again.
+ * counts say that all was settled and released before, each slot must be a row and each row a slot. When they differ the
+ * number of slots must lie between what both say, which is still enough to find slots that were lost, and it is tried again.
  */
 #include "common/id.h"
 #include "common/log.h"
@@ -116,12 +116,10 @@ static void slot_wrong(struct audit *audit, int64_t coupon, const struct slot *s
 }
 
 /* Everything is settled: both lists must be the same. */
-static void slots_compare(struct audit *audit, int64_t coupon, const struct slots *slots, const struct slots *rows,
-			  struct audit_redis *found)
+static void slots_compare(struct audit *audit, int64_t coupon, const struct slots *slots, const struct slots *rows)
 {
 	size_t a = 0, b = 0;
 
-	found->kept = 0;
 	while (a < slots->n || b < rows->n) {
 		int order = a == slots->n ? 1 : b == rows->n ? -1 : slot_compare(&slots->list[a], &rows->list[b]);
 
@@ -129,44 +127,44 @@ static void slots_compare(struct audit *audit, int64_t coupon, const struct slot
 			slot_wrong(audit, coupon, &rows->list[b++], "issued, and Redis does not have it");
 			continue;
 		}
-		if (order < 0 || !slot_same_receive(&slots->list[a], &rows->list[b])) {
-			if (is_rejected(audit, coupon, &slots->list[a]))
-				found->kept++;
-			else
-				slot_wrong(audit, coupon, &slots->list[a],
-					   order < 0 ? "taken in Redis, and neither issued nor rejected" :
-						       "taken in Redis, and issued to another receive");
-		}
+		if (order == 0 && !slot_same_receive(&slots->list[a], &rows->list[b]))
+			slot_wrong(audit, coupon, &slots->list[a], "taken in Redis, and issued to another receive");
+		else if (order < 0)
+			slot_wrong(audit, coupon, &slots->list[a],
+				   is_rejected(audit, coupon, &slots->list[a]) ?
+					   "taken in Redis, and rejected: its slot should have been given back" :
+					   "taken in Redis, and neither issued nor rejected");
 		a++;
 		b += order == 0;
 	}
 }
 
-static int64_t in_flight_read(struct audit *audit, int64_t coupon, const struct cache_coupon *cached)
+static void counts_read(struct audit *audit, int64_t coupon, const struct cache_coupon *cached, struct audit_redis *found)
 {
 	char id[DB_NUMBER_SIZE];
 	PGresult *row = db_query(audit->db, sql_query_coupon_show, 1, (const char *[]){ db_number(coupon, id) });
-	int64_t seq, in_flight = 0;
+	int64_t seq;
 
+	found->in_flight = found->unreleased = 0;
 	if (PQntuples(row) > 0) {
 		seq = db_int(row, 0, "seq_seen");
 		if (cached->generation == db_int(row, 0, "generation") && cached->seq > seq)
 			seq = cached->seq;
-		in_flight = seq - db_int(row, 0, "settled_num") + db_int(row, 0, "older_unsettled_num");
+		found->in_flight = seq - db_int(row, 0, "settled_num") + db_int(row, 0, "older_unsettled_num");
+		found->unreleased = db_int(row, 0, "unreleased_num");
 	}
 	PQclear(row);
-	return in_flight;
 }
 
 static int is_same(const struct cache_coupon *a, const struct cache_coupon *b)
 {
 	return a->seq == b->seq && a->generation == b->generation && a->stock == b->stock && a->total == b->total &&
-	       a->reserved == b->reserved;
+	       a->reserved == b->reserved && a->lost == b->lost;
 }
 
 static int64_t taken(const struct cache_coupon *coupon)
 {
-	return coupon->total - coupon->stock - coupon->reserved;
+	return coupon->total - coupon->stock - coupon->reserved - coupon->lost;
 }
 
 /* Whether the slots add up: exactly, or within what both readings say. */
@@ -184,11 +182,11 @@ static void judge(struct audit *audit, int64_t coupon, const struct scan *scan, 
 		audit_wrong(audit, "coupon %lld, user %lld: malformed in Redis", (long long)coupon,
 			    (long long)scan->malformed.list[i].user);
 	if (!adds_up(found, after))
-		audit_wrong(audit, "coupon %lld: P4: stock %lld + taken slots %lld + reserved %lld is not the total %lld",
+		audit_wrong(audit, "coupon %lld: P4: stock %lld + taken slots %lld + reserved %lld + lost %lld is not the total %lld",
 			    (long long)coupon, (long long)after->stock, (long long)found->slots,
-			    (long long)after->reserved, (long long)after->total);
+			    (long long)after->reserved, (long long)after->lost, (long long)after->total);
 	if (found->settled)
-		slots_compare(audit, coupon, &scan->slots, rows, found);
+		slots_compare(audit, coupon, &scan->slots, rows);
 }
 
 /* 1 when this attempt has judged; 0 when another might see the coupon at rest. */
@@ -203,14 +201,14 @@ static int attempt(struct audit *audit, int64_t coupon, struct audit_redis *foun
 	redis_need(audit, found->loaded >= 0);
 	if (!found->loaded)
 		return 1;
-	found->in_flight = in_flight_read(audit, coupon, &found->coupon);
+	counts_read(audit, coupon, &found->coupon, found);
 	slots_scan(audit, coupon, &scan);
-	if (found->in_flight == 0)
+	if (found->in_flight + found->unreleased == 0)
 		rows_read(audit, coupon, &rows);
 	redis_need(audit, cache_coupon_read(audit->cache, coupon, &after) >= 0);
 	found->slots = (int64_t)scan.slots.n;
 	found->consistent = is_same(&found->coupon, &after);
-	found->settled = found->consistent && found->in_flight == 0;
+	found->settled = found->consistent && found->in_flight == 0 && found->unreleased == 0;
 	judged = last || found->settled || (found->consistent && !adds_up(found, &after));
 	if (judged)
 		judge(audit, coupon, &scan, &rows, &after, found);

@@ -122,16 +122,16 @@ static void text_read(const redisReply *reply, char *out, size_t size)
 int cache_coupon_read(struct cache *cache, int64_t coupon, struct cache_coupon *read)
 {
 	int64_t *const numbers[] = { &read->total, &read->stock,      &read->reserved, &read->begin_ms, &read->end_ms,
-				     &read->limit, &read->generation, &read->seq,      &read->version };
+				     &read->limit, &read->generation, &read->seq,      &read->version,  &read->lost };
 	struct coupon_keys keys;
 	redisReply *reply;
 	int known = 0;
 
 	memset(read, 0, sizeof(*read));
 	keys_make(&keys, coupon);
-	reply = cache_command(cache, 13,
+	reply = cache_command(cache, 14,
 			      (const char *[]){ "HMGET", keys.coupon, "status", "run_id", "total", "stock", "reserved",
-						"begin", "end", "limit", "generation", "seq", "version" });
+						"begin", "end", "limit", "generation", "seq", "version", "lost" });
 	if (!reply)
 		return -1;
 	for (size_t i = 0; i < reply->elements; i++) {

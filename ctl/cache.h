@@ -18,7 +18,7 @@ struct cache;
 struct cache_coupon {
 	char status[16];
 	char run_id[CACHE_RUN_ID_SIZE];
-	int64_t total, stock, reserved, begin_ms, end_ms, limit, generation, seq, version;
+	int64_t total, stock, reserved, lost, begin_ms, end_ms, limit, generation, seq, version;
 };
 
 struct terms {

@@ -77,8 +77,9 @@ static cJSON *redis_json(const struct redis_side *redis)
 	output_number(object, "version", c->version);
 	output_number(object, "total", c->total);
 	output_number(object, "stock", c->stock);
-	output_number(object, "taken", c->total - c->stock - c->reserved);
+	output_number(object, "taken", c->total - c->stock - c->reserved - c->lost);
 	output_number(object, "reserved", c->reserved);
+	output_number(object, "lost", c->lost);
 	output_number(object, "generation", c->generation);
 	output_number(object, "seq", c->seq);
 	output_text(object, "run_id", c->run_id);
@@ -136,8 +137,10 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 	pair_print("version", db_int(row, 0, "version"), has ? c->version : ABSENT);
 	pair_print("total", db_int(row, 0, "total_num"), has ? c->total : ABSENT);
 	pair_print("stock", ABSENT, has ? c->stock : ABSENT);
-	pair_print("taken", ABSENT, has ? c->total - c->stock - c->reserved : ABSENT);
+	pair_print("taken", ABSENT, has ? c->total - c->stock - c->reserved - c->lost : ABSENT);
 	pair_print("reserved", ABSENT, has ? c->reserved : ABSENT);
+	if (has && c->lost)
+		pair_print("lost", ABSENT, c->lost);
 	pair_print("issued", db_int(row, 0, "issued_num"), ABSENT);
 	pair_print("rejected", db_int(row, 0, "rejected_num"), ABSENT);
 	pair_print("generation", db_int(row, 0, "generation"), has ? c->generation : ABSENT);

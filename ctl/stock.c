@@ -52,7 +52,7 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 
 static void total_lower(struct change *change, int64_t total)
 {
-	int64_t taken = change->cached == 1 ? change->in_cache.total - change->in_cache.stock : 0;
+	int64_t taken = change->cached == 1 ? change->in_cache.total - change->in_cache.stock - change->in_cache.lost : 0;
 
 	/* Redis may be behind PostgreSQL, for instance just after it was lost. */
 	if (total < change->issued_num && taken <= change->issued_num)

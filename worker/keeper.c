@@ -5,7 +5,8 @@
  *	                                  ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
  *	                                  └─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
  *
- * A round follows the pause, or NOTIFY. Before every step the lock must surely be held.
+ * A round follows the pause, or NOTIFY. Before every step the lock must surely be held. Only what rejected receives hold is
+ * given back without it (release): in each round, and whenever the worker's loop wakes the thread after a COMMIT.
  */
 #include "worker/keeper.h"
 
@@ -16,6 +17,7 @@
 #include "worker/keeper_coupon.h"
 #include "worker/keeper_lock.h"
 #include "worker/keeper_outbox.h"
+#include "worker/release.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -26,41 +28,42 @@
 #include <unistd.h>
 
 #define DATABASE_TIMEOUT_MS 3000 /* for one statement */
+#define RELEASE_STEPS 16        /* in a row */
 
 struct keeper {
 	const struct config *config;
 	pthread_t thread;
 	int stop_fd;       /* readable: stop */
 	atomic_int stop;   /* the same, for a glance between two steps */
+	int wake_fd;       /* readable: give back what rejected receives hold */
+	int release_due;   /* that could not be done */
 	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
 	struct keeper_view view;
+	struct release release;
 	struct backoff backoff;
 	int elected;
 	int64_t resend_due_ms;
 };
 
-/* 0 while elected and able to work, else -1. */
-static int election_step(struct keeper *keeper)
+/* `elected` tells afterwards whether this is the keeper. */
+static void election_step(struct keeper *keeper)
 {
 	if (keeper->view.fenced)
 		keeper_lock_release(&keeper->lock);
 	keeper->view.fenced = 0;
 	if (keeper->elected && keeper_lock_hold(&keeper->lock))
 		keeper->elected = 0;
-	if (keeper->elected)
-		return 0;
-	if (!keeper_lock_take(&keeper->lock))
-		return -1;
+	if (keeper->elected || !keeper_lock_take(&keeper->lock))
+		return;
 	if (keeper_database_fence(keeper->view.database, &keeper->view.fence)) {
 		keeper_lock_release(&keeper->lock);
-		return -1;
+		return;
 	}
 	keeper->elected = 1;
 	keeper->resend_due_ms = 0;
 	memset(keeper->view.told, 0, sizeof(keeper->view.told));
 	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
-	return 0;
 }
 
 static int coupon_turn(struct keeper *keeper, const struct coupon_row *row, const struct coupon_cache *cache, int resend)
@@ -108,6 +111,42 @@ static int round_run(struct keeper *keeper)
 	return 0;
 }
 
+void keeper_wake(struct keeper *keeper)
+{
+	uint64_t one = 1;
+
+	/* It fails only where it was woken 2^64 times without having heard it. */
+	if (write(keeper->wake_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* Gives back what is pending. 0, or -1 when it was broken off: it is still due. */
+static int release_run(struct keeper *keeper)
+{
+	int more = 1;
+
+	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
+		/* Not for the release's own sake: the rounds would miss the lock. */
+		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
+			more = -1;
+		else
+			more = release_step(&keeper->release, keeper->view.redis, keeper->view.database);
+	}
+	if (more > 0)
+		keeper_wake(keeper);
+	keeper->release_due = more < 0;
+	return more < 0 ? -1 : 0;
+}
+
+static void wake_take(struct keeper *keeper)
+{
+	uint64_t wakes;
+
+	/* Before the work: who wakes meanwhile is heard. */
+	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) == sizeof(wakes))
+		release_run(keeper);
+}
+
 /* Waits for `wait_ms`, for new terms or for the end. */
 static void pause_for(struct keeper *keeper, int64_t wait_ms)
 {
@@ -118,14 +157,16 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 		struct link *link = keeper_outbox_link(keeper->outbox);
 		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
 					{ .fd = keeper_database_fd(keeper->view.database), .events = POLLIN },
-					{ .fd = link_fd(link), .events = POLLIN } };
+					{ .fd = link_fd(link), .events = POLLIN },
+					{ .fd = keeper->wake_fd, .events = POLLIN } };
 
 		if (left_ms <= 0)
 			return;
 		if (keeper->elected && left_ms > keeper->lock.lease_ms / 3)
 			left_ms = keeper->lock.lease_ms / 3;
-		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
+		poll(fds, 4, (int)(left_ms < 1000 ? left_ms : 1000));
 		link_read(link);
+		wake_take(keeper);
 		if (keeper->elected && keeper_lock_hold(&keeper->lock))
 			return;
 	}
@@ -134,13 +175,17 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 /* One turn; how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
+	int rc = 0;
+
 	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
 		return backoff_ms(&keeper->backoff);
-	if (election_step(keeper)) {
-		backoff_reset(&keeper->backoff);
-		return keeper->config->keeper_round_ms;
-	}
-	if (round_run(keeper))
+	election_step(keeper);
+	if (keeper->elected)
+		rc = round_run(keeper);
+	/* Whoever is elected does it for those that died, the others what they were woken for. */
+	if ((keeper->elected || keeper->release_due) && release_run(keeper))
+		rc = -1;
+	if (rc)
 		return backoff_ms(&keeper->backoff);
 	backoff_reset(&keeper->backoff);
 	return keeper->config->keeper_round_ms;
@@ -167,7 +212,9 @@ struct keeper *keeper_start(const struct config *config)
 	check(keeper != NULL);
 	keeper->config = config;
 	keeper->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(keeper->stop_fd >= 0);
+	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
+	release_init(&keeper->release);
 	keeper->view.redis = keeper_redis_new(config->redis_url);
 	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis, config->resend_after_ms);
@@ -189,5 +236,6 @@ void keeper_stop(struct keeper *keeper)
 	keeper_redis_free(keeper->view.redis);
 	keeper_database_free(keeper->view.database);
 	close(keeper->stop_fd);
+	close(keeper->wake_fd);
 	free(keeper);
 }

@@ -1,6 +1,7 @@
 /*
  * The keeper: in one elected worker, a thread that opens and closes campaigns in Redis, verifies them after a restart of
- * Redis, and sends orphaned messages again.
+ * Redis, sends orphaned messages again, and gives back what rejected receives hold. In every other worker the same thread
+ * waits to be elected, and gives back what it is woken for.
  */
 #ifndef WORKER_KEEPER_H
 #define WORKER_KEEPER_H
@@ -13,5 +14,7 @@ struct keeper;
 struct keeper *keeper_start(const struct config *config);
 /* Ends it (gives up the lock) and waits for that. */
 void keeper_stop(struct keeper *keeper);
+/* Receives were rejected: what they hold in Redis is given back soon. Any thread; never waits. */
+void keeper_wake(struct keeper *keeper);
 
 #endif

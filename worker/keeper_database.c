@@ -6,7 +6,6 @@
 #include "embed.h"
 
 #include <inttypes.h>
-#include <libpq-fe.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +35,7 @@ static void drop(struct keeper_database *database)
 {
 	PQfinish(database->connection);
 	database->connection = NULL;
+	database->notified = 0; /* the next one begins with it: until then there is a pause to keep */
 }
 
 void keeper_database_free(struct keeper_database *database)
@@ -82,8 +82,7 @@ static PGresult *answer_wait(struct keeper_database *database)
 	return NULL;
 }
 
-/* The rows, or NULL and the connection is dropped. */
-static PGresult *ask(struct keeper_database *database, const char *sql, int n, const char *const *values)
+PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n, const char *const *values)
 {
 	PGresult *result;
 
@@ -103,7 +102,7 @@ static PGresult *ask(struct keeper_database *database, const char *sql, int n, c
 
 static int tell(struct keeper_database *database, const char *sql)
 {
-	PGresult *result = ask(database, sql, 0, NULL);
+	PGresult *result = keeper_database_ask(database, sql, 0, NULL);
 
 	PQclear(result);
 	return result ? 0 : -1;
@@ -170,7 +169,7 @@ static int64_t number_at(const PGresult *result, int row, int column)
 
 int keeper_database_fence(struct keeper_database *database, int64_t *fence)
 {
-	PGresult *result = ask(database, sql_query_keeper_fence, 0, NULL);
+	PGresult *result = keeper_database_ask(database, sql_query_keeper_fence, 0, NULL);
 	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0)
@@ -194,7 +193,7 @@ int keeper_database_page(struct keeper_database *database, int64_t after, struct
 
 	snprintf(after_text, sizeof(after_text), "%" PRId64, after);
 	snprintf(most_text, sizeof(most_text), "%d", KEEPER_PAGE);
-	result = ask(database, sql_query_coupon_page, 2, values);
+	result = keeper_database_ask(database, sql_query_coupon_page, 2, values);
 	if (!result)
 		return -1;
 	*n = (size_t)PQntuples(result);
@@ -227,7 +226,7 @@ int keeper_database_generation(struct keeper_database *database, int64_t coupon,
 	snprintf(coupon_text, sizeof(coupon_text), "%" PRId64, coupon);
 	snprintf(expected_text, sizeof(expected_text), "%" PRId64, expected);
 	snprintf(fence_text, sizeof(fence_text), "%" PRId64, fence);
-	result = ask(database, sql_query_coupon_generation_next, 3, values);
+	result = keeper_database_ask(database, sql_query_coupon_generation_next, 3, values);
 	if (!result)
 		return -1;
 	*generation = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;

@@ -4,6 +4,7 @@
 
 #include "worker/keeper_judge.h"
 
+#include <libpq-fe.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ int keeper_database_open(struct keeper_database *database);
 int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads what is there without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);
+
+/* One statement: its rows, to be cleared, or NULL and the connection is dropped (logged). */
+PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n, const char *const *values);
 
 /* Each 0, or -1 and the connection is dropped (logged). */
 int keeper_database_fence(struct keeper_database *database, int64_t *fence);

@@ -26,7 +26,7 @@ void keeper_redis_drop(struct keeper_redis *redis);
 redisReply *keeper_redis_call(struct keeper_redis *redis, int argc, const char **argv, const size_t *lens);
 
 /* A script on the coupon's three keys. `argv` are its arguments, argc <= KEEPER_ARGS_MAX. As keeper_redis_call(). */
-#define KEEPER_ARGS_MAX 16
+#define KEEPER_ARGS_MAX 1280
 redisReply *keeper_redis_coupon_eval(struct keeper_redis *redis, const char *script, int64_t coupon, int argc,
 				     const char **argv);
 

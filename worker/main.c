@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 	}
 	signal_fd = signals_open();
 	keeper = keeper_start(&config);
-	worker = worker_new(&config);
+	worker = worker_new(&config, keeper);
 	worker_run(worker, signal_fd);
 	worker_free(worker);
 	keeper_stop(keeper);

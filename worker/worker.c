@@ -4,7 +4,7 @@
  *	RabbitMQ ──consumer──▶ settlement ──settle_args──▶ database ──▶ PostgreSQL
  *	    ▲  ▲                 │     ▲                       │
  *	    │  └────── acks ─────┘     └────── outcomes ───────┘
- *	    └─ publisher ◀── replies, dead letters
+ *	    └─ publisher ◀── replies, dead letters             rejections ──▶ the keeper's thread
  *
  * No batch waits for a timer: what has arrived when the database is free is the next transaction.
  */
@@ -30,6 +30,7 @@
 
 struct worker {
 	const struct config *config;
+	struct keeper *keeper; /* not owned */
 	struct settlement *settlement;
 	struct settle_args args;
 	struct database *database;
@@ -91,7 +92,7 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-struct worker *worker_new(const struct config *config)
+struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	static const struct link_events events = {
 		.opened = consumer_opened, .delivered = consumer_delivered, .lost = consumer_lost
@@ -100,6 +101,7 @@ struct worker *worker_new(const struct config *config)
 
 	check(worker != NULL);
 	worker->config = config;
+	worker->keeper = keeper;
 	worker->settlement = settlement_new(envelope_free);
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
@@ -191,10 +193,14 @@ static void replies_send(struct worker *worker)
 
 static void transaction_settled(struct worker *worker)
 {
+	int64_t rejected = worker->stats.rejected;
+
 	backoff_reset(&worker->settle_backoff);
 	if (outcomes_read(worker) == 0)
 		replies_send(worker);
 	outcomes_count(worker);
+	if (worker->stats.rejected > rejected)
+		keeper_wake(worker->keeper);
 	settlement_commit(worker->settlement);
 }
 

@@ -3,10 +3,12 @@
 #define WORKER_WORKER_H
 
 #include "common/config.h"
+#include "worker/keeper.h"
 
 struct worker;
 
-struct worker *worker_new(const struct config *config);
+/* `keeper` is woken after each transaction that rejected something. Both must outlive the worker. */
+struct worker *worker_new(const struct config *config, struct keeper *keeper);
 void worker_free(struct worker *worker);
 
 /*

@@ -151,7 +151,7 @@ class History:
     # The judgement
 
     def settle(self, timeout=60):
-        """Until nothing of the coupon is in flight any more."""
+        """Until nothing of the coupon is in flight any more, and no rejected receive holds a slot."""
         key = f"coupon:{{{self.coupon}}}"
         with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache, psycopg.connect(
             self.stack.env["DATABASE_URL"], autocommit=True
@@ -160,10 +160,16 @@ class History:
             def state():
                 seq = int(cache.hget(key, "seq") or -1)
                 row = pg.execute("SELECT seq_seen, settled_num FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
-                return {"redis seq": seq, "postgresql seq, settled": row, "outbox": cache.hlen(key + ":outbox")}
+                held = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NULL"
+                (unreleased,) = pg.execute(held, (self.coupon,)).fetchone()
+                return {"redis seq": seq, "postgresql seq, settled": row, "outbox": cache.hlen(key + ":outbox"),
+                        "unreleased": unreleased}  # fmt: skip
+
+            def settled(seq):
+                return {"redis seq": seq, "postgresql seq, settled": (seq, seq), "outbox": 0, "unreleased": 0}
 
             deadline = time.monotonic() + timeout
-            while (now := state()) != {"redis seq": now["redis seq"], "postgresql seq, settled": (now["redis seq"],) * 2, "outbox": 0}:
+            while (now := state()) != settled(now["redis seq"]):
                 assert time.monotonic() < deadline, f"not settled after {timeout} s: {now}"
                 time.sleep(0.05)
 
@@ -179,10 +185,11 @@ class History:
         assert max(by_user.values(), default=0) <= self.limit, f"P2 {where}"
         self._check_answers(rows, tombstones, where)
         self._check_requested(rows, where)
-        self._check_keys(where)
-        assert counts["stock"] + counts["reserved"] + len(slots) == counts["total"] == self.total, f"P4 {where}"
+        self._check_keys(tombstones, where)
+        in_all = counts["stock"] + counts["reserved"] + counts["lost"] + len(slots)
+        assert in_all == counts["total"] == self.total, f"P4 {where}"
         taken = {(user, slot, batch, index) for user, slot, batch, index, _ in slots}
-        assert taken == {row[:4] for row in rows} | set(tombstones), f"P4: Redis and PostgreSQL differ {where}"
+        assert taken == {row[:4] for row in rows}, f"P4: Redis and PostgreSQL differ {where}"
         audit = self.stack.ctl_run("audit", self.coupon)
         assert audit.returncode == 0, f"couponctl does not agree: {audit.stdout}{audit.stderr} {where}"
         return len(rows)
@@ -203,7 +210,7 @@ class History:
         key = f"coupon:{{{self.coupon}}}"
         slots = []
         with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache:
-            counts = {name: int(cache.hget(key, name)) for name in ("total", "stock", "reserved")}
+            counts = {name: int(cache.hget(key, name) or 0) for name in ("total", "stock", "reserved", "lost")}
             for user, records in cache.hgetall(key + ":users").items():
                 for record in records.split("\n"):
                     slot, batch, index, idempotency_key = record.split(":", 3)
@@ -247,10 +254,14 @@ class History:
         for user, count in collections.Counter(row[0] for row in rows if not row[4]).items():
             assert count <= keyless[user], f"P5: user {user} has more than he asked for {where}"
 
-    def _check_keys(self, where):
+    def _check_keys(self, tombstones, where):
         receives = {}
+        rejected = {(row[2], row[3]) for row in tombstones}
         for asked in self.asked:
             if asked.key and asked.receive:
+                _, _, batch, index = asked.receive.split(".")
+                if (ulid_uuid(batch), int(index)) in rejected:
+                    continue  # its slot was given back, and its key with it
                 first = receives.setdefault((asked.user, asked.key), asked.receive)
                 assert first == asked.receive, f"P6: user {asked.user}, key {asked.key!r} {where}"
         keyless = [asked.receive for asked in self.asked if asked.receive and not asked.key]

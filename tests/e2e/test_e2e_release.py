@@ -1,0 +1,255 @@
+"""What rejected receives hold in Redis is given back: at once, or later by the keeper, and never twice."""
+
+import re
+
+import pytest
+
+from history import History, ulid_make, ulid_uuid
+from process import Proxy
+from stack import wait_until
+
+REJECTED, OUT_OF_STOCK, LIMIT_REACHED = 9, 2, 4
+
+
+class Seen:
+    """One coupon as Redis and PostgreSQL have it."""
+
+    def __init__(self, coupon, redis_client, pg):
+        self.coupon, self.redis, self.pg = coupon, redis_client, pg
+        self.key = f"coupon:{{{coupon}}}"
+
+    def users(self):
+        return self.redis.hgetall(self.key + ":users")
+
+    def count(self, name):
+        return int(self.redis.hget(self.key, name) or 0)
+
+    def state(self):
+        return self.users(), self.redis.hgetall(self.key)
+
+    def tombstones(self):
+        """Whether each was released."""
+        query = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s"
+        return [row[0] for row in self.pg.execute(query, (self.coupon,)).fetchall()]
+
+    def wait_released(self, n=1):
+        wait_until(lambda: self.tombstones() == [True] * n, timeout=20)
+
+    def replay(self):
+        """All are pending again, as after a death between the release and its mark."""
+        n = len(self.tombstones())
+        self.pg.execute("UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (self.coupon,))
+        self.wait_released(n)
+
+    def plant(self, user, key=None):
+        """A user coupon in slot 1 that Redis knows nothing of. Returns its record as Redis would have it."""
+        batch = ulid_make()
+        self.pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from, key)"
+            " VALUES (%s, %s, 1, 7, %s, now(), now(), %s)",
+            (user, self.coupon, ulid_uuid(batch), key),
+        )
+        self.pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (self.coupon,))
+        return f"1:{batch}:7:{key or ''}"
+
+    def total_lower(self, total):
+        """By hand, behind Redis' back."""
+        self.pg.execute("UPDATE coupon SET total_num = %s WHERE id = %s", (total, self.coupon))
+
+
+@pytest.fixture
+def seen(make_coupon, redis_client, pg):
+    """seen(total, limit=1): a coupon of the shared stack."""
+    return lambda total, limit=1: Seen(make_coupon(total, limit), redis_client, pg)
+
+
+@pytest.fixture
+def rough_seen(rough, rough_redis, rough_pg):
+    """The same on the stack that may be broken."""
+
+    def make(total, limit=1):
+        one = Seen(rough.coupon_make(total, limit), rough_redis, rough_pg)
+        wait_until(lambda: rough_redis.exists(one.key))
+        return one
+
+    return make
+
+
+def audited(stack, coupon):
+    audit = stack.ctl_run("audit", coupon)
+    assert audit.returncode == 0 and "settled, and each slot was compared" in audit.stdout, audit.stdout
+    return audit.stdout
+
+
+def test_the_holder_in_postgresql_gets_the_slot(stack, gateway, seen):
+    coupon = seen(10)
+    record = coupon.plant(42, key="its key")
+    reply = gateway.issue(coupon.coupon, 42, ack="issued")
+    assert (reply["code"], reply["reason"]) == (REJECTED, "slot_taken")
+    coupon.wait_released()
+    assert coupon.users() == {"42": record}
+    assert (coupon.count("stock"), coupon.count("lost")) == (9, 0)
+    assert gateway.issue(coupon.coupon, 42)["code"] == LIMIT_REACHED
+    again = gateway.issue(coupon.coupon, 42, key="its key", ack="issued")
+    assert (again["status"], again["receive"]) == ("issued", f"{coupon.coupon}.42.{record.split(':')[1]}.7")
+    assert gateway.call("status", receive=reply["receive"])["code"] == REJECTED, "for ever"
+    audited(stack, coupon.coupon)
+    before = coupon.state()
+    coupon.replay()
+    assert coupon.state() == before
+
+
+def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
+    coupon = seen(10)
+    coupon.total_lower(2)
+    replies = [gateway.issue(coupon.coupon, user, ack="issued") for user in range(1, 11)]
+    assert [reply.get("reason", reply["status"]) for reply in replies] == ["issued"] * 2 + ["out_of_stock"] * 8
+    coupon.wait_released(8)
+    assert sorted(coupon.users()) == ["1", "2"]
+    assert [coupon.count(name) for name in ("stock", "lost", "rebuild", "total")] == [0, 8, 1, 10]
+    assert {gateway.issue(coupon.coupon, user)["code"] for user in range(3, 30)} == {OUT_OF_STOCK}
+    assert "8 of the total are lost until it is rebuilt" in audited(stack, coupon.coupon)
+    before = coupon.state()
+    coupon.replay()
+    assert coupon.state() == before
+    assert gateway.call("status", receive=replies[5]["receive"])["reason"] == "out_of_stock"
+
+
+def test_what_is_lost_to_a_total_lowered_by_hand_is_set_right(stack, gateway, seen):
+    coupon = seen(10)
+    coupon.total_lower(2)
+    for user in range(1, 8):
+        gateway.issue(coupon.coupon, user, ack="issued")
+    coupon.wait_released(5)
+    assert [coupon.count(name) for name in ("total", "stock", "lost")] == [10, 3, 5]
+    for command in ("pause", "resume"):
+        stack.ctl(command, coupon.coupon)
+    assert [coupon.count(name) for name in ("total", "stock", "lost", "rebuild")] == [2, 0, 0, 0]
+    stack.ctl("stock", coupon.coupon, "--total", 3)
+    wait_until(lambda: gateway.issue(coupon.coupon, 8, key="k", ack="issued")["status"] == "issued")
+    assert gateway.issue(coupon.coupon, 9)["code"] == OUT_OF_STOCK
+    audited(stack, coupon.coupon)
+
+
+def test_of_a_coupon_that_is_gone_the_stock_comes_back(gateway, seen, pg_owner):
+    coupon = seen(3)
+    pg_owner.execute("DELETE FROM coupon WHERE id = %s", (coupon.coupon,))
+    assert gateway.issue(coupon.coupon, 1, ack="issued")["reason"] == "unknown_coupon"
+    coupon.wait_released()
+    assert (coupon.users(), coupon.count("stock"), coupon.count("lost")) == ({}, 3, 0)
+
+
+def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(stack, gateway, seen, pg_owner):
+    coupon = seen(10)
+    coupon.redis.hset(coupon.key, "limit", 2)
+    assert gateway.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
+    first = coupon.users()
+    assert gateway.issue(coupon.coupon, 1, key="k", ack="issued")["reason"] == "slot_invalid"
+    coupon.wait_released()
+    assert (coupon.users(), coupon.count("stock")) == (first, 9)
+    pg_owner.execute("UPDATE coupon SET user_limit = 2 WHERE id = %s", (coupon.coupon,))
+    reply = gateway.issue(coupon.coupon, 1, key="k", ack="issued")
+    assert (reply["status"], reply["slot"]) == ("issued", 2), "the key was given back too"
+    before = coupon.state()
+    coupon.replay()
+    assert coupon.state() == before
+    audited(stack, coupon.coupon)
+
+
+def test_audit_names_a_slot_that_should_have_been_given_back(stack, gateway, seen):
+    coupon = seen(3)
+    coupon.total_lower(0)
+    reply = gateway.issue(coupon.coupon, 1, ack="issued")
+    coupon.wait_released()
+    _, _, batch, index = reply["receive"].split(".")
+    coupon.redis.hset(coupon.key + ":users", "1", f"1:{batch}:{index}:")
+    coupon.redis.hset(coupon.key, "lost", 0)
+    audit = stack.ctl_run("audit", coupon.coupon)
+    assert audit.returncode == 1 and "rejected: its slot should have been given back" in audit.stdout, audit.stdout
+    coupon.replay()
+    audited(stack, coupon.coupon)
+
+
+def test_a_worker_that_is_not_the_keeper_gives_back_at_once(rough, rough_redis, rough_seen, worker_make):
+    coupon = rough_seen(2)
+    coupon.total_lower(0)
+    rough.stop("worker-1")
+    rough_redis.set("couponmq:keeper", "somebody else", px=600_000)
+    try:
+        worker = worker_make(rough)
+        with rough.client() as client:
+            assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
+        coupon.wait_released()
+        assert (coupon.users(), coupon.count("lost")) == ({}, 1)
+        assert "keeper_elected" not in worker.log()
+    finally:
+        rough_redis.delete("couponmq:keeper")
+
+
+def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_make):
+    coupon = rough_seen(3, limit=2)
+    coupon.total_lower(1)
+    rough.stop("worker-1")
+    proxy = Proxy(int(re.search(r":(\d+)/", rough.env["REDIS_URL"])[1]))
+    try:
+        proxy.hold()
+        worker = worker_make(rough, REDIS_URL=proxy.url(rough.env["REDIS_URL"]))
+        with rough.client() as client:
+            assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
+            first = coupon.users()
+            assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
+        worker.kill9()
+        assert coupon.tombstones() == [False]
+        assert coupon.users() != first, "it holds its slot"
+        rough.start("worker-1")
+        coupon.wait_released()
+    finally:
+        proxy.close()
+    assert (coupon.users(), coupon.count("stock"), coupon.count("lost")) == (first, 1, 1)
+    audited(rough, coupon.coupon)
+    before = coupon.state()
+    coupon.replay()
+    assert coupon.state() == before
+
+
+def test_while_redis_is_away_it_stays_pending(rough, rough_seen):
+    coupon = rough_seen(5)
+    coupon.total_lower(0)
+    with rough.client() as client:
+        rough.sigstop("worker-1")
+        assert client.issue(coupon.coupon, 1)["code"] == 0
+        wait_until(lambda: coupon.redis.hlen(coupon.key + ":outbox") == 0)
+        rough.stop("redis")
+        rough.sigcont("worker-1")
+        wait_until(lambda: coupon.tombstones() == [False])
+        failed = rough.log("worker-1").count("keeper_redis_unreachable")
+        wait_until(lambda: rough.log("worker-1").count("keeper_redis_unreachable") > failed + 1)
+        assert coupon.tombstones() == [False]
+        rough.start("redis")
+        coupon.wait_released()
+    assert (coupon.users(), coupon.count("lost")) == ({}, 1)
+    audited(rough, coupon.coupon)
+
+
+def test_what_redis_has_lost_need_not_be_given_back(rough, rough_seen):
+    coupon = rough_seen(5)
+    coupon.total_lower(1)
+    with rough.client() as client:
+        rough.sigstop("worker-1")
+        assert [client.issue(coupon.coupon, user)["code"] for user in (1, 2)] == [0, 0]
+        wait_until(lambda: coupon.redis.hlen(coupon.key + ":outbox") == 0)
+        coupon.redis.delete(coupon.key, coupon.key + ":users")
+        rough.sigcont("worker-1")
+        coupon.wait_released()
+    assert coupon.users() == {}
+    rough.ctl("close", coupon.coupon)
+
+
+def test_a_total_lowered_by_hand_under_load(rough, rough_pg):
+    coupon = rough.coupon_make(1200, limit=2)
+    rough_pg.execute("UPDATE coupon SET total_num = 700 WHERE id = %s", (coupon,))
+    with History(rough, coupon, 1200, limit=2, users=2000).start() as history:
+        wait_until(lambda: history.codes()[OUT_OF_STOCK] > 300, timeout=30)
+        assert history.judge() == 700
+    lost = rough_pg.execute("SELECT count(*) FROM receive_rejected WHERE coupon_id = %s", (coupon,)).fetchone()[0]
+    assert lost == 500, "one for each that Redis had too much"
