@@ -25,6 +25,7 @@ struct command {
 	const struct option *options;
 	const char *summary;
 	const char *detail; /* more for --help; NULL: none */
+	const struct command *const *subcommands; /* ended by NULL; then the next word is one of them, and there is no `run` */
 };
 
 struct args {

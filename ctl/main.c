@@ -9,7 +9,7 @@
 static const struct command *const commands[] = {
 	&migrate_command, &create_command, &publish_command, &pause_command,  &resume_command, &close_command,
 	&stock_command,   &show_command,   &list_command,    &issue_command,  &status_command, &rush_command,
-	&audit_command,
+	&audit_command,   &dead_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -29,11 +29,16 @@ static void help_print(FILE *out)
 
 static void command_help_print(const struct command *command)
 {
-	printf("Usage: couponctl %s%s%s%s\n\n%c%s.\n", command->name, command->argument ? " " : "",
+	printf("Usage: couponctl %s%s%s%s%s\n\n%c%s.\n", command->name, command->subcommands ? " COMMAND" : "", command->argument ? " " : "",
 	       command->argument ? command->argument : "", command->options[0].name ? " [OPTIONS]" : "",
 	       command->summary[0] - 'a' + 'A', command->summary + 1);
 	if (command->detail)
 		printf("%s\n", command->detail);
+	if (command->subcommands)
+		puts("\nCommands:");
+	for (const struct command *const *sub = command->subcommands; sub && *sub; sub++)
+		printf("  %s%s%s\n      %s\n", (*sub)->name, (*sub)->argument ? " " : "",
+		       (*sub)->argument ? (*sub)->argument : "", (*sub)->summary);
 	if (command->options[0].name)
 		puts("\nOptions:");
 	for (const struct option *o = command->options; o->name; o++)
@@ -50,6 +55,15 @@ static const struct command *command_find(const char *name)
 	for (size_t i = 0; i < COMMANDS_N; i++)
 		if (strcmp(commands[i]->name, name) == 0)
 			return commands[i];
+	return NULL;
+}
+
+/* The command "dead list" of "dead", by its last word; NULL: there is none. */
+static const struct command *subcommand_find(const struct command *command, const char *word)
+{
+	for (const struct command *const *sub = command->subcommands; *sub; sub++)
+		if (strcmp((*sub)->name + strlen(command->name) + 1, word) == 0)
+			return *sub;
 	return NULL;
 }
 
@@ -83,11 +97,24 @@ int main(int argc, char **argv)
 	command = command_find(argv[1]);
 	if (!command)
 		args_fail("there is no command \"%s\"; see couponctl --help", argv[1]);
-	if (help_asked(argc - 2, argv + 2)) {
+	argc -= 2;
+	argv += 2;
+	if (command->subcommands && argc > 0 && !is_help(argv[0])) {
+		const char *name = command->name;
+
+		command = subcommand_find(command, argv[0]);
+		if (!command)
+			args_fail("%s has no command \"%s\"; see couponctl %s --help", name, argv[0], name);
+		argc--;
+		argv++;
+	}
+	if (help_asked(argc, argv) || (command->subcommands && argc > 0)) {
 		command_help_print(command);
 		return 0;
 	}
-	args_read(&ctl.args, command, argc - 2, argv + 2);
+	if (command->subcommands)
+		args_fail("%s needs a command; see couponctl %s --help", command->name, command->name);
+	args_read(&ctl.args, command, argc, argv);
 	status = command->run(&ctl);
 	config_free(&ctl.config);
 	if (fflush(stdout) != 0)
