@@ -10,12 +10,16 @@
 --   3. under the lock, judge what did not go in, undo what should not have, write tombstones;
 --   4. count.
 --
+-- Most calls are of one coupon in its current generation, and everything goes in. For these the UPDATE that counts is
+-- the lock too, and nothing is left to do when a look at the tombstones finds none. What one call costs besides its rows
+-- is the number of its statements, hence also an INSERT of its own for a single receive.
+--
 -- Locks are only ever waited for in that order (user coupons by key, coupons by id, tombstones by key), so nobody waits
 -- in a circle.
 --
 -- The plans must not depend on what the tables held when the session began, nor on arrays, which have no statistics
--- (the planner expects ten elements): they are generic, joins between arrays can only be hash joins, tables are read by
--- index, and looking up a row of a table for each element is written as a LATERAL with LIMIT, which can be nothing else.
+-- (the planner expects ten elements): they are generic, joins with arrays can only be hash joins, tables are read by
+-- index, and looking up a row of a table for each element is written as a subquery with LIMIT, which can be nothing else.
 CREATE FUNCTION settle(
 	coupon     bigint[],
 	generation int[],
@@ -38,15 +42,10 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	asked_num     int := cardinality(settle.coupon);
+	is_uniform    boolean;     -- all of one coupon and one generation
 	coupon_ids    bigint[];    -- each once, ascending
 	suspect_ids   bigint[];    -- those that have any tombstone
-
-	-- Of the coupons that exist, before the lock: what a new row needs.
-	known_id      bigint[];
-	known_limit   int[];
-	known_days    int[];
-	known_from    timestamptz[];
-	known_to      timestamptz[];
+	seq_max       bigint;
 
 	-- The rows that this call put in.
 	own_num       bigint;
@@ -84,45 +83,101 @@ BEGIN
 		RAISE EXCEPTION 'settle() takes no NULL' USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 
-	SELECT coalesce(array_agg(c ORDER BY c), '{}') INTO coupon_ids
-	FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
+	is_uniform := asked_num > 0
+		AND settle.coupon[1] = ALL (settle.coupon) AND settle.generation[1] = ALL (settle.generation);
+	IF is_uniform THEN
+		coupon_ids := ARRAY[settle.coupon[1]];
+	ELSE
+		SELECT coalesce(array_agg(c ORDER BY c), '{}') INTO coupon_ids
+		FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
+	END IF;
 
 	-- Step 1. A receive whose tombstone can be seen already is left out: its row would hold the slot against the
 	-- receive that rightly has it. A tombstone that is written meanwhile is found in step 3.
-	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
-	FROM unnest(coupon_ids) AS c
-	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
-
-	SELECT array_agg(id), array_agg(user_limit), array_agg(valid_days), array_agg(valid_from), array_agg(valid_to)
-	INTO known_id, known_limit, known_days, known_from, known_to
-	FROM coupon
-	WHERE id = ANY (coupon_ids);
-
-	WITH went_in AS (
+	IF is_uniform AND asked_num = 1 THEN
 		INSERT INTO user_coupon
 			(user_id, coupon_id, slot, batch, idx, key, received_at, valid_from, valid_to)
-		SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), moment.at,
-			coalesce(c.valid_from, moment.at),
+		SELECT settle.user_id[1], c.id, settle.slot[1], settle.batch[1], settle.idx[1], nullif(settle.key[1], ''),
+			moment.at, coalesce(c.valid_from, moment.at),
 			-- Hours, not days: a day's length would depend on the session's time zone.
 			CASE WHEN c.valid_days IS NULL THEN c.valid_to
 				ELSE moment.at + c.valid_days * interval '24 hours' END
-		FROM unnest(settle.coupon, settle.batch, settle.idx, settle.user_id, settle.slot, settle.key, settle.at_ms)
-				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, key, at_ms, ord)
-			JOIN unnest(known_id, known_limit, known_days, known_from, known_to)
-				AS c (id, user_limit, valid_days, valid_from, valid_to) ON c.id = r.coupon
-			CROSS JOIN LATERAL (SELECT timestamptz 'epoch' + r.at_ms * interval '1 ms') AS moment (at)
-		WHERE r.slot BETWEEN 1 AND c.user_limit
-			AND CASE WHEN r.coupon = ANY (suspect_ids) THEN
-				(SELECT true FROM receive_rejected AS t
-				WHERE t.coupon_id = r.coupon AND t.batch = r.batch AND t.idx = r.idx LIMIT 1) IS NULL
-				ELSE true END
-		ORDER BY r.coupon, r.user_id, r.slot, r.ord
-		ON CONFLICT DO NOTHING
-		RETURNING coupon_id, user_id, slot
-	)
-	SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot)
-	INTO own_num, own_coupon, own_user, own_slot
-	FROM went_in;
+		FROM coupon AS c
+			CROSS JOIN LATERAL (SELECT timestamptz 'epoch' + settle.at_ms[1] * interval '1 ms') AS moment (at)
+		WHERE c.id = settle.coupon[1] AND settle.slot[1] BETWEEN 1 AND c.user_limit
+			AND (SELECT true FROM receive_rejected AS t
+				WHERE t.coupon_id = settle.coupon[1] AND t.batch = settle.batch[1] AND t.idx = settle.idx[1]
+				LIMIT 1) IS NULL
+		ON CONFLICT DO NOTHING;
+		GET DIAGNOSTICS own_num = ROW_COUNT;
+		IF own_num = 1 THEN
+			own_coupon := settle.coupon;
+			own_user := settle.user_id;
+			own_slot := settle.slot;
+		END IF;
+		seq_max := settle.seq[1];
+	ELSE
+		WITH known AS MATERIALIZED (
+			SELECT c.id, c.user_limit, c.valid_days, c.valid_from, c.valid_to,
+				(SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c.id LIMIT 1) AS is_suspect
+			FROM coupon AS c
+			WHERE c.id = ANY (coupon_ids)
+		), r AS (
+			-- Side by side here, the arrays are read as they are; FROM would copy each of them first.
+			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
+				unnest(settle.user_id) AS user_id, unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+				timestamptz 'epoch' + unnest(settle.at_ms) * interval '1 ms' AS at,
+				generate_subscripts(settle.coupon, 1) AS ord
+		), went_in AS (
+			INSERT INTO user_coupon
+				(user_id, coupon_id, slot, batch, idx, key, received_at, valid_from, valid_to)
+			SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at, coalesce(c.valid_from, r.at),
+				CASE WHEN c.valid_days IS NULL THEN c.valid_to ELSE r.at + c.valid_days * interval '24 hours' END
+			FROM r JOIN known AS c ON c.id = r.coupon
+			WHERE r.slot BETWEEN 1 AND c.user_limit
+				AND CASE WHEN c.is_suspect THEN
+					(SELECT true FROM receive_rejected AS t
+					WHERE t.coupon_id = r.coupon AND t.batch = r.batch AND t.idx = r.idx LIMIT 1) IS NULL
+					ELSE true END
+			ORDER BY r.coupon, r.user_id, r.slot, r.ord
+			ON CONFLICT DO NOTHING
+			RETURNING coupon_id, user_id, slot
+		)
+		SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot),
+			(SELECT max(n) FROM unnest(settle.seq) AS n)
+		INTO own_num, own_coupon, own_user, own_slot, seq_max
+		FROM went_in;
+	END IF;
+
+	-- Steps 2 to 4 of the common case.
+	IF is_uniform AND own_num = asked_num THEN
+		UPDATE coupon AS c
+		SET issued_num = c.issued_num + asked_num,
+			seq_seen = greatest(c.seq_seen, seq_max),
+			settled_num = c.settled_num + asked_num
+		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
+			AND c.issued_num + asked_num <= c.total_num;
+		IF FOUND THEN
+			-- A statement of its own: tombstones may have been written while the UPDATE waited.
+			IF settle.batch[1] = ALL (settle.batch) THEN
+				all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
+					WHERE t.coupon_id = settle.coupon[1] AND t.batch = settle.batch[1]);
+			ELSE
+				all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = settle.coupon[1])
+					OR NOT EXISTS (
+						SELECT FROM (SELECT DISTINCT b FROM unnest(settle.batch) AS b) AS one_each
+						WHERE (SELECT true FROM receive_rejected AS t
+							WHERE t.coupon_id = settle.coupon[1] AND t.batch = b LIMIT 1));
+			END IF;
+			IF all_issued THEN
+				RETURN;
+			END IF;
+			-- Counted anew below. Not so seq_seen: what has a tombstone was counted in it, the rest will be.
+			UPDATE coupon AS c
+			SET issued_num = c.issued_num - asked_num, settled_num = c.settled_num - asked_num
+			WHERE c.id = settle.coupon[1];
+		END IF;
+	END IF;
 
 	-- Step 2.
 	SELECT coalesce(array_agg(id), '{}'), array_agg(user_limit), array_agg(total_num - issued_num)

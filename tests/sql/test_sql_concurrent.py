@@ -71,6 +71,25 @@ def test_copy_of_a_receive_that_is_surplus_elsewhere(db, db_new, coupon_new, bac
     assert db.audit(coupon) == []
 
 
+@pytest.mark.parametrize("fresh_num", [0, 1, 30])
+def test_call_is_counted_anew_when_a_tombstone_appears(db, db_new, coupon_new, background, fresh_num):
+    """It waits with all its rows in and the stock large enough; then some of its receives turn out to be rejected."""
+    coupon = coupon_new(total=0)
+    rejected = batch_make(coupon, [1, 2], seq_first=5)
+    fresh = batch_make(coupon, range(11, 11 + fresh_num))
+    db.execute("BEGIN")
+    assert db.settle(*rejected) == ["out_of_stock"] * 2
+    db.query("coupon_total_set", coupon, 100)
+    other = db_new()
+    running = background(other.settle, *fresh, rejected[1])
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert running.result() == ["issued"] * fresh_num + ["out_of_stock"]
+    assert db.counts(coupon) == (fresh_num, max(6, fresh_num), fresh_num + 2)
+    assert db.rows(coupon) == [(r.user, 1, r.batch, r.idx) for r in fresh]
+    assert db.audit(coupon) == []
+
+
 def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coupon_new, background):
     """The late copy goes in before its tombstone can be seen and keeps the rightful receive out: run again."""
     coupon = coupon_new(total=0)
@@ -150,6 +169,36 @@ def test_counts_of_a_generation_that_ends_meanwhile(db, db_new, coupon_new, back
     assert db.generations(coupon) == {1: (2, 2)}
 
 
+@pytest.mark.parametrize("users", [[3], [3, 4]])
+def test_generation_ends_while_a_receive_of_it_waits(db, db_new, coupon_new, background, users):
+    coupon = coupon_new()
+    db.execute("UPDATE coupon SET generation = 1 WHERE id = %s", coupon)
+    db.settle(*batch_make(coupon, [1], seq_first=9, generation=1))
+    db.execute("BEGIN")
+    fence = db.execute("SELECT fence FROM keeper")[0][0]
+    assert db.query("coupon_generation_next", coupon, 1, fence) == [{"generation": "2"}]
+    other = db_new()
+    running = background(other.settle, *batch_make(coupon, users, seq_first=20, generation=1))
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert running.result() == ["issued"] * len(users)
+    assert db.counts(coupon) == (1 + len(users), 0, 0)
+    assert db.generations(coupon) == {1: (19 + len(users), 1 + len(users))}
+
+
+@pytest.mark.parametrize("users", [[2], [2, 3]])
+def test_stock_ends_while_a_receive_waits(db, db_new, coupon_new, background, users):
+    coupon = coupon_new(total=2)
+    begin_settle(db, *batch_make(coupon, [10, 11], seq_first=1))
+    other = db_new()
+    running = background(other.settle, *batch_make(coupon, users, seq_first=3))
+    wait_until(lambda: db.is_blocked(other.pid))
+    db.execute("COMMIT")
+    assert running.result() == ["out_of_stock"] * len(users)
+    assert db.counts(coupon) == (2, 2 + len(users), 2 + len(users))
+    assert db.audit(coupon) == []
+
+
 @pytest.mark.parametrize("name, wanted", [("coupon_total_set", 50), ("coupon_status_set", "published")])
 def test_terms_change_while_settling(db, db_new, coupon_new, background, name, wanted):
     coupon = coupon_new()
@@ -226,16 +275,19 @@ def receives_random(rng, coupons, unknown):
 
 
 def calls_random(rng, batches):
-    """Each batch two to four times, several a call, in any order."""
-    copies = [batch for batch in batches for _ in range(rng.randrange(2, 5))]
+    """Each batch two to four times, several a call, in any order; one copy of it alone, or even cut into receives."""
+    copies = [batch for batch in batches for _ in range(rng.randrange(1, 4))]
     rng.shuffle(copies)
     calls = []
+    for batch in batches:
+        calls += rng.choice([[[receive] for receive in batch], [batch]])
     while copies:
         size = rng.randrange(1, 6)
         call = [receive for batch in copies[:size] for receive in batch]
         rng.shuffle(call)
         calls.append(call)
         del copies[:size]
+    rng.shuffle(calls)
     return calls
 
 

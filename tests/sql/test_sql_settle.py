@@ -162,6 +162,16 @@ def test_counts_are_kept_per_generation(db, coupon_new):
     assert db.generations(coupon) == {2: (9, 4)}
 
 
+def test_two_generations_in_one_call(db, coupon_new):
+    coupon = coupon_new(total=9)
+    db.execute("UPDATE coupon SET generation = 3 WHERE id = %s", coupon)
+    current = batch_make(coupon, [1, 2], seq_first=50, generation=3)
+    old = batch_make(coupon, [3, 4], seq_first=70, generation=2)
+    assert db.settle(*current, *old) == ["issued"] * 4
+    assert db.counts(coupon) == (4, 51, 2)
+    assert db.generations(coupon) == {2: (71, 2)}
+
+
 def test_many_coupons_in_one_call(db, coupon_new):
     coupons = [coupon_new(total=2) for _ in range(20)]
     receives = [r for coupon in coupons for r in batch_make(coupon, [11, 12, 13])]
@@ -281,6 +291,21 @@ def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
     after = db.execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'")[0]
     db.execute("COMMIT")
     assert (after[0] - before[0], after[1] - before[1]) == (10, 10)
+
+
+def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, coupon_id):
+    """The plans stay for as long as the session, and the tables grow."""
+    one, other, unknown = coupon_new(total=20, limit=2), coupon_new(total=3), coupon_id()
+    several = batch_make(one, range(1, 11)) + batch_make(other, range(1, 11)) + batch_make(unknown, [1])
+    scans = "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0"
+    db.execute("BEGIN")
+    for call in (several[:1], several[:10], several, batch_make(other, [30]), batch_make(one, [40], generation=7)):
+        for _ in range(2):
+            db.settle(*call)
+    assert db.execute(scans) == []
+    db.execute("SELECT name FROM coupon")
+    assert db.execute(scans) == [("coupon",)]
+    db.execute("ROLLBACK")
 
 
 @pytest.mark.parametrize("statement", [
