@@ -315,7 +315,8 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 	gateway->outcomes = outcomes_new(&outcomes_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
 	redis_pool_bind(gateway->redis, gateway->admission);
-	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission };
+	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission,
+						config->processes == 1 };
 }
 
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets)
@@ -346,7 +347,7 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 	unfinished = front_inflight(gateway.front) > 0;
 	log_info("stopped", LOG_I("inflight", front_inflight(gateway.front)),
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway.admission)));
-	publisher_free(gateway.publisher);
+	publisher_free(gateway.publisher, admission_unconfirmed(gateway.admission) > 0);
 	if (unfinished)
 		return 0; /* requests are still held by many parts: the process ends anyway */
 	server_free(gateway.server);

@@ -39,6 +39,16 @@ static void content_type(struct evhttp_request *request, const char *type)
 	evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", type);
 }
 
+/* Takes the body. evhttp would send it after HEAD too, where none may be. */
+static void reply_send(struct evhttp_request *request, int status, const char *type, struct evbuffer *body)
+{
+	if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
+		evbuffer_drain(body, evbuffer_get_length(body));
+	content_type(request, type);
+	evhttp_send_reply(request, status, NULL, body);
+	evbuffer_free(body);
+}
+
 static void send_text(struct evhttp_request *request, int status, const char *text, size_t len)
 {
 	struct evbuffer *body = evbuffer_new();
@@ -46,9 +56,7 @@ static void send_text(struct evhttp_request *request, int status, const char *te
 	check(body != NULL);
 	evbuffer_add(body, text, len);
 	evbuffer_add(body, "\n", 1);
-	content_type(request, "application/json");
-	evhttp_send_reply(request, status, NULL, body);
-	evbuffer_free(body);
+	reply_send(request, status, "application/json", body);
 }
 
 static void exchange_sent(struct exchange *exchange)
@@ -193,9 +201,7 @@ static void on_metrics(struct evhttp_request *request)
 
 	check(body != NULL);
 	metrics_prometheus(body);
-	content_type(request, "text/plain; version=0.0.4; charset=utf-8");
-	evhttp_send_reply(request, HTTP_OK, NULL, body);
-	evbuffer_free(body);
+	reply_send(request, HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", body);
 }
 
 static void on_request(struct evhttp_request *request, void *data)

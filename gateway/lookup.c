@@ -38,7 +38,9 @@ struct lookup {
 	size_t waiting;
 	STAILQ_HEAD(, query) queries; /* the first is the one in flight, while `busy` */
 	int busy;
+	int closing;
 	PGconn *connection;
+	PGresult *result; /* of the query in flight, until its end is there too */
 	enum lookup_state state;
 	int64_t since_ms;
 	int64_t retry_ms;
@@ -46,6 +48,7 @@ struct lookup {
 	struct event *socket;
 	struct event *tick;
 	char trouble[TROUBLE_SIZE];
+	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
 };
 
 static void state_set(struct lookup *lookup, enum lookup_state state)
@@ -76,6 +79,13 @@ static void query_end(struct lookup *lookup, const PGresult *rows)
 	free(query);
 }
 
+/* Fails those that began before `before_ms`, not those that come meanwhile. */
+static void queries_fail(struct lookup *lookup, int64_t before_ms)
+{
+	for (size_t n = lookup->waiting; n > 0 && STAILQ_FIRST(&lookup->queries)->begun_ms < before_ms; n--)
+		query_end(lookup, NULL);
+}
+
 static void socket_forget(struct lookup *lookup)
 {
 	if (lookup->socket)
@@ -86,18 +96,20 @@ static void socket_forget(struct lookup *lookup)
 /* Everything that waits fails: nobody should wait for a database that is away. */
 static void lookup_down(struct lookup *lookup, const char *why)
 {
-	if (lookup->state == LOOKUP_READY || !lookup->trouble[0])
-		log_warn("database_lost", LOG_S("error", why));
 	snprintf(lookup->trouble, sizeof(lookup->trouble), "%s", why);
 	lookup->trouble[strcspn(lookup->trouble, "\n")] = '\0';
+	if (!lookup->closing && (lookup->state == LOOKUP_READY || strcmp(lookup->told, lookup->trouble) != 0))
+		log_warn("database_lost", LOG_S("error", lookup->trouble));
+	memcpy(lookup->told, lookup->trouble, sizeof(lookup->told));
 	socket_forget(lookup);
+	PQclear(lookup->result);
+	lookup->result = NULL;
 	PQfinish(lookup->connection);
 	lookup->connection = NULL;
 	state_set(lookup, LOOKUP_DOWN);
 	lookup->retry_ms = lookup->since_ms + backoff_ms(&lookup->backoff);
 	metrics_set(METRIC_DATABASE_UP, 0);
-	for (size_t failing = lookup->waiting; failing > 0; failing--) /* not those that come meanwhile */
-		query_end(lookup, NULL);
+	queries_fail(lookup, INT64_MAX);
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
@@ -140,7 +152,7 @@ static void connecting_step(struct lookup *lookup)
 	case PGRES_POLLING_OK:
 		PQsetnonblocking(lookup->connection, 1);
 		state_set(lookup, LOOKUP_READY);
-		lookup->trouble[0] = '\0';
+		lookup->trouble[0] = lookup->told[0] = '\0';
 		backoff_reset(&lookup->backoff);
 		metrics_set(METRIC_DATABASE_UP, 1);
 		log_info("database_ready", LOG_S("database", PQdb(lookup->connection)));
@@ -158,13 +170,19 @@ static void connecting_step(struct lookup *lookup)
 static void results_take(struct lookup *lookup)
 {
 	while (lookup->busy && !PQisBusy(lookup->connection)) {
-		PGresult *result = PQgetResult(lookup->connection), *after;
-		int good = result && PQresultStatus(result) == PGRES_TUPLES_OK;
+		PGresult *result = PQgetResult(lookup->connection);
+		int good;
 
+		if (result) { /* the end of the results may still be on its way: to ask for it now would wait for it */
+			PQclear(lookup->result);
+			lookup->result = result;
+			continue;
+		}
+		result = lookup->result;
+		lookup->result = NULL;
+		good = result && PQresultStatus(result) == PGRES_TUPLES_OK;
 		if (result && !good)
 			log_warn("lookup_failed", LOG_S("error", PQresultErrorMessage(result)));
-		while ((after = PQgetResult(lookup->connection)))
-			PQclear(after);
 		query_end(lookup, good ? result : NULL);
 		PQclear(result);
 		query_start(lookup);
@@ -213,8 +231,11 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 		lookup_connect(lookup);
 	else if (lookup->state == LOOKUP_CONNECTING && now_ms - lookup->since_ms > lookup->timeout_ms)
 		lookup_down(lookup, "connecting takes too long");
-	else if (!STAILQ_EMPTY(&lookup->queries) && now_ms - STAILQ_FIRST(&lookup->queries)->begun_ms > lookup->timeout_ms)
+	else if (lookup->state == LOOKUP_READY && !STAILQ_EMPTY(&lookup->queries) &&
+		 now_ms - STAILQ_FIRST(&lookup->queries)->begun_ms > lookup->timeout_ms)
 		lookup_down(lookup, "a look-up is not answered in time");
+	if (lookup->state != LOOKUP_READY) /* the connection's own attempt goes on */
+		queries_fail(lookup, now_ms - lookup->timeout_ms);
 }
 
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms, size_t waiting_max)
@@ -246,6 +267,7 @@ void lookup_free(struct lookup *lookup)
 {
 	if (!lookup)
 		return;
+	lookup->closing = 1;
 	lookup_down(lookup, "closing");
 	event_free(lookup->tick);
 	free(lookup->url);

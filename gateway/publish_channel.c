@@ -11,6 +11,7 @@
 
 #define WINDOW_MAX 2000       /* messages published and not confirmed */
 #define REFUSED_PAUSE_MS 200  /* after a nack or a return, before the next publish */
+#define BURST_MESSAGES 64     /* then the lists are exchanged, and the watchdog hears that all is well */
 #define BURST_MS 5            /* a burst that is not confirmed by then holds the next one no longer */
 #define IDLE_POLL_MS 1000     /* heartbeats run inside library calls only */
 #define REPLY_TO "amq.rabbitmq.reply-to"
@@ -234,7 +235,7 @@ static int pending_publish(struct publish_channel *channel, const char **why)
 	if (!may_begin_burst(channel))
 		return 0;
 	channel->burst_ms = clock_monotonic_ms();
-	while (may_publish(channel)) {
+	for (int n = 0; n < BURST_MESSAGES && may_publish(channel); n++) {
 		struct batch *batch = STAILQ_FIRST(&channel->pending);
 
 		STAILQ_REMOVE_HEAD(&channel->pending, next);
@@ -303,7 +304,10 @@ void publish_channel_close(struct publish_channel *channel)
 	if (!channel->link)
 		return;
 	channel->trouble(channel->context, "stopping", -1);
-	amqp_link_close(channel->link);
+	if (confirm_open(channel->window) > 0)
+		amqp_link_drop(channel->link); /* a broker that does not confirm will not say goodbye either */
+	else
+		amqp_link_close(channel->link);
 	channel->link = NULL;
 }
 

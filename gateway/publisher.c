@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STUCK_MS 15000        /* one library call longer than this is cut; more than TCP_USER_TIMEOUT and an RPC take */
+#define STUCK_MS 15000 /* a turn of the channel longer than this is cut; more than TCP_USER_TIMEOUT and an RPC take */
 
 struct publisher {
 	char *url;
@@ -136,12 +136,14 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 	return publisher;
 }
 
-void publisher_free(struct publisher *publisher)
+void publisher_free(struct publisher *publisher, int abandon)
 {
 	if (!publisher)
 		return;
 	pthread_mutex_lock(&publisher->mutex);
 	publisher->stop = 1;
+	if (abandon && publisher->fd >= 0)
+		shutdown(publisher->fd, SHUT_RDWR); /* the thread may be waiting in the library */
 	pthread_mutex_unlock(&publisher->mutex);
 	wake(publisher->wake_thread);
 	pthread_join(publisher->thread, NULL);

@@ -19,8 +19,11 @@ struct publisher;
 
 /* Starts the thread; it connects by itself, again and again. `wake_fd` becomes readable when there is something to collect. */
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
-/* Stops the thread and frees; batches that are not confirmed are dropped here and live on in their outbox. */
-void publisher_free(struct publisher *publisher);
+/*
+ * Stops the thread and frees; batches that are not confirmed are dropped here and live on in their outbox. `abandon`: the
+ * broker is not to be waited for.
+ */
+void publisher_free(struct publisher *publisher, int abandon);
 
 void publisher_submit(struct publisher *publisher, struct batch *batch); /* takes the batch */
 

@@ -49,7 +49,9 @@ struct redis_link {
 	char run_id[RUN_ID_SIZE];
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
+	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
 	int unflushed;
+	int closing;
 };
 
 static void state_set(struct redis_link *link, enum link_state state)
@@ -69,8 +71,9 @@ static void state_set(struct redis_link *link, enum link_state state)
 
 static void link_down(struct redis_link *link, const char *why)
 {
-	if (link->state == LINK_READY || !link->trouble[0])
+	if (!link->closing && (link->state == LINK_READY || strcmp(link->told, why) != 0))
 		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port), LOG_S("error", why));
+	snprintf(link->told, sizeof(link->told), "%s", why);
 	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
 	link->async = NULL;
 	link->unflushed = 0;
@@ -137,6 +140,8 @@ int redis_link_words(struct redis_link *link, int argc, const char **argv, redis
 /* A handshake step failed; the connection is given up at the next tick, not inside its own callback. */
 static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
 {
+	if (link->since_ms < 0)
+		return; /* the first reason counts */
 	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step, reply && reply->str ? reply->str : "no reply");
 	link->since_ms = INT64_MIN / 2;
 }
@@ -175,7 +180,7 @@ static void script_done(void *context, const redisReply *reply)
 	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
 		state_set(link, LINK_READY);
 		backoff_reset(&link->backoff);
-		link->trouble[0] = '\0';
+		link->trouble[0] = link->told[0] = '\0';
 		log_info("redis_ready", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
 			 LOG_S("run_id", link->run_id));
 	}
@@ -318,6 +323,7 @@ void redis_link_free(struct redis_link *link)
 {
 	if (!link)
 		return;
+	link->closing = 1;
 	link_cut(link, "closing");
 	event_free(link->tick);
 	redis_url_fini(&link->url);

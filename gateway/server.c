@@ -168,7 +168,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	struct conn *conn = data;
 
 	if (what & BEV_EVENT_TIMEOUT) {
-		if (conn->inflight > 0) {
+		if (!(what & BEV_EVENT_WRITING) && conn->inflight > 0) {
 			bufferevent_enable(bev, EV_READ); /* the timeout had switched it off */
 			return;
 		}
@@ -219,7 +219,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	check(conn->bev != NULL);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
 	bufferevent_set_max_single_read(conn->bev, READ_ONCE_BYTES);
-	bufferevent_set_timeouts(conn->bev, server->idle, NULL);
+	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
 	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
 	LIST_INSERT_HEAD(&server->conns, conn, all);
 	server->conns_n++;

@@ -8,11 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char *text_copy(const char *text)
+{
+	char *copy = strdup(text);
+
+	check(copy != NULL);
+	return copy;
+}
+
 /* One status request between its steps. */
 struct status_query {
 	const struct status_parts *parts;
 	struct request *request;
 	int redis_answered;
+	int unsure; /* as it was asked: something may have taken effect after Redis was read */
 	char *records; /* of the user, as issue.lua wrote them: SLOT:BATCH:INDEX:KEY, a line each; NULL: none */
 };
 
@@ -74,6 +83,13 @@ static void query_free(struct status_query *query)
 	free(query);
 }
 
+/* Whether what is not there now cannot still come: as far as this gateway knows. */
+static int none_is_final(const struct status_query *query)
+{
+	return query->parts->alone && !query->unsure &&
+	       !admission_is_unsure(query->parts->admission, query->request->coupon);
+}
+
 static void answer_none(struct status_query *query)
 {
 	struct request *request = query->request;
@@ -85,7 +101,7 @@ static void answer_none(struct status_query *query)
 	}
 	object = cJSON_CreateObject();
 	check(object != NULL);
-	cJSON_AddBoolToObject(object, "final", !admission_is_unsure(query->parts->admission, request->coupon));
+	cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	cJSON_AddStringToObject(object, "message", "there is no such receive");
 	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
 }
@@ -206,7 +222,7 @@ static void on_user(void *context, const PGresult *rows)
 	}
 	add_in_flight(receives, query, rows);
 	if (cJSON_GetArraySize(receives) == 0)
-		cJSON_AddBoolToObject(object, "final", !admission_is_unsure(query->parts->admission, request->coupon));
+		cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	request_answer_object(request, ANSWER_OK, NULL, object);
 	query_free(query);
 }
@@ -219,7 +235,7 @@ static void on_records(void *context, const redisReply *reply)
 
 	query->redis_answered = reply && (reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL);
 	if (query->redis_answered && reply->type == REDIS_REPLY_STRING)
-		query->records = strdup(reply->str);
+		query->records = text_copy(reply->str);
 	if (request->by_receive)
 		rc = lookup_receive(query->parts->lookup, &request->receive, on_receive, query);
 	else
@@ -237,6 +253,7 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 	check(query != NULL);
 	query->parts = parts;
 	query->request = request;
+	query->unsure = admission_is_unsure(parts->admission, request->coupon);
 	return query;
 }
 

@@ -13,6 +13,7 @@ struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
+	int alone; /* no other process of this gateway can have something in hand that this one does not see */
 };
 
 void status_answer(const struct status_parts *parts, struct request *request); /* OP_STATUS */

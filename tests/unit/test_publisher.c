@@ -140,7 +140,7 @@ static void publisher_end(struct publisher *publisher)
 {
 	int64_t began_ms = clock_monotonic_ms();
 
-	publisher_free(publisher);
+	publisher_free(publisher, 0);
 	assert_true(clock_monotonic_ms() - began_ms < END_MS);
 }
 
@@ -193,7 +193,7 @@ static void test_stopped_at_once(void **state)
 		publisher_submit(publisher, batch_make(i));
 		publisher_end(publisher);
 	}
-	publisher_free(NULL);
+	publisher_free(NULL, 0);
 	close(fd);
 }
 
