@@ -131,6 +131,7 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book, co
 		      const struct rush_receives *rows, const struct rush_receives *rejections)
 {
 	size_t row = 0, rejection = 0, next;
+	int64_t kept = 0; /* the last user with a receive that was not rejected */
 
 	for (size_t i = 0; i < told->n; i = next) {
 		const struct rush_receive *one = &told->list[i];
@@ -139,10 +140,13 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book, co
 		for (next = i + 1; next < told->n && receive_compare(one, &told->list[next]) == 0; next++)
 			;
 		told_judge(tally, book, one, next - i, rows_n, rejections_n);
-		if (book->plan->keys && i > 0 && told->list[i - 1].user == one->user) {
+		if (!book->plan->keys || rejections_n > 0)
+			continue; /* a rejection gives the key back with the slot */
+		if (kept == one->user) {
 			tally->unkept++;
 			wrong_add(tally, book, one, "another receive for the same key");
 		}
+		kept = one->user;
 	}
 }
 

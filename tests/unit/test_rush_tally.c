@@ -152,6 +152,19 @@ static void test_key_not_kept(void **state)
 	assert_int_equal(tally(f)->unkept, 1);
 }
 
+static void test_key_given_back_by_a_rejection(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.keys = 1;
+	told(f, 0, 0, 5);
+	told(f, 1, 0, 6);
+	outcome(&f->rejections, 10, 5);
+	outcome(&f->rows, 10, 6);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
+	assert_int_equal(f->tally.told, 2);
+}
+
 static void test_told_otherwise(void **state)
 {
 	struct fixture *f = *state;
@@ -232,6 +245,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_receive_for_two_requests, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_key_not_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_key_given_back_by_a_rejection, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_told_otherwise, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_book_refuses_answers, setup, teardown),
