@@ -156,3 +156,16 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
         assert gateway.terminate() == 0
     finally:
         gateway.end()
+
+
+def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
+    gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=500, COUPON_OUTPUT_LIMIT_BYTES=2**30)
+    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((host, int(port)))
+        deaf.sendall(b'{"op":"stats"}\n' * 15000)  # their answers are more than the kernel takes
+        deaf.shutdown(socket.SHUT_WR)
+        wait_until(lambda: gateway.metrics()["couponmq_connections_total"] >= 1)
+        wait_until(lambda: gateway.metrics()["couponmq_connections_idle_total"] == 1, timeout=15)
+        assert gateway.metrics()["couponmq_connections"] == 0

@@ -440,3 +440,16 @@ def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon)
     wait_until(lambda: gateway.call("coupon", coupon=coupon)["stock"] == 50)
     assert still_talks(gateway)
     assert requests.get(stack.http("/healthz"), timeout=5).status_code == 200
+
+
+def test_http_head_has_no_body(stack):
+    with socket.create_connection(stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)) as connection:
+        connection.settimeout(5)
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = connection.recv(65536)
+        assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        rest = b""
+        while piece := connection.recv(65536):
+            rest += piece
+        assert rest.startswith(b"HTTP/1.1 200") and rest.endswith(b'{"status":"ok"}\n')

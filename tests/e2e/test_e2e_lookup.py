@@ -1,0 +1,68 @@
+"""Look-ups in PostgreSQL when it is slow, away and back: nobody else waits for them."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from process import Proxy, port_free
+from stack import wait_until
+
+
+@pytest.fixture
+def proxy(stack):
+    middle = Proxy(int(stack.env["DATABASE_URL"].rsplit(":", 1)[1].split("/")[0]))
+    yield middle
+    middle.close()
+
+
+def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_make, proxy):
+    coupon = make_coupon(1)
+    gateway = gateway_make(stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=3000)
+    with gateway.client() as asking, gateway.client() as other:
+        proxy.hold_ends()
+        asking.send_line({"op": "status", "coupon": coupon, "user": "1"})
+        for _ in range(20):
+            begun = time.monotonic()
+            assert other.call("ping")["code"] == 0
+            assert time.monotonic() - begun < 1
+            time.sleep(0.02)  # the answer is to arrive in the middle of this
+        proxy.release_ends()
+        assert asking.read_reply()["receives"] == []
+
+
+def test_postgresql_comes_back_while_it_is_asked_for(stack, make_coupon, gateway_make, proxy):
+    coupon = make_coupon(1)
+    port = port_free()
+    url = stack.env["DATABASE_URL"]
+    nobody = url.replace(url.rsplit(":", 1)[1].split("/")[0], str(port))
+    gateway = gateway_make(stack, ready=False, DATABASE_URL=nobody, COUPON_CALL_TIMEOUT_MS=300)
+    stop = threading.Event()
+
+    def keep_asking():
+        with gateway.client() as client:
+            while not stop.wait(0.02):
+                client.send_line({"op": "status", "coupon": coupon, "user": "1"})
+
+    asking = threading.Thread(target=keep_asking)
+    asking.start()
+    try:
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_failed_total"] > 20)
+        proxy.listener.close()
+        proxy.listen(port)
+        wait_until(gateway.ready, timeout=8)
+    finally:
+        stop.set()
+        asking.join()
+
+
+def test_none_is_not_final_while_its_own_issue_is_on_its_way(stack, make_coupon):
+    coupon = make_coupon(10)
+    with stack.client() as client:
+        for user in range(1, 6):
+            lines = [{"id": 1, "op": "issue", "coupon": coupon, "user": user}, {"id": 2, "op": "status", "coupon": coupon, "user": user}]
+            client.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            replies = {reply["id"]: reply for reply in (client.read_reply(), client.read_reply())}
+            assert replies[1]["code"] == 0
+            assert replies[2]["receives"] or replies[2]["final"] is False
