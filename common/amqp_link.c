@@ -1,5 +1,7 @@
 #include "common/amqp_link.h"
 
+#include "common/log.h"
+
 #include <amqp_tcp_socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -126,6 +128,19 @@ out:
 	return link;
 }
 
+/* The outcome of a declaration. */
+static int declared(amqp_connection_state_t link, const char *name, char error[AMQP_LINK_ERROR_SIZE])
+{
+	amqp_rpc_reply_t reply = amqp_get_rpc_reply(link);
+
+	if (amqp_link_result(reply, error) == 0)
+		return 0;
+	if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD &&
+	    ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code == AMQP_PRECONDITION_FAILED)
+		log_error("queue_differs", LOG_S("name", name), LOG_S("error", error));
+	return -1;
+}
+
 static int queue_declare(amqp_connection_state_t link, const char *queue, const char *exchange, const char *routing_key,
 			 char error[AMQP_LINK_ERROR_SIZE])
 {
@@ -135,7 +150,7 @@ static int queue_declare(amqp_connection_state_t link, const char *queue, const 
 	amqp_table_t arguments = { .num_entries = 1, .entries = &type };
 
 	amqp_queue_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), 0, 1, 0, 0, arguments);
-	if (amqp_link_result(amqp_get_rpc_reply(link), error))
+	if (declared(link, queue, error))
 		return -1;
 	amqp_queue_bind(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
 			amqp_cstring_bytes(routing_key), amqp_empty_table);
@@ -149,7 +164,7 @@ int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_S
 	for (int i = 0; i < 2; i++) {
 		amqp_exchange_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(exchanges[i]),
 				      amqp_cstring_bytes("topic"), 0, 1, 0, 0, amqp_empty_table);
-		if (amqp_link_result(amqp_get_rpc_reply(link), error))
+		if (declared(link, exchanges[i], error))
 			return -1;
 	}
 	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, error))

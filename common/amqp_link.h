@@ -24,7 +24,10 @@
 /* Connects, logs in and opens the channel, with confirms when `confirms` is set. NULL with a sentence in `error`. */
 amqp_connection_state_t amqp_link_open(const char *url, int confirms, char error[AMQP_LINK_ERROR_SIZE]);
 
-/* Declares the exchanges, the quorum queues and their bindings; all idempotent. 0, or -1 with `error`. */
+/*
+ * Declares the exchanges, the quorum queues and their bindings; all idempotent. 0, or -1 with `error`. One that is there but is not
+ * declared as ours, a classic queue for instance, is logged as an error besides (queue_differs): it does not keep what we promise.
+ */
 int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE]);
 
 /* Sends connection.close without waiting long, then frees. NULL is allowed. */

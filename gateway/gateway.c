@@ -14,6 +14,7 @@
 #include "gateway/redis_pool.h"
 #include "gateway/server.h"
 #include "gateway/status.h"
+#include "gateway/weak_settings.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -35,6 +36,7 @@ struct gateway {
 	struct outcomes *outcomes;
 	struct admission *admission;
 	struct status_parts status;
+	struct weak_settings weak_settings;
 	struct json_arena *arena; /* for messages of workers */
 	int64_t stop_by_ms;       /* 0: not stopping */
 };
@@ -217,6 +219,7 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	outcomes_tick(gateway->outcomes);
 	redis_pool_tick(gateway->redis);
+	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	publisher_watch(gateway->publisher);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_WAITING, (int64_t)outcomes_waiting(gateway->outcomes));
@@ -246,6 +249,7 @@ static int ready(void *context, cJSON **body)
 	if (gateway->stop_by_ms)
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	cJSON_AddBoolToObject(*body, "ready", all);
+	cJSON_AddItemToObject(*body, "warnings", weak_settings_json(&gateway->weak_settings));
 	return all;
 }
 
@@ -315,6 +319,7 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 	gateway->outcomes = outcomes_new(&outcomes_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
 	redis_pool_bind(gateway->redis, gateway->admission);
+	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis, .lookup = gateway->lookup };
 	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission,
 						config->processes == 1 };
 }

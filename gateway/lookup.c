@@ -49,6 +49,7 @@ struct lookup {
 	struct event *tick;
 	char trouble[TROUBLE_SIZE];
 	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
+	uint64_t connects_n;
 };
 
 static void state_set(struct lookup *lookup, enum lookup_state state)
@@ -153,6 +154,7 @@ static void connecting_step(struct lookup *lookup)
 		PQsetnonblocking(lookup->connection, 1);
 		state_set(lookup, LOOKUP_READY);
 		lookup->trouble[0] = lookup->told[0] = '\0';
+		lookup->connects_n++;
 		backoff_reset(&lookup->backoff);
 		metrics_set(METRIC_DATABASE_UP, 1);
 		log_info("database_ready", LOG_S("database", PQdb(lookup->connection)));
@@ -336,6 +338,21 @@ int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *
 	query_param_id(query, user);
 	query_add(lookup, query);
 	return 0;
+}
+
+int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
+{
+	struct query *query = query_new(lookup, sql_query_durability, done, context);
+
+	if (!query)
+		return -1;
+	query_add(lookup, query);
+	return 0;
+}
+
+uint64_t lookup_connects_n(const struct lookup *lookup)
+{
+	return lookup->connects_n;
 }
 
 const char *lookup_trouble(const struct lookup *lookup)

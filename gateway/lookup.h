@@ -26,6 +26,10 @@ int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *
 int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done, void *context);
 int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *done, void *context);
 
+/* How the server is set: the columns are those of sql/query/durability.sql. */
+int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
+
+uint64_t lookup_connects_n(const struct lookup *lookup); /* how often it was connected */
 const char *lookup_trouble(const struct lookup *lookup); /* NULL when connected, else why not */
 
 #endif

@@ -50,6 +50,7 @@ struct redis_link {
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
 	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
+	uint64_t connects;
 	int unflushed;
 	int closing;
 };
@@ -179,6 +180,7 @@ static void script_done(void *context, const redisReply *reply)
 	memcpy(link->sha, reply->str, reply->len + 1);
 	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
 		state_set(link, LINK_READY);
+		link->connects++;
 		backoff_reset(&link->backoff);
 		link->trouble[0] = link->told[0] = '\0';
 		log_info("redis_ready", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
@@ -273,6 +275,11 @@ const char *redis_link_run_id(const struct redis_link *link)
 const char *redis_link_script(const struct redis_link *link)
 {
 	return link->sha;
+}
+
+uint64_t redis_link_connects(const struct redis_link *link)
+{
+	return link->connects;
 }
 
 const char *redis_link_trouble(const struct redis_link *link)

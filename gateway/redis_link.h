@@ -33,6 +33,8 @@ const char *redis_link_run_id(const struct redis_link *link); /* of the Redis pr
 const char *redis_link_script(const struct redis_link *link); /* the hash of issue.lua */
 void redis_link_script_load(struct redis_link *link);         /* again: Redis has forgotten it */
 
+uint64_t redis_link_connects(const struct redis_link *link); /* how often it became ready */
+
 /* NULL when connected and ready, else why not (a text that lives until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
 

@@ -295,6 +295,18 @@ void redis_pool_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *d
 	read_send(pool, 4, argv, done, context);
 }
 
+void redis_pool_config(struct redis_pool *pool, const char *setting, redis_done_fn *done, void *context)
+{
+	const char *argv[] = { "CONFIG", "GET", setting };
+
+	read_send(pool, 3, argv, done, context);
+}
+
+uint64_t redis_pool_connects(const struct redis_pool *pool)
+{
+	return redis_link_connects(pool->links[0]);
+}
+
 int redis_pool_is_idle(const struct redis_pool *pool)
 {
 	for (size_t i = 0; i < pool->links_n; i++)

@@ -30,6 +30,10 @@ void redis_pool_outbox_remove(struct redis_pool *pool, int64_t coupon, const str
 void redis_pool_user(struct redis_pool *pool, int64_t coupon, int64_t user, redis_done_fn *done, void *context);
 void redis_pool_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context);
 
+/* CONFIG GET of one setting. `done` gets NULL, maybe at once, when Redis is away. */
+void redis_pool_config(struct redis_pool *pool, const char *setting, redis_done_fn *done, void *context);
+uint64_t redis_pool_connects(const struct redis_pool *pool); /* how often the first connection became ready */
+
 void redis_pool_flush(struct redis_pool *pool); /* writes what has gathered: once at the end of every loop turn */
 void redis_pool_tick(struct redis_pool *pool);  /* every few milliseconds: removals that nothing took along */
 

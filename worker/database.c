@@ -3,6 +3,7 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/durability.h"
 #include "common/log.h"
 #include "embed.h"
 
@@ -17,7 +18,7 @@
 #define GRACE_MS 2000           /* the server gives up first */
 #define STEADY_MS 2000          /* a connection that lived this long was a good one */
 
-enum state { DOWN, CONNECTING, SETTING_UP, PREPARING, IDLE, SETTLING };
+enum state { DOWN, CONNECTING, SETTING_UP, ASKING, PREPARING, IDLE, SETTLING };
 
 struct database {
 	const char *url;
@@ -31,6 +32,7 @@ struct database {
 	struct backoff backoff;
 	PGresult *result; /* of the last statement; of several the first error */
 	char sqlstate[6];
+	struct durability durability;
 };
 
 struct database *database_new(const char *url, int64_t settle_timeout_ms)
@@ -137,6 +139,19 @@ static void prepare_begin(struct database *database, int64_t now_ms)
 	     now_ms + CONNECT_TIMEOUT_MS);
 }
 
+/* How the server is set: a weak setting is a warning, never a reason not to settle. */
+static void settings_read(struct database *database)
+{
+	const PGresult *rows = database->result;
+
+	durability_begin(&database->durability, DURABILITY_POSTGRESQL);
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
+		durability_unknown(&database->durability, DURABILITY_POSTGRESQL, PQresultErrorMessage(rows));
+	for (int row = 0; row < PQntuples(rows); row++)
+		durability_tell(&database->durability, DURABILITY_POSTGRESQL, PQgetvalue(rows, row, 0),
+				PQgetvalue(rows, row, 1));
+}
+
 static void connect_step(struct database *database, int64_t now_ms)
 {
 	struct pollfd pollfd = { .fd = PQsocket(database->connection), .events = database_poll_events(database) };
@@ -201,11 +216,16 @@ static enum database_event statement_step(struct database *database, int64_t now
 		return now_ms >= database->deadline_ms ? lost(database, "no answer in time") : DATABASE_NOTHING;
 	if (database->state == SETTLING)
 		return settle_ended(database);
+	if (database->state == ASKING) {
+		settings_read(database);
+		prepare_begin(database, now_ms);
+		return DATABASE_NOTHING;
+	}
 	status = PQresultStatus(database->result);
 	if (status != PGRES_COMMAND_OK)
 		return lost(database, PQresultErrorMessage(database->result));
 	if (database->state == SETTING_UP) {
-		prepare_begin(database, now_ms);
+		sent(database, PQsendQuery(database->connection, sql_query_durability), ASKING, now_ms + CONNECT_TIMEOUT_MS);
 		return DATABASE_NOTHING;
 	}
 	database->state = IDLE;
@@ -234,6 +254,7 @@ enum database_event database_step(struct database *database, int64_t now_ms)
 		connect_step(database, now_ms);
 		return DATABASE_NOTHING;
 	case SETTING_UP:
+	case ASKING:
 	case PREPARING:
 	case SETTLING:
 		return statement_step(database, now_ms);

@@ -21,7 +21,7 @@ def ready(stack):
 def test_healthy_and_ready(stack):
     response = requests.get(stack.http("/healthz"), timeout=5)
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
-    assert ready(stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True})
+    assert ready(stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []})
 
 
 @pytest.mark.parametrize("service", PARTS)

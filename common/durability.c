@@ -1,0 +1,119 @@
+#include "common/durability.h"
+
+#include "common/check.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	enum durability_part part;
+	const char *setting;
+	const char *values;
+	const char *lost;
+} table[] = {
+#define DURABILITY(part, setting, values, lost) { DURABILITY_##part, setting, values, lost },
+#include "common/durability_table.h"
+#undef DURABILITY
+};
+
+_Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N, "DURABILITY_N counts the table's lines");
+
+static const char *const part_names[] = { "redis", "postgresql" };
+
+enum durability_part durability_part(int i)
+{
+	return table[i].part;
+}
+
+const char *durability_setting(int i)
+{
+	return table[i].setting;
+}
+
+/* The first of the values that will do. */
+static void wanted_copy(int i, char out[DURABILITY_VALUE_SIZE])
+{
+	snprintf(out, DURABILITY_VALUE_SIZE, "%.*s", (int)strcspn(table[i].values, " "), table[i].values);
+}
+
+static int is_weak(int i, const char *value)
+{
+	const char *p = table[i].values;
+
+	for (size_t len = strcspn(p, " "); len > 0; p += len + (p[len] == ' '), len = strcspn(p, " "))
+		if (strlen(value) == len && memcmp(p, value, len) == 0)
+			return 0;
+	return 1;
+}
+
+void durability_begin(struct durability *durability, enum durability_part part)
+{
+	durability->unknown[part] = 0;
+	for (int i = 0; i < DURABILITY_N; i++)
+		if (table[i].part == part)
+			memset(&durability->states[i], 0, sizeof(durability->states[i]));
+}
+
+static void state_tell(struct durability_state *state, int i, const char *value)
+{
+	char wanted[DURABILITY_VALUE_SIZE];
+
+	if (strcmp(state->value, value) != 0)
+		state->logged = 0;
+	snprintf(state->value, sizeof(state->value), "%s", value);
+	if (state->logged)
+		return;
+	state->logged = 1;
+	if (!is_weak(i, value))
+		return;
+	wanted_copy(i, wanted);
+	log_warn("weak_setting", LOG_S("part", part_names[table[i].part]), LOG_S("setting", table[i].setting),
+		 LOG_S("value", value), LOG_S("wanted", wanted), LOG_S("effect", table[i].lost));
+}
+
+void durability_tell(struct durability *durability, enum durability_part part, const char *setting, const char *value)
+{
+	for (int i = 0; i < DURABILITY_N; i++)
+		if (table[i].part == part && strcmp(table[i].setting, setting) == 0)
+			state_tell(&durability->states[i], i, value);
+}
+
+void durability_unknown(struct durability *durability, enum durability_part part, const char *why)
+{
+	durability->unknown[part] = 1;
+	if (durability->unknown_logged[part])
+		return;
+	durability->unknown_logged[part] = 1;
+	log_warn("setting_unknown", LOG_S("part", part_names[part]), LOG_S("error", why));
+}
+
+static void sentence_add(cJSON *array, const char *sentence)
+{
+	cJSON *item = cJSON_CreateString(sentence);
+
+	check(item != NULL && cJSON_AddItemToArray(array, item));
+}
+
+void durability_warnings(const struct durability *durability, cJSON *array)
+{
+	char sentence[320], wanted[DURABILITY_VALUE_SIZE];
+
+	for (int i = 0; i < DURABILITY_N; i++) {
+		const char *value = durability->states[i].value;
+
+		if (!*value || !is_weak(i, value))
+			continue;
+		wanted_copy(i, wanted);
+		snprintf(sentence, sizeof(sentence), "%s: %s is %s, wanted %s: %s", part_names[table[i].part],
+			 table[i].setting, value, wanted, table[i].lost);
+		sentence_add(array, sentence);
+	}
+	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {
+		if (!durability->unknown[part])
+			continue;
+		snprintf(sentence, sizeof(sentence), "%s: does not tell how it is set: unknown whether the promises hold",
+			 part_names[part]);
+		sentence_add(array, sentence);
+	}
+}

@@ -1,0 +1,186 @@
+"""Services that are set too weakly for the promises: the gateway and the worker say so, and go on."""
+
+import contextlib
+import re
+
+import pika
+import psycopg
+import pytest
+import redis
+import requests
+
+from history import QUEUE
+from process import Process, gateway_process
+from stack import wait_until
+
+
+@pytest.fixture
+def cache(own_stack):
+    with redis.Redis.from_url(own_stack.env["REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def superuser(own_stack):
+    """PostgreSQL as who may ALTER SYSTEM."""
+    settings = (own_stack.run_dir / "settings").read_text()
+    password = re.search(r"^STACK_PG_PASSWORD=(.*)$", settings, re.MULTILINE)[1]
+    owner = own_stack.env["DATABASE_ADMIN_URL"]
+    url = re.sub(r"//[^@]*@", f"//postgres:{password}@", owner)
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+def readyz(stack):
+    response = requests.get(stack.http("/readyz"), timeout=5)
+    return response.status_code, response.json()
+
+
+def warnings(stack):
+    return readyz(stack)[1]["warnings"]
+
+
+def lines(log, event):
+    return [line for line in log.splitlines() if f"event={event}" in line]
+
+
+def configs_asked(cache):
+    """How often somebody tried CONFIG GET."""
+    told = cache.info("commandstats").get("cmdstat_config|get", {})
+    return told.get("calls", 0) + told.get("rejected_calls", 0)
+
+
+def redis_reconnect(stack, cache):
+    """Cuts every connection to Redis, and waits until the gateway has come back by itself and has asked."""
+    wait_until(lambda: readyz(stack)[0] == 200)
+    before = configs_asked(cache)
+    cache.client_kill_filter(_type="normal", skipme=True)
+    wait_until(lambda: configs_asked(cache) >= before + 3 and readyz(stack)[0] == 200)
+
+
+@contextlib.contextmanager
+def redis_set(stack, cache, setting, value):
+    before = cache.config_get(setting)[setting]
+    cache.config_set(setting, value)
+    try:
+        redis_reconnect(stack, cache)
+        yield
+    finally:
+        cache.config_set(setting, before)
+        redis_reconnect(stack, cache)
+        wait_until(lambda: warnings(stack) == [])
+
+
+def test_the_stack_as_it_is_warns_of_nothing(own_stack, cache):
+    redis_reconnect(own_stack, cache)
+    assert readyz(own_stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []})
+    for name in ("gateway", "worker-1"):
+        log = own_stack.log(name)
+        assert [lines(log, event) for event in ("weak_setting", "setting_unknown", "queue_differs")] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    "setting, value, wanted",
+    [("appendfsync", "everysec", "always"), ("appendonly", "no", "yes"), ("maxmemory-policy", "allkeys-lru", "noeviction")],
+)
+def test_a_weak_redis(own_stack, cache, setting, value, wanted):
+    told = len(lines(own_stack.log("gateway"), "weak_setting"))
+    with redis_set(own_stack, cache, setting, value):
+        (warning,) = wait_until(lambda: warnings(own_stack))
+        assert warning.startswith(f"redis: {setting} is {value}, wanted {wanted}: ")
+        assert readyz(own_stack)[0] == 200 and readyz(own_stack)[1]["ready"] is True
+        (line,) = lines(own_stack.log("gateway"), "weak_setting")[told:]
+        assert "level=warn" in line and f"setting={setting} value={value} wanted={wanted} effect=" in line
+        redis_reconnect(own_stack, cache)
+        wait_until(lambda: len(lines(own_stack.log("gateway"), "weak_setting")) == told + 2)
+
+
+def test_a_redis_that_does_not_tell_is_unknown_and_said_once(own_stack, cache):
+    cache.execute_command("ACL", "SETUSER", "default", "-config")
+    try:
+        for _ in range(2):
+            redis_reconnect(own_stack, cache)
+            wait_until(lambda: [warning.split(":")[:2] for warning in warnings(own_stack)] == [["redis", " does not tell how it is set"]])
+        assert len(lines(own_stack.log("gateway"), "setting_unknown")) == 1
+        assert readyz(own_stack)[0] == 200
+    finally:
+        cache.execute_command("ACL", "SETUSER", "default", "+config")
+        redis_reconnect(own_stack, cache)
+    wait_until(lambda: warnings(own_stack) == [])
+
+
+def programs_disconnect(superuser):
+    superuser.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'couponmq'")
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
+def test_a_weak_postgresql(own_stack, superuser, setting):
+    before = {name: len(lines(own_stack.log(name), "weak_setting")) for name in ("gateway", "worker-1")}
+    superuser.execute(f"ALTER SYSTEM SET {setting} = off")
+    superuser.execute("SELECT pg_reload_conf()")
+    try:
+        wait_until(lambda: superuser.execute(f"SHOW {setting}").fetchone() == ("off",))
+        programs_disconnect(superuser)
+        (warning,) = wait_until(lambda: warnings(own_stack))
+        assert warning.startswith(f"postgresql: {setting} is off, wanted on: ")
+        for name, told in before.items():
+            wait_until(lambda: len(lines(own_stack.log(name), "weak_setting")) == told + 1)
+            assert f"part=postgresql setting={setting} value=off wanted=on" in lines(own_stack.log(name), "weak_setting")[-1]
+        wait_until(lambda: readyz(own_stack)[0] == 200)
+        coupon = own_stack.coupon_make(10)
+        with own_stack.client() as client:
+            assert client.issue(coupon, 1, ack="issued")["status"] == "issued", "it is a warning, no more"
+    finally:
+        superuser.execute(f"ALTER SYSTEM RESET {setting}")
+        superuser.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: superuser.execute(f"SHOW {setting}").fetchone() == ("on",))
+        programs_disconnect(superuser)
+    wait_until(lambda: warnings(own_stack) == [])
+
+
+def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser):
+    superuser.execute("ALTER ROLE couponmq SET synchronous_commit = local")
+    try:
+        before = own_stack.log("gateway").count("event=database_ready")
+        programs_disconnect(superuser)
+        wait_until(lambda: own_stack.log("gateway").count("event=database_ready") > before)
+        asked = own_stack.log("worker-1").count("event=database_connected")
+        programs_disconnect(superuser)
+        wait_until(lambda: own_stack.log("worker-1").count("event=database_connected") > asked)
+        assert warnings(own_stack) == []
+    finally:
+        superuser.execute("ALTER ROLE couponmq RESET synchronous_commit")
+        programs_disconnect(superuser)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"x-queue-type": "classic"}, {"x-queue-type": "quorum", "x-delivery-limit": 5}], ids=["plain", "classic", "limit"]
+)
+def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
+    with pika.BlockingConnection(pika.URLParameters(own_stack.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        own_stack.stop("gateway", "worker-1")
+        channel.queue_delete(QUEUE)
+        channel.queue_declare(QUEUE, durable=True, arguments=arguments)
+        gateway = gateway_process(own_stack, "gateway-differs", ready=False)
+        worker = Process(own_stack, "coupon-worker", "worker-differs", {})
+        try:
+            coupon = own_stack.coupon_make(10)
+            for process in (gateway, worker):
+                line = wait_until(lambda: lines(process.log(), "queue_differs"))[0]
+                assert "level=error" in line and f"name={QUEUE}" in line and "PRECONDITION_FAILED" in line
+            body = requests.get(gateway.http("/readyz"), timeout=5).json()
+            assert "PRECONDITION_FAILED" in body["rabbitmq"] and body["ready"] is False
+            assert (body["redis"], body["postgresql"]) == ("ok", "ok")
+            with gateway.client() as client:
+                wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+                receive = client.issue(coupon, 1)["receive"]
+            channel.queue_delete(QUEUE)
+            wait_until(gateway.ready)
+            with gateway.client() as client:
+                wait_until(lambda: client.call("status", receive=receive)["status"] == "issued")
+        finally:
+            gateway.end()
+            worker.end()
+            channel.queue_delete(QUEUE, if_unused=False)
+    own_stack.start("gateway", "worker-1")
