@@ -5,6 +5,7 @@
 #include "gateway/metrics.h"
 
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
 #include <stdlib.h>
@@ -221,6 +222,15 @@ static void on_request(struct evhttp_request *request, void *data)
 		on_api(http, request, strncmp(path, API_PREFIX, 4) == 0 ? path + 4 : "");
 }
 
+/* evhttp asks for it before each connection that it has accepted. */
+static struct bufferevent *on_connection(struct event_base *base, void *data)
+{
+	struct http *http = data;
+
+	listener_spare_descriptors(http->listener);
+	return bufferevent_socket_new(base, -1, 0);
+}
+
 struct http *http_new(struct event_base *base, const struct config *config, struct front *front, http_ready_fn *ready,
 		      void *context)
 {
@@ -240,6 +250,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	evhttp_set_timeout(http->evhttp, TIMEOUT_S);
 	evhttp_set_allowed_methods(http->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD);
 	evhttp_set_gencb(http->evhttp, on_request, http);
+	evhttp_set_bevcb(http->evhttp, on_connection, http);
 	return http;
 }
 

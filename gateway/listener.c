@@ -7,16 +7,19 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 4096
 #define PAUSE_MS 100
+#define DESCRIPTORS_KEPT 64 /* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
 
 int listener_bind_tcp(const char *setting, const char *address)
 {
@@ -69,25 +72,60 @@ int listener_bind_unix(const char *setting, const char *path)
 	return fd;
 }
 
+/* Whether the next descriptor would be one of those that are kept for our own connections. */
+static int descriptors_are_short(void)
+{
+	int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	struct rlimit limit;
+	rlim_t kept;
+
+	if (lowest < 0)
+		return 1;
+	close(lowest);
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return 0;
+	kept = limit.rlim_cur / 4 < DESCRIPTORS_KEPT ? limit.rlim_cur / 4 : DESCRIPTORS_KEPT;
+	return (rlim_t)lowest >= limit.rlim_cur - kept;
+}
+
+static void pause_begin(struct evconnlistener *listener);
+
 static void on_pause_end(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
 	(void)what;
-	evconnlistener_enable(data);
+	if (descriptors_are_short())
+		pause_begin(data);
+	else
+		evconnlistener_enable(data);
+}
+
+static void pause_begin(struct evconnlistener *listener)
+{
+	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
+
+	metrics_add(METRIC_ACCEPT_PAUSES, 1);
+	evconnlistener_disable(listener);
+	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_pause_end, listener, &pause);
+}
+
+void listener_spare_descriptors(struct evconnlistener *listener)
+{
+	if (!descriptors_are_short())
+		return;
+	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"), LOG_I("ms", PAUSE_MS));
+	pause_begin(listener);
 }
 
 static void on_accept_error(struct evconnlistener *listener, void *context)
 {
-	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
 	int error = errno;
 
 	(void)context;
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	log_warn("accept_pause", LOG_S("error", strerror(error)), LOG_I("ms", PAUSE_MS));
-	metrics_add(METRIC_ACCEPT_PAUSES, 1);
-	evconnlistener_disable(listener);
-	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_pause_end, listener, &pause);
+	pause_begin(listener);
 }
 
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted, void *context)

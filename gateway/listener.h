@@ -14,4 +14,7 @@ int listener_bind_unix(const char *setting, const char *path);   /* a stale sock
 /* Accepts on a copy of `fd` with `accepted`; NULL `accepted`: the caller sets it later (evhttp does). */
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted, void *context);
 
+/* Called for each connection: pauses accepting when the last descriptors, kept for our own connections, would be next. */
+void listener_spare_descriptors(struct evconnlistener *listener);
+
 #endif

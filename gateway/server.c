@@ -199,8 +199,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	struct conn *conn;
 	int on = 1;
 
-	(void)listener;
 	(void)len;
+	listener_spare_descriptors(listener);
 	if (server->stopped) {
 		close(fd);
 		return;

@@ -140,7 +140,7 @@ def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_
 
 
 def test_without_descriptors_accepting_pauses_and_recovers(stack):
-    gateway = gateway_process(stack, "gateway-few-descriptors", descriptors_max=48)
+    gateway = gateway_process(stack, "gateway-few-descriptors", descriptors_max=96)
     try:
         with gateway.client() as first, contextlib.ExitStack() as connections:
             clients = [connections.enter_context(gateway.client()) for _ in range(60)]
@@ -148,7 +148,7 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
                 client.send_line({"op": "ping"})
             pauses = wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"])
             assert wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"] > pauses), "it tries again"
-            assert first.call("stats")["stats"]["connections"] < 48
+            assert first.call("stats")["stats"]["connections"] < 72, "a quarter is kept for the services"
             for client in clients[:30]:
                 client.close()
             assert all(client.read_reply()["code"] == 0 for client in clients[30:]), "who waited gets in"
@@ -169,3 +169,19 @@ def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
         wait_until(lambda: gateway.metrics()["couponmq_connections_total"] >= 1)
         wait_until(lambda: gateway.metrics()["couponmq_connections_idle_total"] == 1, timeout=15)
         assert gateway.metrics()["couponmq_connections"] == 0
+
+
+def test_clients_leave_descriptors_for_the_services(rough):
+    gateway = gateway_process(rough, "gateway-few-descriptors-http", descriptors_max=80)
+    try:
+        with contextlib.ExitStack() as connections:
+            host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+            for _ in range(200):
+                connections.enter_context(socket.create_connection((host, int(port))))
+            with gateway.client() as client:
+                coupon = rough.coupon_make(1)
+                rough.stop("redis")
+                rough.start("redis")
+                wait_until(lambda: client.issue(coupon, 1)["code"] in (0, 4), timeout=20)
+    finally:
+        gateway.end()
