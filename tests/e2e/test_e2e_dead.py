@@ -230,7 +230,7 @@ class AckHeld(Proxy):
         self.acked = threading.Event()
         super().__init__(port)
 
-    def _pump(self, source, target, flowing):
+    def _pump(self, source, target, flowing, whole):
         try:
             while data := source.recv(65536):
                 if flowing and BASIC_ACK in data:
