@@ -132,6 +132,7 @@ class Stack:
         self.run_dir = (ROOT / run_dir).resolve()
         self.port_base = port_base
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
+        self.frozen = set()  # pids that sigstop froze
         self.settings = {}  # what processes of this stack are started with, besides its env
 
     def script(self, *arguments, **environment):
@@ -206,8 +207,8 @@ class Stack:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_gone(pid))
 
-    def _signal_tree(self, name, number):
-        for pid in process_tree(self.pid(name)):
+    def _signal(self, pids, number):
+        for pid in pids:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -215,10 +216,17 @@ class Stack:
 
     def sigstop(self, name):
         """Freezes the process and its children until sigcont."""
-        self._signal_tree(name, signal.SIGSTOP)
+        pids = process_tree(self.pid(name))
+        self.frozen.update(pids)
+        self._signal(pids, signal.SIGSTOP)
 
     def sigcont(self, name):
-        self._signal_tree(name, signal.SIGCONT)
+        self._signal(process_tree(self.pid(name)), signal.SIGCONT)
+
+    def thaw(self):
+        """Lets go on whatever was frozen, also the children of what was killed meanwhile: they end by themselves."""
+        self._signal(self.frozen, signal.SIGCONT)
+        self.frozen.clear()
 
     def log(self, name):
         return (self.run_dir / f"{name}.log").read_text(errors="replace")

@@ -16,6 +16,7 @@ KEEPER = {"COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON
 def make_whole(stack):
     """Whatever the last test did: everything runs, and is ready."""
     names = (*SERVICES, "gateway", "worker-1")
+    stack.thaw()
     for name in names:
         if stack.runs(name):
             stack.sigcont(name)
