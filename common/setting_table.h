@@ -40,9 +40,9 @@ SETTING_NUMBER(idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GAT
 	       "a connection with nothing in flight and no byte received for this long is closed")
 SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256, 1, 256,
 	       "requests in one script call")
-SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY, 4, 1, 64,
+SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY, 8, 1, 64,
 	       "script calls in flight for one coupon")
-SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 2, 1, 16,
+SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1, 16,
 	       "connections of one process to Redis; calls go to the one with the least in flight")
 SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10, 60000,
 	       "a Redis or PostgreSQL answer later than this is unknown, and the connection is replaced")
