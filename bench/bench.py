@@ -21,7 +21,7 @@ RUN = os.environ["RUN_DIR"]
 PG_BIN = os.environ["PG_BIN"]
 QUICK = os.environ.get("BENCH_QUICK") == "1"  # a tenth of the load: does it run at all?
 SCALE = 10 if QUICK else 1
-FULL_LOAD = ("--connections", 20, "--pipeline", 256)
+FULL_LOAD = ("--connections", 20, "--pipeline", 128)
 BASELINE_REQUESTS = 200_000 // SCALE
 ADMISSION_USERS = 300_000 // SCALE
 SOLD_OUT_REQUESTS = 1_000_000 // SCALE
