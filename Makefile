@@ -3,7 +3,8 @@
 # make help    lists the rest
 
 SAN ?=
-BUILD_DIR ?= build$(if $(SAN),-$(SAN))
+FAULTS ?=
+BUILD_DIR ?= build$(if $(SAN),-$(SAN))$(if $(FAULTS),-fault)
 
 CC ?= gcc
 CSTD = -std=c11 -D_GNU_SOURCE
@@ -14,7 +15,7 @@ SANITIZE = $(if $(filter address,$(SAN)),-fsanitize=address$(comma)undefined -fn
 	$(filter undefined,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)$(if $(filter thread,$(SAN)),-fsanitize=thread)
 comma := ,
 
-CPPFLAGS = -I. -I$(BUILD_DIR)/gen -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
+CPPFLAGS = -I. -I$(BUILD_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
 ifeq ($(MAKELEVEL),0)
@@ -37,6 +38,10 @@ tests: $(TEST_PROGRAMS) ## build the unit tests and simulations
 
 include scripts/stack.mk
 include scripts/compose.mk
+
+.PHONY: torture
+torture: packages ## the promises under faults, on a stack of its own: SEED=n ONLY=scenario ROUNDS=k SAN=address
+	@scripts/torture.sh
 
 .PHONY: bench
 bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load

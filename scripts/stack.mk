@@ -25,7 +25,7 @@ status: ## what runs, and on which ports
 	@scripts/stack.sh status
 
 clean: ## stop, then remove what was built and the run folders
-	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-*; do RUN_DIR=$$dir scripts/stack.sh clean || exit 1; done
+	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-* .run-torture .run-torture-*; do RUN_DIR=$$dir scripts/stack.sh clean || exit 1; done
 	@rm -rf build build-*
 
 test: ## all tests on a stack of their own: SAN=address|undefined|thread TESTS=path or words

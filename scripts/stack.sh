@@ -366,6 +366,7 @@ rabbitmq_spawn() {
 		default_pass = $STACK_AMQP_PASSWORD
 		disk_free_limit.absolute = 50MB
 		raft.wal_max_size_bytes = 134217728
+		heartbeat = ${RABBITMQ_HEARTBEAT_S:-60}
 		log.console = true
 		log.console.level = info
 		log.console.use_colors = off

@@ -54,6 +54,9 @@ class Asked:
     def receive(self):
         return self.reply.get("receive") if self.reply else None
 
+    def __str__(self):
+        return json.dumps({"user": self.user, "key": self.key, "reply": self.reply})
+
 
 class History:
     """Load on one coupon from several connections, which come back whenever they are cut."""
@@ -228,14 +231,14 @@ class History:
                 continue
             coupon, user, batch, index = asked.receive.split(".")
             place = (ulid_uuid(batch), int(index))
-            assert (coupon, int(user)) == (self.coupon, asked.user), f"{asked.reply} {where}"
-            assert (place in settled) != (place in rejected), f"P3: {asked.reply} {where}"
+            assert (coupon, int(user)) == (self.coupon, asked.user), f"{asked} {where}"
+            assert (place in settled) != (place in rejected), f"P3: {asked} {where}"
             if asked.reply["status"] in ("accepted", "queued", "issued") and place in settled:
                 row = settled[place]
-                assert row[:2] == (asked.user, asked.reply["slot"]), f"P3: {asked.reply}, {row} {where}"
-                assert row[4] == (asked.key or ""), f"P6: {asked.reply}, {row} {where}"
+                assert row[:2] == (asked.user, asked.reply["slot"]), f"P3: {asked}, {row} {where}"
+                assert row[4] == (asked.key or ""), f"P6: {asked}, {row} {where}"
             if asked.reply["status"] == "issued":
-                assert place in settled, f"{asked.reply} {where}"
+                assert place in settled, f"{asked} {where}"
 
     def _check_requested(self, rows, where):
         """P5, P7: nobody has more than what he asked for and was not refused."""

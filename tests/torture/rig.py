@@ -1,0 +1,395 @@
+"""
+A private stack under torture: its three services, gateways and workers built with fault points, a steady load, and the judgement.
+
+What a scenario uses (the load runs already, and was measured; whatever it breaks is healed, and all is judged, after it returns):
+
+  rig.stack                 tests/stack.py: kill9, sigstop, sigcont, start, stop of "redis", "rabbitmq", "postgres"; .env has their URLs
+  rig.gateways, rig.workers lists of Part:
+    part.kill9()                    its death is then expected
+    part.terminate()                SIGTERM; it must exit with 0 in time
+    part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
+    part.start(fault="", **settings)   again, at the same address; settings come on top of the rig's. fault: see common/fault.h
+    part.restart(fault="", **settings) terminate() and start()
+    part.wait_fault()               until the fault has killed or stopped it
+    part.pid, part.log() (of this life), part.alive(), part.metrics() (of a gateway)
+  rig.keeper()              the worker that is elected
+  rig.load                  load.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
+  rig.wait_accepted(n)      until so many more requests are accepted
+  rig.wait_answers(n)       until so many more have a sure answer
+  rig.pause(chance, a, b)   somewhere between a and b seconds
+  rig.wait(condition, timeout)       as stack.wait_until
+  rig.on_heal(function)     called first of all when the scenario has returned or failed: open the link again, …
+  rig.on_end(function)      called after the judgement: close the relay, …
+  rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this scenario (a relay's URL)
+  rig.pg(), rig.redis()     connections, to be used in `with`
+  rig.expect_dead(n)        so many messages may be in the dead-letter queue afterwards
+"""
+
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import redis
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "e2e"), str(HERE)]
+
+from history import DEAD_QUEUE, QUEUE, queue_length  # noqa: E402
+from load import Campaign, Load  # noqa: E402
+from process import Process, gateway_process  # noqa: E402
+from stack import SERVICES, Stack, process_tree, wait_until  # noqa: E402
+
+# Small, so that what takes seconds or minutes takes a moment.
+SETTINGS = {
+    "COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400,
+    "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500, "COUPON_SETTLE_TIMEOUT_MS": 3000,
+}  # fmt: skip
+HEARTBEAT_S = 4  # RabbitMQ's proposal to its clients
+CAMPAIGNS = ((1_000_000, 1), (1_000_000, 3), (300, 2))  # total, limit: the last one is sold out soon
+WINDOW_S = 0.25
+WINDOWS = 6
+RATE_SHARE = 0.9
+RATE_WITHIN_S = 10.0
+RSS_FACTOR, RSS_SLACK_KB = 1.5, 24 * 1024
+REPORTS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "UndefinedBehaviorSanitizer", "runtime error:")
+
+
+def fault_build_dir(build_dir):
+    """Where the programs with fault points are, besides those without."""
+    return build_dir if build_dir.name.endswith("-fault") else build_dir.with_name(f"{build_dir.name}-fault")
+
+
+class Violation(AssertionError):
+    pass
+
+
+class Part:
+    """A gateway or a worker at its place: each start is another process there."""
+
+    def __init__(self, rig, kind, number):
+        self.rig, self.kind, self.number = rig, kind, number
+        self.name = f"{kind}-{number}"
+        self.process = None
+        self.settings = None  # those it was started with, and its fault
+        self.death_expected = False
+        self.frozen = False
+
+    @property
+    def pid(self):
+        return self.process.child.pid
+
+    @property
+    def listen(self):
+        return f"127.0.0.1:{self.rig.stack.port_base + 200 + 2 * self.number}"
+
+    def alive(self):
+        return self.process is not None and self.process.child.poll() is None
+
+    def log(self):
+        return self.process.log()
+
+    def metrics(self):
+        return self.process.metrics()
+
+    def ready(self):
+        return self.process.answers() and self.process.ready() if self.kind == "gateway" else "event=ready" in self.log()
+
+    def start(self, fault="", **settings):
+        assert not self.alive(), f"{self.name} runs already"
+        wanted = {**self.rig.settings, **settings}
+        self.settings = (fault, wanted)
+        self.death_expected = "kill" in fault
+        self.frozen = False
+        if self.kind == "gateway":
+            http = f"127.0.0.1:{self.rig.stack.port_base + 201 + 2 * self.number}"
+            places = {"COUPON_LISTEN": self.listen, "COUPON_HTTP_LISTEN": http}
+            self.process = gateway_process(self.rig.stack, self.name, ready=None, **{**places, **wanted, "COUPON_FAULT": fault})
+        else:
+            self.process = Process(self.rig.stack, "coupon-worker", self.name, {**wanted, "COUPON_FAULT": fault})
+        return self
+
+    def restart(self, fault="", **settings):
+        self.terminate()
+        return self.start(fault, **settings)
+
+    def kill9(self):
+        self.death_expected = True
+        self.process.kill9()
+
+    def terminate(self):
+        code = self.process.terminate()
+        if code != 0:
+            raise Violation(f"{self.name} told to end exits with {code}")
+        self.death_expected = True
+
+    def _signal_all(self, number):
+        for pid in process_tree(self.pid):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def stop(self):
+        self.frozen = True
+        self._signal_all(signal.SIGSTOP)
+
+    def cont(self):
+        if self.alive():
+            self._signal_all(signal.SIGCONT)
+        self.frozen = False
+
+    def wait_fault(self, timeout=20):
+        fault = self.settings[0]
+        wait_until(lambda: "fault: " in self.log(), timeout)
+        if "kill" in fault:
+            wait_until(lambda: not self.alive(), 5)
+        else:
+            self.frozen = "stop" in fault
+
+    def rss_kb(self):
+        total = 0
+        for pid in process_tree(self.pid):
+            try:
+                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        return total
+
+    def died_unasked(self):
+        return self.process is not None and not self.alive() and not self.death_expected
+
+
+class Rig:
+    def __init__(self, run_dir, port_base):
+        self.stack = Stack(run_dir, port_base)
+        self.stack.build_dir = fault_build_dir(self.stack.build_dir)
+        self.stack.settings = {"RABBITMQ_HEARTBEAT_S": HEARTBEAT_S}
+        self.gateways, self.workers = [], []
+        self.settings = dict(SETTINGS)
+        self.load = self.seed = None
+        self._healers, self._enders = [], []
+        self._dead_expected = 0
+        self._rss = {}
+
+    # The stack's life
+
+    def up(self):
+        self.stack.remove()
+        self.stack.services()
+        # Its queues' first seconds are not for killing: let a message through.
+        self.prepare_parts(1, 1, {})
+        coupon = self.stack.coupon_make(1)
+        with self.gateways[0].process.client() as client:
+            wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued")["code"] == 0, 30)
+
+    def down(self):
+        for part in self.parts:
+            if part.process:
+                part.cont()
+                part.process.end()
+        self.stack.thaw()
+        self.stack.down()
+
+    @property
+    def parts(self):
+        return [*self.gateways, *self.workers]
+
+    def prepare_parts(self, gateways, workers, settings):
+        """That many of each run, with these settings and no fault."""
+        self.settings = {**SETTINGS, **settings}
+        for kind, parts, wanted in (("gateway", self.gateways, gateways), ("worker", self.workers, workers)):
+            while len(parts) > wanted:
+                parts.pop().process.end()
+            while len(parts) < wanted:
+                parts.append(Part(self, kind, len(parts) + 1))
+        for part in self.parts:
+            if part.alive() and part.settings != ("", self.settings):
+                part.terminate()
+            if not part.alive():
+                part.start()
+        wait_until(lambda: all(part.ready() for part in self.parts), 30)
+
+    # What scenarios use
+
+    def on_heal(self, function):
+        self._healers.append(function)
+
+    def on_end(self, function):
+        self._enders.append(function)
+
+    def expect_dead(self, number):
+        self._dead_expected += number
+
+    def settings_all(self, **settings):
+        self.prepare_parts(len(self.gateways), len(self.workers), {**self.settings, **settings})
+
+    def pg(self):
+        return psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True, connect_timeout=5)
+
+    def redis(self):
+        return redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True, socket_timeout=5)
+
+    def keeper(self):
+        """The worker that was elected last."""
+
+        def elected():
+            with self.pg() as pg:
+                (fence,) = pg.execute("SELECT fence FROM keeper").fetchone()
+            return next((part for part in self.workers if part.alive() and f"event=keeper_elected fence={fence}\n" in part.log()), None)
+
+        return wait_until(elected, 20)
+
+    def wait(self, condition, timeout=20.0):
+        return wait_until(condition, timeout)
+
+    def wait_accepted(self, more, timeout=30):
+        aim = self.load.accepted + more
+        wait_until(lambda: self.load.errors or self.load.accepted >= aim, timeout)
+
+    def wait_answers(self, more, timeout=30):
+        aim = self.load.sure + more
+        wait_until(lambda: self.load.errors or self.load.sure >= aim, timeout)
+
+    def pause(self, chance, least, most):
+        until = time.monotonic() + chance.uniform(least, most)
+        wait_until(lambda: time.monotonic() >= until, most + 5)
+
+    # Rates: sure answers of short windows; and outcomes in PostgreSQL, which are to keep pace with what is accepted
+
+    def _counts(self, pg):
+        ids = [int(campaign.coupon) for campaign in self.load.campaigns]
+        (settled,) = pg.execute("SELECT coalesce(sum(settled_num), 0) FROM coupon WHERE id = ANY(%s)", (ids,)).fetchone()
+        return time.monotonic(), self.load.sure, self.load.accepted, int(settled)
+
+    def _window(self, pg):
+        """Sure answers, accepted receives and outcomes a second."""
+        begun = self._counts(pg)
+        time.sleep(WINDOW_S)  # what is measured is what happens in a certain time
+        ended = self._counts(pg)
+        return tuple((after - before) / (ended[0] - begun[0]) for before, after in zip(begun[1:], ended[1:]))
+
+    def rate_measure(self):
+        """Sure answers a second."""
+        with self.pg() as pg:
+            self._window(pg)
+            return statistics.median(self._window(pg)[0] for _ in range(WINDOWS))
+
+    def rate_check(self, before):
+        """Waits until the rate is what it was; returns how long that took."""
+        begun = time.monotonic()
+        windows = []
+        with self.pg() as pg:
+            while True:
+                windows.append(self._window(pg))
+                answers, accepted, outcomes = (statistics.median(column) for column in zip(*windows[-4:]))
+                if len(windows) >= 4 and answers >= RATE_SHARE * before and outcomes >= RATE_SHARE * accepted:
+                    return time.monotonic() - begun
+                if time.monotonic() - begun > RATE_WITHIN_S:
+                    raise Violation(f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after healing {answers:.0f}, "
+                                    f"{accepted:.0f} accepted, {outcomes:.0f} outcomes")  # fmt: skip
+
+    # One scenario
+
+    def heal(self):
+        while self._healers:
+            self._healers.pop()()
+        self.stack.thaw()
+        missing = [name for name in SERVICES if not self.stack.runs(name)]
+        if missing:
+            self.stack.start(*missing)
+        for part in self.parts:
+            part.cont()
+            if part.died_unasked():
+                raise Violation(f"{part.name} died, exit code {part.process.child.returncode}")
+            if not part.alive():
+                part.start()
+
+    def run(self, scenario, seed):
+        """Returns figures of the run, or raises what was violated."""
+        chance = random.Random(f"{seed} {scenario.name}")
+        self.seed = seed
+        self.prepare_parts(scenario.gateways, scenario.workers, scenario.settings)
+        try:
+            if scenario.prepare:
+                scenario.prepare(self, chance)
+            return self._run_loaded(scenario, chance, seed)
+        finally:
+            while self._enders:
+                self._enders.pop()()
+
+    def _run_loaded(self, scenario, chance, seed):
+        began = time.monotonic()
+        campaigns = [Campaign(self.stack, total, limit, seed) for total, limit in CAMPAIGNS]
+        self._open_wait(campaigns)
+        self.load = Load(campaigns, lambda: [(part.name, part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
+        try:
+            before = self.rate_measure()
+            self._rss = {part.name: part.rss_kb() for part in self.parts}
+            try:
+                scenario.function(self, chance)
+            finally:
+                self.heal()
+            back_s = self.rate_check(before) if scenario.rate else 0.0
+            self.load.stop()
+            issued = sum(campaign.judge() for campaign in campaigns)
+            self._check_rest()
+        except AssertionError:
+            self.load.stopping.set()
+            self._history_write(scenario, seed)
+            raise
+        finally:
+            self.load.stopping.set()
+            self._dead_expected = 0
+        return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": before,
+                "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip
+
+    def _history_write(self, scenario, seed):
+        path = self.stack.run_dir / f"history-{scenario.name}-{seed}.jsonl"
+        self.load.history_write(path)
+        print(f"torture: the history is in {path}", flush=True)
+
+    def _open_wait(self, campaigns):
+        for part in self.gateways:
+            with part.process.client() as client:
+                for campaign in campaigns:
+                    wait_until(lambda: client.call("coupon", coupon=campaign.coupon)["code"] == 0, 20)
+
+    def _check_rest(self):
+        for part in self.parts:
+            if part.died_unasked():
+                raise Violation(f"{part.name} died, exit code {part.process.child.returncode}")
+            text = part.process.log_path.read_text(errors="replace")
+            if report := next((word for word in REPORTS if word in text), None):
+                raise Violation(f"{part.name}: {report} in {part.process.log_path}")
+        wait_until(lambda: queue_length(self.stack, QUEUE) == 0, 20)
+        dead = queue_length(self.stack, DEAD_QUEUE)
+        if dead > self._dead_expected:
+            raise Violation(f"{dead} dead letters")
+        if dead:
+            self._dead_purge()
+        if not any(name in self.stack.build_dir.name for name in ("address", "thread")):
+            for part in self.parts:
+                self._check_memory(part)
+
+    def _dead_purge(self):
+        import pika  # pylint: disable=import-outside-toplevel
+
+        with pika.BlockingConnection(pika.URLParameters(self.stack.env["AMQP_URL"])) as connection:
+            connection.channel().queue_purge(DEAD_QUEUE)
+
+    def _check_memory(self, part):
+        bound = self._rss[part.name] * RSS_FACTOR + RSS_SLACK_KB
+
+        def fits():
+            return part.rss_kb() <= bound
+
+        try:
+            wait_until(fits, 10)
+        except AssertionError:
+            raise Violation(f"{part.name} has {part.rss_kb()} KB, and had {self._rss[part.name]}") from None

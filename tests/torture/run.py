@@ -1,0 +1,75 @@
+"""make torture: every scenario, or ONLY=name,name; SEED=n for the same again, ROUNDS=k for k seeds from there on. --list names them."""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+
+from rig import Rig
+
+from scenario import scenarios_load
+from stack import port_base_free
+
+
+def arguments_read():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", default=os.environ.get("ONLY", ""))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1, 10**6)))
+    parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS") or 1))
+    return parser.parse_args()
+
+
+def chosen(scenarios, only):
+    names = [name for name in only.split(",") if name]
+    if unknown := [name for name in names if not any(name in known for known in scenarios)]:
+        sys.exit(f"torture: no scenario {', '.join(unknown)}; there are: {' '.join(scenarios)}")
+    whole = [name for name in names if name in scenarios]
+    return [one for one in scenarios.values() if not names or one.name in whole or any(part in one.name for part in names if part not in whole)]
+
+
+def scenario_run(rig, scenario, seed):
+    """Whether all promises held. After a violation the next scenario gets a stack of its own."""
+    try:
+        told = rig.run(scenario, seed)
+    except Exception as error:  # whatever it is: told with what makes it again
+        traceback.print_exc()
+        print(f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed} ONLY={scenario.name}", flush=True)
+        return False
+    print(f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  {told['issued']:6} issued  "
+          f"{told['rate']:4.0f}/s, back after {told['back_s']:.1f} s  {told['codes']}", flush=True)  # fmt: skip
+    return True
+
+
+def main():
+    scenarios = scenarios_load()
+    arguments = arguments_read()
+    if arguments.list:
+        for one in scenarios.values():
+            print(f"{one.name:<40} {one.about}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    base = port_base_free(int(os.environ.get("PORT_BASE") or 16400))
+    rig = Rig(os.environ.get("RUN_DIR") or ".run-torture", base)
+    failed, began = [], time.monotonic()
+    try:
+        rig.up()
+        for seed in range(arguments.seed, arguments.seed + arguments.rounds):
+            print(f"torture: SEED={seed}", flush=True)
+            for one in chosen(scenarios, arguments.only):
+                if not scenario_run(rig, one, seed):
+                    failed.append(f"{one.name} SEED={seed}")
+                    rig.down()
+                    rig = Rig(f"{os.environ.get('RUN_DIR') or '.run-torture'}-{len(failed)}", base)
+                    rig.up()
+    finally:
+        rig.down()
+    print(f"torture: {len(failed)} violations in {time.monotonic() - began:.0f} s{': ' if failed else ''}{', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

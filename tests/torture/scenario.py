@@ -1,0 +1,43 @@
+"""The registry of scenarios. A file tests/torture/scenario_*.py is read by itself; each of its scenarios is one decorated function."""
+
+import importlib
+from pathlib import Path
+
+SCENARIOS = {}
+
+
+class Scenario:
+    def __init__(self, function, options):
+        self.name, self.function = function.__name__, function
+        self.about = (function.__doc__ or "").strip().split("\n")[0]
+        self.gateways = options.pop("gateways", 2)
+        self.workers = options.pop("workers", 2)
+        self.short = options.pop("short", False)
+        self.settings = options.pop("settings", {})
+        self.prepare = options.pop("prepare", None)
+        self.rate = options.pop("rate", True)
+        assert not options, f"scenario {self.name}: unknown {options}"
+
+
+def scenario(**options):
+    """
+    @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True)
+    def name_of_it(rig, chance): …
+
+    short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS. prepare(rig, chance): called before the load
+    begins, for relays and such. rate: whether the rate before and after is compared.
+    """
+
+    def register(function):
+        assert function.__name__ not in SCENARIOS, f"two scenarios {function.__name__}"
+        SCENARIOS[function.__name__] = Scenario(function, options)
+        return function
+
+    return register
+
+
+def scenarios_load():
+    """All scenarios by name, in the order of their files."""
+    for file in sorted(Path(__file__).parent.glob("scenario_*.py")):
+        importlib.import_module(file.stem)
+    return SCENARIOS
