@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "gateway/admission.h"
 #include "gateway/front.h"
@@ -174,6 +175,7 @@ static void dispatch(void *context, struct request *request)
 
 static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 {
+	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
 	redis_pool_outbox_remove(gateway->redis, batch->coupon, &batch->ulid);
 	admission_confirmed(gateway->admission, batch);
 	outcomes_confirmed(gateway->outcomes, &batch->ulid);

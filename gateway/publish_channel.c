@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "gateway/metrics.h"
 
@@ -240,6 +241,7 @@ static int pending_publish(struct publish_channel *channel, const char **why)
 
 		STAILQ_REMOVE_HEAD(&channel->pending, next);
 		status = batch_publish(channel, batch);
+		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		*why = amqp_error_string2(status);
 		if (status != AMQP_STATUS_OK || frames_drain(channel, why))
 			return -1;

@@ -1,6 +1,7 @@
 #include "gateway/redis_pool.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "gateway/metrics.h"
 #include "gateway/script_reply.h"
@@ -138,6 +139,7 @@ static int ticket_send(struct ticket *ticket)
 		argv[argc] = request_key(call->requests[i]);
 		lengths[argc++] = call->requests[i]->key_len;
 	}
+	fault_point(FAULT_GATEWAY_BEFORE_SEND);
 	return redis_link_command(ticket->link, argc, argv, lengths, call_done, ticket);
 }
 
@@ -184,6 +186,7 @@ static void call_done(void *context, const redisReply *reply)
 {
 	struct ticket *ticket = context;
 
+	fault_point(FAULT_GATEWAY_AFTER_REPLY);
 	if (!reply) {
 		metrics_add(METRIC_CALLS_LOST, 1);
 		admission_lost(ticket->pool->admission, ticket->call);
@@ -260,6 +263,7 @@ void redis_pool_flush(struct redis_pool *pool)
 			continue;
 		removals_send(pool, link);
 		redis_link_flush(link);
+		fault_point(FAULT_GATEWAY_AFTER_SEND);
 	}
 }
 

@@ -1,6 +1,7 @@
 #include "gateway/server.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "gateway/listener.h"
 #include "gateway/metrics.h"
@@ -78,6 +79,7 @@ static void conn_reply(struct responder *responder, enum answer answer, const ch
 	conn->inflight--;
 	front_answered(conn->server->front, answer);
 	if (conn->bev && !conn->cut) {
+		fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
 		output = bufferevent_get_output(conn->bev);
 		evbuffer_add(output, line, len);
 		evbuffer_add(output, "\n", 1);

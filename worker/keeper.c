@@ -13,6 +13,7 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "worker/keeper_coupon.h"
 #include "worker/keeper_lock.h"
@@ -64,6 +65,7 @@ static void election_step(struct keeper *keeper)
 	keeper->resend_due_ms = 0;
 	memset(keeper->view.told, 0, sizeof(keeper->view.told));
 	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
+	fault_point(FAULT_KEEPER_AFTER_ELECTION);
 }
 
 static int coupon_turn(struct keeper *keeper, const struct coupon_row *row, const struct coupon_cache *cache, int resend)

@@ -1,5 +1,6 @@
 #include "worker/keeper_coupon.h"
 
+#include "common/fault.h"
 #include "common/log.h"
 #include "embed.h"
 
@@ -71,6 +72,7 @@ static int load(struct keeper_view *view, const struct coupon_row *row)
 	if (generation == 0)
 		return fenced(view);
 	number(generation, generation_text);
+	fault_point(FAULT_KEEPER_AFTER_GENERATION);
 	word_take(keeper_redis_coupon_eval(view->redis, lua_load, row->id, 11, argv), word);
 	if (strcmp(word, "loaded") == 0) {
 		tell(view, row->id, "loaded");
@@ -105,7 +107,9 @@ static int verify(struct keeper_view *view, const struct coupon_row *row, const 
 	const char *argv[4] = { number(view->fence, fence), view->run_id, number(row->generation, generation),
 				number(row->seq_seen, seq) };
 
+	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
 	word_take(keeper_redis_coupon_eval(view->redis, lua_verify, row->id, 4, argv), word);
+	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "verified") == 0) {
 		tell(view, row->id, "verified");
 		log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
@@ -122,6 +126,7 @@ static int terms(struct keeper_view *view, const struct coupon_row *row)
 				number(row->total, total),     number(row->begin_ms, begin),
 				number(row->end_ms, end),      number(row->limit, limit) };
 
+	fault_point(FAULT_KEEPER_BEFORE_TERMS);
 	word_take(keeper_redis_coupon_eval(view->redis, lua_terms, row->id, 6, argv), word);
 	if (strcmp(word, "applied") == 0) {
 		tell(view, row->id, "terms");

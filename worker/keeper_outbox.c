@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "common/message.h"
 
@@ -91,8 +92,10 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 	while ((entry = outbox->confirmed)) {
 		char key[KEEPER_KEY_SIZE];
 		const char *hdel[] = { "HDEL", keeper_key(entry->coupon, ":outbox", key), entry->batch };
-		redisReply *reply = keeper_redis_call(outbox->redis, 3, hdel, NULL);
+		redisReply *reply;
 
+		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
+		reply = keeper_redis_call(outbox->redis, 3, hdel, NULL);
 		if (!reply)
 			return -1;
 		freeReplyObject(reply);

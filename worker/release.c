@@ -11,6 +11,7 @@
 #include "worker/release.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "common/receive.h"
 #include "common/ulid.h"
@@ -86,6 +87,7 @@ static int done_mark(struct done *done, struct keeper_database *database)
 	memcpy(done->coupons + done->coupons_len, "}", 2);
 	memcpy(done->batches + done->batches_len, "}", 2);
 	memcpy(done->indexes + done->indexes_len, "}", 2);
+	fault_point(FAULT_RELEASE_BEFORE_MARK);
 	result = keeper_database_ask(database, sql_query_release_done, 3, values);
 	PQclear(result);
 	return result ? 0 : -1;
@@ -199,6 +201,7 @@ static int coupon_release(struct ask *ask, const PGresult *page, struct keeper_r
 
 	if (ask->n == 0)
 		return 0;
+	fault_point(FAULT_RELEASE_BEFORE_GIVE);
 	reply = keeper_redis_coupon_eval(redis, lua_release, number_at(page, ask->rows[0], COUPON), ask->n * ARGS_EACH,
 					 ask->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY)

@@ -13,6 +13,7 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "worker/database.h"
 #include "worker/dead_letters.h"
@@ -195,6 +196,7 @@ static void transaction_settled(struct worker *worker)
 {
 	int64_t rejected = worker->stats.rejected;
 
+	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&worker->settle_backoff);
 	if (outcomes_read(worker) == 0)
 		replies_send(worker);
@@ -231,7 +233,9 @@ static void transaction_begin(struct worker *worker, int64_t now_ms)
 	if (settlement_take(worker->settlement, (size_t)worker->config->transaction_receives_max) == 0)
 		return;
 	settle_args_fill(&worker->args, worker->settlement);
+	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	database_settle(worker->database, &worker->args, now_ms);
+	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
 
 static void database_turn(struct worker *worker, int64_t now_ms)
@@ -258,8 +262,11 @@ static void acks_turn(struct worker *worker)
 	int multiple;
 
 	/* Should the connection break here, the books are reset and there is nothing more to ack. */
-	while (settlement_ack(worker->settlement, &tag, &multiple))
+	while (settlement_ack(worker->settlement, &tag, &multiple)) {
+		fault_point(FAULT_WORKER_BEFORE_ACK);
 		link_ack(worker->consumer, tag, multiple);
+		fault_point(FAULT_WORKER_AFTER_ACK);
+	}
 }
 
 static int64_t earlier(int64_t a, int64_t b)
