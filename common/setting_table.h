@@ -17,6 +17,8 @@ SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "socket API over a Unix socket, a path (default: none)")
 SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0.1:7480",
 	     "HTTP, host:port or off")
+SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
+	     "metrics and health of one worker over HTTP, host:port or off")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text", "text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info", "debug, info, warn or error")
 SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",

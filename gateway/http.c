@@ -1,6 +1,8 @@
 #include "gateway/http.h"
 
 #include "common/check.h"
+#include "common/exposition.h"
+#include "common/http_reply.h"
 #include "gateway/listener.h"
 #include "gateway/metrics.h"
 
@@ -34,31 +36,6 @@ struct exchange {
 	struct evhttp_request *request; /* NULL: the client is gone */
 	int replied;
 };
-
-static void content_type(struct evhttp_request *request, const char *type)
-{
-	evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", type);
-}
-
-/* Takes the body. evhttp would send it after HEAD too, where none may be. */
-static void reply_send(struct evhttp_request *request, int status, const char *type, struct evbuffer *body)
-{
-	if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
-		evbuffer_drain(body, evbuffer_get_length(body));
-	content_type(request, type);
-	evhttp_send_reply(request, status, NULL, body);
-	evbuffer_free(body);
-}
-
-static void send_text(struct evhttp_request *request, int status, const char *text, size_t len)
-{
-	struct evbuffer *body = evbuffer_new();
-
-	check(body != NULL);
-	evbuffer_add(body, text, len);
-	evbuffer_add(body, "\n", 1);
-	reply_send(request, status, "application/json", body);
-}
 
 static void exchange_sent(struct exchange *exchange)
 {
@@ -97,7 +74,7 @@ static void exchange_reply(struct responder *responder, enum answer answer, cons
 	evhttp_request_set_on_complete_cb(exchange->request, on_sent, exchange);
 	if (exchange->http->stopped)
 		evhttp_add_header(evhttp_request_get_output_headers(exchange->request), "Connection", "close");
-	send_text(exchange->request, answer_http(answer), line, len);
+	http_reply_json(exchange->request, answer_http(answer), line, len);
 }
 
 static struct responder *exchange_new(struct http *http, struct evhttp_request *request)
@@ -170,18 +147,18 @@ static void on_api(struct http *http, struct evhttp_request *request, const char
 	if (http->stopped)
 		front_refuse(http->front, exchange_new(http, request), ANSWER_UNAVAILABLE, "the gateway is stopping");
 	else if (op == OP_COUNT)
-		send_text(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
+		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 	else if (method == EVHTTP_REQ_POST)
 		api_post(http, request, op);
 	else if (method == EVHTTP_REQ_GET && request_op_reads(op))
 		api_get(http, request, op);
 	else
-		send_text(request, HTTP_BADMETHOD, not_allowed, sizeof(not_allowed) - 1);
+		http_reply_json(request, HTTP_BADMETHOD, not_allowed, sizeof(not_allowed) - 1);
 }
 
 static void on_healthz(struct evhttp_request *request)
 {
-	send_text(request, HTTP_OK, "{\"status\":\"ok\"}", 15);
+	http_reply_json(request, HTTP_OK, "{\"status\":\"ok\"}", 15);
 }
 
 static void on_readyz(struct http *http, struct evhttp_request *request)
@@ -191,7 +168,7 @@ static void on_readyz(struct http *http, struct evhttp_request *request)
 	char *text = cJSON_PrintUnformatted(body);
 
 	check(text != NULL);
-	send_text(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
+	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
 	cJSON_free(text);
 	cJSON_Delete(body);
 }
@@ -202,7 +179,7 @@ static void on_metrics(struct evhttp_request *request)
 
 	check(body != NULL);
 	metrics_prometheus(body);
-	reply_send(request, HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", body);
+	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
 }
 
 static void on_request(struct evhttp_request *request, void *data)

@@ -1,49 +1,19 @@
 #include "gateway/listener.h"
 
 #include "common/check.h"
-#include "common/config.h"
+#include "common/descriptors.h"
 #include "common/log.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 4096
 #define PAUSE_MS 100
-#define DESCRIPTORS_KEPT 64 /* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
-
-int listener_bind_tcp(const char *setting, const char *address)
-{
-	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list;
-	char *text = strdup(address), *host, service[16];
-	int port, fd, rc, on = 1;
-
-	check(text != NULL);
-	if (config_address(text, &host, &port))
-		log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting, address);
-	snprintf(service, sizeof(service), "%d", port);
-	rc = getaddrinfo(host, service, &hints, &list);
-	if (rc)
-		log_fatal("%s is \"%s\": %s", setting, address, gai_strerror(rc));
-	fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		log_fatal("%s is \"%s\": %s", setting, address, strerror(errno));
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(fd, list->ai_addr, list->ai_addrlen) || listen(fd, BACKLOG))
-		log_fatal("%s is \"%s\": %s", setting, address, strerror(errno));
-	freeaddrinfo(list);
-	free(text);
-	return fd;
-}
 
 /* Whether somebody accepts connections on this socket file. */
 static int unix_is_alive(const struct sockaddr_un *address)
@@ -70,22 +40,6 @@ int listener_bind_unix(const char *setting, const char *path)
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) || listen(fd, BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
 	return fd;
-}
-
-/* Whether the next descriptor would be one of those that are kept for our own connections. */
-static int descriptors_are_short(void)
-{
-	int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-	struct rlimit limit;
-	rlim_t kept;
-
-	if (lowest < 0)
-		return 1;
-	close(lowest);
-	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
-		return 0;
-	kept = limit.rlim_cur / 4 < DESCRIPTORS_KEPT ? limit.rlim_cur / 4 : DESCRIPTORS_KEPT;
-	return (rlim_t)lowest >= limit.rlim_cur - kept;
 }
 
 static void pause_begin(struct evconnlistener *listener);

@@ -7,9 +7,11 @@
 
 #include <event2/listener.h>
 
-/* A bound, listening, non-blocking socket. A setting that cannot be bound ends the process with a sentence. */
-int listener_bind_tcp(const char *setting, const char *address); /* host:port */
-int listener_bind_unix(const char *setting, const char *path);   /* a stale socket file is replaced */
+/*
+ * A bound, listening, non-blocking Unix socket; a stale socket file is replaced. What cannot be bound ends the process with a
+ * sentence. (TCP: common/bind.h)
+ */
+int listener_bind_unix(const char *setting, const char *path);
 
 /* Accepts on a copy of `fd` with `accepted`; NULL `accepted`: the caller sets it later (evhttp does). */
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted, void *context);

@@ -2,6 +2,7 @@
  * coupon-gateway: checks eligibility in Redis and queues what was accepted. With --processes N the parent binds every
  * listener, forks N processes that share them, starts one again when it dies, and passes SIGTERM on.
  */
+#include "common/bind.h"
 #include "common/check.h"
 #include "common/config.h"
 #include "common/log.h"
@@ -45,18 +46,6 @@ static int arguments(struct config *config, int argc, char **argv)
 	return check_only;
 }
 
-/* A listener's address as far as it can be judged without binding it. */
-static void address_check(const char *setting, const char *address)
-{
-	char *text = strdup(address), *host;
-	int port;
-
-	check(text != NULL);
-	if (strcmp(address, "off") != 0 && config_address(text, &host, &port))
-		log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting, address);
-	free(text);
-}
-
 /* As many descriptors as the system lets us have. */
 static void descriptors_raise(void)
 {
@@ -70,13 +59,11 @@ static void descriptors_raise(void)
 
 static void sockets_bind(const struct config *config, struct gateway_sockets *sockets)
 {
-	sockets->api[0] = sockets->api[1] = sockets->http = -1;
-	if (strcmp(config->listen, "off") != 0)
-		sockets->api[0] = listener_bind_tcp("COUPON_LISTEN", config->listen);
+	sockets->api[0] = bind_tcp("COUPON_LISTEN", config->listen);
+	sockets->api[1] = -1;
 	if (*config->unix_socket)
 		sockets->api[1] = listener_bind_unix("COUPON_UNIX_SOCKET", config->unix_socket);
-	if (strcmp(config->http_listen, "off") != 0)
-		sockets->http = listener_bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
+	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
 static sigset_t signals_before; /* as the processes are to have them */
@@ -148,8 +135,8 @@ int main(int argc, char **argv)
 	check_only = arguments(&config, argc, argv);
 	config_log(&config, "coupon-gateway");
 	program_check_urls(&config);
-	address_check("COUPON_LISTEN", config.listen);
-	address_check("COUPON_HTTP_LISTEN", config.http_listen);
+	bind_check("COUPON_LISTEN", config.listen);
+	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		return 0;

@@ -1,6 +1,7 @@
 #include "gateway/metrics.h"
 
 #include "common/check.h"
+#include "common/exposition.h"
 
 #include <event2/buffer.h>
 #include <stdatomic.h>
@@ -107,8 +108,7 @@ static void issue_time_prometheus(struct evbuffer *out)
 {
 	int64_t count = 0;
 
-	evbuffer_add_printf(out, "# HELP couponmq_issue_seconds Time from an issue request to its answer.\n"
-				 "# TYPE couponmq_issue_seconds histogram\n");
+	exposition_head(out, "issue_seconds", "histogram", "Time from an issue request to its answer.");
 	for (size_t i = 0; i <= BOUNDS_N; i++) {
 		count += sum_at(offsetof(struct page, buckets) + i * sizeof(atomic_int_least64_t));
 		if (i < BOUNDS_N)
@@ -122,14 +122,13 @@ static void issue_time_prometheus(struct evbuffer *out)
 
 void metrics_prometheus(struct evbuffer *out)
 {
-	for (int i = 0; i < METRIC_COUNT; i++)
-		evbuffer_add_printf(out, "# HELP couponmq_%s %s\n# TYPE couponmq_%s %s\ncouponmq_%s %lld\n", metrics[i].name,
-				    metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
-				    (long long)metrics_sum((enum metric)i));
-	evbuffer_add_printf(out, "# HELP couponmq_answers_total Answers by status.\n# TYPE couponmq_answers_total counter\n");
+	for (int i = 0; i < METRIC_COUNT; i++) {
+		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
+		exposition_value(out, metrics[i].name, metrics_sum((enum metric)i));
+	}
+	exposition_head(out, "answers_total", "counter", "Answers by status.");
 	for (int i = 0; i < ANSWER_COUNT; i++)
-		evbuffer_add_printf(out, "couponmq_answers_total{status=\"%s\"} %lld\n", answer_status((enum answer)i),
-				    (long long)answers_sum((enum answer)i));
+		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i), answers_sum((enum answer)i));
 	issue_time_prometheus(out);
 }
 

@@ -300,6 +300,7 @@ ports_of() {
 	rabbitmq) echo "$PORT_RABBITMQ $PORT_DIST" ;;
 	postgres) echo "$PORT_POSTGRES" ;;
 	gateway) echo "$PORT_GATEWAY $PORT_HTTP" ;;
+	worker-[1-9]) echo "$((PORT_HTTP + ${1#worker-}))" ;;
 	esac
 }
 
@@ -538,8 +539,11 @@ gateway_ready() {
 	[[ $(curl -s -m 2 -o /dev/null -w '%{http_code}' "http://127.0.0.1:$PORT_HTTP/readyz") == 200 ]]
 }
 
+# The first nine have metrics, on the ports behind the gateway's HTTP.
 worker_spawn() {
-	program_spawn "$1" coupon-worker "${WORKER_FLAGS:-}"
+	local port
+	port=$(ports_of "$1")
+	COUPON_WORKER_HTTP_LISTEN=${port:+127.0.0.1:$port} program_spawn "$1" coupon-worker "${WORKER_FLAGS:-}"
 }
 
 worker_ready() {

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80)
+PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
 
 
@@ -273,3 +273,8 @@ class Stack:
 
     def http(self, path):
         return f"http://{self.env['COUPON_HTTP_LISTEN']}{path}"
+
+    def worker_http(self, number, path):
+        """Of worker-NUMBER, which listens that many ports above the gateway's HTTP."""
+        host, _, port = self.env["COUPON_HTTP_LISTEN"].rpartition(":")
+        return f"http://{host}:{int(port) + number}{path}"

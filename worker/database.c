@@ -265,6 +265,11 @@ enum database_event database_step(struct database *database, int64_t now_ms)
 	return DATABASE_NOTHING;
 }
 
+int database_up(const struct database *database)
+{
+	return database->state >= IDLE;
+}
+
 int database_ready(const struct database *database)
 {
 	return database->state == IDLE;

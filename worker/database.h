@@ -25,6 +25,7 @@ void database_free(struct database *database);
 /* Does what can be done now. DATABASE_LOST is told only when a statement was in flight. */
 enum database_event database_step(struct database *database, int64_t now_ms);
 
+int database_up(const struct database *database);    /* connected, perhaps at work */
 int database_ready(const struct database *database); /* connected and idle */
 /* Sends one settle(); only when database_ready(). The arguments are copied. What becomes of it is an event. */
 void database_settle(struct database *database, const struct settle_args *args, int64_t now_ms);

@@ -18,6 +18,7 @@
 #include "worker/keeper_coupon.h"
 #include "worker/keeper_lock.h"
 #include "worker/keeper_outbox.h"
+#include "worker/metrics.h"
 #include "worker/release.h"
 
 #include <poll.h>
@@ -62,6 +63,7 @@ static void election_step(struct keeper *keeper)
 		return;
 	}
 	keeper->elected = 1;
+	metrics_add(METRIC_KEEPER_ELECTIONS, 1);
 	keeper->resend_due_ms = 0;
 	memset(keeper->view.told, 0, sizeof(keeper->view.told));
 	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
@@ -193,6 +195,13 @@ static int64_t turn(struct keeper *keeper)
 	return keeper->config->keeper_round_ms;
 }
 
+static void tell(const struct keeper *keeper)
+{
+	metrics_set(METRIC_KEEPER_REDIS_UP, keeper_redis_connected(keeper->view.redis));
+	metrics_set(METRIC_KEEPER_DATABASE_UP, keeper_database_fd(keeper->view.database) >= 0);
+	metrics_set(METRIC_KEEPER_ELECTED, keeper->elected);
+}
+
 static void *run(void *argument)
 {
 	struct keeper *keeper = argument;
@@ -200,6 +209,7 @@ static void *run(void *argument)
 	while (!keeper->stop) {
 		int64_t wait_ms = turn(keeper);
 
+		tell(keeper);
 		if (!keeper->stop)
 			pause_for(keeper, wait_ms);
 	}

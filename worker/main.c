@@ -1,8 +1,10 @@
 /* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
+#include "common/bind.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
 #include "worker/keeper.h"
+#include "worker/monitor.h"
 #include "worker/worker.h"
 
 #include <signal.h>
@@ -42,6 +44,7 @@ static int signals_open(void)
 int main(int argc, char **argv)
 {
 	struct config config;
+	struct monitor *monitor;
 	struct keeper *keeper;
 	struct worker *worker;
 	int check_only = 0, signal_fd;
@@ -56,17 +59,20 @@ int main(int argc, char **argv)
 	}
 	config_log(&config, "coupon-worker");
 	program_check_urls(&config);
+	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
 		return 0;
 	}
 	signal_fd = signals_open();
+	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen));
 	keeper = keeper_start(&config);
 	worker = worker_new(&config, keeper);
 	worker_run(worker, signal_fd);
 	worker_free(worker);
 	keeper_stop(keeper);
+	monitor_stop(monitor);
 	close(signal_fd);
 	config_free(&config);
 	log_info("stopped", LOG_I("pid", getpid()));

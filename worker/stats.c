@@ -5,7 +5,7 @@
 static int64_t sum(const struct stats *stats)
 {
 	return 0
-#define STAT(name) +stats->name
+#define STAT(name, help) +stats->name
 #include "worker/stats_table.h"
 #undef STAT
 		;
@@ -14,7 +14,7 @@ static int64_t sum(const struct stats *stats)
 void stats_tell(struct stats *stats)
 {
 	const struct log_field fields[] = {
-#define STAT(name) LOG_I(#name, stats->name),
+#define STAT(name, help) LOG_I(#name, stats->name),
 #include "worker/stats_table.h"
 #undef STAT
 		{ 0 }

@@ -7,7 +7,7 @@
 #define STATS_EVERY_MS 60000
 
 struct stats {
-#define STAT(name) int64_t name;
+#define STAT(name, help) int64_t name;
 #include "worker/stats_table.h"
 #undef STAT
 	int64_t told_ms; /* when the line was last written */

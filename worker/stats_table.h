@@ -1,11 +1,14 @@
-/* The loop's counters, each once. No include guard: included for its expansion. */
-STAT(messages)     /* received, redeliveries too */
-STAT(receives)     /* in committed transactions */
-STAT(issued)       /* of those: newly issued */
-STAT(repeated)     /* issued earlier */
-STAT(rejected)
-STAT(dead)         /* messages dead-lettered, confirmed */
-STAT(transactions) /* committed */
-STAT(retries)      /* transactions that were refused or lost */
-STAT(replies)      /* outcomes told to a gateway */
-STAT(replies_lost) /* could not be sent */
+/*
+ * The loop's counters, each once: STAT(name, "help"). The log line `stats` has the name, the metric is
+ * couponmq_worker_NAME_total. No include guard: included for its expansion.
+ */
+STAT(messages, "Messages received, redeliveries too.")
+STAT(receives, "Receives in committed transactions.")
+STAT(issued, "Of those, newly issued.")
+STAT(repeated, "Of those, issued earlier.")
+STAT(rejected, "Of those, rejected.")
+STAT(dead, "Messages dead-lettered and confirmed.")
+STAT(transactions, "Committed transactions.")
+STAT(retries, "Transactions that were refused or lost, and tried again.")
+STAT(replies, "Outcomes told to a gateway, one message each.")
+STAT(replies_lost, "Replies that could not be sent; the gateway looks the receive up instead.")

@@ -17,6 +17,8 @@
 #include "common/log.h"
 #include "worker/database.h"
 #include "worker/dead_letters.h"
+#include "worker/metrics.h"
+#include "worker/monitor.h"
 #include "worker/publisher.h"
 #include "worker/reply.h"
 #include "worker/stats.h"
@@ -150,6 +152,8 @@ static int outcomes_read(struct worker *worker)
 
 static void outcomes_count(struct worker *worker)
 {
+	int64_t before = worker->stats.receives;
+
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
 		size_t n = delivery_message(delivery)->receives_n;
@@ -165,11 +169,13 @@ static void outcomes_count(struct worker *worker)
 				break;
 			case OUTCOME_REJECTED:
 				worker->stats.rejected++;
+				metrics_rejected((enum outcome_reason)delivery_outcomes(delivery)[j].reason);
 				break;
 			}
 		}
 	}
 	worker->stats.transactions++;
+	metrics_set(METRIC_BATCH, worker->stats.receives - before);
 }
 
 static void replies_send(struct worker *worker)
@@ -307,6 +313,20 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	}
 }
 
+static void tell(struct worker *worker, int64_t now_ms)
+{
+	worker->stats.dead = worker->dead_letters.confirmed;
+	stats_step(&worker->stats, now_ms);
+	metrics_stats(&worker->stats);
+	metrics_set(METRIC_HELD, (int64_t)settlement_held(worker->settlement));
+	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(worker->settlement));
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(worker->settlement));
+	metrics_set(METRIC_CONSUMER_UP, link_up(worker->consumer));
+	metrics_set(METRIC_PUBLISHER_UP, publisher_ready(worker->publisher));
+	metrics_set(METRIC_DATABASE_UP, database_up(worker->database));
+	monitor_beat();
+}
+
 static int finished(const struct worker *worker, int64_t now_ms)
 {
 	if (!worker->stop_by_ms)
@@ -329,8 +349,7 @@ void worker_run(struct worker *worker, int signal_fd)
 		database_turn(worker, now_ms);
 		dead_letters_send(&worker->dead_letters, now_ms);
 		acks_turn(worker);
-		worker->stats.dead = worker->dead_letters.confirmed;
-		stats_step(&worker->stats, now_ms);
+		tell(worker, now_ms);
 		/* The last ack was perhaps just sent: then nothing would end the wait. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker, signal_fd);

@@ -1,0 +1,15 @@
+/* A reply of evhttp's, with the body that a HEAD must not have left out. */
+#ifndef COMMON_HTTP_REPLY_H
+#define COMMON_HTTP_REPLY_H
+
+#include <stddef.h>
+
+struct evbuffer;
+struct evhttp_request;
+
+/* Takes the body. */
+void http_reply(struct evhttp_request *request, int status, const char *type, struct evbuffer *body);
+/* JSON, and a newline after it. */
+void http_reply_json(struct evhttp_request *request, int status, const char *text, size_t len);
+
+#endif

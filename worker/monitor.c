@@ -1,0 +1,187 @@
+/*
+ * The thread owns the event base and everything of evhttp. From others it takes numbers alone (worker/metrics.h, and the time of
+ * the last beat), which are atomic.
+ */
+#include "worker/monitor.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/descriptors.h"
+#include "common/exposition.h"
+#include "common/http_reply.h"
+#include "worker/metrics.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TIMEOUT_S 10 /* of an idle or slow connection */
+#define LIMIT_BYTES 8192
+#define PAUSE_MS 100 /* of accepting, when the last descriptors would be next */
+
+struct monitor {
+	pthread_t thread;
+	struct event_base *base;
+	struct event *stop;
+	struct event *pause_end;
+	struct evhttp *evhttp;
+	struct evhttp_bound_socket *bound;
+	int stop_fd;
+};
+
+static atomic_int_least64_t beat_ms;
+
+void monitor_beat(void)
+{
+	atomic_store_explicit(&beat_ms, clock_monotonic_ms(), memory_order_relaxed);
+}
+
+static void on_healthz(struct evhttp_request *request)
+{
+	int64_t silent_ms = clock_monotonic_ms() - atomic_load_explicit(&beat_ms, memory_order_relaxed);
+	char text[96];
+	int n;
+
+	n = snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
+		     silent_ms < MONITOR_SILENCE_MS ? "ok" : "stuck", (long long)silent_ms);
+	http_reply_json(request, silent_ms < MONITOR_SILENCE_MS ? HTTP_OK : HTTP_SERVUNAVAIL, text, (size_t)n);
+}
+
+static const char *word(int up)
+{
+	return up ? "ok" : "not connected";
+}
+
+/* Ready: it can settle. Redis and the publisher are told, but settling does without them. */
+static void on_readyz(struct evhttp_request *request)
+{
+	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0, postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	char text[256];
+	int n;
+
+	n = snprintf(text, sizeof(text),
+		     "{\"rabbitmq\":\"%s\",\"publisher\":\"%s\",\"postgresql\":\"%s\",\"redis\":\"%s\",\"keeper\":%s,"
+		     "\"ready\":%s}",
+		     word(rabbitmq), word(metrics_get(METRIC_PUBLISHER_UP) != 0), word(postgresql),
+		     word(metrics_get(METRIC_KEEPER_REDIS_UP) != 0), metrics_get(METRIC_KEEPER_ELECTED) ? "true" : "false",
+		     rabbitmq && postgresql ? "true" : "false");
+	http_reply_json(request, rabbitmq && postgresql ? HTTP_OK : HTTP_SERVUNAVAIL, text, (size_t)n);
+}
+
+static void on_metrics(struct evhttp_request *request)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	check(body != NULL);
+	metrics_prometheus(body);
+	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
+}
+
+static void on_request(struct evhttp_request *request, void *unused)
+{
+	static const char no_path[] = "{\"message\":\"no such path: there are /metrics, /healthz and /readyz\"}";
+	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+
+	(void)unused;
+	if (!path)
+		path = "";
+	if (strcmp(path, "/metrics") == 0)
+		on_metrics(request);
+	else if (strcmp(path, "/healthz") == 0)
+		on_healthz(request);
+	else if (strcmp(path, "/readyz") == 0)
+		on_readyz(request);
+	else
+		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
+}
+
+static void on_pause_end(evutil_socket_t fd, short what, void *data)
+{
+	struct monitor *monitor = data;
+
+	(void)fd;
+	(void)what;
+	evconnlistener_enable(evhttp_bound_socket_get_listener(monitor->bound));
+}
+
+/* evhttp asks for it before each connection that it has accepted. */
+static struct bufferevent *on_connection(struct event_base *base, void *data)
+{
+	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
+	struct monitor *monitor = data;
+
+	if (descriptors_are_short()) {
+		evconnlistener_disable(evhttp_bound_socket_get_listener(monitor->bound));
+		event_add(monitor->pause_end, &pause);
+	}
+	return bufferevent_socket_new(base, -1, 0);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	event_base_loopbreak(data);
+}
+
+static void *run(void *data)
+{
+	struct monitor *monitor = data;
+
+	event_base_dispatch(monitor->base);
+	return NULL;
+}
+
+struct monitor *monitor_start(int fd)
+{
+	struct monitor *monitor;
+
+	if (fd < 0)
+		return NULL;
+	monitor = calloc(1, sizeof(*monitor));
+	check(monitor != NULL);
+	monitor_beat();
+	monitor->base = event_base_new();
+	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(monitor->base != NULL && monitor->stop_fd >= 0);
+	monitor->stop = event_new(monitor->base, monitor->stop_fd, EV_READ, on_stop, monitor->base);
+	monitor->pause_end = event_new(monitor->base, -1, 0, on_pause_end, monitor);
+	monitor->evhttp = evhttp_new(monitor->base);
+	check(monitor->stop != NULL && monitor->pause_end != NULL && monitor->evhttp != NULL);
+	event_add(monitor->stop, NULL);
+	evhttp_set_allowed_methods(monitor->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+	evhttp_set_max_headers_size(monitor->evhttp, LIMIT_BYTES);
+	evhttp_set_max_body_size(monitor->evhttp, LIMIT_BYTES);
+	evhttp_set_timeout(monitor->evhttp, TIMEOUT_S);
+	evhttp_set_gencb(monitor->evhttp, on_request, NULL);
+	evhttp_set_bevcb(monitor->evhttp, on_connection, monitor);
+	monitor->bound = evhttp_accept_socket_with_handle(monitor->evhttp, fd);
+	check(monitor->bound != NULL);
+	check(pthread_create(&monitor->thread, NULL, run, monitor) == 0);
+	return monitor;
+}
+
+void monitor_stop(struct monitor *monitor)
+{
+	uint64_t one = 1;
+
+	if (!monitor)
+		return;
+	check(write(monitor->stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(monitor->thread, NULL);
+	evhttp_free(monitor->evhttp);
+	event_free(monitor->pause_end);
+	event_free(monitor->stop);
+	event_base_free(monitor->base);
+	close(monitor->stop_fd);
+	free(monitor);
+}
