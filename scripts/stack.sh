@@ -32,7 +32,7 @@ usage() {
 	  status        what runs, and where
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
-	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS and WORKER_FLAGS are extra arguments.
+	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and REDIS_FLAGS are extra arguments.
 	TEXT
 }
 
@@ -322,6 +322,8 @@ ports_check() {
 # ---- Redis ----------------------------------------------------------------------------------------
 
 redis_spawn() {
+	local flags
+	read -r -a flags <<<"${REDIS_FLAGS:-}"
 	mkdir -p "$RUN_DIR/redis"
 	cat >"$RUN_DIR/redis/redis.conf" <<-TEXT
 	bind 127.0.0.1
@@ -334,7 +336,7 @@ redis_spawn() {
 	maxmemory-policy noeviction
 	save ""
 	TEXT
-	process_spawn redis redis-server ./redis.conf
+	process_spawn redis redis-server ./redis.conf "${flags[@]}"
 }
 
 redis_ready() {

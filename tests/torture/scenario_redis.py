@@ -1,0 +1,266 @@
+"""Redis killed, filled, frozen, refusing, forgetting, put back to an older state, and with a wrong clock."""
+
+import contextlib
+import shutil
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import redis
+from services import say
+
+from scenario import scenario
+
+UNAVAILABLE, UNKNOWN = 21, 22
+LOADING_S = 3.0
+FILLER = 8192  # commands: Redis answers LOADING once in 1024 of them
+HOUR_S = 3600
+CLOCK_SHIFT = Path(__file__).parent / "clock_shift.c"
+REBUILD = any((Path(__file__).resolve().parents[2] / "sql/migration").glob("*rebuild*"))
+
+
+def codes_wait(rig, *codes, more=5):
+    """Until clients were told one of these codes a few times more."""
+
+    def told():
+        return sum(rig.load.codes()[code] for code in codes)
+
+    aim = told() + more
+    rig.wait(lambda: told() >= aim, 20)
+
+
+@scenario(short=True)
+def redis_killed(rig, chance):
+    """Redis killed with kill -9 under load, and started again; twice."""
+    for _ in range(2):
+        rig.wait_answers(chance.randint(1, 300))
+        say("kill -9 of Redis")
+        rig.stack.kill9("redis")
+        rig.pause(chance, 0.0, 1.5)
+        rig.stack.start("redis")
+        rig.wait_answers(200)
+
+
+@scenario()
+def redis_frozen(rig, chance):
+    """Redis hangs for longer than a call may take, twice."""
+    for _ in range(2):
+        rig.wait_answers(chance.randint(50, 300))
+        say("SIGSTOP of Redis")
+        rig.stack.sigstop("redis")
+        codes_wait(rig, UNKNOWN, UNAVAILABLE)
+        rig.pause(chance, 0.0, 1.0)
+        rig.stack.sigcont("redis")
+        rig.wait_answers(200)
+
+
+@scenario()
+def redis_scripts_flushed(rig, chance):
+    """SCRIPT FLUSH again and again: nobody notices."""
+    before = rig.load.codes()
+    for _ in range(20):
+        rig.wait_answers(chance.randint(1, 60))
+        with rig.redis() as cache:
+            cache.script_flush()
+    say("SCRIPT FLUSH, 20 times")
+    rig.wait_answers(200)
+    told = rig.load.codes() - before
+    assert not told[UNAVAILABLE] and not told[UNKNOWN], told
+
+
+@scenario()
+def redis_out_of_memory(rig, chance):
+    """maxmemory below what is used, under noeviction: each script call is refused; then given back, and once more."""
+    with rig.redis() as cache:
+        rig.on_heal(lambda: cache.config_set("maxmemory", 0))
+        for _ in range(2):
+            rig.wait_answers(chance.randint(50, 300))
+            say("maxmemory 1mb")
+            cache.config_set("maxmemory", "1mb")
+            codes_wait(rig, UNAVAILABLE)
+            rig.pause(chance, 0.5, 1.5)
+            cache.config_set("maxmemory", 0)
+            rig.wait_answers(200)
+
+
+@scenario()
+def redis_loading(rig, chance):
+    """Redis killed, and three seconds at loading its log: LOADING to everybody."""
+    rig.wait_answers(chance.randint(50, 300))
+    with rig.redis() as cache, cache.pipeline(transaction=False) as pipeline:
+        for number in range(FILLER):
+            pipeline.set("torture:filler", number)
+        pipeline.execute()
+        cache.delete("torture:filler")
+    rig.stack.kill9("redis")
+    delay_us = int(LOADING_S * 1e6 / FILLER)
+    say(f"kill -9 of Redis, and a start that waits {delay_us} us after each command it loads")
+    starter = threading.Thread(target=rig.stack.start, args=("redis",), kwargs={"REDIS_FLAGS": f"--key-load-delay {delay_us}"})
+    starter.start()
+    loading_seen(rig)
+    starter.join(30)
+    assert not starter.is_alive()
+    with rig.redis() as cache:
+        cache.config_set("key-load-delay", 0)
+    rig.wait_answers(200)
+
+
+def loading_seen(rig):
+    def refused():
+        try:
+            with rig.redis() as cache:
+                return not cache.ping()
+        except redis.exceptions.BusyLoadingError:
+            return True
+        except redis.exceptions.ConnectionError:
+            return False
+
+    rig.wait(refused, 20)
+
+
+@scenario()
+def redis_made_a_replica(rig, chance):
+    """REPLICAOF a master that nobody reaches: read-only; and back."""
+    with rig.redis() as cache:
+        rig.on_heal(lambda: cache.replicaof("NO", "ONE"))
+        for _ in range(2):
+            rig.wait_answers(chance.randint(50, 300))
+            say("REPLICAOF 127.0.0.1 1")
+            cache.replicaof("127.0.0.1", 1)
+            codes_wait(rig, UNAVAILABLE)
+            rig.pause(chance, 0.5, 1.5)
+            cache.replicaof("NO", "ONE")
+            rig.wait_answers(200)
+
+
+@scenario()
+def redis_clients_paused(rig, chance):
+    """CLIENT PAUSE, of all commands or of writes alone, for longer than a call may take."""
+    for mode in ("ALL", "WRITE"):
+        rig.wait_answers(chance.randint(50, 300))
+        pause_ms = chance.randint(300, 2500)
+        say(f"CLIENT PAUSE {pause_ms} {mode}")
+        with rig.redis() as cache:
+            cache.execute_command("CLIENT", "PAUSE", pause_ms, mode)
+        rig.pause(chance, pause_ms / 1000, pause_ms / 1000 + 0.2)
+        rig.wait_answers(200)
+
+
+@scenario()
+def redis_busy(rig, chance):
+    """Another program's script runs on and on: BUSY to everybody until it is killed."""
+    rig.wait_answers(chance.randint(50, 300))
+    with rig.redis() as cache, redis.Redis.from_url(rig.stack.env["REDIS_URL"], socket_timeout=30) as other:
+        (before,) = cache.config_get("busy-reply-threshold").values()
+        cache.config_set("busy-reply-threshold", 100)
+        say("a script without an end")
+        endless = threading.Thread(target=script_endless, args=(other,))
+        endless.start()
+        with contextlib.ExitStack() as after:
+            after.callback(endless.join, 10)
+            after.callback(script_kill, rig, cache)
+            codes_wait(rig, UNAVAILABLE)
+            rig.pause(chance, 0.5, 2.0)
+        cache.config_set("busy-reply-threshold", before)
+    rig.wait_answers(200)
+
+
+def script_endless(client):
+    try:
+        client.eval("while true do end", 0)
+    except redis.exceptions.ResponseError:
+        pass  # killed
+
+
+def script_kill(rig, cache):
+    def killed():
+        try:
+            return cache.script_kill()
+        except redis.exceptions.ResponseError as error:
+            return "NOTBUSY" in str(error)
+
+    rig.wait(killed)
+
+
+@scenario(rate=REBUILD)
+def redis_flushed(rig, chance):
+    """FLUSHALL in the middle of the load."""
+    for _ in range(2):
+        rig.wait_answers(chance.randint(50, 300))
+        say("FLUSHALL")
+        with rig.redis() as cache:
+            cache.flushall()
+        codes_wait(rig, UNAVAILABLE)
+        rig.wait_answers(200)
+
+
+@scenario(rate=REBUILD)
+def redis_older_state(rig, chance):
+    """Redis killed, and started with its files as they were a while before."""
+    folder = rig.stack.run_dir / "redis"
+    older = rig.stack.run_dir / "redis.older"
+    shutil.rmtree(older, ignore_errors=True)
+    rig.wait_answers(chance.randint(50, 300))
+    shutil.copytree(folder / "appendonlydir", older)
+    rig.wait_answers(chance.randint(50, 600))
+    say("kill -9 of Redis, and an older appendonlydir put in place")
+    rig.stack.kill9("redis")
+    shutil.rmtree(folder / "appendonlydir")
+    older.rename(folder / "appendonlydir")
+    rig.stack.start("redis")
+    rig.wait_answers(200)
+
+
+# The clock
+
+
+class Clock:
+    """Redis' wall clock, started right; see clock_shift.c."""
+
+    def __init__(self, stack):
+        self.stack = stack
+        self.file = stack.run_dir / "clock_shift"
+        self.set(0)
+        library = stack.run_dir / "clock_shift.so"
+        subprocess.run(["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-o", library, CLOCK_SHIFT], check=True)
+        stack.restart("redis", LD_PRELOAD=library, CLOCK_SHIFT_FILE=self.file)
+
+    def set(self, shift_s):
+        """The same file all the time: Redis has it mapped."""
+        with open(self.file, "r+b" if self.file.exists() else "wb") as file:
+            file.write(struct.pack("<q", shift_s))
+
+
+def clock_prepare(rig, _chance):
+    rig.clock = Clock(rig.stack)
+    rig.on_end(lambda: rig.stack.restart("redis"))
+
+
+@scenario(prepare=clock_prepare)
+def redis_clock_wrong(rig, chance):
+    """Redis' clock jumps an hour ahead, back, and an hour behind: windows shift, and nothing else."""
+    rig.on_heal(lambda: rig.clock.set(0))
+    now = time.time()
+    window = rig.stack.coupon_make(10, begin=utc(now - HOUR_S / 2), end=utc(now + HOUR_S / 2))
+    user = iter(range(1, 1000))
+
+    def told(status):
+        with rig.gateways[0].process.client() as client:
+            rig.wait(lambda: client.issue(window, next(user))["status"] == status)
+
+    told("accepted")
+    for shift_s, status in ((HOUR_S, "ended"), (0, "accepted"), (-HOUR_S, "not_started"), (0, "accepted")):
+        say(f"Redis' clock {shift_s:+} s")
+        rig.clock.set(shift_s)
+        told(status)
+        if shift_s:
+            doomed = chance.choice(rig.gateways)
+            doomed.kill9()  # what it leaves in the outbox has a wrong time
+            doomed.start()
+        rig.wait_answers(chance.randint(200, 400))
+
+
+def utc(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
