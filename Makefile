@@ -12,7 +12,8 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototy
 HARDEN = -fPIE -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 OPTIMISE = -O2 -g -fno-omit-frame-pointer
 SANITIZE = $(if $(filter address,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)$(if \
-	$(filter undefined,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)$(if $(filter thread,$(SAN)),-fsanitize=thread)
+	$(filter undefined,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)$(if $(filter thread,$(SAN)),-fsanitize=thread)$(if \
+	$(filter fuzz,$(SAN)),-fsanitize=fuzzer-no-link$(comma)address$(comma)undefined -fno-sanitize-recover=all)
 comma := ,
 
 CPPFLAGS = -I. -I$(BUILD_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
@@ -29,12 +30,20 @@ library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
 LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
-	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
+	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
+FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+# With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
+FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(sort $(wildcard lua/*.lua)) $(sort $(wildcard sql/migration/*.sql)) $(sort $(wildcard sql/query/*.sql))
 
-.PHONY: build tests
+.PHONY: build tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
-tests: $(TEST_PROGRAMS) ## build the unit tests and simulations
+tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
+fuzzers: $(FUZZ_TARGETS)
+fuzz: ## feed each fuzz target for FUZZ_S=60 seconds: FUZZ=json for one of them
+	@scripts/fuzz.sh run
+fuzz-corpus: ## put what fuzzing found into tests/fuzz/corpus, where it reaches more code
+	@scripts/fuzz.sh merge
 
 include scripts/stack.mk
 include scripts/compose.mk
@@ -71,6 +80,10 @@ $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/fuzz/replay.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $(filter-out %/replay.o,$^) $(FUZZ_MAIN) $(LDLIBS)
 $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@

@@ -28,12 +28,14 @@ int64_t clock_wall_ms(void)
 
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 {
-	time_t seconds = (time_t)(wall_ms / 1000);
+	int ms = (int)((wall_ms % 1000 + 1000) % 1000); /* before 1970 too */
+	time_t seconds = (time_t)((wall_ms - ms) / 1000);
 	struct tm tm;
 	size_t n;
 
 	gmtime_r(&seconds, &tm);
-	n = strftime(out, CLOCK_RFC3339_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(out + n, CLOCK_RFC3339_SIZE - n, ".%03dZ", (int)(wall_ms % 1000));
+	n = (size_t)snprintf(out, CLOCK_RFC3339_SIZE, "%04d", tm.tm_year + 1900); /* %Y has no leading zeros */
+	n += strftime(out + n, CLOCK_RFC3339_SIZE - n, "-%m-%dT%H:%M:%S", &tm);
+	snprintf(out + n, CLOCK_RFC3339_SIZE - n, ".%03dZ", ms);
 	return out;
 }

@@ -273,7 +273,7 @@ static char *base64(amqp_bytes_t bytes)
 /* Text as it is, else in base 64 under another name: JSON holds no bytes. */
 static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int is_text)
 {
-	char other[96];
+	char other[128];
 	char *text = is_text ? malloc(bytes.len + 1) : base64(bytes);
 
 	check(text != NULL);
@@ -287,6 +287,22 @@ static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int 
 	free(text);
 }
 
+/* The name as text: 0, or -1 when it cannot be a member, or there is one already (AMQP allows the same name twice). */
+static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t size)
+{
+	static const char suffix[] = "_base64";
+
+	if (!is_ascii(key) || key.len + sizeof(suffix) > size)
+		return -1;
+	memcpy(name, key.bytes, key.len);
+	strcpy(name + key.len, suffix);
+	if (cJSON_GetObjectItemCaseSensitive(object, name))
+		return -1;
+	name[key.len] = '\0';
+	return cJSON_GetObjectItemCaseSensitive(object, name) ? -1 : 0;
+}
+
+/* The first of each name. */
 static cJSON *headers_json(const struct dead_letter *letter)
 {
 	amqp_table_t headers = headers_of(letter);
@@ -294,13 +310,11 @@ static cJSON *headers_json(const struct dead_letter *letter)
 
 	for (int i = 0; i < headers.num_entries; i++) {
 		const amqp_table_entry_t *entry = &headers.entries[i];
-		char name[64];
+		char name[96];
 		int64_t number;
 
-		if (!is_ascii(entry->key) || entry->key.len >= sizeof(name))
+		if (header_name(object, entry->key, name, sizeof(name)))
 			continue;
-		memcpy(name, entry->key.bytes, entry->key.len);
-		name[entry->key.len] = '\0';
 		if (header_is_text(&entry->value))
 			bytes_json(object, name, entry->value.value.bytes, is_ascii(entry->value.value.bytes));
 		else if (header_number(&entry->value, &number) == 0)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, running and testing need. Silent when all are there.
+#   packages.sh [fuzz]   those of `make fuzz` besides
 set -euo pipefail
 
-readonly PACKAGES=(
+PACKAGES=(
 	# build
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev uthash-dev
@@ -12,6 +13,8 @@ readonly PACKAGES=(
 	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
 	python3-requests
 )
+[[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
+readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
 

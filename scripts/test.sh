@@ -73,7 +73,7 @@ program_run() {
 
 programs_run() {
 	local program
-	for program in "$BUILD_DIR"/tests/unit_* "$BUILD_DIR"/tests/sim_*; do
+	for program in "$BUILD_DIR"/tests/{unit,sim,fuzz}_*; do
 		[[ -f $program && -x $program ]] || continue
 		[[ -z $TESTS || ${program##*/} == *"$TESTS"* ]] || continue
 		program_run "$program"
@@ -126,7 +126,7 @@ else
 	selection=(tests ${TESTS:+-k "$TESTS"})
 	programs_run
 	if [[ -z $SAN$TESTS ]]; then
-		sanitized_run address 'unit_*' 'sim_*'
+		sanitized_run address 'unit_*' 'sim_*' 'fuzz_*'
 		sanitized_run thread unit_test_publisher unit_test_confirm unit_test_admission unit_test_outcomes
 	fi
 fi

@@ -1,0 +1,69 @@
+/*
+ * A dead letter as couponctl reads and shows it: whatever stands in it, what is printed holds no byte that a terminal obeys, and
+ * what --json prints is strict JSON.
+ */
+#include "tests/fuzz/properties.h"
+
+#include "ctl/dead_letter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct json_arena *arena;
+
+static void printed_check(const struct dead_letter *letter)
+{
+	FILE *real = stdout;
+	size_t len = 0;
+	char *text = NULL;
+
+	stdout = open_memstream(&text, &len);
+	check(stdout != NULL);
+	dead_letter_print_all(letter);
+	fclose(stdout);
+	stdout = real;
+	for (size_t i = 0; i < len; i++)
+		check((text[i] >= ' ' && text[i] <= '~') || text[i] == '\n' || text[i] == '\t');
+	free(text);
+}
+
+static void json_check(const struct dead_letter *letter)
+{
+	cJSON *object = dead_letter_json(letter);
+	const char *error;
+	char *text;
+
+	dead_letter_json_all(letter, object);
+	text = cJSON_PrintUnformatted(object);
+	check(text != NULL);
+	if (!json_parse(arena, text, strlen(text), &error)) {
+		fprintf(stderr, "%s: %s\n", error, text);
+		check(strstr(error, "64 members") != NULL); /* as many headers as somebody liked */
+	}
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct bytes bytes = { data, size };
+	static struct dead_letter letter;
+	amqp_pool_t pool;
+
+	if (!arena)
+		arena = json_arena_new();
+	init_amqp_pool(&pool, 4096);
+	memset(&letter, 0, sizeof(letter));
+	letter.number = 1;
+	if (properties_take(&bytes, &pool, &letter.raw.properties) == 0) {
+		letter.raw.body = (amqp_bytes_t){ .len = bytes.left, .bytes = (void *)(uintptr_t)bytes.at };
+		dead_letter_read(&letter, arena);
+		check(letter.coupon >= 0 && letter.receives_n >= -1 && strlen(letter.reason) < DEAD_REASON_SIZE);
+		check(letter.unreadable || (letter.coupon == letter.message.coupon && *letter.batch));
+		check(letter.unreadable || letter.receives_n == (int64_t)letter.message.receives_n);
+		printed_check(&letter);
+		json_check(&letter);
+	}
+	empty_amqp_pool(&pool);
+	return 0;
+}

@@ -1,0 +1,102 @@
+/*
+ * The receive message: what message_decode() takes is within the bounds that settlement relies on, and written out as
+ * issue.lua writes it is the same message; settlement and its arguments hold all of it.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "common/message.h"
+#include "worker/settle_args.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct json_arena *arena;
+
+static char *message_text(const struct message *message)
+{
+	cJSON *receives = cJSON_CreateArray();
+	char batch[ULID_SIZE], id[ID_SIZE], *list, *text;
+
+	for (size_t i = 0; i < message->receives_n; i++) {
+		const struct message_receive *receive = &message->receives[i];
+		cJSON *item = cJSON_CreateArray();
+
+		id_format(receive->user, id);
+		cJSON_AddItemToArray(item, cJSON_CreateString(id));
+		cJSON_AddItemToArray(item, cJSON_CreateNumber(receive->slot));
+		cJSON_AddItemToArray(item, cJSON_CreateString(receive->key));
+		cJSON_AddItemToArray(receives, item);
+	}
+	list = cJSON_PrintUnformatted(receives);
+	id_format(message->coupon, id);
+	check(list != NULL);
+	check(asprintf(&text, "{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%s\",\"generation\":%lld,\"seq\":%lld,\"at\":%lld,\"receives\":%s}",
+		       ulid_format(&message->batch, batch), id, (long long)message->generation, (long long)message->seq,
+		       (long long)message->at_ms, list) > 0);
+	cJSON_free(list);
+	cJSON_Delete(receives);
+	return text;
+}
+
+static void bounds_check(const struct message *message)
+{
+	check(message->coupon > 0 && message->generation >= 0 && message->generation <= INT32_MAX);
+	check(message->seq > 0 && message->seq <= JSON_INTEGER_MAX && message->at_ms >= 0);
+	check(message->receives_n >= 1 && message->receives_n <= MESSAGE_RECEIVES_MAX);
+	for (size_t i = 0; i < message->receives_n; i++) {
+		const struct message_receive *receive = &message->receives[i];
+		size_t len = strlen(receive->key);
+
+		check(receive->user > 0 && receive->slot >= 0 && receive->slot <= INT16_MAX);
+		check(len == 0 || receive_key_valid(receive->key, len));
+	}
+}
+
+static void same_again_check(const struct message *message)
+{
+	static struct message again;
+	char *text = message_text(message);
+	const char *error;
+
+	check(message_decode(arena, text, strlen(text), &again, &error) == 0);
+	check(memcmp(&again.batch, &message->batch, sizeof(again.batch)) == 0 && again.coupon == message->coupon);
+	check(again.generation == message->generation && again.seq == message->seq && again.at_ms == message->at_ms);
+	check(again.receives_n == message->receives_n);
+	for (size_t i = 0; i < again.receives_n; i++) {
+		check(again.receives[i].user == message->receives[i].user && again.receives[i].slot == message->receives[i].slot);
+		check(strcmp(again.receives[i].key, message->receives[i].key) == 0);
+	}
+	free(text);
+}
+
+static void settlement_check(const struct message *message)
+{
+	struct settlement *settlement = settlement_new(NULL);
+	struct settle_args args;
+
+	settlement_add(settlement, 1, message, 0, NULL);
+	check(settlement_take(settlement, 1) == message->receives_n);
+	settle_args_init(&args);
+	settle_args_fill(&args, settlement);
+	for (int i = 0; i < SETTLE_ARGS_N; i++)
+		check(args.arrays[i].len > 0 && args.arrays[i].len <= args.arrays[i].room && settle_args_type(i) != 0);
+	settle_args_fini(&args);
+	settlement_free(settlement);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct message message;
+	const char *error = NULL;
+
+	if (!arena)
+		arena = json_arena_new();
+	if (message_decode(arena, (const char *)data, size, &message, &error)) {
+		check(error && *error);
+		return 0;
+	}
+	bounds_check(&message);
+	same_again_check(&message);
+	settlement_check(&message);
+	return 0;
+}

@@ -1,0 +1,135 @@
+/*
+ * A request's text: it gives a request or exactly one reply. A refusal is strict JSON again, carries the code bad_request and names
+ * the member; a request written out again gives the same request.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "gateway/reply.h"
+
+#include <stdlib.h>
+
+#define REPLY_MAX 2048
+
+static struct {
+	struct responder responder; /* first */
+	int replies;
+	size_t len;
+	char line[REPLY_MAX];
+} client;
+
+static struct json_arena *arena;
+
+static void client_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+{
+	check(responder == &client.responder && answer == ANSWER_BAD_REQUEST && len < REPLY_MAX);
+	client.replies++;
+	client.len = len;
+	memcpy(client.line, line, len);
+}
+
+static int names_a_member(const char *message)
+{
+	static const char *const names[] = { "the request", "id", "op", "coupon", "user", "key", "ack", "receive", "status" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		size_t len = strlen(names[i]);
+
+		if (strncmp(message, names[i], len) == 0 &&
+		    (strncmp(message + len, ": ", 2) == 0 || strncmp(message + len, " is ", 4) == 0))
+			return 1;
+	}
+	return strstr(message, ": no such member of ") != NULL;
+}
+
+static void refusal_check(void)
+{
+	const char *error;
+	const cJSON *root = json_parse(arena, client.line, client.len, &error), *message;
+	int64_t code;
+
+	check(root != NULL);
+	check(json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, 99, &code) == 0 &&
+	      code == answer_code(ANSWER_BAD_REQUEST));
+	message = cJSON_GetObjectItemCaseSensitive(root, "message");
+	check(cJSON_IsString(message) && names_a_member(message->valuestring));
+}
+
+static void member_id(cJSON *object, const char *name, int64_t id)
+{
+	char text[ID_SIZE];
+
+	id_format(id, text);
+	cJSON_AddStringToObject(object, name, text);
+}
+
+/* The text of a request (malloc). */
+static char *request_text(const struct request *request, int with_op)
+{
+	static const char *const ops[] = { [OP_ISSUE] = "issue", [OP_STATUS] = "status", [OP_COUPON] = "coupon",
+					   [OP_PING] = "ping", [OP_STATS] = "stats" };
+	cJSON *object = cJSON_CreateObject();
+	char receive[RECEIVE_SIZE], *text;
+
+	if (request->id_len)
+		cJSON_AddRawToObject(object, "id", request->text);
+	if (with_op)
+		cJSON_AddStringToObject(object, "op", ops[request->op]);
+	if (request->op == OP_STATUS && request->by_receive) {
+		receive_format(&request->receive, receive);
+		cJSON_AddStringToObject(object, "receive", receive);
+	} else if (request->op == OP_ISSUE || request->op == OP_COUPON || request->op == OP_STATUS) {
+		member_id(object, "coupon", request->coupon);
+		if (request->op != OP_COUPON)
+			member_id(object, "user", request->user);
+	}
+	if (request->key_len)
+		cJSON_AddStringToObject(object, "key", request_key(request));
+	if (request->op == OP_ISSUE)
+		cJSON_AddStringToObject(object, "ack", request_ack_name(request->ack));
+	text = cJSON_PrintUnformatted(object);
+	cJSON_Delete(object);
+	check(text != NULL);
+	return text;
+}
+
+static void request_check(const struct request *request, enum request_op op)
+{
+	char *text = request_text(request, op == OP_COUNT);
+	struct request *again = request_parse(arena, text, strlen(text), op, &client.responder);
+	int named = request->op == OP_ISSUE || request->op == OP_STATUS || request->op == OP_COUPON;
+
+	check(again != NULL);
+	check(again->op == request->op && again->ack == request->ack && again->by_receive == request->by_receive);
+	check(!named || (again->coupon == request->coupon && request->coupon > 0));
+	check(!named || request->op == OP_COUPON || (again->user == request->user && request->user > 0));
+	check(!request->by_receive || memcmp(&again->receive.batch, &request->receive.batch, sizeof(struct ulid)) == 0);
+	check(!request->by_receive || again->receive.index == request->receive.index);
+	check(again->id_len == request->id_len && again->key_len == request->key_len);
+	check(memcmp(again->text, request->text, request->id_len + request->key_len + 2) == 0);
+	check(request->key_len == 0 || receive_key_valid(request_key(request), request->key_len));
+	check(request->id_len < REQUEST_ID_SIZE);
+	free(again);
+	cJSON_free(text);
+}
+
+/* The first byte chooses the operation that a path would name; the rest is the text. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	enum request_op op = size && data[0] % 8 < OP_COUNT ? (enum request_op)(data[0] % 8) : OP_COUNT;
+	struct request *request;
+
+	if (size == 0)
+		return 0;
+	if (!arena)
+		arena = json_arena_new();
+	client.responder.reply = client_reply;
+	client.replies = 0;
+	request = request_parse(arena, (const char *)data + 1, size - 1, op, &client.responder);
+	check(client.replies == (request ? 0 : 1));
+	if (request)
+		request_check(request, op);
+	else
+		refusal_check();
+	free(request);
+	return 0;
+}

@@ -1,0 +1,175 @@
+/*
+ * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and what comes back is kept. The
+ * requests end in front's dispatch, which answers with what it was asked, at once or later and out of order.
+ */
+#ifndef TESTS_FUZZ_WIRE_H
+#define TESTS_FUZZ_WIRE_H
+
+#include "tests/fuzz/fuzz.h"
+
+#include "common/config.h"
+#include "common/log.h"
+#include "gateway/front.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WIRE_TURNS_MAX 1000
+#define WIRE_TURNS_QUIET 6 /* turns without a new byte after which nothing more comes */
+
+struct wire {
+	struct event_base *base;
+	struct front *front;
+	struct config config;
+	int fd; /* listens */
+	struct sockaddr_in address;
+	int later; /* requests are kept until wire_answer() */
+	struct request_list kept;
+	size_t dispatched;
+};
+
+/* What a client got. */
+struct wire_text {
+	char *bytes;
+	size_t len;
+	size_t room;
+};
+
+static inline void wire_answer_one(struct request *request)
+{
+	cJSON *object = cJSON_CreateObject();
+	char id[ID_SIZE];
+
+	check(object != NULL);
+	if (request->op == OP_ISSUE) {
+		id_format(request->coupon, id);
+		cJSON_AddStringToObject(object, "coupon", id);
+		id_format(request->user, id);
+		cJSON_AddStringToObject(object, "user", id);
+		cJSON_AddStringToObject(object, "key", request_key(request));
+	}
+	request_answer_object(request, ANSWER_OK, NULL, object);
+}
+
+static inline void wire_dispatch(void *context, struct request *request)
+{
+	struct wire *wire = context;
+
+	wire->dispatched++;
+	if (wire->later)
+		STAILQ_INSERT_HEAD(&wire->kept, request, next);
+	else
+		wire_answer_one(request);
+}
+
+/* Answers what was kept, the newest first. */
+static inline void wire_answer(struct wire *wire)
+{
+	struct request *request;
+
+	while ((request = STAILQ_FIRST(&wire->kept))) {
+		STAILQ_REMOVE_HEAD(&wire->kept, next);
+		wire_answer_one(request);
+	}
+}
+
+static inline void wire_init(struct wire *wire)
+{
+	socklen_t len = sizeof(wire->address);
+
+	log_init("fuzz", LOG_LEVEL_ERROR, 0);
+	wire->base = event_base_new();
+	wire->front = front_new(1000000, wire_dispatch, wire);
+	STAILQ_INIT(&wire->kept);
+	wire->config = (struct config){ .line_limit_bytes = 256, .connections_max = 100, .inflight_per_connection_max = 1000000,
+					.inflight_max = 1000000, .output_limit_bytes = 100000000, .idle_timeout_ms = 300000 };
+	wire->address.sin_family = AF_INET;
+	wire->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	wire->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	check(wire->base && wire->fd >= 0 && bind(wire->fd, (const struct sockaddr *)&wire->address, len) == 0);
+	check(listen(wire->fd, 128) == 0 && getsockname(wire->fd, (struct sockaddr *)&wire->address, &len) == 0);
+}
+
+/* Reads what is there; 0 at the end of the stream, else 1. */
+static inline int wire_read(int fd, struct wire_text *text)
+{
+	for (;;) {
+		ssize_t n;
+
+		if (text->room - text->len < 65536) {
+			text->room += 131072;
+			text->bytes = realloc(text->bytes, text->room);
+			check(text->bytes != NULL);
+		}
+		n = recv(fd, text->bytes + text->len, text->room - text->len, MSG_DONTWAIT);
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN;
+		text->len += (size_t)n;
+	}
+}
+
+static inline void wire_turn(struct wire *wire)
+{
+	event_base_loop(wire->base, EVLOOP_NONBLOCK);
+}
+
+/* Until everything is answered that can be. */
+static inline void wire_settle(struct wire *wire, int fd, struct wire_text *text)
+{
+	for (int quiet = 0; quiet < WIRE_TURNS_QUIET; quiet++) {
+		size_t len = text->len;
+
+		wire_turn(wire);
+		if (!wire_read(fd, text))
+			return;
+		if (text->len > len)
+			quiet = 0;
+	}
+}
+
+/*
+ * One connection: sends the bytes in pieces (`seed` 0: in one), then no more, and reads until the server has closed it, which it
+ * must do by itself.
+ */
+static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size, uint32_t seed, struct wire_text *text)
+{
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 }; /* no port is left waiting */
+	int fd = socket(AF_INET, SOCK_STREAM, 0), turns = 0, on = 1;
+
+	text->len = 0;
+	wire->dispatched = 0;
+	check(fd >= 0 && connect(fd, (const struct sockaddr *)&wire->address, sizeof(wire->address)) == 0);
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* each piece is there at once */
+	while (size > 0) {
+		size_t piece = seed ? cut_next(&seed, size) : size;
+		ssize_t n = send(fd, data, piece, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			break; /* it has hung up already */
+		data += n;
+		size -= (size_t)n;
+		wire_turn(wire);
+		wire_turn(wire);
+		wire_read(fd, text);
+	}
+	wire_settle(wire, fd, text);
+	wire_answer(wire);
+	wire_settle(wire, fd, text);
+	shutdown(fd, SHUT_WR);
+	while (wire_read(fd, text)) {
+		wire_turn(wire);
+		wire_answer(wire); /* of what came in last */
+		check(++turns < WIRE_TURNS_MAX);
+	}
+	close(fd);
+	wire_turn(wire);
+	check(front_inflight(wire->front) == 0);
+}
+
+#endif
