@@ -20,6 +20,7 @@ USERS = 10**9
 REGULARS = 60  # users who ask again and again, so that limits and keys are met
 SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that tell what is
 REPEATS_KEPT = 200
+MOVES = 0.04  # how often a client goes to another gateway, so that all have clients again after a death
 
 
 class Ask(Asked):
@@ -141,6 +142,8 @@ class LoadClient:
         self.connection = None
 
     def _turn(self):
+        if self.chance.random() < MOVES:
+            self._hang_up()
         if not self.connection:
             self.gateway, listen = self.chance.choice(self.load.gateways())
             self.connection = Client(listen, timeout=ANSWER_S)

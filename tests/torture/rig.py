@@ -19,9 +19,11 @@ What a scenario uses (the load runs already, and was measured; whatever it break
   rig.pause(chance, a, b)   somewhere between a and b seconds
   rig.wait(condition, timeout)       as stack.wait_until
   rig.on_heal(function)     called first of all when the scenario has returned or failed: open the link again, …
+  rig.on_judge(function)    called when all is settled, to check more
   rig.on_end(function)      called after the judgement: close the relay, …
   rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this scenario (a relay's URL)
   rig.pg(), rig.redis()     connections, to be used in `with`
+  rig.redis_get(coupon, field), rig.outbox_length()      of a coupon's hash, and of all the campaigns
   rig.expect_dead(n)        so many messages may be in the dead-letter queue afterwards
 """
 
@@ -75,7 +77,8 @@ class Part:
         self.rig, self.kind, self.number = rig, kind, number
         self.name = f"{kind}-{number}"
         self.process = None
-        self.settings = None  # those it was started with, and its fault
+        self.settings = None  # its fault, and the settings it was started with
+        self.settings_own = {}  # those that come on top of the rig's
         self.death_expected = False
         self.frozen = False
 
@@ -102,6 +105,8 @@ class Part:
     def start(self, fault="", **settings):
         assert not self.alive(), f"{self.name} runs already"
         wanted = {**self.rig.settings, **settings}
+        self.settings_own = settings
+        self.started = time.monotonic()
         self.settings = (fault, wanted)
         self.death_expected = "kill" in fault
         self.frozen = False
@@ -122,8 +127,9 @@ class Part:
         self.process.kill9()
 
     def terminate(self):
+        young = time.monotonic() - self.started < 1.0  # perhaps it does not listen to signals yet
         code = self.process.terminate()
-        if code != 0:
+        if code != 0 and not (young and code == -signal.SIGTERM):
             raise Violation(f"{self.name} told to end exits with {code}")
         self.death_expected = True
 
@@ -173,7 +179,7 @@ class Rig:
         self.gateways, self.workers = [], []
         self.settings = dict(SETTINGS)
         self.load = self.seed = None
-        self._healers, self._enders = [], []
+        self._healers, self._judges, self._enders = [], [], []
         self._dead_expected = 0
         self._rss = {}
 
@@ -220,6 +226,9 @@ class Rig:
     def on_heal(self, function):
         self._healers.append(function)
 
+    def on_judge(self, function):
+        self._judges.append(function)
+
     def on_end(self, function):
         self._enders.append(function)
 
@@ -234,6 +243,14 @@ class Rig:
 
     def redis(self):
         return redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True, socket_timeout=5)
+
+    def redis_get(self, coupon, field):
+        with self.redis() as cache:
+            return cache.hget(f"coupon:{{{coupon}}}", field)
+
+    def outbox_length(self):
+        with self.redis() as cache:
+            return sum(cache.hlen(f"coupon:{{{campaign.coupon}}}:outbox") for campaign in self.load.campaigns)
 
     def keeper(self):
         """The worker that was elected last."""
@@ -307,8 +324,10 @@ class Rig:
             part.cont()
             if part.died_unasked():
                 raise Violation(f"{part.name} died, exit code {part.process.child.returncode}")
+            if part.alive() and part.settings[0]:
+                part.terminate()  # its fault did not come, or froze it
             if not part.alive():
-                part.start()
+                part.start(**part.settings_own)
 
     def run(self, scenario, seed):
         """Returns figures of the run, or raises what was violated."""
@@ -338,6 +357,8 @@ class Rig:
             back_s = self.rate_check(before) if scenario.rate else 0.0
             self.load.stop()
             issued = sum(campaign.judge() for campaign in campaigns)
+            while self._judges:
+                self._judges.pop()()
             self._check_rest()
         except AssertionError:
             self.load.stopping.set()
@@ -346,6 +367,7 @@ class Rig:
         finally:
             self.load.stopping.set()
             self._dead_expected = 0
+            self._judges.clear()
         return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": before,
                 "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip
 
