@@ -16,6 +16,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
   rig.load                  load.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
   rig.wait_accepted(n)      until so many more requests are accepted
   rig.wait_answers(n)       until so many more have a sure answer
+  rig.check_served()        while the scenario goes on: that the load is answered as fast as before it
   rig.pause(chance, a, b)   somewhere between a and b seconds
   rig.wait(condition, timeout)       as stack.wait_until
   rig.on_heal(function)     called first of all when the scenario has returned or failed: open the link again, …
@@ -178,7 +179,7 @@ class Rig:
         self.stack.settings = {"RABBITMQ_HEARTBEAT_S": HEARTBEAT_S}
         self.gateways, self.workers = [], []
         self.settings = dict(SETTINGS)
-        self.load = self.seed = None
+        self.load = self.seed = self.rate_before = None
         self._healers, self._judges, self._enders = [], [], []
         self._dead_expected = 0
         self._rss = {}
@@ -311,6 +312,9 @@ class Rig:
                     raise Violation(f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after healing {answers:.0f}, "
                                     f"{accepted:.0f} accepted, {outcomes:.0f} outcomes")  # fmt: skip
 
+    def check_served(self):
+        self.rate_check(self.rate_before)
+
     # One scenario
 
     def heal(self):
@@ -348,13 +352,13 @@ class Rig:
         self._open_wait(campaigns)
         self.load = Load(campaigns, lambda: [(part.name, part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
         try:
-            before = self.rate_measure()
+            self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
             try:
                 scenario.function(self, chance)
             finally:
                 self.heal()
-            back_s = self.rate_check(before) if scenario.rate else 0.0
+            back_s = self.rate_check(self.rate_before) if scenario.rate else 0.0
             self.load.stop()
             issued = sum(campaign.judge() for campaign in campaigns)
             while self._judges:
@@ -368,7 +372,7 @@ class Rig:
             self.load.stopping.set()
             self._dead_expected = 0
             self._judges.clear()
-        return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": before,
+        return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": self.rate_before,
                 "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip
 
     def _history_write(self, scenario, seed):
