@@ -115,6 +115,8 @@ sanitized_run() {
 
 scripts/packages.sh
 make --no-print-directory -j"$(nproc)" SAN="$SAN" BUILD_DIR="$BUILD_DIR" build tests
+# For tests/torture, which has no other way to hit a certain moment.
+make --no-print-directory -j"$(nproc)" SAN="$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
 stacks_each clean >/dev/null
 trap stacks_stop EXIT
 trap 'exit 130' INT

@@ -183,6 +183,7 @@ class Rig:
         self._healers, self._judges, self._enders = [], [], []
         self._dead_expected = 0
         self._rss = {}
+        self.broken = False  # by a violation: not to be used again
 
     # The stack's life
 
@@ -364,7 +365,8 @@ class Rig:
             while self._judges:
                 self._judges.pop()()
             self._check_rest()
-        except AssertionError:
+        except BaseException:
+            self.broken = True
             self.load.stopping.set()
             self._history_write(scenario, seed)
             raise

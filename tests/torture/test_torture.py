@@ -1,0 +1,42 @@
+"""A short selection of `make torture`, the same each time: SEED=n chooses another."""
+
+import os
+import random
+
+import pytest
+
+from rig import Rig  # first: it finds the others
+
+from conftest import PORT_BASE, RUN_DIR
+from scenario import scenarios_load
+from stack import port_base_free
+
+SEED = int(os.environ.get("SEED") or 1)
+SCENARIOS = 7
+SHORT = sorted((one for one in scenarios_load().values() if one.short), key=lambda one: one.name)
+CHOSEN = random.Random(SEED).sample(SHORT, min(SCENARIOS, len(SHORT)))
+
+
+@pytest.fixture(scope="module")
+def rig_make():
+    """rig_make(): the rig of the test before; another one after a violation."""
+    made = []
+
+    def make():
+        if made and made[-1].broken:
+            made[-1].down()
+        if not made or made[-1].broken:
+            made.append(Rig(f"{RUN_DIR}-torture-{len(made) + 1}", port_base_free(PORT_BASE + 500)))
+            made[-1].up()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.down()
+
+
+@pytest.mark.parametrize("scenario", CHOSEN, ids=lambda one: one.name)
+def test_torture(rig_make, scenario):
+    print(f"again: make torture SEED={SEED} ONLY={scenario.name}")
+    told = rig_make().run(scenario, SEED)
+    assert told["issued"] > 0, told
