@@ -8,9 +8,10 @@
 --       4 begin    ms since the epoch, 0 = no bound
 --       5 end      ms since the epoch, 0 = no bound
 --       6 limit    1..100, coupons a user
+--       7 fence    0..2^53-1, the keeper's; couponctl, which locks the coupon in PostgreSQL meanwhile, gives none
 --
--- Returns 'applied'; otherwise nothing is written: 'missing'; 'current' if the coupon has this version
--- or a later one; {'taken', n} if total is less than the n that are taken (slots and reserved).
+-- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence; 'missing'; 'current' if the
+-- coupon has this version or a later one; {'taken', n} if total is less than the n that are taken (slots and reserved).
 --
 -- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing was written.
 
@@ -33,8 +34,8 @@ if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$')
 	return bad('ERR couponmq: KEYS: not the three keys of one coupon')
 end
 
-if #ARGV ~= 6 then
-	return bad('ERR couponmq: ARGV: 6 arguments are needed')
+if #ARGV ~= 6 and #ARGV ~= 7 then
+	return bad('ERR couponmq: ARGV: 6 or 7 arguments are needed')
 end
 local version, status, total = integer(ARGV[1], 1, MAX_INT), ARGV[2], integer(ARGV[3], 0, MAX_INT)
 if not version then
@@ -52,6 +53,10 @@ end
 if not integer(ARGV[6], 1, 100) then
 	return bad('ERR couponmq: limit: not an integer within 1..100')
 end
+local fence = integer(ARGV[7] or '0', 0, MAX_INT)
+if not fence then
+	return bad('ERR couponmq: fence: not an integer within 0..2^53-1')
+end
 
 for i = 1, 3 do
 	local kind = call('TYPE', KEYS[i]).ok
@@ -63,12 +68,21 @@ if call('EXISTS', KEYS[1]) == 0 then
 	return 'missing'
 end
 
-local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost')
+local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence')
 local known = integer(c[1], 1, MAX_INT)
 local total_old, stock_old = integer(c[2], 0, MAX_INT), integer(c[3], 0, MAX_INT)
 local lost_old = integer(c[4] or '0', 0, MAX_INT)
 if not known or not total_old or not stock_old or not lost_old or stock_old + lost_old > total_old then
 	return bad('ERR couponmq: coupon: its version, total, stock or lost is malformed')
+end
+if ARGV[7] then
+	local known_fence = integer(c[5], 0, MAX_INT)
+	if not known_fence then
+		return bad('ERR couponmq: coupon: its fence is malformed')
+	end
+	if known_fence > fence then
+		return 'fenced'
+	end
 end
 if known >= version then
 	return 'current'

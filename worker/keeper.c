@@ -1,12 +1,18 @@
 /*
- * The keeper's thread owns everything here but `stop`. A round:
+ * The keeper's thread owns everything here but `stop`. Elected, it makes rounds:
  *
- *	PostgreSQL ──page of coupons──▶ keeper ──look──▶ Redis
- *	                                  ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
- *	                                  └─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
+ *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
+ *	     ▲                    ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
+ *	     └─ close at its end ─┤                                       (keeper_close)
+ *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
+ *	                          └─ sums ──▶ metrics                     (keeper_watch)
  *
  * A round follows the pause, or NOTIFY. Before every step the lock must surely be held. Only what rejected receives hold is
  * given back without it (release): in each round, and whenever the worker's loop wakes the thread after a COMMIT.
+ *
+ * A keeper that slept beyond its lease finds, whatever it was about to write: in Redis, a higher fence in each coupon that its
+ * successor has looked at; in PostgreSQL, a higher one in `keeper`. What is not fenced may be written by anybody at any time:
+ * see keeper_outbox.c for what is confirmed, and release.h for what is rejected.
  */
 #include "worker/keeper.h"
 
@@ -18,6 +24,8 @@
 #include "worker/keeper_coupon.h"
 #include "worker/keeper_lock.h"
 #include "worker/keeper_outbox.h"
+#include "worker/keeper_sweep.h"
+#include "worker/keeper_watch.h"
 #include "worker/metrics.h"
 #include "worker/release.h"
 
@@ -44,8 +52,8 @@ struct keeper {
 	struct keeper_view view;
 	struct release release;
 	struct backoff backoff;
+	struct keeper_sweep *sweep;
 	int elected;
-	int64_t resend_due_ms;
 };
 
 /* `elected` tells afterwards whether this is the keeper. */
@@ -64,55 +72,10 @@ static void election_step(struct keeper *keeper)
 	}
 	keeper->elected = 1;
 	metrics_add(METRIC_KEEPER_ELECTIONS, 1);
-	keeper->resend_due_ms = 0;
+	keeper_sweep_restart(keeper->sweep);
 	memset(keeper->view.told, 0, sizeof(keeper->view.told));
 	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
 	fault_point(FAULT_KEEPER_AFTER_ELECTION);
-}
-
-static int coupon_turn(struct keeper *keeper, const struct coupon_row *row, const struct coupon_cache *cache, int resend)
-{
-	if (keeper->stop || keeper_lock_hold(&keeper->lock))
-		return -1;
-	if (keeper_coupon_step(&keeper->view, row, cache))
-		return -1;
-	if (!resend || cache->outbox_n == 0)
-		return 0;
-	return keeper_outbox_step(keeper->outbox, row->id, &keeper->lock, &keeper->stop);
-}
-
-static int page_turn(struct keeper *keeper, int64_t *after, int resend)
-{
-	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_cache caches[KEEPER_PAGE];
-	size_t n = 0;
-
-	if (keeper_lock_hold(&keeper->lock) || keeper_database_page(keeper->view.database, *after, rows, &n) ||
-	    keeper_redis_look(keeper->view.redis, rows, n, caches))
-		return -1;
-	for (size_t i = 0; i < n; i++)
-		if (coupon_turn(keeper, &rows[i], &caches[i], resend))
-			return -1;
-	*after = n == KEEPER_PAGE ? rows[n - 1].id : 0;
-	return 0;
-}
-
-/* 0, or -1 when it was broken off. */
-static int round_run(struct keeper *keeper)
-{
-	int64_t after = 0, now_ms = clock_monotonic_ms();
-	int resend = now_ms >= keeper->resend_due_ms;
-
-	if (keeper_redis_run_id(keeper->view.redis, keeper->view.run_id))
-		return -1;
-	/* Scanning what is too young to be sent again costs; so not in each round. */
-	if (resend)
-		keeper->resend_due_ms = now_ms + keeper->config->resend_after_ms / 3;
-	do {
-		if (page_turn(keeper, &after, resend))
-			return -1;
-	} while (after > 0);
-	return 0;
 }
 
 void keeper_wake(struct keeper *keeper)
@@ -179,20 +142,21 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 /* One turn; how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
+	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
 	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
 		return backoff_ms(&keeper->backoff);
 	election_step(keeper);
 	if (keeper->elected)
-		rc = round_run(keeper);
+		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
 	/* Whoever is elected does it for those that died, the others what they were woken for. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
 	if (rc)
 		return backoff_ms(&keeper->backoff);
 	backoff_reset(&keeper->backoff);
-	return keeper->config->keeper_round_ms;
+	return pause_ms;
 }
 
 static void tell(const struct keeper *keeper)
@@ -200,6 +164,8 @@ static void tell(const struct keeper *keeper)
 	metrics_set(METRIC_KEEPER_REDIS_UP, keeper_redis_connected(keeper->view.redis));
 	metrics_set(METRIC_KEEPER_DATABASE_UP, keeper_database_fd(keeper->view.database) >= 0);
 	metrics_set(METRIC_KEEPER_ELECTED, keeper->elected);
+	if (!keeper->elected)
+		keeper_watch_none();
 }
 
 static void *run(void *argument)
@@ -231,6 +197,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis, config->resend_after_ms);
 	keeper_lock_init(&keeper->lock, keeper->view.redis, config->keeper_lease_ms);
+	keeper->sweep = keeper_sweep_new(config, &keeper->view, &keeper->lock, keeper->outbox, &keeper->stop);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;
 }
@@ -244,6 +211,7 @@ void keeper_stop(struct keeper *keeper)
 	keeper->stop = 1;
 	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(keeper->thread, NULL);
+	keeper_sweep_free(keeper->sweep);
 	keeper_outbox_free(keeper->outbox);
 	keeper_redis_free(keeper->view.redis);
 	keeper_database_free(keeper->view.database);

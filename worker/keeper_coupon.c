@@ -42,7 +42,7 @@ static void word_take(redisReply *reply, char word[16])
 	freeReplyObject(reply);
 }
 
-static int fenced(struct keeper_view *view)
+int keeper_fenced(struct keeper_view *view)
 {
 	log_warn("keeper_fenced", LOG_I("fence", view->fence));
 	view->fenced = 1;
@@ -53,7 +53,8 @@ static int fenced(struct keeper_view *view)
 static int round_over(struct keeper_view *view, const char *word)
 {
 	if (strcmp(word, "fenced") == 0)
-		return fenced(view);
+		return keeper_fenced(view);
+	view->refused = !*word;
 	return *word || keeper_redis_connected(view->redis) ? 0 : -1;
 }
 
@@ -70,7 +71,7 @@ static int load(struct keeper_view *view, const struct coupon_row *row)
 	if (keeper_database_generation(view->database, row->id, row->generation, view->fence, &generation))
 		return -1;
 	if (generation == 0)
-		return fenced(view);
+		return keeper_fenced(view);
 	number(generation, generation_text);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
 	word_take(keeper_redis_coupon_eval(view->redis, lua_load, row->id, 11, argv), word);
@@ -121,13 +122,15 @@ static int verify(struct keeper_view *view, const struct coupon_row *row, const 
 
 static int terms(struct keeper_view *view, const struct coupon_row *row)
 {
-	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE], limit[NUMBER_SIZE], word[16];
-	const char *argv[6] = { number(row->version, version), coupon_status_text(row->status),
+	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE], limit[NUMBER_SIZE],
+		fence[NUMBER_SIZE], word[16];
+	const char *argv[7] = { number(row->version, version), coupon_status_text(row->status),
 				number(row->total, total),     number(row->begin_ms, begin),
-				number(row->end_ms, end),      number(row->limit, limit) };
+				number(row->end_ms, end),      number(row->limit, limit),
+				number(view->fence, fence) };
 
 	fault_point(FAULT_KEEPER_BEFORE_TERMS);
-	word_take(keeper_redis_coupon_eval(view->redis, lua_terms, row->id, 6, argv), word);
+	word_take(keeper_redis_coupon_eval(view->redis, lua_terms, row->id, 7, argv), word);
 	if (strcmp(word, "applied") == 0) {
 		tell(view, row->id, "terms");
 		log_info("coupon_terms", LOG_I("coupon", row->id), LOG_I("version", row->version),

@@ -17,10 +17,14 @@ struct keeper_view {
 	struct keeper_redis *redis;
 	struct keeper_database *database;
 	int64_t fence;
-	int fenced; /* somebody has a higher fence: a new election is needed */
+	int fenced;  /* somebody has a higher fence: a new election is needed */
+	int refused; /* the last script was refused for this coupon alone */
 	char run_id[KEEPER_RUN_ID_SIZE];
 	struct keeper_told told[KEEPER_TOLD_N];
 };
+
+/* Somebody has a higher fence (logged). Returns -1. */
+int keeper_fenced(struct keeper_view *view);
 
 /* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
 int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row, const struct coupon_cache *cache);

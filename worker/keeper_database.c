@@ -18,7 +18,10 @@ struct keeper_database {
 	const char *url;
 	int64_t timeout_ms;
 	PGconn *connection;
-	int notified;
+	int64_t changed[KEEPER_PAGE]; /* coupons that were named by NOTIFY */
+	size_t changed_n;
+	int changed_more; /* others too, or nobody knows */
+	int notified;     /* since keeper_database_notified() was asked */
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
@@ -35,7 +38,10 @@ static void drop(struct keeper_database *database)
 {
 	PQfinish(database->connection);
 	database->connection = NULL;
-	database->notified = 0; /* the next one begins with it: until then there is a pause to keep */
+	/* The next connection begins with "nobody knows": until then there is a pause to keep. */
+	database->changed_n = 0;
+	database->changed_more = 0;
+	database->notified = 0;
 }
 
 void keeper_database_free(struct keeper_database *database)
@@ -135,7 +141,8 @@ int keeper_database_open(struct keeper_database *database)
 		return -1;
 	}
 	snprintf(limits, sizeof(limits), "SET statement_timeout = %" PRId64, database->timeout_ms);
-	database->notified = 1; /* what happened meanwhile is unknown */
+	database->changed_more = 1;
+	database->notified = 1;
 	if (tell(database, limits))
 		return -1;
 	return tell(database, "LISTEN couponmq_terms");
@@ -146,20 +153,54 @@ int keeper_database_fd(const struct keeper_database *database)
 	return database->connection ? PQsocket(database->connection) : -1;
 }
 
-int keeper_database_notified(struct keeper_database *database)
+static void changed_add(struct keeper_database *database, const char *text)
+{
+	int64_t coupon = strtoll(text, NULL, 10);
+
+	database->notified = 1;
+	for (size_t i = 0; i < database->changed_n; i++)
+		if (database->changed[i] == coupon)
+			return;
+	if (database->changed_n < KEEPER_PAGE)
+		database->changed[database->changed_n++] = coupon;
+	else
+		database->changed_more = 1;
+}
+
+static void notifications_read(struct keeper_database *database)
 {
 	PGnotify *notify;
-	int notified;
 
 	if (database->connection && !PQconsumeInput(database->connection))
 		failed(database, "keeper_database_lost", NULL);
 	while (database->connection && (notify = PQnotifies(database->connection))) {
-		database->notified = 1;
+		changed_add(database, notify->extra);
 		PQfreemem(notify);
 	}
+}
+
+int keeper_database_notified(struct keeper_database *database)
+{
+	int notified;
+
+	notifications_read(database);
 	notified = database->notified;
 	database->notified = 0;
 	return notified;
+}
+
+size_t keeper_database_changed(struct keeper_database *database, int64_t ids[KEEPER_PAGE], int *more)
+{
+	size_t n;
+
+	notifications_read(database);
+	n = database->changed_n;
+	memcpy(ids, database->changed, n * sizeof(ids[0]));
+	*more = database->changed_more;
+	database->changed_n = 0;
+	database->changed_more = 0;
+	database->notified = 0;
+	return n;
 }
 
 static int64_t number_at(const PGresult *result, int row, int column)
@@ -185,17 +226,8 @@ static enum coupon_status status_parse(const char *text)
 	return strcmp(text, "paused") == 0 ? COUPON_PAUSED : COUPON_CLOSED;
 }
 
-int keeper_database_page(struct keeper_database *database, int64_t after, struct coupon_row rows[KEEPER_PAGE], size_t *n)
+static void rows_take(const PGresult *result, struct coupon_row rows[KEEPER_PAGE], size_t *n)
 {
-	char after_text[NUMBER_SIZE], most_text[NUMBER_SIZE];
-	const char *const values[] = { after_text, most_text };
-	PGresult *result;
-
-	snprintf(after_text, sizeof(after_text), "%" PRId64, after);
-	snprintf(most_text, sizeof(most_text), "%d", KEEPER_PAGE);
-	result = keeper_database_ask(database, sql_query_coupon_page, 2, values);
-	if (!result)
-		return -1;
 	*n = (size_t)PQntuples(result);
 	check(*n <= KEEPER_PAGE);
 	for (int i = 0; i < (int)*n; i++)
@@ -211,9 +243,62 @@ int keeper_database_page(struct keeper_database *database, int64_t after, struct
 			.generation = number_at(result, i, 8),
 			.seq_seen = number_at(result, i, 9),
 			.settled = number_at(result, i, 10),
+			.pending = *PQgetvalue(result, i, 11) == 't',
 		};
+}
+
+static int page_ask(struct keeper_database *database, int64_t after, const char *ids, struct coupon_row rows[KEEPER_PAGE],
+		    size_t *n)
+{
+	char after_text[NUMBER_SIZE], most_text[NUMBER_SIZE];
+	const char *const values[] = { after_text, most_text, ids };
+	PGresult *result;
+
+	snprintf(after_text, sizeof(after_text), "%" PRId64, after);
+	snprintf(most_text, sizeof(most_text), "%d", KEEPER_PAGE);
+	result = keeper_database_ask(database, sql_query_coupon_page, 3, values);
+	if (!result)
+		return -1;
+	rows_take(result, rows, n);
 	PQclear(result);
 	return 0;
+}
+
+int keeper_database_page(struct keeper_database *database, int64_t after, struct coupon_row rows[KEEPER_PAGE], size_t *n)
+{
+	return page_ask(database, after, NULL, rows, n);
+}
+
+int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
+			    struct coupon_row rows[KEEPER_PAGE], size_t *n)
+{
+	char text[KEEPER_PAGE * NUMBER_SIZE + 2];
+	int len = 0;
+
+	check(ids_n <= KEEPER_PAGE);
+	for (size_t i = 0; i < ids_n; i++)
+		len += snprintf(text + len, sizeof(text) - (size_t)len, "%c%" PRId64, i ? ',' : '{', ids[i]);
+	snprintf(text + len, sizeof(text) - (size_t)len, ids_n ? "}" : "{}");
+	return page_ask(database, 0, text, rows, n);
+}
+
+int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed)
+{
+	char coupon_text[NUMBER_SIZE], version_text[NUMBER_SIZE], fence_text[NUMBER_SIZE];
+	const char *const values[] = { coupon_text, version_text, fence_text };
+	PGresult *result;
+	int elected;
+
+	snprintf(coupon_text, sizeof(coupon_text), "%" PRId64, coupon);
+	snprintf(version_text, sizeof(version_text), "%" PRId64, version);
+	snprintf(fence_text, sizeof(fence_text), "%" PRId64, fence);
+	result = keeper_database_ask(database, sql_query_coupon_ended_set, 3, values);
+	if (!result)
+		return -1;
+	elected = *PQgetvalue(result, 0, 0) == 't';
+	*closed = *PQgetvalue(result, 0, 1) == 't';
+	PQclear(result);
+	return elected ? 0 : 1;
 }
 
 int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,

@@ -21,6 +21,8 @@ int keeper_database_open(struct keeper_database *database);
 int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads what is there without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);
+/* The coupons whose terms have changed; `*more`: others have, too, that nobody remembers. */
+size_t keeper_database_changed(struct keeper_database *database, int64_t ids[KEEPER_PAGE], int *more);
 
 /* One statement: its rows, to be cleared, or NULL and the connection is dropped (logged). */
 PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n, const char *const *values);
@@ -29,6 +31,11 @@ PGresult *keeper_database_ask(struct keeper_database *database, const char *sql,
 int keeper_database_fence(struct keeper_database *database, int64_t *fence);
 /* The coupons after `after`, at most KEEPER_PAGE; `*n` tells how many. */
 int keeper_database_page(struct keeper_database *database, int64_t after, struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/* The watched ones of these, at most KEEPER_PAGE. */
+int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
+			    struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/* Closes a coupon at its end; `*closed` is 0 when its terms are other ones by now. 1 when another keeper was elected. */
+int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed);
 /* A new generation after the expected one; `*generation` is 0 when another keeper was elected or was faster. */
 int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,
 			       int64_t *generation);

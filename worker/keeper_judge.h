@@ -21,14 +21,21 @@ struct coupon_row {
 	int64_t generation; /* 0: never loaded */
 	int64_t seq_seen;
 	int64_t settled;
+	int pending; /* rejected receives of it are not given back yet */
 };
 
 /* The same coupon as Redis has it. */
 struct coupon_cache {
-	int present; /* the coupon's hash is there; else the next three mean nothing */
+	int present; /* the coupon's hash is there; else what follows, to `lost`, means nothing */
 	char run_id[KEEPER_RUN_ID_SIZE];
 	int64_t version;
 	int64_t generation;
+	int64_t fence;
+	int64_t seq;
+	int64_t total;
+	int64_t stock;
+	int64_t reserved;
+	int64_t lost;
 	int users_present;
 	int64_t outbox_n;
 	int broken; /* a key of it is not what it should be: nothing is done */

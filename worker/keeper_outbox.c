@@ -5,6 +5,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/message.h"
+#include "worker/metrics.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -14,7 +15,6 @@
 
 #define SCAN_COUNT "16"         /* entries asked for at a time; each may be 40 KB */
 #define IN_FLIGHT_MAX 128       /* published, not yet confirmed */
-#define CONFIRM_WAIT_MS 5000    /* for the confirms of one coupon; the rest is sent again later */
 #define POLL_MS 50
 
 struct keeper_outbox {
@@ -25,6 +25,8 @@ struct keeper_outbox {
 	int64_t resend_after_ms;
 	struct entry *confirmed; /* to be removed from the outbox */
 	int64_t resent;
+	int64_t until_ms;     /* the step's end */
+	int64_t oldest_at_ms; /* of the entries that were looked at; 0: none */
 };
 
 /* An entry on its way. */
@@ -84,7 +86,12 @@ struct link *keeper_outbox_link(struct keeper_outbox *outbox)
 	return publisher_link(outbox->publisher);
 }
 
-/* Removes what is confirmed. 0, or -1 when Redis failed: then it is sent once more, which does no harm. */
+/*
+ * Removes what is confirmed. 0, or -1 when Redis failed: then it is sent once more, which does no harm.
+ *
+ * Not fenced: a batch is confirmed once and for ever, and its id never comes again. So a keeper that slept may remove its entry
+ * also after its successor began, which would remove it as well, after sending it once more.
+ */
 static int confirmed_remove(struct keeper_outbox *outbox)
 {
 	struct entry *entry;
@@ -106,18 +113,17 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 	return 0;
 }
 
-/* Reads the connection until at most `most` messages are unconfirmed, or it takes too long. 0, or -1: the lock is lost. */
+/* Reads the connection until at most `most` messages are unconfirmed, or the step is over. 0, or -1: the lock is lost. */
 static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keeper_lock *lock, const atomic_int *stop)
 {
-	int64_t until_ms = clock_monotonic_ms() + CONFIRM_WAIT_MS;
-
 	for (;;) {
 		struct pollfd pollfd = { .fd = link_fd(publisher_link(outbox->publisher)), .events = POLLIN };
 
 		link_read(publisher_link(outbox->publisher));
 		if (confirmed_remove(outbox) || keeper_lock_hold(lock))
 			return -1;
-		if (publisher_open(outbox->publisher) <= most || *stop || clock_monotonic_ms() >= until_ms)
+		if (publisher_open(outbox->publisher) <= most || *stop ||
+		    clock_monotonic_ms() >= outbox->until_ms)
 			return 0;
 		poll(&pollfd, 1, POLL_MS);
 	}
@@ -130,6 +136,8 @@ static int entry_due(struct keeper_outbox *outbox, const redisReply *body, int64
 
 	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
 		return 1;
+	if (outbox->oldest_at_ms == 0 || outbox->message.at_ms < outbox->oldest_at_ms)
+		outbox->oldest_at_ms = outbox->message.at_ms;
 	return now_ms - outbox->message.at_ms > outbox->resend_after_ms;
 }
 
@@ -199,24 +207,46 @@ static int outbox_scan(struct keeper_outbox *outbox, int64_t coupon, int64_t now
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		rc = entries_send(outbox, coupon, reply->element[1], now_ms, lock, stop);
 		freeReplyObject(reply);
-	} while (rc == 0 && strcmp(cursor, "0") != 0 && publisher_ready(outbox->publisher) && !*stop);
+	} while (rc == 0 && strcmp(cursor, "0") != 0 && publisher_ready(outbox->publisher) && !*stop &&
+		 clock_monotonic_ms() < outbox->until_ms);
 	return rc;
 }
 
-int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, struct keeper_lock *lock, const atomic_int *stop)
+static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keeper_lock *lock, const atomic_int *stop)
 {
 	int64_t now_ms;
 
-	link_step(publisher_link(outbox->publisher), clock_monotonic_ms());
-	link_read(publisher_link(outbox->publisher));
-	if (!publisher_ready(outbox->publisher))
+	/* What an earlier step has sent and not seen confirmed would be sent again now. */
+	if (confirms_wait(outbox, 0, lock, stop))
+		return -1;
+	if (publisher_open(outbox->publisher) > 0 || !publisher_ready(outbox->publisher))
 		return 0;
 	if (keeper_redis_time_ms(outbox->redis, &now_ms))
 		return -1;
-	outbox->resent = 0;
-	if (outbox_scan(outbox, coupon, now_ms, lock, stop) || confirms_wait(outbox, 0, lock, stop))
+	if (outbox_scan(outbox, coupon, now_ms, lock, stop))
 		return -1;
+	return confirms_wait(outbox, 0, lock, stop);
+}
+
+int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, int64_t until_ms, struct keeper_lock *lock,
+		       const atomic_int *stop)
+{
+	int rc;
+
+	link_step(publisher_link(outbox->publisher), clock_monotonic_ms());
+	outbox->until_ms = until_ms;
+	outbox->resent = 0;
+	rc = outbox_turn(outbox, coupon, lock, stop);
+	metrics_add(METRIC_KEEPER_RESENT, outbox->resent);
 	if (outbox->resent > 0)
 		log_info("outbox_resent", LOG_I("coupon", coupon), LOG_I("messages", outbox->resent));
-	return 0;
+	return rc;
+}
+
+int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox)
+{
+	int64_t at_ms = outbox->oldest_at_ms;
+
+	outbox->oldest_at_ms = 0;
+	return at_ms;
 }

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/redis_url.h"
+#include "embed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define LOOK_COMMANDS 3 /* for one coupon */
+#define LOOK_FIELDS 9   /* of its hash */
 
 struct keeper_redis {
 	struct redis_url url;
@@ -172,33 +174,36 @@ int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms)
 static void look_ask(struct keeper_redis *redis, int64_t coupon)
 {
 	char keys[3][KEEPER_KEY_SIZE];
-	const char *terms[] = { "HMGET", keeper_key(coupon, "", keys[0]), "run_id", "version", "generation" };
+	const char *terms[] = { "HMGET", keeper_key(coupon, "", keys[0]), "run_id", "version", "generation", "fence", "seq",
+				"total", "stock", "reserved", "lost" };
 	const char *users[] = { "EXISTS", keeper_key(coupon, ":users", keys[1]) };
 	const char *outbox[] = { "HLEN", keeper_key(coupon, ":outbox", keys[2]) };
 
-	redisAppendCommandArgv(redis->context, 5, terms, NULL);
+	redisAppendCommandArgv(redis->context, LOOK_FIELDS + 2, terms, NULL);
 	redisAppendCommandArgv(redis->context, 2, users, NULL);
 	redisAppendCommandArgv(redis->context, 2, outbox, NULL);
 }
 
-static int64_t field_number(const redisReply *reply)
+static void fields_take(redisReply *const *fields, struct coupon_cache *cache)
 {
-	return reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
+	int64_t *const numbers[LOOK_FIELDS] = { NULL,	      &cache->version, &cache->generation, &cache->fence,    &cache->seq,
+						&cache->total, &cache->stock,	&cache->reserved,   &cache->lost };
+
+	cache->present = fields[2]->type == REDIS_REPLY_STRING;
+	if (fields[0]->type == REDIS_REPLY_STRING)
+		snprintf(cache->run_id, sizeof(cache->run_id), "%s", fields[0]->str);
+	for (int i = 1; i < LOOK_FIELDS; i++)
+		*numbers[i] = fields[i]->type == REDIS_REPLY_STRING ? strtoll(fields[i]->str, NULL, 10) : 0;
 }
 
 static void look_take(const redisReply *reply, int command, struct coupon_cache *cache)
 {
-	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3) {
-		cache->present = reply->element[2]->type == REDIS_REPLY_STRING;
-		if (reply->element[0]->type == REDIS_REPLY_STRING)
-			snprintf(cache->run_id, sizeof(cache->run_id), "%s", reply->element[0]->str);
-		cache->version = field_number(reply->element[1]);
-		cache->generation = field_number(reply->element[2]);
-	} else if (command == 1 && reply->type == REDIS_REPLY_INTEGER) {
+	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == LOOK_FIELDS)
+		fields_take(reply->element, cache);
+	else if (command == 1 && reply->type == REDIS_REPLY_INTEGER)
 		cache->users_present = reply->integer != 0;
-	} else if (command == 2 && reply->type == REDIS_REPLY_INTEGER) {
+	else if (command == 2 && reply->type == REDIS_REPLY_INTEGER)
 		cache->outbox_n = reply->integer;
-	}
 }
 
 int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n, struct coupon_cache *caches)
@@ -224,4 +229,57 @@ int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows,
 		freeReplyObject(reply);
 	}
 	return 0;
+}
+
+static int fence_is_old(const struct coupon_cache *cache, int64_t fence)
+{
+	return cache->present && !cache->broken && cache->fence < fence;
+}
+
+int keeper_redis_fence(struct keeper_redis *redis, const struct coupon_row *rows, size_t n, const struct coupon_cache *caches,
+		       int64_t fence)
+{
+	char keys[3][KEEPER_KEY_SIZE], number[24];
+	int fenced = 0;
+
+	if (!redis->context)
+		return -1;
+	snprintf(number, sizeof(number), "%" PRId64, fence);
+	for (size_t i = 0; i < n; i++) {
+		const char *eval[] = { "EVAL", lua_fence, "3", keeper_key(rows[i].id, "", keys[0]),
+				       keeper_key(rows[i].id, ":users", keys[1]),
+				       keeper_key(rows[i].id, ":outbox", keys[2]), number };
+
+		if (fence_is_old(&caches[i], fence))
+			redisAppendCommandArgv(redis->context, 7, eval, NULL);
+	}
+	for (size_t i = 0; i < n; i++) {
+		void *reply = NULL;
+
+		if (!fence_is_old(&caches[i], fence))
+			continue;
+		redisGetReply(redis->context, &reply);
+		reply = reply_checked(redis, reply);
+		if (!reply && !redis->context)
+			return -1;
+		if (!reply)
+			continue;
+		fenced |= ((redisReply *)reply)->type == REDIS_REPLY_STRING && strcmp(((redisReply *)reply)->str, "fenced") == 0;
+		freeReplyObject(reply);
+	}
+	return fenced;
+}
+
+int keeper_redis_known(struct keeper_redis *redis, int64_t coupon, int64_t *n)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *scard[] = { "SCARD", keeper_key(coupon, ":known", key) };
+	redisReply *reply = keeper_redis_call(redis, 2, scard, NULL);
+	int rc = reply && reply->type == REDIS_REPLY_INTEGER ? 0 : -1;
+
+	if (rc == 0)
+		*n = reply->integer;
+	if (reply)
+		freeReplyObject(reply);
+	return rc;
 }

@@ -1,6 +1,8 @@
 /*
  * Gives back in Redis what rejected receives hold there, whichever worker rejected them. Anything of it may be done twice:
  * lua/release.lua acts only where the slot is still that receive's. The keeper's thread of any worker, elected or not.
+ *
+ * So no fence is needed, here or where it is noted (query/release_done.sql): what is written is as true when it comes late.
  */
 #ifndef WORKER_RELEASE_H
 #define WORKER_RELEASE_H

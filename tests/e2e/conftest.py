@@ -5,7 +5,7 @@ import pytest
 import redis
 import requests
 
-from process import Process, gateway_process
+from process import Worker, gateway_process
 from stack import wait_until
 
 SERVICES = ("redis", "rabbitmq", "postgres")
@@ -82,7 +82,7 @@ def worker_make():
     made = []
 
     def make(stack, **settings):
-        worker = Process(stack, "coupon-worker", f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
+        worker = Worker(stack, f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
         made.append(worker)
         wait_until(lambda: "event=ready" in worker.log(), timeout=20)
         return worker

@@ -155,6 +155,20 @@ class Process:
                 self.kill9()
 
 
+class Worker(Process):
+    """A worker with metrics on a port of its own."""
+
+    def __init__(self, stack, name, settings):
+        self.port = port_free()
+        super().__init__(stack, "coupon-worker", name, {"COUPON_WORKER_HTTP_LISTEN": f"127.0.0.1:{self.port}", **settings})
+
+    def http(self, path):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def metrics(self):
+        return metrics_read(self.http("/metrics"))
+
+
 class Gateway(Process):
     def client(self, timeout=10.0):
         return Client(self.settings["COUPON_LISTEN"], timeout)

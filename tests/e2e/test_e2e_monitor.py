@@ -2,27 +2,10 @@
 
 import socket
 
-import pytest
 import requests
 
-from process import Process, metrics_read, port_free
+from process import Process, metrics_read
 from stack import wait_until
-
-
-def worker_at(stack, made, **settings):
-    port = port_free()
-    worker = Process(stack, "coupon-worker", f"worker-monitored-{len(made)}", {"COUPON_WORKER_HTTP_LISTEN": f"127.0.0.1:{port}", **settings})
-    made.append(worker)
-    worker.url = f"http://127.0.0.1:{port}"
-    return worker
-
-
-@pytest.fixture
-def monitored():
-    made = []
-    yield lambda stack, **settings: worker_at(stack, made, **settings)
-    for worker in made:
-        worker.end()
 
 
 def status(url):
@@ -47,31 +30,31 @@ def test_counters_of_what_is_settled_and_rejected(stack, gateway, make_coupon, p
     assert summed(stack, "couponmq_worker_consumer_up") == summed(stack, "couponmq_worker_database_up") == 2
 
 
-def test_ready_while_it_can_settle(rough, monitored):
-    worker = monitored(rough)
-    wait_until(lambda: status(worker.url + "/readyz") == 200, timeout=20)
-    told = wait_until(lambda: (told := requests.get(worker.url + "/readyz", timeout=3).json())["redis"] == "ok" and told)
+def test_ready_while_it_can_settle(rough, worker_make):
+    worker = worker_make(rough)
+    wait_until(lambda: status(worker.http("/readyz")) == 200, timeout=20)
+    told = wait_until(lambda: (told := requests.get(worker.http("/readyz"), timeout=3).json())["redis"] == "ok" and told)
     assert (told["rabbitmq"], told["postgresql"], told["ready"]) == ("ok", "ok", True)
     rough.stop("postgres")
-    wait_until(lambda: status(worker.url + "/readyz") == 503)
-    assert requests.get(worker.url + "/readyz", timeout=3).json()["postgresql"] == "not connected"
-    assert status(worker.url + "/healthz") == 200
+    wait_until(lambda: status(worker.http("/readyz")) == 503)
+    assert requests.get(worker.http("/readyz"), timeout=3).json()["postgresql"] == "not connected"
+    assert status(worker.http("/healthz")) == 200
     rough.start("postgres")
-    wait_until(lambda: status(worker.url + "/readyz") == 200, timeout=20)
+    wait_until(lambda: status(worker.http("/readyz")) == 200, timeout=20)
 
 
-def test_held_while_postgresql_is_away(rough, monitored):
+def test_held_while_postgresql_is_away(rough, worker_make):
     coupon = rough.coupon_make(10)
     with rough.client() as client:
         wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         rough.stop("worker-1")
-        worker = monitored(rough)
-        wait_until(lambda: status(worker.url + "/readyz") == 200, timeout=20)
+        worker = worker_make(rough)
+        wait_until(lambda: status(worker.http("/readyz")) == 200, timeout=20)
         rough.stop("postgres")
         assert client.issue(coupon, 1)["code"] == 0
-        wait_until(lambda: metrics_read(worker.url + "/metrics")["couponmq_worker_held"] == 1)
+        wait_until(lambda: worker.metrics()["couponmq_worker_held"] == 1)
         rough.start("postgres")
-        wait_until(lambda: metrics_read(worker.url + "/metrics")["couponmq_worker_held"] == 0, timeout=20)
+        wait_until(lambda: worker.metrics()["couponmq_worker_held"] == 0, timeout=20)
 
 
 def test_paths_and_methods(stack):

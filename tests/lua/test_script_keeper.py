@@ -1,4 +1,4 @@
-"""load.lua, verify.lua, terms.lua and the keeper's lock."""
+"""load.lua, verify.lua, terms.lua, fence.lua and the keeper's lock."""
 import pytest
 import redis
 
@@ -221,9 +221,48 @@ def test_terms_bad_number(coupon, name, sentence, value):
 
 @pytest.mark.parametrize("changes, sentence", [
     ({"version": 0}, "version: "), ({"limit": 0}, "limit: "), ({"limit": 101}, "limit: "),
-    ({"status": "draft"}, "status: "), ({"extra": 1}, "ARGV: ")])
+    ({"status": "draft"}, "status: "), ({"fence": "x"}, "fence: "), ({"fence": 1, "extra": 1}, "ARGV: ")])
 def test_terms_bad_argument(coupon, changes, sentence):
     refused(coupon.put(), sentence, terms, **changes)
+
+
+def test_terms_of_a_keeper_are_fenced(coupon):
+    coupon.put(version=1, fence=5)
+    unchanged(coupon, "fenced", terms, fence=4)
+    assert terms(coupon, fence=5) == "applied"
+    assert terms(coupon, version=3, fence=6) == "applied"
+    assert terms(coupon, version=4) == "applied", "couponctl's"
+    coupon.set(fence="")
+    refused(coupon, "coupon: ", terms, version=9, fence=7)
+
+
+# fence
+
+def test_fence_only_rises(coupon):
+    coupon.put(fence=5)
+    before = coupon.redis.hgetall(coupon.keys[0])
+    unchanged(coupon, "fenced", lambda c: c.run("fence", 4))
+    unchanged(coupon, "current", lambda c: c.run("fence", 5))
+    assert coupon.run("fence", 7) == "raised"
+    assert coupon.redis.hgetall(coupon.keys[0]) == {**before, "fence": "7"}
+
+
+def test_fence_shuts_out_the_keeper_before(coupon):
+    coupon.put(fence=5, run_id="f" * 40)
+    coupon.run("fence", 6)
+    unchanged(coupon, "fenced", verify, fence=5, seq_seen=0)
+    unchanged(coupon, "fenced", terms, fence=5)
+    unchanged(coupon, "fenced", load, fence=5)
+
+
+def test_fence_of_what_is_no_coupon(coupon):
+    unchanged(coupon, "missing", lambda c: c.run("fence", 5))
+    coupon.redis.set(coupon.keys[0], "x")
+    refused(coupon, coupon.keys[0], lambda c: c.run("fence", 5))
+    coupon.put(fence="")
+    refused(coupon, "coupon: ", lambda c: c.run("fence", 5))
+    for wrong in ("-1", "x", "", BIG + 1):
+        refused(coupon, "fence: ", lambda c: c.run("fence", wrong))
 
 
 # All three

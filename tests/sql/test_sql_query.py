@@ -82,9 +82,7 @@ def test_coupon_state(db, coupon_new):
 def test_keeper_fence_rises(db):
     db.execute("BEGIN")
     first = int(db.query("keeper_fence")[0]["fence"])
-    assert db.query("keeper_check", first) == [{"is_current": "t"}]
     assert int(db.query("keeper_fence")[0]["fence"]) == first + 1
-    assert db.query("keeper_check", first) == [{"is_current": "f"}]
     db.execute("ROLLBACK")
 
 
@@ -105,7 +103,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
 
     watched = []
     after = ids[0] - 1
-    while page := db.query("coupon_page", after, 2):
+    while page := db.query("coupon_page", after, 2, None):
         assert len(page) <= 2
         watched += page
         after = page[-1]["id"]
@@ -114,8 +112,35 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     assert mine[0] == {
         "id": str(published), "status": "published", "version": "2", "total_num": "7", "issued_num": "0",
         "user_limit": "2", "begin_ms": "0", "end_ms": "1893456000000", "generation": "0", "seq_seen": "0",
-        "settled_num": "0"}
-    assert mine[1] == db.query("coupon_lock", paused)[0]
+        "settled_num": "0", "is_pending": "f"}
+    assert {**db.query("coupon_lock", paused)[0], "is_pending": "f"} == mine[1]
+    assert [int(row["id"]) for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))] == [paused, closed]
+    db.execute("ROLLBACK")
+
+
+def test_coupon_page_tells_what_is_not_given_back(db, coupon_new):
+    coupon = coupon_new(total=1)
+    db.query("coupon_status_set", coupon, "published")
+    db.settle(*batch_make(coupon, [1, 2]))
+    assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "t"
+    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "f"
+
+
+def test_coupon_ended_set_is_guarded(db, coupon_new):
+    draft, published, paused = (coupon_new() for _ in range(3))
+    db.execute("BEGIN")
+    fence = int(db.query("keeper_fence")[0]["fence"])
+    for coupon in (published, paused):
+        db.query("coupon_status_set", coupon, "published")
+    db.query("coupon_status_set", paused, "paused")
+    assert db.query("coupon_ended_set", published, 2, fence - 1) == [{"is_elected": "f", "is_closed": "f"}]
+    for coupon, version in ((published, 1), (draft, 1), (1, 1)):
+        assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "f"}]
+    for coupon, version in ((published, 2), (paused, 3)):
+        assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "t"}]
+        assert db.execute("SELECT status, version FROM coupon WHERE id = %s", coupon) == [("closed", version + 1)]
+        assert db.query("coupon_ended_set", coupon, version + 1, fence) == [{"is_elected": "t", "is_closed": "f"}]
     db.execute("ROLLBACK")
 
 

@@ -1,0 +1,304 @@
+"""The keeper's work on all campaigns: it ends them, is bounded, watches their numbers, and writes nothing once it slept."""
+
+import re
+import threading
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from process import Proxy
+from stack import wait_until
+
+ENDED = 3
+
+
+class Gate(Proxy):
+    """A proxy that holds the client back from the first piece on that has these bytes in it, and keeps what the server says."""
+
+    def __init__(self, port):
+        self.pattern = None
+        self.held = threading.Event()
+        self.said = b""  # since the gate was opened again
+        super().__init__(port)
+
+    def hold_at(self, pattern):
+        self.pattern = pattern.encode()
+
+    def open(self):
+        self.said = b""
+        self.flowing.set()
+
+    def _pump(self, source, target, flowing, whole):
+        try:
+            while data := source.recv(1 << 20):
+                if flowing and self.pattern and self.pattern in data:
+                    self.pattern = None
+                    flowing.clear()
+                    self.held.set()
+                if flowing:
+                    flowing.wait()
+                else:
+                    self.said += data
+                target.sendall(data)
+        except OSError:
+            pass
+
+
+def at(**from_now):
+    return (datetime.now(timezone.utc) + timedelta(**from_now)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Seen:
+    """One coupon as Redis and PostgreSQL have it."""
+
+    def __init__(self, coupon, redis_client, pg):
+        self.coupon, self.redis, self.pg = coupon, redis_client, pg
+        self.key = f"coupon:{{{coupon}}}"
+
+    def field(self, name):
+        return self.redis.hget(self.key, name)
+
+    def row(self, *names):
+        return self.pg.execute(f"SELECT {', '.join(names)} FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+
+    def all(self):
+        rows = self.pg.execute("SELECT coupon::text FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+        return rows, {key: self.redis.dump(key) for key in self.redis.keys(f"{self.key}*")}
+
+
+@pytest.fixture
+def seen(rough, rough_redis, rough_pg):
+    def make(total=10, loaded=True, **terms):
+        one = Seen(rough.coupon_make(total, **terms), rough_redis, rough_pg)
+        if loaded:
+            wait_until(lambda: rough_redis.exists(one.key))
+        return one
+
+    return make
+
+
+@pytest.fixture
+def keeper_behind(rough, worker_make):
+    """keeper_behind(NAME): the elected keeper in a worker whose way to REDIS_URL or DATABASE_URL goes through a gate."""
+    gates = []
+
+    def make(name):
+        rough.stop("worker-1")
+        gate = Gate(int(re.search(r":(\d+)/", rough.env[name])[1]))
+        gates.append(gate)
+        worker = worker_make(rough, **{name: gate.url(rough.env[name])})
+        wait_until(lambda: "keeper_elected" in worker.log())
+        return worker, gate
+
+    yield make
+    for gate in gates:
+        gate.close()
+
+
+def succeed(rough, worker, coupon):
+    """Freezes the worker; another keeper is elected and has looked at the coupon."""
+    worker.signal(19)
+    before = int(coupon.field("fence"))
+    rough.start("worker-1")
+    wait_until(lambda: int(coupon.field("fence")) > before, timeout=20)
+
+
+# The end of a campaign
+
+
+def test_a_campaign_is_closed_after_its_end(rough, seen):
+    end = at(seconds=2)
+    published, paused, later = (seen(end=moment) for moment in (end, end, at(hours=1)))
+    draft = seen(loaded=False, end=end, publish=False)
+    rough.ctl("pause", paused.coupon)
+    for one in (published, paused):
+        wait_until(lambda one=one: one.row("status") == ("closed",), timeout=15)
+        wait_until(lambda one=one: one.field("status") == "closed")
+        assert rough.log("worker-1").count(f"event=coupon_ended coupon={one.coupon} ") == 1
+    assert (later.row("status"), draft.row("status"), later.field("status")) == (("published",), ("draft",), "open")
+    with rough.client() as client:
+        assert client.issue(published.coupon, 1)["code"] == ENDED
+    redis_s, redis_us = published.redis.time()
+    assert redis_s + redis_us / 1e6 - 1 >= datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
+
+
+def test_an_end_that_was_moved_counts(rough, seen):
+    moved = seen(end=at(seconds=1.5))
+    moved.pg.execute("UPDATE coupon SET end_at = now() + interval '1 hour', version = version + 1 WHERE id = %s", (moved.coupon,))
+    other = seen(end=at(seconds=1.5))
+    wait_until(lambda: other.row("status") == ("closed",), timeout=15)
+    assert moved.row("status") == ("published",)
+
+
+# A keeper that slept
+
+
+def test_asleep_before_it_closes(rough, seen, keeper_behind):
+    coupon = seen()
+    worker, gate = keeper_behind("DATABASE_URL")
+    gate.hold_at("Closes a coupon whose end has passed")
+    coupon.pg.execute("UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,))
+    assert gate.held.wait(10)
+    coupon.pg.execute("UPDATE coupon SET end_at = NULL WHERE id = %s", (coupon.coupon,))
+    succeed(rough, worker, coupon)
+    before = coupon.all()
+    gate.open()
+    wait_until(lambda: b"is_elected" in gate.said)
+    assert coupon.all() == before
+    worker.signal(18)
+    wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
+    assert coupon.all() == before
+
+
+def test_asleep_before_new_terms(rough, seen, keeper_behind):
+    coupon = seen()
+    worker, gate = keeper_behind("REDIS_URL")
+    gate.hold_at("Gives a coupon newer terms")
+    coupon.pg.execute("UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,))
+    assert gate.held.wait(10)
+    coupon.pg.execute("UPDATE coupon SET status = 'published' WHERE id = %s", (coupon.coupon,))
+    succeed(rough, worker, coupon)
+    wait_until(lambda: coupon.field("version") == "3")
+    coupon.redis.hset(coupon.key, "version", 2)
+    rough.sigstop("worker-1")
+    coupon.redis.hset(coupon.key, "version", 2)
+    before = coupon.all()
+    gate.open()
+    wait_until(lambda: b"fenced" in gate.said or b"applied" in gate.said)
+    assert coupon.all() == before and b"fenced" in gate.said
+    rough.sigcont("worker-1")
+    worker.signal(18)
+    wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
+    assert coupon.field("status") == "open"
+
+
+def test_asleep_before_it_raises_fences(rough, seen, keeper_behind, worker_make):
+    """Two elections: the first of the two keepers wakes up with the lower fence."""
+    coupon = seen()
+    worker, gate = keeper_behind("REDIS_URL")
+    wait_until(lambda: coupon.field("fence") == str(fence(coupon.pg)))
+    gate.hold_at("Raises the fence of a coupon")
+    coupon.redis.hset(coupon.key, "fence", 0)
+    assert gate.held.wait(10)
+    succeed(rough, worker, coupon)
+    before = coupon.all()
+    gate.open()
+    wait_until(lambda: gate.said)
+    assert coupon.all() == before
+    worker.signal(18)
+    wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
+    assert coupon.field("fence") == str(fence(coupon.pg))
+
+
+def fence(pg):
+    return pg.execute("SELECT fence FROM keeper").fetchone()[0]
+
+
+def test_a_new_keeper_raises_every_fence(rough, seen, worker_make):
+    coupons = [seen() for _ in range(3)]
+    before = fence(coupons[0].pg)
+    rough.kill9("worker-1")
+    worker = worker_make(rough)
+    wait_until(lambda: {one.field("fence") for one in coupons} == {str(before + 1)}, timeout=20)
+    assert "keeper_elected" in worker.log()
+
+
+# Bounds
+
+
+@pytest.fixture
+def many(rough_pg):
+    """Published coupons, more than a round of the keeper can look at."""
+    first = rough_pg.execute("SELECT greatest(max(id), 5000000000) FROM coupon").fetchone()[0]
+    made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, 1500) AS i"
+    rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
+    yield range(first + 1, first + 1501)
+    rough_pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now() WHERE id > %s", (first,))
+
+
+def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_KEEPER_ROUND_MS=2000, COUPON_KEEPER_LEASE_MS=2000)
+    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
+    elections = fence(rough_pg)
+    for coupon in many[::400]:
+        rough_pg.execute("UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon,))
+        wait_until(lambda coupon=coupon: rough_redis.hget(f"coupon:{{{coupon}}}", "status") == "paused", timeout=1)
+    metrics = wait_until(lambda: (told := worker.metrics())["couponmq_keeper_coupons{paused}"] == len(many[::400]) and told)
+    assert metrics["couponmq_keeper_coupons_unequal"] == metrics["couponmq_keeper_coupons{unavailable}"] == 0
+    assert fence(rough_pg) == elections, "the lock was kept"
+
+
+def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, worker_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
+    rough.restart("redis")
+    run_id = rough_redis.info("server")["run_id"]
+    wait_until(lambda: all(rough_redis.hget(f"coupon:{{{coupon}}}", "run_id") == run_id for coupon in many[::100]), timeout=60)
+
+
+def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, seen):
+    rough_redis.config_set("maxmemory", 1)
+    try:
+        coupon = seen(loaded=False)
+        line = f"event=coupon_put_off coupon={coupon.coupon} for_ms="
+        wait_until(lambda: rough.log_has("worker-1", line + "2000"), timeout=20)
+        assert coupon.row("generation")[0] <= 3, "one for each attempt, not for each round"
+        assert not rough_redis.exists(coupon.key)
+    finally:
+        rough_redis.config_set("maxmemory", 0)
+    rough.ctl("pause", coupon.coupon)
+    wait_until(lambda: coupon.field("status") == "paused", timeout=1)
+
+
+# The numbers
+
+
+def test_numbers_that_do_not_add_up_are_told_once(rough, seen, worker_make):
+    coupon = seen(total=10)
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    with rough.client() as client:
+        assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
+        wait_until(lambda: worker.metrics()["couponmq_keeper_rounds_total"] > 5)
+        assert worker.metrics()["couponmq_keeper_coupons_unequal"] == 0
+        coupon.redis.hincrby(coupon.key, "stock", 1)
+        wait_until(lambda: worker.metrics()["couponmq_keeper_coupons_unequal"] == 1)
+        assert client.issue(coupon.coupon, 2, ack="issued")["status"] == "issued"
+        rounds = worker.metrics()["couponmq_keeper_rounds_total"]
+        wait_until(lambda: worker.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
+        assert worker.metrics()["couponmq_keeper_coupons_unequal"] == 1
+    assert worker.log().count(f"event=coupon_unequal coupon={coupon.coupon} ") == 1
+    coupon.redis.hincrby(coupon.key, "stock", -1)
+    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons_unequal"] == 0)
+
+
+def test_what_is_in_flight_and_in_the_outbox(rough, seen, worker_make):
+    coupon = seen(total=10)
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_RESEND_AFTER_MS=3_600_000)
+    wait_until(lambda: worker.metrics()["couponmq_keeper_elected"] == 1)
+    worker_names = ("couponmq_keeper_receives_in_flight", "couponmq_keeper_outbox_messages")
+
+    def told():
+        return [worker.metrics()[name] for name in worker_names]
+
+    wait_until(lambda: told() == [0, 0])
+    coupon.redis.hincrby(coupon.key, "seq", 1)
+    coupon.redis.hincrby(coupon.key, "stock", -1)
+    coupon.redis.hset(coupon.key + ":outbox", "0" * 26, "not a message")
+    wait_until(lambda: told() == [1, 1])
+    assert worker.metrics()["couponmq_keeper_coupons_unequal"] == 0
+    coupon.redis.delete(coupon.key + ":outbox")
+    coupon.redis.hincrby(coupon.key, "seq", -1)
+    coupon.redis.hincrby(coupon.key, "stock", 1)
+    wait_until(lambda: told() == [0, 0])
+
+
+def test_only_the_keeper_tells_of_coupons(rough, seen, worker_make):
+    seen()
+    other = worker_make(rough)
+    wait_until(lambda: other.metrics()["couponmq_keeper_redis_up"] == 1)
+    assert other.metrics()["couponmq_keeper_elected"] == 0
+    assert {value for name, value in other.metrics().items() if name.startswith("couponmq_keeper_coupons{")} == {0}

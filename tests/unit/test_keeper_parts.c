@@ -1,0 +1,55 @@
+/* What the keeper decides by numbers alone: when a campaign is over, and whether Redis and PostgreSQL add up. */
+#include "worker/keeper_close.h"
+#include "worker/keeper_watch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void test_close_due(void **state)
+{
+	struct coupon_row row = { .status = COUPON_OPEN, .end_ms = 5000 };
+
+	(void)state;
+	assert_false(close_due(&row, 5000 + CLOSE_GRACE_MS - 1));
+	assert_true(close_due(&row, 5000 + CLOSE_GRACE_MS));
+	row.status = COUPON_PAUSED;
+	assert_true(close_due(&row, 5000 + CLOSE_GRACE_MS));
+	row.status = COUPON_CLOSED;
+	assert_false(close_due(&row, 5000 + CLOSE_GRACE_MS));
+	row = (struct coupon_row){ .status = COUPON_OPEN };
+	assert_false(close_due(&row, 1LL << 50));
+}
+
+/* Issuing and settling, whichever of the two sides was read first, change nothing. */
+static void test_equal_while_things_happen(void **state)
+{
+	struct coupon_row row = { .issued = 7, .settled = 3 };
+	struct coupon_cache cache = { .total = 20, .stock = 9, .reserved = 2, .lost = 1, .seq = 4 };
+
+	(void)state;
+	assert_true(keeper_watch_equal(&row, &cache, 0));
+	cache.seq++, cache.stock--;
+	assert_true(keeper_watch_equal(&row, &cache, 0));
+	row.issued++, row.settled++;
+	assert_true(keeper_watch_equal(&row, &cache, 0));
+	cache.total += 5, cache.stock += 5;
+	assert_true(keeper_watch_equal(&row, &cache, 0));
+	cache.stock--;
+	assert_false(keeper_watch_equal(&row, &cache, 0));
+	assert_true(keeper_watch_equal(&row, &cache, 1));
+	cache.lost++;
+	assert_false(keeper_watch_equal(&row, &cache, 1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_close_due),
+		cmocka_unit_test(test_equal_while_things_happen),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
