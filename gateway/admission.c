@@ -441,6 +441,14 @@ int admission_is_unsure(const struct admission *admission, int64_t id)
 	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting) || coupon->unsure_until_ms > now_of(admission);
 }
 
+void admission_seen(const struct admission *admission, int64_t id, int64_t *generation, int64_t *seq)
+{
+	const struct coupon *coupon = coupon_find(admission, id);
+
+	*generation = coupon ? coupon->seen_generation : 0;
+	*seq = coupon ? coupon->seen_seq : 0;
+}
+
 size_t admission_unconfirmed(const struct admission *admission)
 {
 	return admission->open - admission->waiting;

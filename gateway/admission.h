@@ -105,6 +105,9 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
  */
 int admission_is_unsure(const struct admission *admission, int64_t coupon);
 
+/* The highest generation of this coupon that Redis told this gateway, and the highest seq in it; 0: none. */
+void admission_seen(const struct admission *admission, int64_t coupon, int64_t *generation, int64_t *seq);
+
 size_t admission_unconfirmed(const struct admission *admission);
 size_t admission_calls(const struct admission *admission);   /* in flight */
 size_t admission_waiting(const struct admission *admission); /* requests not answered: waiting, in a call, being looked up */

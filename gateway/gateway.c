@@ -5,6 +5,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "gateway/admission.h"
+#include "gateway/coupon_answer.h"
 #include "gateway/front.h"
 #include "gateway/http.h"
 #include "gateway/lookup.h"

@@ -280,14 +280,19 @@ static void read_send(struct redis_pool *pool, int argc, const char **argv, redi
 		done(context, NULL);
 }
 
-void redis_pool_user(struct redis_pool *pool, int64_t coupon, int64_t user, redis_done_fn *done, void *context)
+void redis_pool_user(struct redis_pool *pool, const struct redis_user *asked, redis_done_fn *done, void *context)
 {
-	char keys[3][KEY_SIZE], field[ID_SIZE];
-	const char *argv[] = { "HGET", keys[1], field };
+	struct redis_link *link = link_pick(pool);
+	char keys[3][KEY_SIZE], user[ID_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
+	const char *argv[] = { "EVAL", lua_user_state, "2", keys[0], keys[1], user, link ? redis_link_run_id(link) : "",
+			       generation, seq };
 
-	keys_format(coupon, keys);
-	id_format(user, field);
-	read_send(pool, 3, argv, done, context);
+	keys_format(asked->coupon, keys);
+	id_format(asked->user, user);
+	snprintf(generation, sizeof(generation), "%lld", (long long)asked->seen_generation);
+	snprintf(seq, sizeof(seq), "%lld", (long long)asked->seen_seq);
+	if (!link || redis_link_words(link, 9, argv, done, context))
+		done(context, NULL);
 }
 
 void redis_pool_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context)

@@ -26,8 +26,16 @@ int redis_pool_send(struct redis_pool *pool, struct call *call);
  */
 void redis_pool_outbox_remove(struct redis_pool *pool, int64_t coupon, const struct ulid *batch);
 
-/* HGET of a user's records; what lua/coupon_state.lua returns. `done` gets NULL, maybe at once, when Redis is away. */
-void redis_pool_user(struct redis_pool *pool, int64_t coupon, int64_t user, redis_done_fn *done, void *context);
+/* What lua/user_state.lua is asked. */
+struct redis_user {
+	int64_t coupon;
+	int64_t user;
+	int64_t seen_generation; /* as in a call */
+	int64_t seen_seq;
+};
+
+/* What lua/user_state.lua and lua/coupon_state.lua return. `done` gets NULL, maybe at once, when Redis is away. */
+void redis_pool_user(struct redis_pool *pool, const struct redis_user *asked, redis_done_fn *done, void *context);
 void redis_pool_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context);
 
 /* CONFIG GET of one setting. `done` gets NULL, maybe at once, when Redis is away. */

@@ -1,10 +1,8 @@
 #include "gateway/status.h"
 
 #include "common/check.h"
-#include "common/clock.h"
+#include "gateway/user_records.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,37 +19,19 @@ struct status_query {
 	const struct status_parts *parts;
 	struct request *request;
 	int redis_answered;
+	int complete; /* what neither Redis nor PostgreSQL has was not accepted, as far as they can tell */
 	int unsure; /* as it was asked: something may have taken effect after Redis was read */
-	char *records; /* of the user, as issue.lua wrote them: SLOT:BATCH:INDEX:KEY, a line each; NULL: none */
+	char *records; /* of the user, from Redis; NULL: none */
 };
 
-/* A taken slot, from Redis. */
-struct record {
-	int slot;
-	struct receive receive;
-};
-
-/* Takes the next record of the text; 0, or -1 at its end (or where it is not what issue.lua writes). */
-static int record_next(const char **text, const struct request *request, struct record *record)
+static struct receive record_receive(const struct user_record *record, const struct request *request)
 {
-	const char *at = *text, *stop;
-	char batch[ULID_SIZE];
-	int used = 0;
-
-	if (!at || sscanf(at, "%3d:%26[0-9A-Z]:%3d:%n", &record->slot, batch, &record->receive.index, &used) != 3 || !used)
-		return -1;
-	if (ulid_parse(&record->receive.batch, batch, strlen(batch)))
-		return -1;
-	record->receive.coupon = request->coupon;
-	record->receive.user = request->user;
-	stop = strchr(at + used, '\n');
-	*text = stop ? stop + 1 : NULL;
-	return 0;
+	return (struct receive){ .coupon = request->coupon, .user = request->user, .batch = record->batch, .index = record->index };
 }
 
-static int same_receive(const struct receive *a, const struct receive *b)
+static int same_receive(const struct receive *receive, const struct user_record *record)
 {
-	return a->index == b->index && memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0;
+	return receive->index == record->index && memcmp(&receive->batch, &record->batch, sizeof(record->batch)) == 0;
 }
 
 static void member_receive(cJSON *object, const struct receive *receive, int slot)
@@ -86,7 +66,7 @@ static void query_free(struct status_query *query)
 /* Whether what is not there now cannot still come: as far as this gateway knows. */
 static int none_is_final(const struct status_query *query)
 {
-	return query->parts->alone && !query->unsure &&
+	return query->complete && query->parts->alone && !query->unsure &&
 	       !admission_is_unsure(query->parts->admission, query->request->coupon);
 }
 
@@ -110,15 +90,15 @@ static void answer_none(struct status_query *query)
 static void answer_by_redis(struct status_query *query)
 {
 	const char *at = query->records;
-	struct record record;
+	struct user_record record;
 	cJSON *object;
 
-	while (record_next(&at, query->request, &record) == 0) {
-		if (!same_receive(&record.receive, &query->request->receive))
+	while (user_record_next(&at, &record) == 0) {
+		if (!same_receive(&query->request->receive, &record))
 			continue;
 		object = cJSON_CreateObject();
 		check(object != NULL);
-		member_receive(object, &record.receive, record.slot);
+		member_receive(object, &query->request->receive, record.slot);
 		request_answer_object(query->request, ANSWER_OK, "accepted", object);
 		return;
 	}
@@ -166,22 +146,23 @@ static void receive_of_row(struct receive *receive, const struct request *reques
 static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
 {
 	const char *at = query->records;
-	struct record record;
+	struct user_record record;
 	struct receive settled;
 
-	while (record_next(&at, query->request, &record) == 0) {
+	while (user_record_next(&at, &record) == 0) {
+		struct receive receive = record_receive(&record, query->request);
 		int found = 0;
 		cJSON *object;
 
 		for (int row = 0; row < PQntuples(rows) && !found; row++) {
 			receive_of_row(&settled, query->request, rows, row);
-			found = same_receive(&settled, &record.receive);
+			found = same_receive(&settled, &record);
 		}
 		if (found)
 			continue;
 		object = cJSON_CreateObject();
 		check(object != NULL);
-		member_receive(object, &record.receive, record.slot);
+		member_receive(object, &receive, record.slot);
 		cJSON_AddStringToObject(object, "state", "accepted");
 		cJSON_AddItemToArray(receives, object);
 	}
@@ -227,21 +208,52 @@ static void on_user(void *context, const PGresult *rows)
 	query_free(query);
 }
 
-static void on_records(void *context, const redisReply *reply)
+static void outcome_look_up(struct status_query *query)
 {
-	struct status_query *query = context;
 	struct request *request = query->request;
 	int rc;
 
-	query->redis_answered = reply && (reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL);
-	if (query->redis_answered && reply->type == REDIS_REPLY_STRING)
-		query->records = text_copy(reply->str);
 	if (request->by_receive)
 		rc = lookup_receive(query->parts->lookup, &request->receive, on_receive, query);
 	else
 		rc = lookup_user(query->parts->lookup, request->coupon, request->user, on_user, query);
 	if (rc) {
 		request_fail(request, ANSWER_BUSY, NULL);
+		query_free(query);
+	}
+}
+
+/* A coupon that Redis does not have: nothing can be in flight when it never had it, or when the keeper found that nothing is. */
+static void on_missing(void *context, const PGresult *rows)
+{
+	struct status_query *query = context;
+
+	query->complete = rows && (PQntuples(rows) == 0 || strcmp(column_text(rows, 0, "generation"), "0") == 0 ||
+				   strcmp(column_text(rows, 0, "settled"), "t") == 0);
+	outcome_look_up(query);
+}
+
+static int is_text(const redisReply *reply, const char *text)
+{
+	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
+}
+
+static void on_records(void *context, const redisReply *reply)
+{
+	struct status_query *query = context;
+	int missing = 0;
+
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+		query->redis_answered = 1;
+		if (reply->element[0]->type == REDIS_REPLY_STRING)
+			query->records = text_copy(reply->element[0]->str);
+		query->complete = is_text(reply->element[1], "complete");
+		missing = is_text(reply->element[1], "missing");
+	}
+	if (!missing) {
+		outcome_look_up(query);
+	} else if (lookup_coupon(query->parts->lookup, query->request->coupon, on_missing, query)) {
+		request_fail(query->request, ANSWER_BUSY, NULL);
 		query_free(query);
 	}
 }
@@ -259,114 +271,8 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 
 void status_answer(const struct status_parts *parts, struct request *request)
 {
-	redis_pool_user(parts->redis, request->coupon, request->user, on_records, query_new(parts, request));
-}
+	struct redis_user asked = { .coupon = request->coupon, .user = request->user };
 
-enum coupon_state coupon_state_of(const PGresult *rows)
-{
-	const char *status;
-	int64_t end_ms, now_ms;
-
-	if (!rows)
-		return COUPON_LOOKUP_FAILED;
-	if (PQntuples(rows) == 0)
-		return COUPON_ABSENT;
-	status = column_text(rows, 0, "status");
-	end_ms = strtoll(column_text(rows, 0, "end_ms"), NULL, 10);
-	now_ms = strtoll(column_text(rows, 0, "now_ms"), NULL, 10);
-	if (strcmp(status, "draft") == 0)
-		return COUPON_ABSENT; /* not published: nobody is to know of it */
-	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
-		return COUPON_ENDED;
-	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
-}
-
-static void on_coupon_row(void *context, const PGresult *rows)
-{
-	struct status_query *query = context;
-	struct request *request = query->request;
-
-	switch (coupon_state_of(rows)) {
-	case COUPON_ABSENT:
-		request_fail(request, ANSWER_NOT_FOUND, NULL);
-		break;
-	case COUPON_ENDED:
-		request_fail(request, ANSWER_ENDED, NULL);
-		break;
-	case COUPON_PAUSED:
-		request_fail(request, ANSWER_PAUSED, NULL);
-		break;
-	case COUPON_PUBLISHED:
-		request_fail(request, ANSWER_UNAVAILABLE, "the coupon is published, but not yet loaded");
-		break;
-	case COUPON_LOOKUP_FAILED:
-	case COUPON_LOOKUP_BUSY:
-		request_fail(request, ANSWER_UNAVAILABLE, NULL);
-		break;
-	}
-	query_free(query);
-}
-
-static void member_time(cJSON *object, const char *name, int64_t time_ms)
-{
-	char text[CLOCK_RFC3339_SIZE];
-
-	if (time_ms > 0)
-		cJSON_AddStringToObject(object, name, clock_rfc3339(time_ms, text));
-}
-
-/* `fields`: status, total, stock, limit, begin, end, now. */
-static void coupon_answer_fields(struct request *request, char *const fields[7])
-{
-	int64_t begin_ms = strtoll(fields[4], NULL, 10), end_ms = strtoll(fields[5], NULL, 10);
-	int64_t now_ms = strtoll(fields[6], NULL, 10);
-	const char *state = "open";
-	cJSON *object = cJSON_CreateObject();
-	char id[ID_SIZE];
-
-	check(object != NULL);
-	if (strcmp(fields[0], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
-		state = "ended";
-	else if (strcmp(fields[0], "paused") == 0)
-		state = "paused";
-	else if (now_ms < begin_ms)
-		state = "not_started";
-	id_format(request->coupon, id);
-	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)strtoll(fields[1], NULL, 10));
-	cJSON_AddNumberToObject(object, "stock", (double)strtoll(fields[2], NULL, 10));
-	cJSON_AddNumberToObject(object, "limit", (double)strtoll(fields[3], NULL, 10));
-	member_time(object, "begin", begin_ms);
-	member_time(object, "end", end_ms);
-	request_answer_object(request, ANSWER_OK, NULL, object);
-}
-
-static void on_coupon_fields(void *context, const redisReply *reply)
-{
-	struct status_query *query = context;
-	char *fields[7];
-
-	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 7) {
-		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is away");
-		query_free(query);
-		return;
-	}
-	for (size_t i = 0; i < 7; i++) {
-		fields[i] = reply->element[i]->str;
-		if (fields[i])
-			continue;
-		if (lookup_coupon(query->parts->lookup, query->request->coupon, on_coupon_row, query)) {
-			request_fail(query->request, ANSWER_BUSY, NULL);
-			query_free(query);
-		}
-		return;
-	}
-	coupon_answer_fields(query->request, fields);
-	query_free(query);
-}
-
-void coupon_answer_state(const struct status_parts *parts, struct request *request)
-{
-	redis_pool_coupon(parts->redis, request->coupon, on_coupon_fields, query_new(parts, request));
+	admission_seen(parts->admission, request->coupon, &asked.seen_generation, &asked.seen_seq);
+	redis_pool_user(parts->redis, &asked, on_records, query_new(parts, request));
 }

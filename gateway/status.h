@@ -1,6 +1,9 @@
 /*
- * The reading operations `status` and `coupon`: Redis is asked first, because it knows what is in flight, then PostgreSQL, whose
- * word is final. Each takes the request and answers it, now or later.
+ * The reading operation `status`: Redis is asked first, because it knows what is in flight, then PostgreSQL, whose word is final.
+ *
+ *	Redis: the user's records, and whether they are complete
+ *	  └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?
+ *	     └─▶ PostgreSQL: the outcome ─▶ answered
  */
 #ifndef GATEWAY_STATUS_H
 #define GATEWAY_STATUS_H
@@ -16,10 +19,6 @@ struct status_parts {
 	int alone; /* no other process of this gateway can have something in hand that this one does not see */
 };
 
-void status_answer(const struct status_parts *parts, struct request *request); /* OP_STATUS */
-void coupon_answer_state(const struct status_parts *parts, struct request *request); /* OP_COUPON */
-
-/* A row of coupon_state.sql (NULL: the look-up failed) as admission and the `coupon` operation understand it. */
-enum coupon_state coupon_state_of(const PGresult *rows);
+void status_answer(const struct status_parts *parts, struct request *request); /* takes the request; answers now or later */
 
 #endif

@@ -1,8 +1,10 @@
--- Why Redis may not know a coupon. Times in ms since the epoch, 0 = no bound; now is the server's clock.
+-- Why Redis may not know a coupon. Times in ms since the epoch, 0 = no bound; now is the server's clock. Generation 0: Redis never had
+-- it; settled: it is closed, and nothing was in flight any more.
 -- $1 coupon
 SELECT status,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
 	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
-	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
+	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+	generation, settled_at IS NOT NULL AS settled
 FROM coupon
 WHERE id = $1::bigint

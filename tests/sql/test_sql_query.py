@@ -76,6 +76,10 @@ def test_coupon_state(db, coupon_new):
     row = db.query("coupon_state", coupon)[0]
     assert (row["status"], row["begin_ms"], row["end_ms"]) == ("draft", "1893456000123", "0")
     assert abs(int(row["now_ms"]) - before) < 60000
+    assert (row["generation"], row["settled"]) == ("0", "f")
+    db.execute("UPDATE coupon SET generation = 1, settled_at = now() WHERE id = %s", coupon)
+    row = db.query("coupon_state", coupon)[0]
+    assert (row["generation"], row["settled"]) == ("1", "t")
     assert db.query("coupon_state", 1) == []
 
 

@@ -1,0 +1,20 @@
+/* A user's records of one coupon, as issue.lua writes them: SLOT:BATCH:INDEX:KEY for each taken slot, a line each. */
+#ifndef GATEWAY_USER_RECORDS_H
+#define GATEWAY_USER_RECORDS_H
+
+#include "common/receive.h"
+
+/* A taken slot. */
+struct user_record {
+	int slot;
+	struct ulid batch;
+	int index;
+};
+
+/*
+ * Takes the next record and moves `*text` behind it (NULL: that was the last one). 0, or -1 at the end, or where the text is not what
+ * issue.lua writes.
+ */
+int user_record_next(const char **text, struct user_record *record);
+
+#endif

@@ -1,0 +1,106 @@
+"""`final`: that there is no such receive is only said for good when nothing can still come to light."""
+
+import contextlib
+
+import psycopg
+import pytest
+
+from stack import wait_until
+
+NOBODY = "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
+
+
+@contextlib.contextmanager
+def settling_held(stack):
+    """Nothing is settled: user_coupon is locked against writing, not against reading."""
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
+        holder.execute("LOCK TABLE user_coupon IN EXCLUSIVE MODE")
+        yield
+        holder.rollback()
+
+
+def is_final(client, coupon, user):
+    """What both forms of `status` say of a user who has nothing there, and they must agree."""
+    of_user = client.call("status", coupon=coupon, user=str(user))
+    assert (of_user["code"], of_user["receives"]) == (0, []), of_user
+    of_receive = client.call("status", receive=f"{coupon}.{user}.{NOBODY}.0")
+    assert (of_receive["code"], of_receive["status"]) == (1, "not_found")
+    assert of_user["final"] is of_receive["final"]
+    return of_user["final"]
+
+
+def wait_confirmed(redis_client, coupon):
+    wait_until(lambda: redis_client.hlen(f"coupon:{{{coupon}}}:outbox") == 0)
+
+
+@pytest.fixture
+def client(rough):
+    with rough.client() as one:
+        yield one
+
+
+def test_none_is_not_final_after_redis_was_wiped_with_receives_in_flight(rough, rough_redis, client):
+    coupon = rough.coupon_make(10)
+    assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+    assert is_final(client, coupon, 42)
+    with settling_held(rough):
+        receive = client.issue(coupon, 42)["receive"]
+        wait_confirmed(rough_redis, coupon)
+        rough_redis.flushall()
+        for _ in range(10):
+            reply = client.call("status", receive=receive)
+            assert reply["status"] == "accepted" or (reply["status"] == "not_found" and reply["final"] is False), reply
+            assert client.call("status", coupon=coupon, user="42").get("final") in (None, False)
+            assert client.call("status", coupon=coupon, user="43")["final"] is False
+    wait_until(lambda: client.call("status", receive=receive)["status"] == "issued")
+
+
+def test_none_is_not_final_before_a_restarted_redis_is_verified(rough, client):
+    coupon = rough.coupon_make(10)
+    assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+    rough.stop("worker-1")
+    rough.kill9("redis")
+    rough.start("redis")
+    wait_until(lambda: client.call("status", coupon=coupon, user="43")["code"] == 0)
+    assert not is_final(client, coupon, 43)
+    rough.start("worker-1")
+    wait_until(lambda: is_final(client, coupon, 43))
+
+
+def test_none_is_not_final_while_slots_are_reserved(make_coupon, redis_client, gateway):
+    coupon = make_coupon(10)
+    key = f"coupon:{{{coupon}}}"
+    redis_client.hset(key, mapping={"stock": 9, "reserved": 1})
+    assert not is_final(gateway, coupon, 42)
+    redis_client.hset(key, mapping={"stock": 10, "reserved": 0})
+    assert is_final(gateway, coupon, 42)
+
+
+def test_none_is_not_final_where_redis_forgot_what_the_gateway_has_seen(make_coupon, redis_client, gateway):
+    coupon = make_coupon(10)
+    key = f"coupon:{{{coupon}}}"
+    assert gateway.issue(coupon, 1, ack="issued")["code"] == 0
+    redis_client.hset(key, "seq", 0)
+    assert not is_final(gateway, coupon, 42)
+    redis_client.hset(key, "seq", 1)
+    assert is_final(gateway, coupon, 42)
+
+
+def test_none_is_final_where_the_coupon_was_never_in_redis(rough, client):
+    rough.stop("worker-1")
+    draft = rough.coupon_make(10, publish=False)
+    published = rough.coupon_make(10, publish=False)
+    rough.ctl("publish", published, "--wait-s", 0)
+    for coupon in (draft, published, "987654321"):
+        assert is_final(client, coupon, 42)
+
+
+def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(stack, make_coupon, redis_client, pg, gateway):
+    coupon = make_coupon(10)
+    issued = gateway.issue(coupon, 1, ack="issued")["receive"]
+    stack.ctl("close", coupon)
+    redis_client.delete(f"coupon:{{{coupon}}}", f"coupon:{{{coupon}}}:users")
+    for settled in (False, True):
+        pg.execute("UPDATE coupon SET settled_at = CASE WHEN %s THEN now() END WHERE id = %s", (settled, coupon))
+        assert is_final(gateway, coupon, 42) is settled
+    assert gateway.call("status", receive=issued)["status"] == "issued"

@@ -1,0 +1,62 @@
+"""user_state.lua and coupon_state.lua: what the reading operations look at."""
+import pytest
+import redis
+
+OTHER_RUN = "0" * 40
+
+
+def user_state(coupon, user, seen=(0, 0), run_id=None):
+    before = coupon.snapshot()
+    reply = coupon.run("user_state", user, run_id or coupon.run_id, *seen, keys=coupon.keys[:2])
+    assert coupon.snapshot() == before
+    return reply
+
+
+def test_user_state_tells_the_records(coupon):
+    coupon.put(limit=2)
+    batch = coupon.issue(("42", "k"), "42").message["batch"]
+    assert user_state(coupon, 42) == [f"1:{batch}:0:k\n2:{batch}:1:", "complete"]
+    assert user_state(coupon, 43) == [None, "complete"]
+
+
+@pytest.mark.parametrize("seen, word", [
+    ((1, 1), "complete"), ((0, 99), "complete"), ((1, 2), "behind"), ((2, 0), "behind"), ((2**53 - 1, 0), "behind")])
+def test_user_state_behind_what_the_gateway_has_seen(coupon, seen, word):
+    coupon.put()
+    coupon.issue("42")
+    assert user_state(coupon, 43, seen=seen) == [None, word]
+
+
+def test_user_state_of_another_redis_process(coupon):
+    coupon.put()
+    batch = coupon.issue("42").message["batch"]
+    coupon.set(run_id=OTHER_RUN)
+    assert user_state(coupon, 42) == [f"1:{batch}:0:", "unverified"]
+    assert user_state(coupon, 43) == [None, "unverified"]
+
+
+def test_user_state_while_receives_of_an_older_generation_are_in_flight(coupon):
+    coupon.put(stock=99, reserved=1)
+    assert user_state(coupon, 43) == [None, "reserved"]
+    coupon.set(reserved=0)
+    assert user_state(coupon, 43) == [None, "complete"]
+
+
+def test_user_state_without_the_coupon(coupon):
+    assert user_state(coupon, 43) == [None, "missing"]
+    coupon.redis.hset(coupon.keys[1], "42", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:")
+    assert user_state(coupon, 42) == ["1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:", "missing"]
+
+
+def test_user_state_of_keys_that_are_not_ours(coupon):
+    coupon.put()
+    coupon.redis.set(coupon.keys[1], "x")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        user_state(coupon, 42)
+
+
+def test_coupon_state(coupon):
+    reply = coupon.run("coupon_state", keys=coupon.keys[:1])
+    assert reply[:6] == [None] * 6 and abs(int(reply[6]) - coupon.time_ms()) < 60_000
+    coupon.put(total=10, stock=7, limit=2, begin=1000, end=2000)
+    assert coupon.run("coupon_state", keys=coupon.keys[:1])[:6] == ["open", "10", "7", "2", "1000", "2000"]
