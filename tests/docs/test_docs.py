@@ -151,6 +151,31 @@ def test_no_link_is_dead(page):
     assert dead == []
 
 
+def crash_points():
+    """The rows of the tables of crash points: their cells."""
+    page = text("docs/lifecycle.md").partition("\n## Crash points\n")[2]
+    rows = [line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if row[-1].strip() not in ("shown by", "---")]
+
+
+def test_each_fault_point_is_used_and_told_where_it_leaves_what():
+    points = dict(entries("common/fault_table.h", "FAULT"))
+    sources = "".join(file.read_text(encoding="utf-8") for part in ("gateway", "worker") for file in (ROOT / part).glob("*.c"))
+    used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)
+    assert sorted(used) == sorted(points), "each is used once"
+    named = " ".join(row[0] for row in crash_points())
+    assert [name for name in points.values() if f"`{name}`" not in named] == []
+
+
+def test_each_crash_point_names_its_test():
+    listed = subprocess.run(["/usr/bin/python3", "-B", ROOT / "tests/torture/run.py", "--list"], capture_output=True, text=True, check=True)
+    scenarios = {line.split()[0] for line in listed.stdout.splitlines()}
+    rows = crash_points()
+    assert len(rows) > 30
+    named = {name for page in PAGES for name in re.findall(r"`ONLY=(\w+)`", page.read_text(encoding="utf-8"))}
+    assert named - scenarios == set()
+
+
 def anchors(page):
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
