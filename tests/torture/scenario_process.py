@@ -1,5 +1,6 @@
 """Gateways, workers and the keeper killed, frozen and told to end, at any moment and at each fault point."""
 
+import datetime
 import os
 import re
 import signal
@@ -246,6 +247,19 @@ def keeper_before_terms(rig, _chance):
     rig.wait(lambda: rig.redis_get(coupon, "total") == "20")
 
 
+def keeper_before_close(rig, chance):
+    part = keeper_only(rig, "keeper_before_close:1:kill")
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=chance.uniform(0.5, 1.5))
+    coupon = rig.stack.coupon_make(10, end=end.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+    killed_keeper_is_replaced(rig, part)
+
+    def closed():
+        with rig.pg() as pg:
+            return pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == ("closed",)
+
+    rig.wait(closed)
+
+
 def keeper_before_remove(rig, chance):
     part = keeper_only(rig, f"keeper_before_remove:{chance.randint(1, 2)}:kill")
     rig.keeper()
@@ -265,6 +279,7 @@ KEEPER_KILLS = {
     "keeper_before_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_before_verify"),
     "keeper_after_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_after_verify"),
     "keeper_before_terms": keeper_before_terms,
+    "keeper_before_close": keeper_before_close,
     "keeper_before_remove": keeper_before_remove,
 }
 
@@ -310,7 +325,7 @@ def kill_scenario(point):
     """The scenario that kills at this point."""
 
     def run(rig, chance):
-        if point in KEEPER_KILLS:
+        if point.startswith("keeper_"):
             KEEPER_KILLS[point](rig, chance)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
