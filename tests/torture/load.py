@@ -15,7 +15,7 @@ from stack import Client
 CLIENTS = 4
 WINDOW = 10  # requests of a client at once
 EVERY_S = 0.066  # a window of each client: 600 requests a second in all
-ANSWER_S = 4.0  # longer than every time-out of the gateway: then the client gives up
+ANSWER_S = 5.0  # longer than all time-outs of the gateway together: then the client gives up
 USERS = 10**9
 REGULARS = 60  # users who ask again and again, so that limits and keys are met
 SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that tell what is
@@ -26,12 +26,13 @@ MOVES = 0.04  # how often a client goes to another gateway, so that all have cli
 class Ask(Asked):
     """One request of the history: when it was sent to which gateway, and when what came back."""
 
-    __slots__ = ("client", "gateway", "op", "ack", "receive_asked", "at", "answered_at")
+    __slots__ = ("client", "gateway", "op", "ack", "receive_asked", "at", "answered_at", "ended")
 
     def __init__(self, op, user, key=None, ack=None, receive=None):
         super().__init__(user, key)
         self.op, self.ack, self.receive_asked = op, ack, receive
         self.client = self.gateway = self.at = self.answered_at = None
+        self.ended = None  # why no answer came: "time-out", or how the connection ended
 
     def line(self, number, coupon):
         request = {"id": number, "op": self.op}
@@ -49,7 +50,8 @@ class Ask(Asked):
 
     def __str__(self):
         asked = {"at": self.at, "client": self.client, "gateway": self.gateway, "op": self.op, "user": self.user, "key": self.key,
-                 "ack": self.ack, "receive_asked": self.receive_asked, "answered_at": self.answered_at, "reply": self.reply}  # fmt: skip
+                 "ack": self.ack, "receive_asked": self.receive_asked, "answered_at": self.answered_at, "ended": self.ended,
+                 "reply": self.reply}  # fmt: skip
         return json.dumps({name: value for name, value in asked.items() if value is not None or name == "reply"})
 
 
@@ -156,6 +158,11 @@ class LoadClient:
         try:
             self.connection.send_bytes("".join(ask.line(i, campaign.coupon) for i, ask in enumerate(window)).encode())
             self._answers_read(window)
+        except (OSError, EOFError) as error:
+            for ask in window:
+                if ask.reply is UNANSWERED:
+                    ask.ended = f"{self.load.now()}: {'time-out' if isinstance(error, TimeoutError) else repr(error)}"
+            raise
         finally:
             for ask in window:
                 if ask.key and ask.code in (None, UNKNOWN) and self.chance.random() < 0.8:
@@ -233,6 +240,11 @@ class Load:
 
     def codes(self):
         return sum((campaign.codes() for campaign in self.campaigns), collections.Counter())
+
+    def unanswered(self, gateways):
+        """Those that one of these gateways owes an answer: their client waited for it."""
+        asks = (ask for campaign in self.campaigns for ask in campaign.lines())
+        return [ask for ask in asks if ask.reply is UNANSWERED and ask.ended and ask.gateway in gateways]
 
     def history_write(self, path):
         with open(path, "w", encoding="utf-8") as file:

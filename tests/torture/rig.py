@@ -11,6 +11,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
     part.start(fault="", **settings)   again, at the same address; settings come on top of the rig's. fault: see common/fault.h
     part.restart(fault="", **settings) terminate() and start()
     part.wait_fault()               until the fault has killed or stopped it
+    part.disturb()                  it may leave clients without an answer, by what no other function here did
     part.pid, part.log() (of this life), part.alive(), part.metrics() (of a gateway)
   rig.keeper()              the worker that is elected
   rig.load                  load.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
@@ -30,6 +31,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
 
 import os
 import random
+import re
 import signal
 import statistics
 import sys
@@ -82,6 +84,10 @@ class Part:
         self.settings_own = {}  # those that come on top of the rig's
         self.death_expected = False
         self.frozen = False
+        self.disturbed = False  # in this scenario: else each request has an answer
+
+    def disturb(self):
+        self.disturbed = True
 
     @property
     def pid(self):
@@ -105,6 +111,8 @@ class Part:
 
     def start(self, fault="", **settings):
         assert not self.alive(), f"{self.name} runs already"
+        self.check_death()
+        self.disturb()
         wanted = {**self.rig.settings, **settings}
         self.settings_own = settings
         self.started = time.monotonic()
@@ -124,10 +132,14 @@ class Part:
         return self.start(fault, **settings)
 
     def kill9(self):
+        self.disturb()
+        self.check_death()
         self.death_expected = True
         self.process.kill9()
 
     def terminate(self):
+        self.disturb()
+        self.check_death()
         young = time.monotonic() - self.started < 1.0  # perhaps it does not listen to signals yet
         code = self.process.terminate()
         if code != 0 and not (young and code == -signal.SIGTERM):
@@ -142,6 +154,7 @@ class Part:
                 pass
 
     def stop(self):
+        self.disturb()
         self.frozen = True
         self._signal_all(signal.SIGSTOP)
 
@@ -168,8 +181,11 @@ class Part:
             total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
         return total
 
-    def died_unasked(self):
-        return self.process is not None and not self.alive() and not self.death_expected
+    def check_death(self):
+        """Nobody dies but whom the scenario kills."""
+        code = self.process.child.poll() if self.process else None
+        if code is not None and (not self.death_expected or code not in (0, -signal.SIGKILL, -signal.SIGTERM)):
+            raise Violation(f"{self.name} died, exit code {code}: {self.process.log_path}")
 
 
 class Rig:
@@ -327,8 +343,7 @@ class Rig:
             self.stack.start(*missing)
         for part in self.parts:
             part.cont()
-            if part.died_unasked():
-                raise Violation(f"{part.name} died, exit code {part.process.child.returncode}")
+            part.check_death()
             if part.alive() and part.settings[0]:
                 part.terminate()  # its fault did not come, or froze it
             if not part.alive():
@@ -351,6 +366,8 @@ class Rig:
         began = time.monotonic()
         campaigns = [Campaign(self.stack, total, limit, seed) for total, limit in CAMPAIGNS]
         self._open_wait(campaigns)
+        for part in self.parts:
+            part.disturbed = False
         self.load = Load(campaigns, lambda: [(part.name, part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
         try:
             self.rate_before = self.rate_measure()
@@ -390,11 +407,15 @@ class Rig:
 
     def _check_rest(self):
         for part in self.parts:
-            if part.died_unasked():
-                raise Violation(f"{part.name} died, exit code {part.process.child.returncode}")
+            part.check_death()
             text = part.process.log_path.read_text(errors="replace")
             if report := next((word for word in REPORTS if word in text), None):
                 raise Violation(f"{part.name}: {report} in {part.process.log_path}")
+            if any(status != "9" for status in re.findall(r"event=process_died .*status=(\d+)", text)):
+                raise Violation(f"{part.name}: one of its processes died by itself: {part.process.log_path}")
+        undisturbed = [part.name for part in self.gateways if not part.disturbed]
+        if unanswered := self.load.unanswered(undisturbed):
+            raise Violation(f"P9: no answer, and nothing happened to that gateway: {unanswered[0]}")
         wait_until(lambda: queue_length(self.stack, QUEUE) == 0, 20)
         dead = queue_length(self.stack, DEAD_QUEUE)
         if dead > self._dead_expected:

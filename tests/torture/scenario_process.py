@@ -351,6 +351,7 @@ def processes_killed(rig, chance):
         part = rig.gateways[0]
         children = process_tree(part.pid)[1:]
         assert len(children) == 2
+        part.disturb()
         victim, died = chance.choice(children), part.log().count("event=process_died")
         rig.wait_answers(chance.randint(1, 200))
         if chance.random() < 0.4:
