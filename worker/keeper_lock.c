@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LOCK_KEY "couponmq:keeper"
+#define LEASE_MOST_MS "600000" /* of any worker: the most that COUPON_KEEPER_LEASE_MS may be */
 
 void keeper_lock_init(struct keeper_lock *lock, struct keeper_redis *redis, int64_t lease_ms)
 {
@@ -22,19 +23,24 @@ void keeper_lock_init(struct keeper_lock *lock, struct keeper_redis *redis, int6
 	ulid_format(&token, lock->token);
 }
 
+static int integer_is_one(redisReply *reply)
+{
+	int one = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+
+	if (reply)
+		freeReplyObject(reply);
+	return one;
+}
+
 int keeper_lock_take(struct keeper_lock *lock)
 {
 	char lease[24];
-	const char *set[] = { "SET", LOCK_KEY, lock->token, "NX", "PX", lease };
+	const char *eval[] = { "EVAL", lua_keeper_take, "1", LOCK_KEY, lock->token, lease, LEASE_MOST_MS };
 	int64_t now_ms = clock_monotonic_ms();
-	redisReply *reply;
 
 	snprintf(lease, sizeof(lease), "%" PRId64, lock->lease_ms);
-	reply = keeper_redis_call(lock->redis, 6, set, NULL);
-	lock->held = reply && reply->type == REDIS_REPLY_STATUS;
+	lock->held = integer_is_one(keeper_redis_call(lock->redis, 7, eval, NULL));
 	lock->renewed_ms = now_ms;
-	if (reply)
-		freeReplyObject(reply);
 	return lock->held;
 }
 
@@ -42,15 +48,9 @@ static int renew(struct keeper_lock *lock)
 {
 	char lease[24];
 	const char *eval[] = { "EVAL", lua_keeper_renew, "1", LOCK_KEY, lock->token, lease };
-	redisReply *reply;
-	int renewed;
 
 	snprintf(lease, sizeof(lease), "%" PRId64, lock->lease_ms);
-	reply = keeper_redis_call(lock->redis, 6, eval, NULL);
-	renewed = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
-	if (reply)
-		freeReplyObject(reply);
-	return renewed;
+	return integer_is_one(keeper_redis_call(lock->redis, 6, eval, NULL));
 }
 
 int keeper_lock_hold(struct keeper_lock *lock)

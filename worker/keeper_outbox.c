@@ -129,16 +129,21 @@ static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keepe
 	}
 }
 
-/* Whether the entry is old enough. One that cannot be read is sent too: a worker will dead-letter it. */
+/*
+ * Whether the entry is old enough, or from a time that is still to come: Redis' clock was set back since. One that cannot be read is
+ * sent too: a worker will dead-letter it.
+ */
 static int entry_due(struct keeper_outbox *outbox, const redisReply *body, int64_t now_ms)
 {
 	const char *error;
+	int64_t age_ms;
 
 	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
 		return 1;
 	if (outbox->oldest_at_ms == 0 || outbox->message.at_ms < outbox->oldest_at_ms)
 		outbox->oldest_at_ms = outbox->message.at_ms;
-	return now_ms - outbox->message.at_ms > outbox->resend_after_ms;
+	age_ms = now_ms - outbox->message.at_ms;
+	return age_ms > outbox->resend_after_ms || age_ms < -outbox->resend_after_ms;
 }
 
 static void entry_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *batch, const redisReply *body)

@@ -303,12 +303,35 @@ def lock(coupon):
     return coupon
 
 
+LEASE_MOST = 600000
+
+
+def take(coupon, *args):
+    return coupon.run("keeper_take", *args, keys=[coupon.lock])
+
+
 def renew(coupon, *args):
     return coupon.run("keeper_renew", *args, keys=[coupon.lock])
 
 
 def release(coupon, *args):
     return coupon.run("keeper_release", *args, keys=[coupon.lock])
+
+
+def test_take(lock):
+    assert take(lock, "me", 5000, LEASE_MOST) == 1
+    assert lock.redis.get(lock.lock) == "me"
+    assert 0 < lock.redis.pttl(lock.lock) <= 5000
+    unchanged(lock, 0, take, "you", 5000, LEASE_MOST)
+
+
+@pytest.mark.parametrize("left_ms", [None, LEASE_MOST + 60000])
+def test_take_what_would_last_longer_than_any_lease(lock, left_ms):
+    """As after Redis' clock was set back."""
+    lock.redis.set(lock.lock, "dead", px=left_ms)
+    assert take(lock, "me", 5000, LEASE_MOST) == 1
+    assert lock.redis.get(lock.lock) == "me"
+    assert 0 < lock.redis.pttl(lock.lock) <= 5000
 
 
 def test_renew_by_the_owner(lock):
@@ -347,16 +370,20 @@ def test_lock_bad_arguments(lock):
     lock.redis.set(lock.lock, "me")
     for ttl in ("", "0", "-1", "1.5", "1e3", "01", "x", "86400001", "9" * 30):
         refused(lock, "ttl_ms: ", renew, "me", ttl)
+        refused(lock, "ttl_ms: ", take, "me", ttl, LEASE_MOST)
+        refused(lock, "most_ms: ", take, "me", 1000, ttl)
     for token in ("", "a b", "\n", "\xff", "x" * 129):
         refused(lock, "token: ", renew, token, 1000)
+        refused(lock, "token: ", take, token, 1000, LEASE_MOST)
         refused(lock, "token: ", release, token)
     for args in ((), ("me",), ("me", 1, 2)):
         refused(lock, "1 key and 2 arguments", renew, *args)
+    refused(lock, "1 key and 3 arguments", take, "me", 1000)
     for args in ((), ("me", 1)):
         refused(lock, "1 key and 1 argument", release, *args)
 
 
 def test_lock_of_another_type(lock):
     lock.redis.hset(lock.lock, "me", "me")
-    for call in (lambda c: renew(c, "me", 1000), lambda c: release(c, "me")):
+    for call in (lambda c: take(c, "me", 1000, LEASE_MOST), lambda c: renew(c, "me", 1000), lambda c: release(c, "me")):
         refused(lock, lock.lock + ": WRONGTYPE", call)
