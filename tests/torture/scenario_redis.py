@@ -252,14 +252,25 @@ def redis_clock_wrong(rig, chance):
 
     told("accepted")
     for shift_s, status in ((HOUR_S, "ended"), (0, "accepted"), (-HOUR_S, "not_started"), (0, "accepted")):
-        say(f"Redis' clock {shift_s:+} s")
+        say(f"Redis' clock {shift_s:+} s, and the keeper killed")
+        keeper = rig.keeper()
         rig.clock.set(shift_s)
+        keeper.kill9()  # its lock ends by the new clock
         told(status)
+        rig.wait(lambda: rig.keeper() is not keeper)
+        keeper.start()
+        rig.wait_answers(chance.randint(100, 200))
         if shift_s:
-            doomed = chance.choice(rig.gateways)
-            doomed.kill9()  # what it leaves in the outbox has a wrong time
-            doomed.start()
-        rig.wait_answers(chance.randint(200, 400))
+            orphan_leave(rig, chance)
+    rig.wait_answers(chance.randint(100, 300))
+
+
+def orphan_leave(rig, chance):
+    """A gateway dies after the script, before the publish: what it leaves in the outbox has the time of the wrong clock."""
+    doomed = chance.choice(rig.gateways)
+    doomed.restart(fault=f"gateway_after_reply:{chance.randint(1, 20)}:kill")
+    doomed.wait_fault()
+    doomed.start()
 
 
 def utc(seconds):

@@ -1,0 +1,202 @@
+"""RabbitMQ killed, out of memory, out of disk, refusing; its connections, channels, consumers, exchanges and queues taken away."""
+
+import collections
+import contextlib
+
+import pika
+from history import DEAD_QUEUE, QUEUE
+from services import rabbitmq_eval, rabbitmqctl, say
+
+from scenario import scenario
+
+EXCHANGES = ("coupon.topic", "coupon.dlx")
+POLICY = "torture"
+
+
+@contextlib.contextmanager
+def channel_open(rig):
+    with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
+        yield connection.channel()
+
+
+def queue_state(rig):
+    """(ready messages, consumers), or None when there is no such queue."""
+    with channel_open(rig) as channel:
+        try:
+            method = channel.queue_declare(QUEUE, passive=True).method
+        except pika.exceptions.ChannelClosedByBroker:
+            return None
+    return method.message_count, method.consumer_count
+
+
+def gateways_log(rig, text):
+    return sum(part.log().count(text) for part in rig.gateways)
+
+
+@scenario(short=True)
+def rabbitmq_killed(rig, chance):
+    """RabbitMQ killed with kill -9 under load, and started again: who asks does not notice."""
+    rig.wait_answers(chance.randint(1, 300))
+    say("kill -9 of RabbitMQ")
+    rig.stack.kill9("rabbitmq")
+    rig.wait_accepted(chance.randint(20, 80))
+    rig.stack.start("rabbitmq")
+    rig.wait_answers(200)
+
+
+@scenario()
+def rabbitmq_frozen(rig, chance):
+    """RabbitMQ hangs for longer than two heartbeats, connections open."""
+    rig.wait_answers(chance.randint(1, 300))
+    say("SIGSTOP of RabbitMQ")
+    rig.stack.sigstop("rabbitmq")
+    rig.pause(chance, 9, 11)
+    rig.stack.sigcont("rabbitmq")
+    rig.wait_answers(200)
+
+
+def alarmed(rig, chance, begin, end):
+    rig.on_heal(end)
+    rig.wait_answers(chance.randint(1, 300))
+    before = gateways_log(rig, "event=amqp_blocked")
+    begin()
+    rig.wait(lambda: gateways_log(rig, "event=amqp_blocked") > before)
+    rig.wait_accepted(chance.randint(20, 80))  # few ask, as many wait for a confirm
+    end()
+    rig.wait_answers(100)
+
+
+@scenario()
+def rabbitmq_memory_alarm(rig, chance):
+    """RabbitMQ is told that it has no memory: publishers are blocked, and go on when it is over."""
+
+    def begin():
+        say("vm_memory_high_watermark 1 MB")
+        rabbitmqctl(rig.stack, "set_vm_memory_high_watermark", "absolute", "1MB")
+
+    alarmed(rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_vm_memory_high_watermark", "0.4"))
+
+
+@scenario()
+def rabbitmq_disk_alarm(rig, chance):
+    """The same for its disk."""
+
+    def begin():
+        say("disk_free_limit 900000 GB")
+        rabbitmqctl(rig.stack, "set_disk_free_limit", "900000GB")
+
+    alarmed(rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_disk_free_limit", "50MB"))
+
+
+@scenario()
+def rabbitmq_refuses(rig, chance):
+    """A policy gives the queue a length it is beyond, with reject-publish: publishes are refused until it is removed."""
+    arguments = '{"max-length":0,"overflow":"reject-publish"}'
+
+    def metric():
+        return sum(part.metrics()["couponmq_messages_failed_total"] for part in rig.gateways)
+
+    def remove():
+        if POLICY in rabbitmqctl(rig.stack, "list_policies"):
+            rabbitmqctl(rig.stack, "clear_policy", POLICY)
+
+    rig.on_heal(remove)
+    rig.wait_answers(chance.randint(1, 300))
+    before = metric()
+    say(f"policy {arguments}")
+    for part in rig.workers:
+        part.stop()  # so that there are messages in it
+    rabbitmqctl(rig.stack, "set_policy", POLICY, f"^{QUEUE}$", arguments, "--apply-to", "queues")
+    rig.wait(lambda: metric() > before + 2)
+    for part in rig.workers:
+        part.cont()
+    rig.pause(chance, 0.5, 1.5)
+    remove()
+    rig.wait_answers(200)
+
+
+@scenario()
+def rabbitmq_connections_closed(rig, chance):
+    """Every connection closed by the operator, again and again."""
+    for _ in range(3):
+        rig.wait_answers(chance.randint(50, 300))
+        say("close_all_connections")
+        rabbitmqctl(rig.stack, "close_all_connections", "torture")
+    rig.wait_answers(200)
+
+
+@scenario()
+def rabbitmq_one_connection_closed(rig, chance):
+    """One connection after the other closed by the operator, whosoever it is."""
+    for _ in range(4):
+        rig.wait_answers(chance.randint(20, 100))
+        found = rabbitmqctl(rig.stack, "list_connections", "pid", "state").splitlines()[1:]
+        running = [line.split("\t")[0] for line in found if "running" in line]
+        if running:
+            pid = chance.choice(running)
+            say(f"close_connection {pid}")
+            with contextlib.suppress(AssertionError):  # it may have ended by itself
+                rabbitmqctl(rig.stack, "close_connection", pid, "torture")
+    rig.wait_answers(200)
+
+
+@scenario()
+def rabbitmq_channels_killed(rig, chance):
+    """The broker's channel processes killed: each connection gets an internal error."""
+    for _ in range(3):
+        rig.wait_answers(chance.randint(50, 300))
+        say("every channel's process killed in the broker")
+        rabbitmq_eval(rig.stack, "[exit(Pid, kill) || Pid <- rabbit_channel:list()], ok.")
+    rig.wait_answers(200)
+
+
+@scenario()
+def rabbitmq_exchanges_deleted(rig, chance):
+    """Exchanges deleted: the next publish gets its channel closed (404); they are declared again."""
+    for _ in range(3):
+        rig.wait_answers(chance.randint(50, 300))
+        name = chance.choice(EXCHANGES)
+        say(f"exchange {name} deleted")
+        with channel_open(rig) as channel:
+            channel.exchange_delete(name)
+        rig.wait_answers(200)
+    # Nobody publishes to the dead letters' exchange now, so nobody misses it: a new channel declares it.
+    rabbitmqctl(rig.stack, "close_all_connections", "torture")
+
+
+@scenario()
+def rabbitmq_consumers_cancelled(rig, chance):
+    """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and come back to a new queue."""
+    rig.wait_answers(chance.randint(1, 300))
+    with idle(rig):
+        say(f"{QUEUE} deleted, empty")
+        with channel_open(rig) as channel:
+            channel.queue_delete(QUEUE, if_empty=False)
+        rig.wait(lambda: (queue_state(rig) or (0, 0))[1] == len(rig.workers))
+    rig.wait_answers(200)
+
+
+@contextlib.contextmanager
+def idle(rig):
+    """Clients find no gateway meanwhile, and everything accepted has its outcome."""
+    for part in rig.gateways:
+        part.stop()
+    rig.wait(lambda: queue_state(rig)[0] == 0)
+    with rig.pg() as pg:
+        rig.wait(lambda: settled(rig, pg))
+    yield
+    for part in rig.gateways:
+        part.cont()
+
+
+def settled(rig, pg):
+    """Whether every outcome is there of what RabbitMQ has confirmed: what the gateways hold is in the outbox."""
+    for campaign in rig.load.campaigns:
+        with rig.redis() as cache:
+            outbox = cache.hvals(f"coupon:{{{campaign.coupon}}}:outbox")
+            seq = int(cache.hget(f"coupon:{{{campaign.coupon}}}", "seq") or 0)
+        (done,) = pg.execute("SELECT settled_num FROM coupon WHERE id = %s", (campaign.coupon,)).fetchone()
+        waiting = sum(body.count("[") - 1 for body in outbox)
+        if done < seq - waiting:
+            return False
+    return True
