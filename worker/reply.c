@@ -12,9 +12,9 @@ size_t reply_format(const struct delivery *delivery, char out[REPLY_SIZE])
 
 	len = (size_t)snprintf(out, REPLY_SIZE, "{\"v\":1,\"batch\":\"%s\",\"outcomes\":[",
 			       ulid_format(&message->batch, batch));
-	for (size_t i = 0; i < message->receives_n; i++) {
+	for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++) {
 		const struct outcome *outcome = &delivery_outcomes(delivery)[i];
-		const char *comma = i ? "," : "";
+		const char *comma = i > delivery_first(delivery) ? "," : "";
 
 		if (outcome->kind == OUTCOME_REJECTED)
 			len += (size_t)snprintf(out + len, REPLY_SIZE - len, "%s[%zu,\"rejected\",\"%s\"]", comma, i,

@@ -6,7 +6,7 @@
 
 #define REPLY_SIZE (128 + MESSAGE_RECEIVES_MAX * 48)
 
-/* Writes the outcomes of a delivery and returns the length. An earlier outcome `issued` is told as `issued`. */
+/* Writes the outcomes of what is taken of a delivery and returns the length. An earlier outcome `issued` is told as `issued`. */
 size_t reply_format(const struct delivery *delivery, char out[REPLY_SIZE]);
 
 #endif

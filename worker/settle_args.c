@@ -95,9 +95,11 @@ static void head_put(struct settle_args *args, int i, size_t elements)
 	put32(array, 1);
 }
 
-static void message_put(struct settle_array *arrays, const struct delivery_message *message)
+static void delivery_put(struct settle_array *arrays, const struct delivery *delivery)
 {
-	for (size_t i = 0; i < message->receives_n; i++) {
+	const struct delivery_message *message = delivery_message(delivery);
+
+	for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++) {
 		const struct message_receive *receive = &message->receives[i];
 
 		put_element64(&arrays[COUPON], message->coupon);
@@ -117,9 +119,9 @@ void settle_args_fill(struct settle_args *args, const struct settlement *settlem
 	size_t receives = 0;
 
 	for (size_t i = 0; i < settlement_taken(settlement); i++)
-		receives += delivery_message(settlement_taken_at(settlement, i))->receives_n;
+		receives += delivery_end(settlement_taken_at(settlement, i)) - delivery_first(settlement_taken_at(settlement, i));
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
 		head_put(args, i, receives);
 	for (size_t i = 0; i < settlement_taken(settlement); i++)
-		message_put(args->arrays, delivery_message(settlement_taken_at(settlement, i)));
+		delivery_put(args->arrays, settlement_taken_at(settlement, i));
 }

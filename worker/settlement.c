@@ -22,11 +22,18 @@ struct delivery {
 	uint64_t epoch;
 	uint64_t tag;
 	uint64_t group; /* 0: goes with any others; else only with those of the same group */
+	size_t first;   /* the part that is tried, up to before `end`: the whole message, unless it was refused alone */
+	size_t end;
+	size_t bad_n; /* receives that were refused */
+	size_t bad_first;
 	void *envelope;
 	char *reason;
 	struct outcome *outcomes;
 	struct delivery_message *message;
 };
+
+/* A message with more receives that PostgreSQL refuses is not tried any further: it may well refuse each. */
+#define BAD_MAX 4
 
 /*
  * All held deliveries stand in one list in the order of their tags, which is why a finished beginning may be acked as
@@ -154,6 +161,7 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 	check(message->receives_n > 0 && message->receives_n <= MESSAGE_RECEIVES_MAX);
 	delivery->message = message_copy(message);
 	delivery->outcomes = allocate(message->receives_n * sizeof(*delivery->outcomes));
+	delivery->end = message->receives_n;
 	if (alone)
 		delivery->group = settlement->next_group++;
 }
@@ -185,6 +193,11 @@ size_t settlement_dead_waiting(const struct settlement *settlement)
 	return settlement->in_state[DELIVERY_DEAD];
 }
 
+static size_t part_size(const struct delivery *delivery)
+{
+	return delivery->end - delivery->first;
+}
+
 static void taken_push(struct settlement *settlement, struct delivery *delivery)
 {
 	if (settlement->taken_n == settlement->taken_size) {
@@ -194,8 +207,8 @@ static void taken_push(struct settlement *settlement, struct delivery *delivery)
 		check(settlement->taken != NULL);
 	}
 	settlement->taken[settlement->taken_n++] = delivery;
-	settlement->taken_receives += delivery->message->receives_n;
-	memset(delivery->outcomes, 0, delivery->message->receives_n * sizeof(*delivery->outcomes));
+	settlement->taken_receives += part_size(delivery);
+	memset(delivery->outcomes + delivery->first, 0, part_size(delivery) * sizeof(*delivery->outcomes));
 	state_set(settlement, delivery, DELIVERY_SENT);
 }
 
@@ -213,8 +226,7 @@ size_t settlement_take(struct settlement *settlement, size_t receives_max)
 	for (; delivery; delivery = delivery->newer) {
 		if (delivery->state != DELIVERY_WAITING || delivery->group != group)
 			continue;
-		if (settlement->taken_n > 0 &&
-		    settlement->taken_receives + delivery->message->receives_n > receives_max)
+		if (settlement->taken_n > 0 && settlement->taken_receives + part_size(delivery) > receives_max)
 			break;
 		taken_push(settlement, delivery);
 	}
@@ -237,23 +249,70 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
 	for (size_t i = 0; i < settlement->taken_n; i++) {
 		struct delivery *delivery = settlement->taken[i];
 
-		if (position < delivery->message->receives_n) {
-			delivery->outcomes[position] = outcome;
+		if (position < part_size(delivery)) {
+			delivery->outcomes[delivery->first + position] = outcome;
 			return 0;
 		}
-		position -= delivery->message->receives_n;
+		position -= part_size(delivery);
 	}
 	return -1;
 }
 
-/* Ends the transaction: each of its deliveries goes to `state`; those of a lost connection are forgotten. */
-static void taken_end(struct settlement *settlement, enum delivery_state state)
+/* The part that was tried is done with: the rest is the next one. */
+static enum delivery_state part_next(struct delivery *delivery)
+{
+	if (delivery->end == delivery->message->receives_n)
+		return delivery->bad_n ? DELIVERY_DEAD : DELIVERY_DONE;
+	delivery->first = delivery->end;
+	delivery->end = delivery->message->receives_n;
+	return DELIVERY_WAITING;
+}
+
+static void bad_add(struct delivery *delivery, size_t n, const char *sqlstate)
+{
+	char reason[SETTLEMENT_REASON_SIZE];
+	size_t receives_n = delivery->message->receives_n;
+
+	if (delivery->bad_n == 0)
+		delivery->bad_first = delivery->first;
+	delivery->bad_n += n;
+	if (receives_n == 1)
+		snprintf(reason, sizeof(reason), "unstorable: SQLSTATE %s", sqlstate);
+	else
+		snprintf(reason, sizeof(reason), "unstorable: SQLSTATE %s, %zu of %zu receives from index %zu on", sqlstate,
+			 delivery->bad_n, receives_n, delivery->bad_first);
+	reason_set(delivery, reason);
+}
+
+/* Refused alone: halves of it are tried; a receive that is refused alone is passed over, and the message dead-lettered in the end. */
+static enum delivery_state part_refused(struct delivery *delivery, const char *sqlstate)
+{
+	if (delivery->bad_n >= BAD_MAX)
+		delivery->end = delivery->message->receives_n; /* none of the rest is tried */
+	if (delivery->bad_n < BAD_MAX && part_size(delivery) > 1) {
+		delivery->end = delivery->first + part_size(delivery) / 2;
+		return DELIVERY_WAITING;
+	}
+	bad_add(delivery, part_size(delivery), sqlstate);
+	return part_next(delivery);
+}
+
+/* Where a delivery of a transaction goes that was committed, refused alone (`sqlstate`), or neither. */
+static enum delivery_state taken_next(struct delivery *delivery, int committed, const char *sqlstate)
+{
+	if (committed)
+		return part_next(delivery);
+	return sqlstate ? part_refused(delivery, sqlstate) : DELIVERY_WAITING;
+}
+
+/* Ends the transaction; the deliveries of a lost connection are forgotten. */
+static void taken_end(struct settlement *settlement, int committed, const char *sqlstate)
 {
 	for (size_t i = 0; i < settlement->taken_n; i++) {
 		struct delivery *delivery = settlement->taken[i];
 
 		if (delivery->epoch == settlement->epoch)
-			state_set(settlement, delivery, state);
+			state_set(settlement, delivery, taken_next(delivery, committed, sqlstate));
 		else
 			delivery_free(settlement, delivery);
 	}
@@ -263,29 +322,22 @@ static void taken_end(struct settlement *settlement, enum delivery_state state)
 
 void settlement_commit(struct settlement *settlement)
 {
-	taken_end(settlement, DELIVERY_DONE);
+	taken_end(settlement, 1, NULL);
 }
 
 void settlement_retry(struct settlement *settlement)
 {
-	taken_end(settlement, DELIVERY_WAITING);
+	taken_end(settlement, 0, NULL);
 }
 
 void settlement_refuse(struct settlement *settlement, const char *sqlstate)
 {
-	char reason[SETTLEMENT_REASON_SIZE];
 	size_t half = settlement->taken_n / 2;
 
-	if (settlement->taken_n == 1) {
-		snprintf(reason, sizeof(reason), "unstorable: SQLSTATE %s", sqlstate);
-		reason_set(settlement->taken[0], reason);
-		taken_end(settlement, DELIVERY_DEAD);
-		return;
-	}
 	for (size_t i = 0; i < settlement->taken_n; i++)
 		settlement->taken[i]->group = settlement->next_group + (i >= half);
 	settlement->next_group += 2;
-	taken_end(settlement, DELIVERY_WAITING);
+	taken_end(settlement, 0, settlement->taken_n == 1 ? sqlstate : NULL);
 }
 
 const struct delivery *settlement_dead_take(struct settlement *settlement)
@@ -385,6 +437,16 @@ const struct delivery_message *delivery_message(const struct delivery *delivery)
 const struct outcome *delivery_outcomes(const struct delivery *delivery)
 {
 	return delivery->outcomes;
+}
+
+size_t delivery_first(const struct delivery *delivery)
+{
+	return delivery->first;
+}
+
+size_t delivery_end(const struct delivery *delivery)
+{
+	return delivery->end;
 }
 
 uint64_t delivery_tag(const struct delivery *delivery)

@@ -10,6 +10,9 @@
  *	   └─ add()      add() ──▶ ▲                   │
  *	                           └──── dead_failed() ┘
  *
+ * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive never takes its neighbours with it: after
+ * commit() of a part it is WAITING with the rest, and in the end DEAD, the whole of it: what was settled is told apart as repeated.
+ *
  * A delivery's tag means something on the connection it came by alone. reset() tells that this connection is gone:
  * everything is forgotten, except what a transaction in flight needs, and that is never acked.
  */
@@ -70,7 +73,10 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
 void settlement_commit(struct settlement *settlement);
 /* It did nothing, or nobody knows: everything it held waits again. */
 void settlement_retry(struct settlement *settlement);
-/* PostgreSQL refuses something in it: halves are tried, and what is refused alone is dead-lettered as `unstorable`. */
+/*
+ * PostgreSQL refuses something in it: halves are tried, of the deliveries and then of the one that is refused alone, and the message
+ * of what is refused alone is dead-lettered as `unstorable`. After a few such receives the rest of a message is not tried.
+ */
 void settlement_refuse(struct settlement *settlement, const char *sqlstate);
 
 size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */
@@ -90,6 +96,9 @@ uint64_t settlement_epoch(const struct settlement *settlement); /* rises with ev
 
 const struct delivery_message *delivery_message(const struct delivery *delivery); /* NULL: it could not be read */
 const struct outcome *delivery_outcomes(const struct delivery *delivery); /* one for each receive, ISSUED at first */
+/* Which receives of a message that is taken are in the transaction: from the first up to before the end. */
+size_t delivery_first(const struct delivery *delivery);
+size_t delivery_end(const struct delivery *delivery);
 uint64_t delivery_tag(const struct delivery *delivery);
 const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
 void *delivery_envelope(const struct delivery *delivery);

@@ -156,10 +156,9 @@ static void outcomes_count(struct worker *worker)
 
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		size_t n = delivery_message(delivery)->receives_n;
 
-		worker->stats.receives += (int64_t)n;
-		for (size_t j = 0; j < n; j++) {
+		worker->stats.receives += (int64_t)(delivery_end(delivery) - delivery_first(delivery));
+		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
 			switch ((enum outcome_kind)delivery_outcomes(delivery)[j].kind) {
 			case OUTCOME_ISSUED:
 				worker->stats.issued++;

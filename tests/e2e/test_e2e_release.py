@@ -156,6 +156,36 @@ def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(stack, 
     audited(stack, coupon.coupon)
 
 
+def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
+    """And a replay when slot 1 has its next owner takes nothing from it."""
+    coupon = rough_seen(10, limit=2)
+    with rough.client() as client:
+        rough.sigstop("worker-1")
+        first, second = (client.issue(coupon.coupon, 42) for _ in range(2))
+        assert [first["slot"], second["slot"]] == [1, 2]
+        _, _, batch, index = first["receive"].split(".")
+        coupon.pg.execute(
+            "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at)"
+            " VALUES (%s, %s, %s, 42, 1, 'slot_invalid', now())",
+            (coupon.coupon, ulid_uuid(batch), index),
+        )
+        coupon.pg.execute("UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %s", (coupon.coupon,))
+        kept = coupon.users()["42"].split("\n")[1]
+        rough.sigcont("worker-1")
+        coupon.wait_released()
+        wait_until(lambda: client.call("status", receive=second["receive"])["status"] == "issued")
+        assert (coupon.users(), coupon.count("stock")) == ({"42": kept}, 9)
+        again = client.issue(coupon.coupon, 42, ack="issued")
+        assert (again["status"], again["slot"]) == ("issued", 1)
+        assert client.issue(coupon.coupon, 42)["code"] == LIMIT_REACHED
+        before = coupon.state()
+        coupon.replay()
+        assert coupon.state() == before
+        for reply, status in ((first, "rejected"), (second, "issued"), (again, "issued")):
+            assert client.call("status", receive=reply["receive"])["status"] == status
+    audited(rough, coupon.coupon)
+
+
 def test_audit_names_a_slot_that_should_have_been_given_back(stack, gateway, seen):
     coupon = seen(3)
     coupon.total_lower(0)

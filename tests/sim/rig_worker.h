@@ -241,7 +241,8 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 	switch ((enum database_says)says) {
 	case SAYS_COMMITTED:
 		for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-			for (size_t n = delivery_message(settlement_taken_at(worker->settlement, i))->receives_n; n > 0; n--, position++)
+			for (size_t j = delivery_first(settlement_taken_at(worker->settlement, i));
+			     j < delivery_end(settlement_taken_at(worker->settlement, i)); j++, position++)
 				assert_int_equal(settlement_outcome(worker->settlement, position, worker->outcomes[position]), 0);
 		replies_send(worker);
 		settlement_commit(worker->settlement);
@@ -262,9 +263,10 @@ static void transaction_run(struct worker_rig *worker)
 	size_t position = 0;
 
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery_message *m = delivery_message(settlement_taken_at(worker->settlement, i));
+		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+		const struct delivery_message *m = delivery_message(delivery);
 
-		for (size_t j = 0; j < m->receives_n; j++) {
+		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
 			struct receive receive = { m->coupon, m->receives[j].user, m->batch, (int)j };
 			enum settled settled = database_settle_one(&receive, m->receives[j].slot, m->generation, m->seq + (int64_t)j);
 

@@ -133,6 +133,17 @@ def test_rejected_receive_stays_rejected_when_stock_comes_back(db, coupon_new):
     assert db.counts(coupon)[0] == 2
 
 
+def test_issued_receive_stays_issued_when_the_stock_is_gone(db, coupon_new):
+    coupon = coupon_new(total=1, limit=2)
+    one, two = batch_make(coupon, [1, 2])
+    assert db.settle(one) == ["issued"]
+    assert db.settle(two, one) == ["out_of_stock", "repeated"]
+    db.execute("UPDATE coupon SET status = 'closed' WHERE id = %s", coupon)
+    assert db.settle(one, two) == ["repeated", "out_of_stock"]
+    assert db.rows(coupon) == [(1, 1, one.batch, one.idx)]
+    assert db.audit(coupon) == []
+
+
 def test_rejected_receive_does_not_hold_the_slot_against_the_next(db, coupon_new):
     coupon = coupon_new(total=0)
     rejected, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)

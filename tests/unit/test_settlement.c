@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,17 +208,24 @@ static void test_dead_holds_the_prefix_back(void **state)
 	assert_int_equal(settlement_held(s), 0);
 }
 
-/* Runs transactions until nothing waits; one that holds the delivery `poison` is refused. Returns how many ran. */
-static int settle_all(struct settlement *s, uint64_t poison)
+static int taken_has(const struct settlement *s, uint64_t tag, size_t index)
+{
+	for (size_t i = 0; i < settlement_taken(s); i++) {
+		const struct delivery *delivery = settlement_taken_at(s, i);
+
+		if (delivery_tag(delivery) == tag && delivery_first(delivery) <= index && index < delivery_end(delivery))
+			return 1;
+	}
+	return 0;
+}
+
+/* Runs transactions until nothing waits; one that holds receive `index` of delivery `poison` is refused. How many ran. */
+static int settle_all(struct settlement *s, uint64_t poison, size_t index)
 {
 	int n = 0;
 
 	while (settlement_take(s, 100000) > 0) {
-		int refused = 0;
-
-		for (size_t i = 0; i < settlement_taken(s); i++)
-			refused |= delivery_tag(settlement_taken_at(s, i)) == poison;
-		if (refused)
+		if (taken_has(s, poison, index))
 			settlement_refuse(s, "22P02");
 		else
 			settlement_commit(s);
@@ -238,9 +246,9 @@ static void test_bisect_finds_each_poison(void **state)
 		int multiple;
 
 		for (uint64_t i = 1; i <= 13; i++)
-			add(s, base + i, 1 + i % 3, 0);
+			add(s, base + i, 1, 0);
 		/* Halves of 13: at most 4 levels of two. */
-		assert_in_range(settle_all(s, base + poison), 4, 9);
+		assert_in_range(settle_all(s, base + poison, 0), 4, 9);
 		assert_int_equal(settlement_dead_waiting(s), 1);
 		dead = settlement_dead_take(s);
 		assert_int_equal(delivery_tag(dead), base + poison);
@@ -256,6 +264,80 @@ static void test_bisect_finds_each_poison(void **state)
 		settlement_dead_done(s, settlement_epoch(s), base + poison);
 		ack_expect(s, base + poison, 0);
 	}
+}
+
+/* Each receive that is refused alone, in messages of every size: the others of the message are settled, each once. */
+static void test_bisect_goes_on_within_a_message(void **state)
+{
+	struct settlement *s = *state;
+	uint64_t tag = 0, got;
+	int multiple;
+
+	for (size_t n = 2; n <= 17; n++) {
+		for (size_t bad = 0; bad < n; bad++) {
+			size_t settled[17] = { 0 };
+			char reason[SETTLEMENT_REASON_SIZE];
+			int runs = 0;
+
+			add(s, ++tag, n, 0);
+			for (; settlement_take(s, 1000) > 0; runs++) {
+				const struct delivery *delivery = settlement_taken_at(s, 0);
+
+				if (taken_has(s, tag, bad)) {
+					settlement_refuse(s, "23514");
+					continue;
+				}
+				for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++)
+					settled[i]++;
+				settlement_commit(s);
+				assert_int_equal(settlement_ack(s, &got, &multiple), 0);
+			}
+			assert_in_range(runs, 2, 16);
+			for (size_t i = 0; i < n; i++)
+				assert_int_equal(settled[i], i != bad);
+			snprintf(reason, sizeof(reason), "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on", n, bad);
+			assert_string_equal(delivery_reason(settlement_dead_take(s)), reason);
+			settlement_dead_done(s, settlement_epoch(s), tag);
+			ack_expect(s, tag, 0);
+		}
+	}
+}
+
+/* PostgreSQL refuses everything: a message is given up after a few, others go on. */
+static void test_a_message_of_which_everything_is_refused(void **state)
+{
+	struct settlement *s = *state;
+	int runs = 0;
+
+	add(s, 1, 256, 0);
+	for (; settlement_take(s, 1000) > 0; runs++)
+		settlement_refuse(s, "23514");
+	assert_in_range(runs, 9, 40);
+	assert_string_equal(delivery_reason(settlement_dead_take(s)), "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
+	settlement_dead_done(s, settlement_epoch(s), 1);
+	ack_expect(s, 1, 0);
+}
+
+/* Outcomes of a part are those of its receives, and after a lost connection the part is tried again. */
+static void test_parts_have_their_outcomes(void **state)
+{
+	struct settlement *s = *state;
+
+	add(s, 1, 4, 0);
+	settlement_take(s, 1000);
+	settlement_refuse(s, "23514");
+	assert_int_equal(settlement_take(s, 1000), 2);
+	settlement_commit(s);
+	assert_int_equal(settlement_take(s, 1000), 2);
+	settlement_retry(s);
+	assert_int_equal(settlement_take(s, 1000), 2);
+	assert_int_equal(delivery_first(settlement_taken_at(s, 0)), 2);
+	assert_int_equal(settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN }), 0);
+	assert_int_equal(settlement_outcome(s, 2, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN }), -1);
+	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[3].kind, OUTCOME_REJECTED);
+	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[2].kind, OUTCOME_ISSUED);
+	settlement_commit(s);
+	ack_expect(s, 1, 0); /* nothing of it was bad by itself */
 }
 
 static void test_split_goes_on_after_retry(void **state)
@@ -328,8 +410,36 @@ enum truth { ABSENT, HELD, FINISHED, ACKED };
 
 struct model {
 	enum truth truth[4096];
+	unsigned settled[4096]; /* a bit for each receive that was committed */
+	int refused[4096];      /* one of it was refused alone */
 	uint64_t next_tag;
 };
+
+/* The transaction in flight is committed: a delivery is finished when all of it is, and nothing of it was refused. */
+static void model_commit(struct model *model, const struct settlement *s)
+{
+	for (size_t i = 0; i < settlement_taken(s); i++) {
+		const struct delivery *delivery = settlement_taken_at(s, i);
+		uint64_t tag = delivery_tag(delivery);
+
+		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
+			assert_false(model->settled[tag] & 1u << j);
+			model->settled[tag] |= 1u << j;
+		}
+		if (model->settled[tag] == (1u << delivery_message(delivery)->receives_n) - 1)
+			model->truth[tag] = FINISHED;
+		else if (delivery_end(delivery) == delivery_message(delivery)->receives_n)
+			assert_true(model->refused[tag]);
+	}
+}
+
+static void model_refuse(struct model *model, const struct settlement *s)
+{
+	const struct delivery *delivery = settlement_taken_at(s, 0);
+
+	if (settlement_taken(s) == 1 && delivery_end(delivery) - delivery_first(delivery) == 1)
+		model->refused[delivery_tag(delivery)] = 1;
+}
 
 static void model_ack(struct model *model, uint64_t tag, int multiple)
 {
@@ -370,10 +480,10 @@ static void history_run(unsigned seed)
 			if (rand_r(&seed) % 4 == 0) {
 				settlement_retry(s);
 			} else if (rand_r(&seed) % 4 == 0) {
+				model_refuse(&model, s);
 				settlement_refuse(s, "22000");
 			} else {
-				for (size_t i = 0; i < settlement_taken(s); i++)
-					model.truth[delivery_tag(settlement_taken_at(s, i))] = FINISHED;
+				model_commit(&model, s);
 				settlement_commit(s);
 			}
 			break;
@@ -405,8 +515,7 @@ static void history_run(unsigned seed)
 	if (settlement_taken(s) > 0)
 		settlement_retry(s);
 	while (settlement_take(s, 1000) > 0) {
-		for (size_t i = 0; i < settlement_taken(s); i++)
-			model.truth[delivery_tag(settlement_taken_at(s, i))] = FINISHED;
+		model_commit(&model, s);
 		settlement_commit(s);
 	}
 	for (const struct delivery *delivery; (delivery = settlement_dead_take(s));)
@@ -453,6 +562,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dead_holds_the_prefix_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bisect_finds_each_poison, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bisect_goes_on_within_a_message, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_message_of_which_everything_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_parts_have_their_outcomes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_split_goes_on_after_retry, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_forgets_and_never_acks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_in_flight_then_failure, setup, teardown),
