@@ -1,5 +1,6 @@
 #include "common/amqp_link.h"
 
+#include "common/clock.h"
 #include "common/log.h"
 
 #include <amqp_tcp_socket.h>
@@ -73,13 +74,33 @@ static amqp_rpc_reply_t login(amqp_connection_state_t link, const struct amqp_co
 					  info->password);
 }
 
-static int channel_open(amqp_connection_state_t link, int confirms, char error[AMQP_LINK_ERROR_SIZE])
+/* The next question may take what is left of the time for all of them. */
+static void time_left_set(amqp_connection_state_t link, int64_t deadline_ms)
 {
+	int64_t left_ms = deadline_ms - clock_monotonic_ms();
+	struct timeval left = { .tv_usec = 1000 };
+
+	if (left_ms > 1)
+		left = (struct timeval){ .tv_sec = left_ms / 1000, .tv_usec = left_ms % 1000 * 1000 };
+	amqp_set_rpc_timeout(link, &left);
+}
+
+static void time_restore(amqp_connection_state_t link)
+{
+	struct timeval timeout = { .tv_sec = AMQP_LINK_TIMEOUT_S };
+
+	amqp_set_rpc_timeout(link, &timeout);
+}
+
+static int channel_open(amqp_connection_state_t link, int confirms, int64_t deadline_ms, char error[AMQP_LINK_ERROR_SIZE])
+{
+	time_left_set(link, deadline_ms);
 	amqp_channel_open(link, AMQP_LINK_CHANNEL);
 	if (amqp_link_result(amqp_get_rpc_reply(link), error))
 		return -1;
 	if (!confirms)
 		return 0;
+	time_left_set(link, deadline_ms);
 	amqp_confirm_select(link, AMQP_LINK_CHANNEL);
 	return amqp_link_result(amqp_get_rpc_reply(link), error);
 }
@@ -87,6 +108,7 @@ static int channel_open(amqp_connection_state_t link, int confirms, char error[A
 amqp_connection_state_t amqp_link_open(const char *url, int confirms, char error[AMQP_LINK_ERROR_SIZE])
 {
 	struct timeval timeout = { .tv_sec = AMQP_LINK_TIMEOUT_S };
+	int64_t deadline_ms = clock_monotonic_ms() + 2000 * AMQP_LINK_TIMEOUT_S;
 	struct amqp_connection_info info;
 	amqp_connection_state_t link = NULL;
 	amqp_socket_t *socket;
@@ -114,11 +136,12 @@ amqp_connection_state_t amqp_link_open(const char *url, int confirms, char error
 	}
 	socket_tune(amqp_get_sockfd(link));
 	amqp_set_handshake_timeout(link, &timeout);
-	amqp_set_rpc_timeout(link, &timeout);
+	time_left_set(link, deadline_ms);
 	if (amqp_link_result(login(link, &info), error))
 		goto fail;
-	if (channel_open(link, confirms, error))
+	if (channel_open(link, confirms, deadline_ms, error))
 		goto fail;
+	time_restore(link);
 	goto out;
 fail:
 	amqp_link_drop(link);
@@ -142,34 +165,45 @@ static int declared(amqp_connection_state_t link, const char *name, char error[A
 }
 
 static int queue_declare(amqp_connection_state_t link, const char *queue, const char *exchange, const char *routing_key,
-			 char error[AMQP_LINK_ERROR_SIZE])
+			 int64_t deadline_ms, char error[AMQP_LINK_ERROR_SIZE])
 {
 	amqp_table_entry_t type = { .key = amqp_cstring_bytes("x-queue-type"),
 				    .value = { .kind = AMQP_FIELD_KIND_UTF8,
 					       .value.bytes = amqp_cstring_bytes("quorum") } };
 	amqp_table_t arguments = { .num_entries = 1, .entries = &type };
 
+	time_left_set(link, deadline_ms);
 	amqp_queue_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), 0, 1, 0, 0, arguments);
 	if (declared(link, queue, error))
 		return -1;
+	time_left_set(link, deadline_ms);
 	amqp_queue_bind(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange),
 			amqp_cstring_bytes(routing_key), amqp_empty_table);
 	return amqp_link_result(amqp_get_rpc_reply(link), error);
 }
 
-int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE])
+static int all_declare(amqp_connection_state_t link, int64_t deadline_ms, char error[AMQP_LINK_ERROR_SIZE])
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
 
 	for (int i = 0; i < 2; i++) {
+		time_left_set(link, deadline_ms);
 		amqp_exchange_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(exchanges[i]),
 				      amqp_cstring_bytes("topic"), 0, 1, 0, 0, amqp_empty_table);
 		if (declared(link, exchanges[i], error))
 			return -1;
 	}
-	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, error))
+	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, deadline_ms, error))
 		return -1;
-	return queue_declare(link, AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#", error);
+	return queue_declare(link, AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#", deadline_ms, error);
+}
+
+int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE])
+{
+	int rc = all_declare(link, clock_monotonic_ms() + 2000 * AMQP_LINK_TIMEOUT_S, error);
+
+	time_restore(link);
+	return rc;
 }
 
 void amqp_link_close(amqp_connection_state_t link)

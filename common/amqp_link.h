@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define AMQP_LINK_CHANNEL 1
-#define AMQP_LINK_TIMEOUT_S 5    /* connect, handshake, each RPC */
+#define AMQP_LINK_TIMEOUT_S 5    /* connect, handshake, each RPC; opening in all, and declaring in all, twice that */
 #define AMQP_LINK_HEARTBEAT_S 10 /* asked for; the broker may choose less */
 #define AMQP_LINK_ERROR_SIZE 256
 

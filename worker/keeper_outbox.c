@@ -113,6 +113,23 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 	return 0;
 }
 
+/* Waits until the connection is open, or the step is over. 0, or -1: the lock is lost. */
+static int opening_wait(struct keeper_outbox *outbox, struct keeper_lock *lock, const atomic_int *stop)
+{
+	struct link *link = publisher_link(outbox->publisher);
+
+	link_step(link, clock_monotonic_ms());
+	while (link_opens(link) && !*stop && clock_monotonic_ms() < outbox->until_ms) {
+		struct pollfd pollfd = { .fd = link_fd(link), .events = POLLIN };
+
+		if (keeper_lock_hold(lock))
+			return -1;
+		poll(&pollfd, 1, POLL_MS);
+		link_step(link, clock_monotonic_ms());
+	}
+	return 0;
+}
+
 /* Reads the connection until at most `most` messages are unconfirmed, or the step is over. 0, or -1: the lock is lost. */
 static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keeper_lock *lock, const atomic_int *stop)
 {
@@ -221,6 +238,8 @@ static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keep
 {
 	int64_t now_ms;
 
+	if (opening_wait(outbox, lock, stop))
+		return -1;
 	/* What an earlier step has sent and not seen confirmed would be sent again now. */
 	if (confirms_wait(outbox, 0, lock, stop))
 		return -1;
@@ -238,7 +257,6 @@ int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, int64_t unt
 {
 	int rc;
 
-	link_step(publisher_link(outbox->publisher), clock_monotonic_ms());
 	outbox->until_ms = until_ms;
 	outbox->resent = 0;
 	rc = outbox_turn(outbox, coupon, lock, stop);

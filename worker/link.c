@@ -4,8 +4,10 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "worker/link_opening.h"
 #include "worker/watchdog.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,9 @@ struct link {
 	const char *url;
 	const struct link_events *events;
 	void *context;
+	uint16_t prefetch; /* 0: it does not consume */
 	amqp_connection_state_t connection; /* NULL: down */
+	struct link_opening *opening;       /* while it is being opened */
 	struct watch *watch;
 	struct backoff backoff;
 	int64_t due_ms; /* the next attempt to connect */
@@ -31,13 +35,14 @@ struct link {
 	uint64_t body_left;
 };
 
-struct link *link_new(const char *name, const char *url, const struct link_events *events, void *context)
+struct link *link_new(const char *name, const char *url, uint16_t prefetch, const struct link_events *events, void *context)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
 	check(link != NULL);
 	link->name = name;
 	link->url = url;
+	link->prefetch = prefetch;
 	link->events = events;
 	link->context = context;
 	return link;
@@ -68,6 +73,7 @@ void link_free(struct link *link)
 		amqp_link_close(link->connection);
 		connection_forget(link);
 	}
+	link_opening_abandon(link->opening);
 	free(link);
 }
 
@@ -90,26 +96,31 @@ static void fail(struct link *link, const char *why)
 		link->events->lost(link->context);
 }
 
-void link_step(struct link *link, int64_t now_ms)
+/* Takes over what the opening has come to, if it is over. */
+static void opening_take(struct link *link)
 {
 	char error[AMQP_LINK_ERROR_SIZE];
 
-	if (link->connection || now_ms < link->due_ms)
+	if (!link->opening || !link_opening_done(link->opening))
 		return;
-	link->connection = amqp_link_open(link->url, link->events->confirmed != NULL, error);
+	link->connection = link_opening_take(link->opening, error);
+	link->opening = NULL;
 	if (!link->connection) {
-		attempt_failed(link, "amqp_unreachable", error);
-		return;
-	}
-	if (link->events->opened(link->context, link->connection, error)) {
-		amqp_link_drop(link->connection);
-		link->connection = NULL;
 		attempt_failed(link, "amqp_unreachable", error);
 		return;
 	}
 	link->watch = watch_new(amqp_get_sockfd(link->connection));
 	link->opened_ms = clock_monotonic_ms();
 	log_info("amqp_connected", LOG_S("connection", link->name));
+	if (link->events->opened)
+		link->events->opened(link->context);
+}
+
+void link_step(struct link *link, int64_t now_ms)
+{
+	opening_take(link);
+	if (!link->connection && !link->opening && now_ms >= link->due_ms)
+		link->opening = link_opening_begin(link->url, link->events->confirmed != NULL, link->prefetch);
 }
 
 static void message_complete(struct link *link)
@@ -204,6 +215,7 @@ void link_read(struct link *link)
 	static const struct timeval no_wait;
 	const char *why = NULL;
 
+	opening_take(link);
 	for (int i = 0; i < READ_MAX && link->connection; i++) {
 		amqp_frame_t frame;
 		int status;
@@ -221,6 +233,13 @@ void link_read(struct link *link)
 	}
 }
 
+int link_fd(const struct link *link)
+{
+	if (link->opening)
+		return link_opening_fd(link->opening);
+	return link->connection ? amqp_get_sockfd(link->connection) : -1;
+}
+
 int link_up(const struct link *link)
 {
 	return link->connection != NULL;
@@ -231,13 +250,22 @@ int link_blocked(const struct link *link)
 	return link->blocked;
 }
 
-int link_fd(const struct link *link)
+int link_opens(const struct link *link)
 {
-	return link->connection ? amqp_get_sockfd(link->connection) : -1;
+	return link->opening != NULL;
+}
+
+int link_writable(const struct link *link)
+{
+	struct pollfd pollfd = { .fd = link_fd(link), .events = POLLOUT };
+
+	return link->connection && poll(&pollfd, 1, 0) == 1;
 }
 
 int64_t link_deadline_ms(const struct link *link, int64_t now_ms)
 {
+	if (link->opening)
+		return now_ms + LOOK_EVERY_MS;
 	if (!link->connection)
 		return link->due_ms;
 	if (amqp_frames_enqueued(link->connection) || amqp_data_in_buffer(link->connection))
@@ -272,10 +300,12 @@ int link_ack(struct link *link, uint64_t tag, int multiple)
 	return called(link, amqp_basic_ack(link->connection, AMQP_LINK_CHANNEL, tag, multiple));
 }
 
-int link_cancel(struct link *link, const char *consumer_tag)
+int link_cancel(struct link *link)
 {
-	amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(consumer_tag) };
+	amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(LINK_CONSUMER_TAG) };
 
+	link_opening_abandon(link->opening);
+	link->opening = NULL;
 	if (!link->connection)
 		return -1;
 	watch_begin(link->watch);

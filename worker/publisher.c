@@ -41,14 +41,11 @@ static int pending_same(const void *item, const void *wanted)
 	return pending != &reply_pending && pending->tag == *(const uint64_t *)wanted;
 }
 
-static int opened(void *context, amqp_connection_state_t connection, char error[AMQP_LINK_ERROR_SIZE])
+static void opened(void *context)
 {
 	struct publisher *publisher = context;
 
-	if (amqp_link_declare(connection, error))
-		return -1;
 	publisher->next_tag = 1;
-	return 0;
 }
 
 static void returned(void *context, const struct envelope *envelope)
@@ -84,7 +81,7 @@ struct publisher *publisher_new(const char *name, const char *url, confirm_fn *d
 	publisher->done = done;
 	publisher->context = context;
 	publisher->window = confirm_new(pending_done, publisher);
-	publisher->link = link_new(name, url, &events, publisher);
+	publisher->link = link_new(name, url, 0, &events, publisher);
 	return publisher;
 }
 
@@ -106,7 +103,7 @@ struct link *publisher_link(struct publisher *publisher)
 int publisher_ready(const struct publisher *publisher)
 {
 	return link_up(publisher->link) && !link_blocked(publisher->link) &&
-	       confirm_open(publisher->window) < PUBLISHER_OPEN_MAX;
+	       confirm_open(publisher->window) < PUBLISHER_OPEN_MAX && link_writable(publisher->link);
 }
 
 size_t publisher_open(const struct publisher *publisher)
@@ -122,7 +119,7 @@ void publisher_send(struct publisher *publisher, const char *exchange, const cha
 	struct pending *pending = malloc(sizeof(*pending));
 	int n = 0;
 
-	check(pending != NULL && publisher_ready(publisher));
+	check(pending != NULL && link_up(publisher->link));
 	if (all._flags & AMQP_BASIC_HEADERS_FLAG)
 		for (; n < all.headers.num_entries && n < HEADERS_MAX; n++)
 			headers[n] = all.headers.entries[n];

@@ -28,7 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONSUMER_TAG "coupon-worker"
 #define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
 
 struct worker {
@@ -49,23 +48,13 @@ struct worker {
 	int ready_told;
 };
 
-static int consumer_opened(void *context, amqp_connection_state_t connection, char error[AMQP_LINK_ERROR_SIZE])
+static void consumer_opened(void *context)
 {
 	struct worker *worker = context;
 
-	if (amqp_link_declare(connection, error))
-		return -1;
-	amqp_basic_qos(connection, AMQP_LINK_CHANNEL, 0, (uint16_t)worker->config->prefetch, 0);
-	if (amqp_link_result(amqp_get_rpc_reply(connection), error))
-		return -1;
-	amqp_basic_consume(connection, AMQP_LINK_CHANNEL, amqp_cstring_bytes(AMQP_QUEUE),
-			   amqp_cstring_bytes(CONSUMER_TAG), 0, 0, 0, amqp_empty_table);
-	if (amqp_link_result(amqp_get_rpc_reply(connection), error))
-		return -1;
 	if (!worker->ready_told)
 		log_info("ready", LOG_S("queue", AMQP_QUEUE), LOG_I("prefetch", worker->config->prefetch));
 	worker->ready_told = 1;
-	return 0;
 }
 
 static void consumer_delivered(void *context, uint64_t tag, struct envelope *envelope)
@@ -108,7 +97,7 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 	worker->settlement = settlement_new(envelope_free);
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
-	worker->consumer = link_new("consumer", config->amqp_url, &events, worker);
+	worker->consumer = link_new("consumer", config->amqp_url, (uint16_t)config->prefetch, &events, worker);
 	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done, &worker->dead_letters);
 	worker->dead_letters.settlement = worker->settlement;
 	worker->dead_letters.publisher = worker->publisher;
@@ -308,7 +297,7 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	if (fds[0].revents) {
 		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
-		link_cancel(worker->consumer, CONSUMER_TAG);
+		link_cancel(worker->consumer);
 	}
 }
 
@@ -321,7 +310,8 @@ static void tell(struct worker *worker, int64_t now_ms)
 	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(worker->settlement));
 	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(worker->settlement));
 	metrics_set(METRIC_CONSUMER_UP, link_up(worker->consumer));
-	metrics_set(METRIC_PUBLISHER_UP, publisher_ready(worker->publisher));
+	metrics_set(METRIC_PUBLISHER_UP, link_up(publisher_link(worker->publisher)) &&
+						 !link_blocked(publisher_link(worker->publisher)));
 	metrics_set(METRIC_DATABASE_UP, database_up(worker->database));
 	monitor_beat();
 }
