@@ -10,18 +10,14 @@
 #include "gateway/gateway.h"
 #include "gateway/listener.h"
 #include "gateway/metrics.h"
+#include "gateway/processes.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#define PROCESSES_MAX 64
-#define RESTART_PAUSE_US 200000
 
 static void help(void)
 {
@@ -66,62 +62,18 @@ static void sockets_bind(const struct config *config, struct gateway_sockets *so
 	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
-static sigset_t signals_before; /* as the processes are to have them */
+/* What each process needs. */
+struct serving {
+	const struct config *config;
+	const struct gateway_sockets *sockets;
+};
 
-static pid_t process_start(const struct config *config, const struct gateway_sockets *sockets, size_t process)
+static int process_run(void *context, size_t process)
 {
-	pid_t parent = getpid(), pid = fork();
+	const struct serving *serving = context;
 
-	check(pid >= 0);
-	if (pid > 0)
-		return pid;
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		exit(1);
-	sigprocmask(SIG_SETMASK, &signals_before, NULL);
 	metrics_enter(process);
-	exit(gateway_run(config, sockets));
-}
-
-/* Starts those again that have died. */
-static void processes_reap(const struct config *config, const struct gateway_sockets *sockets, pid_t *pids)
-{
-	int status;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		for (int64_t i = 0; i < config->processes; i++) {
-			if (pids[i] != pid)
-				continue;
-			log_error("process_died", LOG_I("pid", pid), LOG_I("status", status));
-			usleep(RESTART_PAUSE_US);
-			pids[i] = process_start(config, sockets, (size_t)i);
-		}
-	}
-}
-
-/* Keeps the processes running until SIGTERM, then waits for them. */
-static int processes_run(const struct config *config, const struct gateway_sockets *sockets)
-{
-	pid_t pids[PROCESSES_MAX];
-	sigset_t signals;
-	int signal;
-
-	/* Blocked from here on: a signal that comes at any moment waits for sigwait(). */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGCHLD);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigprocmask(SIG_BLOCK, &signals, &signals_before);
-	for (int64_t i = 0; i < config->processes; i++)
-		pids[i] = process_start(config, sockets, (size_t)i);
-	while (sigwait(&signals, &signal) == 0 && signal == SIGCHLD)
-		processes_reap(config, sockets, pids);
-	for (int64_t i = 0; i < config->processes; i++)
-		kill(pids[i], SIGTERM);
-	while (wait(NULL) > 0)
-		;
-	return 0;
+	return gateway_run(serving->config, serving->sockets);
 }
 
 int main(int argc, char **argv)
@@ -148,7 +100,7 @@ int main(int argc, char **argv)
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets);
 	else
-		status = processes_run(&config, &sockets);
+		status = processes_run((size_t)config.processes, process_run, &(struct serving){ &config, &sockets });
 	if (*config.unix_socket)
 		unlink(config.unix_socket);
 	config_free(&config);

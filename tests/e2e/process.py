@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stack import Client, wait_until
 
 ENDS_S = 30
+NOBODY = 65534
 END_BYTES = 6  # PostgreSQL ends every answer with six bytes of their own
 
 
@@ -106,10 +107,17 @@ def metrics_read(url):
     return samples
 
 
+def privileges_drop():
+    """A limit on processes is nothing to root."""
+    if os.getuid() == 0:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
 class Process:
     """One program with the stack's settings and some of its own. Its log is one of the stack's."""
 
-    def __init__(self, stack, program, name, settings, descriptors_max=None):
+    def __init__(self, stack, program, name, settings, descriptors_max=None, unprivileged=False):
         self.stack = stack
         self.settings = {name: str(value) for name, value in settings.items()}
         self.log_path = stack.run_dir / f"{name}.log"
@@ -118,10 +126,14 @@ class Process:
         def limits():
             if descriptors_max:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max, descriptors_max))
+            if unprivileged:
+                privileges_drop()
 
-        with open(self.log_path, "ab") as log:
+        with open(self.log_path, "ab") as log, open(stack.build_dir / program, "rb") as binary:
             self.child = subprocess.Popen(
                 [str(stack.build_dir / program)],
+                executable=f"/proc/self/fd/{binary.fileno()}",  # nobody may not look into every folder
+                pass_fds=[binary.fileno()],
                 env={**os.environ, **stack.env, **self.settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -189,7 +201,7 @@ class Gateway(Process):
         return requests.get(self.http("/readyz"), timeout=2).status_code == 200
 
 
-def gateway_process(stack, name, ready=True, descriptors_max=None, **settings):
+def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=False, **settings):
     """ready: True: wait until it is; False: only until it answers; None: not at all."""
     gateway = Gateway(
         stack,
@@ -202,6 +214,7 @@ def gateway_process(stack, name, ready=True, descriptors_max=None, **settings):
             **settings,
         },
         descriptors_max,
+        unprivileged,
     )
     if ready is not None:
         wait_until(gateway.answers, timeout=20)

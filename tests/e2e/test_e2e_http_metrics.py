@@ -2,12 +2,14 @@
 
 import concurrent.futures
 import os
+import resource
 import signal
+import subprocess
 
 import pytest
 import requests
 
-from process import metrics_read
+from process import metrics_read, privileges_drop
 from stack import process_gone, process_tree, wait_until
 
 PARTS = {"redis": "redis", "rabbitmq": "rabbitmq", "postgres": "postgresql"}
@@ -135,4 +137,40 @@ def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
     assert metrics["couponmq_requests_total"] == 1200, "what the dead one counted is not lost"
     assert "process_died" in gateway.log()
     assert gateway.terminate() == 0
+    assert not children(gateway)
+
+
+def processes_limit(gateway, soft):
+    command = ["prlimit", "--pid", str(gateway.child.pid), f"--nproc={soft}:"]
+    subprocess.run(command, check=True, preexec_fn=privileges_drop)
+
+
+def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, gateway_make):
+    coupon = make_coupon(10000)
+    gateway = gateway_make(stack, unprivileged=True, COUPON_PROCESSES=2)
+    wait_until(lambda: len(children(gateway)) == 2)
+    processes_limit(gateway, "1")
+    victim, survivor = children(gateway)
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: gateway.log().count("event=process_not_started") >= 3)
+    assert children(gateway) == [survivor]
+    assert load(gateway, coupon, 1, connections=5).count(0) == 100, "the other goes on"
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    processes_limit(gateway, "unlimited" if most == resource.RLIM_INFINITY else most)
+    wait_until(lambda: len(children(gateway)) == 2)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 2)
+    assert gateway.terminate() == 0
+
+
+def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(stack, make_coupon, gateway_make):
+    coupon = make_coupon(10000)
+    gateway = gateway_make(stack, COUPON_PROCESSES=2)
+    wait_until(lambda: len(children(gateway)) == 2)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 2)
+    frozen = children(gateway)[0]
+    os.kill(frozen, signal.SIGSTOP)
+    for first in range(1, 1001, 100):
+        assert load(gateway, coupon, first, connections=5).count(0) == 100
+    assert gateway.terminate() == 1
+    assert f"event=process_killed pid={frozen}" in gateway.log()
     assert not children(gateway)

@@ -1,0 +1,20 @@
+/*
+ * The parent of several processes: it keeps so many of them running, and serves no request itself.
+ *
+ *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
+ *	SIGTERM: passed on to each; what has not ended GATEWAY_FINISH_MS and some later, frozen for instance, is killed
+ */
+#ifndef GATEWAY_PROCESSES_H
+#define GATEWAY_PROCESSES_H
+
+#include <stddef.h>
+
+#define PROCESSES_MAX 64
+
+/* What one process does; returns its exit status. */
+typedef int process_fn(void *context, size_t process);
+
+/* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */
+int processes_run(size_t n, process_fn *run, void *context);
+
+#endif
