@@ -5,6 +5,7 @@ import shlex
 import subprocess
 
 import psycopg
+from load import Ask
 
 NODE = "couponmq@localhost"
 RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
@@ -50,3 +51,16 @@ def rabbitmqctl(stack, *arguments):
 def rabbitmq_eval(stack, expression):
     """An expression of Erlang's, in the broker."""
     return rabbitmqctl(stack, "eval", expression)
+
+
+def ask(rig, campaign, user, part=None, **members):
+    """One request more than the load's, at this gateway, and in its history; returns the reply."""
+    part = part or rig.gateways[0]
+    one = Ask("issue", user, **members)
+    one.client, one.gateway, one.at = "scenario", part.name, rig.load.now()
+    campaign.note(one)
+    with part.process.client() as client:
+        client.send_bytes(one.line(0, campaign.coupon).encode())
+        one.reply = client.read_reply()
+    one.answered_at = rig.load.now()
+    return one.reply
