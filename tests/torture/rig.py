@@ -376,12 +376,14 @@ class Rig:
                 scenario.function(self, chance)
             finally:
                 self.heal()
-            back_s = self.rate_check(self.rate_before) if scenario.rate else 0.0
+            back_s, slow = self._rate_back(scenario)
             self.load.stop()
             issued = sum(campaign.judge() for campaign in campaigns)
             while self._judges:
                 self._judges.pop()()
             self._check_rest()
+            if slow:
+                raise slow  # at last: what is lost is slow as well
         except BaseException:
             self.broken = True
             self.load.stopping.set()
@@ -393,6 +395,13 @@ class Rig:
             self._judges.clear()
         return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": self.rate_before,
                 "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip
+
+    def _rate_back(self, scenario):
+        """After how many seconds the rate was back, or what is to be said of it."""
+        try:
+            return self.rate_check(self.rate_before) if scenario.rate else 0.0, None
+        except Violation as violation:
+            return RATE_WITHIN_S, violation
 
     def _history_write(self, scenario, seed):
         path = self.stack.run_dir / f"history-{scenario.name}-{seed}.jsonl"

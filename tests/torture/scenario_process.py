@@ -37,6 +37,18 @@ def gateway_killed(rig, chance):
     kill_again_and_again(rig, chance, rig.gateways)
 
 
+@scenario(short=True)
+def gateway_killed_unconfirmed(rig, chance):
+    """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed: Redis has them still."""
+    rig.stack.sigstop("rabbitmq")
+    rig.wait_accepted(chance.randint(100, 500))
+    for part in rig.gateways:
+        part.kill9()
+    rig.stack.sigcont("rabbitmq")
+    for part in rig.gateways:
+        part.start()
+
+
 @scenario()
 def worker_killed(rig, chance):
     """A worker killed under load, a few times; it may be the keeper."""
