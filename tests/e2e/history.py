@@ -185,7 +185,8 @@ class History:
         slots, counts = self._redis()
         assert issued_num == len(rows) <= self.total, f"P1 {where}"
         by_user = collections.Counter(row[0] for row in rows)
-        assert max(by_user.values(), default=0) <= self.limit, f"P2 {where}"
+        for user, count in by_user.items():
+            assert count <= self.limit, f"P2: user {user} has {count} {where}: {self._asked_by(user)}"
         self._check_answers(rows, tombstones, where)
         self._check_requested(rows, where)
         self._check_keys(tombstones, where)
@@ -253,9 +254,12 @@ class History:
         with_key = collections.Counter((row[0], row[4]) for row in rows if row[4])
         assert max(with_key.values(), default=0) <= 1, f"P6: a key was issued twice {where}"
         for user, key in with_key:
-            assert key in keys[user], f"P5: user {user}, key {key!r} {where}"
+            assert key in keys[user], f"P5: user {user}, key {key!r} {where}: {self._asked_by(user)}"
         for user, count in collections.Counter(row[0] for row in rows if not row[4]).items():
-            assert count <= keyless[user], f"P5: user {user} has more than he asked for {where}"
+            assert count <= keyless[user], f"P5: user {user} has more than he asked for {where}: {self._asked_by(user)}"
+
+    def _asked_by(self, user):
+        return " ".join(str(asked) for asked in self.asked if asked.user == user)
 
     def _check_keys(self, tombstones, where):
         receives = {}
@@ -266,7 +270,7 @@ class History:
                 if (ulid_uuid(batch), int(index)) in rejected:
                     continue  # its slot was given back, and its key with it
                 first = receives.setdefault((asked.user, asked.key), asked.receive)
-                assert first == asked.receive, f"P6: user {asked.user}, key {asked.key!r} {where}"
+                assert first == asked.receive, f"P6: {asked} {where}: {self._asked_by(asked.user)}"
         keyless = [asked.receive for asked in self.asked if asked.receive and not asked.key]
         assert len(keyless) == len(set(keyless)), f"one receive for two requests {where}"
 

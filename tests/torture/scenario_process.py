@@ -41,7 +41,7 @@ def gateway_killed(rig, chance):
 def gateway_killed_unconfirmed(rig, chance):
     """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed: Redis has them still."""
     rig.stack.sigstop("rabbitmq")
-    rig.wait_accepted(chance.randint(100, 500))
+    rig.wait_accepted(chance.randint(20, 150))
     for part in rig.gateways:
         part.kill9()
     rig.stack.sigcont("rabbitmq")
