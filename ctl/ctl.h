@@ -20,6 +20,7 @@ extern const struct command show_command, list_command;
 extern const struct command issue_command, status_command;
 extern const struct command rush_command;
 extern const struct command audit_command;
+extern const struct command rebuild_command;
 extern const struct command dead_command, dead_requeue_command, dead_drop_command;
 
 #endif

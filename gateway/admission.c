@@ -8,6 +8,8 @@
 #include <uthash.h>
 
 #define UNKNOWN_MEMORY_MS 60000 /* how long after a lost call a "none" is not final */
+#define REPORT_PAUSE_MS 100     /* before the same coupon is reported again */
+#define REPORT_COUPONS_MAX 1024 /* at a new connection */
 #define EVICT_TRIES 16          /* coupons looked at to find one to forget */
 
 struct coupon {
@@ -23,6 +25,7 @@ struct coupon {
 	int looking;
 	int64_t seen_generation;
 	int64_t seen_seq;
+	int64_t report_after_ms; /* not told again before */
 	enum answer memory; /* a losing answer that is given again until memory_until_ms */
 	int64_t memory_until_ms;
 	int64_t unsure_until_ms;
@@ -265,12 +268,40 @@ void admission_flush(struct admission *admission)
 	}
 }
 
-static void seen_raise(struct coupon *coupon, const struct call_reply *reply)
+static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
+{
+	if (generation > 0 && seq > 0)
+		admission->port.report(admission->port.context, coupon, generation, seq);
+}
+
+/* Redis refuses the coupon: what was seen of it may be what the keeper has to know. */
+static void coupon_report(struct admission *admission, struct coupon *coupon)
+{
+	int64_t now_ms = now_of(admission);
+
+	if (now_ms < coupon->report_after_ms)
+		return;
+	coupon->report_after_ms = now_ms + REPORT_PAUSE_MS;
+	report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+}
+
+void admission_report(struct admission *admission)
+{
+	struct coupon *coupon = TAILQ_LAST(&admission->by_use, coupon_queue);
+
+	for (int i = 0; coupon && i < REPORT_COUPONS_MAX; i++, coupon = TAILQ_PREV(coupon, coupon_queue, by_use))
+		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+}
+
+static void seen_raise(struct admission *admission, struct coupon *coupon, const struct call_reply *reply)
 {
 	if (reply->generation > coupon->seen_generation) {
 		coupon->seen_generation = reply->generation;
 		coupon->seen_seq = reply->seq;
-	} else if (reply->generation == coupon->seen_generation && reply->seq > coupon->seen_seq) {
+	} else if (reply->generation < coupon->seen_generation) {
+		/* It overtook what another connection told of a rebuild, which may not know of it. */
+		report(admission, coupon->id, reply->generation, reply->seq);
+	} else if (reply->seq > coupon->seen_seq) {
 		coupon->seen_seq = reply->seq;
 	}
 }
@@ -360,14 +391,16 @@ void admission_replied(struct admission *admission, struct call *call, const str
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "replied");
 	switch (reply->state) {
 	case CALL_OK:
-		seen_raise(call->coupon, reply);
+		seen_raise(admission, call->coupon, reply);
 		reply_take(admission, call, reply);
 		break;
 	case CALL_MISSING:
+		coupon_report(admission, call->coupon);
 		call_park(admission, call);
 		break;
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
+		coupon_report(admission, call->coupon);
 		call_end_all(admission, call, ANSWER_UNAVAILABLE);
 		break;
 	}

@@ -77,6 +77,8 @@ struct admission_port {
 	void (*look_up)(void *context, int64_t coupon);
 	void (*publish)(void *context, struct batch *batch); /* takes the batch */
 	void (*answer)(void *context, struct request *request, const struct result *result);
+	/* Redis may have forgotten that it gave out this number of this generation: tells it. May fail: it is told again. */
+	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct admission_limits *limits,
@@ -95,6 +97,12 @@ void admission_not_run(struct admission *admission, struct call *call); /* Redis
 void admission_lost(struct admission *admission, struct call *call);    /* Redis may have run it */
 
 void admission_looked_up(struct admission *admission, int64_t coupon, enum coupon_state state);
+
+/*
+ * A connection to Redis is new, and it may be another Redis, or one that has forgotten: tells what was seen of the coupons that
+ * were used last, before it is asked for.
+ */
+void admission_report(struct admission *admission);
 
 /* The batch is in the queue: its receives no longer count as unconfirmed. */
 void admission_confirmed(struct admission *admission, const struct batch *batch);

@@ -33,6 +33,7 @@ struct gateway {
 	struct server *server;
 	struct http *http;
 	struct redis_pool *redis;
+	uint64_t redis_connects; /* at which what was seen of coupons was told */
 	struct lookup *lookup;
 	struct publisher *publisher;
 	struct outcomes *outcomes;
@@ -78,6 +79,13 @@ static int port_send(void *context, struct call *call)
 	struct gateway *gateway = context;
 
 	return redis_pool_send(gateway->redis, call);
+}
+
+static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
+{
+	struct gateway *gateway = context;
+
+	redis_pool_report(gateway->redis, coupon, generation, seq);
 }
 
 static void on_coupon_state(void *context, const PGresult *rows)
@@ -222,6 +230,10 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	outcomes_tick(gateway->outcomes);
 	redis_pool_tick(gateway->redis);
+	if (gateway->redis_connects != redis_pool_connects(gateway->redis)) {
+		gateway->redis_connects = redis_pool_connects(gateway->redis);
+		admission_report(gateway->admission);
+	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	publisher_watch(gateway->publisher);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
@@ -309,7 +321,7 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 {
 	struct outcomes_port outcomes_port = { gateway, port_now_ms, port_look_up_receive, port_answer };
 	struct admission_port admission_port = { gateway, port_now_ms, port_ulid_new, port_send, port_look_up_coupon,
-						 port_publish, port_answer };
+						 port_publish, port_answer, port_report };
 	struct admission_limits limits = {
 		.batch_receives_max = (size_t)config->batch_receives_max,
 		.calls_per_coupon_max = config->calls_per_coupon_max,

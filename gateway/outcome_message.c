@@ -15,7 +15,11 @@ void outcome_message_list_free(struct outcome_message_list *list)
 
 const char *outcome_reason(const char *text)
 {
-	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid", "out_of_stock" };
+	static const char *const reasons[] = {
+#define REASON(name, text) text,
+#include "common/reason_table.h"
+#undef REASON
+	};
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		if (strcmp(reasons[i], text) == 0)

@@ -272,6 +272,28 @@ void redis_pool_tick(struct redis_pool *pool)
 	removals_send(pool, link_pick(pool));
 }
 
+static void report_done(void *context, const redisReply *reply)
+{
+	(void)context;
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		log_warn("report", LOG_S("error", reply->str));
+}
+
+void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq)
+{
+	struct redis_link *link = link_pick(pool);
+	char keys[2][KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
+	const char *argv[] = { "EVAL", lua_report, "2", keys[0], keys[1], generation_text, seq_text };
+
+	if (!link)
+		return;
+	snprintf(keys[0], KEY_SIZE, "coupon:{%lld}", (long long)coupon);
+	snprintf(keys[1], KEY_SIZE, "coupon:{%lld}:seen", (long long)coupon);
+	snprintf(generation_text, sizeof(generation_text), "%lld", (long long)generation);
+	snprintf(seq_text, sizeof(seq_text), "%lld", (long long)seq);
+	redis_link_words(link, 7, argv, report_done, NULL);
+}
+
 static void read_send(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done, void *context)
 {
 	struct redis_link *link = link_pick(pool);

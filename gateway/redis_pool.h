@@ -26,6 +26,9 @@ int redis_pool_send(struct redis_pool *pool, struct call *call);
  */
 void redis_pool_outbox_remove(struct redis_pool *pool, int64_t coupon, const struct ulid *batch);
 
+/* Tells Redis the highest number seen of a generation: lua/report.lua. Nobody waits for it. */
+void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq);
+
 /* What lua/user_state.lua is asked. */
 struct redis_user {
 	int64_t coupon;

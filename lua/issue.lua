@@ -15,7 +15,7 @@
 -- Returns {state, generation, seq} where nothing was decided:
 --   'missing'     Redis does not know the coupon (generation and seq are 0)
 --   'unverified'  the coupon was not verified on this Redis process
---   'behind'      this Redis knows less than the gateway has seen
+--   'behind'      this Redis knows less than the gateway has seen, also of an older generation: see report.lua
 -- or {'ok', generation, seq, stock, now_ms, begin_ms, body, verdict...}: seq and stock as they are
 -- after the call, body '' when nothing was accepted, and for each request, in order:
 --   n > 0                  accepted into slot n; its index counts this call's accepted requests from 0
@@ -132,6 +132,12 @@ if c[2] ~= run_id then
 end
 if generation < generation_seen or (generation == generation_seen and seq < seq_seen) then
 	return {'behind', generation, seq}
+end
+if generation > generation_seen and generation_seen > 0 then
+	local high = tonumber(call('HGET', KEYS[1], 'high:' .. argv[4]) or MAX_INT)
+	if not high or high < seq_seen then
+		return {'behind', generation, seq}
+	end
 end
 
 local time = call('TIME')

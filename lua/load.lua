@@ -13,6 +13,7 @@
 --       9 begin       ms since the epoch, 0 = no bound
 --      10 end         ms since the epoch, 0 = no bound
 --      11 limit       1..100, coupons a user
+--      12 late        0..2^53-1, the last late outcome that is counted in these
 --
 -- Returns 'loaded'; 'exists' if the coupon is there; 'fenced' if it is there with a higher fence. The
 -- users' and the outbox's hashes may exist: the counts were computed with what they hold.
@@ -40,8 +41,8 @@ end
 
 local fence = integer(ARGV[1], 0, MAX_INT)
 local run_id, status = ARGV[2], ARGV[5]
-if #ARGV ~= 11 then
-	return bad('ERR couponmq: ARGV: 11 arguments are needed')
+if #ARGV ~= 12 then
+	return bad('ERR couponmq: ARGV: 12 arguments are needed')
 end
 if not fence then
 	return bad('ERR couponmq: fence: not an integer within 0..2^53-1')
@@ -53,11 +54,11 @@ if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
 	return bad('ERR couponmq: status: not open, paused or closed')
 end
 
--- Name, least and most of ARGV 3..11; status has been checked.
+-- Name, least and most of ARGV 3..12; status has been checked.
 local numbers = {
 	{'generation', 1, MAX_INT}, {'version', 1, MAX_INT}, false,
 	{'total', 0, MAX_INT}, {'stock', 0, MAX_INT}, {'reserved', 0, MAX_INT},
-	{'begin', 0, MAX_INT}, {'end', 0, MAX_INT}, {'limit', 1, 100},
+	{'begin', 0, MAX_INT}, {'end', 0, MAX_INT}, {'limit', 1, 100}, {'late', 0, MAX_INT},
 }
 for i, number in ipairs(numbers) do
 	if number and not integer(ARGV[i + 2], number[2], number[3]) then
@@ -85,5 +86,5 @@ end
 
 call('HSET', KEYS[1], 'status', status, 'run_id', run_id, 'generation', ARGV[3], 'seq', '0', 'total', ARGV[6],
 	'stock', ARGV[7], 'reserved', ARGV[8], 'begin', ARGV[9], 'end', ARGV[10], 'limit', ARGV[11],
-	'fence', ARGV[1], 'version', ARGV[4])
+	'fence', ARGV[1], 'version', ARGV[4], 'late', ARGV[12])
 return 'loaded'

@@ -12,7 +12,7 @@
 -- stock + taken slots + reserved + lost = total, before and after. Only a rebuild, which counts anew from PostgreSQL,
 -- takes `lost` away.
 --
--- Returns {'missing'} if Redis does not have the coupon, and nothing was written; or {'ok', stock, lost, ended...}: both as
+-- Returns {'missing'} if Redis does not have the coupon, or a rebuild is about to replace it, and nothing was written; or {'ok', stock, lost, ended...}: both as
 -- they are now, and of each receive 'free', 'drop' or 'give' as it was done; 'other' if the slot is not that
 -- receive's (any more); 'malformed' if the user's records are, and they were not touched.
 --
@@ -24,6 +24,7 @@ local find, sub, match, format = string.find, string.sub, string.match, string.f
 
 local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
 local MAX_ID = '9223372036854775807'
+local NOBODY = string.rep('0', 40) -- see hold.lua
 local MAX_RECEIVES = 256
 local EACH = 5
 
@@ -93,7 +94,8 @@ for i = 1, 3 do
 		return bad('ERR couponmq: ' .. KEYS[i] .. ': not a hash')
 	end
 end
-if call('EXISTS', KEYS[1]) == 0 then
+local run_id = call('HGET', KEYS[1], 'run_id')
+if run_id == NOBODY or not run_id and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing'}
 end
 

@@ -64,7 +64,7 @@ for i = 1, 3 do
 		return bad('ERR couponmq: ' .. KEYS[i] .. ': not a hash')
 	end
 end
-if call('EXISTS', KEYS[1]) == 0 then
+if call('HEXISTS', KEYS[1], 'placeholder') == 1 or call('EXISTS', KEYS[1]) == 0 then
 	return 'missing'
 end
 

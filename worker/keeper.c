@@ -27,6 +27,7 @@
 #include "worker/keeper_sweep.h"
 #include "worker/keeper_watch.h"
 #include "worker/metrics.h"
+#include "worker/late.h"
 #include "worker/release.h"
 
 #include <poll.h>
@@ -39,6 +40,7 @@
 
 #define DATABASE_TIMEOUT_MS 3000 /* for one statement */
 #define RELEASE_STEPS 16        /* in a row */
+#define LATE_STEPS 64
 
 struct keeper {
 	const struct config *config;
@@ -50,6 +52,7 @@ struct keeper {
 	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
 	struct keeper_view view;
+	struct late late;
 	struct release release;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
@@ -73,7 +76,7 @@ static void election_step(struct keeper *keeper)
 	keeper->elected = 1;
 	metrics_add(METRIC_KEEPER_ELECTIONS, 1);
 	keeper_sweep_restart(keeper->sweep);
-	memset(keeper->view.told, 0, sizeof(keeper->view.told));
+	memset(keeper->view.memory, 0, sizeof(keeper->view.memory));
 	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
 	fault_point(FAULT_KEEPER_AFTER_ELECTION);
 }
@@ -102,6 +105,16 @@ static int release_run(struct keeper *keeper)
 	if (more > 0)
 		keeper_wake(keeper);
 	keeper->release_due = more < 0;
+	return more < 0 ? -1 : 0;
+}
+
+/* Tells Redis what became of receives of older generations, before anything is given back that depends on it. */
+static int late_run(struct keeper *keeper)
+{
+	int more = 1;
+
+	for (int i = 0; more > 0 && i < LATE_STEPS; i++)
+		more = late_step(&keeper->late, &keeper->view);
 	return more < 0 ? -1 : 0;
 }
 
@@ -148,7 +161,7 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
 		return backoff_ms(&keeper->backoff);
 	election_step(keeper);
-	if (keeper->elected)
+	if (keeper->elected && (rc = late_run(keeper)) == 0)
 		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
 	/* Whoever is elected does it for those that died, the others what they were woken for. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
@@ -196,6 +209,8 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->view.redis = keeper_redis_new(config->redis_url);
 	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis, config->resend_after_ms);
+	keeper->view.lock = &keeper->lock;
+	keeper->view.stop = &keeper->stop;
 	keeper_lock_init(&keeper->lock, keeper->view.redis, config->keeper_lease_ms);
 	keeper->sweep = keeper_sweep_new(config, &keeper->view, &keeper->lock, keeper->outbox, &keeper->stop);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);

@@ -13,6 +13,7 @@
 
 #define GRACE_MS 1000 /* the server gives up first */
 #define NUMBER_SIZE 24
+#define WAITING_EVERY_MS 250
 
 struct keeper_database {
 	const char *url;
@@ -22,6 +23,8 @@ struct keeper_database {
 	size_t changed_n;
 	int changed_more; /* others too, or nobody knows */
 	int notified;     /* since keeper_database_notified() was asked */
+	int (*waiting)(void *context); /* see keeper_database_patient() */
+	void *waiting_context;
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
@@ -65,7 +68,8 @@ static void failed(struct keeper_database *database, const char *event, const ch
 /* Waits for the answer, but not for ever as PQexec() does when the server hangs. NULL: too late, or no connection. */
 static PGresult *answer_wait(struct keeper_database *database)
 {
-	int64_t deadline_ms = clock_monotonic_ms() + database->timeout_ms + GRACE_MS;
+	int64_t patience_ms = database->waiting ? KEEPER_PATIENCE_MS : database->timeout_ms;
+	int64_t deadline_ms = clock_monotonic_ms() + patience_ms + GRACE_MS;
 	PGresult *last = NULL, *result;
 
 	for (;;) {
@@ -81,8 +85,9 @@ static PGresult *answer_wait(struct keeper_database *database)
 			PQclear(last);
 			last = result;
 		}
-		if (left_ms <= 0 || poll(&pollfd, 1, (int)left_ms) == 0)
+		if (left_ms <= 0 || (database->waiting && database->waiting(database->waiting_context)))
 			break;
+		poll(&pollfd, 1, (int)(left_ms < WAITING_EVERY_MS ? left_ms : WAITING_EVERY_MS));
 	}
 	PQclear(last);
 	return NULL;
@@ -123,6 +128,12 @@ static void notice(void *unused, const char *message)
 	snprintf(line, sizeof(line), "%s", message);
 	line[strcspn(line, "\n")] = '\0';
 	log_warn("keeper_database_notice", LOG_S("why", line));
+}
+
+void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context), void *context)
+{
+	database->waiting = waiting;
+	database->waiting_context = context;
 }
 
 int keeper_database_open(struct keeper_database *database)
@@ -226,25 +237,32 @@ static enum coupon_status status_parse(const char *text)
 	return strcmp(text, "paused") == 0 ? COUPON_PAUSED : COUPON_CLOSED;
 }
 
+void keeper_database_row(const PGresult *result, int i, struct coupon_row *row)
+{
+	*row = (struct coupon_row){
+		.id = number_at(result, i, 0),
+		.status = status_parse(PQgetvalue(result, i, 1)),
+		.version = number_at(result, i, 2),
+		.total = number_at(result, i, 3),
+		.issued = number_at(result, i, 4),
+		.limit = number_at(result, i, 5),
+		.begin_ms = number_at(result, i, 6),
+		.end_ms = number_at(result, i, 7),
+		.generation = number_at(result, i, 8),
+		.seq_seen = number_at(result, i, 9),
+		.settled = number_at(result, i, 10),
+		.rebuild_asked = number_at(result, i, 11),
+		.rebuild_done = number_at(result, i, 12),
+		.pending = *PQgetvalue(result, i, 13) == 't',
+	};
+}
+
 static void rows_take(const PGresult *result, struct coupon_row rows[KEEPER_PAGE], size_t *n)
 {
 	*n = (size_t)PQntuples(result);
 	check(*n <= KEEPER_PAGE);
 	for (int i = 0; i < (int)*n; i++)
-		rows[i] = (struct coupon_row){
-			.id = number_at(result, i, 0),
-			.status = status_parse(PQgetvalue(result, i, 1)),
-			.version = number_at(result, i, 2),
-			.total = number_at(result, i, 3),
-			.issued = number_at(result, i, 4),
-			.limit = number_at(result, i, 5),
-			.begin_ms = number_at(result, i, 6),
-			.end_ms = number_at(result, i, 7),
-			.generation = number_at(result, i, 8),
-			.seq_seen = number_at(result, i, 9),
-			.settled = number_at(result, i, 10),
-			.pending = *PQgetvalue(result, i, 11) == 't',
-		};
+		keeper_database_row(result, i, &rows[i]);
 }
 
 static int page_ask(struct keeper_database *database, int64_t after, const char *ids, struct coupon_row rows[KEEPER_PAGE],
@@ -301,17 +319,17 @@ int keeper_database_close(struct keeper_database *database, int64_t coupon, int6
 	return elected ? 0 : 1;
 }
 
-int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,
-			       int64_t *generation)
+int keeper_database_generation(struct keeper_database *database, const struct coupon_row *row, int64_t redis_generation,
+			       int64_t fence, int64_t *generation)
 {
-	char coupon_text[NUMBER_SIZE], expected_text[NUMBER_SIZE], fence_text[NUMBER_SIZE];
-	const char *const values[] = { coupon_text, expected_text, fence_text };
+	char texts[4][NUMBER_SIZE];
+	const int64_t numbers[4] = { row->id, row->generation, redis_generation, fence };
+	const char *const values[] = { texts[0], texts[1], texts[2], texts[3] };
 	PGresult *result;
 
-	snprintf(coupon_text, sizeof(coupon_text), "%" PRId64, coupon);
-	snprintf(expected_text, sizeof(expected_text), "%" PRId64, expected);
-	snprintf(fence_text, sizeof(fence_text), "%" PRId64, fence);
-	result = keeper_database_ask(database, sql_query_coupon_generation_next, 3, values);
+	for (int i = 0; i < 4; i++)
+		snprintf(texts[i], NUMBER_SIZE, "%" PRId64, numbers[i]);
+	result = keeper_database_ask(database, sql_query_coupon_generation_open, 4, values);
 	if (!result)
 		return -1;
 	*generation = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;

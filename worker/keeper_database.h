@@ -36,8 +36,20 @@ int keeper_database_coupons(struct keeper_database *database, const int64_t *ids
 			    struct coupon_row rows[KEEPER_PAGE], size_t *n);
 /* Closes a coupon at its end; `*closed` is 0 when its terms are other ones by now. 1 when another keeper was elected. */
 int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed);
-/* A new generation after the expected one; `*generation` is 0 when another keeper was elected or was faster. */
-int keeper_database_generation(struct keeper_database *database, int64_t coupon, int64_t expected, int64_t fence,
-			       int64_t *generation);
+/* One row of a page: the columns of sql/query/coupon_page.sql. */
+void keeper_database_row(const PGresult *result, int i, struct coupon_row *row);
+/*
+ * A new generation after the row's, and above the one that Redis has; `*generation` is 0 when another keeper was elected or was
+ * faster.
+ */
+int keeper_database_generation(struct keeper_database *database, const struct coupon_row *row, int64_t redis_generation,
+			       int64_t fence, int64_t *generation);
+
+/*
+ * Until it is called again with NULL, an answer may take KEEPER_PATIENCE_MS. Meanwhile `waiting` is called several times a
+ * second; when it returns other than 0 there is no answer, and the connection is dropped.
+ */
+#define KEEPER_PATIENCE_MS 120000
+void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context), void *context);
 
 #endif

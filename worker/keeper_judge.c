@@ -2,28 +2,32 @@
 
 #include <string.h>
 
-/* Whether anything is known to have come of the generation that PostgreSQL gave out last. */
-static int row_untouched(const struct coupon_row *row)
+static int row_asked(const struct coupon_row *row)
 {
-	return row->issued == 0 && row->seq_seen == 0 && row->settled == 0;
+	return row->rebuild_asked > row->rebuild_done;
+}
+
+static enum coupon_action absent_judge(const struct coupon_row *row, const struct coupon_cache *cache)
+{
+	if (row->generation > 0 || cache->users_present || cache->outbox_n > 0)
+		return COUPON_REBUILD;
+	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
 }
 
 enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_cache *cache, const char *run_id)
 {
 	if (cache->broken)
-		return COUPON_KEEP;
-	if (!cache->present) {
-		if (row->status == COUPON_CLOSED && row->generation == 0)
-			return COUPON_KEEP;
-		if (cache->users_present || cache->outbox_n > 0)
-			return COUPON_MISSING;
-		/* A generation without a trace: the keeper may have died between giving it out and loading. */
-		return row->generation == 0 || row_untouched(row) ? COUPON_LOAD : COUPON_MISSING;
-	}
+		return row_asked(row) ? COUPON_REBUILD : COUPON_KEEP;
+	if (!cache->present)
+		return absent_judge(row, cache);
+	if (cache->generation > row->generation)
+		return row_asked(row) ? COUPON_REBUILD : COUPON_FOREIGN;
+	if (cache->generation < row->generation || cache->placeholder || cache->flagged || cache->told > cache->seq)
+		return COUPON_REBUILD;
+	if (row_asked(row))
+		return COUPON_COMPARE;
 	if (strcmp(cache->run_id, run_id) != 0)
-		return row->generation > 0 ? COUPON_VERIFY : COUPON_FOREIGN;
-	if (cache->generation != row->generation)
-		return COUPON_FOREIGN;
+		return COUPON_VERIFY;
 	if (row->version > cache->version)
 		return COUPON_TERMS;
 	return COUPON_KEEP;

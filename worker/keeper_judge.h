@@ -22,11 +22,13 @@ struct coupon_row {
 	int64_t seq_seen;
 	int64_t settled;
 	int pending; /* rejected receives of it are not given back yet */
+	int64_t rebuild_asked; /* how often couponctl asked, */
+	int64_t rebuild_done;  /* and how often it was answered */
 };
 
 /* The same coupon as Redis has it. */
 struct coupon_cache {
-	int present; /* the coupon's hash is there; else what follows, to `lost`, means nothing */
+	int present; /* the coupon's hash is there; else what follows, to `told`, means nothing */
 	char run_id[KEEPER_RUN_ID_SIZE];
 	int64_t version;
 	int64_t generation;
@@ -36,6 +38,9 @@ struct coupon_cache {
 	int64_t stock;
 	int64_t reserved;
 	int64_t lost;
+	int64_t placeholder; /* other than 0: of a rebuild that did not reach its end */
+	int64_t flagged;     /* other than 0: a script has found that it must be rebuilt */
+	int64_t told;        /* the highest number of this generation that gateways have told */
 	int users_present;
 	int64_t outbox_n;
 	int broken; /* a key of it is not what it should be: nothing is done */
@@ -43,10 +48,11 @@ struct coupon_cache {
 
 enum coupon_action {
 	COUPON_KEEP,    /* nothing to do */
-	COUPON_LOAD,    /* Redis never had it, or nothing has become of it: load it under a new generation */
-	COUPON_MISSING, /* Redis has lost what was known: only a rebuild helps */
-	COUPON_VERIFY,  /* Redis was started anew: compare before it is used */
-	COUPON_FOREIGN, /* Redis has another generation than PostgreSQL gave out last */
+	COUPON_LOAD,    /* Redis never had it: load it under its first generation */
+	COUPON_REBUILD, /* Redis has lost or miscounted something: fill it from PostgreSQL under a new generation */
+	COUPON_COMPARE, /* couponctl asks for a rebuild: only where something differs */
+	COUPON_VERIFY,  /* Redis was started anew: look whether it knows enough before it is used */
+	COUPON_FOREIGN, /* Redis has a later generation than PostgreSQL gave out: PostgreSQL is the one that forgot */
 	COUPON_TERMS    /* PostgreSQL has newer terms */
 };
 

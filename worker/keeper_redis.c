@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_COMMANDS 3 /* for one coupon */
-#define LOOK_FIELDS 9   /* of its hash */
+#define LOOK_COMMANDS 4 /* for one coupon */
+#define LOOK_FIELDS 11  /* of its hash */
+#define NUMBER_SIZE 24
 
 struct keeper_redis {
 	struct redis_url url;
@@ -122,32 +123,60 @@ char *keeper_key(int64_t coupon, const char *suffix, char out[KEEPER_KEY_SIZE])
 	return out;
 }
 
+redisReply *keeper_redis_eval(struct keeper_redis *redis, const char *script, int keys_n, const char *const *keys, int argc,
+			      const char **argv)
+{
+	const char *all[3 + KEEPER_KEYS_MAX + KEEPER_ARGS_MAX] = { "EVAL", script };
+	char keys_text[NUMBER_SIZE];
+
+	check(keys_n <= KEEPER_KEYS_MAX && argc <= KEEPER_ARGS_MAX);
+	snprintf(keys_text, sizeof(keys_text), "%d", keys_n);
+	all[2] = keys_text;
+	memcpy(all + 3, keys, (size_t)keys_n * sizeof(*keys));
+	if (argc > 0)
+		memcpy(all + 3 + keys_n, argv, (size_t)argc * sizeof(*argv));
+	return keeper_redis_call(redis, 3 + keys_n + argc, all, NULL);
+}
+
 redisReply *keeper_redis_coupon_eval(struct keeper_redis *redis, const char *script, int64_t coupon, int argc,
 				     const char **argv)
 {
 	char keys[3][KEEPER_KEY_SIZE];
-	const char *all[6 + KEEPER_ARGS_MAX] = { "EVAL", script, "3", keeper_key(coupon, "", keys[0]),
-						 keeper_key(coupon, ":users", keys[1]),
-						 keeper_key(coupon, ":outbox", keys[2]) };
 
-	check(argc <= KEEPER_ARGS_MAX);
-	for (int i = 0; i < argc; i++)
-		all[6 + i] = argv[i];
-	return keeper_redis_call(redis, 6 + argc, all, NULL);
+	return keeper_redis_eval(redis, script, 3,
+				 (const char *[]){ keeper_key(coupon, "", keys[0]), keeper_key(coupon, ":users", keys[1]),
+						   keeper_key(coupon, ":outbox", keys[2]) },
+				 argc, argv);
 }
 
-int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE])
+void keeper_word_take(redisReply *reply, char word[KEEPER_WORD_SIZE])
+{
+	const redisReply *first = reply;
+
+	word[0] = '\0';
+	if (!reply)
+		return;
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 0)
+		first = reply->element[0];
+	if (first->type == REDIS_REPLY_STRING || first->type == REDIS_REPLY_STATUS)
+		snprintf(word, KEEPER_WORD_SIZE, "%s", first->str);
+	freeReplyObject(reply);
+}
+
+int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE], int64_t *uptime_s)
 {
 	const char *info[] = { "INFO", "server" };
 	redisReply *reply = keeper_redis_call(redis, 2, info, NULL);
-	const char *at;
+	const char *at, *uptime;
 	int rc = -1;
 
 	if (!reply)
 		return -1;
 	at = reply->type == REDIS_REPLY_STRING ? strstr(reply->str, "\nrun_id:") : NULL;
-	if (at && strcspn(at + 8, "\r\n") == KEEPER_RUN_ID_SIZE - 1) {
+	uptime = at ? strstr(reply->str, "\nuptime_in_seconds:") : NULL;
+	if (uptime && strcspn(at + 8, "\r\n") == KEEPER_RUN_ID_SIZE - 1) {
 		snprintf(run_id, KEEPER_RUN_ID_SIZE, "%s", at + 8);
+		*uptime_s = strtoll(uptime + 19, NULL, 10);
 		rc = 0;
 	}
 	freeReplyObject(reply);
@@ -171,23 +200,27 @@ int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms)
 	return rc;
 }
 
-static void look_ask(struct keeper_redis *redis, int64_t coupon)
+static void look_ask(struct keeper_redis *redis, const struct coupon_row *row)
 {
-	char keys[3][KEEPER_KEY_SIZE];
-	const char *terms[] = { "HMGET", keeper_key(coupon, "", keys[0]), "run_id", "version", "generation", "fence", "seq",
-				"total", "stock", "reserved", "lost" };
-	const char *users[] = { "EXISTS", keeper_key(coupon, ":users", keys[1]) };
-	const char *outbox[] = { "HLEN", keeper_key(coupon, ":outbox", keys[2]) };
+	char keys[4][KEEPER_KEY_SIZE], generation[NUMBER_SIZE];
+	const char *terms[] = { "HMGET", keeper_key(row->id, "", keys[0]), "run_id", "version", "generation", "fence", "seq",
+				"total", "stock", "reserved", "lost", "placeholder", "rebuild" };
+	const char *users[] = { "EXISTS", keeper_key(row->id, ":users", keys[1]) };
+	const char *outbox[] = { "HLEN", keeper_key(row->id, ":outbox", keys[2]) };
+	const char *told[] = { "HGET", keeper_key(row->id, ":seen", keys[3]), generation };
 
+	snprintf(generation, sizeof(generation), "%" PRId64, row->generation);
 	redisAppendCommandArgv(redis->context, LOOK_FIELDS + 2, terms, NULL);
 	redisAppendCommandArgv(redis->context, 2, users, NULL);
 	redisAppendCommandArgv(redis->context, 2, outbox, NULL);
+	redisAppendCommandArgv(redis->context, 3, told, NULL);
 }
 
 static void fields_take(redisReply *const *fields, struct coupon_cache *cache)
 {
 	int64_t *const numbers[LOOK_FIELDS] = { NULL,	      &cache->version, &cache->generation, &cache->fence,    &cache->seq,
-						&cache->total, &cache->stock,	&cache->reserved,   &cache->lost };
+						&cache->total, &cache->stock,	&cache->reserved,   &cache->lost,
+						&cache->placeholder, &cache->flagged };
 
 	cache->present = fields[2]->type == REDIS_REPLY_STRING;
 	if (fields[0]->type == REDIS_REPLY_STRING)
@@ -204,6 +237,8 @@ static void look_take(const redisReply *reply, int command, struct coupon_cache 
 		cache->users_present = reply->integer != 0;
 	else if (command == 2 && reply->type == REDIS_REPLY_INTEGER)
 		cache->outbox_n = reply->integer;
+	else if (command == 3 && reply->type == REDIS_REPLY_STRING)
+		cache->told = strtoll(reply->str, NULL, 10);
 }
 
 int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n, struct coupon_cache *caches)
@@ -212,7 +247,7 @@ int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows,
 		return -1;
 	memset(caches, 0, n * sizeof(*caches));
 	for (size_t i = 0; i < n; i++)
-		look_ask(redis, rows[i].id);
+		look_ask(redis, &rows[i]);
 	for (size_t i = 0; i < n * LOOK_COMMANDS; i++) {
 		void *reply = NULL;
 

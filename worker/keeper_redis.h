@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define KEEPER_REDIS_TIMEOUT_MS 2000 /* to connect, and for each call */
-#define KEEPER_KEY_SIZE 48
+#define KEEPER_KEY_SIZE 80
 
 struct keeper_redis;
 
@@ -25,13 +25,17 @@ void keeper_redis_drop(struct keeper_redis *redis);
 /* One command. The reply, or NULL: the connection is dropped, or Redis answered an error (logged). Free the reply. */
 redisReply *keeper_redis_call(struct keeper_redis *redis, int argc, const char **argv, const size_t *lens);
 
+/* A script on these keys, at most KEEPER_KEYS_MAX. As keeper_redis_call(). */
+#define KEEPER_KEYS_MAX 7
+redisReply *keeper_redis_eval(struct keeper_redis *redis, const char *script, int keys_n, const char *const *keys, int argc,
+			      const char **argv);
 /* A script on the coupon's three keys. `argv` are its arguments, argc <= KEEPER_ARGS_MAX. As keeper_redis_call(). */
 #define KEEPER_ARGS_MAX 1280
 redisReply *keeper_redis_coupon_eval(struct keeper_redis *redis, const char *script, int64_t coupon, int argc,
 				     const char **argv);
 
-/* The process that is connected to. 0, or -1. */
-int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE]);
+/* The process that is connected to, and since when it runs. 0, or -1. */
+int keeper_redis_run_id(struct keeper_redis *redis, char run_id[KEEPER_RUN_ID_SIZE], int64_t *uptime_s);
 /* Redis' clock. 0, or -1. */
 int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms);
 
@@ -47,6 +51,9 @@ int keeper_redis_fence(struct keeper_redis *redis, const struct coupon_row *rows
 
 /* How many receives of older generations have their slot there although they are in flight. 0, or -1. */
 int keeper_redis_known(struct keeper_redis *redis, int64_t coupon, int64_t *n);
+/* The word a script answered with, alone or first of a list, copied; empty when it failed. Frees the reply. */
+#define KEEPER_WORD_SIZE 16
+void keeper_word_take(redisReply *reply, char word[KEEPER_WORD_SIZE]);
 
 /* "coupon:{ID}" and `suffix`. Returns `out`. */
 char *keeper_key(int64_t coupon, const char *suffix, char out[KEEPER_KEY_SIZE]);

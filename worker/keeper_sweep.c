@@ -251,7 +251,7 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	int64_t begun_ms = clock_monotonic_ms(), took_ms;
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
-	if (keeper_redis_run_id(sweep->view->redis, sweep->view->run_id) ||
+	if (keeper_view_run_id(sweep->view) ||
 	    keeper_redis_time_ms(sweep->view->redis, &sweep->now_ms) || changed_turn(sweep) || pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;

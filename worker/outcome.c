@@ -4,10 +4,9 @@
 
 static const char *const reasons[REASON_COUNT] = {
 	[REASON_NONE] = "",
-	[REASON_UNKNOWN_COUPON] = "unknown_coupon",
-	[REASON_SLOT_TAKEN] = "slot_taken",
-	[REASON_SLOT_INVALID] = "slot_invalid",
-	[REASON_OUT_OF_STOCK] = "out_of_stock",
+#define REASON(name, text) [REASON_##name] = text,
+#include "common/reason_table.h"
+#undef REASON
 };
 
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)

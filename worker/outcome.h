@@ -6,10 +6,9 @@ enum outcome_kind { OUTCOME_ISSUED, OUTCOME_REPEATED, OUTCOME_REJECTED };
 
 enum outcome_reason {
 	REASON_NONE,
-	REASON_UNKNOWN_COUPON,
-	REASON_SLOT_TAKEN,
-	REASON_SLOT_INVALID,
-	REASON_OUT_OF_STOCK,
+#define REASON(name, text) REASON_##name,
+#include "common/reason_table.h"
+#undef REASON
 	REASON_COUNT
 };
 

@@ -5,8 +5,8 @@
  *	     ▲                              │
  *	     └──────── released_at ─────────┘   of what Redis has done, or has nothing of
  *
- * A coupon whose key is missing in Redis has nothing to give back: whoever fills it again counts from PostgreSQL. When Redis
- * is away, or refuses, everything stays pending.
+ * When Redis is away, refuses, or does not have the coupon yet, everything stays pending; what it will never have again has
+ * nothing to give back.
  */
 #include "worker/release.h"
 
@@ -28,7 +28,7 @@
 #define ARGS_EACH 5
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
-enum column { COUPON, BATCH, IDX, USER_ID, SLOT, REASON, HOLDER_BATCH, HOLDER_IDX, HOLDER_KEY };
+enum column { COUPON, BATCH, IDX, USER_ID, SLOT, REASON, HOLDER_BATCH, HOLDER_IDX, HOLDER_KEY, IS_OVER };
 
 /* One coupon's part of a page: what is asked of Redis, and for which rows. */
 struct ask {
@@ -117,7 +117,7 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 		return;
 	}
 	snprintf(what, WHAT_SIZE, "%s",
-		 strcmp(reason, "unknown_coupon") == 0 || strcmp(reason, "slot_invalid") == 0 ? "free" : "drop");
+		 strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0 ? "drop" : "free");
 }
 
 /* Whether Redis can have it at all: messages that did not come from the script can name any slot. */
@@ -185,9 +185,9 @@ static void reply_take(const redisReply *reply, const struct ask *ask, const PGr
 		return;
 	}
 	for (int i = 0; i < ask->n; i++) {
-		if (missing || ended_take(reply->element[i + 3], &sum))
+		if (missing ? *PQgetvalue(page, ask->rows[i], IS_OVER) == 't' : ended_take(reply->element[i + 3], &sum))
 			done_add(done, page, ask->rows[i]);
-		else
+		else if (!missing)
 			malformed_tell(page, ask->rows[i]);
 	}
 	if (!missing)

@@ -4,7 +4,7 @@
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
 	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
-	generation, seq_seen, settled_num,
+	generation, seq_seen, settled_num, rebuild_asked, rebuild_done,
 	EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending
 FROM coupon
 WHERE (status IN ('published', 'paused') OR (status = 'closed' AND settled_at IS NULL)) AND id > $1::bigint

@@ -161,18 +161,28 @@ class History:
         ) as pg:
 
             def state():
-                seq = int(cache.hget(key, "seq") or -1)
-                row = pg.execute("SELECT seq_seen, settled_num FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
-                held = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NULL"
-                (unreleased,) = pg.execute(held, (self.coupon,)).fetchone()
-                return {"redis seq": seq, "postgresql seq, settled": row, "outbox": cache.hlen(key + ":outbox"),
-                        "unreleased": unreleased}  # fmt: skip
-
-            def settled(seq):
-                return {"redis seq": seq, "postgresql seq, settled": (seq, seq), "outbox": 0, "unreleased": 0}
+                """What is still on its way, by name; nothing of it once all is settled."""
+                hash_ = cache.hgetall(key)
+                seq, generation = int(hash_.get("seq", -1)), int(hash_.get("generation", -1))
+                row = pg.execute(
+                    "SELECT seq_seen, settled_num, generation, late_num, (SELECT count(*) FROM receive_rejected AS t"
+                    " WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) FROM coupon WHERE id = %s",
+                    (self.coupon,),
+                ).fetchone()
+                older = pg.execute(
+                    "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s", (self.coupon,)
+                ).fetchall()
+                return {
+                    "numbers": (seq, seq) != row[:2] and (seq, row[:2]),
+                    "generation": generation != row[2] and (generation, row[2]),
+                    "older": [one for one in older if max(one[1], int(hash_.get(f"high:{one[0]}", 0))) > one[2]],
+                    "late": int(hash_.get("late", 0)) != row[3] and (hash_.get("late"), row[3]),
+                    "outbox": cache.hlen(key + ":outbox"),
+                    "unreleased": row[4],
+                }
 
             deadline = time.monotonic() + timeout
-            while (now := state()) != settled(now["redis seq"]):
+            while any((now := state()).values()):
                 assert time.monotonic() < deadline, f"not settled after {timeout} s: {now}"
                 time.sleep(0.05)
 

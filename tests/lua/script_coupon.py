@@ -39,11 +39,12 @@ class Coupon:
         self.id = str(rng.randrange(10**17, 9 * 10**18))
         base = "coupon:{%s}" % self.id
         self.keys = [base, base + ":users", base + ":outbox"]
+        self.known, self.seen = base + ":known", base + ":seen"
         self.run_id = client.info("server")["run_id"]
         self.scripts = {}
 
     def delete(self):
-        self.redis.delete(*self.keys)
+        self.redis.delete(*self.keys, self.known, self.seen)
 
     def put(self, **fields):
         """Writes the coupon's hash by hand: open, verified, stock = total unless told otherwise."""

@@ -4,8 +4,8 @@ import redis
 
 BIG = 2**53 - 1
 LOAD = {"fence": 5, "run_id": None, "generation": 3, "version": 2, "status": "open", "total": 100, "stock": 60,
-        "reserved": 10, "begin": 1000, "end": 2000, "limit": 2}
-VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7}
+        "reserved": 10, "begin": 1000, "end": 2000, "limit": 2, "late": 0}
+VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7, "late": 0}
 TERMS = {"version": 2, "status": "open", "total": 100, "begin": 0, "end": 0, "limit": 1}
 
 
@@ -13,7 +13,11 @@ def run(coupon, script, defaults, **changes):
     args = {**defaults, **changes}
     if "run_id" in args and args["run_id"] is None:
         args["run_id"] = coupon.run_id
-    return coupon.run(script, *args.values())
+    return coupon.run(script, *args.values(), keys=keys_of(coupon, script))
+
+
+def keys_of(coupon, script):
+    return coupon.keys + [coupon.seen] if script == "verify" else coupon.keys
 
 
 def load(coupon, **changes):
@@ -48,7 +52,8 @@ def test_load_sets_everything(coupon):
     assert load(coupon) == "loaded"
     assert coupon.redis.hgetall(coupon.keys[0]) == {
         "status": "open", "total": "100", "stock": "60", "reserved": "10", "begin": "1000", "end": "2000",
-        "limit": "2", "generation": "3", "seq": "0", "fence": "5", "run_id": coupon.run_id, "version": "2"}
+        "limit": "2", "generation": "3", "seq": "0", "fence": "5", "run_id": coupon.run_id, "version": "2",
+        "late": "0"}
     assert list(coupon.snapshot()) == coupon.keys[:1]
 
 
@@ -132,6 +137,26 @@ def test_verify_behind(coupon, changes):
 def test_verify_of_an_older_generation_is_behind(coupon):
     coupon.put(run_id="0" * 40, seq=7, generation=2)
     unchanged(coupon, "behind", verify, generation=1)
+
+
+def test_verify_behind_what_gateways_told(coupon):
+    coupon.put(run_id="0" * 40, seq=7)
+    assert coupon.run("report", 1, 8, keys=[coupon.keys[0], coupon.seen]) == 1
+    unchanged(coupon, "behind", verify)
+    coupon.set(seq=8)
+    assert verify(coupon) == "verified"
+    assert not coupon.redis.exists(coupon.seen)
+
+
+def test_verify_behind_late_outcomes(coupon):
+    coupon.put(run_id="0" * 40, seq=7, late=3)
+    unchanged(coupon, "behind", verify, late=4)
+    assert verify(coupon, late=3) == "verified"
+
+
+def test_verify_never_opens_a_placeholder(coupon):
+    assert coupon.run("hold", 5, 1) == "held"
+    unchanged(coupon, "behind", verify, seq_seen=0)
 
 
 def test_verify_missing(coupon):
@@ -281,11 +306,13 @@ def test_wrong_keys(coupon, script, defaults):
     coupon.put(seq=7)
     args = [coupon.run_id if a is None else a for a in defaults.values()]
     k = coupon.keys
-    for keys in ([], k[:2], k + k[:1], [k[1], k[0], k[2]], [k[0], "coupon:{1}:users", k[2]],
-                 ["coupon:{}", "coupon:{}:users", "coupon:{}:outbox"], ["coupon:1", "coupon:1:users", "coupon:1:outbox"]):
+    rest = keys_of(coupon, script)[3:]
+    for keys in ([], k[:2], k + rest + k[:1], [k[1], k[0], k[2]] + rest, [k[0], "coupon:{1}:users", k[2]] + rest,
+                 ["coupon:{}", "coupon:{}:users", "coupon:{}:outbox"] + rest,
+                 ["coupon:1", "coupon:1:users", "coupon:1:outbox"] + rest):
         refused(coupon, "KEYS: ", lambda c: c.run(script, *args, keys=keys))
-    refused(coupon, "ARGV: ", lambda c: c.run(script))
-    refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1]))
+    refused(coupon, "ARGV: ", lambda c: c.run(script, keys=k + rest))
+    refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1], keys=k + rest))
 
 
 @pytest.mark.parametrize("script", [load, verify])

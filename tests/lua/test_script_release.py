@@ -126,7 +126,7 @@ def test_missing(coupon):
 
 
 def test_whatever_the_state_of_the_coupon(three):
-    three.set(status="closed", run_id="0" * 40, generation=9)
+    three.set(status="closed", run_id="1" * 40, generation=9)
     assert ended(three, (1, 1, three.batch, 0, "free")) == ["free"]
 
 

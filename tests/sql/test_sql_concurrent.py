@@ -160,7 +160,7 @@ def test_counts_of_a_generation_that_ends_meanwhile(db, db_new, coupon_new, back
     other = db_new()
     other.execute("BEGIN")
     fence = other.execute("SELECT fence FROM keeper")[0][0]
-    opened = background(other.query, "coupon_generation_next", coupon, 1, fence)
+    opened = background(other.query, "coupon_generation_open", coupon, 1, 0, fence)
     wait_until(lambda: db.is_blocked(other.pid))
     db.execute("COMMIT")
     assert opened.result() == [{"generation": "2"}]
@@ -176,7 +176,7 @@ def test_generation_ends_while_a_receive_of_it_waits(db, db_new, coupon_new, bac
     db.settle(*batch_make(coupon, [1], seq_first=9, generation=1))
     db.execute("BEGIN")
     fence = db.execute("SELECT fence FROM keeper")[0][0]
-    assert db.query("coupon_generation_next", coupon, 1, fence) == [{"generation": "2"}]
+    assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
     other = db_new()
     running = background(other.settle, *batch_make(coupon, users, seq_first=20, generation=1))
     wait_until(lambda: db.is_blocked(other.pid))

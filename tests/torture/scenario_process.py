@@ -285,6 +285,14 @@ def keeper_before_remove(rig, chance):
     killed_keeper_is_replaced(rig, part)
 
 
+def keeper_in_a_rebuild(rig, chance, point):
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    rig.keeper()
+    with rig.redis() as cache:
+        cache.flushall()
+    killed_keeper_is_replaced(rig, part)
+
+
 KEEPER_KILLS = {
     "keeper_after_election": keeper_after_election,
     "keeper_after_generation": keeper_after_generation,

@@ -31,6 +31,8 @@ static struct {
 	int lookups;
 	int64_t lookup_coupon;
 	int lookup_at_once; /* a coupon_state + 1 that is told within the call */
+	int reports;
+	int64_t reported_coupon, reported_generation, reported_seq;
 	struct batch_list published;
 	size_t published_n;
 	struct client *clients[REQUESTS_MAX];
@@ -106,10 +108,19 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 	outcomes_looked_up(rig.outcomes, token, OUTCOME_ISSUED, NULL);
 }
 
+static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
+{
+	(void)context;
+	rig.reports++;
+	rig.reported_coupon = coupon;
+	rig.reported_generation = generation;
+	rig.reported_seq = seq;
+}
+
 static void rig_up(const struct admission_limits *limits)
 {
 	static const struct admission_port port = { NULL,         port_now_ms,  port_ulid_new, port_send,
-						    port_look_up, port_publish, port_answer };
+						    port_look_up, port_publish, port_answer, port_report };
 	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive, port_answer };
 
 	memset(&rig, 0, sizeof(rig));

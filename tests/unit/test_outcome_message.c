@@ -57,7 +57,7 @@ static void test_taken(void **state)
 /* What comes from outside into an answer is one of a few words. */
 static void test_reasons(void **state)
 {
-	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid", "out_of_stock" };
+	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid", "out_of_stock", "key_taken", "lost" };
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		assert_string_equal(outcome_reason(reasons[i]), reasons[i]);

@@ -119,14 +119,12 @@ static void test_judge_absent(void **state)
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none), COUPON_LOAD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none), COUPON_KEEP);
-	/* Given out, then the keeper died before it loaded. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none), COUPON_LOAD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .issued = 1 }, none), COUPON_MISSING);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .seq_seen = 1 }, none), COUPON_MISSING);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1, .settled = 1 }, none), COUPON_MISSING);
+	/* A generation was given out: what became of it only a rebuild can tell. */
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none), COUPON_REBUILD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED, .generation = 1 }, none), COUPON_REBUILD);
 	/* Something is in flight: never as if it were new. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_MISSING);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, users), COUPON_MISSING);
+	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_REBUILD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1 }, users), COUPON_REBUILD);
 }
 
 static void test_judge_present(void **state)
@@ -148,12 +146,42 @@ static void test_judge_present(void **state)
 	assert_int_equal(judged(row, cache), COUPON_KEEP);
 }
 
+static void test_judge_rebuild(void **state)
+{
+	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
+	const struct coupon_row asked = { .id = 1, .generation = 2, .version = 5, .rebuild_asked = 3, .rebuild_done = 2 };
+	const struct coupon_cache sound = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5, .seq = 9 };
+	struct coupon_cache cache = sound;
+
+	(void)state;
+	cache.placeholder = 1;
+	assert_int_equal(judged(row, cache), COUPON_REBUILD);
+	cache = sound;
+	cache.generation = 1; /* its keeper died before the end */
+	assert_int_equal(judged(row, cache), COUPON_REBUILD);
+	cache = sound;
+	cache.flagged = 1;
+	assert_int_equal(judged(row, cache), COUPON_REBUILD);
+	cache = sound;
+	cache.told = 9;
+	assert_int_equal(judged(row, cache), COUPON_KEEP);
+	cache.told = 10;
+	assert_int_equal(judged(row, cache), COUPON_REBUILD);
+	assert_int_equal(judged(asked, sound), COUPON_COMPARE);
+	cache = sound;
+	cache.generation = 3;
+	assert_int_equal(judged(asked, cache), COUPON_REBUILD);
+	cache.broken = 1;
+	assert_int_equal(judged(asked, cache), COUPON_REBUILD);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_outcome_words),	   cmocka_unit_test(test_reply),
 		cmocka_unit_test(test_longest_reply_fits), cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_judge_absent),	   cmocka_unit_test(test_judge_present),
+		cmocka_unit_test(test_judge_rebuild),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

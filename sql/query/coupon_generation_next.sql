@@ -1,5 +1,0 @@
--- Opens a new generation: its number, or no row when this keeper was replaced or the generation is not the expected one.
--- $1 coupon, $2 expected generation, $3 the keeper's fence
-SELECT generation
-FROM coupon_generation_next($1::bigint, $2::int, $3::bigint) AS generation
-WHERE generation IS NOT NULL

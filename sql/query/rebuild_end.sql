@@ -1,0 +1,2 @@
+-- Ends what rebuild_begin began.
+COMMIT

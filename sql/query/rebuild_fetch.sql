@@ -1,0 +1,2 @@
+-- The next page of rebuild_rows.
+FETCH 512 FROM rebuild_rows

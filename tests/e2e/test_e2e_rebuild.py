@@ -1,0 +1,216 @@
+"""Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and messages are in flight."""
+
+import pytest
+
+from history import History
+from stack import Client, wait_until
+
+LIMIT_REACHED, OUT_OF_STOCK, UNAVAILABLE = 4, 2, 21
+
+
+def key_of(coupon):
+    return f"coupon:{{{coupon}}}"
+
+
+def count(redis_client, coupon, name):
+    return int(redis_client.hget(key_of(coupon), name) or 0)
+
+
+def is_open(redis_client, coupon):
+    return redis_client.hget(key_of(coupon), "run_id") == redis_client.info("server")["run_id"]
+
+
+def generation_of(pg, coupon):
+    return pg.execute("SELECT generation FROM coupon WHERE id = %s", (coupon,)).fetchone()[0]
+
+
+def rejections(pg, coupon):
+    query = "SELECT reason, count(*) FROM receive_rejected WHERE coupon_id = %s GROUP BY reason"
+    return dict(pg.execute(query, (coupon,)).fetchall())
+
+
+def wait_open(redis_client, coupon, generation=1):
+    wait_until(lambda: is_open(redis_client, coupon) and count(redis_client, coupon, "generation") >= generation, timeout=20)
+
+
+def issue_all(client, coupon, users, **members):
+    return client.pipeline([{"op": "issue", "coupon": str(coupon), "user": str(user), **members} for user in users])
+
+
+@pytest.fixture
+def coupon_make(rough, rough_redis):
+    def make(total, limit=1):
+        coupon = rough.coupon_make(total, limit)
+        wait_open(rough_redis, coupon)
+        return coupon
+
+    return make
+
+
+def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(100_000, 3)
+    with History(rough, coupon, 100_000, 3, users=5000, keys=0.4) as history:
+        history.start().wait_accepted(1500)
+        rough_redis.flushall()
+        history.wait_accepted(1500)
+        rough_redis.flushall()
+        history.wait_accepted(500)
+        assert history.judge() > 3000
+    assert generation_of(rough_pg, coupon) >= 3
+    assert rejections(rough_pg, coupon).keys() <= {"slot_taken", "key_taken"}, "only what a user holds already"
+
+
+def test_wiped_while_nothing_is_settled(rough, rough_redis, rough_pg, coupon_make):
+    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is promised again."""
+    coupon = coupon_make(100)
+    rough.stop("worker-1")
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert {r["code"] for r in issue_all(client, coupon, range(1, 81), ack="queued")} == {0}
+        rough_redis.flushall()
+        rough_pg.execute("LISTEN nothing")  # the session stays alive
+        with rough_pg.transaction():
+            rough_pg.execute("LOCK TABLE user_coupon IN SHARE MODE")  # read, but not written
+            rough.start("worker-1")
+            wait_open(rough_redis, coupon, 2)
+            codes = [wait_until(lambda: (c := client.issue(coupon, 101)["code"]) != UNAVAILABLE and c + 1)]
+            assert codes == [1]
+            replies = issue_all(client, coupon, range(102, 202))
+            assert [r["code"] for r in replies].count(0) == 19
+            assert count(rough_redis, coupon, "reserved") == 80 and count(rough_redis, coupon, "stock") == 0
+        wait_until(lambda: rough_pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (100,))
+    assert rejections(rough_pg, coupon) == {}
+    wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
+    assert len(rough_redis.hgetall(key_of(coupon) + ":users")) == 100, "each has its slot"
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_keys_are_known_again(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(100, 2)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        first = client.issue(coupon, 7, key="a", ack="issued")
+        second = client.issue(coupon, 7, key="b", ack="issued")
+        rough_redis.flushall()
+        wait_open(rough_redis, coupon, 2)
+        for key, before in (("a", first), ("b", second)):
+            again = client.issue(coupon, 7, key=key, ack="issued")
+            assert (again["receive"], again["slot"]) == (before["receive"], before["slot"])
+        assert client.issue(coupon, 7, key="c")["code"] == LIMIT_REACHED
+        assert count(rough_redis, coupon, "stock") == 98
+
+
+def test_the_outbox_keeps_its_slots(rough, rough_redis, rough_pg, coupon_make):
+    """Redis has lost the coupon and its users, but not the outbox."""
+    coupon = coupon_make(10, 2)
+    rough.sigstop("rabbitmq")
+    try:
+        with Client(rough.env["COUPON_LISTEN"]) as client:
+            reply = client.issue(coupon, 5, key="kept")
+            assert reply["code"] == 0
+            rough_redis.delete(key_of(coupon), key_of(coupon) + ":users")
+            wait_open(rough_redis, coupon, 2)
+            assert client.issue(coupon, 5, key="kept")["receive"] == reply["receive"]
+            assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (9, 0)
+    finally:
+        rough.sigcont("rabbitmq")
+    wait_until(lambda: rough_redis.exists(key_of(coupon) + ":known") == 0, timeout=30)
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "late")) == (9, 1)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_behind_what_a_gateway_saw(rough, rough_redis, rough_pg, coupon_make):
+    """Redis lost its last writes: the gateway knows it, PostgreSQL does not yet."""
+    coupon = coupon_make(10)
+    key = key_of(coupon)
+    rough.stop("worker-1")
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert client.issue(coupon, 1, ack="queued")["code"] == 0
+        before = rough_redis.dump(key), rough_redis.dump(key + ":users")
+        assert {r["code"] for r in issue_all(client, coupon, range(2, 8), ack="queued")} == {0}
+        rough_redis.restore(key, 0, before[0], replace=True)
+        rough_redis.restore(key + ":users", 0, before[1], replace=True)
+        assert client.issue(coupon, 8)["code"] == UNAVAILABLE
+        wait_until(lambda: rough_redis.hget(key + ":seen", "1") == "7")
+        rough.start("worker-1")
+        wait_open(rough_redis, coupon, 2)
+        wait_until(lambda: client.issue(coupon, 8)["code"] != UNAVAILABLE)
+        assert [r["code"] for r in issue_all(client, coupon, range(9, 12))] == [0, 0, OUT_OF_STOCK]
+        wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
+    assert rejections(rough_pg, coupon) == {}
+    wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
+
+
+def test_by_hand_where_nothing_differs_nothing_changes(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(1000)
+    with History(rough, coupon, 1000, users=300) as history:
+        history.start().wait_accepted(100)
+        assert rough.ctl("rebuild", coupon).strip() == f"coupon {coupon}: nothing differs"
+        history.judge()
+    assert generation_of(rough_pg, coupon) == 1
+    assert rough.ctl("rebuild", coupon).strip() == f"coupon {coupon}: nothing differs"
+    assert generation_of(rough_pg, coupon) == 1
+
+
+PLANTED = {
+    "stock": lambda r, key: r.hincrby(key, "stock", 5),
+    "reserved": lambda r, key: r.hincrby(key, "reserved", 1),
+    "a slot is gone": lambda r, key: r.hdel(key + ":users", "3"),
+    "a slot too many": lambda r, key: r.hset(key + ":users", "99", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"),
+    "another receive": lambda r, key: r.hset(key + ":users", "3", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"),
+    "users of a wrong type": lambda r, key: (r.delete(key + ":users"), r.set(key + ":users", "x")),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(50)
+    key = key_of(coupon)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
+    users = rough_redis.hgetall(key + ":users")
+    PLANTED[what](rough_redis, key)
+    told = rough.ctl("rebuild", coupon)
+    assert told.strip() == f"coupon {coupon}: rebuilt as generation 2: 10 issued, 0 in flight, stock 40"
+    assert rough_redis.hgetall(key + ":users") == users
+    assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (40, 2)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon_make):
+    """Each time something differs, so that each time receives of the generation before are in flight."""
+    coupon = coupon_make(100_000, 2)
+    with History(rough, coupon, 100_000, 2, users=3000) as history:
+        history.start()
+        for _ in range(4):
+            history.wait_accepted(300)
+            rough_redis.hincrby(key_of(coupon), "stock", 1)
+            assert "rebuilt as generation" in rough.ctl("rebuild", coupon)
+        history.wait_accepted(300)
+        history.judge()
+    assert rejections(rough_pg, coupon) == {}
+    assert generation_of(rough_pg, coupon) == 5
+
+
+def test_stock_that_postgresql_does_not_have_is_taken_back(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(100)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        rough_pg.execute("UPDATE coupon SET total_num = 3 WHERE id = %s", (coupon,))
+        replies = issue_all(client, coupon, range(1, 6), ack="issued")
+        assert sorted(r["code"] for r in replies) == [0, 0, 0, 9, 9]
+        wait_open(rough_redis, coupon, 2)
+        wait_until(lambda: client.issue(coupon, 50)["code"] == OUT_OF_STOCK)
+        assert len(rejections(rough_pg, coupon)) == 1
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "lost")) == (0, 0)
+
+
+def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(40_000)
+    with rough_pg.transaction():
+        rough_pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+            " SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1, 30000) AS n",
+            (coupon,),
+        )
+        rough_pg.execute("UPDATE coupon SET issued_num = 30000 WHERE id = %s", (coupon,))
+    assert "30000 issued, 0 in flight, stock 10000" in rough.ctl("rebuild", coupon)
+    assert rough_redis.hlen(key_of(coupon) + ":users") == 30_000
+    assert not list(rough_redis.scan_iter(key_of(coupon) + ":fill:*"))
