@@ -32,8 +32,11 @@ if #ARGV ~= 2 or not fence or not generation or generation < 1 then
 	return bad('ERR couponmq: fence, generation: not within 0..2^53-1 and 1..2^53-1')
 end
 
-if call('TYPE', KEYS[1]).ok ~= 'hash' then
-	call('UNLINK', KEYS[1])
+local kind = call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' then
+	if kind ~= 'none' then
+		call('UNLINK', KEYS[1])
+	end
 	call('HSET', KEYS[1], 'placeholder', '1', 'status', 'closed', 'run_id', NOBODY, 'generation', ARGV[2], 'seq', '0',
 		'total', '0', 'stock', '0', 'reserved', '0', 'begin', '0', 'end', '0', 'limit', '1', 'fence', ARGV[1],
 		'version', '1')
