@@ -115,6 +115,8 @@ def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
     coupon.wait_released(len(rejected))
     assert sorted(coupon.users()) == ["1", "2"]
     wait_until(lambda: [coupon.count(name) for name in ("stock", "lost", "rebuild", "total")] == [0, 0, 0, 2])
+    late = "SELECT count(*) FROM coupon_late WHERE coupon_id = %s"
+    wait_until(lambda: coupon.pg.execute(late, (coupon.coupon,)).fetchone() == (0,))
     audited(stack, coupon.coupon)
     before = coupon.state()
     coupon.replay()
