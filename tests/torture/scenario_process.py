@@ -285,11 +285,28 @@ def keeper_before_remove(rig, chance):
     killed_keeper_is_replaced(rig, part)
 
 
-def keeper_in_a_rebuild(rig, chance, point):
-    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
-    rig.keeper()
+def flush(rig):
     with rig.redis() as cache:
         cache.flushall()
+
+
+def keeper_in_a_rebuild(rig, chance, point):
+    """Three campaigns are rebuilt: each point is met so often."""
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    rig.keeper()
+    flush(rig)
+    killed_keeper_is_replaced(rig, part)
+
+
+def late_counted(rig, _chance):
+    """Nothing is settled while the coupons are rebuilt, so that all that is in flight is late."""
+    part = keeper_only(rig, "late_counted:1:kill")
+    rig.keeper()
+    with rig.pg() as pg, pg.transaction():
+        pg.execute("LOCK TABLE user_coupon IN SHARE MODE")
+        rig.wait_accepted(50)
+        flush(rig)
+        rig.wait_accepted(20)
     killed_keeper_is_replaced(rig, part)
 
 
@@ -347,6 +364,10 @@ def kill_scenario(point):
     def run(rig, chance):
         if point.startswith("keeper_"):
             KEEPER_KILLS[point](rig, chance)
+        elif point.startswith("rebuild_"):
+            keeper_in_a_rebuild(rig, chance, point)
+        elif point == "late_counted":
+            late_counted(rig, chance)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:
