@@ -12,6 +12,7 @@
 
 #define WINDOW_MAX 2000       /* messages published and not confirmed */
 #define REFUSED_PAUSE_MS 200  /* after a nack or a return, before the next publish */
+#define REFUSED_MAX_MS 4000   /* nothing but nacks for so long: another connection, see refused_too_long() */
 #define BURST_MESSAGES 64     /* then the lists are exchanged, and the watchdog hears that all is well */
 #define BURST_MS 5            /* a burst that is not confirmed by then holds the next one no longer */
 #define IDLE_POLL_MS 1000     /* heartbeats run inside library calls only */
@@ -26,12 +27,16 @@ static void batch_settled(void *context, void *item, enum confirm_result result)
 	switch (result) {
 	case CONFIRM_DONE:
 		metrics_add(METRIC_CONFIRMED, 1);
+		channel->refused_since_ms = 0;
 		STAILQ_INSERT_TAIL(&channel->finished, batch, next);
 		return;
 	case CONFIRM_RETURNED:
 		channel->declare_again = 1;
 		/* fall through */
 	case CONFIRM_NACKED:
+		if (!channel->refused_since_ms)
+			channel->refused_since_ms = clock_monotonic_ms();
+		log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", result == CONFIRM_NACKED ? "nack" : "no queue took it"));
 		channel->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
 		/* fall through */
 	case CONFIRM_LOST:
@@ -75,6 +80,7 @@ static void link_connect(struct publish_channel *channel)
 		return;
 	}
 	channel->blocked = 0;
+	channel->refused_since_ms = 0;
 	channel->declare_again = 0;
 	channel->hold_until_ms = 0;
 	backoff_reset(&channel->backoff);
@@ -219,6 +225,15 @@ static int may_publish(const struct publish_channel *channel)
 	       confirm_open(channel->window) < WINDOW_MAX;
 }
 
+/*
+ * A full queue that refuses publishes (reject-publish) tells each channel when it takes some again. That word never comes when its
+ * policy is removed meanwhile: the channel would be refused for ever, a new one is not (RabbitMQ 3.10).
+ */
+static int refused_too_long(const struct publish_channel *channel)
+{
+	return channel->refused_since_ms && clock_monotonic_ms() - channel->refused_since_ms >= REFUSED_MAX_MS;
+}
+
 /* Publishes what it may, taking what comes before each. 0, or -1 with the reason the connection must go. */
 static int pending_publish(struct publish_channel *channel, const char **why)
 {
@@ -232,6 +247,9 @@ static int pending_publish(struct publish_channel *channel, const char **why)
 		channel->declare_again = 0;
 	}
 	if (frames_drain(channel, why))
+		return -1;
+	*why = "the broker refuses every message";
+	if (refused_too_long(channel))
 		return -1;
 	if (!may_begin_burst(channel))
 		return 0;

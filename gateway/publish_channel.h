@@ -34,6 +34,7 @@ struct publish_channel {
 	struct backoff backoff;
 	int64_t hold_until_ms; /* nothing is published before, nor connected */
 	int64_t burst_ms;      /* when the last burst began */
+	int64_t refused_since_ms; /* of the messages since then none was confirmed; 0: the last one was */
 	int declare_again;
 	int blocked;
 };

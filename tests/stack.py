@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
 PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
 
@@ -162,6 +163,28 @@ class Stack:
         lines = (self.run_dir / "env").read_text().splitlines()
         words = (shlex.split(line, comments=True) for line in lines)
         return dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
+
+    def kept(self):
+        """The secrets and the port base that scripts/stack.sh keeps."""
+        lines = (self.run_dir / "settings").read_text().splitlines()
+        return dict(shlex.split(line)[0].split("=", 1) for line in lines if "=" in line)
+
+    def rabbitmqctl(self, *arguments):
+        """Its output; what it refuses is a failure."""
+        home = self.run_dir / "rabbitmq"
+        base = int(self.kept()["STACK_PORT_BASE"])
+        result = subprocess.run(
+            [f"{RABBITMQ_BIN}/rabbitmqctl", "-q", *map(str, arguments)],
+            env={
+                **os.environ, "HOME": str(home), "LANG": "C.UTF-8", "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "ERL_EPMD_PORT": str(base + 69), "RABBITMQ_NODENAME": "couponmq@localhost", "RABBITMQ_DIST_PORT": str(base + 25),
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null", "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+                "RABBITMQ_LOG_BASE": str(home / "log"),
+            },
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 0, f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
+        return result.stdout
 
     # The whole stack
 

@@ -154,12 +154,12 @@ static int method_read(struct link *link, const amqp_method_t *method, const cha
 		return 0;
 	case AMQP_BASIC_ACK_METHOD:
 		ack = method->decoded;
-		link->events->confirmed(link->context, ack->delivery_tag, ack->multiple, 1);
-		return 0;
+		*why = "the broker refuses every message";
+		return link->events->confirmed(link->context, ack->delivery_tag, ack->multiple, 1);
 	case AMQP_BASIC_NACK_METHOD:
 		nack = method->decoded;
-		link->events->confirmed(link->context, nack->delivery_tag, nack->multiple, 0);
-		return 0;
+		*why = "the broker refuses every message";
+		return link->events->confirmed(link->context, nack->delivery_tag, nack->multiple, 0);
 	case AMQP_CONNECTION_BLOCKED_METHOD:
 		link->blocked = 1;
 		log_warn("amqp_blocked", LOG_S("connection", link->name));

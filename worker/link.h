@@ -17,7 +17,8 @@ struct link_events {
 	void (*opened)(void *context); /* a new connection: everything is declared, and it consumes */
 	void (*delivered)(void *context, uint64_t tag, struct envelope *envelope); /* the envelope is taken over */
 	void (*returned)(void *context, const struct envelope *envelope);
-	void (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
+	/* 0, or -1: the broker refuses whatever comes over this connection, and another is to be opened. */
+	int (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
 	void (*lost)(void *context); /* only after opened() */
 };
 

@@ -1,11 +1,13 @@
 #include "worker/publisher.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define HEADERS_MAX 8
+#define REFUSED_MAX_MS 4000 /* nothing but nacks for so long: another connection; see gateway/publish_channel.c */
 
 struct publisher {
 	struct link *link;
@@ -13,6 +15,7 @@ struct publisher {
 	confirm_fn *done;
 	void *context;
 	uint64_t next_tag; /* the window counts the same */
+	int64_t refused_since_ms; /* of the messages since then, replies apart, none was confirmed; 0: the last one was */
 };
 
 /* What stands in the confirm window. */
@@ -30,6 +33,10 @@ static void pending_done(void *context, void *memory, enum confirm_result result
 
 	if (pending == &reply_pending)
 		return;
+	if (result == CONFIRM_DONE)
+		publisher->refused_since_ms = 0;
+	else if (!publisher->refused_since_ms)
+		publisher->refused_since_ms = clock_monotonic_ms();
 	publisher->done(publisher->context, pending->item, result);
 	free(pending);
 }
@@ -46,6 +53,7 @@ static void opened(void *context)
 	struct publisher *publisher = context;
 
 	publisher->next_tag = 1;
+	publisher->refused_since_ms = 0;
 }
 
 static void returned(void *context, const struct envelope *envelope)
@@ -56,11 +64,12 @@ static void returned(void *context, const struct envelope *envelope)
 	confirm_return(publisher->window, pending_same, &tag);
 }
 
-static void confirmed(void *context, uint64_t tag, int multiple, int acked)
+static int confirmed(void *context, uint64_t tag, int multiple, int acked)
 {
 	struct publisher *publisher = context;
 
 	confirm_settle(publisher->window, tag, multiple, acked ? CONFIRM_DONE : CONFIRM_NACKED);
+	return publisher->refused_since_ms && clock_monotonic_ms() - publisher->refused_since_ms >= REFUSED_MAX_MS ? -1 : 0;
 }
 
 static void lost(void *context)

@@ -200,6 +200,10 @@ class Gateway(Process):
     def ready(self):
         return requests.get(self.http("/readyz"), timeout=2).status_code == 200
 
+    def trouble(self, part):
+        """Why the part is not ready, or ok."""
+        return requests.get(self.http("/readyz"), timeout=2).json()[part]
+
 
 def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=False, **settings):
     """ready: True: wait until it is; False: only until it answers; None: not at all."""

@@ -9,7 +9,6 @@ import time
 import pytest
 import requests
 
-from history import History
 from process import gateway_process
 from stack import wait_until
 
@@ -64,21 +63,6 @@ def test_connections(stack, gateway_make):
 
         wait_until(comes_in)
     assert gateway.metrics()["couponmq_connections_refused_total"] >= 1
-
-
-def test_unconfirmed_while_rabbitmq_is_away(rough, gateway_make):
-    coupon, other = rough.coupon_make(100), rough.coupon_make(100)
-    gateway = gateway_make(rough, COUPON_UNCONFIRMED_MAX=10, COUPON_UNCONFIRMED_PER_COUPON_MAX=6)
-    with gateway.client() as client:
-        asked = History(rough, coupon, 100)
-        rough.stop("rabbitmq")
-        codes = [asked.ask(client, user)["code"] for user in range(1, 10)]
-        assert codes == [0] * 6 + [20] * 3
-        assert [client.issue(other, user)["code"] for user in range(1, 7)] == [0] * 4 + [20] * 2
-        wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 10)
-        rough.start("rabbitmq")
-        wait_until(lambda: asked.ask(client, 20)["code"] in (0, 4), timeout=30)
-    assert asked.judge() == 7, "those six and the one after: busy took nothing"
 
 
 def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):

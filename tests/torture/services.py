@@ -1,14 +1,7 @@
 """What an operator, or an accident, can do to the three services of the rig's stack."""
 
-import os
-import shlex
-import subprocess
-
 import psycopg
 from load import Ask
-
-NODE = "couponmq@localhost"
-RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
 
 
 def say(text):
@@ -16,14 +9,8 @@ def say(text):
     print(f"    {text}", flush=True)
 
 
-def settings_read(stack):
-    """The secrets and the port base that scripts/stack.sh keeps."""
-    lines = (stack.run_dir / "settings").read_text().splitlines()
-    return dict(shlex.split(line)[0].split("=", 1) for line in lines if "=" in line)
-
-
 def pg_superuser(stack, database="couponmq"):
-    settings = settings_read(stack)
+    settings = stack.kept()
     return psycopg.connect(
         host="127.0.0.1", port=int(settings["STACK_PORT_BASE"]) + 32, user="postgres", dbname=database,
         password=settings["STACK_PG_PASSWORD"], autocommit=True, connect_timeout=5, application_name="torture",
@@ -31,21 +18,7 @@ def pg_superuser(stack, database="couponmq"):
 
 
 def rabbitmqctl(stack, *arguments):
-    """Its output; what it refuses is a failure of the scenario."""
-    home = stack.run_dir / "rabbitmq"
-    base = int(settings_read(stack)["STACK_PORT_BASE"])
-    result = subprocess.run(
-        [f"{RABBITMQ_BIN}/rabbitmqctl", "-q", *map(str, arguments)],
-        env={
-            **os.environ, "HOME": str(home), "LANG": "C.UTF-8", "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "ERL_EPMD_PORT": str(base + 69), "RABBITMQ_NODENAME": NODE, "RABBITMQ_DIST_PORT": str(base + 25),
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null", "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(home / "log"),
-        },
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert result.returncode == 0, f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
-    return result.stdout
+    return stack.rabbitmqctl(*arguments)
 
 
 def rabbitmq_eval(stack, expression):

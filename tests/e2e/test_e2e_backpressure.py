@@ -1,0 +1,195 @@
+"""What waits behind a service that is away: so much and no more, and all of it is done when the service is back."""
+
+import contextlib
+import socket
+import time
+
+import pika
+import pytest
+
+from history import DEAD_QUEUE, QUEUE, History, queue_length
+from process import Proxy
+from stack import wait_until
+
+ALL, EACH = 10, 6  # unconfirmed receives of one process, and of one coupon
+POLICY = "no-more"
+CONSUMER_CONNECTED = "event=amqp_connected connection=consumer"
+
+
+@contextlib.contextmanager
+def rabbitmq_stopped(stack, gateway, publish):
+    stack.stop("rabbitmq")
+    yield
+    stack.start("rabbitmq")
+
+
+@contextlib.contextmanager
+def rabbitmq_blocked(stack, gateway, publish):
+    """A resource alarm: the broker tells a connection when it publishes, and reads no more of it."""
+    stack.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1MB")
+    try:
+        publish()
+        wait_until(lambda: gateway.trouble("rabbitmq") == "blocked by a resource alarm of the broker")
+        yield
+    finally:
+        stack.rabbitmqctl("set_vm_memory_high_watermark", "0.4")
+
+
+@contextlib.contextmanager
+def rabbitmq_refusing(stack, gateway, publish):
+    """The queue has a length, and is that long."""
+    stack.stop("worker-1")
+    publish()
+    wait_until(lambda: queue_length(stack) >= 1)
+    arguments = '{"max-length":1,"overflow":"reject-publish"}'
+    stack.rabbitmqctl("set_policy", POLICY, f"^{QUEUE}$", arguments, "--apply-to", "queues")
+    try:
+        before = gateway.metrics()["couponmq_messages_failed_total"]
+        while gateway.metrics()["couponmq_messages_failed_total"] == before:
+            publish()  # the policy is not there at once
+        yield
+    finally:
+        stack.rabbitmqctl("clear_policy", POLICY)
+        stack.start("worker-1")
+
+
+@pytest.mark.parametrize("trouble", [rabbitmq_stopped, rabbitmq_blocked, rabbitmq_refusing])
+def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, trouble):
+    coupon, other, first = (History(rough, rough.coupon_make(100), 100) for _ in range(3))
+    gateway = gateway_make(rough, COUPON_UNCONFIRMED_MAX=ALL, COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH)
+    users = iter(range(1, 90))
+
+    def unconfirmed():
+        return gateway.metrics()["couponmq_receives_unconfirmed"]
+
+    with gateway.client() as client:
+        with trouble(rough, gateway, lambda: first.ask(client, next(users))):
+            codes = [coupon.ask(client, user)["code"] for user in range(1, 10)]
+            assert codes == [0] * EACH + [20] * 3
+            codes = [other.ask(client, user)["code"] for user in range(1, 7)]
+            room = codes.count(0)
+            assert codes == [0] * room + [20] * (6 - room) and 1 <= room <= ALL - EACH
+            wait_until(lambda: unconfirmed() == ALL)
+            assert [coupon.ask(client, user)["code"] for user in (10, 11)] == [20] * 2
+        wait_until(lambda: unconfirmed() == 0, timeout=30)
+        assert coupon.ask(client, 20)["code"] == 0
+    assert coupon.judge() == EACH + 1, "each once, and busy took nothing"
+    assert other.judge() == room
+    first.judge()
+
+
+def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
+    """RabbitMQ never tells a channel that a removed policy refuses no more: only another connection gets through."""
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        channel.queue_purge(DEAD_QUEUE)
+        arguments = '{"max-length":1,"overflow":"reject-publish"}'
+        rough.rabbitmqctl("set_policy", POLICY, f"^{DEAD_QUEUE}$", arguments, "--apply-to", "queues")
+        try:
+            for _ in range(20):
+                channel.basic_publish("coupon.topic", "coupon.receive", b"unreadable")
+            wait_until(lambda: "dead_letter_failed" in rough.log("worker-1"))
+            assert queue_length(rough, DEAD_QUEUE) < 20
+        finally:
+            rough.rabbitmqctl("clear_policy", POLICY)
+        wait_until(lambda: queue_length(rough, DEAD_QUEUE) >= 20, timeout=30)
+        channel.queue_purge(DEAD_QUEUE)
+
+
+# PostgreSQL
+
+
+@contextlib.contextmanager
+def rabbitmq_set(stack, **settings):
+    """Settings that hold for connections and channels from now on."""
+    names = ", ".join(f"{{{name}, application:get_env(rabbit, {name}, undefined)}}" for name in settings)
+    before = stack.rabbitmqctl("eval", f"[{names}].").strip()
+    for name, value in settings.items():
+        stack.rabbitmqctl("eval", f"application:set_env(rabbit, {name}, {value}).")
+    try:
+        yield
+    finally:
+        stack.rabbitmqctl(
+            "eval",
+            f"[case V of undefined -> application:unset_env(rabbit, N); {{ok, W}} -> application:set_env(rabbit, N, W);"
+            f" W -> application:set_env(rabbit, N, W) end || {{N, V}} <- {before}].",
+        )
+
+
+@pytest.fixture
+def history(rough):
+    return History(rough, rough.coupon_make(1000), 1000)
+
+
+def held_without_postgresql(rough, history, worker_make):
+    """A worker that holds 20 messages and has nowhere to put them."""
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    rough.stop("postgres")
+    with rough.client() as client:
+        for user in range(1, 21):
+            assert history.ask(client, user)["code"] == 0
+    wait_until(lambda: queue_length(rough) == 0)
+    return worker
+
+
+def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(rough, history, worker_make):
+    with rabbitmq_set(rough, heartbeat=2):
+        worker = held_without_postgresql(rough, history, worker_make)
+        until = time.monotonic() + 9  # the broker gives up after twice the heartbeat
+        while time.monotonic() < until:
+            assert "amqp_lost" not in worker.log()
+            assert queue_length(rough) == 0, "they are not given back"
+        rough.start("postgres")
+        assert history.judge() == 20
+        assert worker.log().count(CONSUMER_CONNECTED) == 1
+
+
+def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history, worker_make):
+    """The broker closes the channel of a consumer that does not ack in time: it comes back and gets them again."""
+    with rabbitmq_set(rough, consumer_timeout=1500, channel_tick_interval=200):
+        worker = held_without_postgresql(rough, history, worker_make)
+        wait_until(lambda: worker.log().count(CONSUMER_CONNECTED) >= 3, timeout=30)
+        assert 'connection=consumer why="the broker closed the channel"' in worker.log()
+        rough.start("postgres")
+        assert history.judge() == 20
+
+
+# A publisher that is stuck
+
+
+class Narrow(Proxy):
+    """It holds little of what it does not pass on, so that who writes to it is soon stuck."""
+
+    def listen(self, port):
+        self.room = socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
+        super().listen(port)
+
+    def _accept(self):
+        self.listener.setsockopt(*self.room)
+        super()._accept()
+
+
+def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gateway_make):
+    """By the kernel after 10 s (TCP_USER_TIMEOUT), else by the watchdog after 15 s."""
+    coupon = rough.coupon_make(200_000)
+    proxy = Narrow(pika.URLParameters(rough.env["AMQP_URL"]).port)
+    try:
+        gateway = gateway_make(rough, AMQP_URL=proxy.url(rough.env["AMQP_URL"]))
+        proxy.hold()
+        issued = 0
+        with gateway.client(timeout=60) as client:
+            while issued < 50_000:
+                lines = [{"op": "issue", "coupon": coupon, "user": str(issued + n)} for n in range(1, 257)]
+                assert {reply["code"] for reply in client.pipeline(lines)} == {0}
+                issued += 256
+            assert gateway.metrics()["couponmq_amqp_up"] == 1
+            wait_until(lambda: gateway.metrics()["couponmq_amqp_up"] == 0, timeout=20)
+            assert "event=amqp_lost" in gateway.log()
+            proxy.cut()
+            wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 0, timeout=30)
+    finally:
+        proxy.close()
+    wait_until(lambda: queue_length(rough) == 0, timeout=30)
+    count = "SELECT issued_num FROM coupon WHERE id = %s"
+    wait_until(lambda: rough_pg.execute(count, (coupon,)).fetchone() == (issued,), timeout=30)
