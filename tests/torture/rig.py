@@ -7,6 +7,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
   rig.gateways, rig.workers lists of Part:
     part.kill9()                    its death is then expected
     part.terminate()                SIGTERM; it must exit with 0 in time
+    part.tell_to_end()              SIGTERM alone
     part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
     part.start(fault="", **settings)   again, at the same address; settings come on top of the rig's. fault: see common/fault.h
     part.restart(fault="", **settings) terminate() and start()
@@ -145,6 +146,12 @@ class Part:
         if code != 0 and not (young and code == -signal.SIGTERM):
             raise Violation(f"{self.name} told to end exits with {code}")
         self.death_expected = True
+
+    def tell_to_end(self):
+        self.disturb()
+        self.check_death()
+        self.death_expected = True
+        self.process.signal(signal.SIGTERM)
 
     def _signal_all(self, number):
         for pid in process_tree(self.pid):

@@ -85,7 +85,7 @@ def rolling_restart(rig, _chance):
 def killed_while_it_ends(rig, chance):
     """SIGTERM, and a moment later SIGKILL."""
     for part in chance.sample(rig.parts, 2):
-        part.process.signal(signal.SIGTERM)
+        part.tell_to_end()
         rig.pause(chance, 0.0, 0.05)
         part.kill9()
         part.start()
@@ -362,7 +362,7 @@ def kill_scenario(point):
     """The scenario that kills at this point."""
 
     def run(rig, chance):
-        if point.startswith("keeper_"):
+        if point in KEEPER_KILLS:
             KEEPER_KILLS[point](rig, chance)
         elif point.startswith("rebuild_"):
             keeper_in_a_rebuild(rig, chance, point)
