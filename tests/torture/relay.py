@@ -59,7 +59,7 @@ class Relay:
             self._call(do="mode", mode=mode, way=way, ms=ms, jitter_ms=jitter_ms)
 
     def heal(self):
-        """Everything passes again. What was thrown away meanwhile cannot be healed: those connections are reset."""
+        """Everything passes again. What was thrown away meanwhile, or is half-open, cannot be healed: it is reset."""
         self._call(do="heal")
 
     def reset(self):
@@ -75,6 +75,10 @@ class Relay:
 
     def open_num(self):
         return self._call(do="count")["open"]
+
+    def deaf_num(self):
+        """Half-open connections whose end nobody has noticed yet."""
+        return self._call(do="count")["deaf"]
 
     def cut_num(self):
         """Connections that reset_in_piece has ended so far."""
@@ -170,7 +174,8 @@ class Forwarder:
             command = json.loads(line)
             name = command.pop("do")
             getattr(self, "do_" + name)(**command)
-            self.say(open=len(self.all()), cut=self.cut, bytes=self.bytes)
+            deaf = sum(connection.deaf is not None for connection in self.all())
+            self.say(open=len(self.all()), deaf=deaf, cut=self.cut, bytes=self.bytes)
         return bool(data)
 
     def all(self):
@@ -189,9 +194,9 @@ class Forwarder:
         self.armed.clear()
         self.modes = {way: ("pass", 0, 0) for way in WAYS}
         for connection in self.all():
-            if any(way.holed for way in connection.ways.values()):
+            if connection.deaf or any(way.holed for way in connection.ways.values()):
                 self.end(connection)
-            elif not connection.deaf:
+            else:
                 self.flow(connection)
 
     def do_reset(self):

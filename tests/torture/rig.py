@@ -85,6 +85,7 @@ class Part:
         self.settings_own = {}  # those that come on top of the rig's
         self.death_expected = False
         self.frozen = False
+        self.via = None  # where clients reach it instead: a relay
         self.disturbed = False  # in this scenario: else each request has an answer
 
     def disturb(self):
@@ -375,7 +376,7 @@ class Rig:
         self._open_wait(campaigns)
         for part in self.parts:
             part.disturbed = False
-        self.load = Load(campaigns, lambda: [(part.name, part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
+        self.load = Load(campaigns, lambda: [(part.name, part.via or part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
         try:
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
