@@ -75,6 +75,19 @@ int fill_add(struct fill *fill, int64_t user, int slot, const struct ulid *batch
 	return 0;
 }
 
+static const char *what_text(enum fill_what what)
+{
+	switch (what) {
+	case FILL_ISSUED:
+		return "issued";
+	case FILL_SINGLE:
+		return "single";
+	case FILL_FLIGHT:
+		return "flight";
+	}
+	return "";
+}
+
 int fill_flush(struct fill *fill)
 {
 	const char *argv[HEAD_ARGS + 2 * FILL_PIECE];
@@ -85,7 +98,7 @@ int fill_flush(struct fill *fill)
 	if (fill->n == 0)
 		return 0;
 	fault_point(FAULT_REBUILD_FILLING);
-	argv[0] = fill->what == FILL_ISSUED ? "issued" : "flight";
+	argv[0] = what_text(fill->what);
 	argv[1] = keeper_number(fill->room - fill->added, room);
 	argv[2] = keeper_number(FILL_LASTS_MS, lasts);
 	for (int i = 0; i < fill->n; i++) {

@@ -1,6 +1,6 @@
 /*
  * The pieces of a rebuild: taken slots, gathered and put into Redis under a temporary name by lua/fill.lua. A piece holds Redis
- * for about a millisecond; what was filled vanishes by itself when it is not put in place. The keeper's thread.
+ * for less than a millisecond; what was filled vanishes by itself when it is not put in place. The keeper's thread.
  */
 #ifndef WORKER_FILL_H
 #define WORKER_FILL_H
@@ -8,11 +8,12 @@
 #include "common/ulid.h"
 #include "worker/keeper_view.h"
 
-#define FILL_PIECE 512
+#define FILL_PIECE 256
 #define FILL_LASTS_MS 60000 /* without a further piece */
 
 enum fill_what {
 	FILL_ISSUED, /* rows of PostgreSQL */
+	FILL_SINGLE, /* the same, where no user comes twice */
 	FILL_FLIGHT  /* of the outbox: where the slot is free */
 };
 

@@ -76,7 +76,7 @@ static int rows_fill(struct rebuild *rebuild)
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int rows;
 
-	if (fill_begin(rebuild->fill, FILL_ISSUED, ROOM_MAX))
+	if (fill_begin(rebuild->fill, snapshot->row.limit == 1 ? FILL_SINGLE : FILL_ISSUED, ROOM_MAX))
 		return -1;
 	do {
 		if (snapshot_rows(snapshot))

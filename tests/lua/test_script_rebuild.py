@@ -111,6 +111,14 @@ def test_fill_keeps_every_slot_of_a_user(coupon):
     assert not coupon.redis.exists(known)
 
 
+def test_fill_of_single_slots(coupon):
+    assert fill(coupon, "single", "1", f"1:{A}:0:k", "2", f"1:{A}:1:") == 2
+    users, _ = fill_keys(coupon, 2)
+    assert coupon.redis.hgetall(users) == {"1": f"1:{A}:0:k", "2": f"1:{A}:1:"}
+    assert 0 < coupon.redis.pttl(users) <= 60000
+    assert fill(coupon, "single", "3", f"1:{A}:2:", "4", f"1:{A}:3:", room=1) == 1
+
+
 def test_fill_in_flight_takes_only_free_slots(coupon):
     users, known = fill_keys(coupon, 2)
     fill(coupon, "issued", "1", f"1:{A}:0:")
