@@ -90,6 +90,7 @@ def redis_loading(rig, chance):
     """Redis killed, and three seconds at loading its log: LOADING to everybody."""
     rig.wait_answers(chance.randint(50, 300))
     with rig.redis() as cache, cache.pipeline(transaction=False) as pipeline:
+        log_rewrite(rig, cache)  # else it holds all that scenarios before this one did, and loads for minutes
         for number in range(FILLER):
             pipeline.set("torture:filler", number)
         pipeline.execute()
@@ -105,6 +106,16 @@ def redis_loading(rig, chance):
     with rig.redis() as cache:
         cache.config_set("key-load-delay", 0)
     rig.wait_answers(200)
+
+
+def log_rewrite(rig, cache):
+    cache.bgrewriteaof()
+
+    def done():
+        told = cache.info("persistence")
+        return not told["aof_rewrite_in_progress"] and not told["aof_rewrite_scheduled"]
+
+    rig.wait(done)
 
 
 def loading_seen(rig):
