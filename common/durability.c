@@ -117,3 +117,12 @@ void durability_warnings(const struct durability *durability, cJSON *array)
 		sentence_add(array, sentence);
 	}
 }
+
+int durability_warnings_n(const struct durability *durability)
+{
+	int n = durability->unknown[DURABILITY_REDIS] + durability->unknown[DURABILITY_POSTGRESQL];
+
+	for (int i = 0; i < DURABILITY_N; i++)
+		n += *durability->states[i].value && is_weak(i, durability->states[i].value);
+	return n;
+}

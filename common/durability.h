@@ -37,5 +37,6 @@ void durability_unknown(struct durability *durability, enum durability_part part
 
 /* Appends a sentence for each setting that is weak, and for each part that does not tell. */
 void durability_warnings(const struct durability *durability, cJSON *array);
+int durability_warnings_n(const struct durability *durability); /* how many those are */
 
 #endif

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
+#include "gateway/resolving.h"
 
 #include "embed.h"
 
@@ -33,6 +34,8 @@ struct query {
 struct lookup {
 	struct event_base *base;
 	char *url;
+	char *host; /* its one host's name, to be looked up beside the loop; NULL: there is none */
+	struct resolving *resolving;
 	int64_t timeout_ms;
 	size_t waiting_max;
 	size_t waiting;
@@ -211,9 +214,35 @@ static void on_socket(evutil_socket_t fd, short what, void *data)
 	results_take(lookup);
 }
 
+/* The host's address: 0, or -1: it is still being looked up, or there is none and the connection is down again. */
+static int lookup_resolve(struct lookup *lookup, char address[RESOLVED_SIZE])
+{
+	char error[TROUBLE_SIZE];
+	int rc;
+
+	if (!lookup->resolving) {
+		lookup->resolving = resolving_begin(lookup->host);
+		snprintf(lookup->trouble, sizeof(lookup->trouble), "the name of its host is being looked up");
+	}
+	if (!resolving_done(lookup->resolving))
+		return -1;
+	rc = resolving_take(lookup->resolving, address, error, sizeof(error));
+	lookup->resolving = NULL;
+	if (rc)
+		lookup_down(lookup, error);
+	return rc;
+}
+
 static void lookup_connect(struct lookup *lookup)
 {
-	lookup->connection = PQconnectStart(lookup->url);
+	char address[RESOLVED_SIZE] = "";
+	/* The URL stands for its parts; the address behind it goes before the name. */
+	const char *const keywords[] = { "dbname", lookup->host ? "hostaddr" : NULL, NULL };
+	const char *const values[] = { lookup->url, address, NULL };
+
+	if (lookup->host && lookup_resolve(lookup, address))
+		return;
+	lookup->connection = PQconnectStartParams(keywords, values, 1);
 	state_set(lookup, LOOKUP_CONNECTING);
 	if (!lookup->connection || PQstatus(lookup->connection) == CONNECTION_BAD) {
 		lookup_down(lookup, lookup->connection ? PQerrorMessage(lookup->connection) : "out of memory");
@@ -240,6 +269,20 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 		queries_fail(lookup, now_ms - lookup->timeout_ms);
 }
 
+/* The name that is to be looked up (malloc), or NULL. Of several hosts libpq looks the names up itself, one after the other. */
+static char *host_of(const PQconninfoOption *options)
+{
+	const char *host = NULL, *address = NULL;
+
+	for (; options->keyword; options++) {
+		if (strcmp(options->keyword, "host") == 0)
+			host = options->val;
+		if (strcmp(options->keyword, "hostaddr") == 0)
+			address = options->val;
+	}
+	return host && *host && !strchr(host, ',') && !(address && *address) && !host_is_address(host) ? strdup(host) : NULL;
+}
+
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms, size_t waiting_max)
 {
 	struct lookup *lookup = calloc(1, sizeof(*lookup));
@@ -251,6 +294,7 @@ struct lookup *lookup_new(struct event_base *base, const char *database_url, int
 	options = PQconninfoParse(database_url, &error);
 	if (!options)
 		log_fatal("DATABASE_URL is wrong: %s", error ? error : "out of memory");
+	lookup->host = host_of(options);
 	PQconninfoFree(options);
 	lookup->base = base;
 	lookup->url = strdup(database_url);
@@ -271,7 +315,9 @@ void lookup_free(struct lookup *lookup)
 		return;
 	lookup->closing = 1;
 	lookup_down(lookup, "closing");
+	resolving_abandon(lookup->resolving);
 	event_free(lookup->tick);
+	free(lookup->host);
 	free(lookup->url);
 	free(lookup);
 }

@@ -19,6 +19,7 @@ METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter", "Times the Redi
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")
 METRIC(METRIC_AMQP_UP, "amqp_up", "gauge", "Processes connected to RabbitMQ.")
 METRIC(METRIC_DATABASE_UP, "database_up", "gauge", "Processes connected to PostgreSQL.")
+METRIC(METRIC_WEAK_SETTINGS, "weak_settings", "gauge", "Warnings of settings of Redis and PostgreSQL that are too weak for the promises, over all processes.")
 METRIC(METRIC_PUBLISHED, "messages_published_total", "counter", "Messages published, again ones included.")
 METRIC(METRIC_CONFIRMED, "messages_confirmed_total", "counter", "Messages confirmed by RabbitMQ.")
 METRIC(METRIC_PUBLISH_FAILED, "messages_failed_total", "counter", "Publishes that RabbitMQ refused, returned or never confirmed; each is published again.")

@@ -7,6 +7,7 @@
 #include "common/redis_url.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
+#include "gateway/resolving.h"
 
 #include "embed.h"
 
@@ -53,6 +54,8 @@ struct redis_link {
 	uint64_t connects;
 	int unflushed;
 	int closing;
+	int host_is_address;
+	struct resolving *resolving; /* NULL: nothing is being looked up */
 };
 
 static void state_set(struct redis_link *link, enum link_state state)
@@ -231,9 +234,33 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
 }
 
+/* The host's address: 0, or -1: it is still being looked up, or there is none and the link is down again. */
+static int link_resolve(struct redis_link *link, char address[RESOLVED_SIZE])
+{
+	char error[TROUBLE_SIZE];
+	int rc;
+
+	if (!link->resolving) {
+		link->resolving = resolving_begin(link->url.host);
+		snprintf(link->trouble, sizeof(link->trouble), "the name of its host is being looked up");
+	}
+	if (!resolving_done(link->resolving))
+		return -1;
+	rc = resolving_take(link->resolving, address, error, sizeof(error));
+	link->resolving = NULL;
+	if (rc)
+		link_down(link, error);
+	return rc;
+}
+
 static void link_connect(struct redis_link *link)
 {
-	redisAsyncContext *async = redisAsyncConnect(link->url.host, link->url.port);
+	char address[RESOLVED_SIZE] = "";
+	redisAsyncContext *async;
+
+	if (!link->host_is_address && link_resolve(link, address))
+		return;
+	async = redisAsyncConnect(link->host_is_address ? link->url.host : address, link->url.port);
 
 	if (!async || async->err) {
 		link_down(link, async ? async->errstr : "out of memory");
@@ -318,6 +345,7 @@ struct redis_link *redis_link_new(struct event_base *base, const char *url, int6
 	STAILQ_INIT(&link->commands);
 	if (redis_url_parse(&link->url, url))
 		log_fatal("REDIS_URL is \"%s\": allowed is redis://[user:password@]host[:port][/database]", url);
+	link->host_is_address = host_is_address(link->url.host);
 	link->tick = event_new(base, -1, EV_PERSIST, on_tick, link);
 	check(link->tick != NULL);
 	event_add(link->tick, &tick);
@@ -332,6 +360,7 @@ void redis_link_free(struct redis_link *link)
 		return;
 	link->closing = 1;
 	link_cut(link, "closing");
+	resolving_abandon(link->resolving);
 	event_free(link->tick);
 	redis_url_fini(&link->url);
 	free(link);

@@ -1,6 +1,7 @@
 #include "gateway/weak_settings.h"
 
 #include "common/check.h"
+#include "gateway/metrics.h"
 
 #include <string.h>
 
@@ -54,6 +55,7 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 		settings->lookup_due_ms = now_ms + AGAIN_MS;
 	}
 	settings->lookup_connects = lookup_connects;
+	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
 }
 
 cJSON *weak_settings_json(const struct weak_settings *settings)

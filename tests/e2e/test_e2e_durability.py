@@ -10,7 +10,7 @@ import redis
 import requests
 
 from history import QUEUE
-from process import Process, gateway_process
+from process import Process, gateway_process, metrics_read
 from stack import wait_until
 
 
@@ -89,6 +89,7 @@ def test_a_weak_redis(own_stack, cache, setting, value, wanted):
         (warning,) = wait_until(lambda: warnings(own_stack))
         assert warning.startswith(f"redis: {setting} is {value}, wanted {wanted}: ")
         assert readyz(own_stack)[0] == 200 and readyz(own_stack)[1]["ready"] is True
+        wait_until(lambda: metrics_read(own_stack.http("/metrics"))["couponmq_weak_settings"] == 1)
         (line,) = lines(own_stack.log("gateway"), "weak_setting")[told:]
         assert "level=warn" in line and f"setting={setting} value={value} wanted={wanted} effect=" in line
         redis_reconnect(own_stack, cache)
@@ -113,7 +114,7 @@ def programs_disconnect(superuser):
     superuser.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'couponmq'")
 
 
-@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
+@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes", "fsync"])
 def test_a_weak_postgresql(own_stack, superuser, setting):
     before = {name: len(lines(own_stack.log(name), "weak_setting")) for name in ("gateway", "worker-1")}
     superuser.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -136,6 +137,7 @@ def test_a_weak_postgresql(own_stack, superuser, setting):
         wait_until(lambda: superuser.execute(f"SHOW {setting}").fetchone() == ("on",))
         programs_disconnect(superuser)
     wait_until(lambda: warnings(own_stack) == [])
+    wait_until(lambda: metrics_read(own_stack.http("/metrics"))["couponmq_weak_settings"] == 0)
 
 
 def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser):

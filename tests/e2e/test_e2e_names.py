@@ -1,0 +1,55 @@
+"""Services that are named, and a name server that is silent: the gateway's loop waits for neither."""
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from stack import wait_until
+
+SOURCE = Path(__file__).parent / "slow_names.c"
+
+
+@pytest.fixture
+def slow_names(tmp_path):
+    """Settings for a process whose look-ups of *.slow.test take until the file is gone, and that file."""
+    library, silent = tmp_path / "slow_names.so", tmp_path / "silent"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
+    silent.touch()
+    yield {"LD_PRELOAD": library, "SLOW_NAMES": silent, "ASAN_OPTIONS": "verify_asan_link_order=0"}, silent
+    silent.unlink(missing_ok=True)
+
+
+def named(url, name):
+    return re.sub(r"(?<=[@/])127\.0\.0\.1(?=:)", f"{name}.slow.test", url)
+
+
+@pytest.mark.parametrize("part, setting", [("redis", "REDIS_URL"), ("postgresql", "DATABASE_URL")])
+def test_a_name_that_is_not_resolved_holds_up_nobody(rough, gateway_make, slow_names, part, setting):
+    settings, silent = slow_names
+    coupon = rough.coupon_make(100)
+    url = named(rough.env[setting], part)
+    assert "slow.test" in url
+    gateway = gateway_make(rough, ready=False, **{setting: url}, **settings)
+    with gateway.client(timeout=2) as client:
+        for user in range(1, 30):
+            begun = time.monotonic()
+            assert client.call("ping")["code"] == 0
+            reply = client.issue(coupon, user)
+            assert reply["status"] == ("unavailable" if part == "redis" else "accepted")
+            assert time.monotonic() - begun < 1
+        assert requests.get(gateway.http("/readyz"), timeout=2).json()[part] == "the name of its host is being looked up"
+        silent.unlink()
+        wait_until(gateway.ready)
+        assert client.issue(coupon, 50, ack="issued")["status"] == "issued"
+        assert client.call("status", coupon=coupon, user="50")["receives"][0]["state"] == "issued"
+
+
+def test_a_name_that_does_not_exist_is_said(rough, gateway_make):
+    url = re.sub(r"127\.0\.0\.1", "nobody.invalid", rough.env["REDIS_URL"])
+    gateway = gateway_make(rough, ready=False, REDIS_URL=url)
+    wait_until(lambda: gateway.trouble("redis").startswith("nobody.invalid: "))
+    assert "event=redis_lost host=nobody.invalid" in gateway.log()
