@@ -172,6 +172,7 @@ def test_each_crash_point_names_its_test():
     scenarios = {line.split()[0] for line in listed.stdout.splitlines()}
     rows = crash_points()
     assert len(rows) > 30
+    assert [row[0] for row in rows if not re.search(r"`(ONLY=\w|tests/)", row[-1])] == []
     named = {name for page in PAGES for name in re.findall(r"`ONLY=(\w+)`", page.read_text(encoding="utf-8"))}
     assert named - scenarios == set()
 
