@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "ctl/ctl.h"
 #include "ctl/db.h"
+#include "ctl/lost.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -47,6 +48,8 @@ static int rebuild_run(struct ctl *ctl)
 
 	args_coupon(&ctl->args);
 	db = db_open("DATABASE_URL", ctl->config.database_url);
+	if (args_has(&ctl->args, "release-lost"))
+		lost_release(ctl, db);
 	asked = ask(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
 	while (!answer_print(db, coupon, asked)) {
@@ -62,6 +65,8 @@ static int rebuild_run(struct ctl *ctl)
 
 static const struct option rebuild_options[] = {
 	{ "wait-s", "S", "how long to wait for the keeper, 1 to 3600; default 60" },
+	{ "release-lost", NULL, "first give up receives that can no longer arrive, naming each" },
+	{ "older-than-s", "S", "with --release-lost: only receives accepted longer ago, 0 to 31536000; default 60" },
 	{ NULL, NULL, NULL },
 };
 
@@ -72,5 +77,8 @@ const struct command rebuild_command = {
 	.options = rebuild_options,
 	.summary = "compare a coupon in Redis with PostgreSQL, and fill it anew where they differ",
 	.detail = "The keeper, a thread of coupon-worker, does it, and clients get unavailable meanwhile: a second or so. Where nothing\n"
-		  "differs nothing is changed. Receives in flight stay accepted. It may be run at any time, and twice at once.",
+		  "differs nothing is changed. Receives in flight stay accepted. It may be run at any time, and twice at once.\n"
+		  "--release-lost: receives without an outcome whose message is neither in the outbox nor in a queue are recorded as\n"
+		  "rejected (lost), and what they hold can be given out again. Refused while a queue holds messages. First make sure that\n"
+		  "no worker holds deliveries (rabbitmqctl list_queues messages_unacknowledged): one that arrives later stays rejected.",
 };

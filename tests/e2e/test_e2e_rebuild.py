@@ -1,8 +1,9 @@
 """Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and messages are in flight."""
 
+import pika
 import pytest
 
-from history import History
+from history import QUEUE, History
 from stack import Client, wait_until
 
 LIMIT_REACHED, OUT_OF_STOCK, UNAVAILABLE = 4, 2, 21
@@ -214,3 +215,64 @@ def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
     assert "30000 issued, 0 in flight, stock 10000" in rough.ctl("rebuild", coupon)
     assert rough_redis.hlen(key_of(coupon) + ":users") == 30_000
     assert not list(rough_redis.scan_iter(key_of(coupon) + ":fill:*"))
+
+
+# What can no longer arrive
+
+
+@pytest.fixture
+def amqp(rough):
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        yield connection.channel()
+
+
+def purge(amqp, n):
+    """The messages of the queue are lost; one of them is returned."""
+    wait_until(lambda: amqp.queue_declare(QUEUE, passive=True).method.message_count >= n)
+    _, _, body = amqp.basic_get(QUEUE, auto_ack=True)
+    amqp.queue_purge(QUEUE)
+    return body
+
+
+def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_make, amqp):
+    coupon = coupon_make(10, 2)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        kept = client.issue(coupon, 1, ack="issued")
+        rough.stop("worker-1")
+        gone = [client.issue(coupon, user, ack="queued") for user in (1, 2, 3)]
+        refused = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        assert refused.returncode == 1 and "the receive queue holds 3 messages" in refused.stderr
+        body = purge(amqp, 3)
+        rough.start("worker-1")
+        told = rough.ctl("rebuild", coupon, "--release-lost")
+        assert "coupon %s: 0 receives given up by name" % coupon in told, "too young"
+        told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        for reply in gone:
+            assert f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]}, slot {reply['slot']}\n" in told
+        assert f"coupon {coupon}: 3 receives given up by name" in told and kept["receive"] not in told
+        wait_until(lambda: count(rough_redis, coupon, "stock") == 9)
+        assert client.call("status", receive=gone[0]["receive"])["reason"] == "lost"
+        assert client.issue(coupon, 2, ack="issued")["status"] == "issued"
+        amqp.basic_publish("coupon.topic", "coupon.receive", body)
+        assert client.issue(coupon, 5, ack="issued")["status"] == "issued"
+    assert rejections(rough_pg, coupon) == {"lost": 3}, "one that arrives after all stays rejected"
+    wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
+    assert (count(rough_redis, coupon, "stock"), len(rough_redis.hgetall(key_of(coupon) + ":users"))) == (7, 3)
+
+
+def test_what_is_lost_without_a_name_is_given_up_by_number(rough, rough_redis, rough_pg, coupon_make, amqp):
+    coupon = coupon_make(10)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+        rough.stop("worker-1")
+        assert {r["code"] for r in issue_all(client, coupon, range(2, 6), ack="queued")} == {0}
+        purge(amqp, 1)
+        rough_redis.flushall()
+        assert client.issue(coupon, 7)["code"] == UNAVAILABLE
+        rough.start("worker-1")
+        wait_until(lambda: client.issue(coupon, 7)["code"] == 0)
+        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (4, 4)
+        told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        assert "lost: 4 receives of generation 1 that nothing names\n" in told
+        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (8, 0)
+    wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
