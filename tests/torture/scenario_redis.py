@@ -18,7 +18,6 @@ LOADING_S = 3.0
 FILLER = 8192  # commands: Redis answers LOADING once in 1024 of them
 HOUR_S = 3600
 CLOCK_SHIFT = Path(__file__).parent / "clock_shift.c"
-REBUILD = any((Path(__file__).resolve().parents[2] / "sql/migration").glob("*rebuild*"))
 
 
 def codes_wait(rig, *codes, more=5):
@@ -195,7 +194,7 @@ def script_kill(rig, cache):
     rig.wait(killed)
 
 
-@scenario(rate=REBUILD)
+@scenario()
 def redis_flushed(rig, chance):
     """FLUSHALL in the middle of the load."""
     for _ in range(2):
@@ -207,7 +206,7 @@ def redis_flushed(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario(rate=REBUILD)
+@scenario()
 def redis_older_state(rig, chance):
     """Redis killed, and started with its files as they were a while before."""
     folder = rig.stack.run_dir / "redis"

@@ -1,0 +1,209 @@
+"""Messages delivered twice, in another order, a day late, or never sent by any gateway."""
+
+import collections
+import json
+
+import pika
+from history import DEAD_QUEUE, QUEUE, queue_length
+from scenario_link import LINKS, heal_all, link_open
+from services import ask, rabbitmqctl, say
+
+from scenario import scenario
+
+Copy = collections.namedtuple("Copy", "properties body")
+UNKNOWN_COUPON = 10**17
+
+
+class Tap:
+    """A queue of its own beside the workers': a copy of every message that gateways and keeper publish."""
+
+    def __init__(self, rig):
+        self.connection = pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"]))
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+        self.queue = self.channel.queue_declare("", exclusive=True).method.queue
+        self.channel.queue_bind(self.queue, "coupon.topic", "coupon.receive")
+        rig.on_end(self.close)
+
+    def drain(self):
+        """What came since the last time."""
+        copies = []
+        while (got := self.channel.basic_get(self.queue, auto_ack=True))[0]:
+            copies.append(Copy(got[1], got[2]))
+        return copies
+
+    def wait(self, rig, number):
+        copies = []
+        rig.wait(lambda: copies.extend(self.drain()) or len(copies) >= number)
+        return copies
+
+    def publish(self, copies):
+        """To the workers alone."""
+        for copy in copies:
+            self.channel.basic_publish("", QUEUE, copy.body, copy.properties)
+
+    def close(self):
+        if self.connection.is_open:
+            self.connection.close()
+
+
+def tap_open(rig, _chance):
+    rig.tap = Tap(rig)
+
+
+@scenario(prepare=tap_open, short=True)
+def deliveries_duplicated(rig, chance):
+    """Each message comes two to six times, at once, with who waits for its outcome."""
+    for _ in range(15):
+        copies = rig.tap.wait(rig, 10)
+        again = [copy for copy in copies for _ in range(chance.randint(1, 5))]
+        rig.tap.publish(again)
+    say("15 times at least 10 messages, each two to six times")
+
+
+@scenario(prepare=tap_open)
+def deliveries_reordered(rig, chance):
+    """Workers get copies in any order, of what was settled and of what is not."""
+    for _ in range(4):
+        for part in rig.workers:
+            part.stop()
+        kept = rig.tap.wait(rig, chance.randint(20, 100))
+        rig.tap.publish(chance.sample(kept, len(kept)))
+        for part in rig.workers:
+            part.cont()
+        rig.tap.publish(chance.sample(kept, len(kept)))
+        rig.wait_answers(50)
+    say("4 times some messages again, shuffled, before and after workers came to them")
+
+
+def tap_and_link_open(rig, chance):
+    link_open(rig, LINKS["gateway_rabbitmq"])
+    tap_open(rig, chance)
+
+
+@scenario(prepare=tap_and_link_open)
+def deliveries_a_day_later(rig, chance):
+    """When all is settled every message comes again. Redis was wiped meanwhile: some slots have other owners than they had."""
+    rig.on_heal(lambda: heal_all(rig))
+    rig.wait_accepted(chance.randint(50, 200))
+    slots_given_twice(rig, chance)
+    rig.wait_answers(chance.randint(100, 300))
+    rig.on_judge(lambda: all_again(rig, chance))
+
+
+def slots_given_twice(rig, chance):
+    """Redis forgets users whose messages have not reached RabbitMQ: they ask and get a slot once more, and one of the two is rejected."""
+    campaign = rig.load.campaigns[0]
+    users = chance.sample(range(10**12, 10**13), 20)
+    for relay in rig.relays:
+        relay.mode("hold")
+    for user in users:
+        assert ask(rig, campaign, user)["code"] == 0
+    say("FLUSHALL while nothing reaches RabbitMQ")
+    with rig.redis() as cache:
+        cache.flushall()
+    for user in users:
+        rig.wait(lambda: ask(rig, campaign, user)["code"] in (0, 4))  # noqa: B023
+    heal_all(rig)
+
+
+def state_of(rig):
+    """Everything that is known of the load's campaigns: rows as they were written, rejections, counts, and Redis."""
+    ids = [int(campaign.coupon) for campaign in rig.load.campaigns]
+    queries = (
+        "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = ANY(%s) ORDER BY user_id, coupon_id, slot",
+        "SELECT * FROM receive_rejected WHERE coupon_id = ANY(%s) ORDER BY coupon_id, batch, idx",
+        "SELECT id, issued_num, generation, seq_seen, settled_num FROM coupon WHERE id = ANY(%s) ORDER BY id",
+    )
+    with rig.pg() as pg, rig.redis() as cache:
+        rows = [pg.execute(query, (ids,)).fetchall() for query in queries]
+        return [*rows, *(cache.hgetall(f"coupon:{{{coupon}}}:users") for coupon in ids)]
+
+
+def all_again(rig, chance):
+    before = state_of(rig)
+    copies = rig.tap.drain()
+    say(f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])} rejections again, shuffled")
+    assert len(copies) > 20 and before[1]
+    rig.tap.publish(chance.sample(copies, len(copies)))
+    rig.wait(lambda: queue_unsettled(rig) == 0)
+    assert state_of(rig) == before, "old copies changed something"
+    for campaign in rig.load.campaigns:
+        campaign.judge()
+
+
+def queue_unsettled(rig):
+    """Messages in the workers' queue, those with a worker too."""
+    lines = rabbitmqctl(rig.stack, "list_queues", "name", "messages").splitlines()
+    return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == QUEUE)
+
+
+# What no gateway sent
+
+
+def garbage_make(chance, copies):
+    """Bodies that cannot be read, most of them nearly right."""
+    number = chance.randint(10, 40)
+    return [chance.choice(GARBAGE)(chance, chance.choice(copies).body) for _ in range(number)]
+
+
+def truncated(chance, body):
+    return body[: chance.randrange(len(body))]
+
+
+def of_the_future(chance, body):
+    return json.dumps({**json.loads(body), "v": chance.choice((0, 2, 3, 2**31, "1", None))}).encode()
+
+
+def doubled(_chance, body):
+    return body + body
+
+
+def noise(chance, _body):
+    return chance.randbytes(chance.randint(0, 3000))
+
+
+def without_a_member(chance, body):
+    message = json.loads(body)
+    del message[chance.choice(list(message))]
+    return json.dumps(message).encode()
+
+
+def with_nul(chance, body):
+    place = chance.randrange(len(body))
+    return body[:place] + b"\0" + body[place:]
+
+
+GARBAGE = (truncated, of_the_future, doubled, noise, without_a_member, with_nul)
+
+
+@scenario(prepare=tap_open)
+def deliveries_of_garbage(rig, chance):
+    """Bodies that cannot be read and unknown versions among the others: dead-lettered, and nobody else is harmed."""
+    copies = rig.tap.wait(rig, 20)
+    bodies = garbage_make(chance, copies)
+    rig.expect_dead(len(bodies))
+    say(f"{len(bodies)} messages that cannot be read")
+    for body in bodies:
+        rig.tap.publish([Copy(pika.BasicProperties(delivery_mode=2), body)])
+        rig.wait_answers(chance.randint(0, 20))
+    rig.wait(lambda: queue_length(rig.stack, DEAD_QUEUE) == len(bodies))
+
+
+@scenario(prepare=tap_open)
+def deliveries_for_an_unknown_coupon(rig, chance):
+    """Messages for coupons that PostgreSQL does not have: each receive is rejected, once, and so are copies."""
+    copies = rig.tap.wait(rig, 20)
+    strangers, receives = [], 0
+    for number, copy in enumerate(chance.sample(copies, 10)):
+        message = {**json.loads(copy.body), "coupon": str(UNKNOWN_COUPON + chance.randrange(10**9) + number)}
+        receives += len(message["receives"])
+        strangers.append(Copy(pika.BasicProperties(delivery_mode=2), json.dumps(message).encode()))
+    say(f"{len(strangers)} messages with {receives} receives for unknown coupons, three times")
+    ids = [int(json.loads(copy.body)["coupon"]) for copy in strangers]
+    for _ in range(3):
+        rig.tap.publish(chance.sample(strangers, len(strangers)))
+        rig.wait_answers(50)
+    rejected = "SELECT count(*), count(DISTINCT (coupon_id, batch, idx)) FROM receive_rejected WHERE coupon_id = ANY(%s) AND reason = %s"
+    with rig.pg() as pg:
+        rig.wait(lambda: pg.execute(rejected, (ids, "unknown_coupon")).fetchone() == (receives, receives))
