@@ -65,3 +65,5 @@ SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WOR
 	       "pause between two rounds of the keeper")
 SETTING_NUMBER(resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER, 3000, 100, 3600000,
 	       "an outbox entry older than this by Redis time is sent again by the keeper")
+SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 86400, 1, 31536000,
+	       "a closed and settled coupon stays in Redis for so long")

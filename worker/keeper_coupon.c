@@ -13,11 +13,6 @@
 #include <string.h>
 
 #define NUMBER_SIZE KEEPER_NUMBER_SIZE
-/*
- * A Redis process that is new must be known so long before a coupon is opened on it: gateways have connected by then (they wait
- * at most 2 s), and told what they have seen.
- */
-#define VERIFY_AFTER_MS 2500
 
 static int load(struct keeper_view *view, const struct coupon_row *row)
 {
@@ -57,7 +52,7 @@ static int verify(struct keeper_view *view, const struct coupon_row *row, const 
 {
 	char word[KEEPER_WORD_SIZE];
 
-	if (clock_monotonic_ms() - view->run_since_ms < VERIFY_AFTER_MS)
+	if (clock_monotonic_ms() - view->run_since_ms < KEEPER_VERIFY_AFTER_MS)
 		return 0;
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
 	if (keeper_verify(view, row, word))

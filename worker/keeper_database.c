@@ -254,6 +254,8 @@ void keeper_database_row(const PGresult *result, int i, struct coupon_row *row)
 		.rebuild_asked = number_at(result, i, 11),
 		.rebuild_done = number_at(result, i, 12),
 		.pending = *PQgetvalue(result, i, 13) == 't',
+		.is_settled = *PQgetvalue(result, i, 14) == 't',
+		.late = *PQgetvalue(result, i, 15) == 't',
 	};
 }
 
@@ -300,23 +302,76 @@ int keeper_database_coupons(struct keeper_database *database, const int64_t *ids
 	return page_ask(database, 0, text, rows, n);
 }
 
-int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed)
+/* A statement that tells whether this keeper is still the elected one, and whether it did what it was for. */
+static int fenced_ask(struct keeper_database *database, const char *sql, int n, const char *const *values, int *done)
 {
-	char coupon_text[NUMBER_SIZE], version_text[NUMBER_SIZE], fence_text[NUMBER_SIZE];
-	const char *const values[] = { coupon_text, version_text, fence_text };
-	PGresult *result;
+	PGresult *result = keeper_database_ask(database, sql, n, values);
 	int elected;
 
-	snprintf(coupon_text, sizeof(coupon_text), "%" PRId64, coupon);
-	snprintf(version_text, sizeof(version_text), "%" PRId64, version);
-	snprintf(fence_text, sizeof(fence_text), "%" PRId64, fence);
-	result = keeper_database_ask(database, sql_query_coupon_ended_set, 3, values);
 	if (!result)
 		return -1;
 	elected = *PQgetvalue(result, 0, 0) == 't';
-	*closed = *PQgetvalue(result, 0, 1) == 't';
+	*done = *PQgetvalue(result, 0, 1) == 't';
 	PQclear(result);
 	return elected ? 0 : 1;
+}
+
+static const char *number(int64_t value, char out[NUMBER_SIZE])
+{
+	snprintf(out, NUMBER_SIZE, "%" PRId64, value);
+	return out;
+}
+
+int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed)
+{
+	char text[3][NUMBER_SIZE];
+	const char *const values[] = { number(coupon, text[0]), number(version, text[1]), number(fence, text[2]) };
+
+	return fenced_ask(database, sql_query_coupon_ended_set, 3, values, closed);
+}
+
+int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence, int64_t generation, int64_t seq,
+			    const char *generations, const char *seqs, int *settled)
+{
+	char text[4][NUMBER_SIZE];
+	const char *const values[] = { number(coupon, text[0]), number(fence, text[1]), number(generation, text[2]),
+				       number(seq, text[3]), generations, seqs };
+
+	return fenced_ask(database, sql_query_coupon_settled_set, 6, values, settled);
+}
+
+int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence, int64_t keep_ms)
+{
+	char text[3][NUMBER_SIZE];
+	const char *const values[] = { number(coupon, text[0]), number(fence, text[1]), number(keep_ms, text[2]) };
+	int recorded;
+
+	return fenced_ask(database, sql_query_coupon_expires_set, 3, values, &recorded);
+}
+
+int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
+			     struct coupon_row rows[KEEPER_PAGE], size_t *n)
+{
+	char text[2][NUMBER_SIZE];
+	const char *const values[] = { after->at, number(after->coupon, text[0]), number(KEEPER_PAGE, text[1]) };
+	PGresult *result = keeper_database_ask(database, sql_query_coupon_expiring_page, 3, values);
+
+	if (!result)
+		return -1;
+	*n = (size_t)PQntuples(result);
+	check(*n <= KEEPER_PAGE);
+	for (int i = 0; i < (int)*n; i++)
+		rows[i] = (struct coupon_row){ .id = number_at(result, i, 0),
+					       .status = COUPON_CLOSED,
+					       .generation = number_at(result, i, 1),
+					       .seq_seen = number_at(result, i, 2),
+					       .is_settled = 1 };
+	if (*n > 0) {
+		after->coupon = rows[*n - 1].id;
+		snprintf(after->at, sizeof(after->at), "%s", PQgetvalue(result, (int)*n - 1, 3));
+	}
+	PQclear(result);
+	return 0;
 }
 
 int keeper_database_generation(struct keeper_database *database, const struct coupon_row *row, int64_t redis_generation,

@@ -12,6 +12,13 @@
 
 struct keeper_database;
 
+/* A place among the coupons that expire, by time and id. */
+#define KEEPER_EXPIRING_FIRST { "-infinity", 0 }
+struct keeper_expiring {
+	char at[48]; /* as PostgreSQL writes it */
+	int64_t coupon;
+};
+
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms);
 void keeper_database_free(struct keeper_database *database);
 
@@ -36,6 +43,17 @@ int keeper_database_coupons(struct keeper_database *database, const int64_t *ids
 			    struct coupon_row rows[KEEPER_PAGE], size_t *n);
 /* Closes a coupon at its end; `*closed` is 0 when its terms are other ones by now. 1 when another keeper was elected. */
 int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version, int64_t fence, int *closed);
+/*
+ * Marks a closed coupon as settled if it is: Redis has come to `seq` in `generation`, and to `seqs` in the older `generations` (both
+ * PostgreSQL arrays). `*settled` tells. 1 when another keeper was elected.
+ */
+int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence, int64_t generation, int64_t seq,
+			    const char *generations, const char *seqs, int *settled);
+/* Records that its keys expire: it is looked at no more. 1 when another keeper was elected. */
+int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence, int64_t keep_ms);
+/* Settled coupons whose keys have not expired yet, after `*after`, which moves on. Only id, generation and seq_seen are told. */
+int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
+			     struct coupon_row rows[KEEPER_PAGE], size_t *n);
 /* One row of a page: the columns of sql/query/coupon_page.sql. */
 void keeper_database_row(const PGresult *result, int i, struct coupon_row *row);
 /*

@@ -21,7 +21,9 @@ struct coupon_row {
 	int64_t generation; /* 0: never loaded */
 	int64_t seq_seen;
 	int64_t settled;
-	int pending; /* rejected receives of it are not given back yet */
+	int pending;    /* rejected receives of it are not given back yet */
+	int is_settled; /* closed, and marked as settled */
+	int late;       /* outcomes of older generations wait to be counted in Redis */
 	int64_t rebuild_asked; /* how often couponctl asked, */
 	int64_t rebuild_done;  /* and how often it was answered */
 };

@@ -2,12 +2,13 @@
  * A round:
  *
  *	named by NOTIFY ─┐
- *	next page ───────┴▶ look ─▶ raise fences ─▶ each coupon: end | load, verify, terms | outbox ─▶ sums
+ *	next page ───────┴▶ look ─▶ raise fences ─▶ each coupon: end, expiry | load, verify, terms | outbox ─▶ sums
  *	    ▲                                                              │
  *	    └───────────── while there is time and there are more ─────────┘
  *
  * It takes about a fifth of the time: with many coupons the sweep gets longer, not the load. Only when something has happened to
- * all of them (an election, another Redis process, more new terms than can be remembered) the sweep makes no pauses.
+ * all of them (an election, another Redis process, more new terms than can be remembered) the sweep makes no pauses. Coupons that
+ * are settled belong to no sweep; but on another Redis process they have to be verified as long as their keys are there.
  */
 #include "worker/keeper_sweep.h"
 
@@ -38,15 +39,19 @@ struct keeper_sweep {
 	struct keeper_lock *lock;
 	struct keeper_outbox *outbox;
 	const atomic_int *stop;
-	int64_t after; /* the last coupon of this sweep; 0: the next page begins a new one */
+	int running;   /* else the next page begins a new one */
+	int64_t after; /* the last coupon that it came to */
+	int settled_too;                 /* then the settled ones, */
+	struct keeper_expiring settled;  /* after this one */
 	int64_t begun_ms;
 	int64_t until_ms; /* of this round */
 	int64_t now_ms;   /* Redis' time when it began */
 	int64_t pages_due_ms; /* no page before: NOTIFY may come at any rate */
+	int64_t verify_due_ms; /* on another Redis process: when coupons may be verified; 0: it is not another one any more */
 	int64_t resend_due_ms;
 	int resend; /* in this sweep */
 	int hurry;
-	char run_id[KEEPER_RUN_ID_SIZE]; /* of the Redis process that this sweep began on */
+	char run_id[KEEPER_RUN_ID_SIZE]; /* of the Redis process that coupons were or will be verified on */
 	struct keeper_watch watch;
 	struct put_off put_off[PUT_OFF_N];
 };
@@ -75,7 +80,7 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
 	memset(sweep->put_off, 0, sizeof(sweep->put_off));
 	sweep->resend_due_ms = 0;
-	sweep->after = 0;
+	sweep->running = 0;
 	sweep->hurry = 1;
 }
 
@@ -102,7 +107,13 @@ static void put_off_add(struct keeper_sweep *sweep, int64_t coupon)
 static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row, const struct coupon_cache *cache)
 {
 	struct put_off *put_off = put_off_find(sweep, row->id);
+	int rc;
 
+	if (close_due(row, sweep->now_ms))
+		return close_ended(sweep->view, row);
+	rc = close_step(sweep->view, row, cache, sweep->config->keep_closed_s * 1000);
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
 	if (put_off && clock_monotonic_ms() < put_off->due_ms)
 		return 0;
 	sweep->view->refused = 0;
@@ -125,12 +136,8 @@ static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	if (close_due(row, sweep->now_ms)) {
-		if (close_ended(sweep->view, row))
-			return -1;
-	} else if (coupon_step(sweep, row, cache)) {
+	if (coupon_step(sweep, row, cache))
 		return -1;
-	}
 	if (!resend || cache->outbox_n == 0)
 		return 0;
 	return keeper_outbox_step(sweep->outbox, row->id, later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS),
@@ -159,7 +166,7 @@ static int changed_turn(struct keeper_sweep *sweep)
 
 	n = keeper_database_changed(sweep->view->database, ids, &more);
 	if (more) {
-		sweep->after = 0;
+		sweep->running = 0;
 		sweep->hurry = 1;
 		return 0;
 	}
@@ -181,17 +188,18 @@ static int changed_turn(struct keeper_sweep *sweep)
 static void sweep_begin(struct keeper_sweep *sweep)
 {
 	sweep->begun_ms = clock_monotonic_ms();
+	sweep->running = 1;
+	sweep->after = 0;
 	/* Scanning what is too young to be sent again costs; so not in each sweep. */
 	sweep->resend = sweep->begun_ms >= sweep->resend_due_ms;
 	if (sweep->resend)
 		sweep->resend_due_ms = sweep->begun_ms + sweep->config->resend_after_ms / 3;
-	memcpy(sweep->run_id, sweep->view->run_id, sizeof(sweep->run_id));
 	keeper_watch_begin(&sweep->watch);
 }
 
 static void sweep_end(struct keeper_sweep *sweep)
 {
-	sweep->after = 0;
+	sweep->running = 0;
 	sweep->hurry = 0;
 	keeper_watch_end(&sweep->watch);
 	metrics_set(METRIC_KEEPER_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
@@ -202,7 +210,7 @@ static void sweep_end(struct keeper_sweep *sweep)
 	}
 }
 
-static int page_turn(struct keeper_sweep *sweep)
+static int watched_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_cache caches[KEEPER_PAGE];
@@ -218,30 +226,71 @@ static int page_turn(struct keeper_sweep *sweep)
 			return -1;
 		}
 	}
-	if (n == KEEPER_PAGE)
-		sweep->after = rows[n - 1].id;
-	else
-		sweep_end(sweep);
+	sweep->after = n == KEEPER_PAGE ? rows[n - 1].id : INT64_MAX;
 	return 0;
+}
+
+static int settled_turn(struct keeper_sweep *sweep)
+{
+	struct coupon_row rows[KEEPER_PAGE];
+	struct coupon_cache caches[KEEPER_PAGE];
+	struct keeper_expiring after = sweep->settled;
+	size_t n = 0;
+
+	if (keeper_database_expiring(sweep->view->database, &after, rows, &n) || rows_look(sweep, rows, n, caches))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		if (*sweep->stop || keeper_lock_hold(sweep->lock))
+			return -1;
+		if (caches[i].present && strcmp(caches[i].run_id, sweep->view->run_id) != 0 &&
+		    keeper_coupon_step(sweep->view, &rows[i], &caches[i]))
+			return -1;
+	}
+	sweep->settled = after;
+	sweep->settled_too = n == KEEPER_PAGE;
+	return 0;
+}
+
+static int page_turn(struct keeper_sweep *sweep)
+{
+	int rc = sweep->after < INT64_MAX ? watched_turn(sweep) : settled_turn(sweep);
+
+	if (rc == 0 && sweep->after == INT64_MAX && !sweep->settled_too)
+		sweep_end(sweep);
+	return rc;
+}
+
+/* Another Redis process: all coupons are to be verified, as soon as that may be. */
+static void process_look(struct keeper_sweep *sweep)
+{
+	if (strcmp(sweep->run_id, sweep->view->run_id) != 0) {
+		memcpy(sweep->run_id, sweep->view->run_id, sizeof(sweep->run_id));
+		sweep->verify_due_ms = later(sweep->view->run_since_ms + KEEPER_VERIFY_AFTER_MS, 1);
+		sweep->running = 0;
+	}
+	if (sweep->verify_due_ms == 0 || clock_monotonic_ms() < sweep->verify_due_ms)
+		return;
+	sweep->verify_due_ms = 0;
+	sweep->running = 0;
+	sweep->hurry = 1;
+	sweep->settled_too = 1;
+	sweep->settled = (struct keeper_expiring)KEEPER_EXPIRING_FIRST;
 }
 
 /* Pages, until this round is over. `pages_due_ms` tells when to go on. */
 static int pages_turn(struct keeper_sweep *sweep)
 {
-	if (strcmp(sweep->run_id, sweep->view->run_id) != 0) {
-		sweep->after = 0;
-		sweep->hurry = 1;
-	}
+	process_look(sweep);
 	if (!sweep->hurry && clock_monotonic_ms() < sweep->pages_due_ms)
 		return 0;
 	do {
-		if (sweep->after == 0)
+		if (!sweep->running)
 			sweep_begin(sweep);
 		if (page_turn(sweep))
 			return -1;
-	} while (sweep->after > 0 && clock_monotonic_ms() < sweep->until_ms);
+	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms);
 	sweep->pages_due_ms = clock_monotonic_ms();
-	if (sweep->after == 0 || !sweep->hurry)
+	if (!sweep->running || !sweep->hurry)
 		sweep->pages_due_ms += sweep->config->keeper_round_ms;
 	return 0;
 }

@@ -60,13 +60,13 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 	watch->sums.unequal += suspect->looks == WATCH_LOOKS;
 }
 
-/* What a rejected receive still holds in Redis is counted when it is given back, and looked at then. */
+/* What a rejected receive still holds, and a late outcome, is counted in Redis soon, and looked at then. */
 static int numbers_compare(struct keeper_watch *watch, struct keeper_view *view, const struct coupon_row *row,
 			   const struct coupon_cache *cache)
 {
 	int64_t known = 0;
 
-	if (row->pending || keeper_watch_equal(row, cache, 0))
+	if (row->pending || row->late || keeper_watch_equal(row, cache, 0))
 		return 0;
 	if (keeper_redis_known(view->redis, row->id, &known))
 		return keeper_redis_connected(view->redis) ? 0 : -1;

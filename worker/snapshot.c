@@ -38,9 +38,9 @@ static int coupon_read(struct snapshot *snapshot)
 
 	if (rc == 0) {
 		keeper_database_row(result, 0, &snapshot->row);
-		snapshot->late = number_at(result, 0, 14);
-		snapshot->late_kept = number_at(result, 0, 15);
-		snapshot->unreleased = number_at(result, 0, 16);
+		snapshot->late = number_at(result, 0, 16);
+		snapshot->late_kept = number_at(result, 0, 17);
+		snapshot->unreleased = number_at(result, 0, 18);
 	}
 	PQclear(result);
 	return rc;

@@ -4,12 +4,16 @@ import re
 import threading
 from datetime import datetime, timedelta, timezone
 
+import psycopg
 import pytest
 
 from process import Proxy
 from stack import wait_until
 
 ENDED = 3
+KEEP_S = 2
+POISON = "ALTER TABLE user_coupon ADD CONSTRAINT poison CHECK (user_id <> 666) NOT VALID"
+NO_POISON = "ALTER TABLE user_coupon DROP CONSTRAINT poison"
 
 
 class Gate(Proxy):
@@ -95,12 +99,16 @@ def keeper_behind(rough, worker_make):
         gate.close()
 
 
-def succeed(rough, worker, coupon):
-    """Freezes the worker; another keeper is elected and has looked at the coupon."""
+def succeed(rough, worker, coupon, hold=None):
+    """Freezes the worker; another keeper is elected and has looked at the coupon. With hold, the other does nothing more then."""
     worker.signal(19)
+    if hold:
+        hold()
     before = int(coupon.field("fence"))
     rough.start("worker-1")
     wait_until(lambda: int(coupon.field("fence")) > before, timeout=20)
+    if hold:
+        rough.sigstop("worker-1")
 
 
 # The end of a campaign
@@ -203,6 +211,150 @@ def test_a_new_keeper_raises_every_fence(rough, seen, worker_make):
     assert "keeper_elected" in worker.log()
 
 
+# Settled, and its keys expire
+
+
+@pytest.fixture
+def quick(rough, worker_make):
+    """The only worker, which keeps closed coupons for KEEP_S."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_KEEP_CLOSED_S=KEEP_S)
+    wait_until(lambda: "keeper_elected" in worker.log())
+    return worker
+
+
+def owner_execute(rough, statement):
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner:
+        owner.execute(statement)
+
+
+def is_settled(coupon):
+    return coupon.row("settled_at IS NOT NULL AND expires_at IS NOT NULL") == (True,)
+
+
+def keys(coupon):
+    return sorted(coupon.redis.keys(f"{coupon.key}*"))
+
+
+def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, seen, quick):
+    coupon = seen(total=5, limit=2)
+    with rough.client() as client:
+        receive = client.issue(coupon.coupon, 1, key="k", ack="issued")["receive"]
+        client.issue(coupon.coupon, 2, ack="issued")
+        rough.ctl("close", coupon.coupon)
+        wait_until(lambda: is_settled(coupon))
+        assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} == {True}
+        again = client.issue(coupon.coupon, 1, key="k", ack="issued")
+        assert again["receive"] == receive, "while its keys are there"
+        wait_until(lambda: not keys(coupon), timeout=KEEP_S + 5)
+        assert client.issue(coupon.coupon, 1)["code"] == client.issue(coupon.coupon, 3, key="new")["code"] == ENDED
+        assert client.call("coupon", coupon=coupon.coupon)["code"] == ENDED
+        told = client.call("status", receive=receive)
+        assert (told["status"], told["slot"]) == ("issued", 1)
+        told = client.call("status", coupon=coupon.coupon, user="1")
+        assert [(one["receive"], one["state"]) for one in told["receives"]] == [(receive, "issued")]
+    assert quick.log().count(f"event=coupon_settled coupon={coupon.coupon} issued=2") == 1
+    assert "coupon_missing" not in quick.log()
+    sweeps = quick.metrics()["couponmq_keeper_rounds_total"]
+    wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > sweeps + 3)
+    assert not keys(coupon), "nobody loads it again"
+
+
+def test_one_that_was_never_loaded_is_settled(rough, rough_redis, rough_pg, quick):
+    quick.signal(19)
+    coupon = Seen(rough.coupon_make(5), rough_redis, rough_pg)
+    rough.ctl("close", coupon.coupon)
+    quick.signal(18)
+    wait_until(lambda: is_settled(coupon), timeout=20)
+    assert not keys(coupon)
+
+
+def test_not_settled_while_a_message_is_in_the_queue_or_dead(rough, seen, quick):
+    coupon = seen(total=5)
+    with rough.client() as client:
+        assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
+        owner_execute(rough, POISON)
+        try:
+            assert client.issue(coupon.coupon, 666)["code"] == 0
+            rough.ctl("close", coupon.coupon)
+            wait_until(lambda: "event=dead_letter " in quick.log(), timeout=20)
+            wait_until(lambda: coupon.field("status") == "closed" and not coupon.redis.exists(coupon.key + ":outbox"))
+            rounds = quick.metrics()["couponmq_keeper_rounds_total"]
+            wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
+            assert coupon.row("settled_at", "expires_at") == (None, None)
+            assert quick.metrics()["couponmq_keeper_receives_in_flight"] == 1
+        finally:
+            owner_execute(rough, NO_POISON)
+        rough.ctl("dead", "requeue", "--all")
+    wait_until(lambda: is_settled(coupon), timeout=20)
+
+
+def test_not_settled_before_what_was_rejected_is_given_back(rough, seen, quick):
+    coupon = seen(total=5)
+    coupon.pg.execute("UPDATE coupon SET total_num = 0 WHERE id = %s", (coupon.coupon,))
+    with rough.client() as client:
+        assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
+    released = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+    wait_until(lambda: coupon.pg.execute(released, (coupon.coupon,)).fetchone() == (1,))
+    users = coupon.redis.type(coupon.key + ":users")
+    coupon.redis.set(coupon.key + ":users", "of a wrong type: nothing can be given back")
+    coupon.pg.execute("UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (coupon.coupon,))
+    rough.ctl("close", coupon.coupon)
+    rounds = quick.metrics()["couponmq_keeper_rounds_total"]
+    wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
+    assert quick.metrics()["couponmq_keeper_coupons_unreleased"] == 1 and users == "none"
+    assert coupon.row("settled_at") == (None,)
+    coupon.redis.delete(coupon.key + ":users")
+    wait_until(lambda: is_settled(coupon), timeout=20)
+
+
+def test_a_late_message_unsettles(rough, seen, quick):
+    """One that nobody knew of: Redis has its numbers back as they were before."""
+    coupon = seen(total=5)
+    with rough.client() as client:
+        quick.signal(19)
+        assert client.issue(coupon.coupon, 1)["code"] == 0
+        coupon.redis.hset(coupon.key, mapping={"seq": 0, "stock": 5})
+        coupon.redis.delete(coupon.key + ":users")
+        wait_until(lambda: not coupon.redis.exists(coupon.key + ":outbox"))
+        coupon.pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id = %s", (coupon.coupon,))
+        quick.signal(18)
+        wait_until(lambda: coupon.row("issued_num") == (1,), timeout=20)
+    assert coupon.row("settled_at") == (None,)
+
+
+def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, worker_make):
+    coupon = seen()
+    with rough.client() as client:
+        receive = client.issue(coupon.coupon, 1, key="k", ack="issued")["receive"]
+        rough.ctl("close", coupon.coupon)
+        wait_until(lambda: is_settled(coupon), timeout=20)
+        rough.restart("redis")
+        wait_until(lambda: client.issue(coupon.coupon, 2)["code"] == ENDED, timeout=20)
+        assert client.issue(coupon.coupon, 1, key="k")["receive"] == receive
+    assert coupon.redis.pttl(coupon.key) > 0
+
+
+@pytest.mark.parametrize("name, pattern", [
+    ("DATABASE_URL", "Marks a closed coupon as settled"), ("REDIS_URL", "Lets the keys of a closed coupon expire"),
+    ("DATABASE_URL", "The keys of a settled coupon expire in Redis: the keeper")])  # fmt: skip
+def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pattern):
+    coupon = seen()
+    worker, gate = keeper_behind(name)
+    gate.hold_at(pattern)
+    rough.ctl("close", coupon.coupon)
+    assert gate.held.wait(10)
+    succeed(rough, worker, coupon, hold=lambda: coupon.redis.hset(coupon.key + ":outbox", "0" * 26, "in flight again"))
+    coupon.redis.delete(coupon.key + ":outbox")
+    before = coupon.all()
+    gate.open()
+    wait_until(lambda: b"is_elected" in gate.said or b"fenced" in gate.said or b"expires" in gate.said)
+    assert coupon.all() == before and b"expires" not in gate.said
+    worker.signal(18)
+    rough.sigcont("worker-1")
+    wait_until(lambda: is_settled(coupon), timeout=20)
+
+
 # Bounds
 
 
@@ -239,6 +391,7 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, seen):
+    seen()  # there is a keeper
     rough_redis.config_set("maxmemory", 1)
     try:
         coupon = seen(loaded=False)

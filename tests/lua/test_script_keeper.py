@@ -1,4 +1,4 @@
-"""load.lua, verify.lua, terms.lua, fence.lua and the keeper's lock."""
+"""load.lua, verify.lua, terms.lua, fence.lua, expire.lua and the keeper's lock."""
 import pytest
 import redis
 
@@ -288,6 +288,67 @@ def test_fence_of_what_is_no_coupon(coupon):
     refused(coupon, "coupon: ", lambda c: c.run("fence", 5))
     for wrong in ("-1", "x", "", BIG + 1):
         refused(coupon, "fence: ", lambda c: c.run("fence", wrong))
+
+
+# expire
+
+EXPIRE = {"fence": 5, "generation": 2, "seq": 3, "keep_ms": 60000}
+CLOSED = {"status": "closed", "generation": 2, "seq": 3, "fence": 5}
+
+
+def expire(coupon, keys=None, **changes):
+    keys = [*coupon.keys, coupon.keys[0] + ":known", coupon.keys[0] + ":seen"] if keys is None else keys
+    return coupon.run("expire", *{**EXPIRE, **changes}.values(), keys=keys)
+
+
+def test_expire_gives_all_keys_the_same_end(coupon):
+    coupon.put(**CLOSED)
+    coupon.redis.hset(coupon.keys[1], "1", "x")
+    coupon.redis.hset(coupon.keys[0] + ":seen", "1", "7")
+    before = coupon.time_ms()
+    assert expire(coupon, fence=6) == "expires"
+    ends = {coupon.redis.execute_command("PEXPIRETIME", key) for key in coupon.snapshot()}
+    assert len(coupon.snapshot()) == 3 and len(ends) == 1
+    assert before + 60000 <= ends.pop() <= coupon.time_ms() + 60000
+    assert coupon.get("fence") == "6"
+    coupon.redis.delete(coupon.keys[0] + ":seen")
+
+
+@pytest.mark.parametrize("fields", [{"status": "open"}, {"status": "paused"}, {"generation": 3}, {"seq": 4}, {"seq": 2},
+                                    {"reserved": 1}])
+def test_expire_not_while_it_is_busy(coupon, fields):
+    coupon.put(**{**CLOSED, **fields})
+    unchanged(coupon, "busy", expire)
+
+
+def test_expire_not_while_anything_is_in_flight(coupon):
+    coupon.put(**CLOSED)
+    coupon.redis.hset(coupon.keys[2], "batch", "body")
+    unchanged(coupon, "busy", expire)
+    coupon.redis.delete(coupon.keys[2])
+    coupon.redis.sadd(coupon.keys[0] + ":known", "batch:0")
+    unchanged(coupon, "busy", expire)
+    coupon.redis.delete(coupon.keys[0] + ":known")
+    assert expire(coupon) == "expires"
+
+
+def test_expire_is_fenced(coupon):
+    unchanged(coupon, "missing", expire)
+    coupon.put(**CLOSED)
+    unchanged(coupon, "fenced", expire, fence=4)
+
+
+@pytest.mark.parametrize("changes", [{"fence": "x"}, {"generation": 0}, {"seq": -1}, {"keep_ms": 0}, {"extra": 1}])
+def test_expire_bad_argument(coupon, changes):
+    refused(coupon.put(**CLOSED), "ARGV: ", expire, **changes)
+
+
+def test_expire_bad_keys(coupon):
+    coupon.put(**CLOSED)
+    refused(coupon, "KEYS: ", expire, keys=coupon.keys)
+    coupon.redis.set(coupon.keys[0] + ":known", "x")
+    refused(coupon, coupon.keys[0] + ":known", expire)
+    coupon.redis.delete(coupon.keys[0] + ":known")
 
 
 # All three

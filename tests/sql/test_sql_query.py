@@ -93,6 +93,104 @@ def test_keeper_fence_rises(db):
     db.execute("ROLLBACK")
 
 
+def settled_set(db, coupon, fence, generation=0, seq=0, highs=(), elected=True):
+    """Whether it was marked; highs: {generation: seq}."""
+    arrays = array_text(dict(highs)), array_text(dict(highs).values())
+    row = db.query("coupon_settled_set", coupon, fence, generation, seq, *arrays)[0]
+    assert row["is_elected"] == ("t" if elected else "f")
+    return row["is_settled"] == "t"
+
+
+def expires_set(db, coupon, fence, keep_ms=1000, elected=True):
+    row = db.query("coupon_expires_set", coupon, fence, keep_ms)[0]
+    assert row["is_elected"] == ("t" if elected else "f")
+    return row["is_recorded"] == "t"
+
+
+@pytest.fixture
+def fence(db):
+    """Of a keeper that was just elected; everything that the test does is undone."""
+    db.execute("BEGIN")
+    yield int(db.query("keeper_fence")[0]["fence"])
+    db.execute("ROLLBACK")
+
+
+def closed_new(db, coupon_new, fence, users=(1, 2), **terms):
+    """A closed coupon whose receives of generation 1 are settled."""
+    coupon = coupon_new(**terms)
+    db.query("coupon_status_set", coupon, "published")
+    assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "1"}]
+    if users:
+        db.settle(*batch_make(coupon, users, generation=1))
+    db.query("coupon_status_set", coupon, "closed")
+    return coupon
+
+
+def test_settled_set_is_guarded(db, coupon_new, fence):
+    coupon, published = closed_new(db, coupon_new, fence), coupon_new()
+    db.query("coupon_status_set", published, "published")
+    assert not settled_set(db, coupon, fence - 1, 1, 2, elected=False)
+    assert not settled_set(db, published, fence)
+    for generation, seq in ((1, 1), (1, 3), (0, 2), (2, 2)):
+        assert not settled_set(db, coupon, fence, generation, seq)
+    assert settled_set(db, coupon, fence, 1, 2)
+    assert settled_set(db, coupon, fence, 1, 2), "it is"
+    assert not expires_set(db, coupon, fence - 1, elected=False)
+    assert not expires_set(db, closed_new(db, coupon_new, fence), fence), "not settled"
+    assert expires_set(db, coupon, fence)
+
+
+def test_settled_set_wants_every_number_settled(db, coupon_new, fence):
+    """The second of three is on its way."""
+    coupon = closed_new(db, coupon_new, fence, users=())
+    first, second, third = batch_make(coupon, [1, 2, 3], generation=1)
+    db.settle(first, third)
+    assert not settled_set(db, coupon, fence, 1, 3) and not settled_set(db, coupon, fence, 1, 2)
+    db.settle(second)
+    assert settled_set(db, coupon, fence, 1, 3)
+
+
+def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence)
+    assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
+    assert not settled_set(db, coupon, fence, 2, 0, {1: 3}), "Redis knows of a third"
+    assert not settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 1}), "and of a generation that nothing came of"
+    assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(db, coupon, fence, 2, 0)
+    late, = batch_make(coupon, [9], seq_first=5, generation=1)
+    db.settle(late)
+    assert not settled_set(db, coupon, fence, 2, 0), "3 and 4 are owed"
+
+
+def test_settled_set_wants_all_given_back(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence, total=1)
+    assert not settled_set(db, coupon, fence, 1, 2)
+    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    assert settled_set(db, coupon, fence, 1, 2)
+
+
+def test_a_late_outcome_unsettles(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence)
+    assert settled_set(db, coupon, fence, 1, 2) and expires_set(db, coupon, fence)
+    db.settle(*batch_make(coupon, [1], generation=1))
+    marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+    assert db.execute(marks, coupon) == [(False, True)]
+    assert [row["is_settled"] for row in db.query("coupon_page", 0, 1, array_text([coupon]))] == ["f"]
+    assert db.query("coupon_expiring_page", "-infinity", 0, 9) == []
+
+
+def test_coupon_expiring_page(db, coupon_new, fence):
+    coupons = [closed_new(db, coupon_new, fence) for _ in range(5)]
+    for coupon, keep_ms in zip(coupons, (3000, 1000, 2000, -1000, 2000)):
+        assert settled_set(db, coupon, fence, 1, 2) and expires_set(db, coupon, fence, keep_ms)
+    found, after = [], ("-infinity", 0)
+    while page := [row for row in db.query("coupon_expiring_page", *after, 2)]:
+        found += page
+        after = page[-1]["expires_at"], page[-1]["id"]
+    first, second, third, gone, fourth = coupons
+    assert [int(row["id"]) for row in found if int(row["id"]) in coupons] == [second, third, fourth, first]
+    assert {(row["generation"], row["seq_seen"]) for row in found if int(row["id"]) in coupons} == {("1", "2")}
+
+
 def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     ids = sorted(coupon_new(total=7, limit=2, end="2030-01-01T00:00:00Z") for _ in range(5))
     draft, published, paused, closed, settled = ids
@@ -103,10 +201,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     db.query("coupon_status_set", paused, "paused")
     for coupon in (closed, settled):
         db.query("coupon_status_set", coupon, "closed")
-    assert db.query("coupon_settled_set", settled, int(fence) - 1) == []
-    assert db.query("coupon_settled_set", published, fence) == []
-    assert db.query("coupon_settled_set", settled, fence) == [{"id": str(settled)}]
-    assert db.query("coupon_settled_set", settled, fence) == []
+    assert settled_set(db, settled, fence) and expires_set(db, settled, fence)
 
     watched = []
     after = ids[0] - 1
@@ -119,7 +214,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     assert mine[0] == {
         "id": str(published), "status": "published", "version": "2", "total_num": "7", "issued_num": "0",
         "user_limit": "2", "begin_ms": "0", "end_ms": "1893456000000", "generation": "0", "seq_seen": "0",
-        "settled_num": "0", "rebuild_asked": "0", "rebuild_done": "0", "is_pending": "f"}
+        "settled_num": "0", "rebuild_asked": "0", "rebuild_done": "0", "is_pending": "f", "is_settled": "f", "is_late": "f"}
     assert mine[1].items() >= db.query("coupon_lock", paused)[0].items()
     assert [int(row["id"]) for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))] == [paused, closed]
     db.execute("ROLLBACK")
