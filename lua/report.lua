@@ -11,6 +11,7 @@
 local call, bad, find, format = redis.call, redis.error_reply, string.find, string.format
 
 local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
+local ALONE_MS = '86400000' -- how long what was told of a coupon lasts that Redis does not have
 
 local function integer(text)
 	if not text or not find(text, '^%d+$') or #text > 16 or find(text, '^0.') then
@@ -58,4 +59,12 @@ if told and told >= seq then
 	return 0
 end
 call('HSET', KEYS[2], ARGV[1], ARGV[2])
+-- It lasts as long as the coupon. Where there is none a keeper that still needs it reads it soon; of a campaign that is over
+-- nobody does.
+local expires = call('PEXPIRETIME', KEYS[1])
+if expires > 0 then
+	call('PEXPIREAT', KEYS[2], format('%.0f', expires))
+elseif not current then
+	call('PEXPIRE', KEYS[2], ALONE_MS)
+end
 return 1

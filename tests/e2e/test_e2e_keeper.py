@@ -257,7 +257,8 @@ def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, seen, quick):
     assert "coupon_missing" not in quick.log()
     sweeps = quick.metrics()["couponmq_keeper_rounds_total"]
     wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > sweeps + 3)
-    assert not keys(coupon), "nobody loads it again"
+    assert not coupon.redis.exists(coupon.key), "nobody loads it again"
+    assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} <= {True}, "what gateways have told of it"
 
 
 def test_one_that_was_never_loaded_is_settled(rough, rough_redis, rough_pg, quick):
@@ -296,13 +297,15 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, seen, quick):
         assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
     released = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
     wait_until(lambda: coupon.pg.execute(released, (coupon.coupon,)).fetchone() == (1,))
-    users = coupon.redis.type(coupon.key + ":users")
+    wait_until(lambda: coupon.field("generation") == "2")  # for what was not there
+    quick.signal(19)
+    rough.ctl("close", coupon.coupon)
     coupon.redis.set(coupon.key + ":users", "of a wrong type: nothing can be given back")
     coupon.pg.execute("UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (coupon.coupon,))
-    rough.ctl("close", coupon.coupon)
+    quick.signal(18)
     rounds = quick.metrics()["couponmq_keeper_rounds_total"]
     wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
-    assert quick.metrics()["couponmq_keeper_coupons_unreleased"] == 1 and users == "none"
+    assert quick.metrics()["couponmq_keeper_coupons_unreleased"] == 1
     assert coupon.row("settled_at") == (None,)
     coupon.redis.delete(coupon.key + ":users")
     wait_until(lambda: is_settled(coupon), timeout=20)
@@ -321,6 +324,8 @@ def test_a_late_message_unsettles(rough, seen, quick):
         quick.signal(18)
         wait_until(lambda: coupon.row("issued_num") == (1,), timeout=20)
     assert coupon.row("settled_at") == (None,)
+    coupon.redis.hset(coupon.key, mapping={"seq": 1, "stock": 4})
+    wait_until(lambda: is_settled(coupon), timeout=20)
 
 
 def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, worker_make):
@@ -365,7 +370,7 @@ def many(rough_pg):
     made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, 1500) AS i"
     rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
     yield range(first + 1, first + 1501)
-    rough_pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now() WHERE id > %s", (first,))
+    rough_pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id > %s", (first,))
 
 
 def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_make):

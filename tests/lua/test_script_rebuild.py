@@ -51,6 +51,19 @@ def test_report_of_a_forgotten_coupon_is_kept(coupon):
     assert coupon.redis.hgetall(coupon.seen) == {"3": "71"}
 
 
+def test_what_is_told_lasts_no_longer_than_the_coupon(coupon):
+    told = [coupon.keys[0], coupon.seen]
+    assert coupon.run("report", 1, 5, keys=told) == 1
+    assert 0 < coupon.redis.pttl(coupon.seen) <= 86400000, "there is no coupon"
+    coupon.redis.delete(coupon.seen)
+    coupon.put(generation=1)
+    assert coupon.run("report", 1, 6, keys=told) == 1
+    assert coupon.redis.pttl(coupon.seen) == -1
+    coupon.redis.expire(coupon.keys[0], 50)
+    assert coupon.run("report", 1, 7, keys=told) == 1
+    assert coupon.redis.execute_command("PEXPIRETIME", coupon.seen) == coupon.redis.execute_command("PEXPIRETIME", coupon.keys[0])
+
+
 def test_report_of_an_older_generation_comes_out_of_the_stock(coupon):
     coupon.put(generation=4, stock=100, **{"high:3": 70})
     assert report(coupon, 3, 75) == 1
