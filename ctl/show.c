@@ -91,6 +91,7 @@ static const char *const plain_columns[][2] = {
 	{ "name", "name" },           { "begin", "begin_at" },      { "end", "end_at" },
 	{ "valid_from", "valid_from" }, { "valid_to", "valid_to" },   { "created_at", "created_at" },
 	{ "updated_at", "updated_at" }, { "settled_at", "settled_at" },
+	{ "expires_at", "expires_at" },
 };
 
 #define PLAIN_COLUMNS_N (sizeof(plain_columns) / sizeof(plain_columns[0]))

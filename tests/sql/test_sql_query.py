@@ -312,7 +312,7 @@ def test_show_and_list(db, coupon_new):
         "id": str(coupon), "name": "test", "status": "draft", "total_num": "1", "issued_num": "1", "user_limit": "1",
         "begin_at": "2030-01-01T00:00:00.000Z", "end_at": None, "valid_days": "30", "valid_from": None, "valid_to": None,
         "version": "1", "generation": "0", "seq_seen": "2", "settled_num": "2", "older_unsettled_num": "8",
-        "rejected_num": "2", "unreleased_num": "2", "settled_at": None}
+        "rejected_num": "2", "unreleased_num": "2", "settled_at": None, "expires_at": None}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["created_at"])
     listed = db.query("coupon_list", coupon - 1, 1)
     assert listed == [{name: row[name] for name in (

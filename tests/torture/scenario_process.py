@@ -272,6 +272,26 @@ def keeper_before_close(rig, chance):
     rig.wait(closed)
 
 
+def keeper_settles(rig, point):
+    """A closed campaign is settled, its keys are given their end, and that is recorded, whichever of these the keeper dies at."""
+    coupon = rig.stack.coupon_make(10)
+    coupon_is_open(rig, coupon)
+    with rig.gateways[0].process.client() as client:
+        assert client.issue(coupon, 1)["code"] == 0
+    part = keeper_only(rig, f"{point}:1:kill")
+    rig.stack.ctl("close", coupon)
+    killed_keeper_is_replaced(rig, part)
+
+    def settled():
+        with rig.pg() as pg:
+            marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+            return pg.execute(marks, (coupon,)).fetchone() == (True, True)
+
+    rig.wait(settled)
+    with rig.redis() as cache:
+        assert all(cache.pttl(key) > 0 for key in cache.keys(f"coupon:{{{coupon}}}*"))
+
+
 def keeper_before_remove(rig, chance):
     part = keeper_only(rig, f"keeper_before_remove:{chance.randint(1, 2)}:kill")
     rig.keeper()
@@ -317,6 +337,9 @@ KEEPER_KILLS = {
     "keeper_after_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_after_verify"),
     "keeper_before_terms": keeper_before_terms,
     "keeper_before_close": keeper_before_close,
+    "keeper_before_settled": lambda rig, _chance: keeper_settles(rig, "keeper_before_settled"),
+    "keeper_before_expire": lambda rig, _chance: keeper_settles(rig, "keeper_before_expire"),
+    "keeper_before_expiry_mark": lambda rig, _chance: keeper_settles(rig, "keeper_before_expiry_mark"),
     "keeper_before_remove": keeper_before_remove,
 }
 
