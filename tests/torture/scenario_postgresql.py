@@ -51,7 +51,7 @@ def server_wait(rig):
 # Killed
 
 
-@scenario(short=True)
+@scenario()
 def postgresql_killed(rig, chance):
     """The whole server killed with kill -9, each process of it, in the middle of a transaction."""
     rig.wait_answers(chance.randint(1, 300))

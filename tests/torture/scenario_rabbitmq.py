@@ -33,7 +33,7 @@ def gateways_log(rig, text):
     return sum(part.log().count(text) for part in rig.gateways)
 
 
-@scenario(short=True)
+@scenario()
 def rabbitmq_killed(rig, chance):
     """RabbitMQ killed with kill -9 under load, and started again: who asks does not notice."""
     rig.wait_answers(chance.randint(1, 300))
