@@ -474,6 +474,14 @@ int admission_is_unsure(const struct admission *admission, int64_t id)
 	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting) || coupon->unsure_until_ms > now_of(admission);
 }
 
+void admission_refused(struct admission *admission, int64_t id)
+{
+	struct coupon *coupon = coupon_find(admission, id);
+
+	if (coupon)
+		coupon_report(admission, coupon);
+}
+
 void admission_seen(const struct admission *admission, int64_t id, int64_t *generation, int64_t *seq)
 {
 	const struct coupon *coupon = coupon_find(admission, id);

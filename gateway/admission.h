@@ -113,6 +113,9 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
  */
 int admission_is_unsure(const struct admission *admission, int64_t coupon);
 
+/* Redis lacks the coupon, or knows less of it than this gateway has seen: tells what was seen, for the keeper. */
+void admission_refused(struct admission *admission, int64_t coupon);
+
 /* The highest generation of this coupon that Redis told this gateway, and the highest seq in it; 0: none. */
 void admission_seen(const struct admission *admission, int64_t coupon, int64_t *generation, int64_t *seq);
 

@@ -249,6 +249,8 @@ static void on_records(void *context, const redisReply *reply)
 			query->records = text_copy(reply->element[0]->str);
 		query->complete = is_text(reply->element[1], "complete");
 		missing = is_text(reply->element[1], "missing");
+		if (missing || is_text(reply->element[1], "behind"))
+			admission_refused(query->parts->admission, query->request->coupon);
 	}
 	if (!missing) {
 		outcome_look_up(query);

@@ -6,12 +6,14 @@
 --
 -- Returns {records, word}. The user's records are as issue.lua writes them, nil if there are none. Only 'complete' says that every
 -- receive accepted so far is there, or has its outcome in PostgreSQL. Else: 'missing' (Redis does not have the coupon), 'unverified'
--- (nobody has compared it with PostgreSQL since Redis started), 'behind' (it knows less than it did), 'reserved' (receives of an
--- older generation are in flight, and Redis does not know whose).
+-- (nobody has compared it with PostgreSQL since Redis started), 'behind' (it knows less than the gateway has seen), 'reserved'
+-- (receives of an older generation are in flight, and Redis does not know whose; where no stock is left there may be more of them
+-- than are reserved).
 
 local records = redis.call('HGET', KEYS[2], ARGV[1])
-local c = redis.call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved')
+local c = redis.call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved', 'stock', 'high:' .. ARGV[3])
 local generation, seq = tonumber(c[2]), tonumber(c[3])
+local generation_seen, seq_seen = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if not generation or not seq then
 	return {records, 'missing'}
@@ -19,8 +21,13 @@ end
 if c[1] ~= ARGV[2] then
 	return {records, 'unverified'}
 end
-local generation_seen = tonumber(ARGV[3])
-if generation < generation_seen or (generation == generation_seen and seq < tonumber(ARGV[4])) then
+if generation == generation_seen then
+	c[6] = seq
+end
+if generation < generation_seen or (c[6] and tonumber(c[6]) < seq_seen) then
 	return {records, 'behind'}
 end
-return {records, c[4] == '0' and 'complete' or 'reserved'}
+if c[4] ~= '0' or (generation > 1 and c[5] == '0') then
+	return {records, 'reserved'}
+end
+return {records, 'complete'}

@@ -27,6 +27,13 @@ def test_user_state_behind_what_the_gateway_has_seen(coupon, seen, word):
     assert user_state(coupon, 43, seen=seen) == [None, word]
 
 
+@pytest.mark.parametrize("seen, word", [((1, 7), "complete"), ((1, 8), "behind"), ((2, 0), "complete"), ((3, 99), "complete")])
+def test_user_state_of_a_rebuilt_coupon(coupon, seen, word):
+    coupon.put(generation=4)
+    coupon.set(**{"high:1": 7})
+    assert user_state(coupon, 43, seen=seen) == [None, word]
+
+
 def test_user_state_of_another_redis_process(coupon):
     coupon.put()
     batch = coupon.issue("42").message["batch"]
@@ -40,6 +47,10 @@ def test_user_state_while_receives_of_an_older_generation_are_in_flight(coupon):
     assert user_state(coupon, 43) == [None, "reserved"]
     coupon.set(reserved=0)
     assert user_state(coupon, 43) == [None, "complete"]
+    coupon.set(stock=0)
+    assert user_state(coupon, 43) == [None, "complete"]
+    coupon.set(generation=2)
+    assert user_state(coupon, 43) == [None, "reserved"], "more may be in flight than there was stock for"
 
 
 def test_user_state_without_the_coupon(coupon):
