@@ -29,6 +29,7 @@ struct event_rate {
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
 
 static const char *log_program = "couponmq";
+static int fatal_status = 1;
 static enum log_level log_least = LOG_LEVEL_INFO;
 static int log_as_json;
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -207,5 +208,10 @@ void log_fatal(const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
-	exit(1);
+	exit(fatal_status);
+}
+
+void log_fatal_status(int status)
+{
+	fatal_status = status;
 }

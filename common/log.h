@@ -40,7 +40,8 @@ void log_unlimited(enum log_level level, const char *event, const struct log_fie
 #define log_warn(event, ...) log_event(LOG_LEVEL_WARN, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
 #define log_error(event, ...) log_event(LOG_LEVEL_ERROR, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
 
-/* A bad start: a sentence on standard error and exit status 1. */
+/* A bad start: a sentence on standard error and exit status 1, or the one that log_fatal_status() set. */
 _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void log_fatal_status(int status); /* before threads start */
 
 #endif

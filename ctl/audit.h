@@ -1,33 +1,30 @@
-/* What the parts of an audit share: the connections, and where what is wrong goes. */
+/* What the parts of an audit share. An audit changes nothing, anywhere. */
 #ifndef CTL_AUDIT_H
 #define CTL_AUDIT_H
 
+#include "ctl/audit_finding.h"
 #include "ctl/cache.h"
 #include "ctl/db.h"
-#include "ctl/output.h"
+
+#define AUDIT_NO_VERDICT 4 /* exit status: it could not be asked, or could not be told */
+
+struct broker;
 
 struct audit {
 	struct db *db;
 	struct cache *cache;
-	cJSON *wrong;   /* with --json: an array of sentences; NULL: they are printed at once */
-	int64_t wrong_n;
+	struct broker *broker; /* RabbitMQ, which is asked only when something is overdue */
+	char run_id[CACHE_RUN_ID_SIZE]; /* of the Redis process */
+	int64_t grace_ms;      /* younger receives without an outcome are on their way */
+	int64_t patience_ms;   /* how long to wait for a keeper that is at work; used up over all coupons */
+	struct findings findings;
+	int64_t undecided_n;   /* coupons of which something could not be told */
 };
 
-/* How Redis stood with one coupon. */
-struct audit_redis {
-	int loaded;
-	int verified;
-	int consistent;      /* nothing was given out while its slots were counted */
-	int settled;         /* nothing was in flight or unreleased either: then each slot was compared with its row */
-	struct cache_coupon coupon;
-	int64_t slots;       /* counted */
-	int64_t in_flight;
-	int64_t unreleased;  /* rejected receives whose slot was not given back yet */
-};
+/* Audits one coupon that PostgreSQL has. Its figures go to `coupons`, or are printed when that is NULL. */
+void audit_coupon(struct audit *audit, int64_t coupon, cJSON *coupons);
 
-void audit_wrong(struct audit *audit, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* Promise P4 of one coupon. */
-void audit_redis(struct audit *audit, int64_t coupon, struct audit_redis *found);
+/* Whatever ends here ends the process: Redis did not answer. */
+void audit_redis_need(const struct audit *audit, int ok);
 
 #endif

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_SIZE (ID_SIZE + 24)
 #define NUMBER_SIZE 24
 
 struct cache {
@@ -19,14 +18,20 @@ struct cache {
 };
 
 struct coupon_keys {
-	char coupon[KEY_SIZE], users[KEY_SIZE], outbox[KEY_SIZE];
+	char coupon[CACHE_KEY_SIZE], users[CACHE_KEY_SIZE], outbox[CACHE_KEY_SIZE];
 };
+
+const char *cache_key(int64_t coupon, const char *suffix, char out[CACHE_KEY_SIZE])
+{
+	snprintf(out, CACHE_KEY_SIZE, "coupon:{%lld}%s", (long long)coupon, suffix);
+	return out;
+}
 
 static void keys_make(struct coupon_keys *keys, int64_t coupon)
 {
-	snprintf(keys->coupon, KEY_SIZE, "coupon:{%lld}", (long long)coupon);
-	snprintf(keys->users, KEY_SIZE, "coupon:{%lld}:users", (long long)coupon);
-	snprintf(keys->outbox, KEY_SIZE, "coupon:{%lld}:outbox", (long long)coupon);
+	cache_key(coupon, "", keys->coupon);
+	cache_key(coupon, ":users", keys->users);
+	cache_key(coupon, ":outbox", keys->outbox);
 }
 
 static const char *number_text(int64_t number, char out[NUMBER_SIZE])
@@ -35,10 +40,9 @@ static const char *number_text(int64_t number, char out[NUMBER_SIZE])
 	return out;
 }
 
-redisReply *cache_command(struct cache *cache, int argc, const char **argv)
+/* What came, or NULL with the sentence. */
+static redisReply *reply_check(struct cache *cache, redisReply *reply)
 {
-	redisReply *reply = redisCommandArgv(cache->context, argc, argv, NULL);
-
 	if (!reply) {
 		snprintf(cache->error, sizeof(cache->error), "%s",
 			 cache->context->err ? cache->context->errstr : "no answer");
@@ -46,6 +50,54 @@ redisReply *cache_command(struct cache *cache, int argc, const char **argv)
 	}
 	if (reply->type == REDIS_REPLY_ERROR) {
 		snprintf(cache->error, sizeof(cache->error), "%s", reply->str);
+		freeReplyObject(reply);
+		return NULL;
+	}
+	return reply;
+}
+
+redisReply *cache_command(struct cache *cache, int argc, const char **argv)
+{
+	return reply_check(cache, redisCommandArgv(cache->context, argc, argv, NULL));
+}
+
+static redisReply *reply_next(struct cache *cache)
+{
+	void *reply = NULL;
+
+	return reply_check(cache, redisGetReply(cache->context, &reply) == REDIS_OK ? reply : NULL);
+}
+
+static void words_append(struct cache *cache, const struct cache_words *command)
+{
+	int argc = 0;
+
+	while (command->words[argc])
+		argc++;
+	/* It can fail for want of memory only, and then the answer fails too. */
+	redisAppendCommandArgv(cache->context, argc, (const char **)command->words, NULL);
+}
+
+redisReply *cache_transaction(struct cache *cache, const struct cache_words *commands, size_t n)
+{
+	redisReply *reply;
+	int ok = 1;
+
+	words_append(cache, &(struct cache_words){ { "MULTI" } });
+	for (size_t i = 0; i < n; i++)
+		words_append(cache, &commands[i]);
+	words_append(cache, &(struct cache_words){ { "EXEC" } });
+	for (size_t i = 0; i < n + 1 && ok; i++) {
+		reply = reply_next(cache);
+		ok = reply != NULL;
+		if (ok)
+			freeReplyObject(reply);
+	}
+	if (!ok)
+		return NULL; /* what is left of the answers is of no use: this connection ends */
+	reply = reply_next(cache);
+	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)) {
+		snprintf(cache->error, sizeof(cache->error), "EXEC answered something else");
 		freeReplyObject(reply);
 		return NULL;
 	}
@@ -219,19 +271,24 @@ int64_t cache_outbox_length(struct cache *cache, int64_t coupon)
 	return length;
 }
 
-redisReply *cache_users_scan(struct cache *cache, int64_t coupon, const char *cursor, int count)
+redisReply *cache_scan(struct cache *cache, const char *key, const char *cursor, int count)
 {
 	char count_text[NUMBER_SIZE];
-	struct coupon_keys keys;
-	redisReply *reply;
+	redisReply *reply = cache_command(
+		cache, 5, (const char *[]){ "HSCAN", key, cursor, "COUNT", number_text(count, count_text) });
 
-	keys_make(&keys, coupon);
-	reply = cache_command(cache, 5,
-			      (const char *[]){ "HSCAN", keys.users, cursor, "COUNT", number_text(count, count_text) });
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)) {
+	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+		      reply->element[0]->type != REDIS_REPLY_STRING || reply->element[1]->type != REDIS_REPLY_ARRAY)) {
 		snprintf(cache->error, sizeof(cache->error), "HSCAN answered something else");
 		freeReplyObject(reply);
 		return NULL;
 	}
 	return reply;
+}
+
+redisReply *cache_users_scan(struct cache *cache, int64_t coupon, const char *cursor, int count)
+{
+	char key[CACHE_KEY_SIZE];
+
+	return cache_scan(cache, cache_key(coupon, ":users", key), cursor, count);
 }

@@ -19,6 +19,7 @@ struct cache_coupon {
 	char status[16];
 	char run_id[CACHE_RUN_ID_SIZE];
 	int64_t total, stock, reserved, lost, begin_ms, end_ms, limit, generation, seq, version;
+	int64_t late; /* the last outcome of an older generation that was applied */
 };
 
 struct terms {
@@ -37,6 +38,18 @@ const char *cache_error(const struct cache *cache);
 /* The answer is the caller's, to be freed with freeReplyObject(). */
 redisReply *cache_command(struct cache *cache, int argc, const char **argv);
 
+/* At most eight words of which the last is NULL. */
+struct cache_words {
+	const char *words[8];
+};
+
+/* Some commands at one moment (MULTI): the array of their answers, in which an element may be an error. */
+redisReply *cache_transaction(struct cache *cache, const struct cache_words *commands, size_t n);
+
+/* The names of a coupon's keys, each at most CACHE_KEY_SIZE with its NUL; `suffix` is "", ":users", ":outbox", … */
+#define CACHE_KEY_SIZE 48
+const char *cache_key(int64_t coupon, const char *suffix, char out[CACHE_KEY_SIZE]);
+
 /* 1 when Redis has the coupon, 0 when not. */
 int cache_coupon_read(struct cache *cache, int64_t coupon, struct cache_coupon *read);
 
@@ -48,7 +61,8 @@ enum terms_result cache_terms(struct cache *cache, int64_t coupon, const struct 
 
 int64_t cache_outbox_length(struct cache *cache, int64_t coupon);
 
-/* One step of a scan of the users' hash, as HSCAN returns it: cursor, then pairs of user and records. */
+/* One step of a scan of a hash, as HSCAN returns it: cursor, then pairs of field and value. */
+redisReply *cache_scan(struct cache *cache, const char *key, const char *cursor, int count);
 redisReply *cache_users_scan(struct cache *cache, int64_t coupon, const char *cursor, int count);
 
 #endif

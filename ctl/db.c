@@ -102,6 +102,24 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 	return result;
 }
 
+void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params)
+{
+	char sql[4096];
+
+	check((size_t)snprintf(sql, sizeof(sql), "DECLARE pages NO SCROLL CURSOR FOR %s", select) < sizeof(sql));
+	PQclear(db_query(db, sql, params_n, params));
+}
+
+PGresult *db_page(struct db *db)
+{
+	return db_query(db, "FETCH " TEXT(DB_PAGE) " FROM pages", 0, NULL);
+}
+
+void db_pages_end(struct db *db)
+{
+	db_run(db, "CLOSE pages");
+}
+
 const char *db_number(int64_t number, char out[DB_NUMBER_SIZE])
 {
 	snprintf(out, DB_NUMBER_SIZE, "%lld", (long long)number);

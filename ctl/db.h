@@ -29,6 +29,15 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params);
 const char *db_error(struct db *db);
 
+/*
+ * The rows of one SELECT in pages, within a transaction that the caller has begun: the table is read once, and by no more than
+ * a page at a time. One at a time. db_page() has no row at the end.
+ */
+void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params);
+PGresult *db_page(struct db *db);
+void db_pages_end(struct db *db);
+#define DB_PAGE 5000
+
 /* Writes the number for a parameter and returns `out`. */
 const char *db_number(int64_t number, char out[DB_NUMBER_SIZE]);
 

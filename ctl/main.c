@@ -23,7 +23,7 @@ static void help_print(FILE *out)
 	fputs("\ncouponctl COMMAND --help tells more.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
 	fputs("\nExit status: 0 done; 1 it failed, or a check did; 2 the command line is wrong;\n"
-	      "3 recorded in PostgreSQL, but Redis could not be told yet.\n",
+	      "3 recorded in PostgreSQL, but Redis could not be told yet; 4 audit: no verdict.\n",
 	      out);
 }
 

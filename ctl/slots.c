@@ -31,8 +31,8 @@ static int number_take(const char **p, const char *end, int least, int most, int
 	return 0;
 }
 
-/* SLOT:BATCH:INDEX:KEY */
-static int record_read(struct slot *slot, const char *p, const char *end)
+/* SLOT:BATCH:INDEX:KEY; `*key` is where the key begins. */
+static int record_read(struct slot *slot, const char *p, const char *end, const char **key)
 {
 	if (number_take(&p, end, 1, RECEIVE_SLOT_MAX, &slot->number))
 		return -1;
@@ -41,27 +41,76 @@ static int record_read(struct slot *slot, const char *p, const char *end)
 	p += ULID_LEN + 1;
 	if (number_take(&p, end, 0, RECEIVE_INDEX_MAX, &slot->index))
 		return -1;
+	*key = p;
 	return p == end || receive_key_valid(p, (size_t)(end - p)) ? 0 : -1;
+}
+
+/* The next of some records; moves `*p` behind it, to NULL behind the last. */
+static int record_next(struct slot *slot, const char **p, const char *end, const char **key, size_t *key_len)
+{
+	const char *stop = memchr(*p, '\n', (size_t)(end - *p));
+
+	if (record_read(slot, *p, stop ? stop : end, key))
+		return -1;
+	*key_len = (size_t)((stop ? stop : end) - *key);
+	*p = stop ? stop + 1 : NULL;
+	return 0;
+}
+
+/* As the script does, which takes no slot for two receives. */
+static int taken_twice(const struct slots *slots, size_t first)
+{
+	int16_t number = slots->list[slots->n - 1].number;
+
+	for (size_t i = first; i + 1 < slots->n; i++)
+		if (slots->list[i].number == number)
+			return 1;
+	return 0;
 }
 
 int slots_add_records(struct slots *slots, int64_t user, const char *records, size_t len)
 {
-	const char *p = records, *end = records + len;
-	size_t n = slots->n;
+	const char *p = records, *key;
+	size_t n = slots->n, key_len;
 
-	for (;;) {
-		const char *stop = memchr(p, '\n', (size_t)(end - p));
+	while (p) {
 		struct slot slot = { .user = user };
 
-		if (record_read(&slot, p, stop ? stop : end)) {
+		if (record_next(&slot, &p, records + len, &key, &key_len)) {
 			slots->n = n;
 			return -1;
 		}
 		slots_add(slots, &slot);
-		if (!stop)
-			return 0;
-		p = stop + 1;
+		if (taken_twice(slots, n)) {
+			slots->n = n;
+			return -1;
+		}
 	}
+	return 0;
+}
+
+enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records, size_t len, struct slot *found)
+{
+	enum slot_found result = SLOT_NONE;
+	const char *p = records, *its_key;
+	size_t key_len;
+
+	while (p) {
+		struct slot slot = { .user = wanted->user };
+
+		if (record_next(&slot, &p, records + len, &its_key, &key_len))
+			return SLOT_MALFORMED;
+		if (slot.number != wanted->number)
+			continue;
+		*found = slot;
+		if (!slot_same_receive(&slot, wanted))
+			result = SLOT_OTHER;
+		else if (key && (strlen(key) != key_len || memcmp(key, its_key, key_len) != 0))
+			result = SLOT_OTHER_KEY;
+		else
+			result = SLOT_SAME;
+	}
+	return result;
 }
 
 int slot_compare(const struct slot *a, const struct slot *b)
@@ -98,8 +147,93 @@ void slots_sort(struct slots *slots)
 	slots->n = kept;
 }
 
+const struct slot *slots_find(const struct slots *slots, const struct slot *wanted)
+{
+	return slots->n > 0 ? bsearch(wanted, slots->list, slots->n, sizeof(*slots->list), compare) : NULL;
+}
+
 void slots_fini(struct slots *slots)
 {
 	free(slots->list);
 	memset(slots, 0, sizeof(*slots));
+}
+
+/* The mixing of splitmix64. */
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 30;
+	x *= 0xbf58476d1ce4e5b9;
+	x ^= x >> 27;
+	x *= 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+static uint64_t print_make(const struct slot *slot)
+{
+	uint64_t words[2], print;
+
+	memcpy(words, slot->batch.bytes, sizeof(words));
+	print = mix((uint64_t)slot->user + 0x9e3779b97f4a7c15);
+	print = mix(print ^ words[0]);
+	print = mix(print + words[1]);
+	print = mix(print ^ ((uint64_t)slot->number << 16 | (uint64_t)slot->index));
+	return print ? print : 1;
+}
+
+void slot_set_init(struct slot_set *set, size_t max)
+{
+	*set = (struct slot_set){ .max = max };
+}
+
+static void cell_take(struct slot_set *set, uint64_t print)
+{
+	size_t i = (size_t)print & (set->size - 1);
+
+	while (set->cells[i] && set->cells[i] != print)
+		i = (i + 1) & (set->size - 1);
+	set->n += set->cells[i] == 0;
+	set->cells[i] = print;
+}
+
+static void grow(struct slot_set *set)
+{
+	struct slot_set old = *set;
+
+	set->size = old.size ? old.size * 2 : 1024;
+	set->cells = calloc(set->size, sizeof(*set->cells));
+	check(set->cells != NULL);
+	set->n = 0;
+	for (size_t i = 0; i < old.size; i++)
+		if (old.cells[i])
+			cell_take(set, old.cells[i]);
+	free(old.cells);
+}
+
+int slot_set_add(struct slot_set *set, const struct slot *slot)
+{
+	if (set->n >= set->max)
+		return 0;
+	if (set->n * 3 >= set->size * 2)
+		grow(set);
+	cell_take(set, print_make(slot));
+	return 1;
+}
+
+int slot_set_has(const struct slot_set *set, const struct slot *slot)
+{
+	uint64_t print = print_make(slot);
+	size_t i;
+
+	if (set->size == 0)
+		return 0;
+	for (i = (size_t)print & (set->size - 1); set->cells[i]; i = (i + 1) & (set->size - 1))
+		if (set->cells[i] == print)
+			return 1;
+	return 0;
+}
+
+void slot_set_fini(struct slot_set *set)
+{
+	free(set->cells);
+	memset(set, 0, sizeof(*set));
 }

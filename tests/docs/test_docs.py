@@ -138,6 +138,15 @@ def test_operations_has_every_log_event():
     assert missing == set()
 
 
+def test_couponctl_has_every_finding_of_an_audit():
+    found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$', text("ctl/audit_table.h"), re.MULTILINE)
+    assert found
+    documented = {row[0]: tuple(row[1:]) for row in table_rows("docs/couponctl.md") if len(row) == 3}
+    assert {kind: documented.get(kind) for kind, _, _ in found} == {
+        kind: (promise, meaning.strip("`")) for kind, promise, meaning in found
+    }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_link_is_dead(page):
     dead = []

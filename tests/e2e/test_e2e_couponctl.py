@@ -277,50 +277,10 @@ def test_audit_of_a_right_coupon(stack, gateway, make_coupon):
     assert stack.ctl("audit", coupon).splitlines()[-1] == "PASS: 1 coupon audited, 0 wrong"
 
 
-@pytest.mark.parametrize(
-    "words, statement",
-    [
-        ("P1: ", "UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s"),
-        ("P1: ", "DELETE FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = 1"),
-        ("P2: ", "INSERT INTO user_coupon SELECT user_id, coupon_id, 2, 9, batch, received_at, valid_from, valid_to, NULL"
-               " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = 1"),
-        ("P3: ", "INSERT INTO receive_rejected SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at"
-               " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = 1"),
-        ("issued to another receive", "UPDATE user_coupon SET batch = gen_random_uuid() WHERE coupon_id = %(coupon)s AND user_id = 1"),
-    ],
-)  # fmt: skip
-def test_audit_names_what_is_wrong(stack, gateway, make_coupon, pg_owner, words, statement):
-    coupon = make_coupon(10)
-    for user in (1, 2, 3):
-        assert gateway.issue(coupon, user, ack="issued")["status"] == "issued"
-    wait_until(lambda: show(stack, coupon)["redis"]["outbox"] == 0)
-    try:
-        assert pg_owner.execute(statement, {"coupon": coupon}).rowcount == 1
-        code, verdict = audit(stack, coupon)
-        assert (code, verdict["passed"]) == (1, False)
-        assert any(line.startswith(f"coupon {coupon}") and words in line for line in verdict["wrong"]), verdict
-        assert stack.ctl_run("audit", coupon).stdout.splitlines()[-1].startswith("FAIL: 1 coupon audited")
-    finally:  # an audit of all coupons may come
-        stack.ctl("close", coupon)
-        for table in ("user_coupon", "receive_rejected"):
-            pg_owner.execute(f"DELETE FROM {table} WHERE coupon_id = %s", (coupon,))
-        pg_owner.execute("DELETE FROM coupon WHERE id = %s", (coupon,))
-
-
-def test_audit_sees_stock_that_redis_lost(stack, gateway, make_coupon, redis_client):
-    coupon = make_coupon(10)
-    gateway.issue(coupon, 1, ack="issued")
-    redis_client.hincrby(f"coupon:{{{coupon}}}", "stock", -1)
-    code, verdict = audit(stack, coupon)
-    assert code == 1 and any("P4" in line for line in verdict["wrong"])
-    redis_client.hincrby(f"coupon:{{{coupon}}}", "stock", 1)
-    assert audit(stack, coupon)[0] == 0
-
-
 def test_audit_takes_one_coupon_or_all(stack):
     assert "--all" in refused(stack, "audit")
     assert "--all" in refused(stack, "audit", "1001", "--all")
-    assert stack.ctl_run("audit", 987654321).returncode == 1
+    assert stack.ctl_run("audit", 987654321).returncode == 4
 
 
 # With Redis away

@@ -50,6 +50,7 @@ class Seen:
             (user, self.coupon, ulid_uuid(batch), key),
         )
         self.pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (self.coupon,))
+        self.pg.execute("INSERT INTO coupon_generation VALUES (%s, 0, 1, 1)", (self.coupon,))  # of an earlier filling
         return f"1:{batch}:7:{key or ''}"
 
     def total_lower(self, total):

@@ -502,8 +502,8 @@ def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
         "audit_limit": [{"coupon_id": str(coupon), "user_id": "1", "user_limit": "2", "row_num": "3", "slot_min": "1",
                          "slot_max": "3"}],
         "audit_twice": [
-            {"what": what, "coupon_id": str(coupon), "batch": str(batch[0].batch), "idx": idx, "user_id": user}
-            for what, idx, user in (("issued_twice", "2", "1"), ("issued_and_rejected", "3", "4"))],
+            {"what": what, "coupon_id": str(coupon), "batch": str(batch[0].batch), "idx": idx, "user_id": "1", "slot": slot}
+            for what, idx, slot in (("issued_twice", "2", "1"), ("issued_and_rejected", "3", "2"))],
     }
     for name, rows in expected.items():
         assert owner.query(name, coupon) == rows

@@ -53,6 +53,7 @@ static void test_refuses_records(void **state)
 		"\n1:" BATCH ":0:",
 		"1:" BATCH ":0:\x7f",
 		"1:" BATCH ":0:k\njunk",
+		"1:" BATCH ":0:k\n1:" BATCH ":1:",
 	};
 	struct slots slots = { 0 };
 
@@ -81,6 +82,61 @@ static void test_sort_keeps_each_once(void **state)
 	assert_int_equal(slots.list[2].user, 2);
 	assert_false(slot_same_receive(&slots.list[0], &slots.list[1]));
 	slots_fini(&slots);
+}
+
+static enum slot_found look_up(const struct slot *wanted, const char *key, const char *records)
+{
+	struct slot found;
+
+	return slot_look_up(wanted, key, records, strlen(records), &found);
+}
+
+static void test_look_up(void **state)
+{
+	struct slot wanted = { .user = 42, .number = 2, .index = 7 }, found;
+	const char *records = "1:" BATCH ":0:a\n2:" BATCH ":7:key\n3:" BATCH ":9:";
+
+	(void)state;
+	assert_int_equal(ulid_parse(&wanted.batch, BATCH, ULID_LEN), 0);
+	assert_int_equal(look_up(&wanted, "key", records), SLOT_SAME);
+	assert_int_equal(look_up(&wanted, NULL, records), SLOT_SAME);
+	assert_int_equal(look_up(&wanted, "", records), SLOT_OTHER_KEY);
+	assert_int_equal(look_up(&wanted, "ke", records), SLOT_OTHER_KEY);
+	wanted.index = 8;
+	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found), SLOT_OTHER);
+	assert_int_equal(found.index, 7);
+	assert_int_equal(found.user, 42);
+	wanted.number = 4;
+	assert_int_equal(look_up(&wanted, NULL, records), SLOT_NONE);
+	assert_int_equal(look_up(&wanted, NULL, "1:" BATCH ":0:\n"), SLOT_MALFORMED);
+}
+
+static void test_set(void **state)
+{
+	struct slot slot = { .user = 1, .number = 1 };
+	struct slot_set set;
+
+	(void)state;
+	slot_set_init(&set, 5000);
+	assert_false(slot_set_has(&set, &slot));
+	for (int64_t user = 1; user <= 6000; user++) {
+		slot.user = user;
+		assert_int_equal(slot_set_add(&set, &slot), user <= 5000);
+	}
+	assert_int_equal(set.n, 5000);
+	for (int64_t user = 1; user <= 6000; user++) {
+		slot = (struct slot){ .user = user, .number = 1 };
+		assert_int_equal(slot_set_has(&set, &slot), user <= 5000);
+		slot.number = 2;
+		assert_false(slot_set_has(&set, &slot));
+		slot.number = 1;
+		slot.index = 1;
+		assert_false(slot_set_has(&set, &slot));
+		slot.index = 0;
+		slot.batch.bytes[15] = 1;
+		assert_false(slot_set_has(&set, &slot));
+	}
+	slot_set_fini(&set);
 }
 
 static void test_grouped(void **state)
@@ -115,7 +171,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reads_records),   cmocka_unit_test(test_refuses_records),
-		cmocka_unit_test(test_sort_keeps_each_once), cmocka_unit_test(test_grouped),
+		cmocka_unit_test(test_sort_keeps_each_once), cmocka_unit_test(test_look_up),
+		cmocka_unit_test(test_set), cmocka_unit_test(test_grouped),
 		cmocka_unit_test(test_numbers_are_exact),
 	};
 
