@@ -22,6 +22,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
   rig.pause(chance, a, b)   somewhere between a and b seconds
   rig.wait(condition, timeout)       as stack.wait_until
   rig.on_heal(function)     called first of all when the scenario has returned or failed: open the link again, …
+  rig.on_stop(function)     called when the load has ended, before all is waited for
   rig.on_judge(function)    called when all is settled, to check more
   rig.on_end(function)      called after the judgement: close the relay, …
   rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this scenario (a relay's URL)
@@ -204,7 +205,7 @@ class Rig:
         self.gateways, self.workers = [], []
         self.settings = dict(SETTINGS)
         self.load = self.seed = self.rate_before = None
-        self._healers, self._judges, self._enders = [], [], []
+        self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
         self._dead_expected = 0
         self._rss = {}
         self.broken = False  # by a violation: not to be used again
@@ -251,6 +252,9 @@ class Rig:
 
     def on_heal(self, function):
         self._healers.append(function)
+
+    def on_stop(self, function):
+        self._stoppers.append(function)
 
     def on_judge(self, function):
         self._judges.append(function)
@@ -386,6 +390,8 @@ class Rig:
                 self.heal()
             back_s, slow = self._rate_back(scenario)
             self.load.stop()
+            while self._stoppers:
+                self._stoppers.pop()()
             issued = sum(campaign.judge() for campaign in campaigns)
             while self._judges:
                 self._judges.pop()()
@@ -400,6 +406,7 @@ class Rig:
         finally:
             self.load.stopping.set()
             self._dead_expected = 0
+            self._stoppers.clear()
             self._judges.clear()
         return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": self.rate_before,
                 "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip

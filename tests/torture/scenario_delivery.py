@@ -6,7 +6,8 @@ import json
 import pika
 from history import DEAD_QUEUE, QUEUE, queue_length
 from scenario_link import LINKS, heal_all, link_open
-from services import ask, rabbitmqctl, say
+from scenario_rabbitmq import queue_unsettled
+from services import ask, say
 
 from scenario import scenario
 
@@ -130,12 +131,6 @@ def all_again(rig, chance):
     assert state_of(rig) == before, "old copies changed something"
     for campaign in rig.load.campaigns:
         campaign.judge()
-
-
-def queue_unsettled(rig):
-    """Messages in the workers' queue, those with a worker too."""
-    lines = rabbitmqctl(rig.stack, "list_queues", "name", "messages").splitlines()
-    return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == QUEUE)
 
 
 # What no gateway sent

@@ -1,10 +1,11 @@
 """RabbitMQ killed, out of memory, out of disk, refusing; its connections, channels, consumers, exchanges and queues taken away."""
 
-import collections
 import contextlib
+import re
 
 import pika
-from history import DEAD_QUEUE, QUEUE
+from history import QUEUE
+from load import place_of
 from services import rabbitmq_eval, rabbitmqctl, say
 
 from scenario import scenario
@@ -200,3 +201,51 @@ def settled(rig, pg):
         if done < seq - waiting:
             return False
     return True
+
+
+# What only the queue had is lost: counted, named, and given up by the operator
+
+
+@scenario(rate=False)  # who waits for the outcome of a lost receive, and asks again, waits to his deadline each time
+def rabbitmq_queue_destroyed(rig, chance):
+    """The queue deleted or purged with confirmed messages in it: each lost receive is named, given up, and a rejection."""
+    rig.on_stop(lambda: give_up_lost(rig))
+    rig.wait_answers(chance.randint(1, 300))
+    for part in rig.workers:
+        part.kill9()  # so that there are messages in it, and nobody has read them
+    rig.wait(lambda: queue_state(rig)[0] >= chance.randint(2, 20))
+    way = chance.choice(("queue_delete", "queue_purge"))
+    say(f"{way} of {QUEUE} with {queue_state(rig)[0]} messages")
+    with channel_open(rig) as channel:
+        getattr(channel, way)(QUEUE)
+    for part in rig.workers:
+        part.start()
+    rig.wait_answers(200)
+
+
+def give_up_lost(rig):
+    rig.wait(lambda: queue_unsettled(rig) == 0)
+    rig.wait(lambda: rig.outbox_length() == 0)
+    told = 0
+    for campaign in rig.load.campaigns:
+        wanted = without_outcome(campaign)
+        output = rig.stack.ctl("rebuild", campaign.coupon, "--release-lost", "--older-than-s", 1)
+        named = set(re.findall(r"^lost: receive (\S+),", output, re.MULTILINE))
+        assert wanted <= named, f"not named: {wanted - named}"
+        told += len(named)
+    say(f"{told} receives named and given up")
+    assert told
+
+
+def queue_unsettled(rig):
+    """Messages in the workers' queue, those with a worker too."""
+    lines = rabbitmqctl(rig.stack, "list_queues", "name", "messages").splitlines()
+    return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == QUEUE)
+
+
+def without_outcome(campaign):
+    """Receives that clients were told of, and PostgreSQL does not know."""
+    rows, tombstones, _ = campaign._database()
+    known = {(row[2], row[3]) for row in [*rows, *tombstones]}
+    return {one.receive for one in campaign.asked if one.receive and place_of(one.receive) not in known}
+
