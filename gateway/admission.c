@@ -7,7 +7,6 @@
 #include <string.h>
 #include <uthash.h>
 
-#define UNKNOWN_MEMORY_MS 60000 /* how long after a lost call a "none" is not final */
 #define REPORT_PAUSE_MS 100     /* before the same coupon is reported again */
 #define REPORT_COUPONS_MAX 1024 /* at a new connection */
 #define EVICT_TRIES 16          /* coupons looked at to find one to forget */
@@ -18,6 +17,7 @@ struct coupon {
 	TAILQ_ENTRY(coupon) by_use;
 	STAILQ_ENTRY(coupon) ready; /* in admission.ready while is_ready */
 	int is_ready;
+	int is_busy; /* as the port was told */
 	int64_t calls;
 	size_t open; /* receives waiting, in a call, being looked up, or not confirmed */
 	struct request_list waiting;
@@ -131,6 +131,22 @@ static struct coupon *coupon_get(struct admission *admission, int64_t id)
 	return coupon;
 }
 
+static int has_requests(const struct coupon *coupon)
+{
+	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
+}
+
+/* Tells when requests of it come into our hands, before any is sent, and when none is left. */
+static void coupon_tell_busy(struct admission *admission, struct coupon *coupon)
+{
+	int busy = has_requests(coupon);
+
+	if (busy == coupon->is_busy || !admission->port.busy)
+		return;
+	coupon->is_busy = busy;
+	admission->port.busy(admission->port.context, coupon->id, busy);
+}
+
 static void coupon_mark_ready(struct admission *admission, struct coupon *coupon)
 {
 	if (coupon->is_ready || STAILQ_EMPTY(&coupon->waiting))
@@ -186,6 +202,7 @@ void admission_submit(struct admission *admission, struct request *request)
 	admission->open++;
 	admission->waiting++;
 	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
+	coupon_tell_busy(admission, coupon);
 	coupon_mark_ready(admission, coupon);
 }
 
@@ -233,6 +250,7 @@ static void call_free(struct admission *admission, struct call *call)
 {
 	call->coupon->calls--;
 	admission->calls--;
+	coupon_tell_busy(admission, call->coupon);
 	coupon_mark_ready(admission, call->coupon);
 	free(call);
 }
@@ -242,8 +260,10 @@ static void coupon_send(struct admission *admission, struct coupon *coupon)
 	while (coupon->calls < admission->limits.calls_per_coupon_max && !STAILQ_EMPTY(&coupon->waiting)) {
 		struct call *call = call_gather(admission, coupon);
 
-		if (!call)
+		if (!call) {
+			coupon_tell_busy(admission, coupon);
 			return;
+		}
 		coupon->calls++;
 		admission->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
@@ -417,7 +437,9 @@ void admission_not_run(struct admission *admission, struct call *call)
 void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
-	call->coupon->unsure_until_ms = now_of(admission) + UNKNOWN_MEMORY_MS;
+	call->coupon->unsure_until_ms = now_of(admission) + ADMISSION_UNSURE_MS;
+	if (admission->port.unsure)
+		admission->port.unsure(admission->port.context, call->coupon_id, call->coupon->unsure_until_ms);
 	call_end_all(admission, call, ANSWER_UNKNOWN);
 	call_free(admission, call);
 }
@@ -471,7 +493,7 @@ int admission_is_unsure(const struct admission *admission, int64_t id)
 
 	if (!coupon)
 		return 0;
-	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting) || coupon->unsure_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->unsure_until_ms > now_of(admission);
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -20,6 +20,8 @@
 struct admission;
 struct coupon; /* what a gateway knows of one coupon */
 
+#define ADMISSION_UNSURE_MS 60000 /* how long after a lost call a "none" is not final */
+
 struct admission_limits {
 	size_t batch_receives_max;
 	int64_t calls_per_coupon_max;
@@ -79,6 +81,9 @@ struct admission_port {
 	void (*answer)(void *context, struct request *request, const struct result *result);
 	/* Redis may have forgotten that it gave out this number of this generation: tells it. May fail: it is told again. */
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
+	/* NULL, or for the other processes: requests of this coupon came into this one's hands (or none is left); a call was lost. */
+	void (*busy)(void *context, int64_t coupon, int busy);
+	void (*unsure)(void *context, int64_t coupon, int64_t until_ms);
 };
 
 struct admission *admission_new(const struct admission_port *port, const struct admission_limits *limits,

@@ -16,6 +16,7 @@
 #include "gateway/redis_pool.h"
 #include "gateway/server.h"
 #include "gateway/status.h"
+#include "gateway/unsure.h"
 #include "gateway/weak_settings.h"
 
 #include <event2/event.h>
@@ -79,6 +80,18 @@ static int port_send(void *context, struct call *call)
 	struct gateway *gateway = context;
 
 	return redis_pool_send(gateway->redis, call);
+}
+
+static void port_busy(void *context, int64_t coupon, int busy)
+{
+	(void)context;
+	unsure_busy(coupon, busy);
+}
+
+static void port_unsure(void *context, int64_t coupon, int64_t until_ms)
+{
+	(void)context;
+	unsure_until(coupon, until_ms);
 }
 
 static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
@@ -321,7 +334,7 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 {
 	struct outcomes_port outcomes_port = { gateway, port_now_ms, port_look_up_receive, port_answer };
 	struct admission_port admission_port = { gateway, port_now_ms, port_ulid_new, port_send, port_look_up_coupon,
-						 port_publish, port_answer, port_report };
+						 port_publish, port_answer, port_report, port_busy, port_unsure };
 	struct admission_limits limits = {
 		.batch_receives_max = (size_t)config->batch_receives_max,
 		.calls_per_coupon_max = config->calls_per_coupon_max,
@@ -335,8 +348,7 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
 	redis_pool_bind(gateway->redis, gateway->admission);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis, .lookup = gateway->lookup };
-	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission,
-						config->processes == 1 };
+	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission };
 }
 
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets)

@@ -4,13 +4,16 @@
  */
 #include "common/bind.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
+#include "gateway/admission.h"
 #include "gateway/gateway.h"
 #include "gateway/listener.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
+#include "gateway/unsure.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -73,6 +76,7 @@ static int process_run(void *context, size_t process)
 	const struct serving *serving = context;
 
 	metrics_enter(process);
+	unsure_enter(process, clock_monotonic_ms(), ADMISSION_UNSURE_MS);
 	return gateway_run(serving->config, serving->sockets);
 }
 
@@ -97,6 +101,7 @@ int main(int argc, char **argv)
 	descriptors_raise();
 	sockets_bind(&config, &sockets);
 	metrics_init((size_t)config.processes);
+	unsure_init((size_t)config.processes);
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets);
 	else

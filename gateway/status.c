@@ -1,6 +1,8 @@
 #include "gateway/status.h"
 
 #include "common/check.h"
+#include "common/clock.h"
+#include "gateway/unsure.h"
 #include "gateway/user_records.h"
 
 #include <stdlib.h>
@@ -63,11 +65,16 @@ static void query_free(struct status_query *query)
 	free(query);
 }
 
+/* Whether any process of this gateway has something in hand that may still take effect, or may have. */
+static int is_unsure(const struct status_parts *parts, int64_t coupon)
+{
+	return admission_is_unsure(parts->admission, coupon) || unsure_elsewhere(coupon, clock_monotonic_ms());
+}
+
 /* Whether what is not there now cannot still come: as far as this gateway knows. */
 static int none_is_final(const struct status_query *query)
 {
-	return query->complete && query->parts->alone && !query->unsure &&
-	       !admission_is_unsure(query->parts->admission, query->request->coupon);
+	return query->complete && !query->unsure && !is_unsure(query->parts, query->request->coupon);
 }
 
 static void answer_none(struct status_query *query)
@@ -267,7 +274,7 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 	check(query != NULL);
 	query->parts = parts;
 	query->request = request;
-	query->unsure = admission_is_unsure(parts->admission, request->coupon);
+	query->unsure = is_unsure(parts, request->coupon);
 	return query;
 }
 

@@ -16,7 +16,6 @@ struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
-	int alone; /* no other process of this gateway can have something in hand that this one does not see */
 };
 
 void status_answer(const struct status_parts *parts, struct request *request); /* takes the request; answers now or later */

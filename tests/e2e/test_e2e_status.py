@@ -1,11 +1,13 @@
 """`final`: that there is no such receive is only said for good when nothing can still come to light."""
 
 import contextlib
+import os
+import signal
 
 import psycopg
 import pytest
 
-from stack import wait_until
+from stack import process_gone, process_tree, wait_until
 
 NOBODY = "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
 
@@ -106,3 +108,54 @@ def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(rough, rou
         rough_pg.execute("UPDATE coupon SET settled_at = CASE WHEN %s THEN now() END WHERE id = %s", (settled, coupon))
         assert is_final(client, coupon, 42) is settled
     assert client.call("status", receive=issued)["status"] == "issued"
+
+
+# --processes
+
+
+@contextlib.contextmanager
+def clients_of_each(gateway):
+    """A connection to each of its two processes: while one is frozen the other takes it."""
+    first, second = (pid for pid in process_tree(gateway.child.pid)[1:] if not process_gone(pid))
+    clients = []
+    for other in (second, first):
+        os.kill(other, signal.SIGSTOP)
+        clients.append(gateway.client())
+        assert clients[-1].call("ping")["code"] == 0
+        os.kill(other, signal.SIGCONT)
+    try:
+        yield clients
+    finally:
+        for one in clients:
+            one.close()
+
+
+def test_none_is_not_final_while_another_process_has_it_in_hand_or_lost_it(rough, gateway_make):
+    coupon, other = rough.coupon_make(10), rough.coupon_make(10)
+    gateway = gateway_make(rough, COUPON_PROCESSES=2, COUPON_CALL_TIMEOUT_MS=1000)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_database_up"] == 2)
+    with clients_of_each(gateway) as (here, there):
+        wait_until(lambda: here.call("status", coupon=coupon, user="42").get("final"))
+        assert all(is_final(client, one, 42) for client in (here, there) for one in (coupon, other))
+        rough.sigstop("redis")
+        here.send_line({"op": "issue", "coupon": coupon, "user": "1"})
+        there.send_line({"op": "status", "coupon": coupon, "user": "42"})
+        assert here.read_reply()["status"] == "unknown"
+        there.read_reply()
+        rough.sigcont("redis")
+        wait_until(lambda: there.call("status", coupon=coupon, user="42")["code"] == 0)
+        assert not is_final(there, coupon, 42), "the other process has a call whose outcome is unknown"
+        assert not is_final(here, coupon, 42)
+        assert is_final(there, other, 42), "of that coupon alone"
+
+
+def test_none_is_not_final_after_a_process_died(rough, gateway_make):
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough, COUPON_PROCESSES=2)
+    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_database_up"] == 2)
+    with gateway.client() as one:
+        assert is_final(one, coupon, 42)
+    with clients_of_each(gateway) as (_, there):
+        victim = next(pid for pid in process_tree(gateway.child.pid)[1:] if not process_gone(pid))
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: there.call("status", coupon=coupon, user="42").get("final") is False)

@@ -510,7 +510,7 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 static void gateway_start(void)
 {
 	static const struct admission_port port = { NULL,         port_now_ms,  port_ulid_new, port_send,
-						    port_look_up, port_publish, port_answer, port_report };
+						    port_look_up, port_publish, port_answer, port_report,  NULL,          NULL };
 	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive, port_answer };
 	static const struct admission_limits limits = { 16, 2, UNCONFIRMED_MAX, UNCONFIRMED_PER_COUPON_MAX, MEMORY_MS, 64 };
 

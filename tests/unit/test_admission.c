@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #define CALLS_MAX 4096
+#define COUPONS_TOLD 1000
 #define REQUESTS_MAX 4096
 
 /* A request that remembers its answers. */
@@ -33,6 +34,8 @@ static struct {
 	int lookup_at_once; /* a coupon_state + 1 that is told within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
+	int busy[COUPONS_TOLD];
+	int64_t unsure_coupon, unsure_until_ms;
 	struct batch_list published;
 	size_t published_n;
 	struct client *clients[REQUESTS_MAX];
@@ -117,10 +120,26 @@ static void port_report(void *context, int64_t coupon, int64_t generation, int64
 	rig.reported_seq = seq;
 }
 
+/* Told in turns, and what it was told is what admission itself says. */
+static void port_busy(void *context, int64_t coupon, int busy)
+{
+	(void)context;
+	assert_in_range(coupon, 0, COUPONS_TOLD - 1);
+	assert_int_equal(rig.busy[coupon], !busy);
+	rig.busy[coupon] = busy;
+}
+
+static void port_unsure(void *context, int64_t coupon, int64_t until_ms)
+{
+	(void)context;
+	rig.unsure_coupon = coupon;
+	rig.unsure_until_ms = until_ms;
+}
+
 static void rig_up(const struct admission_limits *limits)
 {
 	static const struct admission_port port = { NULL,         port_now_ms,  port_ulid_new, port_send,
-						    port_look_up, port_publish, port_answer, port_report };
+						    port_look_up, port_publish, port_answer, port_report,  port_busy,     port_unsure };
 	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive, port_answer };
 
 	memset(&rig, 0, sizeof(rig));
@@ -158,6 +177,9 @@ static void rig_down(void)
 		admission_lost(rig.admission, rig.calls[--rig.calls_n]);
 	batches_confirm();
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
+	if (admission_waiting(rig.admission) == 0)
+		for (int i = 0; i < COUPONS_TOLD; i++)
+			assert_false(rig.busy[i]);
 	admission_free(rig.admission);
 	outcomes_free(rig.outcomes);
 	for (size_t i = 0; i < rig.clients_n; i++)
@@ -603,9 +625,14 @@ static void test_lost_is_unknown(void **state)
 	struct client *client = submit(1, 1);
 
 	(void)state;
+	assert_true(rig.busy[1]); /* before anything is sent */
 	admission_flush(rig.admission);
 	assert_true(admission_is_unsure(rig.admission, 1));
+	assert_true(rig.busy[1]);
 	admission_lost(rig.admission, call_take());
+	assert_false(rig.busy[1]);
+	assert_int_equal(rig.unsure_coupon, 1);
+	assert_int_equal(rig.unsure_until_ms, rig.now_ms + 60000);
 	answer_expect(client, ANSWER_UNKNOWN);
 	assert_int_equal(client->result.slot, 0);
 	admission_flush(rig.admission);
