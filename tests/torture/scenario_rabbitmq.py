@@ -229,6 +229,8 @@ def give_up_lost(rig):
     told = 0
     for campaign in rig.load.campaigns:
         wanted = without_outcome(campaign)
+        audited = set(re.findall(r"receive (\S+): .*\(receive_lost\)", audit_text(rig, campaign)))
+        assert wanted <= audited, f"couponctl audit does not name {wanted - audited}"
         output = rig.stack.ctl("rebuild", campaign.coupon, "--release-lost", "--older-than-s", 1)
         named = set(re.findall(r"^lost: receive (\S+),", output, re.MULTILINE))
         assert wanted <= named, f"not named: {wanted - named}"
@@ -249,3 +251,7 @@ def without_outcome(campaign):
     known = {(row[2], row[3]) for row in [*rows, *tombstones]}
     return {one.receive for one in campaign.asked if one.receive and place_of(one.receive) not in known}
 
+
+def audit_text(rig, campaign):
+    result = rig.stack.ctl_run("audit", campaign.coupon, "--grace", 1)
+    return result.stdout + result.stderr
