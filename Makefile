@@ -56,6 +56,10 @@ torture: packages ## the promises under faults, on a stack of its own: SEED=n ON
 bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load
 	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
 	@scripts/bench.sh
+.PHONY: bench-compare
+bench-compare: packages ## this tree against REF=COMMIT: nine interleaved pairs, medians of the ratios
+	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
+	@/usr/bin/python3 bench/compare.py
 
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a

@@ -1,5 +1,7 @@
 """Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and messages are in flight."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pika
 import pytest
 
@@ -189,6 +191,18 @@ def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon
         history.judge()
     assert rejections(rough_pg, coupon) == {}
     assert generation_of(rough_pg, coupon) == 5
+
+
+def test_by_hand_twice_at_once(rough, rough_redis, rough_pg, coupon_make):
+    coupon = coupon_make(100_000)
+    with History(rough, coupon, 100_000, users=3000) as history, ThreadPoolExecutor(4) as pool:
+        history.start().wait_accepted(300)
+        rough_redis.hincrby(key_of(coupon), "stock", 1)
+        told = list(pool.map(lambda _: rough.ctl("rebuild", coupon), range(4)))
+        assert any("rebuilt as generation" in one for one in told)
+        history.wait_accepted(300)
+        history.judge()
+    assert generation_of(rough_pg, coupon) == 2, "what one had set right did not differ for the next"
 
 
 def test_stock_that_postgresql_does_not_have_is_taken_back(rough, rough_redis, rough_pg, coupon_make):
