@@ -31,10 +31,8 @@ What a scenario uses (the load runs already, and was measured; whatever it break
   rig.expect_dead(n)        so many messages may be in the dead-letter queue afterwards
 """
 
-import os
 import random
 import re
-import signal
 import statistics
 import sys
 import time
@@ -48,8 +46,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "e2e"), str(HERE)]
 
 from history import DEAD_QUEUE, QUEUE, queue_length  # noqa: E402
 from load import Campaign, Load  # noqa: E402
-from process import Process, gateway_process  # noqa: E402
-from stack import SERVICES, Stack, process_tree, wait_until  # noqa: E402
+from part import Part, Violation  # noqa: E402
+from stack import SERVICES, Stack, wait_until  # noqa: E402
 
 # Small, so that what takes seconds or minutes takes a moment.
 SETTINGS = {
@@ -69,132 +67,6 @@ REPORTS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "UndefinedBeh
 def fault_build_dir(build_dir):
     """Where the programs with fault points are, besides those without."""
     return build_dir if build_dir.name.endswith("-fault") else build_dir.with_name(f"{build_dir.name}-fault")
-
-
-class Violation(AssertionError):
-    pass
-
-
-class Part:
-    """A gateway or a worker at its place: each start is another process there."""
-
-    def __init__(self, rig, kind, number):
-        self.rig, self.kind, self.number = rig, kind, number
-        self.name = f"{kind}-{number}"
-        self.process = None
-        self.settings = None  # its fault, and the settings it was started with
-        self.settings_own = {}  # those that come on top of the rig's
-        self.death_expected = False
-        self.frozen = False
-        self.via = None  # where clients reach it instead: a relay
-        self.disturbed = False  # in this scenario: else each request has an answer
-
-    def disturb(self):
-        self.disturbed = True
-
-    @property
-    def pid(self):
-        return self.process.child.pid
-
-    @property
-    def listen(self):
-        return f"127.0.0.1:{self.rig.stack.port_base + 200 + 2 * self.number}"
-
-    def alive(self):
-        return self.process is not None and self.process.child.poll() is None
-
-    def log(self):
-        return self.process.log()
-
-    def metrics(self):
-        return self.process.metrics()
-
-    def ready(self):
-        return self.process.answers() and self.process.ready() if self.kind == "gateway" else "event=ready" in self.log()
-
-    def start(self, fault="", **settings):
-        assert not self.alive(), f"{self.name} runs already"
-        self.check_death()
-        self.disturb()
-        wanted = {**self.rig.settings, **settings}
-        self.settings_own = settings
-        self.started = time.monotonic()
-        self.settings = (fault, wanted)
-        self.death_expected = "kill" in fault
-        self.frozen = False
-        if self.kind == "gateway":
-            http = f"127.0.0.1:{self.rig.stack.port_base + 201 + 2 * self.number}"
-            places = {"COUPON_LISTEN": self.listen, "COUPON_HTTP_LISTEN": http}
-            self.process = gateway_process(self.rig.stack, self.name, ready=None, **{**places, **wanted, "COUPON_FAULT": fault})
-        else:
-            self.process = Process(self.rig.stack, "coupon-worker", self.name, {**wanted, "COUPON_FAULT": fault})
-        return self
-
-    def restart(self, fault="", **settings):
-        self.terminate()
-        return self.start(fault, **settings)
-
-    def kill9(self):
-        self.disturb()
-        self.check_death()
-        self.death_expected = True
-        self.process.kill9()
-
-    def terminate(self):
-        self.disturb()
-        self.check_death()
-        young = time.monotonic() - self.started < 1.0  # perhaps it does not listen to signals yet
-        code = self.process.terminate()
-        if code != 0 and not (young and code == -signal.SIGTERM):
-            raise Violation(f"{self.name} told to end exits with {code}")
-        self.death_expected = True
-
-    def tell_to_end(self):
-        self.disturb()
-        self.check_death()
-        self.death_expected = True
-        self.process.signal(signal.SIGTERM)
-
-    def _signal_all(self, number):
-        for pid in process_tree(self.pid):
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
-
-    def stop(self):
-        self.disturb()
-        self.frozen = True
-        self._signal_all(signal.SIGSTOP)
-
-    def cont(self):
-        if self.alive():
-            self._signal_all(signal.SIGCONT)
-        self.frozen = False
-
-    def wait_fault(self, timeout=20):
-        fault = self.settings[0]
-        wait_until(lambda: "fault: " in self.log(), timeout)
-        if "kill" in fault:
-            wait_until(lambda: not self.alive(), 5)
-        else:
-            self.frozen = "stop" in fault
-
-    def rss_kb(self):
-        total = 0
-        for pid in process_tree(self.pid):
-            try:
-                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-        return total
-
-    def check_death(self):
-        """Nobody dies but whom the scenario kills."""
-        code = self.process.child.poll() if self.process else None
-        if code is not None and (not self.death_expected or code not in (0, -signal.SIGKILL, -signal.SIGTERM)):
-            raise Violation(f"{self.name} died, exit code {code}: {self.process.log_path}")
 
 
 class Rig:

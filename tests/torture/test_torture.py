@@ -16,7 +16,7 @@ SCENARIOS = 6
 
 
 def chosen():
-    """Of each file one after the other, those of processes twice as often."""
+    """Of each file one after the other, of those that kill processes two."""
     chance = random.Random(SEED)
     files = {}
     for one in scenarios_load().values():
@@ -27,7 +27,7 @@ def chosen():
     found = []
     while len(found) < SCENARIOS and any(files.values()):
         for name, ones in files.items():
-            found += [ones.pop() for _ in range(2 if name == "scenario_process" else 1) if ones]
+            found += [ones.pop() for _ in range(2 if name in ("scenario_point", "scenario_process") else 1) if ones]
     return found[:SCENARIOS]
 
 

@@ -1,0 +1,225 @@
+"""Gateways, workers and the keeper killed at each fault point of common/fault_table.h."""
+
+import datetime
+import re
+
+from history import ulid_make, ulid_uuid
+from scenario import scenario
+from stack import ROOT
+
+POINTS = re.findall(r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE)
+SHORT_POINTS = ("gateway_after_reply", "worker_after_commit", "keeper_before_remove")
+
+
+def points_of(prefix):
+    return [point for point in POINTS if point.startswith(prefix)]
+
+
+def kill_at(rig, chance, parts, point):
+    """At the n-th time, several times; each start counts anew."""
+    for _ in range(chance.randint(1, 3)):
+        part = chance.choice(parts)
+        if part.alive():
+            part.terminate()
+        part.start(fault=f"{point}:{chance.randint(1, 40)}:kill")
+        part.wait_fault()
+    part.start()
+
+
+def keeper_only(rig, fault):
+    """One worker with the fault, which is elected for want of another."""
+    for part in rig.workers:
+        part.terminate()
+    return rig.workers[0].start(fault=fault)
+
+
+def killed_keeper_is_replaced(rig, part):
+    part.wait_fault()
+    rig.workers[1].start()
+    rig.keeper()
+
+
+def keeper_after_election(rig, chance):
+    for _ in range(chance.randint(1, 3)):
+        part = keeper_only(rig, "keeper_after_election:1:kill")
+        part.wait_fault()
+        rig.workers[1].start()
+        rig.keeper()
+        part.start()
+
+
+def coupon_is_open(rig, coupon):
+    with rig.gateways[0].process.client() as client:
+        rig.wait(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+
+
+def keeper_after_generation(rig, _chance):
+    part = keeper_only(rig, "keeper_after_generation:1:kill")
+    coupon = rig.stack.coupon_make(10)
+    killed_keeper_is_replaced(rig, part)
+    coupon_is_open(rig, coupon)
+
+
+def keeper_verify(rig, chance, point):
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    rig.keeper()
+    rig.stack.kill9("redis")
+    rig.stack.start("redis")
+    killed_keeper_is_replaced(rig, part)
+
+
+def keeper_before_terms(rig, _chance):
+    coupon = rig.stack.coupon_make(10)
+    coupon_is_open(rig, coupon)
+    part = keeper_only(rig, "keeper_before_terms:1:kill")
+    told = rig.stack.ctl_run("stock", coupon, "--total", 20, "--redis-url", "redis://127.0.0.1:1/0")
+    assert "a keeper will" in told.stderr, told
+    killed_keeper_is_replaced(rig, part)
+    rig.wait(lambda: rig.redis_get(coupon, "total") == "20")
+
+
+def keeper_before_close(rig, chance):
+    part = keeper_only(rig, "keeper_before_close:1:kill")
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=chance.uniform(0.5, 1.5))
+    coupon = rig.stack.coupon_make(10, end=end.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+    killed_keeper_is_replaced(rig, part)
+
+    def closed():
+        with rig.pg() as pg:
+            return pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == ("closed",)
+
+    rig.wait(closed)
+
+
+def keeper_settles(rig, point):
+    """A closed campaign is settled, its keys are given their end, and that is recorded, whichever of these the keeper dies at."""
+    coupon = rig.stack.coupon_make(10)
+    coupon_is_open(rig, coupon)
+    with rig.gateways[0].process.client() as client:
+        assert client.issue(coupon, 1)["code"] == 0
+    part = keeper_only(rig, f"{point}:1:kill")
+    rig.stack.ctl("close", coupon)
+    killed_keeper_is_replaced(rig, part)
+
+    def settled():
+        with rig.pg() as pg:
+            marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+            return pg.execute(marks, (coupon,)).fetchone() == (True, True)
+
+    rig.wait(settled)
+    with rig.redis() as cache:
+        assert all(cache.pttl(key) > 0 for key in cache.keys(f"coupon:{{{coupon}}}*"))
+
+
+def keeper_before_remove(rig, chance):
+    part = keeper_only(rig, f"keeper_before_remove:{chance.randint(1, 2)}:kill")
+    rig.keeper()
+    while part.alive():
+        gateway = rig.gateways[0]
+        gateway.terminate()
+        gateway.start(fault=f"gateway_after_reply:{chance.randint(1, 10)}:kill")  # leaves an entry in the outbox
+        gateway.wait_fault()
+        gateway.start()
+        rig.wait(lambda: not part.alive() or not rig.outbox_length())
+    killed_keeper_is_replaced(rig, part)
+
+
+def flush(rig):
+    with rig.redis() as cache:
+        cache.flushall()
+
+
+def keeper_in_a_rebuild(rig, chance, point):
+    """Three campaigns are rebuilt: each point is met so often."""
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    rig.keeper()
+    flush(rig)
+    killed_keeper_is_replaced(rig, part)
+
+
+def late_counted(rig, _chance):
+    """Nothing is settled while the coupons are rebuilt, so that all that is in flight is late."""
+    part = keeper_only(rig, "late_counted:1:kill")
+    rig.keeper()
+    with rig.pg() as pg, pg.transaction():
+        pg.execute("LOCK TABLE user_coupon IN SHARE MODE")
+        rig.wait_accepted(50)
+        flush(rig)
+        rig.wait_accepted(20)
+    killed_keeper_is_replaced(rig, part)
+
+
+KEEPER_KILLS = {
+    "keeper_after_election": keeper_after_election,
+    "keeper_after_generation": keeper_after_generation,
+    "keeper_before_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_before_verify"),
+    "keeper_after_verify": lambda rig, chance: keeper_verify(rig, chance, "keeper_after_verify"),
+    "keeper_before_terms": keeper_before_terms,
+    "keeper_before_close": keeper_before_close,
+    "keeper_before_settled": lambda rig, _chance: keeper_settles(rig, "keeper_before_settled"),
+    "keeper_before_expire": lambda rig, _chance: keeper_settles(rig, "keeper_before_expire"),
+    "keeper_before_expiry_mark": lambda rig, _chance: keeper_settles(rig, "keeper_before_expiry_mark"),
+    "keeper_before_remove": keeper_before_remove,
+}
+
+
+def plant(pg, coupon, user):
+    """A row that Redis knows nothing of, so that the next receive of this user is rejected. Returns the record of its slot."""
+    batch = ulid_make()
+    pg.execute("INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+               " VALUES (%s, %s, 1, 0, %s, now(), now())", (user, coupon, ulid_uuid(batch)))  # fmt: skip
+    pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+    return f"1:{batch}:0:"
+
+
+def release_killed_at(rig, chance, point):
+    """Receives are rejected, and the worker dies while it gives back what they hold: another does it, once."""
+    coupon, users = rig.stack.coupon_make(1000), range(1, 21)
+    coupon_is_open(rig, coupon)
+    with rig.pg() as pg:
+        records = {str(user): plant(pg, coupon, user) for user in users}
+    part = keeper_only(rig, f"{point}:1:kill")
+    with rig.gateways[0].process.client() as client:
+        for user in users:
+            assert client.issue(coupon, user)["code"] == 0
+    part.wait_fault()
+    for worker in chance.sample(rig.workers, 2):
+        worker.start()
+
+    def released():
+        with rig.pg() as pg:
+            done = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+            return pg.execute(done, (coupon,)).fetchone() == (len(users),)
+
+    def judge():
+        rig.wait(released)
+        with rig.redis() as cache:
+            assert cache.hgetall(f"coupon:{{{coupon}}}:users") == records, "each slot is whose it is in PostgreSQL"
+            assert cache.hmget(f"coupon:{{{coupon}}}", "stock", "lost") in (["980", None], ["980", "0"])
+
+    rig.on_judge(judge)
+
+
+def kill_scenario(point):
+    """The scenario that kills at this point."""
+
+    def run(rig, chance):
+        if point in KEEPER_KILLS:
+            KEEPER_KILLS[point](rig, chance)
+        elif point.startswith("rebuild_"):
+            keeper_in_a_rebuild(rig, chance, point)
+        elif point == "late_counted":
+            late_counted(rig, chance)
+        elif point.startswith("release_"):
+            release_killed_at(rig, chance, point)
+        else:
+            kill_at(rig, chance, rig.gateways if point.startswith("gateway_") else rig.workers, point)
+
+    assert point in KEEPER_KILLS or not point.startswith("keeper_"), f"nothing brings the keeper to {point}"
+    run.__name__ = f"kill_{point}"
+    run.__doc__ = f"Killed at the n-th time it comes to {point}."
+    scenario(short=point in SHORT_POINTS)(run)
+
+
+for _point in POINTS:
+    kill_scenario(_point)
