@@ -787,6 +787,63 @@ static void test_seen(void **state)
 	seen_expect(2, 3);
 }
 
+/* What Redis may have forgotten is told to it */
+
+static void refused(enum call_state state)
+{
+	submit(1, 1);
+	admission_flush(rig.admission);
+	call_state(state);
+	if (state == CALL_MISSING)
+		admission_looked_up(rig.admission, 1, COUPON_LOOKUP_FAILED);
+}
+
+static void report_expect(int reports, int64_t generation, int64_t seq)
+{
+	assert_int_equal(rig.reports, reports);
+	assert_true(rig.reported_coupon == 1 && rig.reported_generation == generation && rig.reported_seq == seq);
+}
+
+static void test_report_when_refused(void **state)
+{
+	static const enum call_state states[] = { CALL_MISSING, CALL_UNVERIFIED, CALL_BEHIND };
+
+	(void)state;
+	refused(CALL_MISSING);
+	assert_int_equal(rig.reports, 0); /* nothing was seen yet */
+	seen_reply(3, 8);
+	for (int i = 0; i < 3; i++) {
+		rig.now_ms += 100;
+		refused(states[i]);
+		report_expect(i + 1, 3, 8);
+		refused(states[i]); /* at once again: not told again */
+		report_expect(i + 1, 3, 8);
+	}
+}
+
+static void test_report_of_an_overtaken_reply(void **state)
+{
+	(void)state;
+	seen_reply(3, 8);
+	seen_reply(4, 1);
+	assert_int_equal(rig.reports, 0);
+	seen_reply(3, 11); /* came over another connection: the rebuild may not know of it */
+	report_expect(1, 3, 11);
+	seen_expect(4, 1);
+}
+
+static void test_report_over_a_new_connection(void **state)
+{
+	(void)state;
+	admission_report(rig.admission);
+	assert_int_equal(rig.reports, 0);
+	seen_reply(3, 8);
+	admission_report(rig.admission);
+	report_expect(1, 3, 8);
+	admission_report(rig.admission);
+	report_expect(2, 3, 8);
+}
+
 /* Coupons that are forgotten */
 
 static void test_eviction(void **state)
@@ -874,7 +931,8 @@ int main(void)
 		TEST(test_unsure),
 		cmocka_unit_test(test_missing),
 		TEST(test_looked_up_at_once),
-		TEST(test_seen),
+		TEST(test_seen), TEST(test_report_when_refused),
+		TEST(test_report_of_an_overtaken_reply), TEST(test_report_over_a_new_connection),
 		TEST(test_eviction),
 		TEST(test_eviction_impossible),
 		cmocka_unit_test(test_eviction_after_failed_send),
