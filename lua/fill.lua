@@ -8,28 +8,33 @@
 --               is issued already, or will be rejected
 --       2 room  0..2^53-1, how many may be added
 --       3 ttl   1..86400000 ms, after which both keys vanish unless there is a further piece
+--       4 past  0..2^53-1, how many were added by the pieces before this one
 --       then 1..256 pairs: user, and 'SLOT:BATCH:INDEX:KEY'
 --
--- Returns how many were added. Errors: ERR couponmq: <what is wrong>, and then nothing was written.
+-- Returns how many were added; -1, and nothing was written, if what was added before has vanished.
+-- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
 
 local call, bad, find, sub, match = redis.call, redis.error_reply, string.find, string.sub, string.match
 
-local FIRST, MAX_PAIRS = 4, 256
+local FIRST, MAX_PAIRS = 5, 256
 
 local base = match(KEYS[1] or '', '^(coupon:{[1-9]%d*}:fill:%d+):users$')
 if #KEYS ~= 2 or not base or KEYS[2] ~= base .. ':known' then
 	return bad('ERR couponmq: KEYS: not the two keys of a rebuild')
 end
-local what, room, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local what, room, ttl, past = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if what ~= 'issued' and what ~= 'single' and what ~= 'flight' then
 	return bad('ERR couponmq: what: not issued, single or flight')
 end
 if not room or room < 0 or not ttl or ttl < 1 or ttl > 86400000 then
 	return bad('ERR couponmq: room, ttl: not a number in its range')
 end
+if not past or past < 0 then
+	return bad('ERR couponmq: past: not a number in its range')
+end
 local count = (#ARGV - FIRST + 1) / 2
 if count < 1 or count > MAX_PAIRS or count % 1 ~= 0 then
-	return bad('ERR couponmq: ARGV: 3 arguments and then 1 to 256 pairs of user and record are needed')
+	return bad('ERR couponmq: ARGV: 4 arguments and then 1 to 256 pairs of user and record are needed')
 end
 
 for i = FIRST, #ARGV, 2 do
@@ -37,6 +42,10 @@ for i = FIRST, #ARGV, 2 do
 		or not find(ARGV[i + 1], '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$') then
 		return bad('ERR couponmq: user, record: malformed')
 	end
+end
+
+if past > 0 and call('EXISTS', KEYS[1]) == 0 then
+	return -1
 end
 
 if what == 'single' and count <= room then

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HEAD_ARGS 3
+#define HEAD_ARGS 4
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
 
 struct fill {
@@ -18,6 +18,7 @@ struct fill {
 	enum fill_what what;
 	int64_t room;
 	int64_t added;
+	int64_t past; /* added of all kinds */
 	int n;
 	char ids[FILL_PIECE][ID_SIZE];
 	char records[FILL_PIECE][RECORD_SIZE];
@@ -91,7 +92,7 @@ static const char *what_text(enum fill_what what)
 int fill_flush(struct fill *fill)
 {
 	const char *argv[HEAD_ARGS + 2 * FILL_PIECE];
-	char room[KEEPER_NUMBER_SIZE], lasts[KEEPER_NUMBER_SIZE];
+	char room[KEEPER_NUMBER_SIZE], lasts[KEEPER_NUMBER_SIZE], past[KEEPER_NUMBER_SIZE];
 	redisReply *reply;
 	int rc = -1;
 
@@ -101,14 +102,16 @@ int fill_flush(struct fill *fill)
 	argv[0] = what_text(fill->what);
 	argv[1] = keeper_number(fill->room - fill->added, room);
 	argv[2] = keeper_number(FILL_LASTS_MS, lasts);
+	argv[3] = keeper_number(fill->past, past);
 	for (int i = 0; i < fill->n; i++) {
 		argv[HEAD_ARGS + 2 * i] = fill->ids[i];
 		argv[HEAD_ARGS + 2 * i + 1] = fill->records[i];
 	}
 	reply = keeper_redis_eval(fill->view->redis, lua_fill, 2, (const char *[]){ fill->users, fill->known },
 				  HEAD_ARGS + 2 * fill->n, argv);
-	if (reply && reply->type == REDIS_REPLY_INTEGER) {
+	if (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0) {
 		fill->added += reply->integer;
+		fill->past += reply->integer;
 		rc = 0;
 	}
 	if (reply)

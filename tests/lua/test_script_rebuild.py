@@ -16,8 +16,8 @@ def report(coupon, generation, seq):
     return coupon.run("report", generation, seq, keys=[coupon.keys[0], coupon.seen])
 
 
-def fill(coupon, what, *pairs, generation=2, room=100):
-    return coupon.run("fill", what, room, 60000, *pairs, keys=fill_keys(coupon, generation))
+def fill(coupon, what, *pairs, generation=2, room=100, past=0):
+    return coupon.run("fill", what, room, 60000, past, *pairs, keys=fill_keys(coupon, generation))
 
 
 def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, version=1, limit=2):
@@ -142,12 +142,21 @@ def test_fill_in_flight_takes_only_free_slots(coupon):
 
 
 def test_fill_bad_arguments(coupon):
-    for arguments in (("other", 1, 1, "1", f"1:{A}:0:"), ("issued", 1, 1, "0", f"1:{A}:0:"), ("issued", 1, 1, "1", "x"),
-                      ("issued", "x", 1, "1", f"1:{A}:0:"), ("issued", 1, 0, "1", f"1:{A}:0:"), ("issued", 1, 1), ()):
+    for arguments in (("other", 1, 1, 0, "1", f"1:{A}:0:"), ("issued", 1, 1, 0, "0", f"1:{A}:0:"),
+                      ("issued", 1, 1, 0, "1", "x"), ("issued", "x", 1, 0, "1", f"1:{A}:0:"),
+                      ("issued", 1, 0, 0, "1", f"1:{A}:0:"), ("issued", 1, 1, -1, "1", f"1:{A}:0:"),
+                      ("issued", 1, 1, "x", "1", f"1:{A}:0:"), ("issued", 1, 1, 0), ()):
         with pytest.raises(redis.ResponseError, match="couponmq: "):
             coupon.run("fill", *arguments, keys=fill_keys(coupon, 2))
     with pytest.raises(redis.ResponseError, match="KEYS"):
-        coupon.run("fill", "issued", 1, 1, "1", f"1:{A}:0:", keys=coupon.keys[:2])
+        coupon.run("fill", "issued", 1, 1, 0, "1", f"1:{A}:0:", keys=coupon.keys[:2])
+    assert not coupon.snapshot()
+
+
+def test_fill_does_not_go_on_when_what_was_filled_has_vanished(coupon):
+    assert fill(coupon, "issued", "1", f"1:{A}:0:") == 1
+    coupon.redis.delete(*fill_keys(coupon, 2))
+    assert fill(coupon, "issued", "2", f"1:{A}:1:", past=1) == -1
     assert not coupon.snapshot()
 
 
