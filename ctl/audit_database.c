@@ -37,6 +37,7 @@ void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row)
 		row->settled = db_int(result, 0, "settled_num");
 		row->settled_sum = row->settled + db_int(result, 0, "older_settled_num");
 		row->rejected = db_int(result, 0, "rejected_num");
+		row->tombstones = db_int(result, 0, "tombstone_num");
 		row->unreleased = db_int(result, 0, "unreleased_num");
 	}
 	PQclear(result);

@@ -30,6 +30,7 @@ struct audit_row {
 	int64_t generation, seq_seen, settled;
 	int64_t settled_sum; /* over all generations; of older ones it has what an operator gave up, too */
 	int64_t rejected, unreleased;
+	int64_t tombstones; /* the rejected ones, and those of before the coupon existed */
 };
 
 /* What became of one receive. */

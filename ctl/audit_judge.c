@@ -94,7 +94,7 @@ static void twice_tell(struct judge *judge)
 {
 	const PGresult *twice = judge->pass->twice;
 
-	for (int row = 0; row < PQntuples(twice); row++) {
+	for (int row = 0; twice && row < PQntuples(twice); row++) {
 		if (strcmp(db_text(twice, row, "what"), "issued_twice") == 0)
 			issued_twice_tell(judge, db_text(twice, row, "batch"), db_text(twice, row, "idx"));
 		else

@@ -60,7 +60,9 @@ struct pass {
 	struct generations generations; /* and of the cut */
 	int64_t rows_n;
 	struct slots beyond; /* user coupons beyond the limit */
-	PGresult *twice;     /* receives with two outcomes */
+	struct slot_set receives; /* of the user coupons, while they are read */
+	int may_be_twice;    /* one of them seems to have several */
+	PGresult *twice;     /* receives with two outcomes; NULL: there can be none */
 
 	struct cut cut, after;
 	int compared;        /* the slots were */

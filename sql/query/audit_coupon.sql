@@ -9,6 +9,7 @@ SELECT status, version, total_num, issued_num, user_limit,
 		AS older_settled_num,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id AND t.reason <> 'unknown_coupon')
 		AS rejected_num,
+	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS tombstone_num,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id AND t.released_at IS NULL)
 		AS unreleased_num
 FROM coupon
