@@ -270,6 +270,8 @@ class Rig:
             self._check_rest()
             if slow:
                 raise slow  # at last: what is lost is slow as well
+            for campaign in campaigns:
+                self.stack.ctl("close", campaign.coupon)  # else later scenarios that flush Redis wait for their rebuild too
         except BaseException:
             self.broken = True
             self.load.stopping.set()
