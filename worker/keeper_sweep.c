@@ -7,7 +7,8 @@
  *	    └───────────── while there is time and there are more ─────────┘
  *
  * It takes about a fifth of the time: with many coupons the sweep gets longer, not the load. Only when something has happened to
- * all of them (an election, another Redis process, more new terms than can be remembered) the sweep makes no pauses. Coupons that
+ * all of them (an election, another Redis process, more new terms than can be remembered), or while coupons are being loaded or
+ * settled, the sweep makes no pauses. Coupons that
  * are settled belong to no sweep; but on another Redis process they have to be verified as long as their keys are there.
  */
 #include "worker/keeper_sweep.h"
@@ -51,6 +52,7 @@ struct keeper_sweep {
 	int64_t resend_due_ms;
 	int resend; /* in this sweep */
 	int hurry;
+	int acted; /* in this round something was done that is done once: more of it may be waiting */
 	char run_id[KEEPER_RUN_ID_SIZE]; /* of the Redis process that coupons were or will be verified on */
 	struct keeper_watch watch;
 	struct put_off put_off[PUT_OFF_N];
@@ -112,6 +114,7 @@ static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 	if (close_due(row, sweep->now_ms))
 		return close_ended(sweep->view, row);
 	rc = close_step(sweep->view, row, cache, sweep->config->keep_closed_s * 1000);
+	sweep->acted |= rc > 0;
 	if (rc != 0)
 		return rc < 0 ? -1 : 0;
 	if (put_off && clock_monotonic_ms() < put_off->due_ms)
@@ -119,6 +122,7 @@ static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 	sweep->view->refused = 0;
 	if (keeper_coupon_step(sweep->view, row, cache))
 		return -1;
+	sweep->acted |= !cache->present && row->status != COUPON_CLOSED && !sweep->view->refused;
 	if (sweep->view->refused)
 		put_off_add(sweep, row->id);
 	else if (put_off)
@@ -280,6 +284,7 @@ static void process_look(struct keeper_sweep *sweep)
 /* Pages, until this round is over. `pages_due_ms` tells when to go on. */
 static int pages_turn(struct keeper_sweep *sweep)
 {
+	sweep->acted = 0;
 	process_look(sweep);
 	if (!sweep->hurry && clock_monotonic_ms() < sweep->pages_due_ms)
 		return 0;
@@ -290,7 +295,7 @@ static int pages_turn(struct keeper_sweep *sweep)
 			return -1;
 	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms);
 	sweep->pages_due_ms = clock_monotonic_ms();
-	if (!sweep->running || !sweep->hurry)
+	if (!sweep->running || !(sweep->hurry || sweep->acted))
 		sweep->pages_due_ms += sweep->config->keeper_round_ms;
 	return 0;
 }
