@@ -32,6 +32,15 @@ def wrong(stack, coupon, grace=GRACE_S):
     return told["wrong"]
 
 
+def wrong_decided(stack, coupon):
+    """The same, once nothing is overdue that it cannot tell yet: on a machine that is busy, messages wait in the queue."""
+    for _ in range(20):
+        _, told = audit(stack, coupon, "--grace", GRACE_S)
+        if told["coupons"][0]["overdue"] == 0:
+            break
+    return told["wrong"]
+
+
 def ulid_at(ms):
     text = ""
     for _ in range(10):
@@ -393,7 +402,7 @@ def test_finds_under_load(stack, ground_make, limit, plant):
         old_enough(ground)
         expected, undo = plant(ground)
         try:
-            told = wrong(stack, ground.coupon)
+            told = wrong_decided(stack, ground.coupon)
         finally:
             undo()
         check_told(told, expected, ground.coupon)
@@ -483,7 +492,7 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     rough.start("worker-1")
     with Steady(rough, ground.coupon, ground.total, limit=limit).start(connections=2) as history:
         history.wait_accepted(300)
-        found = wrong(rough, ground.coupon)
+        found = wrong_decided(rough, ground.coupon)
     assert {finding["kind"] for finding in found} == {"receive_lost"}
     assert sorted(finding["receive"] for finding in found) == sorted(lost), "under load too"
     wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["in_flight"] == len(lost))
