@@ -7,6 +7,7 @@
 #include "worker/compare.h"
 #include "worker/keeper_verify.h"
 #include "worker/rebuild.h"
+#include "worker/rebuild_seen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,11 +110,22 @@ static const char *rebuild_why(const struct coupon_row *row, const struct coupon
 	return cache->told > cache->seq ? "behind" : "asked";
 }
 
+/* What gateways told after a rebuild is known to Redis alone, until PostgreSQL has it too. */
+static int keep(struct keeper_view *view, const struct coupon_row *row, const struct coupon_cache *cache)
+{
+	if (!cache->present || cache->broken || !keeper_view_reserved(view, row->id, cache->reserved) || cache->reserved == 0)
+		return 0;
+	if (rebuild_seen(view, row->id) == 0)
+		return 0;
+	keeper_view_reserved(view, row->id, 0); /* not kept yet */
+	return -1;
+}
+
 int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row, const struct coupon_cache *cache)
 {
 	switch (keeper_judge(row, cache, view->run_id)) {
 	case COUPON_KEEP:
-		return 0;
+		return keep(view, row, cache);
 	case COUPON_LOAD:
 		return load(view, row);
 	case COUPON_REBUILD:

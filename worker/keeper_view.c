@@ -43,6 +43,15 @@ int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event
 	return 1;
 }
 
+int keeper_view_reserved(struct keeper_view *view, int64_t coupon, int64_t reserved)
+{
+	struct keeper_memory *memory = memory_of(view, coupon);
+	int changed = memory->reserved != reserved;
+
+	memory->reserved = reserved;
+	return changed;
+}
+
 int keeper_view_run_id(struct keeper_view *view)
 {
 	char run_id[KEEPER_RUN_ID_SIZE];

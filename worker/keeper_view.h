@@ -15,6 +15,7 @@
 struct keeper_memory {
 	int64_t coupon;
 	const char *event; /* a constant */
+	int64_t reserved;  /* as it was looked at last */
 };
 
 struct keeper_view {
@@ -39,6 +40,8 @@ int keeper_view_waiting(void *view);
 
 /* Whether this is news of the coupon. `event` is a constant. */
 int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event);
+/* Whether the receives of older generations in flight are others than at the last look. */
+int keeper_view_reserved(struct keeper_view *view, int64_t coupon, int64_t reserved);
 /* Which Redis process it is, and since when gateways can have known it. 0, or -1. */
 int keeper_view_run_id(struct keeper_view *view);
 

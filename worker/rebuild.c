@@ -1,5 +1,6 @@
 /*
- *	hold.lua ─▶ a new generation ─▶ one moment of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
+ *	hold.lua ─▶ a new generation ─▶ what Redis alone knows, into PostgreSQL
+ *	         ─▶ one moment of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
  *
  * Nothing of it is undone when it is broken off: the coupon stays closed to gateways (unavailable), what was filled vanishes, and
  * the next round begins anew. place.lua alone opens it, once, and only for the latest generation.
@@ -13,6 +14,7 @@
 #include "embed.h"
 #include "worker/fill.h"
 #include "worker/rebuild_outbox.h"
+#include "worker/rebuild_seen.h"
 #include "worker/snapshot.h"
 
 #include <inttypes.h>
@@ -201,7 +203,10 @@ static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row, con
 	fault_point(FAULT_REBUILD_OPENED);
 	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why), LOG_I("generation", rebuild->generation));
 	rebuild->fill = fill_new(rebuild->view, row->id, rebuild->generation);
-	rc = all_fill(rebuild) || placed(rebuild, why, begun_ms) || rebuild_answer(rebuild->view, row, rebuild->answer) ? -1 : 0;
+	rc = rebuild_seen(rebuild->view, row->id) || all_fill(rebuild) || placed(rebuild, why, begun_ms) ||
+			     rebuild_answer(rebuild->view, row, rebuild->answer) ?
+		     -1 :
+		     0;
 	fill_free(rebuild->fill);
 	return rc;
 }

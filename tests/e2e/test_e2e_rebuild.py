@@ -27,6 +27,10 @@ def generation_of(pg, coupon):
     return pg.execute("SELECT generation FROM coupon WHERE id = %s", (coupon,)).fetchone()[0]
 
 
+def seq_seen(pg, coupon, generation):
+    return pg.execute("SELECT seq_seen FROM coupon_generation WHERE coupon_id = %s AND generation = %s", (coupon, generation)).fetchone()[0]
+
+
 def rejections(pg, coupon):
     query = "SELECT reason, count(*) FROM receive_rejected WHERE coupon_id = %s GROUP BY reason"
     return dict(pg.execute(query, (coupon,)).fetchall())
@@ -63,8 +67,10 @@ def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
     assert rejections(rough_pg, coupon).keys() <= {"slot_taken", "key_taken"}, "only what a user holds already"
 
 
-def test_wiped_while_nothing_is_settled(rough, rough_redis, rough_pg, coupon_make):
-    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is promised again."""
+@pytest.mark.parametrize("again", [False, True])
+def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, coupon_make):
+    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is promised again. And when Redis
+    is wiped once more: the gateway remembers the latest generation only, PostgreSQL what was known of the one before."""
     coupon = coupon_make(100)
     rough.stop("worker-1")
     with Client(rough.env["COUPON_LISTEN"]) as client:
@@ -80,6 +86,12 @@ def test_wiped_while_nothing_is_settled(rough, rough_redis, rough_pg, coupon_mak
             replies = issue_all(client, coupon, range(102, 202))
             assert [r["code"] for r in replies].count(0) == 19
             assert count(rough_redis, coupon, "reserved") == 80 and count(rough_redis, coupon, "stock") == 0
+            if again:
+                wait_until(lambda: seq_seen(rough_pg, coupon, 1) == 80)
+                rough_redis.flushall()
+                wait_open(rough_redis, coupon, 3)
+                assert wait_until(lambda: (c := client.issue(coupon, 301)["code"]) != UNAVAILABLE and c) == 2
+                assert count(rough_redis, coupon, "reserved") == 100
         wait_until(lambda: rough_pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (100,))
     assert rejections(rough_pg, coupon) == {}
     wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
