@@ -1,0 +1,343 @@
+"""One coupon with all that has to do with it: gateways that remember what they have seen, a queue, Redis and PostgreSQL (both
+real), and keepers, which are generators: between any two of their steps anything may happen, and they may end there."""
+
+import json
+import pathlib
+import sys
+import uuid
+
+from sql_db import Receive
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lua"))
+from redis_server import server_start  # noqa: E402, F401
+from script_coupon import CROCKFORD, Coupon, ulid_new  # noqa: E402
+
+ROWS_EACH = 3  # of a piece, where the keeper has 512
+LASTS_MS = 60000
+NOBODY = "0" * 40
+
+
+def uuid_of(ulid):
+    n = 0
+    for c in ulid:
+        n = n * 32 + CROCKFORD.index(c)
+    return uuid.UUID(int=n)
+
+
+def ulid_of(text):
+    n = uuid.UUID(str(text)).int
+    return "".join(CROCKFORD[n >> shift & 31] for shift in range(125, -1, -5))
+
+
+def receives_of(body):
+    m = json.loads(body)
+    return [
+        Receive(int(m["coupon"]), int(user), uuid_of(m["batch"]), i, slot=slot, generation=m["generation"], seq=m["seq"] + i,
+                key=key, at_ms=m["at"])
+        for i, (user, slot, key) in enumerate(m["receives"])
+    ]  # fmt: skip
+
+
+class Gateway:
+    """As gateway/admission.c: what it has seen, and the messages that nobody has confirmed."""
+
+    def __init__(self, world):
+        self.world = world
+        self.generation = self.seq = 0
+        self.unconfirmed = {}
+        self.replies = []  # on their way
+
+    def report(self):
+        if self.generation and self.seq:
+            self.world.report(self.generation, self.seq)
+
+    def issue(self, requests, late=False):
+        batch = ulid_new(self.world.rng)
+        reply = self.world.coupon.issue_raw(*requests, batch=batch, run_id=self.world.run_id, seen=(self.generation, self.seq))
+        if reply[0] == "ok" and reply[6]:
+            self.world.bodies[batch] = reply[6]
+        if late:
+            self.replies.append((batch, reply))
+        else:
+            self.replied(batch, reply)
+
+    def replied(self, batch, reply):
+        state, generation, seq = reply[:3]
+        if state != "ok":
+            self.report()
+            return
+        if generation > self.generation:
+            self.generation, self.seq = generation, seq
+        elif generation < self.generation:
+            if seq:
+                self.world.report(generation, seq)
+        else:
+            self.seq = max(self.seq, seq)
+        if reply[6]:
+            self.unconfirmed[batch] = reply[6]
+            self.world.accepted.update(receives_of(reply[6]))
+
+
+class Fenced(Exception):
+    pass
+
+
+class Gone(Exception):
+    """What was filled has vanished."""
+
+
+class Keeper:
+    """worker/keeper_coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that they use."""
+
+    def __init__(self, world, db):
+        self.world, self.db, self.coupon = world, db, world.coupon
+        self.fence = int(db.query("keeper_fence")[0]["fence"])
+        self.rebuilds = 0
+
+    def word(self, name, *args, keys=None):
+        reply = self.coupon.run(name, *args, keys=keys)
+        word = reply[0] if isinstance(reply, list) else reply
+        if word == "fenced":
+            raise Fenced
+        return word
+
+    def round(self):
+        """One turn; True when there was nothing to do."""
+        try:
+            idle = yield from self.late()
+            rows = self.db.query("coupon_page", self.world.id - 1, 1, "{%d}" % self.world.id)
+            yield
+            row = {name: value if name == "status" else int(value) for name, value in rows[0].items() if name[:3] != "is_"}
+            action = self.judge(row, self.look(row))
+            yield
+            if self.coupon.get("fence") and int(self.coupon.get("fence")) < self.fence:
+                self.word("fence", self.fence)
+            if action:
+                yield from getattr(self, action)(row, self.cache)
+            elif self.cache["reserved"]:
+                self.seen_keep()
+                yield
+            released = yield from release(self.world, self.db)
+            return idle and not action and not released
+        except (Fenced, Gone):
+            return False
+        finally:
+            self.db.execute("ROLLBACK")
+
+    def look(self, row):
+        fields = self.coupon.redis.hgetall(self.coupon.keys[0])
+        self.cache = {name: int(value) for name, value in fields.items() if name not in ("status", "run_id")}
+        self.cache.update(present="generation" in fields, run_id=fields.get("run_id"))
+        self.cache["users"] = self.coupon.redis.exists(self.coupon.keys[1]) or self.coupon.redis.hlen(self.coupon.keys[2])
+        self.cache["told"] = int(self.coupon.redis.hget(self.coupon.seen, row["generation"]) or 0)
+        return self.cache
+
+    def judge(self, row, cache):
+        """keeper_judge.c"""
+        if not cache["present"]:
+            return "rebuild" if row["generation"] or cache["users"] else "load"
+        if cache["generation"] > row["generation"]:
+            return "foreign"
+        if (cache["generation"] < row["generation"] or "placeholder" in cache or "rebuild" in cache
+                or cache["told"] > cache["seq"] or row["rebuild_asked"] > row["rebuild_done"]):
+            return "rebuild"
+        if cache["run_id"] != self.world.run_id:
+            return "verify"
+        return "terms" if row["version"] > cache["version"] else None
+
+    def foreign(self, _row, _cache):
+        """The row was read before another keeper rebuilt."""
+        yield
+
+    def load(self, row, _cache):
+        got = self.db.query("coupon_generation_open", self.world.id, row["generation"], 0, self.fence)
+        yield
+        if got:
+            self.word("load", self.fence, self.world.run_id, got[0]["generation"], row["version"], "open", row["total_num"],
+                      row["total_num"] - row["issued_num"], 0, 0, 0, row["user_limit"], 0)
+
+    def terms(self, row, _cache):
+        self.word("terms", row["version"], "open", row["total_num"], 0, 0, row["user_limit"], self.fence)
+        yield
+
+    def verify(self, row, cache):
+        if row["version"] > cache["version"]:
+            yield from self.terms(row, cache)
+        self.db.query("release_again", self.world.id, self.fence)
+        least = self.db.query("late_least", self.world.id)[0]["?column?"]
+        yield
+        keys = self.coupon.keys + [self.coupon.seen]
+        word = self.word("verify", self.fence, self.world.run_id, row["generation"], row["seq_seen"], least, keys=keys)
+        if word == "behind":
+            yield
+            yield from self.rebuild(row, cache)
+
+    def rebuild(self, row, cache):
+        assert self.word("hold", self.fence, max(row["generation"], 1)) == "held"
+        yield
+        got = self.db.query("coupon_generation_open", self.world.id, row["generation"], cache.get("generation", 0), self.fence)
+        if not got:
+            return
+        generation = int(got[0]["generation"])
+        base = f"{self.coupon.keys[0]}:fill:{generation}"
+        self.fill_keys, self.added, self.rebuilds = [base + ":users", base + ":known"], 0, self.rebuilds + 1
+        yield
+        self.seen_keep()
+        yield
+        for name in ("rebuild_begin", "rebuild_patience"):
+            self.db.query(name)
+        now = self.db.query("rebuild_coupon", self.world.id)[0]
+        older = {int(g["generation"]): [int(g["seq_seen"]), int(g["settled_num"])]
+                 for g in self.db.query("coupon_generation_page", self.world.id)}
+        self.db.query("rebuild_rows", self.world.id)
+        yield
+        yield from self.rows_fill()
+        issued = self.added
+        yield from self.flight_fill(older, int(now["total_num"]) - int(now["issued_num"]))
+        self.db.query("rebuild_end")
+        yield
+        triples = [n for number in sorted(older) for n in (number, *older[number])]
+        word = self.word("place", self.fence, self.world.run_id, generation, now["version"], "open", now["total_num"], 0, 0,
+                         now["user_limit"], issued, now["late_num"], *triples,
+                         keys=self.coupon.keys + [self.coupon.known, self.coupon.seen] + self.fill_keys)
+        if word == "placed":
+            yield
+            self.db.query("rebuild_answer", self.world.id, row["rebuild_asked"], "rebuilt", self.fence)
+
+    def seen_keep(self):
+        """rebuild_seen.c"""
+        c = self.coupon.redis.hgetall(self.coupon.keys[0])
+        seen = [(name[5:], value) for name, value in c.items() if name.startswith("high:")]
+        seen += [(c["generation"], c["seq"])] if c else []
+        seen += self.coupon.redis.hgetall(self.coupon.seen).items()
+        if seen:
+            self.db.query("rebuild_seen", self.world.id, *("{%s}" % ",".join(column) for column in zip(*seen, strict=True)), self.fence)
+
+    def fill(self, what, room, pairs):
+        added = self.coupon.run("fill", what, room, LASTS_MS, self.added, *pairs, keys=self.fill_keys)
+        if added < 0:
+            raise Gone
+        self.added += added
+        return added
+
+    def rows_fill(self):
+        while rows := self.db.execute(f"FETCH {ROWS_EACH} FROM rebuild_rows"):
+            pairs = [v for user, slot, batch, idx, key in rows for v in (user, f"{slot}:{ulid_of(batch)}:{idx}:{key}")]
+            self.fill("issued", 2**53 - 1, pairs)
+            yield
+
+    def flight_fill(self, older, room):
+        for batch, body in self.coupon.outbox().items():
+            receives = receives_of(body)
+            seen = older.get(receives[0].generation)
+            if seen:
+                seen[0] = max(seen[0], receives[-1].seq)
+            rejected = {int(r["idx"]) for r in self.db.query("rebuild_rejected", self.world.id, "{%s}" % uuid_of(batch))}
+            pairs = [v for r in receives if r.idx not in rejected for v in (r.user, f"{r.slot}:{batch}:{r.idx}:{r.key}")]
+            if pairs:
+                room -= self.fill("flight", room, pairs)
+            yield
+
+    def late(self):
+        """late.c; True when there was nothing."""
+        page = self.db.query("late_page", self.world.id - 1, 2**62, 5)
+        page = [one for one in page if int(one["coupon_id"]) == self.world.id]
+        yield
+        if not page:
+            return True
+        args = []
+        for one in page:
+            outcome = {"": "issued", "out_of_stock": "drop"}.get(one["reason"], "free")
+            args += [one["num"], one["generation"], one["seq"], one["user_id"], one["slot"], ulid_of(one["batch"]), one["idx"],
+                     one["key"], outcome]
+        word = self.word("late", *args, keys=self.coupon.keys[:2] + [self.coupon.known])
+        if word == "ok":
+            yield
+            self.db.query("late_counted", self.world.id, page[-1]["num"], self.fence)
+        return False
+
+
+def release(world, db):
+    """release.c, which needs no keeper; how many were pending."""
+    page = [t for t in db.query("release_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
+            if int(t["coupon_id"]) == world.id]
+    yield
+    if not page:
+        return 0
+    args = []
+    for t in page:
+        if t["holder_batch"]:
+            what = f"give {t['slot']}:{ulid_of(t['holder_batch'])}:{t['holder_idx']}:{t['holder_key']}"
+        else:
+            what = "drop" if t["reason"] in ("out_of_stock", "slot_taken") else "free"
+        args += [t["user_id"], t["slot"], ulid_of(t["batch"]), t["idx"], what]
+    reply = world.coupon.run("release", *args)
+    yield
+    if reply[0] == "ok":
+        assert "malformed" not in reply[3:]
+        columns = ["{%s}" % ",".join(t[name] for t in page) for name in ("coupon_id", "batch", "idx")]
+        db.query("release_done", *columns)
+    return len(page)
+
+
+class World:
+    def __init__(self, rng, client, coupon_id, dbs):
+        self.rng, self.id = rng, coupon_id
+        self.db, *self.keeper_dbs = dbs
+        self.coupon = Coupon(client, rng)
+        base = "coupon:{%d}" % coupon_id
+        self.coupon.id, self.coupon.keys = str(coupon_id), [base, base + ":users", base + ":outbox"]
+        self.coupon.known, self.coupon.seen = base + ":known", base + ":seen"
+        self.run_id = "%040x" % rng.getrandbits(160)
+        self.gateways = [Gateway(self) for _ in range(3)]
+        self.bodies, self.accepted = {}, set()
+        self.queue, self.delivered = [], []
+        self.states, self.outcomes = [], {}
+        self.actors = []  # generators: keepers' rounds and releases
+
+    def report(self, generation, seq):
+        self.coupon.run("report", generation, seq, keys=[self.coupon.keys[0], self.coupon.seen])
+
+    def settle(self, bodies):
+        receives = [r for body in bodies for r in receives_of(body)]
+        for receive, outcome in zip(receives, self.db.settle_retrying(*receives), strict=True):
+            outcome = "issued" if outcome == "repeated" else outcome
+            assert self.outcomes.setdefault(receive, outcome) == outcome, f"{receive} has two outcomes"
+
+    # Of the whole world
+
+    def keys(self):
+        return list(self.coupon.redis.scan_iter(match="coupon:{%d}*" % self.id, count=1000))
+
+    def state_keep(self):
+        self.states.append({key: self.coupon.redis.dump(key) for key in self.keys()})
+
+    def wipe(self, state=()):
+        keys = self.keys()
+        if keys:
+            self.coupon.redis.delete(*keys)
+        for key in state:
+            self.coupon.redis.restore(key, 0, state[key])
+
+    def restart(self):
+        """Redis is started anew: every connection is lost, with what was on its way."""
+        self.run_id = "%040x" % self.rng.getrandbits(160)
+        for actor in self.actors:
+            actor.close()
+        self.actors = []
+        for gateway in self.gateways:
+            gateway.replies = []
+            gateway.report()
+
+    def counts(self):
+        c = self.coupon.redis.hgetall(self.coupon.keys[0])
+        return c, {name: int(c.get(name, 0)) for name in ("total", "stock", "reserved", "lost")}
+
+    def check(self):
+        c, n = self.counts()
+        if c and "placeholder" not in c:
+            taken = self.coupon.taken()
+            given = n["stock"] + taken + n["reserved"] + n["lost"]
+            # Where it gave out again what others had (nobody told it in time) it says so.
+            assert given == n["total"] or (given > n["total"] and not self.careful and "rebuild" in c and not n["stock"]), (n, taken)
+            assert min(n.values()) >= 0, n

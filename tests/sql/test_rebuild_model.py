@@ -1,0 +1,300 @@
+"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or doubled in Redis; at the end each
+receive has one outcome, and Redis and PostgreSQL agree. A failing run prints its seed; COUPON_TEST_SEED runs that one again,
+COUPON_TEST_RUNS runs so many."""
+
+import os
+import random
+import re
+import uuid
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from rebuild_world import Gateway, Keeper, World, receives_of, release, server_start, ulid_of
+from sql_db import MIGRATIONS, Db
+
+STEPS = 120
+ROUNDS_MAX = 12  # of the keeper, until nothing is left to do
+SEEDS = (
+    [int(os.environ["COUPON_TEST_SEED"])]
+    if "COUPON_TEST_SEED" in os.environ
+    else [random.SystemRandom().randrange(2**32) for _ in range(int(os.environ.get("COUPON_TEST_RUNS", 12)))]
+)
+
+
+@pytest.fixture(scope="module")
+def redis_private(tmp_path_factory):
+    process, client = server_start(tmp_path_factory.mktemp("redis"))
+    yield client
+    client.close()
+    process.terminate()
+    process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def databases(stack):
+    """The programs' role three times, then the owner, in a database that no other keeper knows."""
+    password = re.search(r"^STACK_PG_PASSWORD=(.*)$", (stack.run_dir / "settings").read_text(), re.MULTILINE)[1]
+    app_url, owner_url = stack.env["DATABASE_URL"], stack.env["DATABASE_ADMIN_URL"]
+    name = f"couponmq_model_{uuid.uuid4().hex}"
+    opened = []
+    with psycopg.connect(re.sub(r"//[^@]*@", f"//postgres:{password}@", owner_url), autocommit=True) as superuser:
+        superuser.execute(f"CREATE DATABASE {name} OWNER couponmq_owner")
+        try:
+            opened = [Db(make_conninfo(url, dbname=name)) for url in (owner_url, app_url, app_url, app_url)]
+            for path in MIGRATIONS:
+                with opened[0].connection.transaction():
+                    opened[0].execute(path.read_text())
+            for one in opened:
+                one.execute("SET synchronous_commit = off")
+            yield (*opened[1:], opened[0])
+        finally:
+            for one in opened:
+                one.close()
+            superuser.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Story(World):
+    """The random steps. A careful one lets gateways tell what they have seen before the keeper goes on, and no gateway dies:
+    then nobody is told that there is none after he was accepted."""
+
+    def __init__(self, rng, client, coupon_id, dbs, limit, careful):
+        super().__init__(rng, client, coupon_id, dbs)
+        self.limit, self.careful = limit, careful
+        self.people = [str(n) for n in range(1, self.rng.choice([4, 12, 25]))]
+        self.published = set()
+        self.keepers = []
+
+    STEP_WEIGHTS = {
+        "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12, "redeliver": 3, "act": 60,
+        "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4, "state_keep": 4, "restart": 1, "lose": 3,
+        "gateway_dies": 1, "gateway_new": 1, "total": 3, "ask": 1,
+    }  # fmt: skip
+
+    def step(self):
+        name = self.rng.choices(list(self.STEP_WEIGHTS), list(self.STEP_WEIGHTS.values()))[0]
+        getattr(self, "step_" + name)()
+        return name
+
+    def step_issue(self):
+        requests = [(self.rng.choice(self.people), self.rng.choice(["", "", "a", "b"])) for _ in range(self.rng.randrange(1, 5))]
+        late = not self.careful and self.rng.random() < 0.2
+        self.rng.choice(self.gateways).issue(requests, late)
+
+    def step_reply(self):
+        gateway = self.rng.choice(self.gateways)
+        if gateway.replies:
+            gateway.replied(*gateway.replies.pop(self.rng.randrange(len(gateway.replies))))
+
+    def step_publish(self):
+        gateway = self.rng.choice(self.gateways)
+        if gateway.unconfirmed:
+            batch = self.rng.choice(sorted(gateway.unconfirmed))
+            self.queue.append(gateway.unconfirmed[batch])
+            self.published.add(batch)
+
+    def step_confirm(self):
+        gateway = self.rng.choice(self.gateways)
+        ready = sorted(self.published & set(gateway.unconfirmed))
+        if ready:
+            batch = self.rng.choice(ready)
+            del gateway.unconfirmed[batch]
+            self.coupon.redis.hdel(self.coupon.keys[2], batch)
+
+    def step_resend(self):
+        for batch, body in sorted(self.coupon.outbox().items())[:2]:
+            self.queue.append(body)
+            if self.rng.random() < 0.7:
+                self.coupon.redis.hdel(self.coupon.keys[2], batch)
+
+    def step_deliver(self):
+        self.rng.shuffle(self.queue)
+        bodies, kept = self.queue[:3], self.queue[3:]
+        if not bodies:
+            return
+        self.settle(bodies)
+        self.delivered += bodies
+        self.queue = kept if self.rng.random() < 0.8 else bodies + kept
+
+    def step_redeliver(self):
+        if self.delivered:
+            self.queue.append(self.rng.choice(self.delivered))
+
+    def step_act(self):
+        if self.actors:
+            actor = self.rng.choice(self.actors)
+            if next(actor, "end") == "end":
+                self.actors.remove(actor)
+
+    def step_turn(self):
+        """One of them without a break."""
+        if self.actors:
+            for _ in self.actors.pop(self.rng.randrange(len(self.actors))):
+                self.check()
+
+    def step_kill(self):
+        if self.actors:
+            actor = self.rng.choice(self.actors)
+            actor.close()
+            self.actors.remove(actor)
+
+    def step_elect(self):
+        used = [keeper.db for keeper in self.keepers]
+        free = [db for db in self.keeper_dbs if db not in used]
+        if not free:
+            gone = self.keepers.pop(0)
+            for actor in [a for a in self.actors if getattr(a, "gi_frame", None) and a.gi_frame.f_locals.get("self") is gone]:
+                actor.close()
+                self.actors.remove(actor)
+            free = [gone.db]
+        self.keepers.append(Keeper(self, free[0]))
+
+    def step_round(self):
+        if not self.keepers:
+            self.step_elect()
+        keeper = self.rng.choices(self.keepers, [1, 5][-len(self.keepers):])[0]
+        if not any(a.gi_frame and a.gi_frame.f_locals.get("self") is keeper for a in self.actors):
+            self.actors.append(keeper.round())
+
+    def step_release(self):
+        self.actors.append(release(self, self.db))
+
+    def step_state_keep(self):
+        self.state_keep()
+
+    def step_restart(self):
+        self.restart()
+
+    def step_lose(self):
+        self.wipe(self.rng.choice(self.states) if self.states and self.rng.random() < 0.5 else ())
+        if self.careful or self.rng.random() < 0.5:
+            self.restart()
+
+    def step_gateway_dies(self):
+        if not self.careful:
+            self.gateways[self.rng.randrange(len(self.gateways))] = Gateway(self)
+
+    def step_gateway_new(self):
+        if len(self.gateways) < 6:
+            self.gateways.append(Gateway(self))
+
+    def step_ask(self):
+        self.db.query("rebuild_ask", self.id)
+
+    def step_total(self):
+        row = self.db.query("coupon_lock", self.id)[0]
+        total, version = int(row["total_num"]), int(row["version"])
+        wanted = max(0, total + self.rng.randrange(-6, 8))
+        c, n = self.counts()
+        if wanted < total:
+            if not c or (self.careful and c["run_id"] != self.run_id):
+                return
+            version = max(version, int(c["version"])) + 1
+            if wanted < int(row["issued_num"]) or self.terms(version, wanted) != "applied":
+                return
+            if self.rng.random() < 0.1:
+                return
+            self.db.query("coupon_version_raise", self.id, version - 1)
+        set_to = self.db.query("coupon_total_set", self.id, wanted)[0]
+        if self.rng.random() < 0.5:
+            self.terms(set_to["version"], set_to["total_num"])
+
+    def terms(self, version, total):
+        reply = self.coupon.run("terms", version, "open", total, 0, 0, self.limit)
+        return reply[0] if isinstance(reply, list) else reply
+
+    # The end
+
+    def rounds(self):
+        """A keeper that nobody disturbs comes to an end, with gateways that ask meanwhile."""
+        keeper = Keeper(self, self.keeper_dbs[0])
+        for _ in range(ROUNDS_MAX):
+            round_ = keeper.round()
+            while True:
+                try:
+                    next(round_)
+                except StopIteration as end:
+                    idle = end.value
+                    break
+                self.check()
+            if idle and self.coupon.get("run_id") == self.run_id:
+                return
+            for gateway in self.gateways:
+                gateway.report()
+        raise AssertionError(f"the keeper has not come to an end in {ROUNDS_MAX} rounds")
+
+    def finish(self):
+        for actor in self.actors:
+            actor.close()
+        self.actors = []
+        for gateway in self.gateways:
+            while gateway.replies:
+                gateway.replied(*gateway.replies.pop())
+            self.queue += gateway.unconfirmed.values()
+        self.rounds()
+        self.drain()
+        self.rounds()
+
+    def drain(self):
+        self.queue += self.coupon.outbox().values()
+        for batch in self.coupon.outbox():
+            self.coupon.redis.hdel(self.coupon.keys[2], batch)
+        while self.queue:
+            self.settle([self.queue.pop(self.rng.randrange(len(self.queue)))])
+            self.check()
+
+    def lost_give_up(self):
+        """What only Redis and a gateway had that both forgot: an operator gives it up."""
+        self.db.query("rebuild_ask", self.id)
+        self.rounds()
+        for member in sorted(self.coupon.redis.smembers(self.coupon.known)):
+            batch, idx = member.split(":")
+            (r,) = [r for r in receives_of(self.bodies[batch]) if r.idx == int(idx)]
+            arrays = ["{%s}" % v for v in (r.generation, r.batch, r.idx, r.user, r.slot, r.at_ms)]
+            self.db.query("receive_lost", self.id, *arrays)
+        self.rounds()
+        for g in self.db.query("coupon_generation_page", self.id):
+            high = self.coupon.get("high:" + g["generation"]) or 0
+            self.db.query("generation_lost", self.id, g["generation"], high)
+        self.db.query("rebuild_ask", self.id)
+        self.rounds()
+
+    def end_check(self):
+        reasons = set(self.outcomes.values()) - {"issued"}
+        assert reasons <= ({"slot_taken", "key_taken"} if self.careful else {"slot_taken", "key_taken", "out_of_stock"}), reasons
+        if self.careful:
+            assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
+        rows = self.db.execute("SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s", self.id)
+        assert {(r.user, r.slot, r.batch, r.idx, r.key) for r, outcome in self.outcomes.items() if outcome == "issued"} == set(rows)
+        c, n = self.counts()
+        stored = {(int(user), *line.split(":", 3)) for user, text in self.coupon.users().items() for line in text.split("\n")}
+        assert stored == {(user, str(slot), ulid_of(batch), str(idx), key) for user, slot, batch, idx, key in rows}
+        assert (n["reserved"], self.coupon.redis.scard(self.coupon.known)) == (0, 0), n
+        assert n["stock"] + n["lost"] == n["total"] - len(rows)
+        keyed = [(user, key) for user, _, _, _, key in rows if key]
+        if self.careful or int(c["generation"]) > 1:
+            assert len(keyed) == len(set(keyed)), "a key has two coupons"
+        assert self.db.audit(self.id) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_history(redis_private, databases, seed):
+    rng = random.Random(seed)
+    careful, limit = seed % 2 == 0, rng.randrange(1, 4)
+    *dbs, owner = databases
+    coupon = 1 + len(owner.execute("SELECT id FROM coupon"))
+    dbs[0].query("coupon_create", coupon, "test", rng.choice([3, 10, 30]), limit, None, None, None, None, None)
+    owner.execute("UPDATE coupon SET status = 'published' WHERE id = %s", coupon)
+    story = Story(rng, redis_private, coupon, dbs, limit, careful)
+    try:
+        story.rounds()
+        for _ in range(STEPS):
+            story.step()
+            story.check()
+        story.finish()
+        if not careful:
+            story.lost_give_up()
+        story.end_check()
+    except BaseException:
+        print(f"seed: COUPON_TEST_SEED={seed}")
+        raise
