@@ -230,14 +230,16 @@ def test_coupon_page_tells_what_is_not_given_back(db, coupon_new):
 
 
 def test_coupon_ended_set_is_guarded(db, coupon_new):
-    draft, published, paused = (coupon_new() for _ in range(3))
+    draft, published, paused, endless, later = (
+        coupon_new(end=end) for end in (*["2020-01-01T00:00:00Z"] * 3, None, "2100-01-01T00:00:00Z")
+    )
     db.execute("BEGIN")
     fence = int(db.query("keeper_fence")[0]["fence"])
-    for coupon in (published, paused):
+    for coupon in (published, paused, endless, later):
         db.query("coupon_status_set", coupon, "published")
     db.query("coupon_status_set", paused, "paused")
     assert db.query("coupon_ended_set", published, 2, fence - 1) == [{"is_elected": "f", "is_closed": "f"}]
-    for coupon, version in ((published, 1), (draft, 1), (1, 1)):
+    for coupon, version in ((published, 1), (draft, 1), (1, 1), (endless, 2), (later, 2)):
         assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "f"}]
     for coupon, version in ((published, 2), (paused, 3)):
         assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "t"}]
