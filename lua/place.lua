@@ -12,7 +12,7 @@
 -- ARGV  1 fence       0..2^53-1, the keeper's
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the new one
---       4 version     1..2^53-1, of the terms; those in Redis stay if they are newer
+--       4 version     1..2^53-1, of the terms; those in Redis stay if they are newer, unless more is taken than their total
 --       5 status      open, paused or closed
 --       6 total       0..2^53-1
 --       7 begin       ms since the epoch, 0 = no bound
@@ -94,10 +94,12 @@ if issued > 0 and call('EXISTS', KEYS[6]) == 0 then
 	return 'gone'
 end
 
+local known = call('SCARD', KEYS[7])
 local terms = {status, ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[4]}
 if not c[5] and integer(c[4]) and integer(c[4]) > version then
 	local newer = call('HMGET', KEYS[1], 'status', 'total', 'begin', 'end', 'limit', 'version')
-	if integer(newer[2]) then
+	-- A total that was lowered when Redis did not know what is taken cannot be kept.
+	if integer(newer[2]) and integer(newer[2]) >= issued + known then
 		terms, total = newer, integer(newer[2])
 	end
 end
@@ -122,7 +124,6 @@ for i = FIRST, #ARGV, EACH do
 	highs[#highs + 1] = format('%.0f', high)
 end
 
-local known = call('SCARD', KEYS[7])
 local reserved = math.max(in_flight - known, 0)
 local stock = total - issued - known - reserved
 local over = 0

@@ -318,3 +318,14 @@ def test_late_bad_arguments(rebuilt, outcome):
     with pytest.raises(redis.ResponseError, match="couponmq: "):
         late(rebuilt, outcome)
     assert rebuilt.snapshot() == before
+
+
+@pytest.mark.parametrize("total, placed", [(3, 3), (2, 50)])
+def test_place_keeps_newer_terms_unless_more_is_taken(coupon, total, placed):
+    """couponctl had lowered the total in Redis, and died before it did in PostgreSQL."""
+    coupon.put(total=total, version=3)
+    fill(coupon, "issued", "1", f"1:{A}:0:", "2", f"1:{A}:1:")
+    fill(coupon, "flight", "3", f"1:{B}:0:")
+    assert place(coupon, 1, 3, 2, total=50, issued=2, version=2)[0] == "placed"
+    assert int(coupon.get("total")) == placed
+    assert conserved(coupon)
