@@ -66,9 +66,11 @@ def deliveries_duplicated(rig, chance):
 def deliveries_reordered(rig, chance):
     """Workers get copies in any order, of what was settled and of what is not."""
     for _ in range(4):
+        kept = rig.tap.wait(rig, chance.randint(20, 100))
         for part in rig.workers:
             part.stop()
-        kept = rig.tap.wait(rig, chance.randint(20, 100))
+        rig.wait_accepted(chance.randint(1, 20))
+        kept += rig.tap.drain()
         rig.tap.publish(chance.sample(kept, len(kept)))
         for part in rig.workers:
             part.cont()

@@ -252,23 +252,27 @@ def clock_prepare(rig, _chance):
 def redis_clock_wrong(rig, chance):
     """Redis' clock jumps an hour ahead, back, and an hour behind: windows shift, and nothing else."""
     rig.on_heal(lambda: rig.clock.set(0))
-    now = time.time()
-    window = rig.stack.coupon_make(10, begin=utc(now - HOUR_S / 2), end=utc(now + HOUR_S / 2))
     user = iter(range(1, 1000))
 
-    def told(status):
+    def window_make():
+        now = time.time()
+        return rig.stack.coupon_make(10, begin=utc(now - HOUR_S / 2), end=utc(now + HOUR_S / 2))
+
+    def told(window, status):
         with rig.gateways[0].process.client() as client:
             rig.wait(lambda: client.issue(window, next(user))["status"] == status)
 
-    told("accepted")
     for shift_s, status in ((HOUR_S, "ended"), (0, "accepted"), (-HOUR_S, "not_started"), (0, "accepted")):
+        window = window_make() if shift_s else None
+        if window:
+            told(window, "accepted")
         say(f"Redis' clock {shift_s:+} s, and the keeper killed")
         keeper = rig.keeper()
         rig.clock.set(shift_s)
         keeper.kill9()  # its lock ends by the new clock
-        told(status)
-        rig.wait(lambda: rig.keeper() is not keeper)
+        rig.wait(lambda: rig.keeper() is not keeper)  # noqa: B023
         keeper.start()
+        told(window or window_make(), status)  # the keeper may have closed for good what was over
         rig.wait_answers(chance.randint(100, 200))
         if shift_s:
             orphan_leave(rig, chance)
