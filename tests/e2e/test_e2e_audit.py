@@ -480,12 +480,14 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     ground = ground_make(limit, on=rough)
     rough.stop("worker-1")
     lost = accept(ground, [USER + 100, USER + 101, USER + 102])
+    accepted_at = time.time()
     code, told = audit(rough, ground.coupon, "--grace", 0)
     assert (code, told["wrong"]) == (0, []), "they wait in the queue"
     assert (told["coupons"][0]["overdue"], told["coupons"][0]["queued"]) == (3, 3)
     purge(rough)
     code, told = audit(rough, ground.coupon)
     assert (code, told["wrong"]) == (0, []), "younger than the grace"
+    wait_until(lambda: time.time() > accepted_at + GRACE_S)
     found = wrong(rough, ground.coupon)
     assert {finding["kind"] for finding in found} == {"receive_lost"} and {finding["promise"] for finding in found} == {"P3"}
     assert sorted(finding["receive"] for finding in found) == sorted(lost)
