@@ -50,6 +50,14 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 	}
 }
 
+/* Only then Redis knows what is taken: before, it may be an older state, or about to be replaced. */
+static int is_verified(struct change *change)
+{
+	char run_id[CACHE_RUN_ID_SIZE];
+
+	return cache_run_id(change->cache, run_id) == 0 && strcmp(change->in_cache.run_id, run_id) == 0;
+}
+
 static void total_lower(struct change *change, int64_t total)
 {
 	int64_t taken = change->cached == 1 ? change->in_cache.total - change->in_cache.stock - change->in_cache.lost : 0;
@@ -61,6 +69,10 @@ static void total_lower(struct change *change, int64_t total)
 	if (total < taken)
 		log_fatal("--total is %lld: allowed is at least the %lld that are taken", (long long)total,
 			  (long long)taken);
+	if (change->cached == 1 && !is_verified(change))
+		log_fatal("Redis, which knows how many are taken, was not compared with PostgreSQL for coupon %lld since it was "
+			  "started, and nothing was changed: a coupon-worker does that; then run this again",
+			  (long long)change->coupon);
 	if (change->cached == 1)
 		total_lower_in_redis(change, total);
 	else if (change->cached < 0 && strcmp(change->status, "draft") != 0)

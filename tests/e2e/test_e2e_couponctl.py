@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import redis
 
 from stack import wait_until
 
@@ -298,6 +299,18 @@ def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
     with rough.client() as client:
         told = wait_until_told(client, coupon)
     assert told <= {"unavailable", "paused"}, "it must not open for a moment when Redis is back"
+
+
+def test_a_total_is_not_lowered_by_what_an_unverified_redis_tells(rough):
+    coupon = rough.coupon_make(10)
+    rough.stop("worker-1")
+    with redis.Redis.from_url(rough.env["REDIS_URL"], decode_responses=True) as client:
+        client.hset("coupon:{%s}" % coupon, "run_id", "0" * 40)
+        lower = rough.ctl_run("stock", coupon, "--total", 5)
+        assert lower.returncode == 1 and "nothing was changed" in lower.stderr
+        assert client.hget("coupon:{%s}" % coupon, "total") == "10"
+    rough.start("worker-1")
+    wait_until(lambda: rough.ctl_run("stock", coupon, "--total", 5).returncode == 0)
 
 
 def wait_until_told(client, coupon):
