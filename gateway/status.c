@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/unsure.h"
-#include "gateway/user_records.h"
+#include "common/user_records.h"
 
 #include <stdlib.h>
 #include <string.h>

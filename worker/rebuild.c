@@ -14,6 +14,7 @@
 #include "embed.h"
 #include "worker/fill.h"
 #include "worker/rebuild_outbox.h"
+#include "worker/rebuild_users.h"
 #include "worker/rebuild_seen.h"
 #include "worker/snapshot.h"
 
@@ -100,26 +101,68 @@ static int rows_fill(struct rebuild *rebuild)
 	return 0;
 }
 
-static int flight_fill(struct rebuild *rebuild)
+/* How many are in flight by all that is known here, while nothing is given out. 0, or -1 when Redis failed. */
+static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
 {
-	struct snapshot *snapshot = &rebuild->snapshot;
-	int64_t room = snapshot->row.total - snapshot->row.issued;
+	char key[KEEPER_KEY_SIZE];
+	const char *hget[] = { "HGET", keeper_key(rebuild->coupon, "", key), "seq" };
+	redisReply *reply = keeper_redis_call(rebuild->view->redis, 3, hget, NULL);
+	int64_t seq;
 
-	if (fill_begin(rebuild->fill, FILL_FLIGHT, room > 0 ? room : 0) ||
-	    rebuild_outbox(rebuild->view, snapshot, rebuild->fill))
+	if (!reply)
 		return -1;
-	rebuild->known = fill_added(rebuild->fill);
+	seq = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
+	freeReplyObject(reply);
+	*in_flight = 0;
+	for (size_t i = 0; i < rebuild->snapshot.generations_n; i++) {
+		const struct snapshot_generation *generation = &rebuild->snapshot.generations[i];
+		int64_t high = generation->seq_seen;
+
+		if (generation->number == redis_generation && seq > high)
+			high = seq;
+		if (high > generation->settled)
+			*in_flight += high - generation->settled;
+	}
 	return 0;
 }
 
-static int all_fill(struct rebuild *rebuild)
+static int64_t less(int64_t a, int64_t b)
+{
+	int64_t least = a < b ? a : b;
+
+	return least > 0 ? least : 0;
+}
+
+/*
+ * What is in flight and has a slot here: first of the outbox, whose messages are certainly not lost, then of the users' hash, as
+ * many as there can be.
+ */
+static int flight_fill(struct rebuild *rebuild, int64_t redis_generation)
+{
+	struct snapshot *snapshot = &rebuild->snapshot;
+	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
+
+	if (fill_begin(rebuild->fill, FILL_FLIGHT, less(room, room)) || rebuild_outbox(rebuild->view, snapshot, rebuild->fill) ||
+	    in_flight_count(rebuild, redis_generation, &in_flight))
+		return -1;
+	rebuild->known = fill_added(rebuild->fill);
+	room = less(room - rebuild->known, in_flight - rebuild->known);
+	if (room == 0)
+		return 0;
+	if (fill_begin(rebuild->fill, FILL_FLIGHT, room) || rebuild_users(rebuild->view, snapshot, rebuild->fill))
+		return -1;
+	rebuild->known += fill_added(rebuild->fill);
+	return 0;
+}
+
+static int all_fill(struct rebuild *rebuild, int64_t redis_generation)
 {
 	int rc = -1;
 
 	if (snapshot_begin(&rebuild->snapshot, rebuild->view->database, rebuild->coupon, keeper_view_waiting,
 			   rebuild->view) == 0 &&
 	    rows_fill(rebuild) == 0)
-		rc = flight_fill(rebuild);
+		rc = flight_fill(rebuild, redis_generation);
 	snapshot_end(&rebuild->snapshot);
 	return rc;
 }
@@ -203,7 +246,7 @@ static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row, con
 	fault_point(FAULT_REBUILD_OPENED);
 	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why), LOG_I("generation", rebuild->generation));
 	rebuild->fill = fill_new(rebuild->view, row->id, rebuild->generation);
-	rc = rebuild_seen(rebuild->view, row->id) || all_fill(rebuild) || placed(rebuild, why, begun_ms) ||
+	rc = rebuild_seen(rebuild->view, row->id) || all_fill(rebuild, cache->present ? cache->generation : 0) || placed(rebuild, why, begun_ms) ||
 			     rebuild_answer(rebuild->view, row, rebuild->answer) ?
 		     -1 :
 		     0;

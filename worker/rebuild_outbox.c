@@ -70,24 +70,12 @@ static void high_raise(struct snapshot *snapshot, const struct message *message)
 			snapshot->generations[i].seq_seen = last;
 }
 
-static int is_rejected(const PGresult *rejected, const struct message *message, size_t index)
-{
-	char uuid[ULID_UUID_SIZE];
-
-	ulid_to_uuid(&message->batch, uuid);
-	for (int row = 0; row < PQntuples(rejected); row++)
-		if (strtol(PQgetvalue(rejected, row, 1), NULL, 10) == (long)index &&
-		    strcmp(PQgetvalue(rejected, row, 0), uuid) == 0)
-			return 1;
-	return 0;
-}
-
 static int message_add(struct snapshot *snapshot, struct fill *fill, const struct message *message)
 {
 	for (size_t i = 0; i < message->receives_n; i++) {
 		const struct message_receive *receive = &message->receives[i];
 
-		if (receive->slot < 1 || receive->slot > RECEIVE_SLOT_MAX || is_rejected(snapshot->page, message, i))
+		if (receive->slot < 1 || receive->slot > RECEIVE_SLOT_MAX || snapshot_is_rejected(snapshot, &message->batch, (int)i))
 			continue;
 		if (fill_add(fill, receive->user, receive->slot, &message->batch, (int)i, receive->key))
 			return -1;

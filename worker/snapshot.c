@@ -103,6 +103,17 @@ int snapshot_rejected(struct snapshot *snapshot, const char *batches)
 	return page_take(snapshot, keeper_database_ask(snapshot->database, sql_query_rebuild_rejected, 2, values));
 }
 
+int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index)
+{
+	char uuid[ULID_UUID_SIZE];
+
+	ulid_to_uuid(batch, uuid);
+	for (int row = 0; row < PQntuples(snapshot->page); row++)
+		if (number_at(snapshot->page, row, 1) == index && strcmp(PQgetvalue(snapshot->page, row, 0), uuid) == 0)
+			return 1;
+	return 0;
+}
+
 void snapshot_end(struct snapshot *snapshot)
 {
 	PQclear(snapshot->page);

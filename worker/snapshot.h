@@ -5,6 +5,7 @@
 #ifndef WORKER_SNAPSHOT_H
 #define WORKER_SNAPSHOT_H
 
+#include "common/ulid.h"
 #include "worker/keeper_database.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
@@ -33,6 +34,8 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
 int snapshot_rows(struct snapshot *snapshot);
 /* Which receives of these batches (an array's text) were rejected, in snapshot->page: batch, index. */
 int snapshot_rejected(struct snapshot *snapshot, const char *batches);
+/* Whether one of them is among these. */
+int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
 /* In any case, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
 

@@ -1,7 +1,7 @@
 /* A user's records in Redis: each is within its bounds, and written again it reads the same; the reading ends. */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/user_records.h"
+#include "common/user_records.h"
 
 #include <stdio.h>
 #include <stdlib.h>

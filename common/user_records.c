@@ -1,4 +1,4 @@
-#include "gateway/user_records.h"
+#include "common/user_records.h"
 
 #include <string.h>
 
@@ -30,6 +30,8 @@ int user_record_next(const char **text, struct user_record *record)
 	if (record->index < 0)
 		return -1;
 	stop = strchr(at, '\n');
+	record->key = at;
+	record->key_len = stop ? (size_t)(stop - at) : strlen(at);
 	*text = stop ? stop + 1 : NULL;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* A user's records of one coupon, as issue.lua writes them: SLOT:BATCH:INDEX:KEY for each taken slot, a line each. */
-#ifndef GATEWAY_USER_RECORDS_H
-#define GATEWAY_USER_RECORDS_H
+#ifndef COMMON_USER_RECORDS_H
+#define COMMON_USER_RECORDS_H
 
 #include "common/receive.h"
 
@@ -9,6 +9,8 @@ struct user_record {
 	int slot;
 	struct ulid batch;
 	int index;
+	const char *key; /* lent by the text, without a NUL of its own; empty: none */
+	size_t key_len;
 };
 
 /*
