@@ -1,16 +1,13 @@
 """What every test may ask for. `stack` is shared: a test that breaks a process takes `own_stack`."""
 
-import os
 
 import pika
 import psycopg
 import pytest
 import redis
 
-from stack import Stack, port_base_free, wait_until
+from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
-RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"
-PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 
 
 @pytest.fixture(scope="session")

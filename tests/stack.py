@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
+RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"  # of the stack that `make test` started
+PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
 

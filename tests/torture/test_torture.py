@@ -7,9 +7,8 @@ import pytest
 
 from rig import Rig  # first: it finds the others
 
-from conftest import PORT_BASE, RUN_DIR
 from scenario import scenarios_load
-from stack import port_base_free
+from stack import PORT_BASE, RUN_DIR, port_base_free
 
 SEED = int(os.environ.get("SEED") or 4)
 SCENARIOS = 6
