@@ -9,7 +9,8 @@
 --         'none'    only the number counts: a receive that no script can have given out
 --
 -- A receive that has its slot here was counted as taken: if it was rejected, release.lua gives the slot back. Of any other
--- one a reserved is counted down, and becomes its slot, or stock again.
+-- one a reserved is counted down, and becomes its slot, or stock again. Where nothing is reserved or in stock for an issued one, more
+-- was promised than there is: then the taken slots exceed the total, and `rebuild` is 1.
 --
 -- Returns 'missing' if Redis does not have the coupon, or a rebuild is about to replace it; 'gap' if numbers before these were never counted: only a rebuild
 -- helps, and the coupon's field `rebuild` is 1; else {'ok', late, stock, reserved}, late being the last number counted.

@@ -9,7 +9,7 @@
 #include "worker/keeper_view.h"
 
 #define FILL_PIECE 256
-#define FILL_LASTS_MS 60000 /* without a further piece */
+#define FILL_LASTS_MS 180000 /* without a further piece: longer than KEEPER_PATIENCE_MS */
 
 enum fill_what {
 	FILL_ISSUED, /* rows of PostgreSQL */

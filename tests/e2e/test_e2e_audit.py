@@ -1,6 +1,7 @@
 """couponctl audit: each thing that is wrong is found, exactly, at rest and under load; and what is only on its way is not wrong."""
 
 import json
+import os
 import random
 import time
 
@@ -391,10 +392,13 @@ def old_enough(ground):
     wait_until(lambda: time.time() > ground.made_at + GRACE_S)
 
 
-@pytest.mark.parametrize(
-    "limit, plant",
-    [(2, plant) for plant in ANYWHERE] + [(1, plant) for plant in (row_deleted, slot_removed, slot_added, stock_more, stock_less)],
-)
+UNDER_LOAD = [(2, plant) for plant in ANYWHERE]
+UNDER_LOAD += [(1, plant) for plant in (row_deleted, slot_removed, slot_added, stock_more, stock_less)]
+if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others by SEED=n
+    UNDER_LOAD = random.Random(int(os.environ.get("SEED") or 1)).sample(UNDER_LOAD, 6)
+
+
+@pytest.mark.parametrize("limit, plant", UNDER_LOAD)
 def test_finds_under_load(stack, ground_make, limit, plant):
     ground = ground_make(limit)
     with Steady(stack, ground.coupon, ground.total, limit=limit, keys=0.1).start(connections=2) as history:

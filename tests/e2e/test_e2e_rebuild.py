@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pika
 import pytest
 
-from history import QUEUE, History
+from history import DEAD_QUEUE, QUEUE, History
 from stack import Client, wait_until
 
 LIMIT_REACHED, OUT_OF_STOCK, UNAVAILABLE = 4, 2, 21
@@ -249,7 +249,9 @@ def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
 @pytest.fixture
 def amqp(rough):
     with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
-        yield connection.channel()
+        channel = connection.channel()
+        channel.queue_purge(DEAD_QUEUE)  # other tests' letters
+        yield channel
 
 
 def purge(amqp, n):
