@@ -24,11 +24,12 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
 
-objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c))
+objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c $(1)/*/*.c))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
-LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
+LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libctl.a \
+	$(BUILD_DIR)/libcommon.a
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -62,7 +63,8 @@ bench-compare: packages ## this tree against REF=COMMIT: nine interleaved pairs,
 	@/usr/bin/python3 bench/compare.py
 
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
+	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS):
 	@printf '  LD %s\n' $@
@@ -70,11 +72,12 @@ $(PROGRAMS):
 
 $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
+$(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(BUILD_DIR)/gen/embed.o
 $(LIBRARIES):
 	@printf '  AR %s\n' $@
-	@rm -f $@ && $(AR) rcs $@ $^
+	@rm -f $@ && $(AR) qcs $@ $^
 
 $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@printf '  LD %s\n' $@

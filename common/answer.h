@@ -1,4 +1,7 @@
-/* What a request can be answered with: one table (answer_table.h) serves socket, HTTP, CLI and docs. */
+/*
+ * What a request can be answered with: one table (answer_table.h) serves socket, HTTP, CLI and
+ * docs.
+ */
 #ifndef COMMON_ANSWER_H
 #define COMMON_ANSWER_H
 
@@ -9,10 +12,10 @@ enum answer {
 	ANSWER_COUNT
 };
 
-int answer_code(enum answer answer);            /* the number on the wire */
-const char *answer_status(enum answer answer);  /* its name, for instance "out_of_stock" */
-int answer_http(enum answer answer);            /* HTTP status */
-const char *answer_text(enum answer answer);    /* one line for people */
+int answer_code(enum answer answer);           /* the number on the wire */
+const char *answer_status(enum answer answer); /* its name, for instance "out_of_stock" */
+int answer_http(enum answer answer);           /* HTTP status */
+const char *answer_text(enum answer answer);   /* one line for people */
 
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);

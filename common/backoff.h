@@ -1,4 +1,7 @@
-/* How long to wait before the next attempt: doubles from 50 ms to at most 2 s, each with jitter of half its length. */
+/*
+ * How long to wait before the next attempt: doubles from 50 ms to at most 2 s, each with jitter of
+ * half its length.
+ */
 #ifndef COMMON_BACKOFF_H
 #define COMMON_BACKOFF_H
 
@@ -11,7 +14,8 @@ struct backoff {
 	int64_t next_ms; /* 0: the first failure is yet to come */
 };
 
-int64_t backoff_ms(struct backoff *backoff); /* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */
+/* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */
+int64_t backoff_ms(struct backoff *backoff);
 void backoff_reset(struct backoff *backoff); /* after a success */
 
 #endif

@@ -15,7 +15,8 @@
 
 static void malformed(const char *setting, const char *address)
 {
-	log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting, address);
+	log_fatal("%s is \"%s\": allowed is host:port with a port from 1 to 65535, or off", setting,
+		  address);
 }
 
 void bind_check(const char *setting, const char *address)
@@ -31,7 +32,10 @@ void bind_check(const char *setting, const char *address)
 
 int bind_tcp(const char *setting, const char *address)
 {
-	struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list;
+	struct addrinfo hints = { .ai_family = AF_UNSPEC,
+				  .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_PASSIVE },
+			*list;
 	char *text = strdup(address), *host, service[16];
 	int port, fd, rc, on = 1;
 

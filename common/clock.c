@@ -34,7 +34,8 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 	size_t n;
 
 	gmtime_r(&seconds, &tm);
-	n = (size_t)snprintf(out, CLOCK_RFC3339_SIZE, "%04d", tm.tm_year + 1900); /* %Y has no leading zeros */
+	n = (size_t)snprintf(out, CLOCK_RFC3339_SIZE, "%04d",
+			     tm.tm_year + 1900); /* %Y has no leading zeros */
 	n += strftime(out + n, CLOCK_RFC3339_SIZE - n, "-%m-%dT%H:%M:%S", &tm);
 	snprintf(out + n, CLOCK_RFC3339_SIZE - n, ".%03dZ", ms);
 	return out;

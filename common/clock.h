@@ -11,7 +11,9 @@ int64_t clock_wall_ms(void);      /* milliseconds since 1970-01-01T00:00:00Z */
 
 #define CLOCK_RFC3339_SIZE 32 /* enough for clock_rfc3339() with its NUL */
 
-/* Writes `wall_ms` as RFC 3339 in UTC with milliseconds: 2026-11-21T12:00:00.000Z. Returns `out`. */
+/*
+ * Writes `wall_ms` as RFC 3339 in UTC with milliseconds: 2026-11-21T12:00:00.000Z. Returns `out`.
+ */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
 
 #endif

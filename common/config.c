@@ -27,9 +27,9 @@ struct setting {
 };
 
 static const struct setting settings[] = {
-#define SETTING_TEXT(field, env, flag, programs, fallback, help)                                                       \
+#define SETTING_TEXT(field, env, flag, programs, fallback, help) \
 	{ env, flag, help, fallback, programs, offsetof(struct config, field), 0, 0, 0 },
-#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help)                                        \
+#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) \
 	{ env, flag, help, NULL, programs, offsetof(struct config, field), fallback, least, most },
 #include "common/setting_table.h"
 #undef SETTING_TEXT
@@ -56,7 +56,8 @@ static char *text_copy(const char *text)
 	return copy;
 }
 
-static void setting_set(struct config *config, const struct setting *setting, const char *given_by, const char *value)
+static void setting_set(struct config *config, const struct setting *setting, const char *given_by,
+			const char *value)
 {
 	char *end;
 	long long number;
@@ -75,14 +76,15 @@ static void setting_set(struct config *config, const struct setting *setting, co
 }
 
 /* The first line of the file at `path`. */
-static void setting_set_from_file(struct config *config, const struct setting *setting, const char *given_by,
-				  const char *path)
+static void setting_set_from_file(struct config *config, const struct setting *setting,
+				  const char *given_by, const char *path)
 {
 	char line[4096];
 	FILE *file = fopen(path, "r");
 
 	if (!file)
-		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path, strerror(errno));
+		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path,
+			  strerror(errno));
 	if (!fgets(line, sizeof(line), file))
 		log_fatal("%s is \"%s\": the file is empty", given_by, path);
 	fclose(file);
@@ -168,8 +170,8 @@ void config_help(enum config_program program, FILE *out)
 		if (s->fallback)
 			fprintf(out, "      default: %s\n", *s->fallback ? s->fallback : "(empty)");
 		else
-			fprintf(out, "      default: %lld, from %lld to %lld\n", (long long)s->number, (long long)s->least,
-				(long long)s->most);
+			fprintf(out, "      default: %lld, from %lld to %lld\n",
+				(long long)s->number, (long long)s->least, (long long)s->most);
 	}
 }
 
@@ -179,17 +181,20 @@ void config_log(const struct config *config, const char *name)
 	int as_json = strcmp(config->log_format, "json") == 0;
 
 	if (trace_init(config->trace))
-		log_fatal("COUPON_TRACE is \"%s\": allowed are call, delivery, lookup, redis and all, joined by commas",
+		log_fatal("COUPON_TRACE is \"%s\": allowed are call, delivery, lookup, redis and "
+			  "all, joined by commas",
 			  config->trace);
 	if (!as_json && strcmp(config->log_format, "text") != 0)
-		log_fatal("COUPON_LOG_FORMAT is \"%s\": allowed are text and json", config->log_format);
+		log_fatal("COUPON_LOG_FORMAT is \"%s\": allowed are text and json",
+			  config->log_format);
 	for (int i = 0; i < 4; i++) {
 		if (strcmp(config->log_level, levels[i]) == 0) {
 			log_init(name, (enum log_level)i, as_json);
 			return;
 		}
 	}
-	log_fatal("COUPON_LOG_LEVEL is \"%s\": allowed are debug, info, warn and error", config->log_level);
+	log_fatal("COUPON_LOG_LEVEL is \"%s\": allowed are debug, info, warn and error",
+		  config->log_level);
 }
 
 int config_address(char *text, char **host, int *port)

@@ -17,7 +17,8 @@ static const struct {
 #undef DURABILITY
 };
 
-_Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N, "DURABILITY_N counts the table's lines");
+_Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N,
+	       "DURABILITY_N counts the table's lines");
 
 static const char *const part_names[] = { "redis", "postgresql" };
 
@@ -34,14 +35,16 @@ const char *durability_setting(int i)
 /* The first of the values that will do. */
 static void wanted_copy(int i, char out[DURABILITY_VALUE_SIZE])
 {
-	snprintf(out, DURABILITY_VALUE_SIZE, "%.*s", (int)strcspn(table[i].values, " "), table[i].values);
+	snprintf(out, DURABILITY_VALUE_SIZE, "%.*s", (int)strcspn(table[i].values, " "),
+		 table[i].values);
 }
 
 static int is_weak(int i, const char *value)
 {
 	const char *p = table[i].values;
 
-	for (size_t len = strcspn(p, " "); len > 0; p += len + (p[len] == ' '), len = strcspn(p, " "))
+	for (size_t len = strcspn(p, " "); len > 0;
+	     p += len + (p[len] == ' '), len = strcspn(p, " "))
 		if (strlen(value) == len && memcmp(p, value, len) == 0)
 			return 0;
 	return 1;
@@ -68,11 +71,13 @@ static void state_tell(struct durability_state *state, int i, const char *value)
 	if (!is_weak(i, value))
 		return;
 	wanted_copy(i, wanted);
-	log_warn("weak_setting", LOG_S("part", part_names[table[i].part]), LOG_S("setting", table[i].setting),
-		 LOG_S("value", value), LOG_S("wanted", wanted), LOG_S("effect", table[i].lost));
+	log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
+		 LOG_S("setting", table[i].setting), LOG_S("value", value), LOG_S("wanted", wanted),
+		 LOG_S("effect", table[i].lost));
 }
 
-void durability_tell(struct durability *durability, enum durability_part part, const char *setting, const char *value)
+void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
+		     const char *value)
 {
 	for (int i = 0; i < DURABILITY_N; i++)
 		if (table[i].part == part && strcmp(table[i].setting, setting) == 0)
@@ -105,14 +110,15 @@ void durability_warnings(const struct durability *durability, cJSON *array)
 		if (!*value || !is_weak(i, value))
 			continue;
 		wanted_copy(i, wanted);
-		snprintf(sentence, sizeof(sentence), "%s: %s is %s, wanted %s: %s", part_names[table[i].part],
-			 table[i].setting, value, wanted, table[i].lost);
+		snprintf(sentence, sizeof(sentence), "%s: %s is %s, wanted %s: %s",
+			 part_names[table[i].part], table[i].setting, value, wanted, table[i].lost);
 		sentence_add(array, sentence);
 	}
 	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {
 		if (!durability->unknown[part])
 			continue;
-		snprintf(sentence, sizeof(sentence), "%s: does not tell how it is set: unknown whether the promises hold",
+		snprintf(sentence, sizeof(sentence),
+			 "%s: does not tell how it is set: unknown whether the promises hold",
 			 part_names[part]);
 		sentence_add(array, sentence);
 	}

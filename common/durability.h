@@ -1,6 +1,7 @@
 /*
- * How the services said they are set, against durability_table.h. What is weak is logged (weak_setting) once for each connection and
- * whenever it changes; what cannot be asked is logged once. Belongs to one thread. No I/O.
+ * How the services said they are set, against durability_table.h. What is weak is logged
+ * (weak_setting) once for each connection and whenever it changes; what cannot be asked is logged
+ * once. Belongs to one thread. No I/O.
  */
 #ifndef COMMON_DURABILITY_H
 #define COMMON_DURABILITY_H
@@ -31,7 +32,8 @@ const char *durability_setting(int i);
 /* A new connection: nothing is known of what it leads to. */
 void durability_begin(struct durability *durability, enum durability_part part);
 /* One setting's value; a setting that is not in the table is ignored. */
-void durability_tell(struct durability *durability, enum durability_part part, const char *setting, const char *value);
+void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
+		     const char *value);
 /* The part does not tell: forbidden, for instance. */
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why);
 

@@ -12,6 +12,7 @@ struct evbuffer;
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help);
 void exposition_value(struct evbuffer *out, const char *name, int64_t value);
 /* A value of several, told apart by one label. */
-void exposition_labelled(struct evbuffer *out, const char *name, const char *label, const char *text, int64_t value);
+void exposition_labelled(struct evbuffer *out, const char *name, const char *label,
+			 const char *text, int64_t value);
 
 #endif

@@ -55,7 +55,8 @@ static void plans_read(void)
 	const char *list = getenv("COUPON_FAULT");
 	char *copy = strdup(list ? list : ""), *place, *text;
 
-	for (text = copy ? strtok_r(copy, ",", &place) : NULL; text; text = strtok_r(NULL, ",", &place))
+	for (text = copy ? strtok_r(copy, ",", &place) : NULL; text;
+	     text = strtok_r(NULL, ",", &place))
 		plan_read(text);
 	free(copy);
 }
@@ -73,7 +74,8 @@ static enum action action_due(enum fault fault)
 	if (times < plan->at || (times > plan->at && plan->action != ACTION_SLEEP))
 		return ACTION_NONE;
 	if (times == plan->at)
-		dprintf(STDERR_FILENO, "fault: %s, time %u: %s\n", names[fault], times, actions[plan->action]);
+		dprintf(STDERR_FILENO, "fault: %s, time %u: %s\n", names[fault], times,
+			actions[plan->action]);
 	return plan->action;
 }
 

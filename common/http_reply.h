@@ -8,7 +8,8 @@ struct evbuffer;
 struct evhttp_request;
 
 /* Takes the body. */
-void http_reply(struct evhttp_request *request, int status, const char *type, struct evbuffer *body);
+void http_reply(struct evhttp_request *request, int status, const char *type,
+		struct evbuffer *body);
 /* JSON, and a newline after it. */
 void http_reply_json(struct evhttp_request *request, int status, const char *text, size_t len);
 

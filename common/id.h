@@ -1,4 +1,7 @@
-/* Coupon and user ids: positive signed 64-bit integers in canonical decimal (no sign, no leading zero). */
+/*
+ * Coupon and user ids: positive signed 64-bit integers in canonical decimal (no sign, no leading
+ * zero).
+ */
 #ifndef COMMON_ID_H
 #define COMMON_ID_H
 

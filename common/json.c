@@ -43,9 +43,13 @@ static void *arena_alloc(struct json_arena *arena, size_t size)
 
 	size = (size + 15) & ~(size_t)15;
 	if (chunk->size - chunk->used < size) {
-		/* The first chunk stays first, so that a reset finds it; the one in use is behind it. */
+		/*
+		 * The first chunk stays first, so that a reset finds it; the one in use is behind
+		 * it.
+		 */
 		if (!chunk->next || chunk->next->size - chunk->next->used < size)
-			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES, chunk->next);
+			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
+						chunk->next);
 		chunk = chunk->next;
 	}
 	at = chunk->bytes + chunk->used;
@@ -104,21 +108,30 @@ void json_arena_free(struct json_arena *arena)
 /* The length of the UTF-8 sequence at `p` (RFC 3629), or 0 when it is none. */
 static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 {
-	size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+	size_t len = p[0] < 0x80                   ? 1
+		     : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+		     : (p[0] & 0xf0) == 0xe0       ? 3
+		     : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+						   : 0;
 
 	if (len == 0 || (size_t)(end - p) < len)
 		return 0;
 	for (size_t i = 1; i < len; i++)
 		if ((p[i] & 0xc0) != 0x80)
 			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) /* overlong, surrogate */
+	if ((p[0] == 0xe0 && p[1] < 0xa0) ||
+	    (p[0] == 0xed && p[1] > 0x9f)) /* overlong, surrogate */
 		return 0;
-	if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) /* overlong, beyond U+10FFFF */
+	if ((p[0] == 0xf0 && p[1] < 0x90) ||
+	    (p[0] == 0xf4 && p[1] > 0x8f)) /* overlong, beyond U+10FFFF */
 		return 0;
 	return len;
 }
 
-/* The length of the escape at `p`, or 0 with `*error`. cJSON makes a NUL out of \u and digits that are not hexadecimal. */
+/*
+ * The length of the escape at `p`, or 0 with `*error`. cJSON makes a NUL out of \u and digits that
+ * are not hexadecimal.
+ */
 static size_t scan_escape(const unsigned char *p, const unsigned char *end, const char **error)
 {
 	if (end - p < 2 || p[1] != 'u')
@@ -138,8 +151,12 @@ static size_t scan_escape(const unsigned char *p, const unsigned char *end, cons
 	return 6;
 }
 
-/* Checks a string from behind its opening quote; the byte behind the closing one, or NULL with `*error`. */
-static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end, const char **error)
+/*
+ * Checks a string from behind its opening quote; the byte behind the closing one, or NULL with
+ * `*error`.
+ */
+static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end,
+					const char **error)
 {
 	while (p < end && *p != '"') {
 		size_t len = 1;
@@ -169,7 +186,8 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 }
 
 /* Checks a number; the byte behind it, or NULL with `*error`. */
-static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end, const char **error)
+static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
+					const char **error)
 {
 	const unsigned char *first;
 
@@ -211,7 +229,8 @@ static int text_scan(const char *text, size_t len, const char **error)
 		} else if (c == '}' || c == ']') {
 			depth--;
 			p++;
-		} else if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n' || (c >= 'a' && c <= 'z')) {
+		} else if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' ||
+			   c == '\n' || (c >= 'a' && c <= 'z')) {
 			p++;
 		} else {
 			*error = "not JSON";
@@ -291,7 +310,8 @@ int json_id(const cJSON *item, int64_t *id, const char **error)
 	if (cJSON_IsString(item)) {
 		if (id_parse(item->valuestring, strlen(item->valuestring), id) == 0)
 			return 0;
-		*error = "must be an integer from 1 to 9223372036854775807 in decimal digits without sign or leading zero";
+		*error = "must be an integer from 1 to 9223372036854775807 in decimal digits "
+			 "without sign or leading zero";
 		return -1;
 	}
 	if (json_integer(item, 1, JSON_INTEGER_MAX, id) == 0)
@@ -305,7 +325,8 @@ int json_id(const cJSON *item, int64_t *id, const char **error)
 
 int json_integer(const cJSON *item, int64_t least, int64_t most, int64_t *value)
 {
-	if (!cJSON_IsNumber(item) || item->valuedouble < (double)least || item->valuedouble > (double)most)
+	if (!cJSON_IsNumber(item) || item->valuedouble < (double)least ||
+	    item->valuedouble > (double)most)
 		return -1;
 	*value = (int64_t)item->valuedouble;
 	return 0;

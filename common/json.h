@@ -1,11 +1,11 @@
 /*
- * Strict JSON over cJSON. cJSON by itself lets NUL bytes, duplicate members, bytes after the value, leading zeros, control
- * characters in strings and broken UTF-8 pass, and turns every number into a double; here all of that is refused.
- * Numbers are integers: a fraction or an exponent is refused, and so is a number beyond 2^53 - 1, which a double
- * would silently change.
+ * Strict JSON over cJSON. cJSON by itself lets NUL bytes, duplicate members, bytes after the value,
+ * leading zeros, control characters in strings and broken UTF-8 pass, and turns every number into a
+ * double; here all of that is refused. Numbers are integers: a fraction or an exponent is refused,
+ * and so is a number beyond 2^53 - 1, which a double would silently change.
  *
- * The tree lives in an arena that is reset by the next parse: never call cJSON_Delete on it, keep no pointer into it.
- * One arena serves one thread.
+ * The tree lives in an arena that is reset by the next parse: never call cJSON_Delete on it, keep
+ * no pointer into it. One arena serves one thread.
  */
 #ifndef COMMON_JSON_H
 #define COMMON_JSON_H

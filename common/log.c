@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #define LINE_SIZE 4096
-#define LINE_RESERVE 128 /* the end of a line that no value may fill, so that a line that is cut still ends as it should */
+/* the end of a line that no value may fill, so that a line that is cut still ends as it should */
+#define LINE_RESERVE 128
 #define EVENTS_MAX 64
 
 struct line {
@@ -47,7 +48,8 @@ static struct event_rate *rate_find(const char *event)
 {
 	size_t i = 0;
 
-	while (i < EVENTS_MAX - 1 && log_rates[i].event[0] && strcmp(log_rates[i].event, event) != 0)
+	while (i < EVENTS_MAX - 1 && log_rates[i].event[0] &&
+	       strcmp(log_rates[i].event, event) != 0)
 		i++;
 	if (!log_rates[i].event[0])
 		snprintf(log_rates[i].event, sizeof(log_rates[i].event), "%s", event);
@@ -157,13 +159,14 @@ static void line_write(struct line *line)
 }
 
 /* Writes one line; the mutex is held. */
-static void event_write(enum log_level level, const char *event, const struct log_field *fields, int64_t suppressed)
+static void event_write(enum log_level level, const char *event, const struct log_field *fields,
+			int64_t suppressed)
 {
 	char time_text[CLOCK_RFC3339_SIZE];
 	struct line line = { .len = 0 };
 	const struct log_field head[] = { LOG_S("time", clock_rfc3339(clock_wall_ms(), time_text)),
-					  LOG_S("level", level_names[level]), LOG_S("program", log_program),
-					  LOG_S("event", event) };
+					  LOG_S("level", level_names[level]),
+					  LOG_S("program", log_program), LOG_S("event", event) };
 
 	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
 		line_field(&line, &head[i]);

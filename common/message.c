@@ -14,7 +14,8 @@ static int string_member(const cJSON *root, const char *name, const char **text)
 
 static int integer_member(const cJSON *root, const char *name, int64_t least, int64_t *value)
 {
-	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, JSON_INTEGER_MAX, value);
+	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, JSON_INTEGER_MAX,
+			    value);
 }
 
 static int head_decode(const cJSON *root, struct message *message, const char **error)
@@ -35,13 +36,15 @@ static int head_decode(const cJSON *root, struct message *message, const char **
 	if (string_member(root, "coupon", &text) || id_parse(text, strlen(text), &message->coupon))
 		return -1;
 	*error = "generation is not an integer";
-	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "generation"), 0, INT32_MAX, &message->generation))
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "generation"), 0, INT32_MAX,
+			 &message->generation))
 		return -1;
 	*error = "seq is not an integer";
 	if (integer_member(root, "seq", 1, &message->seq))
 		return -1;
 	*error = "at is not a time in milliseconds";
-	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "at"), 0, 253402300799999, &message->at_ms))
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "at"), 0, 253402300799999,
+			 &message->at_ms))
 		return -1;
 	return 0;
 }
@@ -68,7 +71,8 @@ static int receive_decode(const cJSON *item, struct message_receive *receive)
 	return 0;
 }
 
-int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message, const char **error)
+int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
+		   const char **error)
 {
 	const cJSON *root = json_parse(arena, body, len, error), *receives, *item;
 
@@ -84,7 +88,8 @@ int message_decode(struct json_arena *arena, const char *body, size_t len, struc
 	if (!cJSON_IsArray(receives) || !receives->child)
 		return -1;
 	message->receives_n = 0;
-	cJSON_ArrayForEach(item, receives) {
+	cJSON_ArrayForEach(item, receives)
+	{
 		if (message->receives_n == MESSAGE_RECEIVES_MAX)
 			return -1;
 		if (receive_decode(item, &message->receives[message->receives_n])) {

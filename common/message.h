@@ -4,8 +4,8 @@
  *	{"v":1,"batch":"01JD…","coupon":"1001","generation":3,"seq":8121,"at":1700000000123,
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}
  *
- * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a receive is
- * user, slot and idempotency key.
+ * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
+ * receive is user, slot and idempotency key.
  */
 #ifndef COMMON_MESSAGE_H
 #define COMMON_MESSAGE_H
@@ -18,7 +18,8 @@
 
 struct message_receive {
 	int64_t user;
-	int slot; /* any integer from 0 to 32767: whether the coupon allows it is for settlement to say */
+	/* any integer from 0 to 32767: whether the coupon allows it is for settlement to say */
+	int slot;
 	char key[RECEIVE_KEY_MAX + 1];
 };
 
@@ -33,9 +34,11 @@ struct message {
 };
 
 /*
- * Decodes `len` bytes. 0, or -1 with the reason in `*error` (a constant): such a message is dead-lettered.
- * Members it does not know are allowed: a later minor addition must not stop an older worker.
+ * Decodes `len` bytes. 0, or -1 with the reason in `*error` (a constant): such a message is
+ * dead-lettered. Members it does not know are allowed: a later minor addition must not stop an
+ * older worker.
  */
-int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message, const char **error);
+int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
+		   const char **error);
 
 #endif

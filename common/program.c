@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/redis_url.h"
+#include "common/redis/url.h"
 
 #include <amqp.h>
 #include <libpq-fe.h>
@@ -36,10 +36,12 @@ void program_check_urls(const struct config *config)
 		log_fatal("AMQP_URL is not of the form amqp://user:password@host:port/vhost");
 	free(url);
 	if (redis_url_parse(&redis, config->redis_url))
-		log_fatal("REDIS_URL is not of the form redis://[user:password@]host[:port][/database]");
+		log_fatal("REDIS_URL is not of the form "
+			  "redis://[user:password@]host[:port][/database]");
 	redis_url_fini(&redis);
 	options = PQconninfoParse(config->database_url, &error);
 	if (!options)
-		log_fatal("DATABASE_URL is not a libpq connection string: %s", error ? error : "out of memory");
+		log_fatal("DATABASE_URL is not a libpq connection string: %s",
+			  error ? error : "out of memory");
 	PQconninfoFree(options);
 }

@@ -1,4 +1,7 @@
-/* REASON(name, text): why a receive was rejected, as in receive_rejected.reason; docs/lifecycle.md tells what each means. */
+/*
+ * REASON(name, text): why a receive was rejected, as in receive_rejected.reason; docs/lifecycle.md
+ * tells what each means.
+ */
 REASON(UNKNOWN_COUPON, "unknown_coupon")
 REASON(SLOT_TAKEN, "slot_taken")
 REASON(SLOT_INVALID, "slot_invalid")

@@ -1,4 +1,7 @@
-/* A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that its outcome is one look-up. */
+/*
+ * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that its outcome is
+ * one look-up.
+ */
 #ifndef COMMON_RECEIVE_H
 #define COMMON_RECEIVE_H
 
@@ -7,7 +10,7 @@
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
 #define RECEIVE_SIZE (2 * ID_SIZE + ULID_SIZE + 4)
-#define RECEIVE_KEY_MAX 64 /* bytes of an idempotency key, printable ASCII */
+#define RECEIVE_KEY_MAX 64   /* bytes of an idempotency key, printable ASCII */
 #define RECEIVE_SLOT_MAX 100 /* the highest per-user limit a coupon may have */
 
 struct receive {
@@ -23,7 +26,9 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE]);
 /* Parses exactly `len` bytes in the canonical spelling; 0, or -1. */
 int receive_parse(struct receive *receive, const char *text, size_t len);
 
-/* Whether these `len` bytes are an idempotency key: 1–64 bytes of printable ASCII (space to tilde). */
+/*
+ * Whether these `len` bytes are an idempotency key: 1–64 bytes of printable ASCII (space to tilde).
+ */
 int receive_key_valid(const char *text, size_t len);
 
 #endif

@@ -38,7 +38,8 @@ static int64_t epoch_days(int year, int month, int day)
 	int64_t year_of_era = y - era * 400;
 	int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
 
-	return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
+	return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 +
+	       day_of_year - 719468;
 }
 
 static int fraction_take(const char **text, int *ms)
@@ -66,8 +67,8 @@ static int offset_take(const char **text, int *minutes)
 		return 0;
 	}
 	sign = **text == '-' ? -1 : 1;
-	if (char_take(text, '+', '-') || number_take(text, 2, 0, 23, &hour) || char_take(text, ':', ':') ||
-	    number_take(text, 2, 0, 59, &minute))
+	if (char_take(text, '+', '-') || number_take(text, 2, 0, 23, &hour) ||
+	    char_take(text, ':', ':') || number_take(text, 2, 0, 59, &minute))
 		return -1;
 	*minutes = sign * (hour * 60 + minute);
 	return 0;
@@ -86,8 +87,12 @@ int rfc3339_parse(const char *text, int64_t *wall_ms)
 	text++;
 	if (number_take(&text, 2, 0, 23, &hour) || char_take(&text, ':', ':') ||
 	    number_take(&text, 2, 0, 59, &minute) || char_take(&text, ':', ':') ||
-	    number_take(&text, 2, 0, 60, &second) || fraction_take(&text, &ms) || offset_take(&text, &offset) || *text)
+	    number_take(&text, 2, 0, 60, &second) || fraction_take(&text, &ms) ||
+	    offset_take(&text, &offset) || *text)
 		return -1;
-	*wall_ms = (((epoch_days(year, month, day) * 24 + hour) * 60 + minute - offset) * 60 + second) * 1000 + ms;
+	*wall_ms = (((epoch_days(year, month, day) * 24 + hour) * 60 + minute - offset) * 60 +
+		    second) *
+			   1000 +
+		   ms;
 	return 0;
 }

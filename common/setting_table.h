@@ -22,48 +22,58 @@ SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-liste
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text", "text (key=value) or json")
 SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info", "debug, info, warn or error")
 SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
-	     "changes of state to write to the log: call, delivery, lookup, redis, or all; several joined by commas")
-SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64, "processes that share the listeners")
-SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256, 1048576,
-	       "longest request line or HTTP body; longer: too_large")
-SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1, 1000000,
-	       "open socket connections of one process; beyond: busy, then closed")
-SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX", "inflight-per-connection-max", GATEWAY,
-	       2048, 1, 1000000, "unanswered requests of one connection; beyond: busy")
+	     "changes of state to write to the log: call, delivery, lookup, redis, or all; several "
+	     "joined by commas")
+SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64,
+	       "processes that share the listeners")
+SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
+	       1048576, "longest request line or HTTP body; longer: too_large")
+SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
+	       1000000, "open socket connections of one process; beyond: busy, then closed")
+SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
+	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
+	       "unanswered requests of one connection; beyond: busy")
 SETTING_NUMBER(inflight_max, "COUPON_INFLIGHT_MAX", "inflight-max", GATEWAY, 50000, 1, 10000000,
 	       "unanswered requests of one process; beyond: busy")
-SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GATEWAY, 200000, 1, 100000000,
-	       "receives of one process that RabbitMQ has not confirmed; beyond: busy")
-SETTING_NUMBER(unconfirmed_per_coupon_max, "COUPON_UNCONFIRMED_PER_COUPON_MAX", "unconfirmed-per-coupon-max", GATEWAY,
-	       100000, 1, 100000000, "the same for one coupon")
-SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY, 524288, 4096, 1073741824,
+SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GATEWAY, 200000, 1,
+	       100000000, "receives of one process that RabbitMQ has not confirmed; beyond: busy")
+SETTING_NUMBER(unconfirmed_per_coupon_max, "COUPON_UNCONFIRMED_PER_COUPON_MAX",
+	       "unconfirmed-per-coupon-max", GATEWAY, 100000, 1, 100000000,
+	       "the same for one coupon")
+SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY,
+	       524288, 4096, 1073741824,
 	       "replies a client has not read; beyond: the connection is cut")
-SETTING_NUMBER(idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GATEWAY, 300000, 100, 86400000,
+SETTING_NUMBER(idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GATEWAY, 300000, 100,
+	       86400000,
 	       "a connection with nothing in flight and no byte received for this long is closed")
-SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256, 1, 256,
-	       "requests in one script call")
-SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY, 8, 1, 64,
-	       "script calls in flight for one coupon")
-SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1, 16,
+SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256,
+	       1, 256, "requests in one script call")
+SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY,
+	       8, 1, 64, "script calls in flight for one coupon")
+SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
+	       16,
 	       "connections of one process to Redis; calls go to the one with the least in flight")
-SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10, 60000,
-	       "a Redis or PostgreSQL answer later than this is unknown, and the connection is replaced")
-SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms", GATEWAY, 5000, 10, 600000,
-	       "how long ack=queued and ack=issued wait before they answer unknown")
+SETTING_NUMBER(
+	call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10, 60000,
+	"a Redis or PostgreSQL answer later than this is unknown, and the connection is replaced")
+SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms", GATEWAY, 5000,
+	       10, 600000, "how long ack=queued and ack=issued wait before they answer unknown")
 SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "how long a losing answer is given again without asking Redis; 0: never")
 SETTING_NUMBER(lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
 	       "look-ups in PostgreSQL waiting at one process; beyond: busy")
-SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000, "messages a worker holds un-acked")
-SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX", "transaction-receives-max", WORKER,
-	       4096, 256, 100000, "receives settled in one transaction")
-SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000, 100, 600000,
-	       "a transaction that takes longer is given up and tried again")
-SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 5000, 500, 600000,
-	       "the keeper's lock lasts this long unless renewed")
+SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
+	       "messages a worker holds un-acked")
+SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",
+	       "transaction-receives-max", WORKER, 4096, 256, 100000,
+	       "receives settled in one transaction")
+SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000,
+	       100, 600000, "a transaction that takes longer is given up and tried again")
+SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 5000, 500,
+	       600000, "the keeper's lock lasts this long unless renewed")
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,
 	       "pause between two rounds of the keeper")
-SETTING_NUMBER(resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER, 3000, 100, 3600000,
-	       "an outbox entry older than this by Redis time is sent again by the keeper")
+SETTING_NUMBER(resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER, 3000, 100,
+	       3600000, "an outbox entry older than this by Redis time is sent again by the keeper")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 86400, 1, 31536000,
 	       "a closed and settled coupon stays in Redis for so long")

@@ -38,8 +38,11 @@ int trace_init(const char *list)
 
 void trace_write(enum trace trace, int64_t number, const char *from, const char *to)
 {
-	const struct log_field fields[] = { LOG_S("of", names[trace]), LOG_I("number", number), LOG_S("from", from),
-					    LOG_S("to", to), { 0 } };
+	const struct log_field fields[] = { LOG_S("of", names[trace]),
+					    LOG_I("number", number),
+					    LOG_S("from", from),
+					    LOG_S("to", to),
+					    { 0 } };
 
 	log_unlimited(LOG_LEVEL_INFO, "trace", fields);
 }

@@ -1,6 +1,6 @@
 /*
- * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of what these names stand for, not
- * limited in rate. Off, a trace costs one comparison.
+ * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of
+ * what these names stand for, not limited in rate. Off, a trace costs one comparison.
  */
 #ifndef COMMON_TRACE_H
 #define COMMON_TRACE_H
@@ -16,7 +16,10 @@ enum trace {
 
 extern unsigned trace_set; /* a bit for each name that is on; read only */
 
-/* Switches on the names in the list, separated by commas, or "all"; 0, or -1 at a name that is none. Before threads start. */
+/*
+ * Switches on the names in the list, separated by commas, or "all"; 0, or -1 at a name that is
+ * none. Before threads start.
+ */
 int trace_init(const char *names);
 
 /* `number` tells one thing of that kind from another: a tag, a coupon. */

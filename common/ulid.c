@@ -26,7 +26,10 @@ static void ulid_words(const struct ulid *ulid, uint64_t *high, uint64_t *low)
 	*low = be64toh(words[1]);
 }
 
-/* From the last character, five bits each: 12 come whole out of `low`, the 13th out of both, the others out of `high`. */
+/*
+ * From the last character, five bits each: 12 come whole out of `low`, the 13th out of both, the
+ * others out of `high`.
+ */
 char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
 {
 	uint64_t high, low;

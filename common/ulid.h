@@ -1,6 +1,7 @@
 /*
- * A batch's id: a ULID (https://github.com/ulid/spec), 48 bits of wall clock in milliseconds and 80 random bits.
- * Unique for ever; its order is for people only. Text is 26 characters of Crockford's base 32 in upper case.
+ * A batch's id: a ULID (https://github.com/ulid/spec), 48 bits of wall clock in milliseconds and 80
+ * random bits. Unique for ever; its order is for people only. Text is 26 characters of Crockford's
+ * base 32 in upper case.
  */
 #ifndef COMMON_ULID_H
 #define COMMON_ULID_H
@@ -25,7 +26,10 @@ char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE]);
 /* Parses exactly `len` bytes in the one canonical spelling; 0, or -1. */
 int ulid_parse(struct ulid *ulid, const char *text, size_t len);
 
-/* The same 128 bits as PostgreSQL's uuid text, and back from it (lower case with hyphens; 0, or -1). */
+/*
+ * The same 128 bits as PostgreSQL's uuid text, and back from it (lower case with hyphens; 0, or
+ * -1).
+ */
 char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE]);
 int ulid_from_uuid(struct ulid *ulid, const char *text);
 

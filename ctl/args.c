@@ -27,7 +27,8 @@ static int option_find(const struct command *command, const char *name, size_t l
 {
 	for (int i = 0; command->options[i].name; i++) {
 		check(i < ARGS_OPTIONS_MAX);
-		if (strlen(command->options[i].name) == len && memcmp(command->options[i].name, name, len) == 0)
+		if (strlen(command->options[i].name) == len &&
+		    memcmp(command->options[i].name, name, len) == 0)
 			return i;
 	}
 	return -1;
@@ -42,8 +43,8 @@ static int option_take(struct args *args, int argc, char **argv)
 	const struct option *option = &args->command->options[i < 0 ? 0 : i];
 
 	if (i < 0)
-		args_fail("%s has no option %s; see couponctl %s --help", args->command->name, argv[0],
-			  args->command->name);
+		args_fail("%s has no option %s; see couponctl %s --help", args->command->name,
+			  argv[0], args->command->name);
 	if (args->values[i])
 		args_fail("--%s is given twice", option->name);
 	if (!option->value) {
@@ -74,14 +75,16 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		else if (!command->argument)
 			args_fail("%s takes no argument, and got \"%s\"", command->name, argv[0]);
 		else if (args->argument)
-			args_fail("%s takes one argument, and got \"%s\" too", command->name, argv[0]);
+			args_fail("%s takes one argument, and got \"%s\" too", command->name,
+				  argv[0]);
 		else
 			args->argument = argv[0];
 		argc -= used;
 		argv += used;
 	}
 	if (command->argument && command->argument[0] != '[' && !args->argument)
-		args_fail("%s needs %s; see couponctl %s --help", command->name, command->argument, command->name);
+		args_fail("%s needs %s; see couponctl %s --help", command->name, command->argument,
+			  command->name);
 }
 
 const char *args_text(const struct args *args, const char *name)
@@ -102,11 +105,13 @@ const char *args_required(const struct args *args, const char *name)
 	const char *value = args_text(args, name);
 
 	if (!value)
-		args_fail("%s needs --%s; see couponctl %s --help", args->command->name, name, args->command->name);
+		args_fail("%s needs --%s; see couponctl %s --help", args->command->name, name,
+			  args->command->name);
 	return value;
 }
 
-int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most, int64_t fallback)
+int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
+		    int64_t fallback)
 {
 	const char *value = args_text(args, name);
 	long long number;
@@ -117,8 +122,8 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 	errno = 0;
 	number = strtoll(value, &end, 10);
 	if (errno || end == value || *end || number < least || number > most)
-		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value, (long long)least,
-			  (long long)most);
+		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value,
+			  (long long)least, (long long)most);
 	return number;
 }
 
@@ -129,7 +134,8 @@ static int64_t id_read(const char *what, const char *value)
 	if (!value)
 		return 0;
 	if (id_parse(value, strlen(value), &id))
-		args_fail("%s is \"%s\": allowed is an integer from 1 to 9223372036854775807", what, value);
+		args_fail("%s is \"%s\": allowed is an integer from 1 to 9223372036854775807", what,
+			  value);
 	return id;
 }
 
@@ -149,10 +155,12 @@ int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms
 	if (!value)
 		return fallback_ms;
 	if (rfc3339_parse(value, &wall_ms))
-		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00", name,
-			  value);
+		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
+			  "2026-11-21T12:00:00+01:00",
+			  name, value);
 	if (wall_ms <= 0)
-		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", name, value);
+		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", name,
+			  value);
 	return wall_ms;
 }
 

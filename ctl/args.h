@@ -1,6 +1,6 @@
 /*
- * The command line of one command, read by its table of options. Whatever is wrong with it ends the process with a
- * sentence that names the option, the value and what is allowed, and exit status 2.
+ * The command line of one command, read by its table of options. Whatever is wrong with it ends the
+ * process with a sentence that names the option, the value and what is allowed, and exit status 2.
  */
 #ifndef CTL_ARGS_H
 #define CTL_ARGS_H
@@ -25,7 +25,8 @@ struct command {
 	const struct option *options;
 	const char *summary;
 	const char *detail; /* more for --help; NULL: none */
-	const struct command *const *subcommands; /* ended by NULL; then the next word is one of them, and there is no `run` */
+	/* ended by NULL; then the next word is one of them, and there is no `run` */
+	const struct command *const *subcommands;
 };
 
 struct args {
@@ -43,9 +44,10 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 int args_has(const struct args *args, const char *name);
 const char *args_text(const struct args *args, const char *name);     /* NULL: not given */
 const char *args_required(const struct args *args, const char *name); /* never NULL */
-int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most, int64_t fallback);
-int64_t args_id(const struct args *args, const char *name);            /* 0: not given */
+int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
+		    int64_t fallback);
+int64_t args_id(const struct args *args, const char *name); /* 0: not given */
 int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms);
-int64_t args_coupon(const struct args *args);                          /* the argument as a coupon; 0: not given */
+int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
 
 #endif

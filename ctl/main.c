@@ -1,4 +1,7 @@
-/* couponctl: the operator's tool. Each command is described by its own table; this file finds it and runs it. */
+/*
+ * couponctl: the operator's tool. Each command is described by its own table; this file finds it
+ * and runs it.
+ */
 #include "common/log.h"
 #include "ctl/ctl.h"
 
@@ -7,9 +10,9 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-	&migrate_command, &create_command, &publish_command, &pause_command,  &resume_command, &close_command,
-	&stock_command,   &show_command,   &list_command,    &issue_command,  &status_command, &rush_command,
-	&audit_command,   &rebuild_command, &dead_command,
+	&migrate_command, &create_command, &publish_command, &pause_command,   &resume_command,
+	&close_command,   &stock_command,  &show_command,    &list_command,    &issue_command,
+	&status_command,  &rush_command,   &audit_command,   &rebuild_command, &dead_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -18,8 +21,8 @@ static void help_print(FILE *out)
 {
 	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n\nCommands:\n", out);
 	for (size_t i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-8s %-5s %s\n", commands[i]->name, commands[i]->argument ? commands[i]->argument : "",
-			commands[i]->summary);
+		fprintf(out, "  %-8s %-5s %s\n", commands[i]->name,
+			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
 	fputs("\ncouponctl COMMAND --help tells more.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
 	fputs("\nExit status: 0 done; 1 it failed, or a check did; 2 the command line is wrong;\n"
@@ -29,9 +32,11 @@ static void help_print(FILE *out)
 
 static void command_help_print(const struct command *command)
 {
-	printf("Usage: couponctl %s%s%s%s%s\n\n%c%s.\n", command->name, command->subcommands ? " COMMAND" : "", command->argument ? " " : "",
-	       command->argument ? command->argument : "", command->options[0].name ? " [OPTIONS]" : "",
-	       command->summary[0] - 'a' + 'A', command->summary + 1);
+	printf("Usage: couponctl %s%s%s%s%s\n\n%c%s.\n", command->name,
+	       command->subcommands ? " COMMAND" : "", command->argument ? " " : "",
+	       command->argument ? command->argument : "",
+	       command->options[0].name ? " [OPTIONS]" : "", command->summary[0] - 'a' + 'A',
+	       command->summary + 1);
 	if (command->detail)
 		printf("%s\n", command->detail);
 	if (command->subcommands)
@@ -42,12 +47,14 @@ static void command_help_print(const struct command *command)
 	if (command->options[0].name)
 		puts("\nOptions:");
 	for (const struct option *o = command->options; o->name; o++)
-		printf("  --%s%s%s\n      %s\n", o->name, o->value ? " " : "", o->value ? o->value : "", o->help);
+		printf("  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
+		       o->value ? o->value : "", o->help);
 }
 
 static int is_help(const char *argument)
 {
-	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0 || strcmp(argument, "help") == 0;
+	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0 ||
+	       strcmp(argument, "help") == 0;
 }
 
 static const struct command *command_find(const char *name)
@@ -104,7 +111,8 @@ int main(int argc, char **argv)
 
 		command = subcommand_find(command, argv[0]);
 		if (!command)
-			args_fail("%s has no command \"%s\"; see couponctl %s --help", name, argv[0], name);
+			args_fail("%s has no command \"%s\"; see couponctl %s --help", name,
+				  argv[0], name);
 		argc--;
 		argv++;
 	}
@@ -113,7 +121,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (command->subcommands)
-		args_fail("%s needs a command; see couponctl %s --help", command->name, command->name);
+		args_fail("%s needs a command; see couponctl %s --help", command->name,
+			  command->name);
 	args_read(&ctl.args, command, argc, argv);
 	status = command->run(&ctl);
 	config_free(&ctl.config);

@@ -7,11 +7,11 @@
 #include <stdio.h>
 
 cJSON *output_object(void);
-void output_text(cJSON *object, const char *name, const char *text);     /* NULL or "": null */
-void output_number(cJSON *object, const char *name, int64_t number);     /* exact, unlike cJSON's own */
+void output_text(cJSON *object, const char *name, const char *text); /* NULL or "": null */
+void output_number(cJSON *object, const char *name, int64_t number); /* exact, unlike cJSON's own */
 void output_bool(cJSON *object, const char *name, int truth);
 void output_null(cJSON *object, const char *name);
-void output_add(cJSON *object, const char *name, cJSON *child);          /* takes `child` */
+void output_add(cJSON *object, const char *name, cJSON *child); /* takes `child` */
 
 /* One line to standard output, then frees the tree. */
 void output_print(cJSON *object);

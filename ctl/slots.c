@@ -16,7 +16,10 @@ void slots_add(struct slots *slots, const struct slot *slot)
 	slots->list[slots->n++] = *slot;
 }
 
-/* A number of one to three digits in canonical decimal, up to the colon behind it; moves `*p` behind that. */
+/*
+ * A number of one to three digits in canonical decimal, up to the colon behind it; moves `*p`
+ * behind that.
+ */
 static int number_take(const char **p, const char *end, int least, int most, int16_t *number)
 {
 	const char *first = *p;
@@ -24,7 +27,8 @@ static int number_take(const char **p, const char *end, int least, int most, int
 
 	while (*p < end && **p >= '0' && **p <= '9' && *p - first < 3)
 		value = value * 10 + (*(*p)++ - '0');
-	if (*p == first || *p == end || **p != ':' || (*first == '0' && *p - first > 1) || value < least || value > most)
+	if (*p == first || *p == end || **p != ':' || (*first == '0' && *p - first > 1) ||
+	    value < least || value > most)
 		return -1;
 	(*p)++;
 	*number = (int16_t)value;
@@ -46,7 +50,8 @@ static int record_read(struct slot *slot, const char *p, const char *end, const 
 }
 
 /* The next of some records; moves `*p` behind it, to NULL behind the last. */
-static int record_next(struct slot *slot, const char **p, const char *end, const char **key, size_t *key_len)
+static int record_next(struct slot *slot, const char **p, const char *end, const char **key,
+		       size_t *key_len)
 {
 	const char *stop = memchr(*p, '\n', (size_t)(end - *p));
 
@@ -89,7 +94,8 @@ int slots_add_records(struct slots *slots, int64_t user, const char *records, si
 	return 0;
 }
 
-enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records, size_t len, struct slot *found)
+enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records,
+			     size_t len, struct slot *found)
 {
 	enum slot_found result = SLOT_NONE;
 	const char *p = records, *its_key;
@@ -127,7 +133,8 @@ static int compare(const void *a, const void *b)
 
 int slot_same_receive(const struct slot *a, const struct slot *b)
 {
-	return a->index == b->index && memcmp(a->batch.bytes, b->batch.bytes, sizeof(a->batch.bytes)) == 0;
+	return a->index == b->index &&
+	       memcmp(a->batch.bytes, b->batch.bytes, sizeof(a->batch.bytes)) == 0;
 }
 
 void slots_sort(struct slots *slots)
@@ -149,7 +156,8 @@ void slots_sort(struct slots *slots)
 
 const struct slot *slots_find(const struct slots *slots, const struct slot *wanted)
 {
-	return slots->n > 0 ? bsearch(wanted, slots->list, slots->n, sizeof(*slots->list), compare) : NULL;
+	return slots->n > 0 ? bsearch(wanted, slots->list, slots->n, sizeof(*slots->list), compare)
+			    : NULL;
 }
 
 void slots_fini(struct slots *slots)

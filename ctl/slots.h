@@ -21,10 +21,16 @@ struct slots {
 
 void slots_add(struct slots *slots, const struct slot *slot);
 
-/* Adds a user's records, SLOT:BATCH:INDEX:KEY in lines. 0, or -1 when they are malformed: then nothing was added. */
+/*
+ * Adds a user's records, SLOT:BATCH:INDEX:KEY in lines. 0, or -1 when they are malformed: then
+ * nothing was added.
+ */
 int slots_add_records(struct slots *slots, int64_t user, const char *records, size_t len);
 
-/* In the order of user and number; a slot that is there twice with the same receive, as a scan may tell it, once. */
+/*
+ * In the order of user and number; a slot that is there twice with the same receive, as a scan may
+ * tell it, once.
+ */
 void slots_sort(struct slots *slots);
 /* The slot of this user and number in sorted slots, or NULL. */
 const struct slot *slots_find(const struct slots *slots, const struct slot *wanted);
@@ -44,11 +50,13 @@ enum slot_found {
 };
 
 /* `key` NULL: any; `*found` is who has the slot instead, for SLOT_OTHER. */
-enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records, size_t len, struct slot *found);
+enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records,
+			     size_t len, struct slot *found);
 
 /*
- * A set of at most `max` slots, of which it keeps prints of 64 bits: what it says it has was added, but for a chance of one in
- * 10^12 with a million; what it says it has not may have been added when it was full.
+ * A set of at most `max` slots, of which it keeps prints of 64 bits: what it says it has was added,
+ * but for a chance of one in 10^12 with a million; what it says it has not may have been added when
+ * it was full.
  */
 struct slot_set {
 	uint64_t *cells; /* 0: free */

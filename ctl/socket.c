@@ -37,7 +37,8 @@ static void host_read(struct socket_address *address, const char *setting, const
 	snprintf(service, sizeof(service), "%d", port);
 	rc = getaddrinfo(host, service, &hints, &found);
 	if (rc)
-		log_fatal("%s is \"%s\": the host is not known: %s", setting, text, gai_strerror(rc));
+		log_fatal("%s is \"%s\": the host is not known: %s", setting, text,
+			  gai_strerror(rc));
 	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
 	address->len = found->ai_addrlen;
 	freeaddrinfo(found);
@@ -65,7 +66,8 @@ int socket_connect(const struct socket_address *address)
 		return -1;
 	if (address->address.ss_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 || errno == EINPROGRESS)
+	if (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
+	    errno == EINPROGRESS)
 		return fd;
 	error = errno;
 	close(fd);

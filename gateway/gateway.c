@@ -4,20 +4,20 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "gateway/admission.h"
-#include "gateway/coupon_answer.h"
-#include "gateway/front.h"
-#include "gateway/http.h"
-#include "gateway/lookup.h"
+#include "gateway/admit/admission.h"
+#include "gateway/read/coupon_answer.h"
+#include "gateway/listen/dispatch.h"
+#include "gateway/listen/http.h"
+#include "gateway/read/lookup.h"
 #include "gateway/metrics.h"
-#include "gateway/outcome_message.h"
-#include "gateway/outcomes.h"
-#include "gateway/publisher.h"
-#include "gateway/redis_pool.h"
-#include "gateway/server.h"
-#include "gateway/status.h"
-#include "gateway/unsure.h"
-#include "gateway/weak_settings.h"
+#include "gateway/publish/outcome_message.h"
+#include "gateway/publish/outcomes.h"
+#include "gateway/publish/publisher.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/listen/server.h"
+#include "gateway/read/status.h"
+#include "gateway/read/inflight.h"
+#include "gateway/read/weak_settings.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -129,7 +129,9 @@ static void on_receive_outcome(void *context, const PGresult *rows)
 	if (rows && PQntuples(rows) == 0) {
 		state = OUTCOME_NONE;
 	} else if (rows) {
-		state = strcmp(PQgetvalue(rows, 0, PQfnumber(rows, "state")), "issued") == 0 ? OUTCOME_ISSUED : OUTCOME_REJECTED;
+		state = strcmp(PQgetvalue(rows, 0, PQfnumber(rows, "state")), "issued") == 0
+				? OUTCOME_ISSUED
+				: OUTCOME_REJECTED;
 		reason = outcome_reason(PQgetvalue(rows, 0, PQfnumber(rows, "reason")));
 	}
 	outcomes_looked_up(ticket->gateway->outcomes, ticket->token, state, reason);
@@ -204,7 +206,8 @@ static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 	free(batch);
 }
 
-static void on_outcome(void *context, const struct ulid *batch, int index, enum outcome_state state, const char *reason)
+static void on_outcome(void *context, const struct ulid *batch, int index, enum outcome_state state,
+		       const char *reason)
 {
 	struct gateway *gateway = context;
 
@@ -229,8 +232,10 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 	while ((message = STAILQ_FIRST(&messages))) {
 		STAILQ_REMOVE_HEAD(&messages, next);
-		if (outcome_message_decode(gateway->arena, message->body, message->len, on_outcome, gateway))
-			log_warn("outcome_message", LOG_S("error", "not of the form that workers send"));
+		if (outcome_message_decode(gateway->arena, message->body, message->len, on_outcome,
+					   gateway))
+			log_warn("outcome_message",
+				 LOG_S("error", "not of the form that workers send"));
 		free(message);
 	}
 }
@@ -302,7 +307,8 @@ static int may_end(const struct gateway *gateway)
 		return 0;
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
-	return front_inflight(gateway->front) == 0 && admission_unconfirmed(gateway->admission) == 0 &&
+	return front_inflight(gateway->front) == 0 &&
+	       admission_unconfirmed(gateway->admission) == 0 &&
 	       redis_pool_is_idle(gateway->redis) && server_unsent_bytes(gateway->server) == 0 &&
 	       http_sending(gateway->http) == 0;
 }
@@ -332,9 +338,12 @@ static void loop(struct gateway *gateway, int publisher_fd)
 
 static void admission_wire(struct gateway *gateway, const struct config *config)
 {
-	struct outcomes_port outcomes_port = { gateway, port_now_ms, port_look_up_receive, port_answer };
-	struct admission_port admission_port = { gateway, port_now_ms, port_ulid_new, port_send, port_look_up_coupon,
-						 port_publish, port_answer, port_report, port_busy, port_unsure };
+	struct outcomes_port outcomes_port = { gateway, port_now_ms, port_look_up_receive,
+					       port_answer };
+	struct admission_port admission_port = { gateway,     port_now_ms,         port_ulid_new,
+						 port_send,   port_look_up_coupon, port_publish,
+						 port_answer, port_report,         port_busy,
+						 port_unsure };
 	struct admission_limits limits = {
 		.batch_receives_max = (size_t)config->batch_receives_max,
 		.calls_per_coupon_max = config->calls_per_coupon_max,
@@ -347,8 +356,10 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 	gateway->outcomes = outcomes_new(&outcomes_port, config->issued_timeout_ms);
 	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
 	redis_pool_bind(gateway->redis, gateway->admission);
-	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis, .lookup = gateway->lookup };
-	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup, gateway->admission };
+	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
+							 .lookup = gateway->lookup };
+	gateway->status = (struct status_parts){ gateway->redis, gateway->lookup,
+						 gateway->admission };
 }
 
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets)
@@ -358,9 +369,10 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 
 	check(gateway.base != NULL);
 	gateway.arena = json_arena_new();
-	gateway.redis = redis_pool_new(gateway.base, config->redis_url, (size_t)config->redis_connections,
-				       config->call_timeout_ms);
-	gateway.lookup = lookup_new(gateway.base, config->database_url, config->call_timeout_ms, (size_t)config->lookups_max);
+	gateway.redis = redis_pool_new(gateway.base, config->redis_url,
+				       (size_t)config->redis_connections, config->call_timeout_ms);
+	gateway.lookup = lookup_new(gateway.base, config->database_url, config->call_timeout_ms,
+				    (size_t)config->lookups_max);
 	gateway.publisher = publisher_new(config->amqp_url, &publisher_fd);
 	admission_wire(&gateway, config);
 	gateway.front = front_new((size_t)config->inflight_max, dispatch, &gateway);

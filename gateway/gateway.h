@@ -5,8 +5,8 @@
  *	                               └─▶ status ─▶ lookup ═ PostgreSQL
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ outcomes ─▶ clients
  *
- * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes script calls), then
- * redis_pool_flush (they go out in one write).
+ * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes
+ * script calls), then redis_pool_flush (they go out in one write).
  */
 #ifndef GATEWAY_GATEWAY_H
 #define GATEWAY_GATEWAY_H
@@ -21,7 +21,10 @@ struct gateway_sockets {
 	int http;
 };
 
-/* Runs until SIGTERM or SIGINT and until what was begun is finished, at most GATEWAY_FINISH_MS. Returns the exit status. */
+/*
+ * Runs until SIGTERM or SIGINT and until what was begun is finished, at most GATEWAY_FINISH_MS.
+ * Returns the exit status.
+ */
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets);
 
 #define GATEWAY_FINISH_MS 10000

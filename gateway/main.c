@@ -1,6 +1,7 @@
 /*
- * coupon-gateway: checks eligibility in Redis and queues what was accepted. With --processes N the parent binds every
- * listener, forks N processes that share them, starts one again when it dies, and passes SIGTERM on.
+ * coupon-gateway: checks eligibility in Redis and queues what was accepted. With --processes N the
+ * parent binds every listener, forks N processes that share them, starts one again when it dies,
+ * and passes SIGTERM on.
  */
 #include "common/bind.h"
 #include "common/check.h"
@@ -8,12 +9,12 @@
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
-#include "gateway/admission.h"
+#include "gateway/admit/admission.h"
 #include "gateway/gateway.h"
-#include "gateway/listener.h"
+#include "gateway/listen/listener.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
-#include "gateway/unsure.h"
+#include "gateway/read/inflight.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -105,7 +106,8 @@ int main(int argc, char **argv)
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets);
 	else
-		status = processes_run((size_t)config.processes, process_run, &(struct serving){ &config, &sockets });
+		status = processes_run((size_t)config.processes, process_run,
+				       &(struct serving){ &config, &sockets });
 	if (*config.unix_socket)
 		unlink(config.unix_socket);
 	config_free(&config);

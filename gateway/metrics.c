@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 
 /* Upper bounds of the buckets of issue times, in microseconds. */
-static const int64_t bounds_us[] = { 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 512000,
+static const int64_t bounds_us[] = { 250,     500,     1000,    2000,    4000,   8000,
+				     16000,   32000,   64000,   128000,  256000, 512000,
 				     1000000, 2500000, 5000000, 10000000 };
 
 #define BOUNDS_N (sizeof(bounds_us) / sizeof(bounds_us[0]))
@@ -39,7 +40,8 @@ static size_t pages_n = 1;
 
 void metrics_init(size_t processes)
 {
-	pages = mmap(NULL, processes * sizeof(*pages), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pages = mmap(NULL, processes * sizeof(*pages), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(pages != MAP_FAILED);
 	pages_n = processes;
 	mine = &pages[0];
@@ -65,7 +67,9 @@ static int64_t sum_at(size_t offset)
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < pages_n; i++)
-		sum += atomic_load_explicit((atomic_int_least64_t *)(void *)((char *)&pages[i] + offset), memory_order_relaxed);
+		sum += atomic_load_explicit((atomic_int_least64_t *)(void *)((char *)&pages[i] +
+									     offset),
+					    memory_order_relaxed);
 	return sum;
 }
 
@@ -81,12 +85,14 @@ void metrics_set(enum metric metric, int64_t value)
 
 int64_t metrics_sum(enum metric metric)
 {
-	return sum_at(offsetof(struct page, values) + (size_t)metric * sizeof(atomic_int_least64_t));
+	return sum_at(offsetof(struct page, values) +
+		      (size_t)metric * sizeof(atomic_int_least64_t));
 }
 
 static int64_t answers_sum(enum answer answer)
 {
-	return sum_at(offsetof(struct page, answers) + (size_t)answer * sizeof(atomic_int_least64_t));
+	return sum_at(offsetof(struct page, answers) +
+		      (size_t)answer * sizeof(atomic_int_least64_t));
 }
 
 void metrics_answer(enum answer answer)
@@ -108,15 +114,18 @@ static void issue_time_prometheus(struct evbuffer *out)
 {
 	int64_t count = 0;
 
-	exposition_head(out, "issue_seconds", "histogram", "Time from an issue request to its answer.");
+	exposition_head(out, "issue_seconds", "histogram",
+			"Time from an issue request to its answer.");
 	for (size_t i = 0; i <= BOUNDS_N; i++) {
 		count += sum_at(offsetof(struct page, buckets) + i * sizeof(atomic_int_least64_t));
 		if (i < BOUNDS_N)
 			evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"%g\"} %lld\n",
 					    (double)bounds_us[i] / 1e6, (long long)count);
 	}
-	evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n", (long long)count);
-	evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n", (double)sum_at(offsetof(struct page, time_us)) / 1e6);
+	evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n",
+			    (long long)count);
+	evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n",
+			    (double)sum_at(offsetof(struct page, time_us)) / 1e6);
 	evbuffer_add_printf(out, "couponmq_issue_seconds_count %lld\n", (long long)count);
 }
 
@@ -128,7 +137,8 @@ void metrics_prometheus(struct evbuffer *out)
 	}
 	exposition_head(out, "answers_total", "counter", "Answers by status.");
 	for (int i = 0; i < ANSWER_COUNT; i++)
-		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i), answers_sum((enum answer)i));
+		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i),
+				    answers_sum((enum answer)i));
 	issue_time_prometheus(out);
 }
 
@@ -138,9 +148,11 @@ cJSON *metrics_json(void)
 
 	check(object != NULL);
 	for (int i = 0; i < METRIC_COUNT; i++)
-		cJSON_AddNumberToObject(object, metrics[i].name, (double)metrics_sum((enum metric)i));
+		cJSON_AddNumberToObject(object, metrics[i].name,
+					(double)metrics_sum((enum metric)i));
 	answers = cJSON_AddObjectToObject(object, "answers");
 	for (int i = 0; i < ANSWER_COUNT; i++)
-		cJSON_AddNumberToObject(answers, answer_status((enum answer)i), (double)answers_sum((enum answer)i));
+		cJSON_AddNumberToObject(answers, answer_status((enum answer)i),
+					(double)answers_sum((enum answer)i));
 	return object;
 }

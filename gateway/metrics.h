@@ -1,6 +1,6 @@
 /*
- * Counters and gauges, one page per process in memory shared by all processes of the gateway, so that any of them can
- * tell the sum. Adding is safe from any thread.
+ * Counters and gauges, one page per process in memory shared by all processes of the gateway, so
+ * that any of them can tell the sum. Adding is safe from any thread.
  */
 #ifndef GATEWAY_METRICS_H
 #define GATEWAY_METRICS_H
@@ -22,7 +22,10 @@ enum metric {
 
 /* Makes the pages of `processes` processes; before the fork. */
 void metrics_init(size_t processes);
-/* From now on this process counts on page `process`; its gauges begin at 0 (a predecessor may have died). */
+/*
+ * From now on this process counts on page `process`; its gauges begin at 0 (a predecessor may have
+ * died).
+ */
 void metrics_enter(size_t process);
 
 void metrics_add(enum metric metric, int64_t amount);

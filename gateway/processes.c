@@ -15,12 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000) /* a process ends its requests, and then its connections */
-#define SETTLED_MS 10000                         /* a process that ran so long did not die of its start */
+/* a process ends its requests, and then its connections */
+#define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
+#define SETTLED_MS 10000 /* a process that ran so long did not die of its start */
 #define WAIT_MAX_MS 60000
 
 struct process {
-	pid_t pid; /* 0: it does not run */
+	pid_t pid;        /* 0: it does not run */
 	int64_t start_ms; /* when it was started, or is to be */
 	struct backoff backoff;
 };
@@ -43,7 +44,8 @@ static void process_start(struct processes *processes, size_t i)
 	if (pid < 0) {
 		int64_t wait_ms = backoff_ms(&process->backoff);
 
-		log_error("process_not_started", LOG_S("error", strerror(errno)), LOG_I("again_in_ms", wait_ms));
+		log_error("process_not_started", LOG_S("error", strerror(errno)),
+			  LOG_I("again_in_ms", wait_ms));
 		process->start_ms += wait_ms;
 		return;
 	}
@@ -70,7 +72,8 @@ static int64_t processes_start(struct processes *processes)
 			continue;
 		if (due_ms <= 0) {
 			process_start(processes, i);
-			due_ms = process->pid ? WAIT_MAX_MS : process->start_ms - clock_monotonic_ms();
+			due_ms = process->pid ? WAIT_MAX_MS
+					      : process->start_ms - clock_monotonic_ms();
 		}
 		if (due_ms < wait_ms)
 			wait_ms = due_ms;
@@ -90,7 +93,8 @@ static void process_ended(struct process *process, int status, int stopping)
 		backoff_reset(&process->backoff);
 	wait_ms = backoff_ms(&process->backoff);
 	process->start_ms = now_ms + wait_ms;
-	log_error("process_died", LOG_I("pid", pid), LOG_I("status", status), LOG_I("again_in_ms", wait_ms));
+	log_error("process_died", LOG_I("pid", pid), LOG_I("status", status),
+		  LOG_I("again_in_ms", wait_ms));
 }
 
 /* Takes note of those that have ended; returns how many run. */
@@ -123,7 +127,8 @@ static void processes_signal(const struct processes *processes, int signal)
 		if (!processes->list[i].pid)
 			continue;
 		if (signal == SIGKILL)
-			log_error("process_killed", LOG_I("pid", processes->list[i].pid), LOG_I("after_ms", STOP_GRACE_MS));
+			log_error("process_killed", LOG_I("pid", processes->list[i].pid),
+				  LOG_I("after_ms", STOP_GRACE_MS));
 		kill(processes->list[i].pid, signal);
 	}
 }

@@ -3,7 +3,7 @@
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
-#include "worker/keeper.h"
+#include "keeper/keeper.h"
 #include "worker/monitor.h"
 #include "worker/worker.h"
 

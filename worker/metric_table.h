@@ -1,31 +1,17 @@
 /*
- * Every metric of the worker once, besides the loop's counters (stats_table.h): METRIC(enumerator, "name", "type", "help").
- * The name goes out with the prefix couponmq_; docs/metrics.md is checked against this table. No include guard: included for
- * its expansion.
+ * Every metric of the worker's loop once, besides the loop's counters (stats_table.h):
+ * METRIC(enumerator, "name", "type", "help"). The name goes out with the prefix couponmq_;
+ * docs/metrics.md is checked against this table. No include guard: included for its expansion.
  */
 METRIC(METRIC_HELD, "worker_held", "gauge", "Messages this worker holds un-acked.")
 METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, how many wait for a transaction.")
-METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge", "Of those, how many wait to be dead-lettered.")
-METRIC(METRIC_BATCH, "worker_batch_receives", "gauge", "Receives in the last committed transaction.")
-METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge", "1 while the worker consumes from RabbitMQ.")
-METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge", "1 while the worker can publish to RabbitMQ: replies and dead letters.")
-METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge", "1 while the worker is connected to PostgreSQL.")
-METRIC(METRIC_KEEPER_REDIS_UP, "keeper_redis_up", "gauge", "1 while the keeper's thread is connected to Redis.")
-METRIC(METRIC_KEEPER_DATABASE_UP, "keeper_database_up", "gauge", "1 while the keeper's thread is connected to PostgreSQL.")
-METRIC(METRIC_KEEPER_ELECTED, "keeper_elected", "gauge", "1 where this worker is the keeper.")
-METRIC(METRIC_KEEPER_ELECTIONS, "keeper_elections_total", "counter", "Times this worker was elected.")
-METRIC(METRIC_KEEPER_ROUNDS, "keeper_rounds_total", "counter", "Rounds of the keeper.")
-METRIC(METRIC_KEEPER_WORK, "keeper_work_milliseconds_total", "counter", "Time the rounds took.")
-METRIC(METRIC_KEEPER_ROUND, "keeper_round_milliseconds", "gauge", "How long the last round took.")
-METRIC(METRIC_KEEPER_SWEEP, "keeper_sweep_milliseconds", "gauge", "How long the last look at all coupons took, the pauses between its rounds included.")
-METRIC(METRIC_KEEPER_CLOSED, "keeper_closed_total", "counter", "Coupons closed because their end had passed.")
-METRIC(METRIC_KEEPER_SETTLED, "keeper_settled_total", "counter", "Closed coupons that were found to be settled.")
-METRIC(METRIC_KEEPER_RESENT, "keeper_resent_total", "counter", "Messages sent again for a gateway.")
-METRIC(METRIC_KEEPER_PUT_OFF, "keeper_put_off_total", "counter", "Times Redis refused a script for a coupon, which was put off.")
-METRIC(METRIC_KEEPER_UNEQUAL, "keeper_coupons_unequal", "gauge", "Coupons whose numbers in Redis and PostgreSQL do not add up (P4), in three looks or more.")
-METRIC(METRIC_KEEPER_IN_FLIGHT, "keeper_receives_in_flight", "gauge", "Receives accepted and without an outcome in PostgreSQL, of all watched coupons.")
-METRIC(METRIC_KEEPER_RESERVED, "keeper_receives_reserved", "gauge", "Of those, receives of older generations.")
-METRIC(METRIC_KEEPER_UNRELEASED, "keeper_coupons_unreleased", "gauge", "Coupons with rejected receives that were not given back in Redis yet.")
-METRIC(METRIC_KEEPER_LOST, "keeper_stock_lost", "gauge", "Stock that Redis was given and PostgreSQL does not have, of all watched coupons.")
-METRIC(METRIC_KEEPER_OUTBOX, "keeper_outbox_messages", "gauge", "Messages in the outboxes, of all watched coupons.")
-METRIC(METRIC_KEEPER_OUTBOX_AGE, "keeper_outbox_age_milliseconds", "gauge", "Age of the oldest message that was found in an outbox.")
+METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",
+       "Of those, how many wait to be dead-lettered.")
+METRIC(METRIC_BATCH, "worker_batch_receives", "gauge",
+       "Receives in the last committed transaction.")
+METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",
+       "1 while the worker consumes from RabbitMQ.")
+METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
+       "1 while the worker can publish to RabbitMQ: replies and dead letters.")
+METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
+       "1 while the worker is connected to PostgreSQL.")

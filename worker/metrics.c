@@ -6,7 +6,6 @@
 
 static atomic_int_least64_t values[METRIC_COUNT];
 static atomic_int_least64_t rejected[REASON_COUNT];
-static atomic_int_least64_t coupons[STAND_COUNT];
 
 static struct {
 #define STAT(name, help) atomic_int_least64_t name;
@@ -61,16 +60,10 @@ void metrics_rejected(enum outcome_reason reason)
 	atomic_fetch_add_explicit(&rejected[reason], 1, memory_order_relaxed);
 }
 
-void metrics_coupons(const int64_t counts[STAND_COUNT])
-{
-	for (int i = 0; i < STAND_COUNT; i++)
-		store(&coupons[i], counts[i]);
-}
-
 static void stats_prometheus(struct evbuffer *out)
 {
-#define STAT(name, help)                                                                                               \
-	exposition_head(out, "worker_" #name "_total", "counter", help);                                               \
+#define STAT(name, help)                                                 \
+	exposition_head(out, "worker_" #name "_total", "counter", help); \
 	exposition_value(out, "worker_" #name "_total", load(&loop.name));
 #include "worker/stats_table.h"
 #undef STAT
@@ -78,23 +71,15 @@ static void stats_prometheus(struct evbuffer *out)
 
 void metrics_prometheus(struct evbuffer *out)
 {
-	static const char *const stands[] = {
-#define STAND(name, text) [name] = text,
-		COUPON_STANDS(STAND)
-#undef STAND
-	};
-
 	stats_prometheus(out);
 	exposition_head(out, "worker_rejections_total", "counter", "Rejected receives by reason.");
 	for (int i = REASON_NONE + 1; i < REASON_COUNT; i++)
 		exposition_labelled(out, "worker_rejections_total", "reason",
-				    outcome_reason_text(&(struct outcome){ OUTCOME_REJECTED, (unsigned char)i }),
+				    outcome_reason_text(&(struct outcome){ OUTCOME_REJECTED,
+									   (unsigned char)i }),
 				    load(&rejected[i]));
 	for (int i = 0; i < METRIC_COUNT; i++) {
 		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
 		exposition_value(out, metrics[i].name, load(&values[i]));
 	}
-	exposition_head(out, "keeper_coupons", "gauge", "Watched coupons by how they stand, where this worker is the keeper.");
-	for (int i = 0; i < STAND_COUNT; i++)
-		exposition_labelled(out, "keeper_coupons", "state", stands[i], load(&coupons[i]));
 }

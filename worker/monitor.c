@@ -1,6 +1,6 @@
 /*
- * The thread owns the event base and everything of evhttp. From others it takes numbers alone (worker/metrics.h, and the time of
- * the last beat), which are atomic.
+ * The thread owns the event base and everything of evhttp. From others it takes numbers alone
+ * (worker/metrics.h, and the time of the last beat), which are atomic.
  */
 #include "worker/monitor.h"
 
@@ -9,6 +9,7 @@
 #include "common/descriptors.h"
 #include "common/exposition.h"
 #include "common/http_reply.h"
+#include "keeper/metrics.h"
 #include "worker/metrics.h"
 
 #include <event2/buffer.h>
@@ -47,13 +48,15 @@ void monitor_beat(void)
 
 static void on_healthz(struct evhttp_request *request)
 {
-	int64_t silent_ms = clock_monotonic_ms() - atomic_load_explicit(&beat_ms, memory_order_relaxed);
+	int64_t silent_ms = clock_monotonic_ms() -
+			    atomic_load_explicit(&beat_ms, memory_order_relaxed);
 	char text[96];
 	int n;
 
 	n = snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
 		     silent_ms < MONITOR_SILENCE_MS ? "ok" : "stuck", (long long)silent_ms);
-	http_reply_json(request, silent_ms < MONITOR_SILENCE_MS ? HTTP_OK : HTTP_SERVUNAVAIL, text, (size_t)n);
+	http_reply_json(request, silent_ms < MONITOR_SILENCE_MS ? HTTP_OK : HTTP_SERVUNAVAIL, text,
+			(size_t)n);
 }
 
 static const char *word(int up)
@@ -64,17 +67,21 @@ static const char *word(int up)
 /* Ready: it can settle. Redis and the publisher are told, but settling does without them. */
 static void on_readyz(struct evhttp_request *request)
 {
-	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0, postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
+	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
 	char text[256];
 	int n;
 
 	n = snprintf(text, sizeof(text),
-		     "{\"rabbitmq\":\"%s\",\"publisher\":\"%s\",\"postgresql\":\"%s\",\"redis\":\"%s\",\"keeper\":%s,"
+		     "{\"rabbitmq\":\"%s\",\"publisher\":\"%s\",\"postgresql\":\"%s\",\"redis\":\"%"
+		     "s\",\"keeper\":%s,"
 		     "\"ready\":%s}",
 		     word(rabbitmq), word(metrics_get(METRIC_PUBLISHER_UP) != 0), word(postgresql),
-		     word(metrics_get(METRIC_KEEPER_REDIS_UP) != 0), metrics_get(METRIC_KEEPER_ELECTED) ? "true" : "false",
+		     word(keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0),
+		     keeper_metrics_get(KEEPER_METRIC_ELECTED) ? "true" : "false",
 		     rabbitmq && postgresql ? "true" : "false");
-	http_reply_json(request, rabbitmq && postgresql ? HTTP_OK : HTTP_SERVUNAVAIL, text, (size_t)n);
+	http_reply_json(request, rabbitmq && postgresql ? HTTP_OK : HTTP_SERVUNAVAIL, text,
+			(size_t)n);
 }
 
 static void on_metrics(struct evhttp_request *request)
@@ -83,12 +90,14 @@ static void on_metrics(struct evhttp_request *request)
 
 	check(body != NULL);
 	metrics_prometheus(body);
+	keeper_metrics_prometheus(body);
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
 }
 
 static void on_request(struct evhttp_request *request, void *unused)
 {
-	static const char no_path[] = "{\"message\":\"no such path: there are /metrics, /healthz and /readyz\"}";
+	static const char no_path[] =
+		"{\"message\":\"no such path: there are /metrics, /healthz and /readyz\"}";
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 
 	(void)unused;

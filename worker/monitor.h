@@ -1,6 +1,6 @@
 /*
- * GET /metrics, /healthz and /readyz over HTTP, in a thread of its own: it answers also while the loop or the keeper waits for
- * a service.
+ * GET /metrics, /healthz and /readyz over HTTP, in a thread of its own: it answers also while the
+ * loop or the keeper waits for a service.
  */
 #ifndef WORKER_MONITOR_H
 #define WORKER_MONITOR_H

@@ -14,7 +14,9 @@ struct stats {
 	int64_t told_sum;
 };
 
-/* Writes the line when something has changed since the last one, and that was STATS_EVERY_MS ago. */
+/*
+ * Writes the line when something has changed since the last one, and that was STATS_EVERY_MS ago.
+ */
 void stats_step(struct stats *stats, int64_t now_ms);
 void stats_tell(struct stats *stats);
 

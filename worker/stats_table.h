@@ -1,6 +1,6 @@
 /*
- * The loop's counters, each once: STAT(name, "help"). The log line `stats` has the name, the metric is
- * couponmq_worker_NAME_total. No include guard: included for its expansion.
+ * The loop's counters, each once: STAT(name, "help"). The log line `stats` has the name, the metric
+ * is couponmq_worker_NAME_total. No include guard: included for its expansion.
  */
 STAT(messages, "Messages received, redeliveries too.")
 STAT(receives, "Receives in committed transactions.")

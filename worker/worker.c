@@ -15,12 +15,12 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "worker/database.h"
-#include "worker/dead_letters.h"
+#include "worker/settle/database.h"
+#include "worker/consume/dead_letters.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/publisher.h"
-#include "worker/reply.h"
+#include "common/rabbit/publisher.h"
+#include "worker/settle/reply.h"
 #include "worker/stats.h"
 
 #include <poll.h>
@@ -53,7 +53,8 @@ static void consumer_opened(void *context)
 	struct worker *worker = context;
 
 	if (!worker->ready_told)
-		log_info("ready", LOG_S("queue", AMQP_QUEUE), LOG_I("prefetch", worker->config->prefetch));
+		log_info("ready", LOG_S("queue", AMQP_QUEUE),
+			 LOG_I("prefetch", worker->config->prefetch));
 	worker->ready_told = 1;
 }
 
@@ -64,9 +65,10 @@ static void consumer_delivered(void *context, uint64_t tag, struct envelope *env
 
 	worker->stats.messages++;
 	if (envelope->body_len < envelope->body_size)
-		settlement_add_dead(worker->settlement, tag, "unreadable: longer than 1 MiB, the end is cut off",
-				    envelope);
-	else if (message_decode(worker->arena, envelope->body, envelope->body_len, &worker->message, &error) == 0)
+		settlement_add_dead(worker->settlement, tag,
+				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
+	else if (message_decode(worker->arena, envelope->body, envelope->body_len, &worker->message,
+				&error) == 0)
 		settlement_add(worker->settlement, tag, &worker->message,
 			       envelope->delivery_count >= ALONE_FROM_DELIVERIES, envelope);
 	else {
@@ -86,9 +88,9 @@ static void consumer_lost(void *context)
 
 struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
-	static const struct link_events events = {
-		.opened = consumer_opened, .delivered = consumer_delivered, .lost = consumer_lost
-	};
+	static const struct link_events events = { .opened = consumer_opened,
+						   .delivered = consumer_delivered,
+						   .lost = consumer_lost };
 	struct worker *worker = calloc(1, sizeof(*worker));
 
 	check(worker != NULL);
@@ -97,8 +99,10 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 	worker->settlement = settlement_new(envelope_free);
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
-	worker->consumer = link_new("consumer", config->amqp_url, (uint16_t)config->prefetch, &events, worker);
-	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done, &worker->dead_letters);
+	worker->consumer = link_new("consumer", config->amqp_url, (uint16_t)config->prefetch,
+				    &events, worker);
+	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done,
+					  &worker->dead_letters);
 	worker->dead_letters.settlement = worker->settlement;
 	worker->dead_letters.publisher = worker->publisher;
 	worker->stats.told_ms = clock_monotonic_ms();
@@ -128,7 +132,9 @@ static int outcomes_read(struct worker *worker)
 	for (int row = 0; row < PQntuples(result); row++) {
 		long position = strtol(PQgetvalue(result, row, 0), NULL, 10) - 1;
 
-		if (position < 0 || outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2), &outcome) ||
+		if (position < 0 ||
+		    outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2),
+				  &outcome) ||
 		    settlement_outcome(worker->settlement, (size_t)position, outcome)) {
 			log_error("outcome_unreadable", LOG_I("ord", position + 1),
 				  LOG_S("outcome", PQgetvalue(result, row, 1)),
@@ -146,7 +152,8 @@ static void outcomes_count(struct worker *worker)
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
 
-		worker->stats.receives += (int64_t)(delivery_end(delivery) - delivery_first(delivery));
+		worker->stats.receives += (int64_t)(delivery_end(delivery) -
+						    delivery_first(delivery));
 		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
 			switch ((enum outcome_kind)delivery_outcomes(delivery)[j].kind) {
 			case OUTCOME_ISSUED:
@@ -157,7 +164,8 @@ static void outcomes_count(struct worker *worker)
 				break;
 			case OUTCOME_REJECTED:
 				worker->stats.rejected++;
-				metrics_rejected((enum outcome_reason)delivery_outcomes(delivery)[j].reason);
+				metrics_rejected(
+					(enum outcome_reason)delivery_outcomes(delivery)[j].reason);
 				break;
 			}
 		}
@@ -178,8 +186,12 @@ static void replies_send(struct worker *worker)
 		if (envelope->reply_to.len == 0)
 			continue;
 		body.len = reply_format(delivery, text);
-		/* Lost replies do no harm: the gateway looks the receive up when its deadline is over. */
-		if (publisher_reply(worker->publisher, envelope->reply_to, envelope->correlation_id, body))
+		/*
+		 * Lost replies do no harm: the gateway looks the receive up when its deadline is
+		 * over.
+		 */
+		if (publisher_reply(worker->publisher, envelope->reply_to, envelope->correlation_id,
+				    body))
 			worker->stats.replies_lost++;
 		else
 			worker->stats.replies++;
@@ -224,7 +236,8 @@ static void transaction_begin(struct worker *worker, int64_t now_ms)
 {
 	if (!database_ready(worker->database) || now_ms < worker->settle_due_ms)
 		return;
-	if (settlement_take(worker->settlement, (size_t)worker->config->transaction_receives_max) == 0)
+	if (settlement_take(worker->settlement, (size_t)worker->config->transaction_receives_max) ==
+	    0)
 		return;
 	settle_args_fill(&worker->args, worker->settlement);
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
@@ -255,7 +268,9 @@ static void acks_turn(struct worker *worker)
 	uint64_t tag;
 	int multiple;
 
-	/* Should the connection break here, the books are reset and there is nothing more to ack. */
+	/*
+	 * Should the connection break here, the books are reset and there is nothing more to ack.
+	 */
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		fault_point(FAULT_WORKER_BEFORE_ACK);
 		link_ack(worker->consumer, tag, multiple);
@@ -289,7 +304,8 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
 		{ .fd = link_fd(worker->consumer), .events = POLLIN },
 		{ .fd = link_fd(publisher_link(worker->publisher)), .events = POLLIN },
-		{ .fd = database_fd(worker->database), .events = database_poll_events(worker->database) },
+		{ .fd = database_fd(worker->database),
+		  .events = database_poll_events(worker->database) },
 	};
 
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
@@ -320,8 +336,8 @@ static int finished(const struct worker *worker, int64_t now_ms)
 {
 	if (!worker->stop_by_ms)
 		return 0;
-	return now_ms >= worker->stop_by_ms ||
-	       (settlement_held(worker->settlement) == 0 && settlement_taken(worker->settlement) == 0);
+	return now_ms >= worker->stop_by_ms || (settlement_held(worker->settlement) == 0 &&
+						settlement_taken(worker->settlement) == 0);
 }
 
 void worker_run(struct worker *worker, int signal_fd)

@@ -3,17 +3,20 @@
 #define WORKER_WORKER_H
 
 #include "common/config.h"
-#include "worker/keeper.h"
+#include "keeper/keeper.h"
 
 struct worker;
 
-/* `keeper` is woken after each transaction that rejected something. Both must outlive the worker. */
+/*
+ * `keeper` is woken after each transaction that rejected something. Both must outlive the worker.
+ */
 struct worker *worker_new(const struct config *config, struct keeper *keeper);
 void worker_free(struct worker *worker);
 
 /*
- * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns. It waits for nothing
- * longer than WORKER_STOP_MS: what is not settled by then is delivered to another worker.
+ * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns. It
+ * waits for nothing longer than WORKER_STOP_MS: what is not settled by then is delivered to another
+ * worker.
  */
 #define WORKER_STOP_MS 8000
 void worker_run(struct worker *worker, int signal_fd);

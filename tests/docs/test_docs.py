@@ -27,9 +27,14 @@ def table_rows(page):
             yield [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
 
 
+def one_line_each(table):
+    """A table in C with each entry on one line, and each text in one literal."""
+    return re.sub(r"\n\s+", " ", re.sub(r'"\s*\n\s*"', "", table))
+
+
 def entries(path, macro):
     """The arguments of each MACRO(…) of a table in C, text without its quotes."""
-    found = re.findall(rf"^{macro}\((.*)\)$", text(path), re.MULTILINE)
+    found = re.findall(rf"^{macro}\((.*)\)$", one_line_each(text(path)), re.MULTILINE)
     assert found, f"no {macro} in {path}"
     return [[part.strip().strip('"') for part in re.findall(r'"[^"]*"|[^,"]+', arguments) if part.strip()] for arguments in found]
 
@@ -59,7 +64,7 @@ def test_config_has_every_setting_as_help_tells_it():
 
 
 def test_config_means_what_help_says():
-    table = re.sub(r'"\s*\n\s*"', "", text("common/setting_table.h"))
+    table = one_line_each(text("common/setting_table.h"))
     meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
     documented = {row[0]: row[5] for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])}
     assert documented == meanings
@@ -81,7 +86,9 @@ def metrics_given(url):
 
 
 def test_metrics_has_every_metric_of_the_tables():
-    tables = entries("gateway/metric_table.h", "METRIC") + entries("worker/metric_table.h", "METRIC")
+    tables = [
+        entry for folder in ("gateway", "worker", "keeper") for entry in entries(f"{folder}/metric_table.h", "METRIC")
+    ]
     wanted = {f"couponmq_{name}": (kind, help_) for _, name, kind, help_ in tables}
     wanted |= {f"couponmq_worker_{name}_total": ("counter", help_) for name, help_ in entries("worker/stats_table.h", "STAT")}
     documented = metrics_documented()
@@ -112,7 +119,7 @@ def test_protocol_has_every_answer():
 
 
 def answers():
-    found = re.findall(r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$', text("common/answer_table.h"), re.MULTILINE)
+    found = re.findall(r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$', one_line_each(text("common/answer_table.h")), re.MULTILINE)
     assert found
     return found
 
@@ -121,7 +128,7 @@ def test_protocol_has_every_operation():
     page = text("docs/protocol.md")
     headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
     described = {name.strip() for heading in headings for name in heading.split(",")}
-    operations = {name for _, name, _ in entries("gateway/op_table.h", "OP")}
+    operations = {name for _, name, _ in entries("gateway/listen/op_table.h", "OP")}
     assert described == operations
     assert [name for name in operations if f"/v1/{name}" not in page] == []
 
@@ -132,14 +139,14 @@ def test_operations_has_every_log_event():
     told = r'(?:log_(?:info|warn|error)|log_failure|attempt_failed|failed)\((?:\w+(?:->\w+)*, )?(?:[^";()]*\? )?"([a-z_]+)"(?: : "([a-z_]+)")?'
     missing = set()
     for part in ("common", "gateway", "worker"):
-        for file in sorted((ROOT / part).glob("*.c")):
+        for file in sorted((ROOT / part).rglob("*.c")):
             for names in re.findall(told, file.read_text(encoding="utf-8")):
                 missing |= {name for name in names if name and f"`{name}`" not in page}
     assert missing == set()
 
 
 def test_couponctl_has_every_finding_of_an_audit():
-    found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$', text("ctl/audit_table.h"), re.MULTILINE)
+    found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$', one_line_each(text("ctl/audit/table.h")), re.MULTILINE)
     assert found
     documented = {row[0]: tuple(row[1:]) for row in table_rows("docs/couponctl.md") if len(row) == 3}
     assert {kind: documented.get(kind) for kind, _, _ in found} == {
@@ -169,7 +176,7 @@ def crash_points():
 
 def test_each_fault_point_is_used_and_told_where_it_leaves_what():
     points = dict(entries("common/fault_table.h", "FAULT"))
-    sources = "".join(file.read_text(encoding="utf-8") for part in ("gateway", "worker") for file in (ROOT / part).glob("*.c"))
+    sources = "".join(file.read_text(encoding="utf-8") for part in ("gateway", "worker", "keeper") for file in (ROOT / part).rglob("*.c"))
     used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)
     assert sorted(used) == sorted(points), "each is used once"
     named = " ".join(row[0] for row in crash_points())

@@ -1,6 +1,6 @@
 /*
- * Preloaded into a gateway: names that end in .slow.test take as long as the file SLOW_NAMES exists, as with a name server that is
- * silent, and then are 127.0.0.1.
+ * Preloaded into a gateway: names that end in .slow.test take as long as the file SLOW_NAMES
+ * exists, as with a name server that is silent, and then are 127.0.0.1.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+		struct addrinfo **list)
 {
 	static const char slow[] = ".slow.test";
 	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);

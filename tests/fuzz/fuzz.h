@@ -1,6 +1,7 @@
 /*
- * What the fuzz targets have in common. A target is one file with LLVMFuzzerTestOneInput(): it feeds the bytes to a parser and
- * checks with check() what must hold for every input. `make fuzz` links it with libFuzzer, `make test` with replay.c.
+ * What the fuzz targets have in common. A target is one file with LLVMFuzzerTestOneInput(): it
+ * feeds the bytes to a parser and checks with check() what must hold for every input. `make fuzz`
+ * links it with libFuzzer, `make test` with replay.c.
  */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
@@ -38,7 +39,10 @@ static inline const uint8_t *bytes_take(struct bytes *bytes, size_t n, size_t *l
 	return at;
 }
 
-/* The length of the next piece when `left` bytes are cut at random places, the same ones for the same seed. */
+/*
+ * The length of the next piece when `left` bytes are cut at random places, the same ones for the
+ * same seed.
+ */
 static inline size_t cut_next(uint32_t *seed, size_t left)
 {
 	size_t piece;

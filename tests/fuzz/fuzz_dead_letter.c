@@ -1,10 +1,10 @@
 /*
- * A dead letter as couponctl reads and shows it: whatever stands in it, what is printed holds no byte that a terminal obeys, and
- * what --json prints is strict JSON.
+ * A dead letter as couponctl reads and shows it: whatever stands in it, what is printed holds no
+ * byte that a terminal obeys, and what --json prints is strict JSON.
  */
 #include "tests/fuzz/properties.h"
 
-#include "ctl/dead_letter.h"
+#include "ctl/dead/letter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,10 +56,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&letter, 0, sizeof(letter));
 	letter.number = 1;
 	if (properties_take(&bytes, &pool, &letter.raw.properties) == 0) {
-		letter.raw.body = (amqp_bytes_t){ .len = bytes.left, .bytes = (void *)(uintptr_t)bytes.at };
+		letter.raw.body = (amqp_bytes_t){ .len = bytes.left,
+						  .bytes = (void *)(uintptr_t)bytes.at };
 		dead_letter_read(&letter, arena);
-		check(letter.coupon >= 0 && letter.receives_n >= -1 && strlen(letter.reason) < DEAD_REASON_SIZE);
-		check(letter.unreadable || (letter.coupon == letter.message.coupon && *letter.batch));
+		check(letter.coupon >= 0 && letter.receives_n >= -1 &&
+		      strlen(letter.reason) < DEAD_REASON_SIZE);
+		check(letter.unreadable ||
+		      (letter.coupon == letter.message.coupon && *letter.batch));
 		check(letter.unreadable || letter.receives_n == (int64_t)letter.message.receives_n);
 		printed_check(&letter);
 		json_check(&letter);

@@ -1,10 +1,11 @@
 /*
- * A delivery as the worker keeps it: any properties, a body that comes in pieces, longer or shorter than its header says. The
- * envelope holds exactly the beginning of it and copies of the properties.
+ * A delivery as the worker keeps it: any properties, a body that comes in pieces, longer or shorter
+ * than its header says. The envelope holds exactly the beginning of it and copies of the
+ * properties.
  */
 #include "tests/fuzz/properties.h"
 
-#include "worker/envelope.h"
+#include "common/rabbit/envelope.h"
 
 #include <stdlib.h>
 
@@ -14,14 +15,21 @@ static void property_check(amqp_bytes_t copy, int present, amqp_bytes_t value)
 	check(copy.len == 0 || memcmp(copy.bytes, value.bytes, copy.len) == 0);
 }
 
-static void envelope_check(const struct envelope *envelope, const amqp_basic_properties_t *properties)
+static void envelope_check(const struct envelope *envelope,
+			   const amqp_basic_properties_t *properties)
 {
-	property_check(envelope->reply_to, (properties->_flags & AMQP_BASIC_REPLY_TO_FLAG) != 0, properties->reply_to);
-	property_check(envelope->correlation_id, (properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG) != 0,
+	property_check(envelope->reply_to, (properties->_flags & AMQP_BASIC_REPLY_TO_FLAG) != 0,
+		       properties->reply_to);
+	property_check(envelope->correlation_id,
+		       (properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG) != 0,
 		       properties->correlation_id);
-	property_check(envelope->content_type, (properties->_flags & AMQP_BASIC_CONTENT_TYPE_FLAG) != 0, properties->content_type);
-	property_check(envelope->message_id, (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0, properties->message_id);
-	property_check(envelope->type, (properties->_flags & AMQP_BASIC_TYPE_FLAG) != 0, properties->type);
+	property_check(envelope->content_type,
+		       (properties->_flags & AMQP_BASIC_CONTENT_TYPE_FLAG) != 0,
+		       properties->content_type);
+	property_check(envelope->message_id, (properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) != 0,
+		       properties->message_id);
+	property_check(envelope->type, (properties->_flags & AMQP_BASIC_TYPE_FLAG) != 0,
+		       properties->type);
 }
 
 /* One byte of seed, two of what the header says of the body's size, the properties, the body. */
@@ -45,10 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (bytes.left > 0) {
 		amqp_bytes_t piece;
 
-		piece.bytes = (void *)(uintptr_t)bytes_take(&bytes, cut_next(&seed, bytes.left), &piece.len);
+		piece.bytes = (void *)(uintptr_t)bytes_take(&bytes, cut_next(&seed, bytes.left),
+							    &piece.len);
 		envelope_append(envelope, piece, &left);
 		check(left <= body_size && envelope->body_len <= body_size);
-		check(left + envelope->body_len == body_size); /* as long as it is not too long to be kept */
+		check(left + envelope->body_len ==
+		      body_size); /* as long as it is not too long to be kept */
 	}
 	check(envelope->body_len == 0 || memcmp(envelope->body, body, envelope->body_len) == 0);
 	envelope_check(envelope, &properties);

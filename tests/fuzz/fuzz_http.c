@@ -1,10 +1,11 @@
 /*
- * HTTP with arbitrary bytes: the server answers with HTTP or hangs up, every request that it took is answered once and forgotten,
- * and requests and answers are the same ones wherever the bytes are cut.
+ * HTTP with arbitrary bytes: the server answers with HTTP or hangs up, every request that it took
+ * is answered once and forgotten, and requests and answers are the same ones wherever the bytes are
+ * cut.
  */
 #include "tests/fuzz/wire.h"
 
-#include "gateway/http.h"
+#include "gateway/listen/http.h"
 
 static int ready(void *context, cJSON **body)
 {
@@ -44,12 +45,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dispatched = wire.dispatched;
 	check(http_sending(http) == 0);
 	check(cut.len == 0 || (cut.len > 9 && memcmp(cut.bytes, "HTTP/", 5) == 0));
-	if (wire.later || memmem(data + 1, size - 1, "/metrics", 8) || memmem(data + 1, size - 1, "xpect", 5))
+	if (wire.later || memmem(data + 1, size - 1, "/metrics", 8) ||
+	    memmem(data + 1, size - 1, "xpect", 5))
 		return 0;
 	wire_run(&wire, data + 1, size - 1, 0, &whole);
 	dates_blank(&whole);
 	dates_blank(&cut);
-	/* The last page may be lost on its way: evhttp hangs up with bytes unread, and the kernel resets the connection. */
+	/*
+	 * The last page may be lost on its way: evhttp hangs up with bytes unread, and the kernel
+	 * resets the connection.
+	 */
 	check(wire.dispatched == dispatched);
 	check(memcmp(whole.bytes, cut.bytes, whole.len < cut.len ? whole.len : cut.len) == 0);
 	check(http_sending(http) == 0);

@@ -1,6 +1,6 @@
 /*
- * Strict JSON against a recogniser of its own: what json_parse() takes is JSON, what it refuses is not or breaks a rule of ours, and
- * a tree printed and parsed again is the same tree.
+ * Strict JSON against a recogniser of its own: what json_parse() takes is JSON, what it refuses is
+ * not or breaks a rule of ours, and a tree printed and parsed again is the same tree.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -29,7 +29,8 @@ static int byte_take(struct scan *scan, uint8_t byte)
 
 static void space_take(struct scan *scan)
 {
-	while (byte_take(scan, ' ') || byte_take(scan, '\t') || byte_take(scan, '\r') || byte_take(scan, '\n'))
+	while (byte_take(scan, ' ') || byte_take(scan, '\t') || byte_take(scan, '\r') ||
+	       byte_take(scan, '\n'))
 		;
 }
 
@@ -74,7 +75,8 @@ static int hex4_take(struct scan *scan)
 
 	for (int i = 0; i < 4; i++, scan->at++) {
 		const char *digits = "0123456789abcdef0123456789ABCDEF";
-		const char *digit = scan->at < scan->end && *scan->at ? strchr(digits, *scan->at) : NULL;
+		const char *digit = scan->at < scan->end && *scan->at ? strchr(digits, *scan->at)
+								      : NULL;
 
 		if (!digit)
 			return -1;
@@ -115,7 +117,8 @@ static int utf8_is(struct scan *scan)
 			return 0;
 		point = point << 6 | (*scan->at++ & 0x3fu);
 	}
-	return more > 0 && point >= least[more + 1] && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff);
+	return more > 0 && point >= least[more + 1] && point <= 0x10ffff &&
+	       (point < 0xd800 || point > 0xdfff);
 }
 
 static int string_is(struct scan *scan)
@@ -177,7 +180,8 @@ static int value_is(struct scan *scan)
 	if (*scan->at == '"')
 		return string_is(scan);
 	if (*scan->at != '{' && *scan->at != '[')
-		return word_is(scan, "true") || word_is(scan, "false") || word_is(scan, "null") || number_is(scan);
+		return word_is(scan, "true") || word_is(scan, "false") || word_is(scan, "null") ||
+		       number_is(scan);
 	if (++scan->depth > JSON_DEPTH_MAX)
 		scan->ours = 1;
 	named = *scan->at++ == '{';
@@ -186,7 +190,10 @@ static int value_is(struct scan *scan)
 	return valid;
 }
 
-/* What must hold of each item; returns whether cJSON writes all its numbers out as they are: it knows 15 digits. */
+/*
+ * What must hold of each item; returns whether cJSON writes all its numbers out as they are: it
+ * knows 15 digits.
+ */
 static int item_check(const cJSON *item, int depth)
 {
 	int64_t number;
@@ -196,7 +203,8 @@ static int item_check(const cJSON *item, int depth)
 	check(depth <= JSON_DEPTH_MAX + 1);
 	if (cJSON_IsNumber(item)) {
 		exact = fabs(item->valuedouble) <= (double)JSON_INTEGER_MAX;
-		check((json_integer(item, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &number) == 0) == exact);
+		check((json_integer(item, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &number) == 0) ==
+		      exact);
 		check(!exact || (double)number == item->valuedouble);
 		printable = fabs(item->valuedouble) < 1e15;
 	}
@@ -238,7 +246,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	root = json_parse(arena, (const char *)data, size, &error);
 	if (!root) {
 		check(error && *error);
-		check(!is_json || scan.ours || scan.wide || strstr(error, "64 members") || strstr(error, "twice"));
+		check(!is_json || scan.ours || scan.wide || strstr(error, "64 members") ||
+		      strstr(error, "twice"));
 		return 0;
 	}
 	check(is_json && !scan.ours);

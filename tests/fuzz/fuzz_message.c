@@ -1,11 +1,12 @@
 /*
- * The receive message: what message_decode() takes is within the bounds that settlement relies on, and written out as
- * issue.lua writes it is the same message; settlement and its arguments hold all of it.
+ * The receive message: what message_decode() takes is within the bounds that settlement relies on,
+ * and written out as issue.lua writes it is the same message; settlement and its arguments hold all
+ * of it.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message.h"
-#include "worker/settle_args.h"
+#include "worker/settle/settle_args.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,11 @@ static char *message_text(const struct message *message)
 	list = cJSON_PrintUnformatted(receives);
 	id_format(message->coupon, id);
 	check(list != NULL);
-	check(asprintf(&text, "{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%s\",\"generation\":%lld,\"seq\":%lld,\"at\":%lld,\"receives\":%s}",
-		       ulid_format(&message->batch, batch), id, (long long)message->generation, (long long)message->seq,
-		       (long long)message->at_ms, list) > 0);
+	check(asprintf(&text,
+		       "{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%s\",\"generation\":%lld,\"seq\":%"
+		       "lld,\"at\":%lld,\"receives\":%s}",
+		       ulid_format(&message->batch, batch), id, (long long)message->generation,
+		       (long long)message->seq, (long long)message->at_ms, list) > 0);
 	cJSON_free(list);
 	cJSON_Delete(receives);
 	return text;
@@ -59,11 +62,14 @@ static void same_again_check(const struct message *message)
 	const char *error;
 
 	check(message_decode(arena, text, strlen(text), &again, &error) == 0);
-	check(memcmp(&again.batch, &message->batch, sizeof(again.batch)) == 0 && again.coupon == message->coupon);
-	check(again.generation == message->generation && again.seq == message->seq && again.at_ms == message->at_ms);
+	check(memcmp(&again.batch, &message->batch, sizeof(again.batch)) == 0 &&
+	      again.coupon == message->coupon);
+	check(again.generation == message->generation && again.seq == message->seq &&
+	      again.at_ms == message->at_ms);
 	check(again.receives_n == message->receives_n);
 	for (size_t i = 0; i < again.receives_n; i++) {
-		check(again.receives[i].user == message->receives[i].user && again.receives[i].slot == message->receives[i].slot);
+		check(again.receives[i].user == message->receives[i].user &&
+		      again.receives[i].slot == message->receives[i].slot);
 		check(strcmp(again.receives[i].key, message->receives[i].key) == 0);
 	}
 	free(text);
@@ -79,7 +85,8 @@ static void settlement_check(const struct message *message)
 	settle_args_init(&args);
 	settle_args_fill(&args, settlement);
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
-		check(args.arrays[i].len > 0 && args.arrays[i].len <= args.arrays[i].room && settle_args_type(i) != 0);
+		check(args.arrays[i].len > 0 && args.arrays[i].len <= args.arrays[i].room &&
+		      settle_args_type(i) != 0);
 	settle_args_fini(&args);
 	settlement_free(settlement);
 }

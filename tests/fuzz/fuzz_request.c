@@ -1,10 +1,11 @@
 /*
- * A request's text: it gives a request or exactly one reply. A refusal is strict JSON again, carries the code bad_request and names
- * the member; a request written out again gives the same request.
+ * A request's text: it gives a request or exactly one reply. A refusal is strict JSON again,
+ * carries the code bad_request and names the member; a request written out again gives the same
+ * request.
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/reply.h"
+#include "gateway/listen/reply.h"
 
 #include <stdlib.h>
 
@@ -19,7 +20,8 @@ static struct {
 
 static struct json_arena *arena;
 
-static void client_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+static void client_reply(struct responder *responder, enum answer answer, const char *line,
+			 size_t len)
 {
 	check(responder == &client.responder && answer == ANSWER_BAD_REQUEST && len < REPLY_MAX);
 	client.replies++;
@@ -29,13 +31,15 @@ static void client_reply(struct responder *responder, enum answer answer, const 
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id", "op", "coupon", "user", "key", "ack", "receive", "status" };
+	static const char *const names[] = { "the request", "id",  "op",      "coupon", "user",
+					     "key",         "ack", "receive", "status" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);
 
 		if (strncmp(message, names[i], len) == 0 &&
-		    (strncmp(message + len, ": ", 2) == 0 || strncmp(message + len, " is ", 4) == 0))
+		    (strncmp(message + len, ": ", 2) == 0 ||
+		     strncmp(message + len, " is ", 4) == 0))
 			return 1;
 	}
 	return strstr(message, ": no such member of ") != NULL;
@@ -65,8 +69,11 @@ static void member_id(cJSON *object, const char *name, int64_t id)
 /* The text of a request (malloc). */
 static char *request_text(const struct request *request, int with_op)
 {
-	static const char *const ops[] = { [OP_ISSUE] = "issue", [OP_STATUS] = "status", [OP_COUPON] = "coupon",
-					   [OP_PING] = "ping", [OP_STATS] = "stats" };
+	static const char *const ops[] = { [OP_ISSUE] = "issue",
+					   [OP_STATUS] = "status",
+					   [OP_COUPON] = "coupon",
+					   [OP_PING] = "ping",
+					   [OP_STATS] = "stats" };
 	cJSON *object = cJSON_CreateObject();
 	char receive[RECEIVE_SIZE], *text;
 
@@ -77,7 +84,8 @@ static char *request_text(const struct request *request, int with_op)
 	if (request->op == OP_STATUS && request->by_receive) {
 		receive_format(&request->receive, receive);
 		cJSON_AddStringToObject(object, "receive", receive);
-	} else if (request->op == OP_ISSUE || request->op == OP_COUPON || request->op == OP_STATUS) {
+	} else if (request->op == OP_ISSUE || request->op == OP_COUPON ||
+		   request->op == OP_STATUS) {
 		member_id(object, "coupon", request->coupon);
 		if (request->op != OP_COUPON)
 			member_id(object, "user", request->user);
@@ -99,10 +107,13 @@ static void request_check(const struct request *request, enum request_op op)
 	int named = request->op == OP_ISSUE || request->op == OP_STATUS || request->op == OP_COUPON;
 
 	check(again != NULL);
-	check(again->op == request->op && again->ack == request->ack && again->by_receive == request->by_receive);
+	check(again->op == request->op && again->ack == request->ack &&
+	      again->by_receive == request->by_receive);
 	check(!named || (again->coupon == request->coupon && request->coupon > 0));
-	check(!named || request->op == OP_COUPON || (again->user == request->user && request->user > 0));
-	check(!request->by_receive || memcmp(&again->receive.batch, &request->receive.batch, sizeof(struct ulid)) == 0);
+	check(!named || request->op == OP_COUPON ||
+	      (again->user == request->user && request->user > 0));
+	check(!request->by_receive ||
+	      memcmp(&again->receive.batch, &request->receive.batch, sizeof(struct ulid)) == 0);
 	check(!request->by_receive || again->receive.index == request->receive.index);
 	check(again->id_len == request->id_len && again->key_len == request->key_len);
 	check(memcmp(again->text, request->text, request->id_len + request->key_len + 2) == 0);
@@ -115,7 +126,8 @@ static void request_check(const struct request *request, enum request_op op)
 /* The first byte chooses the operation that a path would name; the rest is the text. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	enum request_op op = size && data[0] % 8 < OP_COUNT ? (enum request_op)(data[0] % 8) : OP_COUNT;
+	enum request_op op = size && data[0] % 8 < OP_COUNT ? (enum request_op)(data[0] % 8)
+							    : OP_COUNT;
 	struct request *request;
 
 	if (size == 0)

@@ -1,17 +1,19 @@
 /*
- * Replies of issue.lua as hiredis' trees, built out of the input: what is taken is within its bounds, and built again from what was
- * decoded it decodes to the same.
+ * Replies of issue.lua as hiredis' trees, built out of the input: what is taken is within its
+ * bounds, and built again from what was decoded it decodes to the same.
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/script_reply.h"
+#include "gateway/admit/script_reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define DEPTH_MAX 3
 
-/* Each element and each text in memory of its own, so that a sanitizer sees what is read beside it. */
+/*
+ * Each element and each text in memory of its own, so that a sanitizer sees what is read beside it.
+ */
 static redisReply *reply_new(int type)
 {
 	redisReply *reply = calloc(1, sizeof(*reply));
@@ -88,7 +90,10 @@ static redisReply *reply_take(struct bytes *bytes, int depth)
 	case 4:
 	case 5:
 		text = bytes_take(bytes, more, &len);
-		return reply_text(kind % 8 == 3 ? REDIS_REPLY_STRING : kind % 8 == 4 ? REDIS_REPLY_STATUS : REDIS_REPLY_ERROR, text, len);
+		return reply_text(kind % 8 == 3   ? REDIS_REPLY_STRING
+				  : kind % 8 == 4 ? REDIS_REPLY_STATUS
+						  : REDIS_REPLY_ERROR,
+				  text, len);
 	case 6:
 		return reply_new(REDIS_REPLY_NIL);
 	}
@@ -107,18 +112,22 @@ static redisReply *verdict_reply(const struct verdict *verdict)
 		return reply_integer(-answer_code(verdict->answer));
 	if (!verdict->repeated)
 		return reply_integer(verdict->slot);
-	len = snprintf(text, sizeof(text), "%d:%s:%d", verdict->slot, ulid_format(&verdict->batch, batch), verdict->index);
+	len = snprintf(text, sizeof(text), "%d:%s:%d", verdict->slot,
+		       ulid_format(&verdict->batch, batch), verdict->index);
 	return reply_text(REDIS_REPLY_STRING, text, (size_t)len);
 }
 
 static redisReply *decoded_reply(const struct call_reply *decoded, size_t requests_n)
 {
-	static const char *const states[] = { [CALL_OK] = "ok", [CALL_MISSING] = "missing", [CALL_UNVERIFIED] = "unverified",
+	static const char *const states[] = { [CALL_OK] = "ok",
+					      [CALL_MISSING] = "missing",
+					      [CALL_UNVERIFIED] = "unverified",
 					      [CALL_BEHIND] = "behind" };
 	int ok = decoded->state == CALL_OK;
 	redisReply *reply = reply_array(ok ? 7 + requests_n : 3);
 
-	reply->element[0] = reply_text(REDIS_REPLY_STRING, states[decoded->state], strlen(states[decoded->state]));
+	reply->element[0] = reply_text(REDIS_REPLY_STRING, states[decoded->state],
+				       strlen(states[decoded->state]));
 	reply->element[1] = reply_integer(decoded->generation);
 	reply->element[2] = reply_integer(decoded->seq);
 	if (!ok)
@@ -132,14 +141,17 @@ static redisReply *decoded_reply(const struct call_reply *decoded, size_t reques
 	return reply;
 }
 
-static void verdicts_check(const struct call_reply *decoded, const struct call_reply *again, size_t requests_n)
+static void verdicts_check(const struct call_reply *decoded, const struct call_reply *again,
+			   size_t requests_n)
 {
 	for (size_t i = 0; i < requests_n; i++) {
 		const struct verdict *a = &decoded->verdicts[i], *b = &again->verdicts[i];
 
 		check(a->answer == b->answer && a->slot == b->slot && a->repeated == b->repeated);
-		check(a->answer == ANSWER_OK ? a->slot >= 1 && a->slot <= RECEIVE_SLOT_MAX : a->slot == 0 && !a->repeated);
-		check(!a->repeated || (memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0 && a->index == b->index));
+		check(a->answer == ANSWER_OK ? a->slot >= 1 && a->slot <= RECEIVE_SLOT_MAX
+					     : a->slot == 0 && !a->repeated);
+		check(!a->repeated || (memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0 &&
+				       a->index == b->index));
 		check(!a->repeated || (a->index >= 0 && a->index <= RECEIVE_INDEX_MAX));
 	}
 }
@@ -155,9 +167,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&decoded, 0xee, sizeof(decoded));
 	if (script_reply_decode(reply, requests_n, &decoded) == 0) {
 		second = decoded_reply(&decoded, requests_n);
-		check(decoded.generation >= 0 && decoded.seq >= 0 && decoded.now_ms >= 0 && decoded.begin_ms >= 0);
-		check(script_reply_decode(second, requests_n, &again) == 0 && again.state == decoded.state);
-		check(again.generation == decoded.generation && again.seq == decoded.seq && again.body_len == decoded.body_len);
+		check(decoded.generation >= 0 && decoded.seq >= 0 && decoded.now_ms >= 0 &&
+		      decoded.begin_ms >= 0);
+		check(script_reply_decode(second, requests_n, &again) == 0 &&
+		      again.state == decoded.state);
+		check(again.generation == decoded.generation && again.seq == decoded.seq &&
+		      again.body_len == decoded.body_len);
 		check(again.now_ms == decoded.now_ms && again.begin_ms == decoded.begin_ms);
 		if (decoded.state == CALL_OK)
 			verdicts_check(&decoded, &again, requests_n);

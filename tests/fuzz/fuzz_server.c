@@ -1,10 +1,10 @@
 /*
- * The socket API of the gateway with arbitrary bytes: as many replies as there are lines, each strict JSON, and the same ones
- * wherever the bytes are cut.
+ * The socket API of the gateway with arbitrary bytes: as many replies as there are lines, each
+ * strict JSON, and the same ones wherever the bytes are cut.
  */
 #include "tests/fuzz/wire.h"
 
-#include "gateway/server.h"
+#include "gateway/listen/server.h"
 
 /* How many replies the bytes are owed. */
 static size_t replies_owed(const struct wire *wire, const uint8_t *data, size_t size)
@@ -42,7 +42,8 @@ static size_t replies_check(const struct wire_text *text)
 		check(cJSON_IsObject(root));
 		code = cJSON_GetObjectItemCaseSensitive(root, "code");
 		check(json_integer(code, 0, 99, &number) == 0);
-		check(number == answer_code(ANSWER_OK) || number == answer_code(ANSWER_BAD_REQUEST) ||
+		check(number == answer_code(ANSWER_OK) ||
+		      number == answer_code(ANSWER_BAD_REQUEST) ||
 		      number == answer_code(ANSWER_TOO_LARGE));
 		at += (size_t)(stop - line) + 1;
 	}

@@ -1,12 +1,15 @@
-/* The small texts: ids, receives, times, addresses, reply lines. What is parsed and written again parses the same. */
+/*
+ * The small texts: ids, receives, times, addresses, reply lines. What is parsed and written again
+ * parses the same.
+ */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/receive.h"
-#include "common/redis_url.h"
+#include "common/redis/url.h"
 #include "common/rfc3339.h"
-#include "ctl/rush_scan.h"
+#include "ctl/rush/scan.h"
 
 #include <stdlib.h>
 
@@ -39,7 +42,8 @@ static void ulid_check(const char *text, size_t len)
 	if (ulid_parse(&ulid, text, len))
 		return;
 	check(memcmp(ulid_format(&ulid, again), text, len) == 0);
-	check(ulid_from_uuid(&back, ulid_to_uuid(&ulid, uuid)) == 0 && memcmp(&back, &ulid, sizeof(ulid)) == 0);
+	check(ulid_from_uuid(&back, ulid_to_uuid(&ulid, uuid)) == 0 &&
+	      memcmp(&back, &ulid, sizeof(ulid)) == 0);
 }
 
 static void uuid_check(const char *text)
@@ -91,7 +95,8 @@ static void reply_line_check(const char *text, size_t len)
 
 	if (!arena)
 		arena = json_arena_new();
-	if (rush_scan(text, len, &fast) || rush_scan_strict(arena, text, len, &strict) || memchr(text, '\\', len))
+	if (rush_scan(text, len, &fast) || rush_scan_strict(arena, text, len, &strict) ||
+	    memchr(text, '\\', len))
 		return;
 	check(fast.request == strict.request && fast.code == strict.code);
 	check(!fast.receive || (strict.receive && fast.receive_len == strict.receive_len &&

@@ -1,7 +1,10 @@
-/* A user's records in Redis: each is within its bounds, and written again it reads the same; the reading ends. */
+/*
+ * A user's records in Redis: each is within its bounds, and written again it reads the same; the
+ * reading ends.
+ */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/user_records.h"
+#include "common/redis/user_records.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +20,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text[size] = '\0';
 	for (from = at; user_record_next(&at, &record) == 0; from = at) {
 		const char *reread = again;
-		int len = snprintf(again, sizeof(again), "%d:%s:%d:", record.slot, ulid_format(&record.batch, batch), record.index);
+		int len = snprintf(again, sizeof(again), "%d:%s:%d:", record.slot,
+				   ulid_format(&record.batch, batch), record.index);
 
-		check(record.slot >= 1 && record.slot <= RECEIVE_SLOT_MAX && record.index >= 0 && record.index <= RECEIVE_INDEX_MAX);
+		check(record.slot >= 1 && record.slot <= RECEIVE_SLOT_MAX && record.index >= 0 &&
+		      record.index <= RECEIVE_INDEX_MAX);
 		check(strncmp(from, again, (size_t)len) == 0);
 		check(user_record_next(&reread, &second) == 0 && reread == NULL);
 		check(second.slot == record.slot && second.index == record.index);

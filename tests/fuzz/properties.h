@@ -1,4 +1,7 @@
-/* Properties of a message as they come off the wire, decoded by librabbitmq: flags and fields are whatever somebody sent. */
+/*
+ * Properties of a message as they come off the wire, decoded by librabbitmq: flags and fields are
+ * whatever somebody sent.
+ */
 #ifndef TESTS_FUZZ_PROPERTIES_H
 #define TESTS_FUZZ_PROPERTIES_H
 
@@ -7,8 +10,12 @@
 #include <amqp.h>
 #include <amqp_framing.h>
 
-/* Takes a length of two bytes and so many bytes; 0 with the properties, which live as long as `pool`, or -1. */
-static inline int properties_take(struct bytes *bytes, amqp_pool_t *pool, amqp_basic_properties_t *properties)
+/*
+ * Takes a length of two bytes and so many bytes; 0 with the properties, which live as long as
+ * `pool`, or -1.
+ */
+static inline int properties_take(struct bytes *bytes, amqp_pool_t *pool,
+				  amqp_basic_properties_t *properties)
 {
 	size_t len = (size_t)bytes_u8(bytes) << 8;
 	const uint8_t *at;
@@ -16,7 +23,8 @@ static inline int properties_take(struct bytes *bytes, amqp_pool_t *pool, amqp_b
 
 	len |= bytes_u8(bytes);
 	at = bytes_take(bytes, len, &len);
-	if (amqp_decode_properties(AMQP_BASIC_CLASS, pool, (amqp_bytes_t){ .len = len, .bytes = (void *)(uintptr_t)at },
+	if (amqp_decode_properties(AMQP_BASIC_CLASS, pool,
+				   (amqp_bytes_t){ .len = len, .bytes = (void *)(uintptr_t)at },
 				   &decoded) != 0)
 		return -1;
 	*properties = *(amqp_basic_properties_t *)decoded;

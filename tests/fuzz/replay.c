@@ -1,4 +1,7 @@
-/* Feeds a target with its corpus, or with the files and folders it is given: what `make test` runs, without clang. */
+/*
+ * Feeds a target with its corpus, or with the files and folders it is given: what `make test` runs,
+ * without clang.
+ */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -21,7 +24,8 @@ static void file_replay(const char *path)
 		perror(path);
 		exit(1);
 	}
-	check(fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0);
+	check(fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 &&
+	      fseek(file, 0, SEEK_SET) == 0);
 	data = malloc((size_t)size);
 	check(data != NULL || size == 0);
 	check(fread(data, 1, (size_t)size, file) == (size_t)size);
@@ -61,7 +65,8 @@ int main(int argc, char **argv)
 		path_replay(argv[i]);
 	if (argc == 1) {
 		check(target != NULL);
-		check(snprintf(corpus, sizeof(corpus), CORPUS "%s", target + strlen("fuzz_")) < PATH_SIZE);
+		check(snprintf(corpus, sizeof(corpus), CORPUS "%s", target + strlen("fuzz_")) <
+		      PATH_SIZE);
 		path_replay(corpus);
 	}
 	printf("%zu inputs\n", files_n);

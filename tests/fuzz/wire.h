@@ -1,6 +1,7 @@
 /*
- * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and what comes back is kept. The
- * requests end in front's dispatch, which answers with what it was asked, at once or later and out of order.
+ * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and
+ * what comes back is kept. The requests end in front's dispatch, which answers with what it was
+ * asked, at once or later and out of order.
  */
 #ifndef TESTS_FUZZ_WIRE_H
 #define TESTS_FUZZ_WIRE_H
@@ -9,7 +10,7 @@
 
 #include "common/config.h"
 #include "common/log.h"
-#include "gateway/front.h"
+#include "gateway/listen/dispatch.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -86,13 +87,19 @@ static inline void wire_init(struct wire *wire)
 	wire->base = event_base_new();
 	wire->front = front_new(1000000, wire_dispatch, wire);
 	STAILQ_INIT(&wire->kept);
-	wire->config = (struct config){ .line_limit_bytes = 256, .connections_max = 100, .inflight_per_connection_max = 1000000,
-					.inflight_max = 1000000, .output_limit_bytes = 100000000, .idle_timeout_ms = 300000 };
+	wire->config = (struct config){ .line_limit_bytes = 256,
+					.connections_max = 100,
+					.inflight_per_connection_max = 1000000,
+					.inflight_max = 1000000,
+					.output_limit_bytes = 100000000,
+					.idle_timeout_ms = 300000 };
 	wire->address.sin_family = AF_INET;
 	wire->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	wire->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	check(wire->base && wire->fd >= 0 && bind(wire->fd, (const struct sockaddr *)&wire->address, len) == 0);
-	check(listen(wire->fd, 128) == 0 && getsockname(wire->fd, (struct sockaddr *)&wire->address, &len) == 0);
+	check(wire->base && wire->fd >= 0 &&
+	      bind(wire->fd, (const struct sockaddr *)&wire->address, len) == 0);
+	check(listen(wire->fd, 128) == 0 &&
+	      getsockname(wire->fd, (struct sockaddr *)&wire->address, &len) == 0);
 }
 
 /* Reads what is there; 0 at the end of the stream, else 1. */
@@ -133,17 +140,19 @@ static inline void wire_settle(struct wire *wire, int fd, struct wire_text *text
 }
 
 /*
- * One connection: sends the bytes in pieces (`seed` 0: in one), then no more, and reads until the server has closed it, which it
- * must do by itself.
+ * One connection: sends the bytes in pieces (`seed` 0: in one), then no more, and reads until the
+ * server has closed it, which it must do by itself.
  */
-static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size, uint32_t seed, struct wire_text *text)
+static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size, uint32_t seed,
+			    struct wire_text *text)
 {
 	struct linger reset = { .l_onoff = 1, .l_linger = 0 }; /* no port is left waiting */
 	int fd = socket(AF_INET, SOCK_STREAM, 0), turns = 0, on = 1;
 
 	text->len = 0;
 	wire->dispatched = 0;
-	check(fd >= 0 && connect(fd, (const struct sockaddr *)&wire->address, sizeof(wire->address)) == 0);
+	check(fd >= 0 &&
+	      connect(fd, (const struct sockaddr *)&wire->address, sizeof(wire->address)) == 0);
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* each piece is there at once */
 	while (size > 0) {

@@ -27,8 +27,9 @@ static struct {
 
 static struct database_coupon *database_coupon(int64_t id)
 {
-	struct database_coupon *coupon =
-		id >= COUPON_FIRST && id < COUPON_FIRST + COUPONS ? &database.coupons[id - COUPON_FIRST] : NULL;
+	struct database_coupon *coupon = id >= COUPON_FIRST && id < COUPON_FIRST + COUPONS
+						 ? &database.coupons[id - COUPON_FIRST]
+						 : NULL;
 
 	return coupon && coupon->exists ? coupon : NULL;
 }
@@ -61,7 +62,8 @@ static const struct row *row_holder(const struct receive *receive, int slot)
 	for (size_t i = 0; i < database.rows_n; i++) {
 		const struct row *row = &database.rows[i];
 
-		if (row->receive.user == receive->user && row->receive.coupon == receive->coupon && row->slot == slot)
+		if (row->receive.user == receive->user && row->receive.coupon == receive->coupon &&
+		    row->slot == slot)
 			return row;
 	}
 	return NULL;
@@ -69,7 +71,8 @@ static const struct row *row_holder(const struct receive *receive, int slot)
 
 enum settled { SETTLED_ISSUED, SETTLED_REPEATED, SETTLED_REJECTED };
 
-static enum settled database_settle_one(const struct receive *receive, int slot, int64_t generation, int64_t seq)
+static enum settled database_settle_one(const struct receive *receive, int slot, int64_t generation,
+					int64_t seq)
 {
 	struct database_coupon *coupon = database_coupon(receive->coupon);
 	int good = coupon && slot >= 1 && slot <= coupon->limit;

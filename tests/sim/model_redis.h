@@ -1,8 +1,11 @@
-/* Redis as couponmq uses it: issue.lua's rules on coupons with their users and outbox, and what happened in truth. */
+/*
+ * Redis as couponmq uses it: issue.lua's rules on coupons with their users and outbox, and what
+ * happened in truth.
+ */
 #ifndef TESTS_SIM_MODEL_REDIS_H
 #define TESTS_SIM_MODEL_REDIS_H
 
-#include "gateway/admission.h"
+#include "gateway/admit/admission.h"
 #include "tests/sim/sim.h"
 
 #define COUPONS 5
@@ -56,7 +59,10 @@ static struct truth truths[TRUTH_MAX];
 static size_t truths_n;
 static unsigned char denied[ATTEMPTS_MAX]; /* attempts that were told that nothing was done */
 
-/* The arguments of one script call; keys of requests are copied, for the gateway may be gone when it runs. */
+/*
+ * The arguments of one script call; keys of requests are copied, for the gateway may be gone when
+ * it runs.
+ */
 struct redis_call {
 	struct call *call; /* NULL: nobody waits for it any more */
 	uint64_t connection;
@@ -82,7 +88,8 @@ static int64_t redis_now_ms(void)
 
 static struct redis_coupon *redis_coupon(int64_t id)
 {
-	return id >= COUPON_FIRST && id < COUPON_FIRST + COUPONS ? &redis.coupons[id - COUPON_FIRST] : NULL;
+	return id >= COUPON_FIRST && id < COUPON_FIRST + COUPONS ? &redis.coupons[id - COUPON_FIRST]
+								 : NULL;
 }
 
 static int ulid_same(const struct ulid *a, const struct ulid *b)
@@ -95,8 +102,10 @@ static struct truth *truth_find(const struct receive *receive)
 	for (size_t i = truths_n; i-- > 0;) {
 		struct truth *truth = &truths[i];
 
-		if (truth->receive.user == receive->user && truth->receive.coupon == receive->coupon &&
-		    truth->receive.index == receive->index && ulid_same(&truth->receive.batch, &receive->batch))
+		if (truth->receive.user == receive->user &&
+		    truth->receive.coupon == receive->coupon &&
+		    truth->receive.index == receive->index &&
+		    ulid_same(&truth->receive.batch, &receive->batch))
 			return truth;
 	}
 	return NULL;
@@ -128,7 +137,8 @@ static enum answer coupon_closed(const struct redis_coupon *coupon)
 }
 
 /* The user's taken slots as bits, and the record that has the key, or NULL. */
-static unsigned user_slots(const struct redis_coupon *coupon, int64_t user, const char *key, struct truth **known)
+static unsigned user_slots(const struct redis_coupon *coupon, int64_t user, const char *key,
+			   struct truth **known)
 {
 	unsigned taken = 0;
 
@@ -145,7 +155,8 @@ static unsigned user_slots(const struct redis_coupon *coupon, int64_t user, cons
 	return taken;
 }
 
-static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, size_t i, int *accepted)
+static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, size_t i,
+			 int *accepted)
 {
 	struct verdict *verdict = &call->reply.verdicts[i];
 	struct truth *known;
@@ -170,25 +181,36 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 	verdict->slot = slot;
 	assert_true(truths_n < TRUTH_MAX && coupon->records_n < RECORDS_MAX);
 	known = &truths[truths_n];
-	*known = (struct truth){ { call->coupon, call->requests[i].user, call->batch, (*accepted)++ }, slot, "", ++coupon->seq, 0, 0,
+	*known = (struct truth){ { call->coupon, call->requests[i].user, call->batch,
+				   (*accepted)++ },
+				 slot,
+				 "",
+				 ++coupon->seq,
+				 0,
+				 0,
 				 call->requests[i].attempt };
-	sim_check(!denied[known->attempt], "P7: a request was told that nothing was done, and then it was done");
+	sim_check(!denied[known->attempt],
+		  "P7: a request was told that nothing was done, and then it was done");
 	strcpy(known->key, call->requests[i].key);
 	coupon->records[coupon->records_n++] = truths_n++;
 	coupon->stock--;
 }
 
-static char *body_make(const struct redis_call *call, const struct redis_coupon *coupon, int accepted, size_t *len)
+static char *body_make(const struct redis_call *call, const struct redis_coupon *coupon,
+		       int accepted, size_t *len)
 {
 	char *body = malloc(256 + (size_t)accepted * 160), ulid[ULID_SIZE];
 	const struct truth *first = &truths[truths_n - (size_t)accepted];
-	int n = sprintf(body, "{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%lld\",\"generation\":%lld,\"seq\":%lld,\"at\":%lld,\"receives\":[",
-			ulid_format(&call->batch, ulid), (long long)call->coupon, (long long)coupon->generation,
-			(long long)first->seq, (long long)redis_now_ms());
+	int n = sprintf(body,
+			"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%lld\",\"generation\":%lld,\"seq\":"
+			"%lld,\"at\":%lld,\"receives\":[",
+			ulid_format(&call->batch, ulid), (long long)call->coupon,
+			(long long)coupon->generation, (long long)first->seq,
+			(long long)redis_now_ms());
 
 	for (int i = 0; i < accepted; i++)
-		n += sprintf(body + n, "%s[\"%lld\",%d,\"%s\"]", i ? "," : "", (long long)first[i].receive.user, first[i].slot,
-			     first[i].key);
+		n += sprintf(body + n, "%s[\"%lld\",%d,\"%s\"]", i ? "," : "",
+			     (long long)first[i].receive.user, first[i].slot, first[i].key);
 	n += sprintf(body + n, "]}");
 	*len = (size_t)n;
 	return body;
@@ -227,9 +249,11 @@ static void redis_issue(struct redis_call *call)
 	reply->body = call->body;
 	assert_true(coupon->outbox_n < OUTBOX_MAX);
 	for (size_t i = 0; i < coupon->outbox_n; i++)
-		sim_check(!ulid_same(&coupon->outbox[i].batch, &call->batch), "P7: a call ran twice");
-	coupon->outbox[coupon->outbox_n++] =
-		(struct outbox_entry){ call->batch, strndup(call->body, reply->body_len), reply->body_len, redis_now_ms() };
+		sim_check(!ulid_same(&coupon->outbox[i].batch, &call->batch),
+			  "P7: a call ran twice");
+	coupon->outbox[coupon->outbox_n++] = (struct outbox_entry){
+		call->batch, strndup(call->body, reply->body_len), reply->body_len, redis_now_ms()
+	};
 }
 
 static void redis_wipe(struct redis_coupon *coupon)

@@ -1,6 +1,7 @@
 /*
- * The core of gateway and worker in a simulated world: clients, Redis, RabbitMQ, PostgreSQL and a keeper that go wrong in
- * every way the design allows for. After every event, and when the storm is over, the promises of the design are checked.
+ * The core of gateway and worker in a simulated world: clients, Redis, RabbitMQ, PostgreSQL and a
+ * keeper that go wrong in every way the design allows for. After every event, and when the storm is
+ * over, the promises of the design are checked.
  *
  *	SIM_SEED=17 SIM_STEPS=900 build/tests/sim_promises     one seed, its storm ended after 900 events
  *	SIM_SEEDS=5000 build/tests/sim_promises                more of them
@@ -13,7 +14,8 @@
 #define USERS 40
 #define RETRIES_MAX 8
 #define RESEND_AFTER_MS 3000
-#define PLACE_STRICT 2 /* the coupon of which PostgreSQL allows a user less than Redis: some receives are rejected */
+/* the coupon of which PostgreSQL allows a user less than Redis: some receives are rejected */
+#define PLACE_STRICT 2
 
 /* What a client wants, over all its attempts. */
 struct intent {
@@ -37,9 +39,9 @@ static struct {
 	struct intent intents[INTENTS_MAX];
 	size_t intents_n;
 	size_t attempts;
-	size_t open; /* requests not answered */
+	size_t open;            /* requests not answered */
 	size_t unsent[COUPONS]; /* of them: in no call yet */
-	size_t retries; /* yet to come */
+	size_t retries;         /* yet to come */
 	size_t answers[ANSWER_COUNT];
 	size_t rows_checked;
 	int wiped[COUPONS];
@@ -96,13 +98,16 @@ static void memory_check(const struct client *client, enum answer answer)
 {
 	size_t place = (size_t)(client->request.coupon - COUPON_FIRST);
 
-	if (client->sent || answer == ANSWER_BUSY || answer == ANSWER_UNAVAILABLE || answer == ANSWER_UNKNOWN)
+	if (client->sent || answer == ANSWER_BUSY || answer == ANSWER_UNAVAILABLE ||
+	    answer == ANSWER_UNKNOWN)
 		return;
 	sim_check(client->request.key_len == 0, "a remembered answer to a request with a key");
-	sim_check(sim.now_ms - gateway.told_ms[place][answer] < MEMORY_MS, "%s was remembered for %lld ms", answer_status(answer),
+	sim_check(sim.now_ms - gateway.told_ms[place][answer] < MEMORY_MS,
+		  "%s was remembered for %lld ms", answer_status(answer),
 		  (long long)(sim.now_ms - gateway.told_ms[place][answer]));
 	if (answer == ANSWER_NOT_STARTED && redis.coupons[place].present)
-		sim_check(redis_now_ms() < redis.coupons[place].begin_ms, "not_started was remembered past the beginning");
+		sim_check(redis_now_ms() < redis.coupons[place].begin_ms,
+			  "not_started was remembered past the beginning");
 }
 
 static void receive_check(struct client *client, const struct result *result)
@@ -110,14 +115,17 @@ static void receive_check(struct client *client, const struct result *result)
 	struct intent *intent = client->intent;
 	struct truth *truth = truth_find(&result->receive);
 
-	sim_check(result->receive.coupon == intent->coupon && result->receive.user == intent->user, "the receive of somebody else");
-	sim_check(truth && truth->slot == result->slot, "P5: a receive or slot that Redis never gave");
+	sim_check(result->receive.coupon == intent->coupon && result->receive.user == intent->user,
+		  "the receive of somebody else");
+	sim_check(truth && truth->slot == result->slot,
+		  "P5: a receive or slot that Redis never gave");
 	sim_check(strcmp(truth->key, intent->key) == 0, "a receive with another key");
 	sim_check(*intent->key || !truth->answered, "two requests were told the same receive");
 	truth->answered = 1;
 	if (!*intent->key)
 		return;
-	sim_check(!intent->known || receive_same(&intent->receive, &result->receive), "P6: a key gave two receives");
+	sim_check(!intent->known || receive_same(&intent->receive, &result->receive),
+		  "P6: a key gave two receives");
 	intent->known = 1;
 	intent->receive = result->receive;
 }
@@ -129,7 +137,8 @@ static void denial_check(const struct client *client, enum answer answer)
 		return;
 	denied[client->attempt] = 1;
 	for (size_t i = 0; i < truths_n; i++)
-		sim_check(truths[i].attempt != client->attempt, "P7: told %s, but it was done", answer_status(answer));
+		sim_check(truths[i].attempt != client->attempt, "P7: told %s, but it was done",
+			  answer_status(answer));
 }
 
 static void outcome_check(const struct result *result)
@@ -152,7 +161,8 @@ static void client_answered(struct request *request, const struct result *result
 		memory_check(client, seen.answer);
 	sim_check(sim.now_ms - client->submitted_ms <= 20000, "P9: answered after %lld ms",
 		  (long long)(sim.now_ms - client->submitted_ms));
-	sim_check(seen.answer != ANSWER_OK || (seen.slot > 0 && seen.reached >= request->ack), "reached less than was asked for");
+	sim_check(seen.answer != ANSWER_OK || (seen.slot > 0 && seen.reached >= request->ack),
+		  "reached less than was asked for");
 	if (seen.slot)
 		receive_check(client, &seen);
 	denial_check(client, seen.answer);
@@ -160,7 +170,8 @@ static void client_answered(struct request *request, const struct result *result
 	world.answers[seen.answer]++;
 	world.open--;
 	world.unsent[request->coupon - COUPON_FIRST] -= !client->sent;
-	if ((seen.answer == ANSWER_UNKNOWN || seen.answer == ANSWER_BUSY || seen.answer == ANSWER_UNAVAILABLE) &&
+	if ((seen.answer == ANSWER_UNKNOWN || seen.answer == ANSWER_BUSY ||
+	     seen.answer == ANSWER_UNAVAILABLE) &&
 	    *client->intent->key && client->intent->tries < RETRIES_MAX) {
 		world.retries++;
 		event_in(20, 2000, client_retry, client->intent, 0, 0);
@@ -175,10 +186,12 @@ static void clients_burst(void *context, uint64_t a, uint64_t b)
 	(void)b;
 	if (!world.stormy)
 		return;
-	for (int64_t n = sim_chance(50) ? sim_between(20, 150) : sim_between(1, 4); n > 0 && world.intents_n < INTENTS_MAX; n--) {
+	for (int64_t n = sim_chance(50) ? sim_between(20, 150) : sim_between(1, 4);
+	     n > 0 && world.intents_n < INTENTS_MAX; n--) {
 		struct intent *intent = &world.intents[world.intents_n++];
 
-		*intent = (struct intent){ .coupon = COUPON_FIRST + sim_between(0, COUPONS - 1), .user = sim_between(1, USERS) };
+		*intent = (struct intent){ .coupon = COUPON_FIRST + sim_between(0, COUPONS - 1),
+					   .user = sim_between(1, USERS) };
 		intent->ack = (enum request_ack)sim_between(0, 2);
 		if (sim_chance(500))
 			snprintf(intent->key, sizeof(intent->key), "key-%zu", world.intents_n);
@@ -216,12 +229,18 @@ static void keeper_turn(void *context, uint64_t a, uint64_t b)
 
 		if (row->published && row->generation == 0) {
 			row->generation = 1;
-			*coupon = (struct redis_coupon){ .present = 1, .status = STATUS_OPEN, .total = row->total, .stock = row->total,
-							 .limit = row->limit, .generation = 1, .run_id = redis.run_id };
+			*coupon = (struct redis_coupon){ .present = 1,
+							 .status = STATUS_OPEN,
+							 .total = row->total,
+							 .stock = row->total,
+							 .limit = row->limit,
+							 .generation = 1,
+							 .run_id = redis.run_id };
 		}
 		if (!coupon->present)
 			continue;
-		if (coupon->run_id != redis.run_id && coupon->generation == row->generation && coupon->seq >= row->seq_seen)
+		if (coupon->run_id != redis.run_id && coupon->generation == row->generation &&
+		    coupon->seq >= row->seq_seen)
 			coupon->run_id = redis.run_id;
 		keeper_resend(coupon);
 	}
@@ -262,16 +281,27 @@ static void redis_back(void *context, uint64_t a, uint64_t b)
 	redis.up = 1;
 }
 
-enum catastrophe { GATEWAY_CRASH, REDIS_RESTART, WORKER_CRASH, WORKER_CUT, LINK_CUT, REDIS_CUT, ODD_MESSAGE, REDIS_WIPE };
+enum catastrophe {
+	GATEWAY_CRASH,
+	REDIS_RESTART,
+	WORKER_CRASH,
+	WORKER_CUT,
+	LINK_CUT,
+	REDIS_CUT,
+	ODD_MESSAGE,
+	REDIS_WIPE
+};
 
 static void odd_message(void)
 {
-	static const char poison[] = "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"coupon\":\"666\",\"generation\":1,\"seq\":1,"
+	static const char poison[] = "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"coupon\":"
+				     "\"666\",\"generation\":1,\"seq\":1,"
 				     "\"at\":5,\"receives\":[[\"1\",1,\"\"]]}";
 	int garbage = sim_chance(500);
 
 	world.odd_sent++;
-	broker_enqueue(garbage ? MESSAGE_GARBAGE : MESSAGE_POISON, poison, garbage ? 40 : sizeof(poison) - 1, 0);
+	broker_enqueue(garbage ? MESSAGE_GARBAGE : MESSAGE_POISON, poison,
+		       garbage ? 40 : sizeof(poison) - 1, 0);
 }
 
 static void catastrophe(void *context, uint64_t kind, uint64_t place)
@@ -307,7 +337,11 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 	case ODD_MESSAGE:
 		odd_message();
 		return;
-	case REDIS_WIPE: /* then PostgreSQL alone must be enough for P1 and P2, and nothing that the gateway holds is lost */
+	/*
+	 * then PostgreSQL alone must be enough for P1 and P2, and nothing that the gateway holds is
+	 * lost
+	 */
+	case REDIS_WIPE:
 		world.wiped[place % COUPONS] = 1;
 		redis_wipe(&redis.coupons[place % COUPONS]);
 		return;
@@ -321,9 +355,11 @@ static void promises_of_redis(void)
 	for (int i = 0; i < COUPONS; i++) {
 		const struct redis_coupon *coupon = &redis.coupons[i];
 
-		sim_check(!coupon->present || (coupon->stock >= 0 && coupon->stock + (int64_t)coupon->records_n == coupon->total),
-			  "P4: stock %lld and %zu taken slots of %lld", (long long)coupon->stock, coupon->records_n,
-			  (long long)coupon->total);
+		sim_check(!coupon->present ||
+				  (coupon->stock >= 0 &&
+				   coupon->stock + (int64_t)coupon->records_n == coupon->total),
+			  "P4: stock %lld and %zu taken slots of %lld", (long long)coupon->stock,
+			  coupon->records_n, (long long)coupon->total);
 	}
 }
 
@@ -341,9 +377,10 @@ static void promises_of_database(void)
 			of_user += database.rows[i].receive.coupon == row->receive.coupon &&
 				   database.rows[i].receive.user == row->receive.user;
 		}
-		sim_check(rows == coupon->issued && rows <= coupon->total, "P1: %lld rows of %lld", (long long)rows,
-			  (long long)coupon->total);
-		sim_check(of_user <= coupon->limit, "P2: a user has %lld of %d", (long long)of_user, coupon->limit);
+		sim_check(rows == coupon->issued && rows <= coupon->total, "P1: %lld rows of %lld",
+			  (long long)rows, (long long)coupon->total);
+		sim_check(of_user <= coupon->limit, "P2: a user has %lld of %d", (long long)of_user,
+			  coupon->limit);
 	}
 }
 
@@ -358,20 +395,22 @@ static void promises_of_gateway(void)
 			continue;
 		calls_n++;
 		open[call->coupon - COUPON_FIRST] += call->n;
-		sim_check(call->n <= 16 && ++calls[call->coupon - COUPON_FIRST] <= 2, "P9: a call too large, or too many");
+		sim_check(call->n <= 16 && ++calls[call->coupon - COUPON_FIRST] <= 2,
+			  "P9: a call too large, or too many");
 	}
-	sim_check(calls_n == admission_calls(gateway.admission), "calls in flight: %zu, counted %zu", calls_n,
-		  admission_calls(gateway.admission));
+	sim_check(calls_n == admission_calls(gateway.admission),
+		  "calls in flight: %zu, counted %zu", calls_n, admission_calls(gateway.admission));
 	for (int i = 0; i < COUPONS; i++) {
 		held += gateway.held[i];
-		sim_check(open[i] + gateway.held[i] <= UNCONFIRMED_PER_COUPON_MAX, "P9: %zu receives of one coupon are open",
-			  open[i] + gateway.held[i]);
+		sim_check(open[i] + gateway.held[i] <= UNCONFIRMED_PER_COUPON_MAX,
+			  "P9: %zu receives of one coupon are open", open[i] + gateway.held[i]);
 	}
-	sim_check(held == admission_unconfirmed(gateway.admission), "unconfirmed: %zu, counted %zu", held,
-		  admission_unconfirmed(gateway.admission));
+	sim_check(held == admission_unconfirmed(gateway.admission), "unconfirmed: %zu, counted %zu",
+		  held, admission_unconfirmed(gateway.admission));
 	sim_check(held + admission_waiting(gateway.admission) <= UNCONFIRMED_MAX, "P9: %zu open",
 		  held + admission_waiting(gateway.admission));
-	sim_check(admission_waiting(gateway.admission) + outcomes_waiting(gateway.outcomes) == world.open,
+	sim_check(admission_waiting(gateway.admission) + outcomes_waiting(gateway.outcomes) ==
+			  world.open,
 		  "%zu requests are open, admission and outcomes have %zu", world.open,
 		  admission_waiting(gateway.admission) + outcomes_waiting(gateway.outcomes));
 }
@@ -379,7 +418,8 @@ static void promises_of_gateway(void)
 static void promises_of_workers(void)
 {
 	for (int i = 0; i < WORKERS; i++) {
-		sim_check(settlement_held(workers[i].settlement) <= workers[i].unacked_n, "books of %zu, but %zu are un-acked",
+		sim_check(settlement_held(workers[i].settlement) <= workers[i].unacked_n,
+			  "books of %zu, but %zu are un-acked",
 			  settlement_held(workers[i].settlement), workers[i].unacked_n);
 		sim_check(workers[i].unacked_n <= PREFETCH, "P9: more than the prefetch");
 	}
@@ -406,7 +446,8 @@ static size_t outbox_sum(void)
 
 static int everything_ended(void)
 {
-	size_t busy = world.open + world.retries + broker.queued_n + broker.odd_n + outbox_sum() + admission_unconfirmed(gateway.admission);
+	size_t busy = world.open + world.retries + broker.queued_n + broker.odd_n + outbox_sum() +
+		      admission_unconfirmed(gateway.admission);
 
 	for (int i = 0; i < WORKERS; i++)
 		busy += workers[i].unacked_n + (workers[i].transaction != 0);
@@ -418,20 +459,25 @@ static int everything_ended(void)
 static void truth_check(const struct truth *truth)
 {
 	size_t place = (size_t)(truth->receive.coupon - COUPON_FIRST);
-	int issued = row_issued(&truth->receive) != NULL, rejected = row_rejected(&truth->receive) != NULL;
+	int issued = row_issued(&truth->receive) != NULL,
+	    rejected = row_rejected(&truth->receive) != NULL;
 	struct truth *known;
 
 	sim_check(issued + rejected <= 1, "P3: issued and rejected");
 	if (world.wiped[place] && !truth->held)
 		return; /* what Redis alone had is gone with it */
-	sim_check(issued + rejected == 1, "P3: user %lld of coupon %lld was accepted%s, and nothing came of it",
-		  (long long)truth->receive.user, (long long)truth->receive.coupon, truth->answered ? " and told so" : "");
+	sim_check(issued + rejected == 1,
+		  "P3: user %lld of coupon %lld was accepted%s, and nothing came of it",
+		  (long long)truth->receive.user, (long long)truth->receive.coupon,
+		  truth->answered ? " and told so" : "");
 	if (world.wiped[place])
 		return;
-	sim_check(issued || place == PLACE_STRICT, "P3: rejected, though Redis and PostgreSQL agree");
+	sim_check(issued || place == PLACE_STRICT,
+		  "P3: rejected, though Redis and PostgreSQL agree");
 	if (*truth->key) {
 		user_slots(&redis.coupons[place], truth->receive.user, truth->key, &known);
-		sim_check(known && receive_same(&known->receive, &truth->receive), "P6: the key is forgotten, or taken twice");
+		sim_check(known && receive_same(&known->receive, &truth->receive),
+			  "P6: the key is forgotten, or taken twice");
 	}
 }
 
@@ -444,15 +490,21 @@ static void end_check(void)
 
 		if (world.wiped[i] || !redis.coupons[i].present)
 			continue;
-		sim_check(i == PLACE_STRICT || row->issued == (int64_t)redis.coupons[i].records_n, "settled, but Redis has %zu slots and PostgreSQL %lld",
+		sim_check(i == PLACE_STRICT || row->issued == (int64_t)redis.coupons[i].records_n,
+			  "settled, but Redis has %zu slots and PostgreSQL %lld",
 			  redis.coupons[i].records_n, (long long)row->issued);
-		sim_check(row->settled == redis.coupons[i].seq && row->seq_seen == redis.coupons[i].seq, "P4: %lld settled of %lld",
-			  (long long)row->settled, (long long)redis.coupons[i].seq);
+		sim_check(row->settled == redis.coupons[i].seq &&
+				  row->seq_seen == redis.coupons[i].seq,
+			  "P4: %lld settled of %lld", (long long)row->settled,
+			  (long long)redis.coupons[i].seq);
 	}
-	sim_check(broker.dead_n >= world.odd_sent, "a message that nobody can settle was not dead-lettered");
-	for (size_t i = 0; i < world.intents_n; i++) /* a key's receive is the one that its clients were told */
+	sim_check(broker.dead_n >= world.odd_sent,
+		  "a message that nobody can settle was not dead-lettered");
+	for (size_t i = 0; i < world.intents_n;
+	     i++) /* a key's receive is the one that its clients were told */
 		if (world.intents[i].known)
-			sim_check(truth_find(&world.intents[i].receive) != NULL, "P6: a told receive does not exist");
+			sim_check(truth_find(&world.intents[i].receive) != NULL,
+				  "P6: a told receive does not exist");
 }
 
 /* One run */
@@ -463,7 +515,9 @@ static void world_start(uint64_t seed)
 		int64_t total;
 		int limit;
 		int64_t begin_ms, end_ms;
-	} terms[COUPONS - 1] = { { 30, 1, 0, 0 }, { 60, 3, 0, 0 }, { 40, 2, 3000, 10000 }, { 25, 1, 0, 0 } };
+	} terms[COUPONS - 1] = {
+		{ 30, 1, 0, 0 }, { 60, 3, 0, 0 }, { 40, 2, 3000, 10000 }, { 25, 1, 0, 0 }
+	};
 
 	sim.seed = seed;
 	sim.random = seed * 0x2545f4914f6cdd1du + 1;
@@ -483,15 +537,23 @@ static void world_start(uint64_t seed)
 	redis.up = 1;
 	redis.run_id = 1;
 	for (int i = 0; i < COUPONS - 1; i++) {
-		database.coupons[i] = (struct database_coupon){ .exists = 1, .published = 1, .total = terms[i].total, .limit = terms[i].limit };
+		database.coupons[i] = (struct database_coupon){ .exists = 1,
+								.published = 1,
+								.total = terms[i].total,
+								.limit = terms[i].limit };
 		if (i == PLACE_STRICT)
 			database.coupons[i].limit--;
 		if (i == COUPONS - 2)
 			continue; /* the keeper will load it */
 		database.coupons[i].generation = 1;
 		redis.coupons[i] = (struct redis_coupon){
-			.present = 1, .status = STATUS_OPEN, .total = terms[i].total, .stock = terms[i].total, .limit = terms[i].limit,
-			.generation = 1, .run_id = 1,
+			.present = 1,
+			.status = STATUS_OPEN,
+			.total = terms[i].total,
+			.stock = terms[i].total,
+			.limit = terms[i].limit,
+			.generation = 1,
+			.run_id = 1,
 			.begin_ms = terms[i].begin_ms ? REDIS_EPOCH_MS + terms[i].begin_ms : 0,
 			.end_ms = terms[i].end_ms ? REDIS_EPOCH_MS + terms[i].end_ms : 0,
 		};
@@ -522,10 +584,12 @@ static void storm_brew(void)
 	sim.rates[FAULT_SLOW] /= 10; /* each stops Redis for seconds */
 	world.may_crash = !wipe;
 	for (int64_t n = sim_between(0, 14); n > 0; n--)
-		event_at(sim_between(100, STORM_MS), catastrophe, NULL, (uint64_t)sim_between(GATEWAY_CRASH, ODD_MESSAGE),
+		event_at(sim_between(100, STORM_MS), catastrophe, NULL,
+			 (uint64_t)sim_between(GATEWAY_CRASH, ODD_MESSAGE),
 			 (uint64_t)sim_between(0, 9));
 	if (wipe)
-		event_at(sim_between(1000, STORM_MS), catastrophe, NULL, REDIS_WIPE, (uint64_t)sim_between(0, 2));
+		event_at(sim_between(1000, STORM_MS), catastrophe, NULL, REDIS_WIPE,
+			 (uint64_t)sim_between(0, 2));
 	event_in(100, 3000, terms_change, NULL, 0, 0);
 }
 
@@ -555,13 +619,18 @@ static void world_run(void)
 			calm_at_ms = sim.now_ms;
 		}
 		sim_check(world.stormy || sim.now_ms < calm_at_ms + CALM_MS,
-			  "P9: not ended: %zu requests, %zu retries, %zu queued, %zu in outboxes, %zu unconfirmed", world.open, world.retries,
-			  broker.queued_n, outbox_sum(), admission_unconfirmed(gateway.admission));
+			  "P9: not ended: %zu requests, %zu retries, %zu queued, %zu in outboxes, "
+			  "%zu unconfirmed",
+			  world.open, world.retries, broker.queued_n, outbox_sum(),
+			  admission_unconfirmed(gateway.admission));
 	}
 	end_check();
 }
 
-/* What is left over in the queue of events when a run ends holds memory, so it is run out, without looking. */
+/*
+ * What is left over in the queue of events when a run ends holds memory, so it is run out, without
+ * looking.
+ */
 static void events_run_out(void)
 {
 	while (sim.heap_n > 0) {
@@ -569,15 +638,16 @@ static void events_run_out(void)
 
 		if (event.run == call_arrived || event.run == call_replied)
 			redis_call_free(event.context);
-		else if (event.run == gateway_outcomes_arrive || event.run == outbox_removed || event.run == receive_looked_up ||
-			 event.run == message_arrived)
+		else if (event.run == gateway_outcomes_arrive || event.run == outbox_removed ||
+			 event.run == receive_looked_up || event.run == message_arrived)
 			free(event.context);
 	}
 }
 
 static void test_storms(void **state)
 {
-	uint64_t first = environment("SIM_SEED", 1), n = getenv("SIM_SEED") ? 1 : environment("SIM_SEEDS", 500);
+	uint64_t first = environment("SIM_SEED", 1),
+		 n = getenv("SIM_SEED") ? 1 : environment("SIM_SEEDS", 500);
 	size_t answers[ANSWER_COUNT] = { 0 }, issued = 0;
 	uint64_t steps = 0;
 
@@ -595,14 +665,17 @@ static void test_storms(void **state)
 		world_stop();
 		events_run_out();
 	}
-	print_message("%llu seeds, %llu events, %zu issued; answers:", (unsigned long long)n, (unsigned long long)steps, issued);
+	print_message("%llu seeds, %llu events, %zu issued; answers:", (unsigned long long)n,
+		      (unsigned long long)steps, issued);
 	for (int i = 0; i < ANSWER_COUNT; i++)
 		if (answers[i])
 			print_message(" %s %zu", answer_status((enum answer)i), answers[i]);
 	print_message("\n");
 }
 
-/* Each fault by itself: at its N-th chance, once and from then on for as long as the storm lasts. */
+/*
+ * Each fault by itself: at its N-th chance, once and from then on for as long as the storm lasts.
+ */
 static void test_sweep(void **state)
 {
 	char name[64];
@@ -613,7 +686,8 @@ static void test_sweep(void **state)
 			for (int at = 1; at <= 4096; at = at < 8 ? at + 1 : at * 2) {
 				int counted;
 
-				snprintf(name, sizeof(name), "sweep of %s at %d%s", fault_names[kind], at, for_ever ? " for ever" : "");
+				snprintf(name, sizeof(name), "sweep of %s at %d%s",
+					 fault_names[kind], at, for_ever ? " for ever" : "");
 				sim.name = name;
 				sim.sweep = kind + 1;
 				sim.sweep_at = at;
@@ -621,10 +695,13 @@ static void test_sweep(void **state)
 				world_start(7);
 				if (kind == FAULT_DEAD)
 					for (int i = 0; i < 4; i++)
-						event_at(500 + i * 700, catastrophe, NULL, ODD_MESSAGE, 0);
-				if (kind == FAULT_KEEPER) /* gateways that die leave something to send again */
+						event_at(500 + i * 700, catastrophe, NULL,
+							 ODD_MESSAGE, 0);
+				/* gateways that die leave something to send again */
+				if (kind == FAULT_KEEPER)
 					for (int i = 0; i < 4; i++)
-						event_at(301 + i * 990, catastrophe, NULL, GATEWAY_CRASH, 0);
+						event_at(301 + i * 990, catastrophe, NULL,
+							 GATEWAY_CRASH, 0);
 				world.may_crash = 1;
 				world_run();
 				counted = sim.counts[kind];

@@ -1,12 +1,13 @@
 /*
- * A gateway: the real admission, outcomes and confirm window, with models of the Redis connection, the publisher and the
- * look-ups behind their ports. It may crash at any event and comes back empty.
+ * A gateway: the real admission, outcomes and confirm window, with models of the Redis connection,
+ * the publisher and the look-ups behind their ports. It may crash at any event and comes back
+ * empty.
  */
 #ifndef TESTS_SIM_RIG_GATEWAY_H
 #define TESTS_SIM_RIG_GATEWAY_H
 
-#include "common/confirm.h"
-#include "gateway/outcome_message.h"
+#include "common/rabbit/confirm.h"
+#include "gateway/publish/outcome_message.h"
 #include "tests/sim/rig_worker.h"
 
 #define CALL_TIMEOUT_MS 2000
@@ -106,7 +107,8 @@ static void call_timeout(void *context, uint64_t connection, uint64_t sent_ms)
 	if (connection != gateway.connection)
 		return;
 	for (struct redis_call *call = gateway.oldest; call; call = call->newer) {
-		if (call->call && call->connection == connection && (uint64_t)call->call->sent_ms <= sent_ms) {
+		if (call->call && call->connection == connection &&
+		    (uint64_t)call->call->sent_ms <= sent_ms) {
 			redis_connection_cut();
 			return;
 		}
@@ -123,8 +125,10 @@ static void call_replied(void *context, uint64_t a, uint64_t b)
 	call->call = NULL;
 	if (waiting) {
 		for (size_t i = 0; call->reply.state == CALL_OK && i < call->n; i++)
-			gateway.told_ms[call->coupon - COUPON_FIRST][call->reply.verdicts[i].answer] = sim.now_ms;
-		if (call->reply.state == CALL_OK && call->reply.seq > gateway.told_seq[call->coupon - COUPON_FIRST])
+			gateway.told_ms[call->coupon - COUPON_FIRST]
+				       [call->reply.verdicts[i].answer] = sim.now_ms;
+		if (call->reply.state == CALL_OK &&
+		    call->reply.seq > gateway.told_seq[call->coupon - COUPON_FIRST])
 			gateway.told_seq[call->coupon - COUPON_FIRST] = call->reply.seq;
 		admission_replied(gateway.admission, waiting, &call->reply);
 	}
@@ -169,7 +173,8 @@ static int port_send(void *context, struct call *call)
 		attempts[i] = client_sent(call->requests[i]);
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
 		return -1;
-	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST], "the call does not tell what the gateway has seen");
+	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST],
+		  "the call does not tell what the gateway has seen");
 	sent = calloc(1, sizeof(*sent));
 	sent->call = call;
 	sent->connection = gateway.connection;
@@ -190,7 +195,8 @@ static int port_send(void *context, struct call *call)
 	if (fault(FAULT_SLOW)) /* and whatever comes behind it waits */
 		gateway.redis_busy_ms = sim.now_ms + 3 * CALL_TIMEOUT_MS / 2;
 	event_at(line_time(&gateway.redis_busy_ms, 1, 6), call_arrived, sent, 0, 0);
-	event_at(sim.now_ms + CALL_TIMEOUT_MS, call_timeout, NULL, gateway.connection, (uint64_t)sim.now_ms);
+	event_at(sim.now_ms + CALL_TIMEOUT_MS, call_timeout, NULL, gateway.connection,
+		 (uint64_t)sim.now_ms);
 	return 0;
 }
 
@@ -245,7 +251,8 @@ static void publisher_collect(void)
 			struct outbox_removal *removal = malloc(sizeof(*removal));
 
 			*removal = (struct outbox_removal){ batch->coupon, batch->ulid };
-			event_at(line_time(&gateway.redis_busy_ms, 1, 4), outbox_removed, removal, gateway.connection, 0);
+			event_at(line_time(&gateway.redis_busy_ms, 1, 4), outbox_removed, removal,
+				 gateway.connection, 0);
 		}
 		gateway.held[batch->coupon - COUPON_FIRST] -= batch->receives;
 		admission_confirmed(gateway.admission, batch);
@@ -287,15 +294,22 @@ static void confirm_tell(uint64_t tag)
 	const struct channel_tag *told = &gateway.channel[tag];
 
 	if (told->result == CONFIRM_RETURNED)
-		sim_check(confirm_return(gateway.window, batch_same, &told->batch) == 0, "a returned message is not in the window");
-	sim_check(confirm_settle(gateway.window, tag, 0, told->result == CONFIRM_NACKED ? CONFIRM_NACKED : CONFIRM_DONE) == 0,
+		sim_check(confirm_return(gateway.window, batch_same, &told->batch) == 0,
+			  "a returned message is not in the window");
+	sim_check(confirm_settle(gateway.window, tag, 0,
+				 told->result == CONFIRM_NACKED ? CONFIRM_NACKED : CONFIRM_DONE) ==
+			  0,
 		  "tag %llu is not in the window", (unsigned long long)tag);
 }
 
-/* The broker confirms what it has got so far: together when all of it went well, or one by one in any order. */
+/*
+ * The broker confirms what it has got so far: together when all of it went well, or one by one in
+ * any order.
+ */
 static void confirms_told(void *context, uint64_t link, uint64_t b)
 {
-	uint64_t first = gateway.channel_told + 1, last = gateway.channel_received, tags[CHANNEL_TAGS_MAX];
+	uint64_t first = gateway.channel_told + 1, last = gateway.channel_received,
+		 tags[CHANNEL_TAGS_MAX];
 	int all_done = 1;
 
 	(void)context;
@@ -360,7 +374,8 @@ static void publisher_pump(void *context, uint64_t a, uint64_t b)
 		event_at(gateway.hold_until_ms, publisher_pump, NULL, 0, 0);
 		return;
 	}
-	while ((batch = STAILQ_FIRST(&gateway.pending)) && confirm_open(gateway.window) < WINDOW_MAX) {
+	while ((batch = STAILQ_FIRST(&gateway.pending)) &&
+	       confirm_open(gateway.window) < WINDOW_MAX) {
 		struct sent_message *sent = malloc(sizeof(*sent) + batch->body_len);
 
 		STAILQ_REMOVE_HEAD(&gateway.pending, next);
@@ -368,8 +383,8 @@ static void publisher_pump(void *context, uint64_t a, uint64_t b)
 		sent->reply_to = batch->wants_outcome ? gateway.incarnation : 0;
 		sent->len = batch->body_len;
 		memcpy(sent->body, batch->body, batch->body_len);
-		event_at(line_time(&gateway.publish_busy_ms, 1, 5), message_arrived, sent, confirm_push(gateway.window, batch),
-			 gateway.link);
+		event_at(line_time(&gateway.publish_busy_ms, 1, 5), message_arrived, sent,
+			 confirm_push(gateway.window, batch), gateway.link);
 	}
 }
 
@@ -410,7 +425,8 @@ static void coupon_looked_up(void *context, uint64_t id, uint64_t incarnation)
 static void port_look_up(void *context, int64_t coupon)
 {
 	(void)context;
-	sim_check(!gateway.looking[coupon - COUPON_FIRST], "a second look-up of coupon %lld", (long long)coupon);
+	sim_check(!gateway.looking[coupon - COUPON_FIRST], "a second look-up of coupon %lld",
+		  (long long)coupon);
 	gateway.looking[coupon - COUPON_FIRST] = 1;
 	event_in(2, 60, coupon_looked_up, NULL, (uint64_t)coupon, gateway.incarnation);
 }
@@ -453,7 +469,8 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 
 /* Outcomes */
 
-static void outcome_told(void *context, const struct ulid *batch, int index, enum outcome_state state, const char *reason)
+static void outcome_told(void *context, const struct ulid *batch, int index,
+			 enum outcome_state state, const char *reason)
 {
 	(void)context;
 	outcomes_settled(gateway.outcomes, batch, index, state, reason);
@@ -462,7 +479,9 @@ static void outcome_told(void *context, const struct ulid *batch, int index, enu
 static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_t len)
 {
 	if (incarnation == gateway.incarnation)
-		sim_check(outcome_message_decode(gateway.arena, context, len, outcome_told, NULL) == 0, "a reply is not understood");
+		sim_check(outcome_message_decode(gateway.arena, context, len, outcome_told, NULL) ==
+				  0,
+			  "a reply is not understood");
 	free(context);
 }
 
@@ -509,10 +528,15 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 
 static void gateway_start(void)
 {
-	static const struct admission_port port = { NULL,         port_now_ms,  port_ulid_new, port_send,
-						    port_look_up, port_publish, port_answer, port_report,  NULL,          NULL };
-	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive, port_answer };
-	static const struct admission_limits limits = { 16, 2, UNCONFIRMED_MAX, UNCONFIRMED_PER_COUPON_MAX, MEMORY_MS, 64 };
+	static const struct admission_port port = { NULL,        port_now_ms,  port_ulid_new,
+						    port_send,   port_look_up, port_publish,
+						    port_answer, port_report,  NULL,
+						    NULL };
+	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive,
+							    port_answer };
+	static const struct admission_limits limits = {
+		16, 2, UNCONFIRMED_MAX, UNCONFIRMED_PER_COUPON_MAX, MEMORY_MS, 64
+	};
 
 	gateway.outcomes = outcomes_new(&outcomes_port, ISSUED_TIMEOUT_MS);
 	gateway.admission = admission_new(&port, &limits, gateway.outcomes);
@@ -542,11 +566,13 @@ static void gateway_die(void)
 	redis_connection_cut();
 	for (int i = 0; i < COUPONS; i++)
 		if (gateway.looking[i])
-			admission_looked_up(gateway.admission, COUPON_FIRST + i, COUPON_LOOKUP_FAILED);
+			admission_looked_up(gateway.admission, COUPON_FIRST + i,
+					    COUPON_LOOKUP_FAILED);
 	memset(gateway.looking, 0, sizeof(gateway.looking));
 	admission_flush(gateway.admission);
 	while (gateway.tokens_n > 0)
-		outcomes_looked_up(gateway.outcomes, gateway.tokens[--gateway.tokens_n], OUTCOME_UNKNOWN, NULL);
+		outcomes_looked_up(gateway.outcomes, gateway.tokens[--gateway.tokens_n],
+				   OUTCOME_UNKNOWN, NULL);
 	outcomes_tick(gateway.outcomes);
 	admission_free(gateway.admission);
 	outcomes_free(gateway.outcomes);

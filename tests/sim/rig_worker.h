@@ -1,6 +1,7 @@
 /*
- * The broker's queue and the workers: the real books of settlement (worker/settlement.c) between a queue that redelivers
- * and a database that fails. Whatever is acked is checked against the database at once.
+ * The broker's queue and the workers: the real books of settlement (worker/settle/settlement.c)
+ * between a queue that redelivers and a database that fails. Whatever is acked is checked against
+ * the database at once.
  */
 #ifndef TESTS_SIM_RIG_WORKER_H
 #define TESTS_SIM_RIG_WORKER_H
@@ -11,7 +12,7 @@
 #define OUTCOME_ISSUED WORKER_ISSUED
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
-#include "worker/reply.h"
+#include "worker/settle/reply.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED
@@ -38,8 +39,11 @@ STAILQ_HEAD(queued_list, queued);
 struct worker_rig {
 	struct settlement *settlement;
 	struct json_arena *arena;
-	uint64_t incarnation; /* rises with every crash and every new connection: what is under way to an old one is void */
-	uint64_t process;     /* rises with every crash */
+	/*
+	 * rises with every crash and every new connection: what is under way to an old one is void
+	 */
+	uint64_t incarnation;
+	uint64_t process; /* rises with every crash */
 	uint64_t next_tag;
 	int up;
 	struct queued_list unacked;
@@ -71,7 +75,7 @@ static void worker_delivered(void *context, uint64_t incarnation, uint64_t tag)
 
 	if (incarnation != worker->incarnation)
 		return;
-	STAILQ_FOREACH(message, &worker->unacked, next)
+	STAILQ_FOREACH (message, &worker->unacked, next)
 		if (message->tag == tag)
 			break;
 	assert_non_null(message);
@@ -80,7 +84,8 @@ static void worker_delivered(void *context, uint64_t incarnation, uint64_t tag)
 	if (message_decode(worker->arena, message->body, message->len, &decoded, &error))
 		settlement_add_dead(worker->settlement, tag, error, reply_to);
 	else
-		settlement_add(worker->settlement, tag, &decoded, message->deliveries > REDELIVERIES_ALONE, reply_to);
+		settlement_add(worker->settlement, tag, &decoded,
+			       message->deliveries > REDELIVERIES_ALONE, reply_to);
 	worker_turn(worker);
 }
 
@@ -98,7 +103,8 @@ static void broker_deliver(void)
 			worker->unacked_n++;
 			message->tag = ++worker->next_tag;
 			message->deliveries++;
-			event_at(sim.now_ms + 2, worker_delivered, worker, worker->incarnation, message->tag);
+			event_at(sim.now_ms + 2, worker_delivered, worker, worker->incarnation,
+				 message->tag);
 		}
 	}
 }
@@ -169,12 +175,14 @@ static void acked_check(struct worker_rig *worker, const struct queued *message)
 		broker.odd_n--;
 		return;
 	}
-	sim_check(message_decode(worker->arena, message->body, message->len, &decoded, &error) == 0, "a body that does not parse: %s",
-		  error);
+	sim_check(message_decode(worker->arena, message->body, message->len, &decoded, &error) == 0,
+		  "a body that does not parse: %s", error);
 	for (size_t i = 0; i < decoded.receives_n; i++) {
-		struct receive receive = { decoded.coupon, decoded.receives[i].user, decoded.batch, (int)i };
+		struct receive receive = { decoded.coupon, decoded.receives[i].user, decoded.batch,
+					   (int)i };
 
-		sim_check(row_issued(&receive) || row_rejected(&receive), "P3: acked before it was committed");
+		sim_check(row_issued(&receive) || row_rejected(&receive),
+			  "P3: acked before it was committed");
 	}
 }
 
@@ -193,7 +201,8 @@ static void broker_ack(struct worker_rig *worker, uint64_t tag, int multiple)
 			free(message);
 		}
 	}
-	sim_check(found, "an ack of tag %llu, which the broker does not know", (unsigned long long)tag);
+	sim_check(found, "an ack of tag %llu, which the broker does not know",
+		  (unsigned long long)tag);
 	broker_deliver();
 }
 
@@ -226,7 +235,8 @@ static void replies_send(const struct worker_rig *worker)
 		if (!reply_to || fault(FAULT_OUTCOME_LOST))
 			continue;
 		text = malloc(REPLY_SIZE);
-		event_in(1, 20, gateway_outcomes_arrive, text, reply_to, reply_format(delivery, text));
+		event_in(1, 20, gateway_outcomes_arrive, text, reply_to,
+			 reply_format(delivery, text));
 	}
 }
 
@@ -242,8 +252,11 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 	case SAYS_COMMITTED:
 		for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
 			for (size_t j = delivery_first(settlement_taken_at(worker->settlement, i));
-			     j < delivery_end(settlement_taken_at(worker->settlement, i)); j++, position++)
-				assert_int_equal(settlement_outcome(worker->settlement, position, worker->outcomes[position]), 0);
+			     j < delivery_end(settlement_taken_at(worker->settlement, i));
+			     j++, position++)
+				assert_int_equal(settlement_outcome(worker->settlement, position,
+								    worker->outcomes[position]),
+						 0);
 		replies_send(worker);
 		settlement_commit(worker->settlement);
 		break;
@@ -267,11 +280,16 @@ static void transaction_run(struct worker_rig *worker)
 		const struct delivery_message *m = delivery_message(delivery);
 
 		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
-			struct receive receive = { m->coupon, m->receives[j].user, m->batch, (int)j };
-			enum settled settled = database_settle_one(&receive, m->receives[j].slot, m->generation, m->seq + (int64_t)j);
+			struct receive receive = { m->coupon, m->receives[j].user, m->batch,
+						   (int)j };
+			enum settled settled = database_settle_one(&receive, m->receives[j].slot,
+								   m->generation,
+								   m->seq + (int64_t)j);
 
 			worker->outcomes[position++] = (struct outcome){
-				settled == SETTLED_ISSUED ? WORKER_ISSUED : settled == SETTLED_REPEATED ? WORKER_REPEATED : WORKER_REJECTED,
+				settled == SETTLED_ISSUED     ? WORKER_ISSUED
+				: settled == SETTLED_REPEATED ? WORKER_REPEATED
+							      : WORKER_REJECTED,
 				settled == SETTLED_REJECTED ? REASON_SLOT_TAKEN : REASON_NONE,
 			};
 		}
@@ -281,7 +299,8 @@ static void transaction_run(struct worker_rig *worker)
 static int transaction_has_poison(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-		if (delivery_message(settlement_taken_at(worker->settlement, i))->coupon == POISON_COUPON)
+		if (delivery_message(settlement_taken_at(worker->settlement, i))->coupon ==
+		    POISON_COUPON)
 			return 1;
 	return 0;
 }
@@ -325,7 +344,8 @@ static void worker_turn(struct worker_rig *worker)
 
 	if (!worker->transaction && worker->retry_ms > sim.now_ms)
 		event_at(worker->retry_ms, worker_wakes, worker, worker->process, 0);
-	else if (!worker->transaction && settlement_take(worker->settlement, TRANSACTION_RECEIVES) > 0) {
+	else if (!worker->transaction &&
+		 settlement_take(worker->settlement, TRANSACTION_RECEIVES) > 0) {
 		worker->transaction = ++transactions;
 		event_in(1, 15, transaction_arrived, worker, worker->transaction, 0);
 	}

@@ -1,6 +1,7 @@
 /*
- * What every part of a simulation stands on: a virtual clock, one queue of events in the order of their time, and one
- * seeded generator that makes every choice. The same seed gives the same run, event by event.
+ * What every part of a simulation stands on: a virtual clock, one queue of events in the order of
+ * their time, and one seeded generator that makes every choice. The same seed gives the same run,
+ * event by event.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -33,13 +34,14 @@ enum fault {
 	FAULT_LOOKUP,       /* a look-up fails */
 	FAULT_OUTCOME_LOST, /* a worker's word does not reach the gateway */
 	FAULT_DEAD,         /* dead-lettering fails */
-	FAULT_KEEPER,       /* the keeper dies between sending an outbox entry again and removing it */
+	FAULT_KEEPER, /* the keeper dies between sending an outbox entry again and removing it */
 	FAULT_COUNT
 };
 
 static const char *const fault_names[FAULT_COUNT] = {
-	"send", "not_run", "reply_lost", "slow", "nack", "return", "confirm_lost", "duplicate", "ack_lost", "settle", "commit_lost",
-	"lookup", "outcome_lost", "dead", "keeper",
+	"send",        "not_run",      "reply_lost",   "slow",     "nack",
+	"return",      "confirm_lost", "duplicate",    "ack_lost", "settle",
+	"commit_lost", "lookup",       "outcome_lost", "dead",     "keeper",
 };
 
 typedef void event_fn(void *context, uint64_t a, uint64_t b);
@@ -68,19 +70,20 @@ static struct {
 	int sweep_for_ever;
 } sim;
 
-#define sim_fail(...)                                                                                                  \
-	do {                                                                                                           \
-		fprintf(stderr, "SIM_SEED=%llu step %llu at %lld ms %s: ", (unsigned long long)sim.seed,               \
-			(unsigned long long)sim.step, (long long)sim.now_ms, sim.name);                                \
-		fprintf(stderr, __VA_ARGS__);                                                                          \
-		fputc('\n', stderr);                                                                                   \
-		fail();                                                                                                \
+#define sim_fail(...)                                                                            \
+	do {                                                                                     \
+		fprintf(stderr,                                                                  \
+			"SIM_SEED=%llu step %llu at %lld ms %s: ", (unsigned long long)sim.seed, \
+			(unsigned long long)sim.step, (long long)sim.now_ms, sim.name);          \
+		fprintf(stderr, __VA_ARGS__);                                                    \
+		fputc('\n', stderr);                                                             \
+		fail();                                                                          \
 	} while (0)
 
-#define sim_check(condition, ...)                                                                                      \
-	do {                                                                                                           \
-		if (!(condition))                                                                                      \
-			sim_fail(__VA_ARGS__);                                                                         \
+#define sim_check(condition, ...)              \
+	do {                                   \
+		if (!(condition))              \
+			sim_fail(__VA_ARGS__); \
 	} while (0)
 
 static uint64_t sim_random(void)
@@ -112,7 +115,8 @@ static int fault(enum fault kind)
 		return sim_chance(sim.rates[kind]);
 	if (sim.sweep != (int)kind + 1)
 		return 0;
-	return sim.sweep_for_ever ? sim.counts[kind] >= sim.sweep_at : sim.counts[kind] == sim.sweep_at;
+	return sim.sweep_for_ever ? sim.counts[kind] >= sim.sweep_at
+				  : sim.counts[kind] == sim.sweep_at;
 }
 
 static int event_before(const struct event *a, const struct event *b)
@@ -139,7 +143,8 @@ static void event_at(int64_t at_ms, event_fn *run, void *context, uint64_t a, ui
 }
 
 /* In `least_ms` to `most_ms` from now. */
-static void event_in(int64_t least_ms, int64_t most_ms, event_fn *run, void *context, uint64_t a, uint64_t b)
+static void event_in(int64_t least_ms, int64_t most_ms, event_fn *run, void *context, uint64_t a,
+		     uint64_t b)
 {
 	event_at(sim.now_ms + sim_between(least_ms, most_ms), run, context, a, b);
 }

@@ -39,7 +39,7 @@ def receives_of(body):
 
 
 class Gateway:
-    """As gateway/admission.c: what it has seen, and the messages that nobody has confirmed."""
+    """As gateway/admit/admission.c: what it has seen, and the messages that nobody has confirmed."""
 
     def __init__(self, world):
         self.world = world
@@ -87,7 +87,7 @@ class Gone(Exception):
 
 
 class Keeper:
-    """worker/keeper_coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that they use."""
+    """keeper/coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that they use."""
 
     def __init__(self, world, db):
         self.world, self.db, self.coupon = world, db, world.coupon

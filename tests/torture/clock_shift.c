@@ -1,7 +1,8 @@
 /*
- * For LD_PRELOAD: the wall clock of one process, wrong by as many seconds as the file CLOCK_SHIFT_FILE says (8 bytes,
- * a signed number), at once when the file changes. libfaketime cannot do it: its start allocates memory, and Redis'
- * allocator asks for the time while it starts. So this one allocates nothing.
+ * For LD_PRELOAD: the wall clock of one process, wrong by as many seconds as the file
+ * CLOCK_SHIFT_FILE says (8 bytes, a signed number), at once when the file changes. libfaketime
+ * cannot do it: its start allocates memory, and Redis' allocator asks for the time while it starts.
+ * So this one allocates nothing.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,5 +1,8 @@
-/* Admission behind its port: batches, bounds, the memory of losing answers, and what each way a call may end is answered with. */
-#include "gateway/admission.h"
+/*
+ * Admission behind its port: batches, bounds, the memory of losing answers, and what each way a
+ * call may end is answered with.
+ */
+#include "gateway/admit/admission.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +87,8 @@ static void port_look_up(void *context, int64_t coupon)
 	rig.lookups++;
 	rig.lookup_coupon = coupon;
 	if (rig.lookup_at_once)
-		admission_looked_up(rig.admission, coupon, (enum coupon_state)(rig.lookup_at_once - 1));
+		admission_looked_up(rig.admission, coupon,
+				    (enum coupon_state)(rig.lookup_at_once - 1));
 }
 
 static void port_publish(void *context, struct batch *batch)
@@ -138,9 +142,12 @@ static void port_unsure(void *context, int64_t coupon, int64_t until_ms)
 
 static void rig_up(const struct admission_limits *limits)
 {
-	static const struct admission_port port = { NULL,         port_now_ms,  port_ulid_new, port_send,
-						    port_look_up, port_publish, port_answer, port_report,  port_busy,     port_unsure };
-	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive, port_answer };
+	static const struct admission_port port = { NULL,        port_now_ms,  port_ulid_new,
+						    port_send,   port_look_up, port_publish,
+						    port_answer, port_report,  port_busy,
+						    port_unsure };
+	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive,
+							    port_answer };
 
 	memset(&rig, 0, sizeof(rig));
 	rig.now_ms = 1000;
@@ -295,7 +302,10 @@ static void test_alone_goes_out_at_once(void **state)
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
 }
 
-/* What comes in one loop turn goes in one call; what comes while two are in flight waits for the third. */
+/*
+ * What comes in one loop turn goes in one call; what comes while two are in flight waits for the
+ * third.
+ */
 static void test_batches_form(void **state)
 {
 	(void)state;
@@ -320,7 +330,8 @@ static void test_batches_form(void **state)
 	admission_flush(rig.admission);
 	assert_int_equal(rig.calls_n, 3);
 	assert_int_equal(rig.calls[2]->requests_n, 256);
-	assert_true(rig.calls[2]->requests[0]->user == 100 && rig.calls[2]->requests[255]->user == 355);
+	assert_true(rig.calls[2]->requests[0]->user == 100 &&
+		    rig.calls[2]->requests[255]->user == 355);
 	call_answer(ANSWER_OK);
 	call_answer(ANSWER_OK);
 	admission_flush(rig.admission);
@@ -507,7 +518,10 @@ static void test_memory_serves_the_waiting(void **state)
 	answer_expect(plain, ANSWER_OUT_OF_STOCK);
 }
 
-/* `until_begin_ms` by Redis' clock when the script ran, the reply `late_ms` after the call was sent. */
+/*
+ * `until_begin_ms` by Redis' clock when the script ran, the reply `late_ms` after the call was
+ * sent.
+ */
 static void not_started_make(int64_t until_begin_ms, int64_t late_ms)
 {
 	struct call *call;
@@ -801,7 +815,8 @@ static void refused(enum call_state state)
 static void report_expect(int reports, int64_t generation, int64_t seq)
 {
 	assert_int_equal(rig.reports, reports);
-	assert_true(rig.reported_coupon == 1 && rig.reported_generation == generation && rig.reported_seq == seq);
+	assert_true(rig.reported_coupon == 1 && rig.reported_generation == generation &&
+		    rig.reported_seq == seq);
 }
 
 static void test_report_when_refused(void **state)
@@ -881,7 +896,10 @@ static void test_eviction_impossible(void **state)
 	assert_int_equal(client->answers, 0);
 }
 
-/* A coupon whose sends failed in the middle stands in the list of those that have something to send: it may not be forgotten. */
+/*
+ * A coupon whose sends failed in the middle stands in the list of those that have something to
+ * send: it may not be forgotten.
+ */
 static void test_eviction_after_failed_send(void **state)
 {
 	struct admission_limits limits = limits_default;
@@ -931,8 +949,10 @@ int main(void)
 		TEST(test_unsure),
 		cmocka_unit_test(test_missing),
 		TEST(test_looked_up_at_once),
-		TEST(test_seen), TEST(test_report_when_refused),
-		TEST(test_report_of_an_overtaken_reply), TEST(test_report_over_a_new_connection),
+		TEST(test_seen),
+		TEST(test_report_when_refused),
+		TEST(test_report_of_an_overtaken_reply),
+		TEST(test_report_over_a_new_connection),
 		TEST(test_eviction),
 		TEST(test_eviction_impossible),
 		cmocka_unit_test(test_eviction_after_failed_send),

@@ -16,11 +16,12 @@ static void test_numbers(void **state)
 		const char *status;
 		int http;
 	} cases[] = {
-		{ 0, "ok", 200 }, { 1, "not_found", 404 }, { 2, "out_of_stock", 409 }, { 3, "ended", 409 },
-		{ 4, "limit_reached", 409 }, { 5, "not_started", 409 }, { 6, "paused", 409 }, { 7, "code_invalid", 422 },
-		{ 8, "code_used", 409 }, { 9, "rejected", 409 }, { 20, "busy", 429 }, { 21, "unavailable", 503 },
-		{ 22, "unknown", 504 }, { 40, "bad_request", 400 }, { 41, "unauthorized", 401 }, { 42, "forbidden", 403 },
-		{ 43, "too_large", 413 },
+		{ 0, "ok", 200 },         { 1, "not_found", 404 },     { 2, "out_of_stock", 409 },
+		{ 3, "ended", 409 },      { 4, "limit_reached", 409 }, { 5, "not_started", 409 },
+		{ 6, "paused", 409 },     { 7, "code_invalid", 422 },  { 8, "code_used", 409 },
+		{ 9, "rejected", 409 },   { 20, "busy", 429 },         { 21, "unavailable", 503 },
+		{ 22, "unknown", 504 },   { 40, "bad_request", 400 },  { 41, "unauthorized", 401 },
+		{ 42, "forbidden", 403 }, { 43, "too_large", 413 },
 	};
 
 	(void)state;

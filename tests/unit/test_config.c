@@ -1,4 +1,7 @@
-/* Settings: flags before environment before defaults, and a wrong value ends the start with a sentence. */
+/*
+ * Settings: flags before environment before defaults, and a wrong value ends the start with a
+ * sentence.
+ */
 #include "common/config.h"
 
 #include <setjmp.h>
@@ -47,8 +50,9 @@ static void test_defaults(void **state)
 
 	(void)state;
 	assert_int_equal(config_read(&config, CONFIG_GATEWAY, 1, argv), 1);
-#define SETTING_TEXT(field, env, flag, programs, fallback, help) assert_string_equal(config.field, fallback);
-#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help)                                        \
+#define SETTING_TEXT(field, env, flag, programs, fallback, help) \
+	assert_string_equal(config.field, fallback);
+#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) \
 	assert_true(config.field == (fallback) && (fallback) >= (least) && (fallback) <= (most));
 #include "common/setting_table.h"
 #undef SETTING_TEXT
@@ -58,8 +62,9 @@ static void test_defaults(void **state)
 
 static void test_environment_and_flags(void **state)
 {
-	char **argv = ARGV(ARG("--listen=0.0.0.0:1"), ARG("create"), ARG("--memory-ms"), ARG("7"), ARG("--name"), ARG("--listen-x"),
-			   ARG("--"), ARG("-v"), ARG("--unix-socket="));
+	char **argv = ARGV(ARG("--listen=0.0.0.0:1"), ARG("create"), ARG("--memory-ms"), ARG("7"),
+			   ARG("--name"), ARG("--listen-x"), ARG("--"), ARG("-v"),
+			   ARG("--unix-socket="));
 	struct config config;
 
 	(void)state;
@@ -163,24 +168,30 @@ static void fatal_expect(char **argv, const char *sentence)
 
 static void test_wrong_values(void **state)
 {
-	static const char *const numbers[] = { "-1", "101", "x", "", "1x", "1.5", "99999999999999999999", "0x10" };
+	static const char *const numbers[] = {
+		"-1", "101", "x", "", "1x", "1.5", "99999999999999999999", "0x10"
+	};
 	char flag[64], sentence[160], path[32];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		snprintf(flag, sizeof(flag), "--memory-ms=%s", numbers[i]);
-		snprintf(sentence, sizeof(sentence), "%s is \"%s\": allowed is an integer from 0 to 100", flag, numbers[i]);
+		snprintf(sentence, sizeof(sentence),
+			 "%s is \"%s\": allowed is an integer from 0 to 100", flag, numbers[i]);
 		fatal_expect(ARGV(flag), sentence);
 	}
 	fatal_expect(ARGV(ARG("--memory-ms")), "--memory-ms needs a value");
 	fatal_expect(ARGV(ARG("--listen")), "--listen needs a value");
 	fatal_expect(ARGV(ARG("--log-format=xml")), "\"xml\": allowed are text and json");
-	fatal_expect(ARGV(ARG("--log-level=loud")), "\"loud\": allowed are debug, info, warn and error");
+	fatal_expect(ARGV(ARG("--log-level=loud")),
+		     "\"loud\": allowed are debug, info, warn and error");
 	setenv("COUPON_MEMORY_MS", "many", 1);
-	fatal_expect(ARGV(ARG("--listen=off")), "COUPON_MEMORY_MS is \"many\": allowed is an integer from 0 to 100");
+	fatal_expect(ARGV(ARG("--listen=off")),
+		     "COUPON_MEMORY_MS is \"many\": allowed is an integer from 0 to 100");
 	unsetenv("COUPON_MEMORY_MS");
 	setenv("REDIS_URL_FILE", "/nonexistent/file", 1);
-	fatal_expect(ARGV(ARG("--listen=off")), "REDIS_URL_FILE is \"/nonexistent/file\": the file cannot be read");
+	fatal_expect(ARGV(ARG("--listen=off")),
+		     "REDIS_URL_FILE is \"/nonexistent/file\": the file cannot be read");
 	file_make(path, "");
 	setenv("REDIS_URL_FILE", path, 1);
 	fatal_expect(ARGV(ARG("--listen=off")), "the file is empty");
@@ -193,11 +204,14 @@ static void test_address(void **state)
 		const char *text, *host;
 		int port;
 	} good[] = {
-		{ "127.0.0.1:7411", "127.0.0.1", 7411 }, { "localhost:1", "localhost", 1 }, { "[::1]:65535", "::1", 65535 },
+		{ "127.0.0.1:7411", "127.0.0.1", 7411 },
+		{ "localhost:1", "localhost", 1 },
+		{ "[::1]:65535", "::1", 65535 },
 		{ "*:80", "*", 80 },
 	};
 	static const char *const bad[] = {
-		"", ":", "h", "h:", ":80", "h:0", "h:65536", "h:-1", "h:x", "h:8x", "h: 80", "h:+80", "[]:80", "h:99999999999999999999",
+		"",     ":",   "h",    "h:",    ":80",   "h:0",   "h:65536",
+		"h:-1", "h:x", "h:8x", "h: 80", "h:+80", "[]:80", "h:99999999999999999999",
 	};
 	char text[64], *host;
 	int port;
@@ -239,8 +253,9 @@ static void test_help(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_defaults), TEST(test_environment_and_flags), TEST(test_programs), TEST(test_file),
-		TEST(test_wrong_values), TEST(test_address), TEST(test_help),
+		TEST(test_defaults), TEST(test_environment_and_flags), TEST(test_programs),
+		TEST(test_file),     TEST(test_wrong_values),          TEST(test_address),
+		TEST(test_help),
 	};
 
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);

@@ -1,5 +1,8 @@
-/* The confirm window: every message ends once, in the order of its tag, as what the broker said of it. */
-#include "common/confirm.h"
+/*
+ * The confirm window: every message ends once, in the order of its tag, as what the broker said of
+ * it.
+ */
+#include "common/rabbit/confirm.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +12,8 @@
 
 #define ITEMS 2000
 
-static char items[ITEMS];                /* item i is &items[i] */
-static int ended[ITEMS];                 /* how often */
+static char items[ITEMS]; /* item i is &items[i] */
+static int ended[ITEMS];  /* how often */
 static enum confirm_result results[ITEMS];
 static size_t order[ITEMS], order_n;
 

@@ -23,7 +23,9 @@ static void test_reads_records(void **state)
 	char batch[ULID_SIZE];
 
 	(void)state;
-	assert_int_equal(add(&slots, 42, "2:" BATCH ":0:a:b c\n1:" BATCH ":255:\n100:" BATCH ":7:k"), 0);
+	assert_int_equal(add(&slots, 42,
+			     "2:" BATCH ":0:a:b c\n1:" BATCH ":255:\n100:" BATCH ":7:k"),
+			 0);
 	slots_sort(&slots);
 	assert_int_equal(slots.n, 3);
 	assert_int_equal(slots.list[0].number, 1);
@@ -103,7 +105,8 @@ static void test_look_up(void **state)
 	assert_int_equal(look_up(&wanted, "", records), SLOT_OTHER_KEY);
 	assert_int_equal(look_up(&wanted, "ke", records), SLOT_OTHER_KEY);
 	wanted.index = 8;
-	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found), SLOT_OTHER);
+	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found),
+			 SLOT_OTHER);
 	assert_int_equal(found.index, 7);
 	assert_int_equal(found.user, 42);
 	wanted.number = 4;
@@ -170,9 +173,12 @@ static void test_numbers_are_exact(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reads_records),   cmocka_unit_test(test_refuses_records),
-		cmocka_unit_test(test_sort_keeps_each_once), cmocka_unit_test(test_look_up),
-		cmocka_unit_test(test_set), cmocka_unit_test(test_grouped),
+		cmocka_unit_test(test_reads_records),
+		cmocka_unit_test(test_refuses_records),
+		cmocka_unit_test(test_sort_keeps_each_once),
+		cmocka_unit_test(test_look_up),
+		cmocka_unit_test(test_set),
+		cmocka_unit_test(test_grouped),
 		cmocka_unit_test(test_numbers_are_exact),
 	};
 

@@ -21,8 +21,12 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Parses a copy that ends exactly at its last byte, so that a sanitizer sees what is read behind it. */
-static const cJSON *parse(struct json_arena *arena, const char *text, size_t len, const char **error)
+/*
+ * Parses a copy that ends exactly at its last byte, so that a sanitizer sees what is read behind
+ * it.
+ */
+static const cJSON *parse(struct json_arena *arena, const char *text, size_t len,
+			  const char **error)
 {
 	char *copy = malloc(len ? len : 1);
 	const cJSON *root;
@@ -41,7 +45,8 @@ static void refuse(struct json_arena *arena, const char *text, size_t len, const
 	if (parse(arena, text, len, &error))
 		fail_msg("%.*s was taken", (int)len, text);
 	if (!error || !strstr(error, part))
-		fail_msg("%.*s: the error is \"%s\", wanted: %s", (int)len, text, error ? error : "(none)", part);
+		fail_msg("%.*s: the error is \"%s\", wanted: %s", (int)len, text,
+			 error ? error : "(none)", part);
 }
 
 static void take(struct json_arena *arena, const char *text, size_t len)
@@ -250,7 +255,10 @@ static void test_members(void **state)
 	refuse(*state, text, len, "more than 64 members");
 }
 
-/* The longest line a gateway takes by default, filled in the ways that need most memory and most comparing. */
+/*
+ * The longest line a gateway takes by default, filled in the ways that need most memory and most
+ * comparing.
+ */
 static void test_64_kib(void **state)
 {
 	static char text[65536];
@@ -279,7 +287,10 @@ static void test_64_kib(void **state)
 	take(*state, text, len);
 }
 
-/* The arena is used again and again, also after texts that were refused half-way and after large ones. */
+/*
+ * The arena is used again and again, also after texts that were refused half-way and after large
+ * ones.
+ */
 static void test_arena_reuse(void **state)
 {
 	static char large[65536];
@@ -373,9 +384,13 @@ static void test_json_integer(void **state)
 	assert_true(value == 5);
 	assert_int_equal(json_integer(parse(*state, "-0", 2, &error), 0, 1, &value), 0);
 	assert_true(value == 0);
-	assert_int_equal(json_integer(parse(*state, "-9007199254740991", 17, &error), -JSON_INTEGER_MAX, 0, &value), 0);
+	assert_int_equal(json_integer(parse(*state, "-9007199254740991", 17, &error),
+				      -JSON_INTEGER_MAX, 0, &value),
+			 0);
 	assert_true(value == -JSON_INTEGER_MAX);
-	assert_int_equal(json_integer(parse(*state, "-9007199254740992", 17, &error), -JSON_INTEGER_MAX, 0, &value), -1);
+	assert_int_equal(json_integer(parse(*state, "-9007199254740992", 17, &error),
+				      -JSON_INTEGER_MAX, 0, &value),
+			 -1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -383,10 +398,22 @@ static void test_json_integer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_taken), TEST(test_not_json), TEST(test_nul), TEST(test_control_characters),
-		TEST(test_unfinished_string), TEST(test_utf8), TEST(test_numbers), TEST(test_duplicates),
-		TEST(test_bytes_after), TEST(test_depth), TEST(test_members), TEST(test_64_kib), TEST(test_arena_reuse),
-		TEST(test_two_arenas), TEST(test_json_id), TEST(test_json_integer),
+		TEST(test_taken),
+		TEST(test_not_json),
+		TEST(test_nul),
+		TEST(test_control_characters),
+		TEST(test_unfinished_string),
+		TEST(test_utf8),
+		TEST(test_numbers),
+		TEST(test_duplicates),
+		TEST(test_bytes_after),
+		TEST(test_depth),
+		TEST(test_members),
+		TEST(test_64_kib),
+		TEST(test_arena_reuse),
+		TEST(test_two_arenas),
+		TEST(test_json_id),
+		TEST(test_json_integer),
 	};
 
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);

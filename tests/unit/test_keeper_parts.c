@@ -1,6 +1,9 @@
-/* What the keeper decides by numbers alone: when a campaign is over, and whether Redis and PostgreSQL add up. */
-#include "worker/keeper_close.h"
-#include "worker/keeper_watch.h"
+/*
+ * What the keeper decides by numbers alone: when a campaign is over, and whether Redis and
+ * PostgreSQL add up.
+ */
+#include "keeper/close.h"
+#include "keeper/watch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -52,13 +52,16 @@ static void test_text(void **state)
 	log_init("prog", LOG_LEVEL_INFO, 0);
 	capture_begin();
 	log_info("plain", LOG_S("a", "value"), LOG_I("n", -42), LOG_I("big", INT64_MIN));
-	log_warn("quoted", LOG_S("space", "two words"), LOG_S("empty", ""), LOG_S("null", NULL), LOG_S("eq", "a=b"),
-		 LOG_S("quote", "say \"hi\\\""));
+	log_warn("quoted", LOG_S("space", "two words"), LOG_S("empty", ""), LOG_S("null", NULL),
+		 LOG_S("eq", "a=b"), LOG_S("quote", "say \"hi\\\""));
 	log_error("lines", LOG_S("text", "one\ntwo\r\tthree"));
 	log_debug("hidden", LOG_S("a", "b"));
 	assert_int_equal(capture_end(), 3);
-	assert_non_null(strstr(captured, " level=info program=prog event=plain a=value n=-42 big=-9223372036854775808\n"));
-	assert_non_null(strstr(captured, " event=quoted space=\"two words\" empty=\"\" null=\"\" eq=\"a=b\" quote=\"say \\\"hi\\\\\\\"\"\n"));
+	assert_non_null(strstr(
+		captured,
+		" level=info program=prog event=plain a=value n=-42 big=-9223372036854775808\n"));
+	assert_non_null(strstr(captured, " event=quoted space=\"two words\" empty=\"\" null=\"\" "
+					 "eq=\"a=b\" quote=\"say \\\"hi\\\\\\\"\"\n"));
 	assert_non_null(strstr(captured, "text=\"one\\u000atwo\\u000d\\u0009three\"\n"));
 	assert_memory_equal(captured, "time=20", 7);
 }
@@ -89,7 +92,8 @@ static void test_json(void **state)
 	(void)state;
 	log_init("prog", LOG_LEVEL_DEBUG, 1);
 	capture_begin();
-	log_debug("json_event", LOG_S("text", "a \"b\" \\ c\n\x01\x7f é"), LOG_I("n", 7), LOG_S("null", NULL));
+	log_debug("json_event", LOG_S("text", "a \"b\" \\ c\n\x01\x7f é"), LOG_I("n", 7),
+		  LOG_S("null", NULL));
 	assert_int_equal(capture_end(), 1);
 	root = json_line(arena);
 	assert_string_equal(json_text(root, "level"), "debug");
@@ -118,12 +122,14 @@ static void test_long(void **state)
 
 			if (variant == 119)
 				len = 8000;
-			memcpy(text, "yyy", 4); /* so that the cut falls into the middle of a character too */
+			memcpy(text, "yyy",
+			       4); /* so that the cut falls into the middle of a character too */
 			for (size_t at = (size_t)variant / 4 % 3; at < len; at += strlen(fill))
 				memcpy(text + at, fill, strlen(fill) + 1);
 			snprintf(event, sizeof(event), "long_%d_%d", as_json, variant / 8);
 			capture_begin();
-			log_info(event, LOG_S("text", text), LOG_S("behind", "short"), LOG_I("n", 5));
+			log_info(event, LOG_S("text", text), LOG_S("behind", "short"),
+				 LOG_I("n", 5));
 			assert_int_equal(capture_end(), 1);
 			assert_true(strlen(captured) <= 4096);
 			if (as_json)
@@ -206,8 +212,9 @@ static void test_fatal(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text), cmocka_unit_test(test_json),    cmocka_unit_test(test_long),
-		cmocka_unit_test(test_rate), cmocka_unit_test(test_threads), cmocka_unit_test(test_fatal),
+		cmocka_unit_test(test_text),    cmocka_unit_test(test_json),
+		cmocka_unit_test(test_long),    cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_threads), cmocka_unit_test(test_fatal),
 	};
 
 	return cmocka_run_group_tests_name("log", tests, NULL, NULL);

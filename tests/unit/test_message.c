@@ -1,4 +1,7 @@
-/* Receive messages: exactly what issue.lua builds is taken, and whatever is wrong with one has a reason. */
+/*
+ * Receive messages: exactly what issue.lua builds is taken, and whatever is wrong with one has a
+ * reason.
+ */
 #include "common/message.h"
 
 #include <setjmp.h>
@@ -9,7 +12,9 @@
 #include <cmocka.h>
 
 #define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-#define HEAD "{\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":\"1001\",\"generation\":3,\"seq\":8121,\"at\":1700000000123,"
+#define HEAD                          \
+	"{\"v\":1,\"batch\":\"" BATCH \
+	"\",\"coupon\":\"1001\",\"generation\":3,\"seq\":8121,\"at\":1700000000123,"
 
 static struct message message;
 
@@ -70,8 +75,10 @@ static void test_extremes(void **state)
 	memset(key, '~', RECEIVE_KEY_MAX);
 	key[RECEIVE_KEY_MAX] = '\0';
 	snprintf(body, sizeof(body),
-		 "{\"v\":1,\"batch\":\"7ZZZZZZZZZZZZZZZZZZZZZZZZZ\",\"coupon\":\"9223372036854775807\",\"generation\":2147483647,"
-		 "\"seq\":9007199254740991,\"at\":253402300799999,\"receives\":[[\"9223372036854775807\",32767,\"%s\"],"
+		 "{\"v\":1,\"batch\":\"7ZZZZZZZZZZZZZZZZZZZZZZZZZ\",\"coupon\":"
+		 "\"9223372036854775807\",\"generation\":2147483647,"
+		 "\"seq\":9007199254740991,\"at\":253402300799999,\"receives\":[["
+		 "\"9223372036854775807\",32767,\"%s\"],"
 		 "[\"1\",0,\" \\\"\\\\:\"]]}",
 		 key);
 	take(*state, body);
@@ -85,7 +92,8 @@ static void test_extremes(void **state)
 /* A later minor addition must not stop an older worker. */
 static void test_unknown_members(void **state)
 {
-	take(*state, "{\"new\":{\"x\":[1]},\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":\"1\",\"generation\":0,\"seq\":1,\"at\":0,"
+	take(*state, "{\"new\":{\"x\":[1]},\"v\":1,\"batch\":\"" BATCH
+		     "\",\"coupon\":\"1\",\"generation\":0,\"seq\":1,\"at\":0,"
 		     "\"receives\":[[\"42\",1,\"\"]],\"trace\":\"abc\"}");
 }
 
@@ -143,7 +151,8 @@ static void test_members(void **state)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		snprintf(body, sizeof(body),
-			 "{\"v\":1,\"batch\":\"" BATCH "\",\"coupon\":%s,\"generation\":%s,\"seq\":%s,\"at\":%s,"
+			 "{\"v\":1,\"batch\":\"" BATCH
+			 "\",\"coupon\":%s,\"generation\":%s,\"seq\":%s,\"at\":%s,"
 			 "\"receives\":[[\"42\",1,\"\"]]}",
 			 cases[i].coupon, cases[i].generation, cases[i].seq, cases[i].at);
 		refuse(*state, body, cases[i].reason);
@@ -152,11 +161,27 @@ static void test_members(void **state)
 
 static void test_receives(void **state)
 {
-	static const char *const arrays[] = { "", "\"receives\":{}", "\"receives\":[]", "\"receives\":null", "\"receives\":\"x\"" };
+	static const char *const arrays[] = { "", "\"receives\":{}", "\"receives\":[]",
+					      "\"receives\":null", "\"receives\":\"x\"" };
 	static const char *const receives[] = {
-		"5", "{}", "{\"a\":\"42\",\"b\":1,\"c\":\"\"}", "[]", "[\"42\"]", "[\"42\",1]", "[\"42\",1,\"\",\"\"]", "[42,1,\"\"]",
-		"[\"0\",1,\"\"]", "[\"-1\",1,\"\"]", "[\"\",1,\"\"]", "[\"42\",\"1\",\"\"]", "[\"42\",-1,\"\"]",
-		"[\"42\",32768,\"\"]", "[\"42\",1,null]", "[\"42\",1,5]", "[\"42\",1,\"\\n\"]", "[\"42\",1,\"\xc3\xa9\"]",
+		"5",
+		"{}",
+		"{\"a\":\"42\",\"b\":1,\"c\":\"\"}",
+		"[]",
+		"[\"42\"]",
+		"[\"42\",1]",
+		"[\"42\",1,\"\",\"\"]",
+		"[42,1,\"\"]",
+		"[\"0\",1,\"\"]",
+		"[\"-1\",1,\"\"]",
+		"[\"\",1,\"\"]",
+		"[\"42\",\"1\",\"\"]",
+		"[\"42\",-1,\"\"]",
+		"[\"42\",32768,\"\"]",
+		"[\"42\",1,null]",
+		"[\"42\",1,5]",
+		"[\"42\",1,\"\\n\"]",
+		"[\"42\",1,\"\xc3\xa9\"]",
 		"[\"42\",1,\"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\"]",
 	};
 	char body[512];
@@ -177,7 +202,8 @@ static const char *body_of(int receives)
 	int len = snprintf(body, sizeof(body), HEAD "\"receives\":[");
 
 	for (int i = 0; i < receives; i++)
-		len += snprintf(body + len, sizeof(body) - (size_t)len, "%s[\"%d\",1,\"k%d\"]", i ? "," : "", i + 1, i);
+		len += snprintf(body + len, sizeof(body) - (size_t)len, "%s[\"%d\",1,\"k%d\"]",
+				i ? "," : "", i + 1, i);
 	snprintf(body + len, sizeof(body) - (size_t)len, "]}");
 	return body;
 }
@@ -201,8 +227,10 @@ static void test_not_json(void **state)
 
 	for (size_t len = 0; len < sizeof(cut) - 1; len++)
 		assert_int_equal(message_decode(*state, cut, len, &message, &error), -1);
-	refuse(*state, HEAD "\"v\":1,\"receives\":[[\"42\",1,\"\"]]}", "a member that occurs twice");
-	refuse(*state, HEAD "\"receives\":[[\"42\",1,\"\\u0000\"]]}", "a NUL character in a string");
+	refuse(*state, HEAD "\"v\":1,\"receives\":[[\"42\",1,\"\"]]}",
+	       "a member that occurs twice");
+	refuse(*state, HEAD "\"receives\":[[\"42\",1,\"\\u0000\"]]}",
+	       "a NUL character in a string");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -210,8 +238,14 @@ static void test_not_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_as_the_script_builds_it), TEST(test_extremes), TEST(test_unknown_members), TEST(test_head),
-		TEST(test_members), TEST(test_receives), TEST(test_how_many), TEST(test_not_json),
+		TEST(test_as_the_script_builds_it),
+		TEST(test_extremes),
+		TEST(test_unknown_members),
+		TEST(test_head),
+		TEST(test_members),
+		TEST(test_receives),
+		TEST(test_how_many),
+		TEST(test_not_json),
 	};
 
 	return cmocka_run_group_tests_name("message", tests, NULL, NULL);

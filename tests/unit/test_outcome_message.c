@@ -1,5 +1,5 @@
 /* What a worker tells a waiting gateway, as the gateway reads it. */
-#include "gateway/outcome_message.h"
+#include "gateway/publish/outcome_message.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,8 @@
 static int told;
 static char words[1024];
 
-static void each(void *context, const struct ulid *batch, int index, enum outcome_state state, const char *reason)
+static void each(void *context, const struct ulid *batch, int index, enum outcome_state state,
+		 const char *reason)
 {
 	char text[ULID_SIZE];
 	size_t len = strlen(words);
@@ -21,7 +22,8 @@ static void each(void *context, const struct ulid *batch, int index, enum outcom
 	assert_ptr_equal(context, &told);
 	assert_string_equal(ulid_format(batch, text), BATCH);
 	told++;
-	snprintf(words + len, sizeof(words) - len, "%d:%s%s%s ", index, state == OUTCOME_ISSUED ? "issued" : "rejected", reason ? "," : "",
+	snprintf(words + len, sizeof(words) - len, "%d:%s%s%s ", index,
+		 state == OUTCOME_ISSUED ? "issued" : "rejected", reason ? "," : "",
 		 reason ? reason : "");
 }
 
@@ -46,10 +48,13 @@ static int teardown(void **state)
 
 static void test_taken(void **state)
 {
-	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],"
-					"[255,\"rejected\",\"out_of_stock\"],[2,\"issued\",\"x\",5]]}"),
+	assert_int_equal(decode(*state,
+				"{\"v\":1,\"batch\":\"" BATCH
+				"\",\"outcomes\":[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],"
+				"[255,\"rejected\",\"out_of_stock\"],[2,\"issued\",\"x\",5]]}"),
 			 0);
-	assert_string_equal(words, "0:issued 1:rejected,slot_taken 255:rejected,out_of_stock 2:issued ");
+	assert_string_equal(words,
+			    "0:issued 1:rejected,slot_taken 255:rejected,out_of_stock 2:issued ");
 	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":[]}"), 0);
 	assert_int_equal(told, 0);
 }
@@ -57,25 +62,45 @@ static void test_taken(void **state)
 /* What comes from outside into an answer is one of a few words. */
 static void test_reasons(void **state)
 {
-	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid", "out_of_stock", "key_taken", "lost" };
+	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid",
+					       "out_of_stock",   "key_taken",  "lost" };
 
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		assert_string_equal(outcome_reason(reasons[i]), reasons[i]);
 	assert_string_equal(outcome_reason(""), "other");
 	assert_string_equal(outcome_reason("\\\"},{"), "other");
-	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":[[0,\"rejected\",\"\\\"quote\"]]}"), 0);
+	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH
+					"\",\"outcomes\":[[0,\"rejected\",\"\\\"quote\"]]}"),
+			 0);
 	assert_string_equal(words, "0:rejected,other ");
 }
 
 static void test_refused(void **state)
 {
 	static const char *const bodies[] = {
-		"", "x", "[]", "5", "{}", "{\"batch\":5,\"outcomes\":[]}", "{\"batch\":\"\",\"outcomes\":[]}",
+		"",
+		"x",
+		"[]",
+		"5",
+		"{}",
+		"{\"batch\":5,\"outcomes\":[]}",
+		"{\"batch\":\"\",\"outcomes\":[]}",
 		"{\"batch\":\"01arz3ndektsv4rrffq69g5fav\",\"outcomes\":[]}",
 	};
 	static const char *const outcomes[] = {
-		"5", "[]", "[0]", "{\"a\":0,\"b\":\"issued\"}", "[\"0\",\"issued\"]", "[-1,\"issued\"]", "[256,\"issued\"]", "[0,5]",
-		"[0,\"Issued\"]", "[0,\"\"]", "[0,\"rejected\"]", "[0,\"rejected\",5]", "[0,\"rejected\",null]",
+		"5",
+		"[]",
+		"[0]",
+		"{\"a\":0,\"b\":\"issued\"}",
+		"[\"0\",\"issued\"]",
+		"[-1,\"issued\"]",
+		"[256,\"issued\"]",
+		"[0,5]",
+		"[0,\"Issued\"]",
+		"[0,\"\"]",
+		"[0,\"rejected\"]",
+		"[0,\"rejected\",5]",
+		"[0,\"rejected\",null]",
 	};
 	char body[256];
 
@@ -84,7 +109,10 @@ static void test_refused(void **state)
 		assert_int_equal(told, 0);
 	}
 	for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
-		snprintf(body, sizeof(body), "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":[[7,\"issued\"],%s,[8,\"issued\"]]}", outcomes[i]);
+		snprintf(body, sizeof(body),
+			 "{\"v\":1,\"batch\":\"" BATCH
+			 "\",\"outcomes\":[[7,\"issued\"],%s,[8,\"issued\"]]}",
+			 outcomes[i]);
 		assert_int_equal(decode(*state, body), -1);
 		assert_string_equal(words, "7:issued "); /* what came before the fault */
 	}
@@ -94,7 +122,9 @@ static void test_without_outcomes(void **state)
 {
 	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\"}"), -1);
 	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":5}"), -1);
-	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH "\",\"outcomes\":{\"a\":[0,\"issued\"]}}"), -1);
+	assert_int_equal(decode(*state, "{\"v\":1,\"batch\":\"" BATCH
+					"\",\"outcomes\":{\"a\":[0,\"issued\"]}}"),
+			 -1);
 	assert_int_equal(told, 0);
 }
 

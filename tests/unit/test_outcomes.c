@@ -1,5 +1,8 @@
-/* Clients that wait for more than "accepted": a confirm, a worker's word, or one look-up at the deadline. */
-#include "gateway/outcomes.h"
+/*
+ * Clients that wait for more than "accepted": a confirm, a worker's word, or one look-up at the
+ * deadline.
+ */
+#include "gateway/publish/outcomes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,12 +46,14 @@ static void port_look_up(void *context, const struct receive *receive, uint64_t 
 	rig.token = token;
 	rig.looked_up = *receive;
 	if (rig.at_once)
-		outcomes_looked_up(rig.outcomes, token, (enum outcome_state)(rig.at_once - 1), "slot_taken");
+		outcomes_looked_up(rig.outcomes, token, (enum outcome_state)(rig.at_once - 1),
+				   "slot_taken");
 }
 
 static void port_answer(void *context, struct request *request, const struct result *result)
 {
-	struct client *client = (struct client *)(void *)((char *)request - offsetof(struct client, request));
+	struct client *client = (struct client *)(void *)((char *)request -
+							  offsetof(struct client, request));
 
 	(void)context;
 	client->answers++;
@@ -99,8 +104,10 @@ static void answer_expect(const struct client *client, enum answer answer)
 /* ack=queued ends with the confirm, ack=issued does not. */
 static void test_confirmed(void **state)
 {
-	struct client *queued[2] = { wait(ACK_QUEUED, &batch_a, 0, 0), wait(ACK_QUEUED, &batch_a, 1, 0) };
-	struct client *issued = wait(ACK_ISSUED, &batch_a, 2, 0), *other = wait(ACK_QUEUED, &batch_b, 0, 0);
+	struct client *queued[2] = { wait(ACK_QUEUED, &batch_a, 0, 0),
+				     wait(ACK_QUEUED, &batch_a, 1, 0) };
+	struct client *issued = wait(ACK_ISSUED, &batch_a, 2, 0),
+		      *other = wait(ACK_QUEUED, &batch_b, 0, 0);
 
 	(void)state;
 	outcomes_confirmed(rig.outcomes, &batch_a);
@@ -112,7 +119,8 @@ static void test_confirmed(void **state)
 	assert_int_equal(issued->answers, 0);
 	assert_int_equal(other->answers, 0);
 	assert_int_equal(outcomes_waiting(rig.outcomes), 2);
-	outcomes_confirmed(rig.outcomes, &batch_a); /* again, and of a batch that nobody waits for */
+	outcomes_confirmed(rig.outcomes,
+			   &batch_a); /* again, and of a batch that nobody waits for */
 	outcomes_settled(rig.outcomes, &batch_a, 2, OUTCOME_ISSUED, NULL);
 	outcomes_confirmed(rig.outcomes, &batch_a);
 	outcomes_confirmed(rig.outcomes, &batch_b);
@@ -182,7 +190,8 @@ static void test_deadline(void **state)
 /* The word comes while it is being looked up: what the look-up says later is for nobody. */
 static void test_word_overtakes_look_up(void **state)
 {
-	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0), *queued = wait(ACK_QUEUED, &batch_a, 1, 0);
+	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0),
+		      *queued = wait(ACK_QUEUED, &batch_a, 1, 0);
 	uint64_t tokens[2];
 
 	(void)state;
@@ -212,7 +221,8 @@ static void test_repeated_polls(void **state)
 	(void)state;
 	assert_int_equal(rig.lookups, 1);
 	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += OUTCOMES_POLL_MS) {
-		outcomes_looked_up(rig.outcomes, rig.token, waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
+		outcomes_looked_up(rig.outcomes, rig.token,
+				   waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
 		assert_int_equal(client->answers, 0);
 		rig.now_ms += OUTCOMES_POLL_MS - 1;
 		outcomes_tick(rig.outcomes);
@@ -244,7 +254,9 @@ static void test_repeated_ends(void **state)
 	assert_string_equal(rejected->result.reason, "slot_taken");
 }
 
-/* A look-up that fails within the call, for instance because too many wait, counts like any other. */
+/*
+ * A look-up that fails within the call, for instance because too many wait, counts like any other.
+ */
 static void test_look_up_at_once(void **state)
 {
 	struct client *fresh = wait(ACK_ISSUED, &batch_a, 0, 0), *repeated;
@@ -266,9 +278,11 @@ static void test_many(void **state)
 
 	(void)state;
 	for (int i = 0; i < 40; i++)
-		clients[i] = wait(i % 2 ? ACK_QUEUED : ACK_ISSUED, i % 3 ? &batch_a : &batch_b, i, 0);
+		clients[i] = wait(i % 2 ? ACK_QUEUED : ACK_ISSUED, i % 3 ? &batch_a : &batch_b, i,
+				  0);
 	for (int i = 0; i < 40; i += 4)
-		outcomes_settled(rig.outcomes, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED, NULL);
+		outcomes_settled(rig.outcomes, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED,
+				 NULL);
 	outcomes_confirmed(rig.outcomes, &batch_a);
 	rig.now_ms += TIMEOUT_MS;
 	rig.at_once = OUTCOME_ISSUED + 1;
@@ -282,8 +296,10 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_confirmed), TEST(test_settled), TEST(test_deadline), TEST(test_word_overtakes_look_up),
-		TEST(test_repeated_polls), TEST(test_repeated_ends), TEST(test_look_up_at_once), TEST(test_many),
+		TEST(test_confirmed),       TEST(test_settled),
+		TEST(test_deadline),        TEST(test_word_overtakes_look_up),
+		TEST(test_repeated_polls),  TEST(test_repeated_ends),
+		TEST(test_look_up_at_once), TEST(test_many),
 	};
 
 	return cmocka_run_group_tests_name("outcomes", tests, NULL, NULL);

@@ -1,10 +1,11 @@
 /*
- * The gateway's publisher thread against peers that are no broker: nobody listens, one that says nothing, one that hangs up,
- * one that talks nonsense. It must take batches, give none up, and end in time. Worth most under SAN=thread.
+ * The gateway's publisher thread against peers that are no broker: nobody listens, one that says
+ * nothing, one that hangs up, one that talks nonsense. It must take batches, give none up, and end
+ * in time. Worth most under SAN=thread.
  */
 #include "common/clock.h"
 #include "common/log.h"
-#include "gateway/publisher.h"
+#include "gateway/publish/publisher.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -39,7 +40,8 @@ struct peer {
 
 static int listener_new(int *port)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(address);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -54,7 +56,8 @@ static void *peer_main(void *data)
 {
 	static const char nonsense[] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 	struct peer *peer = data;
-	struct pollfd fds[2] = { { .fd = peer->listener, .events = POLLIN }, { .fd = peer->stop, .events = POLLIN } };
+	struct pollfd fds[2] = { { .fd = peer->listener, .events = POLLIN },
+				 { .fd = peer->stop, .events = POLLIN } };
 	int silent[16], silent_n = 0;
 
 	for (;;) {
@@ -71,7 +74,8 @@ static void *peer_main(void *data)
 			silent[silent_n++] = fd;
 			continue;
 		}
-		if (peer->manner == MANNER_NONSENSE && write(fd, nonsense, sizeof(nonsense) - 1) < 0)
+		if (peer->manner == MANNER_NONSENSE &&
+		    write(fd, nonsense, sizeof(nonsense) - 1) < 0)
 			perror("write");
 		close(fd);
 	}
@@ -170,7 +174,9 @@ static void batches_submit(struct publisher *publisher)
 static void test_nobody_listens(void **state)
 {
 	struct publisher *publisher;
-	int wake_fd, port, fd = listener_new(&port); /* bound, so that nobody else gets it, and never listening */
+	int wake_fd, port,
+		fd = listener_new(
+			&port); /* bound, so that nobody else gets it, and never listening */
 
 	(void)state;
 	publisher = publisher_at(port, &wake_fd);
@@ -253,8 +259,9 @@ static void test_wrong_url(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nobody_listens), cmocka_unit_test(test_stopped_at_once), cmocka_unit_test(test_hangs_up),
-		cmocka_unit_test(test_nonsense),       cmocka_unit_test(test_silent),          cmocka_unit_test(test_wrong_url),
+		cmocka_unit_test(test_nobody_listens), cmocka_unit_test(test_stopped_at_once),
+		cmocka_unit_test(test_hangs_up),       cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_silent),         cmocka_unit_test(test_wrong_url),
 	};
 
 	log_init("test", LOG_LEVEL_ERROR, 0);

@@ -33,17 +33,36 @@ static void test_round_trip(void **state)
 static void test_refused(void **state)
 {
 	static const char *const texts[] = {
-		"", ".", "...", "1", "1.2", "1.2." BATCH, "1.2." BATCH ".", "1.2." BATCH ".256", "1.2." BATCH ".00",
-		"1.2." BATCH ".01", "1.2." BATCH ".-1", "1.2." BATCH ".1.", "1.2." BATCH ".1.1", "0.2." BATCH ".1",
-		"1.0." BATCH ".1", "01.2." BATCH ".1", "1.2.01arz3ndektsv4rrffq69g5fav.1", "1..2." BATCH ".1", " 1.2." BATCH ".1",
-		"1.2." BATCH ".1 ", "9223372036854775808.2." BATCH ".1", "1.2." BATCH "A.1",
+		"",
+		".",
+		"...",
+		"1",
+		"1.2",
+		"1.2." BATCH,
+		"1.2." BATCH ".",
+		"1.2." BATCH ".256",
+		"1.2." BATCH ".00",
+		"1.2." BATCH ".01",
+		"1.2." BATCH ".-1",
+		"1.2." BATCH ".1.",
+		"1.2." BATCH ".1.1",
+		"0.2." BATCH ".1",
+		"1.0." BATCH ".1",
+		"01.2." BATCH ".1",
+		"1.2.01arz3ndektsv4rrffq69g5fav.1",
+		"1..2." BATCH ".1",
+		" 1.2." BATCH ".1",
+		"1.2." BATCH ".1 ",
+		"9223372036854775808.2." BATCH ".1",
+		"1.2." BATCH "A.1",
 	};
 	struct receive receive;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(receive_parse(&receive, texts[i], strlen(texts[i])), -1);
-	assert_int_equal(receive_parse(&receive, "1.2." BATCH ".1\0", sizeof("1.2." BATCH ".1")), -1);
+	assert_int_equal(receive_parse(&receive, "1.2." BATCH ".1\0", sizeof("1.2." BATCH ".1")),
+			 -1);
 }
 
 static void test_keys(void **state)

@@ -1,5 +1,5 @@
 /* REDIS_URL. */
-#include "common/redis_url.h"
+#include "common/redis/url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,9 +51,26 @@ static void test_taken(void **state)
 static void test_refused(void **state)
 {
 	static const char *const texts[] = {
-		"", "localhost", "localhost:6379", "http://h", "rediss://h", "redis://", "redis:///0", "redis://h/x", "redis://h/-1",
-		"redis://h/1x", "redis://h/1000001", "redis://h/0/1", "redis://h:70000", "redis://h:x", "redis://h:0", "redis://user@h",
-		"redis://h h", "redis://[]:1", "redis://h/ 1", "redis://h/+1",
+		"",
+		"localhost",
+		"localhost:6379",
+		"http://h",
+		"rediss://h",
+		"redis://",
+		"redis:///0",
+		"redis://h/x",
+		"redis://h/-1",
+		"redis://h/1x",
+		"redis://h/1000001",
+		"redis://h/0/1",
+		"redis://h:70000",
+		"redis://h:x",
+		"redis://h:0",
+		"redis://user@h",
+		"redis://h h",
+		"redis://[]:1",
+		"redis://h/ 1",
+		"redis://h/+1",
 	};
 
 	(void)state;

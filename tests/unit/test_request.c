@@ -1,5 +1,5 @@
 /* Requests of clients: what each operation takes, every refusal, and the exact replies. */
-#include "gateway/reply.h"
+#include "gateway/listen/reply.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,8 @@ static struct {
 	char line[2048];
 } client;
 
-static void client_reply(struct responder *responder, enum answer answer, const char *line, size_t len)
+static void client_reply(struct responder *responder, enum answer answer, const char *line,
+			 size_t len)
 {
 	assert_ptr_equal(responder, &client.responder);
 	assert_true(len < sizeof(client.line));
@@ -61,7 +62,8 @@ static struct request *parse(struct json_arena *arena, const char *text)
 	return request;
 }
 
-static void refuse_as(struct json_arena *arena, const char *text, enum request_op op, const char *line)
+static void refuse_as(struct json_arena *arena, const char *text, enum request_op op,
+		      const char *line)
 {
 	struct request *request = parse_as(arena, text, op);
 
@@ -80,7 +82,8 @@ static void refuse(struct json_arena *arena, const char *text, const char *line)
 
 static void test_issue(void **state)
 {
-	struct request *request = parse(*state, "{\"id\":2,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\",\"key\":\"order-77\","
+	struct request *request = parse(*state, "{\"id\":2,\"op\":\"issue\",\"coupon\":\"1001\","
+						"\"user\":\"42\",\"key\":\"order-77\","
 						"\"ack\":\"issued\"}");
 
 	assert_int_equal(request->op, OP_ISSUE);
@@ -89,7 +92,8 @@ static void test_issue(void **state)
 	assert_int_equal(request->key_len, 8);
 	assert_string_equal(request_key(request), "order-77");
 	free(request);
-	request = parse(*state, "{\"op\":\"issue\",\"user\":9007199254740991,\"coupon\":\"9223372036854775807\",\"ack\":\"queued\"}");
+	request = parse(*state, "{\"op\":\"issue\",\"user\":9007199254740991,\"coupon\":"
+				"\"9223372036854775807\",\"ack\":\"queued\"}");
 	assert_int_equal(request->ack, ACK_QUEUED);
 	assert_true(request->coupon == INT64_MAX && request->user == JSON_INTEGER_MAX);
 	assert_int_equal(request->id_len, 0);
@@ -103,7 +107,8 @@ static void test_issue(void **state)
 
 static void test_other_operations(void **state)
 {
-	struct request *request = parse(*state, "{\"op\":\"status\",\"receive\":\"1001.42." BATCH ".3\"}");
+	struct request *request = parse(*state,
+					"{\"op\":\"status\",\"receive\":\"1001.42." BATCH ".3\"}");
 
 	assert_int_equal(request->op, OP_STATUS);
 	assert_int_equal(request->by_receive, 1);
@@ -127,7 +132,8 @@ static void test_other_operations(void **state)
 	assert_non_null(request);
 	assert_int_equal(request->op, OP_ISSUE);
 	free(request);
-	refuse_as(*state, "{\"op\":\"issue\",\"coupon\":\"7\",\"user\":\"8\"}", OP_ISSUE, "the path names the operation");
+	refuse_as(*state, "{\"op\":\"issue\",\"coupon\":\"7\",\"user\":\"8\"}", OP_ISSUE,
+		  "the path names the operation");
 	assert_int_equal(request_op_find("issue"), OP_ISSUE);
 	assert_int_equal(request_op_find("Issue"), OP_COUNT);
 	assert_int_equal(request_op_find(""), OP_COUNT);
@@ -140,13 +146,16 @@ static void test_refused(void **state)
 	static const struct {
 		const char *text, *line;
 	} cases[] = {
-		{ "", "{\"code\":40,\"status\":\"bad_request\",\"message\":\"the request: not JSON\"}" },
+		{ "", "{\"code\":40,\"status\":\"bad_request\",\"message\":\"the request: not "
+		      "JSON\"}" },
 		{ "{", "not JSON" },
 		{ "[]", "must be a JSON object" },
 		{ "5", "must be a JSON object" },
 		{ "{}", "op: is missing" },
-		{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op: is missing\"}" },
-		{ "{\"op\":\"buy\"}", "op is \\\"buy\\\": must be one of issue, status, coupon, ping, stats" },
+		{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op:"
+				" is missing\"}" },
+		{ "{\"op\":\"buy\"}",
+		  "op is \\\"buy\\\": must be one of issue, status, coupon, ping, stats" },
 		{ "{\"op\":5}", "op is 5: must be one of" },
 		{ "{\"op\":\"ping\",\"op\":\"ping\"}", "occurs twice" },
 		{ "{\"op\":\"ping\"} {}", "bytes after" },
@@ -154,28 +163,43 @@ static void test_refused(void **state)
 		{ "{\"op\":\"issue\"}", "coupon: is missing" },
 		{ "{\"op\":\"issue\",\"coupon\":\"1\"}", "user: is missing" },
 		{ "{\"op\":\"issue\",\"user\":\"1\"}", "coupon: is missing" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"slot\":1}", "slot: no such member of issue" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"Key\":\"k\"}", "Key: no such member" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"x\"}", "receive: no such member" },
-		{ "{\"op\":\"issue\",\"coupon\":\"01\",\"user\":\"2\"}", "coupon is \\\"01\\\": must be an integer from 1 to" },
-		{ "{\"op\":\"issue\",\"coupon\":9007199254740993,\"user\":\"2\"}", "send it as a string" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"slot\":1}",
+		  "slot: no such member of issue" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"Key\":\"k\"}",
+		  "Key: no such member" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"x\"}",
+		  "receive: no such member" },
+		{ "{\"op\":\"issue\",\"coupon\":\"01\",\"user\":\"2\"}",
+		  "coupon is \\\"01\\\": must be an integer from 1 to" },
+		{ "{\"op\":\"issue\",\"coupon\":9007199254740993,\"user\":\"2\"}",
+		  "send it as a string" },
 		{ "{\"op\":\"issue\",\"coupon\":0,\"user\":\"2\"}", "coupon is 0: must be" },
 		{ "{\"op\":\"issue\",\"coupon\":null,\"user\":\"2\"}", "coupon is null: must be" },
 		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":1.0}", "only integers" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\"}", "key is \\\"\\\": must be a string of 1 to 64" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":5}", "key is 5: must be" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\\u00e9\"}", "must be a string of 1 to 64 printable" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"a\\nb\"}", "must be a string of 1 to 64 printable" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":\"done\"}", "ack is \\\"done\\\": must be accepted, queued or issued" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":1}", "ack is 1: must be" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\"}",
+		  "key is \\\"\\\": must be a string of 1 to 64" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":5}",
+		  "key is 5: must be" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\\u00e9\"}",
+		  "must be a string of 1 to 64 printable" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"a\\nb\"}",
+		  "must be a string of 1 to 64 printable" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":\"done\"}",
+		  "ack is \\\"done\\\": must be accepted, queued or issued" },
+		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":1}",
+		  "ack is 1: must be" },
 		{ "{\"op\":\"status\"}", "takes either receive, or coupon and user" },
-		{ "{\"op\":\"status\",\"coupon\":\"1\"}", "takes either receive, or coupon and user" },
+		{ "{\"op\":\"status\",\"coupon\":\"1\"}",
+		  "takes either receive, or coupon and user" },
 		{ "{\"op\":\"status\",\"user\":\"1\"}", "takes either" },
-		{ "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"1.2." BATCH ".0\"}", "takes either" },
+		{ "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"1.2." BATCH
+		  ".0\"}",
+		  "takes either" },
 		{ "{\"op\":\"status\",\"receive\":\"1.2." BATCH ".256\"}", "receive is" },
 		{ "{\"op\":\"status\",\"receive\":5}", "receive is 5: must be a receive" },
 		{ "{\"op\":\"coupon\"}", "coupon: is missing" },
-		{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"user\":\"1\"}", "user: no such member of coupon" },
+		{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"user\":\"1\"}",
+		  "user: no such member of coupon" },
 		{ "{\"id\":1.5,\"op\":\"ping\"}", "only integers" },
 		{ "{\"id\":9007199254740992,\"op\":\"ping\"}", ": must be an integer from" },
 		{ "{\"id\":null,\"op\":\"ping\"}", "id is null: must be" },
@@ -198,7 +222,8 @@ static void test_long_values(void **state)
 		memset(value, 'x', (size_t)shift);
 		for (size_t at = (size_t)shift; at < 500; at += 3)
 			memcpy(value + at, "\xe2\x82\xac", 4);
-		snprintf(text, sizeof(text), "{\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"1\"}", value);
+		snprintf(text, sizeof(text), "{\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"1\"}",
+			 value);
 		refuse(*state, text, "coupon is ");
 		assert_non_null(json_parse(other, client.line, strlen(client.line), &error));
 		snprintf(text, sizeof(text), "{\"op\":\"ping\",\"%s\":1}", value);
@@ -212,12 +237,14 @@ static void test_long_values(void **state)
 	json_arena_free(other);
 }
 
-static void answer_expect(struct json_arena *arena, const char *id, const struct result *result, const char *line)
+static void answer_expect(struct json_arena *arena, const char *id, const struct result *result,
+			  const char *line)
 {
 	char text[512];
 	struct request *request;
 
-	snprintf(text, sizeof(text), "{%s%s%s\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}", *id ? "\"id\":" : "", id, *id ? "," : "");
+	snprintf(text, sizeof(text), "{%s%s%s\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}",
+		 *id ? "\"id\":" : "", id, *id ? "," : "");
 	request = parse(arena, text);
 	request_answer(request, result);
 	assert_int_equal(client.replies, 1);
@@ -227,7 +254,10 @@ static void answer_expect(struct json_arena *arena, const char *id, const struct
 
 static struct result result_make(enum answer answer, enum request_ack reached, int slot)
 {
-	struct result result = { .answer = answer, .reached = reached, .slot = slot, .receive = { 1001, 42, { { 0 } }, 3 } };
+	struct result result = { .answer = answer,
+				 .reached = reached,
+				 .slot = slot,
+				 .receive = { 1001, 42, { { 0 } }, 3 } };
 
 	ulid_parse(&result.receive.batch, BATCH, ULID_LEN);
 	return result;
@@ -241,35 +271,49 @@ static void test_answers(void **state)
 		enum answer answer;
 		const char *rest;
 	} refusals[] = {
-		{ ANSWER_NOT_FOUND, "\"code\":1,\"status\":\"not_found\",\"message\":\"there is no coupon 1001\"" },
-		{ ANSWER_OUT_OF_STOCK, "\"code\":2,\"status\":\"out_of_stock\",\"message\":\"coupon 1001 is sold out\"" },
-		{ ANSWER_ENDED, "\"code\":3,\"status\":\"ended\",\"message\":\"coupon 1001 has ended\"" },
-		{ ANSWER_LIMIT_REACHED,
-		  "\"code\":4,\"status\":\"limit_reached\",\"message\":\"user 42 has as many of coupon 1001 as allowed\"" },
-		{ ANSWER_NOT_STARTED, "\"code\":5,\"status\":\"not_started\",\"message\":\"coupon 1001 has not begun\"" },
-		{ ANSWER_PAUSED, "\"code\":6,\"status\":\"paused\",\"message\":\"coupon 1001 is paused\"" },
-		{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached, nothing was done; try again later\"" },
-		{ ANSWER_UNAVAILABLE, "\"code\":21,\"status\":\"unavailable\",\"message\":\"a needed part is not there, nothing was done; "
+		{ ANSWER_NOT_FOUND,
+		  "\"code\":1,\"status\":\"not_found\",\"message\":\"there is no coupon 1001\"" },
+		{ ANSWER_OUT_OF_STOCK, "\"code\":2,\"status\":\"out_of_stock\",\"message\":"
+				       "\"coupon 1001 is sold out\"" },
+		{ ANSWER_ENDED,
+		  "\"code\":3,\"status\":\"ended\",\"message\":\"coupon 1001 has ended\"" },
+		{ ANSWER_LIMIT_REACHED, "\"code\":4,\"status\":\"limit_reached\",\"message\":"
+					"\"user 42 has as many of coupon 1001 as allowed\"" },
+		{ ANSWER_NOT_STARTED, "\"code\":5,\"status\":\"not_started\",\"message\":\"coupon "
+				      "1001 has not begun\"" },
+		{ ANSWER_PAUSED,
+		  "\"code\":6,\"status\":\"paused\",\"message\":\"coupon 1001 is paused\"" },
+		{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached, "
+			       "nothing was done; try again later\"" },
+		{ ANSWER_UNAVAILABLE, "\"code\":21,\"status\":\"unavailable\",\"message\":\"a "
+				      "needed part is not there, nothing was done; "
 				      "try again later\"" },
-		{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"it may or may not have been done; ask status, or retry "
+		{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"it may or may "
+				  "not have been done; ask status, or retry "
 				  "with the same key\"" },
 	};
 	struct result result = result_make(ANSWER_OK, ACK_ACCEPTED, 2);
 	char line[512];
 
-	answer_expect(*state, "1", &result, "{\"id\":1,\"code\":0,\"status\":\"accepted\"," RECEIVE "}");
+	answer_expect(*state, "1", &result,
+		      "{\"id\":1,\"code\":0,\"status\":\"accepted\"," RECEIVE "}");
 	result.reached = ACK_QUEUED;
 	answer_expect(*state, "", &result, "{\"code\":0,\"status\":\"queued\"," RECEIVE "}");
 	result.reached = ACK_ISSUED;
 	answer_expect(*state, "\"a \\\"b\\\" \\u00e9\"", &result,
-		      "{\"id\":\"a \\\"b\\\" \xc3\xa9\",\"code\":0,\"status\":\"issued\"," RECEIVE "}");
+		      "{\"id\":\"a \\\"b\\\" \xc3\xa9\",\"code\":0,\"status\":\"issued\"," RECEIVE
+		      "}");
 	result = result_make(ANSWER_REJECTED, ACK_ACCEPTED, 2);
 	result.reason = "slot_taken";
-	answer_expect(*state, "-5", &result, "{\"id\":-5,\"code\":9,\"status\":\"rejected\"," RECEIVE ",\"reason\":\"slot_taken\","
-					     "\"message\":\"the accepted receive could not be issued: slot_taken\"}");
+	answer_expect(*state, "-5", &result,
+		      "{\"id\":-5,\"code\":9,\"status\":\"rejected\"," RECEIVE
+		      ",\"reason\":\"slot_taken\","
+		      "\"message\":\"the accepted receive could not be issued: slot_taken\"}");
 	result = result_make(ANSWER_UNKNOWN, ACK_ACCEPTED, 2);
-	answer_expect(*state, "7", &result, "{\"id\":7,\"code\":22,\"status\":\"unknown\"," RECEIVE ",\"message\":\"accepted, but not yet "
-					    "known to be further: ask status\"}");
+	answer_expect(*state, "7", &result,
+		      "{\"id\":7,\"code\":22,\"status\":\"unknown\"," RECEIVE
+		      ",\"message\":\"accepted, but not yet "
+		      "known to be further: ask status\"}");
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		result = result_make(refusals[i].answer, ACK_ACCEPTED, 0);
 		snprintf(line, sizeof(line), "{\"id\":1,%s}", refusals[i].rest);
@@ -288,15 +332,17 @@ static void test_longest(void **state)
 
 	for (int i = 0; i < 64; i++)
 		strcat(id, "\\u0001");
-	snprintf(text, sizeof(text), "{\"id\":\"%s\",\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"%lld\"}", id, (long long)INT64_MAX,
-		 (long long)INT64_MAX);
+	snprintf(text, sizeof(text),
+		 "{\"id\":\"%s\",\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"%lld\"}", id,
+		 (long long)INT64_MAX, (long long)INT64_MAX);
 	request = parse(*state, text);
 	result.receive = (struct receive){ INT64_MAX, INT64_MAX, result.receive.batch, 255 };
 	result.reason = "unknown_coupon";
 	request_answer(request, &result);
 	assert_non_null(json_parse(other, client.line, strlen(client.line), &error));
 	assert_non_null(strstr(client.line, id));
-	assert_non_null(strstr(client.line, "9223372036854775807.9223372036854775807." BATCH ".255\",\"slot\":100"));
+	assert_non_null(strstr(client.line, "9223372036854775807.9223372036854775807." BATCH
+					    ".255\",\"slot\":100"));
 	json_arena_free(other);
 }
 
@@ -305,10 +351,13 @@ static void test_other_replies(void **state)
 	cJSON *object;
 
 	request_fail(parse(*state, "{\"id\":\"x\",\"op\":\"ping\"}"), ANSWER_BUSY, NULL);
-	assert_string_equal(client.line, "{\"id\":\"x\",\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached, nothing was done; "
+	assert_string_equal(client.line, "{\"id\":\"x\",\"code\":20,\"status\":\"busy\","
+					 "\"message\":\"a limit is reached, nothing was done; "
 					 "try again later\"}");
 	request_fail(parse(*state, "{\"op\":\"ping\"}"), ANSWER_NOT_FOUND, "no \"such\" thing");
-	assert_string_equal(client.line, "{\"code\":1,\"status\":\"not_found\",\"message\":\"no \\\"such\\\" thing\"}");
+	assert_string_equal(
+		client.line,
+		"{\"code\":1,\"status\":\"not_found\",\"message\":\"no \\\"such\\\" thing\"}");
 	request_answer_object(parse(*state, "{\"id\":3,\"op\":\"ping\"}"), ANSWER_OK, NULL, NULL);
 	assert_string_equal(client.line, "{\"id\":3,\"code\":0,\"status\":\"ok\"}");
 	object = cJSON_CreateObject();
@@ -319,7 +368,8 @@ static void test_other_replies(void **state)
 	client.replies = 0;
 	responder_fail(&client.responder, "", ANSWER_TOO_LARGE, NULL);
 	assert_int_equal(client.replies, 1);
-	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the request is larger than allowed\"}");
+	assert_string_equal(client.line, "{\"code\":43,\"status\":\"too_large\",\"message\":\"the "
+					 "request is larger than allowed\"}");
 	assert_string_equal(request_ack_name(ACK_QUEUED), "queued");
 }
 
@@ -328,8 +378,9 @@ static void test_other_replies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_issue),	  TEST(test_other_operations), TEST(test_refused),	TEST(test_long_values),
-		TEST(test_answers), TEST(test_longest),		     TEST(test_other_replies),
+		TEST(test_issue),         TEST(test_other_operations), TEST(test_refused),
+		TEST(test_long_values),   TEST(test_answers),          TEST(test_longest),
+		TEST(test_other_replies),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -1,6 +1,6 @@
-#include "ctl/rush_latency.h"
-#include "ctl/rush_plan.h"
-#include "ctl/rush_scan.h"
+#include "ctl/rush/latency.h"
+#include "ctl/rush/plan.h"
+#include "ctl/rush/scan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,10 +20,18 @@ static void test_scans(void **state)
 		int code;
 		int names;
 	} lines[] = {
-		{ "{\"id\":0,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}", 0, 0, 1 },
-		{ "{\"id\":7,\"code\":0,\"status\":\"issued\",\"receive\":\"" RECEIVE "\",\"slot\":100}", 7, 0, 1 },
-		{ "{\"id\":99999999,\"code\":0,\"status\":\"queued\",\"receive\":\"" RECEIVE "\",\"slot\":1}", 99999999, 0, 1 },
-		{ "{\"id\":3,\"code\":2,\"status\":\"out_of_stock\",\"message\":\"coupon 1001 is sold out\"}", 3, 2, 0 },
+		{ "{\"id\":0,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
+		  "\",\"slot\":1}",
+		  0, 0, 1 },
+		{ "{\"id\":7,\"code\":0,\"status\":\"issued\",\"receive\":\"" RECEIVE
+		  "\",\"slot\":100}",
+		  7, 0, 1 },
+		{ "{\"id\":99999999,\"code\":0,\"status\":\"queued\",\"receive\":\"" RECEIVE
+		  "\",\"slot\":1}",
+		  99999999, 0, 1 },
+		{ "{\"id\":3,\"code\":2,\"status\":\"out_of_stock\",\"message\":\"coupon 1001 is "
+		  "sold out\"}",
+		  3, 2, 0 },
 		{ "{\"id\":3,\"code\":20,\"status\":\"busy\",\"message\":\"x\"}", 3, 20, 0 },
 	};
 	struct json_arena *arena = json_arena_new();
@@ -54,11 +62,16 @@ static void test_scans(void **state)
 static void test_leaves_to_strict(void **state)
 {
 	static const char *const lines[] = {
-		"{\"code\":0,\"id\":7,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}",
-		"{\"id\":7, \"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}",
-		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"more\":true}",
-		"{\"id\":7,\"code\":22,\"status\":\"unknown\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"message\":\"x\"}",
-		"{\"id\":7,\"code\":9,\"status\":\"rejected\",\"receive\":\"" RECEIVE "\",\"slot\":1,\"reason\":\"slot_taken\"}",
+		"{\"code\":0,\"id\":7,\"status\":\"accepted\",\"receive\":\"" RECEIVE
+		"\",\"slot\":1}",
+		"{\"id\":7, \"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
+		"\",\"slot\":1}",
+		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
+		"\",\"slot\":1,\"more\":true}",
+		"{\"id\":7,\"code\":22,\"status\":\"unknown\",\"receive\":\"" RECEIVE
+		"\",\"slot\":1,\"message\":\"x\"}",
+		"{\"id\":7,\"code\":9,\"status\":\"rejected\",\"receive\":\"" RECEIVE
+		"\",\"slot\":1,\"reason\":\"slot_taken\"}",
 	};
 	struct json_arena *arena = json_arena_new();
 
@@ -74,10 +87,14 @@ static void test_leaves_to_strict(void **state)
 	json_arena_free(arena);
 }
 
-/* Every beginning of a reply, and every byte of it replaced: never both readers wrong, never a crash. */
+/*
+ * Every beginning of a reply, and every byte of it replaced: never both readers wrong, never a
+ * crash.
+ */
 static void test_broken_lines(void **state)
 {
-	const char *line = "{\"id\":12,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE "\",\"slot\":1}";
+	const char *line = "{\"id\":12,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
+			   "\",\"slot\":1}";
 	struct json_arena *arena = json_arena_new();
 	struct rush_reply reply;
 	char copy[256];
@@ -103,26 +120,38 @@ static void test_broken_lines(void **state)
 
 static void test_plan_lines(void **state)
 {
-	struct rush_plan plan = { .coupon = 1001, .first_user = 42, .users_n = 3, .requests_per_user = 2, .requests_n = 6 };
+	struct rush_plan plan = { .coupon = 1001,
+				  .first_user = 42,
+				  .users_n = 3,
+				  .requests_per_user = 2,
+				  .requests_n = 6 };
 	char line[RUSH_LINE_MAX + 1];
 
 	(void)state;
 	plan.coupon_len = id_format(plan.coupon, plan.coupon_text);
 	line[rush_plan_line(&plan, 0, line)] = '\0';
-	assert_string_equal(line, "{\"id\":0,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}\n");
+	assert_string_equal(line,
+			    "{\"id\":0,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}\n");
 	line[rush_plan_line(&plan, 3, line)] = '\0';
-	assert_string_equal(line, "{\"id\":3,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"43\"}\n");
+	assert_string_equal(line,
+			    "{\"id\":3,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"43\"}\n");
 	plan.keys = 1;
 	plan.ack = RUSH_ISSUED;
 	line[rush_plan_line(&plan, 5, line)] = '\0';
-	assert_string_equal(line, "{\"id\":5,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"44\",\"key\":\"rush-44\","
+	assert_string_equal(line, "{\"id\":5,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"44\","
+				  "\"key\":\"rush-44\","
 				  "\"ack\":\"issued\"}\n");
 }
 
 static void test_plan_longest_line_fits(void **state)
 {
-	struct rush_plan plan = { .coupon = INT64_MAX, .first_user = INT64_MAX - 99999999, .users_n = 100000000,
-				  .requests_per_user = 1, .requests_n = 100000000, .keys = 1, .ack = RUSH_ACCEPTED };
+	struct rush_plan plan = { .coupon = INT64_MAX,
+				  .first_user = INT64_MAX - 99999999,
+				  .users_n = 100000000,
+				  .requests_per_user = 1,
+				  .requests_n = 100000000,
+				  .keys = 1,
+				  .ack = RUSH_ACCEPTED };
 	char line[2 * RUSH_LINE_MAX];
 
 	(void)state;

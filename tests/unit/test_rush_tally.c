@@ -1,4 +1,4 @@
-#include "ctl/rush_tally.h"
+#include "ctl/rush/tally.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,10 @@
 
 #define BATCH "01JD8Z6Q4T1M0V5K9X3B7C2N8R"
 
-/* A rush of three users with two requests each; every receive is of one batch, told apart by its index. */
+/*
+ * A rush of three users with two requests each; every receive is of one batch, told apart by its
+ * index.
+ */
 struct fixture {
 	struct rush_plan plan;
 	struct rush_book book;
@@ -24,8 +27,12 @@ static int setup(void **state)
 	static struct fixture f;
 
 	memset(&f, 0, sizeof(f));
-	f.plan = (struct rush_plan){ .coupon = 1001, .first_user = 10, .users_n = 3, .requests_per_user = 2,
-				     .requests_n = 6, .timeout_us = 1000000 };
+	f.plan = (struct rush_plan){ .coupon = 1001,
+				     .first_user = 10,
+				     .users_n = 3,
+				     .requests_per_user = 2,
+				     .requests_n = 6,
+				     .timeout_us = 1000000 };
 	f.plan.coupon_len = id_format(f.plan.coupon, f.plan.coupon_text);
 	rush_book_init(&f.book, &f.plan);
 	for (int i = 0; i < 6; i++)
@@ -245,7 +252,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_receive_for_two_requests, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_key_not_kept, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_key_given_back_by_a_rejection, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_key_given_back_by_a_rejection, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_told_otherwise, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_book_refuses_answers, setup, teardown),

@@ -1,5 +1,5 @@
 /* Replies of issue.lua in hiredis' form, right ones and malformed ones. */
-#include "gateway/script_reply.h"
+#include "gateway/admit/script_reply.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,10 @@
 #define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 #define ELEMENTS_MAX 16
 
-/* A reply that stands on the heap element by element, so that a sanitizer sees what is read beside it. */
+/*
+ * A reply that stands on the heap element by element, so that a sanitizer sees what is read beside
+ * it.
+ */
 static redisReply *integer(long long number)
 {
 	redisReply *reply = calloc(1, sizeof(*reply));
@@ -61,9 +64,12 @@ static redisReply *array(size_t n, redisReply *const *elements)
 	return reply;
 }
 
-#define ARRAY(...)                                                                                                     \
-	array(sizeof((redisReply *[]){ __VA_ARGS__ }) / sizeof(redisReply *), (redisReply *[]){ __VA_ARGS__ })
-#define OK_HEAD(body) string("ok"), integer(3), integer(8122), integer(77), integer(1700000000123), integer(1600000000000), string(body)
+#define ARRAY(...)                                                            \
+	array(sizeof((redisReply *[]){ __VA_ARGS__ }) / sizeof(redisReply *), \
+	      (redisReply *[]){ __VA_ARGS__ })
+#define OK_HEAD(body)                                                                 \
+	string("ok"), integer(3), integer(8122), integer(77), integer(1700000000123), \
+		integer(1600000000000), string(body)
 
 static struct call_reply decoded;
 
@@ -85,8 +91,10 @@ static void test_ok(void **state)
 
 	(void)state;
 	ulid_parse(&batch, BATCH, ULID_LEN);
-	assert_int_equal(decode(ARRAY(OK_HEAD("{body}"), integer(1), integer(-4), string("2:" BATCH ":255"), integer(100), integer(-2),
-				      integer(-3), integer(-5), integer(-6), string("100:" BATCH ":0")),
+	assert_int_equal(decode(ARRAY(OK_HEAD("{body}"), integer(1), integer(-4),
+				      string("2:" BATCH ":255"), integer(100), integer(-2),
+				      integer(-3), integer(-5), integer(-6),
+				      string("100:" BATCH ":0")),
 				9),
 			 0);
 	assert_int_equal(decoded.state, CALL_OK);
@@ -127,11 +135,15 @@ static void test_not_decided(void **state)
 
 static void test_other_forms(void **state)
 {
-	static const int types[] = { REDIS_REPLY_STRING, REDIS_REPLY_INTEGER, REDIS_REPLY_NIL, REDIS_REPLY_STATUS, REDIS_REPLY_ERROR };
+	static const int types[] = { REDIS_REPLY_STRING, REDIS_REPLY_INTEGER, REDIS_REPLY_NIL,
+				     REDIS_REPLY_STATUS, REDIS_REPLY_ERROR };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-		assert_int_equal(decode(types[i] == REDIS_REPLY_STRING ? string("ok") : typed(types[i]), 1), -1);
+		assert_int_equal(decode(types[i] == REDIS_REPLY_STRING ? string("ok")
+								       : typed(types[i]),
+					1),
+				 -1);
 	assert_int_equal(decode(array(0, NULL), 1), -1);
 	assert_int_equal(decode(ARRAY(string("ok")), 1), -1);
 	assert_int_equal(decode(ARRAY(string("missing"), integer(0)), 1), -1);
@@ -140,7 +152,8 @@ static void test_other_forms(void **state)
 	assert_int_equal(decode(ARRAY(integer(1), integer(0), integer(0)), 1), -1);
 	assert_int_equal(decode(ARRAY(typed(REDIS_REPLY_NIL), integer(0), integer(0)), 1), -1);
 	assert_int_equal(decode(ARRAY(string("behind"), string("3"), integer(0)), 1), -1);
-	assert_int_equal(decode(ARRAY(string("behind"), integer(3), typed(REDIS_REPLY_NIL)), 1), -1);
+	assert_int_equal(decode(ARRAY(string("behind"), integer(3), typed(REDIS_REPLY_NIL)), 1),
+			 -1);
 	/* As many verdicts as requests. */
 	assert_int_equal(decode(ARRAY(OK_HEAD("")), 1), -1);
 	assert_int_equal(decode(ARRAY(OK_HEAD(""), integer(-2), integer(-2)), 1), -1);
@@ -170,12 +183,33 @@ static void test_head(void **state)
 
 static void test_verdicts(void **state)
 {
-	static const long long numbers[] = { 0, 101, -1, -7, -8, -9, -20, -22, -40, -100, -101, -4294967298, 4294967297 };
+	static const long long numbers[] = { 0,   101, -1,   -7,   -8,          -9,        -20,
+					     -22, -40, -100, -101, -4294967298, 4294967297 };
 	static const char *const texts[] = {
-		"", "1", "1:", "1:" BATCH, "1:" BATCH ":", "0:" BATCH ":0", "101:" BATCH ":0", "-1:" BATCH ":0", "1:" BATCH ":256",
-		"1:" BATCH ":-1", "1:" BATCH ":0x", "1:" BATCH "x0", "1:" BATCH ":0:key", "x:" BATCH ":0", "1:01arz3ndektsv4rrffq69g5fav:0",
-		":" BATCH ":0", "+1:" BATCH ":0", " 1:" BATCH ":0", "1:" BATCH ": 0", "1:" BATCH ":+0", "01:" BATCH ":0", "1:" BATCH ":00",
-		"1:" BATCH "00", "99999999999999999999:" BATCH ":0",
+		"",
+		"1",
+		"1:",
+		"1:" BATCH,
+		"1:" BATCH ":",
+		"0:" BATCH ":0",
+		"101:" BATCH ":0",
+		"-1:" BATCH ":0",
+		"1:" BATCH ":256",
+		"1:" BATCH ":-1",
+		"1:" BATCH ":0x",
+		"1:" BATCH "x0",
+		"1:" BATCH ":0:key",
+		"x:" BATCH ":0",
+		"1:01arz3ndektsv4rrffq69g5fav:0",
+		":" BATCH ":0",
+		"+1:" BATCH ":0",
+		" 1:" BATCH ":0",
+		"1:" BATCH ": 0",
+		"1:" BATCH ":+0",
+		"01:" BATCH ":0",
+		"1:" BATCH ":00",
+		"1:" BATCH "00",
+		"99999999999999999999:" BATCH ":0",
 	};
 
 	(void)state;
@@ -203,8 +237,9 @@ static void test_body(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ok),    cmocka_unit_test(test_not_decided), cmocka_unit_test(test_other_forms),
-		cmocka_unit_test(test_head),  cmocka_unit_test(test_verdicts),    cmocka_unit_test(test_body),
+		cmocka_unit_test(test_ok),          cmocka_unit_test(test_not_decided),
+		cmocka_unit_test(test_other_forms), cmocka_unit_test(test_head),
+		cmocka_unit_test(test_verdicts),    cmocka_unit_test(test_body),
 	};
 
 	return cmocka_run_group_tests_name("script_reply", tests, NULL, NULL);

@@ -1,5 +1,8 @@
-/* The books of settlement: what goes into a transaction, what becomes of it, and above all what may be acked. */
-#include "worker/settlement.h"
+/*
+ * The books of settlement: what goes into a transaction, what becomes of it, and above all what may
+ * be acked.
+ */
+#include "worker/settle/settlement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,9 +147,11 @@ static void test_outcomes_find_their_message(void **state)
 	assert_int_equal(settlement_outcome(s, 5, taken), -1);
 	assert_int_equal(settlement_taken(s), 2);
 	for (size_t i = 0; i < 2; i++)
-		assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[i].kind, i == 1 ? OUTCOME_REJECTED : 0);
+		assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[i].kind,
+				 i == 1 ? OUTCOME_REJECTED : 0);
 	for (size_t i = 0; i < 3; i++)
-		assert_int_equal(delivery_outcomes(settlement_taken_at(s, 1))[i].kind, i == 2 ? OUTCOME_REJECTED : 0);
+		assert_int_equal(delivery_outcomes(settlement_taken_at(s, 1))[i].kind,
+				 i == 2 ? OUTCOME_REJECTED : 0);
 	/* A second attempt begins with a clean sheet. */
 	settlement_retry(s);
 	assert_int_equal(settlement_take(s, 100), 5);
@@ -213,13 +218,17 @@ static int taken_has(const struct settlement *s, uint64_t tag, size_t index)
 	for (size_t i = 0; i < settlement_taken(s); i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
 
-		if (delivery_tag(delivery) == tag && delivery_first(delivery) <= index && index < delivery_end(delivery))
+		if (delivery_tag(delivery) == tag && delivery_first(delivery) <= index &&
+		    index < delivery_end(delivery))
 			return 1;
 	}
 	return 0;
 }
 
-/* Runs transactions until nothing waits; one that holds receive `index` of delivery `poison` is refused. How many ran. */
+/*
+ * Runs transactions until nothing waits; one that holds receive `index` of delivery `poison` is
+ * refused. How many ran.
+ */
 static int settle_all(struct settlement *s, uint64_t poison, size_t index)
 {
 	int n = 0;
@@ -266,7 +275,10 @@ static void test_bisect_finds_each_poison(void **state)
 	}
 }
 
-/* Each receive that is refused alone, in messages of every size: the others of the message are settled, each once. */
+/*
+ * Each receive that is refused alone, in messages of every size: the others of the message are
+ * settled, each once.
+ */
 static void test_bisect_goes_on_within_a_message(void **state)
 {
 	struct settlement *s = *state;
@@ -287,7 +299,8 @@ static void test_bisect_goes_on_within_a_message(void **state)
 					settlement_refuse(s, "23514");
 					continue;
 				}
-				for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++)
+				for (size_t i = delivery_first(delivery);
+				     i < delivery_end(delivery); i++)
 					settled[i]++;
 				settlement_commit(s);
 				assert_int_equal(settlement_ack(s, &got, &multiple), 0);
@@ -295,7 +308,9 @@ static void test_bisect_goes_on_within_a_message(void **state)
 			assert_in_range(runs, 2, 16);
 			for (size_t i = 0; i < n; i++)
 				assert_int_equal(settled[i], i != bad);
-			snprintf(reason, sizeof(reason), "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on", n, bad);
+			snprintf(reason, sizeof(reason),
+				 "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on",
+				 n, bad);
 			assert_string_equal(delivery_reason(settlement_dead_take(s)), reason);
 			settlement_dead_done(s, settlement_epoch(s), tag);
 			ack_expect(s, tag, 0);
@@ -313,12 +328,16 @@ static void test_a_message_of_which_everything_is_refused(void **state)
 	for (; settlement_take(s, 1000) > 0; runs++)
 		settlement_refuse(s, "23514");
 	assert_in_range(runs, 9, 40);
-	assert_string_equal(delivery_reason(settlement_dead_take(s)), "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
+	assert_string_equal(delivery_reason(settlement_dead_take(s)),
+			    "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
 	settlement_dead_done(s, settlement_epoch(s), 1);
 	ack_expect(s, 1, 0);
 }
 
-/* Outcomes of a part are those of its receives, and after a lost connection the part is tried again. */
+/*
+ * Outcomes of a part are those of its receives, and after a lost connection the part is tried
+ * again.
+ */
 static void test_parts_have_their_outcomes(void **state)
 {
 	struct settlement *s = *state;
@@ -332,8 +351,14 @@ static void test_parts_have_their_outcomes(void **state)
 	settlement_retry(s);
 	assert_int_equal(settlement_take(s, 1000), 2);
 	assert_int_equal(delivery_first(settlement_taken_at(s, 0)), 2);
-	assert_int_equal(settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN }), 0);
-	assert_int_equal(settlement_outcome(s, 2, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN }), -1);
+	assert_int_equal(settlement_outcome(s, 1,
+					    (struct outcome){ OUTCOME_REJECTED,
+							      REASON_SLOT_TAKEN }),
+			 0);
+	assert_int_equal(settlement_outcome(s, 2,
+					    (struct outcome){ OUTCOME_REJECTED,
+							      REASON_SLOT_TAKEN }),
+			 -1);
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[3].kind, OUTCOME_REJECTED);
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[2].kind, OUTCOME_ISSUED);
 	settlement_commit(s);
@@ -403,8 +428,8 @@ static void test_reset_in_flight_then_failure(void **state)
 }
 
 /*
- * Random histories. A model of the broker: a tag is either un-acked or acked, and an ack is right only when everything
- * it covers has been committed or confirmed as dead-lettered.
+ * Random histories. A model of the broker: a tag is either un-acked or acked, and an ack is right
+ * only when everything it covers has been committed or confirmed as dead-lettered.
  */
 enum truth { ABSENT, HELD, FINISHED, ACKED };
 
@@ -415,7 +440,10 @@ struct model {
 	uint64_t next_tag;
 };
 
-/* The transaction in flight is committed: a delivery is finished when all of it is, and nothing of it was refused. */
+/*
+ * The transaction in flight is committed: a delivery is finished when all of it is, and nothing of
+ * it was refused.
+ */
 static void model_commit(struct model *model, const struct settlement *s)
 {
 	for (size_t i = 0; i < settlement_taken(s); i++) {
@@ -462,19 +490,25 @@ static void history_run(unsigned seed)
 
 	for (int step = 0; step < 600; step++) {
 		switch (rand_r(&seed) % 12) {
-		case 0: case 1: case 2: case 3:
+		case 0:
+		case 1:
+		case 2:
+		case 3:
 			model.truth[model.next_tag] = HELD;
-			add(s, model.next_tag++, 1 + (size_t)rand_r(&seed) % 5, rand_r(&seed) % 8 == 0);
+			add(s, model.next_tag++, 1 + (size_t)rand_r(&seed) % 5,
+			    rand_r(&seed) % 8 == 0);
 			break;
 		case 4:
 			model.truth[model.next_tag] = HELD;
 			settlement_add_dead(s, model.next_tag++, "unreadable", envelope_make());
 			break;
-		case 5: case 6:
+		case 5:
+		case 6:
 			if (settlement_taken(s) == 0)
 				settlement_take(s, 1 + (size_t)rand_r(&seed) % 20);
 			break;
-		case 7: case 8:
+		case 7:
+		case 8:
 			if (settlement_taken(s) == 0)
 				break;
 			if (rand_r(&seed) % 4 == 0) {
@@ -556,14 +590,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_commit_acks_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_take_bounds, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_arrivals_during_transaction_wait, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_arrivals_during_transaction_wait, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_retry_acks_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_outcomes_find_their_message, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dead_holds_the_prefix_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bisect_finds_each_poison, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_bisect_goes_on_within_a_message, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_a_message_of_which_everything_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_bisect_goes_on_within_a_message, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_message_of_which_everything_is_refused,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_parts_have_their_outcomes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_split_goes_on_after_retry, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_forgets_and_never_acks, setup, teardown),

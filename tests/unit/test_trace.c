@@ -27,7 +27,8 @@ static void test_names(void **state)
 
 static void test_refused(void **state)
 {
-	static const char *const wrong[] = { "redi", "rediss", "redis call", ",", "redis,,call", "al", "ALL" };
+	static const char *const wrong[] = { "redi",        "rediss", "redis call", ",",
+					     "redis,,call", "al",     "ALL" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

@@ -1,5 +1,8 @@
-/* What the processes of a gateway tell each other, here all of them in one process that enters as one after the other. */
-#include "gateway/unsure.h"
+/*
+ * What the processes of a gateway tell each other, here all of them in one process that enters as
+ * one after the other.
+ */
+#include "gateway/read/inflight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +23,10 @@ static void test_alone(void **state)
 	assert_false(unsure_elsewhere(7, 1000));
 }
 
-/* One after the other: each entering process is a new one, so that a page that was entered before has died. */
+/*
+ * One after the other: each entering process is a new one, so that a page that was entered before
+ * has died.
+ */
 static void test_three(void **state)
 {
 	(void)state;
@@ -37,7 +43,10 @@ static void test_three(void **state)
 	assert_true(unsure_elsewhere(9, 4999));
 	assert_false(unsure_elsewhere(9, 5000));
 	assert_false(unsure_elsewhere(10, 1000));
-	/* Process 0 has died and is there again: nothing is in its hands, but what was may still take effect. */
+	/*
+	 * Process 0 has died and is there again: nothing is in its hands, but what was may still
+	 * take effect.
+	 */
 	unsure_enter(0, 2000, MEMORY_MS);
 	assert_true(unsure_elsewhere(10, 2000));
 	unsure_enter(2, 2000, MEMORY_MS);
@@ -47,7 +56,8 @@ static void test_three(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone), cmocka_unit_test(test_three) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_alone),
+					    cmocka_unit_test(test_three) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,10 @@
-/* The words of settle(), the reply to a gateway, the arguments of settle(), and what the keeper decides. */
-#include "worker/keeper_judge.h"
-#include "worker/reply.h"
-#include "worker/settle_args.h"
+/*
+ * The words of settle(), the reply to a gateway, the arguments of settle(), and what the keeper
+ * decides.
+ */
+#include "keeper/judge.h"
+#include "worker/settle/reply.h"
+#include "worker/settle/settle_args.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,8 +62,9 @@ static void test_reply(void **state)
 	settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN });
 	settlement_outcome(s, 2, (struct outcome){ OUTCOME_REPEATED, REASON_NONE });
 	len = reply_format(settlement_taken_at(s, 0), text);
-	assert_string_equal(text, "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
-				  "[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],[2,\"issued\"]]}");
+	assert_string_equal(text,
+			    "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
+			    "[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],[2,\"issued\"]]}");
 	assert_int_equal(len, strlen(text));
 	settlement_free(s);
 }
@@ -72,7 +76,8 @@ static void test_longest_reply_fits(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < MESSAGE_RECEIVES_MAX; i++)
-		settlement_outcome(s, i, (struct outcome){ OUTCOME_REJECTED, REASON_UNKNOWN_COUPON });
+		settlement_outcome(s, i,
+				   (struct outcome){ OUTCOME_REJECTED, REASON_UNKNOWN_COUPON });
 	assert_in_range(reply_format(settlement_taken_at(s, 0), text), 1, REPLY_SIZE - 1);
 	settlement_free(s);
 }
@@ -83,7 +88,10 @@ static void array_expect(const struct settle_args *args, int i, const void *byte
 	assert_memory_equal(args->arrays[i].data, bytes, len);
 }
 
-/* PostgreSQL's binary arrays, byte by byte; filled twice, to see that nothing is left of the first time. */
+/*
+ * PostgreSQL's binary arrays, byte by byte; filled twice, to see that nothing is left of the first
+ * time.
+ */
 static void test_arguments(void **state)
 {
 	struct settlement *s = taken_make(2, "k~");
@@ -97,8 +105,10 @@ static void test_arguments(void **state)
 		     "\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0\2\0\0\0\1"
 		     "\0\0\0\x8\1\2\3\4\5\6\7\x8\0\0\0\x8\1\2\3\4\5\6\7\x9",
 		     44);
-	array_expect(&args, 4, "\0\0\0\1\0\0\0\0\0\0\0\x15\0\0\0\2\0\0\0\1\0\0\0\2\0\0\0\0\0\2\0\1", 32);
-	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2k~\0\0\0\2k~", 32);
+	array_expect(&args, 4, "\0\0\0\1\0\0\0\0\0\0\0\x15\0\0\0\2\0\0\0\1\0\0\0\2\0\0\0\0\0\2\0\1",
+		     32);
+	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2k~\0\0\0\2k~",
+		     32);
 	assert_int_equal(args.arrays[3].len, 20 + 2 * 20);
 	settle_args_fini(&args);
 	settlement_free(s);
@@ -113,15 +123,23 @@ static enum coupon_action judged(struct coupon_row row, struct coupon_cache cach
 
 static void test_judge_absent(void **state)
 {
-	const struct coupon_cache none = { 0 }, outbox = { .outbox_n = 1 }, users = { .users_present = 1 };
+	const struct coupon_cache none = { 0 }, outbox = { .outbox_n = 1 },
+				  users = { .users_present = 1 };
 
 	(void)state;
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none), COUPON_LOAD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none), COUPON_KEEP);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none),
+			 COUPON_LOAD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
+			 COUPON_KEEP);
 	/* A generation was given out: what became of it only a rebuild can tell. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none), COUPON_REBUILD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED, .generation = 1 }, none), COUPON_REBUILD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none),
+			 COUPON_REBUILD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1,
+						     .status = COUPON_CLOSED,
+						     .generation = 1 },
+				none),
+			 COUPON_REBUILD);
 	/* Something is in flight: never as if it were new. */
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, users), COUPON_REBUILD);
@@ -130,7 +148,9 @@ static void test_judge_absent(void **state)
 static void test_judge_present(void **state)
 {
 	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
-	struct coupon_cache cache = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5 };
+	struct coupon_cache cache = {
+		.present = 1, .run_id = RUN_ID, .generation = 2, .version = 5
+	};
 
 	(void)state;
 	assert_int_equal(judged(row, cache), COUPON_KEEP);
@@ -138,7 +158,8 @@ static void test_judge_present(void **state)
 	assert_int_equal(judged(row, cache), COUPON_TERMS);
 	cache.run_id[0] = 'f';
 	assert_int_equal(judged(row, cache), COUPON_VERIFY);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, cache), COUPON_FOREIGN);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, cache),
+			 COUPON_FOREIGN);
 	cache.run_id[0] = '0';
 	cache.generation = 3;
 	assert_int_equal(judged(row, cache), COUPON_FOREIGN);
@@ -149,8 +170,12 @@ static void test_judge_present(void **state)
 static void test_judge_rebuild(void **state)
 {
 	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
-	const struct coupon_row asked = { .id = 1, .generation = 2, .version = 5, .rebuild_asked = 3, .rebuild_done = 2 };
-	const struct coupon_cache sound = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5, .seq = 9 };
+	const struct coupon_row asked = {
+		.id = 1, .generation = 2, .version = 5, .rebuild_asked = 3, .rebuild_done = 2
+	};
+	const struct coupon_cache sound = {
+		.present = 1, .run_id = RUN_ID, .generation = 2, .version = 5, .seq = 9
+	};
 	struct coupon_cache cache = sound;
 
 	(void)state;
@@ -178,9 +203,9 @@ static void test_judge_rebuild(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outcome_words),	   cmocka_unit_test(test_reply),
+		cmocka_unit_test(test_outcome_words),      cmocka_unit_test(test_reply),
 		cmocka_unit_test(test_longest_reply_fits), cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_judge_absent),	   cmocka_unit_test(test_judge_present),
+		cmocka_unit_test(test_judge_absent),       cmocka_unit_test(test_judge_present),
 		cmocka_unit_test(test_judge_rebuild),
 	};
 

@@ -1,0 +1,103 @@
+#include "common/rabbit/envelope.h"
+
+#include "common/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static amqp_bytes_t property_copy(const amqp_basic_properties_t *properties, amqp_flags_t flag,
+				  amqp_bytes_t value)
+{
+	amqp_bytes_t copy;
+
+	if (!(properties->_flags & flag) || value.len == 0)
+		return amqp_empty_bytes;
+	copy = amqp_bytes_malloc_dup(value);
+	check(copy.bytes != NULL);
+	return copy;
+}
+
+/* A header that is an integer of any width; else 0. */
+static int64_t header_integer(const amqp_basic_properties_t *properties, const char *name)
+{
+	if (!(properties->_flags & AMQP_BASIC_HEADERS_FLAG))
+		return 0;
+	for (int i = 0; i < properties->headers.num_entries; i++) {
+		const amqp_table_entry_t *entry = &properties->headers.entries[i];
+
+		if (entry->key.len != strlen(name) ||
+		    memcmp(entry->key.bytes, name, entry->key.len) != 0)
+			continue;
+		switch (entry->value.kind) {
+		case AMQP_FIELD_KIND_I8:
+			return entry->value.value.i8;
+		case AMQP_FIELD_KIND_U8:
+			return entry->value.value.u8;
+		case AMQP_FIELD_KIND_I16:
+			return entry->value.value.i16;
+		case AMQP_FIELD_KIND_U16:
+			return entry->value.value.u16;
+		case AMQP_FIELD_KIND_I32:
+			return entry->value.value.i32;
+		case AMQP_FIELD_KIND_U32:
+			return entry->value.value.u32;
+		case AMQP_FIELD_KIND_I64:
+			return entry->value.value.i64;
+		default: /* the kinds are not an enum of ours */
+			return 0;
+		}
+	}
+	return 0;
+}
+
+struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size)
+{
+	struct envelope *envelope = calloc(1, sizeof(*envelope));
+
+	check(envelope != NULL);
+	envelope->delivery_count = header_integer(properties, "x-delivery-count");
+	envelope->publish_tag = header_integer(properties, ENVELOPE_TAG_HEADER);
+	envelope->reply_to = property_copy(properties, AMQP_BASIC_REPLY_TO_FLAG,
+					   properties->reply_to);
+	envelope->correlation_id = property_copy(properties, AMQP_BASIC_CORRELATION_ID_FLAG,
+						 properties->correlation_id);
+	envelope->content_type = property_copy(properties, AMQP_BASIC_CONTENT_TYPE_FLAG,
+					       properties->content_type);
+	envelope->content_encoding = property_copy(properties, AMQP_BASIC_CONTENT_ENCODING_FLAG,
+						   properties->content_encoding);
+	envelope->message_id = property_copy(properties, AMQP_BASIC_MESSAGE_ID_FLAG,
+					     properties->message_id);
+	envelope->type = property_copy(properties, AMQP_BASIC_TYPE_FLAG, properties->type);
+	envelope->body_size = body_size;
+	envelope->body_room = body_size < ENVELOPE_BODY_MAX ? (size_t)body_size : ENVELOPE_BODY_MAX;
+	envelope->body = malloc(envelope->body_room + 1);
+	check(envelope->body != NULL);
+	return envelope;
+}
+
+void envelope_free(void *memory)
+{
+	struct envelope *envelope = memory;
+
+	if (!envelope)
+		return;
+	amqp_bytes_free(envelope->reply_to);
+	amqp_bytes_free(envelope->correlation_id);
+	amqp_bytes_free(envelope->content_type);
+	amqp_bytes_free(envelope->content_encoding);
+	amqp_bytes_free(envelope->message_id);
+	amqp_bytes_free(envelope->type);
+	free(envelope->body);
+	free(envelope);
+}
+
+void envelope_append(struct envelope *envelope, amqp_bytes_t piece, uint64_t *left)
+{
+	size_t len = piece.len;
+
+	*left -= piece.len < *left ? piece.len : *left;
+	if (len > envelope->body_room - envelope->body_len)
+		len = envelope->body_room - envelope->body_len;
+	memcpy(envelope->body + envelope->body_len, piece.bytes, len);
+	envelope->body_len += len;
+}

@@ -1,0 +1,24 @@
+/*
+ * Ends library calls that hang. librabbitmq may block in a write for as long as the peer leaves the
+ * socket full; the watchdog's thread then shuts the socket down, and the call returns with an
+ * error.
+ */
+#ifndef COMMON_RABBIT_WATCHDOG_H
+#define COMMON_RABBIT_WATCHDOG_H
+
+#define WATCHDOG_CALL_MS 8000 /* no call may take longer */
+
+struct watch;
+
+/*
+ * Any thread. Watches the socket `fd` until watch_free(); the thread is started with the first
+ * watch.
+ */
+struct watch *watch_new(int fd);
+void watch_free(struct watch *watch); /* NULL is allowed */
+
+/* Around each library call that may block; by the thread that owns the watch. */
+void watch_begin(struct watch *watch);
+void watch_end(struct watch *watch);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * A user's records of one coupon, as issue.lua writes them: SLOT:BATCH:INDEX:KEY for each taken
+ * slot, a line each.
+ */
+#ifndef COMMON_REDIS_USER_RECORDS_H
+#define COMMON_REDIS_USER_RECORDS_H
+
+#include "common/receive.h"
+
+/* A taken slot. */
+struct user_record {
+	int slot;
+	struct ulid batch;
+	int index;
+	const char *key; /* lent by the text, without a NUL of its own; empty: none */
+	size_t key_len;
+};
+
+/*
+ * Takes the next record and moves `*text` behind it (NULL: that was the last one). 0, or -1 at the
+ * end, or where the text is not what issue.lua writes.
+ */
+int user_record_next(const char **text, struct user_record *record);
+
+#endif

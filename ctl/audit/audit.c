@@ -1,0 +1,158 @@
+/*
+ * couponctl audit: the promises, checked on a live system. What is wrong is named; the exit status
+ * is the verdict.
+ */
+#include "ctl/audit/audit.h"
+
+#include "common/log.h"
+#include "ctl/audit/broker.h"
+#include "ctl/audit/database.h"
+#include "ctl/ctl.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE 500
+#define PATIENCE_MS 15000 /* a rebuild takes seconds */
+#define GRACE_S 30
+#define GRACE_MAX_S 86400
+
+/* User coupons of coupons that do not exist: only they are what is wrong there. How many. */
+static int64_t unknown_audit(struct audit *audit, const char *coupon)
+{
+	PGresult *rows = db_query(audit->db, sql_query_audit_unknown, 1, &coupon);
+	int64_t n = PQntuples(rows);
+	struct columns columns;
+	struct slot slot;
+
+	columns_find(rows, &columns);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		slot_read(rows, row, &columns, &slot);
+		finding_tell(&audit->findings, FINDING_COUPON_UNKNOWN,
+			     &(struct place){ db_int(rows, row, "coupon_id"), slot.user,
+					      slot.number, &slot.batch, slot.index },
+			     "a user coupon, and there is no such coupon");
+	}
+	PQclear(rows);
+	return n;
+}
+
+/* Every coupon; how many there were. */
+static int64_t coupons_audit(struct audit *audit, cJSON *coupons)
+{
+	char after[DB_NUMBER_SIZE] = "0", count[DB_NUMBER_SIZE];
+	int64_t n = 0;
+	int rows_n;
+
+	do {
+		PGresult *page = db_query(audit->db, sql_query_audit_coupons, 2,
+					  (const char *[]){ after, db_number(PAGE, count) });
+
+		rows_n = PQntuples(page);
+		for (int row = 0; row < rows_n; row++) {
+			audit_coupon(audit, db_int(page, row, "id"), coupons);
+			n++;
+			snprintf(after, sizeof(after), "%s", db_text(page, row, "id"));
+		}
+		PQclear(page);
+	} while (rows_n == PAGE);
+	return n;
+}
+
+static int is_known(struct audit *audit, const char *coupon)
+{
+	PGresult *result = db_query(audit->db, sql_query_coupon_state, 1, &coupon);
+	int known = PQntuples(result) > 0;
+
+	PQclear(result);
+	return known;
+}
+
+static int verdict(const struct audit *audit)
+{
+	return audit->findings.n > 0 ? 1 : audit->undecided_n > 0 ? AUDIT_NO_VERDICT : 0;
+}
+
+static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
+{
+	static const char *const words[] = {
+		[0] = "PASS", [1] = "FAIL", [AUDIT_NO_VERDICT] = "UNKNOWN"
+	};
+	cJSON *object;
+
+	if (!coupons) {
+		printf("%s: %lld coupon%s audited, %lld wrong\n", words[verdict(audit)],
+		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
+		       (long long)audit->findings.n);
+		return;
+	}
+	object = output_object();
+	output_bool(object, "passed", verdict(audit) == 0);
+	output_number(object, "audited", coupons_n);
+	output_add(object, "coupons", coupons);
+	findings_end(&audit->findings, object);
+}
+
+static void open_all(struct audit *audit, struct ctl *ctl)
+{
+	char error[CACHE_ERROR_SIZE];
+
+	audit->db = db_open("DATABASE_URL", ctl->config.database_url);
+	audit_database_prepare(audit->db);
+	audit->cache = cache_open(ctl->config.redis_url, error);
+	if (!audit->cache)
+		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s", error);
+	audit_redis_need(audit, cache_run_id(audit->cache, audit->run_id) == 0);
+	audit->broker = broker_new(ctl->config.amqp_url);
+}
+
+static int audit_run(struct ctl *ctl)
+{
+	int json = args_has(&ctl->args, "json");
+	const char *coupon = args_coupon(&ctl->args) ? ctl->args.argument : NULL;
+	struct audit audit = { .findings.json = json, .patience_ms = PATIENCE_MS };
+	cJSON *coupons = json ? cJSON_CreateArray() : NULL;
+	int64_t coupons_n = 1;
+
+	if (!coupon == !args_has(&ctl->args, "all"))
+		args_fail("audit takes either a coupon's ID or --all");
+	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, GRACE_MAX_S, GRACE_S);
+	log_fatal_status(AUDIT_NO_VERDICT);
+	open_all(&audit, ctl);
+	if (!coupon) {
+		unknown_audit(&audit, NULL);
+		coupons_n = coupons_audit(&audit, coupons);
+	} else if (is_known(&audit, coupon)) {
+		audit_coupon(&audit, args_coupon(&ctl->args), coupons);
+	} else if (unknown_audit(&audit, coupon) == 0) {
+		log_fatal("there is no coupon %s", coupon);
+	}
+	verdict_print(&audit, coupons_n, coupons);
+	broker_free(audit.broker);
+	cache_close(audit.cache);
+	db_close(audit.db);
+	return verdict(&audit);
+}
+
+static const struct option audit_options[] = {
+	{ "all", NULL, "every coupon" },
+	{ "grace", "S",
+	  "younger receives without an outcome are on their way; seconds, 30 by default" },
+	{ "json", NULL, "print one JSON object" },
+	{ NULL, NULL, NULL },
+};
+
+const struct command audit_command = {
+	.name = "audit",
+	.run = audit_run,
+	.argument = "[ID]",
+	.options = audit_options,
+	.summary = "check the promises, on a live system too",
+	.detail = "P1 never oversold; P2 never over the limit; P3 one outcome for each receive, "
+		  "and none lost; P4 in Redis, stock +\n"
+		  "taken slots + reserved + lost = total, and each slot is a user coupon, or on "
+		  "its way. Each thing that is wrong is\n"
+		  "named. Nothing is changed. Exit status: 0 nothing is wrong, 1 something is, 4 "
+		  "it could not be asked or told.",
+};

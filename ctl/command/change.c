@@ -1,0 +1,122 @@
+#include "ctl/command/change.h"
+
+#include "common/log.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void row_lock(struct change *change)
+{
+	char id[DB_NUMBER_SIZE];
+	PGresult *result = db_query(change->db, sql_query_coupon_lock, 1,
+				    (const char *[]){ db_number(change->coupon, id) });
+
+	if (PQntuples(result) == 0) {
+		PQclear(result);
+		log_fatal("there is no coupon %s", id);
+	}
+	snprintf(change->status, sizeof(change->status), "%s", db_text(result, 0, "status"));
+	change->issued_num = db_int(result, 0, "issued_num");
+	change->generation = db_int(result, 0, "generation");
+	change->terms = (struct terms){
+		.version = db_int(result, 0, "version"),
+		.status = change->status,
+		.total = db_int(result, 0, "total_num"),
+		.begin_ms = db_int(result, 0, "begin_ms"),
+		.end_ms = db_int(result, 0, "end_ms"),
+		.limit = db_int(result, 0, "user_limit"),
+	};
+	PQclear(result);
+}
+
+void change_begin(struct change *change, struct ctl *ctl)
+{
+	memset(change, 0, sizeof(*change));
+	change->coupon = args_coupon(&ctl->args);
+	change->db = db_open("DATABASE_URL", ctl->config.database_url);
+	/* Before the lock: settling waits for it, and connecting may take its time. */
+	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
+	db_run(change->db, "BEGIN");
+	row_lock(change);
+	change->cached = change->cache ? cache_coupon_read(change->cache, change->coupon,
+							   &change->in_cache)
+				       : -1;
+	if (change->cache && change->cached < 0)
+		snprintf(change->cache_error, CACHE_ERROR_SIZE, "%s", cache_error(change->cache));
+}
+
+void change_version_raise(struct change *change, int64_t version)
+{
+	char id[DB_NUMBER_SIZE], number[DB_NUMBER_SIZE];
+
+	PQclear(db_query(change->db, sql_query_coupon_version_raise, 2,
+			 (const char *[]){ db_number(change->coupon, id),
+					   db_number(version, number) }));
+}
+
+static int terms_differ(const struct change *change)
+{
+	const struct terms *terms = &change->terms;
+	const struct cache_coupon *cached = &change->in_cache;
+	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
+
+	return strcmp(cached->status, status) != 0 || cached->total != terms->total ||
+	       cached->begin_ms != terms->begin_ms || cached->end_ms != terms->end_ms ||
+	       cached->limit != terms->limit;
+}
+
+/*
+ * Redis has other terms under this version or a later one: a lowering of the stock ended half-way.
+ */
+static void version_settle(struct change *change)
+{
+	row_lock(change);
+	if (change->cached == 1 && change->in_cache.version >= change->terms.version &&
+	    terms_differ(change)) {
+		change_version_raise(change, change->in_cache.version + 1);
+		row_lock(change);
+	}
+}
+
+int change_commit(struct change *change)
+{
+	enum terms_result result = TERMS_FAILED;
+	int64_t taken = 0;
+
+	version_settle(change);
+	db_run(change->db, "COMMIT");
+	if (strcmp(change->status, "draft") == 0)
+		return 0;
+	if (change->cached >= 0) {
+		result = cache_terms(change->cache, change->coupon, &change->terms, &taken);
+		if (result == TERMS_FAILED)
+			snprintf(change->cache_error, CACHE_ERROR_SIZE, "%s",
+				 cache_error(change->cache));
+	}
+	switch (result) {
+	case TERMS_APPLIED:
+	case TERMS_CURRENT:
+	case TERMS_MISSING: /* the keeper loads it as it is now */
+		return 0;
+	case TERMS_TAKEN:
+		fprintf(stderr,
+			"couponctl: warning: recorded, but Redis keeps its terms: %lld coupons are "
+			"taken there\n",
+			(long long)taken);
+		return CTL_NOT_IN_REDIS;
+	case TERMS_FAILED:
+		break;
+	}
+	fprintf(stderr,
+		"couponctl: warning: recorded, but Redis could not be told: %s; a keeper will, or "
+		"run this again\n",
+		change->cache_error);
+	return CTL_NOT_IN_REDIS;
+}
+
+void change_fini(struct change *change)
+{
+	cache_close(change->cache);
+	db_close(change->db);
+}

@@ -1,0 +1,318 @@
+/*
+ *	Redis ──users, in steps──▶ old enough, not in the outbox ──PostgreSQL: no outcome──▶ given up, by name
+ *
+ * Then what is in flight of older generations without a slot that could name it: given up by
+ * numbers. Each step is a statement of its own, and each may be done again.
+ */
+#include "ctl/command/lost.h"
+
+#include "common/clock.h"
+#include "common/id.h"
+#include "common/log.h"
+#include "common/receive.h"
+#include "ctl/audit/broker.h"
+#include "ctl/redis.h"
+#include "ctl/slots.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT 256
+#define CURSOR_SIZE 24
+#define OLDER_S 60
+#define OLDER_MAX_S 31536000
+
+struct lost {
+	struct db *db;
+	struct cache *cache;
+	int64_t coupon;
+	int64_t before_ms;        /* only receives accepted before */
+	int64_t generation;       /* the current one, and */
+	int64_t generation_older; /* the latest before it: whose number a receive of `known` has */
+	int64_t named;
+};
+
+/* An array for PostgreSQL, as text. */
+struct array {
+	char *text;
+	size_t len, size;
+};
+
+enum { USERS, SLOTS, BATCHES, INDEXES, GENERATIONS, TIMES, ARRAYS };
+
+static void array_add(struct array *array, const char *element)
+{
+	size_t need = array->len + strlen(element) + 3;
+
+	if (need > array->size) {
+		array->size = 2 * need;
+		array->text = realloc(array->text, array->size);
+		if (!array->text)
+			log_fatal("out of memory");
+	}
+	array->len += (size_t)sprintf(array->text + array->len, "%s%s", array->len ? "," : "{",
+				      element);
+}
+
+static const char *array_end(struct array *array)
+{
+	if (array->len == 0)
+		array_add(array, "");
+	memcpy(array->text + array->len, "}", 2);
+	return array->text;
+}
+
+/* When the batch was made: the first 48 bits of a ULID, in ms. */
+static int64_t ulid_time_ms(const struct ulid *ulid)
+{
+	int64_t ms = 0;
+
+	for (int i = 0; i < 6; i++)
+		ms = ms << 8 | ulid->bytes[i];
+	return ms;
+}
+
+static redisReply *ask(struct lost *lost, const char *command, const char *suffix,
+		       const char *member)
+{
+	char key[48];
+	redisReply *reply;
+
+	snprintf(key, sizeof(key), "coupon:{%lld}%s", (long long)lost->coupon, suffix);
+	reply = cache_command(lost->cache, 3, (const char *[]){ command, key, member });
+	if (!reply)
+		log_fatal("Redis cannot be asked: %s", cache_error(lost->cache));
+	return reply;
+}
+
+static int is_member(struct lost *lost, const char *command, const char *suffix, const char *member)
+{
+	redisReply *reply = ask(lost, command, suffix, member);
+	int is = reply->integer == 1;
+
+	freeReplyObject(reply);
+	return is;
+}
+
+static int is_in_outbox(struct lost *lost, const struct slot *slot)
+{
+	char batch[ULID_SIZE];
+
+	return is_member(lost, "HEXISTS", ":outbox", ulid_format(&slot->batch, batch));
+}
+
+static int64_t generation_of(struct lost *lost, const struct slot *slot)
+{
+	char batch[ULID_SIZE], member[ULID_SIZE + 8];
+
+	snprintf(member, sizeof(member), "%s:%d", ulid_format(&slot->batch, batch), slot->index);
+	return is_member(lost, "SISMEMBER", ":known", member) ? lost->generation_older
+							      : lost->generation;
+}
+
+static void slots_format(struct lost *lost, const struct slots *slots, int whole,
+			 struct array arrays[ARRAYS])
+{
+	for (size_t i = 0; i < slots->n; i++) {
+		const struct slot *slot = &slots->list[i];
+		char number[DB_NUMBER_SIZE], uuid[ULID_UUID_SIZE];
+
+		array_add(&arrays[USERS], db_number(slot->user, number));
+		array_add(&arrays[SLOTS], db_number(slot->number, number));
+		array_add(&arrays[BATCHES], ulid_to_uuid(&slot->batch, uuid));
+		array_add(&arrays[INDEXES], db_number(slot->index, number));
+		if (!whole)
+			continue;
+		array_add(&arrays[GENERATIONS], db_number(generation_of(lost, slot), number));
+		array_add(&arrays[TIMES], db_number(ulid_time_ms(&slot->batch), number));
+	}
+}
+
+/* Of those the ones that PostgreSQL names. */
+static void slots_keep(struct slots *slots, const PGresult *ords)
+{
+	size_t n = 0;
+
+	for (int row = 0; row < PQntuples(ords); row++)
+		slots->list[n++] = slots->list[db_int(ords, row, "ord") - 1];
+	slots->n = n;
+}
+
+static PGresult *slots_ask(struct lost *lost, const char *sql, int params_n,
+			   const struct slots *slots)
+{
+	struct array arrays[ARRAYS] = { { NULL, 0, 0 } };
+	char coupon[DB_NUMBER_SIZE];
+	int whole = params_n == 7;
+	const char *params[7] = { db_number(lost->coupon, coupon) };
+	static const int order[2][6] = { { USERS, SLOTS, BATCHES, INDEXES },
+					 { GENERATIONS, BATCHES, INDEXES, USERS, SLOTS, TIMES } };
+	PGresult *result;
+
+	slots_format(lost, slots, whole, arrays);
+	for (int i = 1; i < params_n; i++)
+		params[i] = array_end(&arrays[order[whole][i - 1]]);
+	result = db_query(lost->db, sql, params_n, params);
+	for (int i = 0; i < ARRAYS; i++)
+		free(arrays[i].text);
+	return result;
+}
+
+static void slots_give_up(struct lost *lost, struct slots *slots)
+{
+	PGresult *ords = slots_ask(lost, sql_query_lost_candidates, 5, slots);
+	size_t n = 0;
+
+	slots_keep(slots, ords);
+	PQclear(ords);
+	for (size_t i = 0; i < slots->n; i++)
+		if (!is_in_outbox(lost, &slots->list[i]))
+			slots->list[n++] = slots->list[i];
+	slots->n = n;
+	if (n == 0)
+		return;
+	ords = slots_ask(lost, sql_query_receive_lost, 7, slots);
+	slots_keep(slots, ords);
+	PQclear(ords);
+	for (size_t i = 0; i < slots->n; i++) {
+		struct receive receive = { lost->coupon, slots->list[i].user, slots->list[i].batch,
+					   slots->list[i].index };
+		char text[RECEIVE_SIZE];
+
+		receive_format(&receive, text);
+		printf("lost: receive %s, user %lld, slot %d\n", text,
+		       (long long)slots->list[i].user, slots->list[i].number);
+	}
+	lost->named += (int64_t)slots->n;
+}
+
+static void slots_drop_young(struct lost *lost, struct slots *slots)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < slots->n; i++)
+		if (ulid_time_ms(&slots->list[i].batch) < lost->before_ms)
+			slots->list[n++] = slots->list[i];
+	slots->n = n;
+}
+
+static void users_give_up(struct lost *lost)
+{
+	char cursor[CURSOR_SIZE] = "0";
+	struct slots slots = { NULL, 0, 0 };
+
+	do {
+		redisReply *reply = cache_users_scan(lost->cache, lost->coupon, cursor, SCAN_COUNT);
+		int64_t user;
+
+		if (!reply)
+			log_fatal("Redis cannot be asked: %s", cache_error(lost->cache));
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		slots.n = 0;
+		for (size_t i = 0; i + 1 < reply->element[1]->elements; i += 2) {
+			const redisReply *id = reply->element[1]->element[i],
+					 *records = reply->element[1]->element[i + 1];
+
+			/* What is malformed the audit names. */
+			if (id_parse(id->str, id->len, &user) == 0)
+				(void)slots_add_records(&slots, user, records->str, records->len);
+		}
+		freeReplyObject(reply);
+		slots_sort(&slots);
+		slots_drop_young(lost, &slots);
+		if (slots.n > 0)
+			slots_give_up(lost, &slots);
+	} while (strcmp(cursor, "0") != 0);
+	slots_fini(&slots);
+}
+
+/* What Redis knows of a generation's numbers. */
+static const char *high_of(struct lost *lost, const char *generation, char high[DB_NUMBER_SIZE])
+{
+	char field[DB_NUMBER_SIZE + 8];
+	redisReply *reply;
+
+	snprintf(field, sizeof(field), "high:%s", generation);
+	reply = ask(lost, "HGET", "", field);
+	db_number(reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0, high);
+	freeReplyObject(reply);
+	return high;
+}
+
+static void numbers_give_up(struct lost *lost)
+{
+	char coupon[DB_NUMBER_SIZE], high[DB_NUMBER_SIZE];
+	const char *id = db_number(lost->coupon, coupon);
+	PGresult *page = db_query(lost->db, sql_query_coupon_generation_page, 1, &id);
+
+	for (int row = 0; row < PQntuples(page); row++) {
+		const char *generation = db_text(page, row, "generation");
+		PGresult *result;
+
+		db_run(lost->db, "BEGIN");
+		PQclear(db_query(lost->db, sql_query_coupon_lock, 1, &id));
+		result = db_query(lost->db, sql_query_generation_lost, 3,
+				  (const char *[]){ id, generation,
+						    high_of(lost, generation, high) });
+		db_run(lost->db, "COMMIT");
+		if (PQntuples(result) == 1)
+			printf("lost: %s receives of generation %s that nothing names\n",
+			       db_text(result, 0, "lost_num"), generation);
+		PQclear(result);
+	}
+	PQclear(page);
+}
+
+static void queues_need_empty(const char *url)
+{
+	struct broker *broker = broker_new(url);
+	struct broker_look look;
+
+	broker_look(broker, &look);
+	if (!look.ok)
+		log_fatal("RabbitMQ, which AMQP_URL names, cannot be asked: %s",
+			  broker_error(broker));
+	if (look.ready > 0 || look.dead > 0)
+		log_fatal("the receive queue holds %lld messages and the dead-letter queue %lld: "
+			  "what is in them can still arrive",
+			  (long long)look.ready, (long long)look.dead);
+	broker_free(broker);
+}
+
+static void generations_read(struct lost *lost)
+{
+	char coupon[DB_NUMBER_SIZE];
+	const char *id = db_number(lost->coupon, coupon);
+	PGresult *row = db_query(lost->db, sql_query_coupon_show, 1, &id), *page;
+
+	if (PQntuples(row) == 0)
+		log_fatal("there is no coupon %s", id);
+	lost->generation = lost->generation_older = db_int(row, 0, "generation");
+	PQclear(row);
+	page = db_query(lost->db, sql_query_coupon_generation_page, 1, &id);
+	if (PQntuples(page) > 0)
+		lost->generation_older = db_int(page, PQntuples(page) - 1, "generation");
+	PQclear(page);
+}
+
+void lost_release(struct ctl *ctl, struct db *db)
+{
+	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
+	char error[CACHE_ERROR_SIZE];
+	struct lost lost = { .db = db,
+			     .coupon = args_coupon(&ctl->args),
+			     .before_ms = clock_wall_ms() - older_s * 1000 };
+
+	queues_need_empty(ctl->config.amqp_url);
+	lost.cache = cache_open(ctl->config.redis_url, error);
+	if (!lost.cache)
+		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s", error);
+	generations_read(&lost);
+	users_give_up(&lost);
+	numbers_give_up(&lost);
+	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
+	       (long long)lost.named);
+	cache_close(lost.cache);
+}

@@ -1,0 +1,226 @@
+/* couponctl show: one coupon as PostgreSQL and Redis have it, side by side. */
+#include "common/log.h"
+#include "ctl/redis.h"
+#include "ctl/ctl.h"
+#include "ctl/postgres.h"
+#include "ctl/output.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct redis_side {
+	char error[CACHE_ERROR_SIZE]; /* "" when Redis could be asked */
+	int loaded;
+	int verified;
+	struct cache_coupon coupon;
+	int64_t outbox;
+};
+
+static void redis_read(struct redis_side *side, const char *url, int64_t coupon)
+{
+	char run_id[CACHE_RUN_ID_SIZE];
+	struct cache *cache;
+
+	memset(side, 0, sizeof(*side));
+	cache = cache_open(url, side->error);
+	if (!cache)
+		return;
+	side->loaded = cache_coupon_read(cache, coupon, &side->coupon);
+	side->outbox = side->loaded < 0 ? -1 : cache_outbox_length(cache, coupon);
+	if (side->outbox < 0 || cache_run_id(cache, run_id))
+		snprintf(side->error, sizeof(side->error), "%s", cache_error(cache));
+	else
+		side->verified = side->loaded && strcmp(run_id, side->coupon.run_id) == 0;
+	cache_close(cache);
+}
+
+/*
+ * Of this generation what Redis or PostgreSQL has seen and is not settled; of older ones what is
+ * owed.
+ */
+static int64_t in_flight(const PGresult *row, const struct redis_side *redis)
+{
+	int64_t seq = db_int(row, 0, "seq_seen");
+
+	if (redis->loaded == 1 && redis->coupon.generation == db_int(row, 0, "generation") &&
+	    redis->coupon.seq > seq)
+		seq = redis->coupon.seq;
+	return seq - db_int(row, 0, "settled_num") + db_int(row, 0, "older_unsettled_num");
+}
+
+static cJSON *postgresql_json(const PGresult *row)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "status", db_text(row, 0, "status"));
+	output_number(object, "version", db_int(row, 0, "version"));
+	output_number(object, "total", db_int(row, 0, "total_num"));
+	output_number(object, "issued", db_int(row, 0, "issued_num"));
+	output_number(object, "rejected", db_int(row, 0, "rejected_num"));
+	output_number(object, "generation", db_int(row, 0, "generation"));
+	output_number(object, "seq", db_int(row, 0, "seq_seen"));
+	output_number(object, "settled", db_int(row, 0, "settled_num"));
+	return object;
+}
+
+static cJSON *redis_json(const struct redis_side *redis)
+{
+	const struct cache_coupon *c = &redis->coupon;
+	cJSON *object = output_object();
+
+	if (*redis->error) {
+		output_text(object, "error", redis->error);
+		return object;
+	}
+	output_bool(object, "loaded", redis->loaded);
+	output_number(object, "outbox", redis->outbox);
+	if (!redis->loaded)
+		return object;
+	output_text(object, "status", c->status);
+	output_number(object, "version", c->version);
+	output_number(object, "total", c->total);
+	output_number(object, "stock", c->stock);
+	output_number(object, "taken", c->total - c->stock - c->reserved - c->lost);
+	output_number(object, "reserved", c->reserved);
+	output_number(object, "lost", c->lost);
+	output_number(object, "generation", c->generation);
+	output_number(object, "seq", c->seq);
+	output_text(object, "run_id", c->run_id);
+	output_bool(object, "verified", redis->verified);
+	return object;
+}
+
+static const char *const plain_columns[][2] = {
+	{ "name", "name" },
+	{ "begin", "begin_at" },
+	{ "end", "end_at" },
+	{ "valid_from", "valid_from" },
+	{ "valid_to", "valid_to" },
+	{ "created_at", "created_at" },
+	{ "updated_at", "updated_at" },
+	{ "settled_at", "settled_at" },
+	{ "expires_at", "expires_at" },
+};
+
+#define PLAIN_COLUMNS_N (sizeof(plain_columns) / sizeof(plain_columns[0]))
+
+static void show_json(const PGresult *row, const struct redis_side *redis)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "coupon", db_text(row, 0, "id"));
+	output_number(object, "limit", db_int(row, 0, "user_limit"));
+	for (size_t i = 0; i < PLAIN_COLUMNS_N; i++)
+		output_text(object, plain_columns[i][0], db_text(row, 0, plain_columns[i][1]));
+	if (db_is_null(row, 0, "valid_days"))
+		output_null(object, "valid_days");
+	else
+		output_number(object, "valid_days", db_int(row, 0, "valid_days"));
+	output_add(object, "postgresql", postgresql_json(row));
+	output_add(object, "redis", redis_json(redis));
+	output_number(object, "in_flight", in_flight(row, redis));
+	output_print(object);
+}
+
+#define ABSENT INT64_MIN
+
+static void pair_print(const char *label, int64_t left, int64_t right)
+{
+	char a[24] = "", b[24] = "";
+
+	if (left != ABSENT)
+		snprintf(a, sizeof(a), "%lld", (long long)left);
+	if (right != ABSENT)
+		snprintf(b, sizeof(b), "%lld", (long long)right);
+	printf("  %-12s %14s %14s\n", label, a, b);
+}
+
+static void sides_print(const PGresult *row, const struct redis_side *redis)
+{
+	const struct cache_coupon *c = &redis->coupon;
+	int has = redis->loaded == 1;
+
+	printf("\n  %-12s %14s %14s\n", "", "PostgreSQL", "Redis");
+	printf("  %-12s %14s %14s\n", "status", db_text(row, 0, "status"),
+	       has             ? c->status
+	       : *redis->error ? "unreachable"
+			       : "not loaded");
+	pair_print("version", db_int(row, 0, "version"), has ? c->version : ABSENT);
+	pair_print("total", db_int(row, 0, "total_num"), has ? c->total : ABSENT);
+	pair_print("stock", ABSENT, has ? c->stock : ABSENT);
+	pair_print("taken", ABSENT, has ? c->total - c->stock - c->reserved - c->lost : ABSENT);
+	pair_print("reserved", ABSENT, has ? c->reserved : ABSENT);
+	if (has && c->lost)
+		pair_print("lost", ABSENT, c->lost);
+	pair_print("issued", db_int(row, 0, "issued_num"), ABSENT);
+	pair_print("rejected", db_int(row, 0, "rejected_num"), ABSENT);
+	pair_print("generation", db_int(row, 0, "generation"), has ? c->generation : ABSENT);
+	pair_print("seq", db_int(row, 0, "seq_seen"), has ? c->seq : ABSENT);
+	pair_print("settled", db_int(row, 0, "settled_num"), ABSENT);
+	pair_print("outbox", ABSENT, *redis->error ? ABSENT : redis->outbox);
+	printf("\n  in flight    %lld\n", (long long)in_flight(row, redis));
+	if (*redis->error)
+		printf("  Redis        %s\n", redis->error);
+	else if (has)
+		printf("  run id       %s, %s\n", c->run_id,
+		       redis->verified ? "verified on this Redis process"
+				       : "not this Redis process: not verified yet");
+}
+
+static void show_text(const PGresult *row, const struct redis_side *redis)
+{
+	const char *begin = db_text(row, 0, "begin_at"), *end = db_text(row, 0, "end_at");
+
+	printf("coupon %s \"%s\", %s for each user\n", db_text(row, 0, "id"),
+	       db_text(row, 0, "name"), db_text(row, 0, "user_limit"));
+	printf("  from         %s\n  until        %s\n", *begin ? begin : "at once",
+	       *end ? end : "no end");
+	if (!db_is_null(row, 0, "valid_days"))
+		printf("  valid        %s days from the receive\n", db_text(row, 0, "valid_days"));
+	else if (!db_is_null(row, 0, "valid_from"))
+		printf("  valid        %s to %s\n", db_text(row, 0, "valid_from"),
+		       db_text(row, 0, "valid_to"));
+	else
+		puts("  valid        from the receive, without an end");
+	sides_print(row, redis);
+}
+
+static int show_run(struct ctl *ctl)
+{
+	int64_t coupon = args_coupon(&ctl->args);
+	struct db *db = db_open("DATABASE_URL", ctl->config.database_url);
+	char id[DB_NUMBER_SIZE];
+	struct redis_side redis;
+	PGresult *row = db_query(db, sql_query_coupon_show, 1,
+				 (const char *[]){ db_number(coupon, id) });
+
+	if (PQntuples(row) == 0) {
+		PQclear(row);
+		log_fatal("there is no coupon %s", id);
+	}
+	redis_read(&redis, ctl->config.redis_url, coupon);
+	/*
+	 * What PostgreSQL has is read before Redis: so nothing is settled that Redis does not know.
+	 */
+	if (args_has(&ctl->args, "json"))
+		show_json(row, &redis);
+	else
+		show_text(row, &redis);
+	PQclear(row);
+	db_close(db);
+	return *redis.error ? 1 : 0;
+}
+
+static const struct option show_options[] = {
+	{ "json", NULL, "print one JSON object" },
+	{ NULL, NULL, NULL },
+};
+
+const struct command show_command = {
+	.name = "show",
+	.run = show_run,
+	.argument = "ID",
+	.options = show_options,
+	.summary = "show a coupon as PostgreSQL and Redis have it",
+};

@@ -1,0 +1,131 @@
+/*
+ * couponctl stock: another total. Raising: PostgreSQL first. Lowering: Redis first, which alone
+ * knows what is taken, under the lock of PostgreSQL's row. So Redis never gives out more than
+ * PostgreSQL will take, wherever this ends half-way; and running it again completes it.
+ */
+#include "common/json.h"
+#include "common/log.h"
+#include "ctl/command/change.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void total_set(struct change *change, int64_t total)
+{
+	char id[DB_NUMBER_SIZE], number[DB_NUMBER_SIZE];
+	PGresult *result = db_query(change->db, sql_query_coupon_total_set, 2,
+				    (const char *[]){ db_number(change->coupon, id),
+						      db_number(total, number) });
+
+	int64_t set = db_int(result, 0, "total_num"), issued = db_int(result, 0, "issued_num");
+
+	PQclear(result);
+	if (set != total)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+			  (long long)total, (long long)issued);
+}
+
+static void total_lower_in_redis(struct change *change, int64_t total)
+{
+	struct terms terms = change->terms;
+	int64_t taken;
+
+	terms.total = total;
+	if (change->in_cache.version > terms.version)
+		terms.version = change->in_cache.version;
+	terms.version++;
+	switch (cache_terms(change->cache, change->coupon, &terms, &taken)) {
+	case TERMS_APPLIED:
+		/* total_set() adds one: then both have the same version. */
+		change_version_raise(change, terms.version - 1);
+		return;
+	case TERMS_TAKEN:
+		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
+			  (long long)total, (long long)taken);
+	case TERMS_FAILED:
+		log_fatal("Redis refused, and nothing was changed: %s", cache_error(change->cache));
+	case TERMS_CURRENT:
+	case TERMS_MISSING:
+		log_fatal("coupon %lld was changed in Redis meanwhile: run this again",
+			  (long long)change->coupon);
+	}
+}
+
+/*
+ * Only then Redis knows what is taken: before, it may be an older state, or about to be replaced.
+ */
+static int is_verified(struct change *change)
+{
+	char run_id[CACHE_RUN_ID_SIZE];
+
+	return cache_run_id(change->cache, run_id) == 0 &&
+	       strcmp(change->in_cache.run_id, run_id) == 0;
+}
+
+static void total_lower(struct change *change, int64_t total)
+{
+	int64_t taken = change->cached == 1 ? change->in_cache.total - change->in_cache.stock -
+						      change->in_cache.lost
+					    : 0;
+
+	/* Redis may be behind PostgreSQL, for instance just after it was lost. */
+	if (total < change->issued_num && taken <= change->issued_num)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+			  (long long)total, (long long)change->issued_num);
+	if (total < taken)
+		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
+			  (long long)total, (long long)taken);
+	if (change->cached == 1 && !is_verified(change))
+		log_fatal("Redis, which knows how many are taken, was not compared with PostgreSQL "
+			  "for coupon %lld since it was "
+			  "started, and nothing was changed: a coupon-worker does that; then run "
+			  "this again",
+			  (long long)change->coupon);
+	if (change->cached == 1)
+		total_lower_in_redis(change, total);
+	else if (change->cached < 0 && strcmp(change->status, "draft") != 0)
+		log_fatal("Redis, which knows how many are taken, cannot be asked: %s; nothing was "
+			  "changed",
+			  change->cache_error);
+	else if (strcmp(change->status, "draft") != 0)
+		log_fatal("Redis, which knows how many are taken, does not have coupon %lld now: "
+			  "nothing was changed",
+			  (long long)change->coupon);
+	total_set(change, total);
+}
+
+static int stock_run(struct ctl *ctl)
+{
+	int64_t total;
+	struct change change;
+	int status;
+
+	args_required(&ctl->args, "total");
+	total = args_number(&ctl->args, "total", 0, JSON_INTEGER_MAX, 0);
+	change_begin(&change, ctl);
+	if (total < change.terms.total)
+		total_lower(&change, total);
+	else if (total > change.terms.total)
+		total_set(&change, total);
+	status = change_commit(&change);
+	printf("coupon %lld has a total of %lld, of which %lld are issued\n",
+	       (long long)change.coupon, (long long)total, (long long)change.issued_num);
+	change_fini(&change);
+	return status;
+}
+
+static const struct option stock_options[] = {
+	{ "total", "N",
+	  "how many coupons there are in all, given out ones included; never below what is taken" },
+	{ NULL, NULL, NULL },
+};
+
+const struct command stock_command = {
+	.name = "stock",
+	.run = stock_run,
+	.argument = "ID",
+	.options = stock_options,
+	.summary = "set the total",
+	.detail = "N is absolute, so that running it again changes nothing.",
+};

@@ -1,0 +1,130 @@
+/* couponctl dead: the dead-letter queue. list and show take nothing out of it. */
+#include "common/rabbit/connection.h"
+#include "common/check.h"
+#include "ctl/dead/walk.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define PAGE 20
+#define PAGE_MAX 1000
+
+static void row_print(const struct dead_letter *letter)
+{
+	char coupon[ID_SIZE] = "-", receives[24] = "-";
+
+	if (letter->coupon)
+		id_format(letter->coupon, coupon);
+	if (letter->receives_n >= 0)
+		snprintf(receives, sizeof(receives), "%" PRId64, letter->receives_n);
+	printf("%6" PRId64 "  %-20s %-26s %8s %8zu  %s\n", letter->number, coupon,
+	       *letter->batch ? letter->batch : "-", receives, letter->raw.body.len,
+	       *letter->reason ? letter->reason : "-");
+}
+
+static int list_run(struct ctl *ctl)
+{
+	static struct dead_letter letter;
+	struct dead_walk walk = { .choice.first = args_number(&ctl->args, "limit", 1, PAGE_MAX,
+							      PAGE) };
+	cJSON *messages = args_has(&ctl->args, "json") ? cJSON_CreateArray() : NULL, *object;
+	int64_t length;
+
+	dead_walk_begin(&walk, ctl);
+	length = dead_queue_length(walk.queue);
+	if (!messages && length == 0)
+		printf("%s is empty\n", AMQP_DEAD_QUEUE);
+	else if (!messages)
+		printf("%s has %" PRId64
+		       " message%s, the oldest first:\n\n%6s  %-20s %-26s %8s %8s  reason\n",
+		       AMQP_DEAD_QUEUE, length, length == 1 ? "" : "s", "number", "coupon", "batch",
+		       "receives", "bytes");
+	while (dead_walk_step(&walk, &letter) != DEAD_STEP_END) {
+		if (messages)
+			cJSON_AddItemToArray(messages, dead_letter_json(&letter));
+		else
+			row_print(&letter);
+		dead_letter_fini(&letter);
+	}
+	if (messages) {
+		object = output_object();
+		output_text(object, "queue", AMQP_DEAD_QUEUE);
+		output_number(object, "count", length);
+		output_add(object, "messages", messages);
+		output_print(object);
+	} else if (walk.seen < length) {
+		printf("\n%" PRId64 " more\n", length - walk.seen);
+	}
+	dead_walk_end(&walk);
+	return 0;
+}
+
+static void letter_show(const struct dead_letter *letter, int as_json)
+{
+	cJSON *object;
+
+	if (!as_json) {
+		dead_letter_print_all(letter);
+		return;
+	}
+	object = dead_letter_json(letter);
+	dead_letter_json_all(letter, object);
+	output_print(object);
+}
+
+static int show_run(struct ctl *ctl)
+{
+	static struct dead_letter letter;
+	struct dead_walk walk;
+	enum dead_step step;
+
+	dead_choice_read(&walk.choice, ctl);
+	walk.choice.first = 1;
+	dead_walk_begin(&walk, ctl);
+	while ((step = dead_walk_step(&walk, &letter)) == DEAD_STEP_PASSED)
+		;
+	if (step == DEAD_STEP_CHOSEN) {
+		letter_show(&letter, args_has(&ctl->args, "json"));
+		dead_letter_fini(&letter);
+	}
+	dead_walk_end(&walk);
+	dead_walk_check_found(&walk);
+	return 0;
+}
+
+static const struct option list_options[] = {
+	{ "limit", "N", "at most so many, 1 to 1000; default 20" },
+	{ "json", NULL, "print one JSON object" },
+	{ NULL, NULL, NULL },
+};
+static const struct option show_options[] = {
+	{ "json", NULL, "print one JSON object" },
+	{ NULL, NULL, NULL },
+};
+
+static const struct command dead_list_command = {
+	.name = "dead list",
+	.run = list_run,
+	.options = list_options,
+	.summary = "tell how many dead letters there are, and the oldest of them",
+	.detail = "Nothing is taken out: the messages go back to where they were. Who lists at the "
+		  "same moment may see fewer.",
+};
+static const struct command dead_show_command = {
+	.name = "dead show",
+	.run = show_run,
+	.argument = "N|BATCH",
+	.options = show_options,
+	.summary = "show one dead letter whole, by its number or its batch",
+};
+
+static const struct command *const dead_commands[] = {
+	&dead_list_command, &dead_show_command, &dead_requeue_command, &dead_drop_command, NULL,
+};
+
+const struct command dead_command = {
+	.name = "dead",
+	.options = (const struct option[]){ { NULL, NULL, NULL } },
+	.subcommands = dead_commands,
+	.summary = "list, show, requeue and drop what is in the dead-letter queue",
+};

@@ -1,0 +1,141 @@
+#include "ctl/dead/queue.h"
+
+#include "common/rabbit/connection.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define RETURN_WAIT_MS 1000
+#define RETURN_POLL_US 200
+
+struct dead_queue {
+	amqp_connection_state_t link;
+	int64_t length;
+	char *is_held;  /* by delivery tag, which counts from 1 */
+	uint64_t taken; /* the last tag */
+	size_t size;    /* of is_held */
+	int64_t held;
+};
+
+static void result_check(amqp_rpc_reply_t reply)
+{
+	char error[AMQP_LINK_ERROR_SIZE];
+
+	if (amqp_link_result(reply, error))
+		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, error);
+}
+
+static void status_check(int status)
+{
+	if (status != AMQP_STATUS_OK)
+		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, amqp_error_string2(status));
+}
+
+/* Passive: looking must not make a queue. */
+static int64_t length_ask(struct dead_queue *queue)
+{
+	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(queue->link, AMQP_LINK_CHANNEL,
+								     amqp_cstring_bytes(
+									     AMQP_DEAD_QUEUE),
+								     1, 0, 0, 0, amqp_empty_table);
+
+	result_check(amqp_get_rpc_reply(queue->link));
+	return declared->message_count;
+}
+
+struct dead_queue *dead_queue_open(const char *url)
+{
+	struct dead_queue *queue = calloc(1, sizeof(*queue));
+	char error[AMQP_LINK_ERROR_SIZE];
+
+	check(queue != NULL);
+	queue->link = amqp_link_open(url, 0, error);
+	if (!queue->link)
+		log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
+	queue->length = length_ask(queue);
+	return queue;
+}
+
+/*
+ * One by one, and each only when the one before is back: of many that go back at once, when the
+ * channel ends or by nacks in a row, RabbitMQ 3.10 loses the order. When somebody else takes some
+ * meanwhile, the wait ends without them.
+ */
+static void held_return(struct dead_queue *queue)
+{
+	int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS, wanted = length_ask(queue),
+		length;
+
+	for (uint64_t tag = 1; tag <= queue->taken; tag++) {
+		if (!queue->is_held[tag])
+			continue;
+		status_check(amqp_basic_nack(queue->link, AMQP_LINK_CHANNEL, tag, 0, 1));
+		wanted++;
+		while ((length = length_ask(queue)) < wanted && clock_monotonic_ms() < until_ms)
+			usleep(RETURN_POLL_US);
+		if (length >= wanted)
+			until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
+		amqp_maybe_release_buffers(queue->link);
+	}
+}
+
+void dead_queue_close(struct dead_queue *queue)
+{
+	if (queue->held > 0 && queue->taken <= DEAD_ORDER_MAX)
+		held_return(queue);
+	/* The channel first: its end is answered after the removals before it. */
+	result_check(amqp_channel_close(queue->link, AMQP_LINK_CHANNEL, AMQP_REPLY_SUCCESS));
+	amqp_link_close(queue->link);
+	free(queue->is_held);
+	free(queue);
+}
+
+int64_t dead_queue_length(const struct dead_queue *queue)
+{
+	return queue->length;
+}
+
+static void held_add(struct dead_queue *queue, uint64_t tag)
+{
+	check(tag == queue->taken + 1);
+	if (tag >= queue->size) {
+		queue->size = queue->size ? 2 * queue->size : 1024;
+		queue->is_held = realloc(queue->is_held, queue->size);
+		check(queue->is_held != NULL);
+	}
+	queue->is_held[tag] = 1;
+	queue->taken = tag;
+	queue->held++;
+}
+
+int dead_queue_take(struct dead_queue *queue, amqp_message_t *message, uint64_t *tag)
+{
+	amqp_rpc_reply_t reply;
+
+	amqp_maybe_release_buffers(queue->link);
+	reply = amqp_basic_get(queue->link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(AMQP_DEAD_QUEUE),
+			       0);
+	result_check(reply);
+	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+		return 0;
+	*tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+	result_check(amqp_read_message(queue->link, AMQP_LINK_CHANNEL, message, 0));
+	held_add(queue, *tag);
+	return 1;
+}
+
+int64_t dead_queue_held(const struct dead_queue *queue)
+{
+	return queue->held;
+}
+
+void dead_queue_remove(struct dead_queue *queue, uint64_t tag)
+{
+	check(tag >= 1 && tag <= queue->taken && queue->is_held[tag]);
+	status_check(amqp_basic_ack(queue->link, AMQP_LINK_CHANNEL, tag, 0));
+	queue->is_held[tag] = 0;
+	queue->held--;
+}

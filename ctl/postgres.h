@@ -1,0 +1,53 @@
+/*
+ * PostgreSQL as couponctl uses it: one synchronous connection. Trouble ends the process with a
+ * sentence and exit status 1, which rolls back what is open; db_try() alone leaves it to the
+ * caller.
+ */
+#ifndef CTL_POSTGRES_H
+#define CTL_POSTGRES_H
+
+#include <libpq-fe.h>
+#include <stdint.h>
+
+#define DB_CONNECT_TIMEOUT_S 5
+#define DB_LOCK_TIMEOUT_S 10 /* a row held longer than this by someone else: give up */
+#define DB_NUMBER_SIZE 24
+
+struct db;
+
+/* `setting` names the connection string in errors. */
+struct db *db_open(const char *setting, const char *url);
+void db_close(struct db *db); /* NULL is allowed */
+
+/* Statements without parameters and without rows; several are allowed. */
+void db_run(struct db *db, const char *sql);
+/* The same; 0, or -1 with the sentence in db_error(). */
+int db_run_try(struct db *db, const char *sql);
+
+/*
+ * One statement; NULL in `params` is SQL's NULL. The result is the caller's, to be cleared with
+ * PQclear().
+ */
+PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params);
+/* The same, or NULL with the sentence in db_error(). */
+PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params);
+const char *db_error(struct db *db);
+
+/*
+ * The rows of one SELECT in pages, within a transaction that the caller has begun: the table is
+ * read once, and by no more than a page at a time. One at a time. db_page() has no row at the end.
+ */
+void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params);
+PGresult *db_page(struct db *db);
+void db_pages_end(struct db *db);
+#define DB_PAGE 5000
+
+/* Writes the number for a parameter and returns `out`. */
+const char *db_number(int64_t number, char out[DB_NUMBER_SIZE]);
+
+/* A column by its name; a name that the statement does not have is a bug. */
+int db_is_null(const PGresult *result, int row, const char *column);
+const char *db_text(const PGresult *result, int row, const char *column); /* "" for NULL */
+int64_t db_int(const PGresult *result, int row, const char *column);      /* 0 for NULL */
+
+#endif

@@ -1,0 +1,202 @@
+#include "ctl/rush/book.h"
+
+#include "common/answer.h"
+#include "common/check.h"
+#include "common/receive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *array_new(size_t n, size_t size)
+{
+	void *array = calloc(n ? n : 1, size);
+
+	check(array != NULL);
+	return array;
+}
+
+void rush_book_init(struct rush_book *book, const struct rush_plan *plan)
+{
+	size_t n = plan->requests_n;
+
+	memset(book, 0, sizeof(*book));
+	book->plan = plan;
+	book->end = array_new(n, sizeof(*book->end));
+	memset(book->end, RUSH_NOT_SENT, n);
+	book->connection = array_new(n, sizeof(*book->connection));
+	book->time_us = array_new(n, sizeof(*book->time_us));
+	book->sent_ms = array_new(n, sizeof(*book->sent_ms));
+	book->ends[RUSH_NOT_SENT] = plan->requests_n;
+}
+
+void rush_book_fini(struct rush_book *book)
+{
+	free(book->end);
+	free(book->connection);
+	free(book->time_us);
+	free(book->sent_ms);
+	free(book->told);
+	memset(book, 0, sizeof(*book));
+}
+
+static void end_set(struct rush_book *book, uint32_t request, int end)
+{
+	book->ends[book->end[request]]--;
+	book->end[request] = (uint8_t)end;
+	book->ends[end]++;
+}
+
+uint32_t rush_book_send(struct rush_book *book, uint16_t connection, int64_t due_us, int64_t now_us)
+{
+	uint32_t request = book->next++;
+
+	check(request < book->plan->requests_n);
+	end_set(book, request, RUSH_OPEN);
+	book->connection[request] = connection;
+	book->time_us[request] = due_us;
+	book->sent_ms[request] = (uint32_t)(now_us / 1000);
+	return request;
+}
+
+void rush_book_strange(struct rush_book *book, const char *line, size_t len)
+{
+	if (book->strange++ == 0)
+		snprintf(book->strange_first, sizeof(book->strange_first), "%.*s",
+			 len > 250 ? 250 : (int)len, line);
+}
+
+static struct rush_told *told_add(struct rush_book *book)
+{
+	if (book->told_n == book->told_size) {
+		size_t size = book->told_size ? book->told_size * 2 : 4096;
+
+		book->told = realloc(book->told, size * sizeof(*book->told));
+		check(book->told != NULL);
+		book->told_size = size;
+	}
+	return &book->told[book->told_n++];
+}
+
+/* <coupon>.<user>.<batch>.<index> of this request. 0, or -1. */
+static int told_read(struct rush_told *told, const struct rush_plan *plan, uint32_t request,
+		     const struct rush_reply *reply)
+{
+	char start[2 * ID_SIZE + 2];
+	size_t len = plan->coupon_len;
+	const char *p = reply->receive;
+	int index = 0;
+
+	memcpy(start, plan->coupon_text, len);
+	start[len++] = '.';
+	len += id_format(rush_plan_user(plan, request), start + len);
+	start[len++] = '.';
+	if (reply->receive_len < len + ULID_LEN + 2 || reply->receive_len > len + ULID_LEN + 4 ||
+	    memcmp(p, start, len) != 0 || p[len + ULID_LEN] != '.')
+		return -1;
+	for (size_t i = len + ULID_LEN + 1; i < reply->receive_len; i++) {
+		if (p[i] < '0' || p[i] > '9')
+			return -1;
+		index = index * 10 + (p[i] - '0');
+	}
+	if (index > RECEIVE_INDEX_MAX)
+		return -1;
+	told->request = request;
+	told->code = (uint8_t)reply->code;
+	told->index = (uint8_t)index;
+	memcpy(told->batch, p + len, ULID_LEN);
+	return 0;
+}
+
+static void first_open_move(struct rush_book *book)
+{
+	while (book->first_open < book->next && book->end[book->first_open] != RUSH_OPEN)
+		book->first_open++;
+}
+
+/* Whether an answer of this code says that the request was accepted. */
+static int names_receive(const struct rush_reply *reply)
+{
+	return reply->code == answer_code(ANSWER_OK) ||
+	       reply->code == answer_code(ANSWER_REJECTED) ||
+	       (reply->code == answer_code(ANSWER_UNKNOWN) && reply->receive);
+}
+
+int rush_book_answer(struct rush_book *book, const struct rush_reply *reply, int64_t now_us)
+{
+	uint32_t request = (uint32_t)reply->request;
+	struct rush_told told;
+
+	if (reply->request < 0 || reply->request >= book->next ||
+	    answer_from_code(reply->code) == ANSWER_COUNT)
+		return RUSH_WRONG;
+	if (book->end[request] == RUSH_LATE || book->end[request] == RUSH_LOST) {
+		book->overdue++;
+		return RUSH_NONE;
+	}
+	if (book->end[request] != RUSH_OPEN)
+		return RUSH_WRONG;
+	if (names_receive(reply)) {
+		if (!reply->receive || told_read(&told, book->plan, request, reply))
+			return RUSH_WRONG;
+		*told_add(book) = told;
+	}
+	end_set(book, request, reply->code);
+	book->time_us[request] = now_us - book->time_us[request];
+	book->answered_last_us = now_us;
+	first_open_move(book);
+	return book->connection[request];
+}
+
+uint32_t rush_book_lost(struct rush_book *book, uint16_t connection)
+{
+	uint32_t lost = 0;
+
+	for (uint32_t i = book->first_open; i < book->next; i++) {
+		if (book->end[i] != RUSH_OPEN || book->connection[i] != connection)
+			continue;
+		end_set(book, i, RUSH_LOST);
+		lost++;
+	}
+	first_open_move(book);
+	return lost;
+}
+
+int64_t rush_book_deadline_us(struct rush_book *book)
+{
+	first_open_move(book);
+	if (book->first_open == book->next)
+		return INT64_MAX;
+	return (int64_t)book->sent_ms[book->first_open] * 1000 + book->plan->timeout_us;
+}
+
+int rush_book_expire(struct rush_book *book, int64_t now_us)
+{
+	uint32_t request;
+
+	if (rush_book_deadline_us(book) > now_us)
+		return RUSH_NONE;
+	request = book->first_open;
+	end_set(book, request, RUSH_LATE);
+	return book->connection[request];
+}
+
+uint32_t rush_book_open(const struct rush_book *book)
+{
+	return book->ends[RUSH_OPEN];
+}
+
+uint32_t rush_book_answered(const struct rush_book *book)
+{
+	uint32_t n = 0;
+
+	for (int code = 0; code < RUSH_CODES_MAX; code++)
+		n += book->ends[code];
+	return n;
+}
+
+uint32_t rush_book_unknown(const struct rush_book *book)
+{
+	return book->ends[answer_code(ANSWER_UNKNOWN)] + book->ends[RUSH_LOST] +
+	       book->ends[RUSH_LATE];
+}

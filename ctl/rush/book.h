@@ -1,0 +1,82 @@
+/*
+ * The book of a rush: what was asked when, on which connection, and what was answered. No I/O.
+ *
+ *	requests:  0 ……………………… first_open ……………… next ……………… requests_n
+ *	           all have their end  some are open      not yet sent
+ *
+ * They are sent in the order of their numbers, so that the oldest open one is always the next whose
+ * time runs out.
+ */
+#ifndef CTL_RUSH_BOOK_H
+#define CTL_RUSH_BOOK_H
+
+#include "common/ulid.h"
+#include "ctl/rush/plan.h"
+#include "ctl/rush/scan.h"
+
+#define RUSH_CODES_MAX 100
+
+/* How a request ended: an answer's code, or one of these. */
+enum rush_end {
+	RUSH_NOT_SENT = RUSH_CODES_MAX,
+	RUSH_OPEN,
+	RUSH_LOST, /* its connection ended: unknown */
+	RUSH_LATE, /* no answer in time: unknown */
+	RUSH_ENDS
+};
+
+/* An accepted request as it was told. */
+struct rush_told {
+	uint32_t request;
+	uint8_t code; /* 0, 9 rejected or 22 unknown: accepted in any case */
+	uint8_t index;
+	char batch[ULID_LEN];
+};
+
+struct rush_book {
+	const struct rush_plan *plan;
+	uint8_t *end;         /* of each request */
+	uint16_t *connection; /* that it went out on */
+	int64_t *time_us;     /* when it was due (open) or how long it took (answered) */
+	uint32_t *sent_ms;
+	uint32_t first_open, next;
+	uint32_t ends[RUSH_ENDS]; /* how many ended how */
+	struct rush_told *told;
+	size_t told_n, told_size;
+	/* lines that are no answer to an open request, or not what such an answer may be */
+	uint32_t strange;
+	uint32_t overdue;        /* answers that came after RUSH_LATE or RUSH_LOST */
+	char strange_first[256]; /* the first strange line */
+	int64_t answered_last_us;
+};
+
+void rush_book_init(struct rush_book *book, const struct rush_plan *plan);
+void rush_book_fini(struct rush_book *book);
+
+/* The next request goes out. All times are microseconds from the beginning. Returns its number. */
+uint32_t rush_book_send(struct rush_book *book, uint16_t connection, int64_t due_us,
+			int64_t now_us);
+
+/*
+ * An answer came. The connection whose request it ended; RUSH_NONE: it ended none; RUSH_WRONG: no
+ * such answer can be.
+ */
+#define RUSH_NONE (-1)
+#define RUSH_WRONG (-2)
+int rush_book_answer(struct rush_book *book, const struct rush_reply *reply, int64_t now_us);
+void rush_book_strange(struct rush_book *book, const char *line, size_t len);
+
+/* The connection ended: its open requests are unknown. Returns how many there were. */
+uint32_t rush_book_lost(struct rush_book *book, uint16_t connection);
+
+/* Ends one request whose time has run out; its connection, or RUSH_NONE. */
+int rush_book_expire(struct rush_book *book, int64_t now_us);
+/* When rush_book_expire() is to be called again; INT64_MAX: nothing is open. */
+int64_t rush_book_deadline_us(struct rush_book *book);
+
+uint32_t rush_book_open(const struct rush_book *book);
+uint32_t rush_book_answered(const struct rush_book *book);
+/* Answered or not, what may or may not have been done. */
+uint32_t rush_book_unknown(const struct rush_book *book);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * What a rush asks for. Requests are numbered from 0, which is their id on the wire; those of one
+ * user follow each other, so that they race.
+ */
+#ifndef CTL_RUSH_PLAN_H
+#define CTL_RUSH_PLAN_H
+
+#include "common/id.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RUSH_REQUESTS_MAX 100000000
+/* bytes of a request line: four numbers of 20 digits and the words around them */
+#define RUSH_LINE_MAX 224
+
+enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
+
+struct rush_plan {
+	int64_t coupon;
+	char coupon_text[ID_SIZE];
+	size_t coupon_len;
+	int64_t first_user;
+	uint32_t users_n;
+	uint32_t requests_per_user;
+	uint32_t requests_n;
+	int keys; /* each user's requests carry the same idempotency key */
+	enum rush_ack ack;
+	int64_t rate; /* requests a second; 0: as fast as answers come */
+	uint32_t connections_n;
+	uint32_t pipeline;  /* unanswered requests of one connection */
+	int64_t timeout_us; /* an answer later than this is unknown */
+};
+
+static inline int64_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
+{
+	return plan->first_user + request / plan->requests_per_user;
+}
+
+const char *rush_ack_text(enum rush_ack ack);
+
+/* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
+size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
+
+/* When the request is due, in microseconds from the beginning: for plans with a rate. */
+int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);
+
+#endif

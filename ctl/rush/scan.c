@@ -1,0 +1,92 @@
+#include "ctl/rush/scan.h"
+
+#include "common/answer.h"
+
+#include <string.h>
+
+#define NUMBER_DIGITS_MAX 9
+
+/* Moves `*p` behind `literal`; 0, or -1 when something else stands there. */
+static int literal_take(const char **p, const char *end, const char *literal, size_t len)
+{
+	if ((size_t)(end - *p) < len || memcmp(*p, literal, len) != 0)
+		return -1;
+	*p += len;
+	return 0;
+}
+
+#define TAKE(p, end, literal) literal_take(p, end, literal, sizeof(literal) - 1)
+
+static int number_take(const char **p, const char *end, int64_t *number)
+{
+	const char *first = *p;
+
+	*number = 0;
+	while (*p < end && **p >= '0' && **p <= '9' && *p - first < NUMBER_DIGITS_MAX)
+		*number = *number * 10 + (*(*p)++ - '0');
+	return *p > first && (*p - first == 1 || *first != '0') ? 0 : -1;
+}
+
+/* ,"status":"accepted","receive":"…","slot":1} */
+static int accepted_scan(const char *p, const char *end, struct rush_reply *reply)
+{
+	const char *quote;
+	int64_t slot;
+
+	if (TAKE(&p, end, ",\"status\":\"") ||
+	    (TAKE(&p, end, "accepted") && TAKE(&p, end, "issued") && TAKE(&p, end, "queued")) ||
+	    TAKE(&p, end, "\",\"receive\":\""))
+		return -1;
+	quote = memchr(p, '"', (size_t)(end - p));
+	if (!quote)
+		return -1;
+	reply->receive = p;
+	reply->receive_len = (size_t)(quote - p);
+	p = quote;
+	return TAKE(&p, end, "\",\"slot\":") || number_take(&p, end, &slot) || TAKE(&p, end, "}") ||
+			       p != end
+		       ? -1
+		       : 0;
+}
+
+int rush_scan(const char *line, size_t len, struct rush_reply *reply)
+{
+	const char *p = line, *end = line + len;
+	int64_t code;
+
+	reply->receive = NULL;
+	reply->receive_len = 0;
+	if (TAKE(&p, end, "{\"id\":") || number_take(&p, end, &reply->request) ||
+	    TAKE(&p, end, ",\"code\":") || number_take(&p, end, &code))
+		return -1;
+	reply->code = (int)code;
+	if (code == answer_code(ANSWER_OK))
+		return accepted_scan(p, end, reply);
+	/* These may name a receive, somewhere among their members. */
+	if (code == answer_code(ANSWER_REJECTED) || code == answer_code(ANSWER_UNKNOWN))
+		return -1;
+	return TAKE(&p, end, ",\"status\":\"") || end[-1] != '}' ? -1 : 0;
+}
+
+int rush_scan_strict(struct json_arena *arena, const char *line, size_t len,
+		     struct rush_reply *reply)
+{
+	const char *error;
+	const cJSON *root = json_parse(arena, line, len, &error), *item;
+	int64_t code;
+
+	memset(reply, 0, sizeof(*reply));
+	if (!cJSON_IsObject(root) ||
+	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, 99, &code))
+		return -1;
+	reply->code = (int)code;
+	if (json_integer(cJSON_GetObjectItemCaseSensitive(root, "id"), 0, JSON_INTEGER_MAX,
+			 &reply->request))
+		reply->request = -1;
+	item = cJSON_GetObjectItemCaseSensitive(root, "receive");
+	if (cJSON_IsString(item)) {
+		reply->receive = item->valuestring;
+		reply->receive_len = strlen(item->valuestring);
+	}
+	return 0;
+}

@@ -1,0 +1,227 @@
+#include "ctl/rush/tally.h"
+
+#include "common/answer.h"
+#include "common/check.h"
+#include "common/receive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void rush_receives_add(struct rush_receives *receives, const struct rush_receive *receive)
+{
+	if (receives->n == receives->size) {
+		receives->size = receives->size ? receives->size * 2 : 1024;
+		receives->list = realloc(receives->list, receives->size * sizeof(*receives->list));
+		check(receives->list != NULL);
+	}
+	receives->list[receives->n++] = *receive;
+}
+
+static int receive_compare(const void *a, const void *b)
+{
+	const struct rush_receive *x = a, *y = b;
+	int order;
+
+	if (x->user != y->user)
+		return x->user < y->user ? -1 : 1;
+	order = memcmp(x->batch.bytes, y->batch.bytes, sizeof(x->batch.bytes));
+	return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+void rush_receives_sort(struct rush_receives *receives)
+{
+	if (receives->n > 1)
+		qsort(receives->list, receives->n, sizeof(*receives->list), receive_compare);
+}
+
+void rush_receives_fini(struct rush_receives *receives)
+{
+	free(receives->list);
+	memset(receives, 0, sizeof(*receives));
+}
+
+int rush_receives_told(struct rush_receives *told, const struct rush_book *book)
+{
+	for (size_t i = 0; i < book->told_n; i++) {
+		const struct rush_told *one = &book->told[i];
+		struct rush_receive receive = {
+			.user = rush_plan_user(book->plan, one->request),
+			.index = one->index,
+			.code = one->code,
+		};
+
+		if (ulid_parse(&receive.batch, one->batch, ULID_LEN))
+			return -1;
+		rush_receives_add(told, &receive);
+	}
+	rush_receives_sort(told);
+	return 0;
+}
+
+/*
+ * Moves `*at` behind what is before `receive`, then behind what is equal to it; how many were
+ * equal.
+ */
+static size_t equal_take(const struct rush_receives *receives, size_t *at,
+			 const struct rush_receive *receive)
+{
+	size_t equal = 0;
+
+	while (*at < receives->n && receive_compare(&receives->list[*at], receive) < 0)
+		(*at)++;
+	while (*at < receives->n && receive_compare(&receives->list[*at], receive) == 0) {
+		(*at)++;
+		equal++;
+	}
+	return equal;
+}
+
+int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before)
+{
+	size_t at = 0;
+	int64_t new = 0;
+
+	for (size_t i = 0; i < told->n; i++)
+		if (i == 0 || receive_compare(&told->list[i - 1], &told->list[i]) != 0)
+			new += equal_take(before, &at, &told->list[i]) == 0;
+	return new;
+}
+
+static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
+		      const struct rush_receive *receive, const char *what)
+{
+	struct receive full = { book->plan->coupon, receive->user, receive->batch, receive->index };
+	char text[RECEIVE_SIZE];
+
+	if (tally->wrong_n == RUSH_WRONG_MAX)
+		return;
+	receive_format(&full, text);
+	snprintf(tally->wrong[tally->wrong_n++], RUSH_WRONG_SIZE, "%s: %s", text, what);
+}
+
+/* The told receives first…end-1 are the same one. */
+static void told_judge(struct rush_tally *tally, const struct rush_book *book,
+		       const struct rush_receive *first, size_t copies, size_t rows,
+		       size_t rejections)
+{
+	int issued_told = 0, rejected_told = 0;
+
+	for (size_t i = 0; i < copies; i++) {
+		issued_told |= first[i].code == answer_code(ANSWER_OK) &&
+			       book->plan->ack == RUSH_ISSUED;
+		rejected_told |= first[i].code == answer_code(ANSWER_REJECTED);
+	}
+	tally->told++;
+	tally->issued += rows > 0;
+	tally->rejected += rejections > 0;
+	if (rows + rejections == 0) {
+		tally->lost++;
+		wrong_add(tally, book, first, "told accepted, and neither issued nor rejected");
+	}
+	if (rows > 0 && rejections > 0) {
+		tally->both++;
+		wrong_add(tally, book, first, "issued and rejected");
+	}
+	if (rows > 1 || (copies > 1 && !book->plan->keys)) {
+		tally->twice++;
+		wrong_add(tally, book, first, rows > 1 ? "issued twice" : "told for two requests");
+	}
+	if ((issued_told && rows == 0 && rejections > 0) || (rejected_told && rows > 0)) {
+		tally->other++;
+		wrong_add(tally, book, first,
+			  rows ? "told rejected, and issued" : "told issued, and rejected");
+	}
+}
+
+static void told_walk(struct rush_tally *tally, const struct rush_book *book,
+		      const struct rush_receives *told, const struct rush_receives *rows,
+		      const struct rush_receives *rejections)
+{
+	size_t row = 0, rejection = 0, next;
+	int64_t kept = 0; /* the last user with a receive that was not rejected */
+
+	for (size_t i = 0; i < told->n; i = next) {
+		const struct rush_receive *one = &told->list[i];
+		size_t rows_n = equal_take(rows, &row, one),
+		       rejections_n = equal_take(rejections, &rejection, one);
+
+		for (next = i + 1; next < told->n && receive_compare(one, &told->list[next]) == 0;
+		     next++)
+			;
+		told_judge(tally, book, one, next - i, rows_n, rejections_n);
+		if (!book->plan->keys || rejections_n > 0)
+			continue; /* a rejection gives the key back with the slot */
+		if (kept == one->user) {
+			tally->unkept++;
+			wrong_add(tally, book, one, "another receive for the same key");
+		}
+		kept = one->user;
+	}
+}
+
+static int is_unknown(int end)
+{
+	return end == answer_code(ANSWER_UNKNOWN) || end == RUSH_LOST || end == RUSH_LATE;
+}
+
+/* How many outcomes each of the plan's users may have that were never told. */
+static uint16_t *unknown_count(const struct rush_book *book, const struct rush_receives *told)
+{
+	uint16_t *counts = calloc(book->plan->users_n, sizeof(*counts));
+
+	check(counts != NULL);
+	for (uint32_t i = 0; i < book->next; i++)
+		if (is_unknown(book->end[i]) &&
+		    counts[i / book->plan->requests_per_user] < UINT16_MAX)
+			counts[i / book->plan->requests_per_user]++;
+	for (size_t i = 0; i < told->n; i++)
+		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
+			counts[told->list[i].user - book->plan->first_user]--;
+	return counts;
+}
+
+/* Outcomes that are neither told nor from before must be behind an unknown answer. */
+static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
+			const struct rush_receives *told, const struct rush_receives *before,
+			const struct rush_receives *outcomes, uint16_t *unknown)
+{
+	size_t told_at = 0, before_at = 0;
+
+	for (size_t i = 0; i < outcomes->n; i++) {
+		const struct rush_receive *one = &outcomes->list[i];
+		uint16_t *left = &unknown[one->user - book->plan->first_user];
+
+		/* Its second look would find nothing: equal_take() is behind it. */
+		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)
+			continue;
+		if (equal_take(told, &told_at, one) + equal_take(before, &before_at, one) > 0)
+			continue;
+		if (*left > 0) {
+			(*left)--;
+			tally->from_unknown++;
+			continue;
+		}
+		tally->stray++;
+		wrong_add(tally, book, one, "an outcome, and its user was never told");
+	}
+}
+
+void rush_tally(struct rush_tally *tally, const struct rush_book *book,
+		const struct rush_receives *told, const struct rush_receives *before,
+		const struct rush_receives *rows, const struct rush_receives *rejections)
+{
+	uint16_t *unknown = unknown_count(book, told);
+
+	memset(tally, 0, sizeof(*tally));
+	told_walk(tally, book, told, rows, rejections);
+	strays_walk(tally, book, told, before, rows, unknown);
+	strays_walk(tally, book, told, before, rejections, unknown);
+	free(unknown);
+}
+
+int64_t rush_tally_wrong(const struct rush_tally *tally)
+{
+	return tally->lost + tally->both + tally->twice + tally->other + tally->unkept +
+	       tally->stray;
+}

@@ -1,0 +1,214 @@
+#include "ctl/rush/verify.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE 20000
+/* between two looks at the coupon's counts: they must not disturb what is measured */
+#define POLL_US 5000
+#define RECHECK_US 200000 /* between two looks at the rows */
+#define RUSH_UUID_FIRST "00000000-0000-0000-0000-000000000000"
+
+struct progress {
+	int64_t total, issued, generation, settled, settled_now;
+};
+
+static void progress_read(struct rush_verify *verify, struct progress *progress)
+{
+	char id[DB_NUMBER_SIZE];
+	PGresult *result = db_query(verify->db, sql_query_rush_settled, 1,
+				    (const char *[]){ db_number(verify->plan->coupon, id) });
+
+	if (PQntuples(result) == 0) {
+		PQclear(result);
+		log_fatal("there is no coupon %s", id);
+	}
+	progress->total = db_int(result, 0, "total_num");
+	progress->issued = db_int(result, 0, "issued_num");
+	progress->generation = db_int(result, 0, "generation");
+	progress->settled = db_int(result, 0, "settled_num");
+	progress->settled_now = db_int(result, 0, "settled_now_num");
+	PQclear(result);
+}
+
+/* All outcomes of the plan's users that `sql` tells, in pages. */
+static void outcomes_read(struct rush_verify *verify, const char *sql,
+			  struct rush_receives *outcomes)
+{
+	char coupon[DB_NUMBER_SIZE], first[DB_NUMBER_SIZE], last[DB_NUMBER_SIZE],
+		after[DB_NUMBER_SIZE];
+	char batch[ULID_UUID_SIZE] = RUSH_UUID_FIRST, index[DB_NUMBER_SIZE],
+	     page_size[DB_NUMBER_SIZE];
+	const char *const params[] = { coupon, first, last, after, batch, index, page_size };
+	int rows_n;
+
+	db_number(verify->plan->coupon, coupon);
+	db_number(verify->plan->first_user, first);
+	db_number(verify->plan->first_user + verify->plan->users_n - 1, last);
+	db_number(0, after);
+	db_number(-1, index);
+	db_number(PAGE, page_size);
+	do {
+		PGresult *page = db_query(verify->db, sql, 7, params);
+
+		rows_n = PQntuples(page);
+		for (int row = 0; row < rows_n; row++) {
+			struct rush_receive receive = {
+				.user = db_int(page, row, "user_id"),
+				.index = (int16_t)db_int(page, row, "idx"),
+			};
+
+			snprintf(batch, sizeof(batch), "%s", db_text(page, row, "batch"));
+			check(ulid_from_uuid(&receive.batch, batch) == 0);
+			rush_receives_add(outcomes, &receive);
+			if (row == rows_n - 1) {
+				db_number(receive.user, after);
+				db_number(receive.index, index);
+			}
+		}
+		PQclear(page);
+	} while (rows_n == PAGE);
+	rush_receives_sort(outcomes);
+}
+
+void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
+		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms)
+{
+	struct progress progress;
+
+	memset(verify, 0, sizeof(*verify));
+	verify->plan = plan;
+	verify->redis_url = redis_url;
+	verify->settle_timeout_ms = settle_timeout_ms;
+	verify->db = db_open("DATABASE_URL", database_url);
+	/* The counts first: an outcome that comes in between is then new in both. */
+	progress_read(verify, &progress);
+	verify->settled_before = progress.settled;
+	outcomes_read(verify, sql_query_rush_rows, &verify->before);
+	outcomes_read(verify, sql_query_rush_rejections, &verify->before);
+	rush_receives_sort(&verify->before);
+}
+
+/*
+ * Waits until so many outcomes were added, and remembers when that was seen. 0, or -1 at the
+ * deadline.
+ */
+static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t deadline_us)
+{
+	struct progress progress;
+
+	for (;;) {
+		progress_read(verify, &progress);
+		verify->settled_n = progress.settled - verify->settled_before;
+		if (verify->settled_n >= wanted) {
+			verify->settled_us = clock_monotonic_us();
+			return 0;
+		}
+		if (clock_monotonic_us() >= deadline_us)
+			return -1;
+		usleep(POLL_US);
+	}
+}
+
+/*
+ * What is behind unknown answers only Redis knows: waits until nothing of the current generation is
+ * in flight. With Redis away, or others at work on the coupon, this ends at the deadline; the
+ * checks hold all the same.
+ */
+static void in_flight_wait(struct rush_verify *verify, int64_t deadline_us)
+{
+	char error[CACHE_ERROR_SIZE];
+	struct cache *cache = cache_open(verify->redis_url, error);
+	struct cache_coupon cached;
+	struct progress progress;
+
+	while (cache && cache_coupon_read(cache, verify->plan->coupon, &cached) == 1 &&
+	       clock_monotonic_us() < deadline_us) {
+		progress_read(verify, &progress);
+		if (progress.generation == cached.generation && progress.settled_now >= cached.seq)
+			break;
+		usleep(POLL_US);
+	}
+	cache_close(cache);
+}
+
+static void tally_make(struct rush_verify *verify, const struct rush_book *book,
+		       const struct rush_receives *told)
+{
+	struct rush_receives rows = { 0 }, rejections = { 0 };
+
+	outcomes_read(verify, sql_query_rush_rows, &rows);
+	outcomes_read(verify, sql_query_rush_rejections, &rejections);
+	rush_tally(&verify->tally, book, told, &verify->before, &rows, &rejections);
+	rush_receives_fini(&rows);
+	rush_receives_fini(&rejections);
+}
+
+static int64_t audit_rows(struct rush_verify *verify, const char *sql)
+{
+	char id[DB_NUMBER_SIZE];
+	PGresult *result = db_query(verify->db, sql, 1,
+				    (const char *[]){ db_number(verify->plan->coupon, id) });
+	int64_t n = PQntuples(result);
+
+	PQclear(result);
+	return n;
+}
+
+static void coupon_audit(struct rush_verify *verify)
+{
+	struct progress progress;
+
+	progress_read(verify, &progress);
+	verify->total = progress.total;
+	verify->issued = progress.issued;
+	verify->oversold = progress.issued > progress.total ? progress.issued - progress.total : 0;
+	verify->rows_differ = verify->oversold == 0 &&
+			      audit_rows(verify, sql_query_audit_stock) > 0;
+	verify->over_limit = audit_rows(verify, sql_query_audit_limit);
+	verify->twice = audit_rows(verify, sql_query_audit_twice);
+}
+
+int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
+{
+	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_ms * 1000;
+	struct rush_receives told = { 0 };
+	int rc = rush_receives_told(&told, book);
+
+	if (rc == 0) {
+		verify->new_n = rush_receives_new(&told, &verify->before);
+		settled_wait(verify, verify->new_n, deadline_us);
+		if (rush_book_unknown(book) > 0)
+			in_flight_wait(verify, deadline_us);
+		tally_make(verify, book, &told);
+		/* Others were at work on this coupon, and the counts were theirs. */
+		while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
+			usleep(RECHECK_US);
+			tally_make(verify, book, &told);
+			verify->settled_us = clock_monotonic_us();
+		}
+		if (verify->tally.lost > 0)
+			verify->settled_us = 0;
+		coupon_audit(verify);
+	}
+	rush_receives_fini(&told);
+	return rc;
+}
+
+void rush_verify_fini(struct rush_verify *verify)
+{
+	rush_receives_fini(&verify->before);
+	db_close(verify->db);
+}
+
+int rush_verify_passed(const struct rush_verify *verify)
+{
+	return verify->oversold == 0 && verify->rows_differ == 0 && verify->over_limit == 0 &&
+	       verify->twice == 0 && rush_tally_wrong(&verify->tally) == 0;
+}

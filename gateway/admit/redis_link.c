@@ -1,0 +1,389 @@
+#include "gateway/admit/redis_link.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/redis/url.h"
+#include "common/trace.h"
+#include "gateway/metrics.h"
+#include "gateway/read/resolving.h"
+
+#include "embed.h"
+
+#include <hiredis/async.h>
+#include <hiredis/adapters/libevent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#define RUN_ID_SIZE 64
+#define SHA_SIZE 41
+#define TROUBLE_SIZE 256
+#define WORDS_MAX 16
+#define TICK_MS 50
+
+enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
+
+/*
+ * One command in flight. Replies come in the order of the commands, so the first is always the
+ * oldest.
+ */
+struct command {
+	STAILQ_ENTRY(command) next;
+	struct redis_link *link;
+	int64_t sent_ms;
+	redis_done_fn *done;
+	void *context;
+};
+
+struct redis_link {
+	struct event_base *base;
+	struct redis_url url;
+	int64_t timeout_ms;
+	redisAsyncContext *async; /* NULL when down */
+	enum link_state state;
+	int64_t since_ms; /* of the state */
+	int64_t retry_ms; /* LINK_DOWN: when to connect again */
+	struct backoff backoff;
+	struct event *tick;
+	STAILQ_HEAD(, command) commands;
+	size_t in_flight;
+	char run_id[RUN_ID_SIZE];
+	char sha[SHA_SIZE];
+	char trouble[TROUBLE_SIZE];
+	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
+	uint64_t connects;
+	int unflushed;
+	int closing;
+	int host_is_address;
+	struct resolving *resolving; /* NULL: nothing is being looked up */
+};
+
+static void state_set(struct redis_link *link, enum link_state state)
+{
+	static const char *const names[] = { "down", "connecting", "ready" };
+	static const unsigned allowed[] = {
+		[LINK_DOWN] = 1u << LINK_CONNECTING | 1u << LINK_DOWN,
+		[LINK_CONNECTING] = 1u << LINK_READY | 1u << LINK_DOWN,
+		[LINK_READY] = 1u << LINK_DOWN,
+	};
+
+	check(allowed[link->state] & 1u << state);
+	trace_state(TRACE_REDIS, link->url.port, names[link->state], names[state]);
+	link->state = state;
+	link->since_ms = clock_monotonic_ms();
+}
+
+static void link_down(struct redis_link *link, const char *why)
+{
+	if (!link->closing && (link->state == LINK_READY || strcmp(link->told, why) != 0))
+		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
+			 LOG_S("error", why));
+	snprintf(link->told, sizeof(link->told), "%s", why);
+	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
+	link->async = NULL;
+	link->unflushed = 0;
+	state_set(link, LINK_DOWN);
+	link->retry_ms = link->since_ms + backoff_ms(&link->backoff);
+}
+
+/* Ends the connection from outside a callback of its own; every command in flight ends as lost. */
+static void link_cut(struct redis_link *link, const char *why)
+{
+	redisAsyncContext *async = link->async;
+
+	if (!async)
+		return;
+	link_down(link, why);
+	async->data = NULL;
+	redisAsyncFree(async);
+}
+
+static void command_reply(redisAsyncContext *async, void *reply, void *data)
+{
+	struct command *command = data;
+	struct redis_link *link = command->link;
+
+	(void)async;
+	check(STAILQ_FIRST(&link->commands) == command);
+	STAILQ_REMOVE_HEAD(&link->commands, next);
+	link->in_flight--;
+	command->done(command->context, reply);
+	free(command);
+}
+
+int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
+		       redis_done_fn *done, void *context)
+{
+	struct command *command;
+
+	if (!link->async)
+		return -1;
+	command = malloc(sizeof(*command));
+	check(command != NULL);
+	*command = (struct command){
+		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
+	};
+	STAILQ_INSERT_TAIL(&link->commands, command, next);
+	if (redisAsyncCommandArgv(link->async, command_reply, command, argc, argv, lengths) ==
+	    REDIS_OK) {
+		link->unflushed = 1;
+		link->in_flight++;
+		return 0;
+	}
+	STAILQ_REMOVE(&link->commands, command, command, next);
+	free(command);
+	return -1;
+}
+
+int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+		     void *context)
+{
+	size_t lengths[WORDS_MAX];
+
+	check(argc <= WORDS_MAX);
+	for (int i = 0; i < argc; i++)
+		lengths[i] = strlen(argv[i]);
+	return redis_link_command(link, argc, argv, lengths, done, context);
+}
+
+/*
+ * A handshake step failed; the connection is given up at the next tick, not inside its own
+ * callback.
+ */
+static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
+{
+	if (link->since_ms < 0)
+		return; /* the first reason counts */
+	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step,
+		 reply && reply->str ? reply->str : "no reply");
+	link->since_ms = INT64_MIN / 2;
+}
+
+static void auth_done(void *link, const redisReply *reply)
+{
+	if (!reply || reply->type == REDIS_REPLY_ERROR)
+		handshake_fail(link, "AUTH", reply);
+}
+
+static void select_done(void *link, const redisReply *reply)
+{
+	if (!reply || reply->type == REDIS_REPLY_ERROR)
+		handshake_fail(link, "SELECT", reply);
+}
+
+static void info_done(void *context, const redisReply *reply)
+{
+	struct redis_link *link = context;
+	const char *at = reply && reply->type == REDIS_REPLY_STRING ? strstr(reply->str, "run_id:")
+								    : NULL;
+
+	link->run_id[0] = '\0';
+	if (!at || sscanf(at, "run_id:%63[0-9a-f]", link->run_id) != 1)
+		handshake_fail(link, "INFO", reply);
+}
+
+static void script_done(void *context, const redisReply *reply)
+{
+	struct redis_link *link = context;
+
+	if (!reply || reply->type != REDIS_REPLY_STRING || reply->len >= SHA_SIZE) {
+		handshake_fail(link, "SCRIPT LOAD", reply);
+		return;
+	}
+	memcpy(link->sha, reply->str, reply->len + 1);
+	if (link->state == LINK_CONNECTING && link->run_id[0] && link->since_ms > 0) {
+		state_set(link, LINK_READY);
+		link->connects++;
+		backoff_reset(&link->backoff);
+		link->trouble[0] = link->told[0] = '\0';
+		log_info("redis_ready", LOG_S("host", link->url.host),
+			 LOG_I("port", link->url.port), LOG_S("run_id", link->run_id));
+	}
+}
+
+void redis_link_script_load(struct redis_link *link)
+{
+	const char *argv[] = { "SCRIPT", "LOAD", lua_issue };
+
+	redis_link_words(link, 3, argv, script_done, link);
+}
+
+static void handshake(struct redis_link *link)
+{
+	char database[16];
+	const char *auth[] = { "AUTH", link->url.user ? link->url.user : link->url.password,
+			       link->url.password };
+	const char *choose[] = { "SELECT", database };
+	const char *info[] = { "INFO", "server" };
+
+	snprintf(database, sizeof(database), "%d", link->url.database);
+	if (link->url.password)
+		redis_link_words(link, link->url.user ? 3 : 2, auth, auth_done, link);
+	if (link->url.database)
+		redis_link_words(link, 2, choose, select_done, link);
+	redis_link_words(link, 2, info, info_done, link);
+	redis_link_script_load(link);
+}
+
+static void on_connect(const redisAsyncContext *async, int status)
+{
+	struct redis_link *link = async->data;
+
+	if (!link)
+		return;
+	if (status == REDIS_OK)
+		handshake(link);
+	else
+		link_down(link, async->errstr); /* hiredis frees the context itself */
+}
+
+static void on_disconnect(const redisAsyncContext *async, int status)
+{
+	struct redis_link *link = async->data;
+
+	if (link)
+		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
+}
+
+/*
+ * The host's address: 0, or -1: it is still being looked up, or there is none and the link is down
+ * again.
+ */
+static int link_resolve(struct redis_link *link, char address[RESOLVED_SIZE])
+{
+	char error[TROUBLE_SIZE];
+	int rc;
+
+	if (!link->resolving) {
+		link->resolving = resolving_begin(link->url.host);
+		snprintf(link->trouble, sizeof(link->trouble),
+			 "the name of its host is being looked up");
+	}
+	if (!resolving_done(link->resolving))
+		return -1;
+	rc = resolving_take(link->resolving, address, error, sizeof(error));
+	link->resolving = NULL;
+	if (rc)
+		link_down(link, error);
+	return rc;
+}
+
+static void link_connect(struct redis_link *link)
+{
+	char address[RESOLVED_SIZE] = "";
+	redisAsyncContext *async;
+
+	if (!link->host_is_address && link_resolve(link, address))
+		return;
+	async = redisAsyncConnect(link->host_is_address ? link->url.host : address, link->url.port);
+
+	if (!async || async->err) {
+		link_down(link, async ? async->errstr : "out of memory");
+		if (async)
+			redisAsyncFree(async);
+		return;
+	}
+	async->data = link;
+	link->async = async;
+	state_set(link, LINK_CONNECTING);
+	redisLibeventAttach(async, link->base);
+	redisAsyncSetConnectCallback(async, on_connect);
+	redisAsyncSetDisconnectCallback(async, on_disconnect);
+}
+
+int redis_link_has_unsent(const struct redis_link *link)
+{
+	return link->unflushed && link->state == LINK_READY;
+}
+
+void redis_link_flush(struct redis_link *link)
+{
+	if (!redis_link_has_unsent(link))
+		return;
+	link->unflushed = 0;
+	redisAsyncHandleWrite(link->async);
+}
+
+size_t redis_link_in_flight(const struct redis_link *link)
+{
+	return link->in_flight;
+}
+
+const char *redis_link_run_id(const struct redis_link *link)
+{
+	return link->run_id;
+}
+
+const char *redis_link_script(const struct redis_link *link)
+{
+	return link->sha;
+}
+
+uint64_t redis_link_connects(const struct redis_link *link)
+{
+	return link->connects;
+}
+
+const char *redis_link_trouble(const struct redis_link *link)
+{
+	return link->state == LINK_READY ? NULL : link->trouble[0] ? link->trouble : "connecting";
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *data)
+{
+	struct redis_link *link = data;
+	struct command *oldest = STAILQ_FIRST(&link->commands);
+	int64_t now_ms = clock_monotonic_ms();
+	char why[TROUBLE_SIZE];
+
+	(void)fd;
+	(void)what;
+	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
+		link_connect(link);
+	} else if (link->state == LINK_CONNECTING && now_ms - link->since_ms > link->timeout_ms) {
+		snprintf(why, sizeof(why), "%s",
+			 link->trouble[0] ? link->trouble : "connecting takes too long");
+		link_cut(link, why);
+	} else if (link->state == LINK_READY && oldest &&
+		   now_ms - oldest->sent_ms > link->timeout_ms) {
+		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
+		link_cut(link, "a command is not answered in time");
+	}
+}
+
+struct redis_link *redis_link_new(struct event_base *base, const char *url, int64_t timeout_ms)
+{
+	struct redis_link *link = calloc(1, sizeof(*link));
+	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
+
+	check(link != NULL);
+	link->base = base;
+	link->timeout_ms = timeout_ms;
+	STAILQ_INIT(&link->commands);
+	if (redis_url_parse(&link->url, url))
+		log_fatal("REDIS_URL is \"%s\": allowed is "
+			  "redis://[user:password@]host[:port][/database]",
+			  url);
+	link->host_is_address = host_is_address(link->url.host);
+	link->tick = event_new(base, -1, EV_PERSIST, on_tick, link);
+	check(link->tick != NULL);
+	event_add(link->tick, &tick);
+	snprintf(link->trouble, sizeof(link->trouble), "connecting");
+	link_connect(link);
+	return link;
+}
+
+void redis_link_free(struct redis_link *link)
+{
+	if (!link)
+		return;
+	link->closing = 1;
+	link_cut(link, "closing");
+	resolving_abandon(link->resolving);
+	event_free(link->tick);
+	redis_url_fini(&link->url);
+	free(link);
+}

@@ -1,0 +1,27 @@
+/*
+ * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics.
+ * libevent's evhttp does the protocol. One event loop's.
+ */
+#ifndef GATEWAY_LISTEN_HTTP_H
+#define GATEWAY_LISTEN_HTTP_H
+
+#include "common/config.h"
+#include "gateway/listen/dispatch.h"
+
+#include <event2/event.h>
+
+struct http;
+
+/* Writes {"ready":…,"redis":"ok",…} into a new tree and says whether all parts are ready. */
+typedef int http_ready_fn(void *context, cJSON **body);
+
+struct http *http_new(struct event_base *base, const struct config *config, struct front *front,
+		      http_ready_fn *ready, void *context);
+/* Every request must have been answered. */
+void http_free(struct http *http);
+void http_listen(struct http *http, int fd); /* a bound socket, which stays the caller's */
+void http_stop(
+	struct http *http); /* accepts no more; requests on open connections get unavailable */
+size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
+
+#endif

@@ -1,0 +1,161 @@
+#include "gateway/listen/reply.h"
+
+#include "common/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_SIZE 256
+#define LINE_SIZE 1024
+
+/* One reply line from a tree, with `id` (as JSON, may be empty) in front. Takes the tree. */
+static void reply_object(struct responder *responder, const char *id, enum answer answer,
+			 const char *status, cJSON *object)
+{
+	cJSON *line = cJSON_CreateObject(), *member;
+	char *text;
+
+	check(line != NULL);
+	if (*id)
+		cJSON_AddRawToObject(line, "id", id);
+	cJSON_AddNumberToObject(line, "code", answer_code(answer));
+	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
+	while (object && (member = object->child)) {
+		cJSON_DetachItemViaPointer(object, member);
+		cJSON_AddItemToObject(line, member->string, member);
+	}
+	cJSON_Delete(object);
+	text = cJSON_PrintUnformatted(line);
+	check(text != NULL);
+	responder->reply(responder, answer, text, strlen(text));
+	cJSON_free(text);
+	cJSON_Delete(line);
+}
+
+void responder_fail(struct responder *responder, const char *id, enum answer answer,
+		    const char *message)
+{
+	cJSON *object = cJSON_CreateObject();
+
+	check(object != NULL);
+	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
+	reply_object(responder, id, answer, NULL, object);
+}
+
+/* Why an issue was refused, for people. */
+static void refusal_text(const struct request *request, const struct result *result,
+			 char message[MESSAGE_SIZE])
+{
+	long long coupon = (long long)request->coupon;
+
+	switch (result->answer) {
+	case ANSWER_NOT_FOUND:
+		snprintf(message, MESSAGE_SIZE, "there is no coupon %lld", coupon);
+		break;
+	case ANSWER_OUT_OF_STOCK:
+		snprintf(message, MESSAGE_SIZE, "coupon %lld is sold out", coupon);
+		break;
+	case ANSWER_ENDED:
+		snprintf(message, MESSAGE_SIZE, "coupon %lld has ended", coupon);
+		break;
+	case ANSWER_LIMIT_REACHED:
+		snprintf(message, MESSAGE_SIZE, "user %lld has as many of coupon %lld as allowed",
+			 (long long)request->user, coupon);
+		break;
+	case ANSWER_NOT_STARTED:
+		snprintf(message, MESSAGE_SIZE, "coupon %lld has not begun", coupon);
+		break;
+	case ANSWER_PAUSED:
+		snprintf(message, MESSAGE_SIZE, "coupon %lld is paused", coupon);
+		break;
+	case ANSWER_UNKNOWN:
+		snprintf(message, MESSAGE_SIZE, "%s",
+			 result->slot ? "accepted, but not yet known to be further: ask status"
+				      : answer_text(ANSWER_UNKNOWN));
+		break;
+	case ANSWER_REJECTED:
+		snprintf(message, MESSAGE_SIZE, "the accepted receive could not be issued: %s",
+			 result->reason);
+		break;
+	case ANSWER_OK:
+	case ANSWER_CODE_INVALID:
+	case ANSWER_CODE_USED:
+	case ANSWER_BUSY:
+	case ANSWER_UNAVAILABLE:
+	case ANSWER_BAD_REQUEST:
+	case ANSWER_UNAUTHORIZED:
+	case ANSWER_FORBIDDEN:
+	case ANSWER_TOO_LARGE:
+	case ANSWER_COUNT:
+		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
+		break;
+	}
+}
+
+static char *text_put(char *at, const char *text)
+{
+	size_t len = strlen(text);
+
+	memcpy(at, text, len);
+	return at + len;
+}
+
+static char *number_put(char *at, int number)
+{
+	if (number == 0)
+		return text_put(at, "0");
+	return at + id_format(number, at);
+}
+
+/*
+ * The replies of the hot path are written without a tree: every part is a number, a constant or an
+ * id whose characters need no escaping, and all of them together are shorter than LINE_SIZE.
+ */
+void request_answer(struct request *request, const struct result *result)
+{
+	int done = result->answer == ANSWER_OK;
+	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
+
+	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 160,
+		       "the longest reply must fit");
+	if (request->id_len) {
+		at = text_put(at, "\"id\":");
+		at = text_put(at, request->text);
+		at = text_put(at, ",");
+	}
+	at = number_put(text_put(at, "\"code\":"), answer_code(result->answer));
+	at = text_put(at, ",\"status\":\"");
+	at = text_put(at, done ? request_ack_name(result->reached) : answer_status(result->answer));
+	at = text_put(at, "\"");
+	if (result->slot) {
+		at = text_put(at, ",\"receive\":\"");
+		at += receive_format(&result->receive, at);
+		at = number_put(text_put(at, "\",\"slot\":"), result->slot);
+	}
+	if (result->answer == ANSWER_REJECTED) {
+		at = text_put(text_put(at, ",\"reason\":\""), result->reason);
+		at = text_put(at, "\"");
+	}
+	if (!done) {
+		refusal_text(request, result, message);
+		at = text_put(text_put(at, ",\"message\":\""), message);
+		at = text_put(at, "\"");
+	}
+	at = text_put(at, "}");
+	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
+	free(request);
+}
+
+void request_fail(struct request *request, enum answer answer, const char *message)
+{
+	responder_fail(request->responder, request->text, answer, message);
+	free(request);
+}
+
+void request_answer_object(struct request *request, enum answer answer, const char *status,
+			   cJSON *object)
+{
+	reply_object(request->responder, request->text, answer, status, object);
+	free(request);
+}

@@ -1,0 +1,42 @@
+/*
+ * Replies: what a request is answered with, as the line that goes to its responder (a socket
+ * connection or an HTTP exchange). Each request is answered exactly once; the functions that take a
+ * request also free it.
+ */
+#ifndef GATEWAY_LISTEN_REPLY_H
+#define GATEWAY_LISTEN_REPLY_H
+
+#include "gateway/listen/request.h"
+
+/* What the answer to an issue says beside its code. */
+struct result {
+	enum answer answer;
+	enum request_ack reached; /* ANSWER_OK: accepted, queued or issued */
+	int slot;                 /* 0: the answer names no receive */
+	struct receive receive;
+	const char *reason; /* ANSWER_REJECTED */
+};
+
+/* Where replies go. Implemented by connections; one thread. */
+struct responder {
+	/* Takes one reply line (without its end) and counts the request as answered. */
+	void (*reply)(struct responder *responder, enum answer answer, const char *line,
+		      size_t len);
+};
+
+/* Answers an issue. */
+void request_answer(struct request *request, const struct result *result);
+/* Any failure that is explained by a code and a sentence; NULL: the code's own text. */
+void request_fail(struct request *request, enum answer answer, const char *message);
+/*
+ * Answers with the members of `object` behind id, code and status (NULL: the answer's own). Takes
+ * the object.
+ */
+void request_answer_object(struct request *request, enum answer answer, const char *status,
+			   cJSON *object);
+
+/* A failure before there is a request; `id` as JSON, empty: none. */
+void responder_fail(struct responder *responder, const char *id, enum answer answer,
+		    const char *message);
+
+#endif

@@ -1,0 +1,314 @@
+#include "gateway/listen/request.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "gateway/listen/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_SIZE 256
+#define VALUE_SHOWN 80 /* bytes of a wrong value that its error repeats */
+
+static const struct {
+	const char *name;
+	int reads;
+} ops[] = {
+#define OP(name, text, reads) [name] = { text, reads },
+#include "gateway/listen/op_table.h"
+#undef OP
+};
+
+static const char *const ack_names[] = { "accepted", "queued", "issued" };
+
+/* What a request's object held, before there is a request. */
+struct parse {
+	struct responder *responder;
+	char id[REQUEST_ID_SIZE]; /* as JSON */
+	enum request_op op;
+	enum request_ack ack;
+	const char *key;
+	int64_t coupon;
+	int64_t user;
+	struct receive receive;
+	int by_receive;
+};
+
+const char *request_key(const struct request *request)
+{
+	return request->text + request->id_len + 1;
+}
+
+const char *request_ack_name(enum request_ack ack)
+{
+	return ack_names[ack];
+}
+
+enum request_op request_op_find(const char *name)
+{
+	for (int op = 0; op < OP_COUNT; op++)
+		if (strcmp(ops[op].name, name) == 0)
+			return (enum request_op)op;
+	return OP_COUNT;
+}
+
+int request_op_reads(enum request_op op)
+{
+	return ops[op].reads;
+}
+
+/* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */
+static size_t shown_length(const char *text)
+{
+	size_t n = strlen(text);
+
+	if (n > VALUE_SHOWN)
+		for (n = VALUE_SHOWN; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
+			;
+	return n;
+}
+
+/* Sends bad_request: the member, its value and what is allowed. Always -1. */
+static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
+		      const char *allowed)
+{
+	char message[MESSAGE_SIZE], shown[VALUE_SHOWN + 1] = "";
+	char *text = value ? cJSON_PrintUnformatted(value) : NULL;
+
+	if (text) {
+		size_t n = shown_length(text);
+
+		memcpy(shown, text, n);
+		shown[n] = '\0';
+		snprintf(message, sizeof(message), "%s is %s: %s", member, shown, allowed);
+	} else {
+		snprintf(message, sizeof(message), "%s: %s", member, allowed);
+	}
+	cJSON_free(text);
+	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
+	return -1;
+}
+
+static int id_member(struct parse *parse, const cJSON *item)
+{
+	static const char allowed[] =
+		"must be an integer from -(2^53-1) to 2^53-1 or a string of at most 64 bytes";
+	int64_t number;
+
+	if (cJSON_IsString(item) && strlen(item->valuestring) <= REQUEST_ID_STRING_MAX) {
+		if (cJSON_PrintPreallocated((cJSON *)(uintptr_t)item, parse->id, sizeof(parse->id),
+					    0))
+			return 0;
+		parse->id[0] = '\0';
+	}
+	if (json_integer(item, -JSON_INTEGER_MAX, JSON_INTEGER_MAX, &number))
+		return parse_fail(parse, "id", item, allowed);
+	snprintf(parse->id, sizeof(parse->id), "%lld", (long long)number);
+	return 0;
+}
+
+static int number_member(struct parse *parse, const cJSON *item, int64_t *id)
+{
+	const char *error;
+
+	return json_id(item, id, &error) ? parse_fail(parse, item->string, item, error) : 0;
+}
+
+static int op_member(struct parse *parse, const cJSON *item)
+{
+	if (parse->op != OP_COUNT)
+		return parse_fail(parse, "op", item,
+				  "is not a member here: the path names the operation");
+	if (cJSON_IsString(item))
+		parse->op = request_op_find(item->valuestring);
+	if (parse->op == OP_COUNT)
+		return parse_fail(parse, "op", item,
+				  "must be one of issue, status, coupon, ping, stats");
+	return 0;
+}
+
+static int key_member(struct parse *parse, const cJSON *item)
+{
+	if (!cJSON_IsString(item) ||
+	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
+		return parse_fail(parse, "key", item,
+				  "must be a string of 1 to 64 printable ASCII bytes");
+	parse->key = item->valuestring;
+	return 0;
+}
+
+static int ack_member(struct parse *parse, const cJSON *item)
+{
+	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
+		if (strcmp(item->valuestring, ack_names[ack]) == 0) {
+			parse->ack = (enum request_ack)ack;
+			return 0;
+		}
+	}
+	return parse_fail(parse, "ack", item, "must be accepted, queued or issued");
+}
+
+static int receive_member(struct parse *parse, const cJSON *item)
+{
+	if (!cJSON_IsString(item) ||
+	    receive_parse(&parse->receive, item->valuestring, strlen(item->valuestring)))
+		return parse_fail(
+			parse, "receive", item,
+			"must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>");
+	parse->by_receive = 1;
+	parse->coupon = parse->receive.coupon;
+	parse->user = parse->receive.user;
+	return 0;
+}
+
+static int unknown_member(struct parse *parse, const cJSON *item)
+{
+	char message[MESSAGE_SIZE];
+
+	snprintf(message, sizeof(message), "%.*s: no such member of %s",
+		 (int)shown_length(item->string), item->string, ops[parse->op].name);
+	responder_fail(parse->responder, parse->id, ANSWER_BAD_REQUEST, message);
+	return -1;
+}
+
+/* Which members an operation takes, as bits of this order. */
+enum member {
+	MEMBER_COUPON = 1,
+	MEMBER_USER = 2,
+	MEMBER_KEY = 4,
+	MEMBER_ACK = 8,
+	MEMBER_RECEIVE = 16
+};
+
+static int members_allowed(enum request_op op)
+{
+	switch (op) {
+	case OP_ISSUE:
+		return MEMBER_COUPON | MEMBER_USER | MEMBER_KEY | MEMBER_ACK;
+	case OP_STATUS:
+		return MEMBER_COUPON | MEMBER_USER | MEMBER_RECEIVE;
+	case OP_COUPON:
+		return MEMBER_COUPON;
+	case OP_PING:
+	case OP_STATS:
+	case OP_COUNT:
+		return 0;
+	}
+	return 0;
+}
+
+static int member_of(const char *name)
+{
+	static const char *const names[] = { "coupon", "user", "key", "ack", "receive" };
+
+	for (int i = 0; i < 5; i++)
+		if (strcmp(names[i], name) == 0)
+			return 1 << i;
+	return 0;
+}
+
+static int member_take(struct parse *parse, const cJSON *item, int member)
+{
+	switch ((enum member)member) {
+	case MEMBER_COUPON:
+		return number_member(parse, item, &parse->coupon);
+	case MEMBER_USER:
+		return number_member(parse, item, &parse->user);
+	case MEMBER_KEY:
+		return key_member(parse, item);
+	case MEMBER_ACK:
+		return ack_member(parse, item);
+	case MEMBER_RECEIVE:
+		return receive_member(parse, item);
+	}
+	return unknown_member(parse, item);
+}
+
+static int members_required(struct parse *parse, int seen)
+{
+	if (parse->op == OP_STATUS) {
+		if (seen == MEMBER_RECEIVE || seen == (MEMBER_COUPON | MEMBER_USER))
+			return 0;
+		return parse_fail(parse, "status", NULL,
+				  "takes either receive, or coupon and user");
+	}
+	if ((parse->op == OP_ISSUE || parse->op == OP_COUPON) && !(seen & MEMBER_COUPON))
+		return parse_fail(parse, "coupon", NULL, "is missing");
+	if (parse->op == OP_ISSUE && !(seen & MEMBER_USER))
+		return parse_fail(parse, "user", NULL, "is missing");
+	return 0;
+}
+
+static int object_parse(struct parse *parse, const cJSON *root)
+{
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
+	int allowed, seen = 0;
+
+	if (item && id_member(parse, item))
+		return -1;
+	item = cJSON_GetObjectItemCaseSensitive(root, "op");
+	if (item && op_member(parse, item))
+		return -1;
+	if (parse->op == OP_COUNT)
+		return parse_fail(parse, "op", NULL, "is missing");
+	allowed = members_allowed(parse->op);
+	cJSON_ArrayForEach(item, root)
+	{
+		int member = member_of(item->string);
+
+		if (strcmp(item->string, "id") == 0 || strcmp(item->string, "op") == 0)
+			continue;
+		if (!(member & allowed))
+			return unknown_member(parse, item);
+		if (member_take(parse, item, member))
+			return -1;
+		seen |= member;
+	}
+	return members_required(parse, seen);
+}
+
+static struct request *request_new(const struct parse *parse)
+{
+	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0;
+	struct request *request = malloc(sizeof(*request) + id_len + key_len + 2);
+
+	check(request != NULL);
+	request->responder = parse->responder;
+	request->op = parse->op;
+	request->ack = parse->ack;
+	request->by_receive = parse->by_receive;
+	request->coupon = parse->coupon;
+	request->user = parse->user;
+	request->receive = parse->receive;
+	request->begun_us = clock_monotonic_us();
+	request->id_len = id_len;
+	request->key_len = key_len;
+	memcpy(request->text, parse->id, id_len + 1);
+	memcpy(request->text + id_len + 1, parse->key ? parse->key : "", key_len + 1);
+	return request;
+}
+
+struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
+			      enum request_op op, struct responder *responder)
+{
+	struct parse parse;
+	const char *error;
+	const cJSON *root = json_parse(arena, text, len, &error);
+
+	parse.responder = responder;
+	parse.id[0] = '\0';
+	parse.op = op;
+	parse.ack = ACK_ACCEPTED;
+	parse.key = NULL;
+	parse.by_receive = 0;
+	if (!root) {
+		parse_fail(&parse, "the request", NULL, error);
+		return NULL;
+	}
+	if (!cJSON_IsObject(root)) {
+		parse_fail(&parse, "the request", NULL, "must be a JSON object");
+		return NULL;
+	}
+	return object_parse(&parse, root) ? NULL : request_new(&parse);
+}

@@ -1,0 +1,63 @@
+/*
+ * One request of a client, as its line says it. It ends by one of the functions of reply.h, exactly
+ * once.
+ */
+#ifndef GATEWAY_LISTEN_REQUEST_H
+#define GATEWAY_LISTEN_REQUEST_H
+
+#include "common/answer.h"
+#include "common/json.h"
+#include "common/receive.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+struct responder;
+
+#define REQUEST_ID_STRING_MAX 64                        /* bytes of a request's id */
+#define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
+
+enum request_op {
+#define OP(name, text, reads) name,
+#include "gateway/listen/op_table.h"
+#undef OP
+	OP_COUNT
+};
+
+/* How much the client waits for. */
+enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
+
+struct request {
+	STAILQ_ENTRY(request) next; /* whoever holds the request may link it */
+	struct responder *responder;
+	enum request_op op;
+	enum request_ack ack;
+	int by_receive; /* OP_STATUS: one receive is asked for, not all of a user's */
+	int64_t coupon;
+	int64_t user;
+	struct receive receive;
+	int64_t begun_us; /* monotonic */
+	size_t id_len;    /* 0: the request had none */
+	size_t key_len;   /* 0: none */
+	char text[];      /* the id as JSON, then the key, each with a NUL */
+};
+
+STAILQ_HEAD(request_list, request);
+
+const char *request_key(const struct request *request);
+const char *request_ack_name(enum request_ack ack);
+
+/*
+ * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
+ * the operation that the path named (HTTP). The new request, or NULL after the error was sent to
+ * the responder (which counts it as answered).
+ */
+struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
+			      enum request_op op, struct responder *responder);
+
+/* The operation of this name, or OP_COUNT. */
+enum request_op request_op_find(const char *name);
+int request_op_reads(enum request_op op); /* changes nothing, so that HTTP may GET it */
+
+#endif

@@ -1,0 +1,302 @@
+#include "gateway/listen/server.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "gateway/listen/listener.h"
+#include "gateway/metrics.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+#define LISTENERS_MAX 4
+#define READ_ONCE_BYTES 65536
+
+struct conn {
+	struct responder responder; /* first: a responder is its conn */
+	struct server *server;
+	struct bufferevent *bev; /* NULL: the connection is gone, only requests are left */
+	LIST_ENTRY(conn) all;
+	size_t inflight;
+	size_t scanned; /* bytes at the front of the input without a line's end */
+	int skipping;   /* in a line that is too long */
+	int ended;      /* the client sends no more */
+	int reading;    /* in on_read: not to be freed */
+	int cut;
+};
+
+LIST_HEAD(conn_list, conn);
+
+struct server {
+	struct event_base *base;
+	const struct config *config;
+	struct front *front;
+	struct evconnlistener *listeners[LISTENERS_MAX];
+	size_t listeners_n;
+	struct conn_list conns;
+	size_t conns_n;
+	const struct timeval *idle; /* a common timeout: thousands of them cost nothing */
+	int stopped;
+};
+
+static void conn_disconnect(struct conn *conn)
+{
+	bufferevent_free(conn->bev);
+	conn->bev = NULL;
+	LIST_REMOVE(conn, all);
+	conn->server->conns_n--;
+	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
+}
+
+/*
+ * Frees what may go: the connection when it is cut or finished, the object when no request refers
+ * to it.
+ */
+static void conn_reap(struct conn *conn)
+{
+	int finished;
+
+	if (conn->reading)
+		return;
+	finished = conn->ended && conn->inflight == 0 && conn->bev &&
+		   evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0;
+	if (conn->bev && (conn->cut || finished))
+		conn_disconnect(conn);
+	if (!conn->bev && conn->inflight == 0)
+		free(conn);
+}
+
+static void conn_reply(struct responder *responder, enum answer answer, const char *line,
+		       size_t len)
+{
+	struct conn *conn = (struct conn *)responder;
+	struct evbuffer *output;
+
+	check(conn->inflight > 0);
+	conn->inflight--;
+	front_answered(conn->server->front, answer);
+	if (conn->bev && !conn->cut) {
+		fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
+		output = bufferevent_get_output(conn->bev);
+		evbuffer_add(output, line, len);
+		evbuffer_add(output, "\n", 1);
+		if ((int64_t)evbuffer_get_length(output) >
+		    conn->server->config->output_limit_bytes) {
+			log_warn("connection_cut",
+				 LOG_S("reason", "the client does not read its replies"));
+			metrics_add(METRIC_CONNECTIONS_CUT, 1);
+			conn->cut = 1;
+		}
+	}
+	conn_reap(conn);
+}
+
+static void conn_too_long(struct conn *conn)
+{
+	char message[128];
+
+	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
+		 (long long)conn->server->config->line_limit_bytes);
+	conn->inflight++;
+	front_refuse(conn->server->front, &conn->responder, ANSWER_TOO_LARGE, message);
+}
+
+static void conn_line(struct conn *conn, const char *line, size_t len)
+{
+	const struct config *config = conn->server->config;
+	int busy = (int64_t)conn->inflight >= config->inflight_per_connection_max;
+
+	if (len > 0 && line[len - 1] == '\r')
+		len--;
+	if (len == 0)
+		return;
+	if ((int64_t)len > config->line_limit_bytes) {
+		conn_too_long(conn);
+		return;
+	}
+	conn->inflight++;
+	front_request(conn->server->front, line, len, OP_COUNT, &conn->responder, busy);
+}
+
+/* Takes the whole lines of `len` bytes; returns how many bytes are done with. */
+static size_t conn_lines(struct conn *conn, const char *data, size_t len)
+{
+	const char *at = data, *end = data + len, *stop;
+
+	while (!conn->cut &&
+	       (stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned))) {
+		if (!conn->skipping)
+			conn_line(conn, at, (size_t)(stop - at));
+		conn->skipping = 0;
+		conn->scanned = 0;
+		at = stop + 1;
+	}
+	conn->scanned = (size_t)(end - at);
+	if ((int64_t)conn->scanned > conn->server->config->line_limit_bytes + 1) {
+		if (!conn->skipping)
+			conn_too_long(conn);
+		conn->skipping = 1;
+	}
+	if (conn->skipping) {
+		conn->scanned = 0;
+		at = end;
+	}
+	return (size_t)(at - data);
+}
+
+static void on_read(struct bufferevent *bev, void *data)
+{
+	struct conn *conn = data;
+	struct evbuffer *input = bufferevent_get_input(bev);
+	size_t len = evbuffer_get_length(input);
+
+	if (conn->cut || len == 0)
+		return;
+	conn->reading = 1;
+	evbuffer_drain(input, conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
+	conn->reading = 0;
+	conn_reap(conn);
+}
+
+/* The output is all written. */
+static void on_write(struct bufferevent *bev, void *data)
+{
+	(void)bev;
+	conn_reap(data);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *data)
+{
+	struct conn *conn = data;
+
+	if (what & BEV_EVENT_TIMEOUT) {
+		if (!(what & BEV_EVENT_WRITING) && conn->inflight > 0) {
+			bufferevent_enable(bev, EV_READ); /* the timeout had switched it off */
+			return;
+		}
+		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
+		conn->cut = 1;
+	} else if (what & BEV_EVENT_EOF) {
+		conn->ended = 1;
+	} else {
+		conn->cut = 1;
+	}
+	conn_reap(conn);
+}
+
+/* One connection too many: told so if the kernel takes it at once, then closed. */
+static void fd_refuse(int fd)
+{
+	static const char busy[] =
+		"{\"code\":20,\"status\":\"busy\",\"message\":\"too many connections\"}\n";
+
+	metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
+	if (send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		log_debug("refuse", LOG_I("fd", fd));
+	close(fd);
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
+		      int len, void *data)
+{
+	struct server *server = data;
+	struct conn *conn;
+	int on = 1;
+
+	(void)len;
+	listener_spare_descriptors(listener);
+	if (server->stopped) {
+		close(fd);
+		return;
+	}
+	if ((int64_t)server->conns_n >= server->config->connections_max) {
+		fd_refuse(fd);
+		return;
+	}
+	if (address->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	conn = calloc(1, sizeof(*conn));
+	check(conn != NULL);
+	conn->responder.reply = conn_reply;
+	conn->server = server;
+	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+	check(conn->bev != NULL);
+	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
+	bufferevent_set_max_single_read(conn->bev, READ_ONCE_BYTES);
+	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
+	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+	LIST_INSERT_HEAD(&server->conns, conn, all);
+	server->conns_n++;
+	metrics_add(METRIC_CONNECTIONS_TOTAL, 1);
+	metrics_set(METRIC_CONNECTIONS, (int64_t)server->conns_n);
+}
+
+struct server *server_new(struct event_base *base, const struct config *config, struct front *front)
+{
+	struct server *server = calloc(1, sizeof(*server));
+	struct timeval idle = { .tv_sec = config->idle_timeout_ms / 1000,
+				.tv_usec = config->idle_timeout_ms % 1000 * 1000 };
+
+	check(server != NULL);
+	server->base = base;
+	server->config = config;
+	server->front = front;
+	server->idle = event_base_init_common_timeout(base, &idle);
+	LIST_INIT(&server->conns);
+	check(server->idle != NULL);
+	return server;
+}
+
+void server_listen(struct server *server, int fd)
+{
+	check(server->listeners_n < LISTENERS_MAX);
+	server->listeners[server->listeners_n++] = listener_new(server->base, fd, on_accept,
+								server);
+}
+
+void server_stop(struct server *server)
+{
+	struct conn *conn;
+
+	if (server->stopped)
+		return;
+	server->stopped = 1;
+	for (size_t i = 0; i < server->listeners_n; i++)
+		evconnlistener_disable(server->listeners[i]);
+	LIST_FOREACH (conn, &server->conns, all)
+		bufferevent_disable(conn->bev, EV_READ);
+}
+
+void server_free(struct server *server)
+{
+	struct conn *conn;
+
+	if (!server)
+		return;
+	server_stop(server);
+	for (size_t i = 0; i < server->listeners_n; i++)
+		evconnlistener_free(server->listeners[i]);
+	while ((conn = LIST_FIRST(&server->conns))) {
+		check(conn->inflight == 0);
+		conn->cut = 1;
+		conn_reap(conn);
+	}
+	free(server);
+}
+
+size_t server_unsent_bytes(const struct server *server)
+{
+	const struct conn *conn;
+	size_t bytes = 0;
+
+	LIST_FOREACH (conn, &server->conns, all)
+		bytes += evbuffer_get_length(bufferevent_get_output(conn->bev));
+	return bytes;
+}

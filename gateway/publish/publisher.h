@@ -1,0 +1,44 @@
+/*
+ * The publisher: a thread that owns the AMQP connection, because a publish can block for as long as
+ * the broker likes. It publishes every batch until RabbitMQ has confirmed it, over as many
+ * connections as it takes, and receives the outcomes that workers send back (RabbitMQ's direct
+ * reply-to).
+ *
+ *	event loop ── publisher_submit ──▶ inbox ──▶ pending ──▶ confirm window ──┐    publisher thread
+ *	event loop ◀── publisher_collect ── confirmed, outcomes ◀────────────────┘
+ *
+ * inbox, confirmed and outcomes are the only shared lists, under one mutex; an eventfd wakes each
+ * side. All functions are for the event loop's thread.
+ */
+#ifndef GATEWAY_PUBLISH_PUBLISHER_H
+#define GATEWAY_PUBLISH_PUBLISHER_H
+
+#include "gateway/admit/batch.h"
+#include "gateway/publish/outcome_message.h"
+
+struct publisher;
+
+/*
+ * Starts the thread; it connects by itself, again and again. `wake_fd` becomes readable when there
+ * is something to collect.
+ */
+struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
+/*
+ * Stops the thread and frees; batches that are not confirmed are dropped here and live on in their
+ * outbox. `abandon`: the broker is not to be waited for.
+ */
+void publisher_free(struct publisher *publisher, int abandon);
+
+void publisher_submit(struct publisher *publisher, struct batch *batch); /* takes the batch */
+
+/* Moves what has come to the ends of the lists, which the caller then owns. */
+void publisher_collect(struct publisher *publisher, struct batch_list *confirmed,
+		       struct outcome_message_list *outcomes);
+
+/* Cuts the connection when one call into the library has taken too long. At least once a second. */
+void publisher_watch(struct publisher *publisher);
+
+/* Writes why it is not ready, or an empty string when it is. */
+void publisher_trouble(struct publisher *publisher, char *text, size_t size);
+
+#endif

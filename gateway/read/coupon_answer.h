@@ -1,0 +1,19 @@
+/*
+ * The reading operation `coupon`: Redis is asked, and where it does not have the coupon, PostgreSQL
+ * why.
+ */
+#ifndef GATEWAY_READ_COUPON_ANSWER_H
+#define GATEWAY_READ_COUPON_ANSWER_H
+
+#include "gateway/read/status.h"
+
+void coupon_answer_state(const struct status_parts *parts,
+			 struct request *request); /* takes the request */
+
+/*
+ * A row of coupon_state.sql (NULL: the look-up failed) as admission and the `coupon` operation
+ * understand it.
+ */
+enum coupon_state coupon_state_of(const PGresult *rows);
+
+#endif

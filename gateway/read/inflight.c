@@ -1,0 +1,78 @@
+#include "gateway/read/inflight.h"
+
+#include "common/check.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#define SLOTS 4096 /* a power of two */
+
+/* One process' word. Only that process writes it. */
+struct page {
+	atomic_int_least64_t busy[SLOTS];     /* coupons of this hash that it has requests of */
+	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
+	atomic_int_least64_t all_until_ms;
+	atomic_int entered;
+};
+
+static struct page *pages;
+static size_t pages_n; /* 0: there is nobody else */
+static size_t mine;
+
+static size_t slot_of(int64_t coupon)
+{
+	uint64_t mixed = (uint64_t)coupon * 0x9e3779b97f4a7c15u;
+
+	return (size_t)(mixed >> 32) & (SLOTS - 1);
+}
+
+void unsure_init(size_t processes)
+{
+	if (processes < 2)
+		return;
+	pages = mmap(NULL, processes * sizeof(*pages), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(pages != MAP_FAILED);
+	pages_n = processes;
+}
+
+void unsure_enter(size_t process, int64_t now_ms, int64_t memory_ms)
+{
+	struct page *page;
+
+	if (pages_n == 0)
+		return;
+	check(process < pages_n);
+	mine = process;
+	page = &pages[process];
+	if (atomic_exchange(&page->entered, 1)) /* before the rest of its word is taken back */
+		atomic_store(&page->all_until_ms, now_ms + memory_ms);
+	for (size_t i = 0; i < SLOTS; i++)
+		atomic_store(&page->busy[i], 0);
+}
+
+void unsure_busy(int64_t coupon, int busy)
+{
+	if (pages_n > 0)
+		atomic_fetch_add(&pages[mine].busy[slot_of(coupon)], busy ? 1 : -1);
+}
+
+void unsure_until(int64_t coupon, int64_t until_ms)
+{
+	if (pages_n > 0)
+		atomic_store(&pages[mine].until_ms[slot_of(coupon)], until_ms);
+}
+
+int unsure_elsewhere(int64_t coupon, int64_t now_ms)
+{
+	size_t slot = slot_of(coupon);
+
+	for (size_t i = 0; i < pages_n; i++) {
+		const struct page *page = &pages[i];
+
+		if (page->all_until_ms > now_ms ||
+		    (i != mine && (page->busy[slot] > 0 || page->until_ms[slot] > now_ms)))
+			return 1;
+	}
+	return 0;
+}

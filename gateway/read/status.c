@@ -1,0 +1,308 @@
+#include "gateway/read/status.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "gateway/read/inflight.h"
+#include "common/redis/user_records.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char *text_copy(const char *text)
+{
+	char *copy = strdup(text);
+
+	check(copy != NULL);
+	return copy;
+}
+
+/* One status request between its steps. */
+struct status_query {
+	const struct status_parts *parts;
+	struct request *request;
+	int redis_answered;
+	/* what neither Redis nor PostgreSQL has was not accepted, as far as they can tell */
+	int complete;
+	int unsure;    /* as it was asked: something may have taken effect after Redis was read */
+	char *records; /* of the user, from Redis; NULL: none */
+};
+
+static struct receive record_receive(const struct user_record *record,
+				     const struct request *request)
+{
+	return (struct receive){ .coupon = request->coupon,
+				 .user = request->user,
+				 .batch = record->batch,
+				 .index = record->index };
+}
+
+static int same_receive(const struct receive *receive, const struct user_record *record)
+{
+	return receive->index == record->index &&
+	       memcmp(&receive->batch, &record->batch, sizeof(record->batch)) == 0;
+}
+
+static void member_receive(cJSON *object, const struct receive *receive, int slot)
+{
+	char text[RECEIVE_SIZE];
+
+	receive_format(receive, text);
+	cJSON_AddStringToObject(object, "receive", text);
+	cJSON_AddNumberToObject(object, "slot", slot);
+}
+
+/* Adds the column where the row has it. */
+static void member_column(cJSON *object, const PGresult *rows, int row, const char *name)
+{
+	int column = PQfnumber(rows, name);
+
+	if (column >= 0 && !PQgetisnull(rows, row, column))
+		cJSON_AddStringToObject(object, name, PQgetvalue(rows, row, column));
+}
+
+static const char *column_text(const PGresult *rows, int row, const char *name)
+{
+	return PQgetvalue(rows, row, PQfnumber(rows, name));
+}
+
+static void query_free(struct status_query *query)
+{
+	free(query->records);
+	free(query);
+}
+
+/*
+ * Whether any process of this gateway has something in hand that may still take effect, or may
+ * have.
+ */
+static int is_unsure(const struct status_parts *parts, int64_t coupon)
+{
+	return admission_is_unsure(parts->admission, coupon) ||
+	       unsure_elsewhere(coupon, clock_monotonic_ms());
+}
+
+/* Whether what is not there now cannot still come: as far as this gateway knows. */
+static int none_is_final(const struct status_query *query)
+{
+	return query->complete && !query->unsure &&
+	       !is_unsure(query->parts, query->request->coupon);
+}
+
+static void answer_none(struct status_query *query)
+{
+	struct request *request = query->request;
+	cJSON *object;
+
+	if (!query->redis_answered) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "Redis is away: whether there is such a receive cannot be told now");
+		return;
+	}
+	object = cJSON_CreateObject();
+	check(object != NULL);
+	cJSON_AddBoolToObject(object, "final", none_is_final(query));
+	cJSON_AddStringToObject(object, "message", "there is no such receive");
+	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
+}
+
+/* PostgreSQL has nothing of the receive: what Redis knows counts. */
+static void answer_by_redis(struct status_query *query)
+{
+	const char *at = query->records;
+	struct user_record record;
+	cJSON *object;
+
+	while (user_record_next(&at, &record) == 0) {
+		if (!same_receive(&query->request->receive, &record))
+			continue;
+		object = cJSON_CreateObject();
+		check(object != NULL);
+		member_receive(object, &query->request->receive, record.slot);
+		request_answer_object(query->request, ANSWER_OK, "accepted", object);
+		return;
+	}
+	answer_none(query);
+}
+
+static void on_receive(void *context, const PGresult *rows)
+{
+	struct status_query *query = context;
+	struct request *request = query->request;
+	cJSON *object;
+	int rejected;
+
+	if (!rows || PQntuples(rows) == 0) {
+		if (rows)
+			answer_by_redis(query);
+		else
+			request_fail(request, ANSWER_UNAVAILABLE,
+				     "PostgreSQL is away: the receive cannot be looked up now");
+		query_free(query);
+		return;
+	}
+	rejected = strcmp(column_text(rows, 0, "state"), "rejected") == 0;
+	object = cJSON_CreateObject();
+	check(object != NULL);
+	member_receive(object, &request->receive, atoi(column_text(rows, 0, "slot")));
+	member_column(object, rows, 0, "reason");
+	member_column(object, rows, 0, "valid_from");
+	member_column(object, rows, 0, "valid_to");
+	if (rejected)
+		cJSON_AddStringToObject(object, "message", answer_text(ANSWER_REJECTED));
+	request_answer_object(request, rejected ? ANSWER_REJECTED : ANSWER_OK,
+			      rejected ? NULL : "issued", object);
+	query_free(query);
+}
+
+static void receive_of_row(struct receive *receive, const struct request *request,
+			   const PGresult *rows, int row)
+{
+	receive->coupon = request->coupon;
+	receive->user = request->user;
+	receive->index = atoi(column_text(rows, row, "idx"));
+	if (ulid_from_uuid(&receive->batch, column_text(rows, row, "batch")))
+		memset(&receive->batch, 0, sizeof(receive->batch));
+}
+
+/* The receives that Redis has and the rows have not: in flight. */
+static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
+{
+	const char *at = query->records;
+	struct user_record record;
+	struct receive settled;
+
+	while (user_record_next(&at, &record) == 0) {
+		struct receive receive = record_receive(&record, query->request);
+		int found = 0;
+		cJSON *object;
+
+		for (int row = 0; row < PQntuples(rows) && !found; row++) {
+			receive_of_row(&settled, query->request, rows, row);
+			found = same_receive(&settled, &record);
+		}
+		if (found)
+			continue;
+		object = cJSON_CreateObject();
+		check(object != NULL);
+		member_receive(object, &receive, record.slot);
+		cJSON_AddStringToObject(object, "state", "accepted");
+		cJSON_AddItemToArray(receives, object);
+	}
+}
+
+static void on_user(void *context, const PGresult *rows)
+{
+	struct status_query *query = context;
+	struct request *request = query->request;
+	cJSON *object, *receives;
+	char id[ID_SIZE];
+
+	if (!rows || !query->redis_answered) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     rows ? "Redis is away: what is in flight cannot be told now"
+				  : "PostgreSQL is away: the receives cannot be looked up now");
+		query_free(query);
+		return;
+	}
+	object = cJSON_CreateObject();
+	check(object != NULL);
+	id_format(request->coupon, id);
+	cJSON_AddStringToObject(object, "coupon", id);
+	id_format(request->user, id);
+	cJSON_AddStringToObject(object, "user", id);
+	receives = cJSON_AddArrayToObject(object, "receives");
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *item = cJSON_CreateObject();
+		struct receive receive;
+
+		check(item != NULL);
+		receive_of_row(&receive, request, rows, row);
+		member_receive(item, &receive, atoi(column_text(rows, row, "slot")));
+		member_column(item, rows, row, "state");
+		member_column(item, rows, row, "reason");
+		member_column(item, rows, row, "valid_from");
+		member_column(item, rows, row, "valid_to");
+		cJSON_AddItemToArray(receives, item);
+	}
+	add_in_flight(receives, query, rows);
+	if (cJSON_GetArraySize(receives) == 0)
+		cJSON_AddBoolToObject(object, "final", none_is_final(query));
+	request_answer_object(request, ANSWER_OK, NULL, object);
+	query_free(query);
+}
+
+static void outcome_look_up(struct status_query *query)
+{
+	struct request *request = query->request;
+	int rc;
+
+	if (request->by_receive)
+		rc = lookup_receive(query->parts->lookup, &request->receive, on_receive, query);
+	else
+		rc = lookup_user(query->parts->lookup, request->coupon, request->user, on_user,
+				 query);
+	if (rc) {
+		request_fail(request, ANSWER_BUSY, NULL);
+		query_free(query);
+	}
+}
+
+/*
+ * A coupon that Redis does not have: nothing can be in flight when it never had it, or when the
+ * keeper found that nothing is.
+ */
+static void on_missing(void *context, const PGresult *rows)
+{
+	struct status_query *query = context;
+
+	query->complete = rows && (PQntuples(rows) == 0 ||
+				   strcmp(column_text(rows, 0, "generation"), "0") == 0 ||
+				   strcmp(column_text(rows, 0, "settled"), "t") == 0);
+	outcome_look_up(query);
+}
+
+static int is_text(const redisReply *reply, const char *text)
+{
+	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
+}
+
+static void on_records(void *context, const redisReply *reply)
+{
+	struct status_query *query = context;
+	int missing = 0;
+
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+		query->redis_answered = 1;
+		if (reply->element[0]->type == REDIS_REPLY_STRING)
+			query->records = text_copy(reply->element[0]->str);
+		query->complete = is_text(reply->element[1], "complete");
+		missing = is_text(reply->element[1], "missing");
+		if (missing || is_text(reply->element[1], "behind"))
+			admission_refused(query->parts->admission, query->request->coupon);
+	}
+	if (!missing) {
+		outcome_look_up(query);
+	} else if (lookup_coupon(query->parts->lookup, query->request->coupon, on_missing, query)) {
+		request_fail(query->request, ANSWER_BUSY, NULL);
+		query_free(query);
+	}
+}
+
+static struct status_query *query_new(const struct status_parts *parts, struct request *request)
+{
+	struct status_query *query = calloc(1, sizeof(*query));
+
+	check(query != NULL);
+	query->parts = parts;
+	query->request = request;
+	query->unsure = is_unsure(parts, request->coupon);
+	return query;
+}
+
+void status_answer(const struct status_parts *parts, struct request *request)
+{
+	struct redis_user asked = { .coupon = request->coupon, .user = request->user };
+
+	admission_seen(parts->admission, request->coupon, &asked.seen_generation, &asked.seen_seq);
+	redis_pool_user(parts->redis, &asked, on_records, query_new(parts, request));
+}

@@ -1,0 +1,25 @@
+/*
+ * The reading operation `status`: Redis is asked first, because it knows what is in flight, then
+ * PostgreSQL, whose word is final.
+ *
+ *	Redis: the user's records, and whether they are complete
+ *	  └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?
+ *	     └─▶ PostgreSQL: the outcome ─▶ answered
+ */
+#ifndef GATEWAY_READ_STATUS_H
+#define GATEWAY_READ_STATUS_H
+
+#include "gateway/admit/admission.h"
+#include "gateway/read/lookup.h"
+#include "gateway/admit/redis_pool.h"
+
+struct status_parts {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct admission *admission;
+};
+
+void status_answer(const struct status_parts *parts,
+		   struct request *request); /* takes the request; answers now or later */
+
+#endif

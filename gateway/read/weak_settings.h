@@ -1,0 +1,29 @@
+/*
+ * Asks Redis and PostgreSQL how they are set: over each new connection, and once a minute.
+ * Event-loop thread only.
+ */
+#ifndef GATEWAY_READ_WEAK_SETTINGS_H
+#define GATEWAY_READ_WEAK_SETTINGS_H
+
+#include "common/durability.h"
+#include "gateway/read/lookup.h"
+#include "gateway/admit/redis_pool.h"
+
+struct weak_settings {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+
+	/* Its own. */
+	struct durability durability;
+	uint64_t redis_connects; /* that were asked */
+	uint64_t lookup_connects;
+	int64_t redis_due_ms; /* ask again */
+	int64_t lookup_due_ms;
+};
+
+void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
+
+/* For readyz: an array of sentences, empty when nothing is weak. */
+cJSON *weak_settings_json(const struct weak_settings *settings);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * What everything that the keeper does for a coupon needs: its connections, its fence, what it has
+ * told already.
+ */
+#ifndef KEEPER_CONTEXT_H
+#define KEEPER_CONTEXT_H
+
+#include "keeper/database.h"
+#include "keeper/lock.h"
+#include "keeper/redis.h"
+
+#include <stdatomic.h>
+
+/*
+ * Of so many coupons it is kept in mind what was logged last, so that a state that lasts is told
+ * once. Two may share a place.
+ */
+#define KEEPER_MEMORY_N 1024
+#define KEEPER_NUMBER_SIZE 24
+
+struct keeper_memory {
+	int64_t coupon;
+	const char *event; /* a constant */
+	int64_t reserved;  /* as it was looked at last */
+};
+
+struct keeper_view {
+	struct keeper_redis *redis;
+	struct keeper_database *database;
+	struct keeper_lock *lock;
+	const atomic_int *stop;
+	int64_t fence;
+	int fenced; /* somebody has a higher fence: a new election is needed */
+	/*
+	 * the last script was refused for this coupon alone, or its rebuild did not reach its end
+	 */
+	int refused;
+	char run_id[KEEPER_RUN_ID_SIZE];
+	/* since when this Redis process can be known to gateways; monotonic */
+	int64_t run_since_ms;
+	struct keeper_memory memory[KEEPER_MEMORY_N];
+};
+
+/* Between two steps: 0, or -1 when the lock is not surely held any more, or the worker ends. */
+int keeper_view_goes_on(struct keeper_view *view);
+/*
+ * After trouble with one coupon: 0 when the others can have their turn, -1 when the round is over.
+ */
+int keeper_view_usable(struct keeper_view *view);
+/* As keeper_view_goes_on(), for keeper_database_patient(). */
+int keeper_view_waiting(void *view);
+
+/* Whether this is news of the coupon. `event` is a constant. */
+int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event);
+/* Whether the receives of older generations in flight are others than at the last look. */
+int keeper_view_reserved(struct keeper_view *view, int64_t coupon, int64_t reserved);
+/* Which Redis process it is, and since when gateways can have known it. 0, or -1. */
+int keeper_view_run_id(struct keeper_view *view);
+
+/* Somebody has a higher fence (logged). Returns -1. */
+int keeper_fenced(struct keeper_view *view);
+
+/*
+ * What follows a script's word: "fenced" ends the round, and so does a lost connection; what Redis
+ * refused concerns this coupon alone. 0 or -1.
+ */
+int keeper_view_word(struct keeper_view *view, const char *word);
+
+const char *keeper_number(int64_t value, char out[KEEPER_NUMBER_SIZE]);
+
+#endif

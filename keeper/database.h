@@ -1,0 +1,93 @@
+/*
+ * The keeper's connection to PostgreSQL: one question at a time, each bounded in time. One thread.
+ */
+#ifndef KEEPER_DATABASE_H
+#define KEEPER_DATABASE_H
+
+#include "keeper/judge.h"
+
+#include <libpq-fe.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KEEPER_PAGE 100 /* coupons read at a time */
+
+struct keeper_database;
+
+/* A place among the coupons that expire, by time and id. */
+#define KEEPER_EXPIRING_FIRST  \
+	{                      \
+		"-infinity", 0 \
+	}
+struct keeper_expiring {
+	char at[48]; /* as PostgreSQL writes it */
+	int64_t coupon;
+};
+
+struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms);
+void keeper_database_free(struct keeper_database *database);
+
+/* Connects when it is not connected, and listens for new terms. 0, or -1 (logged). */
+int keeper_database_open(struct keeper_database *database);
+
+int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
+/* Reads what is there without waiting: 1 when terms have changed since the last call. */
+int keeper_database_notified(struct keeper_database *database);
+/* The coupons whose terms have changed; `*more`: others have, too, that nobody remembers. */
+size_t keeper_database_changed(struct keeper_database *database, int64_t ids[KEEPER_PAGE],
+			       int *more);
+
+/* One statement: its rows, to be cleared, or NULL and the connection is dropped (logged). */
+PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n,
+			      const char *const *values);
+
+/* Each 0, or -1 and the connection is dropped (logged). */
+int keeper_database_fence(struct keeper_database *database, int64_t *fence);
+/* The coupons after `after`, at most KEEPER_PAGE; `*n` tells how many. */
+int keeper_database_page(struct keeper_database *database, int64_t after,
+			 struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/* The watched ones of these, at most KEEPER_PAGE. */
+int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
+			    struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/*
+ * Closes a coupon at its end; `*closed` is 0 when its terms are other ones by now. 1 when another
+ * keeper was elected.
+ */
+int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version,
+			  int64_t fence, int *closed);
+/*
+ * Marks a closed coupon as settled if it is: Redis has come to `seq` in `generation`, and to `seqs`
+ * in the older `generations` (both PostgreSQL arrays). `*settled` tells. 1 when another keeper was
+ * elected.
+ */
+int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence,
+			    int64_t generation, int64_t seq, const char *generations,
+			    const char *seqs, int *settled);
+/* Records that its keys expire: it is looked at no more. 1 when another keeper was elected. */
+int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence,
+			    int64_t keep_ms);
+/*
+ * Settled coupons whose keys have not expired yet, after `*after`, which moves on. Only id,
+ * generation and seq_seen are told.
+ */
+int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
+			     struct coupon_row rows[KEEPER_PAGE], size_t *n);
+/* One row of a page: the columns of sql/query/coupon_page.sql. */
+void keeper_database_row(const PGresult *result, int i, struct coupon_row *row);
+/*
+ * A new generation after the row's, and above the one that Redis has; `*generation` is 0 when
+ * another keeper was elected or was faster.
+ */
+int keeper_database_generation(struct keeper_database *database, const struct coupon_row *row,
+			       int64_t redis_generation, int64_t fence, int64_t *generation);
+
+/*
+ * Until it is called again with NULL, an answer may take KEEPER_PATIENCE_MS. Meanwhile `waiting` is
+ * called several times a second; when it returns other than 0 there is no answer, and the
+ * connection is dropped.
+ */
+#define KEEPER_PATIENCE_MS 120000
+void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),
+			     void *context);
+
+#endif

@@ -1,0 +1,50 @@
+#include "keeper/judge.h"
+
+#include <string.h>
+
+static int row_asked(const struct coupon_row *row)
+{
+	return row->rebuild_asked > row->rebuild_done;
+}
+
+static enum coupon_action absent_judge(const struct coupon_row *row,
+				       const struct coupon_cache *cache)
+{
+	if (row->generation > 0 || cache->users_present || cache->outbox_n > 0)
+		return COUPON_REBUILD;
+	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
+}
+
+enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_cache *cache,
+				const char *run_id)
+{
+	if (cache->broken)
+		return row_asked(row) ? COUPON_REBUILD : COUPON_KEEP;
+	if (!cache->present)
+		return absent_judge(row, cache);
+	if (cache->generation > row->generation)
+		return row_asked(row) ? COUPON_REBUILD : COUPON_FOREIGN;
+	if (cache->generation < row->generation || cache->placeholder || cache->flagged ||
+	    cache->told > cache->seq)
+		return COUPON_REBUILD;
+	if (row_asked(row))
+		return COUPON_COMPARE;
+	if (strcmp(cache->run_id, run_id) != 0)
+		return COUPON_VERIFY;
+	if (row->version > cache->version)
+		return COUPON_TERMS;
+	return COUPON_KEEP;
+}
+
+const char *coupon_status_text(enum coupon_status status)
+{
+	switch (status) {
+	case COUPON_OPEN:
+		return "open";
+	case COUPON_PAUSED:
+		return "paused";
+	case COUPON_CLOSED:
+		return "closed";
+	}
+	return "closed";
+}

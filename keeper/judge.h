@@ -1,0 +1,74 @@
+/*
+ * What the keeper has to do about a coupon: PostgreSQL's view and Redis' view in, one action out.
+ * Pure.
+ */
+#ifndef KEEPER_JUDGE_H
+#define KEEPER_JUDGE_H
+
+#include <stdint.h>
+
+#define KEEPER_RUN_ID_SIZE 41
+
+enum coupon_status { COUPON_OPEN, COUPON_PAUSED, COUPON_CLOSED };
+
+/* A coupon as PostgreSQL has it. */
+struct coupon_row {
+	int64_t id;
+	enum coupon_status status;
+	int64_t version; /* of the terms */
+	int64_t total;
+	int64_t issued;
+	int64_t limit;
+	int64_t begin_ms; /* 0: no bound */
+	int64_t end_ms;
+	int64_t generation; /* 0: never loaded */
+	int64_t seq_seen;
+	int64_t settled;
+	int pending;           /* rejected receives of it are not given back yet */
+	int is_settled;        /* closed, and marked as settled */
+	int late;              /* outcomes of older generations wait to be counted in Redis */
+	int64_t rebuild_asked; /* how often couponctl asked, */
+	int64_t rebuild_done;  /* and how often it was answered */
+};
+
+/* The same coupon as Redis has it. */
+struct coupon_cache {
+	int present; /* the coupon's hash is there; else what follows, to `told`, means nothing */
+	char run_id[KEEPER_RUN_ID_SIZE];
+	int64_t version;
+	int64_t generation;
+	int64_t fence;
+	int64_t seq;
+	int64_t total;
+	int64_t stock;
+	int64_t reserved;
+	int64_t lost;
+	int64_t placeholder; /* other than 0: of a rebuild that did not reach its end */
+	int64_t flagged;     /* other than 0: a script has found that it must be rebuilt */
+	int64_t told;        /* the highest number of this generation that gateways have told */
+	int users_present;
+	int64_t outbox_n;
+	int broken; /* a key of it is not what it should be: nothing is done */
+};
+
+enum coupon_action {
+	COUPON_KEEP, /* nothing to do */
+	COUPON_LOAD, /* Redis never had it: load it under its first generation */
+	/* Redis has lost or miscounted something: fill it from PostgreSQL under a new generation */
+	COUPON_REBUILD,
+	COUPON_COMPARE, /* couponctl asks for a rebuild: only where something differs */
+	COUPON_VERIFY,  /* Redis was started anew: look whether it knows enough before it is used */
+	/*
+	 * Redis has a later generation than PostgreSQL gave out: PostgreSQL is the one that forgot
+	 */
+	COUPON_FOREIGN,
+	COUPON_TERMS /* PostgreSQL has newer terms */
+};
+
+enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_cache *cache,
+				const char *run_id);
+
+/* The word that Redis uses. */
+const char *coupon_status_text(enum coupon_status status);
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * The keeper's thread owns everything here but `stop`. Elected, it makes rounds:
+ *
+ *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
+ *	     ▲                    ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
+ *	     └─ close at its end ─┤                                       (keeper_close)
+ *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
+ *	                          └─ sums ──▶ metrics                     (keeper_watch)
+ *
+ * A round follows the pause, or NOTIFY. Before every step the lock must surely be held. Only what
+ * rejected receives hold is given back without it (release): in each round, and whenever the
+ * worker's loop wakes the thread after a COMMIT.
+ *
+ * A keeper that slept beyond its lease finds, whatever it was about to write: in Redis, a higher
+ * fence in each coupon that its successor has looked at; in PostgreSQL, a higher one in `keeper`.
+ * What is not fenced may be written by anybody at any time: see keeper_outbox.c for what is
+ * confirmed, and release.h for what is rejected.
+ */
+#include "keeper/keeper.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "keeper/coupon.h"
+#include "keeper/lock.h"
+#include "keeper/outbox.h"
+#include "keeper/sweep.h"
+#include "keeper/watch.h"
+#include "keeper/metrics.h"
+#include "keeper/rebuild/late.h"
+#include "keeper/release.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define DATABASE_TIMEOUT_MS 3000 /* for one statement */
+#define RELEASE_STEPS 16         /* in a row */
+#define LATE_STEPS 64
+
+struct keeper {
+	const struct config *config;
+	pthread_t thread;
+	int stop_fd;     /* readable: stop */
+	atomic_int stop; /* the same, for a glance between two steps */
+	int wake_fd;     /* readable: give back what rejected receives hold */
+	int release_due; /* that could not be done */
+	struct keeper_lock lock;
+	struct keeper_outbox *outbox;
+	struct keeper_view view;
+	struct late late;
+	struct release release;
+	struct backoff backoff;
+	struct keeper_sweep *sweep;
+	int elected;
+};
+
+/* `elected` tells afterwards whether this is the keeper. */
+static void election_step(struct keeper *keeper)
+{
+	if (keeper->view.fenced)
+		keeper_lock_release(&keeper->lock);
+	keeper->view.fenced = 0;
+	if (keeper->elected && keeper_lock_hold(&keeper->lock))
+		keeper->elected = 0;
+	if (keeper->elected || !keeper_lock_take(&keeper->lock))
+		return;
+	if (keeper_database_fence(keeper->view.database, &keeper->view.fence)) {
+		keeper_lock_release(&keeper->lock);
+		return;
+	}
+	keeper->elected = 1;
+	keeper_metrics_add(KEEPER_METRIC_ELECTIONS, 1);
+	keeper_sweep_restart(keeper->sweep);
+	memset(keeper->view.memory, 0, sizeof(keeper->view.memory));
+	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
+	fault_point(FAULT_KEEPER_AFTER_ELECTION);
+}
+
+void keeper_wake(struct keeper *keeper)
+{
+	uint64_t one = 1;
+
+	/* It fails only where it was woken 2^64 times without having heard it. */
+	if (write(keeper->wake_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* Gives back what is pending. 0, or -1 when it was broken off: it is still due. */
+static int release_run(struct keeper *keeper)
+{
+	int more = 1;
+
+	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
+		/* Not for the release's own sake: the rounds would miss the lock. */
+		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
+			more = -1;
+		else
+			more = release_step(&keeper->release, keeper->view.redis,
+					    keeper->view.database);
+	}
+	if (more > 0)
+		keeper_wake(keeper);
+	keeper->release_due = more < 0;
+	return more < 0 ? -1 : 0;
+}
+
+/*
+ * Tells Redis what became of receives of older generations, before anything is given back that
+ * depends on it.
+ */
+static int late_run(struct keeper *keeper)
+{
+	int more = 1;
+
+	for (int i = 0; more > 0 && i < LATE_STEPS; i++)
+		more = late_step(&keeper->late, &keeper->view);
+	return more < 0 ? -1 : 0;
+}
+
+static void wake_take(struct keeper *keeper)
+{
+	uint64_t wakes;
+
+	/* Before the work: who wakes meanwhile is heard. */
+	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) == sizeof(wakes))
+		release_run(keeper);
+}
+
+/* Waits for `wait_ms`, for new terms or for the end. */
+static void pause_for(struct keeper *keeper, int64_t wait_ms)
+{
+	int64_t until_ms = clock_monotonic_ms() + wait_ms;
+
+	while (!keeper->stop && !keeper_database_notified(keeper->view.database)) {
+		int64_t left_ms = until_ms - clock_monotonic_ms();
+		struct link *link = keeper_outbox_link(keeper->outbox);
+		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
+					{ .fd = keeper_database_fd(keeper->view.database),
+					  .events = POLLIN },
+					{ .fd = link_fd(link), .events = POLLIN },
+					{ .fd = keeper->wake_fd, .events = POLLIN } };
+
+		if (left_ms <= 0)
+			return;
+		if (keeper->elected && left_ms > keeper->lock.lease_ms / 3)
+			left_ms = keeper->lock.lease_ms / 3;
+		poll(fds, 4, (int)(left_ms < 1000 ? left_ms : 1000));
+		link_read(link);
+		wake_take(keeper);
+		if (keeper->elected && keeper_lock_hold(&keeper->lock))
+			return;
+	}
+}
+
+/* One turn; how long to pause after it. */
+static int64_t turn(struct keeper *keeper)
+{
+	int64_t pause_ms = keeper->config->keeper_round_ms;
+	int rc = 0;
+
+	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
+		return backoff_ms(&keeper->backoff);
+	election_step(keeper);
+	if (keeper->elected && (rc = late_run(keeper)) == 0)
+		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
+	/* Whoever is elected does it for those that died, the others what they were woken for. */
+	if ((keeper->elected || keeper->release_due) && release_run(keeper))
+		rc = -1;
+	if (rc)
+		return backoff_ms(&keeper->backoff);
+	backoff_reset(&keeper->backoff);
+	return pause_ms;
+}
+
+static void tell(const struct keeper *keeper)
+{
+	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, keeper_redis_connected(keeper->view.redis));
+	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
+			   keeper_database_fd(keeper->view.database) >= 0);
+	keeper_metrics_set(KEEPER_METRIC_ELECTED, keeper->elected);
+	if (!keeper->elected)
+		keeper_watch_none();
+}
+
+static void *run(void *argument)
+{
+	struct keeper *keeper = argument;
+
+	while (!keeper->stop) {
+		int64_t wait_ms = turn(keeper);
+
+		tell(keeper);
+		if (!keeper->stop)
+			pause_for(keeper, wait_ms);
+	}
+	keeper_lock_release(&keeper->lock);
+	return NULL;
+}
+
+struct keeper *keeper_start(const struct config *config)
+{
+	struct keeper *keeper = calloc(1, sizeof(*keeper));
+
+	check(keeper != NULL);
+	keeper->config = config;
+	keeper->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
+	release_init(&keeper->release);
+	keeper->view.redis = keeper_redis_new(config->redis_url);
+	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
+	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis,
+					   config->resend_after_ms);
+	keeper->view.lock = &keeper->lock;
+	keeper->view.stop = &keeper->stop;
+	keeper_lock_init(&keeper->lock, keeper->view.redis, config->keeper_lease_ms);
+	keeper->sweep = keeper_sweep_new(config, &keeper->view, &keeper->lock, keeper->outbox,
+					 &keeper->stop);
+	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
+	return keeper;
+}
+
+void keeper_stop(struct keeper *keeper)
+{
+	uint64_t one = 1;
+
+	if (!keeper)
+		return;
+	keeper->stop = 1;
+	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(keeper->thread, NULL);
+	keeper_sweep_free(keeper->sweep);
+	keeper_outbox_free(keeper->outbox);
+	keeper_redis_free(keeper->view.redis);
+	keeper_database_free(keeper->view.database);
+	close(keeper->stop_fd);
+	close(keeper->wake_fd);
+	free(keeper);
+}

@@ -1,0 +1,291 @@
+#include "keeper/outbox.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "keeper/metrics.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT "16"   /* entries asked for at a time; each may be 40 KB */
+#define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
+#define POLL_MS 50
+
+struct keeper_outbox {
+	struct keeper_redis *redis;
+	struct publisher *publisher;
+	struct json_arena *arena;
+	struct message message;
+	int64_t resend_after_ms;
+	struct entry *confirmed; /* to be removed from the outbox */
+	int64_t resent;
+	int64_t until_ms;     /* the step's end */
+	int64_t oldest_at_ms; /* of the entries that were looked at; 0: none */
+};
+
+/* An entry on its way. */
+struct entry {
+	struct entry *next;
+	int64_t coupon;
+	char batch[];
+};
+
+static void entry_done(void *context, void *item, enum confirm_result result)
+{
+	struct keeper_outbox *outbox = context;
+	struct entry *entry = item;
+
+	if (result != CONFIRM_DONE) {
+		free(entry); /* it is still in the outbox */
+		return;
+	}
+	entry->next = outbox->confirmed;
+	outbox->confirmed = entry;
+}
+
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_redis *redis,
+					int64_t resend_after_ms)
+{
+	struct keeper_outbox *outbox = calloc(1, sizeof(*outbox));
+
+	check(outbox != NULL);
+	outbox->redis = redis;
+	outbox->resend_after_ms = resend_after_ms;
+	outbox->arena = json_arena_new();
+	outbox->publisher = publisher_new("keeper", amqp_url, entry_done, outbox);
+	return outbox;
+}
+
+static void confirmed_forget(struct keeper_outbox *outbox)
+{
+	struct entry *entry;
+
+	while ((entry = outbox->confirmed)) {
+		outbox->confirmed = entry->next;
+		free(entry);
+	}
+}
+
+void keeper_outbox_free(struct keeper_outbox *outbox)
+{
+	if (!outbox)
+		return;
+	publisher_free(outbox->publisher);
+	confirmed_forget(outbox);
+	json_arena_free(outbox->arena);
+	free(outbox);
+}
+
+struct link *keeper_outbox_link(struct keeper_outbox *outbox)
+{
+	return publisher_link(outbox->publisher);
+}
+
+/*
+ * Removes what is confirmed. 0, or -1 when Redis failed: then it is sent once more, which does no
+ * harm.
+ *
+ * Not fenced: a batch is confirmed once and for ever, and its id never comes again. So a keeper
+ * that slept may remove its entry also after its successor began, which would remove it as well,
+ * after sending it once more.
+ */
+static int confirmed_remove(struct keeper_outbox *outbox)
+{
+	struct entry *entry;
+
+	while ((entry = outbox->confirmed)) {
+		char key[KEEPER_KEY_SIZE];
+		const char *hdel[] = { "HDEL", keeper_key(entry->coupon, ":outbox", key),
+				       entry->batch };
+		redisReply *reply;
+
+		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
+		reply = keeper_redis_call(outbox->redis, 3, hdel, NULL);
+		if (!reply)
+			return -1;
+		freeReplyObject(reply);
+		outbox->confirmed = entry->next;
+		free(entry);
+		outbox->resent++;
+	}
+	return 0;
+}
+
+/* Waits until the connection is open, or the step is over. 0, or -1: the lock is lost. */
+static int opening_wait(struct keeper_outbox *outbox, struct keeper_lock *lock,
+			const atomic_int *stop)
+{
+	struct link *link = publisher_link(outbox->publisher);
+
+	link_step(link, clock_monotonic_ms());
+	while (link_opens(link) && !*stop && clock_monotonic_ms() < outbox->until_ms) {
+		struct pollfd pollfd = { .fd = link_fd(link), .events = POLLIN };
+
+		if (keeper_lock_hold(lock))
+			return -1;
+		poll(&pollfd, 1, POLL_MS);
+		link_step(link, clock_monotonic_ms());
+	}
+	return 0;
+}
+
+/*
+ * Reads the connection until at most `most` messages are unconfirmed, or the step is over. 0, or
+ * -1: the lock is lost.
+ */
+static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keeper_lock *lock,
+			 const atomic_int *stop)
+{
+	for (;;) {
+		struct pollfd pollfd = { .fd = link_fd(publisher_link(outbox->publisher)),
+					 .events = POLLIN };
+
+		link_read(publisher_link(outbox->publisher));
+		if (confirmed_remove(outbox) || keeper_lock_hold(lock))
+			return -1;
+		if (publisher_open(outbox->publisher) <= most || *stop ||
+		    clock_monotonic_ms() >= outbox->until_ms)
+			return 0;
+		poll(&pollfd, 1, POLL_MS);
+	}
+}
+
+/*
+ * Whether the entry is old enough, or from a time that is still to come: Redis' clock was set back
+ * since. One that cannot be read is sent too: a worker will dead-letter it.
+ */
+static int entry_due(struct keeper_outbox *outbox, const redisReply *body, int64_t now_ms)
+{
+	const char *error;
+	int64_t age_ms;
+
+	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
+		return 1;
+	if (outbox->oldest_at_ms == 0 || outbox->message.at_ms < outbox->oldest_at_ms)
+		outbox->oldest_at_ms = outbox->message.at_ms;
+	age_ms = now_ms - outbox->message.at_ms;
+	return age_ms > outbox->resend_after_ms || age_ms < -outbox->resend_after_ms;
+}
+
+static void entry_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *batch,
+		       const redisReply *body)
+{
+	struct entry *entry = calloc(1, sizeof(*entry) + batch->len + 1);
+	amqp_basic_properties_t properties = {
+		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG,
+		.content_type = amqp_cstring_bytes("application/json"),
+		.correlation_id = { batch->len, batch->str },
+	};
+
+	check(entry != NULL);
+	entry->coupon = coupon;
+	memcpy(entry->batch, batch->str, batch->len);
+	publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+		       (amqp_bytes_t){ body->len, body->str }, entry);
+}
+
+/* Sends what is due of one scan's entries. 0, or -1. */
+static int entries_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *entries,
+			int64_t now_ms, struct keeper_lock *lock, const atomic_int *stop)
+{
+	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
+		const redisReply *batch = entries->element[i], *body = entries->element[i + 1];
+
+		if (batch->len > 255 || !entry_due(outbox, body, now_ms))
+			continue;
+		if (publisher_open(outbox->publisher) >= IN_FLIGHT_MAX &&
+		    confirms_wait(outbox, IN_FLIGHT_MAX / 2, lock, stop))
+			return -1;
+		if (!publisher_ready(outbox->publisher) ||
+		    publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
+			return 0; /* later */
+		entry_send(outbox, coupon, batch, body);
+	}
+	return 0;
+}
+
+static redisReply *scan(struct keeper_outbox *outbox, int64_t coupon, const char *cursor)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *hscan[] = { "HSCAN", keeper_key(coupon, ":outbox", key), cursor, "COUNT",
+				SCAN_COUNT };
+	redisReply *reply = keeper_redis_call(outbox->redis, 5, hscan, NULL);
+
+	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+		      reply->element[0]->type != REDIS_REPLY_STRING ||
+		      reply->element[1]->type != REDIS_REPLY_ARRAY)) {
+		freeReplyObject(reply);
+		return NULL;
+	}
+	return reply;
+}
+
+static int outbox_scan(struct keeper_outbox *outbox, int64_t coupon, int64_t now_ms,
+		       struct keeper_lock *lock, const atomic_int *stop)
+{
+	char cursor[24] = "0";
+	int rc;
+
+	do {
+		redisReply *reply;
+
+		if (keeper_lock_hold(lock))
+			return -1;
+		reply = scan(outbox, coupon, cursor);
+		if (!reply)
+			return -1;
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		rc = entries_send(outbox, coupon, reply->element[1], now_ms, lock, stop);
+		freeReplyObject(reply);
+	} while (rc == 0 && strcmp(cursor, "0") != 0 && publisher_ready(outbox->publisher) &&
+		 !*stop && clock_monotonic_ms() < outbox->until_ms);
+	return rc;
+}
+
+static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keeper_lock *lock,
+		       const atomic_int *stop)
+{
+	int64_t now_ms;
+
+	if (opening_wait(outbox, lock, stop))
+		return -1;
+	/* What an earlier step has sent and not seen confirmed would be sent again now. */
+	if (confirms_wait(outbox, 0, lock, stop))
+		return -1;
+	if (publisher_open(outbox->publisher) > 0 || !publisher_ready(outbox->publisher))
+		return 0;
+	if (keeper_redis_time_ms(outbox->redis, &now_ms))
+		return -1;
+	if (outbox_scan(outbox, coupon, now_ms, lock, stop))
+		return -1;
+	return confirms_wait(outbox, 0, lock, stop);
+}
+
+int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, int64_t until_ms,
+		       struct keeper_lock *lock, const atomic_int *stop)
+{
+	int rc;
+
+	outbox->until_ms = until_ms;
+	outbox->resent = 0;
+	rc = outbox_turn(outbox, coupon, lock, stop);
+	keeper_metrics_add(KEEPER_METRIC_RESENT, outbox->resent);
+	if (outbox->resent > 0)
+		log_info("outbox_resent", LOG_I("coupon", coupon),
+			 LOG_I("messages", outbox->resent));
+	return rc;
+}
+
+int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox)
+{
+	int64_t at_ms = outbox->oldest_at_ms;
+
+	outbox->oldest_at_ms = 0;
+	return at_ms;
+}

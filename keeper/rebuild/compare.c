@@ -1,0 +1,274 @@
+/*
+ * While the coupon is held nothing is given out, given back or counted late in it, so that one look
+ * at Redis and one moment of PostgreSQL can be held against each other:
+ *
+ *	each row                      is a slot, of the same receive and key
+ *	slots - rows                  = in flight of this generation + known of older ones + what waits to be given back
+ *	stock + slots + reserved      = total
+ *	reserved + known              = in flight of older generations
+ */
+#include "keeper/rebuild/compare.h"
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/receive.h"
+#include "embed.h"
+#include "keeper/verify.h"
+#include "keeper/rebuild/rebuild.h"
+#include "keeper/rebuild/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT "512"
+#define CURSOR_SIZE 24
+#define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
+
+struct compare {
+	struct keeper_view *view;
+	struct snapshot snapshot;
+	int64_t rows;
+	int64_t slots;
+	int64_t in_flight_older;
+	const char *differs; /* the first thing, a constant */
+};
+
+static void differ(struct compare *compare, const char *what)
+{
+	if (!compare->differs)
+		compare->differs = what;
+}
+
+static int line_is_in(const char *text, const char *line)
+{
+	size_t len = strlen(line);
+
+	for (const char *at = text; at; at = strchr(at, '\n'), at = at ? at + 1 : NULL)
+		if (strncmp(at, line, len) == 0 && (at[len] == '\n' || at[len] == '\0'))
+			return 1;
+	return 0;
+}
+
+static void row_compare(struct compare *compare, int row, const redisReply *records)
+{
+	const PGresult *page = compare->snapshot.page;
+	char record[RECORD_SIZE], ulid_text[ULID_SIZE];
+	struct ulid ulid;
+
+	check(ulid_from_uuid(&ulid, PQgetvalue(page, row, 2)) == 0); /* PostgreSQL's own spelling */
+	snprintf(record, sizeof(record), "%s:%s:%s:%s", PQgetvalue(page, row, 1),
+		 ulid_format(&ulid, ulid_text), PQgetvalue(page, row, 3), PQgetvalue(page, row, 4));
+	if (records->type != REDIS_REPLY_STRING || !line_is_in(records->str, record))
+		differ(compare, "a user coupon that Redis does not have");
+}
+
+static int page_compare(struct compare *compare, int rows)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *argv[2 + SNAPSHOT_PAGE] = { "HMGET", keeper_key(compare->snapshot.row.id,
+								    ":users", key) };
+	redisReply *reply;
+
+	for (int i = 0; i < rows; i++)
+		argv[2 + i] = PQgetvalue(compare->snapshot.page, i, 0);
+	reply = keeper_redis_call(compare->view->redis, 2 + rows, argv, NULL);
+	if (!reply)
+		return -1;
+	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)rows);
+	for (int i = 0; i < rows; i++)
+		row_compare(compare, i, reply->element[i]);
+	freeReplyObject(reply);
+	compare->rows += rows;
+	return keeper_view_goes_on(compare->view);
+}
+
+static int rows_compare(struct compare *compare)
+{
+	int rows;
+
+	do {
+		if (snapshot_rows(&compare->snapshot))
+			return -1;
+		rows = PQntuples(compare->snapshot.page);
+		if (rows > 0 && page_compare(compare, rows))
+			return -1;
+	} while (rows > 0);
+	return 0;
+}
+
+static int64_t lines_in(const char *text)
+{
+	int64_t lines = 1;
+
+	while ((text = strchr(text, '\n'))) {
+		text++;
+		lines++;
+	}
+	return lines;
+}
+
+/*
+ * Nothing changes meanwhile but by hand; what a growing table tells twice would be told as a
+ * difference, which does no harm.
+ */
+static int slots_count(struct compare *compare)
+{
+	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
+	const char *hscan[] = { "HSCAN", keeper_key(compare->snapshot.row.id, ":users", key),
+				cursor, "COUNT", SCAN_COUNT };
+
+	do {
+		redisReply *reply = keeper_redis_call(compare->view->redis, 5, hscan, NULL);
+
+		if (!reply)
+			return -1;
+		check(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
+			compare->slots += lines_in(reply->element[1]->element[i]->str);
+		freeReplyObject(reply);
+		if (keeper_view_goes_on(compare->view))
+			return -1;
+	} while (strcmp(cursor, "0") != 0);
+	return 0;
+}
+
+static int64_t number_at(const redisReply *reply, size_t i)
+{
+	return reply->element[i]->type == REDIS_REPLY_STRING
+		       ? strtoll(reply->element[i]->str, NULL, 10)
+		       : 0;
+}
+
+/* Of one older generation; the highest number is the higher one of both. 0, or -1. */
+static int older_add(struct compare *compare, const struct snapshot_generation *generation)
+{
+	char key[KEEPER_KEY_SIZE], field[32];
+	const char *hmget[] = { "HMGET", keeper_key(compare->snapshot.row.id, "", key), field };
+	redisReply *reply;
+	int64_t high;
+
+	snprintf(field, sizeof(field), "high:%" PRId64, generation->number);
+	reply = keeper_redis_call(compare->view->redis, 3, hmget, NULL);
+	if (!reply)
+		return -1;
+	high = number_at(reply, 0);
+	if (high < generation->seq_seen)
+		high = generation->seq_seen;
+	if (high > generation->settled)
+		compare->in_flight_older += high - generation->settled;
+	freeReplyObject(reply);
+	return 0;
+}
+
+static int known_count(struct compare *compare, int64_t *known)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *scard[] = { "SCARD", keeper_key(compare->snapshot.row.id, ":known", key) };
+	redisReply *reply = keeper_redis_call(compare->view->redis, 2, scard, NULL);
+
+	if (!reply)
+		return -1;
+	*known = reply->integer;
+	freeReplyObject(reply);
+	return 0;
+}
+
+static void counts_judge(struct compare *compare, const redisReply *counts, int64_t known)
+{
+	const struct coupon_row *row = &compare->snapshot.row;
+	int64_t total = number_at(counts, 0), stock = number_at(counts, 1),
+		reserved = number_at(counts, 2), lost = number_at(counts, 3),
+		seq = number_at(counts, 4), late = number_at(counts, 5);
+	int64_t extra = compare->slots - compare->rows, expected = seq - row->settled + known;
+
+	if (seq < row->seq_seen || seq < row->settled)
+		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
+	if (late != compare->snapshot.late || reserved + known != compare->in_flight_older)
+		differ(compare, "what is in flight of older generations");
+	if (lost != 0 || stock + compare->slots + reserved != total)
+		differ(compare, "the stock");
+	/* A rejected receive that waits to give its slot back may have lost it to another. */
+	if (extra < expected || extra > expected + compare->snapshot.unreleased)
+		differ(compare, "slots that are neither issued nor in flight");
+	if (number_at(counts, 6) == row->version && total != row->total)
+		differ(compare, "the total");
+}
+
+static int counts_compare(struct compare *compare)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *hmget[] = { "HMGET",    keeper_key(compare->snapshot.row.id, "", key),
+				"total",    "stock",
+				"reserved", "lost",
+				"seq",      "late",
+				"version" };
+	redisReply *counts;
+	int64_t known;
+
+	for (size_t i = 0; i < compare->snapshot.generations_n; i++)
+		if (older_add(compare, &compare->snapshot.generations[i]))
+			return -1;
+	if (known_count(compare, &known))
+		return -1;
+	counts = keeper_redis_call(compare->view->redis, 9, hmget, NULL);
+	if (!counts)
+		return -1;
+	counts_judge(compare, counts, known);
+	freeReplyObject(counts);
+	return 0;
+}
+
+static int all_compare(struct compare *compare, int64_t coupon)
+{
+	int rc = -1;
+
+	if (snapshot_begin(&compare->snapshot, compare->view->database, coupon, keeper_view_waiting,
+			   compare->view) == 0 &&
+	    rows_compare(compare) == 0 && slots_count(compare) == 0)
+		rc = counts_compare(compare);
+	snapshot_end(&compare->snapshot);
+	return rc;
+}
+
+static int open_again(struct keeper_view *view, const struct coupon_row *row,
+		      const struct coupon_cache *cache)
+{
+	char word[KEEPER_WORD_SIZE];
+
+	if (keeper_verify(view, row, word))
+		return -1;
+	if (strcmp(word, "verified") != 0)
+		return keeper_view_word(view, word) ? -1 : rebuild_run(view, row, cache, "behind");
+	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
+	return rebuild_answer(view, row, "nothing differs");
+}
+
+int compare_run(struct keeper_view *view, const struct coupon_row *row,
+		const struct coupon_cache *cache)
+{
+	struct compare *compare;
+	int rc;
+
+	if (rebuild_hold(view, row))
+		return keeper_view_usable(view);
+	compare = calloc(1, sizeof(*compare));
+	check(compare != NULL);
+	compare->view = view;
+	rc = all_compare(compare, row->id);
+	if (rc && keeper_view_usable(view) == 0) {
+		differ(compare, "what cannot be read");
+		rc = 0;
+	}
+	if (rc == 0) {
+		if (compare->differs)
+			log_warn("coupon_differs", LOG_I("coupon", row->id),
+				 LOG_S("what", compare->differs));
+		rc = compare->differs ? rebuild_run(view, row, cache, compare->differs)
+				      : open_again(view, row, cache);
+	}
+	free(compare);
+	return rc == 0 ? 0 : keeper_view_usable(view);
+}

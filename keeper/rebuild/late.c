@@ -1,0 +1,149 @@
+#include "keeper/rebuild/late.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/receive.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ARGS_EACH 9
+#define NO_BATCH "00000000000000000000000000"
+
+enum column { COUPON, NUM, GENERATION, SEQ, USER_ID, SLOT, BATCH, IDX, KEY, REASON, IS_OVER };
+
+/* One coupon's part of a page. */
+struct part {
+	const PGresult *page;
+	int first, n;
+	const char *argv[LATE_PAGE * ARGS_EACH];
+	char batches[LATE_PAGE][ULID_SIZE];
+};
+
+static const char *value(const struct part *part, int i, enum column column)
+{
+	return PQgetvalue(part->page, part->first + i, column);
+}
+
+static const char *outcome_of(const char *reason)
+{
+	if (*reason == '\0')
+		return "issued";
+	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
+}
+
+/* Messages that did not come from the script can name any slot: such a one is no slot's. */
+static int is_possible(const struct part *part, int i)
+{
+	long slot = strtol(value(part, i, SLOT), NULL, 10);
+
+	return slot >= 1 && slot <= RECEIVE_SLOT_MAX &&
+	       strtol(value(part, i, IDX), NULL, 10) <= RECEIVE_INDEX_MAX &&
+	       strtoll(value(part, i, USER_ID), NULL, 10) > 0 &&
+	       strtoll(value(part, i, GENERATION), NULL, 10) >= 0 &&
+	       strtoll(value(part, i, SEQ), NULL, 10) >= 0;
+}
+
+static void args_fill(struct part *part, int i)
+{
+	const char **argv = &part->argv[i * ARGS_EACH];
+	struct ulid batch;
+
+	if (!is_possible(part, i)) {
+		const char *none[ARGS_EACH] = {
+			value(part, i, NUM), "0", "0", "1", "1", NO_BATCH, "0", "", "none"
+		};
+
+		memcpy(argv, none, sizeof(none));
+		return;
+	}
+	check(ulid_from_uuid(&batch, value(part, i, BATCH)) == 0); /* PostgreSQL's own spelling */
+	argv[0] = value(part, i, NUM);
+	argv[1] = value(part, i, GENERATION);
+	argv[2] = value(part, i, SEQ);
+	argv[3] = value(part, i, USER_ID);
+	argv[4] = value(part, i, SLOT);
+	argv[5] = ulid_format(&batch, part->batches[i]);
+	argv[6] = value(part, i, IDX);
+	argv[7] = value(part, i, KEY);
+	argv[8] = outcome_of(value(part, i, REASON));
+}
+
+static int counted(struct keeper_view *view, const char *coupon, const char *number)
+{
+	char fence[KEEPER_NUMBER_SIZE];
+	const char *const values[] = { coupon, number, keeper_number(view->fence, fence) };
+	PGresult *result = keeper_database_ask(view->database, sql_query_late_counted, 3, values);
+
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+/* 0, or -1. What Redis does not have, or refuses, stays. */
+static int part_tell(struct keeper_view *view, struct part *part)
+{
+	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
+	char keys[3][KEEPER_KEY_SIZE], word[KEEPER_WORD_SIZE];
+
+	if (*value(part, 0, IS_OVER) == 't')
+		return counted(view, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+	for (int i = 0; i < part->n; i++)
+		args_fill(part, i);
+	keeper_word_take(keeper_redis_eval(view->redis, lua_late, 3,
+					   (const char *[]){
+						   keeper_key(coupon, "", keys[0]),
+						   keeper_key(coupon, ":users", keys[1]),
+						   keeper_key(coupon, ":known", keys[2]) },
+					   part->n * ARGS_EACH, part->argv),
+			 word);
+	if (strcmp(word, "ok") == 0) {
+		fault_point(FAULT_LATE_COUNTED);
+		log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", part->n));
+		return counted(view, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+	}
+	if (strcmp(word, "gap") == 0 && keeper_view_tell(view, coupon, "late_gap"))
+		log_error("late_gap", LOG_I("coupon", coupon));
+	return keeper_view_word(view, word);
+}
+
+static int page_tell(struct keeper_view *view, const PGresult *page)
+{
+	int rows = PQntuples(page), rc = 0;
+	struct part *part = malloc(sizeof(*part));
+
+	check(part != NULL);
+	for (int first = 0; rc == 0 && first < rows; first += part->n) {
+		*part = (struct part){ .page = page, .first = first, .n = 1 };
+		while (first + part->n < rows &&
+		       strcmp(value(part, part->n, COUPON), value(part, 0, COUPON)) == 0)
+			part->n++;
+		rc = keeper_view_goes_on(view) || part_tell(view, part) ? -1 : 0;
+	}
+	free(part);
+	return rc;
+}
+
+int late_step(struct late *late, struct keeper_view *view)
+{
+	char coupon[KEEPER_NUMBER_SIZE], number[KEEPER_NUMBER_SIZE], most[KEEPER_NUMBER_SIZE];
+	const char *const values[] = { keeper_number(late->coupon, coupon),
+				       keeper_number(late->number, number),
+				       keeper_number(LATE_PAGE, most) };
+	PGresult *page = keeper_database_ask(view->database, sql_query_late_page, 3, values);
+	int rows, rc;
+
+	if (!page)
+		return -1;
+	rows = PQntuples(page);
+	rc = page_tell(view, page);
+	*late = (struct late){ 0, 0 };
+	if (rc == 0 && rows == LATE_PAGE) {
+		late->coupon = strtoll(PQgetvalue(page, rows - 1, COUPON), NULL, 10);
+		late->number = strtoll(PQgetvalue(page, rows - 1, NUM), NULL, 10);
+		rc = 1;
+	}
+	PQclear(page);
+	return rc;
+}

@@ -1,0 +1,23 @@
+/*
+ * Tells Redis what became of receives of older generations, which it counts as reserved since a
+ * rebuild: in the order of their numbers, each once, whoever tells it. The elected keeper's thread.
+ */
+#ifndef KEEPER_REBUILD_LATE_H
+#define KEEPER_REBUILD_LATE_H
+
+#include "keeper/context.h"
+
+#define LATE_PAGE 128 /* outcomes in a step */
+
+/* Where the next step goes on: after this number of this coupon. Both 0: at the first. */
+struct late {
+	int64_t coupon, number;
+};
+
+/*
+ * The next page. 1 when there may be more, 0 when this was the last and the next step begins anew,
+ * -1 when Redis or PostgreSQL failed.
+ */
+int late_step(struct late *late, struct keeper_view *view);
+
+#endif

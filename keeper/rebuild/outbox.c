@@ -1,0 +1,126 @@
+#include "keeper/rebuild/outbox.h"
+
+#include "common/check.h"
+#include "common/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT "32" /* entries asked for at a time; each may be 40 KB */
+#define CURSOR_SIZE 24
+#define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than it was asked for */
+
+/* The batches of one scan that can be read. */
+struct batches {
+	struct message **list;
+	size_t n;
+	char text[UUIDS_MAX * (ULID_UUID_SIZE + 1) + 3]; /* as an array for PostgreSQL */
+	size_t len;
+};
+
+static void batches_add(struct batches *batches, const struct message *message)
+{
+	char uuid[ULID_UUID_SIZE];
+	struct message *copy = malloc(sizeof(*copy));
+
+	check(copy != NULL);
+	*copy = *message;
+	batches->list[batches->n++] = copy;
+	batches->len += (size_t)snprintf(batches->text + batches->len,
+					 sizeof(batches->text) - batches->len, "%s%s",
+					 batches->len ? "," : "{",
+					 ulid_to_uuid(&message->batch, uuid));
+}
+
+static void batches_fini(struct batches *batches)
+{
+	for (size_t i = 0; i < batches->n; i++)
+		free(batches->list[i]);
+	free(batches->list);
+	free(batches);
+}
+
+/* What cannot be read will be dead-lettered; its numbers are still counted as in flight. */
+static struct batches *batches_decode(const redisReply *entries, int64_t coupon)
+{
+	struct batches *batches = calloc(1, sizeof(*batches));
+	struct json_arena *arena = json_arena_new();
+	struct message *message = malloc(sizeof(*message));
+	const char *error;
+
+	check(batches != NULL && message != NULL);
+	batches->list = calloc(entries->elements / 2 + 1, sizeof(struct message *));
+	check(batches->list != NULL);
+	for (size_t i = 0; i + 1 < entries->elements && batches->n < UUIDS_MAX; i += 2)
+		if (message_decode(arena, entries->element[i + 1]->str,
+				   entries->element[i + 1]->len, message, &error) == 0 &&
+		    message->coupon == coupon)
+			batches_add(batches, message);
+	if (batches->n > 0)
+		memcpy(batches->text + batches->len, "}", 2);
+	free(message);
+	json_arena_free(arena);
+	return batches;
+}
+
+static void high_raise(struct snapshot *snapshot, const struct message *message)
+{
+	int64_t last = message->seq + (int64_t)message->receives_n - 1;
+
+	for (size_t i = 0; i < snapshot->generations_n; i++)
+		if (snapshot->generations[i].number == message->generation &&
+		    snapshot->generations[i].seq_seen < last)
+			snapshot->generations[i].seq_seen = last;
+}
+
+static int message_add(struct snapshot *snapshot, struct fill *fill, const struct message *message)
+{
+	for (size_t i = 0; i < message->receives_n; i++) {
+		const struct message_receive *receive = &message->receives[i];
+
+		if (receive->slot < 1 || receive->slot > RECEIVE_SLOT_MAX ||
+		    snapshot_is_rejected(snapshot, &message->batch, (int)i))
+			continue;
+		if (fill_add(fill, receive->user, receive->slot, &message->batch, (int)i,
+			     receive->key))
+			return -1;
+	}
+	return 0;
+}
+
+static int entries_add(struct snapshot *snapshot, struct fill *fill, const redisReply *entries)
+{
+	struct batches *batches = batches_decode(entries, snapshot->row.id);
+	int rc = batches->n > 0 ? snapshot_rejected(snapshot, batches->text) : 0;
+
+	for (size_t i = 0; rc == 0 && i < batches->n; i++) {
+		high_raise(snapshot, batches->list[i]);
+		rc = message_add(snapshot, fill, batches->list[i]);
+	}
+	batches_fini(batches);
+	return rc;
+}
+
+int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill)
+{
+	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
+	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":outbox", key), cursor,
+				"COUNT", SCAN_COUNT };
+	int rc = 0;
+
+	do {
+		redisReply *reply = keeper_redis_call(view->redis, 5, hscan, NULL);
+
+		if (!reply)
+			return -1;
+		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+			freeReplyObject(reply);
+			return -1;
+		}
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		rc = entries_add(snapshot, fill, reply->element[1]);
+		freeReplyObject(reply);
+	} while (rc == 0 && strcmp(cursor, "0") != 0);
+	return rc == 0 ? fill_flush(fill) : -1;
+}

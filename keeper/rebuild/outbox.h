@@ -1,0 +1,18 @@
+/*
+ * The receives of a coupon's outbox, for a rebuild: those in flight whose users, slots and keys
+ * Redis still has.
+ */
+#ifndef KEEPER_REBUILD_OUTBOX_H
+#define KEEPER_REBUILD_OUTBOX_H
+
+#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/snapshot.h"
+
+/*
+ * Adds to `fill` (begun with FILL_FLIGHT) every receive of the outbox that was not rejected, and
+ * raises the highest numbers of snapshot->generations by what the messages tell. 0, or -1 when
+ * Redis or PostgreSQL failed.
+ */
+int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill);
+
+#endif

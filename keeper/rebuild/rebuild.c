@@ -1,0 +1,307 @@
+/*
+ *	hold.lua ─▶ a new generation ─▶ what Redis alone knows, into PostgreSQL
+ *	         ─▶ one moment of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
+ *
+ * Nothing of it is undone when it is broken off: the coupon stays closed to gateways (unavailable),
+ * what was filled vanishes, and the next round begins anew. place.lua alone opens it, once, and
+ * only for the latest generation.
+ */
+#include "keeper/rebuild/rebuild.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "embed.h"
+#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/outbox.h"
+#include "keeper/rebuild/users.h"
+#include "keeper/rebuild/seen.h"
+#include "keeper/rebuild/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM_MAX 9007199254740991
+#define ANSWER_SIZE 160
+#define PLACE_HEAD 11
+#define PLACE_EACH 3
+
+struct rebuild {
+	struct keeper_view *view;
+	int64_t coupon;
+	int64_t generation;
+	struct snapshot snapshot;
+	struct fill *fill;
+	int64_t issued, known; /* filled */
+	char answer[ANSWER_SIZE];
+};
+
+int rebuild_hold(struct keeper_view *view, const struct coupon_row *row)
+{
+	char fence[KEEPER_NUMBER_SIZE], generation[KEEPER_NUMBER_SIZE], word[KEEPER_WORD_SIZE];
+	const char *argv[] = { keeper_number(view->fence, fence),
+			       keeper_number(row->generation > 0 ? row->generation : 1,
+					     generation) };
+
+	keeper_word_take(keeper_redis_coupon_eval(view->redis, lua_hold, row->id, 2, argv), word);
+	if (strcmp(word, "held") == 0)
+		return 0;
+	keeper_view_word(view, word);
+	return -1;
+}
+
+int rebuild_answer(struct keeper_view *view, const struct coupon_row *row, const char *answer)
+{
+	char coupon[KEEPER_NUMBER_SIZE], asked[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
+	const char *const values[] = { keeper_number(row->id, coupon),
+				       keeper_number(row->rebuild_asked, asked), answer,
+				       keeper_number(view->fence, fence) };
+	PGresult *result;
+
+	if (row->rebuild_asked <= row->rebuild_done)
+		return 0;
+	result = keeper_database_ask(view->database, sql_query_rebuild_answer, 4, values);
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+static int generation_open(struct rebuild *rebuild, const struct coupon_row *row,
+			   const struct coupon_cache *cache)
+{
+	if (keeper_database_generation(rebuild->view->database, row,
+				       cache->present ? cache->generation : 0, rebuild->view->fence,
+				       &rebuild->generation))
+		return -1;
+	/*
+	 * Another keeper was elected, or the row has changed since it was read: the next round
+	 * tells.
+	 */
+	return rebuild->generation > 0 ? 0 : -1;
+}
+
+static int rows_fill(struct rebuild *rebuild)
+{
+	struct snapshot *snapshot = &rebuild->snapshot;
+	int rows;
+
+	if (fill_begin(rebuild->fill, snapshot->row.limit == 1 ? FILL_SINGLE : FILL_ISSUED,
+		       ROOM_MAX))
+		return -1;
+	do {
+		if (snapshot_rows(snapshot))
+			return -1;
+		rows = PQntuples(snapshot->page);
+		for (int i = 0; i < rows; i++) {
+			struct ulid batch;
+
+			check(ulid_from_uuid(&batch, PQgetvalue(snapshot->page, i, 2)) ==
+			      0); /* PostgreSQL's own spelling */
+			if (fill_add(rebuild->fill,
+				     strtoll(PQgetvalue(snapshot->page, i, 0), NULL, 10),
+				     (int)strtol(PQgetvalue(snapshot->page, i, 1), NULL, 10),
+				     &batch,
+				     (int)strtol(PQgetvalue(snapshot->page, i, 3), NULL, 10),
+				     PQgetvalue(snapshot->page, i, 4)))
+				return -1;
+		}
+	} while (rows > 0);
+	if (fill_flush(rebuild->fill))
+		return -1;
+	rebuild->issued = fill_added(rebuild->fill);
+	return 0;
+}
+
+/*
+ * How many are in flight by all that is known here, while nothing is given out. 0, or -1 when Redis
+ * failed.
+ */
+static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
+{
+	char key[KEEPER_KEY_SIZE];
+	const char *hget[] = { "HGET", keeper_key(rebuild->coupon, "", key), "seq" };
+	redisReply *reply = keeper_redis_call(rebuild->view->redis, 3, hget, NULL);
+	int64_t seq;
+
+	if (!reply)
+		return -1;
+	seq = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
+	freeReplyObject(reply);
+	*in_flight = 0;
+	for (size_t i = 0; i < rebuild->snapshot.generations_n; i++) {
+		const struct snapshot_generation *generation = &rebuild->snapshot.generations[i];
+		int64_t high = generation->seq_seen;
+
+		if (generation->number == redis_generation && seq > high)
+			high = seq;
+		if (high > generation->settled)
+			*in_flight += high - generation->settled;
+	}
+	return 0;
+}
+
+static int64_t less(int64_t a, int64_t b)
+{
+	int64_t least = a < b ? a : b;
+
+	return least > 0 ? least : 0;
+}
+
+/*
+ * What is in flight and has a slot here: first of the outbox, whose messages are certainly not
+ * lost, then of the users' hash, as many as there can be.
+ */
+static int flight_fill(struct rebuild *rebuild, int64_t redis_generation)
+{
+	struct snapshot *snapshot = &rebuild->snapshot;
+	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
+
+	if (fill_begin(rebuild->fill, FILL_FLIGHT, less(room, room)) ||
+	    rebuild_outbox(rebuild->view, snapshot, rebuild->fill) ||
+	    in_flight_count(rebuild, redis_generation, &in_flight))
+		return -1;
+	rebuild->known = fill_added(rebuild->fill);
+	room = less(room - rebuild->known, in_flight - rebuild->known);
+	if (room == 0)
+		return 0;
+	if (fill_begin(rebuild->fill, FILL_FLIGHT, room) ||
+	    rebuild_users(rebuild->view, snapshot, rebuild->fill))
+		return -1;
+	rebuild->known += fill_added(rebuild->fill);
+	return 0;
+}
+
+static int all_fill(struct rebuild *rebuild, int64_t redis_generation)
+{
+	int rc = -1;
+
+	if (snapshot_begin(&rebuild->snapshot, rebuild->view->database, rebuild->coupon,
+			   keeper_view_waiting, rebuild->view) == 0 &&
+	    rows_fill(rebuild) == 0)
+		rc = flight_fill(rebuild, redis_generation);
+	snapshot_end(&rebuild->snapshot);
+	return rc;
+}
+
+static redisReply *place(struct rebuild *rebuild)
+{
+	const struct snapshot *snapshot = &rebuild->snapshot;
+	const struct coupon_row *row = &snapshot->row;
+	char keys[5][KEEPER_KEY_SIZE], head[PLACE_HEAD][KEEPER_NUMBER_SIZE];
+	char older[SNAPSHOT_GENERATIONS_MAX * PLACE_EACH][KEEPER_NUMBER_SIZE];
+	const char *argv[PLACE_HEAD + SNAPSHOT_GENERATIONS_MAX * PLACE_EACH] = {
+		keeper_number(rebuild->view->fence, head[0]),
+		rebuild->view->run_id,
+		keeper_number(rebuild->generation, head[2]),
+		keeper_number(row->version, head[3]),
+		coupon_status_text(row->status),
+		keeper_number(row->total, head[5]),
+		keeper_number(row->begin_ms, head[6]),
+		keeper_number(row->end_ms, head[7]),
+		keeper_number(row->limit, head[8]),
+		keeper_number(rebuild->issued, head[9]),
+		keeper_number(snapshot->late, head[10]),
+	};
+	int argc = PLACE_HEAD;
+
+	for (size_t i = 0; i < snapshot->generations_n; i++) {
+		const struct snapshot_generation *generation = &snapshot->generations[i];
+		const int64_t three[PLACE_EACH] = { generation->number, generation->seq_seen,
+						    generation->settled };
+
+		for (int j = 0; j < PLACE_EACH; j++, argc++)
+			argv[argc] = keeper_number(three[j], older[argc - PLACE_HEAD]);
+	}
+	return keeper_redis_eval(rebuild->view->redis, lua_place, 7,
+				 (const char *[]){ keeper_key(row->id, "", keys[0]),
+						   keeper_key(row->id, ":users", keys[1]),
+						   keeper_key(row->id, ":outbox", keys[2]),
+						   keeper_key(row->id, ":known", keys[3]),
+						   keeper_key(row->id, ":seen", keys[4]),
+						   fill_users(rebuild->fill),
+						   fill_known(rebuild->fill) },
+				 argc, argv);
+}
+
+static void placed_tell(struct rebuild *rebuild, const redisReply *reply, const char *why,
+			int64_t ms)
+{
+	int64_t stock = reply->element[1]->integer, over = reply->element[4]->integer;
+	int64_t in_flight = reply->element[2]->integer + reply->element[3]->integer;
+
+	log_info("coupon_rebuilt", LOG_I("coupon", rebuild->coupon), LOG_S("why", why),
+		 LOG_I("generation", rebuild->generation), LOG_I("issued", rebuild->issued),
+		 LOG_I("stock", stock), LOG_I("in_flight", in_flight), LOG_I("ms", ms));
+	if (over > 0)
+		log_error("coupon_overdrawn", LOG_I("coupon", rebuild->coupon),
+			  LOG_I("over", over));
+	snprintf(rebuild->answer, ANSWER_SIZE,
+		 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %" PRId64
+		 " in flight, stock %" PRId64,
+		 rebuild->generation, rebuild->issued, in_flight, stock);
+}
+
+/* 0 when it stands in Redis. */
+static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
+{
+	redisReply *reply;
+	char word[KEEPER_WORD_SIZE];
+
+	fault_point(FAULT_REBUILD_FILLED);
+	reply = place(rebuild);
+	fault_point(FAULT_REBUILD_PLACED);
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5) {
+		placed_tell(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
+		freeReplyObject(reply);
+		return 0;
+	}
+	keeper_word_take(reply, word);
+	log_warn("rebuild_refused", LOG_I("coupon", rebuild->coupon),
+		 LOG_S("why", *word ? word : "error"));
+	keeper_view_word(rebuild->view, word);
+	return -1;
+}
+
+static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
+		      const struct coupon_cache *cache, const char *why)
+{
+	int64_t begun_ms = clock_monotonic_ms();
+	int rc;
+
+	if (rebuild_hold(rebuild->view, row))
+		return -1;
+	fault_point(FAULT_REBUILD_HELD);
+	if (generation_open(rebuild, row, cache))
+		return -1;
+	fault_point(FAULT_REBUILD_OPENED);
+	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why),
+		 LOG_I("generation", rebuild->generation));
+	rebuild->fill = fill_new(rebuild->view, row->id, rebuild->generation);
+	rc = rebuild_seen(rebuild->view, row->id) ||
+			     all_fill(rebuild, cache->present ? cache->generation : 0) ||
+			     placed(rebuild, why, begun_ms) ||
+			     rebuild_answer(rebuild->view, row, rebuild->answer)
+		     ? -1
+		     : 0;
+	fill_free(rebuild->fill);
+	return rc;
+}
+
+int rebuild_run(struct keeper_view *view, const struct coupon_row *row,
+		const struct coupon_cache *cache, const char *why)
+{
+	struct rebuild *rebuild;
+	int rc;
+
+	rebuild = calloc(1, sizeof(*rebuild));
+	check(rebuild != NULL);
+	rebuild->view = view;
+	rebuild->coupon = row->id;
+	rc = rebuild_do(rebuild, row, cache, why);
+	free(rebuild);
+	view->refused = rc != 0;
+	/* What concerns this coupon alone must not keep the others from their turn. */
+	return rc == 0 ? 0 : keeper_view_usable(view);
+}

@@ -1,0 +1,23 @@
+/*
+ * Fills a coupon in Redis from PostgreSQL, under a new generation, without draining: what is in
+ * flight is counted, and settles as usual. See docs/lifecycle.md for what each moment of it leaves
+ * behind. The keeper's thread.
+ */
+#ifndef KEEPER_REBUILD_REBUILD_H
+#define KEEPER_REBUILD_REBUILD_H
+
+#include "keeper/context.h"
+
+/* Stops the issuing of a coupon: lua/hold.lua. 0, or -1. */
+int rebuild_hold(struct keeper_view *view, const struct coupon_row *row);
+/* Tells couponctl, if it asked for a rebuild. 0, or -1 when PostgreSQL failed. */
+int rebuild_answer(struct keeper_view *view, const struct coupon_row *row, const char *answer);
+
+/*
+ * `why` is for the log. 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the
+ * round is over.
+ */
+int rebuild_run(struct keeper_view *view, const struct coupon_row *row,
+		const struct coupon_cache *cache, const char *why);
+
+#endif

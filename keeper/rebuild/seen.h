@@ -1,0 +1,19 @@
+/*
+ * What Redis alone knows of older generations, for PostgreSQL to keep before a rebuild replaces it.
+ */
+#ifndef KEEPER_REBUILD_SEEN_H
+#define KEEPER_REBUILD_SEEN_H
+
+#include "keeper/context.h"
+
+#include <stdint.h>
+
+/*
+ * Raises in PostgreSQL the highest number of each older generation to what Redis has, and to what
+ * gateways have told it: they remember the latest generation alone, so that with the next loss of
+ * Redis nobody would know. The coupon is held, and its new generation open. 0, or -1 when Redis or
+ * PostgreSQL failed.
+ */
+int rebuild_seen(struct keeper_view *view, int64_t coupon);
+
+#endif

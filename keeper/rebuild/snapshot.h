@@ -1,0 +1,50 @@
+/*
+ * One coupon as PostgreSQL has it at one moment: its counts, those of its older generations, and
+ * all its rows, page by page. Between snapshot_begin() and snapshot_end() the connection is this
+ * snapshot's alone. The keeper's thread.
+ */
+#ifndef KEEPER_REBUILD_SNAPSHOT_H
+#define KEEPER_REBUILD_SNAPSHOT_H
+
+#include "common/ulid.h"
+#include "keeper/database.h"
+
+#define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
+#define SNAPSHOT_GENERATIONS_MAX 400
+
+/* A generation that is no longer current. */
+struct snapshot_generation {
+	int64_t number, seq_seen, settled;
+};
+
+struct snapshot {
+	struct keeper_database *database;
+	struct coupon_row row;
+	int64_t late;       /* how many late outcomes are counted in this */
+	int64_t late_kept;  /* of these, Redis may not have counted the last so many */
+	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
+	struct snapshot_generation generations[SNAPSHOT_GENERATIONS_MAX]; /* the latest ones */
+	size_t generations_n;
+	PGresult *page;
+};
+
+/*
+ * Each 0, or -1 and the connection is dropped (logged). `waiting` as for keeper_database_patient().
+ */
+int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
+		   int (*waiting)(void *context), void *context);
+/*
+ * The next page in snapshot->page; its columns are user, slot, batch (uuid), index, key. No rows:
+ * that was all.
+ */
+int snapshot_rows(struct snapshot *snapshot);
+/*
+ * Which receives of these batches (an array's text) were rejected, in snapshot->page: batch, index.
+ */
+int snapshot_rejected(struct snapshot *snapshot, const char *batches);
+/* Whether one of them is among these. */
+int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
+/* In any case, also after a failure. */
+void snapshot_end(struct snapshot *snapshot);
+
+#endif

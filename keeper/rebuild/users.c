@@ -1,0 +1,122 @@
+#include "keeper/rebuild/users.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/id.h"
+#include "common/redis/user_records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT "256"
+#define CURSOR_SIZE 24
+#define YOUNG_MS (3600 * 1000)
+
+/* Slots of one scan. */
+struct young {
+	int64_t user;
+	struct user_record record;
+};
+
+struct youngs {
+	struct young *list;
+	size_t n, size;
+	char *batches; /* as an array for PostgreSQL */
+	size_t len;
+};
+
+/* The first 48 bits of a ULID. */
+static int64_t ulid_time_ms(const struct ulid *ulid)
+{
+	int64_t ms = 0;
+
+	for (int i = 0; i < 6; i++)
+		ms = ms << 8 | ulid->bytes[i];
+	return ms;
+}
+
+static void youngs_add(struct youngs *youngs, int64_t user, const struct user_record *record)
+{
+	char uuid[ULID_UUID_SIZE];
+
+	if (youngs->n == youngs->size) {
+		youngs->size = youngs->size ? 2 * youngs->size : 512;
+		youngs->list = realloc(youngs->list, youngs->size * sizeof(*youngs->list));
+		youngs->batches = realloc(youngs->batches, youngs->size * (ULID_UUID_SIZE + 1) + 3);
+		check(youngs->list != NULL && youngs->batches != NULL);
+	}
+	youngs->list[youngs->n++] = (struct young){ user, *record };
+	youngs->len += (size_t)sprintf(youngs->batches + youngs->len, "%s%s",
+				       youngs->len ? "," : "{", ulid_to_uuid(&record->batch, uuid));
+}
+
+static void youngs_read(struct youngs *youngs, const redisReply *pairs)
+{
+	int64_t after_ms = clock_wall_ms() - YOUNG_MS;
+
+	youngs->n = youngs->len = 0;
+	for (size_t i = 0; i + 1 < pairs->elements; i += 2) {
+		const char *text = pairs->element[i + 1]->str;
+		struct user_record record;
+		int64_t user;
+
+		if (id_parse(pairs->element[i]->str, pairs->element[i]->len, &user))
+			continue;
+		while (user_record_next(&text, &record) == 0)
+			if (record.key_len <= RECEIVE_KEY_MAX &&
+			    ulid_time_ms(&record.batch) >= after_ms)
+				youngs_add(youngs, user, &record);
+	}
+	if (youngs->n > 0)
+		memcpy(youngs->batches + youngs->len, "}", 2);
+}
+
+static int youngs_fill(const struct youngs *youngs, struct snapshot *snapshot, struct fill *fill)
+{
+	if (youngs->n == 0)
+		return 0;
+	if (snapshot_rejected(snapshot, youngs->batches))
+		return -1;
+	for (size_t i = 0; i < youngs->n; i++) {
+		const struct user_record *record = &youngs->list[i].record;
+		char key[RECEIVE_KEY_MAX + 1];
+
+		if (snapshot_is_rejected(snapshot, &record->batch, record->index))
+			continue;
+		memcpy(key, record->key, record->key_len);
+		key[record->key_len] = '\0';
+		if (fill_add(fill, youngs->list[i].user, record->slot, &record->batch,
+			     record->index, key))
+			return -1;
+	}
+	return 0;
+}
+
+int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill)
+{
+	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
+	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":users", key), cursor,
+				"COUNT", SCAN_COUNT };
+	struct youngs youngs = { NULL, 0, 0, NULL, 0 };
+	int rc = 0;
+
+	do {
+		redisReply *reply = keeper_redis_call(view->redis, 5, hscan, NULL);
+
+		if (!reply) {
+			rc = keeper_redis_connected(view->redis)
+				     ? 0
+				     : -1; /* of another type: nothing is to be had from it */
+			break;
+		}
+		check(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		youngs_read(&youngs, reply->element[1]);
+		rc = youngs_fill(&youngs, snapshot, fill) || keeper_view_goes_on(view) ? -1 : 0;
+		freeReplyObject(reply);
+	} while (rc == 0 && strcmp(cursor, "0") != 0);
+	free(youngs.list);
+	free(youngs.batches);
+	return rc == 0 ? fill_flush(fill) : -1;
+}

@@ -1,0 +1,18 @@
+/*
+ * The slots that the users' hash still has of what is in flight, for a rebuild: messages in the
+ * queue are in nobody's outbox, but whoever asks again must not get the same slot twice.
+ */
+#ifndef KEEPER_REBUILD_USERS_H
+#define KEEPER_REBUILD_USERS_H
+
+#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/snapshot.h"
+
+/*
+ * Adds to `fill` (begun with FILL_FLIGHT) every slot of the last hour whose receive was not
+ * rejected; what is issued, fill.lua knows. A hash that is gone or malformed adds nothing. 0, or -1
+ * when Redis or PostgreSQL failed.
+ */
+int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill);
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * One step:
+ *
+ *	PostgreSQL ──page of pending──▶ by coupon ──release.lua──▶ Redis
+ *	     ▲                              │
+ *	     └──────── released_at ─────────┘   of what Redis has done, or has nothing of
+ *
+ * When Redis is away, refuses, or does not have the coupon yet, everything stays pending; what it
+ * will never have again has nothing to give back.
+ */
+#include "keeper/release.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/log.h"
+#include "common/receive.h"
+#include "common/ulid.h"
+#include "embed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NUMBER_SIZE 24
+#define GIVE "give "
+#define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_KEY_MAX)
+#define INDEX_MAX 255
+#define ARGS_EACH 5
+#define ZERO_UUID "00000000-0000-0000-0000-000000000000"
+
+enum column {
+	COUPON,
+	BATCH,
+	IDX,
+	USER_ID,
+	SLOT,
+	REASON,
+	HOLDER_BATCH,
+	HOLDER_IDX,
+	HOLDER_KEY,
+	IS_OVER
+};
+
+/* One coupon's part of a page: what is asked of Redis, and for which rows. */
+struct ask {
+	const char *argv[RELEASE_PAGE * ARGS_EACH];
+	char batches[RELEASE_PAGE][ULID_SIZE];
+	char whats[RELEASE_PAGE][WHAT_SIZE];
+	int rows[RELEASE_PAGE];
+	int n;
+};
+
+/* The receives of a page that are done, as arrays for PostgreSQL. */
+struct done {
+	char coupons[RELEASE_PAGE * NUMBER_SIZE];
+	char batches[RELEASE_PAGE * (ULID_UUID_SIZE + 1)];
+	char indexes[RELEASE_PAGE * NUMBER_SIZE];
+	size_t coupons_len, batches_len, indexes_len;
+};
+
+/* What was done of one coupon. */
+struct sum {
+	int64_t freed, given, dropped, malformed;
+};
+
+void release_init(struct release *release)
+{
+	*release = (struct release){ .batch = ZERO_UUID };
+}
+
+static int64_t number_at(const PGresult *page, int row, enum column column)
+{
+	return strtoll(PQgetvalue(page, row, column), NULL, 10);
+}
+
+static void element_add(char *array, size_t size, size_t *len, const char *text)
+{
+	int n = snprintf(array + *len, size - *len, "%s%s", *len ? "," : "{", text);
+
+	check(n > 0 && (size_t)n < size - *len - 1); /* the brace at the end */
+	*len += (size_t)n;
+}
+
+static void done_add(struct done *done, const PGresult *page, int row)
+{
+	element_add(done->coupons, sizeof(done->coupons), &done->coupons_len,
+		    PQgetvalue(page, row, COUPON));
+	element_add(done->batches, sizeof(done->batches), &done->batches_len,
+		    PQgetvalue(page, row, BATCH));
+	element_add(done->indexes, sizeof(done->indexes), &done->indexes_len,
+		    PQgetvalue(page, row, IDX));
+}
+
+static int done_mark(struct done *done, struct keeper_database *database)
+{
+	const char *const values[] = { done->coupons, done->batches, done->indexes };
+	PGresult *result;
+
+	if (done->coupons_len == 0)
+		return 0;
+	memcpy(done->coupons + done->coupons_len, "}", 2);
+	memcpy(done->batches + done->batches_len, "}", 2);
+	memcpy(done->indexes + done->indexes_len, "}", 2);
+	fault_point(FAULT_RELEASE_BEFORE_MARK);
+	result = keeper_database_ask(database, sql_query_release_done, 3, values);
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+static void batch_format(const char *uuid, char out[ULID_SIZE])
+{
+	struct ulid ulid;
+
+	check(ulid_from_uuid(&ulid, uuid) == 0); /* PostgreSQL's own spelling */
+	ulid_format(&ulid, out);
+}
+
+/*
+ * Who has the slot in PostgreSQL gets it in Redis. Otherwise PostgreSQL counts nothing for this
+ * receive; but where its stock was the reason, or a row that nobody has any more, what Redis gave
+ * out was not there to give.
+ */
+static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
+{
+	const char *reason = PQgetvalue(page, row, REASON);
+	char batch[ULID_SIZE];
+
+	if (!PQgetisnull(page, row, HOLDER_BATCH)) {
+		batch_format(PQgetvalue(page, row, HOLDER_BATCH), batch);
+		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", PQgetvalue(page, row, SLOT), batch,
+			 PQgetvalue(page, row, HOLDER_IDX), PQgetvalue(page, row, HOLDER_KEY));
+		return;
+	}
+	snprintf(what, WHAT_SIZE, "%s",
+		 strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0 ? "drop"
+											  : "free");
+}
+
+/*
+ * Whether Redis can have it at all: messages that did not come from the script can name any slot.
+ */
+static int row_possible(const PGresult *page, int row)
+{
+	int64_t slot = number_at(page, row, SLOT);
+
+	return slot >= 1 && slot <= RECEIVE_SLOT_MAX && number_at(page, row, IDX) <= INDEX_MAX &&
+	       number_at(page, row, USER_ID) > 0 &&
+	       (PQgetisnull(page, row, HOLDER_BATCH) ||
+		number_at(page, row, HOLDER_IDX) <= INDEX_MAX);
+}
+
+static void ask_add(struct ask *ask, const PGresult *page, int row)
+{
+	const char **argv = &ask->argv[ask->n * ARGS_EACH];
+
+	batch_format(PQgetvalue(page, row, BATCH), ask->batches[ask->n]);
+	what_format(page, row, ask->whats[ask->n]);
+	argv[0] = PQgetvalue(page, row, USER_ID);
+	argv[1] = PQgetvalue(page, row, SLOT);
+	argv[2] = ask->batches[ask->n];
+	argv[3] = PQgetvalue(page, row, IDX);
+	argv[4] = ask->whats[ask->n];
+	ask->rows[ask->n++] = row;
+}
+
+static void malformed_tell(const PGresult *page, int row)
+{
+	log_error("release_malformed", LOG_S("coupon", PQgetvalue(page, row, COUPON)),
+		  LOG_S("user", PQgetvalue(page, row, USER_ID)));
+}
+
+/* Whether it is over for this receive. */
+static int ended_take(const redisReply *ended, struct sum *sum)
+{
+	if (ended->type != REDIS_REPLY_STRING)
+		return 0;
+	if (strcmp(ended->str, "malformed") == 0) {
+		sum->malformed++;
+		return 0;
+	}
+	sum->freed += strcmp(ended->str, "free") == 0;
+	sum->given += strcmp(ended->str, "give") == 0;
+	sum->dropped += strcmp(ended->str, "drop") == 0;
+	return 1;
+}
+
+static void sum_tell(const struct sum *sum, const char *coupon, int64_t lost)
+{
+	if (sum->freed + sum->given + sum->dropped > 0)
+		log_info("slots_released", LOG_S("coupon", coupon), LOG_I("freed", sum->freed),
+			 LOG_I("given", sum->given), LOG_I("dropped", sum->dropped));
+	if (sum->dropped > 0)
+		log_warn("coupon_short", LOG_S("coupon", coupon), LOG_I("lost", lost));
+}
+
+static void reply_take(const redisReply *reply, const struct ask *ask, const PGresult *page,
+		       struct done *done)
+{
+	const char *coupon = PQgetvalue(page, ask->rows[0], COUPON);
+	int missing = reply->elements == 1;
+	struct sum sum = { 0 };
+
+	if (!missing && reply->elements != (size_t)ask->n + 3) {
+		log_error("release_reply", LOG_S("coupon", coupon),
+			  LOG_I("elements", reply->elements));
+		return;
+	}
+	for (int i = 0; i < ask->n; i++) {
+		if (missing ? *PQgetvalue(page, ask->rows[i], IS_OVER) == 't'
+			    : ended_take(reply->element[i + 3], &sum))
+			done_add(done, page, ask->rows[i]);
+		else if (!missing)
+			malformed_tell(page, ask->rows[i]);
+	}
+	if (!missing)
+		sum_tell(&sum, coupon, reply->element[2]->integer);
+}
+
+/* 0, or -1 when Redis is away. What it refused of this coupon alone stays pending. */
+static int coupon_release(struct ask *ask, const PGresult *page, struct keeper_redis *redis,
+			  struct done *done)
+{
+	redisReply *reply;
+
+	if (ask->n == 0)
+		return 0;
+	fault_point(FAULT_RELEASE_BEFORE_GIVE);
+	reply = keeper_redis_coupon_eval(redis, lua_release, number_at(page, ask->rows[0], COUPON),
+					 ask->n * ARGS_EACH, ask->argv);
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		reply_take(reply, ask, page, done);
+	if (reply)
+		freeReplyObject(reply);
+	ask->n = 0;
+	return keeper_redis_connected(redis) ? 0 : -1;
+}
+
+static int page_release(const PGresult *page, struct keeper_redis *redis, struct done *done)
+{
+	struct ask ask = { .n = 0 };
+
+	for (int row = 0; row < PQntuples(page); row++) {
+		if (ask.n > 0 &&
+		    number_at(page, ask.rows[0], COUPON) != number_at(page, row, COUPON) &&
+		    coupon_release(&ask, page, redis, done))
+			return -1;
+		if (row_possible(page, row))
+			ask_add(&ask, page, row);
+		else
+			done_add(done, page, row);
+	}
+	return coupon_release(&ask, page, redis, done);
+}
+
+static PGresult *page_read(const struct release *release, struct keeper_database *database)
+{
+	char coupon[NUMBER_SIZE], index[NUMBER_SIZE], most[NUMBER_SIZE];
+	const char *const values[] = { coupon, release->batch, index, most };
+
+	snprintf(coupon, sizeof(coupon), "%" PRId64, release->coupon);
+	snprintf(index, sizeof(index), "%" PRId64, release->index);
+	snprintf(most, sizeof(most), "%d", RELEASE_PAGE);
+	return keeper_database_ask(database, sql_query_release_pending, 4, values);
+}
+
+int release_step(struct release *release, struct keeper_redis *redis,
+		 struct keeper_database *database)
+{
+	PGresult *page = page_read(release, database);
+	struct done done = { .coupons_len = 0 };
+	int n, rc;
+
+	if (!page)
+		return -1;
+	n = PQntuples(page);
+	check(n <= RELEASE_PAGE);
+	rc = page_release(page, redis, &done);
+	/* Also when it was broken off: what is done is done. */
+	if (done_mark(&done, database))
+		rc = -1;
+	release_init(release);
+	if (rc == 0 && n == RELEASE_PAGE) {
+		release->coupon = number_at(page, n - 1, COUPON);
+		snprintf(release->batch, sizeof(release->batch), "%s",
+			 PQgetvalue(page, n - 1, BATCH));
+		release->index = number_at(page, n - 1, IDX);
+		rc = 1;
+	}
+	PQclear(page);
+	return rc;
+}

@@ -1,0 +1,336 @@
+/*
+ * A round:
+ *
+ *	named by NOTIFY ─┐
+ *	next page ───────┴▶ look ─▶ raise fences ─▶ each coupon: end, expiry | load, verify, terms | outbox ─▶ sums
+ *	    ▲                                                              │
+ *	    └───────────── while there is time and there are more ─────────┘
+ *
+ * It takes about a fifth of the time: with many coupons the sweep gets longer, not the load. Only
+ * when something has happened to all of them (an election, another Redis process, more new terms
+ * than can be remembered), or while coupons are being loaded or settled, the sweep makes no pauses.
+ * Coupons that are settled belong to no sweep; but on another Redis process they have to be
+ * verified as long as their keys are there.
+ */
+#include "keeper/sweep.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "keeper/close.h"
+#include "keeper/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
+/* coupons that are put off; of two that share a place the last one is remembered */
+#define PUT_OFF_N 256
+#define PUT_OFF_MS 1000
+#define PUT_OFF_MAX_MS 10000
+
+/* A coupon that Redis refused a script for: trying again costs a generation each time. */
+struct put_off {
+	int64_t coupon;
+	int64_t due_ms;
+	int64_t wait_ms;
+};
+
+struct keeper_sweep {
+	const struct config *config;
+	struct keeper_view *view;
+	struct keeper_lock *lock;
+	struct keeper_outbox *outbox;
+	const atomic_int *stop;
+	int running;                    /* else the next page begins a new one */
+	int64_t after;                  /* the last coupon that it came to */
+	int settled_too;                /* then the settled ones, */
+	struct keeper_expiring settled; /* after this one */
+	int64_t begun_ms;
+	int64_t until_ms;     /* of this round */
+	int64_t now_ms;       /* Redis' time when it began */
+	int64_t pages_due_ms; /* no page before: NOTIFY may come at any rate */
+	/*
+	 * on another Redis process: when coupons may be verified; 0: it is not another one any more
+	 */
+	int64_t verify_due_ms;
+	int64_t resend_due_ms;
+	int resend; /* in this sweep */
+	int hurry;
+	/* in this round something was done that is done once: more of it may be waiting */
+	int acted;
+	/* of the Redis process that coupons were or will be verified on */
+	char run_id[KEEPER_RUN_ID_SIZE];
+	struct keeper_watch watch;
+	struct put_off put_off[PUT_OFF_N];
+};
+
+struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_view *view,
+				      struct keeper_lock *lock, struct keeper_outbox *outbox,
+				      const atomic_int *stop)
+{
+	struct keeper_sweep *sweep = calloc(1, sizeof(*sweep));
+
+	check(sweep != NULL);
+	sweep->config = config;
+	sweep->view = view;
+	sweep->lock = lock;
+	sweep->outbox = outbox;
+	sweep->stop = stop;
+	return sweep;
+}
+
+void keeper_sweep_free(struct keeper_sweep *sweep)
+{
+	free(sweep);
+}
+
+void keeper_sweep_restart(struct keeper_sweep *sweep)
+{
+	memset(&sweep->watch, 0, sizeof(sweep->watch));
+	memset(sweep->put_off, 0, sizeof(sweep->put_off));
+	sweep->resend_due_ms = 0;
+	sweep->running = 0;
+	sweep->hurry = 1;
+}
+
+static struct put_off *put_off_find(struct keeper_sweep *sweep, int64_t coupon)
+{
+	struct put_off *put_off = &sweep->put_off[coupon % PUT_OFF_N];
+
+	return put_off->coupon == coupon ? put_off : NULL;
+}
+
+static void put_off_add(struct keeper_sweep *sweep, int64_t coupon)
+{
+	struct put_off *put_off = put_off_find(sweep, coupon);
+	int64_t wait_ms = put_off ? 2 * put_off->wait_ms : PUT_OFF_MS;
+
+	if (wait_ms > PUT_OFF_MAX_MS)
+		wait_ms = PUT_OFF_MAX_MS;
+	sweep->put_off[coupon % PUT_OFF_N] =
+		(struct put_off){ coupon, clock_monotonic_ms() + wait_ms, wait_ms };
+	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", wait_ms));
+	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
+}
+
+/* What its terms, and its state in Redis, ask for. 0, or -1. */
+static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
+		       const struct coupon_cache *cache)
+{
+	struct put_off *put_off = put_off_find(sweep, row->id);
+	int rc;
+
+	if (close_due(row, sweep->now_ms))
+		return close_ended(sweep->view, row);
+	rc = close_step(sweep->view, row, cache, sweep->config->keep_closed_s * 1000);
+	sweep->acted |= rc > 0;
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
+	if (put_off && clock_monotonic_ms() < put_off->due_ms)
+		return 0;
+	sweep->view->refused = 0;
+	if (keeper_coupon_step(sweep->view, row, cache))
+		return -1;
+	sweep->acted |= !cache->present && row->status != COUPON_CLOSED && !sweep->view->refused;
+	if (sweep->view->refused)
+		put_off_add(sweep, row->id);
+	else if (put_off)
+		put_off->coupon = 0;
+	return 0;
+}
+
+/* Of two times. */
+static int64_t later(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
+		       const struct coupon_cache *cache, int resend)
+{
+	if (*sweep->stop || keeper_lock_hold(sweep->lock))
+		return -1;
+	if (coupon_step(sweep, row, cache))
+		return -1;
+	if (!resend || cache->outbox_n == 0)
+		return 0;
+	return keeper_outbox_step(sweep->outbox, row->id,
+				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS),
+				  sweep->lock, sweep->stop);
+}
+
+/* Redis' view of the coupons, under this keeper's fence. */
+static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		     struct coupon_cache *caches)
+{
+	int fenced;
+
+	if (keeper_lock_hold(sweep->lock) || keeper_redis_look(sweep->view->redis, rows, n, caches))
+		return -1;
+	fenced = keeper_redis_fence(sweep->view->redis, rows, n, caches, sweep->view->fence);
+	return fenced > 0 ? keeper_fenced(sweep->view) : fenced;
+}
+
+/* Those whose terms have changed: at once, whatever place the sweep has come to. */
+static int changed_turn(struct keeper_sweep *sweep)
+{
+	struct coupon_row rows[KEEPER_PAGE];
+	struct coupon_cache caches[KEEPER_PAGE];
+	int64_t ids[KEEPER_PAGE];
+	size_t n;
+	int more;
+
+	n = keeper_database_changed(sweep->view->database, ids, &more);
+	if (more) {
+		sweep->running = 0;
+		sweep->hurry = 1;
+		return 0;
+	}
+	if (n == 0)
+		return 0;
+	if (keeper_database_coupons(sweep->view->database, ids, n, rows, &n) ||
+	    rows_look(sweep, rows, n, caches))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		struct put_off *put_off = put_off_find(sweep, rows[i].id);
+
+		if (put_off)
+			put_off->due_ms = 0; /* somebody has seen to it */
+		if (coupon_turn(sweep, &rows[i], &caches[i], 0))
+			return -1;
+	}
+	return 0;
+}
+
+static void sweep_begin(struct keeper_sweep *sweep)
+{
+	sweep->begun_ms = clock_monotonic_ms();
+	sweep->running = 1;
+	sweep->after = 0;
+	/* Scanning what is too young to be sent again costs; so not in each sweep. */
+	sweep->resend = sweep->begun_ms >= sweep->resend_due_ms;
+	if (sweep->resend)
+		sweep->resend_due_ms = sweep->begun_ms + sweep->config->resend_after_ms / 3;
+	keeper_watch_begin(&sweep->watch);
+}
+
+static void sweep_end(struct keeper_sweep *sweep)
+{
+	sweep->running = 0;
+	sweep->hurry = 0;
+	keeper_watch_end(&sweep->watch);
+	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
+	if (sweep->resend) {
+		int64_t oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
+
+		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE,
+				   oldest_ms ? later(sweep->now_ms - oldest_ms, 0) : 0);
+	}
+}
+
+static int watched_turn(struct keeper_sweep *sweep)
+{
+	struct coupon_row rows[KEEPER_PAGE];
+	struct coupon_cache caches[KEEPER_PAGE];
+	struct watch_sums before = sweep->watch.sums;
+	size_t n = 0;
+
+	if (keeper_database_page(sweep->view->database, sweep->after, rows, &n) ||
+	    rows_look(sweep, rows, n, caches))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		if (keeper_watch_add(&sweep->watch, sweep->view, &rows[i], &caches[i],
+				     sweep->now_ms) ||
+		    coupon_turn(sweep, &rows[i], &caches[i], sweep->resend)) {
+			sweep->watch.sums = before; /* the page is looked at again */
+			return -1;
+		}
+	}
+	sweep->after = n == KEEPER_PAGE ? rows[n - 1].id : INT64_MAX;
+	return 0;
+}
+
+static int settled_turn(struct keeper_sweep *sweep)
+{
+	struct coupon_row rows[KEEPER_PAGE];
+	struct coupon_cache caches[KEEPER_PAGE];
+	struct keeper_expiring after = sweep->settled;
+	size_t n = 0;
+
+	if (keeper_database_expiring(sweep->view->database, &after, rows, &n) ||
+	    rows_look(sweep, rows, n, caches))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		if (*sweep->stop || keeper_lock_hold(sweep->lock))
+			return -1;
+		if (caches[i].present && strcmp(caches[i].run_id, sweep->view->run_id) != 0 &&
+		    keeper_coupon_step(sweep->view, &rows[i], &caches[i]))
+			return -1;
+	}
+	sweep->settled = after;
+	sweep->settled_too = n == KEEPER_PAGE;
+	return 0;
+}
+
+static int page_turn(struct keeper_sweep *sweep)
+{
+	int rc = sweep->after < INT64_MAX ? watched_turn(sweep) : settled_turn(sweep);
+
+	if (rc == 0 && sweep->after == INT64_MAX && !sweep->settled_too)
+		sweep_end(sweep);
+	return rc;
+}
+
+/* Another Redis process: all coupons are to be verified, as soon as that may be. */
+static void process_look(struct keeper_sweep *sweep)
+{
+	if (strcmp(sweep->run_id, sweep->view->run_id) != 0) {
+		memcpy(sweep->run_id, sweep->view->run_id, sizeof(sweep->run_id));
+		sweep->verify_due_ms = later(sweep->view->run_since_ms + KEEPER_VERIFY_AFTER_MS, 1);
+		sweep->running = 0;
+	}
+	if (sweep->verify_due_ms == 0 || clock_monotonic_ms() < sweep->verify_due_ms)
+		return;
+	sweep->verify_due_ms = 0;
+	sweep->running = 0;
+	sweep->hurry = 1;
+	sweep->settled_too = 1;
+	sweep->settled = (struct keeper_expiring)KEEPER_EXPIRING_FIRST;
+}
+
+/* Pages, until this round is over. `pages_due_ms` tells when to go on. */
+static int pages_turn(struct keeper_sweep *sweep)
+{
+	sweep->acted = 0;
+	process_look(sweep);
+	if (!sweep->hurry && clock_monotonic_ms() < sweep->pages_due_ms)
+		return 0;
+	do {
+		if (!sweep->running)
+			sweep_begin(sweep);
+		if (page_turn(sweep))
+			return -1;
+	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms);
+	sweep->pages_due_ms = clock_monotonic_ms();
+	if (!sweep->running || !(sweep->hurry || sweep->acted))
+		sweep->pages_due_ms += sweep->config->keeper_round_ms;
+	return 0;
+}
+
+int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
+{
+	int64_t begun_ms = clock_monotonic_ms(), took_ms;
+
+	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
+	if (keeper_view_run_id(sweep->view) ||
+	    keeper_redis_time_ms(sweep->view->redis, &sweep->now_ms) || changed_turn(sweep) ||
+	    pages_turn(sweep))
+		return -1;
+	took_ms = clock_monotonic_ms() - begun_ms;
+	*pause_ms = later(sweep->pages_due_ms - begun_ms - took_ms, 0);
+	keeper_metrics_add(KEEPER_METRIC_ROUNDS, 1);
+	keeper_metrics_add(KEEPER_METRIC_WORK, took_ms);
+	keeper_metrics_set(KEEPER_METRIC_ROUND, took_ms);
+	return 0;
+}

@@ -1,0 +1,130 @@
+#include "keeper/watch.h"
+
+#include "common/log.h"
+
+#include <string.h>
+
+void keeper_watch_begin(struct keeper_watch *watch)
+{
+	watch->sweep++;
+	watch->sums = (struct watch_sums){ 0 };
+}
+
+int keeper_watch_equal(const struct coupon_row *row, const struct coupon_cache *cache,
+		       int64_t known)
+{
+	return cache->total - cache->stock - cache->reserved - cache->lost - cache->seq ==
+	       row->issued - row->settled + known;
+}
+
+/* Whether Redis has the coupon as PostgreSQL knows it, on the process that is connected to. */
+static int usable(const struct keeper_view *view, const struct coupon_row *row,
+		  const struct coupon_cache *cache)
+{
+	return cache->present && !cache->broken && cache->generation == row->generation &&
+	       strcmp(cache->run_id, view->run_id) == 0;
+}
+
+static enum coupon_stand stand_of(const struct coupon_row *row, int is_usable, int64_t now_ms)
+{
+	if (row->status == COUPON_CLOSED)
+		return STAND_CLOSED;
+	if (!is_usable)
+		return STAND_UNAVAILABLE;
+	if (row->status == COUPON_PAUSED)
+		return STAND_PAUSED;
+	return now_ms < row->begin_ms ? STAND_NOT_STARTED : STAND_OPEN;
+}
+
+/* The place of a coupon, or NULL when another suspect of this sweep or the last one has it. */
+static struct watch_suspect *suspect_find(struct keeper_watch *watch, int64_t coupon)
+{
+	struct watch_suspect *suspect = &watch->suspects[coupon % WATCH_SUSPECTS];
+
+	if (suspect->coupon != coupon && suspect->sweep >= watch->sweep - 1)
+		return NULL;
+	if (suspect->coupon != coupon || suspect->sweep < watch->sweep - 1)
+		*suspect = (struct watch_suspect){ .coupon = coupon };
+	return suspect;
+}
+
+static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row,
+			const struct coupon_cache *cache, int64_t known)
+{
+	struct watch_suspect *suspect = suspect_find(watch, row->id);
+
+	if (!suspect)
+		return;
+	suspect->sweep = watch->sweep;
+	if (suspect->looks < WATCH_LOOKS && ++suspect->looks == WATCH_LOOKS)
+		log_error("coupon_unequal", LOG_I("coupon", row->id), LOG_I("total", cache->total),
+			  LOG_I("stock", cache->stock), LOG_I("reserved", cache->reserved),
+			  LOG_I("lost", cache->lost), LOG_I("seq", cache->seq),
+			  LOG_I("issued", row->issued), LOG_I("settled", row->settled),
+			  LOG_I("known", known));
+	watch->sums.unequal += suspect->looks == WATCH_LOOKS;
+}
+
+/*
+ * What a rejected receive still holds, and a late outcome, is counted in Redis soon, and looked at
+ * then.
+ */
+static int numbers_compare(struct keeper_watch *watch, struct keeper_view *view,
+			   const struct coupon_row *row, const struct coupon_cache *cache)
+{
+	int64_t known = 0;
+
+	if (row->pending || row->late || keeper_watch_equal(row, cache, 0))
+		return 0;
+	if (keeper_redis_known(view->redis, row->id, &known))
+		return keeper_redis_connected(view->redis) ? 0 : -1;
+	if (!keeper_watch_equal(row, cache, known))
+		suspect_add(watch, row, cache, known);
+	return 0;
+}
+
+int keeper_watch_add(struct keeper_watch *watch, struct keeper_view *view,
+		     const struct coupon_row *row, const struct coupon_cache *cache, int64_t now_ms)
+{
+	int is_usable = usable(view, row, cache);
+
+	watch->sums.stands[stand_of(row, is_usable, now_ms)]++;
+	watch->sums.unreleased += row->pending;
+	watch->sums.outbox += cache->outbox_n;
+	if (!is_usable)
+		return 0;
+	/*
+	 * PostgreSQL was read first: what was settled since then counts as in flight until the next
+	 * look.
+	 */
+	if (cache->seq > row->settled)
+		watch->sums.in_flight += cache->seq - row->settled;
+	watch->sums.in_flight += cache->reserved;
+	watch->sums.reserved += cache->reserved;
+	watch->sums.lost += cache->lost;
+	return numbers_compare(watch, view, row, cache);
+}
+
+static void sums_tell(const struct watch_sums *sums)
+{
+	keeper_metrics_coupons(sums->stands);
+	keeper_metrics_set(KEEPER_METRIC_UNEQUAL, sums->unequal);
+	keeper_metrics_set(KEEPER_METRIC_IN_FLIGHT, sums->in_flight);
+	keeper_metrics_set(KEEPER_METRIC_RESERVED, sums->reserved);
+	keeper_metrics_set(KEEPER_METRIC_UNRELEASED, sums->unreleased);
+	keeper_metrics_set(KEEPER_METRIC_LOST, sums->lost);
+	keeper_metrics_set(KEEPER_METRIC_OUTBOX, sums->outbox);
+}
+
+void keeper_watch_end(const struct keeper_watch *watch)
+{
+	sums_tell(&watch->sums);
+}
+
+void keeper_watch_none(void)
+{
+	static const struct watch_sums none;
+
+	sums_tell(&none);
+	keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
+}

@@ -1,0 +1,48 @@
+/*
+ * The PostgreSQL connection of the loop: connects, prepares and settles without ever blocking, and
+ * comes back by itself. One statement at a time. One thread.
+ */
+#ifndef WORKER_SETTLE_DATABASE_H
+#define WORKER_SETTLE_DATABASE_H
+
+#include "worker/settle/settle_args.h"
+
+#include <libpq-fe.h>
+#include <stdint.h>
+
+struct database;
+
+enum database_event {
+	DATABASE_NOTHING,
+	DATABASE_SETTLED, /* committed: database_result() has the exceptions */
+	DATABASE_REFUSED, /* the server said no, nothing was done: database_sqlstate() */
+	DATABASE_LOST     /* the connection is gone; what was sent may or may not have been done */
+};
+
+struct database *database_new(const char *url, int64_t settle_timeout_ms);
+void database_free(struct database *database);
+
+/* Does what can be done now. DATABASE_LOST is told only when a statement was in flight. */
+enum database_event database_step(struct database *database, int64_t now_ms);
+
+int database_up(const struct database *database);    /* connected, perhaps at work */
+int database_ready(const struct database *database); /* connected and idle */
+/*
+ * Sends one settle(); only when database_ready(). The arguments are copied. What becomes of it is
+ * an event.
+ */
+void database_settle(struct database *database, const struct settle_args *args, int64_t now_ms);
+
+/*
+ * The exceptions of the transaction: columns ord, outcome, reason as text. Until the next call of
+ * database_step().
+ */
+const PGresult *database_result(const struct database *database);
+const char *database_sqlstate(const struct database *database);
+
+int database_fd(const struct database *database); /* for poll(); -1 when there is none */
+short database_poll_events(const struct database *database);
+/* when database_step() wants to be called at the latest */
+int64_t database_deadline_ms(const struct database *database);
+
+#endif
