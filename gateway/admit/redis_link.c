@@ -5,9 +5,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/redis/url.h"
+#include "common/resolving.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
-#include "gateway/read/resolving.h"
 
 #include "embed.h"
 

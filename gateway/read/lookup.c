@@ -4,9 +4,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/resolving.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
-#include "gateway/read/resolving.h"
 
 #include "embed.h"
 

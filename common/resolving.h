@@ -1,10 +1,9 @@
 /*
- * Looks a host's name up on a thread of its own: getaddrinfo() may take half a minute where a name
- * server is silent, and the event loop is not to wait for it. Whoever begins one asks now and then
- * whether it is done.
+ * Looks up a host name on a thread of its own: getaddrinfo() can take half a minute where a name
+ * server is silent, and an event loop must not wait for it. The caller polls resolving_done().
  */
-#ifndef GATEWAY_READ_RESOLVING_H
-#define GATEWAY_READ_RESOLVING_H
+#ifndef COMMON_RESOLVING_H
+#define COMMON_RESOLVING_H
 
 #include <netinet/in.h>
 #include <stddef.h>
@@ -13,7 +12,7 @@
 
 struct resolving;
 
-/* Whether this is an address already, or the path of a socket: nothing to look up. */
+/* Whether `host` is an address already, or the path of a socket: nothing to look up. */
 int host_is_address(const char *host);
 
 struct resolving *resolving_begin(const char *host);
@@ -26,7 +25,7 @@ int resolving_done(const struct resolving *resolving);
 int resolving_take(struct resolving *resolving, char address[RESOLVED_SIZE], char *error,
 		   size_t size);
 
-void resolving_abandon(
-	struct resolving *resolving); /* whether it is done or not; NULL is allowed */
+/* At any time, done or not; NULL is allowed. Does not wait for the look-up. */
+void resolving_abandon(struct resolving *resolving);
 
 #endif

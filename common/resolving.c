@@ -1,0 +1,97 @@
+/*
+ * The caller and the thread each hold one share; who gives back the last one frees. The result is
+ * the caller's once the thread has given back its share.
+ *
+ * Why not getaddrinfo_a(): a look-up that is running cannot be cancelled, and its memory cannot be
+ * freed before it ends, so abandoning one needs these shares all the same.
+ */
+#include "common/resolving.h"
+
+#include "common/check.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct resolving {
+	atomic_int shares;
+	int rc; /* of getaddrinfo() */
+	char address[RESOLVED_SIZE];
+	char host[];
+};
+
+int host_is_address(const char *host)
+{
+	struct in6_addr address;
+
+	return *host == '/' || *host == '@' || inet_pton(AF_INET, host, &address) == 1 ||
+	       inet_pton(AF_INET6, host, &address) == 1;
+}
+
+void resolving_abandon(struct resolving *resolving)
+{
+	if (resolving && atomic_fetch_sub(&resolving->shares, 1) == 1)
+		free(resolving);
+}
+
+static int look_up(struct resolving *resolving, int family)
+{
+	struct addrinfo hints = { .ai_family = family, .ai_socktype = SOCK_STREAM }, *list;
+	int rc = getaddrinfo(resolving->host, NULL, &hints, &list);
+
+	if (rc)
+		return rc;
+	rc = getnameinfo(list->ai_addr, list->ai_addrlen, resolving->address, RESOLVED_SIZE, NULL,
+			 0, NI_NUMERICHOST);
+	freeaddrinfo(list);
+	return rc;
+}
+
+static void *run(void *data)
+{
+	struct resolving *resolving = data;
+
+	resolving->rc = look_up(resolving, AF_INET);
+	if (resolving->rc)
+		resolving->rc = look_up(resolving, AF_INET6);
+	resolving_abandon(resolving);
+	return NULL;
+}
+
+struct resolving *resolving_begin(const char *host)
+{
+	struct resolving *resolving = calloc(1, sizeof(*resolving) + strlen(host) + 1);
+	pthread_t thread;
+
+	check(resolving != NULL);
+	strcpy(resolving->host, host);
+	resolving->shares = 2;
+	if (pthread_create(&thread, NULL, run, resolving)) {
+		resolving->rc = EAI_MEMORY; /* no more threads at present: a failed look-up */
+		resolving->shares = 1;
+	} else {
+		pthread_detach(thread);
+	}
+	return resolving;
+}
+
+int resolving_done(const struct resolving *resolving)
+{
+	return resolving->shares == 1;
+}
+
+int resolving_take(struct resolving *resolving, char address[RESOLVED_SIZE], char *error,
+		   size_t size)
+{
+	int rc = resolving->rc;
+
+	check(resolving_done(resolving));
+	snprintf(error, size, "%s: %s", resolving->host, gai_strerror(rc));
+	memcpy(address, resolving->address, RESOLVED_SIZE);
+	resolving_abandon(resolving);
+	return rc ? -1 : 0;
+}
