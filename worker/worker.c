@@ -241,7 +241,8 @@ static void transaction_begin(struct worker *worker, int64_t now_ms)
 		return;
 	settle_args_fill(&worker->args, worker->settlement);
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
-	database_settle(worker->database, &worker->args, now_ms);
+	database_settle(worker->database, &worker->args, worker->config->settle_timeout_ms / 2 + 1,
+			now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
 
@@ -256,6 +257,7 @@ static void database_turn(struct worker *worker, int64_t now_ms)
 	case DATABASE_REFUSED:
 		transaction_refused(worker, now_ms);
 		break;
+	case DATABASE_BLOCKED:
 	case DATABASE_LOST:
 		transaction_retry(worker, now_ms);
 		break;

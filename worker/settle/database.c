@@ -18,7 +18,8 @@
 #define GRACE_MS 2000           /* the server gives up first */
 #define STEADY_MS 2000          /* a connection that lived this long was a good one */
 
-enum state { DOWN, CONNECTING, SETTING_UP, ASKING, PREPARING, IDLE, SETTLING };
+/* LIMITING: the session's lock_timeout is changed for the settle() that follows. */
+enum state { DOWN, CONNECTING, SETTING_UP, ASKING, PREPARING, IDLE, LIMITING, SETTLING };
 
 struct database {
 	const char *url;
@@ -31,7 +32,9 @@ struct database {
 	int64_t deadline_ms;
 	int64_t connected_ms;
 	struct backoff backoff;
-	PGresult *result; /* of the last statement; of several the first error */
+	PGresult *result;               /* of the last statement; of several the first error */
+	int64_t lock_timeout_ms;        /* the session's; 0: PostgreSQL's own setting */
+	const struct settle_args *args; /* LIMITING: what is settled next, only lent */
 	char sqlstate[6];
 	struct durability durability;
 };
@@ -74,7 +77,7 @@ static void notice(void *unused, const char *message)
 
 static enum database_event lost(struct database *database, const char *why)
 {
-	enum database_event event = database->state == SETTLING ? DATABASE_LOST : DATABASE_NOTHING;
+	enum database_event event = database->state >= LIMITING ? DATABASE_LOST : DATABASE_NOTHING;
 	int64_t now_ms = clock_monotonic_ms(), wait_ms;
 
 	if (database->state >= IDLE && now_ms - database->connected_ms >= STEADY_MS)
@@ -127,13 +130,12 @@ static void sent(struct database *database, int done, enum state state, int64_t 
 
 static void setup_begin(struct database *database, int64_t now_ms)
 {
-	char statement[128];
+	char statement[64];
 
 	PQsetnonblocking(database->connection, 1);
-	/* Without limits a lock that somebody forgot would hold up settlement for ever. */
-	snprintf(statement, sizeof(statement),
-		 "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64,
-		 database->settle_timeout_ms, database->settle_timeout_ms / 2 + 1);
+	database->lock_timeout_ms = 0; /* each settle() brings its own */
+	snprintf(statement, sizeof(statement), "SET statement_timeout = %" PRId64,
+		 database->settle_timeout_ms);
 	sent(database, PQsendQuery(database->connection, statement), SETTING_UP,
 	     now_ms + CONNECT_TIMEOUT_MS);
 }
@@ -207,6 +209,28 @@ static int results_read(struct database *database)
 	return 0;
 }
 
+static void settle_send(struct database *database, const struct settle_args *args, int64_t now_ms)
+{
+	const char *values[SETTLE_ARGS_N];
+	int lengths[SETTLE_ARGS_N], formats[SETTLE_ARGS_N];
+
+	for (int i = 0; i < SETTLE_ARGS_N; i++) {
+		values[i] = args->arrays[i].data;
+		lengths[i] = (int)args->arrays[i].len;
+		formats[i] = 1;
+	}
+	sent(database,
+	     PQsendQueryPrepared(database->connection, STATEMENT, SETTLE_ARGS_N, values, lengths,
+				 formats, 0),
+	     SETTLING, now_ms + database->settle_timeout_ms + GRACE_MS);
+}
+
+/* 55P03: a lock took longer than lock_timeout. 57014: the statement, than statement_timeout. */
+static int is_blocked(const char *sqlstate)
+{
+	return strcmp(sqlstate, "55P03") == 0 || strcmp(sqlstate, "57014") == 0;
+}
+
 static enum database_event settle_ended(struct database *database)
 {
 	const char *sqlstate;
@@ -216,6 +240,10 @@ static enum database_event settle_ended(struct database *database)
 		return DATABASE_SETTLED;
 	sqlstate = PQresultErrorField(database->result, PG_DIAG_SQLSTATE);
 	snprintf(database->sqlstate, sizeof(database->sqlstate), "%s", sqlstate ? sqlstate : "");
+	if (is_blocked(database->sqlstate)) {
+		log_failure("settle_blocked", PQresultErrorMessage(database->result), 0);
+		return DATABASE_BLOCKED;
+	}
 	log_failure("settle_refused", PQresultErrorMessage(database->result), 0);
 	return DATABASE_REFUSED;
 }
@@ -240,6 +268,10 @@ static enum database_event statement_step(struct database *database, int64_t now
 	status = PQresultStatus(database->result);
 	if (status != PGRES_COMMAND_OK)
 		return lost(database, PQresultErrorMessage(database->result));
+	if (database->state == LIMITING) {
+		settle_send(database, database->args, now_ms);
+		return DATABASE_NOTHING;
+	}
 	if (database->state == SETTING_UP) {
 		sent(database, PQsendQuery(database->connection, sql_query_durability), ASKING,
 		     now_ms + CONNECT_TIMEOUT_MS);
@@ -274,6 +306,7 @@ enum database_event database_step(struct database *database, int64_t now_ms)
 	case SETTING_UP:
 	case ASKING:
 	case PREPARING:
+	case LIMITING:
 	case SETTLING:
 		return statement_step(database, now_ms);
 	case IDLE:
@@ -293,21 +326,21 @@ int database_ready(const struct database *database)
 	return database->state == IDLE;
 }
 
-void database_settle(struct database *database, const struct settle_args *args, int64_t now_ms)
+void database_settle(struct database *database, const struct settle_args *args,
+		     int64_t lock_timeout_ms, int64_t now_ms)
 {
-	const char *values[SETTLE_ARGS_N];
-	int lengths[SETTLE_ARGS_N], formats[SETTLE_ARGS_N];
+	char statement[64];
 
-	check(database_ready(database));
-	for (int i = 0; i < SETTLE_ARGS_N; i++) {
-		values[i] = args->arrays[i].data;
-		lengths[i] = (int)args->arrays[i].len;
-		formats[i] = 1;
+	check(database_ready(database) && lock_timeout_ms > 0);
+	if (lock_timeout_ms == database->lock_timeout_ms) {
+		settle_send(database, args, now_ms);
+		return;
 	}
-	sent(database,
-	     PQsendQueryPrepared(database->connection, STATEMENT, SETTLE_ARGS_N, values, lengths,
-				 formats, 0),
-	     SETTLING, now_ms + database->settle_timeout_ms + GRACE_MS);
+	snprintf(statement, sizeof(statement), "SET lock_timeout = %" PRId64, lock_timeout_ms);
+	database->lock_timeout_ms = lock_timeout_ms; /* a failure loses the connection */
+	database->args = args;
+	sent(database, PQsendQuery(database->connection, statement), LIMITING,
+	     now_ms + CONNECT_TIMEOUT_MS);
 }
 
 const PGresult *database_result(const struct database *database)

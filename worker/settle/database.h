@@ -15,7 +15,12 @@ struct database;
 enum database_event {
 	DATABASE_NOTHING,
 	DATABASE_SETTLED, /* committed: database_result() has the exceptions */
-	DATABASE_REFUSED, /* the server said no, nothing was done: database_sqlstate() */
+	/*
+	 * nothing was done: a row lock was not granted within lock_timeout_ms (55P03), or the
+	 * statement was cancelled, by its time-out or by an operator (57014)
+	 */
+	DATABASE_BLOCKED,
+	DATABASE_REFUSED, /* any other error, nothing was done: database_sqlstate() */
 	DATABASE_LOST     /* the connection is gone; what was sent may or may not have been done */
 };
 
@@ -28,10 +33,12 @@ enum database_event database_step(struct database *database, int64_t now_ms);
 int database_up(const struct database *database);    /* connected, perhaps at work */
 int database_ready(const struct database *database); /* connected and idle */
 /*
- * Sends one settle(); only when database_ready(). The arguments are copied. What becomes of it is
- * an event.
+ * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
+ * database_ready(). The arguments are lent until the event that tells its result: SETTLED, BLOCKED,
+ * REFUSED or LOST. Where the session has another lock_timeout, it is set first (one round trip).
  */
-void database_settle(struct database *database, const struct settle_args *args, int64_t now_ms);
+void database_settle(struct database *database, const struct settle_args *args,
+		     int64_t lock_timeout_ms, int64_t now_ms);
 
 /*
  * The exceptions of the transaction: columns ord, outcome, reason as text. Until the next call of
