@@ -73,7 +73,18 @@ def users_take(n):
 def rush(coupon, users, *words, name, verify=True):
     if not verify:
         words += ("--no-verify",)
-    out = ctl("rush", "--coupon", coupon, "--users", users, "--first-user", users_take(users), "--json", *words, check=False)
+    out = ctl(
+        "rush",
+        "--coupon",
+        coupon,
+        "--users",
+        users,
+        "--first-user",
+        users_take(users),
+        "--json",
+        *words,
+        check=False,
+    )
     result = json.loads(out)
     if not result["passed"]:
         failures.append(f"{name}: {out}")
@@ -86,13 +97,19 @@ def settled_wait(coupon):
     taken = int(fields[0]) - int(fields[1])
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
         for _ in range(1200):
-            issued, = db.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone()
+            (issued,) = db.execute(
+                "SELECT issued_num FROM coupon WHERE id = %s", (coupon,)
+            ).fetchone()
             if issued == taken:
                 break
             time.sleep(0.05)
-        rows, = db.execute("SELECT count(*) FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchone()
+        (rows,) = db.execute(
+            "SELECT count(*) FROM user_coupon WHERE coupon_id = %s", (coupon,)
+        ).fetchone()
     if issued != taken or rows != taken:
-        failures.append(f"coupon {coupon}: Redis gave out {taken}, PostgreSQL issued {issued} in {rows} rows")
+        failures.append(
+            f"coupon {coupon}: Redis gave out {taken}, PostgreSQL issued {issued} in {rows} rows"
+        )
 
 
 def fsync_measure():
@@ -106,9 +123,33 @@ def script_calls_round(sha, run_id):
     keys = [f"coupon:{{{coupon}}}", f"coupon:{{{coupon}}}:users", f"coupon:{{{coupon}}}:outbox"]
     args = redis_client.connection_pool.connection_kwargs
     stack("stop", "worker-1", "worker-2")
-    out = run("redis-benchmark", "-h", args["host"], "-p", args["port"], "-P", 16, "-c", 50, "-n", BASELINE_REQUESTS,
-              "-r", 10**12, "--csv", "EVALSHA", sha, 3, *keys, run_id, coupon, "01JD8Z6Q4T1M0V__rand_int__", 0, 0,
-              "9__rand_int__", "")
+    out = run(
+        "redis-benchmark",
+        "-h",
+        args["host"],
+        "-p",
+        args["port"],
+        "-P",
+        16,
+        "-c",
+        50,
+        "-n",
+        BASELINE_REQUESTS,
+        "-r",
+        10**12,
+        "--csv",
+        "EVALSHA",
+        sha,
+        3,
+        *keys,
+        run_id,
+        coupon,
+        "01JD8Z6Q4T1M0V__rand_int__",
+        0,
+        0,
+        "9__rand_int__",
+        "",
+    )
     # What this gave out was never to be sent: it goes before a keeper finds it old.
     redis_client.unlink(*keys)
     ctl("close", coupon)
@@ -138,17 +179,33 @@ def database_baselines_measure():
     with psycopg.connect(admin, autocommit=True) as db:
         db.execute("DROP TABLE IF EXISTS bench_user_coupon, bench_coupon")
         db.execute("CREATE TABLE bench_user_coupon (LIKE user_coupon INCLUDING ALL)")
-        db.execute("CREATE TABLE bench_coupon (id bigint PRIMARY KEY, issued_num bigint NOT NULL) WITH (fillfactor = 50)")
+        db.execute(
+            "CREATE TABLE bench_coupon (id bigint PRIMARY KEY, issued_num bigint NOT NULL) WITH (fillfactor = 50)"
+        )
         db.execute("INSERT INTO bench_coupon VALUES (1, 0)")
-    for name, script, clients, rows in (("rows_single_per_s", "one_row", 8, 1), ("inserts_single_per_s", "one_insert", 8, 1),
-                                        ("rows_many_per_s", "many_rows", 2, 500)):
-        out = run(f"{PG_BIN}/pgbench", "-n", "-M", "prepared", "-c", clients, "-j", 2, "-T", PGBENCH_S, "-f",
-                  f"bench/{script}.sql", admin)
+    for name, script, clients, rows in (
+        ("rows_single_per_s", "one_row", 8, 1),
+        ("inserts_single_per_s", "one_insert", 8, 1),
+        ("rows_many_per_s", "many_rows", 2, 500),
+    ):
+        out = run(
+            f"{PG_BIN}/pgbench",
+            "-n",
+            "-M",
+            "prepared",
+            "-c",
+            clients,
+            "-j",
+            2,
+            "-T",
+            PGBENCH_S,
+            "-f",
+            f"bench/{script}.sql",
+            admin,
+        )
         figures[name] = float(re.search(r"tps = ([\d.]+) \(without", out).group(1)) * rows
     with psycopg.connect(admin, autocommit=True) as db:
         db.execute("DROP TABLE bench_user_coupon, bench_coupon")
-
-
 
 
 def sold_out_measure():
@@ -174,7 +231,15 @@ def rush_measure():
 def steady_measure():
     for ack in ("accepted", "queued", "issued"):
         coupon = coupon_make(f"steady {ack}", 10**6)
-        result = rush(coupon, STEADY_RATE * STEADY_S, "--rate", STEADY_RATE, "--ack", ack, name=f"steady {ack}")
+        result = rush(
+            coupon,
+            STEADY_RATE * STEADY_S,
+            "--rate",
+            STEADY_RATE,
+            "--ack",
+            ack,
+            name=f"steady {ack}",
+        )
         for part in ("p50", "p99", "p99_9"):
             figures[f"steady_{ack}_{part}_us"] = result["latency_us"][part]
 
@@ -182,7 +247,17 @@ def steady_measure():
 def memory_measure():
     """Resident peak of each program since it started, after a full load over 1,000 connections."""
     coupon = coupon_make("memory", 10**9)
-    rush(coupon, ROWS_USERS, "--connections", 1000, "--pipeline", 16, "--timeout-s", 30, name="memory")
+    rush(
+        coupon,
+        ROWS_USERS,
+        "--connections",
+        1000,
+        "--pipeline",
+        16,
+        "--timeout-s",
+        30,
+        name="memory",
+    )
     for name in ("gateway", "worker-1"):
         with open(f"{RUN}/{name}.pid", encoding="utf-8") as file:
             pid = file.read().strip()
@@ -206,26 +281,42 @@ def rows():
     yield "  fsync of 4 KiB, p50 / p99", f"{f['fsync_p50_us'] / 1000:.2f} / {fsync / 1000:.2f} ms", ""
     yield "couponmq", None, None
     yield "  admission (ack=accepted, workers stopped)", f"{f['admission_per_s']:,.0f} /s", (
-        f"{ratio('admission_per_s', 'script_calls_per_s'):.1f} x redis-benchmark")
+        f"{ratio('admission_per_s', 'script_calls_per_s'):.1f} x redis-benchmark"
+    )
     yield "  sold-out answers", f"{f['sold_out_per_s']:,.0f} /s", (
-        f"{ratio('sold_out_per_s', 'script_calls_per_s'):.1f} x redis-benchmark")
+        f"{ratio('sold_out_per_s', 'script_calls_per_s'):.1f} x redis-benchmark"
+    )
     yield "  end to end, to the last committed row", f"{f['end_to_end_per_s']:,.0f} /s", (
         f"{ratio('end_to_end_per_s', 'rows_single_per_s'):.1f} x count and one row, "
-        f"{ratio('end_to_end_per_s', 'inserts_single_per_s'):.1f} x one row alone")
+        f"{ratio('end_to_end_per_s', 'inserts_single_per_s'):.1f} x one row alone"
+    )
     yield "  20,000 users for 10,000 coupons: answers / rows", (
-        f"{f['rush_answers_s']:.3f} / {f['rush_rows_s']:.3f} s"), ""
+        f"{f['rush_answers_s']:.3f} / {f['rush_rows_s']:.3f} s"
+    ), ""
     for ack in ("accepted", "queued", "issued"):
         yield f"  {STEADY_RATE:,}/s, ack={ack}: p50 / p99 / p99.9", " / ".join(
-            f"{f[f'steady_{ack}_{p}_us'] / 1000:.2f}" for p in ("p50", "p99", "p99_9")) + " ms", {
-                "accepted": f"p99 allowed {2 + 2 * fsync / 1000:.1f} ms", "queued": "",
-                "issued": f"p99 allowed {10 + 6 * fsync / 1000:.1f} ms"}[ack]
+            f"{f[f'steady_{ack}_{p}_us'] / 1000:.2f}" for p in ("p50", "p99", "p99_9")
+        ) + " ms", {
+            "accepted": f"p99 allowed {2 + 2 * fsync / 1000:.1f} ms",
+            "queued": "",
+            "issued": f"p99 allowed {10 + 6 * fsync / 1000:.1f} ms",
+        }[
+            ack
+        ]
     yield "  resident peak, gateway / worker", f"{f['gateway_peak_mib']:.0f} / {f['worker_peak_mib']:.0f} MiB", "1,000 connections"
 
 
 fsync_measure()
 database_baselines_measure()
 admission_coupon = coupon_make("admission", 10**9)
-for measure in (steady_measure, rush_measure, rows_measure, sold_out_measure, admission_measure, memory_measure):
+for measure in (
+    steady_measure,
+    rush_measure,
+    rows_measure,
+    sold_out_measure,
+    admission_measure,
+    memory_measure,
+):
     say(f"bench: {measure.__name__.removesuffix('_measure').replace('_', ' ')}")
     measure()
 

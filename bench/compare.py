@@ -13,7 +13,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 RUN = Path(os.environ.get("BENCH_RUN_DIR", HERE / ".run-bench")).resolve()
 BASE = int(os.environ.get("BENCH_PORT_BASE", 18400))
-REF = os.environ.get("REF") or sys.exit("bench-compare: REF=COMMIT is missing: the commit to compare with")
+REF = os.environ.get("REF") or sys.exit(
+    "bench-compare: REF=COMMIT is missing: the commit to compare with"
+)
 PAIRS = int(os.environ.get("PAIRS", 9))
 ALLOWED = 0.10
 # Of the other figures the limits of the machine are not ours, and rare ones are noise at this load.
@@ -23,14 +25,32 @@ LATENCIES = ("steady_accepted_p50_us", "steady_queued_p50_us", "steady_issued_p5
 
 def tree_make(folder):
     """A checkout of REF beside the run folder, built."""
-    subprocess.run(["git", "-C", HERE, "worktree", "add", "--force", "--detach", folder, REF], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["make", "-s", "-C", folder, "build", "build/bench_fsync"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["git", "-C", HERE, "worktree", "add", "--force", "--detach", folder, REF],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    subprocess.run(
+        ["make", "-s", "-C", folder, "build", "build/bench_fsync"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def bench_run(tree, number):
     run = RUN.with_name(f"{RUN.name}-{number}")
-    settings = {"BENCH_QUICK": "1", "BENCH_RUN_DIR": str(run), "BENCH_PORT_BASE": str(BASE + 100 * number)}
-    subprocess.run([tree / "scripts/bench.sh"], cwd=tree, env={**os.environ, **settings}, check=True, stdout=subprocess.DEVNULL)
+    settings = {
+        "BENCH_QUICK": "1",
+        "BENCH_RUN_DIR": str(run),
+        "BENCH_PORT_BASE": str(BASE + 100 * number),
+    }
+    subprocess.run(
+        [tree / "scripts/bench.sh"],
+        cwd=tree,
+        env={**os.environ, **settings},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return json.loads((run / "bench.json").read_text(encoding="utf-8"))
 
 

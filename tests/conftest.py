@@ -9,13 +9,14 @@ import redis
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
-
 @pytest.fixture(scope="session")
 def stack():
     """The stack that `make test` started; by hand: see scripts/stack.sh with RUN_DIR=.run-test."""
     shared = Stack(RUN_DIR)
     if not (shared.run_dir / "env").exists():
-        pytest.fail(f"no stack in {RUN_DIR}; type: make test, or make services RUN_DIR={RUN_DIR} PORT_BASE={PORT_BASE}")
+        pytest.fail(
+            f"no stack in {RUN_DIR}; type: make test, or make services RUN_DIR={RUN_DIR} PORT_BASE={PORT_BASE}"
+        )
     return shared
 
 

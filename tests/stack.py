@@ -185,7 +185,9 @@ class Stack:
             },
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        assert result.returncode == 0, f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
+        assert (
+            result.returncode == 0
+        ), f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
         return result.stdout
 
     # The whole stack
@@ -277,14 +279,18 @@ class Stack:
     def ctl(self, *arguments):
         """couponctl that has to succeed; returns what it printed."""
         result = self.ctl_run(*arguments)
-        assert result.returncode == 0, f"couponctl {shlex.join(map(str, arguments))}: {result.stderr}{result.stdout}"
+        assert (
+            result.returncode == 0
+        ), f"couponctl {shlex.join(map(str, arguments))}: {result.stderr}{result.stdout}"
         return result.stdout.strip()
 
     def coupon_make(self, total, limit=1, name="test", publish=True, **terms):
         """Creates a coupon and returns its id; terms are couponctl's: begin, end, valid_days, valid_from, …"""
         if not terms.keys() & {"valid_days", "valid_from", "valid_to"}:
             terms["valid_days"] = 30
-        flags = [part for term, value in terms.items() for part in ("--" + term.replace("_", "-"), value)]
+        flags = [
+            part for term, value in terms.items() for part in ("--" + term.replace("_", "-"), value)
+        ]
         coupon = self.ctl("create", "--name", name, "--total", total, "--limit", limit, *flags)
         if publish:
             self.ctl("publish", coupon)

@@ -76,7 +76,9 @@ class Load:
     async def run(self, host, port):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.ending.set)
         tasks = [asyncio.create_task(self.connection(host, port)) for _ in range(CONNECTIONS)]
-        await asyncio.wait([asyncio.create_task(self.ending.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [asyncio.create_task(self.ending.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED
+        )
         self.ending.set()
         done, late = await asyncio.wait(tasks, timeout=DRAIN_S)
         for task in late:

@@ -36,17 +36,30 @@ def entries(path, macro):
     """The arguments of each MACRO(…) of a table in C, text without its quotes."""
     found = re.findall(rf"^{macro}\((.*)\)$", one_line_each(text(path)), re.MULTILINE)
     assert found, f"no {macro} in {path}"
-    return [[part.strip().strip('"') for part in re.findall(r'"[^"]*"|[^,"]+', arguments) if part.strip()] for arguments in found]
+    return [
+        [
+            part.strip().strip('"')
+            for part in re.findall(r'"[^"]*"|[^,"]+', arguments)
+            if part.strip()
+        ]
+        for arguments in found
+    ]
 
 
 def settings_of_help(program):
     """ENVIRONMENT: (flag, default, range), as --help tells."""
     build = Stack("").build_dir
-    help_ = subprocess.run([build / program, "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+    help_ = subprocess.run(
+        [build / program, "--help"], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
     settings = {}
     for flag, env, _, default in IN_HELP.findall(help_):
         number = RANGE.match(default)
-        settings[env] = (f"--{flag}", number[1] if number else default, f"{number[2]}–{number[3]}" if number else "text")
+        settings[env] = (
+            f"--{flag}",
+            number[1] if number else default,
+            f"{number[2]}–{number[3]}" if number else "text",
+        )
     assert settings, f"{program} --help names no setting"
     return settings
 
@@ -58,15 +71,21 @@ def test_config_has_every_setting_as_help_tells_it():
             before = wanted.setdefault(env, (*told, []))
             assert before[:3] == told, f"{env}: the programs differ"
             before[3].append(reader)
-    documented = {row[0]: row for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])}
-    described = {env: (row[1], row[2], row[3], row[4].split(", ")) for env, row in documented.items()}
+    documented = {
+        row[0]: row for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])
+    }
+    described = {
+        env: (row[1], row[2], row[3], row[4].split(", ")) for env, row in documented.items()
+    }
     assert described == wanted
 
 
 def test_config_means_what_help_says():
     table = one_line_each(text("common/setting_table.h"))
     meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
-    documented = {row[0]: row[5] for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])}
+    documented = {
+        row[0]: row[5] for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])
+    }
     assert documented == meanings
 
 
@@ -74,7 +93,11 @@ OF_THE_WORKER = re.compile("couponmq_(worker|keeper)_")
 
 
 def metrics_documented():
-    return {row[0]: (row[1], row[2]) for row in table_rows("docs/metrics.md") if row[0].startswith("couponmq_") and len(row) == 3}
+    return {
+        row[0]: (row[1], row[2])
+        for row in table_rows("docs/metrics.md")
+        if row[0].startswith("couponmq_") and len(row) == 3
+    }
 
 
 def metrics_given(url):
@@ -87,39 +110,59 @@ def metrics_given(url):
 
 def test_metrics_has_every_metric_of_the_tables():
     tables = [
-        entry for folder in ("gateway", "worker", "keeper") for entry in entries(f"{folder}/metric_table.h", "METRIC")
+        entry
+        for folder in ("gateway", "worker", "keeper")
+        for entry in entries(f"{folder}/metric_table.h", "METRIC")
     ]
     wanted = {f"couponmq_{name}": (kind, help_) for _, name, kind, help_ in tables}
-    wanted |= {f"couponmq_worker_{name}_total": ("counter", help_) for name, help_ in entries("worker/stats_table.h", "STAT")}
+    wanted |= {
+        f"couponmq_worker_{name}_total": ("counter", help_)
+        for name, help_ in entries("worker/stats_table.h", "STAT")
+    }
     documented = metrics_documented()
     assert {name: documented.get(name) for name in wanted} == wanted
 
 
 def test_metrics_has_what_the_gateway_gives(stack):
     given = metrics_given(stack.http("/metrics"))
-    assert {name: told for name, told in metrics_documented().items() if not OF_THE_WORKER.match(name)} == given
+    assert {
+        name: told for name, told in metrics_documented().items() if not OF_THE_WORKER.match(name)
+    } == given
 
 
 def test_metrics_has_what_a_worker_gives(stack):
     given = metrics_given(stack.worker_http(1, "/metrics"))
-    assert {name: told for name, told in metrics_documented().items() if OF_THE_WORKER.match(name)} == given
+    assert {
+        name: told for name, told in metrics_documented().items() if OF_THE_WORKER.match(name)
+    } == given
 
 
 def test_metrics_has_the_counters_of_the_log():
     page = text("docs/metrics.md")
-    assert [name for name, _ in entries("worker/stats_table.h", "STAT") if f"`{name}`" not in page] == []
+    assert [
+        name for name, _ in entries("worker/stats_table.h", "STAT") if f"`{name}`" not in page
+    ] == []
 
 
 def test_protocol_has_every_answer():
     wanted = [(code, status, http, meaning) for _, code, status, http, meaning in answers()]
-    documented = {row[0]: row for row in table_rows("docs/protocol.md") if len(row) == 4 and row[0].isdigit()}
+    documented = {
+        row[0]: row for row in table_rows("docs/protocol.md") if len(row) == 4 and row[0].isdigit()
+    }
     assert sorted(documented, key=int) == [code for code, *_ in wanted]
     for code, status, http, meaning in wanted:
-        assert status in re.findall(r"\w+", documented[code][1]) and documented[code][2:] == [http, meaning]
+        assert status in re.findall(r"\w+", documented[code][1]) and documented[code][2:] == [
+            http,
+            meaning,
+        ]
 
 
 def answers():
-    found = re.findall(r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$', one_line_each(text("common/answer_table.h")), re.MULTILINE)
+    found = re.findall(
+        r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$',
+        one_line_each(text("common/answer_table.h")),
+        re.MULTILINE,
+    )
     assert found
     return found
 
@@ -146,9 +189,15 @@ def test_operations_has_every_log_event():
 
 
 def test_couponctl_has_every_finding_of_an_audit():
-    found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$', one_line_each(text("ctl/audit/table.h")), re.MULTILINE)
+    found = re.findall(
+        r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$',
+        one_line_each(text("ctl/audit/table.h")),
+        re.MULTILINE,
+    )
     assert found
-    documented = {row[0]: tuple(row[1:]) for row in table_rows("docs/couponctl.md") if len(row) == 3}
+    documented = {
+        row[0]: tuple(row[1:]) for row in table_rows("docs/couponctl.md") if len(row) == 3
+    }
     assert {kind: documented.get(kind) for kind, _, _ in found} == {
         kind: (promise, meaning.strip("`")) for kind, promise, meaning in found
     }
@@ -170,13 +219,21 @@ def test_no_link_is_dead(page):
 def crash_points():
     """The rows of the tables of crash points: their cells."""
     page = text("docs/lifecycle.md").partition("\n## Crash points\n")[2]
-    rows = [line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows if row[-1].strip() not in ("shown by", "---")]
+    rows = [
+        line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("|")
+    ]
+    return [
+        [cell.strip() for cell in row] for row in rows if row[-1].strip() not in ("shown by", "---")
+    ]
 
 
 def test_each_fault_point_is_used_and_told_where_it_leaves_what():
     points = dict(entries("common/fault_table.h", "FAULT"))
-    sources = "".join(file.read_text(encoding="utf-8") for part in ("gateway", "worker", "keeper") for file in (ROOT / part).rglob("*.c"))
+    sources = "".join(
+        file.read_text(encoding="utf-8")
+        for part in ("gateway", "worker", "keeper")
+        for file in (ROOT / part).rglob("*.c")
+    )
     used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)
     assert sorted(used) == sorted(points), "each is used once"
     named = " ".join(row[0] for row in crash_points())
@@ -184,12 +241,21 @@ def test_each_fault_point_is_used_and_told_where_it_leaves_what():
 
 
 def test_each_crash_point_names_its_test():
-    listed = subprocess.run(["/usr/bin/python3", "-B", ROOT / "tests/torture/run.py", "--list"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["/usr/bin/python3", "-B", ROOT / "tests/torture/run.py", "--list"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     scenarios = {line.split()[0] for line in listed.stdout.splitlines()}
     rows = crash_points()
     assert len(rows) > 30
     assert [row[0] for row in rows if not re.search(r"`(ONLY=\w|tests/)", row[-1])] == []
-    named = {name for page in PAGES for name in re.findall(r"`ONLY=(\w+)`", page.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`ONLY=(\w+)`", page.read_text(encoding="utf-8"))
+    }
     assert named - scenarios == set()
 
 
@@ -201,8 +267,13 @@ def anchors(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_and_file_that_is_named_exists(page):
     missing = []
-    for path, _, name in re.findall(r"`((?:tests|common|gateway|worker|ctl|lua|sql|scripts|bench|docs)/[\w./-]+)(::(\w+))?`", page.read_text(encoding="utf-8")):
+    for path, _, name in re.findall(
+        r"`((?:tests|common|gateway|worker|ctl|lua|sql|scripts|bench|docs)/[\w./-]+)(::(\w+))?`",
+        page.read_text(encoding="utf-8"),
+    ):
         file = ROOT / path
-        if not file.exists() or (name and not re.search(rf"\b{name}\(", file.read_text(encoding="utf-8"))):
+        if not file.exists() or (
+            name and not re.search(rf"\b{name}\(", file.read_text(encoding="utf-8"))
+        ):
             missing.append(f"{path}::{name}" if name else path)
     assert missing == []

@@ -10,7 +10,11 @@ from stack import wait_until
 
 SERVICES = ("redis", "rabbitmq", "postgres")
 # Small, so that what the keeper does after a while it does at once.
-KEEPER = {"COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400}
+KEEPER = {
+    "COUPON_KEEPER_LEASE_MS": 1000,
+    "COUPON_KEEPER_ROUND_MS": 100,
+    "COUPON_RESEND_AFTER_MS": 400,
+}
 
 
 def make_whole(stack):

@@ -61,7 +61,18 @@ class Asked:
 class History:
     """Load on one coupon from several connections, which come back whenever they are cut."""
 
-    def __init__(self, stack, coupon, total, limit=1, users=10**9, keys=0.3, ack=None, listen=None, seed=None):
+    def __init__(
+        self,
+        stack,
+        coupon,
+        total,
+        limit=1,
+        users=10**9,
+        keys=0.3,
+        ack=None,
+        listen=None,
+        seed=None,
+    ):
         self.stack, self.coupon, self.total, self.limit = stack, str(coupon), total, limit
         self.users, self.keys, self.ack = users, keys, ack
         self.listen = listen or stack.env["COUPON_LISTEN"]
@@ -82,7 +93,9 @@ class History:
 
     def start(self, connections=3):
         for number in range(connections):
-            thread = threading.Thread(target=self._run, args=(random.Random(f"{self.seed} {number}"),), daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(random.Random(f"{self.seed} {number}"),), daemon=True
+            )
             self.threads.append(thread)
             thread.start()
         return self
@@ -124,7 +137,9 @@ class History:
         for number, asked in enumerate(batch):
             key = f',"key":"{asked.key}"' if asked.key else ""
             ack = f',"ack":"{self.ack}"' if self.ack else ""
-            lines.append(f'{{"id":{number},"op":"issue","coupon":"{self.coupon}","user":"{asked.user}"{key}{ack}}}\n')
+            lines.append(
+                f'{{"id":{number},"op":"issue","coupon":"{self.coupon}","user":"{asked.user}"{key}{ack}}}\n'
+            )
         client.send_bytes("".join(lines).encode())
         for _ in batch:
             line = client.read_line()
@@ -156,9 +171,9 @@ class History:
     def settle(self, timeout=60):
         """Until nothing of the coupon is in flight any more, and no rejected receive holds a slot."""
         key = f"coupon:{{{self.coupon}}}"
-        with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache, psycopg.connect(
-            self.stack.env["DATABASE_URL"], autocommit=True
-        ) as pg:
+        with redis.Redis.from_url(
+            self.stack.env["REDIS_URL"], decode_responses=True
+        ) as cache, psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True) as pg:
 
             def state():
                 """What is still on its way, by name; nothing of it once all is settled."""
@@ -170,12 +185,17 @@ class History:
                     (self.coupon,),
                 ).fetchone()
                 older = pg.execute(
-                    "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s", (self.coupon,)
+                    "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s",
+                    (self.coupon,),
                 ).fetchall()
                 return {
                     "numbers": (seq, seq) != row[:2] and (seq, row[:2]),
                     "generation": generation != row[2] and (generation, row[2]),
-                    "older": [one for one in older if max(one[1], int(hash_.get(f"high:{one[0]}", 0))) > one[2]],
+                    "older": [
+                        one
+                        for one in older
+                        if max(one[1], int(hash_.get(f"high:{one[0]}", 0))) > one[2]
+                    ],
                     "late": int(hash_.get("late", 0)) != row[3] and (hash_.get("late"), row[3]),
                     "outbox": cache.hlen(key + ":outbox"),
                     "unreleased": row[4],
@@ -196,7 +216,9 @@ class History:
         assert issued_num == len(rows) <= self.total, f"P1 {where}"
         by_user = collections.Counter(row[0] for row in rows)
         for user, count in by_user.items():
-            assert count <= self.limit, f"P2: user {user} has {count} {where}: {self._asked_by(user)}"
+            assert (
+                count <= self.limit
+            ), f"P2: user {user} has {count} {where}: {self._asked_by(user)}"
         self._check_answers(rows, tombstones, where)
         self._check_requested(rows, where)
         self._check_keys(tombstones, where)
@@ -205,7 +227,9 @@ class History:
         taken = {(user, slot, batch, index) for user, slot, batch, index, _ in slots}
         assert taken == {row[:4] for row in rows}, f"P4: Redis and PostgreSQL differ {where}"
         audit = self.stack.ctl_run("audit", self.coupon)
-        assert audit.returncode == 0, f"couponctl does not agree: {audit.stdout}{audit.stderr} {where}"
+        assert (
+            audit.returncode == 0
+        ), f"couponctl does not agree: {audit.stdout}{audit.stderr} {where}"
         return len(rows)
 
     def _database(self):
@@ -215,20 +239,28 @@ class History:
                 (self.coupon,),
             ).fetchall()
             tombstones = pg.execute(
-                "SELECT user_id, slot, batch, idx FROM receive_rejected WHERE coupon_id = %s", (self.coupon,)
+                "SELECT user_id, slot, batch, idx FROM receive_rejected WHERE coupon_id = %s",
+                (self.coupon,),
             ).fetchall()
-            (issued_num,) = pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+            (issued_num,) = pg.execute(
+                "SELECT issued_num FROM coupon WHERE id = %s", (self.coupon,)
+            ).fetchone()
         return rows, tombstones, issued_num
 
     def _redis(self):
         key = f"coupon:{{{self.coupon}}}"
         slots = []
         with redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True) as cache:
-            counts = {name: int(cache.hget(key, name) or 0) for name in ("total", "stock", "reserved", "lost")}
+            counts = {
+                name: int(cache.hget(key, name) or 0)
+                for name in ("total", "stock", "reserved", "lost")
+            }
             for user, records in cache.hgetall(key + ":users").items():
                 for record in records.split("\n"):
                     slot, batch, index, idempotency_key = record.split(":", 3)
-                    slots.append((int(user), int(slot), ulid_uuid(batch), int(index), idempotency_key))
+                    slots.append(
+                        (int(user), int(slot), ulid_uuid(batch), int(index), idempotency_key)
+                    )
         return slots, counts
 
     def _check_answers(self, rows, tombstones, where):
@@ -264,9 +296,13 @@ class History:
         with_key = collections.Counter((row[0], row[4]) for row in rows if row[4])
         assert max(with_key.values(), default=0) <= 1, f"P6: a key was issued twice {where}"
         for user, key in with_key:
-            assert key in keys[user], f"P5: user {user}, key {key!r} {where}: {self._asked_by(user)}"
+            assert (
+                key in keys[user]
+            ), f"P5: user {user}, key {key!r} {where}: {self._asked_by(user)}"
         for user, count in collections.Counter(row[0] for row in rows if not row[4]).items():
-            assert count <= keyless[user], f"P5: user {user} has more than he asked for {where}: {self._asked_by(user)}"
+            assert (
+                count <= keyless[user]
+            ), f"P5: user {user} has more than he asked for {where}: {self._asked_by(user)}"
 
     def _asked_by(self, user):
         return " ".join(str(asked) for asked in self.asked if asked.user == user)

@@ -31,7 +31,9 @@ class Proxy:
         self.target = ("127.0.0.1", port)
         self.flowing = threading.Event()  # from the client to the server
         self.flowing.set()
-        self.whole = threading.Event()  # from the server to the client: else without each piece's last bytes
+        self.whole = (
+            threading.Event()
+        )  # from the server to the client: else without each piece's last bytes
         self.whole.set()
         self.sockets = []
         self.listen(0)
@@ -78,8 +80,12 @@ class Proxy:
             except OSError:
                 return
             self.sockets += [client, server]
-            threading.Thread(target=self._pump, args=(client, server, self.flowing, None), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, None, self.whole), daemon=True).start()
+            threading.Thread(
+                target=self._pump, args=(client, server, self.flowing, None), daemon=True
+            ).start()
+            threading.Thread(
+                target=self._pump, args=(server, client, None, self.whole), daemon=True
+            ).start()
 
     @staticmethod
     def _pump(source, target, flowing, whole):
@@ -172,7 +178,12 @@ class Worker(Process):
 
     def __init__(self, stack, name, settings):
         self.port = port_free()
-        super().__init__(stack, "coupon-worker", name, {"COUPON_WORKER_HTTP_LISTEN": f"127.0.0.1:{self.port}", **settings})
+        super().__init__(
+            stack,
+            "coupon-worker",
+            name,
+            {"COUPON_WORKER_HTTP_LISTEN": f"127.0.0.1:{self.port}", **settings},
+        )
 
     def http(self, path):
         return f"http://127.0.0.1:{self.port}{path}"

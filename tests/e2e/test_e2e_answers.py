@@ -33,7 +33,13 @@ def slot_plant(pg, coupon, user, slot=1):
 def test_accepted_names_the_receive_and_the_slot(gateway, make_coupon):
     coupon = make_coupon(10)
     reply = gateway.issue(coupon, 42, id=7)
-    assert reply == {"id": 7, "code": 0, "status": "accepted", "receive": reply["receive"], "slot": 1}
+    assert reply == {
+        "id": 7,
+        "code": 0,
+        "status": "accepted",
+        "receive": reply["receive"],
+        "slot": 1,
+    }
     named_coupon, user, batch, index = reply["receive"].split(".")
     assert (named_coupon, user, index) == (coupon, "42", "0")
     assert len(batch) == 26 and set(batch) <= set(CROCKFORD)
@@ -48,7 +54,9 @@ def test_issued_is_committed_when_it_is_answered(gateway, make_coupon, pg):
     coupon = make_coupon(10)
     reply = gateway.issue(coupon, 42, ack="issued", key="order-77")
     assert (reply["code"], reply["status"], reply["slot"]) == (0, "issued", 1)
-    rows = pg.execute("SELECT user_id, slot, key FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchall()
+    rows = pg.execute(
+        "SELECT user_id, slot, key FROM user_coupon WHERE coupon_id = %s", (coupon,)
+    ).fetchall()
     assert rows == [(42, 1, "order-77")]
     assert pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (1,)
 
@@ -171,7 +179,12 @@ def test_rejected_when_postgresql_holds_the_slot(gateway, make_coupon, pg):
     coupon = make_coupon(10)
     slot_plant(pg, coupon, 42)
     reply = gateway.issue(coupon, 42, ack="issued")
-    assert (reply["code"], reply["status"], reply["reason"], reply["slot"]) == (9, "rejected", "slot_taken", 1)
+    assert (reply["code"], reply["status"], reply["reason"], reply["slot"]) == (
+        9,
+        "rejected",
+        "slot_taken",
+        1,
+    )
     status = gateway.call("status", receive=reply["receive"])
     assert (status["code"], status["status"], status["reason"]) == (9, "rejected", "slot_taken")
     assert status["receive"] == reply["receive"] and status["message"]
@@ -202,7 +215,9 @@ def test_rejected_when_the_slot_cannot_be(gateway, make_coupon, amqp):
         pika.BasicProperties(delivery_mode=2),
     )
     receive = f"{coupon}.42.{batch}.0"
-    status = wait_until(lambda: (reply := gateway.call("status", receive=receive))["code"] == 9 and reply)
+    status = wait_until(
+        lambda: (reply := gateway.call("status", receive=receive))["code"] == 9 and reply
+    )
     assert status["reason"] == "slot_invalid"
 
 
@@ -212,7 +227,9 @@ def test_rejected_when_the_slot_cannot_be(gateway, make_coupon, amqp):
 def test_busy(stack, make_coupon, gateway_make):
     coupon = make_coupon(10)
     with gateway_make(stack, COUPON_INFLIGHT_PER_CONNECTION_MAX=1).client() as client:
-        first, second = client.pipeline([{"op": "issue", "coupon": coupon, "user": user} for user in (1, 2)])
+        first, second = client.pipeline(
+            [{"op": "issue", "coupon": coupon, "user": user} for user in (1, 2)]
+        )
         assert (first["code"], second["code"], second["status"]) == (0, 20, "busy")
         assert client.issue(coupon, 2)["code"] == 0
 
@@ -227,7 +244,9 @@ def test_unavailable_while_redis_is_away(rough):
         assert requests.get(rough.http(f"/v1/coupon?coupon={coupon}"), timeout=5).status_code == 503
         assert client.call("coupon", coupon=coupon)["code"] == 21
         assert client.call("status", coupon=coupon, user="1")["code"] == 21
-        assert client.call("status", receive=issued["receive"])["status"] == "issued", "PostgreSQL knows it"
+        assert (
+            client.call("status", receive=issued["receive"])["status"] == "issued"
+        ), "PostgreSQL knows it"
         rough.start("redis")
         wait_until(lambda: client.issue(coupon, 2, key="k")["code"] == 0)
         assert client.call("coupon", coupon=coupon)["stock"] == 8
@@ -254,17 +273,23 @@ def test_unknown_and_the_retry_with_the_key_consumes_once(rough, rough_pg, gatew
             assert (reply["code"], reply["status"]) == (22, "unknown")
             assert "receive" not in reply
             body = json.dumps({"coupon": coupon, "user": "42", "key": "k"})
-            wait_until(lambda: requests.post(gateway.http("/v1/issue"), body, timeout=5).status_code == 504)
+            wait_until(
+                lambda: requests.post(gateway.http("/v1/issue"), body, timeout=5).status_code == 504
+            )
         finally:
             rough.sigcont("redis")
-        status = wait_until(lambda: (r := client.call("status", coupon=coupon, user="42"))["code"] == 0 and r)
+        status = wait_until(
+            lambda: (r := client.call("status", coupon=coupon, user="42"))["code"] == 0 and r
+        )
         if not status["receives"]:
             assert status["final"] is False
         reply = wait_until(lambda: (r := client.issue(coupon, 42, key="k"))["code"] == 0 and r)
         again = client.issue(coupon, 42, key="k", ack="issued")
         assert (again["status"], again["receive"]) == ("issued", reply["receive"])
         assert client.call("coupon", coupon=coupon)["stock"] == 9
-    rows = rough_pg.execute("SELECT slot FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchall()
+    rows = rough_pg.execute(
+        "SELECT slot FROM user_coupon WHERE coupon_id = %s", (coupon,)
+    ).fetchall()
     assert rows == [(1,)]
 
 
@@ -304,7 +329,10 @@ def test_too_large(gateway):
 def test_status_of_a_receive(gateway, make_coupon):
     receive = gateway.issue(make_coupon(10, valid_days=30), 42, ack="issued")["receive"]
     status = gateway.call("status", receive=receive)
-    begin, end = (datetime.datetime.fromisoformat(status.pop(name).replace("Z", "+00:00")) for name in ("valid_from", "valid_to"))
+    begin, end = (
+        datetime.datetime.fromisoformat(status.pop(name).replace("Z", "+00:00"))
+        for name in ("valid_from", "valid_to")
+    )
     assert status == {"code": 0, "status": "issued", "receive": receive, "slot": 1}
     assert end - begin == datetime.timedelta(days=30)
     assert abs(begin.timestamp() - datetime.datetime.now().timestamp()) < 60

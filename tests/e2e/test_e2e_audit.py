@@ -76,22 +76,31 @@ class Ground:
 
     def sql(self, statement, **values):
         """A statement that has to change one row."""
-        assert self.pg.execute(statement, {"coupon": self.coupon, **values}).rowcount == 1, statement
+        assert (
+            self.pg.execute(statement, {"coupon": self.coupon, **values}).rowcount == 1
+        ), statement
 
     def remove(self, table, condition, **values):
         """Takes one row out; returns what puts it back."""
-        row = self.pg.execute(f"DELETE FROM {table} WHERE coupon_id = %(coupon)s AND {condition} RETURNING *",
-                              {"coupon": self.coupon, **values}).fetchall()
+        row = self.pg.execute(
+            f"DELETE FROM {table} WHERE coupon_id = %(coupon)s AND {condition} RETURNING *",
+            {"coupon": self.coupon, **values},
+        ).fetchall()
         assert len(row) == 1
         places = ", ".join(["%s"] * len(row[0]))
         return lambda: self.pg.execute(f"INSERT INTO {table} VALUES ({places})", row[0])
 
     def row_add(self, user, slot, batch, index, coupon=None):
         coupon = coupon or self.coupon
-        self.pg.execute("INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
-                        " VALUES (%s, %s, %s, %s, %s, now(), now())", (user, coupon, slot, index, ulid_uuid(batch)))
+        self.pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+            " VALUES (%s, %s, %s, %s, %s, now(), now())",
+            (user, coupon, slot, index, ulid_uuid(batch)),
+        )
         return lambda: self.pg.execute(
-            "DELETE FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s", (user, coupon, slot))
+            "DELETE FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s",
+            (user, coupon, slot),
+        )
 
     def receive(self, user, batch, index):
         return f"{self.coupon}.{user}.{batch}.{index}"
@@ -129,44 +138,66 @@ class Ground:
 
 def issued_num_high(ground):
     ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
-    return {"kind": "issued_num"}, lambda: ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
+    return {"kind": "issued_num"}, lambda: ground.sql(
+        "UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s"
+    )
 
 
 def issued_num_low(ground):
     """So is a row without its count."""
     ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
-    return {"kind": "issued_num"}, lambda: ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
+    return {"kind": "issued_num"}, lambda: ground.sql(
+        "UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s"
+    )
 
 
 def settled_num_high(ground):
     ground.sql("UPDATE coupon SET settled_num = settled_num + 3 WHERE id = %(coupon)s")
-    return {"kind": "settled_num"}, lambda: ground.sql("UPDATE coupon SET settled_num = settled_num - 3 WHERE id = %(coupon)s")
+    return {"kind": "settled_num"}, lambda: ground.sql(
+        "UPDATE coupon SET settled_num = settled_num - 3 WHERE id = %(coupon)s"
+    )
 
 
 def settled_num_low(ground):
     ground.sql("UPDATE coupon SET settled_num = settled_num - 1 WHERE id = %(coupon)s")
-    return {"kind": "settled_num"}, lambda: ground.sql("UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %(coupon)s")
+    return {"kind": "settled_num"}, lambda: ground.sql(
+        "UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %(coupon)s"
+    )
 
 
 def seq_seen_high(ground):
     ground.sql("UPDATE coupon SET seq_seen = seq_seen + 1000000 WHERE id = %(coupon)s")
-    return {"kind": "seq_seen"}, lambda: ground.sql("UPDATE coupon SET seq_seen = seq_seen - 1000000 WHERE id = %(coupon)s")
+    return {"kind": "seq_seen"}, lambda: ground.sql(
+        "UPDATE coupon SET seq_seen = seq_seen - 1000000 WHERE id = %(coupon)s"
+    )
 
 
 def seq_seen_low(ground):
     ground.sql("UPDATE coupon SET seq_seen = seq_seen - 1 WHERE id = %(coupon)s")
-    return {"kind": "seq_seen"}, lambda: ground.sql("UPDATE coupon SET seq_seen = seq_seen + 1 WHERE id = %(coupon)s")
+    return {"kind": "seq_seen"}, lambda: ground.sql(
+        "UPDATE coupon SET seq_seen = seq_seen + 1 WHERE id = %(coupon)s"
+    )
 
 
 def row_deleted(ground):
     back = ground.remove("user_coupon", "user_id = %(user)s", user=USER + 5)
-    return {"kind": "row_missing", "user": str(USER + 5), "slot": 1, "receive": ground.receives[USER + 5]}, back
+    return {
+        "kind": "row_missing",
+        "user": str(USER + 5),
+        "slot": 1,
+        "receive": ground.receives[USER + 5],
+    }, back
 
 
 def row_added(ground):
     batch = ulid_make()
     back = ground.row_add(USER + 777, 1, batch, 3)
-    return {"kind": "row_unknown", "user": str(USER + 777), "slot": 1, "receive": ground.receive(USER + 777, batch, 3)}, back
+    return {
+        "kind": "row_unknown",
+        "user": str(USER + 777),
+        "slot": 1,
+        "receive": ground.receive(USER + 777, batch, 3),
+    }, back
 
 
 def row_added_and_issued_num(ground):
@@ -178,65 +209,122 @@ def row_added_and_issued_num(ground):
         back()
         ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
 
-    return {"kind": "row_unknown", "user": str(USER + 777), "slot": 1, "receive": ground.receive(USER + 777, batch, 3)}, undo
+    return {
+        "kind": "row_unknown",
+        "user": str(USER + 777),
+        "slot": 1,
+        "receive": ground.receive(USER + 777, batch, 3),
+    }, undo
 
 
 def user_over_limit(ground):
     batch = ulid_make()
     back = ground.row_add(USER + 1, ground.limit + 1, batch, 0)
     receive = ground.receive(USER + 1, batch, 0)
-    return {"kind": "user_limit", "user": str(USER + 1), "slot": ground.limit + 1, "receive": receive}, back
+    return {
+        "kind": "user_limit",
+        "user": str(USER + 1),
+        "slot": ground.limit + 1,
+        "receive": receive,
+    }, back
 
 
 def slot_beyond_limit(ground):
     batch = ulid_make()
     back = ground.row_add(USER + 778, 9, batch, 0)
-    return {"kind": "slot_limit", "user": str(USER + 778), "slot": 9, "receive": ground.receive(USER + 778, batch, 0)}, back
+    return {
+        "kind": "slot_limit",
+        "user": str(USER + 778),
+        "slot": 9,
+        "receive": ground.receive(USER + 778, batch, 0),
+    }, back
 
 
 def issued_and_rejected(ground):
     """Marked as released, or a worker would mark it."""
-    ground.sql("INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at, released_at)"
-               " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
-               " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s", user=USER + 6)
-    return ({"kind": "issued_and_rejected", "user": str(USER + 6), "slot": 1, "receive": ground.receives[USER + 6]},
-            lambda: ground.remove("receive_rejected", "user_id = %(user)s", user=USER + 6))
+    ground.sql(
+        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at, released_at)"
+        " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
+        " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s",
+        user=USER + 6,
+    )
+    return (
+        {
+            "kind": "issued_and_rejected",
+            "user": str(USER + 6),
+            "slot": 1,
+            "receive": ground.receives[USER + 6],
+        },
+        lambda: ground.remove("receive_rejected", "user_id = %(user)s", user=USER + 6),
+    )
 
 
 def issued_twice(ground):
     _, _, batch, index = ground.receives[USER + 7].split(".")
     back = ground.row_add(USER + 779, 1, batch, index)
-    return {"kind": "issued_twice", "user": str(USER + 779), "slot": 1, "receive": ground.receive(USER + 779, batch, index)}, back
+    return {
+        "kind": "issued_twice",
+        "user": str(USER + 779),
+        "slot": 1,
+        "receive": ground.receive(USER + 779, batch, index),
+    }, back
 
 
 def slot_removed(ground):
     before = ground.record(USER + 8)
     ground.redis.hdel(ground.key + ":users", USER + 8)
-    return ({"kind": "slot_missing", "user": str(USER + 8), "slot": 1, "receive": ground.receives[USER + 8]},
-            lambda: ground.redis.hset(ground.key + ":users", USER + 8, before))
+    return (
+        {
+            "kind": "slot_missing",
+            "user": str(USER + 8),
+            "slot": 1,
+            "receive": ground.receives[USER + 8],
+        },
+        lambda: ground.redis.hset(ground.key + ":users", USER + 8, before),
+    )
 
 
 def slot_added(ground):
     batch = ulid_at(1_700_000_000_000)
     back = ground.record_set(USER + 780, f"1:{batch}:0:")
-    return {"kind": "slot_unknown", "user": str(USER + 780), "slot": 1, "receive": ground.receive(USER + 780, batch, 0)}, back
+    return {
+        "kind": "slot_unknown",
+        "user": str(USER + 780),
+        "slot": 1,
+        "receive": ground.receive(USER + 780, batch, 0),
+    }, back
 
 
 def slot_added_of_the_future(ground):
     batch = ulid_at(int(time.time() * 1000) + 10**9)
     back = ground.record_set(USER + 781, f"1:{batch}:0:")
-    return {"kind": "slot_unknown", "user": str(USER + 781), "slot": 1, "receive": ground.receive(USER + 781, batch, 0)}, back
+    return {
+        "kind": "slot_unknown",
+        "user": str(USER + 781),
+        "slot": 1,
+        "receive": ground.receive(USER + 781, batch, 0),
+    }, back
 
 
 def slot_of_another(ground):
     batch = ulid_at(1_700_000_000_000)
     back = ground.record_set(USER + 9, f"1:{batch}:4:key of {USER + 9}")
-    return {"kind": "slot_receive", "user": str(USER + 9), "slot": 1, "receive": ground.receive(USER + 9, batch, 4)}, back
+    return {
+        "kind": "slot_receive",
+        "user": str(USER + 9),
+        "slot": 1,
+        "receive": ground.receive(USER + 9, batch, 4),
+    }, back
 
 
 def another_key(ground):
     back = ground.record_set(USER + 10, ground.record(USER + 10) + "0")
-    return {"kind": "slot_key", "user": str(USER + 10), "slot": 1, "receive": ground.receives[USER + 10]}, back
+    return {
+        "kind": "slot_key",
+        "user": str(USER + 10),
+        "slot": 1,
+        "receive": ground.receives[USER + 10],
+    }, back
 
 
 def records_malformed(ground):
@@ -255,7 +343,12 @@ def slot_not_given_back(ground):
     record = f"{ground.limit + 1}:{batch}:{index}:"
     before = ground.record(user)
     back = ground.record_set(user, before + "\n" + record)
-    return {"kind": "slot_unreleased", "user": str(USER + 782), "slot": ground.limit + 1, "receive": receive}, back
+    return {
+        "kind": "slot_unreleased",
+        "user": str(USER + 782),
+        "slot": ground.limit + 1,
+        "receive": receive,
+    }, back
 
 
 def stock_more(ground):
@@ -282,7 +375,9 @@ def total_in_redis(ground):
 
 def total_in_postgresql(ground):
     ground.sql("UPDATE coupon SET total_num = total_num + 5 WHERE id = %(coupon)s")
-    return {"kind": "terms"}, lambda: ground.sql("UPDATE coupon SET total_num = total_num - 5 WHERE id = %(coupon)s")
+    return {"kind": "terms"}, lambda: ground.sql(
+        "UPDATE coupon SET total_num = total_num - 5 WHERE id = %(coupon)s"
+    )
 
 
 ANYWHERE = [
@@ -330,7 +425,14 @@ AT_REST = [
 ]  # fmt: skip
 
 PROMISES = {"issued_num": "P1", "coupon_unknown": "P1", "user_limit": "P2", "slot_limit": "P2"}
-OF_P3 = {"issued_twice", "issued_and_rejected", "row_missing", "receive_lost", "settled_num", "seq_seen"}
+OF_P3 = {
+    "issued_twice",
+    "issued_and_rejected",
+    "row_missing",
+    "receive_lost",
+    "settled_num",
+    "seq_seen",
+}
 
 
 def check_told(told, expected, coupon):
@@ -393,7 +495,9 @@ def old_enough(ground):
 
 
 UNDER_LOAD = [(2, plant) for plant in ANYWHERE]
-UNDER_LOAD += [(1, plant) for plant in (row_deleted, slot_removed, slot_added, stock_more, stock_less)]
+UNDER_LOAD += [
+    (1, plant) for plant in (row_deleted, slot_removed, slot_added, stock_more, stock_less)
+]
 if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others by SEED=n
     UNDER_LOAD = random.Random(int(os.environ.get("SEED") or 1)).sample(UNDER_LOAD, 6)
 
@@ -401,7 +505,9 @@ if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others 
 @pytest.mark.parametrize("limit, plant", UNDER_LOAD)
 def test_finds_under_load(stack, ground_make, limit, plant):
     ground = ground_make(limit)
-    with Steady(stack, ground.coupon, ground.total, limit=limit, keys=0.1).start(connections=2) as history:
+    with Steady(stack, ground.coupon, ground.total, limit=limit, keys=0.1).start(
+        connections=2
+    ) as history:
         history.wait_accepted(100)
         old_enough(ground)
         expected, undo = plant(ground)
@@ -424,7 +530,9 @@ def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
             stopped_at = time.time()
             wait_until(lambda: time.time() > stopped_at + GRACE_S + 1)
             code, told = audit(rough, ground.coupon, "--grace", GRACE_S)
-            assert (code, told["wrong"]) == (0, []) and told["coupons"][0]["overdue"] > 0, "nobody settles"
+            assert (code, told["wrong"]) == (0, []) and told["coupons"][0][
+                "overdue"
+            ] > 0, "nobody settles"
             rough.start("worker-1")
             for _ in range(4):
                 assert wrong(rough, ground.coupon) == []
@@ -453,11 +561,17 @@ def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
     """By a limit that Redis has and PostgreSQL has not, every second receive of a user is rejected."""
     ground = ground_make(1)
     ground.redis.hset(ground.key, "limit", 3)
-    with Steady(stack, ground.coupon, ground.total, limit=3, users=3000).start(connections=2) as history:
+    with Steady(stack, ground.coupon, ground.total, limit=3, users=3000).start(
+        connections=2
+    ) as history:
         rejected = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s"
-        wait_until(lambda: ground.pg.execute(rejected, (ground.coupon,)).fetchone()[0] > 200, timeout=30)
+        wait_until(
+            lambda: ground.pg.execute(rejected, (ground.coupon,)).fetchone()[0] > 200, timeout=30
+        )
         for _ in range(12):
-            assert {finding["kind"] for finding in wrong(stack, ground.coupon)} == {"terms"}, "the limit is another, nothing else"
+            assert {finding["kind"] for finding in wrong(stack, ground.coupon)} == {
+                "terms"
+            }, "the limit is another, nothing else"
         history.stop()
     ground.redis.hset(ground.key, "limit", 1)
     wait_until(lambda: wrong(stack, ground.coupon) == [], timeout=30)
@@ -493,7 +607,9 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     assert (code, told["wrong"]) == (0, []), "younger than the grace"
     wait_until(lambda: time.time() > accepted_at + GRACE_S)
     found = wrong(rough, ground.coupon)
-    assert {finding["kind"] for finding in found} == {"receive_lost"} and {finding["promise"] for finding in found} == {"P3"}
+    assert {finding["kind"] for finding in found} == {"receive_lost"} and {
+        finding["promise"] for finding in found
+    } == {"P3"}
     assert sorted(finding["receive"] for finding in found) == sorted(lost)
     rough.start("worker-1")
     with Steady(rough, ground.coupon, ground.total, limit=limit).start(connections=2) as history:
@@ -529,7 +645,9 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     accept(ground, [USER + 100])
     rough.stop("rabbitmq")
     result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
-    assert result.returncode == NO_VERDICT and "RabbitMQ cannot be asked" in result.stdout, result.stdout
+    assert (
+        result.returncode == NO_VERDICT and "RabbitMQ cannot be asked" in result.stdout
+    ), result.stdout
     assert wrong(rough, ground.coupon, grace=60) == [], "nothing is overdue"
     rough.start("rabbitmq", "worker-1")
     wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"], timeout=30)
@@ -540,8 +658,18 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
 
 def message(ground, user, batch, index=0, at=1_700_000_000_000, coupon=None):
     receives = [[str(user + number), 1, f"key of {user + number}"] for number in range(index + 1)]
-    return json.dumps({"v": 1, "batch": batch, "coupon": coupon or ground.coupon, "generation": 1, "seq": 1, "at": at,
-                       "receives": receives}, separators=(",", ":"))
+    return json.dumps(
+        {
+            "v": 1,
+            "batch": batch,
+            "coupon": coupon or ground.coupon,
+            "generation": 1,
+            "seq": 1,
+            "at": at,
+            "receives": receives,
+        },
+        separators=(",", ":"),
+    )
 
 
 def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
@@ -576,8 +704,16 @@ def test_rows_of_an_unknown_coupon(rough, ground_make):
         for arguments in ((unknown,), ("--all",)):
             code, told = audit(rough, *arguments, "--grace", 600)
             assert code == FAILED
-            check_told([finding for finding in told["wrong"] if finding["coupon"] == unknown],
-                       {"kind": "coupon_unknown", "user": str(USER), "slot": 1, "receive": f"{unknown}.{USER}.{batch}.2"}, unknown)
+            check_told(
+                [finding for finding in told["wrong"] if finding["coupon"] == unknown],
+                {
+                    "kind": "coupon_unknown",
+                    "user": str(USER),
+                    "slot": 1,
+                    "receive": f"{unknown}.{USER}.{batch}.2",
+                },
+                unknown,
+            )
     finally:
         undo()
     assert rough.ctl_run("audit", unknown).returncode == NO_VERDICT
@@ -586,7 +722,10 @@ def test_rows_of_an_unknown_coupon(rough, ground_make):
 @pytest.mark.parametrize("service", ["DATABASE_URL", "REDIS_URL"])
 def test_no_verdict_without_a_service(stack, ground_make, service):
     ground = ground_make(1)
-    flag = {"DATABASE_URL": "--database-url=postgresql://u@127.0.0.1:1/d", "REDIS_URL": "--redis-url=redis://127.0.0.1:1/0"}[service]
+    flag = {
+        "DATABASE_URL": "--database-url=postgresql://u@127.0.0.1:1/d",
+        "REDIS_URL": "--redis-url=redis://127.0.0.1:1/0",
+    }[service]
     result = stack.ctl_run(flag, "audit", ground.coupon)
     assert result.returncode == NO_VERDICT and service in result.stderr, result.stderr
 
@@ -598,8 +737,13 @@ def test_a_line_names_the_place(stack, resting):
     finally:
         undo()
     line = result.stdout.splitlines()[0]
-    assert line.startswith(f"WRONG P4: coupon {resting.coupon}, user {USER + 8}, slot 1, receive {expected['receive']}: ")
-    assert line.endswith("(slot_missing)") and result.stdout.splitlines()[-1] == "FAIL: 1 coupon audited, 1 wrong"
+    assert line.startswith(
+        f"WRONG P4: coupon {resting.coupon}, user {USER + 8}, slot 1, receive {expected['receive']}: "
+    )
+    assert (
+        line.endswith("(slot_missing)")
+        and result.stdout.splitlines()[-1] == "FAIL: 1 coupon audited, 1 wrong"
+    )
 
 
 # It changes nothing
@@ -611,10 +755,15 @@ def test_changes_nothing(stack, resting, pg_owner):
     before = [resting.redis.dump(resting.key + suffix) for suffix in ("", ":users", ":outbox")]
     commands = resting.redis.info("commandstats")
     wrong(stack, resting.coupon)
-    used = {name for name, told in resting.redis.info("commandstats").items()
-            if told["calls"] > commands.get(name, {"calls": 0})["calls"]}
+    used = {
+        name
+        for name, told in resting.redis.info("commandstats").items()
+        if told["calls"] > commands.get(name, {"calls": 0})["calls"]
+    }
     assert {"cmdstat_hscan", "cmdstat_hmget"} <= used
-    assert before == [resting.redis.dump(resting.key + suffix) for suffix in ("", ":users", ":outbox")]
+    assert before == [
+        resting.redis.dump(resting.key + suffix) for suffix in ("", ":users", ":outbox")
+    ]
     assert pg_owner.execute(writes).fetchone()
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (resting.coupon,))

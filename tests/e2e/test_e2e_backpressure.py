@@ -29,7 +29,9 @@ def rabbitmq_blocked(stack, gateway, publish):
     stack.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
         publish()
-        wait_until(lambda: gateway.trouble("rabbitmq") == "blocked by a resource alarm of the broker")
+        wait_until(
+            lambda: gateway.trouble("rabbitmq") == "blocked by a resource alarm of the broker"
+        )
         yield
     finally:
         stack.rabbitmqctl("set_vm_memory_high_watermark", "0.4")
@@ -56,7 +58,9 @@ def rabbitmq_refusing(stack, gateway, publish):
 @pytest.mark.parametrize("trouble", [rabbitmq_stopped, rabbitmq_blocked, rabbitmq_refusing])
 def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, trouble):
     coupon, other, first = (History(rough, rough.coupon_make(100), 100) for _ in range(3))
-    gateway = gateway_make(rough, COUPON_UNCONFIRMED_MAX=ALL, COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH)
+    gateway = gateway_make(
+        rough, COUPON_UNCONFIRMED_MAX=ALL, COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH
+    )
     users = iter(range(1, 90))
 
     def unconfirmed():
@@ -84,10 +88,14 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
         channel = connection.channel()
         channel.queue_purge(DEAD_QUEUE)
         arguments = '{"max-length":1,"overflow":"reject-publish"}'
-        rough.rabbitmqctl("set_policy", POLICY, f"^{DEAD_QUEUE}$", arguments, "--apply-to", "queues")
+        rough.rabbitmqctl(
+            "set_policy", POLICY, f"^{DEAD_QUEUE}$", arguments, "--apply-to", "queues"
+        )
         try:
             sent, told = 0, rough.log("worker-1").count("dead_letter_failed")
-            while rough.log("worker-1").count("dead_letter_failed") == told:  # the policy holds a moment later
+            while (
+                rough.log("worker-1").count("dead_letter_failed") == told
+            ):  # the policy holds a moment later
                 assert sent < 500
                 channel.basic_publish("coupon.topic", "coupon.receive", b"unreadable")
                 connection.sleep(0.05)
@@ -105,7 +113,9 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
 @contextlib.contextmanager
 def rabbitmq_set(stack, **settings):
     """Settings that hold for connections and channels from now on."""
-    names = ", ".join(f"{{{name}, application:get_env(rabbit, {name}, undefined)}}" for name in settings)
+    names = ", ".join(
+        f"{{{name}, application:get_env(rabbit, {name}, undefined)}}" for name in settings
+    )
     before = stack.rabbitmqctl("eval", f"[{names}].").strip()
     for name, value in settings.items():
         stack.rabbitmqctl("eval", f"application:set_env(rabbit, {name}, {value}).")
@@ -136,7 +146,9 @@ def held_without_postgresql(rough, history, worker_make):
     return worker
 
 
-def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(rough, history, worker_make):
+def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
+    rough, history, worker_make
+):
     with rabbitmq_set(rough, heartbeat=2):
         worker = held_without_postgresql(rough, history, worker_make)
         until = time.monotonic() + 9  # the broker gives up after twice the heartbeat
@@ -183,7 +195,10 @@ def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gatewa
         issued = 0
         with gateway.client(timeout=60) as client:
             while issued < 50_000:
-                lines = [{"op": "issue", "coupon": coupon, "user": str(issued + n)} for n in range(1, 257)]
+                lines = [
+                    {"op": "issue", "coupon": coupon, "user": str(issued + n)}
+                    for n in range(1, 257)
+                ]
                 assert {reply["code"] for reply in client.pipeline(lines)} == {0}
                 issued += 256
             assert gateway.metrics()["couponmq_amqp_up"] == 1

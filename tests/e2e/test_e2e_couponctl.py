@@ -40,7 +40,9 @@ def status_in_redis(redis_client, coupon):
 def test_create_prints_the_id_alone(stack):
     first, second = (stack.ctl("create", "--name", "n", "--total", 5) for _ in range(2))
     assert first.isdecimal() and second.isdecimal() and int(second) > int(first)
-    assert json.loads(stack.ctl("create", "--name", "n", "--total", 5, "--json"))["coupon"].isdecimal()
+    assert json.loads(stack.ctl("create", "--name", "n", "--total", 5, "--json"))[
+        "coupon"
+    ].isdecimal()
 
 
 def test_create_keeps_what_it_was_told(stack, pg):
@@ -54,7 +56,10 @@ def test_create_keeps_what_it_was_told(stack, pg):
     assert TIME.match(shown["begin"]) and TIME.match(shown["end"])
     assert [moment(shown[name]) for name in ("begin", "end")] == [BEGIN, BEGIN + 13 * 3600 + 0.5]
     assert shown["valid_from"] is None and shown["redis"]["loaded"] is False
-    row = pg.execute("SELECT extract(epoch FROM begin_at), extract(epoch FROM end_at) FROM coupon WHERE id = %s", (coupon,))
+    row = pg.execute(
+        "SELECT extract(epoch FROM begin_at), extract(epoch FROM end_at) FROM coupon WHERE id = %s",
+        (coupon,),
+    )
     assert [float(value) for value in row.fetchone()] == [BEGIN, BEGIN + 13 * 3600 + 0.5]
 
 
@@ -98,7 +103,9 @@ def test_create_with_an_id_of_19_digits(stack, gateway, pg_owner):
         (["--name", ""], "--name", "", "1 to 200"),
     ],
 )  # fmt: skip
-def test_create_names_the_field_the_value_and_what_is_allowed(stack, arguments, field, value, allowed):
+def test_create_names_the_field_the_value_and_what_is_allowed(
+    stack, arguments, field, value, allowed
+):
     given = {"--name": "n", "--total": "1"}
     given.update(zip(arguments[::2], arguments[1::2]))
     complaint = refused(stack, "create", *(part for pair in given.items() for part in pair))
@@ -114,7 +121,10 @@ def test_create_names_the_field_the_value_and_what_is_allowed(stack, arguments, 
         (["create", "--name", "n", "--total", "1", "--total", "2"], "--total is given twice"),
         (["create", "--name", "n", "--total", "1", "--colour", "red"], "no option --colour"),
         (["create", "--name", "n", "--total", "1", "extra"], '"extra"'),
-        (["create", "--name", "n", "--total", "1", "--valid-from", "2026-12-01T00:00:00Z"], "--valid-to"),
+        (
+            ["create", "--name", "n", "--total", "1", "--valid-from", "2026-12-01T00:00:00Z"],
+            "--valid-to",
+        ),
         (["publish"], "publish needs ID"),
         (["publish", "042"], 'ID is "042"'),
         (["publish", "1", "2"], "one argument"),
@@ -129,12 +139,30 @@ def test_wrong_command_lines(stack, arguments, words):
 @pytest.mark.parametrize("command", ["publish", "pause", "resume", "close", "show"])
 def test_a_coupon_that_is_not_there(stack, command):
     result = stack.ctl_run(command, 987654321)
-    assert result.returncode == 1 and "there is no coupon 987654321" in result.stderr and result.stdout == ""
+    assert (
+        result.returncode == 1
+        and "there is no coupon 987654321" in result.stderr
+        and result.stdout == ""
+    )
 
 
 def test_help(stack):
     everything = stack.ctl("--help")
-    for command in ("migrate", "create", "publish", "pause", "resume", "close", "stock", "show", "list", "issue", "status", "rush", "audit"):
+    for command in (
+        "migrate",
+        "create",
+        "publish",
+        "pause",
+        "resume",
+        "close",
+        "stock",
+        "show",
+        "list",
+        "issue",
+        "status",
+        "rush",
+        "audit",
+    ):
         assert re.search(rf"^  {command} ", everything, re.M), command
         assert stack.ctl(command, "--help").startswith(f"Usage: couponctl {command}")
     assert stack.ctl_run().returncode == 2
@@ -154,7 +182,11 @@ def test_the_life_of_a_campaign(stack, redis_client, make_coupon, gateway):
     assert "published" in stack.ctl("publish", coupon)
     wait_until(lambda: status_in_redis(redis_client, coupon) == "open")
     assert stack.ctl_run("publish", coupon).returncode == 0, "again changes nothing"
-    for command, status, in_redis in (("pause", "paused", "paused"), ("resume", "published", "open"), ("close", "closed", "closed")):
+    for command, status, in_redis in (
+        ("pause", "paused", "paused"),
+        ("resume", "published", "open"),
+        ("close", "closed", "closed"),
+    ):
         for _ in range(2):
             assert coupon in stack.ctl(command, coupon)
         assert show(stack, coupon)["postgresql"]["status"] == status
@@ -167,18 +199,28 @@ def test_the_life_of_a_campaign(stack, redis_client, make_coupon, gateway):
 
 def test_stock_raises_and_lowers_but_not_below_what_is_taken(stack, gateway, make_coupon, pg):
     coupon = make_coupon(3)
-    assert [gateway.issue(coupon, user, ack="issued")["code"] for user in (1, 2, 3, 4)] == [0, 0, 0, 2]
+    assert [gateway.issue(coupon, user, ack="issued")["code"] for user in (1, 2, 3, 4)] == [
+        0,
+        0,
+        0,
+        2,
+    ]
     for _ in range(2):
         stack.ctl("stock", coupon, "--total", 4)
     assert [gateway.issue(coupon, user, key="k")["code"] for user in (4, 5)] == [0, 2]
     below = stack.ctl_run("stock", coupon, "--total", 3)
-    assert below.returncode == 1 and '--total is 3: allowed is at least the 4' in below.stderr
+    assert below.returncode == 1 and "--total is 3: allowed is at least the 4" in below.stderr
     stack.ctl("stock", coupon, "--total", 10)
     stack.ctl("stock", coupon, "--total", 5)
     assert gateway.call("coupon", coupon=coupon)["total"] == 5
     assert gateway.call("coupon", coupon=coupon)["stock"] == 1
     assert [gateway.issue(coupon, user, key="k")["code"] for user in (5, 6)] == [0, 2]
-    wait_until(lambda: pg.execute("SELECT issued_num, total_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (5, 5))
+    wait_until(
+        lambda: pg.execute(
+            "SELECT issued_num, total_num FROM coupon WHERE id = %s", (coupon,)
+        ).fetchone()
+        == (5, 5)
+    )
 
 
 def test_publishing_again_never_refills(stack, gateway, make_coupon):
@@ -202,18 +244,31 @@ def test_show_holds_postgresql_and_redis_side_by_side(stack, gateway, make_coupo
     wait_until(lambda: show(stack, coupon)["redis"]["outbox"] == 0)
     shown = show(stack, coupon)
     postgresql, redis = shown["postgresql"], shown["redis"]
-    assert (postgresql["status"], postgresql["issued"], postgresql["rejected"]) == ("published", 3, 0)
+    assert (postgresql["status"], postgresql["issued"], postgresql["rejected"]) == (
+        "published",
+        3,
+        0,
+    )
     assert (postgresql["seq"], postgresql["settled"], shown["in_flight"]) == (3, 3, 0)
     assert (redis["status"], redis["total"], redis["stock"], redis["taken"]) == ("open", 10, 7, 3)
     assert redis["verified"] is True and redis["generation"] == postgresql["generation"] == 1
     assert TIME.match(shown["created_at"]) and shown["begin"] is None
     text = stack.ctl("show", coupon)
-    assert "PostgreSQL" in text and re.search(r"^  stock +7$", text, re.M) and re.search(r"^  issued +3", text, re.M)
+    assert (
+        "PostgreSQL" in text
+        and re.search(r"^  stock +7$", text, re.M)
+        and re.search(r"^  issued +3", text, re.M)
+    )
 
 
 def test_list(stack):
     coupons = [stack.ctl("create", "--name", f"list {n}", "--total", n) for n in (1, 2, 3)]
-    lines = [json.loads(line) for line in stack.ctl("list", "--json", "--after", int(coupons[0]) - 1, "--count", 3).splitlines()]
+    lines = [
+        json.loads(line)
+        for line in stack.ctl(
+            "list", "--json", "--after", int(coupons[0]) - 1, "--count", 3
+        ).splitlines()
+    ]
     assert [(line["coupon"], line["name"], line["total"], line["status"]) for line in lines] == [
         (coupon, f"list {n}", n, "draft") for n, coupon in enumerate(coupons, 1)
     ]
@@ -226,7 +281,11 @@ def test_list(stack):
 
 def test_issue_and_status(stack, make_coupon):
     coupon = make_coupon(1)
-    answer = json.loads(stack.ctl("issue", "--coupon", coupon, "--user", 7, "--key", "k 1", "--ack", "issued", "--json"))
+    answer = json.loads(
+        stack.ctl(
+            "issue", "--coupon", coupon, "--user", 7, "--key", "k 1", "--ack", "issued", "--json"
+        )
+    )
     assert (answer["code"], answer["status"], answer["slot"]) == (0, "issued", 1)
     assert json.loads(stack.ctl("status", answer["receive"], "--json"))["status"] == "issued"
     of_user = json.loads(stack.ctl("status", "--coupon", coupon, "--user", 7, "--json"))
@@ -242,7 +301,10 @@ def test_issue_and_status(stack, make_coupon):
     [
         (["issue", "--coupon", "1"], "--user"),
         (["issue", "--coupon", "042", "--user", "1"], '--coupon is "042"'),
-        (["issue", "--coupon", "1", "--user", "1", "--ack", "done"], '--ack is "done": allowed are accepted, queued and issued'),
+        (
+            ["issue", "--coupon", "1", "--user", "1", "--ack", "done"],
+            '--ack is "done": allowed are accepted, queued and issued',
+        ),
         (["issue", "--coupon", "1", "--user", "1", "--key", "é"], "--key is"),
         (["status", "1.2.3"], 'RECEIVE is "1.2.3"'),
         (["status"], "--coupon"),
@@ -274,7 +336,13 @@ def test_audit_of_a_right_coupon(stack, gateway, make_coupon):
     code, verdict = audit(stack, coupon)
     assert (code, verdict["passed"], verdict["audited"], verdict["wrong"]) == (0, True, 1, [])
     (found,) = verdict["coupons"]
-    assert (found["total"], found["stock"], found["taken"], found["in_flight"], found["settled"]) == (10, 7, 3, 0, True)
+    assert (
+        found["total"],
+        found["stock"],
+        found["taken"],
+        found["in_flight"],
+        found["settled"],
+    ) == (10, 7, 3, 0, True)
     assert stack.ctl("audit", coupon).splitlines()[-1] == "PASS: 1 coupon audited, 0 wrong"
 
 
@@ -292,9 +360,13 @@ def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
     rough.stop("redis")
     result = rough.ctl_run("pause", coupon)
     assert result.returncode == 3 and "Redis could not be told" in result.stderr
-    assert rough_pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == ("paused",)
+    assert rough_pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == (
+        "paused",
+    )
     lower = rough.ctl_run("stock", coupon, "--total", 5)
-    assert lower.returncode == 1 and "nothing was changed" in lower.stderr, "Redis alone knows what is taken"
+    assert (
+        lower.returncode == 1 and "nothing was changed" in lower.stderr
+    ), "Redis alone knows what is taken"
     rough.start("redis")
     with rough.client() as client:
         told = wait_until_told(client, coupon)
@@ -316,5 +388,8 @@ def test_a_total_is_not_lowered_by_what_an_unverified_redis_tells(rough):
 def wait_until_told(client, coupon):
     """All the words of Redis until it is there again."""
     told = set()
-    wait_until(lambda: told.add(client.issue(coupon, len(told) + 1)["status"]) or told - {"unavailable"}, interval=0.001)
+    wait_until(
+        lambda: told.add(client.issue(coupon, len(told) + 1)["status"]) or told - {"unavailable"},
+        interval=0.001,
+    )
     return told

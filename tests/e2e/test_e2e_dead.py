@@ -40,7 +40,9 @@ def history(dead):
 
 def publish(channel, body, **properties):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
-    channel.basic_publish("coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties))
+    channel.basic_publish(
+        "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties)
+    )
 
 
 def message(coupon, **changes):
@@ -102,7 +104,10 @@ def test_list_tells_what_can_be_read_and_takes_nothing(dead, amqp_rough):
         assert [one["batch"] for one in told["messages"]] == [None, newer["batch"], None, None]
         assert [one["bytes"] for one in told["messages"]] == [5, len(json.dumps(newer)), 2, 0]
         assert (told["messages"][1]["coupon"], told["messages"][1]["receives"]) == ("1001", 2)
-        assert all(one["reason"].startswith("unreadable: ") and not one["readable"] for one in told["messages"])
+        assert all(
+            one["reason"].startswith("unreadable: ") and not one["readable"]
+            for one in told["messages"]
+        )
         assert "version" in told["messages"][1]["reason"]
         dead_wait(dead, 4)
     page = listed(dead, "--limit", 2)
@@ -113,16 +118,27 @@ def test_list_tells_what_can_be_read_and_takes_nothing(dead, amqp_rough):
 
 def test_show_prints_all_of_it_and_obeys_nothing(dead, amqp_rough):
     newer = message(1001, v=9)
-    publish(amqp_rough, newer, message_id="m-1", correlation_id="c-1", content_type="application/json")
+    publish(
+        amqp_rough, newer, message_id="m-1", correlation_id="c-1", content_type="application/json"
+    )
     dead_wait(dead, 1)
     publish(amqp_rough, b"\x1b[31mred\xff")
     dead_wait(dead, 2)
     for which in (1, newer["batch"]):
         shown = json.loads(dead.ctl("dead", "show", which, "--json"))
         assert json.loads(shown["body"]) == newer and shown["unreadable"] == "unknown version"
-        named = {"message_id": "m-1", "correlation_id": "c-1", "content_type": "application/json", "delivery_mode": 2}
+        named = {
+            "message_id": "m-1",
+            "correlation_id": "c-1",
+            "content_type": "application/json",
+            "delivery_mode": 2,
+        }
         assert shown["properties"] == named
-        assert shown["headers"]["x-couponmq-reason"] == shown["reason"] == "unreadable: unknown version"
+        assert (
+            shown["headers"]["x-couponmq-reason"]
+            == shown["reason"]
+            == "unreadable: unknown version"
+        )
     second = json.loads(dead.ctl("dead", "show", 2, "--json"))
     assert base64.b64decode(second["body_base64"]) == b"\x1b[31mred\xff" and "body" not in second
     text = dead.ctl("dead", "show", 2)
@@ -154,7 +170,9 @@ def test_a_wrong_command_line(stack, arguments, told):
     assert result.stderr.startswith("couponctl: ") and result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", 1], ["requeue", "--all"], ["drop", "--all", "--yes"]])
+@pytest.mark.parametrize(
+    "command", [["list"], ["show", 1], ["requeue", "--all"], ["drop", "--all", "--yes"]]
+)
 def test_without_rabbitmq_it_says_so(stack, command):
     result = stack.ctl_run("dead", *command, "--amqp-url", "amqp://a:b@127.0.0.1:9/%2f")
     assert result.returncode == 1 and "RabbitMQ" in result.stderr and "AMQP_URL" in result.stderr
@@ -162,7 +180,9 @@ def test_without_rabbitmq_it_says_so(stack, command):
 
 def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
     for number in range(150):
-        amqp_rough.basic_publish("coupon.dlx", "x", b"%d" % number, pika.BasicProperties(delivery_mode=2))
+        amqp_rough.basic_publish(
+            "coupon.dlx", "x", b"%d" % number, pika.BasicProperties(delivery_mode=2)
+        )
     dead_wait(dead, 150)
 
     def order():
@@ -171,7 +191,10 @@ def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
         return [(one["number"], one["bytes"]) for one in whole]
 
     first = order()
-    assert [number for number, _ in first] == list(range(1, 151)) and first[9:11] == [(10, 1), (11, 2)]
+    assert [number for number, _ in first] == list(range(1, 151)) and first[9:11] == [
+        (10, 1),
+        (11, 2),
+    ]
     assert [one["reason"] for one in listed(dead, "--limit", 3)["messages"]] == [None] * 3
     dead_wait(dead, 150)
     for number in (1, 70, 150):
@@ -217,7 +240,9 @@ def test_many_are_requeued_in_several_rounds(dead, history):
 def test_what_is_still_unstorable_comes_back_once(dead, history):
     unstorable(dead, history, [1, 2])
     with nothing_storable(dead):
-        assert dead.ctl("dead", "requeue", "--all") == "2 messages requeued", "not those that came back meanwhile"
+        assert (
+            dead.ctl("dead", "requeue", "--all") == "2 messages requeued"
+        ), "not those that came back meanwhile"
         dead_wait(dead, 2)
     assert dead.ctl("dead", "requeue", "--all") == "2 messages requeued"
     assert history.judge() == 2
@@ -245,8 +270,17 @@ class AckHeld(Proxy):
 def test_killed_between_publish_and_ack_nothing_is_lost_or_settled_twice(dead, history):
     unstorable(dead, history, range(1, 4))
     proxy = AckHeld(pika.URLParameters(dead.env["AMQP_URL"]).port)
-    command = [str(dead.build_dir / "couponctl"), "dead", "requeue", "--all", "--amqp-url", proxy.url(dead.env["AMQP_URL"])]
-    requeue = subprocess.Popen(command, env={**os.environ, **dead.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [
+        str(dead.build_dir / "couponctl"),
+        "dead",
+        "requeue",
+        "--all",
+        "--amqp-url",
+        proxy.url(dead.env["AMQP_URL"]),
+    ]
+    requeue = subprocess.Popen(
+        command, env={**os.environ, **dead.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     try:
         assert proxy.acked.wait(20), "it is confirmed, and would be acked"
     finally:
@@ -266,7 +300,11 @@ def test_nothing_leaves_when_no_queue_takes_it(dead, history, amqp_rough):
     amqp_rough.queue_unbind(QUEUE, "coupon.topic", "coupon.receive")
     try:
         result = dead.ctl_run("dead", "requeue", "--all")
-        assert result.returncode == 1 and "no queue took a message" in result.stderr and DEAD_QUEUE in result.stderr
+        assert (
+            result.returncode == 1
+            and "no queue took a message" in result.stderr
+            and DEAD_QUEUE in result.stderr
+        )
         assert result.stdout == "0 messages requeued\n"
     finally:
         amqp_rough.queue_bind(QUEUE, "coupon.topic", "coupon.receive")
@@ -286,15 +324,25 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     result = dead.ctl_run("dead", "drop", "--all")
     assert result.returncode == 2 and "--yes" in result.stderr
     assert [line.strip() for line in result.stdout.splitlines() if "owed: " in line] == owed
-    assert "would drop 3: 5 bytes; unreadable" in result.stdout and "cannot be read" in result.stdout
+    assert (
+        "would drop 3: 5 bytes; unreadable" in result.stdout and "cannot be read" in result.stdout
+    )
     dead_wait(dead, 3)
-    assert dead.ctl("dead", "drop", 3, "--yes").splitlines()[-1] == "1 message dropped, by which 0 receives were owed"
+    assert (
+        dead.ctl("dead", "drop", 3, "--yes").splitlines()[-1]
+        == "1 message dropped, by which 0 receives were owed"
+    )
     dead_wait(dead, 2)
     batch = history.asked[0].receive.split(".")[2]
     dropped = dead.ctl("dead", "drop", batch, "--yes").splitlines()
     assert dropped[0].startswith(f"dropped 1: coupon {history.coupon}, batch {batch}, 1 receive")
-    assert dropped[1].strip() == owed[0] and dropped[-1] == "1 message dropped, by which 1 receive was owed"
-    assert [one["batch"] for one in listed(dead)["messages"]] == [history.asked[1].receive.split(".")[2]]
+    assert (
+        dropped[1].strip() == owed[0]
+        and dropped[-1] == "1 message dropped, by which 1 receive was owed"
+    )
+    assert [one["batch"] for one in listed(dead)["messages"]] == [
+        history.asked[1].receive.split(".")[2]
+    ]
 
 
 def test_drop_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amqp_rough):
@@ -309,6 +357,8 @@ def test_drop_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amq
 
 def test_drop_without_postgresql_drops_nothing_it_cannot_judge(dead, history):
     unstorable(dead, history, [1])
-    result = dead.ctl_run("dead", "drop", "--all", "--yes", "--database-url", "postgresql://a:b@127.0.0.1:9/x")
+    result = dead.ctl_run(
+        "dead", "drop", "--all", "--yes", "--database-url", "postgresql://a:b@127.0.0.1:9/x"
+    )
     assert result.returncode == 1 and "PostgreSQL" in result.stderr
     dead_wait(dead, 1)

@@ -73,15 +73,24 @@ def redis_set(stack, cache, setting, value):
 
 def test_the_stack_as_it_is_warns_of_nothing(own_stack, cache):
     redis_reconnect(own_stack, cache)
-    assert readyz(own_stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []})
+    assert readyz(own_stack) == (
+        200,
+        {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []},
+    )
     for name in ("gateway", "worker-1"):
         log = own_stack.log(name)
-        assert [lines(log, event) for event in ("weak_setting", "setting_unknown", "queue_differs")] == [[], [], []]
+        assert [
+            lines(log, event) for event in ("weak_setting", "setting_unknown", "queue_differs")
+        ] == [[], [], []]
 
 
 @pytest.mark.parametrize(
     "setting, value, wanted",
-    [("appendfsync", "everysec", "always"), ("appendonly", "no", "yes"), ("maxmemory-policy", "allkeys-lru", "noeviction")],
+    [
+        ("appendfsync", "everysec", "always"),
+        ("appendonly", "no", "yes"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ],
 )
 def test_a_weak_redis(own_stack, cache, setting, value, wanted):
     told = len(lines(own_stack.log("gateway"), "weak_setting"))
@@ -91,7 +100,10 @@ def test_a_weak_redis(own_stack, cache, setting, value, wanted):
         assert readyz(own_stack)[0] == 200 and readyz(own_stack)[1]["ready"] is True
         wait_until(lambda: metrics_read(own_stack.http("/metrics"))["couponmq_weak_settings"] == 1)
         (line,) = lines(own_stack.log("gateway"), "weak_setting")[told:]
-        assert "level=warn" in line and f"setting={setting} value={value} wanted={wanted} effect=" in line
+        assert (
+            "level=warn" in line
+            and f"setting={setting} value={value} wanted={wanted} effect=" in line
+        )
         redis_reconnect(own_stack, cache)
         wait_until(lambda: len(lines(own_stack.log("gateway"), "weak_setting")) == told + 2)
 
@@ -101,7 +113,10 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(own_stack, cache):
     try:
         for _ in range(2):
             redis_reconnect(own_stack, cache)
-            wait_until(lambda: [warning.split(":")[:2] for warning in warnings(own_stack)] == [["redis", " does not tell how it is set"]])
+            wait_until(
+                lambda: [warning.split(":")[:2] for warning in warnings(own_stack)]
+                == [["redis", " does not tell how it is set"]]
+            )
         assert len(lines(own_stack.log("gateway"), "setting_unknown")) == 1
         assert readyz(own_stack)[0] == 200
     finally:
@@ -111,12 +126,16 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(own_stack, cache):
 
 
 def programs_disconnect(superuser):
-    superuser.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'couponmq'")
+    superuser.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'couponmq'"
+    )
 
 
 @pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes", "fsync"])
 def test_a_weak_postgresql(own_stack, superuser, setting):
-    before = {name: len(lines(own_stack.log(name), "weak_setting")) for name in ("gateway", "worker-1")}
+    before = {
+        name: len(lines(own_stack.log(name), "weak_setting")) for name in ("gateway", "worker-1")
+    }
     superuser.execute(f"ALTER SYSTEM SET {setting} = off")
     superuser.execute("SELECT pg_reload_conf()")
     try:
@@ -126,11 +145,16 @@ def test_a_weak_postgresql(own_stack, superuser, setting):
         assert warning.startswith(f"postgresql: {setting} is off, wanted on: ")
         for name, told in before.items():
             wait_until(lambda: len(lines(own_stack.log(name), "weak_setting")) == told + 1)
-            assert f"part=postgresql setting={setting} value=off wanted=on" in lines(own_stack.log(name), "weak_setting")[-1]
+            assert (
+                f"part=postgresql setting={setting} value=off wanted=on"
+                in lines(own_stack.log(name), "weak_setting")[-1]
+            )
         wait_until(lambda: readyz(own_stack)[0] == 200)
         coupon = own_stack.coupon_make(10)
         with own_stack.client() as client:
-            assert client.issue(coupon, 1, ack="issued")["status"] == "issued", "it is a warning, no more"
+            assert (
+                client.issue(coupon, 1, ack="issued")["status"] == "issued"
+            ), "it is a warning, no more"
     finally:
         superuser.execute(f"ALTER SYSTEM RESET {setting}")
         superuser.execute("SELECT pg_reload_conf()")
@@ -156,7 +180,9 @@ def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser)
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"x-queue-type": "classic"}, {"x-queue-type": "quorum", "x-delivery-limit": 5}], ids=["plain", "classic", "limit"]
+    "arguments",
+    [{}, {"x-queue-type": "classic"}, {"x-queue-type": "quorum", "x-delivery-limit": 5}],
+    ids=["plain", "classic", "limit"],
 )
 def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
     with pika.BlockingConnection(pika.URLParameters(own_stack.env["AMQP_URL"])) as connection:
@@ -170,7 +196,11 @@ def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
             coupon = own_stack.coupon_make(10)
             for process in (gateway, worker):
                 line = wait_until(lambda: lines(process.log(), "queue_differs"))[0]
-                assert "level=error" in line and f"name={QUEUE}" in line and "PRECONDITION_FAILED" in line
+                assert (
+                    "level=error" in line
+                    and f"name={QUEUE}" in line
+                    and "PRECONDITION_FAILED" in line
+                )
             body = requests.get(gateway.http("/readyz"), timeout=5).json()
             assert "PRECONDITION_FAILED" in body["rabbitmq"] and body["ready"] is False
             assert (body["redis"], body["postgresql"]) == ("ok", "ok")

@@ -49,7 +49,9 @@ def proxy_to_rabbitmq(rough):
 def message_publish(channel, body, **properties):
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    channel.basic_publish("coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties))
+    channel.basic_publish(
+        "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties)
+    )
 
 
 def outbox_length(redis_client, coupon):
@@ -150,7 +152,9 @@ def test_workers_killed_in_a_row(campaign, rough):
         history.judge()
 
 
-def test_a_worker_killed_between_commit_and_ack(campaign, rough, rough_pg, worker_make, proxy_to_rabbitmq):
+def test_a_worker_killed_between_commit_and_ack(
+    campaign, rough, rough_pg, worker_make, proxy_to_rabbitmq
+):
     history = campaign()
     rough.stop("worker-1")
     doomed = worker_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
@@ -159,7 +163,9 @@ def test_a_worker_killed_between_commit_and_ack(campaign, rough, rough_pg, worke
         for user in range(1, 21):
             assert history.ask(client, user)["code"] == 0
     rows = "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = %s ORDER BY user_id"
-    committed = wait_until(lambda: len(found := rough_pg.execute(rows, (history.coupon,)).fetchall()) == 20 and found)
+    committed = wait_until(
+        lambda: len(found := rough_pg.execute(rows, (history.coupon,)).fetchall()) == 20 and found
+    )
     doomed.kill9()
     proxy_to_rabbitmq.cut()
     heir = worker_make(rough)
@@ -168,7 +174,9 @@ def test_a_worker_killed_between_commit_and_ack(campaign, rough, rough_pg, worke
         assert history.ask(client, 21, ack="issued")["status"] == "issued"
     assert heir.terminate() == 0
     assert worker_total(heir.log(), "repeated") == 20, "they were delivered again"
-    assert rough_pg.execute(rows, (history.coupon,)).fetchall()[:20] == committed, "and that changed nothing"
+    assert (
+        rough_pg.execute(rows, (history.coupon,)).fetchall()[:20] == committed
+    ), "and that changed nothing"
     rough.start("worker-1")
     assert history.judge() == 21
 
@@ -207,7 +215,9 @@ def test_the_gateway_killed_under_load(campaign, rough):
         assert history.codes()[None] > 0, "somebody was left without an answer"
 
 
-def test_the_keeper_sends_what_a_killed_gateway_could_not(campaign, rough, rough_redis, gateway_make):
+def test_the_keeper_sends_what_a_killed_gateway_could_not(
+    campaign, rough, rough_redis, gateway_make
+):
     gateway = gateway_make(rough, ready=False, AMQP_URL="amqp://guest:guest@127.0.0.1:1/%2f")
     wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 1)
     history = campaign()
@@ -258,7 +268,9 @@ def test_rabbitmq_restarted(campaign, rough, way):
         assert not history.codes().keys() & {20, 21, 22}
 
 
-def test_the_publishers_connection_cut_again_and_again(campaign, rough, gateway_make, proxy_to_rabbitmq):
+def test_the_publishers_connection_cut_again_and_again(
+    campaign, rough, gateway_make, proxy_to_rabbitmq
+):
     gateway = gateway_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
         for times in range(1, 5):
@@ -289,8 +301,12 @@ def test_postgresql_restarted(campaign, rough, way):
 
 def test_a_transaction_cut_in_its_middle(campaign, rough):
     history = campaign()
-    with transaction_held(rough, history) as backend, psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
-        assert pg.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,)).fetchone() == (True,)
+    with transaction_held(rough, history) as backend, psycopg.connect(
+        rough.env["DATABASE_ADMIN_URL"]
+    ) as pg:
+        assert pg.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,)).fetchone() == (
+            True,
+        )
     assert history.judge() == 20
 
 
@@ -375,8 +391,12 @@ def test_a_duplicate_changes_nothing(campaign, rough, rough_pg, amqp_rough):
         for body in bodies * 3:
             message_publish(amqp_rough, body)
         other = rough.coupon_make(1)
-        assert client.issue(other, 1, ack="issued")["status"] == "issued", "it came after them in the queue"
-        assert [rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)] == before
+        assert (
+            client.issue(other, 1, ack="issued")["status"] == "issued"
+        ), "it came after them in the queue"
+        assert [
+            rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)
+        ] == before
         assert history.judge() == 30
 
 
@@ -410,7 +430,10 @@ def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redi
     for _ in range(2):
         coupon = rough.coupon_make(1)
         assert wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "fence")) == str(before)
-    assert (rough_redis.get("couponmq:keeper"), fence(rough_pg)) == (token, before), "nobody else is elected"
+    assert (rough_redis.get("couponmq:keeper"), fence(rough_pg)) == (
+        token,
+        before,
+    ), "nobody else is elected"
     assert not any("keeper_elected" in worker.log() for worker in others)
     rough.kill9("worker-1")
     killed = time.monotonic()
@@ -466,12 +489,16 @@ def test_terms_changed_under_load(campaign, rough):
 def test_a_wiped_redis_never_refills(campaign, rough, rough_pg, rough_redis):
     history = campaign(total=5, limit=1)
     with rough.client() as client:
-        assert [history.ask(client, user, ack="issued")["code"] for user in (1, 2, 3, 4, 5)] == [0] * 5
+        assert [history.ask(client, user, ack="issued")["code"] for user in (1, 2, 3, 4, 5)] == [
+            0
+        ] * 5
         rough_redis.flushall()
         codes = {client.issue(history.coupon, user, ack="issued")["code"] for user in range(1, 21)}
         assert 0 not in codes
         fresh = rough.coupon_make(1)
         wait_until(lambda: client.issue(fresh, 1, key="k")["code"] == 0)
         assert client.issue(history.coupon, 6)["code"] != 0
-    rows = rough_pg.execute("SELECT user_id FROM user_coupon WHERE coupon_id = %s ORDER BY 1", (history.coupon,))
+    rows = rough_pg.execute(
+        "SELECT user_id FROM user_coupon WHERE coupon_id = %s ORDER BY 1", (history.coupon,)
+    )
     assert [row[0] for row in rows.fetchall()] == [1, 2, 3, 4, 5]

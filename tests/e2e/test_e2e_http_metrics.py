@@ -23,7 +23,10 @@ def ready(stack):
 def test_healthy_and_ready(stack):
     response = requests.get(stack.http("/healthz"), timeout=5)
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
-    assert ready(stack) == (200, {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []})
+    assert ready(stack) == (
+        200,
+        {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []},
+    )
 
 
 @pytest.mark.parametrize("service", PARTS)
@@ -57,7 +60,9 @@ def test_metrics_move_as_they_should(stack, make_coupon, gateway_make):
         wait_until(lambda: gateway.metrics()["couponmq_messages_confirmed_total"] == 2)
         wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 0)
         now = gateway.metrics()
-    moved = {name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)}
+    moved = {
+        name: now[name] - before.get(name, 0) for name in now if now[name] != before.get(name, 0)
+    }
     expected = {
         "couponmq_requests_total": 7,
         "couponmq_connections_total": 1,
@@ -75,7 +80,11 @@ def test_metrics_move_as_they_should(stack, make_coupon, gateway_make):
     }
     assert {name: moved.get(name) for name in expected} == expected
     assert now["couponmq_issue_seconds_bucket{+Inf}"] == now["couponmq_issue_seconds_count"]
-    assert (now["couponmq_redis_up"], now["couponmq_amqp_up"], now["couponmq_database_up"]) == (1, 1, 1)
+    assert (now["couponmq_redis_up"], now["couponmq_amqp_up"], now["couponmq_database_up"]) == (
+        1,
+        1,
+        1,
+    )
     wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
 
 
@@ -111,15 +120,22 @@ def load(gateway, coupon, first, connections=30, each=20):
 def test_three_processes_answer_and_count_as_one(stack, make_coupon, gateway_make, pg):
     coupon = make_coupon(500)
     gateway = gateway_make(stack, COUPON_PROCESSES=3)
-    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_amqp_up"] == 3)
+    wait_until(
+        lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_amqp_up"] == 3
+    )
     codes = load(gateway, coupon, 1)
     assert (codes.count(0), codes.count(2)) == (500, 100)
     metrics = gateway.metrics()
     assert metrics["couponmq_requests_total"] == 600
     assert metrics["couponmq_answers_total{ok}"] == 500
     assert metrics["couponmq_connections_total"] == 30
-    wait_until(lambda: pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (500,))
-    assert all(gateway.metrics()["couponmq_requests_total"] == 600 for _ in range(10)), "whichever answers"
+    wait_until(
+        lambda: pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone()
+        == (500,)
+    )
+    assert all(
+        gateway.metrics()["couponmq_requests_total"] == 600 for _ in range(10)
+    ), "whichever answers"
 
 
 def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
@@ -162,7 +178,9 @@ def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, g
     assert gateway.terminate() == 0
 
 
-def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(stack, make_coupon, gateway_make):
+def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(
+    stack, make_coupon, gateway_make
+):
     coupon = make_coupon(10000)
     gateway = gateway_make(stack, COUPON_PROCESSES=2)
     wait_until(lambda: len(children(gateway)) == 2)

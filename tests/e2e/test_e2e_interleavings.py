@@ -50,11 +50,15 @@ def ask_all(stack, history):
 def counted(worker, name):
     """A counter that the worker tells when it ends."""
     assert worker.terminate() == 0
-    return sum(int(word.split("=")[1]) for word in worker.log().split() if word.startswith(name + "="))
+    return sum(
+        int(word.split("=")[1]) for word in worker.log().split() if word.startswith(name + "=")
+    )
 
 
 @pytest.mark.parametrize("first", ["commits", "is rolled back"])
-def test_a_copy_is_settled_by_two_workers_at_once(rough, rough_pg, amqp_rough, history, worker_make, first):
+def test_a_copy_is_settled_by_two_workers_at_once(
+    rough, rough_pg, amqp_rough, history, worker_make, first
+):
     copies = amqp_rough.queue_declare("", exclusive=True).method.queue
     amqp_rough.queue_bind(copies, "coupon.topic", "coupon.receive")
     rough.stop("worker-1")
@@ -65,17 +69,23 @@ def test_a_copy_is_settled_by_two_workers_at_once(rough, rough_pg, amqp_rough, h
     amqp_rough.queue_delete(copies)
     bodies = [body for body in bodies if body]
     with coupon_locked(rough, history.coupon) as holder:
-        one = worker_make(rough, COUPON_PREFETCH=len(bodies))  # it has room for these, and not for their copies
+        one = worker_make(
+            rough, COUPON_PREFETCH=len(bodies)
+        )  # it has room for these, and not for their copies
         its_backend = next_blocked(rough_pg)
         wait_until(lambda: queue_length(rough) == 0)
         two = worker_make(rough)
         for body in bodies:
-            amqp_rough.basic_publish("coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2))
+            amqp_rough.basic_publish(
+                "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2)
+            )
         wait_until(lambda: queue_length(rough) == 0)
         waiting = next_blocked(rough_pg, its_backend)
         if first == "is rolled back":
             rough_pg.execute("SELECT pg_terminate_backend(%s)", (its_backend,))
-            next_blocked(rough_pg, its_backend, waiting)  # it tries again, and waits for the other's rows
+            next_blocked(
+                rough_pg, its_backend, waiting
+            )  # it tries again, and waits for the other's rows
         holder.rollback()
     assert history.judge() == len(USERS)
     totals = [(counted(worker, "issued"), counted(worker, "repeated")) for worker in (one, two)]
@@ -84,7 +94,9 @@ def test_a_copy_is_settled_by_two_workers_at_once(rough, rough_pg, amqp_rough, h
     assert queue_length(rough) == 0, "and acked it"
 
 
-def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(rough, rough_pg, history, worker_make):
+def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
+    rough, rough_pg, history, worker_make
+):
     """What is in hand of the old connection is committed and never acked; the new connection's are found repeated, and acked."""
     rough.stop("worker-1")
     proxy = Proxy(pika.URLParameters(rough.env["AMQP_URL"]).port)
@@ -109,28 +121,44 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(rough, rou
     assert history.judge() == len(USERS)
 
 
-@pytest.mark.parametrize("pipelined", [False, True], ids=["in messages of their own", "in one message"])
-def test_a_receive_that_cannot_be_stored_takes_none_with_it(rough, rough_pg, amqp_rough, history, pipelined):
+@pytest.mark.parametrize(
+    "pipelined", [False, True], ids=["in messages of their own", "in one message"]
+)
+def test_a_receive_that_cannot_be_stored_takes_none_with_it(
+    rough, rough_pg, amqp_rough, history, pipelined
+):
     amqp_rough.queue_purge(DEAD_QUEUE)
     bad = 13
     lines = [{"op": "issue", "coupon": history.coupon, "user": str(user)} for user in USERS]
-    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner, rough.client() as client:
-        owner.execute(f"ALTER TABLE user_coupon ADD CONSTRAINT no_{bad} CHECK (user_id <> {bad}) NOT VALID")
+    with psycopg.connect(
+        rough.env["DATABASE_ADMIN_URL"], autocommit=True
+    ) as owner, rough.client() as client:
+        owner.execute(
+            f"ALTER TABLE user_coupon ADD CONSTRAINT no_{bad} CHECK (user_id <> {bad}) NOT VALID"
+        )
         try:
             rough.sigstop("worker-1")
-            replies = client.pipeline(lines) if pipelined else [client.call(**line) for line in lines]
+            replies = (
+                client.pipeline(lines) if pipelined else [client.call(**line) for line in lines]
+            )
             assert {reply["code"] for reply in replies} == {0}
             if pipelined:
                 assert len({reply["receive"].split(".")[2] for reply in replies}) < len(USERS) / 2
             rough.sigcont("worker-1")
             wait_until(lambda: queue_length(rough, DEAD_QUEUE) == 1)
-            states = [client.call("status", receive=reply["receive"])["status"] for reply in replies]
-            assert states == ["accepted" if user == bad else "issued" for user in USERS], "it is still owed"
+            states = [
+                client.call("status", receive=reply["receive"])["status"] for reply in replies
+            ]
+            assert states == [
+                "accepted" if user == bad else "issued" for user in USERS
+            ], "it is still owed"
         finally:
             owner.execute(f"ALTER TABLE user_coupon DROP CONSTRAINT no_{bad}")
         reason = json.loads(rough.ctl("dead", "list", "--json"))["messages"][0]["reason"]
         assert reason.startswith("unstorable: SQLSTATE 23514") and ("1 of" in reason) == pipelined
         rough.ctl("dead", "requeue", "--all")
-        wait_until(lambda: client.call("status", receive=replies[bad - 1]["receive"])["status"] == "issued")
+        wait_until(
+            lambda: client.call("status", receive=replies[bad - 1]["receive"])["status"] == "issued"
+        )
     issued = "SELECT issued_num, settled_num FROM coupon WHERE id = %s"
     assert rough_pg.execute(issued, (history.coupon,)).fetchone() == (len(USERS), len(USERS))

@@ -63,10 +63,14 @@ class Seen:
         return self.redis.hget(self.key, name)
 
     def row(self, *names):
-        return self.pg.execute(f"SELECT {', '.join(names)} FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+        return self.pg.execute(
+            f"SELECT {', '.join(names)} FROM coupon WHERE id = %s", (self.coupon,)
+        ).fetchone()
 
     def all(self):
-        rows = self.pg.execute("SELECT coupon::text FROM coupon WHERE id = %s", (self.coupon,)).fetchone()
+        rows = self.pg.execute(
+            "SELECT coupon::text FROM coupon WHERE id = %s", (self.coupon,)
+        ).fetchone()
         return rows, {key: self.redis.dump(key) for key in self.redis.keys(f"{self.key}*")}
 
 
@@ -123,16 +127,26 @@ def test_a_campaign_is_closed_after_its_end(rough, seen):
         wait_until(lambda one=one: one.row("status") == ("closed",), timeout=15)
         wait_until(lambda one=one: one.field("status") == "closed")
         assert rough.log("worker-1").count(f"event=coupon_ended coupon={one.coupon} ") == 1
-    assert (later.row("status"), draft.row("status"), later.field("status")) == (("published",), ("draft",), "open")
+    assert (later.row("status"), draft.row("status"), later.field("status")) == (
+        ("published",),
+        ("draft",),
+        "open",
+    )
     with rough.client() as client:
         assert client.issue(published.coupon, 1)["code"] == ENDED
     redis_s, redis_us = published.redis.time()
-    assert redis_s + redis_us / 1e6 - 1 >= datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
+    assert (
+        redis_s + redis_us / 1e6 - 1
+        >= datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
+    )
 
 
 def test_an_end_that_was_moved_counts(rough, seen):
     moved = seen(end=at(seconds=1.5))
-    moved.pg.execute("UPDATE coupon SET end_at = now() + interval '1 hour', version = version + 1 WHERE id = %s", (moved.coupon,))
+    moved.pg.execute(
+        "UPDATE coupon SET end_at = now() + interval '1 hour', version = version + 1 WHERE id = %s",
+        (moved.coupon,),
+    )
     other = seen(end=at(seconds=1.5))
     wait_until(lambda: other.row("status") == ("closed",), timeout=15)
     assert moved.row("status") == ("published",)
@@ -145,7 +159,9 @@ def test_asleep_before_it_closes(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("DATABASE_URL")
     gate.hold_at("Closes a coupon whose end has passed")
-    coupon.pg.execute("UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,))
+    coupon.pg.execute(
+        "UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,)
+    )
     assert gate.held.wait(10)
     coupon.pg.execute("UPDATE coupon SET end_at = NULL WHERE id = %s", (coupon.coupon,))
     succeed(rough, worker, coupon)
@@ -162,7 +178,9 @@ def test_asleep_before_new_terms(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
     gate.hold_at("Gives a coupon newer terms")
-    coupon.pg.execute("UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,))
+    coupon.pg.execute(
+        "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,)
+    )
     assert gate.held.wait(10)
     coupon.pg.execute("UPDATE coupon SET status = 'published' WHERE id = %s", (coupon.coupon,))
     succeed(rough, worker, coupon)
@@ -247,7 +265,11 @@ def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, seen, quick):
         again = client.issue(coupon.coupon, 1, key="k", ack="issued")
         assert again["receive"] == receive, "while its keys are there"
         wait_until(lambda: not keys(coupon), timeout=KEEP_S + 5)
-        assert client.issue(coupon.coupon, 1)["code"] == client.issue(coupon.coupon, 3, key="new")["code"] == ENDED
+        assert (
+            client.issue(coupon.coupon, 1)["code"]
+            == client.issue(coupon.coupon, 3, key="new")["code"]
+            == ENDED
+        )
         assert client.call("coupon", coupon=coupon.coupon)["code"] == ENDED
         told = client.call("status", receive=receive)
         assert (told["status"], told["slot"]) == ("issued", 1)
@@ -258,7 +280,9 @@ def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, seen, quick):
     sweeps = quick.metrics()["couponmq_keeper_rounds_total"]
     wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > sweeps + 3)
     assert not coupon.redis.exists(coupon.key), "nobody loads it again"
-    assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} <= {True}, "what gateways have told of it"
+    assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} <= {
+        True
+    }, "what gateways have told of it"
 
 
 def test_one_that_was_never_loaded_is_settled(rough, rough_redis, rough_pg, quick):
@@ -279,7 +303,10 @@ def test_not_settled_while_a_message_is_in_the_queue_or_dead(rough, seen, quick)
             assert client.issue(coupon.coupon, 666)["code"] == 0
             rough.ctl("close", coupon.coupon)
             wait_until(lambda: "event=dead_letter " in quick.log(), timeout=20)
-            wait_until(lambda: coupon.field("status") == "closed" and not coupon.redis.exists(coupon.key + ":outbox"))
+            wait_until(
+                lambda: coupon.field("status") == "closed"
+                and not coupon.redis.exists(coupon.key + ":outbox")
+            )
             rounds = quick.metrics()["couponmq_keeper_rounds_total"]
             wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
             assert coupon.row("settled_at", "expires_at") == (None, None)
@@ -295,13 +322,17 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, seen, quick):
     coupon.pg.execute("UPDATE coupon SET total_num = 0 WHERE id = %s", (coupon.coupon,))
     with rough.client() as client:
         assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
-    released = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+    released = (
+        "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+    )
     wait_until(lambda: coupon.pg.execute(released, (coupon.coupon,)).fetchone() == (1,))
     wait_until(lambda: coupon.field("generation") == "2")  # for what was not there
     quick.signal(19)
     rough.ctl("close", coupon.coupon)
     coupon.redis.set(coupon.key + ":users", "of a wrong type: nothing can be given back")
-    coupon.pg.execute("UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (coupon.coupon,))
+    coupon.pg.execute(
+        "UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (coupon.coupon,)
+    )
     quick.signal(18)
     rounds = quick.metrics()["couponmq_keeper_rounds_total"]
     wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > rounds + 5)
@@ -320,7 +351,10 @@ def test_a_late_message_unsettles(rough, seen, quick):
         coupon.redis.hset(coupon.key, mapping={"seq": 0, "stock": 5})
         coupon.redis.delete(coupon.key + ":users")
         wait_until(lambda: not coupon.redis.exists(coupon.key + ":outbox"))
-        coupon.pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id = %s", (coupon.coupon,))
+        coupon.pg.execute(
+            "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id = %s",
+            (coupon.coupon,),
+        )
         quick.signal(18)
         wait_until(lambda: coupon.row("issued_num") == (1,), timeout=20)
     assert coupon.row("settled_at") == (None,)
@@ -349,11 +383,18 @@ def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pat
     gate.hold_at(pattern)
     rough.ctl("close", coupon.coupon)
     assert gate.held.wait(10)
-    succeed(rough, worker, coupon, hold=lambda: coupon.redis.hset(coupon.key + ":outbox", "0" * 26, "in flight again"))
+    succeed(
+        rough,
+        worker,
+        coupon,
+        hold=lambda: coupon.redis.hset(coupon.key + ":outbox", "0" * 26, "in flight again"),
+    )
     coupon.redis.delete(coupon.key + ":outbox")
     before = coupon.all()
     gate.open()
-    wait_until(lambda: b"is_elected" in gate.said or b"fenced" in gate.said or b"expires" in gate.said)
+    wait_until(
+        lambda: b"is_elected" in gate.said or b"fenced" in gate.said or b"expires" in gate.said
+    )
     assert coupon.all() == before and b"expires" not in gate.said
     worker.signal(18)
     rough.sigcont("worker-1")
@@ -370,20 +411,38 @@ def many(rough_pg):
     made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, 1500) AS i"
     rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
     yield range(first + 1, first + 1501)
-    rough_pg.execute("UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id > %s", (first,))
+    rough_pg.execute(
+        "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id > %s",
+        (first,),
+    )
 
 
 def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_make):
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_KEEPER_ROUND_MS=2000, COUPON_KEEPER_LEASE_MS=2000)
     wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
-    elections, paused = fence(rough_pg), worker.metrics()["couponmq_keeper_coupons{paused}"]  # other tests' too
+    elections, paused = (
+        fence(rough_pg),
+        worker.metrics()["couponmq_keeper_coupons{paused}"],
+    )  # other tests' too
     for coupon in many[::400]:
-        rough_pg.execute("UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon,))
-        wait_until(lambda coupon=coupon: rough_redis.hget(f"coupon:{{{coupon}}}", "status") == "paused", timeout=1)
+        rough_pg.execute(
+            "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon,)
+        )
+        wait_until(
+            lambda coupon=coupon: rough_redis.hget(f"coupon:{{{coupon}}}", "status") == "paused",
+            timeout=1,
+        )
     paused += len(many[::400])
-    metrics = wait_until(lambda: (told := worker.metrics())["couponmq_keeper_coupons{paused}"] == paused and told, timeout=20)
-    assert metrics["couponmq_keeper_coupons_unequal"] == metrics["couponmq_keeper_coupons{unavailable}"] == 0
+    metrics = wait_until(
+        lambda: (told := worker.metrics())["couponmq_keeper_coupons{paused}"] == paused and told,
+        timeout=20,
+    )
+    assert (
+        metrics["couponmq_keeper_coupons_unequal"]
+        == metrics["couponmq_keeper_coupons{unavailable}"]
+        == 0
+    )
     assert fence(rough_pg) == elections, "the lock was kept"
 
 
@@ -393,7 +452,12 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
     wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
     rough.restart("redis")
     run_id = rough_redis.info("server")["run_id"]
-    wait_until(lambda: all(rough_redis.hget(f"coupon:{{{coupon}}}", "run_id") == run_id for coupon in many[::100]), timeout=60)
+    wait_until(
+        lambda: all(
+            rough_redis.hget(f"coupon:{{{coupon}}}", "run_id") == run_id for coupon in many[::100]
+        ),
+        timeout=60,
+    )
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, seen):
@@ -460,4 +524,8 @@ def test_only_the_keeper_tells_of_coupons(rough, seen, worker_make):
     other = worker_make(rough)
     wait_until(lambda: other.metrics()["couponmq_keeper_redis_up"] == 1)
     assert other.metrics()["couponmq_keeper_elected"] == 0
-    assert {value for name, value in other.metrics().items() if name.startswith("couponmq_keeper_coupons{")} == {0}
+    assert {
+        value
+        for name, value in other.metrics().items()
+        if name.startswith("couponmq_keeper_coupons{")
+    } == {0}

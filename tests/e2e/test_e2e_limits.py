@@ -24,7 +24,9 @@ def test_in_flight_of_one_connection(stack, make_coupon, gateway_make):
         codes = [reply["code"] for reply in client.pipeline(issues(coupon, range(1, 21)))]
         assert codes == [0] * 5 + [20] * 15
         assert other.issue(coupon, 50)["code"] == 0
-        assert [reply["code"] for reply in client.pipeline(issues(coupon, range(21, 26)))] == [0] * 5
+        assert [reply["code"] for reply in client.pipeline(issues(coupon, range(21, 26)))] == [
+            0
+        ] * 5
     assert gateway.metrics()["couponmq_answers_total{busy}"] == 15
 
 
@@ -34,11 +36,18 @@ def test_in_flight_of_all(rough, gateway_make):
     with gateway.client() as client, gateway.client() as other:
         rough.sigstop("worker-1")
         for user in range(1, 6):
-            client.send_line({"id": user, "op": "issue", "coupon": coupon, "user": user, "ack": "issued"})
+            client.send_line(
+                {"id": user, "op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
+            )
         busy = wait_until(lambda: (reply := other.call("ping"))["code"] == 20 and reply)
         assert busy["status"] == "busy"
         assert other.issue(coupon, 7)["code"] == 20
-        assert requests.post(gateway.http("/v1/issue"), json.dumps({"coupon": coupon, "user": 8}), timeout=5).status_code == 429
+        assert (
+            requests.post(
+                gateway.http("/v1/issue"), json.dumps({"coupon": coupon, "user": 8}), timeout=5
+            ).status_code
+            == 429
+        )
         rough.sigcont("worker-1")
         assert {client.read_reply()["status"] for _ in range(5)} == {"issued"}
         assert other.issue(coupon, 7)["code"] == 0
@@ -51,7 +60,9 @@ def test_connections(stack, gateway_make):
         assert all(client.call("ping")["code"] == 0 for client in three)
         with gateway.client() as one_more:
             reply = one_more.read_reply()
-            assert (reply["code"], reply["status"]) == (20, "busy") and "connections" in reply["message"]
+            assert (reply["code"], reply["status"]) == (20, "busy") and "connections" in reply[
+                "message"
+            ]
             assert one_more.read_line() is None
         assert all(client.call("ping")["code"] == 0 for client in three)
         three[0].close()
@@ -67,7 +78,9 @@ def test_connections(stack, gateway_make):
 
 def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
     coupon = make_coupon(100)
-    gateway = gateway_make(stack, COUPON_OUTPUT_LIMIT_BYTES=16384, COUPON_INFLIGHT_PER_CONNECTION_MAX=1000000)
+    gateway = gateway_make(
+        stack, COUPON_OUTPUT_LIMIT_BYTES=16384, COUPON_INFLIGHT_PER_CONNECTION_MAX=1000000
+    )
     host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
     with socket.socket() as deaf, gateway.client() as good:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -83,7 +96,10 @@ def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
         assert good.call("ping")["code"] == 0
         assert time.monotonic() - begun < 1
         metrics = gateway.metrics()
-        assert (metrics["couponmq_connections_cut_total"], metrics["couponmq_connections"]) == (1, 1)
+        assert (metrics["couponmq_connections_cut_total"], metrics["couponmq_connections"]) == (
+            1,
+            1,
+        )
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
@@ -95,10 +111,15 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
         assert idle.call("ping")["code"] == 0
         assert idle.read_line() is None
         metrics = gateway.metrics()
-        assert (metrics["couponmq_connections_idle_total"], metrics["couponmq_connections"]) == (1, 1)
+        assert (metrics["couponmq_connections_idle_total"], metrics["couponmq_connections"]) == (
+            1,
+            1,
+        )
         rough.sigcont("worker-1")
         assert waiting.read_reply()["status"] == "issued"
-        assert waiting.call("ping")["code"] == 0, "an answer that came late does not end the connection"
+        assert (
+            waiting.call("ping")["code"] == 0
+        ), "an answer that came late does not end the connection"
 
 
 @pytest.fixture
@@ -131,11 +152,17 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
             for client in clients:
                 client.send_line({"op": "ping"})
             pauses = wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"])
-            assert wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"] > pauses), "it tries again"
-            assert first.call("stats")["stats"]["connections"] < 72, "a quarter is kept for the services"
+            assert wait_until(
+                lambda: first.call("stats")["stats"]["accept_pauses_total"] > pauses
+            ), "it tries again"
+            assert (
+                first.call("stats")["stats"]["connections"] < 72
+            ), "a quarter is kept for the services"
             for client in clients[:30]:
                 client.close()
-            assert all(client.read_reply()["code"] == 0 for client in clients[30:]), "who waited gets in"
+            assert all(
+                client.read_reply()["code"] == 0 for client in clients[30:]
+            ), "who waited gets in"
         assert gateway.log().count("accept_pause") < 200, "it paused, it did not spin"
         assert gateway.terminate() == 0
     finally:

@@ -54,10 +54,14 @@ def test_a_publisher_that_hangs_does_not_hold_up_settling(rough, rough_pg, worke
         for user in range(1, 21):
             assert client.issue(coupon, user)["code"] == 0
             issued = "SELECT issued_num = %s FROM coupon WHERE id = %s"
-            wait_until(lambda user=user: rough_pg.execute(issued, (user, coupon)).fetchone()[0], timeout=2)
+            wait_until(
+                lambda user=user: rough_pg.execute(issued, (user, coupon)).fetchone()[0], timeout=2
+            )
         assert time.monotonic() - begun < 10
         assert worker.metrics()["couponmq_worker_publisher_up"] == 0
-        assert client.issue(coupon, 21, ack="issued")["status"] == "issued", "by the look-up at its deadline"
+        assert (
+            client.issue(coupon, 21, ack="issued")["status"] == "issued"
+        ), "by the look-up at its deadline"
     assert worker.metrics()["couponmq_worker_replies_lost_total"] == 1
     assert worker.terminate() == 0
 

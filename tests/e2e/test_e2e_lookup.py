@@ -19,7 +19,9 @@ def proxy(stack):
 
 def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(1)
-    gateway = gateway_make(stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=3000)
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=3000
+    )
     with gateway.client() as asking, gateway.client() as other:
         proxy.hold_ends()
         asking.send_line({"op": "status", "coupon": coupon, "user": "1"})
@@ -61,7 +63,10 @@ def test_none_is_not_final_while_its_own_issue_is_on_its_way(stack, make_coupon)
     coupon = make_coupon(10)
     with stack.client() as client:
         for user in range(1, 6):
-            lines = [{"id": 1, "op": "issue", "coupon": coupon, "user": user}, {"id": 2, "op": "status", "coupon": coupon, "user": user}]
+            lines = [
+                {"id": 1, "op": "issue", "coupon": coupon, "user": user},
+                {"id": 2, "op": "status", "coupon": coupon, "user": user},
+            ]
             client.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
             replies = {reply["id"]: reply for reply in (client.read_reply(), client.read_reply())}
             assert replies[1]["code"] == 0

@@ -21,19 +21,33 @@ def summed(stack, name):
 
 def test_counters_of_what_is_settled_and_rejected(stack, gateway, make_coupon, pg):
     coupon = make_coupon(10)
-    names = ["couponmq_worker_issued_total", "couponmq_worker_rejected_total", "couponmq_worker_rejections_total{out_of_stock}"]
+    names = [
+        "couponmq_worker_issued_total",
+        "couponmq_worker_rejected_total",
+        "couponmq_worker_rejections_total{out_of_stock}",
+    ]
     before = [summed(stack, name) for name in names]
     pg.execute("UPDATE coupon SET total_num = 2 WHERE id = %s", (coupon,))
     replies = [gateway.issue(coupon, user, ack="issued")["code"] for user in range(1, 6)]
     assert replies == [0, 0, 9, 9, 9]
-    wait_until(lambda: [summed(stack, name) for name in names] == [before[0] + 2, before[1] + 3, before[2] + 3])
-    assert summed(stack, "couponmq_worker_consumer_up") == summed(stack, "couponmq_worker_database_up") == 2
+    wait_until(
+        lambda: [summed(stack, name) for name in names]
+        == [before[0] + 2, before[1] + 3, before[2] + 3]
+    )
+    assert (
+        summed(stack, "couponmq_worker_consumer_up")
+        == summed(stack, "couponmq_worker_database_up")
+        == 2
+    )
 
 
 def test_ready_while_it_can_settle(rough, worker_make):
     worker = worker_make(rough)
     wait_until(lambda: status(worker.http("/readyz")) == 200, timeout=20)
-    told = wait_until(lambda: (told := requests.get(worker.http("/readyz"), timeout=3).json())["redis"] == "ok" and told)
+    told = wait_until(
+        lambda: (told := requests.get(worker.http("/readyz"), timeout=3).json())["redis"] == "ok"
+        and told
+    )
     assert (told["rabbitmq"], told["postgresql"], told["ready"]) == ("ok", "ok", True)
     rough.stop("postgres")
     wait_until(lambda: status(worker.http("/readyz")) == 503)
@@ -73,7 +87,13 @@ def test_paths_and_methods(stack):
 
 
 def test_the_address_is_checked_at_the_start(stack):
-    for wrong in ("nowhere", "127.0.0.1:0", f"127.0.0.1:{stack.worker_http(1, '').rpartition(':')[2]}"):
-        worker = Process(stack, "coupon-worker", "worker-refused", {"COUPON_WORKER_HTTP_LISTEN": wrong})
+    for wrong in (
+        "nowhere",
+        "127.0.0.1:0",
+        f"127.0.0.1:{stack.worker_http(1, '').rpartition(':')[2]}",
+    ):
+        worker = Process(
+            stack, "coupon-worker", "worker-refused", {"COUPON_WORKER_HTTP_LISTEN": wrong}
+        )
         assert worker.child.wait(10) == 1
         assert f'COUPON_WORKER_HTTP_LISTEN is "{wrong}"' in worker.log()

@@ -19,7 +19,11 @@ def slow_names(tmp_path):
     library, silent = tmp_path / "slow_names.so", tmp_path / "silent"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
     silent.touch()
-    yield {"LD_PRELOAD": library, "SLOW_NAMES": silent, "ASAN_OPTIONS": "verify_asan_link_order=0"}, silent
+    yield {
+        "LD_PRELOAD": library,
+        "SLOW_NAMES": silent,
+        "ASAN_OPTIONS": "verify_asan_link_order=0",
+    }, silent
     silent.unlink(missing_ok=True)
 
 
@@ -28,7 +32,9 @@ def named(url, name):
 
 
 @pytest.mark.parametrize("part, setting", [("redis", "REDIS_URL"), ("postgresql", "DATABASE_URL")])
-def test_a_name_that_is_not_resolved_holds_up_nobody(rough, gateway_make, slow_names, part, setting):
+def test_a_name_that_is_not_resolved_holds_up_nobody(
+    rough, gateway_make, slow_names, part, setting
+):
     settings, silent = slow_names
     coupon = rough.coupon_make(100)
     url = named(rough.env[setting], part)
@@ -41,7 +47,10 @@ def test_a_name_that_is_not_resolved_holds_up_nobody(rough, gateway_make, slow_n
             reply = client.issue(coupon, user)
             assert reply["status"] == ("unavailable" if part == "redis" else "accepted")
             assert time.monotonic() - begun < 1
-        assert requests.get(gateway.http("/readyz"), timeout=2).json()[part] == "the name of its host is being looked up"
+        assert (
+            requests.get(gateway.http("/readyz"), timeout=2).json()[part]
+            == "the name of its host is being looked up"
+        )
         silent.unlink()
         wait_until(gateway.ready)
         assert client.issue(coupon, 50, ack="issued")["status"] == "issued"

@@ -33,14 +33,26 @@ def still_talks(gateway):
 
 
 @pytest.mark.parametrize(
-    "text", ['"9223372036854775807"', '"1234567890123456789"', "9007199254740991", '"1"', "1", '"9007199254740993"']
+    "text",
+    [
+        '"9223372036854775807"',
+        '"1234567890123456789"',
+        "9007199254740991",
+        '"1"',
+        "1",
+        '"9007199254740993"',
+    ],
 )
 def test_ids_that_are_taken(gateway, make_coupon, text):
     coupon = make_coupon(1)
-    reply = ask(gateway, b'{"op":"issue","coupon":"%s","user":%s}' % (coupon.encode(), text.encode()))
+    reply = ask(
+        gateway, b'{"op":"issue","coupon":"%s","user":%s}' % (coupon.encode(), text.encode())
+    )
     assert reply["code"] == 0
     assert reply["receive"].split(".")[1] == text.strip('"'), "to the last digit"
-    status = ask(gateway, b'{"op":"status","coupon":"%s","user":%s}' % (coupon.encode(), text.encode()))
+    status = ask(
+        gateway, b'{"op":"status","coupon":"%s","user":%s}' % (coupon.encode(), text.encode())
+    )
     assert status["user"] == text.strip('"')
 
 
@@ -57,7 +69,9 @@ def test_ids_that_are_refused(gateway, member, text):
     assert still_talks(gateway)
 
 
-@pytest.mark.parametrize("text", ["9007199254740992", "9007199254740993", "9223372036854775807", "1" + "0" * 30])
+@pytest.mark.parametrize(
+    "text", ["9007199254740992", "9007199254740993", "9223372036854775807", "1" + "0" * 30]
+)
 def test_a_number_that_readers_would_change_is_to_be_a_string(gateway, text):
     reply = ask(gateway, b'{"op":"issue","coupon":"1","user":%s}' % text.encode())
     refused(reply, "send it as a string")
@@ -65,7 +79,18 @@ def test_a_number_that_readers_would_change_is_to_be_a_string(gateway, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "-1", "9007199254740991", "-9007199254740991", '""', '"a b"', '"\\"\\\\"', '"é\u20ac\U0001f600"', '"%s"' % ("x" * 64)]
+    "text",
+    [
+        "0",
+        "-1",
+        "9007199254740991",
+        "-9007199254740991",
+        '""',
+        '"a b"',
+        '"\\"\\\\"',
+        '"é\u20ac\U0001f600"',
+        '"%s"' % ("x" * 64),
+    ],
 )
 def test_the_requests_id_comes_back_as_it_was(gateway, text):
     line = b'{"id":%s,"op":"ping"}' % text.encode()
@@ -78,7 +103,18 @@ def test_the_requests_id_comes_back_as_it_was(gateway, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["9007199254740992", "-9007199254740992", "1.5", "null", "true", "[]", "{}", '"%s"' % ("x" * 65), '"%s"' % ("é" * 33)]
+    "text",
+    [
+        "9007199254740992",
+        "-9007199254740992",
+        "1.5",
+        "null",
+        "true",
+        "[]",
+        "{}",
+        '"%s"' % ("x" * 65),
+        '"%s"' % ("é" * 33),
+    ],
 )
 def test_a_requests_id_that_is_refused(gateway, text):
     reply = ask(gateway, b'{"id":%s,"op":"ping"}' % text.encode())
@@ -142,7 +178,10 @@ def test_lines_that_are_refused(gateway, line):
 
 
 def test_valid_utf8_is_taken(gateway):
-    assert ask(gateway, '{"op":"ping","id":"ünï\u0800\U0010ffff"}'.encode())["id"] == "ünï\u0800\U0010ffff"
+    assert (
+        ask(gateway, '{"op":"ping","id":"ünï\u0800\U0010ffff"}'.encode())["id"]
+        == "ünï\u0800\U0010ffff"
+    )
     assert ask(gateway, b'{"op":"ping","id":"\\ud83d\\ude00"}')["id"] == "\U0001f600"
 
 
@@ -212,17 +251,34 @@ def test_receives_that_are_refused(gateway, receive):
 # key and ack
 
 
-@pytest.mark.parametrize("key", ["k", "x" * 64, "a b:c", "\"quoted\" \\ 'x'", "~!@#$%^&*(){}[]<>?/|,.;+-=_`", "%s%n%d", "1:01:0:k"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "k",
+        "x" * 64,
+        "a b:c",
+        "\"quoted\" \\ 'x'",
+        "~!@#$%^&*(){}[]<>?/|,.;+-=_`",
+        "%s%n%d",
+        "1:01:0:k",
+    ],
+)
 def test_keys_that_are_taken(gateway, make_coupon, pg, key):
     coupon = make_coupon(5, limit=5)
     reply = gateway.issue(coupon, 1, key=key, ack="issued")
     assert reply["status"] == "issued"
     assert gateway.issue(coupon, 1, key=key)["receive"] == reply["receive"]
-    assert pg.execute("SELECT key FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchall() == [(key,)]
-    assert gateway.call("status", coupon=coupon, user=1)["receives"][0]["receive"] == reply["receive"]
+    assert pg.execute("SELECT key FROM user_coupon WHERE coupon_id = %s", (coupon,)).fetchall() == [
+        (key,)
+    ]
+    assert (
+        gateway.call("status", coupon=coupon, user=1)["receives"][0]["receive"] == reply["receive"]
+    )
 
 
-@pytest.mark.parametrize("key", ["", "x" * 65, "é", "\u20ac", "a\tb", "a\nb", "\x7f", "\x1f", 1, None, True, ["k"]])
+@pytest.mark.parametrize(
+    "key", ["", "x" * 65, "é", "\u20ac", "a\tb", "a\nb", "\x7f", "\x1f", 1, None, True, ["k"]]
+)
 def test_keys_that_are_refused(gateway, key):
     refused(gateway.issue(1, 1, key=key), "key is ")
 
@@ -248,9 +304,13 @@ def test_a_line_of_exactly_the_limit(gateway, end):
 
 @pytest.mark.parametrize("length", [LINE_LIMIT + 1, LINE_LIMIT + 2, 2 * LINE_LIMIT, 1_000_000])
 def test_a_longer_line_is_told_once_and_skipped(gateway, length):
-    gateway.send_bytes(b'{"op":"ping","id":1' + b" " * (length - 20) + b"}\n" + b'{"op":"ping","id":2}\n')
+    gateway.send_bytes(
+        b'{"op":"ping","id":1' + b" " * (length - 20) + b"}\n" + b'{"op":"ping","id":2}\n'
+    )
     reply = gateway.read_reply()
-    assert (reply["code"], reply["status"]) == (43, "too_large") and str(LINE_LIMIT) in reply["message"]
+    assert (reply["code"], reply["status"]) == (43, "too_large") and str(LINE_LIMIT) in reply[
+        "message"
+    ]
     assert gateway.read_reply()["id"] == 2
 
 
@@ -262,7 +322,11 @@ def test_a_longer_line_is_told_before_its_end(gateway):
 
 
 def test_one_byte_at_a_time(gateway, make_coupon):
-    line = json.dumps({"id": "slow", "op": "issue", "coupon": make_coupon(1), "user": "1"}).encode() + b"\n" + PING
+    line = (
+        json.dumps({"id": "slow", "op": "issue", "coupon": make_coupon(1), "user": "1"}).encode()
+        + b"\n"
+        + PING
+    )
     for at in range(len(line)):
         gateway.send_bytes(line[at : at + 1])
     assert {gateway.read_reply().get("id") for _ in range(2)} == {"slow", None}
@@ -278,7 +342,9 @@ def test_half_a_line_and_gone(stack, gateway):
 
 def test_two_thousand_requests_at_once(gateway, make_coupon):
     coupon = make_coupon(1500)
-    replies = gateway.pipeline([{"op": "issue", "coupon": coupon, "user": str(user + 1)} for user in range(2000)])
+    replies = gateway.pipeline(
+        [{"op": "issue", "coupon": coupon, "user": str(user + 1)} for user in range(2000)]
+    )
     codes = [reply["code"] for reply in replies]
     assert (codes.count(0), codes.count(2)) == (1500, 500)
     assert len({reply["receive"] for reply in replies if reply["code"] == 0}) == 1500
@@ -303,7 +369,9 @@ def test_a_half_closed_connection_still_gets_its_answers(stack, make_coupon):
     coupon = make_coupon(100)
     with stack.client() as client:
         for user in range(1, 101):
-            client.send_line({"id": user, "op": "issue", "coupon": coupon, "user": user, "ack": "issued"})
+            client.send_line(
+                {"id": user, "op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
+            )
         client.socket.shutdown(socket.SHUT_WR)
         replies = [client.read_reply() for _ in range(100)]
         assert {reply["id"] for reply in replies} == set(range(1, 101))
@@ -325,7 +393,10 @@ def test_one_users_requests_from_many_connections_at_once(stack, gateway, make_c
 
     def many(_):
         with stack.client() as client:
-            return [reply["code"] for reply in client.pipeline([{"op": "issue", "coupon": coupon, "user": "7"}] * 50)]
+            return [
+                reply["code"]
+                for reply in client.pipeline([{"op": "issue", "coupon": coupon, "user": "7"}] * 50)
+            ]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         codes = sum(pool.map(many, range(8)), [])
@@ -342,11 +413,16 @@ def http_ask(stack, path, body=None, method="POST", **options):
 
 def test_http_each_operation_by_post(stack, make_coupon):
     coupon = make_coupon(1, limit=2)
-    response = http_ask(stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued", "id": 5}))
+    response = http_ask(
+        stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued", "id": 5})
+    )
     assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
     issued = response.json()
     assert (issued["id"], issued["status"]) == (5, "issued")
-    assert http_ask(stack, "/v1/status", json.dumps({"receive": issued["receive"]})).json()["status"] == "issued"
+    assert (
+        http_ask(stack, "/v1/status", json.dumps({"receive": issued["receive"]})).json()["status"]
+        == "issued"
+    )
     assert http_ask(stack, "/v1/coupon", json.dumps({"coupon": coupon})).json()["stock"] == 0
     assert http_ask(stack, "/v1/ping").json() == {"code": 0, "status": "ok"}
     assert http_ask(stack, "/v1/ping", "{}").json() == {"code": 0, "status": "ok"}
@@ -357,9 +433,16 @@ def test_http_each_operation_by_post(stack, make_coupon):
 
 def test_http_the_reading_operations_by_get(stack, make_coupon):
     coupon = make_coupon(1)
-    receive = http_ask(stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued"})).json()["receive"]
-    assert http_ask(stack, f"/v1/status?receive={receive}", method="GET").json()["status"] == "issued"
-    assert len(http_ask(stack, f"/v1/status?coupon={coupon}&user=1", method="GET").json()["receives"]) == 1
+    receive = http_ask(
+        stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued"})
+    ).json()["receive"]
+    assert (
+        http_ask(stack, f"/v1/status?receive={receive}", method="GET").json()["status"] == "issued"
+    )
+    assert (
+        len(http_ask(stack, f"/v1/status?coupon={coupon}&user=1", method="GET").json()["receives"])
+        == 1
+    )
     assert http_ask(stack, f"/v1/coupon?coupon={coupon}", method="GET").json()["state"] == "open"
     assert http_ask(stack, "/v1/ping", method="GET").status_code == 200
     assert http_ask(stack, "/v1/stats", method="GET").status_code == 200
@@ -406,7 +489,17 @@ def test_http_methods_that_nobody_needs(stack, method):
     assert http_ask(stack, "/v1/ping", method=method).status_code in (405, 501)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"coupon=1&user=1", b'{"op":"issue","coupon":"1","user":"1"}', b"\xff", b'{"coupon":"1","user":"1"}x'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"coupon=1&user=1",
+        b'{"op":"issue","coupon":"1","user":"1"}',
+        b"\xff",
+        b'{"coupon":"1","user":"1"}x',
+    ],
+)
 def test_http_bodies_that_are_refused(stack, body):
     response = http_ask(stack, "/v1/issue", body)
     assert response.status_code == 400
@@ -422,11 +515,18 @@ def test_http_body_of_the_limit_and_beyond(stack):
 def test_http_keep_alive(stack):
     host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     request = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n" + b'{"id":%d}'
-    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as reader:
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile(
+        "rb"
+    ) as reader:
         for number in (1, 2, 3):
             connection.sendall(request % number)
             assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
-            headers = dict(iter(lambda: tuple(reader.readline().decode().strip().lower().partition(": ")[::2]), ("", "")))
+            headers = dict(
+                iter(
+                    lambda: tuple(reader.readline().decode().strip().lower().partition(": ")[::2]),
+                    ("", ""),
+                )
+            )
             assert json.loads(reader.read(int(headers["content-length"])))["id"] == number
 
 
@@ -436,7 +536,10 @@ def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon)
     for user in range(1, 51):
         body = json.dumps({"coupon": coupon, "user": user, "ack": "issued"}).encode()
         with socket.create_connection((host, int(port)), 10) as connection:
-            connection.sendall(b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            connection.sendall(
+                b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                % (len(body), body)
+            )
     wait_until(lambda: gateway.call("coupon", coupon=coupon)["stock"] == 50)
     assert still_talks(gateway)
     assert requests.get(stack.http("/healthz"), timeout=5).status_code == 200

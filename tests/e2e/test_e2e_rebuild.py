@@ -28,7 +28,10 @@ def generation_of(pg, coupon):
 
 
 def seq_seen(pg, coupon, generation):
-    return pg.execute("SELECT seq_seen FROM coupon_generation WHERE coupon_id = %s AND generation = %s", (coupon, generation)).fetchone()[0]
+    return pg.execute(
+        "SELECT seq_seen FROM coupon_generation WHERE coupon_id = %s AND generation = %s",
+        (coupon, generation),
+    ).fetchone()[0]
 
 
 def rejections(pg, coupon):
@@ -37,11 +40,17 @@ def rejections(pg, coupon):
 
 
 def wait_open(redis_client, coupon, generation=1):
-    wait_until(lambda: is_open(redis_client, coupon) and count(redis_client, coupon, "generation") >= generation, timeout=20)
+    wait_until(
+        lambda: is_open(redis_client, coupon)
+        and count(redis_client, coupon, "generation") >= generation,
+        timeout=20,
+    )
 
 
 def issue_all(client, coupon, users, **members):
-    return client.pipeline([{"op": "issue", "coupon": str(coupon), "user": str(user), **members} for user in users])
+    return client.pipeline(
+        [{"op": "issue", "coupon": str(coupon), "user": str(user), **members} for user in users]
+    )
 
 
 @pytest.fixture
@@ -64,13 +73,17 @@ def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
         history.wait_accepted(500)
         assert history.judge() > 3000
     assert generation_of(rough_pg, coupon) >= 3
-    assert rejections(rough_pg, coupon).keys() <= {"slot_taken", "key_taken"}, "only what a user holds already"
+    assert rejections(rough_pg, coupon).keys() <= {
+        "slot_taken",
+        "key_taken",
+    }, "only what a user holds already"
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, coupon_make):
     """What only the queue and a gateway's memory know is in flight all the same: nothing of it is promised again. And when Redis
-    is wiped once more: the gateway remembers the latest generation only, PostgreSQL what was known of the one before."""
+    is wiped once more: the gateway remembers the latest generation only, PostgreSQL what was known of the one before.
+    """
     coupon = coupon_make(100)
     rough.stop("worker-1")
     with Client(rough.env["COUPON_LISTEN"]) as client:
@@ -81,18 +94,35 @@ def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, cou
             rough_pg.execute("LOCK TABLE user_coupon IN SHARE MODE")  # read, but not written
             rough.start("worker-1")
             wait_open(rough_redis, coupon, 2)
-            codes = [wait_until(lambda: (c := client.issue(coupon, 101)["code"]) != UNAVAILABLE and c + 1)]
+            codes = [
+                wait_until(
+                    lambda: (c := client.issue(coupon, 101)["code"]) != UNAVAILABLE and c + 1
+                )
+            ]
             assert codes == [1]
             replies = issue_all(client, coupon, range(102, 202))
             assert [r["code"] for r in replies].count(0) == 19
-            assert count(rough_redis, coupon, "reserved") == 80 and count(rough_redis, coupon, "stock") == 0
+            assert (
+                count(rough_redis, coupon, "reserved") == 80
+                and count(rough_redis, coupon, "stock") == 0
+            )
             if again:
                 wait_until(lambda: seq_seen(rough_pg, coupon, 1) == 80)
                 rough_redis.flushall()
                 wait_open(rough_redis, coupon, 3)
-                assert wait_until(lambda: (c := client.issue(coupon, 301)["code"]) != UNAVAILABLE and c) == 2
+                assert (
+                    wait_until(
+                        lambda: (c := client.issue(coupon, 301)["code"]) != UNAVAILABLE and c
+                    )
+                    == 2
+                )
                 assert count(rough_redis, coupon, "reserved") == 100
-        wait_until(lambda: rough_pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (100,))
+        wait_until(
+            lambda: rough_pg.execute(
+                "SELECT issued_num FROM coupon WHERE id = %s", (coupon,)
+            ).fetchone()
+            == (100,)
+        )
     assert rejections(rough_pg, coupon) == {}
     wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
     assert len(rough_redis.hgetall(key_of(coupon) + ":users")) == 100, "each has its slot"
@@ -124,7 +154,10 @@ def test_the_outbox_keeps_its_slots(rough, rough_redis, rough_pg, coupon_make):
             rough_redis.delete(key_of(coupon), key_of(coupon) + ":users")
             wait_open(rough_redis, coupon, 2)
             assert client.issue(coupon, 5, key="kept")["receive"] == reply["receive"]
-            assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (9, 0)
+            assert (
+                count(rough_redis, coupon, "stock"),
+                count(rough_redis, coupon, "reserved"),
+            ) == (9, 0)
     finally:
         rough.sigcont("rabbitmq")
     wait_until(lambda: rough_redis.exists(key_of(coupon) + ":known") == 0, timeout=30)
@@ -169,8 +202,12 @@ PLANTED = {
     "stock": lambda r, key: r.hincrby(key, "stock", 5),
     "reserved": lambda r, key: r.hincrby(key, "reserved", 1),
     "a slot is gone": lambda r, key: r.hdel(key + ":users", "3"),
-    "a slot too many": lambda r, key: r.hset(key + ":users", "99", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"),
-    "another receive": lambda r, key: r.hset(key + ":users", "3", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"),
+    "a slot too many": lambda r, key: r.hset(
+        key + ":users", "99", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"
+    ),
+    "another receive": lambda r, key: r.hset(
+        key + ":users", "3", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"
+    ),
     "users of a wrong type": lambda r, key: (r.delete(key + ":users"), r.set(key + ":users", "x")),
 }
 
@@ -184,7 +221,10 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
     users = rough_redis.hgetall(key + ":users")
     PLANTED[what](rough_redis, key)
     told = rough.ctl("rebuild", coupon)
-    assert told.strip() == f"coupon {coupon}: rebuilt as generation 2: 10 issued, 0 in flight, stock 40"
+    assert (
+        told.strip()
+        == f"coupon {coupon}: rebuilt as generation 2: 10 issued, 0 in flight, stock 40"
+    )
     assert rough_redis.hgetall(key + ":users") == users
     assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (40, 2)
     assert rough.ctl_run("audit", coupon).returncode == 0
@@ -211,13 +251,19 @@ def test_by_hand_twice_at_once(rough, rough_redis, rough_pg, coupon_make):
         history.start().wait_accepted(300)
         rough_redis.hincrby(key_of(coupon), "stock", 1)
         told = list(pool.map(lambda _: rough.ctl("rebuild", coupon), range(4)))
-        assert all("rebuilt as generation 2" in one or "nothing differs" in one for one in told), told
+        assert all(
+            "rebuilt as generation 2" in one or "nothing differs" in one for one in told
+        ), told
         history.wait_accepted(300)
         history.judge()
-    assert generation_of(rough_pg, coupon) == 2, "what one had set right did not differ for the next"
+    assert (
+        generation_of(rough_pg, coupon) == 2
+    ), "what one had set right did not differ for the next"
 
 
-def test_stock_that_postgresql_does_not_have_is_taken_back(rough, rough_redis, rough_pg, coupon_make):
+def test_stock_that_postgresql_does_not_have_is_taken_back(
+    rough, rough_redis, rough_pg, coupon_make
+):
     coupon = coupon_make(100)
     with Client(rough.env["COUPON_LISTEN"]) as client:
         rough_pg.execute("UPDATE coupon SET total_num = 3 WHERE id = %s", (coupon,))
@@ -276,8 +322,13 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         assert "coupon %s: 0 receives given up by name" % coupon in told, "too young"
         told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
         for reply in gone:
-            assert f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]}, slot {reply['slot']}\n" in told
-        assert f"coupon {coupon}: 3 receives given up by name" in told and kept["receive"] not in told
+            assert (
+                f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]}, slot {reply['slot']}\n"
+                in told
+            )
+        assert (
+            f"coupon {coupon}: 3 receives given up by name" in told and kept["receive"] not in told
+        )
         wait_until(lambda: count(rough_redis, coupon, "stock") == 9)
         assert client.call("status", receive=gone[0]["receive"])["reason"] == "lost"
         assert client.issue(coupon, 2, ack="issued")["status"] == "issued"
@@ -285,10 +336,15 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         assert client.issue(coupon, 5, ack="issued")["status"] == "issued"
     assert rejections(rough_pg, coupon) == {"lost": 3}, "one that arrives after all stays rejected"
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
-    assert (count(rough_redis, coupon, "stock"), len(rough_redis.hgetall(key_of(coupon) + ":users"))) == (7, 3)
+    assert (
+        count(rough_redis, coupon, "stock"),
+        len(rough_redis.hgetall(key_of(coupon) + ":users")),
+    ) == (7, 3)
 
 
-def test_what_is_lost_without_a_name_is_given_up_by_number(rough, rough_redis, rough_pg, coupon_make, amqp):
+def test_what_is_lost_without_a_name_is_given_up_by_number(
+    rough, rough_redis, rough_pg, coupon_make, amqp
+):
     coupon = coupon_make(10)
     with Client(rough.env["COUPON_LISTEN"]) as client:
         assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
@@ -299,8 +355,14 @@ def test_what_is_lost_without_a_name_is_given_up_by_number(rough, rough_redis, r
         assert client.issue(coupon, 7)["code"] == UNAVAILABLE
         rough.start("worker-1")
         wait_until(lambda: client.issue(coupon, 7)["code"] == 0)
-        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (4, 4)
+        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (
+            4,
+            4,
+        )
         told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
         assert "lost: 4 receives of generation 1 that nothing names\n" in told
-        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (8, 0)
+        assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (
+            8,
+            0,
+        )
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)

@@ -38,7 +38,9 @@ class Seen:
     def replay(self):
         """All are pending again, as after a death between the release and its mark."""
         n = len(self.tombstones())
-        self.pg.execute("UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (self.coupon,))
+        self.pg.execute(
+            "UPDATE receive_rejected SET released_at = NULL WHERE coupon_id = %s", (self.coupon,)
+        )
         self.wait_released(n)
 
     def plant(self, user, key=None):
@@ -49,8 +51,12 @@ class Seen:
             " VALUES (%s, %s, 1, 7, %s, now(), now(), %s)",
             (user, self.coupon, ulid_uuid(batch), key),
         )
-        self.pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (self.coupon,))
-        self.pg.execute("INSERT INTO coupon_generation VALUES (%s, 0, 1, 1)", (self.coupon,))  # of an earlier filling
+        self.pg.execute(
+            "UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (self.coupon,)
+        )
+        self.pg.execute(
+            "INSERT INTO coupon_generation VALUES (%s, 0, 1, 1)", (self.coupon,)
+        )  # of an earlier filling
         return f"1:{batch}:7:{key or ''}"
 
     def total_lower(self, total):
@@ -78,7 +84,9 @@ def rough_seen(rough, rough_redis, rough_pg):
 
 def audited(stack, coupon):
     audit = stack.ctl_run("audit", coupon)
-    assert audit.returncode == 0 and "settled, and each slot was compared" in audit.stdout, audit.stdout
+    assert (
+        audit.returncode == 0 and "settled, and each slot was compared" in audit.stdout
+    ), audit.stdout
     return audit.stdout
 
 
@@ -92,7 +100,10 @@ def test_the_holder_in_postgresql_gets_the_slot(stack, gateway, seen):
     assert (coupon.count("stock"), coupon.count("lost")) == (9, 0)
     assert gateway.issue(coupon.coupon, 42)["code"] == LIMIT_REACHED
     again = gateway.issue(coupon.coupon, 42, key="its key", ack="issued")
-    assert (again["status"], again["receive"]) == ("issued", f"{coupon.coupon}.42.{record.split(':')[1]}.7")
+    assert (again["status"], again["receive"]) == (
+        "issued",
+        f"{coupon.coupon}.42.{record.split(':')[1]}.7",
+    )
     assert gateway.call("status", receive=reply["receive"])["code"] == REJECTED, "for ever"
     audited(stack, coupon.coupon)
     before = coupon.state()
@@ -102,14 +113,19 @@ def test_the_holder_in_postgresql_gets_the_slot(stack, gateway, seen):
 
 def issued(client, coupon, user, **members):
     """The answer, once no rebuild is in its way."""
-    return wait_until(lambda: (r := client.issue(coupon, user, ack="issued", **members))["code"] != UNAVAILABLE and r)
+    return wait_until(
+        lambda: (r := client.issue(coupon, user, ack="issued", **members))["code"] != UNAVAILABLE
+        and r
+    )
 
 
 def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
     coupon = seen(5000)
     coupon.total_lower(2)
     replies = [issued(gateway, coupon.coupon, 1)]
-    while replies[-1]["code"] != OUT_OF_STOCK:  # Redis has the present total a round of the keeper later
+    while (
+        replies[-1]["code"] != OUT_OF_STOCK
+    ):  # Redis has the present total a round of the keeper later
         replies.append(issued(gateway, coupon.coupon, len(replies) + 1))
     assert [reply["status"] for reply in replies[:2]] == ["issued"] * 2
     assert {reply.get("reason", reply["status"]) for reply in replies[2:]} == {"out_of_stock"}
@@ -117,7 +133,10 @@ def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
     assert 1 <= len(rejected) < 4998, "not until all that Redis had was given out"
     coupon.wait_released(len(rejected))
     assert sorted(coupon.users()) == ["1", "2"]
-    wait_until(lambda: [coupon.count(name) for name in ("stock", "lost", "rebuild", "total")] == [0, 0, 0, 2])
+    wait_until(
+        lambda: [coupon.count(name) for name in ("stock", "lost", "rebuild", "total")]
+        == [0, 0, 0, 2]
+    )
     late = "SELECT count(*) FROM coupon_late WHERE coupon_id = %s"
     wait_until(lambda: coupon.pg.execute(late, (coupon.coupon,)).fetchone() == (0,))
     audited(stack, coupon.coupon)
@@ -139,7 +158,9 @@ def test_of_a_coupon_that_is_gone_the_stock_comes_back(gateway, seen, pg_owner):
     assert (coupon.users(), coupon.count("stock"), coupon.count("lost")) == ({}, 3, 0)
 
 
-def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(stack, gateway, seen, pg_owner):
+def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(
+    stack, gateway, seen, pg_owner
+):
     coupon = seen(10)
     coupon.redis.hset(coupon.key, "limit", 2)
     assert gateway.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
@@ -169,7 +190,9 @@ def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
             " VALUES (%s, %s, %s, 42, 1, 'slot_invalid', now())",
             (coupon.coupon, ulid_uuid(batch), index),
         )
-        coupon.pg.execute("UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %s", (coupon.coupon,))
+        coupon.pg.execute(
+            "UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %s", (coupon.coupon,)
+        )
         kept = coupon.users()["42"].split("\n")[1]
         rough.sigcont("worker-1")
         coupon.wait_released()
@@ -186,7 +209,9 @@ def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
     audited(rough, coupon.coupon)
 
 
-def test_a_worker_that_is_not_the_keeper_gives_back_at_once(rough, rough_redis, rough_seen, worker_make):
+def test_a_worker_that_is_not_the_keeper_gives_back_at_once(
+    rough, rough_redis, rough_seen, worker_make
+):
     coupon = rough_seen(2)
     coupon.total_lower(0)
     rough.stop("worker-1")
@@ -221,7 +246,9 @@ def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_ma
         coupon.wait_released()
     finally:
         proxy.close()
-    wait_until(lambda: (coupon.users(), coupon.count("stock"), coupon.count("lost")) == (first, 0, 0))
+    wait_until(
+        lambda: (coupon.users(), coupon.count("stock"), coupon.count("lost")) == (first, 0, 0)
+    )
     audited(rough, coupon.coupon)
     before = coupon.state()
     coupon.replay()
@@ -257,7 +284,10 @@ def test_what_redis_had_lost_is_not_there_to_be_given_back(rough, rough_seen):
         coupon.redis.delete(coupon.key, coupon.key + ":users")
         rough.sigcont("worker-1")
         coupon.wait_released()
-    wait_until(lambda: list(coupon.users()) == ["1"] and coupon.count("reserved") == coupon.count("lost") == 0)
+    wait_until(
+        lambda: list(coupon.users()) == ["1"]
+        and coupon.count("reserved") == coupon.count("lost") == 0
+    )
     audited(rough, coupon.coupon)
 
 

@@ -41,7 +41,9 @@ def client(rough):
         yield one
 
 
-def test_none_is_not_final_after_redis_was_wiped_with_receives_in_flight(rough, rough_redis, client):
+def test_none_is_not_final_after_redis_was_wiped_with_receives_in_flight(
+    rough, rough_redis, client
+):
     coupon = rough.coupon_make(10)
     assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
     assert is_final(client, coupon, 42)
@@ -51,7 +53,9 @@ def test_none_is_not_final_after_redis_was_wiped_with_receives_in_flight(rough, 
         rough_redis.flushall()
         for _ in range(10):
             reply = client.call("status", receive=receive)
-            assert reply["status"] == "accepted" or (reply["status"] == "not_found" and reply["final"] is False), reply
+            assert reply["status"] == "accepted" or (
+                reply["status"] == "not_found" and reply["final"] is False
+            ), reply
             assert client.call("status", coupon=coupon, user="42").get("final") in (None, False)
             assert client.call("status", coupon=coupon, user="43")["final"] is False
     wait_until(lambda: client.call("status", receive=receive)["status"] == "issued")
@@ -79,7 +83,9 @@ def test_none_is_not_final_while_slots_are_reserved(make_coupon, redis_client, g
     assert is_final(gateway, coupon, 42)
 
 
-def test_none_is_not_final_where_redis_forgot_what_the_gateway_has_seen(make_coupon, redis_client, gateway):
+def test_none_is_not_final_where_redis_forgot_what_the_gateway_has_seen(
+    make_coupon, redis_client, gateway
+):
     coupon = make_coupon(10)
     key = f"coupon:{{{coupon}}}"
     assert gateway.issue(coupon, 1, ack="issued")["code"] == 0
@@ -98,14 +104,19 @@ def test_none_is_final_where_the_coupon_was_never_in_redis(rough, client):
         assert is_final(client, coupon, 42)
 
 
-def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(rough, rough_redis, rough_pg, client):
+def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(
+    rough, rough_redis, rough_pg, client
+):
     coupon = rough.coupon_make(10)
     issued = client.issue(coupon, 1, ack="issued")["receive"]
     rough.ctl("close", coupon)
     rough.stop("worker-1")  # the keeper would fill it anew
     rough_redis.delete(*rough_redis.keys(f"coupon:{{{coupon}}}*"))
     for settled in (False, True):
-        rough_pg.execute("UPDATE coupon SET settled_at = CASE WHEN %s THEN now() END WHERE id = %s", (settled, coupon))
+        rough_pg.execute(
+            "UPDATE coupon SET settled_at = CASE WHEN %s THEN now() END WHERE id = %s",
+            (settled, coupon),
+        )
         assert is_final(client, coupon, 42) is settled
     assert client.call("status", receive=issued)["status"] == "issued"
 
@@ -133,7 +144,11 @@ def clients_of_each(gateway):
 def test_none_is_not_final_while_another_process_has_it_in_hand_or_lost_it(rough, gateway_make):
     coupon, other = rough.coupon_make(10), rough.coupon_make(10)
     gateway = gateway_make(rough, COUPON_PROCESSES=2, COUPON_CALL_TIMEOUT_MS=1000)
-    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_database_up"] == 2)
+    wait_until(
+        lambda: gateway.metrics()["couponmq_redis_up"]
+        == gateway.metrics()["couponmq_database_up"]
+        == 2
+    )
     with clients_of_each(gateway) as (here, there):
         wait_until(lambda: here.call("status", coupon=coupon, user="42").get("final"))
         assert all(is_final(client, one, 42) for client in (here, there) for one in (coupon, other))
@@ -144,7 +159,9 @@ def test_none_is_not_final_while_another_process_has_it_in_hand_or_lost_it(rough
         there.read_reply()
         rough.sigcont("redis")
         wait_until(lambda: there.call("status", coupon=coupon, user="42")["code"] == 0)
-        assert not is_final(there, coupon, 42), "the other process has a call whose outcome is unknown"
+        assert not is_final(
+            there, coupon, 42
+        ), "the other process has a call whose outcome is unknown"
         assert not is_final(here, coupon, 42)
         assert is_final(there, other, 42), "of that coupon alone"
 
@@ -152,7 +169,11 @@ def test_none_is_not_final_while_another_process_has_it_in_hand_or_lost_it(rough
 def test_none_is_not_final_after_a_process_died(rough, gateway_make):
     coupon = rough.coupon_make(10)
     gateway = gateway_make(rough, COUPON_PROCESSES=2)
-    wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == gateway.metrics()["couponmq_database_up"] == 2)
+    wait_until(
+        lambda: gateway.metrics()["couponmq_redis_up"]
+        == gateway.metrics()["couponmq_database_up"]
+        == 2
+    )
     with gateway.client() as one:
         assert is_final(one, coupon, 42)
     with clients_of_each(gateway) as (_, there):

@@ -38,7 +38,9 @@ def assert_owed(stack, coupon, replies):
 def test_a_queue_purged_after_its_confirms(rough):
     coupon = rough.coupon_make(10)
     with rough.client() as client:
-        assert wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued"))["status"] == "issued"
+        assert (
+            wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued"))["status"] == "issued"
+        )
         rough.stop("worker-1")
         lost = [client.issue(coupon, user, ack="queued") for user in range(2, 7)]
         assert {reply["status"] for reply in lost} == {"queued"}
@@ -46,7 +48,9 @@ def test_a_queue_purged_after_its_confirms(rough):
         with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
             connection.channel().queue_purge(QUEUE)
         rough.start("worker-1")
-        assert client.issue(coupon, 7, ack="issued")["status"] == "issued", "who comes later is not held up"
+        assert (
+            client.issue(coupon, 7, ack="issued")["status"] == "issued"
+        ), "who comes later is not held up"
     assert_owed(rough, coupon, lost)
 
 
@@ -67,5 +71,7 @@ def test_postgresql_restored_to_an_earlier_moment(lost_stack):
         shutil.rmtree(data)
         backup.rename(data)
         stack.start("postgres")
-        wait_until(lambda: client.issue(coupon, 4, key="k", ack="issued")["status"] == "issued", timeout=20)
+        wait_until(
+            lambda: client.issue(coupon, 4, key="k", ack="issued")["status"] == "issued", timeout=20
+        )
     assert_owed(stack, coupon, lost)

@@ -20,8 +20,21 @@ def server_start(folder):
     port = port_free()
     server = shutil.which("redis-server") or pytest.skip("no redis-server")
     process = subprocess.Popen(
-        [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
-         "--appendonly", "no"], stdout=subprocess.DEVNULL)
+        [
+            server,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(folder),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ],
+        stdout=subprocess.DEVNULL,
+    )
     client = client_new(f"redis://127.0.0.1:{port}/0")
     deadline = time.monotonic() + 10
     while True:

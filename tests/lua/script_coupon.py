@@ -28,7 +28,15 @@ class Answer:
     """An 'ok' reply of issue.lua by name."""
 
     def __init__(self, reply):
-        self.state, self.generation, self.seq, self.stock, self.now_ms, self.begin_ms, self.body = reply[:7]
+        (
+            self.state,
+            self.generation,
+            self.seq,
+            self.stock,
+            self.now_ms,
+            self.begin_ms,
+            self.body,
+        ) = reply[:7]
         self.verdicts = reply[7:]
         self.message = json.loads(self.body) if self.body else None
 
@@ -48,9 +56,21 @@ class Coupon:
 
     def put(self, **fields):
         """Writes the coupon's hash by hand: open, verified, stock = total unless told otherwise."""
-        c = {"status": "open", "total": 100, "stock": fields.get("total", 100), "reserved": 0,
-             "begin": 0, "end": 0, "limit": 1, "generation": 1, "seq": 0, "fence": 1,
-             "run_id": self.run_id, "version": 1, **fields}
+        c = {
+            "status": "open",
+            "total": 100,
+            "stock": fields.get("total", 100),
+            "reserved": 0,
+            "begin": 0,
+            "end": 0,
+            "limit": 1,
+            "generation": 1,
+            "seq": 0,
+            "fence": 1,
+            "run_id": self.run_id,
+            "version": 1,
+            **fields,
+        }
         self.redis.delete(*self.keys)
         self.redis.hset(self.keys[0], mapping=c)
         return self
@@ -78,9 +98,15 @@ class Coupon:
         flat = []
         for r in requests:
             flat += [r, ""] if isinstance(r, (str, int)) else r
-        return self.run("issue", self.run_id if run_id is None else run_id,
-                        self.id if coupon is None else coupon, batch or ulid_new(), *seen, *flat,
-                        keys=keys)
+        return self.run(
+            "issue",
+            self.run_id if run_id is None else run_id,
+            self.id if coupon is None else coupon,
+            batch or ulid_new(),
+            *seen,
+            *flat,
+            keys=keys,
+        )
 
     def issue(self, *requests, **options):
         reply = self.issue_raw(*requests, **options)

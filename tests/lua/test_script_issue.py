@@ -12,8 +12,12 @@ MAX_ID = str(2**63 - 1)
 def closed_terms(coupon):
     """What refuses everybody, by verdict."""
     now = coupon.time_ms()
-    return {PAUSED: {"status": "paused"}, ENDED: {"status": "closed"}, NOT_STARTED: {"begin": now + HOUR},
-            OUT_OF_STOCK: {"stock": 0}}
+    return {
+        PAUSED: {"status": "paused"},
+        ENDED: {"status": "closed"},
+        NOT_STARTED: {"begin": now + HOUR},
+        OUT_OF_STOCK: {"stock": 0},
+    }
 
 
 def test_accepts_one(coupon):
@@ -36,7 +40,8 @@ def test_body_is_exact(coupon):
     a = coupon.issue("42", ("43", "order-77"), "42", "44", batch=batch)
     assert a.body == (
         '{"v":1,"batch":"%s","coupon":"%s","generation":3,"seq":8121,"at":%d,"receives":'
-        '[["42",1,""],["43",1,"order-77"],["42",2,""],["44",1,""]]}' % (batch, coupon.id, a.now_ms))
+        '[["42",1,""],["43",1,"order-77"],["42",2,""],["44",1,""]]}' % (batch, coupon.id, a.now_ms)
+    )
     assert coupon.outbox() == {batch: a.body}
 
 
@@ -100,6 +105,7 @@ def test_seq_is_dense_across_calls(coupon):
 
 
 # Refusals
+
 
 @pytest.mark.parametrize("verdict", [PAUSED, ENDED, NOT_STARTED, OUT_OF_STOCK])
 @pytest.mark.parametrize("key", ["", "k"])
@@ -193,16 +199,25 @@ def test_order_of_verdicts(coupon):
     first = coupon.issue(("1", "mine"))
     coupon.set(status="paused", begin=now + HOUR, end=now - HOUR, total=1, stock=0)
     known = "1:%s:0" % first.message["batch"]
-    for verdict, healed in ((PAUSED, {"status": "closed"}), (ENDED, {"status": "open"}),
-                            (NOT_STARTED, {"begin": 0}), (ENDED, {"end": 0}),
-                            (OUT_OF_STOCK, {"stock": 3, "total": 4}),
-                            (LIMIT_REACHED, {"limit": 2})):
-        assert coupon.issue("1", ("1", "other"), ("1", "mine")).verdicts == [verdict, verdict, known]
+    for verdict, healed in (
+        (PAUSED, {"status": "closed"}),
+        (ENDED, {"status": "open"}),
+        (NOT_STARTED, {"begin": 0}),
+        (ENDED, {"end": 0}),
+        (OUT_OF_STOCK, {"stock": 3, "total": 4}),
+        (LIMIT_REACHED, {"limit": 2}),
+    ):
+        assert coupon.issue("1", ("1", "other"), ("1", "mine")).verdicts == [
+            verdict,
+            verdict,
+            known,
+        ]
         coupon.set(**healed)
     assert coupon.issue(("1", "mine"), "1").verdicts == [known, 2]
 
 
 # Slots
+
 
 def test_lowest_free_slot(coupon):
     coupon.put(limit=2)
@@ -233,9 +248,28 @@ def test_lowered_limit_counts_slots_above_it(coupon):
 
 # Keys
 
-@pytest.mark.parametrize("key", ["k", "order-77", 'a"b', "a\\b", "\\", '"', "a:b:c", ":", " ", "a b ",
-                                 "k" * 64, "".join(map(chr, range(0x20, 0x60))),
-                                 "".join(map(chr, range(0x60, 0x7f))), "%d%s%0%", "\\n", '","'])
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "k",
+        "order-77",
+        'a"b',
+        "a\\b",
+        "\\",
+        '"',
+        "a:b:c",
+        ":",
+        " ",
+        "a b ",
+        "k" * 64,
+        "".join(map(chr, range(0x20, 0x60))),
+        "".join(map(chr, range(0x60, 0x7F))),
+        "%d%s%0%",
+        "\\n",
+        '","',
+    ],
+)
 def test_key_gives_the_same_receive(coupon, key):
     coupon.put(limit=2, total=2)
     batch = ulid_new()
@@ -257,8 +291,12 @@ def test_known_key_outlives_the_campaign(coupon, terms):
     a = coupon.issue(("9", "x"), ("1", "k"))
     coupon.set(**closed_terms(coupon)[terms])
     batch = a.message["batch"]
-    assert coupon.issue(("1", "k"), "1", ("1", "new"), ("9", "x")).verdicts == \
-        [f"2:{batch}:1", terms, terms, f"1:{batch}:0"]
+    assert coupon.issue(("1", "k"), "1", ("1", "new"), ("9", "x")).verdicts == [
+        f"2:{batch}:1",
+        terms,
+        terms,
+        f"1:{batch}:0",
+    ]
 
 
 def test_key_repeated_within_a_call(coupon):
@@ -292,13 +330,22 @@ def test_several_requests_of_one_user_mixed_with_others(coupon):
     batch = ulid_new()
     a = coupon.issue("1", "2", ("1", "a"), "1", ("2", "b"), ("1", "a"), "3", batch=batch)
     assert a.verdicts == [1, 1, 2, LIMIT_REACHED, 2, f"2:{batch}:2", 1]
-    assert coupon.users() == {"1": f"1:{batch}:0:\n2:{batch}:2:a", "2": f"1:{batch}:1:\n2:{batch}:3:b",
-                              "3": f"1:{batch}:4:"}
-    assert a.message["receives"] == [["1", 1, ""], ["2", 1, ""], ["1", 2, "a"], ["2", 2, "b"],
-                                     ["3", 1, ""]]
+    assert coupon.users() == {
+        "1": f"1:{batch}:0:\n2:{batch}:2:a",
+        "2": f"1:{batch}:1:\n2:{batch}:3:b",
+        "3": f"1:{batch}:4:",
+    }
+    assert a.message["receives"] == [
+        ["1", 1, ""],
+        ["2", 1, ""],
+        ["1", 2, "a"],
+        ["2", 2, "b"],
+        ["3", 1, ""],
+    ]
 
 
 # States in which nothing is decided
+
 
 def test_missing(coupon):
     assert coupon.issue_raw("1") == ["missing", 0, 0]
@@ -315,9 +362,18 @@ def test_unverified(coupon):
     assert coupon.issue_raw("1", run_id="a" * 40)[0] == "unverified"
 
 
-@pytest.mark.parametrize("seen, state", [((3, 8), "behind"), ((4, 0), "behind"), ((4, 7), "behind"),
-                                         ((3, 7), "ok"), ((3, 6), "ok"), ((2, 2**53 - 1), "ok"),
-                                         ((0, 0), "ok")])
+@pytest.mark.parametrize(
+    "seen, state",
+    [
+        ((3, 8), "behind"),
+        ((4, 0), "behind"),
+        ((4, 7), "behind"),
+        ((3, 7), "ok"),
+        ((3, 6), "ok"),
+        ((2, 2**53 - 1), "ok"),
+        ((0, 0), "ok"),
+    ],
+)
 def test_behind(coupon, seen, state):
     coupon.put(generation=3, seq=7)
     before = coupon.snapshot()

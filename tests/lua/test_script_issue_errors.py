@@ -16,8 +16,31 @@ def refused(c, sentence, run, *args, **options):
     assert c.snapshot() == before
 
 
-BAD_IDS = ["", "0", "00", "01", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x10", "a", "1a", "1,2", "1\n", "1\0", "\xff",
-           "9223372036854775808", "9999999999999999999", "10000000000000000000", "1" * 30, "nan", "inf"]
+BAD_IDS = [
+    "",
+    "0",
+    "00",
+    "01",
+    "-1",
+    "+1",
+    " 1",
+    "1 ",
+    "1.0",
+    "1e3",
+    "0x10",
+    "a",
+    "1a",
+    "1,2",
+    "1\n",
+    "1\0",
+    "\xff",
+    "9223372036854775808",
+    "9999999999999999999",
+    "10000000000000000000",
+    "1" * 30,
+    "nan",
+    "inf",
+]
 
 
 @pytest.mark.parametrize("user", BAD_IDS)
@@ -30,7 +53,9 @@ def test_bad_user(coupon, user, place):
     refused(coupon, "user: ", coupon.issue_raw, *requests)
 
 
-@pytest.mark.parametrize("key", ["k" * 65, "a\nb", "a\0", "\0", "\t", "\x7f", "\x80", "\xff", "\xc3\xa9", "\x1f"])
+@pytest.mark.parametrize(
+    "key", ["k" * 65, "a\nb", "a\0", "\0", "\t", "\x7f", "\x80", "\xff", "\xc3\xa9", "\x1f"]
+)
 @pytest.mark.parametrize("place", [0, 1])
 def test_bad_key(coupon, key, place):
     coupon.put(limit=2)
@@ -44,14 +69,31 @@ def test_good_key_at_the_bounds(coupon, key):
     assert coupon.put().issue(("1", key)).verdicts == [1]
 
 
-@pytest.mark.parametrize("user", ["1", "10", "9223372036854775807", "8999999999999999999", "999999999999999999"])
+@pytest.mark.parametrize(
+    "user", ["1", "10", "9223372036854775807", "8999999999999999999", "999999999999999999"]
+)
 def test_good_user_at_the_bounds(coupon, user):
     assert coupon.put().issue(user).verdicts == [1]
 
 
-@pytest.mark.parametrize("batch", [
-    "0" * 25, "0" * 27, "8" + "0" * 25, "Z" + "0" * 25, ULID.lower(), ULID[:-1] + "I", ULID[:-1] + "L",
-    ULID[:-1] + "O", ULID[:-1] + "U", ULID[:-1] + "\n", ULID[:-1] + "\0", ULID[:-1] + '"', "x"])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "0" * 25,
+        "0" * 27,
+        "8" + "0" * 25,
+        "Z" + "0" * 25,
+        ULID.lower(),
+        ULID[:-1] + "I",
+        ULID[:-1] + "L",
+        ULID[:-1] + "O",
+        ULID[:-1] + "U",
+        ULID[:-1] + "\n",
+        ULID[:-1] + "\0",
+        ULID[:-1] + '"',
+        "x",
+    ],
+)
 def test_bad_batch(coupon, batch):
     refused(coupon.put(), "batch: not a ULID", coupon.issue_raw, "1", batch=batch)
 
@@ -66,8 +108,24 @@ def test_bad_run_id(coupon, run_id):
     refused(coupon.put(), "run_id: ", coupon.issue_raw, "1", run_id=run_id)
 
 
-@pytest.mark.parametrize("number", ["", "-1", "1.5", "01", "00", "1e3", "0x1", " 1", "nan", "9007199254740992",
-                                    "9" * 30, "a", "1,1"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        "",
+        "-1",
+        "1.5",
+        "01",
+        "00",
+        "1e3",
+        "0x1",
+        " 1",
+        "nan",
+        "9007199254740992",
+        "9" * 30,
+        "a",
+        "1,1",
+    ],
+)
 @pytest.mark.parametrize("place", [0, 1])
 def test_bad_seen(coupon, number, place):
     seen = ["0", "0"]
@@ -79,7 +137,14 @@ def test_bad_seen(coupon, number, place):
 def test_bad_coupon(coupon, bad):
     coupon.put()
     base = "coupon:{%s}" % bad
-    refused(coupon, "coupon: ", coupon.issue_raw, "1", coupon=bad, keys=[base, base + ":users", base + ":outbox"])
+    refused(
+        coupon,
+        "coupon: ",
+        coupon.issue_raw,
+        "1",
+        coupon=bad,
+        keys=[base, base + ":users", base + ":outbox"],
+    )
     refused(coupon, "coupon: ", coupon.issue_raw, "1", coupon=bad)
 
 
@@ -87,8 +152,18 @@ def test_keys_of_another_coupon(coupon):
     coupon.put()
     refused(coupon, "KEYS: ", coupon.issue_raw, "1", coupon="1")
     k = coupon.keys
-    for keys in ([], k[:1], k[:2], k + k[:1], [k[1], k[0], k[2]], [k[0], k[2], k[1]], [k[0], k[1], k[1]],
-                 [k[0], k[1], "coupon:{1}:outbox"], [k[0], "coupon:{1}:users", k[2]], ["x"] + k[1:]):
+    for keys in (
+        [],
+        k[:1],
+        k[:2],
+        k + k[:1],
+        [k[1], k[0], k[2]],
+        [k[0], k[2], k[1]],
+        [k[0], k[1], k[1]],
+        [k[0], k[1], "coupon:{1}:outbox"],
+        [k[0], "coupon:{1}:users", k[2]],
+        ["x"] + k[1:],
+    ):
         refused(coupon, "KEYS: ", coupon.issue_raw, "1", keys=keys)
 
 
@@ -108,13 +183,31 @@ def test_wrong_type(coupon, which, name, kind):
     coupon.issue("1")
     r, key = coupon.redis, coupon.keys[which]
     r.delete(key)
-    {"string": lambda: r.set(key, "x"), "list": lambda: r.lpush(key, "x"), "set": lambda: r.sadd(key, "x"),
-     "zset": lambda: r.zadd(key, {"x": 1}), "stream": lambda: r.xadd(key, {"x": "1"})}[kind]()
+    {
+        "string": lambda: r.set(key, "x"),
+        "list": lambda: r.lpush(key, "x"),
+        "set": lambda: r.sadd(key, "x"),
+        "zset": lambda: r.zadd(key, {"x": 1}),
+        "stream": lambda: r.xadd(key, {"x": "1"}),
+    }[kind]()
     refused(coupon, f"{name}: WRONGTYPE", coupon.issue_raw, "1", ("2", "k"), "3")
 
 
-@pytest.mark.parametrize("field", ["status", "run_id", "generation", "seq", "total", "stock", "reserved", "begin",
-                                   "end", "limit"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "status",
+        "run_id",
+        "generation",
+        "seq",
+        "total",
+        "stock",
+        "reserved",
+        "begin",
+        "end",
+        "limit",
+    ],
+)
 def test_missing_field(coupon, field):
     coupon.put()
     coupon.redis.hdel(coupon.keys[0], field)
@@ -126,18 +219,47 @@ def test_hash_of_something_else(coupon):
     refused(coupon, "coupon: a field is missing", coupon.issue_raw, "1")
 
 
-@pytest.mark.parametrize("field", ["generation", "seq", "total", "stock", "reserved", "begin", "end", "limit"])
-@pytest.mark.parametrize("value", ["", "-1", "1.5", "x", "nan", "inf", "1e1", "0x10", " 5", "5 ", "1,2",
-                                   "9007199254740992", "9" * 40])
+@pytest.mark.parametrize(
+    "field", ["generation", "seq", "total", "stock", "reserved", "begin", "end", "limit"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "-1",
+        "1.5",
+        "x",
+        "nan",
+        "inf",
+        "1e1",
+        "0x10",
+        " 5",
+        "5 ",
+        "1,2",
+        "9007199254740992",
+        "9" * 40,
+    ],
+)
 def test_malformed_number(coupon, field, value):
     coupon.put()
     coupon.set(**{field: value})
     refused(coupon, "coupon: ", coupon.issue_raw, "1")
 
 
-@pytest.mark.parametrize("fields", [
-    {"total": 5, "stock": 6}, {"total": 5, "stock": 5, "reserved": 1}, {"limit": 0}, {"limit": 101},
-    {"generation": 0}, {"status": ""}, {"status": "OPEN"}, {"status": "draft"}, {"seq": 2**53 - 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"total": 5, "stock": 6},
+        {"total": 5, "stock": 5, "reserved": 1},
+        {"limit": 0},
+        {"limit": 101},
+        {"generation": 0},
+        {"status": ""},
+        {"status": "OPEN"},
+        {"status": "draft"},
+        {"seq": 2**53 - 1},
+    ],
+)
 def test_corrupt_coupon(coupon, fields):
     coupon.put(**fields)
     refused(coupon, "coupon: ", coupon.issue_raw, "1")
@@ -146,11 +268,36 @@ def test_corrupt_coupon(coupon, fields):
 RECORD = f"1:{ULID}:0:"
 
 
-@pytest.mark.parametrize("text", [
-    "", "x", "1", "1:2:3", f"0:{ULID}:0:", f"01:{ULID}:0:", f"101:{ULID}:0:", f"-1:{ULID}:0:", f":{ULID}:0:",
-    f"1:{ULID[1:]}:0:", f"1:{ULID}0:0:", f"1:{ULID.lower()}:0:", f"1:8{ULID[1:]}:0:", f"1:{ULID}::", f"1:{ULID}:0",
-    f"1:{ULID}:00:", f"1:{ULID}:01:", f"1:{ULID}:256:", f"1:{ULID}:0:" + "k" * 65, f"1:{ULID}:0:\t", RECORD + "\n",
-    "\n" + RECORD, RECORD + "\n" + RECORD, RECORD + "\n\n" + f"2:{ULID}:1:", RECORD + "\nx"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "1",
+        "1:2:3",
+        f"0:{ULID}:0:",
+        f"01:{ULID}:0:",
+        f"101:{ULID}:0:",
+        f"-1:{ULID}:0:",
+        f":{ULID}:0:",
+        f"1:{ULID[1:]}:0:",
+        f"1:{ULID}0:0:",
+        f"1:{ULID.lower()}:0:",
+        f"1:8{ULID[1:]}:0:",
+        f"1:{ULID}::",
+        f"1:{ULID}:0",
+        f"1:{ULID}:00:",
+        f"1:{ULID}:01:",
+        f"1:{ULID}:256:",
+        f"1:{ULID}:0:" + "k" * 65,
+        f"1:{ULID}:0:\t",
+        RECORD + "\n",
+        "\n" + RECORD,
+        RECORD + "\n" + RECORD,
+        RECORD + "\n\n" + f"2:{ULID}:1:",
+        RECORD + "\nx",
+    ],
+)
 @pytest.mark.parametrize("key", ["", "k"])
 def test_malformed_records(coupon, text, key):
     coupon.put(limit=5)
@@ -158,8 +305,9 @@ def test_malformed_records(coupon, text, key):
     refused(coupon, "users: malformed records of user 7", coupon.issue_raw, "1", ("7", key), "2")
 
 
-@pytest.mark.parametrize("text", [f"100:{ULID}:255:", f"2:7{'Z' * 25}:9:" + "~" * 64,
-                                  f"3:{ULID}:10:a:b\n5:{ULID}:11:"])
+@pytest.mark.parametrize(
+    "text", [f"100:{ULID}:255:", f"2:7{'Z' * 25}:9:" + "~" * 64, f"3:{ULID}:10:a:b\n5:{ULID}:11:"]
+)
 def test_well_formed_records(coupon, text):
     coupon.put(limit=5)
     coupon.redis.hset(coupon.keys[1], "7", text)
@@ -171,7 +319,9 @@ def test_batch_is_in_the_outbox_already(coupon):
     coupon.put(total=10)
     batch = ulid_new()
     coupon.issue("1", batch=batch)
-    refused(coupon, "batch: is in the outbox already", coupon.issue_raw, "2", ("3", "k"), batch=batch)
+    refused(
+        coupon, "batch: is in the outbox already", coupon.issue_raw, "2", ("3", "k"), batch=batch
+    )
 
 
 def test_redis_without_memory(private_coupon):
@@ -203,15 +353,29 @@ def test_refusal_by_redis_keeps_its_code(private_coupon):
     client = coupon.redis
     coupon.issue("1")
     before = coupon.snapshot()
-    for lines, code in (([("maxmemory", "1")], b"-OOM "), ([("min-replicas-to-write", "1")], b"-NOREPLICAS ")):
+    for lines, code in (
+        ([("maxmemory", "1")], b"-OOM "),
+        ([("min-replicas-to-write", "1")], b"-NOREPLICAS "),
+    ):
         for name, value in lines:
             client.config_set(name, value)
         try:
             connection = client.connection_pool.get_connection("x")
             try:
                 sha = coupon.scripts["issue"]
-                connection.send_command("EVALSHA", sha, 3, *coupon.keys, coupon.run_id, coupon.id, ulid_new(), 0, 0,
-                                        "9", "")
+                connection.send_command(
+                    "EVALSHA",
+                    sha,
+                    3,
+                    *coupon.keys,
+                    coupon.run_id,
+                    coupon.id,
+                    ulid_new(),
+                    0,
+                    0,
+                    "9",
+                    "",
+                )
                 sock = connection._sock
                 assert sock.recv(65536).startswith(code)
             finally:

@@ -3,8 +3,20 @@ import pytest
 import redis
 
 BIG = 2**53 - 1
-LOAD = {"fence": 5, "run_id": None, "generation": 3, "version": 2, "status": "open", "total": 100, "stock": 60,
-        "reserved": 10, "begin": 1000, "end": 2000, "limit": 2, "late": 0}
+LOAD = {
+    "fence": 5,
+    "run_id": None,
+    "generation": 3,
+    "version": 2,
+    "status": "open",
+    "total": 100,
+    "stock": 60,
+    "reserved": 10,
+    "begin": 1000,
+    "end": 2000,
+    "limit": 2,
+    "late": 0,
+}
 VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7, "late": 0}
 TERMS = {"version": 2, "status": "open", "total": 100, "begin": 0, "end": 0, "limit": 1}
 
@@ -48,12 +60,24 @@ def refused(coupon, sentence, run, *args, **changes):
 
 # load
 
+
 def test_load_sets_everything(coupon):
     assert load(coupon) == "loaded"
     assert coupon.redis.hgetall(coupon.keys[0]) == {
-        "status": "open", "total": "100", "stock": "60", "reserved": "10", "begin": "1000", "end": "2000",
-        "limit": "2", "generation": "3", "seq": "0", "fence": "5", "run_id": coupon.run_id, "version": "2",
-        "late": "0"}
+        "status": "open",
+        "total": "100",
+        "stock": "60",
+        "reserved": "10",
+        "begin": "1000",
+        "end": "2000",
+        "limit": "2",
+        "generation": "3",
+        "seq": "0",
+        "fence": "5",
+        "run_id": coupon.run_id,
+        "version": "2",
+        "late": "0",
+    }
     assert list(coupon.snapshot()) == coupon.keys[:1]
 
 
@@ -87,8 +111,17 @@ def test_load_beside_users_and_outbox(coupon):
     assert coupon.issue("1").verdicts == [2]
 
 
-@pytest.mark.parametrize("changes", [{"total": 0, "stock": 0, "reserved": 0}, {"total": BIG, "stock": BIG, "reserved": 0},
-                                     {"stock": 90}, {"limit": 100}, {"status": "closed"}, {"fence": 0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"total": 0, "stock": 0, "reserved": 0},
+        {"total": BIG, "stock": BIG, "reserved": 0},
+        {"stock": 90},
+        {"limit": 100},
+        {"status": "closed"},
+        {"fence": 0},
+    ],
+)
 def test_load_at_the_bounds(coupon, changes):
     assert load(coupon, **changes) == "loaded"
 
@@ -96,23 +129,37 @@ def test_load_at_the_bounds(coupon, changes):
 NUMBERS_BAD = ["", "-1", "1.5", "01", "00", "1e3", "0x1", " 1", "nan", "x", BIG + 1, "9" * 30]
 
 
-@pytest.mark.parametrize("name", ["fence", "generation", "version", "total", "stock", "reserved", "begin", "end",
-                                  "limit"])
+@pytest.mark.parametrize(
+    "name",
+    ["fence", "generation", "version", "total", "stock", "reserved", "begin", "end", "limit"],
+)
 @pytest.mark.parametrize("value", NUMBERS_BAD)
 def test_load_bad_number(coupon, name, value):
     refused(coupon, f"{name}: ", load, **{name: value})
 
 
-@pytest.mark.parametrize("changes, sentence", [
-    ({"generation": 0}, "generation: "), ({"version": 0}, "version: "), ({"limit": 0}, "limit: "),
-    ({"limit": 101}, "limit: "), ({"status": "draft"}, "status: "), ({"status": ""}, "status: "),
-    ({"stock": 91}, "stock: "), ({"stock": 0, "reserved": 101}, "stock: "), ({"run_id": "x"}, "run_id: "),
-    ({"run_id": "A" * 40}, "run_id: "), ({"extra": 1}, "ARGV: ")])
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"generation": 0}, "generation: "),
+        ({"version": 0}, "version: "),
+        ({"limit": 0}, "limit: "),
+        ({"limit": 101}, "limit: "),
+        ({"status": "draft"}, "status: "),
+        ({"status": ""}, "status: "),
+        ({"stock": 91}, "stock: "),
+        ({"stock": 0, "reserved": 101}, "stock: "),
+        ({"run_id": "x"}, "run_id: "),
+        ({"run_id": "A" * 40}, "run_id: "),
+        ({"extra": 1}, "ARGV: "),
+    ],
+)
 def test_load_bad_argument(coupon, changes, sentence):
     refused(coupon, sentence, load, **changes)
 
 
 # verify
+
 
 def test_verify(coupon):
     coupon.put(run_id="0" * 40, seq=7)
@@ -128,7 +175,9 @@ def test_verify_changes_nothing_else(coupon):
     assert coupon.redis.hgetall(coupon.keys[0]) == {**before, "run_id": coupon.run_id, "fence": "5"}
 
 
-@pytest.mark.parametrize("changes", [{"seq_seen": 8}, {"generation": 2}, {"generation": 2, "seq_seen": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"seq_seen": 8}, {"generation": 2}, {"generation": 2, "seq_seen": 0}]
+)
 def test_verify_behind(coupon, changes):
     coupon.put(run_id="0" * 40, seq=7)
     unchanged(coupon, "behind", verify, **changes)
@@ -184,8 +233,10 @@ def test_verify_bad_number(coupon, name, value):
     refused(coupon, f"{name}: ", verify, **{name: value})
 
 
-@pytest.mark.parametrize("changes, sentence", [({"generation": 0}, "generation: "), ({"run_id": "x"}, "run_id: "),
-                                               ({"extra": 1}, "ARGV: ")])
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [({"generation": 0}, "generation: "), ({"run_id": "x"}, "run_id: "), ({"extra": 1}, "ARGV: ")],
+)
 def test_verify_bad_argument(coupon, changes, sentence):
     coupon.put(seq=7)
     refused(coupon, sentence, verify, **changes)
@@ -193,13 +244,23 @@ def test_verify_bad_argument(coupon, changes, sentence):
 
 # terms
 
+
 def test_terms_apply(coupon):
     coupon.put(total=100, stock=60, reserved=10, version=1, limit=1, seq=4)
     before = coupon.redis.hgetall(coupon.keys[0])
-    assert terms(coupon, version=2, status="paused", total=150, begin=5, end=9, limit=3) == "applied"
+    assert (
+        terms(coupon, version=2, status="paused", total=150, begin=5, end=9, limit=3) == "applied"
+    )
     assert coupon.redis.hgetall(coupon.keys[0]) == {
-        **before, "version": "2", "status": "paused", "total": "150", "stock": "110", "begin": "5", "end": "9",
-        "limit": "3"}
+        **before,
+        "version": "2",
+        "status": "paused",
+        "total": "150",
+        "stock": "110",
+        "begin": "5",
+        "end": "9",
+        "limit": "3",
+    }
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -231,22 +292,40 @@ def test_terms_missing(coupon):
     unchanged(coupon, "missing", terms)
 
 
-@pytest.mark.parametrize("fields", [{"total": 5, "stock": 6}, {"stock": "-1"}, {"stock": "x"}, {"version": ""}])
+@pytest.mark.parametrize(
+    "fields", [{"total": 5, "stock": 6}, {"stock": "-1"}, {"stock": "x"}, {"version": ""}]
+)
 def test_terms_of_a_corrupt_coupon(coupon, fields):
     coupon.put(**fields)
     refused(coupon, "coupon: ", terms, version=9)
 
 
-@pytest.mark.parametrize("name, sentence", [("version", "version"), ("total", "total"), ("begin", "begin, end"),
-                                            ("end", "begin, end"), ("limit", "limit")])
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("version", "version"),
+        ("total", "total"),
+        ("begin", "begin, end"),
+        ("end", "begin, end"),
+        ("limit", "limit"),
+    ],
+)
 @pytest.mark.parametrize("value", NUMBERS_BAD)
 def test_terms_bad_number(coupon, name, sentence, value):
     refused(coupon.put(), f"{sentence}: ", terms, **{name: value})
 
 
-@pytest.mark.parametrize("changes, sentence", [
-    ({"version": 0}, "version: "), ({"limit": 0}, "limit: "), ({"limit": 101}, "limit: "),
-    ({"status": "draft"}, "status: "), ({"fence": "x"}, "fence: "), ({"fence": 1, "extra": 1}, "ARGV: ")])
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"version": 0}, "version: "),
+        ({"limit": 0}, "limit: "),
+        ({"limit": 101}, "limit: "),
+        ({"status": "draft"}, "status: "),
+        ({"fence": "x"}, "fence: "),
+        ({"fence": 1, "extra": 1}, "ARGV: "),
+    ],
+)
 def test_terms_bad_argument(coupon, changes, sentence):
     refused(coupon.put(), sentence, terms, **changes)
 
@@ -262,6 +341,7 @@ def test_terms_of_a_keeper_are_fenced(coupon):
 
 
 # fence
+
 
 def test_fence_only_rises(coupon):
     coupon.put(fence=5)
@@ -297,7 +377,11 @@ CLOSED = {"status": "closed", "generation": 2, "seq": 3, "fence": 5}
 
 
 def expire(coupon, keys=None, **changes):
-    keys = [*coupon.keys, coupon.keys[0] + ":known", coupon.keys[0] + ":seen"] if keys is None else keys
+    keys = (
+        [*coupon.keys, coupon.keys[0] + ":known", coupon.keys[0] + ":seen"]
+        if keys is None
+        else keys
+    )
     return coupon.run("expire", *{**EXPIRE, **changes}.values(), keys=keys)
 
 
@@ -314,8 +398,17 @@ def test_expire_gives_all_keys_the_same_end(coupon):
     coupon.redis.delete(coupon.keys[0] + ":seen")
 
 
-@pytest.mark.parametrize("fields", [{"status": "open"}, {"status": "paused"}, {"generation": 3}, {"seq": 4}, {"seq": 2},
-                                    {"reserved": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "open"},
+        {"status": "paused"},
+        {"generation": 3},
+        {"seq": 4},
+        {"seq": 2},
+        {"reserved": 1},
+    ],
+)
 def test_expire_not_while_it_is_busy(coupon, fields):
     coupon.put(**{**CLOSED, **fields})
     unchanged(coupon, "busy", expire)
@@ -338,7 +431,9 @@ def test_expire_is_fenced(coupon):
     unchanged(coupon, "fenced", expire, fence=4)
 
 
-@pytest.mark.parametrize("changes", [{"fence": "x"}, {"generation": 0}, {"seq": -1}, {"keep_ms": 0}, {"extra": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"fence": "x"}, {"generation": 0}, {"seq": -1}, {"keep_ms": 0}, {"extra": 1}]
+)
 def test_expire_bad_argument(coupon, changes):
     refused(coupon.put(**CLOSED), "ARGV: ", expire, **changes)
 
@@ -352,6 +447,7 @@ def test_expire_bad_keys(coupon):
 
 
 # All three
+
 
 @pytest.mark.parametrize("script", [load, verify, terms])
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -368,9 +464,15 @@ def test_wrong_keys(coupon, script, defaults):
     args = [coupon.run_id if a is None else a for a in defaults.values()]
     k = coupon.keys
     rest = keys_of(coupon, script)[3:]
-    for keys in ([], k[:2], k + rest + k[:1], [k[1], k[0], k[2]] + rest, [k[0], "coupon:{1}:users", k[2]] + rest,
-                 ["coupon:{}", "coupon:{}:users", "coupon:{}:outbox"] + rest,
-                 ["coupon:1", "coupon:1:users", "coupon:1:outbox"] + rest):
+    for keys in (
+        [],
+        k[:2],
+        k + rest + k[:1],
+        [k[1], k[0], k[2]] + rest,
+        [k[0], "coupon:{1}:users", k[2]] + rest,
+        ["coupon:{}", "coupon:{}:users", "coupon:{}:outbox"] + rest,
+        ["coupon:1", "coupon:1:users", "coupon:1:outbox"] + rest,
+    ):
         refused(coupon, "KEYS: ", lambda c: c.run(script, *args, keys=keys))
     refused(coupon, "ARGV: ", lambda c: c.run(script, keys=k + rest))
     refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1], keys=k + rest))
@@ -383,6 +485,7 @@ def test_malformed_fence(coupon, script):
 
 
 # The keeper's lock. Its name is random here, so that a keeper of the same Redis is not disturbed.
+
 
 @pytest.fixture
 def lock(coupon):
@@ -473,5 +576,9 @@ def test_lock_bad_arguments(lock):
 
 def test_lock_of_another_type(lock):
     lock.redis.hset(lock.lock, "me", "me")
-    for call in (lambda c: take(c, "me", 1000, LEASE_MOST), lambda c: renew(c, "me", 1000), lambda c: release(c, "me")):
+    for call in (
+        lambda c: take(c, "me", 1000, LEASE_MOST),
+        lambda c: renew(c, "me", 1000),
+        lambda c: release(c, "me"),
+    ):
         refused(lock, lock.lock + ": WRONGTYPE", call)

@@ -9,8 +9,11 @@ from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSE
 
 HOUR = 3600 * 1000
 STEPS = 150
-SEEDS = [int(os.environ["COUPON_TEST_SEED"])] if "COUPON_TEST_SEED" in os.environ else \
-    [random.SystemRandom().randrange(2**32) for _ in range(12)]
+SEEDS = (
+    [int(os.environ["COUPON_TEST_SEED"])]
+    if "COUPON_TEST_SEED" in os.environ
+    else [random.SystemRandom().randrange(2**32) for _ in range(12)]
+)
 
 
 class Model:
@@ -52,11 +55,15 @@ class Model:
         return verdicts, receives, first
 
     def users_text(self):
-        return {u: "\n".join("%d:%s:%d:%s" % r for r in records) for u, records in self.users.items()}
+        return {
+            u: "\n".join("%d:%s:%d:%s" % r for r in records) for u, records in self.users.items()
+        }
 
 
 def issue_step(rng, coupon, model, people, keys):
-    requests = [(rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))]
+    requests = [
+        (rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))
+    ]
     batch = ulid_new(rng)
     a = coupon.issue(*requests, batch=batch, seen=(model.generation, model.seq))
     verdicts, receives, first = model.issue(batch, requests)
@@ -66,16 +73,26 @@ def issue_step(rng, coupon, model, people, keys):
         assert a.body == ""
         return
     model.outbox[batch] = a.body
-    assert a.message == {"v": 1, "batch": batch, "coupon": coupon.id, "generation": model.generation,
-                         "seq": first, "at": a.now_ms, "receives": receives}
+    assert a.message == {
+        "v": 1,
+        "batch": batch,
+        "coupon": coupon.id,
+        "generation": model.generation,
+        "seq": first,
+        "at": a.now_ms,
+        "receives": receives,
+    }
 
 
 def terms_step(rng, coupon, model, now_ms):
     model.version += 1
     status = rng.choice(["open", "open", "open", "open", "paused", "closed"])
     window = rng.choice(["in", "in", "in", "in", "before", "after"])
-    begin, end = {"in": (0, rng.choice([0, now_ms + HOUR])), "before": (now_ms + HOUR, 0),
-                  "after": (0, now_ms - HOUR)}[window]
+    begin, end = {
+        "in": (0, rng.choice([0, now_ms + HOUR])),
+        "before": (now_ms + HOUR, 0),
+        "after": (0, now_ms - HOUR),
+    }[window]
     total, limit = max(0, model.total + rng.randrange(-15, 20)), rng.choice([1, 2, 2, 3, 5])
     taken = model.total - model.stock
     reply = coupon.run("terms", model.version, status, total, begin, end, limit)
@@ -111,7 +128,11 @@ def check(coupon, model):
     assert coupon.users() == model.users_text()
     assert coupon.outbox() == model.outbox
     c = coupon.redis.hgetall(coupon.keys[0])
-    assert (int(c["stock"]), int(c["seq"]), int(c["total"])) == (model.stock, model.seq, model.total)
+    assert (int(c["stock"]), int(c["seq"]), int(c["total"])) == (
+        model.stock,
+        model.seq,
+        model.total,
+    )
     assert int(c["stock"]) + coupon.taken() + int(c["reserved"]) == int(c["total"])
 
 
@@ -122,10 +143,17 @@ def test_sequence(shared_redis, seed):
     reserved = rng.choice([0, 0, 3])
     total = rng.choice([5, 60, 400])
     model = Model(max(total, reserved), reserved, rng.choice([1, 2, 3]), rng.randrange(1, 5))
-    people = [str(rng.choice([i, 2**53 + i, 2**63 - i])) for i in range(1, rng.choice([4, 30, 300]))]
+    people = [
+        str(rng.choice([i, 2**53 + i, 2**63 - i])) for i in range(1, rng.choice([4, 30, 300]))
+    ]
     keys = ["", "", "", "a", "b", 'q"\\ :', "1:2:3:"]
-    coupon.put(total=model.total, stock=model.stock, reserved=reserved, limit=model.limit,
-               generation=model.generation)
+    coupon.put(
+        total=model.total,
+        stock=model.stock,
+        reserved=reserved,
+        limit=model.limit,
+        generation=model.generation,
+    )
     try:
         for _ in range(STEPS):
             step = rng.choices(["issue", "terms", "release", "confirm"], [12, 2, 2, 3])[0]

@@ -19,15 +19,26 @@ def test_user_state_tells_the_records(coupon):
     assert user_state(coupon, 43) == [None, "complete"]
 
 
-@pytest.mark.parametrize("seen, word", [
-    ((1, 1), "complete"), ((0, 99), "complete"), ((1, 2), "behind"), ((2, 0), "behind"), ((2**53 - 1, 0), "behind")])
+@pytest.mark.parametrize(
+    "seen, word",
+    [
+        ((1, 1), "complete"),
+        ((0, 99), "complete"),
+        ((1, 2), "behind"),
+        ((2, 0), "behind"),
+        ((2**53 - 1, 0), "behind"),
+    ],
+)
 def test_user_state_behind_what_the_gateway_has_seen(coupon, seen, word):
     coupon.put()
     coupon.issue("42")
     assert user_state(coupon, 43, seen=seen) == [None, word]
 
 
-@pytest.mark.parametrize("seen, word", [((1, 7), "complete"), ((1, 8), "behind"), ((2, 0), "complete"), ((3, 99), "complete")])
+@pytest.mark.parametrize(
+    "seen, word",
+    [((1, 7), "complete"), ((1, 8), "behind"), ((2, 0), "complete"), ((3, 99), "complete")],
+)
 def test_user_state_of_a_rebuilt_coupon(coupon, seen, word):
     coupon.put(generation=4)
     coupon.set(**{"high:1": 7})
@@ -50,7 +61,10 @@ def test_user_state_while_receives_of_an_older_generation_are_in_flight(coupon):
     coupon.set(stock=0)
     assert user_state(coupon, 43) == [None, "complete"]
     coupon.set(generation=2)
-    assert user_state(coupon, 43) == [None, "reserved"], "more may be in flight than there was stock for"
+    assert user_state(coupon, 43) == [
+        None,
+        "reserved",
+    ], "more may be in flight than there was stock for"
 
 
 def test_user_state_without_the_coupon(coupon):
@@ -70,4 +84,11 @@ def test_coupon_state(coupon):
     reply = coupon.run("coupon_state", keys=coupon.keys[:1])
     assert reply[:6] == [None] * 6 and abs(int(reply[6]) - coupon.time_ms()) < 60_000
     coupon.put(total=10, stock=7, limit=2, begin=1000, end=2000)
-    assert coupon.run("coupon_state", keys=coupon.keys[:1])[:6] == ["open", "10", "7", "2", "1000", "2000"]
+    assert coupon.run("coupon_state", keys=coupon.keys[:1])[:6] == [
+        "open",
+        "10",
+        "7",
+        "2",
+        "1000",
+        "2000",
+    ]

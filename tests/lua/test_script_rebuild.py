@@ -9,7 +9,10 @@ A, B, C, D = (ulid_new() for _ in range(4))
 
 
 def fill_keys(coupon, generation):
-    return [f"{coupon.keys[0]}:fill:{generation}:users", f"{coupon.keys[0]}:fill:{generation}:known"]
+    return [
+        f"{coupon.keys[0]}:fill:{generation}:users",
+        f"{coupon.keys[0]}:fill:{generation}:known",
+    ]
 
 
 def report(coupon, generation, seq):
@@ -22,8 +25,22 @@ def fill(coupon, what, *pairs, generation=2, room=100, past=0):
 
 def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, version=1, limit=2):
     keys = coupon.keys + [coupon.known, coupon.seen] + fill_keys(coupon, generation)
-    return coupon.run("place", fence, coupon.run_id, generation, version, "open", total, 0, 0, limit, issued, late,
-                      *older, keys=keys)
+    return coupon.run(
+        "place",
+        fence,
+        coupon.run_id,
+        generation,
+        version,
+        "open",
+        total,
+        0,
+        0,
+        limit,
+        issued,
+        late,
+        *older,
+        keys=keys,
+    )
 
 
 def late(coupon, *outcomes):
@@ -43,6 +60,7 @@ def conserved(coupon):
 
 # report
 
+
 def test_report_of_a_forgotten_coupon_is_kept(coupon):
     assert report(coupon, 3, 70) == 1
     assert report(coupon, 3, 70) == 0
@@ -61,7 +79,9 @@ def test_what_is_told_lasts_no_longer_than_the_coupon(coupon):
     assert coupon.redis.pttl(coupon.seen) == -1
     coupon.redis.expire(coupon.keys[0], 50)
     assert coupon.run("report", 1, 7, keys=told) == 1
-    assert coupon.redis.execute_command("PEXPIRETIME", coupon.seen) == coupon.redis.execute_command("PEXPIRETIME", coupon.keys[0])
+    assert coupon.redis.execute_command("PEXPIRETIME", coupon.seen) == coupon.redis.execute_command(
+        "PEXPIRETIME", coupon.keys[0]
+    )
 
 
 def test_report_of_an_older_generation_comes_out_of_the_stock(coupon):
@@ -83,7 +103,9 @@ def test_a_gateway_that_knows_more_of_an_older_generation_is_refused_until_it_to
     assert conserved(coupon)
 
 
-@pytest.mark.parametrize("arguments", [(0, 1), (1, 0), ("x", 1), (1, "-1"), (1, ""), (2**53, 1), (1,), (1, 2, 3)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 1), (1, 0), ("x", 1), (1, "-1"), (1, ""), (2**53, 1), (1,), (1, 2, 3)]
+)
 def test_report_bad_arguments(coupon, arguments):
     before = coupon.snapshot()
     with pytest.raises(redis.ResponseError, match="generation, seq"):
@@ -92,6 +114,7 @@ def test_report_bad_arguments(coupon, arguments):
 
 
 # hold
+
 
 def test_hold_closes_to_gateways_and_keeps_everything(coupon):
     coupon.put(seq=7, stock=93, fence=4)
@@ -114,6 +137,7 @@ def test_hold_of_a_missing_coupon_puts_a_placeholder(coupon, thing):
 
 # fill
 
+
 def test_fill_keeps_every_slot_of_a_user(coupon):
     assert fill(coupon, "issued", "1", f"2:{A}:0:k", "2", f"1:{A}:1:", "1", f"1:{B}:0:") == 3
     users, known = fill_keys(coupon, 2)
@@ -135,17 +159,38 @@ def test_fill_of_single_slots(coupon):
 def test_fill_in_flight_takes_only_free_slots(coupon):
     users, known = fill_keys(coupon, 2)
     fill(coupon, "issued", "1", f"1:{A}:0:")
-    assert fill(coupon, "flight", "1", f"1:{A}:0:", "1", f"1:{B}:0:", "1", f"2:{B}:1:x", "2", f"1:{B}:2:") == 2
+    assert (
+        fill(
+            coupon,
+            "flight",
+            "1",
+            f"1:{A}:0:",
+            "1",
+            f"1:{B}:0:",
+            "1",
+            f"2:{B}:1:x",
+            "2",
+            f"1:{B}:2:",
+        )
+        == 2
+    )
     assert fill(coupon, "flight", "2", f"1:{B}:2:") == 0, "told twice"
     assert coupon.redis.smembers(known) == {f"{B}:1", f"{B}:2"}
     assert fill(coupon, "flight", "3", f"1:{C}:0:", "4", f"1:{C}:1:", room=1) == 1
 
 
 def test_fill_bad_arguments(coupon):
-    for arguments in (("other", 1, 1, 0, "1", f"1:{A}:0:"), ("issued", 1, 1, 0, "0", f"1:{A}:0:"),
-                      ("issued", 1, 1, 0, "1", "x"), ("issued", "x", 1, 0, "1", f"1:{A}:0:"),
-                      ("issued", 1, 0, 0, "1", f"1:{A}:0:"), ("issued", 1, 1, -1, "1", f"1:{A}:0:"),
-                      ("issued", 1, 1, "x", "1", f"1:{A}:0:"), ("issued", 1, 1, 0), ()):
+    for arguments in (
+        ("other", 1, 1, 0, "1", f"1:{A}:0:"),
+        ("issued", 1, 1, 0, "0", f"1:{A}:0:"),
+        ("issued", 1, 1, 0, "1", "x"),
+        ("issued", "x", 1, 0, "1", f"1:{A}:0:"),
+        ("issued", 1, 0, 0, "1", f"1:{A}:0:"),
+        ("issued", 1, 1, -1, "1", f"1:{A}:0:"),
+        ("issued", 1, 1, "x", "1", f"1:{A}:0:"),
+        ("issued", 1, 1, 0),
+        (),
+    ):
         with pytest.raises(redis.ResponseError, match="couponmq: "):
             coupon.run("fill", *arguments, keys=fill_keys(coupon, 2))
     with pytest.raises(redis.ResponseError, match="KEYS"):
@@ -161,6 +206,7 @@ def test_fill_does_not_go_on_when_what_was_filled_has_vanished(coupon):
 
 
 # place
+
 
 def test_place_a_coupon_that_was_wiped(coupon):
     report(coupon, 1, 20)
@@ -211,7 +257,11 @@ def test_place_over_a_placeholder(coupon):
 def test_place_keeps_newer_terms(coupon):
     coupon.put(version=7, total=50, stock=50, status="paused", fence=5)
     assert place(coupon, version=6, total=100)[1] == 50
-    assert (coupon.get("total"), coupon.get("status"), coupon.get("version")) == ("50", "paused", "7")
+    assert (coupon.get("total"), coupon.get("status"), coupon.get("version")) == (
+        "50",
+        "paused",
+        "7",
+    )
 
 
 def test_two_rebuilds_do_not_mix(coupon):
@@ -223,6 +273,7 @@ def test_two_rebuilds_do_not_mix(coupon):
 
 
 # late
+
 
 @pytest.fixture
 def rebuilt(coupon):
@@ -242,7 +293,11 @@ def test_late_issued(rebuilt):
 
 
 def test_late_each_once(rebuilt):
-    outcomes = [(1, 1, 3, 5, 1, C, 0, "", "issued"), (2, 1, 4, 6, 1, C, 1, "", "free"), (3, 1, 5, 7, 1, C, 2, "", "issued")]
+    outcomes = [
+        (1, 1, 3, 5, 1, C, 0, "", "issued"),
+        (2, 1, 4, 6, 1, C, 1, "", "free"),
+        (3, 1, 5, 7, 1, C, 2, "", "issued"),
+    ]
     late(rebuilt, *outcomes[:2])
     before = rebuilt.redis.hgetall(rebuilt.keys[0])
     late(rebuilt, *outcomes[:2])
@@ -310,9 +365,17 @@ def test_late_of_what_no_script_gave_out(rebuilt):
     assert late(rebuilt, (1, 0, 0, 1, 1, "0" * 26, 0, "", "none")) == ["ok", 1, 88, 10]
 
 
-@pytest.mark.parametrize("outcome", [(1, 1, 3, 0, 1, C, 0, "", "issued"), (1, 1, 3, 5, 0, C, 0, "", "issued"),
-                                     (1, 1, 3, 5, 1, "x", 0, "", "issued"), (1, 1, 3, 5, 1, C, 0, "", "other"),
-                                     ("x", 1, 3, 5, 1, C, 0, "", "issued"), (1, 1, 3, 5, 1, C, 0, "a\nb", "issued")])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        (1, 1, 3, 0, 1, C, 0, "", "issued"),
+        (1, 1, 3, 5, 0, C, 0, "", "issued"),
+        (1, 1, 3, 5, 1, "x", 0, "", "issued"),
+        (1, 1, 3, 5, 1, C, 0, "", "other"),
+        ("x", 1, 3, 5, 1, C, 0, "", "issued"),
+        (1, 1, 3, 5, 1, C, 0, "a\nb", "issued"),
+    ],
+)
 def test_late_bad_arguments(rebuilt, outcome):
     before = rebuilt.snapshot()
     with pytest.raises(redis.ResponseError, match="couponmq: "):

@@ -52,7 +52,10 @@ def test_free(three):
 
 def test_drop(three):
     before = three.redis.hgetall(three.keys[0])
-    assert ended(three, (1, 1, three.batch, 0, "drop"), (2, 1, three.batch, 1, "drop")) == ["drop", "drop"]
+    assert ended(three, (1, 1, three.batch, 0, "drop"), (2, 1, three.batch, 1, "drop")) == [
+        "drop",
+        "drop",
+    ]
     assert three.redis.hgetall(three.keys[0]) == {**before, "lost": "2", "rebuild": "1"}
     assert ended(three, (3, 1, three.batch, 2, "drop")) == ["drop"]
     assert (three.get("lost"), three.users()) == ("3", {})
@@ -64,13 +67,19 @@ def test_give(three):
     assert ended(three, (1, 1, three.batch, 0, "give " + record)) == ["give"]
     assert three.users()["1"] == record
     assert three.redis.hgetall(three.keys[0]) == before
-    assert three.issue(["1", "its key: x"]).verdicts == [f"1:{OTHER}:7"], "a retry of the holder finds its receive"
+    assert three.issue(["1", "its key: x"]).verdicts == [
+        f"1:{OTHER}:7"
+    ], "a retry of the holder finds its receive"
 
 
 def test_each_its_own_way(three):
-    assert ended(three, (1, 1, three.batch, 0, "free"), (2, 1, three.batch, 1, "drop"),
-                 (3, 1, three.batch, 2, f"give 1:{OTHER}:0:"), (4, 1, three.batch, 3, "free")) == \
-        ["free", "drop", "give", "other"]
+    assert ended(
+        three,
+        (1, 1, three.batch, 0, "free"),
+        (2, 1, three.batch, 1, "drop"),
+        (3, 1, three.batch, 2, f"give 1:{OTHER}:0:"),
+        (4, 1, three.batch, 3, "free"),
+    ) == ["free", "drop", "give", "other"]
     assert three.users() == {"3": f"1:{OTHER}:0:"}
     assert (three.get("stock"), three.get("lost")) == ("8", "1")
 
@@ -95,7 +104,10 @@ def test_both_slots_in_one_call(coupon):
 
 
 def test_given_and_then_given_back_in_one_call(three):
-    assert ended(three, (1, 1, three.batch, 0, f"give 1:{OTHER}:0:"), (1, 1, OTHER, 0, "free")) == ["give", "free"]
+    assert ended(three, (1, 1, three.batch, 0, f"give 1:{OTHER}:0:"), (1, 1, OTHER, 0, "free")) == [
+        "give",
+        "free",
+    ]
     assert "1" not in three.users()
 
 
@@ -141,12 +153,18 @@ def test_what_is_lost_is_not_given_out(coupon):
     assert coupon.issue("1", "3").verdicts == [1, -2]
 
 
-@pytest.mark.parametrize("total, stock, lost", [(12, 5, 3), (8, 1, 3), (7, 0, 3), (6, 0, 2), (5, 0, 1), (4, 0, 0)])
+@pytest.mark.parametrize(
+    "total, stock, lost", [(12, 5, 3), (8, 1, 3), (7, 0, 3), (6, 0, 2), (5, 0, 1), (4, 0, 0)]
+)
 def test_new_terms_take_from_the_stock_and_then_from_what_is_lost(coupon, total, stock, lost):
     coupon.put(total=10, stock=6, reserved=1, lost=3, rebuild=1)
     coupon.issue("1", "2", "3")
     assert coupon.run("terms", 2, "paused", total, 0, 0, 1) == "applied"
-    assert [int(coupon.get(name) or 0) for name in ("total", "stock", "lost")] == [total, stock, lost]
+    assert [int(coupon.get(name) or 0) for name in ("total", "stock", "lost")] == [
+        total,
+        stock,
+        lost,
+    ]
     assert coupon.get("rebuild") == ("1" if lost else None)
     conserved(coupon)
 
@@ -163,7 +181,9 @@ def test_numbers_stay_whole(coupon):
     coupon.put(total=BIG, stock=BIG - 3, reserved=1, lost=0)
     coupon.redis.hset(coupon.keys[1], "1", f"1:{OTHER}:0:")
     coupon.redis.hset(coupon.keys[1], "9223372036854775807", f"100:{OTHER}:255:")
-    assert ended(coupon, (1, 1, OTHER, 0, "free"), ("9223372036854775807", 100, OTHER, 255, "drop")) == ["free", "drop"]
+    assert ended(
+        coupon, (1, 1, OTHER, 0, "free"), ("9223372036854775807", 100, OTHER, 255, "drop")
+    ) == ["free", "drop"]
     assert (coupon.get("stock"), coupon.get("lost")) == (str(BIG - 2), "1")
 
 
@@ -178,12 +198,28 @@ def test_256(coupon):
 # What it refuses
 
 
-@pytest.mark.parametrize("records", ["", "x", "\n", f"1:{OTHER}:0:\n", f"01:{OTHER}:0:", f"1:{OTHER}:256:", f"1:{OTHER}:00:",
-                                     f"101:{OTHER}:0:", f"1:{OTHER}0:0:", f"1:{OTHER}:0:" + "k" * 65, f"1:{OTHER}:0:\x7f",
-                                     f"1:{OTHER}:0:\n1:{OTHER}:1:"])
+@pytest.mark.parametrize(
+    "records",
+    [
+        "",
+        "x",
+        "\n",
+        f"1:{OTHER}:0:\n",
+        f"01:{OTHER}:0:",
+        f"1:{OTHER}:256:",
+        f"1:{OTHER}:00:",
+        f"101:{OTHER}:0:",
+        f"1:{OTHER}0:0:",
+        f"1:{OTHER}:0:" + "k" * 65,
+        f"1:{OTHER}:0:\x7f",
+        f"1:{OTHER}:0:\n1:{OTHER}:1:",
+    ],
+)
 def test_malformed_records_stop_nobody_else(three, records):
     three.redis.hset(three.keys[1], "3", records)
-    reply = release(three, (3, 1, OTHER, 0, "free"), (1, 1, three.batch, 0, "free"), (3, 1, OTHER, 1, "drop"))
+    reply = release(
+        three, (3, 1, OTHER, 0, "free"), (1, 1, three.batch, 0, "free"), (3, 1, OTHER, 1, "drop")
+    )
     assert reply == ["ok", 8, 0, "malformed", "free", "malformed"]
     assert three.users()["3"] == records
 
@@ -191,17 +227,40 @@ def test_malformed_records_stop_nobody_else(three, records):
 GOOD = (1, 1, OTHER, 0, "free")
 
 
-@pytest.mark.parametrize("place, value, sentence", [
-    *((0, value, "user: ") for value in ("", "0", "01", "-1", "x", "1.0", "9223372036854775808", "1" * 20)),
-    *((1, value, "slot, batch, index: ") for value in ("", "0", "01", "101", "x", f"1:{OTHER}:0:")),
-    *((2, value, "slot, batch, index: ") for value in ("", OTHER[1:], OTHER + "0", OTHER.lower(), "8" + OTHER[1:], "I" * 26)),
-    *((3, value, "slot, batch, index: ") for value in ("", "-1", "01", "256", "1000", "0:")),
-    *((4, value, "what: ") for value in ("", "Free", "freed", "give", f"gave 1:{OTHER}:0:")),
-    *((4, "give " + value, "give: ") for value in (
-        "", "x", f"2:{OTHER}:0:", f"1:{OTHER}:0", f"1:{OTHER}:256:", f"1:{OTHER}:0:" + "k" * 65, f"1:{OTHER}:0:a\nb",
-        f" 1:{OTHER}:0:"))])
+@pytest.mark.parametrize(
+    "place, value, sentence",
+    [
+        *(
+            (0, value, "user: ")
+            for value in ("", "0", "01", "-1", "x", "1.0", "9223372036854775808", "1" * 20)
+        ),
+        *(
+            (1, value, "slot, batch, index: ")
+            for value in ("", "0", "01", "101", "x", f"1:{OTHER}:0:")
+        ),
+        *(
+            (2, value, "slot, batch, index: ")
+            for value in ("", OTHER[1:], OTHER + "0", OTHER.lower(), "8" + OTHER[1:], "I" * 26)
+        ),
+        *((3, value, "slot, batch, index: ") for value in ("", "-1", "01", "256", "1000", "0:")),
+        *((4, value, "what: ") for value in ("", "Free", "freed", "give", f"gave 1:{OTHER}:0:")),
+        *(
+            (4, "give " + value, "give: ")
+            for value in (
+                "",
+                "x",
+                f"2:{OTHER}:0:",
+                f"1:{OTHER}:0",
+                f"1:{OTHER}:256:",
+                f"1:{OTHER}:0:" + "k" * 65,
+                f"1:{OTHER}:0:a\nb",
+                f" 1:{OTHER}:0:",
+            )
+        ),
+    ],
+)
 def test_bad_argument(three, place, value, sentence):
-    bad = [*GOOD[:place], value, *GOOD[place + 1:]]
+    bad = [*GOOD[:place], value, *GOOD[place + 1 :]]
     refused(three, sentence, release, (1, 1, three.batch, 0, "free"), bad)
 
 
@@ -210,8 +269,21 @@ def test_bad_number_of_arguments(three):
         refused(three, "ARGV: ", release, *receives)
 
 
-@pytest.mark.parametrize("fields", [{"total": "x"}, {"stock": ""}, {"stock": "-1"}, {"reserved": "1.5"}, {"lost": "01"},
-                                    {"lost": "x"}, {"lost": 4}, {"reserved": 4}, {"stock": str(2**53)}, {"total": 6}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"total": "x"},
+        {"stock": ""},
+        {"stock": "-1"},
+        {"reserved": "1.5"},
+        {"lost": "01"},
+        {"lost": "x"},
+        {"lost": 4},
+        {"reserved": 4},
+        {"stock": str(2**53)},
+        {"total": 6},
+    ],
+)
 def test_corrupt_coupon(three, fields):
     three.set(**fields)
     refused(three, "coupon: ", release, (1, 1, three.batch, 0, "free"))
@@ -257,8 +329,11 @@ def test_redis_without_memory(private_coupon, what):
 
 # A model
 
-SEEDS = [int(os.environ["COUPON_TEST_SEED"])] if "COUPON_TEST_SEED" in os.environ else \
-    [random.SystemRandom().randrange(2**32) for _ in range(8)]
+SEEDS = (
+    [int(os.environ["COUPON_TEST_SEED"])]
+    if "COUPON_TEST_SEED" in os.environ
+    else [random.SystemRandom().randrange(2**32) for _ in range(8)]
+)
 
 
 class Model:
@@ -288,7 +363,13 @@ class Model:
 
 
 def what_choose(rng, slot):
-    return rng.choice(["free", "drop", f"give {slot}:{ulid_new(rng)}:{rng.randrange(256)}:{rng.choice(['', 'k: 1'])}"])
+    return rng.choice(
+        [
+            "free",
+            "drop",
+            f"give {slot}:{ulid_new(rng)}:{rng.randrange(256)}:{rng.choice(['', 'k: 1'])}",
+        ]
+    )
 
 
 def receive_choose(rng, model, past):
@@ -311,7 +392,9 @@ def test_sequence(shared_redis, seed):
     try:
         for _ in range(100):
             if rng.random() < 0.5:
-                batch, requests = ulid_new(rng), [rng.choice(people) for _ in range(rng.choice([1, 3, 20]))]
+                batch, requests = ulid_new(rng), [
+                    rng.choice(people) for _ in range(rng.choice([1, 3, 20]))
+                ]
                 taken = 0
                 for user, verdict in zip(requests, coupon.issue(*requests, batch=batch).verdicts):
                     if verdict > 0:
@@ -326,8 +409,13 @@ def test_sequence(shared_redis, seed):
                     receives.append(receive_choose(rng, model, past))
                     expected.append(model.release(*receives[-1]))
                 assert ended(coupon, *receives) == expected
-            assert {user: set(records.split("\n")) for user, records in coupon.users().items()} == model.users()
-            assert [int(coupon.get(name) or 0) for name in ("stock", "lost")] == [model.stock, model.lost]
+            assert {
+                user: set(records.split("\n")) for user, records in coupon.users().items()
+            } == model.users()
+            assert [int(coupon.get(name) or 0) for name in ("stock", "lost")] == [
+                model.stock,
+                model.lost,
+            ]
             conserved(coupon)
     except BaseException:
         print(f"seed: COUPON_TEST_SEED={seed}")

@@ -35,7 +35,8 @@ def database(request):
     app_url, owner_url = url_get(request, "DATABASE_URL"), url_get(request, "DATABASE_ADMIN_URL")
     with psycopg.connect(owner_url, autocommit=True) as owner:
         may_create = owner.execute(
-            "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()[0]
+            "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()[0]
         if not may_create:
             yield app_url, owner_url
             return
@@ -48,8 +49,14 @@ def database(request):
                     with fresh.transaction():
                         fresh.execute(path.read_text())
                 login = psycopg.conninfo.conninfo_to_dict(app)["user"]
-                if not fresh.execute("SELECT pg_has_role(%s, 'couponmq_app', 'member')", (login,)).fetchone()[0]:
-                    fresh.execute(psycopg.sql.SQL("GRANT couponmq_app TO {}").format(psycopg.sql.Identifier(login)))
+                if not fresh.execute(
+                    "SELECT pg_has_role(%s, 'couponmq_app', 'member')", (login,)
+                ).fetchone()[0]:
+                    fresh.execute(
+                        psycopg.sql.SQL("GRANT couponmq_app TO {}").format(
+                            psycopg.sql.Identifier(login)
+                        )
+                    )
             yield app, make_conninfo(owner_url, dbname=name)
         finally:
             # Not WITH (FORCE): that needs rights on every process in there, autovacuum's too.
@@ -116,7 +123,9 @@ def coupon_new(db, coupon_id):
 
     def make(total=100, limit=1, begin=None, end=None, days=None, valid_from=None, valid_to=None):
         wanted = coupon_id()
-        made = db.query("coupon_create", wanted, "test", total, limit, begin, end, days, valid_from, valid_to)
+        made = db.query(
+            "coupon_create", wanted, "test", total, limit, begin, end, days, valid_from, valid_to
+        )
         assert made == [{"id": str(wanted)}]
         return wanted
 

@@ -53,7 +53,9 @@ class Gateway:
 
     def issue(self, requests, late=False):
         batch = ulid_new(self.world.rng)
-        reply = self.world.coupon.issue_raw(*requests, batch=batch, run_id=self.world.run_id, seen=(self.generation, self.seq))
+        reply = self.world.coupon.issue_raw(
+            *requests, batch=batch, run_id=self.world.run_id, seen=(self.generation, self.seq)
+        )
         if reply[0] == "ok" and reply[6]:
             self.world.bodies[batch] = reply[6]
         if late:
@@ -107,7 +109,11 @@ class Keeper:
             idle = yield from self.late()
             rows = self.db.query("coupon_page", self.world.id - 1, 1, "{%d}" % self.world.id)
             yield
-            row = {name: value if name == "status" else int(value) for name, value in rows[0].items() if name[:3] != "is_"}
+            row = {
+                name: value if name == "status" else int(value)
+                for name, value in rows[0].items()
+                if name[:3] != "is_"
+            }
             action = self.judge(row, self.look(row))
             yield
             if self.coupon.get("fence") and int(self.coupon.get("fence")) < self.fence:
@@ -126,9 +132,13 @@ class Keeper:
 
     def look(self, row):
         fields = self.coupon.redis.hgetall(self.coupon.keys[0])
-        self.cache = {name: int(value) for name, value in fields.items() if name not in ("status", "run_id")}
+        self.cache = {
+            name: int(value) for name, value in fields.items() if name not in ("status", "run_id")
+        }
         self.cache.update(present="generation" in fields, run_id=fields.get("run_id"))
-        self.cache["users"] = self.coupon.redis.exists(self.coupon.keys[1]) or self.coupon.redis.hlen(self.coupon.keys[2])
+        self.cache["users"] = self.coupon.redis.exists(
+            self.coupon.keys[1]
+        ) or self.coupon.redis.hlen(self.coupon.keys[2])
         self.cache["told"] = int(self.coupon.redis.hget(self.coupon.seen, row["generation"]) or 0)
         return self.cache
 
@@ -138,8 +148,13 @@ class Keeper:
             return "rebuild" if row["generation"] or cache["users"] else "load"
         if cache["generation"] > row["generation"]:
             return "foreign"
-        if (cache["generation"] < row["generation"] or "placeholder" in cache or "rebuild" in cache
-                or cache["told"] > cache["seq"] or row["rebuild_asked"] > row["rebuild_done"]):
+        if (
+            cache["generation"] < row["generation"]
+            or "placeholder" in cache
+            or "rebuild" in cache
+            or cache["told"] > cache["seq"]
+            or row["rebuild_asked"] > row["rebuild_done"]
+        ):
             return "rebuild"
         if cache["run_id"] != self.world.run_id:
             return "verify"
@@ -150,14 +165,31 @@ class Keeper:
         yield
 
     def load(self, row, _cache):
-        got = self.db.query("coupon_generation_open", self.world.id, row["generation"], 0, self.fence)
+        got = self.db.query(
+            "coupon_generation_open", self.world.id, row["generation"], 0, self.fence
+        )
         yield
         if got:
-            self.word("load", self.fence, self.world.run_id, got[0]["generation"], row["version"], "open", row["total_num"],
-                      row["total_num"] - row["issued_num"], 0, 0, 0, row["user_limit"], 0)
+            self.word(
+                "load",
+                self.fence,
+                self.world.run_id,
+                got[0]["generation"],
+                row["version"],
+                "open",
+                row["total_num"],
+                row["total_num"] - row["issued_num"],
+                0,
+                0,
+                0,
+                row["user_limit"],
+                0,
+            )
 
     def terms(self, row, _cache):
-        self.word("terms", row["version"], "open", row["total_num"], 0, 0, row["user_limit"], self.fence)
+        self.word(
+            "terms", row["version"], "open", row["total_num"], 0, 0, row["user_limit"], self.fence
+        )
         yield
 
     def verify(self, row, cache):
@@ -167,7 +199,15 @@ class Keeper:
         least = self.db.query("late_least", self.world.id)[0]["?column?"]
         yield
         keys = self.coupon.keys + [self.coupon.seen]
-        word = self.word("verify", self.fence, self.world.run_id, row["generation"], row["seq_seen"], least, keys=keys)
+        word = self.word(
+            "verify",
+            self.fence,
+            self.world.run_id,
+            row["generation"],
+            row["seq_seen"],
+            least,
+            keys=keys,
+        )
         if word == "behind":
             yield
             yield from self.rebuild(row, cache)
@@ -175,20 +215,32 @@ class Keeper:
     def rebuild(self, row, cache):
         assert self.word("hold", self.fence, max(row["generation"], 1)) == "held"
         yield
-        got = self.db.query("coupon_generation_open", self.world.id, row["generation"], cache.get("generation", 0), self.fence)
+        got = self.db.query(
+            "coupon_generation_open",
+            self.world.id,
+            row["generation"],
+            cache.get("generation", 0),
+            self.fence,
+        )
         if not got:
             return
         generation = int(got[0]["generation"])
         base = f"{self.coupon.keys[0]}:fill:{generation}"
-        self.fill_keys, self.added, self.rebuilds = [base + ":users", base + ":known"], 0, self.rebuilds + 1
+        self.fill_keys, self.added, self.rebuilds = (
+            [base + ":users", base + ":known"],
+            0,
+            self.rebuilds + 1,
+        )
         yield
         self.seen_keep()
         yield
         for name in ("rebuild_begin", "rebuild_patience"):
             self.db.query(name)
         now = self.db.query("rebuild_coupon", self.world.id)[0]
-        older = {int(g["generation"]): [int(g["seq_seen"]), int(g["settled_num"])]
-                 for g in self.db.query("coupon_generation_page", self.world.id)}
+        older = {
+            int(g["generation"]): [int(g["seq_seen"]), int(g["settled_num"])]
+            for g in self.db.query("coupon_generation_page", self.world.id)
+        }
         self.db.query("rebuild_rows", self.world.id)
         yield
         yield from self.rows_fill()
@@ -197,12 +249,27 @@ class Keeper:
         self.db.query("rebuild_end")
         yield
         triples = [n for number in sorted(older) for n in (number, *older[number])]
-        word = self.word("place", self.fence, self.world.run_id, generation, now["version"], "open", now["total_num"], 0, 0,
-                         now["user_limit"], issued, now["late_num"], *triples,
-                         keys=self.coupon.keys + [self.coupon.known, self.coupon.seen] + self.fill_keys)
+        word = self.word(
+            "place",
+            self.fence,
+            self.world.run_id,
+            generation,
+            now["version"],
+            "open",
+            now["total_num"],
+            0,
+            0,
+            now["user_limit"],
+            issued,
+            now["late_num"],
+            *triples,
+            keys=self.coupon.keys + [self.coupon.known, self.coupon.seen] + self.fill_keys,
+        )
         if word == "placed":
             yield
-            self.db.query("rebuild_answer", self.world.id, row["rebuild_asked"], "rebuilt", self.fence)
+            self.db.query(
+                "rebuild_answer", self.world.id, row["rebuild_asked"], "rebuilt", self.fence
+            )
 
     def seen_keep(self):
         """rebuild_seen.c"""
@@ -211,10 +278,17 @@ class Keeper:
         seen += [(c["generation"], c["seq"])] if c else []
         seen += self.coupon.redis.hgetall(self.coupon.seen).items()
         if seen:
-            self.db.query("rebuild_seen", self.world.id, *("{%s}" % ",".join(column) for column in zip(*seen, strict=True)), self.fence)
+            self.db.query(
+                "rebuild_seen",
+                self.world.id,
+                *("{%s}" % ",".join(column) for column in zip(*seen, strict=True)),
+                self.fence,
+            )
 
     def fill(self, what, room, pairs):
-        added = self.coupon.run("fill", what, room, LASTS_MS, self.added, *pairs, keys=self.fill_keys)
+        added = self.coupon.run(
+            "fill", what, room, LASTS_MS, self.added, *pairs, keys=self.fill_keys
+        )
         if added < 0:
             raise Gone
         self.added += added
@@ -222,7 +296,11 @@ class Keeper:
 
     def rows_fill(self):
         while rows := self.db.execute(f"FETCH {ROWS_EACH} FROM rebuild_rows"):
-            pairs = [v for user, slot, batch, idx, key in rows for v in (user, f"{slot}:{ulid_of(batch)}:{idx}:{key}")]
+            pairs = [
+                v
+                for user, slot, batch, idx, key in rows
+                for v in (user, f"{slot}:{ulid_of(batch)}:{idx}:{key}")
+            ]
             self.fill("issued", 2**53 - 1, pairs)
             yield
 
@@ -232,8 +310,16 @@ class Keeper:
             seen = older.get(receives[0].generation)
             if seen:
                 seen[0] = max(seen[0], receives[-1].seq)
-            rejected = {int(r["idx"]) for r in self.db.query("rebuild_rejected", self.world.id, "{%s}" % uuid_of(batch))}
-            pairs = [v for r in receives if r.idx not in rejected for v in (r.user, f"{r.slot}:{batch}:{r.idx}:{r.key}")]
+            rejected = {
+                int(r["idx"])
+                for r in self.db.query("rebuild_rejected", self.world.id, "{%s}" % uuid_of(batch))
+            }
+            pairs = [
+                v
+                for r in receives
+                if r.idx not in rejected
+                for v in (r.user, f"{r.slot}:{batch}:{r.idx}:{r.key}")
+            ]
             if pairs:
                 room -= self.fill("flight", room, pairs)
             yield
@@ -248,8 +334,17 @@ class Keeper:
         args = []
         for one in page:
             outcome = {"": "issued", "out_of_stock": "drop"}.get(one["reason"], "free")
-            args += [one["num"], one["generation"], one["seq"], one["user_id"], one["slot"], ulid_of(one["batch"]), one["idx"],
-                     one["key"], outcome]
+            args += [
+                one["num"],
+                one["generation"],
+                one["seq"],
+                one["user_id"],
+                one["slot"],
+                ulid_of(one["batch"]),
+                one["idx"],
+                one["key"],
+                outcome,
+            ]
         word = self.word("late", *args, keys=self.coupon.keys[:2] + [self.coupon.known])
         if word == "ok":
             yield
@@ -259,15 +354,20 @@ class Keeper:
 
 def release(world, db):
     """release.c, which needs no keeper; how many were pending."""
-    page = [t for t in db.query("release_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
-            if int(t["coupon_id"]) == world.id]
+    page = [
+        t
+        for t in db.query("release_pending", world.id - 1, uuid.UUID(int=2**128 - 1), 255, 100)
+        if int(t["coupon_id"]) == world.id
+    ]
     yield
     if not page:
         return 0
     args = []
     for t in page:
         if t["holder_batch"]:
-            what = f"give {t['slot']}:{ulid_of(t['holder_batch'])}:{t['holder_idx']}:{t['holder_key']}"
+            what = (
+                f"give {t['slot']}:{ulid_of(t['holder_batch'])}:{t['holder_idx']}:{t['holder_key']}"
+            )
         else:
             what = "drop" if t["reason"] in ("out_of_stock", "slot_taken") else "free"
         args += [t["user_id"], t["slot"], ulid_of(t["batch"]), t["idx"], what]
@@ -275,7 +375,9 @@ def release(world, db):
     yield
     if reply[0] == "ok":
         assert "malformed" not in reply[3:]
-        columns = ["{%s}" % ",".join(t[name] for t in page) for name in ("coupon_id", "batch", "idx")]
+        columns = [
+            "{%s}" % ",".join(t[name] for t in page) for name in ("coupon_id", "batch", "idx")
+        ]
         db.query("release_done", *columns)
     return len(page)
 
@@ -302,7 +404,9 @@ class World:
         receives = [r for body in bodies for r in receives_of(body)]
         for receive, outcome in zip(receives, self.db.settle_retrying(*receives), strict=True):
             outcome = "issued" if outcome == "repeated" else outcome
-            assert self.outcomes.setdefault(receive, outcome) == outcome, f"{receive} has two outcomes"
+            assert (
+                self.outcomes.setdefault(receive, outcome) == outcome
+            ), f"{receive} has two outcomes"
 
     # Of the whole world
 
@@ -339,5 +443,7 @@ class World:
             taken = self.coupon.taken()
             given = n["stock"] + taken + n["reserved"] + n["lost"]
             # Where it gave out again what others had (nobody told it in time) it says so.
-            assert given == n["total"] or (given > n["total"] and not self.careful and "rebuild" in c and not n["stock"]), (n, taken)
+            assert given == n["total"] or (
+                given > n["total"] and not self.careful and "rebuild" in c and not n["stock"]
+            ), (n, taken)
             assert min(n.values()) >= 0, n

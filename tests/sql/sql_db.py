@@ -66,7 +66,9 @@ class Db:
     def settle(self, *receives):
         """Per receive: `issued`, `repeated` or the reason of its rejection."""
         fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot", "key", "at_ms")
-        rows = self.query("settle", *(array_text(getattr(one, field) for one in receives) for field in fields))
+        rows = self.query(
+            "settle", *(array_text(getattr(one, field) for one in receives) for field in fields)
+        )
         outcomes = ["issued"] * len(receives)
         for row in rows:
             assert (row["outcome"] == "rejected") == (row["reason"] is not None), row
@@ -85,21 +87,29 @@ class Db:
 
     def rows(self, coupon):
         return self.execute(
-            "SELECT user_id, slot, batch, idx FROM user_coupon WHERE coupon_id = %s ORDER BY user_id, slot", coupon)
+            "SELECT user_id, slot, batch, idx FROM user_coupon WHERE coupon_id = %s ORDER BY user_id, slot",
+            coupon,
+        )
 
     def tombstones(self, coupon):
         return self.execute(
             "SELECT user_id, slot, batch, idx, reason FROM receive_rejected WHERE coupon_id = %s"
-            " ORDER BY user_id, slot, batch, idx", coupon)
+            " ORDER BY user_id, slot, batch, idx",
+            coupon,
+        )
 
     def counts(self, coupon):
         """(issued_num, seq_seen, settled_num)"""
-        return self.execute("SELECT issued_num, seq_seen, settled_num FROM coupon WHERE id = %s", coupon)[0]
+        return self.execute(
+            "SELECT issued_num, seq_seen, settled_num FROM coupon WHERE id = %s", coupon
+        )[0]
 
     def generations(self, coupon):
         """Of the generations that are not current: {generation: (seq_seen, settled_num)}"""
         rows = self.query("coupon_generation_page", coupon)
-        return {int(row["generation"]): (int(row["seq_seen"]), int(row["settled_num"])) for row in rows}
+        return {
+            int(row["generation"]): (int(row["seq_seen"]), int(row["settled_num"])) for row in rows
+        }
 
     def audit(self, *coupons):
         """What the audits find wrong with these coupons."""
@@ -118,5 +128,6 @@ def batch_make(coupon, users, seq_first=1, **fields):
     """The receives of one message, one for each user."""
     batch = uuid.uuid4()
     return [
-        Receive(coupon, user, batch, index, seq=seq_first + index, **fields) for index, user in enumerate(users)
+        Receive(coupon, user, batch, index, seq=seq_first + index, **fields)
+        for index, user in enumerate(users)
     ]

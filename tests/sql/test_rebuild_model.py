@@ -18,7 +18,10 @@ ROUNDS_MAX = 12  # of the keeper, until nothing is left to do
 SEEDS = (
     [int(os.environ["COUPON_TEST_SEED"])]
     if "COUPON_TEST_SEED" in os.environ
-    else [random.SystemRandom().randrange(2**32) for _ in range(int(os.environ.get("COUPON_TEST_RUNS", 12)))]
+    else [
+        random.SystemRandom().randrange(2**32)
+        for _ in range(int(os.environ.get("COUPON_TEST_RUNS", 12)))
+    ]
 )
 
 
@@ -34,14 +37,21 @@ def redis_private(tmp_path_factory):
 @pytest.fixture(scope="module")
 def databases(stack):
     """The programs' role three times, then the owner, in a database that no other keeper knows."""
-    password = re.search(r"^STACK_PG_PASSWORD=(.*)$", (stack.run_dir / "settings").read_text(), re.MULTILINE)[1]
+    password = re.search(
+        r"^STACK_PG_PASSWORD=(.*)$", (stack.run_dir / "settings").read_text(), re.MULTILINE
+    )[1]
     app_url, owner_url = stack.env["DATABASE_URL"], stack.env["DATABASE_ADMIN_URL"]
     name = f"couponmq_model_{uuid.uuid4().hex}"
     opened = []
-    with psycopg.connect(re.sub(r"//[^@]*@", f"//postgres:{password}@", owner_url), autocommit=True) as superuser:
+    with psycopg.connect(
+        re.sub(r"//[^@]*@", f"//postgres:{password}@", owner_url), autocommit=True
+    ) as superuser:
         superuser.execute(f"CREATE DATABASE {name} OWNER couponmq_owner")
         try:
-            opened = [Db(make_conninfo(url, dbname=name)) for url in (owner_url, app_url, app_url, app_url)]
+            opened = [
+                Db(make_conninfo(url, dbname=name))
+                for url in (owner_url, app_url, app_url, app_url)
+            ]
             for path in MIGRATIONS:
                 with opened[0].connection.transaction():
                     opened[0].execute(path.read_text())
@@ -77,7 +87,10 @@ class Story(World):
         return name
 
     def step_issue(self):
-        requests = [(self.rng.choice(self.people), self.rng.choice(["", "", "a", "b"])) for _ in range(self.rng.randrange(1, 5))]
+        requests = [
+            (self.rng.choice(self.people), self.rng.choice(["", "", "a", "b"]))
+            for _ in range(self.rng.randrange(1, 5))
+        ]
         late = not self.careful and self.rng.random() < 0.2
         self.rng.choice(self.gateways).issue(requests, late)
 
@@ -143,7 +156,11 @@ class Story(World):
         free = [db for db in self.keeper_dbs if db not in used]
         if not free:
             gone = self.keepers.pop(0)
-            for actor in [a for a in self.actors if getattr(a, "gi_frame", None) and a.gi_frame.f_locals.get("self") is gone]:
+            for actor in [
+                a
+                for a in self.actors
+                if getattr(a, "gi_frame", None) and a.gi_frame.f_locals.get("self") is gone
+            ]:
                 actor.close()
                 self.actors.remove(actor)
             free = [gone.db]
@@ -152,7 +169,7 @@ class Story(World):
     def step_round(self):
         if not self.keepers:
             self.step_elect()
-        keeper = self.rng.choices(self.keepers, [1, 5][-len(self.keepers):])[0]
+        keeper = self.rng.choices(self.keepers, [1, 5][-len(self.keepers) :])[0]
         if not any(a.gi_frame and a.gi_frame.f_locals.get("self") is keeper for a in self.actors):
             self.actors.append(keeper.round())
 
@@ -261,14 +278,31 @@ class Story(World):
 
     def end_check(self):
         reasons = set(self.outcomes.values()) - {"issued"}
-        assert reasons <= ({"slot_taken", "key_taken"} if self.careful else {"slot_taken", "key_taken", "out_of_stock"}), reasons
+        assert reasons <= (
+            {"slot_taken", "key_taken"}
+            if self.careful
+            else {"slot_taken", "key_taken", "out_of_stock"}
+        ), reasons
         if self.careful:
             assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
-        rows = self.db.execute("SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s", self.id)
-        assert {(r.user, r.slot, r.batch, r.idx, r.key) for r, outcome in self.outcomes.items() if outcome == "issued"} == set(rows)
+        rows = self.db.execute(
+            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s",
+            self.id,
+        )
+        assert {
+            (r.user, r.slot, r.batch, r.idx, r.key)
+            for r, outcome in self.outcomes.items()
+            if outcome == "issued"
+        } == set(rows)
         c, n = self.counts()
-        stored = {(int(user), *line.split(":", 3)) for user, text in self.coupon.users().items() for line in text.split("\n")}
-        assert stored == {(user, str(slot), ulid_of(batch), str(idx), key) for user, slot, batch, idx, key in rows}
+        stored = {
+            (int(user), *line.split(":", 3))
+            for user, text in self.coupon.users().items()
+            for line in text.split("\n")
+        }
+        assert stored == {
+            (user, str(slot), ulid_of(batch), str(idx), key) for user, slot, batch, idx, key in rows
+        }
         assert (n["reserved"], self.coupon.redis.scard(self.coupon.known)) == (0, 0), n
         assert n["stock"] + n["lost"] == n["total"] - len(rows)
         keyed = [(user, key) for user, _, _, _, key in rows if key]
@@ -283,7 +317,18 @@ def test_history(redis_private, databases, seed):
     careful, limit = seed % 2 == 0, rng.randrange(1, 4)
     *dbs, owner = databases
     coupon = 1 + len(owner.execute("SELECT id FROM coupon"))
-    dbs[0].query("coupon_create", coupon, "test", rng.choice([3, 10, 30]), limit, None, None, None, None, None)
+    dbs[0].query(
+        "coupon_create",
+        coupon,
+        "test",
+        rng.choice([3, 10, 30]),
+        limit,
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
     owner.execute("UPDATE coupon SET status = 'published' WHERE id = %s", coupon)
     story = Story(rng, redis_private, coupon, dbs, limit, careful)
     try:

@@ -40,9 +40,13 @@ def test_copy_is_issued_when_the_first_rolls_back(db, db_new, coupon_new, backgr
     assert copy.result() == ["issued", "issued"]
 
 
-def test_copy_waits_for_another_receive_and_finds_its_slot_taken(db, db_new, coupon_new, background):
+def test_copy_waits_for_another_receive_and_finds_its_slot_taken(
+    db, db_new, coupon_new, background
+):
     coupon = coupon_new()
-    first, other_receive = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    first, other_receive = Receive(coupon, 1, uuid.uuid4(), 0), Receive(
+        coupon, 1, uuid.uuid4(), 0, seq=2
+    )
     begin_settle(db, first)
     other = db_new()
     running = background(other.settle, other_receive)
@@ -51,11 +55,16 @@ def test_copy_waits_for_another_receive_and_finds_its_slot_taken(db, db_new, cou
     assert running.result() == ["slot_taken"]
 
 
-@pytest.mark.parametrize("copied, expected", [
-    (slice(0, 2), ["repeated", "out_of_stock"]),
-    (slice(1, 2), ["out_of_stock"]),        # the whole call goes in, within the stock
-])
-def test_copy_of_a_receive_that_is_surplus_elsewhere(db, db_new, coupon_new, background, copied, expected):
+@pytest.mark.parametrize(
+    "copied, expected",
+    [
+        (slice(0, 2), ["repeated", "out_of_stock"]),
+        (slice(1, 2), ["out_of_stock"]),  # the whole call goes in, within the stock
+    ],
+)
+def test_copy_of_a_receive_that_is_surplus_elsewhere(
+    db, db_new, coupon_new, background, copied, expected
+):
     """Its row is free again when the copy goes on, and there is stock: the tombstone alone stops it."""
     coupon = coupon_new(total=1)
     batch = batch_make(coupon, [1, 2])
@@ -72,7 +81,9 @@ def test_copy_of_a_receive_that_is_surplus_elsewhere(db, db_new, coupon_new, bac
 
 
 @pytest.mark.parametrize("fresh_num", [0, 1, 30])
-def test_call_is_counted_anew_when_a_tombstone_appears(db, db_new, coupon_new, background, fresh_num):
+def test_call_is_counted_anew_when_a_tombstone_appears(
+    db, db_new, coupon_new, background, fresh_num
+):
     """It waits with all its rows in and the stock large enough; then some of its receives turn out to be rejected."""
     coupon = coupon_new(total=0)
     rejected = batch_make(coupon, [1, 2], seq_first=5)
@@ -130,7 +141,9 @@ def test_coupon_is_not_created_while_a_receive_of_it_is_rejected(db, db_new, cou
     receive = Receive(unknown, 1, uuid.uuid4(), 0)
     assert begin_settle(db, receive) == ["unknown_coupon"]
     other = db_new()
-    creation = background(other.query, "coupon_create", unknown, "late", 1, 1, None, None, None, None, None)
+    creation = background(
+        other.query, "coupon_create", unknown, "late", 1, 1, None, None, None, None, None
+    )
     wait_until(lambda: db.is_blocked(other.pid))
     db.execute("COMMIT")
     assert creation.result() == [{"id": str(unknown)}]
@@ -199,7 +212,9 @@ def test_stock_ends_while_a_receive_waits(db, db_new, coupon_new, background, us
     assert db.audit(coupon) == []
 
 
-@pytest.mark.parametrize("name, wanted", [("coupon_total_set", 50), ("coupon_status_set", "published")])
+@pytest.mark.parametrize(
+    "name, wanted", [("coupon_total_set", 50), ("coupon_status_set", "published")]
+)
 def test_terms_change_while_settling(db, db_new, coupon_new, background, name, wanted):
     coupon = coupon_new()
     begin_settle(db, *batch_make(coupon, [1, 2]))
@@ -239,7 +254,11 @@ def test_two_calls_with_coupons_in_opposite_order_never_deadlock(db_new, coupon_
     for _ in range(30):
         coupons = [coupon_new(total=5) for _ in range(4)]
         mine = [r for coupon in coupons for r in batch_make(coupon, range(1, 5))]
-        yours = [r for coupon in reversed(coupons) for r in batch_make(coupon, range(11, 15), seq_first=5)]
+        yours = [
+            r
+            for coupon in reversed(coupons)
+            for r in batch_make(coupon, range(11, 15), seq_first=5)
+        ]
         running = background(two.settle_retrying, *yours)
         outcomes = Counter(one.settle_retrying(*mine) + running.result())
         assert outcomes == {"issued": 20, "out_of_stock": 12}
@@ -267,9 +286,18 @@ def receives_random(rng, coupons, unknown):
         receives = []
         for index in range(rng.randrange(1, 30)):
             seqs[coupon, generation] += 1
-            receives.append(Receive(
-                coupon, rng.randrange(1, 150), batch, index, slot=rng.choice([1, 1, 1, 2, 2, 3, 0]),
-                generation=generation, seq=seqs[coupon, generation], key=rng.choice(["", "k'\"\\,{}"])))
+            receives.append(
+                Receive(
+                    coupon,
+                    rng.randrange(1, 150),
+                    batch,
+                    index,
+                    slot=rng.choice([1, 1, 1, 2, 2, 3, 0]),
+                    generation=generation,
+                    seq=seqs[coupon, generation],
+                    key=rng.choice(["", "k'\"\\,{}"]),
+                )
+            )
         batches.append(receives)
     return batches
 
@@ -292,7 +320,9 @@ def calls_random(rng, batches):
 
 
 @pytest.mark.parametrize("round_number", range(6))
-def test_every_receive_has_one_outcome_whatever_happens(db, db_new, coupon_new, coupon_id, background, round_number):
+def test_every_receive_has_one_outcome_whatever_happens(
+    db, db_new, coupon_new, coupon_id, background, round_number
+):
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32)) + round_number
     print(f"SEED={seed - round_number}")
     rng = random.Random(seed)
@@ -304,7 +334,11 @@ def test_every_receive_has_one_outcome_whatever_happens(db, db_new, coupon_new, 
     shares = [calls[worker::4] for worker in range(4)]
 
     def work(connection: Db, share):
-        return [(receive, outcome) for call in share for receive, outcome in zip(call, connection.settle_retrying(*call))]
+        return [
+            (receive, outcome)
+            for call in share
+            for receive, outcome in zip(call, connection.settle_retrying(*call))
+        ]
 
     workers = [background(work, db_new(), share) for share in shares]
     told = [pair for worker in workers for pair in worker.result()]
@@ -319,17 +353,24 @@ def test_every_receive_has_one_outcome_whatever_happens(db, db_new, coupon_new, 
             assert seen["issued"] == 1 and set(seen) <= {"issued", "repeated"}, (receive, seen)
         else:
             assert len(seen) == 1 and "repeated" not in seen, (receive, seen)
-        stored = db.query("receive_outcome", receive.coupon, receive.user, receive.batch, receive.idx)
+        stored = db.query(
+            "receive_outcome", receive.coupon, receive.user, receive.batch, receive.idx
+        )
         assert [(row["state"], row["reason"]) for row in stored] == [
-            ("issued", None) if issued else ("rejected", next(iter(seen)))]
+            ("issued", None) if issued else ("rejected", next(iter(seen)))
+        ]
 
     assert db.audit(*coupons, unknown) == []
     assert db.rows(unknown) == []
     for coupon in coupons:
         of_coupon = [receive for receive in outcomes if receive.coupon == coupon]
-        of_generation = {number: [r.seq for r in of_coupon if r.generation == number] for number in (0, 1)}
+        of_generation = {
+            number: [r.seq for r in of_coupon if r.generation == number] for number in (0, 1)
+        }
         assert db.counts(coupon) == (
             sum("issued" in outcomes[r] for r in of_coupon),
-            max(of_generation[0], default=0), len(of_generation[0]))
+            max(of_generation[0], default=0),
+            len(of_generation[0]),
+        )
         expected = {1: (max(of_generation[1]), len(of_generation[1]))} if of_generation[1] else {}
         assert db.generations(coupon) == expected

@@ -48,9 +48,16 @@ def test_late_rejections_and_a_mixture(db, coupon_new):
     coupon, other = rebuilt(db, coupon_new, total=2), rebuilt(db, coupon_new, generation=3)
     db.settle(Receive(coupon, 1, uuid.uuid4(), 0, generation=2))
     old = batch_make(coupon, [1, 2, 3], seq_first=1, generation=1)
-    assert db.settle(*old, Receive(other, 4, uuid.uuid4(), 0, generation=2), Receive(other, 5, uuid.uuid4(), 0, generation=3)) == [
-        "slot_taken", "issued", "out_of_stock", "issued", "issued"]
-    assert [(row[0], row[3], row[8]) for row in late(db, coupon)] == [(1, 1, "slot_taken"), (2, 2, None), (3, 3, "out_of_stock")]
+    assert db.settle(
+        *old,
+        Receive(other, 4, uuid.uuid4(), 0, generation=2),
+        Receive(other, 5, uuid.uuid4(), 0, generation=3),
+    ) == ["slot_taken", "issued", "out_of_stock", "issued", "issued"]
+    assert [(row[0], row[3], row[8]) for row in late(db, coupon)] == [
+        (1, 1, "slot_taken"),
+        (2, 2, None),
+        (3, 3, "out_of_stock"),
+    ]
     assert [(row[0], row[3], row[8]) for row in late(db, other)] == [(1, 4, None)]
     assert (late_num(db, coupon), late_num(db, other)) == (3, 1)
     assert db.audit(coupon, other) == []
@@ -71,8 +78,12 @@ def test_a_key_that_redis_forgot(db, coupon_new, other, generation):
     again = batch_make(coupon, [7, *other], seq_first=1, generation=generation, key="k")
     assert db.settle(*again) == ["key_taken"] + ["issued"] * len(other)
     assert db.settle(*again) == ["key_taken"] + ["repeated"] * len(other)
-    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=2, key="another")) == ["issued"]
-    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=3, generation=2)) == ["issued"], "without a key: another one"
+    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=2, key="another")) == [
+        "issued"
+    ]
+    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=3, generation=2)) == [
+        "issued"
+    ], "without a key: another one"
     assert db.audit(coupon) == []
 
 
@@ -98,13 +109,19 @@ def test_a_slot_that_a_doubled_key_was_in_the_way_of(db, coupon_new):
 def test_in_the_first_generation_keys_are_the_scripts(db, coupon_new):
     coupon = rebuilt(db, coupon_new, generation=1, limit=3)
     batch = uuid.uuid4()
-    one, two = (Receive(coupon, 7, batch, n, slot=n + 1, seq=n + 1, generation=1, key="k") for n in range(2))
+    one, two = (
+        Receive(coupon, 7, batch, n, slot=n + 1, seq=n + 1, generation=1, key="k") for n in range(2)
+    )
     assert db.settle(one, two) == ["issued"] * 2
 
 
 def lost(db, coupon, *receives):
     fields = ("generation", "batch", "idx", "user", "slot", "at_ms")
-    rows = db.query("receive_lost", coupon, *(array_text(getattr(one, field) for one in receives) for field in fields))
+    rows = db.query(
+        "receive_lost",
+        coupon,
+        *(array_text(getattr(one, field) for one in receives) for field in fields),
+    )
     return [int(row["ord"]) for row in rows]
 
 
@@ -127,5 +144,7 @@ def test_numbers_given_up(db, coupon_new):
     coupon = rebuilt(db, coupon_new, generation=3)
     db.settle(*batch_make(coupon, [1, 2], seq_first=4, generation=1))
     assert db.query("generation_lost", coupon, 1, 9) == [{"lost_num": "7"}]
-    assert db.query("generation_lost", coupon, 1, 9) == db.query("generation_lost", coupon, 2, 0) == []
+    assert (
+        db.query("generation_lost", coupon, 1, 9) == db.query("generation_lost", coupon, 2, 0) == []
+    )
     assert db.generations(coupon)[1] == (9, 9)

@@ -12,7 +12,13 @@ from stack import wait_until
 OWNER_ONLY = {"migration_init", "migration_record"}
 
 
-NOT_TO_PREPARE = {"rebuild_begin", "rebuild_patience", "rebuild_rows", "rebuild_fetch", "rebuild_end"}  # a transaction's
+NOT_TO_PREPARE = {
+    "rebuild_begin",
+    "rebuild_patience",
+    "rebuild_rows",
+    "rebuild_fetch",
+    "rebuild_end",
+}  # a transaction's
 
 
 @pytest.mark.parametrize("name", sorted(set(QUERIES) - OWNER_ONLY - NOT_TO_PREPARE))
@@ -42,25 +48,50 @@ def test_receive_outcome(db, coupon_new):
     coupon = coupon_new(total=1, days=1)
     issued, rejected = batch_make(coupon, [1, 2])
     db.settle(issued, rejected)
-    assert db.query("receive_outcome", coupon, 1, issued.batch, 0) == [{
-        "state": "issued", "slot": "1", "reason": None,
-        "valid_from": "2023-11-14T22:13:20.123Z", "valid_to": "2023-11-15T22:13:20.123Z"}]
-    assert db.query("receive_outcome", coupon, 2, issued.batch, 1) == [{
-        "state": "rejected", "slot": "1", "reason": "out_of_stock", "valid_from": None, "valid_to": None}]
+    assert db.query("receive_outcome", coupon, 1, issued.batch, 0) == [
+        {
+            "state": "issued",
+            "slot": "1",
+            "reason": None,
+            "valid_from": "2023-11-14T22:13:20.123Z",
+            "valid_to": "2023-11-15T22:13:20.123Z",
+        }
+    ]
+    assert db.query("receive_outcome", coupon, 2, issued.batch, 1) == [
+        {
+            "state": "rejected",
+            "slot": "1",
+            "reason": "out_of_stock",
+            "valid_from": None,
+            "valid_to": None,
+        }
+    ]
     # All parts name the receive.
-    for wrong in [(coupon, 2, issued.batch, 0), (coupon, 1, issued.batch, 1), (coupon, 1, uuid.uuid4(), 0),
-                  (coupon - 1, 1, issued.batch, 0), (coupon, 1, rejected.batch, 1)]:
+    for wrong in [
+        (coupon, 2, issued.batch, 0),
+        (coupon, 1, issued.batch, 1),
+        (coupon, 1, uuid.uuid4(), 0),
+        (coupon - 1, 1, issued.batch, 0),
+        (coupon, 1, rejected.batch, 1),
+    ]:
         assert db.query("receive_outcome", *wrong) == []
 
 
 def test_user_outcomes(db, coupon_new):
     coupon = coupon_new(limit=2)
     batch = uuid.uuid4()
-    db.settle(Receive(coupon, 1, batch, 0, slot=2, key="k"), Receive(coupon, 1, batch, 1), Receive(coupon, 2, batch, 3),
-              Receive(coupon, 1, batch, 2))
+    db.settle(
+        Receive(coupon, 1, batch, 0, slot=2, key="k"),
+        Receive(coupon, 1, batch, 1),
+        Receive(coupon, 2, batch, 3),
+        Receive(coupon, 1, batch, 2),
+    )
     rows = db.query("user_outcomes", coupon, 1)
     assert [(r["state"], r["slot"], r["idx"], r["reason"], r["key"]) for r in rows] == [
-        ("issued", "1", "1", None, ""), ("issued", "2", "0", None, "k"), ("rejected", "1", "2", "slot_taken", "")]
+        ("issued", "1", "1", None, ""),
+        ("issued", "2", "0", None, "k"),
+        ("rejected", "1", "2", "slot_taken", ""),
+    ]
     assert {r["batch"] for r in rows} == {str(batch)}
     assert db.query("user_outcomes", coupon, 3) == []
 
@@ -154,9 +185,13 @@ def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
     coupon = closed_new(db, coupon_new, fence)
     assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
     assert not settled_set(db, coupon, fence, 2, 0, {1: 3}), "Redis knows of a third"
-    assert not settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 1}), "and of a generation that nothing came of"
-    assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(db, coupon, fence, 2, 0)
-    late, = batch_make(coupon, [9], seq_first=5, generation=1)
+    assert not settled_set(
+        db, coupon, fence, 2, 0, {1: 2, 7: 1}
+    ), "and of a generation that nothing came of"
+    assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(
+        db, coupon, fence, 2, 0
+    )
+    (late,) = batch_make(coupon, [9], seq_first=5, generation=1)
     db.settle(late)
     assert not settled_set(db, coupon, fence, 2, 0), "3 and 4 are owed"
 
@@ -174,8 +209,12 @@ def test_a_late_outcome_unsettles(db, coupon_new, fence):
     db.settle(*batch_make(coupon, [1], generation=1))
     marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
     assert db.execute(marks, coupon) == [(False, True)]
-    assert [row["is_settled"] for row in db.query("coupon_page", 0, 1, array_text([coupon]))] == ["f"]
-    assert coupon not in [int(row["id"]) for row in db.query("coupon_expiring_page", "-infinity", 0, 100_000)]
+    assert [row["is_settled"] for row in db.query("coupon_page", 0, 1, array_text([coupon]))] == [
+        "f"
+    ]
+    assert coupon not in [
+        int(row["id"]) for row in db.query("coupon_expiring_page", "-infinity", 0, 100_000)
+    ]
 
 
 def test_coupon_expiring_page(db, coupon_new, fence):
@@ -187,8 +226,14 @@ def test_coupon_expiring_page(db, coupon_new, fence):
         found += page
         after = page[-1]["expires_at"], page[-1]["id"]
     first, second, third, gone, fourth = coupons
-    assert [int(row["id"]) for row in found if int(row["id"]) in coupons] == [second, *sorted([third, fourth]), first]
-    assert {(row["generation"], row["seq_seen"]) for row in found if int(row["id"]) in coupons} == {("1", "2")}
+    assert [int(row["id"]) for row in found if int(row["id"]) in coupons] == [
+        second,
+        *sorted([third, fourth]),
+        first,
+    ]
+    assert {(row["generation"], row["seq_seen"]) for row in found if int(row["id"]) in coupons} == {
+        ("1", "2")
+    }
 
 
 def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
@@ -212,11 +257,28 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
     mine = [row for row in watched if int(row["id"]) in ids]
     assert [int(row["id"]) for row in mine] == [published, paused, closed]
     assert mine[0] == {
-        "id": str(published), "status": "published", "version": "2", "total_num": "7", "issued_num": "0",
-        "user_limit": "2", "begin_ms": "0", "end_ms": "1893456000000", "generation": "0", "seq_seen": "0",
-        "settled_num": "0", "rebuild_asked": "0", "rebuild_done": "0", "is_pending": "f", "is_settled": "f", "is_late": "f"}
+        "id": str(published),
+        "status": "published",
+        "version": "2",
+        "total_num": "7",
+        "issued_num": "0",
+        "user_limit": "2",
+        "begin_ms": "0",
+        "end_ms": "1893456000000",
+        "generation": "0",
+        "seq_seen": "0",
+        "settled_num": "0",
+        "rebuild_asked": "0",
+        "rebuild_done": "0",
+        "is_pending": "f",
+        "is_settled": "f",
+        "is_late": "f",
+    }
     assert mine[1].items() >= db.query("coupon_lock", paused)[0].items()
-    assert [int(row["id"]) for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))] == [paused, closed]
+    assert [
+        int(row["id"])
+        for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))
+    ] == [paused, closed]
     db.execute("ROLLBACK")
 
 
@@ -238,13 +300,23 @@ def test_coupon_ended_set_is_guarded(db, coupon_new):
     for coupon in (published, paused, endless, later):
         db.query("coupon_status_set", coupon, "published")
     db.query("coupon_status_set", paused, "paused")
-    assert db.query("coupon_ended_set", published, 2, fence - 1) == [{"is_elected": "f", "is_closed": "f"}]
+    assert db.query("coupon_ended_set", published, 2, fence - 1) == [
+        {"is_elected": "f", "is_closed": "f"}
+    ]
     for coupon, version in ((published, 1), (draft, 1), (1, 1), (endless, 2), (later, 2)):
-        assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "f"}]
+        assert db.query("coupon_ended_set", coupon, version, fence) == [
+            {"is_elected": "t", "is_closed": "f"}
+        ]
     for coupon, version in ((published, 2), (paused, 3)):
-        assert db.query("coupon_ended_set", coupon, version, fence) == [{"is_elected": "t", "is_closed": "t"}]
-        assert db.execute("SELECT status, version FROM coupon WHERE id = %s", coupon) == [("closed", version + 1)]
-        assert db.query("coupon_ended_set", coupon, version + 1, fence) == [{"is_elected": "t", "is_closed": "f"}]
+        assert db.query("coupon_ended_set", coupon, version, fence) == [
+            {"is_elected": "t", "is_closed": "t"}
+        ]
+        assert db.execute("SELECT status, version FROM coupon WHERE id = %s", coupon) == [
+            ("closed", version + 1)
+        ]
+        assert db.query("coupon_ended_set", coupon, version + 1, fence) == [
+            {"is_elected": "t", "is_closed": "f"}
+        ]
     db.execute("ROLLBACK")
 
 
@@ -272,7 +344,9 @@ def test_generation_is_above_every_one_ever_seen(db, coupon_new):
     db.settle(*batch_make(coupon, [1], generation=8))
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "9"}]
     assert db.generations(coupon) == {8: (1, 1)}
-    assert db.query("coupon_generation_open", coupon, 9, 20, fence) == [{"generation": "21"}], "above that of Redis"
+    assert db.query("coupon_generation_open", coupon, 9, 20, fence) == [
+        {"generation": "21"}
+    ], "above that of Redis"
     db.execute("ROLLBACK")
 
 
@@ -288,19 +362,22 @@ def test_create_skips_ids_that_are_taken(db):
     db.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("terms", [
-    (0, "name", 1, 1, None, None, None, None, None),
-    (None, "", 1, 1, None, None, None, None, None),
-    (None, "name", -1, 1, None, None, None, None, None),
-    (None, "name", 1, 0, None, None, None, None, None),
-    (None, "name", 1, 101, None, None, None, None, None),
-    (None, "name", 1, 1, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z", None, None, None),
-    (None, "name", 1, 1, None, "infinity", None, None, None),
-    (None, "name", 1, 1, None, None, 0, None, None),
-    (None, "name", 1, 1, None, None, 5, "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"),
-    (None, "name", 1, 1, None, None, None, "2030-01-01T00:00:00Z", None),
-    (None, "name", 1, 1, None, None, None, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z"),
-])
+@pytest.mark.parametrize(
+    "terms",
+    [
+        (0, "name", 1, 1, None, None, None, None, None),
+        (None, "", 1, 1, None, None, None, None, None),
+        (None, "name", -1, 1, None, None, None, None, None),
+        (None, "name", 1, 0, None, None, None, None, None),
+        (None, "name", 1, 101, None, None, None, None, None),
+        (None, "name", 1, 1, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z", None, None, None),
+        (None, "name", 1, 1, None, "infinity", None, None, None),
+        (None, "name", 1, 1, None, None, 0, None, None),
+        (None, "name", 1, 1, None, None, 5, "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"),
+        (None, "name", 1, 1, None, None, None, "2030-01-01T00:00:00Z", None),
+        (None, "name", 1, 1, None, None, None, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z"),
+    ],
+)
 def test_create_refuses_terms_that_make_no_sense(db, terms):
     with pytest.raises(psycopg.errors.CheckViolation):
         db.query("coupon_create", *terms)
@@ -311,19 +388,54 @@ def test_show_and_list(db, coupon_new):
     db.settle(*batch_make(coupon, [1, 2]), *batch_make(coupon, [3], seq_first=9, generation=4))
     row = db.query("coupon_show", coupon)[0]
     assert {name: row[name] for name in row if name not in ("created_at", "updated_at")} == {
-        "id": str(coupon), "name": "test", "status": "draft", "total_num": "1", "issued_num": "1", "user_limit": "1",
-        "begin_at": "2030-01-01T00:00:00.000Z", "end_at": None, "valid_days": "30", "valid_from": None, "valid_to": None,
-        "version": "1", "generation": "0", "seq_seen": "2", "settled_num": "2", "older_unsettled_num": "8",
-        "rejected_num": "2", "unreleased_num": "2", "settled_at": None, "expires_at": None}
+        "id": str(coupon),
+        "name": "test",
+        "status": "draft",
+        "total_num": "1",
+        "issued_num": "1",
+        "user_limit": "1",
+        "begin_at": "2030-01-01T00:00:00.000Z",
+        "end_at": None,
+        "valid_days": "30",
+        "valid_from": None,
+        "valid_to": None,
+        "version": "1",
+        "generation": "0",
+        "seq_seen": "2",
+        "settled_num": "2",
+        "older_unsettled_num": "8",
+        "rejected_num": "2",
+        "unreleased_num": "2",
+        "settled_at": None,
+        "expires_at": None,
+    }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["created_at"])
     listed = db.query("coupon_list", coupon - 1, 1)
-    assert listed == [{name: row[name] for name in (
-        "id", "name", "status", "total_num", "issued_num", "user_limit", "begin_at", "end_at")}]
+    assert listed == [
+        {
+            name: row[name]
+            for name in (
+                "id",
+                "name",
+                "status",
+                "total_num",
+                "issued_num",
+                "user_limit",
+                "begin_at",
+                "end_at",
+            )
+        }
+    ]
     assert db.query("coupon_show", 1) == []
 
 
-ALLOWED = {("draft", "published"), ("published", "paused"), ("paused", "published"), ("published", "closed"),
-           ("paused", "closed")}
+ALLOWED = {
+    ("draft", "published"),
+    ("published", "paused"),
+    ("paused", "published"),
+    ("published", "closed"),
+    ("paused", "closed"),
+}
 STATUSES = ("draft", "published", "paused", "closed")
 
 
@@ -334,7 +446,12 @@ def test_status_set(db, coupon_new, old, wanted):
     db.execute("BEGIN")
     db.execute("UPDATE coupon SET status = %s WHERE id = %s", old, coupon)
     may = (old, wanted) in ALLOWED
-    expected = {"id": str(coupon), "old_status": old, "status": wanted if may else old, "version": "2" if may else "1"}
+    expected = {
+        "id": str(coupon),
+        "old_status": old,
+        "status": wanted if may else old,
+        "version": "2" if may else "1",
+    }
     assert db.query("coupon_status_set", coupon, wanted) == [expected]
     row = db.query("coupon_show", coupon)[0]
     assert (row["status"], row["version"]) == (expected["status"], expected["version"])
@@ -351,7 +468,9 @@ def test_total_set(db, coupon_new):
 
     def total_set(total):
         row = db.query("coupon_total_set", coupon, total)[0]
-        return tuple(int(row[name]) for name in ("old_total_num", "total_num", "issued_num", "version"))
+        return tuple(
+            int(row[name]) for name in ("old_total_num", "total_num", "issued_num", "version")
+        )
 
     assert total_set(5) == (5, 5, 2, 1)
     assert total_set(8) == (5, 8, 2, 2)
@@ -394,16 +513,34 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
 def test_user_slots_page(db, coupon_new):
     coupon, other = coupon_new(limit=3), coupon_new()
     batch = uuid.uuid4()
-    receives = [Receive(coupon, user, batch, 3 * user + slot, slot=slot, key=f"k{user}:{slot} \\\"" if slot == 2 else "")
-                for user in range(1, 12) for slot in (1, 2, 3)]
+    receives = [
+        Receive(
+            coupon,
+            user,
+            batch,
+            3 * user + slot,
+            slot=slot,
+            key=f'k{user}:{slot} \\"' if slot == 2 else "",
+        )
+        for user in range(1, 12)
+        for slot in (1, 2, 3)
+    ]
     db.settle(*receives, *batch_make(other, range(1, 12)))
     got, after = [], (0, 0)
     while page := db.query("user_slots_page", coupon, *after, 4):
         assert len(page) <= 4
         got += page
         after = (page[-1]["user_id"], page[-1]["slot"])
-    assert got == [{"user_id": str(r.user), "slot": str(r.slot), "batch": str(batch), "idx": str(r.idx), "key": r.key}
-                   for r in receives]
+    assert got == [
+        {
+            "user_id": str(r.user),
+            "slot": str(r.slot),
+            "batch": str(batch),
+            "idx": str(r.idx),
+            "key": r.key,
+        }
+        for r in receives
+    ]
 
 
 def release_pending(db, *coupons, page=256):
@@ -417,7 +554,9 @@ def release_pending(db, *coupons, page=256):
 
 
 def release_done(db, *receives):
-    columns = (array_text(getattr(one, field) for one in receives) for field in ("coupon", "batch", "idx"))
+    columns = (
+        array_text(getattr(one, field) for one in receives) for field in ("coupon", "batch", "idx")
+    )
     db.query("release_done", *columns)
 
 
@@ -426,8 +565,12 @@ def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
     coupon, full, nowhere = coupon_new(total=10), coupon_new(total=1), coupon_id()
     holder = Receive(coupon, 1, uuid.uuid4(), 5, key="its: key")
     db.settle(holder)
-    rejected = [Receive(coupon, 1, uuid.uuid4(), 9, key="k"), Receive(coupon, 2, uuid.uuid4(), 0, slot=2),
-                *batch_make(full, [1, 2])[1:], Receive(nowhere, 1, uuid.uuid4(), 0)]
+    rejected = [
+        Receive(coupon, 1, uuid.uuid4(), 9, key="k"),
+        Receive(coupon, 2, uuid.uuid4(), 0, slot=2),
+        *batch_make(full, [1, 2])[1:],
+        Receive(nowhere, 1, uuid.uuid4(), 0),
+    ]
     db.settle(Receive(full, 7, uuid.uuid4(), 0))
     assert db.settle(*rejected) == ["slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon"]
     expected = [
@@ -469,7 +612,9 @@ def test_releasing_waits_for_nobody(db, db_new, coupon_new):
     db.settle(*batch)
     other = db_new()
     other.execute("BEGIN")
-    other.execute("SELECT FROM receive_rejected WHERE coupon_id = %s AND idx = 1 FOR UPDATE", coupon)
+    other.execute(
+        "SELECT FROM receive_rejected WHERE coupon_id = %s AND idx = 1 FOR UPDATE", coupon
+    )
     db.execute("SET lock_timeout = '2s'")
     release_done(db, *batch)
     marked = "SELECT released_at IS NOT NULL FROM receive_rejected WHERE coupon_id = %s AND idx = 2"
@@ -479,7 +624,16 @@ def test_releasing_waits_for_nobody(db, db_new, coupon_new):
 
 
 def test_the_programs_may_change_nothing_else_of_a_rejection(db):
-    for column in ("coupon_id", "batch", "idx", "user_id", "slot", "reason", "received_at", "rejected_at"):
+    for column in (
+        "coupon_id",
+        "batch",
+        "idx",
+        "user_id",
+        "slot",
+        "reason",
+        "received_at",
+        "rejected_at",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             db.execute(f"UPDATE receive_rejected SET {column} = {column} WHERE false")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -492,20 +646,46 @@ def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
     db.settle(*batch)
     assert db.audit(coupon) == []
     owner.execute("BEGIN")
-    add = ("INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
-           " VALUES (%s, %s, %s, %s, %s, now(), now())")
+    add = (
+        "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+        " VALUES (%s, %s, %s, %s, %s, now(), now())"
+    )
     owner.execute(add, 7, nowhere, 1, 0, uuid.uuid4())
-    assert owner.audit(nowhere) == [("audit_stock", {
-        "coupon_id": str(nowhere), "total_num": None, "issued_num": None, "row_num": "1"})]
-    owner.execute(add, 1, coupon, 2, batch[3].idx, batch[3].batch)      # the rejected one
-    owner.execute(add, 1, coupon, 3, batch[2].idx, batch[2].batch)      # another user's, and a third slot
+    assert owner.audit(nowhere) == [
+        (
+            "audit_stock",
+            {"coupon_id": str(nowhere), "total_num": None, "issued_num": None, "row_num": "1"},
+        )
+    ]
+    owner.execute(add, 1, coupon, 2, batch[3].idx, batch[3].batch)  # the rejected one
+    owner.execute(
+        add, 1, coupon, 3, batch[2].idx, batch[2].batch
+    )  # another user's, and a third slot
     expected = {
-        "audit_stock": [{"coupon_id": str(coupon), "total_num": "3", "issued_num": "3", "row_num": "5"}],
-        "audit_limit": [{"coupon_id": str(coupon), "user_id": "1", "user_limit": "2", "row_num": "3", "slot_min": "1",
-                         "slot_max": "3"}],
+        "audit_stock": [
+            {"coupon_id": str(coupon), "total_num": "3", "issued_num": "3", "row_num": "5"}
+        ],
+        "audit_limit": [
+            {
+                "coupon_id": str(coupon),
+                "user_id": "1",
+                "user_limit": "2",
+                "row_num": "3",
+                "slot_min": "1",
+                "slot_max": "3",
+            }
+        ],
         "audit_twice": [
-            {"what": what, "coupon_id": str(coupon), "batch": str(batch[0].batch), "idx": idx, "user_id": "1", "slot": slot}
-            for what, idx, slot in (("issued_twice", "2", "1"), ("issued_and_rejected", "3", "2"))],
+            {
+                "what": what,
+                "coupon_id": str(coupon),
+                "batch": str(batch[0].batch),
+                "idx": idx,
+                "user_id": "1",
+                "slot": slot,
+            }
+            for what, idx, slot in (("issued_twice", "2", "1"), ("issued_and_rejected", "3", "2"))
+        ],
     }
     for name, rows in expected.items():
         assert owner.query(name, coupon) == rows

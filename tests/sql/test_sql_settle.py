@@ -71,16 +71,33 @@ def test_of_two_receives_for_a_slot_the_first_wins(db, coupon_new):
 def test_index_alone_does_not_make_the_same_receive(db, coupon_new):
     coupon = coupon_new()
     batch = uuid.uuid4()
-    assert db.settle(Receive(coupon, 1, batch, 0), Receive(coupon, 1, batch, 1)) == ["issued", "slot_taken"]
+    assert db.settle(Receive(coupon, 1, batch, 0), Receive(coupon, 1, batch, 1)) == [
+        "issued",
+        "slot_taken",
+    ]
 
 
 def test_user_takes_slots_up_to_the_limit(db, coupon_new):
     coupon = coupon_new(limit=2)
     batch = uuid.uuid4()
-    receives = [Receive(coupon, 1, batch, slot + 1, slot=slot, seq=slot + 2) for slot in (-1, 0, 1, 2, 3)]
-    assert db.settle(*receives) == ["slot_invalid", "slot_invalid", "issued", "issued", "slot_invalid"]
+    receives = [
+        Receive(coupon, 1, batch, slot + 1, slot=slot, seq=slot + 2) for slot in (-1, 0, 1, 2, 3)
+    ]
+    assert db.settle(*receives) == [
+        "slot_invalid",
+        "slot_invalid",
+        "issued",
+        "issued",
+        "slot_invalid",
+    ]
     assert db.counts(coupon) == (2, 5, 5)
-    assert db.settle(*receives) == ["slot_invalid", "slot_invalid", "repeated", "repeated", "slot_invalid"]
+    assert db.settle(*receives) == [
+        "slot_invalid",
+        "slot_invalid",
+        "repeated",
+        "repeated",
+        "slot_invalid",
+    ]
     assert db.audit(coupon) == []
 
 
@@ -146,7 +163,9 @@ def test_issued_receive_stays_issued_when_the_stock_is_gone(db, coupon_new):
 
 def test_rejected_receive_does_not_hold_the_slot_against_the_next(db, coupon_new):
     coupon = coupon_new(total=0)
-    rejected, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    rejected, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(
+        coupon, 1, uuid.uuid4(), 0, seq=2
+    )
     assert db.settle(rejected) == ["out_of_stock"]
     db.query("coupon_total_set", coupon, 1)
     assert db.settle(rejected, rightful) == ["out_of_stock", "issued"]
@@ -193,7 +212,9 @@ def test_many_coupons_in_one_call(db, coupon_new):
     assert db.audit(*coupons) == []
 
 
-@pytest.mark.parametrize("key", ["a'b", 'a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "x" * 64, "%s$1:;--", "\\\\'\"{},"])
+@pytest.mark.parametrize(
+    "key", ["a'b", 'a"b', "a\\b", "a,b", "{a}", "NULL", " a ", "x" * 64, "%s$1:;--", "\\\\'\"{},"]
+)
 def test_keys_of_any_printable_byte(db, coupon_new, key):
     coupon = coupon_new()
     assert db.settle(*batch_make(coupon, [1], key=key)) == ["issued"]
@@ -206,18 +227,28 @@ def test_no_key_is_null(db, coupon_new):
     assert db.execute("SELECT key FROM user_coupon WHERE coupon_id = %s", coupon) == [(None,)]
 
 
-@pytest.mark.parametrize("terms, expected", [
-    ({"days": 30}, (AT, AT + datetime.timedelta(days=30))),
-    ({"valid_from": "2024-01-01T00:00:00Z", "valid_to": "2024-03-01T00:00:00+01:00"},
-     (datetime.datetime(2024, 1, 1, tzinfo=UTC), datetime.datetime(2024, 2, 29, 23, tzinfo=UTC))),
-    ({}, (AT, None)),
-])
+@pytest.mark.parametrize(
+    "terms, expected",
+    [
+        ({"days": 30}, (AT, AT + datetime.timedelta(days=30))),
+        (
+            {"valid_from": "2024-01-01T00:00:00Z", "valid_to": "2024-03-01T00:00:00+01:00"},
+            (
+                datetime.datetime(2024, 1, 1, tzinfo=UTC),
+                datetime.datetime(2024, 2, 29, 23, tzinfo=UTC),
+            ),
+        ),
+        ({}, (AT, None)),
+    ],
+)
 def test_validity(db, coupon_new, terms, expected):
     coupon = coupon_new(**terms)
     # Across the end of summer time: a day of validity is 24 hours everywhere.
     db.execute("SET TimeZone = 'America/New_York'")
     db.settle(*batch_make(coupon, [1]))
-    rows = db.execute("SELECT received_at, valid_from, valid_to FROM user_coupon WHERE coupon_id = %s", coupon)
+    rows = db.execute(
+        "SELECT received_at, valid_from, valid_to FROM user_coupon WHERE coupon_id = %s", coupon
+    )
     assert rows == [(AT, *expected)]
 
 
@@ -226,14 +257,17 @@ def test_days_of_validity_do_not_follow_the_clocks(db, coupon_new):
     db.execute("SET TimeZone = 'America/New_York'")
     db.settle(*batch_make(coupon, [1]))
     assert db.execute(
-        "SELECT extract(epoch FROM valid_to - valid_from)::bigint FROM user_coupon WHERE coupon_id = %s", coupon
+        "SELECT extract(epoch FROM valid_to - valid_from)::bigint FROM user_coupon WHERE coupon_id = %s",
+        coupon,
     ) == [(300 * 86400,)]
 
 
 def test_tombstone_keeps_the_moment_of_the_receive(db, coupon_id):
     coupon = coupon_id()
     db.settle(*batch_make(coupon, [1]))
-    assert db.execute("SELECT received_at FROM receive_rejected WHERE coupon_id = %s", coupon) == [(AT,)]
+    assert db.execute("SELECT received_at FROM receive_rejected WHERE coupon_id = %s", coupon) == [
+        (AT,)
+    ]
 
 
 def test_all_or_nothing(db, coupon_new):
@@ -256,10 +290,19 @@ def test_inside_a_savepoint(db, coupon_new):
     assert db.audit(coupon) == []
 
 
-@pytest.mark.parametrize("broken, sqlstate_class", [
-    ({"user": -1}, "23"), ({"user": 2**63}, "22"), ({"idx": -1}, "23"), ({"idx": 40000}, "22"), ({"key": "x" * 65}, "23"),
-    ({"at_ms": 2**62}, "22"), ({"batch": "no uuid"}, "22"), ({"coupon": "NULL"}, "22"),
-])
+@pytest.mark.parametrize(
+    "broken, sqlstate_class",
+    [
+        ({"user": -1}, "23"),
+        ({"user": 2**63}, "22"),
+        ({"idx": -1}, "23"),
+        ({"idx": 40000}, "22"),
+        ({"key": "x" * 65}, "23"),
+        ({"at_ms": 2**62}, "22"),
+        ({"batch": "no uuid"}, "22"),
+        ({"coupon": "NULL"}, "22"),
+    ],
+)
 def test_what_cannot_be_stored_is_an_error_that_bisects(db, coupon_new, broken, sqlstate_class):
     coupon = coupon_new(limit=5)
     good, bad = batch_make(coupon, [1, 2])
@@ -276,9 +319,9 @@ def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):
     for position in range(9):
         for wrong in ("{}", None, "{NULL}"):
             if position == 7 and wrong == "{NULL}":
-                continue        # a key that is NULL is no key
+                continue  # a key that is NULL is no key
             with pytest.raises(psycopg.Error) as caught:
-                db.query("settle", *arrays[:position], wrong, *arrays[position + 1:])
+                db.query("settle", *arrays[:position], wrong, *arrays[position + 1 :])
             assert caught.value.sqlstate[:2] in ("22", "23"), (position, wrong, caught.value)
     assert db.rows(coupon) == []
 
@@ -296,10 +339,14 @@ def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
     """No index is touched by an update of the counts: otherwise the hot row's table and indexes would grow."""
     coupon = coupon_new(total=10**6)
     db.execute("BEGIN")
-    before = db.execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'")[0]
+    before = db.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'"
+    )[0]
     for user in range(1, 11):
         db.settle(*batch_make(coupon, [user], seq_first=user))
-    after = db.execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'")[0]
+    after = db.execute(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'"
+    )[0]
     db.execute("COMMIT")
     assert (after[0] - before[0], after[1] - before[1]) == (10, 10)
 
@@ -307,10 +354,18 @@ def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
 def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, coupon_id):
     """The plans stay for as long as the session, and the tables grow."""
     one, other, unknown = coupon_new(total=20, limit=2), coupon_new(total=3), coupon_id()
-    several = batch_make(one, range(1, 11)) + batch_make(other, range(1, 11)) + batch_make(unknown, [1])
+    several = (
+        batch_make(one, range(1, 11)) + batch_make(other, range(1, 11)) + batch_make(unknown, [1])
+    )
     scans = "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0"
     db.execute("BEGIN")
-    for call in (several[:1], several[:10], several, batch_make(other, [30]), batch_make(one, [40], generation=7)):
+    for call in (
+        several[:1],
+        several[:10],
+        several,
+        batch_make(other, [30]),
+        batch_make(one, [40], generation=7),
+    ):
         for _ in range(2):
             db.settle(*call)
     assert db.execute(scans) == []
@@ -319,22 +374,25 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
     db.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("statement", [
-    "CREATE TABLE mine (n int)",
-    "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-    "ALTER TABLE coupon ADD COLUMN mine int",
-    "DROP TABLE user_coupon_0",
-    "TRUNCATE receive_rejected",
-    "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
-    "UPDATE coupon SET user_limit = 100",
-    "UPDATE coupon SET id = id",
-    "DELETE FROM coupon",
-    "UPDATE user_coupon SET slot = 2",
-    "DELETE FROM receive_rejected",
-    "UPDATE receive_rejected SET reason = 'slot_taken'",
-    "DELETE FROM keeper",
-    "INSERT INTO schema_migration (version, name) VALUES (99, 'mine')",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE mine (n int)",
+        "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "ALTER TABLE coupon ADD COLUMN mine int",
+        "DROP TABLE user_coupon_0",
+        "TRUNCATE receive_rejected",
+        "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+        "UPDATE coupon SET user_limit = 100",
+        "UPDATE coupon SET id = id",
+        "DELETE FROM coupon",
+        "UPDATE user_coupon SET slot = 2",
+        "DELETE FROM receive_rejected",
+        "UPDATE receive_rejected SET reason = 'slot_taken'",
+        "DELETE FROM keeper",
+        "INSERT INTO schema_migration (version, name) VALUES (99, 'mine')",
+    ],
+)
 def test_programs_role_cannot(db, statement):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         db.execute(statement)

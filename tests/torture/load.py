@@ -20,7 +20,9 @@ USERS = 10**9
 REGULARS = 60  # users who ask again and again, so that limits and keys are met
 SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that tell what is
 REPEATS_KEPT = 200
-MOVES = 0.04  # how often a client goes to another gateway, so that all have clients again after a death
+MOVES = (
+    0.04  # how often a client goes to another gateway, so that all have clients again after a death
+)
 
 
 class Ask(Asked):
@@ -52,14 +54,18 @@ class Ask(Asked):
         asked = {"at": self.at, "client": self.client, "gateway": self.gateway, "op": self.op, "user": self.user, "key": self.key,
                  "ack": self.ack, "receive_asked": self.receive_asked, "answered_at": self.answered_at, "ended": self.ended,
                  "reply": self.reply}  # fmt: skip
-        return json.dumps({name: value for name, value in asked.items() if value is not None or name == "reply"})
+        return json.dumps(
+            {name: value for name, value in asked.items() if value is not None or name == "reply"}
+        )
 
 
 class Campaign(History):
     """One coupon of the load: what was asked of it, and the judgement."""
 
     def __init__(self, stack, total, limit, seed):
-        super().__init__(stack, stack.coupon_make(total, limit, name="torture"), total, limit, seed=seed)
+        super().__init__(
+            stack, stack.coupon_make(total, limit, name="torture"), total, limit, seed=seed
+        )
         self.queries = []  # what changes nothing: status and coupon
         self.repeats = collections.deque(maxlen=REPEATS_KEPT)  # requests to be asked again
 
@@ -67,7 +73,10 @@ class Campaign(History):
         (self.asked if ask.op == "issue" else self.queries).append(ask)
 
     def lines(self):
-        return sorted((ask for ask in [*self.asked, *self.queries] if ask.at is not None), key=lambda ask: ask.at)
+        return sorted(
+            (ask for ask in [*self.asked, *self.queries] if ask.at is not None),
+            key=lambda ask: ask.at,
+        )
 
     def judge(self):
         issued = super().judge()
@@ -84,8 +93,12 @@ class Campaign(History):
             return
         have = collections.Counter(row[0] for row in rows)
         for ask in self.asked:
-            assert ask.code != 4 or have[ask.user] == self.limit, f"has {have[ask.user]} of {self.limit}: {ask}"
-            assert ask.code != 2 or len(rows) == self.total, f"{len(rows)} of {self.total} are issued: {ask}"
+            assert (
+                ask.code != 4 or have[ask.user] == self.limit
+            ), f"has {have[ask.user]} of {self.limit}: {ask}"
+            assert (
+                ask.code != 2 or len(rows) == self.total
+            ), f"{len(rows)} of {self.total} are issued: {ask}"
 
     def _check_queries(self, places, rejected):
         accepted = collections.defaultdict(list)  # user: (when he was told, receive)
@@ -102,12 +115,16 @@ class Campaign(History):
             if ask.reply.get("final"):
                 known = [receive for at, receive in accepted[ask.user] if at < ask.at]
                 lost = [receive for receive in known if place_of(receive) not in rejected]
-                assert not lost or (ask.receive_asked and ask.receive_asked not in lost), f"there was {lost[0]} before: {ask}"
+                assert not lost or (
+                    ask.receive_asked and ask.receive_asked not in lost
+                ), f"there was {lost[0]} before: {ask}"
 
     @staticmethod
     def _check_state(ask, receive, state, places, rejected):
         place = place_of(receive)
-        assert (place in places) != (place in rejected), f"P3: neither issued nor rejected in the end, or both: {ask}"
+        assert (place in places) != (
+            place in rejected
+        ), f"P3: neither issued nor rejected in the end, or both: {ask}"
         assert state != "issued" or place in places, f"P3: was issued: {ask}"
         assert state != "rejected" or place in rejected, f"P3: was rejected: {ask}"
 
@@ -134,7 +151,9 @@ class LoadClient:
             except Exception as error:  # the thread's own: told by Load.stop()
                 self.load.errors.append(f"client {self.number}: {error!r}")
                 return
-            due = max(due + EVERY_S, time.monotonic() - EVERY_S)  # what was missed is not made up for
+            due = max(
+                due + EVERY_S, time.monotonic() - EVERY_S
+            )  # what was missed is not made up for
             self.load.stopping.wait(max(0.0, due - time.monotonic()))
         self._hang_up()
 
@@ -156,7 +175,9 @@ class LoadClient:
             ask.client, ask.gateway, ask.at = self.number, self.gateway, at
             campaign.note(ask)
         try:
-            self.connection.send_bytes("".join(ask.line(i, campaign.coupon) for i, ask in enumerate(window)).encode())
+            self.connection.send_bytes(
+                "".join(ask.line(i, campaign.coupon) for i, ask in enumerate(window)).encode()
+            )
             self._answers_read(window)
         except (OSError, EOFError) as error:
             for ask in window:
@@ -189,7 +210,12 @@ class LoadClient:
         user = self.chance.randint(1, REGULARS if self.chance.random() < 0.15 else USERS)
         if chance < 0.85:
             key = f"key {self.chance.randint(1, 3)}" if self.chance.random() < 0.5 else None
-            return Ask("issue", user, key, self.chance.choices((None, "accepted", "queued", "issued"), (5, 1, 1, 2))[0])
+            return Ask(
+                "issue",
+                user,
+                key,
+                self.chance.choices((None, "accepted", "queued", "issued"), (5, 1, 1, 2))[0],
+            )
         return self._query_make(campaign, user)
 
     def _query_make(self, campaign, user):
@@ -244,11 +270,13 @@ class Load:
     def unanswered(self, gateways):
         """Those that one of these gateways owes an answer: their client waited for it."""
         asks = (ask for campaign in self.campaigns for ask in campaign.lines())
-        return [ask for ask in asks if ask.reply is UNANSWERED and ask.ended and ask.gateway in gateways]
+        return [
+            ask for ask in asks if ask.reply is UNANSWERED and ask.ended and ask.gateway in gateways
+        ]
 
     def history_write(self, path):
         with open(path, "w", encoding="utf-8") as file:
             for campaign in self.campaigns:
-                file.writelines(f'{{"coupon": "{campaign.coupon}", {str(ask)[1:]}\n' for ask in campaign.lines())
-
-
+                file.writelines(
+                    f'{{"coupon": "{campaign.coupon}", {str(ask)[1:]}\n' for ask in campaign.lines()
+                )

@@ -48,7 +48,11 @@ class Part:
         return self.process.metrics()
 
     def ready(self):
-        return self.process.answers() and self.process.ready() if self.kind == "gateway" else "event=ready" in self.log()
+        return (
+            self.process.answers() and self.process.ready()
+            if self.kind == "gateway"
+            else "event=ready" in self.log()
+        )
 
     def start(self, fault="", **settings):
         assert not self.alive(), f"{self.name} runs already"
@@ -63,9 +67,13 @@ class Part:
         if self.kind == "gateway":
             http = f"127.0.0.1:{self.rig.stack.port_base + 201 + 2 * self.number}"
             places = {"COUPON_LISTEN": self.listen, "COUPON_HTTP_LISTEN": http}
-            self.process = gateway_process(self.rig.stack, self.name, ready=None, **{**places, **wanted, "COUPON_FAULT": fault})
+            self.process = gateway_process(
+                self.rig.stack, self.name, ready=None, **{**places, **wanted, "COUPON_FAULT": fault}
+            )
         else:
-            self.process = Process(self.rig.stack, "coupon-worker", self.name, {**wanted, "COUPON_FAULT": fault})
+            self.process = Process(
+                self.rig.stack, "coupon-worker", self.name, {**wanted, "COUPON_FAULT": fault}
+            )
         return self
 
     def restart(self, fault="", **settings):
@@ -131,5 +139,7 @@ class Part:
     def check_death(self):
         """Nobody dies but whom the scenario kills."""
         code = self.process.child.poll() if self.process else None
-        if code is not None and (not self.death_expected or code not in (0, -signal.SIGKILL, -signal.SIGTERM)):
+        if code is not None and (
+            not self.death_expected or code not in (0, -signal.SIGKILL, -signal.SIGTERM)
+        ):
             raise Violation(f"{self.name} died, exit code {code}: {self.process.log_path}")

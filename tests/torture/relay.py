@@ -249,7 +249,12 @@ class Forwarder:
                 reads = way.source is one and not way.eof and mode != "hold"
                 if connection.deaf or (reads and way.waiting_bytes() < BUFFER_BYTES):
                     events |= selectors.EVENT_READ
-                if way.target is one and way.pending and mode in ("pass", "delay") and not connection.deaf:
+                if (
+                    way.target is one
+                    and way.pending
+                    and mode in ("pass", "delay")
+                    and not connection.deaf
+                ):
                     events |= selectors.EVENT_WRITE
             registered = one in self.selector.get_map()
             if not events and registered:

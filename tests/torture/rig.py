@@ -55,18 +55,32 @@ SETTINGS = {
     "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500, "COUPON_SETTLE_TIMEOUT_MS": 3000,
 }  # fmt: skip
 HEARTBEAT_S = 4  # RabbitMQ's proposal to its clients
-CAMPAIGNS = ((1_000_000, 1), (1_000_000, 3), (300, 2))  # total, limit: the last one is sold out soon
+CAMPAIGNS = (
+    (1_000_000, 1),
+    (1_000_000, 3),
+    (300, 2),
+)  # total, limit: the last one is sold out soon
 WINDOW_S = 0.25
 WINDOWS = 6
 RATE_SHARE = 0.9
 RATE_WITHIN_S = 10.0
 RSS_FACTOR, RSS_SLACK_KB = 1.5, 24 * 1024
-REPORTS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "UndefinedBehaviorSanitizer", "runtime error:")
+REPORTS = (
+    "AddressSanitizer",
+    "LeakSanitizer",
+    "ThreadSanitizer",
+    "UndefinedBehaviorSanitizer",
+    "runtime error:",
+)
 
 
 def fault_build_dir(build_dir):
     """Where the programs with fault points are, besides those without."""
-    return build_dir if build_dir.name.endswith("-fault") else build_dir.with_name(f"{build_dir.name}-fault")
+    return (
+        build_dir
+        if build_dir.name.endswith("-fault")
+        else build_dir.with_name(f"{build_dir.name}-fault")
+    )
 
 
 class Rig:
@@ -108,7 +122,10 @@ class Rig:
     def prepare_parts(self, gateways, workers, settings):
         """That many of each run, with these settings and no fault."""
         self.settings = {**SETTINGS, **settings}
-        for kind, parts, wanted in (("gateway", self.gateways, gateways), ("worker", self.workers, workers)):
+        for kind, parts, wanted in (
+            ("gateway", self.gateways, gateways),
+            ("worker", self.workers, workers),
+        ):
             while len(parts) > wanted:
                 parts.pop().process.end()
             while len(parts) < wanted:
@@ -144,7 +161,9 @@ class Rig:
         return psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True, connect_timeout=5)
 
     def redis(self):
-        return redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True, socket_timeout=5)
+        return redis.Redis.from_url(
+            self.stack.env["REDIS_URL"], decode_responses=True, socket_timeout=5
+        )
 
     def redis_get(self, coupon, field):
         with self.redis() as cache:
@@ -152,7 +171,10 @@ class Rig:
 
     def outbox_length(self):
         with self.redis() as cache:
-            return sum(cache.hlen(f"coupon:{{{campaign.coupon}}}:outbox") for campaign in self.load.campaigns)
+            return sum(
+                cache.hlen(f"coupon:{{{campaign.coupon}}}:outbox")
+                for campaign in self.load.campaigns
+            )
 
     def keeper(self):
         """The worker that was elected last."""
@@ -160,7 +182,14 @@ class Rig:
         def elected():
             with self.pg() as pg:
                 (fence,) = pg.execute("SELECT fence FROM keeper").fetchone()
-            return next((part for part in self.workers if part.alive() and f"event=keeper_elected fence={fence}\n" in part.log()), None)
+            return next(
+                (
+                    part
+                    for part in self.workers
+                    if part.alive() and f"event=keeper_elected fence={fence}\n" in part.log()
+                ),
+                None,
+            )
 
         return wait_until(elected, 20)
 
@@ -183,7 +212,9 @@ class Rig:
 
     def _counts(self, pg):
         ids = [int(campaign.coupon) for campaign in self.load.campaigns]
-        (settled,) = pg.execute("SELECT coalesce(sum(settled_num), 0) FROM coupon WHERE id = ANY(%s)", (ids,)).fetchone()
+        (settled,) = pg.execute(
+            "SELECT coalesce(sum(settled_num), 0) FROM coupon WHERE id = ANY(%s)", (ids,)
+        ).fetchone()
         return time.monotonic(), self.load.sure, self.load.accepted, int(settled)
 
     def _window(self, pg):
@@ -191,7 +222,9 @@ class Rig:
         begun = self._counts(pg)
         time.sleep(WINDOW_S)  # what is measured is what happens in a certain time
         ended = self._counts(pg)
-        return tuple((after - before) / (ended[0] - begun[0]) for before, after in zip(begun[1:], ended[1:]))
+        return tuple(
+            (after - before) / (ended[0] - begun[0]) for before, after in zip(begun[1:], ended[1:])
+        )
 
     def rate_measure(self):
         """Sure answers a second."""
@@ -206,8 +239,14 @@ class Rig:
         with self.pg() as pg:
             while True:
                 windows.append(self._window(pg))
-                answers, accepted, outcomes = (statistics.median(column) for column in zip(*windows[-4:]))
-                if len(windows) >= 4 and answers >= RATE_SHARE * before and outcomes >= RATE_SHARE * accepted:
+                answers, accepted, outcomes = (
+                    statistics.median(column) for column in zip(*windows[-4:])
+                )
+                if (
+                    len(windows) >= 4
+                    and answers >= RATE_SHARE * before
+                    and outcomes >= RATE_SHARE * accepted
+                ):
                     return time.monotonic() - begun
                 if time.monotonic() - begun > RATE_WITHIN_S:
                     raise Violation(f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after healing {answers:.0f}, "
@@ -252,7 +291,11 @@ class Rig:
         self._open_wait(campaigns)
         for part in self.parts:
             part.disturbed = False
-        self.load = Load(campaigns, lambda: [(part.name, part.via or part.listen) for part in self.gateways], f"{seed} {scenario.name}").start()
+        self.load = Load(
+            campaigns,
+            lambda: [(part.name, part.via or part.listen) for part in self.gateways],
+            f"{seed} {scenario.name}",
+        ).start()
         try:
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
@@ -271,7 +314,9 @@ class Rig:
             if slow:
                 raise slow  # at last: what is lost is slow as well
             for campaign in campaigns:
-                self.stack.ctl("close", campaign.coupon)  # else later scenarios that flush Redis wait for their rebuild too
+                self.stack.ctl(
+                    "close", campaign.coupon
+                )  # else later scenarios that flush Redis wait for their rebuild too
         except BaseException:
             self.broken = True
             self.load.stopping.set()
@@ -301,7 +346,9 @@ class Rig:
         for part in self.gateways:
             with part.process.client() as client:
                 for campaign in campaigns:
-                    wait_until(lambda: client.call("coupon", coupon=campaign.coupon)["code"] == 0, 20)
+                    wait_until(
+                        lambda: client.call("coupon", coupon=campaign.coupon)["code"] == 0, 20
+                    )
 
     def _check_rest(self):
         for part in self.parts:
@@ -309,8 +356,12 @@ class Rig:
             text = part.process.log_path.read_text(errors="replace")
             if report := next((word for word in REPORTS if word in text), None):
                 raise Violation(f"{part.name}: {report} in {part.process.log_path}")
-            if any(status != "9" for status in re.findall(r"event=process_died .*status=(\d+)", text)):
-                raise Violation(f"{part.name}: one of its processes died by itself: {part.process.log_path}")
+            if any(
+                status != "9" for status in re.findall(r"event=process_died .*status=(\d+)", text)
+            ):
+                raise Violation(
+                    f"{part.name}: one of its processes died by itself: {part.process.log_path}"
+                )
         undisturbed = [part.name for part in self.gateways if not part.disturbed]
         if unanswered := self.load.unanswered(undisturbed):
             raise Violation(f"P9: no answer, and nothing happened to that gateway: {unanswered[0]}")
@@ -339,4 +390,6 @@ class Rig:
         try:
             wait_until(fits, 10)
         except AssertionError:
-            raise Violation(f"{part.name} has {part.rss_kb()} KB, and had {self._rss[part.name]}") from None
+            raise Violation(
+                f"{part.name} has {part.rss_kb()} KB, and had {self._rss[part.name]}"
+            ) from None

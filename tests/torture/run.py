@@ -18,7 +18,9 @@ def arguments_read():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default=os.environ.get("ONLY", ""))
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1, 10**6)))
+    parser.add_argument(
+        "--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1, 10**6))
+    )
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS") or 1))
     return parser.parse_args()
 
@@ -28,7 +30,13 @@ def chosen(scenarios, only):
     if unknown := [name for name in names if not any(name in known for known in scenarios)]:
         sys.exit(f"torture: no scenario {', '.join(unknown)}; there are: {' '.join(scenarios)}")
     whole = [name for name in names if name in scenarios]
-    return [one for one in scenarios.values() if not names or one.name in whole or any(part in one.name for part in names if part not in whole)]
+    return [
+        one
+        for one in scenarios.values()
+        if not names
+        or one.name in whole
+        or any(part in one.name for part in names if part not in whole)
+    ]
 
 
 def scenario_run(rig, scenario, seed):
@@ -37,7 +45,10 @@ def scenario_run(rig, scenario, seed):
         told = rig.run(scenario, seed)
     except Exception as error:  # whatever it is: told with what makes it again
         traceback.print_exc()
-        print(f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed} ONLY={scenario.name}", flush=True)
+        print(
+            f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed} ONLY={scenario.name}",
+            flush=True,
+        )
         return False
     print(f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  {told['issued']:6} issued  "
           f"{told['rate']:4.0f}/s, back after {told['back_s']:.1f} s  {told['codes']}", flush=True)  # fmt: skip
@@ -67,7 +78,9 @@ def main():
                     rig.up()
     finally:
         rig.down()
-    print(f"torture: {len(failed)} violations in {time.monotonic() - began:.0f} s{': ' if failed else ''}{', '.join(failed)}")
+    print(
+        f"torture: {len(failed)} violations in {time.monotonic() - began:.0f} s{': ' if failed else ''}{', '.join(failed)}"
+    )
     return 1 if failed else 0
 
 

@@ -39,7 +39,12 @@ def asks_make(rig, chance, campaign, number, users=10**9):
     """Requests of the history, not sent yet."""
     asks = []
     for _ in range(number):
-        ask = Ask("issue", chance.randint(1, users), f"key {chance.randint(1, 3)}", chance.choice((None, None, "queued", "issued")))
+        ask = Ask(
+            "issue",
+            chance.randint(1, users),
+            f"key {chance.randint(1, 3)}",
+            chance.choice((None, None, "queued", "issued")),
+        )
         ask.client, ask.gateway, ask.at = "own", "", rig.load.now()
         campaign.note(ask)
         asks.append(ask)
@@ -123,7 +128,9 @@ def clients_half_close(rig, chance):
         for _ in range(50):
             one = stack.enter_context(connect(chance.choice(rig.gateways)))
             asks = asks_make(rig, chance, campaign, chance.randint(1, 30))
-            one.sendall(lines_of(asks, campaign) + (b'{"op":"iss' if chance.random() < 0.3 else b""))
+            one.sendall(
+                lines_of(asks, campaign) + (b'{"op":"iss' if chance.random() < 0.3 else b"")
+            )
             one.shutdown(socket.SHUT_WR)
             halves.append((one, asks))
         for one, asks in halves:
@@ -162,7 +169,9 @@ def clients_never_read(rig, chance):
             for one in deaf:
                 with contextlib.suppress(OSError):
                     one.send(flood)
-            return part.metrics()["couponmq_connections_cut_total"] >= before["couponmq_connections_cut_total"] + len(deaf)
+            return part.metrics()["couponmq_connections_cut_total"] >= before[
+                "couponmq_connections_cut_total"
+            ] + len(deaf)
 
         rig.wait(all_cut, 30)
         rig.check_served()
@@ -174,7 +183,9 @@ def clients_idle(rig, _chance):
     """10,000 connections that say nothing, or stopped in the middle of a line."""
     part = rig.gateways[0]
     # A gateway raises its limit to the hard one, and takes clients on three quarters of it.
-    number = min(IDLE_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 3 // 4 - OWN_DESCRIPTORS)
+    number = min(
+        IDLE_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 3 // 4 - OWN_DESCRIPTORS
+    )
     if number < IDLE_CONNECTIONS:
         print(f"torture: the limit of descriptors lets only {number} connections stay idle")
     before = part.metrics()["couponmq_connections"]
@@ -194,7 +205,12 @@ def clients_of_http_slow(rig, chance):
     """HTTP requests that never end: half a head, half a body; others get their answers over HTTP too."""
     part = chance.choice(rig.gateways)
     host, port = part.process.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
-    halves = (b"GET /v1/pi", b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n{", b"GET /metrics HTTP/1.1\r\nHo", b"")
+    halves = (
+        b"GET /v1/pi",
+        b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n{",
+        b"GET /metrics HTTP/1.1\r\nHo",
+        b"",
+    )
     with contextlib.ExitStack() as stack:
         for _ in range(300):
             one = stack.enter_context(socket.create_connection((host, int(port)), 10))

@@ -126,7 +126,9 @@ def state_of(rig):
 def all_again(rig, chance):
     before = state_of(rig)
     copies = rig.tap.drain()
-    say(f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])} rejections again, shuffled")
+    say(
+        f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])} rejections again, shuffled"
+    )
     assert len(copies) > 20 and before[1]
     rig.tap.publish(chance.sample(copies, len(copies)))
     rig.wait(lambda: queue_unsettled(rig) == 0)
@@ -149,7 +151,9 @@ def truncated(chance, body):
 
 
 def of_the_future(chance, body):
-    return json.dumps({**json.loads(body), "v": chance.choice((0, 2, 3, 2**31, "1", None))}).encode()
+    return json.dumps(
+        {**json.loads(body), "v": chance.choice((0, 2, 3, 2**31, "1", None))}
+    ).encode()
 
 
 def doubled(_chance, body):
@@ -193,7 +197,10 @@ def deliveries_for_an_unknown_coupon(rig, chance):
     copies = rig.tap.wait(rig, 20)
     strangers, receives = [], 0
     for number, copy in enumerate(chance.sample(copies, 10)):
-        message = {**json.loads(copy.body), "coupon": str(UNKNOWN_COUPON + chance.randrange(10**9) + number)}
+        message = {
+            **json.loads(copy.body),
+            "coupon": str(UNKNOWN_COUPON + chance.randrange(10**9) + number),
+        }
         receives += len(message["receives"])
         strangers.append(Copy(pika.BasicProperties(delivery_mode=2), json.dumps(message).encode()))
     say(f"{len(strangers)} messages with {receives} receives for unknown coupons, three times")
@@ -203,4 +210,6 @@ def deliveries_for_an_unknown_coupon(rig, chance):
         rig.wait_answers(50)
     rejected = "SELECT count(*), count(DISTINCT (coupon_id, batch, idx)) FROM receive_rejected WHERE coupon_id = ANY(%s) AND reason = %s"
     with rig.pg() as pg:
-        rig.wait(lambda: pg.execute(rejected, (ids, "unknown_coupon")).fetchone() == (receives, receives))
+        rig.wait(
+            lambda: pg.execute(rejected, (ids, "unknown_coupon")).fetchone() == (receives, receives)
+        )

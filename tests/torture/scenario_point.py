@@ -7,7 +7,9 @@ from history import ulid_make, ulid_uuid
 from scenario import scenario
 from stack import ROOT
 
-POINTS = re.findall(r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE)
+POINTS = re.findall(
+    r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE
+)
 SHORT_POINTS = ("gateway_after_reply", "worker_after_commit", "keeper_before_remove")
 
 
@@ -80,13 +82,19 @@ def keeper_before_terms(rig, _chance):
 
 def keeper_before_close(rig, chance):
     part = keeper_only(rig, "keeper_before_close:1:kill")
-    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=chance.uniform(0.5, 1.5))
-    coupon = rig.stack.coupon_make(10, end=end.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+    end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(
+        seconds=chance.uniform(0.5, 1.5)
+    )
+    coupon = rig.stack.coupon_make(
+        10, end=end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
     killed_keeper_is_replaced(rig, part)
 
     def closed():
         with rig.pg() as pg:
-            return pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == ("closed",)
+            return pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == (
+                "closed",
+            )
 
     rig.wait(closed)
 
@@ -103,7 +111,9 @@ def keeper_settles(rig, point):
 
     def settled():
         with rig.pg() as pg:
-            marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+            marks = (
+                "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+            )
             return pg.execute(marks, (coupon,)).fetchone() == (True, True)
 
     rig.wait(settled)
@@ -117,7 +127,9 @@ def keeper_before_remove(rig, chance):
     while part.alive():
         gateway = rig.gateways[0]
         gateway.terminate()
-        gateway.start(fault=f"gateway_after_reply:{chance.randint(1, 10)}:kill")  # leaves an entry in the outbox
+        gateway.start(
+            fault=f"gateway_after_reply:{chance.randint(1, 10)}:kill"
+        )  # leaves an entry in the outbox
         gateway.wait_fault()
         gateway.start()
         rig.wait(lambda: not part.alive() or not rig.outbox_length())
@@ -158,7 +170,9 @@ KEEPER_KILLS = {
     "keeper_before_close": keeper_before_close,
     "keeper_before_settled": lambda rig, _chance: keeper_settles(rig, "keeper_before_settled"),
     "keeper_before_expire": lambda rig, _chance: keeper_settles(rig, "keeper_before_expire"),
-    "keeper_before_expiry_mark": lambda rig, _chance: keeper_settles(rig, "keeper_before_expiry_mark"),
+    "keeper_before_expiry_mark": lambda rig, _chance: keeper_settles(
+        rig, "keeper_before_expiry_mark"
+    ),
     "keeper_before_remove": keeper_before_remove,
 }
 
@@ -194,8 +208,13 @@ def release_killed_at(rig, chance, point):
     def judge():
         rig.wait(released)
         with rig.redis() as cache:
-            assert cache.hgetall(f"coupon:{{{coupon}}}:users") == records, "each slot is whose it is in PostgreSQL"
-            assert cache.hmget(f"coupon:{{{coupon}}}", "stock", "lost") in (["980", None], ["980", "0"])
+            assert (
+                cache.hgetall(f"coupon:{{{coupon}}}:users") == records
+            ), "each slot is whose it is in PostgreSQL"
+            assert cache.hmget(f"coupon:{{{coupon}}}", "stock", "lost") in (
+                ["980", None],
+                ["980", "0"],
+            )
 
     rig.on_judge(judge)
 
@@ -213,9 +232,13 @@ def kill_scenario(point):
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:
-            kill_at(rig, chance, rig.gateways if point.startswith("gateway_") else rig.workers, point)
+            kill_at(
+                rig, chance, rig.gateways if point.startswith("gateway_") else rig.workers, point
+            )
 
-    assert point in KEEPER_KILLS or not point.startswith("keeper_"), f"nothing brings the keeper to {point}"
+    assert point in KEEPER_KILLS or not point.startswith(
+        "keeper_"
+    ), f"nothing brings the keeper to {point}"
     run.__name__ = f"kill_{point}"
     run.__doc__ = f"Killed at the n-th time it comes to {point}."
     scenario(short=point in SHORT_POINTS)(run)

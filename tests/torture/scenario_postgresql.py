@@ -180,7 +180,10 @@ def deadlock_try(rig, chance, lock, campaign):
         with pg_superuser(rig.stack) as pg:
             rig.wait(lambda: pg.execute(BLOCKED, (ROLE,)).fetchone()[0] == len(rig.workers))
         say(f"coupon {campaign.coupon} locked, then the slot of user {user}")
-        lock.execute("INSERT INTO user_coupon SELECT (jsonb_populate_record(c, %s)).* FROM user_coupon c LIMIT 1", (row,))
+        lock.execute(
+            "INSERT INTO user_coupon SELECT (jsonb_populate_record(c, %s)).* FROM user_coupon c LIMIT 1",
+            (row,),
+        )
 
 
 # Refusing
@@ -218,14 +221,17 @@ def postgresql_without_connections(rig, chance):
 
 def connection_take(rig):
     try:
-        return psycopg.connect(rig.stack.env["DATABASE_URL"], application_name="torture", connect_timeout=5)
+        return psycopg.connect(
+            rig.stack.env["DATABASE_URL"], application_name="torture", connect_timeout=5
+        )
     except psycopg.OperationalError:
         return None
 
 
 def reconnect_all_but(pg, application):
     pg.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND application_name <> %s", (ROLE, application)
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND application_name <> %s",
+        (ROLE, application),
     )
 
 
@@ -280,7 +286,9 @@ class SmallDisk:
     def __init__(self, path, size):
         self.path = path
         path.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "torture", path], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "torture", path], check=True
+        )
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
 
@@ -306,14 +314,18 @@ def postgres_home(rig):
 
 
 def tables_move(pg, space):
-    for (name,) in pg.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass"):
+    for (name,) in pg.execute(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass"
+    ):
         pg.execute(f"ALTER TABLE {name} SET TABLESPACE {space}")
 
 
 def small_tablespace(rig, _chance):
     """All rows of user coupons on a disk that has some 20 MB left."""
     with pg_superuser(rig.stack) as pg:
-        (used,) = pg.execute("SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass").fetchone()
+        (used,) = pg.execute(
+            "SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass"
+        ).fetchone()
         rig.disk = SmallDisk(postgres_home(rig) / "small", int(used) + 20 * MB)
         rig.on_end(lambda: tablespace_remove(rig))
         pg.execute(f"CREATE TABLESPACE small LOCATION '{rig.disk.path}'")

@@ -167,7 +167,12 @@ def freeze_at(rig, chance, parts, points):
 @scenario()
 def gateway_frozen_at_a_point(rig, chance):
     """A gateway frozen at a fault point: after a reply, between publish and confirm, …"""
-    freeze_at(rig, chance, rig.gateways, [point for point in points_of("gateway_") if point != "gateway_mid_reply"])
+    freeze_at(
+        rig,
+        chance,
+        rig.gateways,
+        [point for point in points_of("gateway_") if point != "gateway_mid_reply"],
+    )
 
 
 @scenario()

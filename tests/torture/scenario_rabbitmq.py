@@ -75,7 +75,9 @@ def rabbitmq_memory_alarm(rig, chance):
         say("vm_memory_high_watermark 1 MB")
         rabbitmqctl(rig.stack, "set_vm_memory_high_watermark", "absolute", "1MB")
 
-    alarmed(rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_vm_memory_high_watermark", "0.4"))
+    alarmed(
+        rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_vm_memory_high_watermark", "0.4")
+    )
 
 
 @scenario()
@@ -196,7 +198,9 @@ def settled(rig, pg):
         with rig.redis() as cache:
             outbox = cache.hvals(f"coupon:{{{campaign.coupon}}}:outbox")
             seq = int(cache.hget(f"coupon:{{{campaign.coupon}}}", "seq") or 0)
-        (done,) = pg.execute("SELECT settled_num FROM coupon WHERE id = %s", (campaign.coupon,)).fetchone()
+        (done,) = pg.execute(
+            "SELECT settled_num FROM coupon WHERE id = %s", (campaign.coupon,)
+        ).fetchone()
         waiting = sum(body.count("[") - 1 for body in outbox)
         if done < seq - waiting:
             return False
@@ -206,7 +210,9 @@ def settled(rig, pg):
 # What only the queue had is lost: counted, named, and given up by the operator
 
 
-@scenario(rate=False)  # who waits for the outcome of a lost receive, and asks again, waits to his deadline each time
+@scenario(
+    rate=False
+)  # who waits for the outcome of a lost receive, and asks again, waits to his deadline each time
 def rabbitmq_queue_destroyed(rig, chance):
     """The queue deleted or purged with confirmed messages in it: each lost receive is named, given up, and a rejection."""
     rig.on_stop(lambda: give_up_lost(rig))
@@ -249,7 +255,9 @@ def without_outcome(campaign):
     """Receives that clients were told of, and PostgreSQL does not know."""
     rows, tombstones, _ = campaign._database()
     known = {(row[2], row[3]) for row in [*rows, *tombstones]}
-    return {one.receive for one in campaign.asked if one.receive and place_of(one.receive) not in known}
+    return {
+        one.receive for one in campaign.asked if one.receive and place_of(one.receive) not in known
+    }
 
 
 def audit_text(rig, campaign):

@@ -89,7 +89,9 @@ def redis_loading(rig, chance):
     """Redis killed, and three seconds at loading its log: LOADING to everybody."""
     rig.wait_answers(chance.randint(50, 300))
     with rig.redis() as cache, cache.pipeline(transaction=False) as pipeline:
-        log_rewrite(rig, cache)  # else it holds all that scenarios before this one did, and loads for minutes
+        log_rewrite(
+            rig, cache
+        )  # else it holds all that scenarios before this one did, and loads for minutes
         for number in range(FILLER):
             pipeline.set("torture:filler", number)
         pipeline.execute()
@@ -97,7 +99,11 @@ def redis_loading(rig, chance):
     rig.stack.kill9("redis")
     delay_us = int(LOADING_S * 1e6 / FILLER)
     say(f"kill -9 of Redis, and a start that waits {delay_us} us after each command it loads")
-    starter = threading.Thread(target=rig.stack.start, args=("redis",), kwargs={"REDIS_FLAGS": f"--key-load-delay {delay_us}"})
+    starter = threading.Thread(
+        target=rig.stack.start,
+        args=("redis",),
+        kwargs={"REDIS_FLAGS": f"--key-load-delay {delay_us}"},
+    )
     starter.start()
     loading_seen(rig)
     starter.join(30)
@@ -162,7 +168,9 @@ def redis_clients_paused(rig, chance):
 def redis_busy(rig, chance):
     """Another program's script runs on and on: BUSY to everybody until it is killed."""
     rig.wait_answers(chance.randint(50, 300))
-    with rig.redis() as cache, redis.Redis.from_url(rig.stack.env["REDIS_URL"], socket_timeout=30) as other:
+    with rig.redis() as cache, redis.Redis.from_url(
+        rig.stack.env["REDIS_URL"], socket_timeout=30
+    ) as other:
         (before,) = cache.config_get("busy-reply-threshold").values()
         cache.config_set("busy-reply-threshold", 100)
         say("a script without an end")
@@ -202,7 +210,9 @@ def redis_flushed(rig, chance):
         say("FLUSHALL")
         with rig.redis() as cache:
             cache.flushall()
-        rig.wait_answers(200)  # the rebuild may be faster than a request that would be told unavailable
+        rig.wait_answers(
+            200
+        )  # the rebuild may be faster than a request that would be told unavailable
 
 
 @scenario()
@@ -233,7 +243,9 @@ class Clock:
         self.file = stack.run_dir / "clock_shift"
         self.set(0)
         library = stack.run_dir / "clock_shift.so"
-        subprocess.run(["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-o", library, CLOCK_SHIFT], check=True)
+        subprocess.run(
+            ["cc", "-std=c11", "-O2", "-fPIC", "-shared", "-o", library, CLOCK_SHIFT], check=True
+        )
         stack.restart("redis", LD_PRELOAD=library, CLOCK_SHIFT_FILE=self.file)
 
     def set(self, shift_s):
@@ -261,7 +273,12 @@ def redis_clock_wrong(rig, chance):
         with rig.gateways[0].process.client() as client:
             rig.wait(lambda: client.issue(window, next(user))["status"] == status)
 
-    for shift_s, status in ((HOUR_S, "ended"), (0, "accepted"), (-HOUR_S, "not_started"), (0, "accepted")):
+    for shift_s, status in (
+        (HOUR_S, "ended"),
+        (0, "accepted"),
+        (-HOUR_S, "not_started"),
+        (0, "accepted"),
+    ):
         window = window_make() if shift_s else None
         if window:
             told(window, "accepted")

@@ -26,7 +26,11 @@ def chosen():
     found = []
     while len(found) < SCENARIOS and any(files.values()):
         for name, ones in files.items():
-            found += [ones.pop() for _ in range(2 if name in ("scenario_point", "scenario_process") else 1) if ones]
+            found += [
+                ones.pop()
+                for _ in range(2 if name in ("scenario_point", "scenario_process") else 1)
+                if ones
+            ]
     return found[:SCENARIOS]
 
 
