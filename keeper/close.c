@@ -17,16 +17,17 @@ int close_due(const struct coupon_row *row, int64_t now_ms)
 	       now_ms >= row->end_ms + CLOSE_GRACE_MS;
 }
 
-int close_ended(struct keeper_view *view, const struct coupon_row *row)
+int close_ended(struct keeper_context *context, const struct coupon_row *row)
 {
 	int closed, rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
-	rc = keeper_database_close(view->database, row->id, row->version, view->fence, &closed);
+	rc = keeper_database_close(context->database, row->id, row->version, context->fence,
+				   &closed);
 	if (rc < 0)
 		return -1;
 	if (rc > 0)
-		return keeper_fenced(view);
+		return keeper_context_fenced(context);
 	if (!closed)
 		return 0; /* its terms were changed meanwhile: the next look judges them */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
@@ -35,29 +36,28 @@ int close_ended(struct keeper_view *view, const struct coupon_row *row)
 	return 0;
 }
 
-int close_settles(const struct coupon_row *row, const struct coupon_cache *cache,
-		  const char *run_id)
+int close_settles(const struct coupon_row *row, const struct coupon_look *look, const char *run_id)
 {
-	if (row->status != COUPON_CLOSED || cache->broken || row->pending || row->late ||
+	if (row->status != COUPON_CLOSED || look->broken || row->pending || row->late ||
 	    row->rebuild_asked > row->rebuild_done)
 		return 0;
-	if (!cache->present) /* never loaded; or its keys are gone, after it was settled */
-		return (row->generation == 0 || row->is_settled) && !cache->users_present &&
-		       cache->outbox_n == 0;
-	if (cache->placeholder || cache->flagged || cache->told > cache->seq)
+	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
+		return (row->generation == 0 || row->is_settled) && !look->users_present &&
+		       look->outbox_n == 0;
+	if (look->placeholder || look->flagged || look->told > look->seq)
 		return 0;
-	return cache->generation == row->generation && strcmp(cache->run_id, run_id) == 0 &&
-	       cache->version >= row->version && cache->seq == row->settled &&
-	       row->seq_seen == row->settled && cache->reserved == 0 && cache->outbox_n == 0;
+	return look->generation == row->generation && strcmp(look->run_id, run_id) == 0 &&
+	       look->version >= row->version && look->seq == row->settled &&
+	       row->seq_seen == row->settled && look->reserved == 0 && look->outbox_n == 0;
 }
 
 /* The older generations that Redis knows of, as two arrays. 0, or -1: they could not be read. */
-static int highs_read(struct keeper_view *view, int64_t coupon, char generations[ARRAY_SIZE],
+static int highs_read(struct keeper_context *context, int64_t coupon, char generations[ARRAY_SIZE],
 		      char seqs[ARRAY_SIZE])
 {
 	char key[KEEPER_KEY_SIZE];
 	const char *hgetall[] = { "HGETALL", keeper_key(coupon, "", key) };
-	redisReply *reply = keeper_redis_call(view->redis, 2, hgetall, NULL);
+	redisReply *reply = keeper_redis_call(context->redis, 2, hgetall, NULL);
 	size_t generations_len = 0, seqs_len = 0;
 
 	if (!reply)
@@ -82,28 +82,28 @@ static int highs_read(struct keeper_view *view, int64_t coupon, char generations
 }
 
 /* 1 when it is marked as settled, 0 when it is not settled, -1. */
-static int settled_mark(struct keeper_view *view, const struct coupon_row *row)
+static int settled_mark(struct keeper_context *context, const struct coupon_row *row)
 {
 	char generations[ARRAY_SIZE], seqs[ARRAY_SIZE];
 	int settled = 0, rc;
 
-	if (highs_read(view, row->id, generations, seqs))
-		return keeper_redis_connected(view->redis) ? 0 : -1;
+	if (highs_read(context, row->id, generations, seqs))
+		return keeper_redis_connected(context->redis) ? 0 : -1;
 	fault_point(FAULT_KEEPER_BEFORE_SETTLED);
-	rc = keeper_database_settled(view->database, row->id, view->fence, row->generation,
+	rc = keeper_database_settled(context->database, row->id, context->fence, row->generation,
 				     row->settled, generations, seqs, &settled);
 	if (rc < 0)
 		return -1;
 	if (rc > 0)
-		return keeper_fenced(view);
+		return keeper_context_fenced(context);
 	return settled;
 }
 
-static void keys_expire(struct keeper_view *view, const struct coupon_row *row, int64_t keep_ms,
-			char word[KEEPER_WORD_SIZE])
+static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
+			int64_t keep_ms, char word[KEEPER_WORD_SIZE])
 {
 	static const char *const suffixes[] = { "", ":users", ":outbox", ":known", ":seen" };
-	const int64_t numbers[] = { view->fence, row->generation, row->settled, keep_ms };
+	const int64_t numbers[] = { context->fence, row->generation, row->settled, keep_ms };
 	char key_texts[5][KEEPER_KEY_SIZE], texts[4][KEEPER_NUMBER_SIZE];
 	const char *keys[5], *argv[4];
 
@@ -112,42 +112,43 @@ static void keys_expire(struct keeper_view *view, const struct coupon_row *row, 
 	for (int i = 0; i < 4; i++)
 		argv[i] = keeper_number(numbers[i], texts[i]);
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
-	keeper_word_take(keeper_redis_eval(view->redis, lua_expire, 5, keys, 4, argv), word);
+	keeper_word_take(keeper_redis_eval(context->redis, lua_expire, 5, keys, 4, argv), word);
 }
 
-static int expiry_record(struct keeper_view *view, const struct coupon_row *row, int64_t keep_ms)
+static int expiry_record(struct keeper_context *context, const struct coupon_row *row,
+			 int64_t keep_ms)
 {
 	int rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
-	rc = keeper_database_expires(view->database, row->id, view->fence, keep_ms);
+	rc = keeper_database_expires(context->database, row->id, context->fence, keep_ms);
 	if (rc < 0)
 		return -1;
 	if (rc > 0)
-		return keeper_fenced(view);
+		return keeper_context_fenced(context);
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("kept_ms", keep_ms));
 	keeper_metrics_add(KEEPER_METRIC_SETTLED, 1);
 	return 1;
 }
 
-int close_step(struct keeper_view *view, const struct coupon_row *row,
-	       const struct coupon_cache *cache, int64_t keep_ms)
+int close_step(struct keeper_context *context, const struct coupon_row *row,
+	       const struct coupon_look *look, int64_t keep_ms)
 {
 	int64_t known = 0;
 	char word[KEEPER_WORD_SIZE];
 	int rc;
 
-	if (!close_settles(row, cache, view->run_id))
+	if (!close_settles(row, look, context->run_id))
 		return 0;
-	if (cache->present && keeper_redis_known(view->redis, row->id, &known))
-		return keeper_redis_connected(view->redis) ? 0 : -1;
-	rc = known > 0 ? 0 : settled_mark(view, row);
+	if (look->present && keeper_redis_known(context->redis, row->id, &known))
+		return keeper_redis_connected(context->redis) ? 0 : -1;
+	rc = known > 0 ? 0 : settled_mark(context, row);
 	if (rc <= 0)
 		return rc;
-	if (!cache->present)
-		return expiry_record(view, row, 0);
-	keys_expire(view, row, keep_ms, word);
-	return strcmp(word, "expires") == 0 ? expiry_record(view, row, keep_ms)
-					    : keeper_view_word(view, word);
+	if (!look->present)
+		return expiry_record(context, row, 0);
+	keys_expire(context, row, keep_ms, word);
+	return strcmp(word, "expires") == 0 ? expiry_record(context, row, keep_ms)
+					    : keeper_context_word(context, word);
 }

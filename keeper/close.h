@@ -23,21 +23,20 @@ int close_due(const struct coupon_row *row, int64_t now_ms);
  * Closes it in PostgreSQL. Redis is told as of any other terms. 0, or -1 when PostgreSQL failed or
  * another keeper was elected.
  */
-int close_ended(struct keeper_view *view, const struct coupon_row *row);
+int close_ended(struct keeper_context *context, const struct coupon_row *row);
 
 /*
  * Whether PostgreSQL has an outcome of all that Redis knows to have given out, as far as one look
  * tells; receives of older generations, and what is to be given back, are compared when it is
  * marked. Pure.
  */
-int close_settles(const struct coupon_row *row, const struct coupon_cache *cache,
-		  const char *run_id);
+int close_settles(const struct coupon_row *row, const struct coupon_look *look, const char *run_id);
 /*
  * A closed coupon: marks it as settled, and lets its keys expire in `keep_ms`, if that can be. 1
  * when there is nothing else to be done for it, 0 when there may be, -1 when Redis or PostgreSQL
  * failed or another keeper was elected.
  */
-int close_step(struct keeper_view *view, const struct coupon_row *row,
-	       const struct coupon_cache *cache, int64_t keep_ms);
+int close_step(struct keeper_context *context, const struct coupon_row *row,
+	       const struct coupon_look *look, int64_t keep_ms);
 
 #endif

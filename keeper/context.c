@@ -7,36 +7,36 @@
 #include <stdio.h>
 #include <string.h>
 
-int keeper_view_goes_on(struct keeper_view *view)
+int keeper_context_goes_on(struct keeper_context *context)
 {
-	return *view->stop || keeper_lock_hold(view->lock) ? -1 : 0;
+	return *context->stop || keeper_lock_hold(context->lock) ? -1 : 0;
 }
 
-int keeper_view_waiting(void *view)
+int keeper_context_waiting(void *context)
 {
-	return keeper_view_goes_on(view);
+	return keeper_context_goes_on(context);
 }
 
-int keeper_view_usable(struct keeper_view *view)
+int keeper_context_usable(struct keeper_context *context)
 {
-	return !view->fenced && keeper_redis_connected(view->redis) &&
-			       keeper_database_fd(view->database) >= 0
-		       ? keeper_view_goes_on(view)
+	return !context->fenced && keeper_redis_connected(context->redis) &&
+			       keeper_database_fd(context->database) >= 0
+		       ? keeper_context_goes_on(context)
 		       : -1;
 }
 
-static struct keeper_memory *memory_of(struct keeper_view *view, int64_t coupon)
+static struct keeper_memory *memory_of(struct keeper_context *context, int64_t coupon)
 {
-	struct keeper_memory *memory = &view->memory[coupon % KEEPER_MEMORY_N];
+	struct keeper_memory *memory = &context->memory[coupon % KEEPER_MEMORY_N];
 
 	if (memory->coupon != coupon)
 		*memory = (struct keeper_memory){ .coupon = coupon };
 	return memory;
 }
 
-int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event)
+int keeper_context_is_news(struct keeper_context *context, int64_t coupon, const char *event)
 {
-	struct keeper_memory *memory = memory_of(view, coupon);
+	struct keeper_memory *memory = memory_of(context, coupon);
 
 	if (memory->event == event)
 		return 0;
@@ -44,42 +44,43 @@ int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event
 	return 1;
 }
 
-int keeper_view_reserved(struct keeper_view *view, int64_t coupon, int64_t reserved)
+int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
+				    int64_t reserved)
 {
-	struct keeper_memory *memory = memory_of(view, coupon);
+	struct keeper_memory *memory = memory_of(context, coupon);
 	int changed = memory->reserved != reserved;
 
 	memory->reserved = reserved;
 	return changed;
 }
 
-int keeper_view_run_id(struct keeper_view *view)
+int keeper_context_run_id_read(struct keeper_context *context)
 {
 	char run_id[KEEPER_RUN_ID_SIZE];
 	int64_t uptime_s, now_ms = clock_monotonic_ms();
 
-	if (keeper_redis_run_id(view->redis, run_id, &uptime_s))
+	if (keeper_redis_run_id(context->redis, run_id, &uptime_s))
 		return -1;
-	if (strcmp(run_id, view->run_id) == 0)
+	if (strcmp(run_id, context->run_id) == 0)
 		return 0;
-	view->run_since_ms = *view->run_id ? now_ms : now_ms - uptime_s * 1000;
-	memcpy(view->run_id, run_id, sizeof(run_id));
+	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	memcpy(context->run_id, run_id, sizeof(run_id));
 	return 0;
 }
 
-int keeper_fenced(struct keeper_view *view)
+int keeper_context_fenced(struct keeper_context *context)
 {
-	log_warn("keeper_fenced", LOG_I("fence", view->fence));
-	view->fenced = 1;
+	log_warn("keeper_fenced", LOG_I("fence", context->fence));
+	context->fenced = 1;
 	return -1;
 }
 
-int keeper_view_word(struct keeper_view *view, const char *word)
+int keeper_context_word(struct keeper_context *context, const char *word)
 {
 	if (strcmp(word, "fenced") == 0)
-		return keeper_fenced(view);
-	view->refused = !*word;
-	return *word || keeper_redis_connected(view->redis) ? 0 : -1;
+		return keeper_context_fenced(context);
+	context->refused = !*word;
+	return *word || keeper_redis_connected(context->redis) ? 0 : -1;
 }
 
 const char *keeper_number(int64_t value, char out[KEEPER_NUMBER_SIZE])

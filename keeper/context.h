@@ -24,7 +24,7 @@ struct keeper_memory {
 	int64_t reserved;  /* as it was looked at last */
 };
 
-struct keeper_view {
+struct keeper_context {
 	struct keeper_redis *redis;
 	struct keeper_database *database;
 	struct keeper_lock *lock;
@@ -42,29 +42,30 @@ struct keeper_view {
 };
 
 /* Between two steps: 0, or -1 when the lock is not surely held any more, or the worker ends. */
-int keeper_view_goes_on(struct keeper_view *view);
+int keeper_context_goes_on(struct keeper_context *context);
 /*
  * After trouble with one coupon: 0 when the others can have their turn, -1 when the round is over.
  */
-int keeper_view_usable(struct keeper_view *view);
-/* As keeper_view_goes_on(), for keeper_database_patient(). */
-int keeper_view_waiting(void *view);
+int keeper_context_usable(struct keeper_context *context);
+/* As keeper_context_goes_on(), for keeper_database_patient(). */
+int keeper_context_waiting(void *context);
 
 /* Whether this is news of the coupon. `event` is a constant. */
-int keeper_view_tell(struct keeper_view *view, int64_t coupon, const char *event);
+int keeper_context_is_news(struct keeper_context *context, int64_t coupon, const char *event);
 /* Whether the receives of older generations in flight are others than at the last look. */
-int keeper_view_reserved(struct keeper_view *view, int64_t coupon, int64_t reserved);
+int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
+				    int64_t reserved);
 /* Which Redis process it is, and since when gateways can have known it. 0, or -1. */
-int keeper_view_run_id(struct keeper_view *view);
+int keeper_context_run_id_read(struct keeper_context *context);
 
 /* Somebody has a higher fence (logged). Returns -1. */
-int keeper_fenced(struct keeper_view *view);
+int keeper_context_fenced(struct keeper_context *context);
 
 /*
  * What follows a script's word: "fenced" ends the round, and so does a lost connection; what Redis
  * refused concerns this coupon alone. 0 or -1.
  */
-int keeper_view_word(struct keeper_view *view, const char *word);
+int keeper_context_word(struct keeper_context *context, const char *word);
 
 const char *keeper_number(int64_t value, char out[KEEPER_NUMBER_SIZE]);
 

@@ -5,7 +5,6 @@
 #include "common/log.h"
 #include "embed.h"
 #include "keeper/rebuild/compare.h"
-#include "keeper/verify.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/seen.h"
 
@@ -15,14 +14,14 @@
 
 #define NUMBER_SIZE KEEPER_NUMBER_SIZE
 
-static int load(struct keeper_view *view, const struct coupon_row *row)
+static int load(struct keeper_context *context, const struct coupon_row *row)
 {
 	char fence[NUMBER_SIZE], generation_text[NUMBER_SIZE], version[NUMBER_SIZE],
 		total[NUMBER_SIZE], stock[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
 		limit[NUMBER_SIZE], word[KEEPER_WORD_SIZE];
 	int64_t generation;
-	const char *argv[12] = { keeper_number(view->fence, fence),
-				 view->run_id,
+	const char *argv[12] = { keeper_number(context->fence, fence),
+				 context->run_id,
 				 generation_text,
 				 keeper_number(row->version, version),
 				 coupon_status_text(row->status),
@@ -34,57 +33,58 @@ static int load(struct keeper_view *view, const struct coupon_row *row)
 				 keeper_number(row->limit, limit),
 				 "0" };
 
-	if (keeper_database_generation(view->database, row, 0, view->fence, &generation))
+	if (keeper_database_generation(context->database, row, 0, context->fence, &generation))
 		return -1;
 	if (generation == 0)
-		return keeper_fenced(view);
+		return keeper_context_fenced(context);
 	keeper_number(generation, generation_text);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	keeper_word_take(keeper_redis_coupon_eval(view->redis, lua_load, row->id, 12, argv), word);
+	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_load, row->id, 12, argv),
+			 word);
 	if (strcmp(word, "loaded") == 0) {
-		keeper_view_tell(view, row->id, "loaded");
+		keeper_context_is_news(context, row->id, "loaded");
 		log_info("coupon_loaded", LOG_I("coupon", row->id), LOG_I("generation", generation),
 			 LOG_I("stock", row->total - row->issued),
 			 LOG_S("status", coupon_status_text(row->status)));
 	}
-	return keeper_view_word(view, word);
+	return keeper_context_word(context, word);
 }
 
 /*
  * PostgreSQL was put back to an earlier moment: what Redis knows better is for an operator to
  * judge.
  */
-static void foreign(struct keeper_view *view, const struct coupon_row *row,
-		    const struct coupon_cache *cache)
+static void foreign(struct keeper_context *context, const struct coupon_row *row,
+		    const struct coupon_look *look)
 {
-	if (keeper_view_tell(view, row->id, "foreign"))
+	if (keeper_context_is_news(context, row->id, "foreign"))
 		log_error("coupon_foreign", LOG_I("coupon", row->id),
 			  LOG_I("generation", row->generation),
-			  LOG_I("redis_generation", cache->generation));
+			  LOG_I("redis_generation", look->generation));
 }
 
-static int verify(struct keeper_view *view, const struct coupon_row *row,
-		  const struct coupon_cache *cache)
+static int verify(struct keeper_context *context, const struct coupon_row *row,
+		  const struct coupon_look *look)
 {
 	char word[KEEPER_WORD_SIZE];
 
-	if (clock_monotonic_ms() - view->run_since_ms < KEEPER_VERIFY_AFTER_MS)
+	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
 		return 0;
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	if (keeper_verify(view, row, word))
+	if (compare_verify(context, row, word))
 		return -1;
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "behind") == 0)
-		return rebuild_run(view, row, cache, "behind");
+		return rebuild_run(context, row, look, "behind");
 	if (strcmp(word, "verified") == 0) {
-		keeper_view_tell(view, row->id, "verified");
+		keeper_context_is_news(context, row->id, "verified");
 		log_info("coupon_verified", LOG_I("coupon", row->id),
 			 LOG_I("generation", row->generation));
 	}
-	return keeper_view_word(view, word);
+	return keeper_context_word(context, word);
 }
 
-static int terms(struct keeper_view *view, const struct coupon_row *row)
+static int terms(struct keeper_context *context, const struct coupon_row *row)
 {
 	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
 		limit[NUMBER_SIZE], fence[NUMBER_SIZE], word[KEEPER_WORD_SIZE];
@@ -92,87 +92,90 @@ static int terms(struct keeper_view *view, const struct coupon_row *row)
 		keeper_number(row->version, version), coupon_status_text(row->status),
 		keeper_number(row->total, total),     keeper_number(row->begin_ms, begin),
 		keeper_number(row->end_ms, end),      keeper_number(row->limit, limit),
-		keeper_number(view->fence, fence)
+		keeper_number(context->fence, fence)
 	};
 
 	fault_point(FAULT_KEEPER_BEFORE_TERMS);
-	keeper_word_take(keeper_redis_coupon_eval(view->redis, lua_terms, row->id, 7, argv), word);
+	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_terms, row->id, 7, argv),
+			 word);
 	if (strcmp(word, "applied") == 0) {
-		keeper_view_tell(view, row->id, "terms");
+		keeper_context_is_news(context, row->id, "terms");
 		log_info("coupon_terms", LOG_I("coupon", row->id), LOG_I("version", row->version),
 			 LOG_S("status", coupon_status_text(row->status)),
 			 LOG_I("total", row->total));
-	} else if (strcmp(word, "taken") == 0 && keeper_view_tell(view, row->id, "taken")) {
+	} else if (strcmp(word, "taken") == 0 &&
+		   keeper_context_is_news(context, row->id, "taken")) {
 		log_error("coupon_terms_refused", LOG_I("coupon", row->id),
 			  LOG_I("version", row->version), LOG_I("total", row->total),
 			  LOG_S("why", "more is taken than the new total"));
 	}
-	return keeper_view_word(view, word);
+	return keeper_context_word(context, word);
 }
 
 /* New terms first: Redis must not open under those that were changed while it was away. */
-static int terms_and_verify(struct keeper_view *view, const struct coupon_row *row,
-			    const struct coupon_cache *cache)
+static int terms_and_verify(struct keeper_context *context, const struct coupon_row *row,
+			    const struct coupon_look *look)
 {
-	if (cache->generation == row->generation && row->version > cache->version &&
-	    terms(view, row))
+	if (look->generation == row->generation && row->version > look->version &&
+	    terms(context, row))
 		return -1;
-	return verify(view, row, cache);
+	return verify(context, row, look);
 }
 
 /* What Redis has lost or miscounted. */
-static const char *rebuild_why(const struct coupon_row *row, const struct coupon_cache *cache)
+static const char *rebuild_why(const struct coupon_row *row, const struct coupon_look *look)
 {
-	if (!cache->present)
+	if (!look->present)
 		return "missing";
-	if (cache->placeholder || cache->generation < row->generation)
+	if (look->placeholder || look->generation < row->generation)
 		return "unfinished";
-	if (cache->flagged)
+	if (look->flagged)
 		return "flagged";
-	return cache->told > cache->seq ? "behind" : "asked";
+	return look->told > look->seq ? "behind" : "asked";
 }
 
 /* What gateways told after a rebuild is known to Redis alone, until PostgreSQL has it too. */
-static int keep(struct keeper_view *view, const struct coupon_row *row,
-		const struct coupon_cache *cache)
+static int keep(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look)
 {
-	if (!cache->present || cache->broken ||
-	    !keeper_view_reserved(view, row->id, cache->reserved) || cache->reserved == 0)
+	if (!look->present || look->broken ||
+	    !keeper_context_reserved_changed(context, row->id, look->reserved) ||
+	    look->reserved == 0)
 		return 0;
-	if (rebuild_seen(view, row->id) == 0)
+	if (rebuild_seen(context, row->id) == 0)
 		return 0;
-	keeper_view_reserved(view, row->id, 0); /* not kept yet */
+	keeper_context_reserved_changed(context, row->id, 0); /* not kept yet */
 	return -1;
 }
 
 /* As verify(): by then gateways have told what they have seen, and it is not promised again. */
-static int rebuild(struct keeper_view *view, const struct coupon_row *row,
-		   const struct coupon_cache *cache)
+static int rebuild(struct keeper_context *context, const struct coupon_row *row,
+		   const struct coupon_look *look)
 {
-	if (clock_monotonic_ms() - view->run_since_ms < KEEPER_VERIFY_AFTER_MS)
+	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
 		return 0;
-	return rebuild_run(view, row, cache, rebuild_why(row, cache));
+	return rebuild_run(context, row, look, rebuild_why(row, look));
 }
 
-int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row,
-		       const struct coupon_cache *cache)
+int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
+		       const struct coupon_look *look)
 {
-	switch (keeper_judge(row, cache, view->run_id)) {
+	switch (keeper_judge(row, look, context->run_id)) {
 	case COUPON_KEEP:
-		return keep(view, row, cache);
+		return keep(context, row, look);
 	case COUPON_LOAD:
-		return load(view, row);
+		return load(context, row);
 	case COUPON_REBUILD:
-		return rebuild(view, row, cache);
+		return rebuild(context, row, look);
 	case COUPON_COMPARE:
-		return compare_run(view, row, cache);
+		return compare_run(context, row, look);
 	case COUPON_VERIFY:
-		return terms_and_verify(view, row, cache);
+		return terms_and_verify(context, row, look);
 	case COUPON_FOREIGN:
-		foreign(view, row, cache);
+		foreign(context, row, look);
 		return 0;
 	case COUPON_TERMS:
-		return terms(view, row);
+		return terms(context, row);
 	}
 	return 0;
 }

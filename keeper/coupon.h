@@ -14,7 +14,7 @@
 #define KEEPER_VERIFY_AFTER_MS 2500
 
 /* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
-int keeper_coupon_step(struct keeper_view *view, const struct coupon_row *row,
-		       const struct coupon_cache *cache);
+int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
+		       const struct coupon_look *look);
 
 #endif

@@ -7,31 +7,30 @@ static int row_asked(const struct coupon_row *row)
 	return row->rebuild_asked > row->rebuild_done;
 }
 
-static enum coupon_action absent_judge(const struct coupon_row *row,
-				       const struct coupon_cache *cache)
+static enum coupon_action absent_judge(const struct coupon_row *row, const struct coupon_look *look)
 {
-	if (row->generation > 0 || cache->users_present || cache->outbox_n > 0)
+	if (row->generation > 0 || look->users_present || look->outbox_n > 0)
 		return COUPON_REBUILD;
 	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
 }
 
-enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_cache *cache,
+enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_look *look,
 				const char *run_id)
 {
-	if (cache->broken)
+	if (look->broken)
 		return row_asked(row) ? COUPON_REBUILD : COUPON_KEEP;
-	if (!cache->present)
-		return absent_judge(row, cache);
-	if (cache->generation > row->generation)
+	if (!look->present)
+		return absent_judge(row, look);
+	if (look->generation > row->generation)
 		return row_asked(row) ? COUPON_REBUILD : COUPON_FOREIGN;
-	if (cache->generation < row->generation || cache->placeholder || cache->flagged ||
-	    cache->told > cache->seq)
+	if (look->generation < row->generation || look->placeholder || look->flagged ||
+	    look->told > look->seq)
 		return COUPON_REBUILD;
 	if (row_asked(row))
 		return COUPON_COMPARE;
-	if (strcmp(cache->run_id, run_id) != 0)
+	if (strcmp(look->run_id, run_id) != 0)
 		return COUPON_VERIFY;
-	if (row->version > cache->version)
+	if (row->version > look->version)
 		return COUPON_TERMS;
 	return COUPON_KEEP;
 }

@@ -32,7 +32,7 @@ struct coupon_row {
 };
 
 /* The same coupon as Redis has it. */
-struct coupon_cache {
+struct coupon_look {
 	int present; /* the coupon's hash is there; else what follows, to `told`, means nothing */
 	char run_id[KEEPER_RUN_ID_SIZE];
 	int64_t version;
@@ -65,7 +65,7 @@ enum coupon_action {
 	COUPON_TERMS /* PostgreSQL has newer terms */
 };
 
-enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_cache *cache,
+enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_look *look,
 				const char *run_id);
 
 /* The word that Redis uses. */

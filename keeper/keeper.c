@@ -2,10 +2,10 @@
  * The keeper's thread owns everything here but `stop`. Elected, it makes rounds:
  *
  *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
- *	     ▲                    ├─ load, verify, terms ──▶ Redis        (keeper_coupon)
- *	     └─ close at its end ─┤                                       (keeper_close)
- *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (keeper_outbox)
- *	                          └─ sums ──▶ metrics                     (keeper_watch)
+ *	     ▲                    ├─ load, verify, terms ──▶ Redis        (coupon)
+ *	     └─ close at its end ─┤                                       (close)
+ *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (outbox)
+ *	                          └─ sums ──▶ metrics                     (watch)
  *
  * A round follows the pause, or NOTIFY. Before every step the lock must surely be held. Only what
  * rejected receives hold is given back without it (release): in each round, and whenever the
@@ -13,7 +13,7 @@
  *
  * A keeper that slept beyond its lease finds, whatever it was about to write: in Redis, a higher
  * fence in each coupon that its successor has looked at; in PostgreSQL, a higher one in `keeper`.
- * What is not fenced may be written by anybody at any time: see keeper_outbox.c for what is
+ * What is not fenced may be written by anybody at any time: see outbox.c for what is
  * confirmed, and release.h for what is rejected.
  */
 #include "keeper/keeper.h"
@@ -53,7 +53,7 @@ struct keeper {
 	int release_due; /* that could not be done */
 	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
-	struct keeper_view view;
+	struct keeper_context context;
 	struct late late;
 	struct release release;
 	struct backoff backoff;
@@ -64,22 +64,22 @@ struct keeper {
 /* `elected` tells afterwards whether this is the keeper. */
 static void election_step(struct keeper *keeper)
 {
-	if (keeper->view.fenced)
+	if (keeper->context.fenced)
 		keeper_lock_release(&keeper->lock);
-	keeper->view.fenced = 0;
+	keeper->context.fenced = 0;
 	if (keeper->elected && keeper_lock_hold(&keeper->lock))
 		keeper->elected = 0;
 	if (keeper->elected || !keeper_lock_take(&keeper->lock))
 		return;
-	if (keeper_database_fence(keeper->view.database, &keeper->view.fence)) {
+	if (keeper_database_fence(keeper->context.database, &keeper->context.fence)) {
 		keeper_lock_release(&keeper->lock);
 		return;
 	}
 	keeper->elected = 1;
 	keeper_metrics_add(KEEPER_METRIC_ELECTIONS, 1);
 	keeper_sweep_restart(keeper->sweep);
-	memset(keeper->view.memory, 0, sizeof(keeper->view.memory));
-	log_info("keeper_elected", LOG_I("fence", keeper->view.fence));
+	memset(keeper->context.memory, 0, sizeof(keeper->context.memory));
+	log_info("keeper_elected", LOG_I("fence", keeper->context.fence));
 	fault_point(FAULT_KEEPER_AFTER_ELECTION);
 }
 
@@ -102,8 +102,8 @@ static int release_run(struct keeper *keeper)
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
 			more = -1;
 		else
-			more = release_step(&keeper->release, keeper->view.redis,
-					    keeper->view.database);
+			more = release_step(&keeper->release, keeper->context.redis,
+					    keeper->context.database);
 	}
 	if (more > 0)
 		keeper_wake(keeper);
@@ -120,7 +120,7 @@ static int late_run(struct keeper *keeper)
 	int more = 1;
 
 	for (int i = 0; more > 0 && i < LATE_STEPS; i++)
-		more = late_step(&keeper->late, &keeper->view);
+		more = late_step(&keeper->late, &keeper->context);
 	return more < 0 ? -1 : 0;
 }
 
@@ -138,11 +138,11 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 {
 	int64_t until_ms = clock_monotonic_ms() + wait_ms;
 
-	while (!keeper->stop && !keeper_database_notified(keeper->view.database)) {
+	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct link *link = keeper_outbox_link(keeper->outbox);
 		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
-					{ .fd = keeper_database_fd(keeper->view.database),
+					{ .fd = keeper_database_fd(keeper->context.database),
 					  .events = POLLIN },
 					{ .fd = link_fd(link), .events = POLLIN },
 					{ .fd = keeper->wake_fd, .events = POLLIN } };
@@ -165,7 +165,8 @@ static int64_t turn(struct keeper *keeper)
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
-	if (keeper_redis_open(keeper->view.redis) || keeper_database_open(keeper->view.database))
+	if (keeper_redis_open(keeper->context.redis) ||
+	    keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)
@@ -181,9 +182,9 @@ static int64_t turn(struct keeper *keeper)
 
 static void tell(const struct keeper *keeper)
 {
-	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, keeper_redis_connected(keeper->view.redis));
+	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, keeper_redis_connected(keeper->context.redis));
 	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
-			   keeper_database_fd(keeper->view.database) >= 0);
+			   keeper_database_fd(keeper->context.database) >= 0);
 	keeper_metrics_set(KEEPER_METRIC_ELECTED, keeper->elected);
 	if (!keeper->elected)
 		keeper_watch_none();
@@ -214,14 +215,14 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
 	release_init(&keeper->release);
-	keeper->view.redis = keeper_redis_new(config->redis_url);
-	keeper->view.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
-	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->view.redis,
+	keeper->context.redis = keeper_redis_new(config->redis_url);
+	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
+	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->context.redis,
 					   config->resend_after_ms);
-	keeper->view.lock = &keeper->lock;
-	keeper->view.stop = &keeper->stop;
-	keeper_lock_init(&keeper->lock, keeper->view.redis, config->keeper_lease_ms);
-	keeper->sweep = keeper_sweep_new(config, &keeper->view, &keeper->lock, keeper->outbox,
+	keeper->context.lock = &keeper->lock;
+	keeper->context.stop = &keeper->stop;
+	keeper_lock_init(&keeper->lock, keeper->context.redis, config->keeper_lease_ms);
+	keeper->sweep = keeper_sweep_new(config, &keeper->context, &keeper->lock, keeper->outbox,
 					 &keeper->stop);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;
@@ -238,8 +239,8 @@ void keeper_stop(struct keeper *keeper)
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
 	keeper_outbox_free(keeper->outbox);
-	keeper_redis_free(keeper->view.redis);
-	keeper_database_free(keeper->view.database);
+	keeper_redis_free(keeper->context.redis);
+	keeper_database_free(keeper->context.database);
 	close(keeper->stop_fd);
 	close(keeper->wake_fd);
 	free(keeper);

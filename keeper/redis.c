@@ -224,41 +224,41 @@ static void look_ask(struct keeper_redis *redis, const struct coupon_row *row)
 	redisAppendCommandArgv(redis->context, 3, told, NULL);
 }
 
-static void fields_take(redisReply *const *fields, struct coupon_cache *cache)
+static void fields_take(redisReply *const *fields, struct coupon_look *look)
 {
 	int64_t *const numbers[LOOK_FIELDS] = {
-		NULL,         &cache->version,     &cache->generation, &cache->fence,
-		&cache->seq,  &cache->total,       &cache->stock,      &cache->reserved,
-		&cache->lost, &cache->placeholder, &cache->flagged
+		NULL,        &look->version,     &look->generation, &look->fence,
+		&look->seq,  &look->total,       &look->stock,      &look->reserved,
+		&look->lost, &look->placeholder, &look->flagged
 	};
 
-	cache->present = fields[2]->type == REDIS_REPLY_STRING;
+	look->present = fields[2]->type == REDIS_REPLY_STRING;
 	if (fields[0]->type == REDIS_REPLY_STRING)
-		snprintf(cache->run_id, sizeof(cache->run_id), "%s", fields[0]->str);
+		snprintf(look->run_id, sizeof(look->run_id), "%s", fields[0]->str);
 	for (int i = 1; i < LOOK_FIELDS; i++)
 		*numbers[i] = fields[i]->type == REDIS_REPLY_STRING
 				      ? strtoll(fields[i]->str, NULL, 10)
 				      : 0;
 }
 
-static void look_take(const redisReply *reply, int command, struct coupon_cache *cache)
+static void look_take(const redisReply *reply, int command, struct coupon_look *look)
 {
 	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == LOOK_FIELDS)
-		fields_take(reply->element, cache);
+		fields_take(reply->element, look);
 	else if (command == 1 && reply->type == REDIS_REPLY_INTEGER)
-		cache->users_present = reply->integer != 0;
+		look->users_present = reply->integer != 0;
 	else if (command == 2 && reply->type == REDIS_REPLY_INTEGER)
-		cache->outbox_n = reply->integer;
+		look->outbox_n = reply->integer;
 	else if (command == 3 && reply->type == REDIS_REPLY_STRING)
-		cache->told = strtoll(reply->str, NULL, 10);
+		look->told = strtoll(reply->str, NULL, 10);
 }
 
 int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n,
-		      struct coupon_cache *caches)
+		      struct coupon_look *looks)
 {
 	if (!redis->context)
 		return -1;
-	memset(caches, 0, n * sizeof(*caches));
+	memset(looks, 0, n * sizeof(*looks));
 	for (size_t i = 0; i < n; i++)
 		look_ask(redis, &rows[i]);
 	for (size_t i = 0; i < n * LOOK_COMMANDS; i++) {
@@ -270,22 +270,22 @@ int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows,
 			return -1;
 		/* One key of a wrong type must not stop the keeper for all other coupons. */
 		if (!reply) {
-			caches[i / LOOK_COMMANDS].broken = 1;
+			looks[i / LOOK_COMMANDS].broken = 1;
 			continue;
 		}
-		look_take(reply, (int)(i % LOOK_COMMANDS), &caches[i / LOOK_COMMANDS]);
+		look_take(reply, (int)(i % LOOK_COMMANDS), &looks[i / LOOK_COMMANDS]);
 		freeReplyObject(reply);
 	}
 	return 0;
 }
 
-static int fence_is_old(const struct coupon_cache *cache, int64_t fence)
+static int fence_is_old(const struct coupon_look *look, int64_t fence)
 {
-	return cache->present && !cache->broken && cache->fence < fence;
+	return look->present && !look->broken && look->fence < fence;
 }
 
 int keeper_redis_fence(struct keeper_redis *redis, const struct coupon_row *rows, size_t n,
-		       const struct coupon_cache *caches, int64_t fence)
+		       const struct coupon_look *looks, int64_t fence)
 {
 	char keys[3][KEEPER_KEY_SIZE], number[24];
 	int fenced = 0;
@@ -302,13 +302,13 @@ int keeper_redis_fence(struct keeper_redis *redis, const struct coupon_row *rows
 				       keeper_key(rows[i].id, ":outbox", keys[2]),
 				       number };
 
-		if (fence_is_old(&caches[i], fence))
+		if (fence_is_old(&looks[i], fence))
 			redisAppendCommandArgv(redis->context, 7, eval, NULL);
 	}
 	for (size_t i = 0; i < n; i++) {
 		void *reply = NULL;
 
-		if (!fence_is_old(&caches[i], fence))
+		if (!fence_is_old(&looks[i], fence))
 			continue;
 		redisGetReply(redis->context, &reply);
 		reply = reply_checked(redis, reply);

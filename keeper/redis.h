@@ -49,14 +49,14 @@ int keeper_redis_time_ms(struct keeper_redis *redis, int64_t *now_ms);
 
 /* What Redis has of these coupons, in one round trip. 0, or -1. */
 int keeper_redis_look(struct keeper_redis *redis, const struct coupon_row *rows, size_t n,
-		      struct coupon_cache *caches);
+		      struct coupon_look *looks);
 
 /*
  * Raises the fence of those whose fence is lower, in one round trip: what an earlier keeper still
  * wants to write to them is refused from then on. 0, 1 when one has a higher fence, or -1.
  */
 int keeper_redis_fence(struct keeper_redis *redis, const struct coupon_row *rows, size_t n,
-		       const struct coupon_cache *caches, int64_t fence);
+		       const struct coupon_look *looks, int64_t fence);
 
 /*
  * How many receives of older generations have their slot there although they are in flight. 0, or

@@ -38,7 +38,7 @@ struct put_off {
 
 struct keeper_sweep {
 	const struct config *config;
-	struct keeper_view *view;
+	struct keeper_context *context;
 	struct keeper_lock *lock;
 	struct keeper_outbox *outbox;
 	const atomic_int *stop;
@@ -65,7 +65,7 @@ struct keeper_sweep {
 	struct put_off put_off[PUT_OFF_N];
 };
 
-struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_view *view,
+struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_lock *lock, struct keeper_outbox *outbox,
 				      const atomic_int *stop)
 {
@@ -73,7 +73,7 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 
 	check(sweep != NULL);
 	sweep->config = config;
-	sweep->view = view;
+	sweep->context = context;
 	sweep->lock = lock;
 	sweep->outbox = outbox;
 	sweep->stop = stop;
@@ -116,24 +116,24 @@ static void put_off_add(struct keeper_sweep *sweep, int64_t coupon)
 
 /* What its terms, and its state in Redis, ask for. 0, or -1. */
 static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
-		       const struct coupon_cache *cache)
+		       const struct coupon_look *look)
 {
 	struct put_off *put_off = put_off_find(sweep, row->id);
 	int rc;
 
 	if (close_due(row, sweep->now_ms))
-		return close_ended(sweep->view, row);
-	rc = close_step(sweep->view, row, cache, sweep->config->keep_closed_s * 1000);
+		return close_ended(sweep->context, row);
+	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
 	sweep->acted |= rc > 0;
 	if (rc != 0)
 		return rc < 0 ? -1 : 0;
 	if (put_off && clock_monotonic_ms() < put_off->due_ms)
 		return 0;
-	sweep->view->refused = 0;
-	if (keeper_coupon_step(sweep->view, row, cache))
+	sweep->context->refused = 0;
+	if (keeper_coupon_step(sweep->context, row, look))
 		return -1;
-	sweep->acted |= !cache->present && row->status != COUPON_CLOSED && !sweep->view->refused;
-	if (sweep->view->refused)
+	sweep->acted |= !look->present && row->status != COUPON_CLOSED && !sweep->context->refused;
+	if (sweep->context->refused)
 		put_off_add(sweep, row->id);
 	else if (put_off)
 		put_off->coupon = 0;
@@ -147,13 +147,13 @@ static int64_t later(int64_t a, int64_t b)
 }
 
 static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
-		       const struct coupon_cache *cache, int resend)
+		       const struct coupon_look *look, int resend)
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	if (coupon_step(sweep, row, cache))
+	if (coupon_step(sweep, row, look))
 		return -1;
-	if (!resend || cache->outbox_n == 0)
+	if (!resend || look->outbox_n == 0)
 		return 0;
 	return keeper_outbox_step(sweep->outbox, row->id,
 				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS),
@@ -162,26 +162,27 @@ static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 
 /* Redis' view of the coupons, under this keeper's fence. */
 static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		     struct coupon_cache *caches)
+		     struct coupon_look *looks)
 {
 	int fenced;
 
-	if (keeper_lock_hold(sweep->lock) || keeper_redis_look(sweep->view->redis, rows, n, caches))
+	if (keeper_lock_hold(sweep->lock) ||
+	    keeper_redis_look(sweep->context->redis, rows, n, looks))
 		return -1;
-	fenced = keeper_redis_fence(sweep->view->redis, rows, n, caches, sweep->view->fence);
-	return fenced > 0 ? keeper_fenced(sweep->view) : fenced;
+	fenced = keeper_redis_fence(sweep->context->redis, rows, n, looks, sweep->context->fence);
+	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
 /* Those whose terms have changed: at once, whatever place the sweep has come to. */
 static int changed_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_cache caches[KEEPER_PAGE];
+	struct coupon_look looks[KEEPER_PAGE];
 	int64_t ids[KEEPER_PAGE];
 	size_t n;
 	int more;
 
-	n = keeper_database_changed(sweep->view->database, ids, &more);
+	n = keeper_database_changed(sweep->context->database, ids, &more);
 	if (more) {
 		sweep->running = 0;
 		sweep->hurry = 1;
@@ -189,15 +190,15 @@ static int changed_turn(struct keeper_sweep *sweep)
 	}
 	if (n == 0)
 		return 0;
-	if (keeper_database_coupons(sweep->view->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, caches))
+	if (keeper_database_coupons(sweep->context->database, ids, n, rows, &n) ||
+	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		struct put_off *put_off = put_off_find(sweep, rows[i].id);
 
 		if (put_off)
 			put_off->due_ms = 0; /* somebody has seen to it */
-		if (coupon_turn(sweep, &rows[i], &caches[i], 0))
+		if (coupon_turn(sweep, &rows[i], &looks[i], 0))
 			return -1;
 	}
 	return 0;
@@ -232,17 +233,17 @@ static void sweep_end(struct keeper_sweep *sweep)
 static int watched_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_cache caches[KEEPER_PAGE];
+	struct coupon_look looks[KEEPER_PAGE];
 	struct watch_sums before = sweep->watch.sums;
 	size_t n = 0;
 
-	if (keeper_database_page(sweep->view->database, sweep->after, rows, &n) ||
-	    rows_look(sweep, rows, n, caches))
+	if (keeper_database_page(sweep->context->database, sweep->after, rows, &n) ||
+	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		if (keeper_watch_add(&sweep->watch, sweep->view, &rows[i], &caches[i],
+		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
-		    coupon_turn(sweep, &rows[i], &caches[i], sweep->resend)) {
+		    coupon_turn(sweep, &rows[i], &looks[i], sweep->resend)) {
 			sweep->watch.sums = before; /* the page is looked at again */
 			return -1;
 		}
@@ -254,18 +255,18 @@ static int watched_turn(struct keeper_sweep *sweep)
 static int settled_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_cache caches[KEEPER_PAGE];
+	struct coupon_look looks[KEEPER_PAGE];
 	struct keeper_expiring after = sweep->settled;
 	size_t n = 0;
 
-	if (keeper_database_expiring(sweep->view->database, &after, rows, &n) ||
-	    rows_look(sweep, rows, n, caches))
+	if (keeper_database_expiring(sweep->context->database, &after, rows, &n) ||
+	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		if (*sweep->stop || keeper_lock_hold(sweep->lock))
 			return -1;
-		if (caches[i].present && strcmp(caches[i].run_id, sweep->view->run_id) != 0 &&
-		    keeper_coupon_step(sweep->view, &rows[i], &caches[i]))
+		if (looks[i].present && strcmp(looks[i].run_id, sweep->context->run_id) != 0 &&
+		    keeper_coupon_step(sweep->context, &rows[i], &looks[i]))
 			return -1;
 	}
 	sweep->settled = after;
@@ -285,9 +286,10 @@ static int page_turn(struct keeper_sweep *sweep)
 /* Another Redis process: all coupons are to be verified, as soon as that may be. */
 static void process_look(struct keeper_sweep *sweep)
 {
-	if (strcmp(sweep->run_id, sweep->view->run_id) != 0) {
-		memcpy(sweep->run_id, sweep->view->run_id, sizeof(sweep->run_id));
-		sweep->verify_due_ms = later(sweep->view->run_since_ms + KEEPER_VERIFY_AFTER_MS, 1);
+	if (strcmp(sweep->run_id, sweep->context->run_id) != 0) {
+		memcpy(sweep->run_id, sweep->context->run_id, sizeof(sweep->run_id));
+		sweep->verify_due_ms = later(sweep->context->run_since_ms + KEEPER_VERIFY_AFTER_MS,
+					     1);
 		sweep->running = 0;
 	}
 	if (sweep->verify_due_ms == 0 || clock_monotonic_ms() < sweep->verify_due_ms)
@@ -323,8 +325,8 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	int64_t begun_ms = clock_monotonic_ms(), took_ms;
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
-	if (keeper_view_run_id(sweep->view) ||
-	    keeper_redis_time_ms(sweep->view->redis, &sweep->now_ms) || changed_turn(sweep) ||
+	if (keeper_context_run_id_read(sweep->context) ||
+	    keeper_redis_time_ms(sweep->context->redis, &sweep->now_ms) || changed_turn(sweep) ||
 	    pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;

@@ -14,7 +14,7 @@
 struct keeper_sweep;
 
 /* None of these is owned. `stop` is looked at between two coupons. */
-struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_view *view,
+struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_lock *lock, struct keeper_outbox *outbox,
 				      const atomic_int *stop);
 void keeper_sweep_free(struct keeper_sweep *sweep);

@@ -10,19 +10,18 @@ void keeper_watch_begin(struct keeper_watch *watch)
 	watch->sums = (struct watch_sums){ 0 };
 }
 
-int keeper_watch_equal(const struct coupon_row *row, const struct coupon_cache *cache,
-		       int64_t known)
+int keeper_watch_equal(const struct coupon_row *row, const struct coupon_look *look, int64_t known)
 {
-	return cache->total - cache->stock - cache->reserved - cache->lost - cache->seq ==
+	return look->total - look->stock - look->reserved - look->lost - look->seq ==
 	       row->issued - row->settled + known;
 }
 
 /* Whether Redis has the coupon as PostgreSQL knows it, on the process that is connected to. */
-static int usable(const struct keeper_view *view, const struct coupon_row *row,
-		  const struct coupon_cache *cache)
+static int usable(const struct keeper_context *context, const struct coupon_row *row,
+		  const struct coupon_look *look)
 {
-	return cache->present && !cache->broken && cache->generation == row->generation &&
-	       strcmp(cache->run_id, view->run_id) == 0;
+	return look->present && !look->broken && look->generation == row->generation &&
+	       strcmp(look->run_id, context->run_id) == 0;
 }
 
 static enum coupon_stand stand_of(const struct coupon_row *row, int is_usable, int64_t now_ms)
@@ -49,7 +48,7 @@ static struct watch_suspect *suspect_find(struct keeper_watch *watch, int64_t co
 }
 
 static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row,
-			const struct coupon_cache *cache, int64_t known)
+			const struct coupon_look *look, int64_t known)
 {
 	struct watch_suspect *suspect = suspect_find(watch, row->id);
 
@@ -57,9 +56,9 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 		return;
 	suspect->sweep = watch->sweep;
 	if (suspect->looks < WATCH_LOOKS && ++suspect->looks == WATCH_LOOKS)
-		log_error("coupon_unequal", LOG_I("coupon", row->id), LOG_I("total", cache->total),
-			  LOG_I("stock", cache->stock), LOG_I("reserved", cache->reserved),
-			  LOG_I("lost", cache->lost), LOG_I("seq", cache->seq),
+		log_error("coupon_unequal", LOG_I("coupon", row->id), LOG_I("total", look->total),
+			  LOG_I("stock", look->stock), LOG_I("reserved", look->reserved),
+			  LOG_I("lost", look->lost), LOG_I("seq", look->seq),
 			  LOG_I("issued", row->issued), LOG_I("settled", row->settled),
 			  LOG_I("known", known));
 	watch->sums.unequal += suspect->looks == WATCH_LOOKS;
@@ -69,40 +68,40 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
  * What a rejected receive still holds, and a late outcome, is counted in Redis soon, and looked at
  * then.
  */
-static int numbers_compare(struct keeper_watch *watch, struct keeper_view *view,
-			   const struct coupon_row *row, const struct coupon_cache *cache)
+static int numbers_compare(struct keeper_watch *watch, struct keeper_context *context,
+			   const struct coupon_row *row, const struct coupon_look *look)
 {
 	int64_t known = 0;
 
-	if (row->pending || row->late || keeper_watch_equal(row, cache, 0))
+	if (row->pending || row->late || keeper_watch_equal(row, look, 0))
 		return 0;
-	if (keeper_redis_known(view->redis, row->id, &known))
-		return keeper_redis_connected(view->redis) ? 0 : -1;
-	if (!keeper_watch_equal(row, cache, known))
-		suspect_add(watch, row, cache, known);
+	if (keeper_redis_known(context->redis, row->id, &known))
+		return keeper_redis_connected(context->redis) ? 0 : -1;
+	if (!keeper_watch_equal(row, look, known))
+		suspect_add(watch, row, look, known);
 	return 0;
 }
 
-int keeper_watch_add(struct keeper_watch *watch, struct keeper_view *view,
-		     const struct coupon_row *row, const struct coupon_cache *cache, int64_t now_ms)
+int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
+		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms)
 {
-	int is_usable = usable(view, row, cache);
+	int is_usable = usable(context, row, look);
 
 	watch->sums.stands[stand_of(row, is_usable, now_ms)]++;
 	watch->sums.unreleased += row->pending;
-	watch->sums.outbox += cache->outbox_n;
+	watch->sums.outbox += look->outbox_n;
 	if (!is_usable)
 		return 0;
 	/*
 	 * PostgreSQL was read first: what was settled since then counts as in flight until the next
 	 * look.
 	 */
-	if (cache->seq > row->settled)
-		watch->sums.in_flight += cache->seq - row->settled;
-	watch->sums.in_flight += cache->reserved;
-	watch->sums.reserved += cache->reserved;
-	watch->sums.lost += cache->lost;
-	return numbers_compare(watch, view, row, cache);
+	if (look->seq > row->settled)
+		watch->sums.in_flight += look->seq - row->settled;
+	watch->sums.in_flight += look->reserved;
+	watch->sums.reserved += look->reserved;
+	watch->sums.lost += look->lost;
+	return numbers_compare(watch, context, row, look);
 }
 
 static void sums_tell(const struct watch_sums *sums)

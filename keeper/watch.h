@@ -36,9 +36,8 @@ struct keeper_watch {
 /* A sweep begins. */
 void keeper_watch_begin(struct keeper_watch *watch);
 /* One coupon of it, at Redis' time `now_ms`. 0, or -1 when Redis is lost. */
-int keeper_watch_add(struct keeper_watch *watch, struct keeper_view *view,
-		     const struct coupon_row *row, const struct coupon_cache *cache,
-		     int64_t now_ms);
+int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
+		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
 /* It has seen all coupons: the metrics are set. */
 void keeper_watch_end(const struct keeper_watch *watch);
 /* This is not the keeper (any more): it tells nothing of coupons. */
@@ -50,7 +49,6 @@ void keeper_watch_none(void);
  * ones. Each side is read at one moment, and neither settling nor issuing changes the difference;
  * so it need not be the same moment. Pure.
  */
-int keeper_watch_equal(const struct coupon_row *row, const struct coupon_cache *cache,
-		       int64_t known);
+int keeper_watch_equal(const struct coupon_row *row, const struct coupon_look *look, int64_t known);
 
 #endif

@@ -13,7 +13,6 @@
 #include "common/log.h"
 #include "common/receive.h"
 #include "embed.h"
-#include "keeper/verify.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
 
@@ -27,7 +26,7 @@
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
 
 struct compare {
-	struct keeper_view *view;
+	struct keeper_context *context;
 	struct snapshot snapshot;
 	int64_t rows;
 	int64_t slots;
@@ -73,7 +72,7 @@ static int page_compare(struct compare *compare, int rows)
 
 	for (int i = 0; i < rows; i++)
 		argv[2 + i] = PQgetvalue(compare->snapshot.page, i, 0);
-	reply = keeper_redis_call(compare->view->redis, 2 + rows, argv, NULL);
+	reply = keeper_redis_call(compare->context->redis, 2 + rows, argv, NULL);
 	if (!reply)
 		return -1;
 	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)rows);
@@ -81,7 +80,7 @@ static int page_compare(struct compare *compare, int rows)
 		row_compare(compare, i, reply->element[i]);
 	freeReplyObject(reply);
 	compare->rows += rows;
-	return keeper_view_goes_on(compare->view);
+	return keeper_context_goes_on(compare->context);
 }
 
 static int rows_compare(struct compare *compare)
@@ -120,7 +119,7 @@ static int slots_count(struct compare *compare)
 				cursor, "COUNT", SCAN_COUNT };
 
 	do {
-		redisReply *reply = keeper_redis_call(compare->view->redis, 5, hscan, NULL);
+		redisReply *reply = keeper_redis_call(compare->context->redis, 5, hscan, NULL);
 
 		if (!reply)
 			return -1;
@@ -129,7 +128,7 @@ static int slots_count(struct compare *compare)
 		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
 			compare->slots += lines_in(reply->element[1]->element[i]->str);
 		freeReplyObject(reply);
-		if (keeper_view_goes_on(compare->view))
+		if (keeper_context_goes_on(compare->context))
 			return -1;
 	} while (strcmp(cursor, "0") != 0);
 	return 0;
@@ -151,7 +150,7 @@ static int older_add(struct compare *compare, const struct snapshot_generation *
 	int64_t high;
 
 	snprintf(field, sizeof(field), "high:%" PRId64, generation->number);
-	reply = keeper_redis_call(compare->view->redis, 3, hmget, NULL);
+	reply = keeper_redis_call(compare->context->redis, 3, hmget, NULL);
 	if (!reply)
 		return -1;
 	high = number_at(reply, 0);
@@ -167,7 +166,7 @@ static int known_count(struct compare *compare, int64_t *known)
 {
 	char key[KEEPER_KEY_SIZE];
 	const char *scard[] = { "SCARD", keeper_key(compare->snapshot.row.id, ":known", key) };
-	redisReply *reply = keeper_redis_call(compare->view->redis, 2, scard, NULL);
+	redisReply *reply = keeper_redis_call(compare->context->redis, 2, scard, NULL);
 
 	if (!reply)
 		return -1;
@@ -213,7 +212,7 @@ static int counts_compare(struct compare *compare)
 			return -1;
 	if (known_count(compare, &known))
 		return -1;
-	counts = keeper_redis_call(compare->view->redis, 9, hmget, NULL);
+	counts = keeper_redis_call(compare->context->redis, 9, hmget, NULL);
 	if (!counts)
 		return -1;
 	counts_judge(compare, counts, known);
@@ -225,40 +224,91 @@ static int all_compare(struct compare *compare, int64_t coupon)
 {
 	int rc = -1;
 
-	if (snapshot_begin(&compare->snapshot, compare->view->database, coupon, keeper_view_waiting,
-			   compare->view) == 0 &&
+	if (snapshot_begin(&compare->snapshot, compare->context->database, coupon,
+			   keeper_context_waiting, compare->context) == 0 &&
 	    rows_compare(compare) == 0 && slots_count(compare) == 0)
 		rc = counts_compare(compare);
 	snapshot_end(&compare->snapshot);
 	return rc;
 }
 
-static int open_again(struct keeper_view *view, const struct coupon_row *row,
-		      const struct coupon_cache *cache)
+/*
+ * The last late outcome that Redis must have counted, and no release taken for granted. 0, or -1.
+ */
+static int verify_prepare(struct keeper_context *context, const struct coupon_row *row,
+			  int64_t *late)
+{
+	char coupon[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
+	const char *const values[] = { keeper_number(row->id, coupon),
+				       keeper_number(context->fence, fence) };
+	PGresult *result = keeper_database_ask(context->database, sql_query_release_again, 2,
+					       values);
+
+	PQclear(result);
+	if (!result)
+		return -1;
+	result = keeper_database_ask(context->database, sql_query_late_least, 1, values);
+	if (!result)
+		return -1;
+	*late = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	PQclear(result);
+	return 0;
+}
+
+int compare_verify(struct keeper_context *context, const struct coupon_row *row,
+		   char word[KEEPER_WORD_SIZE])
+{
+	char fence[KEEPER_NUMBER_SIZE], generation[KEEPER_NUMBER_SIZE], seq[KEEPER_NUMBER_SIZE],
+		late_text[KEEPER_NUMBER_SIZE], keys[4][KEEPER_KEY_SIZE];
+	int64_t late;
+
+	if (verify_prepare(context, row, &late))
+		return -1;
+	keeper_word_take(keeper_redis_eval(context->redis, lua_verify, 4,
+					   (const char *[]){
+						   keeper_key(row->id, "", keys[0]),
+						   keeper_key(row->id, ":users", keys[1]),
+						   keeper_key(row->id, ":outbox", keys[2]),
+						   keeper_key(row->id, ":seen", keys[3]) },
+					   5,
+					   (const char *[]){
+						   keeper_number(context->fence, fence),
+						   context->run_id,
+						   keeper_number(row->generation, generation),
+						   keeper_number(row->seq_seen, seq),
+						   keeper_number(late, late_text) }),
+			 word);
+	return 0;
+}
+
+static int open_again(struct keeper_context *context, const struct coupon_row *row,
+		      const struct coupon_look *look)
 {
 	char word[KEEPER_WORD_SIZE];
 
-	if (keeper_verify(view, row, word))
+	if (compare_verify(context, row, word))
 		return -1;
 	if (strcmp(word, "verified") != 0)
-		return keeper_view_word(view, word) ? -1 : rebuild_run(view, row, cache, "behind");
+		return keeper_context_word(context, word)
+			       ? -1
+			       : rebuild_run(context, row, look, "behind");
 	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
-	return rebuild_answer(view, row, "nothing differs");
+	return rebuild_answer(context, row, "nothing differs");
 }
 
-int compare_run(struct keeper_view *view, const struct coupon_row *row,
-		const struct coupon_cache *cache)
+int compare_run(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look)
 {
 	struct compare *compare;
 	int rc;
 
-	if (rebuild_hold(view, row))
-		return keeper_view_usable(view);
+	if (rebuild_hold(context, row))
+		return keeper_context_usable(context);
 	compare = calloc(1, sizeof(*compare));
 	check(compare != NULL);
-	compare->view = view;
+	compare->context = context;
 	rc = all_compare(compare, row->id);
-	if (rc && keeper_view_usable(view) == 0) {
+	if (rc && keeper_context_usable(context) == 0) {
 		differ(compare, "what cannot be read");
 		rc = 0;
 	}
@@ -266,9 +316,9 @@ int compare_run(struct keeper_view *view, const struct coupon_row *row,
 		if (compare->differs)
 			log_warn("coupon_differs", LOG_I("coupon", row->id),
 				 LOG_S("what", compare->differs));
-		rc = compare->differs ? rebuild_run(view, row, cache, compare->differs)
-				      : open_again(view, row, cache);
+		rc = compare->differs ? rebuild_run(context, row, look, compare->differs)
+				      : open_again(context, row, look);
 	}
 	free(compare);
-	return rc == 0 ? 0 : keeper_view_usable(view);
+	return rc == 0 ? 0 : keeper_context_usable(context);
 }

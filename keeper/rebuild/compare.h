@@ -1,15 +1,27 @@
 /*
- * For couponctl rebuild: a coupon whose issuing is stopped is compared with PostgreSQL, slot by
- * slot and number by number, and is then opened as it is, or rebuilt where anything differs. The
- * keeper's thread.
+ * Holds Redis against PostgreSQL before a coupon is opened there: by its numbers after Redis was
+ * started anew, slot by slot when couponctl rebuild asks for it. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_COMPARE_H
 #define KEEPER_REBUILD_COMPARE_H
 
 #include "keeper/context.h"
 
-/* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
-int compare_run(struct keeper_view *view, const struct coupon_row *row,
-		const struct coupon_cache *cache);
+/*
+ * For couponctl rebuild: stops the issuing of a coupon, compares it, and opens it as it is, or
+ * rebuilds it where anything differs. 0, or -1 when Redis or PostgreSQL failed or another keeper
+ * was elected: the round is over.
+ */
+int compare_run(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look);
+
+/*
+ * Opens a coupon on the Redis process that is connected to, if that knows enough of it:
+ * lua/verify.lua. `word` gets what the script answered, empty when Redis failed or refused. Before
+ * that, everything that rejected receives hold is marked to be given back once more: Redis may have
+ * forgotten that it was. 0, or -1 when PostgreSQL failed.
+ */
+int compare_verify(struct keeper_context *context, const struct coupon_row *row,
+		   char word[KEEPER_WORD_SIZE]);
 
 #endif

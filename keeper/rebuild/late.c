@@ -71,27 +71,28 @@ static void args_fill(struct part *part, int i)
 	argv[8] = outcome_of(value(part, i, REASON));
 }
 
-static int counted(struct keeper_view *view, const char *coupon, const char *number)
+static int counted(struct keeper_context *context, const char *coupon, const char *number)
 {
 	char fence[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { coupon, number, keeper_number(view->fence, fence) };
-	PGresult *result = keeper_database_ask(view->database, sql_query_late_counted, 3, values);
+	const char *const values[] = { coupon, number, keeper_number(context->fence, fence) };
+	PGresult *result = keeper_database_ask(context->database, sql_query_late_counted, 3,
+					       values);
 
 	PQclear(result);
 	return result ? 0 : -1;
 }
 
 /* 0, or -1. What Redis does not have, or refuses, stays. */
-static int part_tell(struct keeper_view *view, struct part *part)
+static int part_tell(struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
 	char keys[3][KEEPER_KEY_SIZE], word[KEEPER_WORD_SIZE];
 
 	if (*value(part, 0, IS_OVER) == 't')
-		return counted(view, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+		return counted(context, value(part, 0, COUPON), value(part, part->n - 1, NUM));
 	for (int i = 0; i < part->n; i++)
 		args_fill(part, i);
-	keeper_word_take(keeper_redis_eval(view->redis, lua_late, 3,
+	keeper_word_take(keeper_redis_eval(context->redis, lua_late, 3,
 					   (const char *[]){
 						   keeper_key(coupon, "", keys[0]),
 						   keeper_key(coupon, ":users", keys[1]),
@@ -101,14 +102,14 @@ static int part_tell(struct keeper_view *view, struct part *part)
 	if (strcmp(word, "ok") == 0) {
 		fault_point(FAULT_LATE_COUNTED);
 		log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", part->n));
-		return counted(view, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+		return counted(context, value(part, 0, COUPON), value(part, part->n - 1, NUM));
 	}
-	if (strcmp(word, "gap") == 0 && keeper_view_tell(view, coupon, "late_gap"))
+	if (strcmp(word, "gap") == 0 && keeper_context_is_news(context, coupon, "late_gap"))
 		log_error("late_gap", LOG_I("coupon", coupon));
-	return keeper_view_word(view, word);
+	return keeper_context_word(context, word);
 }
 
-static int page_tell(struct keeper_view *view, const PGresult *page)
+static int page_tell(struct keeper_context *context, const PGresult *page)
 {
 	int rows = PQntuples(page), rc = 0;
 	struct part *part = malloc(sizeof(*part));
@@ -119,25 +120,25 @@ static int page_tell(struct keeper_view *view, const PGresult *page)
 		while (first + part->n < rows &&
 		       strcmp(value(part, part->n, COUPON), value(part, 0, COUPON)) == 0)
 			part->n++;
-		rc = keeper_view_goes_on(view) || part_tell(view, part) ? -1 : 0;
+		rc = keeper_context_goes_on(context) || part_tell(context, part) ? -1 : 0;
 	}
 	free(part);
 	return rc;
 }
 
-int late_step(struct late *late, struct keeper_view *view)
+int late_step(struct late *late, struct keeper_context *context)
 {
 	char coupon[KEEPER_NUMBER_SIZE], number[KEEPER_NUMBER_SIZE], most[KEEPER_NUMBER_SIZE];
 	const char *const values[] = { keeper_number(late->coupon, coupon),
 				       keeper_number(late->number, number),
 				       keeper_number(LATE_PAGE, most) };
-	PGresult *page = keeper_database_ask(view->database, sql_query_late_page, 3, values);
+	PGresult *page = keeper_database_ask(context->database, sql_query_late_page, 3, values);
 	int rows, rc;
 
 	if (!page)
 		return -1;
 	rows = PQntuples(page);
-	rc = page_tell(view, page);
+	rc = page_tell(context, page);
 	*late = (struct late){ 0, 0 };
 	if (rc == 0 && rows == LATE_PAGE) {
 		late->coupon = strtoll(PQgetvalue(page, rows - 1, COUPON), NULL, 10);

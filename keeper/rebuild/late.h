@@ -18,6 +18,6 @@ struct late {
  * The next page. 1 when there may be more, 0 when this was the last and the next step begins anew,
  * -1 when Redis or PostgreSQL failed.
  */
-int late_step(struct late *late, struct keeper_view *view);
+int late_step(struct late *late, struct keeper_context *context);
 
 #endif

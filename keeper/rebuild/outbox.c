@@ -74,7 +74,8 @@ static void high_raise(struct snapshot *snapshot, const struct message *message)
 			snapshot->generations[i].seq_seen = last;
 }
 
-static int message_add(struct snapshot *snapshot, struct fill *fill, const struct message *message)
+static int message_add(struct snapshot *snapshot, struct slot_writer *writer,
+		       const struct message *message)
 {
 	for (size_t i = 0; i < message->receives_n; i++) {
 		const struct message_receive *receive = &message->receives[i];
@@ -82,27 +83,29 @@ static int message_add(struct snapshot *snapshot, struct fill *fill, const struc
 		if (receive->slot < 1 || receive->slot > RECEIVE_SLOT_MAX ||
 		    snapshot_is_rejected(snapshot, &message->batch, (int)i))
 			continue;
-		if (fill_add(fill, receive->user, receive->slot, &message->batch, (int)i,
-			     receive->key))
+		if (slot_writer_add(writer, receive->user, receive->slot, &message->batch, (int)i,
+				    receive->key))
 			return -1;
 	}
 	return 0;
 }
 
-static int entries_add(struct snapshot *snapshot, struct fill *fill, const redisReply *entries)
+static int entries_add(struct snapshot *snapshot, struct slot_writer *writer,
+		       const redisReply *entries)
 {
 	struct batches *batches = batches_decode(entries, snapshot->row.id);
 	int rc = batches->n > 0 ? snapshot_rejected(snapshot, batches->text) : 0;
 
 	for (size_t i = 0; rc == 0 && i < batches->n; i++) {
 		high_raise(snapshot, batches->list[i]);
-		rc = message_add(snapshot, fill, batches->list[i]);
+		rc = message_add(snapshot, writer, batches->list[i]);
 	}
 	batches_fini(batches);
 	return rc;
 }
 
-int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill)
+int rebuild_outbox(struct keeper_context *context, struct snapshot *snapshot,
+		   struct slot_writer *writer)
 {
 	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
 	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":outbox", key), cursor,
@@ -110,7 +113,7 @@ int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct f
 	int rc = 0;
 
 	do {
-		redisReply *reply = keeper_redis_call(view->redis, 5, hscan, NULL);
+		redisReply *reply = keeper_redis_call(context->redis, 5, hscan, NULL);
 
 		if (!reply)
 			return -1;
@@ -119,8 +122,8 @@ int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct f
 			return -1;
 		}
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
-		rc = entries_add(snapshot, fill, reply->element[1]);
+		rc = entries_add(snapshot, writer, reply->element[1]);
 		freeReplyObject(reply);
 	} while (rc == 0 && strcmp(cursor, "0") != 0);
-	return rc == 0 ? fill_flush(fill) : -1;
+	return rc == 0 ? slot_writer_flush(writer) : -1;
 }

@@ -5,14 +5,15 @@
 #ifndef KEEPER_REBUILD_OUTBOX_H
 #define KEEPER_REBUILD_OUTBOX_H
 
-#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/snapshot.h"
 
 /*
- * Adds to `fill` (begun with FILL_FLIGHT) every receive of the outbox that was not rejected, and
+ * Adds to `writer` (begun with SLOT_IN_FLIGHT) every receive of the outbox that was not rejected, and
  * raises the highest numbers of snapshot->generations by what the messages tell. 0, or -1 when
  * Redis or PostgreSQL failed.
  */
-int rebuild_outbox(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill);
+int rebuild_outbox(struct keeper_context *context, struct snapshot *snapshot,
+		   struct slot_writer *writer);
 
 #endif

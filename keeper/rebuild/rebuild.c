@@ -13,7 +13,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "embed.h"
-#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/outbox.h"
 #include "keeper/rebuild/users.h"
 #include "keeper/rebuild/seen.h"
@@ -30,50 +30,51 @@
 #define PLACE_EACH 3
 
 struct rebuild {
-	struct keeper_view *view;
+	struct keeper_context *context;
 	int64_t coupon;
 	int64_t generation;
 	struct snapshot snapshot;
-	struct fill *fill;
+	struct slot_writer *writer;
 	int64_t issued, known; /* filled */
 	char answer[ANSWER_SIZE];
 };
 
-int rebuild_hold(struct keeper_view *view, const struct coupon_row *row)
+int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
 {
 	char fence[KEEPER_NUMBER_SIZE], generation[KEEPER_NUMBER_SIZE], word[KEEPER_WORD_SIZE];
-	const char *argv[] = { keeper_number(view->fence, fence),
+	const char *argv[] = { keeper_number(context->fence, fence),
 			       keeper_number(row->generation > 0 ? row->generation : 1,
 					     generation) };
 
-	keeper_word_take(keeper_redis_coupon_eval(view->redis, lua_hold, row->id, 2, argv), word);
+	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_hold, row->id, 2, argv),
+			 word);
 	if (strcmp(word, "held") == 0)
 		return 0;
-	keeper_view_word(view, word);
+	keeper_context_word(context, word);
 	return -1;
 }
 
-int rebuild_answer(struct keeper_view *view, const struct coupon_row *row, const char *answer)
+int rebuild_answer(struct keeper_context *context, const struct coupon_row *row, const char *answer)
 {
 	char coupon[KEEPER_NUMBER_SIZE], asked[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
 	const char *const values[] = { keeper_number(row->id, coupon),
 				       keeper_number(row->rebuild_asked, asked), answer,
-				       keeper_number(view->fence, fence) };
+				       keeper_number(context->fence, fence) };
 	PGresult *result;
 
 	if (row->rebuild_asked <= row->rebuild_done)
 		return 0;
-	result = keeper_database_ask(view->database, sql_query_rebuild_answer, 4, values);
+	result = keeper_database_ask(context->database, sql_query_rebuild_answer, 4, values);
 	PQclear(result);
 	return result ? 0 : -1;
 }
 
 static int generation_open(struct rebuild *rebuild, const struct coupon_row *row,
-			   const struct coupon_cache *cache)
+			   const struct coupon_look *look)
 {
-	if (keeper_database_generation(rebuild->view->database, row,
-				       cache->present ? cache->generation : 0, rebuild->view->fence,
-				       &rebuild->generation))
+	if (keeper_database_generation(rebuild->context->database, row,
+				       look->present ? look->generation : 0,
+				       rebuild->context->fence, &rebuild->generation))
 		return -1;
 	/*
 	 * Another keeper was elected, or the row has changed since it was read: the next round
@@ -82,13 +83,14 @@ static int generation_open(struct rebuild *rebuild, const struct coupon_row *row
 	return rebuild->generation > 0 ? 0 : -1;
 }
 
-static int rows_fill(struct rebuild *rebuild)
+static int rows_write(struct rebuild *rebuild)
 {
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int rows;
 
-	if (fill_begin(rebuild->fill, snapshot->row.limit == 1 ? FILL_SINGLE : FILL_ISSUED,
-		       ROOM_MAX))
+	if (slot_writer_begin(rebuild->writer,
+			      snapshot->row.limit == 1 ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
+			      ROOM_MAX))
 		return -1;
 	do {
 		if (snapshot_rows(snapshot))
@@ -99,18 +101,18 @@ static int rows_fill(struct rebuild *rebuild)
 
 			check(ulid_from_uuid(&batch, PQgetvalue(snapshot->page, i, 2)) ==
 			      0); /* PostgreSQL's own spelling */
-			if (fill_add(rebuild->fill,
-				     strtoll(PQgetvalue(snapshot->page, i, 0), NULL, 10),
-				     (int)strtol(PQgetvalue(snapshot->page, i, 1), NULL, 10),
-				     &batch,
-				     (int)strtol(PQgetvalue(snapshot->page, i, 3), NULL, 10),
-				     PQgetvalue(snapshot->page, i, 4)))
+			if (slot_writer_add(rebuild->writer,
+					    strtoll(PQgetvalue(snapshot->page, i, 0), NULL, 10),
+					    (int)strtol(PQgetvalue(snapshot->page, i, 1), NULL, 10),
+					    &batch,
+					    (int)strtol(PQgetvalue(snapshot->page, i, 3), NULL, 10),
+					    PQgetvalue(snapshot->page, i, 4)))
 				return -1;
 		}
 	} while (rows > 0);
-	if (fill_flush(rebuild->fill))
+	if (slot_writer_flush(rebuild->writer))
 		return -1;
-	rebuild->issued = fill_added(rebuild->fill);
+	rebuild->issued = slot_writer_added(rebuild->writer);
 	return 0;
 }
 
@@ -122,7 +124,7 @@ static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, in
 {
 	char key[KEEPER_KEY_SIZE];
 	const char *hget[] = { "HGET", keeper_key(rebuild->coupon, "", key), "seq" };
-	redisReply *reply = keeper_redis_call(rebuild->view->redis, 3, hget, NULL);
+	redisReply *reply = keeper_redis_call(rebuild->context->redis, 3, hget, NULL);
 	int64_t seq;
 
 	if (!reply)
@@ -153,34 +155,34 @@ static int64_t less(int64_t a, int64_t b)
  * What is in flight and has a slot here: first of the outbox, whose messages are certainly not
  * lost, then of the users' hash, as many as there can be.
  */
-static int flight_fill(struct rebuild *rebuild, int64_t redis_generation)
+static int in_flight_write(struct rebuild *rebuild, int64_t redis_generation)
 {
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
 
-	if (fill_begin(rebuild->fill, FILL_FLIGHT, less(room, room)) ||
-	    rebuild_outbox(rebuild->view, snapshot, rebuild->fill) ||
+	if (slot_writer_begin(rebuild->writer, SLOT_IN_FLIGHT, less(room, room)) ||
+	    rebuild_outbox(rebuild->context, snapshot, rebuild->writer) ||
 	    in_flight_count(rebuild, redis_generation, &in_flight))
 		return -1;
-	rebuild->known = fill_added(rebuild->fill);
+	rebuild->known = slot_writer_added(rebuild->writer);
 	room = less(room - rebuild->known, in_flight - rebuild->known);
 	if (room == 0)
 		return 0;
-	if (fill_begin(rebuild->fill, FILL_FLIGHT, room) ||
-	    rebuild_users(rebuild->view, snapshot, rebuild->fill))
+	if (slot_writer_begin(rebuild->writer, SLOT_IN_FLIGHT, room) ||
+	    rebuild_users(rebuild->context, snapshot, rebuild->writer))
 		return -1;
-	rebuild->known += fill_added(rebuild->fill);
+	rebuild->known += slot_writer_added(rebuild->writer);
 	return 0;
 }
 
-static int all_fill(struct rebuild *rebuild, int64_t redis_generation)
+static int all_write(struct rebuild *rebuild, int64_t redis_generation)
 {
 	int rc = -1;
 
-	if (snapshot_begin(&rebuild->snapshot, rebuild->view->database, rebuild->coupon,
-			   keeper_view_waiting, rebuild->view) == 0 &&
-	    rows_fill(rebuild) == 0)
-		rc = flight_fill(rebuild, redis_generation);
+	if (snapshot_begin(&rebuild->snapshot, rebuild->context->database, rebuild->coupon,
+			   keeper_context_waiting, rebuild->context) == 0 &&
+	    rows_write(rebuild) == 0)
+		rc = in_flight_write(rebuild, redis_generation);
 	snapshot_end(&rebuild->snapshot);
 	return rc;
 }
@@ -192,8 +194,8 @@ static redisReply *place(struct rebuild *rebuild)
 	char keys[5][KEEPER_KEY_SIZE], head[PLACE_HEAD][KEEPER_NUMBER_SIZE];
 	char older[SNAPSHOT_GENERATIONS_MAX * PLACE_EACH][KEEPER_NUMBER_SIZE];
 	const char *argv[PLACE_HEAD + SNAPSHOT_GENERATIONS_MAX * PLACE_EACH] = {
-		keeper_number(rebuild->view->fence, head[0]),
-		rebuild->view->run_id,
+		keeper_number(rebuild->context->fence, head[0]),
+		rebuild->context->run_id,
 		keeper_number(rebuild->generation, head[2]),
 		keeper_number(row->version, head[3]),
 		coupon_status_text(row->status),
@@ -214,14 +216,14 @@ static redisReply *place(struct rebuild *rebuild)
 		for (int j = 0; j < PLACE_EACH; j++, argc++)
 			argv[argc] = keeper_number(three[j], older[argc - PLACE_HEAD]);
 	}
-	return keeper_redis_eval(rebuild->view->redis, lua_place, 7,
+	return keeper_redis_eval(rebuild->context->redis, lua_place, 7,
 				 (const char *[]){ keeper_key(row->id, "", keys[0]),
 						   keeper_key(row->id, ":users", keys[1]),
 						   keeper_key(row->id, ":outbox", keys[2]),
 						   keeper_key(row->id, ":known", keys[3]),
 						   keeper_key(row->id, ":seen", keys[4]),
-						   fill_users(rebuild->fill),
-						   fill_known(rebuild->fill) },
+						   slot_writer_users_key(rebuild->writer),
+						   slot_writer_known_key(rebuild->writer) },
 				 argc, argv);
 }
 
@@ -260,48 +262,48 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	keeper_word_take(reply, word);
 	log_warn("rebuild_refused", LOG_I("coupon", rebuild->coupon),
 		 LOG_S("why", *word ? word : "error"));
-	keeper_view_word(rebuild->view, word);
+	keeper_context_word(rebuild->context, word);
 	return -1;
 }
 
 static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
-		      const struct coupon_cache *cache, const char *why)
+		      const struct coupon_look *look, const char *why)
 {
 	int64_t begun_ms = clock_monotonic_ms();
 	int rc;
 
-	if (rebuild_hold(rebuild->view, row))
+	if (rebuild_hold(rebuild->context, row))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	if (generation_open(rebuild, row, cache))
+	if (generation_open(rebuild, row, look))
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
 	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why),
 		 LOG_I("generation", rebuild->generation));
-	rebuild->fill = fill_new(rebuild->view, row->id, rebuild->generation);
-	rc = rebuild_seen(rebuild->view, row->id) ||
-			     all_fill(rebuild, cache->present ? cache->generation : 0) ||
+	rebuild->writer = slot_writer_new(rebuild->context, row->id, rebuild->generation);
+	rc = rebuild_seen(rebuild->context, row->id) ||
+			     all_write(rebuild, look->present ? look->generation : 0) ||
 			     placed(rebuild, why, begun_ms) ||
-			     rebuild_answer(rebuild->view, row, rebuild->answer)
+			     rebuild_answer(rebuild->context, row, rebuild->answer)
 		     ? -1
 		     : 0;
-	fill_free(rebuild->fill);
+	slot_writer_free(rebuild->writer);
 	return rc;
 }
 
-int rebuild_run(struct keeper_view *view, const struct coupon_row *row,
-		const struct coupon_cache *cache, const char *why)
+int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look, const char *why)
 {
 	struct rebuild *rebuild;
 	int rc;
 
 	rebuild = calloc(1, sizeof(*rebuild));
 	check(rebuild != NULL);
-	rebuild->view = view;
+	rebuild->context = context;
 	rebuild->coupon = row->id;
-	rc = rebuild_do(rebuild, row, cache, why);
+	rc = rebuild_do(rebuild, row, look, why);
 	free(rebuild);
-	view->refused = rc != 0;
+	context->refused = rc != 0;
 	/* What concerns this coupon alone must not keep the others from their turn. */
-	return rc == 0 ? 0 : keeper_view_usable(view);
+	return rc == 0 ? 0 : keeper_context_usable(context);
 }

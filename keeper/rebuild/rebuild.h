@@ -9,15 +9,16 @@
 #include "keeper/context.h"
 
 /* Stops the issuing of a coupon: lua/hold.lua. 0, or -1. */
-int rebuild_hold(struct keeper_view *view, const struct coupon_row *row);
+int rebuild_hold(struct keeper_context *context, const struct coupon_row *row);
 /* Tells couponctl, if it asked for a rebuild. 0, or -1 when PostgreSQL failed. */
-int rebuild_answer(struct keeper_view *view, const struct coupon_row *row, const char *answer);
+int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
+		   const char *answer);
 
 /*
  * `why` is for the log. 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the
  * round is over.
  */
-int rebuild_run(struct keeper_view *view, const struct coupon_row *row,
-		const struct coupon_cache *cache, const char *why);
+int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
+		const struct coupon_look *look, const char *why);
 
 #endif

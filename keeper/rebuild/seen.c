@@ -65,46 +65,46 @@ static void told_take(struct seen *seen, const redisReply *fields)
 }
 
 /* 0, or -1 when Redis is away. What it refuses place.lua tells. */
-static int hash_take(struct keeper_view *view, int64_t coupon, const char *suffix,
+static int hash_take(struct keeper_context *context, int64_t coupon, const char *suffix,
 		     struct seen *seen, void (*take)(struct seen *seen, const redisReply *fields))
 {
 	char key[KEEPER_KEY_SIZE];
 	const char *hgetall[] = { "HGETALL", keeper_key(coupon, suffix, key) };
-	redisReply *reply = keeper_redis_call(view->redis, 2, hgetall, NULL);
+	redisReply *reply = keeper_redis_call(context->redis, 2, hgetall, NULL);
 
 	if (!reply)
-		return keeper_redis_connected(view->redis) ? 0 : -1;
+		return keeper_redis_connected(context->redis) ? 0 : -1;
 	if (reply->type == REDIS_REPLY_ARRAY)
 		take(seen, reply);
 	freeReplyObject(reply);
 	return 0;
 }
 
-static int seen_keep(struct keeper_view *view, int64_t coupon, struct seen *seen)
+static int seen_keep(struct keeper_context *context, int64_t coupon, struct seen *seen)
 {
 	char coupon_text[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
 	const char *const values[] = { keeper_number(coupon, coupon_text), seen->generations,
-				       seen->seqs, keeper_number(view->fence, fence) };
+				       seen->seqs, keeper_number(context->fence, fence) };
 	PGresult *result;
 
 	if (seen->n == 0)
 		return 0;
 	memcpy(seen->generations + seen->generations_len, "}", 2);
 	memcpy(seen->seqs + seen->seqs_len, "}", 2);
-	result = keeper_database_ask(view->database, sql_query_rebuild_seen, 4, values);
+	result = keeper_database_ask(context->database, sql_query_rebuild_seen, 4, values);
 	PQclear(result);
 	return result ? 0 : -1;
 }
 
-int rebuild_seen(struct keeper_view *view, int64_t coupon)
+int rebuild_seen(struct keeper_context *context, int64_t coupon)
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
 	int rc;
 
 	check(seen != NULL);
-	rc = hash_take(view, coupon, "", seen, coupon_take) ||
-			     hash_take(view, coupon, ":seen", seen, told_take) ||
-			     seen_keep(view, coupon, seen)
+	rc = hash_take(context, coupon, "", seen, coupon_take) ||
+			     hash_take(context, coupon, ":seen", seen, told_take) ||
+			     seen_keep(context, coupon, seen)
 		     ? -1
 		     : 0;
 	free(seen);

@@ -14,6 +14,6 @@
  * Redis nobody would know. The coupon is held, and its new generation open. 0, or -1 when Redis or
  * PostgreSQL failed.
  */
-int rebuild_seen(struct keeper_view *view, int64_t coupon);
+int rebuild_seen(struct keeper_context *context, int64_t coupon);
 
 #endif

@@ -72,7 +72,8 @@ static void youngs_read(struct youngs *youngs, const redisReply *pairs)
 		memcpy(youngs->batches + youngs->len, "}", 2);
 }
 
-static int youngs_fill(const struct youngs *youngs, struct snapshot *snapshot, struct fill *fill)
+static int youngs_write(const struct youngs *youngs, struct snapshot *snapshot,
+			struct slot_writer *writer)
 {
 	if (youngs->n == 0)
 		return 0;
@@ -86,14 +87,15 @@ static int youngs_fill(const struct youngs *youngs, struct snapshot *snapshot, s
 			continue;
 		memcpy(key, record->key, record->key_len);
 		key[record->key_len] = '\0';
-		if (fill_add(fill, youngs->list[i].user, record->slot, &record->batch,
-			     record->index, key))
+		if (slot_writer_add(writer, youngs->list[i].user, record->slot, &record->batch,
+				    record->index, key))
 			return -1;
 	}
 	return 0;
 }
 
-int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill)
+int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
+		  struct slot_writer *writer)
 {
 	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
 	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":users", key), cursor,
@@ -102,10 +104,10 @@ int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fi
 	int rc = 0;
 
 	do {
-		redisReply *reply = keeper_redis_call(view->redis, 5, hscan, NULL);
+		redisReply *reply = keeper_redis_call(context->redis, 5, hscan, NULL);
 
 		if (!reply) {
-			rc = keeper_redis_connected(view->redis)
+			rc = keeper_redis_connected(context->redis)
 				     ? 0
 				     : -1; /* of another type: nothing is to be had from it */
 			break;
@@ -113,10 +115,11 @@ int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fi
 		check(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		youngs_read(&youngs, reply->element[1]);
-		rc = youngs_fill(&youngs, snapshot, fill) || keeper_view_goes_on(view) ? -1 : 0;
+		rc = youngs_write(&youngs, snapshot, writer) || keeper_context_goes_on(context) ? -1
+												: 0;
 		freeReplyObject(reply);
 	} while (rc == 0 && strcmp(cursor, "0") != 0);
 	free(youngs.list);
 	free(youngs.batches);
-	return rc == 0 ? fill_flush(fill) : -1;
+	return rc == 0 ? slot_writer_flush(writer) : -1;
 }

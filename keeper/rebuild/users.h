@@ -5,14 +5,15 @@
 #ifndef KEEPER_REBUILD_USERS_H
 #define KEEPER_REBUILD_USERS_H
 
-#include "keeper/rebuild/fill.h"
+#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/snapshot.h"
 
 /*
- * Adds to `fill` (begun with FILL_FLIGHT) every slot of the last hour whose receive was not
+ * Adds to `writer` (begun with SLOT_IN_FLIGHT) every slot of the last hour whose receive was not
  * rejected; what is issued, fill.lua knows. A hash that is gone or malformed adds nothing. 0, or -1
  * when Redis or PostgreSQL failed.
  */
-int rebuild_users(struct keeper_view *view, struct snapshot *snapshot, struct fill *fill);
+int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
+		  struct slot_writer *writer);
 
 #endif

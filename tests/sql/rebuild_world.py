@@ -143,7 +143,7 @@ class Keeper:
         return self.cache
 
     def judge(self, row, cache):
-        """keeper_judge.c"""
+        """keeper/judge.c"""
         if not cache["present"]:
             return "rebuild" if row["generation"] or cache["users"] else "load"
         if cache["generation"] > row["generation"]:

@@ -30,21 +30,21 @@ static void test_close_due(void **state)
 static void test_equal_while_things_happen(void **state)
 {
 	struct coupon_row row = { .issued = 7, .settled = 3 };
-	struct coupon_cache cache = { .total = 20, .stock = 9, .reserved = 2, .lost = 1, .seq = 4 };
+	struct coupon_look look = { .total = 20, .stock = 9, .reserved = 2, .lost = 1, .seq = 4 };
 
 	(void)state;
-	assert_true(keeper_watch_equal(&row, &cache, 0));
-	cache.seq++, cache.stock--;
-	assert_true(keeper_watch_equal(&row, &cache, 0));
+	assert_true(keeper_watch_equal(&row, &look, 0));
+	look.seq++, look.stock--;
+	assert_true(keeper_watch_equal(&row, &look, 0));
 	row.issued++, row.settled++;
-	assert_true(keeper_watch_equal(&row, &cache, 0));
-	cache.total += 5, cache.stock += 5;
-	assert_true(keeper_watch_equal(&row, &cache, 0));
-	cache.stock--;
-	assert_false(keeper_watch_equal(&row, &cache, 0));
-	assert_true(keeper_watch_equal(&row, &cache, 1));
-	cache.lost++;
-	assert_false(keeper_watch_equal(&row, &cache, 1));
+	assert_true(keeper_watch_equal(&row, &look, 0));
+	look.total += 5, look.stock += 5;
+	assert_true(keeper_watch_equal(&row, &look, 0));
+	look.stock--;
+	assert_false(keeper_watch_equal(&row, &look, 0));
+	assert_true(keeper_watch_equal(&row, &look, 1));
+	look.lost++;
+	assert_false(keeper_watch_equal(&row, &look, 1));
 }
 
 int main(void)

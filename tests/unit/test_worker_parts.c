@@ -116,15 +116,15 @@ static void test_arguments(void **state)
 
 #define RUN_ID "0123456789012345678901234567890123456789"
 
-static enum coupon_action judged(struct coupon_row row, struct coupon_cache cache)
+static enum coupon_action judged(struct coupon_row row, struct coupon_look look)
 {
-	return keeper_judge(&row, &cache, RUN_ID);
+	return keeper_judge(&row, &look, RUN_ID);
 }
 
 static void test_judge_absent(void **state)
 {
-	const struct coupon_cache none = { 0 }, outbox = { .outbox_n = 1 },
-				  users = { .users_present = 1 };
+	const struct coupon_look none = { 0 }, outbox = { .outbox_n = 1 },
+				 users = { .users_present = 1 };
 
 	(void)state;
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
@@ -148,23 +148,21 @@ static void test_judge_absent(void **state)
 static void test_judge_present(void **state)
 {
 	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
-	struct coupon_cache cache = {
-		.present = 1, .run_id = RUN_ID, .generation = 2, .version = 5
-	};
+	struct coupon_look look = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5 };
 
 	(void)state;
-	assert_int_equal(judged(row, cache), COUPON_KEEP);
-	cache.version = 4;
-	assert_int_equal(judged(row, cache), COUPON_TERMS);
-	cache.run_id[0] = 'f';
-	assert_int_equal(judged(row, cache), COUPON_VERIFY);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, cache),
+	assert_int_equal(judged(row, look), COUPON_KEEP);
+	look.version = 4;
+	assert_int_equal(judged(row, look), COUPON_TERMS);
+	look.run_id[0] = 'f';
+	assert_int_equal(judged(row, look), COUPON_VERIFY);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, look),
 			 COUPON_FOREIGN);
-	cache.run_id[0] = '0';
-	cache.generation = 3;
-	assert_int_equal(judged(row, cache), COUPON_FOREIGN);
-	cache.broken = 1;
-	assert_int_equal(judged(row, cache), COUPON_KEEP);
+	look.run_id[0] = '0';
+	look.generation = 3;
+	assert_int_equal(judged(row, look), COUPON_FOREIGN);
+	look.broken = 1;
+	assert_int_equal(judged(row, look), COUPON_KEEP);
 }
 
 static void test_judge_rebuild(void **state)
@@ -173,31 +171,31 @@ static void test_judge_rebuild(void **state)
 	const struct coupon_row asked = {
 		.id = 1, .generation = 2, .version = 5, .rebuild_asked = 3, .rebuild_done = 2
 	};
-	const struct coupon_cache sound = {
+	const struct coupon_look sound = {
 		.present = 1, .run_id = RUN_ID, .generation = 2, .version = 5, .seq = 9
 	};
-	struct coupon_cache cache = sound;
+	struct coupon_look look = sound;
 
 	(void)state;
-	cache.placeholder = 1;
-	assert_int_equal(judged(row, cache), COUPON_REBUILD);
-	cache = sound;
-	cache.generation = 1; /* its keeper died before the end */
-	assert_int_equal(judged(row, cache), COUPON_REBUILD);
-	cache = sound;
-	cache.flagged = 1;
-	assert_int_equal(judged(row, cache), COUPON_REBUILD);
-	cache = sound;
-	cache.told = 9;
-	assert_int_equal(judged(row, cache), COUPON_KEEP);
-	cache.told = 10;
-	assert_int_equal(judged(row, cache), COUPON_REBUILD);
+	look.placeholder = 1;
+	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	look = sound;
+	look.generation = 1; /* its keeper died before the end */
+	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	look = sound;
+	look.flagged = 1;
+	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	look = sound;
+	look.told = 9;
+	assert_int_equal(judged(row, look), COUPON_KEEP);
+	look.told = 10;
+	assert_int_equal(judged(row, look), COUPON_REBUILD);
 	assert_int_equal(judged(asked, sound), COUPON_COMPARE);
-	cache = sound;
-	cache.generation = 3;
-	assert_int_equal(judged(asked, cache), COUPON_REBUILD);
-	cache.broken = 1;
-	assert_int_equal(judged(asked, cache), COUPON_REBUILD);
+	look = sound;
+	look.generation = 3;
+	assert_int_equal(judged(asked, look), COUPON_REBUILD);
+	look.broken = 1;
+	assert_int_equal(judged(asked, look), COUPON_REBUILD);
 }
 
 int main(void)

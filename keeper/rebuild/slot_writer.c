@@ -1,0 +1,129 @@
+#include "keeper/rebuild/slot_writer.h"
+
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/id.h"
+#include "common/receive.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HEAD_ARGS 4
+#define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
+
+struct slot_writer {
+	struct keeper_context *context;
+	char users[KEEPER_KEY_SIZE], known[KEEPER_KEY_SIZE];
+	enum slot_kind what;
+	int64_t room;
+	int64_t added;
+	int64_t past; /* added of all kinds */
+	int n;
+	char ids[SLOT_WRITER_PIECE][ID_SIZE];
+	char records[SLOT_WRITER_PIECE][RECORD_SIZE];
+};
+
+struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coupon,
+				    int64_t generation)
+{
+	struct slot_writer *writer = calloc(1, sizeof(*writer));
+	char suffix[48];
+
+	check(writer != NULL);
+	writer->context = context;
+	snprintf(suffix, sizeof(suffix), ":fill:%lld:users", (long long)generation);
+	keeper_key(coupon, suffix, writer->users);
+	snprintf(suffix, sizeof(suffix), ":fill:%lld:known", (long long)generation);
+	keeper_key(coupon, suffix, writer->known);
+	return writer;
+}
+
+void slot_writer_free(struct slot_writer *writer)
+{
+	free(writer);
+}
+
+const char *slot_writer_users_key(const struct slot_writer *writer)
+{
+	return writer->users;
+}
+
+const char *slot_writer_known_key(const struct slot_writer *writer)
+{
+	return writer->known;
+}
+
+int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room)
+{
+	if (slot_writer_flush(writer))
+		return -1;
+	writer->what = what;
+	writer->room = room;
+	writer->added = 0;
+	return 0;
+}
+
+int slot_writer_add(struct slot_writer *writer, int64_t user, int slot, const struct ulid *batch,
+		    int index, const char *key)
+{
+	char ulid[ULID_SIZE];
+
+	if (writer->n == SLOT_WRITER_PIECE && slot_writer_flush(writer))
+		return -1;
+	id_format(user, writer->ids[writer->n]);
+	ulid_format(batch, ulid);
+	snprintf(writer->records[writer->n], RECORD_SIZE, "%d:%s:%d:%s", slot, ulid, index, key);
+	writer->n++;
+	return 0;
+}
+
+static const char *what_text(enum slot_kind what)
+{
+	switch (what) {
+	case SLOT_ISSUED:
+		return "issued";
+	case SLOT_ISSUED_SINGLE:
+		return "single";
+	case SLOT_IN_FLIGHT:
+		return "flight";
+	}
+	return "";
+}
+
+int slot_writer_flush(struct slot_writer *writer)
+{
+	const char *argv[HEAD_ARGS + 2 * SLOT_WRITER_PIECE];
+	char room[KEEPER_NUMBER_SIZE], lasts[KEEPER_NUMBER_SIZE], past[KEEPER_NUMBER_SIZE];
+	redisReply *reply;
+	int rc = -1;
+
+	if (writer->n == 0)
+		return 0;
+	fault_point(FAULT_REBUILD_FILLING);
+	argv[0] = what_text(writer->what);
+	argv[1] = keeper_number(writer->room - writer->added, room);
+	argv[2] = keeper_number(SLOT_WRITER_LASTS_MS, lasts);
+	argv[3] = keeper_number(writer->past, past);
+	for (int i = 0; i < writer->n; i++) {
+		argv[HEAD_ARGS + 2 * i] = writer->ids[i];
+		argv[HEAD_ARGS + 2 * i + 1] = writer->records[i];
+	}
+	reply = keeper_redis_eval(writer->context->redis, lua_fill, 2,
+				  (const char *[]){ writer->users, writer->known },
+				  HEAD_ARGS + 2 * writer->n, argv);
+	if (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0) {
+		writer->added += reply->integer;
+		writer->past += reply->integer;
+		rc = 0;
+	}
+	if (reply)
+		freeReplyObject(reply);
+	writer->n = 0;
+	return rc == 0 ? keeper_context_goes_on(writer->context) : -1;
+}
+
+int64_t slot_writer_added(const struct slot_writer *writer)
+{
+	return writer->added;
+}
