@@ -5,8 +5,8 @@
 #include "ctl/audit/audit.h"
 
 #include "common/log.h"
-#include "ctl/audit/broker.h"
-#include "ctl/audit/database.h"
+#include "ctl/rabbit.h"
+#include "ctl/audit/postgres.h"
 #include "ctl/ctl.h"
 #include "embed.h"
 

@@ -5,7 +5,7 @@
 #include "ctl/audit/pass.h"
 
 #include "common/check.h"
-#include "ctl/audit/broker.h"
+#include "ctl/rabbit.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@ static const struct {
 	const char *word, *promise;
 } kinds[] = {
 #define FINDING(name, word, promise, meaning) { word, promise },
-#include "ctl/audit/table.h"
+#include "ctl/audit/finding_table.h"
 #undef FINDING
 };
 

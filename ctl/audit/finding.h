@@ -12,7 +12,7 @@
 
 enum finding {
 #define FINDING(name, word, promise, meaning) FINDING_##name,
-#include "ctl/audit/table.h"
+#include "ctl/audit/finding_table.h"
 #undef FINDING
 };
 

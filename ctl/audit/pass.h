@@ -15,8 +15,8 @@
 #define CTL_AUDIT_PASS_H
 
 #include "ctl/audit/audit.h"
-#include "ctl/audit/database.h"
-#include "ctl/audit/redis.h"
+#include "ctl/audit/postgres.h"
+#include "ctl/audit/cut.h"
 #include "ctl/slots.h"
 
 /* How something that does not agree stood at the last look. */

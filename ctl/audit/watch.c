@@ -8,7 +8,7 @@
 
 #include "common/rabbit/connection.h"
 #include "common/clock.h"
-#include "ctl/audit/broker.h"
+#include "ctl/rabbit.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@
 #include "common/id.h"
 #include "common/log.h"
 #include "common/receive.h"
-#include "ctl/audit/broker.h"
+#include "ctl/rabbit.h"
 #include "ctl/redis.h"
 #include "ctl/slots.h"
 #include "embed.h"

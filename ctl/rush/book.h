@@ -79,4 +79,16 @@ uint32_t rush_book_answered(const struct rush_book *book);
 /* Answered or not, what may or may not have been done. */
 uint32_t rush_book_unknown(const struct rush_book *book);
 
+/* How long answers took: exact, from all of them. */
+struct rush_latency {
+	size_t n;
+	int64_t p50_us, p90_us, p99_us, p999_us, max_us; /* 0 when n is 0 */
+};
+
+/* Of the answers of one code, or of all with RUSH_ENDS. */
+void rush_book_latency(const struct rush_book *book, int code, struct rush_latency *latency);
+
+/* The smallest value that `permyriad` of 10000 values do not exceed; 0 when n is 0. */
+int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad);
+
 #endif

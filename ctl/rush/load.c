@@ -31,7 +31,7 @@
 struct load {
 	struct rush_book *book;
 	const struct rush_plan *plan;
-	const struct socket_address *address;
+	const struct gateway_address *address;
 	struct rush_figures *figures;
 	struct json_arena *arena;
 	struct rush_connection *connections;
@@ -76,7 +76,7 @@ static void connection_closed(struct load *load, struct rush_connection *c, cons
 
 static void connection_open(struct load *load, struct rush_connection *c)
 {
-	c->fd = socket_connect(load->address);
+	c->fd = gateway_connect(load->address);
 	if (c->fd < 0) {
 		connection_closed(load, c, strerror(errno));
 		return;
@@ -88,7 +88,7 @@ static void connection_open(struct load *load, struct rush_connection *c)
 
 static void connection_opened(struct load *load, struct rush_connection *c)
 {
-	int error = socket_connect_error(c->fd);
+	int error = gateway_connect_error(c->fd);
 
 	if (error) {
 		connection_closed(load, c, strerror(error));
@@ -307,7 +307,7 @@ static int64_t cpu_us(void)
 }
 
 static void load_init(struct load *load, struct rush_book *book,
-		      const struct socket_address *address, struct rush_figures *figures)
+		      const struct gateway_address *address, struct rush_figures *figures)
 {
 	/* Edge-triggered: nobody reads the timer. */
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.u32 = UINT32_MAX };
@@ -371,7 +371,7 @@ static int is_over(const struct load *load)
 	       load->now_us - load->alive_us > load->plan->timeout_us;
 }
 
-int rush_load_run(struct rush_book *book, const struct socket_address *address, int progress,
+int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
 		  struct rush_figures *figures)
 {
 	struct load load;

@@ -6,7 +6,7 @@
 #define CTL_RUSH_LOAD_H
 
 #include "ctl/rush/book.h"
-#include "ctl/socket.h"
+#include "ctl/gateway.h"
 
 struct rush_figures {
 	int64_t begin_us;    /* the first request, on the monotonic clock */
@@ -21,7 +21,7 @@ struct rush_figures {
  * Runs until every request of the book has its end, or nothing can be sent any more. 0, or -1 when
  * no connection could be made at all.
  */
-int rush_load_run(struct rush_book *book, const struct socket_address *address, int progress,
+int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
 		  struct rush_figures *figures);
 
 #endif

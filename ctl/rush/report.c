@@ -2,7 +2,6 @@
 
 #include "common/answer.h"
 #include "ctl/output.h"
-#include "ctl/rush/latency.h"
 
 #include <string.h>
 
@@ -71,8 +70,8 @@ static void answers_print(const struct rush_report *report)
 	if (book->strange)
 		printf("  %-22s %12u, the first: %s\n", "lines not understood", book->strange,
 		       book->strange_first);
-	rush_latency_read(&all, book, RUSH_ENDS);
-	rush_latency_read(&accepted, book, answer_code(ANSWER_OK));
+	rush_book_latency(book, RUSH_ENDS, &all);
+	rush_book_latency(book, answer_code(ANSWER_OK), &accepted);
 	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
 	       "max");
 	latency_print("all answers", &all);
@@ -164,7 +163,7 @@ static cJSON *latency_json(const struct rush_book *book, int code)
 	cJSON *object = output_object();
 	struct rush_latency latency;
 
-	rush_latency_read(&latency, book, code);
+	rush_book_latency(book, code, &latency);
 	output_number(object, "n", (int64_t)latency.n);
 	output_number(object, "p50", latency.p50_us);
 	output_number(object, "p90", latency.p90_us);

@@ -66,7 +66,7 @@ static int rush_run(struct ctl *ctl)
 	int verified = !args_has(&ctl->args, "no-verify"), json = args_has(&ctl->args, "json");
 	int64_t settle_timeout_s = args_number(&ctl->args, "settle-timeout-s", 0, 86400,
 					       SETTLE_TIMEOUT_S);
-	struct socket_address address;
+	struct gateway_address address;
 	struct rush_plan plan;
 	struct rush_book book;
 	struct rush_figures figures;
@@ -74,7 +74,7 @@ static int rush_run(struct ctl *ctl)
 	struct rush_report report = { &plan, &book, &figures, verified ? &verify : NULL, 0 };
 
 	plan_read(&plan, &ctl->args);
-	socket_address_read(&address, "COUPON_LISTEN", ctl->config.listen);
+	gateway_address_read(&address, "COUPON_LISTEN", ctl->config.listen);
 	rush_book_init(&book, &plan);
 	if (verified)
 		rush_verify_begin(&verify, &plan, ctl->config.database_url, ctl->config.redis_url,

@@ -191,7 +191,7 @@ def test_operations_has_every_log_event():
 def test_couponctl_has_every_finding_of_an_audit():
     found = re.findall(
         r'^FINDING\(\w+, "(\w+)", "(P\d)", "(.*)"\)$',
-        one_line_each(text("ctl/audit/table.h")),
+        one_line_each(text("ctl/audit/finding_table.h")),
         re.MULTILINE,
     )
     assert found

@@ -1,4 +1,4 @@
-#include "ctl/rush/latency.h"
+#include "ctl/rush/book.h"
 #include "ctl/rush/plan.h"
 #include "ctl/rush/scan.h"
 

@@ -7,7 +7,7 @@
 #include "common/receive.h"
 #include "ctl/ctl.h"
 #include "ctl/output.h"
-#include "ctl/socket.h"
+#include "ctl/gateway.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -84,14 +84,14 @@ static int line_receive(int fd, struct line *line, int64_t deadline_ms)
 static void exchange(const struct ctl *ctl, const char *request, struct line *answer)
 {
 	int64_t deadline_ms = clock_monotonic_ms() + ANSWER_TIMEOUT_MS;
-	struct socket_address address;
+	struct gateway_address address;
 	int fd, error;
 
-	socket_address_read(&address, "COUPON_LISTEN", ctl->config.listen);
-	fd = socket_connect(&address);
+	gateway_address_read(&address, "COUPON_LISTEN", ctl->config.listen);
+	fd = gateway_connect(&address);
 	error = fd < 0 ? errno : ready_wait(fd, POLLOUT, deadline_ms);
 	if (!error)
-		error = socket_connect_error(fd);
+		error = gateway_connect_error(fd);
 	if (error)
 		log_fatal("the gateway, which COUPON_LISTEN names as %s, cannot be reached: %s",
 			  ctl->config.listen, strerror(error));

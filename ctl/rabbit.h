@@ -3,8 +3,8 @@
  * dead-letter queue, and how many consumers there are. What workers hold un-acked AMQP does not
  * tell. Asked for the first time only when something is overdue.
  */
-#ifndef CTL_AUDIT_BROKER_H
-#define CTL_AUDIT_BROKER_H
+#ifndef CTL_RABBIT_H
+#define CTL_RABBIT_H
 
 #include <stdint.h>
 

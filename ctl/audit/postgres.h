@@ -1,6 +1,6 @@
 /* What an audit reads in PostgreSQL. */
-#ifndef CTL_AUDIT_DATABASE_H
-#define CTL_AUDIT_DATABASE_H
+#ifndef CTL_AUDIT_POSTGRES_H
+#define CTL_AUDIT_POSTGRES_H
 
 #include "ctl/audit/audit.h"
 #include "ctl/slots.h"

@@ -1,9 +1,9 @@
 /* What an audit reads in Redis, in steps that hold it for a millisecond or two at most. */
-#ifndef CTL_AUDIT_REDIS_H
-#define CTL_AUDIT_REDIS_H
+#ifndef CTL_AUDIT_CUT_H
+#define CTL_AUDIT_CUT_H
 
 #include "ctl/audit/audit.h"
-#include "ctl/audit/database.h"
+#include "ctl/audit/postgres.h"
 #include "ctl/slots.h"
 
 /* The coupon at one moment. */

@@ -1,4 +1,4 @@
-#include "ctl/socket.h"
+#include "ctl/gateway.h"
 
 #include "common/config.h"
 #include "common/log.h"
@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static void path_read(struct socket_address *address, const char *setting, const char *path)
+static void path_read(struct gateway_address *address, const char *setting, const char *path)
 {
 	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
 
@@ -25,7 +25,7 @@ static void path_read(struct socket_address *address, const char *setting, const
 	address->len = sizeof(*un);
 }
 
-static void host_read(struct socket_address *address, const char *setting, const char *text)
+static void host_read(struct gateway_address *address, const char *setting, const char *text)
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
 	struct addrinfo *found;
@@ -45,7 +45,7 @@ static void host_read(struct socket_address *address, const char *setting, const
 	free(copy);
 }
 
-void socket_address_read(struct socket_address *address, const char *setting, const char *text)
+void gateway_address_read(struct gateway_address *address, const char *setting, const char *text)
 {
 	memset(address, 0, sizeof(*address));
 	if (text[0] == '/')
@@ -56,7 +56,7 @@ void socket_address_read(struct socket_address *address, const char *setting, co
 		host_read(address, setting, text);
 }
 
-int socket_connect(const struct socket_address *address)
+int gateway_connect(const struct gateway_address *address)
 {
 	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	const int on = 1;
@@ -75,7 +75,7 @@ int socket_connect(const struct socket_address *address)
 	return -1;
 }
 
-int socket_connect_error(int fd)
+int gateway_connect_error(int fd)
 {
 	int error = 0;
 	socklen_t len = sizeof(error);

@@ -1,4 +1,4 @@
-#include "ctl/audit/broker.h"
+#include "ctl/rabbit.h"
 
 #include "common/rabbit/connection.h"
 #include "common/check.h"

@@ -1,4 +1,4 @@
-#include "ctl/audit/database.h"
+#include "ctl/audit/postgres.h"
 
 #include "common/check.h"
 #include "common/log.h"

@@ -1,4 +1,4 @@
-#include "ctl/audit/redis.h"
+#include "ctl/audit/cut.h"
 
 #include "common/check.h"
 #include "common/id.h"
