@@ -69,8 +69,13 @@ static int queue_ask(struct broker *broker, const char *queue, int64_t *ready, i
 
 void broker_look(struct broker *broker, struct broker_look *look)
 {
-	int64_t none;
+	int64_t parked, parked_consumers, none;
 
 	look->ok = queue_ask(broker, AMQP_QUEUE, &look->ready, &look->consumers) == 0 &&
+		   queue_ask(broker, AMQP_PARKED_QUEUE, &parked, &parked_consumers) == 0 &&
 		   queue_ask(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0;
+	if (!look->ok)
+		return;
+	look->ready += parked;
+	look->consumers += parked_consumers;
 }

@@ -1,7 +1,7 @@
 /*
- * RabbitMQ as an audit asks it: how many messages are ready in the receive queue and in the
- * dead-letter queue, and how many consumers there are. What workers hold un-acked AMQP does not
- * tell. Asked for the first time only when something is overdue.
+ * What an audit reads from RabbitMQ: how many messages are ready in the receive queue, the parking
+ * queue and the dead-letter queue, and how many consumers there are. AMQP does not say how many
+ * messages workers hold un-acked. It connects at the first look.
  */
 #ifndef CTL_RABBIT_H
 #define CTL_RABBIT_H
@@ -12,8 +12,8 @@ struct broker;
 
 struct broker_look {
 	int ok;            /* 0: it cannot be asked; broker_error() says why */
-	int64_t ready;     /* in the receive queue; 0 when there is no such queue */
-	int64_t consumers; /* of it: without any, nothing is un-acked */
+	int64_t ready;     /* in the receive and the parking queue; none where a queue is missing */
+	int64_t consumers; /* of both: without any, nothing is un-acked */
 	int64_t dead;      /* in the dead-letter queue */
 };
 

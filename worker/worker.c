@@ -58,11 +58,13 @@ static void consumer_opened(void *context)
 	worker->ready_told = 1;
 }
 
-static void consumer_delivered(void *context, uint64_t tag, struct envelope *envelope)
+static void consumer_delivered(void *context, size_t source, uint64_t tag,
+			       struct envelope *envelope)
 {
 	struct worker *worker = context;
 	const char *error;
 
+	(void)source;
 	worker->stats.messages++;
 	if (envelope->body_len < envelope->body_size)
 		settlement_add_dead(worker->settlement, tag,
@@ -92,6 +94,7 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 						   .delivered = consumer_delivered,
 						   .lost = consumer_lost };
 	struct worker *worker = calloc(1, sizeof(*worker));
+	struct link_source source;
 
 	check(worker != NULL);
 	worker->config = config;
@@ -99,8 +102,8 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 	worker->settlement = settlement_new(envelope_free);
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
-	worker->consumer = link_new("consumer", config->amqp_url, (uint16_t)config->prefetch,
-				    &events, worker);
+	source = (struct link_source){ AMQP_QUEUE, (uint16_t)config->prefetch };
+	worker->consumer = link_new("consumer", config->amqp_url, &source, 1, &events, worker);
 	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done,
 					  &worker->dead_letters);
 	worker->dead_letters.settlement = worker->settlement;

@@ -211,6 +211,9 @@ static int all_declare(amqp_connection_state_t link, int64_t deadline_ms,
 	}
 	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, deadline_ms, error))
 		return -1;
+	if (queue_declare(link, AMQP_PARKED_QUEUE, AMQP_EXCHANGE, AMQP_PARKED_KEY, deadline_ms,
+			  error))
+		return -1;
 	return queue_declare(link, AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#", deadline_ms, error);
 }
 

@@ -18,6 +18,9 @@
 #define AMQP_EXCHANGE "coupon.topic"
 #define AMQP_ROUTING_KEY "coupon.receive"
 #define AMQP_QUEUE "coupon.receive.queue"
+/* Receives of coupons that are locked at present; published by workers. */
+#define AMQP_PARKED_KEY "coupon.parked"
+#define AMQP_PARKED_QUEUE "coupon.receive.parked"
 #define AMQP_DEAD_EXCHANGE "coupon.dlx"
 #define AMQP_DEAD_QUEUE "coupon.receive.dead"
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */

@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/rabbit/link_opening.h"
 #include "common/rabbit/watchdog.h"
 
 #include <poll.h>
@@ -20,7 +19,8 @@ struct link {
 	const char *url;
 	const struct link_events *events;
 	void *context;
-	uint16_t prefetch;                  /* 0: it does not consume */
+	struct link_source sources[LINK_SOURCES_MAX];
+	size_t sources_n;
 	amqp_connection_state_t connection; /* NULL: down */
 	struct link_opening *opening;       /* while it is being opened */
 	struct watch *watch;
@@ -33,20 +33,23 @@ struct link {
 	 * body.
 	 */
 	amqp_method_number_t method; /* 0: none */
+	size_t source;
 	uint64_t tag;
 	struct envelope *envelope; /* from the header on */
 	uint64_t body_left;
 };
 
-struct link *link_new(const char *name, const char *url, uint16_t prefetch,
-		      const struct link_events *events, void *context)
+struct link *link_new(const char *name, const char *url, const struct link_source *sources,
+		      size_t sources_n, const struct link_events *events, void *context)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
-	check(link != NULL);
+	check(link != NULL && sources_n <= LINK_SOURCES_MAX);
 	link->name = name;
 	link->url = url;
-	link->prefetch = prefetch;
+	for (size_t i = 0; i < sources_n; i++)
+		link->sources[i] = sources[i];
+	link->sources_n = sources_n;
 	link->events = events;
 	link->context = context;
 	return link;
@@ -126,7 +129,7 @@ void link_step(struct link *link, int64_t now_ms)
 	opening_take(link);
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
 		link->opening = link_opening_begin(link->url, link->events->confirmed != NULL,
-						   link->prefetch);
+						   link->sources, link->sources_n);
 }
 
 static void message_complete(struct link *link)
@@ -135,13 +138,28 @@ static void message_complete(struct link *link)
 
 	link->envelope = NULL;
 	if (link->method == AMQP_BASIC_DELIVER_METHOD && link->events->delivered) {
-		link->events->delivered(link->context, link->tag, envelope);
+		link->events->delivered(link->context, link->source, link->tag, envelope);
 		envelope = NULL;
 	} else if (link->method == AMQP_BASIC_RETURN_METHOD && link->events->returned) {
 		link->events->returned(link->context, envelope);
 	}
 	envelope_free(envelope);
 	link->method = 0;
+}
+
+/* 0, or -1: no consumer of this link has that tag. */
+static int delivery_begin(struct link *link, const amqp_basic_deliver_t *deliver)
+{
+	link->method = AMQP_BASIC_DELIVER_METHOD;
+	link->tag = deliver->delivery_tag;
+	for (link->source = 0; link->source < link->sources_n; link->source++) {
+		const char *queue = link->sources[link->source].queue;
+
+		if (deliver->consumer_tag.len == strlen(queue) &&
+		    memcmp(deliver->consumer_tag.bytes, queue, deliver->consumer_tag.len) == 0)
+			return 0;
+	}
+	return -1;
 }
 
 /* 0, or -1 with what ended the connection in `*why`. */
@@ -152,9 +170,8 @@ static int method_read(struct link *link, const amqp_method_t *method, const cha
 
 	switch (method->id) {
 	case AMQP_BASIC_DELIVER_METHOD:
-		link->tag = ((const amqp_basic_deliver_t *)method->decoded)->delivery_tag;
-		link->method = method->id;
-		return 0;
+		*why = "the broker delivered for an unknown consumer";
+		return delivery_begin(link, method->decoded);
 	case AMQP_BASIC_RETURN_METHOD:
 		link->method = method->id;
 		return 0;
@@ -310,14 +327,19 @@ int link_ack(struct link *link, uint64_t tag, int multiple)
 
 int link_cancel(struct link *link)
 {
-	amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(LINK_CONSUMER_TAG) };
-
 	link_opening_abandon(link->opening);
 	link->opening = NULL;
 	if (!link->connection)
 		return -1;
-	watch_begin(link->watch);
-	/* Not amqp_basic_cancel(): that waits for the reply. */
-	return called(link, amqp_send_method(link->connection, AMQP_LINK_CHANNEL,
-					     AMQP_BASIC_CANCEL_METHOD, &method));
+	for (size_t i = 0; i < link->sources_n; i++) {
+		amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(
+						       link->sources[i].queue) };
+
+		watch_begin(link->watch);
+		/* Not amqp_basic_cancel(): that waits for the reply. */
+		if (called(link, amqp_send_method(link->connection, AMQP_LINK_CHANNEL,
+						  AMQP_BASIC_CANCEL_METHOD, &method)))
+			return -1;
+	}
+	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
+#include "common/rabbit/link_opening.h"
 
 #include <stdint.h>
 
@@ -16,8 +17,8 @@ struct link;
 struct link_events {
 	void (*opened)(
 		void *context); /* a new connection: everything is declared, and it consumes */
-	void (*delivered)(void *context, uint64_t tag,
-			  struct envelope *envelope); /* the envelope is taken over */
+	/* `source` is the index of the queue; `tag` counts over all. The envelope is taken over. */
+	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 	void (*returned)(void *context, const struct envelope *envelope);
 	/*
 	 * 0, or -1: the broker refuses whatever comes over this connection, and another is to be
@@ -27,9 +28,9 @@ struct link_events {
 	void (*lost)(void *context); /* only after opened() */
 };
 
-/* `prefetch` is 0, or the link consumes AMQP_QUEUE and holds so many un-acked. */
-struct link *link_new(const char *name, const char *url, uint16_t prefetch,
-		      const struct link_events *events, void *context);
+/* The link consumes `sources`, which are copied; there may be none. */
+struct link *link_new(const char *name, const char *url, const struct link_source *sources,
+		      size_t sources_n, const struct link_events *events, void *context);
 /* Says good-bye to the broker; lost() is not called. */
 void link_free(struct link *link);
 
@@ -56,7 +57,7 @@ int64_t link_deadline_ms(const struct link *link, int64_t now_ms);
 int link_publish(struct link *link, const char *exchange, amqp_bytes_t routing_key, int mandatory,
 		 const amqp_basic_properties_t *properties, amqp_bytes_t body);
 int link_ack(struct link *link, uint64_t tag, int multiple);
-/* Asks the broker for no more deliveries. */
+/* Ends every consumer: the broker sends no more deliveries. */
 int link_cancel(struct link *link);
 
 #endif

@@ -19,7 +19,8 @@ struct link_opening {
 	atomic_int state;
 	int fd;
 	int confirms;
-	uint16_t prefetch;
+	struct link_source sources[LINK_SOURCES_MAX];
+	size_t sources_n;
 	amqp_connection_state_t connection;
 	char error[AMQP_LINK_ERROR_SIZE];
 	char url[];
@@ -31,14 +32,27 @@ static void opening_free(struct link_opening *opening)
 	free(opening);
 }
 
-static int consume(struct link_opening *opening)
+/* A prefetch that is not global counts for each consumer that begins after it. */
+static int source_consume(struct link_opening *opening, const struct link_source *source)
 {
-	amqp_basic_qos(opening->connection, AMQP_LINK_CHANNEL, 0, opening->prefetch, 0);
+	amqp_bytes_t queue = amqp_cstring_bytes(source->queue);
+
+	amqp_basic_qos(opening->connection, AMQP_LINK_CHANNEL, 0, source->prefetch, 0);
 	if (amqp_link_result(amqp_get_rpc_reply(opening->connection), opening->error))
 		return -1;
-	amqp_basic_consume(opening->connection, AMQP_LINK_CHANNEL, amqp_cstring_bytes(AMQP_QUEUE),
-			   amqp_cstring_bytes(LINK_CONSUMER_TAG), 0, 0, 0, amqp_empty_table);
+	amqp_basic_consume(opening->connection, AMQP_LINK_CHANNEL, queue, queue, 0,
+			   source->prefetch == 0, 0, amqp_empty_table);
 	return amqp_link_result(amqp_get_rpc_reply(opening->connection), opening->error);
+}
+
+static int open_all(struct link_opening *opening)
+{
+	if (amqp_link_declare(opening->connection, opening->error))
+		return -1;
+	for (size_t i = 0; i < opening->sources_n; i++)
+		if (source_consume(opening, &opening->sources[i]))
+			return -1;
+	return 0;
 }
 
 static void *run(void *data)
@@ -48,8 +62,7 @@ static void *run(void *data)
 	int expected = RUNNING;
 
 	opening->connection = amqp_link_open(opening->url, opening->confirms, opening->error);
-	if (opening->connection && (amqp_link_declare(opening->connection, opening->error) ||
-				    (opening->prefetch > 0 && consume(opening)))) {
+	if (opening->connection && open_all(opening)) {
 		amqp_link_drop(opening->connection);
 		opening->connection = NULL;
 	}
@@ -62,15 +75,18 @@ static void *run(void *data)
 	return NULL;
 }
 
-struct link_opening *link_opening_begin(const char *url, int confirms, uint16_t prefetch)
+struct link_opening *link_opening_begin(const char *url, int confirms,
+					const struct link_source *sources, size_t sources_n)
 {
 	struct link_opening *opening = calloc(1, sizeof(*opening) + strlen(url) + 1);
 	pthread_t thread;
 
-	check(opening != NULL);
+	check(opening != NULL && sources_n <= LINK_SOURCES_MAX);
 	strcpy(opening->url, url);
 	opening->confirms = confirms;
-	opening->prefetch = prefetch;
+	for (size_t i = 0; i < sources_n; i++)
+		opening->sources[i] = sources[i];
+	opening->sources_n = sources_n;
 	opening->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(opening->fd >= 0 && pthread_create(&thread, NULL, run, opening) == 0);
 	pthread_detach(thread);

@@ -11,12 +11,17 @@
 
 struct link_opening;
 
-/*
- * Begins. `prefetch` is 0, or the connection also consumes AMQP_QUEUE with it, under
- * LINK_CONSUMER_TAG.
- */
-#define LINK_CONSUMER_TAG "coupon-worker"
-struct link_opening *link_opening_begin(const char *url, int confirms, uint16_t prefetch);
+/* A queue to consume. The name of the queue is the consumer tag as well. */
+struct link_source {
+	const char *queue; /* a constant, unique among the sources of a link */
+	uint16_t prefetch; /* un-acked deliveries at most; 0: the broker expects no acks (no-ack) */
+};
+
+#define LINK_SOURCES_MAX 4
+
+/* Begins. The connection also consumes `sources`, which are copied. */
+struct link_opening *link_opening_begin(const char *url, int confirms,
+					const struct link_source *sources, size_t sources_n);
 
 int link_opening_fd(const struct link_opening *opening); /* can be read once it is over */
 int link_opening_done(const struct link_opening *opening);
@@ -26,9 +31,7 @@ int link_opening_done(const struct link_opening *opening);
  */
 amqp_connection_state_t link_opening_take(struct link_opening *opening,
 					  char error[AMQP_LINK_ERROR_SIZE]);
-/*
- * Never mind: waits for nothing. The connection is closed as soon as it is there. NULL is allowed.
- */
+/* Frees the opening in the background, and closes its connection there. NULL is allowed. */
 void link_opening_abandon(struct link_opening *opening);
 
 #endif

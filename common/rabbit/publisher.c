@@ -95,7 +95,7 @@ struct publisher *publisher_new(const char *name, const char *url, confirm_fn *d
 	publisher->done = done;
 	publisher->context = context;
 	publisher->window = confirm_new(pending_done, publisher);
-	publisher->link = link_new(name, url, 0, &events, publisher);
+	publisher->link = link_new(name, url, NULL, 0, &events, publisher);
 	return publisher;
 }
 
