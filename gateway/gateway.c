@@ -6,18 +6,18 @@
 #include "common/log.h"
 #include "gateway/admit/admission.h"
 #include "gateway/read/coupon_answer.h"
-#include "gateway/listen/dispatch.h"
+#include "gateway/listen/intake.h"
 #include "gateway/listen/http.h"
 #include "gateway/read/lookup.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/outcome_message.h"
-#include "gateway/publish/outcomes.h"
+#include "gateway/publish/waiters.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/listen/server.h"
 #include "gateway/read/status.h"
-#include "gateway/read/inflight.h"
-#include "gateway/read/weak_settings.h"
+#include "gateway/admit/doubt.h"
+#include "gateway/weak_settings.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -30,14 +30,14 @@
 
 struct gateway {
 	struct event_base *base;
-	struct front *front;
+	struct intake *intake;
 	struct server *server;
 	struct http *http;
 	struct redis_pool *redis;
 	uint64_t redis_connects; /* at which what was seen of coupons was told */
 	struct lookup *lookup;
 	struct publisher *publisher;
-	struct outcomes *outcomes;
+	struct waiters *waiters;
 	struct admission *admission;
 	struct status_parts status;
 	struct weak_settings weak_settings;
@@ -61,7 +61,7 @@ static struct lookup_ticket *ticket_new(struct gateway *gateway, int64_t coupon,
 	return ticket;
 }
 
-/* The ports of admission and outcomes. */
+/* The ports of admission and the waiters. */
 
 static int64_t port_now_ms(void *context)
 {
@@ -85,13 +85,13 @@ static int port_send(void *context, struct call *call)
 static void port_busy(void *context, int64_t coupon, int busy)
 {
 	(void)context;
-	unsure_busy(coupon, busy);
+	doubt_busy(coupon, busy);
 }
 
-static void port_unsure(void *context, int64_t coupon, int64_t until_ms)
+static void port_doubt(void *context, int64_t coupon, int64_t until_ms)
 {
 	(void)context;
-	unsure_until(coupon, until_ms);
+	doubt_until(coupon, until_ms);
 }
 
 static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
@@ -134,7 +134,7 @@ static void on_receive_outcome(void *context, const PGresult *rows)
 				: OUTCOME_REJECTED;
 		reason = outcome_reason(PQgetvalue(rows, 0, PQfnumber(rows, "reason")));
 	}
-	outcomes_looked_up(ticket->gateway->outcomes, ticket->token, state, reason);
+	waiters_looked_up(ticket->gateway->waiters, ticket->token, state, reason);
 	free(ticket);
 }
 
@@ -145,7 +145,7 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 
 	if (lookup_receive(gateway->lookup, receive, on_receive_outcome, ticket)) {
 		free(ticket);
-		outcomes_looked_up(gateway->outcomes, token, OUTCOME_UNKNOWN, NULL);
+		waiters_looked_up(gateway->waiters, token, OUTCOME_UNKNOWN, NULL);
 	}
 }
 
@@ -202,7 +202,7 @@ static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
 	redis_pool_outbox_remove(gateway->redis, batch->coupon, &batch->ulid);
 	admission_confirmed(gateway->admission, batch);
-	outcomes_confirmed(gateway->outcomes, &batch->ulid);
+	waiters_confirmed(gateway->waiters, &batch->ulid);
 	free(batch);
 }
 
@@ -212,7 +212,7 @@ static void on_outcome(void *context, const struct ulid *batch, int index, enum 
 	struct gateway *gateway = context;
 
 	metrics_add(METRIC_OUTCOMES, 1);
-	outcomes_settled(gateway->outcomes, batch, index, state, reason);
+	waiters_settled(gateway->waiters, batch, index, state, reason);
 }
 
 static void on_publisher(evutil_socket_t fd, short what, void *data)
@@ -246,7 +246,7 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	outcomes_tick(gateway->outcomes);
+	waiters_tick(gateway->waiters);
 	redis_pool_tick(gateway->redis);
 	if (gateway->redis_connects != redis_pool_connects(gateway->redis)) {
 		gateway->redis_connects = redis_pool_connects(gateway->redis);
@@ -255,7 +255,7 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	publisher_watch(gateway->publisher);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
-	metrics_set(METRIC_WAITING, (int64_t)outcomes_waiting(gateway->outcomes));
+	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->redis) == NULL);
 }
 
@@ -293,7 +293,8 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	if (gateway->stop_by_ms)
 		return;
-	log_info("stopping", LOG_I("signal", fd), LOG_I("inflight", front_inflight(gateway->front)),
+	log_info("stopping", LOG_I("signal", fd),
+		 LOG_I("inflight", intake_inflight(gateway->intake)),
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway->admission)));
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
 	server_stop(gateway->server);
@@ -307,7 +308,7 @@ static int may_end(const struct gateway *gateway)
 		return 0;
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
-	return front_inflight(gateway->front) == 0 &&
+	return intake_inflight(gateway->intake) == 0 &&
 	       admission_unconfirmed(gateway->admission) == 0 &&
 	       redis_pool_is_idle(gateway->redis) && server_unsent_bytes(gateway->server) == 0 &&
 	       http_sending(gateway->http) == 0;
@@ -338,12 +339,12 @@ static void loop(struct gateway *gateway, int publisher_fd)
 
 static void admission_wire(struct gateway *gateway, const struct config *config)
 {
-	struct outcomes_port outcomes_port = { gateway, port_now_ms, port_look_up_receive,
-					       port_answer };
+	struct waiters_port waiters_port = { gateway, port_now_ms, port_look_up_receive,
+					     port_answer };
 	struct admission_port admission_port = { gateway,     port_now_ms,         port_ulid_new,
 						 port_send,   port_look_up_coupon, port_publish,
 						 port_answer, port_report,         port_busy,
-						 port_unsure };
+						 port_doubt };
 	struct admission_limits limits = {
 		.batch_receives_max = (size_t)config->batch_receives_max,
 		.calls_per_coupon_max = config->calls_per_coupon_max,
@@ -353,8 +354,8 @@ static void admission_wire(struct gateway *gateway, const struct config *config)
 		.coupons_max = COUPONS_MAX,
 	};
 
-	gateway->outcomes = outcomes_new(&outcomes_port, config->issued_timeout_ms);
-	gateway->admission = admission_new(&admission_port, &limits, gateway->outcomes);
+	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
+	gateway->admission = admission_new(&admission_port, &limits, gateway->waiters);
 	redis_pool_bind(gateway->redis, gateway->admission);
 	gateway->weak_settings = (struct weak_settings){ .redis = gateway->redis,
 							 .lookup = gateway->lookup };
@@ -375,9 +376,9 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 				    (size_t)config->lookups_max);
 	gateway.publisher = publisher_new(config->amqp_url, &publisher_fd);
 	admission_wire(&gateway, config);
-	gateway.front = front_new((size_t)config->inflight_max, dispatch, &gateway);
-	gateway.server = server_new(gateway.base, config, gateway.front);
-	gateway.http = http_new(gateway.base, config, gateway.front, ready, &gateway);
+	gateway.intake = intake_new((size_t)config->inflight_max, dispatch, &gateway);
+	gateway.server = server_new(gateway.base, config, gateway.intake);
+	gateway.http = http_new(gateway.base, config, gateway.intake, ready, &gateway);
 	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++)
 		if (sockets->api[i] >= 0)
 			server_listen(gateway.server, sockets->api[i]);
@@ -388,8 +389,8 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 
 	loop(&gateway, publisher_fd);
 
-	unfinished = front_inflight(gateway.front) > 0;
-	log_info("stopped", LOG_I("inflight", front_inflight(gateway.front)),
+	unfinished = intake_inflight(gateway.intake) > 0;
+	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway.admission)));
 	publisher_free(gateway.publisher, admission_unconfirmed(gateway.admission) > 0);
 	if (unfinished)
@@ -399,8 +400,8 @@ int gateway_run(const struct config *config, const struct gateway_sockets *socke
 	redis_pool_free(gateway.redis);
 	lookup_free(gateway.lookup);
 	admission_free(gateway.admission);
-	outcomes_free(gateway.outcomes);
-	front_free(gateway.front);
+	waiters_free(gateway.waiters);
+	intake_free(gateway.intake);
 	json_arena_free(gateway.arena);
 	event_base_free(gateway.base);
 	return 0;

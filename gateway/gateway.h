@@ -1,9 +1,9 @@
 /*
  * One gateway process: the parts wired together around one event loop.
  *
- *	clients ─▶ server, http ─▶ front ─▶ admission ─▶ redis_pool ═ Redis
- *	                               └─▶ status ─▶ lookup ═ PostgreSQL
- *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ outcomes ─▶ clients
+ *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
+ *	                                └─▶ status ─▶ lookup ═ PostgreSQL
+ *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters ─▶ clients
  *
  * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes
  * script calls), then redis_pool_flush (they go out in one write).

@@ -14,7 +14,7 @@
 #include "gateway/listen/listener.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
-#include "gateway/read/inflight.h"
+#include "gateway/admit/doubt.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static int process_run(void *context, size_t process)
 	const struct serving *serving = context;
 
 	metrics_enter(process);
-	unsure_enter(process, clock_monotonic_ms(), ADMISSION_UNSURE_MS);
+	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 	return gateway_run(serving->config, serving->sockets);
 }
 
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
 	descriptors_raise();
 	sockets_bind(&config, &sockets);
 	metrics_init((size_t)config.processes);
-	unsure_init((size_t)config.processes);
+	doubt_init((size_t)config.processes);
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets);
 	else

@@ -129,7 +129,7 @@ else
 	programs_run
 	if [[ -z $SAN$TESTS ]]; then
 		sanitized_run address 'unit_*' 'sim_*' 'fuzz_*'
-		sanitized_run thread unit_test_publisher unit_test_confirm unit_test_admission unit_test_outcomes
+		sanitized_run thread unit_test_publisher unit_test_confirm unit_test_admission unit_test_waiters
 	fi
 fi
 scripts/stack.sh services

@@ -28,7 +28,7 @@ struct coupon {
 	int64_t report_after_ms; /* not told again before */
 	enum answer memory;      /* a losing answer that is given again until memory_until_ms */
 	int64_t memory_until_ms;
-	int64_t unsure_until_ms;
+	int64_t doubt_until_ms;
 };
 
 TAILQ_HEAD(coupon_queue, coupon);
@@ -37,7 +37,7 @@ STAILQ_HEAD(ready_list, coupon);
 struct admission {
 	struct admission_port port;
 	struct admission_limits limits;
-	struct outcomes *outcomes;
+	struct waiters *waiters;
 	struct coupon *coupons;
 	struct coupon_queue by_use; /* least recently used first */
 	struct ready_list ready;    /* have something to send */
@@ -47,7 +47,7 @@ struct admission {
 };
 
 struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct outcomes *outcomes)
+				const struct admission_limits *limits, struct waiters *waiters)
 {
 	struct admission *admission = calloc(1, sizeof(*admission));
 
@@ -56,7 +56,7 @@ struct admission *admission_new(const struct admission_port *port,
 	      limits->batch_receives_max <= MESSAGE_RECEIVES_MAX);
 	admission->port = *port;
 	admission->limits = *limits;
-	admission->outcomes = outcomes;
+	admission->waiters = waiters;
 	TAILQ_INIT(&admission->by_use);
 	STAILQ_INIT(&admission->ready);
 	return admission;
@@ -102,7 +102,7 @@ static int coupon_evict(struct admission *admission)
 
 	for (int i = 0; coupon && i < EVICT_TRIES; i++, coupon = TAILQ_NEXT(coupon, by_use)) {
 		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking &&
-		    !coupon->is_ready && coupon->unsure_until_ms <= now_ms) {
+		    !coupon->is_ready && coupon->doubt_until_ms <= now_ms) {
 			coupon_free(admission, coupon);
 			return 0;
 		}
@@ -367,8 +367,8 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	if (request->ack == ACK_ACCEPTED)
 		answer(admission, request, &result);
 	else
-		outcomes_wait(admission->outcomes, request, &result.receive, verdict->slot,
-			      verdict->repeated);
+		waiters_add(admission->waiters, request, &result.receive, verdict->slot,
+			    verdict->repeated);
 }
 
 static struct batch *batch_new(const struct call *call, const struct call_reply *reply)
@@ -455,10 +455,10 @@ void admission_not_run(struct admission *admission, struct call *call)
 void admission_lost(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "lost");
-	call->coupon->unsure_until_ms = now_of(admission) + ADMISSION_UNSURE_MS;
-	if (admission->port.unsure)
-		admission->port.unsure(admission->port.context, call->coupon_id,
-				       call->coupon->unsure_until_ms);
+	call->coupon->doubt_until_ms = now_of(admission) + ADMISSION_DOUBT_MS;
+	if (admission->port.doubt)
+		admission->port.doubt(admission->port.context, call->coupon_id,
+				      call->coupon->doubt_until_ms);
 	call_end_all(admission, call, ANSWER_UNKNOWN);
 	call_free(admission, call);
 }
@@ -506,13 +506,13 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
 	admission->open -= batch->receives;
 }
 
-int admission_is_unsure(const struct admission *admission, int64_t id)
+int admission_in_doubt(const struct admission *admission, int64_t id)
 {
 	const struct coupon *coupon = coupon_find(admission, id);
 
 	if (!coupon)
 		return 0;
-	return has_requests(coupon) || coupon->unsure_until_ms > now_of(admission);
+	return has_requests(coupon) || coupon->doubt_until_ms > now_of(admission);
 }
 
 void admission_refused(struct admission *admission, int64_t id)

@@ -15,14 +15,14 @@
 #define GATEWAY_ADMIT_ADMISSION_H
 
 #include "common/message.h"
-#include "gateway/admit/batch.h"
-#include "gateway/publish/outcomes.h"
+#include "gateway/publish/batch.h"
+#include "gateway/publish/waiters.h"
 #include "gateway/listen/reply.h"
 
 struct admission;
 struct coupon; /* what a gateway knows of one coupon */
 
-#define ADMISSION_UNSURE_MS 60000 /* how long after a lost call a "none" is not final */
+#define ADMISSION_DOUBT_MS 60000 /* how long after a lost call a "none" is not final */
 
 struct admission_limits {
 	size_t batch_receives_max;
@@ -98,16 +98,13 @@ struct admission_port {
 	 * fail: it is told again.
 	 */
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
-	/*
-	 * NULL, or for the other processes: requests of this coupon came into this one's hands (or
-	 * none is left); a call was lost.
-	 */
+	/* For the other processes, see doubt.h; may be NULL. */
 	void (*busy)(void *context, int64_t coupon, int busy);
-	void (*unsure)(void *context, int64_t coupon, int64_t until_ms);
+	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
 };
 
 struct admission *admission_new(const struct admission_port *port,
-				const struct admission_limits *limits, struct outcomes *outcomes);
+				const struct admission_limits *limits, struct waiters *waiters);
 /* No request may be left in it. */
 void admission_free(struct admission *admission);
 
@@ -138,7 +135,7 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
  * Whether something of this coupon may still take effect: requests wait or are in a call, or a
  * call's outcome became unknown within the last minute.
  */
-int admission_is_unsure(const struct admission *admission, int64_t coupon);
+int admission_in_doubt(const struct admission *admission, int64_t coupon);
 
 /*
  * Redis lacks the coupon, or knows less of it than this gateway has seen: tells what was seen, for

@@ -24,7 +24,7 @@ struct http {
 	size_t sending; /* replies that are not yet in the kernel */
 	int stopped;
 	struct evhttp *evhttp;
-	struct front *front;
+	struct intake *intake;
 	http_ready_fn *ready;
 	void *context;
 };
@@ -67,7 +67,7 @@ static void exchange_reply(struct responder *responder, enum answer answer, cons
 {
 	struct exchange *exchange = (struct exchange *)responder;
 
-	front_answered(exchange->http->front, answer);
+	intake_answered(exchange->http->intake, answer);
 	if (!exchange->request) {
 		free(exchange);
 		return;
@@ -125,10 +125,10 @@ static void api_get(struct http *http, struct evhttp_request *request, enum requ
 	char *text = query_object(query ? query : "");
 
 	if (text)
-		front_request(http->front, text, strlen(text), op, responder, 0);
+		intake_request(http->intake, text, strlen(text), op, responder, 0);
 	else
-		front_refuse(http->front, responder, ANSWER_BAD_REQUEST,
-			     "the query: must be name=value pairs joined by &, without NUL");
+		intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST,
+			      "the query: must be name=value pairs joined by &, without NUL");
 	free(text);
 }
 
@@ -140,10 +140,10 @@ static void api_post(struct http *http, struct evhttp_request *request, enum req
 	struct responder *responder = exchange_new(http, request);
 
 	if (len > http->line_limit_bytes)
-		front_refuse(http->front, responder, ANSWER_TOO_LARGE,
-			     "the body is longer than COUPON_LINE_LIMIT_BYTES");
+		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
+			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	else
-		front_request(http->front, text, len ? len : 2, op, responder, 0);
+		intake_request(http->intake, text, len ? len : 2, op, responder, 0);
 }
 
 static void on_api(struct http *http, struct evhttp_request *request, const char *name)
@@ -156,8 +156,8 @@ static void on_api(struct http *http, struct evhttp_request *request, const char
 	enum evhttp_cmd_type method = evhttp_request_get_command(request);
 
 	if (http->stopped)
-		front_refuse(http->front, exchange_new(http, request), ANSWER_UNAVAILABLE,
-			     "the gateway is stopping");
+		intake_refuse(http->intake, exchange_new(http, request), ANSWER_UNAVAILABLE,
+			      "the gateway is stopping");
 	else if (op == OP_COUNT)
 		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 	else if (method == EVHTTP_REQ_POST)
@@ -220,7 +220,7 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 	return bufferevent_socket_new(base, -1, 0);
 }
 
-struct http *http_new(struct event_base *base, const struct config *config, struct front *front,
+struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context)
 {
 	struct http *http = calloc(1, sizeof(*http));
@@ -229,7 +229,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->evhttp = evhttp_new(base);
 	check(http->evhttp != NULL);
 	http->base = base;
-	http->front = front;
+	http->intake = intake;
 	http->ready = ready;
 	http->context = context;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;

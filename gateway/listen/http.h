@@ -6,7 +6,7 @@
 #define GATEWAY_LISTEN_HTTP_H
 
 #include "common/config.h"
-#include "gateway/listen/dispatch.h"
+#include "gateway/listen/intake.h"
 
 #include <event2/event.h>
 
@@ -15,7 +15,7 @@ struct http;
 /* Writes {"ready":…,"redis":"ok",…} into a new tree and says whether all parts are ready. */
 typedef int http_ready_fn(void *context, cJSON **body);
 
-struct http *http_new(struct event_base *base, const struct config *config, struct front *front,
+struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
 /* Every request must have been answered. */
 void http_free(struct http *http);

@@ -37,7 +37,7 @@ LIST_HEAD(conn_list, conn);
 struct server {
 	struct event_base *base;
 	const struct config *config;
-	struct front *front;
+	struct intake *intake;
 	struct evconnlistener *listeners[LISTENERS_MAX];
 	size_t listeners_n;
 	struct conn_list conns;
@@ -81,7 +81,7 @@ static void conn_reply(struct responder *responder, enum answer answer, const ch
 
 	check(conn->inflight > 0);
 	conn->inflight--;
-	front_answered(conn->server->front, answer);
+	intake_answered(conn->server->intake, answer);
 	if (conn->bev && !conn->cut) {
 		fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
 		output = bufferevent_get_output(conn->bev);
@@ -105,7 +105,7 @@ static void conn_too_long(struct conn *conn)
 	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
 		 (long long)conn->server->config->line_limit_bytes);
 	conn->inflight++;
-	front_refuse(conn->server->front, &conn->responder, ANSWER_TOO_LARGE, message);
+	intake_refuse(conn->server->intake, &conn->responder, ANSWER_TOO_LARGE, message);
 }
 
 static void conn_line(struct conn *conn, const char *line, size_t len)
@@ -122,7 +122,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		return;
 	}
 	conn->inflight++;
-	front_request(conn->server->front, line, len, OP_COUNT, &conn->responder, busy);
+	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder, busy);
 }
 
 /* Takes the whole lines of `len` bytes; returns how many bytes are done with. */
@@ -238,7 +238,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	metrics_set(METRIC_CONNECTIONS, (int64_t)server->conns_n);
 }
 
-struct server *server_new(struct event_base *base, const struct config *config, struct front *front)
+struct server *server_new(struct event_base *base, const struct config *config,
+			  struct intake *intake)
 {
 	struct server *server = calloc(1, sizeof(*server));
 	struct timeval idle = { .tv_sec = config->idle_timeout_ms / 1000,
@@ -247,7 +248,7 @@ struct server *server_new(struct event_base *base, const struct config *config, 
 	check(server != NULL);
 	server->base = base;
 	server->config = config;
-	server->front = front;
+	server->intake = intake;
 	server->idle = event_base_init_common_timeout(base, &idle);
 	LIST_INIT(&server->conns);
 	check(server->idle != NULL);

@@ -10,14 +10,14 @@
 #define GATEWAY_LISTEN_SERVER_H
 
 #include "common/config.h"
-#include "gateway/listen/dispatch.h"
+#include "gateway/listen/intake.h"
 
 #include <event2/event.h>
 
 struct server;
 
 struct server *server_new(struct event_base *base, const struct config *config,
-			  struct front *front);
+			  struct intake *intake);
 /* Every request must have been answered. */
 void server_free(struct server *server);
 

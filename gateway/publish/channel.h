@@ -13,7 +13,7 @@
 #include "common/rabbit/connection.h"
 #include "common/backoff.h"
 #include "common/rabbit/confirm.h"
-#include "gateway/admit/batch.h"
+#include "gateway/publish/batch.h"
 #include "gateway/publish/outcome_message.h"
 
 /* Why it is not ready, empty when it is; and the connection's socket, -1: none. */

@@ -6,7 +6,7 @@
 #define GATEWAY_PUBLISH_OUTCOME_MESSAGE_H
 
 #include "common/json.h"
-#include "gateway/publish/outcomes.h"
+#include "gateway/publish/waiters.h"
 
 /* A message from a worker: the outcomes of one batch, as JSON. */
 struct outcome_message {

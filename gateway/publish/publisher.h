@@ -13,7 +13,7 @@
 #ifndef GATEWAY_PUBLISH_PUBLISHER_H
 #define GATEWAY_PUBLISH_PUBLISHER_H
 
-#include "gateway/admit/batch.h"
+#include "gateway/publish/batch.h"
 #include "gateway/publish/outcome_message.h"
 
 struct publisher;

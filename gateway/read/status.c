@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/read/inflight.h"
+#include "gateway/admit/doubt.h"
 #include "common/redis/user_records.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ struct status_query {
 	int redis_answered;
 	/* what neither Redis nor PostgreSQL has was not accepted, as far as they can tell */
 	int complete;
-	int unsure;    /* as it was asked: something may have taken effect after Redis was read */
+	int in_doubt;  /* as it was asked: something may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
 };
 
@@ -71,21 +71,18 @@ static void query_free(struct status_query *query)
 	free(query);
 }
 
-/*
- * Whether any process of this gateway has something in hand that may still take effect, or may
- * have.
- */
-static int is_unsure(const struct status_parts *parts, int64_t coupon)
+/* Whether a request for the coupon, in any process of this gateway, may still take effect. */
+static int in_doubt(const struct status_parts *parts, int64_t coupon)
 {
-	return admission_is_unsure(parts->admission, coupon) ||
-	       unsure_elsewhere(coupon, clock_monotonic_ms());
+	return admission_in_doubt(parts->admission, coupon) ||
+	       doubt_elsewhere(coupon, clock_monotonic_ms());
 }
 
-/* Whether what is not there now cannot still come: as far as this gateway knows. */
+/* Whether a receive that is absent now cannot appear later, as far as this gateway can tell. */
 static int none_is_final(const struct status_query *query)
 {
-	return query->complete && !query->unsure &&
-	       !is_unsure(query->parts, query->request->coupon);
+	return query->complete && !query->in_doubt &&
+	       !in_doubt(query->parts, query->request->coupon);
 }
 
 static void answer_none(struct status_query *query)
@@ -295,7 +292,7 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 	check(query != NULL);
 	query->parts = parts;
 	query->request = request;
-	query->unsure = is_unsure(parts, request->coupon);
+	query->in_doubt = in_doubt(parts, request->coupon);
 	return query;
 }
 

@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!http) {
 		wire_init(&wire);
-		http = http_new(wire.base, &wire.config, wire.front, ready, NULL);
+		http = http_new(wire.base, &wire.config, wire.intake, ready, NULL);
 		http_listen(http, wire.fd);
 	}
 	wire.later = data[0] & 1;

@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!server) {
 		wire_init(&wire);
-		server = server_new(wire.base, &wire.config, wire.front);
+		server = server_new(wire.base, &wire.config, wire.intake);
 		server_listen(server, wire.fd);
 	}
 	owed = replies_owed(&wire, data + 1, size - 1);

@@ -1,6 +1,6 @@
 /*
  * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and
- * what comes back is kept. The requests end in front's dispatch, which answers with what it was
+ * what comes back is kept. The requests end in the dispatch function, which answers with what it was
  * asked, at once or later and out of order.
  */
 #ifndef TESTS_FUZZ_WIRE_H
@@ -10,7 +10,7 @@
 
 #include "common/config.h"
 #include "common/log.h"
-#include "gateway/listen/dispatch.h"
+#include "gateway/listen/intake.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -25,7 +25,7 @@
 
 struct wire {
 	struct event_base *base;
-	struct front *front;
+	struct intake *intake;
 	struct config config;
 	int fd; /* listens */
 	struct sockaddr_in address;
@@ -85,7 +85,7 @@ static inline void wire_init(struct wire *wire)
 
 	log_init("fuzz", LOG_LEVEL_ERROR, 0);
 	wire->base = event_base_new();
-	wire->front = front_new(1000000, wire_dispatch, wire);
+	wire->intake = intake_new(1000000, wire_dispatch, wire);
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .line_limit_bytes = 256,
 					.connections_max = 100,
@@ -178,7 +178,7 @@ static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size,
 	}
 	close(fd);
 	wire_turn(wire);
-	check(front_inflight(wire->front) == 0);
+	check(intake_inflight(wire->intake) == 0);
 }
 
 #endif

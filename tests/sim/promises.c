@@ -409,10 +409,10 @@ static void promises_of_gateway(void)
 		  held, admission_unconfirmed(gateway.admission));
 	sim_check(held + admission_waiting(gateway.admission) <= UNCONFIRMED_MAX, "P9: %zu open",
 		  held + admission_waiting(gateway.admission));
-	sim_check(admission_waiting(gateway.admission) + outcomes_waiting(gateway.outcomes) ==
+	sim_check(admission_waiting(gateway.admission) + waiters_count(gateway.waiters) ==
 			  world.open,
-		  "%zu requests are open, admission and outcomes have %zu", world.open,
-		  admission_waiting(gateway.admission) + outcomes_waiting(gateway.outcomes));
+		  "%zu requests are open, admission and the waiters have %zu", world.open,
+		  admission_waiting(gateway.admission) + waiters_count(gateway.waiters));
 }
 
 static void promises_of_workers(void)

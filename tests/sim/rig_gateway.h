@@ -1,5 +1,5 @@
 /*
- * A gateway: the real admission, outcomes and confirm window, with models of the Redis connection,
+ * A gateway: the real admission, waiters and confirm window, with models of the Redis connection,
  * the publisher and the look-ups behind their ports. It may crash at any event and comes back
  * empty.
  */
@@ -31,7 +31,7 @@ struct channel_tag {
 
 static struct {
 	struct admission *admission;
-	struct outcomes *outcomes;
+	struct waiters *waiters;
 	struct json_arena *arena;
 	uint64_t incarnation;
 	int dying;
@@ -256,7 +256,7 @@ static void publisher_collect(void)
 		}
 		gateway.held[batch->coupon - COUPON_FIRST] -= batch->receives;
 		admission_confirmed(gateway.admission, batch);
-		outcomes_confirmed(gateway.outcomes, &batch->ulid);
+		waiters_confirmed(gateway.waiters, &batch->ulid);
 		free(batch);
 	}
 	STAILQ_CONCAT(&gateway.again, &gateway.pending);
@@ -446,7 +446,7 @@ static void receive_looked_up(void *context, uint64_t token, uint64_t incarnatio
 			state = OUTCOME_ISSUED;
 		else if (row_rejected(receive))
 			state = OUTCOME_REJECTED;
-		outcomes_looked_up(gateway.outcomes, token, state, "other");
+		waiters_looked_up(gateway.waiters, token, state, "other");
 	}
 	free(receive);
 }
@@ -457,7 +457,7 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 
 	(void)context;
 	if (gateway.dying) {
-		outcomes_looked_up(gateway.outcomes, token, OUTCOME_UNKNOWN, NULL);
+		waiters_looked_up(gateway.waiters, token, OUTCOME_UNKNOWN, NULL);
 		return;
 	}
 	copy = malloc(sizeof(*copy));
@@ -473,7 +473,7 @@ static void outcome_told(void *context, const struct ulid *batch, int index,
 			 enum outcome_state state, const char *reason)
 {
 	(void)context;
-	outcomes_settled(gateway.outcomes, batch, index, state, reason);
+	waiters_settled(gateway.waiters, batch, index, state, reason);
 }
 
 static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_t len)
@@ -522,7 +522,7 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 	(void)b;
 	if (incarnation != gateway.incarnation)
 		return;
-	outcomes_tick(gateway.outcomes);
+	waiters_tick(gateway.waiters);
 	event_at(sim.now_ms + 50, gateway_tick, NULL, incarnation, 0);
 }
 
@@ -532,14 +532,14 @@ static void gateway_start(void)
 						    port_send,   port_look_up, port_publish,
 						    port_answer, port_report,  NULL,
 						    NULL };
-	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive,
-							    port_answer };
+	static const struct waiters_port waiters_port = { NULL, port_now_ms, port_look_up_receive,
+							  port_answer };
 	static const struct admission_limits limits = {
 		16, 2, UNCONFIRMED_MAX, UNCONFIRMED_PER_COUPON_MAX, MEMORY_MS, 64
 	};
 
-	gateway.outcomes = outcomes_new(&outcomes_port, ISSUED_TIMEOUT_MS);
-	gateway.admission = admission_new(&port, &limits, gateway.outcomes);
+	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
+	gateway.admission = admission_new(&port, &limits, gateway.waiters);
 	gateway.arena = json_arena_new();
 	gateway.window = confirm_new(batch_settled, NULL);
 	STAILQ_INIT(&gateway.pending);
@@ -571,11 +571,11 @@ static void gateway_die(void)
 	memset(gateway.looking, 0, sizeof(gateway.looking));
 	admission_flush(gateway.admission);
 	while (gateway.tokens_n > 0)
-		outcomes_looked_up(gateway.outcomes, gateway.tokens[--gateway.tokens_n],
-				   OUTCOME_UNKNOWN, NULL);
-	outcomes_tick(gateway.outcomes);
+		waiters_looked_up(gateway.waiters, gateway.tokens[--gateway.tokens_n],
+				  OUTCOME_UNKNOWN, NULL);
+	waiters_tick(gateway.waiters);
 	admission_free(gateway.admission);
-	outcomes_free(gateway.outcomes);
+	waiters_free(gateway.waiters);
 	json_arena_free(gateway.arena);
 	confirm_reset(gateway.window);
 	confirm_free(gateway.window);

@@ -25,7 +25,7 @@ struct client {
 
 static struct {
 	struct admission *admission;
-	struct outcomes *outcomes;
+	struct waiters *waiters;
 	int64_t now_ms;
 	unsigned ulids;
 	int send_fails;
@@ -38,7 +38,7 @@ static struct {
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
 	int busy[COUPONS_TOLD];
-	int64_t unsure_coupon, unsure_until_ms;
+	int64_t doubt_coupon, doubt_until_ms;
 	struct batch_list published;
 	size_t published_n;
 	struct client *clients[REQUESTS_MAX];
@@ -112,7 +112,7 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 {
 	(void)context;
 	(void)receive;
-	outcomes_looked_up(rig.outcomes, token, OUTCOME_ISSUED, NULL);
+	waiters_looked_up(rig.waiters, token, OUTCOME_ISSUED, NULL);
 }
 
 static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
@@ -133,11 +133,11 @@ static void port_busy(void *context, int64_t coupon, int busy)
 	rig.busy[coupon] = busy;
 }
 
-static void port_unsure(void *context, int64_t coupon, int64_t until_ms)
+static void port_doubt(void *context, int64_t coupon, int64_t until_ms)
 {
 	(void)context;
-	rig.unsure_coupon = coupon;
-	rig.unsure_until_ms = until_ms;
+	rig.doubt_coupon = coupon;
+	rig.doubt_until_ms = until_ms;
 }
 
 static void rig_up(const struct admission_limits *limits)
@@ -145,15 +145,15 @@ static void rig_up(const struct admission_limits *limits)
 	static const struct admission_port port = { NULL,        port_now_ms,  port_ulid_new,
 						    port_send,   port_look_up, port_publish,
 						    port_answer, port_report,  port_busy,
-						    port_unsure };
-	static const struct outcomes_port outcomes_port = { NULL, port_now_ms, port_look_up_receive,
-							    port_answer };
+						    port_doubt };
+	static const struct waiters_port waiters_port = { NULL, port_now_ms, port_look_up_receive,
+							  port_answer };
 
 	memset(&rig, 0, sizeof(rig));
 	rig.now_ms = 1000;
 	STAILQ_INIT(&rig.published);
-	rig.outcomes = outcomes_new(&outcomes_port, 5000);
-	rig.admission = admission_new(&port, limits, rig.outcomes);
+	rig.waiters = waiters_new(&waiters_port, 5000);
+	rig.admission = admission_new(&port, limits, rig.waiters);
 }
 
 static int setup(void **state)
@@ -170,7 +170,7 @@ static void batches_confirm(void)
 	while ((batch = STAILQ_FIRST(&rig.published))) {
 		STAILQ_REMOVE_HEAD(&rig.published, next);
 		admission_confirmed(rig.admission, batch);
-		outcomes_confirmed(rig.outcomes, &batch->ulid);
+		waiters_confirmed(rig.waiters, &batch->ulid);
 		free(batch);
 	}
 }
@@ -188,7 +188,7 @@ static void rig_down(void)
 		for (int i = 0; i < COUPONS_TOLD; i++)
 			assert_false(rig.busy[i]);
 	admission_free(rig.admission);
-	outcomes_free(rig.outcomes);
+	waiters_free(rig.waiters);
 	for (size_t i = 0; i < rig.clients_n; i++)
 		free(rig.clients[i]);
 }
@@ -388,7 +388,7 @@ static void test_indexes(void **state)
 	assert_int_equal(batch->body_len, 6);
 	assert_memory_equal(batch->body, "{body}", 6);
 	assert_int_equal(admission_unconfirmed(rig.admission), 3);
-	outcomes_settled(rig.outcomes, &batch->ulid, 2, OUTCOME_ISSUED, NULL);
+	waiters_settled(rig.waiters, &batch->ulid, 2, OUTCOME_ISSUED, NULL);
 	answer_expect(clients[4], ANSWER_OK);
 	assert_int_equal(clients[4]->result.reached, ACK_ISSUED);
 	assert_int_equal(clients[4]->result.receive.index, 2);
@@ -641,12 +641,12 @@ static void test_lost_is_unknown(void **state)
 	(void)state;
 	assert_true(rig.busy[1]); /* before anything is sent */
 	admission_flush(rig.admission);
-	assert_true(admission_is_unsure(rig.admission, 1));
+	assert_true(admission_in_doubt(rig.admission, 1));
 	assert_true(rig.busy[1]);
 	admission_lost(rig.admission, call_take());
 	assert_false(rig.busy[1]);
-	assert_int_equal(rig.unsure_coupon, 1);
-	assert_int_equal(rig.unsure_until_ms, rig.now_ms + 60000);
+	assert_int_equal(rig.doubt_coupon, 1);
+	assert_int_equal(rig.doubt_until_ms, rig.now_ms + 60000);
 	answer_expect(client, ANSWER_UNKNOWN);
 	assert_int_equal(client->result.slot, 0);
 	admission_flush(rig.admission);
@@ -654,9 +654,9 @@ static void test_lost_is_unknown(void **state)
 	assert_int_equal(rig.sent, 1);
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
 	rig.now_ms += 59999;
-	assert_true(admission_is_unsure(rig.admission, 1));
+	assert_true(admission_in_doubt(rig.admission, 1));
 	rig.now_ms += 1;
-	assert_false(admission_is_unsure(rig.admission, 1));
+	assert_false(admission_in_doubt(rig.admission, 1));
 }
 
 static void test_unavailable(void **state)
@@ -680,21 +680,21 @@ static void test_unavailable(void **state)
 	assert_int_equal(admission_calls(rig.admission), 0);
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
 	assert_int_equal(rig.published_n, 0);
-	assert_false(admission_is_unsure(rig.admission, 1)); /* nothing of it took effect */
+	assert_false(admission_in_doubt(rig.admission, 1)); /* nothing of it took effect */
 	/* None of it is remembered. */
 	assert_int_equal(submit(1, 9)->answers, 0);
 }
 
-static void test_unsure(void **state)
+static void test_in_doubt(void **state)
 {
 	(void)state;
-	assert_false(admission_is_unsure(rig.admission, 1));
+	assert_false(admission_in_doubt(rig.admission, 1));
 	submit(1, 1);
-	assert_true(admission_is_unsure(rig.admission, 1));
+	assert_true(admission_in_doubt(rig.admission, 1));
 	admission_flush(rig.admission);
-	assert_true(admission_is_unsure(rig.admission, 1));
+	assert_true(admission_in_doubt(rig.admission, 1));
 	call_answer(ANSWER_OK);
-	assert_false(admission_is_unsure(rig.admission, 1));
+	assert_false(admission_in_doubt(rig.admission, 1));
 }
 
 /* Coupons that Redis does not have */
@@ -946,7 +946,7 @@ int main(void)
 		cmocka_unit_test(test_memory_before_busy),
 		TEST(test_lost_is_unknown),
 		TEST(test_unavailable),
-		TEST(test_unsure),
+		TEST(test_in_doubt),
 		cmocka_unit_test(test_missing),
 		TEST(test_looked_up_at_once),
 		TEST(test_seen),

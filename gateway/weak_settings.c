@@ -1,4 +1,4 @@
-#include "gateway/read/weak_settings.h"
+#include "gateway/weak_settings.h"
 
 #include "common/check.h"
 #include "gateway/metrics.h"

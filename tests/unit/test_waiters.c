@@ -2,7 +2,7 @@
  * Clients that wait for more than "accepted": a confirm, a worker's word, or one look-up at the
  * deadline.
  */
-#include "gateway/publish/outcomes.h"
+#include "gateway/publish/waiters.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ struct client {
 };
 
 static struct {
-	struct outcomes *outcomes;
+	struct waiters *waiters;
 	int64_t now_ms;
 	int lookups;
 	uint64_t token; /* of the last look-up */
@@ -46,8 +46,8 @@ static void port_look_up(void *context, const struct receive *receive, uint64_t 
 	rig.token = token;
 	rig.looked_up = *receive;
 	if (rig.at_once)
-		outcomes_looked_up(rig.outcomes, token, (enum outcome_state)(rig.at_once - 1),
-				   "slot_taken");
+		waiters_looked_up(rig.waiters, token, (enum outcome_state)(rig.at_once - 1),
+				  "slot_taken");
 }
 
 static void port_answer(void *context, struct request *request, const struct result *result)
@@ -62,20 +62,20 @@ static void port_answer(void *context, struct request *request, const struct res
 
 static int setup(void **state)
 {
-	static const struct outcomes_port port = { NULL, port_now_ms, port_look_up, port_answer };
+	static const struct waiters_port port = { NULL, port_now_ms, port_look_up, port_answer };
 
 	(void)state;
 	memset(&rig, 0, sizeof(rig));
 	rig.now_ms = 100000;
-	rig.outcomes = outcomes_new(&port, TIMEOUT_MS);
+	rig.waiters = waiters_new(&port, TIMEOUT_MS);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
-	assert_int_equal(outcomes_waiting(rig.outcomes), 0);
-	outcomes_free(rig.outcomes);
+	assert_int_equal(waiters_count(rig.waiters), 0);
+	waiters_free(rig.waiters);
 	for (size_t i = 0; i < rig.clients_n; i++)
 		free(rig.clients[i]);
 	return 0;
@@ -89,7 +89,7 @@ static struct client *wait(enum request_ack ack, const struct ulid *batch, int i
 	assert_true(rig.clients_n < CLIENTS_MAX);
 	rig.clients[rig.clients_n++] = client;
 	client->request.ack = ack;
-	outcomes_wait(rig.outcomes, &client->request, &receive, 1 + index, repeated);
+	waiters_add(rig.waiters, &client->request, &receive, 1 + index, repeated);
 	return client;
 }
 
@@ -110,7 +110,7 @@ static void test_confirmed(void **state)
 		      *other = wait(ACK_QUEUED, &batch_b, 0, 0);
 
 	(void)state;
-	outcomes_confirmed(rig.outcomes, &batch_a);
+	waiters_confirmed(rig.waiters, &batch_a);
 	for (int i = 0; i < 2; i++) {
 		answer_expect(queued[i], ANSWER_OK);
 		assert_int_equal(queued[i]->result.reached, ACK_QUEUED);
@@ -118,12 +118,11 @@ static void test_confirmed(void **state)
 	}
 	assert_int_equal(issued->answers, 0);
 	assert_int_equal(other->answers, 0);
-	assert_int_equal(outcomes_waiting(rig.outcomes), 2);
-	outcomes_confirmed(rig.outcomes,
-			   &batch_a); /* again, and of a batch that nobody waits for */
-	outcomes_settled(rig.outcomes, &batch_a, 2, OUTCOME_ISSUED, NULL);
-	outcomes_confirmed(rig.outcomes, &batch_a);
-	outcomes_confirmed(rig.outcomes, &batch_b);
+	assert_int_equal(waiters_count(rig.waiters), 2);
+	waiters_confirmed(rig.waiters, &batch_a); /* again, and of a batch that nobody waits for */
+	waiters_settled(rig.waiters, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	waiters_confirmed(rig.waiters, &batch_a);
+	waiters_confirmed(rig.waiters, &batch_b);
 	answer_expect(issued, ANSWER_OK);
 	answer_expect(other, ANSWER_OK);
 	assert_int_equal(rig.lookups, 0);
@@ -135,20 +134,20 @@ static void test_settled(void **state)
 	struct client *queued = wait(ACK_QUEUED, &batch_a, 2, 0);
 
 	(void)state;
-	outcomes_settled(rig.outcomes, &batch_a, 7, OUTCOME_ISSUED, NULL);
-	outcomes_settled(rig.outcomes, &batch_b, 0, OUTCOME_ISSUED, NULL);
-	assert_int_equal(outcomes_waiting(rig.outcomes), 3);
-	outcomes_settled(rig.outcomes, &batch_a, 1, OUTCOME_REJECTED, "slot_taken");
+	waiters_settled(rig.waiters, &batch_a, 7, OUTCOME_ISSUED, NULL);
+	waiters_settled(rig.waiters, &batch_b, 0, OUTCOME_ISSUED, NULL);
+	assert_int_equal(waiters_count(rig.waiters), 3);
+	waiters_settled(rig.waiters, &batch_a, 1, OUTCOME_REJECTED, "slot_taken");
 	answer_expect(b, ANSWER_REJECTED);
 	assert_string_equal(b->result.reason, "slot_taken");
-	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
 	answer_expect(a, ANSWER_OK);
 	assert_int_equal(a->result.reached, ACK_ISSUED);
 	/* A worker may be faster than the confirm. */
-	outcomes_settled(rig.outcomes, &batch_a, 2, OUTCOME_ISSUED, NULL);
+	waiters_settled(rig.waiters, &batch_a, 2, OUTCOME_ISSUED, NULL);
 	answer_expect(queued, ANSWER_OK);
 	assert_int_equal(queued->result.reached, ACK_ISSUED);
-	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL); /* redelivered */
+	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL); /* redelivered */
 	assert_int_equal(a->answers, 1);
 }
 
@@ -159,16 +158,16 @@ static void deadline_expect(enum request_ack ack, enum outcome_state found, enum
 	int lookups = rig.lookups;
 
 	rig.now_ms += TIMEOUT_MS - 1;
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, lookups);
 	rig.now_ms += 1;
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, lookups + 1);
 	assert_int_equal(rig.looked_up.index, 3);
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, lookups + 1);
 	assert_int_equal(client->answers, 0);
-	outcomes_looked_up(rig.outcomes, rig.token, found, "out_of_stock");
+	waiters_looked_up(rig.waiters, rig.token, found, "out_of_stock");
 	answer_expect(client, answer);
 	if (answer == ANSWER_OK)
 		assert_int_equal(client->result.reached, ACK_ISSUED);
@@ -196,19 +195,19 @@ static void test_word_overtakes_look_up(void **state)
 
 	(void)state;
 	rig.now_ms += TIMEOUT_MS;
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, 2);
 	tokens[1] = rig.token;
 	tokens[0] = rig.token - 1;
-	outcomes_settled(rig.outcomes, &batch_a, 0, OUTCOME_ISSUED, NULL);
-	outcomes_confirmed(rig.outcomes, &batch_a);
+	waiters_settled(rig.waiters, &batch_a, 0, OUTCOME_ISSUED, NULL);
+	waiters_confirmed(rig.waiters, &batch_a);
 	answer_expect(issued, ANSWER_OK);
 	answer_expect(queued, ANSWER_OK);
-	outcomes_looked_up(rig.outcomes, tokens[0], OUTCOME_NONE, NULL);
-	outcomes_looked_up(rig.outcomes, tokens[1], OUTCOME_REJECTED, "slot_taken");
-	outcomes_looked_up(rig.outcomes, 999, OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.waiters, tokens[0], OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.waiters, tokens[1], OUTCOME_REJECTED, "slot_taken");
+	waiters_looked_up(rig.waiters, 999, OUTCOME_NONE, NULL);
 	assert_int_equal(issued->answers + queued->answers, 2);
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	assert_int_equal(rig.lookups, 2);
 }
 
@@ -220,20 +219,20 @@ static void test_repeated_polls(void **state)
 
 	(void)state;
 	assert_int_equal(rig.lookups, 1);
-	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += OUTCOMES_POLL_MS) {
-		outcomes_looked_up(rig.outcomes, rig.token,
-				   waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
+	for (int64_t waited = 0; waited < TIMEOUT_MS; waited += WAITERS_POLL_MS) {
+		waiters_looked_up(rig.waiters, rig.token,
+				  waited % 400 ? OUTCOME_NONE : OUTCOME_UNKNOWN, NULL);
 		assert_int_equal(client->answers, 0);
-		rig.now_ms += OUTCOMES_POLL_MS - 1;
-		outcomes_tick(rig.outcomes);
+		rig.now_ms += WAITERS_POLL_MS - 1;
+		waiters_tick(rig.waiters);
 		assert_int_equal(rig.lookups, lookups);
 		rig.now_ms += 1;
-		outcomes_tick(rig.outcomes);
+		waiters_tick(rig.waiters);
 		assert_int_equal(rig.lookups, ++lookups);
-		outcomes_tick(rig.outcomes);
+		waiters_tick(rig.waiters);
 		assert_int_equal(rig.lookups, lookups);
 	}
-	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_NONE, NULL);
+	waiters_looked_up(rig.waiters, rig.token, OUTCOME_NONE, NULL);
 	answer_expect(client, ANSWER_UNKNOWN);
 }
 
@@ -242,10 +241,10 @@ static void test_repeated_ends(void **state)
 	struct client *issued = wait(ACK_QUEUED, &batch_a, 0, 1), *rejected;
 
 	(void)state;
-	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_NONE, NULL);
-	rig.now_ms += OUTCOMES_POLL_MS;
-	outcomes_tick(rig.outcomes);
-	outcomes_looked_up(rig.outcomes, rig.token, OUTCOME_ISSUED, NULL);
+	waiters_looked_up(rig.waiters, rig.token, OUTCOME_NONE, NULL);
+	rig.now_ms += WAITERS_POLL_MS;
+	waiters_tick(rig.waiters);
+	waiters_looked_up(rig.waiters, rig.token, OUTCOME_ISSUED, NULL);
 	answer_expect(issued, ANSWER_OK);
 	assert_int_equal(issued->result.reached, ACK_ISSUED);
 	rig.at_once = OUTCOME_REJECTED + 1;
@@ -266,7 +265,7 @@ static void test_look_up_at_once(void **state)
 	repeated = wait(ACK_ISSUED, &batch_a, 0, 1);
 	assert_int_equal(repeated->answers, 0);
 	rig.now_ms += TIMEOUT_MS;
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	answer_expect(fresh, ANSWER_UNKNOWN);
 	answer_expect(repeated, ANSWER_UNKNOWN);
 }
@@ -281,12 +280,11 @@ static void test_many(void **state)
 		clients[i] = wait(i % 2 ? ACK_QUEUED : ACK_ISSUED, i % 3 ? &batch_a : &batch_b, i,
 				  0);
 	for (int i = 0; i < 40; i += 4)
-		outcomes_settled(rig.outcomes, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED,
-				 NULL);
-	outcomes_confirmed(rig.outcomes, &batch_a);
+		waiters_settled(rig.waiters, i % 3 ? &batch_a : &batch_b, i, OUTCOME_ISSUED, NULL);
+	waiters_confirmed(rig.waiters, &batch_a);
 	rig.now_ms += TIMEOUT_MS;
 	rig.at_once = OUTCOME_ISSUED + 1;
-	outcomes_tick(rig.outcomes);
+	waiters_tick(rig.waiters);
 	for (int i = 0; i < 40; i++)
 		answer_expect(clients[i], ANSWER_OK);
 }
@@ -302,5 +300,5 @@ int main(void)
 		TEST(test_look_up_at_once), TEST(test_many),
 	};
 
-	return cmocka_run_group_tests_name("outcomes", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("waiters", tests, NULL, NULL);
 }

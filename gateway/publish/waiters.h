@@ -5,16 +5,16 @@
  * thread.
  *
  * A waiter whose receive is of an earlier batch (its key was known) has no message to wait for: it
- * is looked up at once, and again every OUTCOMES_POLL_MS until its deadline.
+ * is looked up at once, and again every WAITERS_POLL_MS until its deadline.
  */
-#ifndef GATEWAY_PUBLISH_OUTCOMES_H
-#define GATEWAY_PUBLISH_OUTCOMES_H
+#ifndef GATEWAY_PUBLISH_WAITERS_H
+#define GATEWAY_PUBLISH_WAITERS_H
 
 #include "gateway/listen/reply.h"
 
-#define OUTCOMES_POLL_MS 200
+#define WAITERS_POLL_MS 200
 
-struct outcomes;
+struct waiters;
 
 /* What PostgreSQL says of a receive. */
 enum outcome_state {
@@ -24,34 +24,34 @@ enum outcome_state {
 	OUTCOME_UNKNOWN /* the look-up itself failed */
 };
 
-struct outcomes_port {
+struct waiters_port {
 	void *context;
 	int64_t (*now_ms)(void *context);
-	/* Ends in outcomes_looked_up() with the same token, now or later. */
+	/* Ends in waiters_looked_up() with the same token, now or later. */
 	void (*look_up)(void *context, const struct receive *receive, uint64_t token);
 	void (*answer)(void *context, struct request *request, const struct result *result);
 };
 
-struct outcomes *outcomes_new(const struct outcomes_port *port, int64_t timeout_ms);
+struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms);
 /* Every waiter must have been answered. */
-void outcomes_free(struct outcomes *outcomes);
+void waiters_free(struct waiters *waiters);
 
 /* Takes a request whose receive was just accepted; `repeated`: its key was known. */
-void outcomes_wait(struct outcomes *outcomes, struct request *request,
-		   const struct receive *receive, int slot, int repeated);
+void waiters_add(struct waiters *waiters, struct request *request, const struct receive *receive,
+		 int slot, int repeated);
 
-void outcomes_confirmed(struct outcomes *outcomes, const struct ulid *batch);
+void waiters_confirmed(struct waiters *waiters, const struct ulid *batch);
 /*
  * A worker's word on one receive; `reason` counts for OUTCOME_REJECTED. Unknown receives are
  * ignored.
  */
-void outcomes_settled(struct outcomes *outcomes, const struct ulid *batch, int index,
-		      enum outcome_state state, const char *reason);
-void outcomes_looked_up(struct outcomes *outcomes, uint64_t token, enum outcome_state state,
-			const char *reason);
+void waiters_settled(struct waiters *waiters, const struct ulid *batch, int index,
+		     enum outcome_state state, const char *reason);
+void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,
+		       const char *reason);
 
 /* Looks up those whose time has come. */
-void outcomes_tick(struct outcomes *outcomes);
-size_t outcomes_waiting(const struct outcomes *outcomes);
+void waiters_tick(struct waiters *waiters);
+size_t waiters_count(const struct waiters *waiters);
 
 #endif

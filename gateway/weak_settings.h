@@ -2,8 +2,8 @@
  * Asks Redis and PostgreSQL how they are set: over each new connection, and once a minute.
  * Event-loop thread only.
  */
-#ifndef GATEWAY_READ_WEAK_SETTINGS_H
-#define GATEWAY_READ_WEAK_SETTINGS_H
+#ifndef GATEWAY_WEAK_SETTINGS_H
+#define GATEWAY_WEAK_SETTINGS_H
 
 #include "common/durability.h"
 #include "gateway/read/lookup.h"

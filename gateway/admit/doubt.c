@@ -1,4 +1,4 @@
-#include "gateway/read/inflight.h"
+#include "gateway/admit/doubt.h"
 
 #include "common/check.h"
 
@@ -7,16 +7,16 @@
 
 #define SLOTS 4096 /* a power of two */
 
-/* One process' word. Only that process writes it. */
+/* What one process recorded. Only that process writes it. */
 struct page {
-	atomic_int_least64_t busy[SLOTS];     /* coupons of this hash that it has requests of */
+	atomic_int_least64_t busy[SLOTS];     /* coupons of this hash that it holds requests for */
 	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
 	atomic_int_least64_t all_until_ms;
 	atomic_int entered;
 };
 
 static struct page *pages;
-static size_t pages_n; /* 0: there is nobody else */
+static size_t pages_n; /* 0: this is the only process */
 static size_t mine;
 
 static size_t slot_of(int64_t coupon)
@@ -26,7 +26,7 @@ static size_t slot_of(int64_t coupon)
 	return (size_t)(mixed >> 32) & (SLOTS - 1);
 }
 
-void unsure_init(size_t processes)
+void doubt_init(size_t processes)
 {
 	if (processes < 2)
 		return;
@@ -36,7 +36,7 @@ void unsure_init(size_t processes)
 	pages_n = processes;
 }
 
-void unsure_enter(size_t process, int64_t now_ms, int64_t memory_ms)
+void doubt_enter(size_t process, int64_t now_ms, int64_t memory_ms)
 {
 	struct page *page;
 
@@ -45,25 +45,25 @@ void unsure_enter(size_t process, int64_t now_ms, int64_t memory_ms)
 	check(process < pages_n);
 	mine = process;
 	page = &pages[process];
-	if (atomic_exchange(&page->entered, 1)) /* before the rest of its word is taken back */
+	if (atomic_exchange(&page->entered, 1)) /* before the busy counts are cleared */
 		atomic_store(&page->all_until_ms, now_ms + memory_ms);
 	for (size_t i = 0; i < SLOTS; i++)
 		atomic_store(&page->busy[i], 0);
 }
 
-void unsure_busy(int64_t coupon, int busy)
+void doubt_busy(int64_t coupon, int busy)
 {
 	if (pages_n > 0)
 		atomic_fetch_add(&pages[mine].busy[slot_of(coupon)], busy ? 1 : -1);
 }
 
-void unsure_until(int64_t coupon, int64_t until_ms)
+void doubt_until(int64_t coupon, int64_t until_ms)
 {
 	if (pages_n > 0)
 		atomic_store(&pages[mine].until_ms[slot_of(coupon)], until_ms);
 }
 
-int unsure_elsewhere(int64_t coupon, int64_t now_ms)
+int doubt_elsewhere(int64_t coupon, int64_t now_ms)
 {
 	size_t slot = slot_of(coupon);
 

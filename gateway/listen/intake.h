@@ -1,0 +1,32 @@
+/*
+ * Takes in requests from the socket API and HTTP: parses and counts them, refuses them with busy
+ * beyond the limit, and passes them on to `dispatch`. The responder's reply function calls
+ * intake_answered() for each reply.
+ */
+#ifndef GATEWAY_LISTEN_INTAKE_H
+#define GATEWAY_LISTEN_INTAKE_H
+
+#include "gateway/listen/reply.h"
+
+struct intake;
+
+typedef void intake_dispatch_fn(void *context, struct request *request);
+
+struct intake *intake_new(size_t inflight_max, intake_dispatch_fn *dispatch, void *context);
+void intake_free(struct intake *intake);
+
+/*
+ * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse. `busy`:
+ * the connection is at a limit of its own, so that the request is only parsed, for its id, and
+ * refused.
+ */
+void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
+		    struct responder *responder, int busy);
+/* The same for a request that was never parsed, for instance for its length. */
+void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
+		   const char *message);
+
+void intake_answered(struct intake *intake, enum answer answer);
+size_t intake_inflight(const struct intake *intake);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * A batch on its way to the queue: what one script call accepted. It has one owner at a time:
+ *
+ *	admission ──▶ publisher ──(confirmed)──▶ event loop, which removes the outbox entry and frees it
+ */
+#ifndef GATEWAY_PUBLISH_BATCH_H
+#define GATEWAY_PUBLISH_BATCH_H
+
+#include "common/ulid.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+struct batch {
+	STAILQ_ENTRY(batch) next;
+	struct ulid ulid;
+	int64_t coupon;
+	size_t receives;   /* how many it accepted */
+	int wants_outcome; /* a client waits for ack=issued: the worker sends the outcome back */
+	size_t body_len;
+	char body[]; /* the message, byte for byte as the outbox has it */
+};
+
+STAILQ_HEAD(batch_list, batch);
+
+/* Frees every batch in it. */
+static inline void batch_list_free(struct batch_list *list)
+{
+	struct batch *batch;
+
+	while ((batch = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, next);
+		free(batch);
+	}
+}
+
+#endif

@@ -1,0 +1,220 @@
+#include "gateway/publish/waiters.h"
+
+#include "common/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+struct waiter {
+	uint64_t token;
+	struct request *request;
+	struct receive receive;
+	int slot;
+	int repeated;
+	int looking; /* a look-up is under way */
+	int64_t deadline_ms;
+	TAILQ_ENTRY(waiter) due;       /* in `fresh` or `polled`, unless looking */
+	LIST_ENTRY(waiter) same_batch; /* unless repeated */
+	UT_hash_handle hh;             /* by token, while looking */
+	int64_t due_ms;
+};
+
+TAILQ_HEAD(due_list, waiter);
+
+/* The waiters of one batch of this gateway. */
+struct waiting_batch {
+	struct ulid ulid;
+	LIST_HEAD(, waiter) waiters;
+	UT_hash_handle hh;
+};
+
+struct waiters {
+	struct waiters_port port;
+	int64_t timeout_ms;
+	uint64_t next_token;
+	size_t waiting;
+	struct waiting_batch *batches;
+	struct waiter *looking;
+	/* Each in the order of due_ms, because each has one constant wait. */
+	struct due_list fresh;  /* wait for a word until their deadline */
+	struct due_list polled; /* are looked up every WAITERS_POLL_MS */
+};
+
+struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms)
+{
+	struct waiters *waiters = calloc(1, sizeof(*waiters));
+
+	check(waiters != NULL);
+	waiters->port = *port;
+	waiters->timeout_ms = timeout_ms;
+	TAILQ_INIT(&waiters->fresh);
+	TAILQ_INIT(&waiters->polled);
+	return waiters;
+}
+
+void waiters_free(struct waiters *waiters)
+{
+	if (!waiters)
+		return;
+	check(waiters->waiting == 0);
+	free(waiters);
+}
+
+static struct waiting_batch *batch_find(struct waiters *waiters, const struct ulid *ulid)
+{
+	struct waiting_batch *batch;
+
+	HASH_FIND(hh, waiters->batches, ulid, sizeof(*ulid), batch);
+	return batch;
+}
+
+static void batch_join(struct waiters *waiters, struct waiter *waiter)
+{
+	struct waiting_batch *batch = batch_find(waiters, &waiter->receive.batch);
+
+	if (!batch) {
+		batch = calloc(1, sizeof(*batch));
+		check(batch != NULL);
+		batch->ulid = waiter->receive.batch;
+		HASH_ADD(hh, waiters->batches, ulid, sizeof(batch->ulid), batch);
+	}
+	LIST_INSERT_HEAD(&batch->waiters, waiter, same_batch);
+}
+
+static void batch_leave(struct waiters *waiters, struct waiter *waiter)
+{
+	struct waiting_batch *batch = batch_find(waiters, &waiter->receive.batch);
+
+	LIST_REMOVE(waiter, same_batch);
+	if (LIST_EMPTY(&batch->waiters)) {
+		HASH_DEL(waiters->batches, batch);
+		free(batch);
+	}
+}
+
+static struct due_list *due_list_of(struct waiters *waiters, const struct waiter *waiter)
+{
+	return waiter->repeated ? &waiters->polled : &waiters->fresh;
+}
+
+static void look_up(struct waiters *waiters, struct waiter *waiter)
+{
+	waiter->looking = 1;
+	HASH_ADD(hh, waiters->looking, token, sizeof(waiter->token), waiter);
+	waiters->port.look_up(waiters->port.context, &waiter->receive, waiter->token);
+}
+
+void waiters_add(struct waiters *waiters, struct request *request, const struct receive *receive,
+		 int slot, int repeated)
+{
+	struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+	check(waiter != NULL && slot > 0);
+	waiter->token = ++waiters->next_token;
+	waiter->request = request;
+	waiter->receive = *receive;
+	waiter->slot = slot;
+	waiter->repeated = repeated;
+	waiter->deadline_ms = waiter->due_ms = waiters->port.now_ms(waiters->port.context) +
+					       waiters->timeout_ms;
+	waiters->waiting++;
+	if (repeated) {
+		look_up(waiters, waiter);
+		return;
+	}
+	batch_join(waiters, waiter);
+	TAILQ_INSERT_TAIL(&waiters->fresh, waiter, due);
+}
+
+/* Answers the waiter and forgets it. */
+static void waiter_end(struct waiters *waiters, struct waiter *waiter, enum outcome_state state,
+		       enum request_ack reached, const char *reason)
+{
+	struct result result = { .answer = ANSWER_UNKNOWN,
+				 .slot = waiter->slot,
+				 .receive = waiter->receive };
+
+	if (state == OUTCOME_ISSUED) {
+		result.answer = ANSWER_OK;
+		result.reached = reached;
+	} else if (state == OUTCOME_REJECTED) {
+		result.answer = ANSWER_REJECTED;
+		result.reason = reason;
+	}
+	if (waiter->looking)
+		HASH_DEL(waiters->looking, waiter);
+	else
+		TAILQ_REMOVE(due_list_of(waiters, waiter), waiter, due);
+	if (!waiter->repeated)
+		batch_leave(waiters, waiter);
+	waiters->waiting--;
+	waiters->port.answer(waiters->port.context, waiter->request, &result);
+	free(waiter);
+}
+
+void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
+{
+	struct waiting_batch *batch = batch_find(waiters, ulid);
+	struct waiter *waiter, *next;
+
+	/* The last waiter's end frees the batch: `next` is read before. */
+	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
+		next = LIST_NEXT(waiter, same_batch);
+		if (waiter->request->ack == ACK_QUEUED)
+			waiter_end(waiters, waiter, OUTCOME_ISSUED, ACK_QUEUED, NULL);
+	}
+}
+
+void waiters_settled(struct waiters *waiters, const struct ulid *ulid, int index,
+		     enum outcome_state state, const char *reason)
+{
+	struct waiting_batch *batch = batch_find(waiters, ulid);
+	struct waiter *waiter, *next;
+
+	check(state == OUTCOME_ISSUED || state == OUTCOME_REJECTED);
+	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
+		next = LIST_NEXT(waiter, same_batch);
+		if (waiter->receive.index == index)
+			waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
+	}
+}
+
+void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,
+		       const char *reason)
+{
+	int64_t now_ms = waiters->port.now_ms(waiters->port.context);
+	struct waiter *waiter;
+
+	HASH_FIND(hh, waiters->looking, &token, sizeof(token), waiter);
+	if (!waiter)
+		return; /* its word came while it was looked up */
+	if (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {
+		waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
+		return;
+	}
+	check(waiter->repeated);
+	HASH_DEL(waiters->looking, waiter);
+	waiter->looking = 0;
+	waiter->due_ms = now_ms + WAITERS_POLL_MS;
+	TAILQ_INSERT_TAIL(&waiters->polled, waiter, due);
+}
+
+void waiters_tick(struct waiters *waiters)
+{
+	int64_t now_ms = waiters->port.now_ms(waiters->port.context);
+	struct due_list *lists[] = { &waiters->fresh, &waiters->polled };
+	struct waiter *waiter;
+
+	for (int i = 0; i < 2; i++) {
+		while ((waiter = TAILQ_FIRST(lists[i])) && waiter->due_ms <= now_ms) {
+			TAILQ_REMOVE(lists[i], waiter, due);
+			look_up(waiters, waiter);
+		}
+	}
+}
+
+size_t waiters_count(const struct waiters *waiters)
+{
+	return waiters->waiting;
+}
