@@ -1,47 +1,11 @@
 #include "gateway/listen/reply.h"
 
-#include "common/check.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MESSAGE_SIZE 256
 #define LINE_SIZE 1024
-
-/* One reply line from a tree, with `id` (as JSON, may be empty) in front. Takes the tree. */
-static void reply_object(struct responder *responder, const char *id, enum answer answer,
-			 const char *status, cJSON *object)
-{
-	cJSON *line = cJSON_CreateObject(), *member;
-	char *text;
-
-	check(line != NULL);
-	if (*id)
-		cJSON_AddRawToObject(line, "id", id);
-	cJSON_AddNumberToObject(line, "code", answer_code(answer));
-	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
-	while (object && (member = object->child)) {
-		cJSON_DetachItemViaPointer(object, member);
-		cJSON_AddItemToObject(line, member->string, member);
-	}
-	cJSON_Delete(object);
-	text = cJSON_PrintUnformatted(line);
-	check(text != NULL);
-	responder->reply(responder, answer, text, strlen(text));
-	cJSON_free(text);
-	cJSON_Delete(line);
-}
-
-void responder_fail(struct responder *responder, const char *id, enum answer answer,
-		    const char *message)
-{
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
-	reply_object(responder, id, answer, NULL, object);
-}
 
 /* Why an issue was refused, for people. */
 static void refusal_text(const struct request *request, const struct result *result,
@@ -156,6 +120,6 @@ void request_fail(struct request *request, enum answer answer, const char *messa
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object)
 {
-	reply_object(request->responder, request->text, answer, status, object);
+	responder_object(request->responder, request->text, answer, status, object);
 	free(request);
 }

@@ -17,13 +17,6 @@ struct result {
 	const char *reason; /* ANSWER_REJECTED */
 };
 
-/* Where replies go. Implemented by connections; one thread. */
-struct responder {
-	/* Takes one reply line (without its end) and counts the request as answered. */
-	void (*reply)(struct responder *responder, enum answer answer, const char *line,
-		      size_t len);
-};
-
 /* Answers an issue. */
 void request_answer(struct request *request, const struct result *result);
 /* Any failure that is explained by a code and a sentence; NULL: the code's own text. */
@@ -34,9 +27,5 @@ void request_fail(struct request *request, enum answer answer, const char *messa
  */
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object);
-
-/* A failure before there is a request; `id` as JSON, empty: none. */
-void responder_fail(struct responder *responder, const char *id, enum answer answer,
-		    const char *message);
 
 #endif

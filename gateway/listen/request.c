@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/listen/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>

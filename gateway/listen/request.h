@@ -8,12 +8,11 @@
 #include "common/answer.h"
 #include "common/json.h"
 #include "common/receive.h"
+#include "gateway/listen/responder.h"
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
-
-struct responder;
 
 #define REQUEST_ID_STRING_MAX 64                        /* bytes of a request's id */
 #define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */

@@ -30,7 +30,7 @@ enum coupon_state coupon_state_of(const PGresult *rows)
 	end_ms = strtoll(column_text(rows, 0, "end_ms"), NULL, 10);
 	now_ms = strtoll(column_text(rows, 0, "now_ms"), NULL, 10);
 	if (strcmp(status, "draft") == 0)
-		return COUPON_ABSENT; /* not published: nobody is to know of it */
+		return COUPON_ABSENT; /* clients cannot see drafts */
 	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
 		return COUPON_ENDED;
 	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
@@ -123,11 +123,11 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	free(query);
 }
 
-void coupon_answer_state(const struct status_parts *parts, struct request *request)
+void coupon_answer(const struct status_parts *parts, struct request *request)
 {
 	struct coupon_query *query = malloc(sizeof(*query));
 
 	check(query != NULL);
-	*query = (struct coupon_query){ parts, request };
+	*query = (struct coupon_query){ .parts = parts, .request = request };
 	redis_pool_coupon(parts->redis, request->coupon, on_coupon_fields, query);
 }

@@ -1,14 +1,12 @@
 /*
- * The reading operation `coupon`: Redis is asked, and where it does not have the coupon, PostgreSQL
- * why.
+ * The reading operation `coupon`: asks Redis, and PostgreSQL where Redis does not have the coupon.
  */
 #ifndef GATEWAY_READ_COUPON_ANSWER_H
 #define GATEWAY_READ_COUPON_ANSWER_H
 
 #include "gateway/read/status.h"
 
-void coupon_answer_state(const struct status_parts *parts,
-			 struct request *request); /* takes the request */
+void coupon_answer(const struct status_parts *parts, struct request *request); /* takes it */
 
 /*
  * A row of coupon_state.sql (NULL: the look-up failed) as admission and the `coupon` operation

@@ -528,14 +528,27 @@ static void gateway_tick(void *context, uint64_t incarnation, uint64_t b)
 
 static void gateway_start(void)
 {
-	static const struct admission_port port = { NULL,        port_now_ms,  port_ulid_new,
-						    port_send,   port_look_up, port_publish,
-						    port_answer, port_report,  NULL,
-						    NULL };
-	static const struct waiters_port waiters_port = { NULL, port_now_ms, port_look_up_receive,
-							  port_answer };
+	static const struct admission_port port = {
+		.now_ms = port_now_ms,
+		.ulid_new = port_ulid_new,
+		.send = port_send,
+		.look_up = port_look_up,
+		.publish = port_publish,
+		.answer = port_answer,
+		.report = port_report,
+	};
+	static const struct waiters_port waiters_port = {
+		.now_ms = port_now_ms,
+		.look_up = port_look_up_receive,
+		.answer = port_answer,
+	};
 	static const struct admission_limits limits = {
-		16, 2, UNCONFIRMED_MAX, UNCONFIRMED_PER_COUPON_MAX, MEMORY_MS, 64
+		.batch_receives_max = 16,
+		.calls_per_coupon_max = 2,
+		.unconfirmed_max = UNCONFIRMED_MAX,
+		.unconfirmed_per_coupon_max = UNCONFIRMED_PER_COUPON_MAX,
+		.memory_ms = MEMORY_MS,
+		.coupons_max = 64,
 	};
 
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);

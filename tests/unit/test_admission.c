@@ -142,12 +142,22 @@ static void port_doubt(void *context, int64_t coupon, int64_t until_ms)
 
 static void rig_up(const struct admission_limits *limits)
 {
-	static const struct admission_port port = { NULL,        port_now_ms,  port_ulid_new,
-						    port_send,   port_look_up, port_publish,
-						    port_answer, port_report,  port_busy,
-						    port_doubt };
-	static const struct waiters_port waiters_port = { NULL, port_now_ms, port_look_up_receive,
-							  port_answer };
+	static const struct admission_port port = {
+		.now_ms = port_now_ms,
+		.ulid_new = port_ulid_new,
+		.send = port_send,
+		.look_up = port_look_up,
+		.publish = port_publish,
+		.answer = port_answer,
+		.report = port_report,
+		.busy = port_busy,
+		.doubt = port_doubt,
+	};
+	static const struct waiters_port waiters_port = {
+		.now_ms = port_now_ms,
+		.look_up = port_look_up_receive,
+		.answer = port_answer,
+	};
 
 	memset(&rig, 0, sizeof(rig));
 	rig.now_ms = 1000;

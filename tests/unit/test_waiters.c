@@ -62,7 +62,11 @@ static void port_answer(void *context, struct request *request, const struct res
 
 static int setup(void **state)
 {
-	static const struct waiters_port port = { NULL, port_now_ms, port_look_up, port_answer };
+	static const struct waiters_port port = {
+		.now_ms = port_now_ms,
+		.look_up = port_look_up,
+		.answer = port_answer,
+	};
 
 	(void)state;
 	memset(&rig, 0, sizeof(rig));

@@ -1,0 +1,30 @@
+/*
+ * The ports of admission and of the waiters, connected to Redis, PostgreSQL, the publisher and the
+ * clocks.
+ */
+#ifndef GATEWAY_PORTS_H
+#define GATEWAY_PORTS_H
+
+#include "common/config.h"
+#include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/publish/publisher.h"
+#include "gateway/publish/waiters.h"
+#include "gateway/read/lookup.h"
+
+/* The parts of a process that the ports connect. */
+struct parts {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct publisher *publisher;
+	struct waiters *waiters;
+	struct admission *admission;
+};
+
+/*
+ * Makes `waiters` and `admission`; the other members are set. `parts` must stay where it is until
+ * these two are freed.
+ */
+void ports_connect(struct parts *parts, const struct config *config);
+
+#endif
