@@ -1,24 +1,24 @@
 /*
  * The answer codes, each once: ANSWER(enumerator, code, "status", HTTP status, "what it means").
- * Codes 0–4 keep the numbering that such scripts have always had. No include guard: included for
- * its expansion.
+ * Codes 0–4 keep the numbering that issue scripts of this kind commonly use. No include guard:
+ * included for its expansion.
  */
 ANSWER(ANSWER_OK, 0, "ok", 200, "done")
 ANSWER(ANSWER_NOT_FOUND, 1, "not_found", 404, "no such coupon or receive")
 ANSWER(ANSWER_OUT_OF_STOCK, 2, "out_of_stock", 409, "the coupon is sold out")
 ANSWER(ANSWER_ENDED, 3, "ended", 409, "the campaign is over")
 ANSWER(ANSWER_LIMIT_REACHED, 4, "limit_reached", 409,
-       "the user has as many of this coupon as allowed")
+       "the user already has the maximum number of this coupon")
 ANSWER(ANSWER_NOT_STARTED, 5, "not_started", 409, "the campaign has not begun")
 ANSWER(ANSWER_PAUSED, 6, "paused", 409, "the campaign is paused")
 ANSWER(ANSWER_CODE_INVALID, 7, "code_invalid", 422, "no such exchange code")
-ANSWER(ANSWER_CODE_USED, 8, "code_used", 409, "the exchange code was used before")
+ANSWER(ANSWER_CODE_USED, 8, "code_used", 409, "the exchange code was already used")
 ANSWER(ANSWER_REJECTED, 9, "rejected", 409, "the accepted receive could not be issued")
-ANSWER(ANSWER_BUSY, 20, "busy", 429, "a limit is reached, nothing was done; try again later")
+ANSWER(ANSWER_BUSY, 20, "busy", 429, "a limit is reached; nothing was done; retry later")
 ANSWER(ANSWER_UNAVAILABLE, 21, "unavailable", 503,
-       "a needed part is not there, nothing was done; try again later")
+       "a required service is not available; nothing was done; retry later")
 ANSWER(ANSWER_UNKNOWN, 22, "unknown", 504,
-       "it may or may not have been done; ask status, or retry with the same key")
+       "may or may not have been done; query status, or retry with the same key")
 ANSWER(ANSWER_BAD_REQUEST, 40, "bad_request", 400, "the request is malformed")
 ANSWER(ANSWER_UNAUTHORIZED, 41, "unauthorized", 401, "not authenticated")
 ANSWER(ANSWER_FORBIDDEN, 42, "forbidden", 403, "not allowed")

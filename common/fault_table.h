@@ -1,7 +1,7 @@
 /*
- * Every fault point once: FAULT(enumerator, "name"), where a build with FAULTS=1 can be told to die
- * or freeze. docs/lifecycle.md tells what each leaves behind. No include guard: included for its
- * expansion.
+ * Every fault point once: FAULT(enumerator, "name"), where a build with FAULTS=1 can be made to die
+ * or freeze. docs/lifecycle.md describes the state that each leaves behind. No include guard:
+ * included for its expansion.
  */
 FAULT(FAULT_GATEWAY_BEFORE_SEND, "gateway_before_send")
 FAULT(FAULT_GATEWAY_AFTER_SEND, "gateway_after_send")

@@ -1,6 +1,6 @@
 /*
  * REASON(name, text): why a receive was rejected, as in receive_rejected.reason; docs/lifecycle.md
- * tells what each means.
+ * describes each.
  */
 REASON(UNKNOWN_COUPON, "unknown_coupon")
 REASON(SLOT_TAKEN, "slot_taken")

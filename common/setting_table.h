@@ -4,76 +4,86 @@
  * docs/config.md is checked against this table. No include guard: included for its expansion.
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
-	     "Redis, redis://[user:password@]host:port/database")
+	     "Redis URL, redis://[user:password@]host:port/database")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", ALL, "amqp://guest:guest@127.0.0.1:5672/%2f",
-	     "RabbitMQ, amqp://user:password@host:port/vhost")
+	     "RabbitMQ URL, amqp://user:password@host:port/vhost")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
-	     "PostgreSQL, a libpq connection string of a role that needs no DDL")
+	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
 SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL, "",
-	     "PostgreSQL as the owner of the tables, for migrate alone (default: DATABASE_URL)")
+	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
 SETTING_TEXT(listen, "COUPON_LISTEN", "listen", GATEWAY | CTL, "127.0.0.1:7411",
-	     "socket API over TCP, host:port or off; where couponctl connects to")
+	     "TCP address of the socket API, host:port or off; couponctl connects to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
-	     "socket API over a Unix socket, a path (default: none)")
+	     "path of a Unix socket for the socket API (default: none)")
 SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0.1:7480",
-	     "HTTP, host:port or off")
+	     "HTTP address, host:port or off")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
-	     "metrics and health of one worker over HTTP, host:port or off")
-SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text", "text (key=value) or json")
-SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info", "debug, info, warn or error")
+	     "HTTP address for the metrics and health of this worker, host:port or off")
+SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
+	     "log format: text (key=value) or json")
+SETTING_TEXT(log_level, "COUPON_LOG_LEVEL", "log-level", ALL, "info",
+	     "least severe level that is logged: debug, info, warn or error")
 SETTING_TEXT(trace, "COUPON_TRACE", "trace", GATEWAY | WORKER, "",
-	     "changes of state to write to the log: call, delivery, lookup, redis, or all; several "
-	     "joined by commas")
+	     "kinds of state changes to log: call, delivery, lookup, redis or all; separated by "
+	     "commas")
 SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64,
-	       "processes that share the listeners")
+	       "number of processes that share the listeners")
 SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
-	       1048576, "longest request line or HTTP body; longer: too_large")
-SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
-	       1000000, "open socket connections of one process; beyond: busy, then closed")
+	       1048576,
+	       "maximum length of a request line or HTTP body; a longer one is answered too_large")
+SETTING_NUMBER(
+	connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1, 1000000,
+	"maximum open socket connections per process; further ones are answered busy and closed")
 SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
 	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
-	       "unanswered requests of one connection; beyond: busy")
+	       "maximum unanswered requests per connection; further ones are answered busy")
 SETTING_NUMBER(inflight_max, "COUPON_INFLIGHT_MAX", "inflight-max", GATEWAY, 50000, 1, 10000000,
-	       "unanswered requests of one process; beyond: busy")
+	       "maximum unanswered requests per process; further ones are answered busy")
 SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GATEWAY, 200000, 1,
-	       100000000, "receives of one process that RabbitMQ has not confirmed; beyond: busy")
+	       100000000,
+	       "maximum receives per process that RabbitMQ has not confirmed; further requests are "
+	       "answered busy")
 SETTING_NUMBER(unconfirmed_per_coupon_max, "COUPON_UNCONFIRMED_PER_COUPON_MAX",
 	       "unconfirmed-per-coupon-max", GATEWAY, 100000, 1, 100000000,
-	       "the same for one coupon")
+	       "the same limit for each coupon")
 SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY,
 	       524288, 4096, 1073741824,
-	       "replies a client has not read; beyond: the connection is cut")
-SETTING_NUMBER(idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GATEWAY, 300000, 100,
-	       86400000,
-	       "a connection with nothing in flight and no byte received for this long is closed")
-SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256,
-	       1, 256, "requests in one script call")
-SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY,
-	       8, 1, 64, "script calls in flight for one coupon")
-SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
-	       16,
-	       "connections of one process to Redis; calls go to the one with the least in flight")
+	       "maximum size of the replies that a client has not read; beyond it the connection "
+	       "is closed")
 SETTING_NUMBER(
-	call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10, 60000,
-	"a Redis or PostgreSQL answer later than this is unknown, and the connection is replaced")
+	idle_timeout_ms, "COUPON_IDLE_TIMEOUT_MS", "idle-timeout-ms", GATEWAY, 300000, 100,
+	86400000,
+	"a connection with nothing in flight is closed after this time without a received byte")
+SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256,
+	       1, 256, "maximum requests in one script call")
+SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY,
+	       8, 1, 64, "maximum script calls in flight for one coupon")
+SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
+	       16, "Redis connections per process; a call uses the one with the least in flight")
+SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10,
+	       60000,
+	       "time limit for a reply of Redis or PostgreSQL; then the outcome is unknown and the "
+	       "connection is replaced")
 SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms", GATEWAY, 5000,
-	       10, 600000, "how long ack=queued and ack=issued wait before they answer unknown")
+	       10, 600000, "time limit for ack=queued and ack=issued; then the answer is unknown")
 SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
-	       "how long a losing answer is given again without asking Redis; 0: never")
-SETTING_NUMBER(lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
-	       "look-ups in PostgreSQL waiting at one process; beyond: busy")
+	       "time for which a losing answer is repeated without a call to Redis; 0: never")
+SETTING_NUMBER(
+	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
+	"maximum PostgreSQL look-ups that wait in one process; further ones are answered busy")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
-	       "messages a worker holds un-acked")
+	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",
 	       "transaction-receives-max", WORKER, 4096, 256, 100000,
-	       "receives settled in one transaction")
+	       "maximum receives in one transaction")
 SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000,
-	       100, 600000, "a transaction that takes longer is given up and tried again")
+	       100, 600000,
+	       "time limit for a settling transaction; then it is given up and retried")
 SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 5000, 500,
-	       600000, "the keeper's lock lasts this long unless renewed")
+	       600000, "lifetime of the keeper's lock without renewal")
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,
 	       "pause between two rounds of the keeper")
 SETTING_NUMBER(resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER, 3000, 100,
-	       3600000, "an outbox entry older than this by Redis time is sent again by the keeper")
+	       3600000, "age, by Redis time, at which the keeper publishes an outbox entry again")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 86400, 1, 31536000,
-	       "a closed and settled coupon stays in Redis for so long")
+	       "time for which the keys of a closed and settled coupon stay in Redis")

@@ -9,43 +9,43 @@ METRIC(METRIC_CONNECTIONS_TOTAL, "connections_total", "counter",
 METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",
-       "Connections cut because their client did not read its replies.")
+       "Connections closed because the client did not read its replies.")
 METRIC(METRIC_CONNECTIONS_IDLE, "connections_idle_total", "counter",
-       "Connections closed for idleness.")
+       "Connections closed after COUPON_IDLE_TIMEOUT_MS without traffic.")
 METRIC(METRIC_ACCEPT_PAUSES, "accept_pauses_total", "counter",
-       "Times accepting paused for want of file descriptors.")
+       "Pauses of accepting because file descriptors were short.")
 METRIC(METRIC_REQUESTS, "requests_total", "counter", "Requests received, over the socket and HTTP.")
-METRIC(METRIC_INFLIGHT, "requests_inflight", "gauge", "Requests not yet answered.")
+METRIC(METRIC_INFLIGHT, "requests_inflight", "gauge", "Requests received and not yet answered.")
 METRIC(METRIC_CALLS, "script_calls_total", "counter", "Script calls sent to Redis.")
 METRIC(METRIC_CALL_REQUESTS, "script_call_requests_total", "counter",
        "Requests in those script calls.")
 METRIC(METRIC_CALLS_LOST, "script_calls_lost_total", "counter",
-       "Script calls whose reply never came: their requests were answered unknown.")
+       "Script calls without a reply; their requests were answered unknown.")
 METRIC(METRIC_CALLS_REFUSED, "script_calls_refused_total", "counter",
-       "Script calls answered unverified or behind: their requests were answered unavailable.")
+       "Script calls answered unverified or behind; their requests were answered unavailable.")
 METRIC(METRIC_SCRIPT_RELOADS, "script_reloads_total", "counter",
-       "Times Redis had forgotten the script.")
+       "Times the script was missing in Redis and was loaded again.")
 METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter",
-       "Times the Redis connection was cut because a command was not answered in time.")
+       "Redis connections closed because a command timed out.")
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")
 METRIC(METRIC_AMQP_UP, "amqp_up", "gauge", "Processes connected to RabbitMQ.")
 METRIC(METRIC_DATABASE_UP, "database_up", "gauge", "Processes connected to PostgreSQL.")
 METRIC(METRIC_WEAK_SETTINGS, "weak_settings", "gauge",
-       "Warnings of settings of Redis and PostgreSQL that are too weak for the promises, over all "
+       "Settings of Redis and PostgreSQL that are too weak for the promises, summed over all "
        "processes.")
 METRIC(METRIC_PUBLISHED, "messages_published_total", "counter",
-       "Messages published, again ones included.")
+       "Messages published, including repeated publishes.")
 METRIC(METRIC_CONFIRMED, "messages_confirmed_total", "counter", "Messages confirmed by RabbitMQ.")
 METRIC(METRIC_PUBLISH_FAILED, "messages_failed_total", "counter",
-       "Publishes that RabbitMQ refused, returned or never confirmed; each is published again.")
+       "Publishes that RabbitMQ refused, returned or did not confirm; each is repeated.")
 METRIC(METRIC_PUBLISHER_CUTS, "publisher_cuts_total", "counter",
-       "Times a stuck publisher's connection was cut.")
+       "Publisher connections closed because a call was stuck.")
 METRIC(METRIC_UNCONFIRMED, "receives_unconfirmed", "gauge",
        "Accepted receives whose message is not confirmed.")
 METRIC(METRIC_ACCEPTED, "receives_accepted_total", "counter",
        "Receives accepted by the script for this gateway.")
-METRIC(METRIC_OUTCOMES, "outcomes_total", "counter", "Outcomes that workers sent back.")
-METRIC(METRIC_WAITING, "outcomes_waiting", "gauge", "Requests that wait for queued or issued.")
+METRIC(METRIC_OUTCOMES, "outcomes_total", "counter", "Outcomes received from workers.")
+METRIC(METRIC_WAITING, "outcomes_waiting", "gauge", "Requests waiting for queued or issued.")
 METRIC(METRIC_LOOKUPS, "lookups_total", "counter", "Look-ups in PostgreSQL.")
 METRIC(METRIC_LOOKUPS_FAILED, "lookups_failed_total", "counter",
        "Look-ups in PostgreSQL that failed.")

@@ -51,7 +51,7 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 		exposition_value(out, metrics[i].name, keeper_metrics_get((enum keeper_metric)i));
 	}
 	exposition_head(out, "keeper_coupons", "gauge",
-			"Watched coupons by how they stand, where this worker is the keeper.");
+			"Watched coupons by state, while this worker is the keeper.");
 	for (int i = 0; i < STAND_COUNT; i++)
 		exposition_labelled(out, "keeper_coupons", "state", stands[i],
 				    atomic_load_explicit(&coupons[i], memory_order_relaxed));

@@ -3,10 +3,10 @@
  * METRIC(enumerator, "name", "type", "help"). The name goes out with the prefix couponmq_;
  * docs/metrics.md is checked against this table. No include guard: included for its expansion.
  */
-METRIC(METRIC_HELD, "worker_held", "gauge", "Messages this worker holds un-acked.")
-METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, how many wait for a transaction.")
+METRIC(METRIC_HELD, "worker_held", "gauge", "Messages that this worker holds unacked.")
+METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, messages that wait for a transaction.")
 METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",
-       "Of those, how many wait to be dead-lettered.")
+       "Of those, messages that wait to be dead-lettered.")
 METRIC(METRIC_BATCH, "worker_batch_receives", "gauge",
        "Receives in the last committed transaction.")
 METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",

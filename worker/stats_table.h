@@ -2,13 +2,13 @@
  * The loop's counters, each once: STAT(name, "help"). The log line `stats` has the name, the metric
  * is couponmq_worker_NAME_total. No include guard: included for its expansion.
  */
-STAT(messages, "Messages received, redeliveries too.")
+STAT(messages, "Messages received, including redeliveries.")
 STAT(receives, "Receives in committed transactions.")
-STAT(issued, "Of those, newly issued.")
-STAT(repeated, "Of those, issued earlier.")
+STAT(issued, "Of those, issued for the first time.")
+STAT(repeated, "Of those, already issued earlier.")
 STAT(rejected, "Of those, rejected.")
 STAT(dead, "Messages dead-lettered and confirmed.")
 STAT(transactions, "Committed transactions.")
-STAT(retries, "Transactions that were refused or lost, and tried again.")
-STAT(replies, "Outcomes told to a gateway, one message each.")
+STAT(retries, "Transactions that were refused or lost, and were retried.")
+STAT(replies, "Outcomes sent to gateways, one message each.")
 STAT(replies_lost, "Replies that could not be sent; the gateway looks the receive up instead.")

@@ -1,4 +1,4 @@
-"""The documents tell what the programs do: every setting, metric, answer and operation, and no link leads nowhere."""
+"""The documents describe every setting, metric, answer and operation; no link is dead."""
 
 import re
 import subprocess
@@ -14,6 +14,11 @@ PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
 PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl"}
 IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
 RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
+SETTING = re.compile(
+    r"\*\*`([A-Z_]+)`\*\*: (.*)\. `(--[a-z-]+)`, default (`[^`]+`|empty), (text|\d+–\d+), "
+    r"read by ([a-z, ]+)\."
+)
+METRIC = re.compile(r"`(couponmq_\w+)` \((\w+)\): (.*)")
 
 
 def text(path):
@@ -25,6 +30,12 @@ def table_rows(page):
     for line in text(page).splitlines():
         if line.startswith("|"):
             yield [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+
+
+def bullets(page_text):
+    """Each top-level bullet of a page on one line, without its dash."""
+    for found in re.finditer(r"^- (.*(?:\n  .*)*)", page_text, re.MULTILINE):
+        yield re.sub(r"\s*\n\s+", " ", found[1])
 
 
 def one_line_each(table):
@@ -64,6 +75,20 @@ def settings_of_help(program):
     return settings
 
 
+def settings_documented():
+    """ENVIRONMENT: (meaning, flag, default, range, programs), of the bullets in config.md."""
+    documented = {}
+    for bullet in bullets(text("docs/config.md")):
+        if bullet.startswith("**`"):
+            setting = SETTING.fullmatch(bullet)
+            assert setting, f"not of the form of a setting: {bullet}"
+            env, meaning, flag, default, *rest = setting.groups()
+            assert env not in documented, f"{env} is there twice"
+            default = default.strip("`") if default.startswith("`") else "(empty)"
+            documented[env] = (meaning, flag, default, *rest)
+    return documented
+
+
 def test_config_has_every_setting_as_help_tells_it():
     wanted = {}
     for reader, program in PROGRAMS.items():
@@ -71,11 +96,9 @@ def test_config_has_every_setting_as_help_tells_it():
             before = wanted.setdefault(env, (*told, []))
             assert before[:3] == told, f"{env}: the programs differ"
             before[3].append(reader)
-    documented = {
-        row[0]: row for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])
-    }
     described = {
-        env: (row[1], row[2], row[3], row[4].split(", ")) for env, row in documented.items()
+        env: (flag, default, range_, readers.split(", "))
+        for env, (_, flag, default, range_, readers) in settings_documented().items()
     }
     assert described == wanted
 
@@ -83,9 +106,7 @@ def test_config_has_every_setting_as_help_tells_it():
 def test_config_means_what_help_says():
     table = one_line_each(text("common/setting_table.h"))
     meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
-    documented = {
-        row[0]: row[5] for row in table_rows("docs/config.md") if re.fullmatch(r"[A-Z_]+", row[0])
-    }
+    documented = {env: meaning for env, (meaning, *_) in settings_documented().items()}
     assert documented == meanings
 
 
@@ -93,11 +114,9 @@ OF_THE_WORKER = re.compile("couponmq_(worker|keeper)_")
 
 
 def metrics_documented():
-    return {
-        row[0]: (row[1], row[2])
-        for row in table_rows("docs/metrics.md")
-        if row[0].startswith("couponmq_") and len(row) == 3
-    }
+    """NAME: (type, help), of the bullets `NAME` (type): help."""
+    found = [METRIC.fullmatch(bullet) for bullet in bullets(text("docs/metrics.md"))]
+    return {metric[1]: (metric[2], metric[3]) for metric in found if metric}
 
 
 def metrics_given(url):

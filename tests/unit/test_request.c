@@ -283,13 +283,13 @@ static void test_answers(void **state)
 				      "1001 has not begun\"" },
 		{ ANSWER_PAUSED,
 		  "\"code\":6,\"status\":\"paused\",\"message\":\"coupon 1001 is paused\"" },
-		{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached, "
-			       "nothing was done; try again later\"" },
+		{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached; "
+			       "nothing was done; retry later\"" },
 		{ ANSWER_UNAVAILABLE, "\"code\":21,\"status\":\"unavailable\",\"message\":\"a "
-				      "needed part is not there, nothing was done; "
-				      "try again later\"" },
-		{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"it may or may "
-				  "not have been done; ask status, or retry "
+				      "required service is not available; nothing was done; "
+				      "retry later\"" },
+		{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"may or may "
+				  "not have been done; query status, or retry "
 				  "with the same key\"" },
 	};
 	struct result result = result_make(ANSWER_OK, ACK_ACCEPTED, 2);
@@ -352,8 +352,8 @@ static void test_other_replies(void **state)
 
 	request_fail(parse(*state, "{\"id\":\"x\",\"op\":\"ping\"}"), ANSWER_BUSY, NULL);
 	assert_string_equal(client.line, "{\"id\":\"x\",\"code\":20,\"status\":\"busy\","
-					 "\"message\":\"a limit is reached, nothing was done; "
-					 "try again later\"}");
+					 "\"message\":\"a limit is reached; nothing was done; "
+					 "retry later\"}");
 	request_fail(parse(*state, "{\"op\":\"ping\"}"), ANSWER_NOT_FOUND, "no \"such\" thing");
 	assert_string_equal(
 		client.line,
