@@ -1,8 +1,8 @@
-/* What issue.lua returned, out of hiredis' form. */
+/* Decodes what issue.lua returns. */
 #ifndef GATEWAY_ADMIT_SCRIPT_REPLY_H
 #define GATEWAY_ADMIT_SCRIPT_REPLY_H
 
-#include "gateway/admit/admission.h"
+#include "gateway/admit/call.h"
 
 #include <hiredis/hiredis.h>
 

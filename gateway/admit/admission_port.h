@@ -1,0 +1,41 @@
+/* What admission needs from outside: its port to the stores and the clients, and its limits. */
+#ifndef GATEWAY_ADMIT_ADMISSION_PORT_H
+#define GATEWAY_ADMIT_ADMISSION_PORT_H
+
+#include "gateway/admit/call.h"
+#include "gateway/listen/reply.h"
+#include "gateway/publish/batch.h"
+
+struct admission_limits {
+	size_t batch_receives_max;
+	int64_t calls_per_coupon_max;
+	size_t unconfirmed_max; /* receives that are waiting, in a call, or not confirmed */
+	size_t unconfirmed_per_coupon_max; /* the same of one coupon */
+	int64_t memory_ms;                 /* how long a losing answer is repeated; 0: never */
+	size_t coupons_max;                /* coupons remembered */
+};
+
+struct admission_port {
+	void *context;
+	int64_t (*now_ms)(void *context); /* monotonic */
+	void (*ulid_new)(void *context, struct ulid *ulid);
+	/*
+	 * Sends the call: 0, and one of admission_replied, _not_run, _lost follows later; or -1,
+	 * nothing was sent.
+	 */
+	int (*send)(void *context, struct call *call);
+	/* Ends in admission_looked_up, within the call or later. */
+	void (*look_up)(void *context, int64_t coupon);
+	void (*publish)(void *context, struct batch *batch); /* takes the batch */
+	void (*answer)(void *context, struct request *request, const struct result *result);
+	/*
+	 * Reports to Redis, which may have forgotten it, that it gave out this number of this
+	 * generation. May fail: it is reported again.
+	 */
+	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
+	/* For the other processes, see doubt.h; may be NULL. */
+	void (*busy)(void *context, int64_t coupon, int busy);
+	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
+};
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * Requests that wait for a script call, and the calls in flight. While calls_per_coupon_max calls
+ * of a coupon are in flight its requests wait, and go together in the next one. Part of admission.
+ *
+ *	add ─▶ waiting ─(flush)─▶ call, sent through the port ─▶ its requests refused or accepted ─▶ free_call
+ *
+ * It also counts what is open: receives waiting, in a call, being looked up, or not confirmed.
+ */
+#ifndef GATEWAY_ADMIT_CALL_QUEUE_H
+#define GATEWAY_ADMIT_CALL_QUEUE_H
+
+#include "gateway/admit/admission_port.h"
+#include "gateway/admit/coupon_table.h"
+
+STAILQ_HEAD(coupon_list, coupon);
+
+struct call_queue {
+	const struct admission_port *port;
+	const struct admission_limits *limits;
+	struct coupon_list ready; /* have something to send */
+	size_t open;              /* the sum over all coupons */
+	size_t waiting;           /* requests that are not answered */
+	size_t calls;             /* in flight */
+};
+
+/* `port` and `limits` must outlive it. */
+void call_queue_init(struct call_queue *queue, const struct admission_port *port,
+		     const struct admission_limits *limits);
+
+/* Whether the limit of what is open is reached, of this coupon or of all. */
+int call_queue_is_full(const struct call_queue *queue, const struct coupon *coupon);
+void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct request *request);
+/* Sends what has gathered. What becomes ready within (a send that failed) waits for the next. */
+void call_queue_flush(struct call_queue *queue);
+
+/* Answers a request that took nothing, and forgets it. */
+void call_queue_refuse(struct call_queue *queue, struct coupon *coupon, struct request *request,
+		       enum answer answer);
+void call_queue_refuse_all(struct call_queue *queue, struct call *call, enum answer answer);
+/* Forgets a request that has a slot, now or (`repeated`) by an earlier one; the caller answers. */
+void call_queue_accept(struct call_queue *queue, struct coupon *coupon, int repeated);
+/* So many accepted receives of the coupon are confirmed. */
+void call_queue_confirmed(struct call_queue *queue, struct coupon *coupon, size_t receives);
+
+/* Ends a call whose requests have all been refused, accepted or parked. */
+void call_queue_free_call(struct call_queue *queue, struct call *call);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * The coupons that a process of the gateway remembers, up to a limit. For a new one, the least
+ * recently used one that nothing depends on is forgotten. Part of admission.
+ */
+#ifndef GATEWAY_ADMIT_COUPON_TABLE_H
+#define GATEWAY_ADMIT_COUPON_TABLE_H
+
+#include "gateway/listen/request.h"
+
+#include <uthash.h>
+
+struct coupon {
+	int64_t id;
+	UT_hash_handle hh;
+	TAILQ_ENTRY(coupon) by_use;
+	/* Of the call queue. */
+	STAILQ_ENTRY(coupon) ready; /* in its list of those with something to send */
+	int is_ready;
+	int is_busy; /* as the port was told */
+	int64_t calls;
+	size_t open; /* receives waiting, in a call, being looked up, or not confirmed */
+	struct request_list waiting;
+	/* Redis does not have the coupon: a look-up in PostgreSQL is under way for these. */
+	struct request_list parked;
+	int looking;
+	/* The highest that Redis has named, see seen.h. */
+	int64_t seen_generation;
+	int64_t seen_seq;
+	int64_t report_after_ms; /* not reported again before */
+	/* A losing answer that is repeated until then. */
+	enum answer memory;
+	int64_t memory_until_ms;
+	int64_t doubt_until_ms; /* a call whose outcome is unknown may still take effect */
+};
+
+TAILQ_HEAD(coupons_by_use, coupon);
+
+struct coupon_table {
+	struct coupon *coupons;
+	struct coupons_by_use by_use; /* least recently used first */
+	size_t max;
+};
+
+void coupon_table_init(struct coupon_table *table, size_t max);
+void coupon_table_fini(struct coupon_table *table); /* frees every coupon */
+
+struct coupon *coupon_table_find(const struct coupon_table *table, int64_t id); /* NULL: none */
+/* The coupon, now the most recently used, or a new one; NULL when no more can be remembered. */
+struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t now_ms);
+
+/* Whether requests for it wait or are in a call. */
+int coupon_has_requests(const struct coupon *coupon);
+
+/* Remembers a losing answer that is true for every user of the coupon. */
+void coupon_remember(struct coupon *coupon, enum answer answer, int64_t until_ms);
+/* Whether it answers the request; never one with a key, which may be known already. */
+int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms);
+
+#endif
