@@ -35,7 +35,7 @@ TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard t
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 # With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
-EMBEDDED = $(sort $(wildcard lua/*.lua)) $(sort $(wildcard sql/migration/*.sql)) $(sort $(wildcard sql/query/*.sql))
+EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort $(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
 .PHONY: build tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from sql_db import MIGRATIONS, Db
+from sql_db import FUNCTIONS, MIGRATIONS, Db
 from stack import wait_until
 
 
@@ -45,7 +45,7 @@ def database(request):
         try:
             app = make_conninfo(app_url, dbname=name)
             with psycopg.connect(make_conninfo(owner_url, dbname=name), autocommit=True) as fresh:
-                for path in MIGRATIONS:
+                for path in MIGRATIONS + FUNCTIONS:
                     with fresh.transaction():
                         fresh.execute(path.read_text())
                 login = psycopg.conninfo.conninfo_to_dict(app)["user"]

@@ -10,6 +10,7 @@ from psycopg.pq import ExecStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
+FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
 AT_MS = 1700000000123
 

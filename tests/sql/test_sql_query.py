@@ -9,7 +9,7 @@ import pytest
 from sql_db import MIGRATIONS, QUERIES, Receive, array_text, batch_make
 from stack import wait_until
 
-OWNER_ONLY = {"migration_init", "migration_record"}
+OWNER_ONLY = {"migration_init", "migration_record", "function_state", "function_record"}
 
 
 NOT_TO_PREPARE = {
@@ -508,39 +508,6 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
     assert announced() == []
     db.query("coupon_status_set", coupon, "closed")
     assert announced() == [str(coupon)]
-
-
-def test_user_slots_page(db, coupon_new):
-    coupon, other = coupon_new(limit=3), coupon_new()
-    batch = uuid.uuid4()
-    receives = [
-        Receive(
-            coupon,
-            user,
-            batch,
-            3 * user + slot,
-            slot=slot,
-            key=f'k{user}:{slot} \\"' if slot == 2 else "",
-        )
-        for user in range(1, 12)
-        for slot in (1, 2, 3)
-    ]
-    db.settle(*receives, *batch_make(other, range(1, 12)))
-    got, after = [], (0, 0)
-    while page := db.query("user_slots_page", coupon, *after, 4):
-        assert len(page) <= 4
-        got += page
-        after = (page[-1]["user_id"], page[-1]["slot"])
-    assert got == [
-        {
-            "user_id": str(r.user),
-            "slot": str(r.slot),
-            "batch": str(batch),
-            "idx": str(r.idx),
-            "key": r.key,
-        }
-        for r in receives
-    ]
 
 
 def release_pending(db, *coupons, page=256):

@@ -391,6 +391,8 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
         "UPDATE receive_rejected SET reason = 'slot_taken'",
         "DELETE FROM keeper",
         "INSERT INTO schema_migration (version, name) VALUES (99, 'mine')",
+        "SELECT FROM schema_function",
+        "DELETE FROM schema_function",
     ],
 )
 def test_programs_role_cannot(db, statement):

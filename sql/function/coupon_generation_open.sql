@@ -1,0 +1,51 @@
+-- version: 1
+-- function: coupon_generation_open(bigint,int,int,bigint)
+--
+-- Opens a new generation of a coupon, and keeps the counts of the old one. Only for the keeper that
+-- holds this fence and still finds the generation that it looked at; NULL otherwise. The number is
+-- above every one that was ever seen in a message, also after a restore of an older backup, and
+-- above `redis_generation`.
+CREATE OR REPLACE FUNCTION coupon_generation_open(
+	coupon           bigint,
+	expected         int,
+	redis_generation int,
+	fence            bigint)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path = public, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	old    coupon%ROWTYPE;
+	opened int;
+BEGIN
+	-- Shared: an election waits for this, or this waits for the election and then finds another
+	-- fence.
+	PERFORM FROM keeper AS k WHERE k.fence = coupon_generation_open.fence FOR SHARE;
+	IF NOT FOUND THEN
+		RETURN NULL;
+	END IF;
+	-- A statement of its own: the counts must be read after the lock was waited for.
+	SELECT c.* INTO old FROM coupon AS c
+		WHERE c.id = coupon_generation_open.coupon FOR NO KEY UPDATE;
+	IF NOT FOUND OR old.generation <> coupon_generation_open.expected THEN
+		RETURN NULL;
+	END IF;
+
+	SELECT 1 + greatest(
+		old.generation, coupon_generation_open.redis_generation, max(g.generation))
+	INTO opened
+	FROM coupon_generation AS g WHERE g.coupon_id = old.id;
+
+	IF old.generation > 0 OR old.settled_num > 0 THEN
+		INSERT INTO coupon_generation (coupon_id, generation, seq_seen, settled_num)
+		VALUES (old.id, old.generation, old.seq_seen, old.settled_num);
+	END IF;
+	UPDATE coupon AS c SET generation = opened, seq_seen = 0, settled_num = 0, settled_at = NULL
+		WHERE c.id = old.id;
+	RETURN opened;
+END
+$$;
+
+REVOKE ALL ON FUNCTION coupon_generation_open(bigint, int, int, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION coupon_generation_open(bigint, int, int, bigint) TO couponmq_app;

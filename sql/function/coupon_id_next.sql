@@ -1,0 +1,20 @@
+-- version: 1
+-- function: coupon_id_next()
+--
+-- The next id that no coupon has: ids may also be chosen by hand.
+CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE plpgsql
+SET search_path = public, pg_temp
+AS $$
+DECLARE
+	candidate bigint;
+BEGIN
+	LOOP
+		candidate := nextval('coupon_id_seq');
+		EXIT WHEN NOT EXISTS (SELECT FROM coupon WHERE id = candidate);
+	END LOOP;
+	RETURN candidate;
+END
+$$;
+
+REVOKE ALL ON FUNCTION coupon_id_next() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION coupon_id_next() TO couponmq_app;

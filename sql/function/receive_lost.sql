@@ -1,0 +1,66 @@
+-- version: 1
+-- function: receive_lost(bigint,int[],uuid[],smallint[],bigint[],smallint[],bigint[])
+--
+-- Gives up receives of one coupon that have no outcome and can no longer arrive: each gets a
+-- tombstone, so that it is never issued if it arrives after all. `generation` is the one whose
+-- number it has. Returned are the elements that had no outcome until now.
+CREATE OR REPLACE FUNCTION receive_lost(
+	coupon     bigint,
+	generation int[],
+	batch      uuid[],
+	idx        smallint[],
+	user_id    bigint[],
+	slot       smallint[],
+	at_ms      bigint[])
+RETURNS SETOF int
+LANGUAGE plpgsql VOLATILE
+SET search_path = public, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	c coupon%ROWTYPE;
+	i int;
+BEGIN
+	-- As in settle(): tombstones are written under this lock, and rows that were inserted
+	-- without it are judged under it.
+	SELECT * INTO c FROM coupon WHERE id = receive_lost.coupon FOR NO KEY UPDATE;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	FOR i IN 1 .. cardinality(receive_lost.batch) LOOP
+		CONTINUE WHEN EXISTS (SELECT FROM user_coupon AS u
+			WHERE u.user_id = receive_lost.user_id[i] AND u.coupon_id = c.id
+				AND u.slot = receive_lost.slot[i]
+				AND u.batch = receive_lost.batch[i]
+				AND u.idx = receive_lost.idx[i]);
+		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
+			received_at)
+		VALUES (c.id, receive_lost.batch[i], receive_lost.idx[i], receive_lost.user_id[i],
+			receive_lost.slot[i], 'lost',
+			timestamptz 'epoch' + receive_lost.at_ms[i] * interval '1 ms')
+		ON CONFLICT DO NOTHING;
+		CONTINUE WHEN NOT FOUND;
+		RETURN NEXT i;
+		IF receive_lost.generation[i] = c.generation THEN
+			UPDATE coupon SET settled_num = settled_num + 1 WHERE id = c.id;
+			CONTINUE;
+		END IF;
+		UPDATE coupon_generation AS g SET settled_num = g.settled_num + 1
+		WHERE g.coupon_id = c.id AND g.generation = receive_lost.generation[i];
+		UPDATE coupon SET late_num = late_num + 1
+			WHERE id = c.id RETURNING late_num INTO c.late_num;
+		INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx,
+			key, reason)
+		VALUES (c.id, c.late_num, receive_lost.generation[i], 0, receive_lost.user_id[i],
+			receive_lost.slot[i], receive_lost.batch[i], receive_lost.idx[i], '',
+			'lost');
+	END LOOP;
+END
+$$;
+
+REVOKE ALL ON FUNCTION receive_lost(
+	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
+	FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION receive_lost(
+	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
+	TO couponmq_app;

@@ -1,0 +1,488 @@
+-- version: 1
+-- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
+--
+-- settle(): gives each receive of some messages its one outcome, in the caller's transaction.
+--
+-- Element i of the arrays is one receive; coupons and batches may be mixed, and a receive may be
+-- there twice. Returned are only those that were not newly issued: `repeated`, or `rejected` with
+-- its reason. SQLSTATE 40001: run it again.
+--
+-- READ COMMITTED only, and each step its own statement, because each must see what the one before
+-- it waited for:
+--
+--   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock;
+--   2. lock the coupons in the order of their ids: after that this call inserts no user coupon;
+--   3. under the lock, judge what did not go in, undo what should not have, write tombstones;
+--   4. count.
+--
+-- Most calls are of one coupon in its current generation, and everything goes in. For these the
+-- UPDATE that counts is the lock too, and nothing is left to do when a look at the tombstones finds
+-- none. What one call costs besides its rows is the number of its statements, hence also an INSERT
+-- of its own for a single receive.
+--
+-- Every call waits for locks in the same order (user coupons by key, coupons by id, tombstones by
+-- key), so no two calls deadlock.
+--
+-- The plans must not depend on what the tables held when the session began, nor on arrays, which
+-- have no statistics (the planner expects ten elements): they are generic, joins with arrays can
+-- only be hash joins, tables are read by index, and looking up a row of a table for each element is
+-- written as a subquery with LIMIT, which can be nothing else.
+CREATE OR REPLACE FUNCTION settle(
+	coupon     bigint[],
+	generation int[],
+	seq        bigint[],    -- each receive's own number
+	batch      uuid[],
+	idx        smallint[],
+	user_id    bigint[],
+	slot       smallint[],
+	key        text[],      -- '' is none
+	at_ms      bigint[])
+RETURNS TABLE (ord int, outcome text, reason text)
+LANGUAGE plpgsql VOLATILE
+SET search_path = public, pg_temp
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_nestloop = off
+SET enable_mergejoin = off
+SET jit = off    -- "off" above is a huge cost, and a huge cost would have everything compiled
+AS $$
+#variable_conflict use_column
+DECLARE
+	asked_num     int := cardinality(settle.coupon);
+	is_uniform    boolean;     -- all of one coupon and one generation
+	coupon_ids    bigint[];    -- each once, ascending
+	suspect_ids   bigint[];    -- those that have any tombstone
+	seq_max       bigint;
+
+	-- The rows that this call put in.
+	own_num       bigint;
+	own_coupon    bigint[];
+	own_user      bigint[];
+	own_slot      smallint[];
+
+	-- Of the coupons that exist, under the lock.
+	locked_id     bigint[];
+	locked_limit  int[];
+	locked_left   bigint[];
+	locked_generation int[];
+
+	all_issued    boolean;
+
+	-- The judgement of each element, when they were not all issued.
+	judged_ord    bigint[];
+	judged_first  bigint[];    -- the first element that is the same receive
+	judged_state  text[];
+	judged_reason text[];
+
+	i             bigint;
+	sums          record;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'settle() needs READ COMMITTED'
+			USING ERRCODE = 'invalid_transaction_state';
+	END IF;
+	IF (asked_num = cardinality(settle.generation) AND asked_num = cardinality(settle.seq)
+		AND asked_num = cardinality(settle.batch) AND asked_num = cardinality(settle.idx)
+		AND asked_num = cardinality(settle.user_id) AND asked_num = cardinality(settle.slot)
+		AND asked_num = cardinality(settle.key)
+		AND asked_num = cardinality(settle.at_ms)) IS NOT TRUE THEN
+		RAISE EXCEPTION 'settle() needs arrays of one length'
+			USING ERRCODE = 'array_subscript_error';
+	END IF;
+	-- Elsewhere a NULL meets NOT NULL; these two would go uncounted.
+	IF array_position(settle.generation, NULL) IS NOT NULL
+		OR array_position(settle.seq, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION 'settle() takes no NULL' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+
+	is_uniform := asked_num > 0
+		AND settle.coupon[1] = ALL (settle.coupon)
+		AND settle.generation[1] = ALL (settle.generation);
+	IF is_uniform THEN
+		coupon_ids := ARRAY[settle.coupon[1]];
+	ELSE
+		SELECT coalesce(array_agg(c ORDER BY c), '{}') INTO coupon_ids
+		FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
+	END IF;
+
+	-- Step 1. A receive whose tombstone can be seen already is left out: its row would hold the
+	-- slot against the receive that rightly has it. A tombstone that is written meanwhile is
+	-- found in step 3.
+	IF is_uniform AND asked_num = 1 THEN
+		INSERT INTO user_coupon
+			(user_id, coupon_id, slot, batch, idx, key,
+			received_at, valid_from, valid_to)
+		SELECT settle.user_id[1], c.id, settle.slot[1], settle.batch[1], settle.idx[1],
+			nullif(settle.key[1], ''), moment.at, coalesce(c.valid_from, moment.at),
+			-- Hours, not days: a day's length would depend on the session's time zone.
+			CASE WHEN c.valid_days IS NULL THEN c.valid_to
+				ELSE moment.at + c.valid_days * interval '24 hours' END
+		FROM coupon AS c
+			CROSS JOIN LATERAL (
+				SELECT timestamptz 'epoch' + settle.at_ms[1] * interval '1 ms'
+			) AS moment (at)
+		WHERE c.id = settle.coupon[1] AND settle.slot[1] BETWEEN 1 AND c.user_limit
+			AND (SELECT true FROM receive_rejected AS t
+				WHERE t.coupon_id = settle.coupon[1]
+					AND t.batch = settle.batch[1] AND t.idx = settle.idx[1]
+				LIMIT 1) IS NULL
+		ON CONFLICT DO NOTHING;
+		GET DIAGNOSTICS own_num = ROW_COUNT;
+		IF own_num = 1 THEN
+			own_coupon := settle.coupon;
+			own_user := settle.user_id;
+			own_slot := settle.slot;
+		END IF;
+		seq_max := settle.seq[1];
+	ELSE
+		WITH known AS MATERIALIZED (
+			SELECT c.id, c.user_limit, c.valid_days, c.valid_from, c.valid_to,
+				(SELECT true FROM receive_rejected AS t
+					WHERE t.coupon_id = c.id LIMIT 1) AS is_suspect
+			FROM coupon AS c
+			WHERE c.id = ANY (coupon_ids)
+		), r AS (
+			-- Side by side here, the arrays are read as they are; FROM would copy each
+			-- of them first.
+			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch,
+				unnest(settle.idx) AS idx, unnest(settle.user_id) AS user_id,
+				unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+				timestamptz 'epoch' + unnest(settle.at_ms) * interval '1 ms' AS at,
+				generate_subscripts(settle.coupon, 1) AS ord
+		), went_in AS (
+			INSERT INTO user_coupon
+				(user_id, coupon_id, slot, batch, idx, key,
+				received_at, valid_from, valid_to)
+			SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
+				coalesce(c.valid_from, r.at),
+				CASE WHEN c.valid_days IS NULL THEN c.valid_to
+					ELSE r.at + c.valid_days * interval '24 hours' END
+			FROM r JOIN known AS c ON c.id = r.coupon
+			WHERE r.slot BETWEEN 1 AND c.user_limit
+				AND CASE WHEN c.is_suspect THEN
+					(SELECT true FROM receive_rejected AS t
+					WHERE t.coupon_id = r.coupon AND t.batch = r.batch
+						AND t.idx = r.idx LIMIT 1) IS NULL
+					ELSE true END
+			ORDER BY r.coupon, r.user_id, r.slot, r.ord
+			ON CONFLICT DO NOTHING
+			RETURNING coupon_id, user_id, slot
+		)
+		SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot),
+			(SELECT max(n) FROM unnest(settle.seq) AS n)
+		INTO own_num, own_coupon, own_user, own_slot, seq_max
+		FROM went_in;
+	END IF;
+
+	-- Steps 2 to 4 of the common case.
+	IF is_uniform AND own_num = asked_num THEN
+		UPDATE coupon AS c
+		SET issued_num = c.issued_num + asked_num,
+			seq_seen = greatest(c.seq_seen, seq_max),
+			settled_num = c.settled_num + asked_num
+		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
+			AND c.issued_num + asked_num <= c.total_num;
+		IF FOUND THEN
+			-- A statement of its own: tombstones may have been written while the UPDATE
+			-- waited.
+			IF settle.batch[1] = ALL (settle.batch) THEN
+				all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
+					WHERE t.coupon_id = settle.coupon[1]
+						AND t.batch = settle.batch[1]);
+			ELSE
+				all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
+					WHERE t.coupon_id = settle.coupon[1])
+					OR NOT EXISTS (
+						SELECT FROM (SELECT DISTINCT b
+							FROM unnest(settle.batch) AS b) AS one_each
+						WHERE (SELECT true FROM receive_rejected AS t
+							WHERE t.coupon_id = settle.coupon[1]
+								AND t.batch = b LIMIT 1));
+			END IF;
+			-- Redis may have lost keys that PostgreSQL still has.
+			IF all_issued AND settle.generation[1] > 1 THEN
+				all_issued := NOT EXISTS (
+					SELECT FROM unnest(settle.user_id, settle.slot, settle.key)
+						AS r (user_id, slot, key)
+					WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
+						WHERE u.user_id = r.user_id
+							AND u.coupon_id = settle.coupon[1]
+							AND u.slot <> r.slot
+							AND u.key = r.key LIMIT 1));
+			END IF;
+			IF all_issued THEN
+				RETURN;
+			END IF;
+			-- Counted anew below. Not so seq_seen: what has a tombstone was counted in
+			-- it, the rest will be.
+			UPDATE coupon AS c
+			SET issued_num = c.issued_num - asked_num,
+				settled_num = c.settled_num - asked_num
+			WHERE c.id = settle.coupon[1];
+		END IF;
+	END IF;
+
+	-- Step 2.
+	SELECT coalesce(array_agg(id), '{}'), array_agg(user_limit),
+		array_agg(total_num - issued_num), array_agg(generation)
+	INTO locked_id, locked_limit, locked_left, locked_generation
+	FROM (SELECT id, user_limit, total_num, issued_num, generation FROM coupon
+		WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS locked;
+
+	IF cardinality(locked_id) < cardinality(coupon_ids) THEN
+		-- There is no row to lock for an unknown coupon: this keeps it from being created
+		-- meanwhile.
+		PERFORM pg_advisory_xact_lock_shared('coupon'::regclass::int, 0);
+		IF EXISTS (SELECT FROM coupon
+			WHERE id = ANY (coupon_ids) AND id <> ALL (locked_id)) THEN
+			RAISE EXCEPTION 'a coupon was created meanwhile'
+				USING ERRCODE = 'serialization_failure';
+		END IF;
+	END IF;
+
+	-- Step 3. Tombstones are written under the lock: from here on no others can appear. The
+	-- common case first: a few look-ups show that everything went in, within the stock, and
+	-- that nothing of these batches was ever rejected.
+	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
+	FROM unnest(coupon_ids) AS c
+	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
+
+	all_issued := own_num = asked_num
+		AND NOT EXISTS (
+			SELECT FROM (SELECT DISTINCT r.coupon, r.batch
+				FROM unnest(settle.coupon, settle.batch) AS r (coupon, batch)
+				WHERE r.coupon = ANY (suspect_ids)) AS r
+			WHERE (SELECT true FROM receive_rejected AS t
+				WHERE t.coupon_id = r.coupon AND t.batch = r.batch LIMIT 1))
+		AND NOT EXISTS (
+			SELECT FROM unnest(settle.coupon) AS r (coupon)
+				JOIN unnest(locked_id, locked_left)
+					AS c (id, left_num) ON c.id = r.coupon
+			GROUP BY c.id, c.left_num HAVING count(*) > c.left_num)
+		AND NOT EXISTS (
+			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, settle.key)
+				AS r (coupon, user_id, slot, key)
+				JOIN unnest(locked_id, locked_generation)
+					AS c (id, generation) ON c.id = r.coupon
+			WHERE r.key <> '' AND c.generation > 1
+				AND (SELECT true FROM user_coupon AS u
+				WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
+					AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
+
+	IF NOT all_issued THEN
+		-- issued    put in by this call, and it stays
+		-- doubled   put in by this call, but the user has another coupon by the same key:
+		--           undone, with a tombstone
+		-- surplus   put in by this call, but the stock is used up: undone, with a tombstone
+		-- undone    put in by this call, but there is a tombstone: undone
+		-- stored    was issued earlier
+		-- recorded  was rejected earlier
+		-- refused   rejected now, with a tombstone
+		-- lost      the row it met is gone again
+		-- copy      the same receive as an earlier element
+		WITH r AS (
+			SELECT r.*, min(r.ord) OVER (
+				PARTITION BY r.coupon, r.batch, r.idx, r.user_id, r.slot) AS first
+			FROM unnest(settle.coupon, settle.generation, settle.seq, settle.batch,
+					settle.idx, settle.user_id, settle.slot, settle.key)
+				WITH ORDINALITY AS r (coupon, generation, seq, batch,
+					idx, user_id, slot, key, ord)
+		), found AS (
+			SELECT r.*, c.id IS NOT NULL AS known,
+				r.slot BETWEEN 1 AND c.user_limit AS slot_valid, c.left_num,
+				holder.batch IS NOT NULL AS held,
+				coalesce(holder.batch = r.batch AND holder.idx = r.idx, false)
+					AS stored,
+				own.coupon IS NOT NULL AS own,
+				r.key <> '' AND c.generation > 1 AS is_keyed,
+				tombstone.reason AS recorded
+			FROM r
+				LEFT JOIN
+					unnest(locked_id, locked_limit, locked_left,
+						locked_generation)
+					AS c (id, user_limit, left_num, generation)
+					ON c.id = r.coupon
+				LEFT JOIN unnest(own_coupon, own_user, own_slot)
+					AS own (coupon, user_id, slot)
+					ON own.coupon = r.coupon AND own.user_id = r.user_id
+						AND own.slot = r.slot
+				LEFT JOIN LATERAL (SELECT u.batch, u.idx FROM user_coupon AS u
+					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
+						AND u.slot = r.slot
+					LIMIT 1) AS holder ON true
+				LEFT JOIN LATERAL (SELECT t.reason FROM receive_rejected AS t
+					WHERE t.coupon_id = r.coupon AND t.batch = r.batch
+						AND t.idx = r.idx
+					LIMIT 1) AS tombstone ON true
+		), first_look AS (
+			SELECT found.*,
+				CASE WHEN ord <> first THEN 'copy'
+					WHEN stored AND own AND recorded IS NOT NULL THEN 'undone'
+					WHEN stored AND own THEN 'issued'
+					WHEN stored THEN 'stored'
+					WHEN recorded IS NOT NULL THEN 'recorded'
+					WHEN known AND slot_valid AND NOT held THEN 'lost'
+					ELSE 'refused' END AS state
+			FROM found
+		), keys_looked AS (
+			SELECT first_look.*,
+				state = 'issued' AND is_keyed AND (
+					row_number() OVER (
+						PARTITION BY coupon, user_id, key, state = 'issued'
+						ORDER BY generation, seq, ord) > 1
+					OR (SELECT true FROM user_coupon AS u
+						WHERE u.user_id = first_look.user_id
+							AND u.coupon_id = first_look.coupon
+							AND u.slot <> first_look.slot
+							AND u.key = first_look.key
+							AND NOT EXISTS (
+								SELECT FROM unnest(own_coupon, own_user,
+									own_slot) AS o (coupon, user_id, slot)
+								WHERE o.coupon = u.coupon_id
+									AND o.user_id = u.user_id
+									AND o.slot = u.slot)
+						LIMIT 1) IS NOT NULL) AS doubled
+			FROM first_look
+		), second_look AS (
+			SELECT keys_looked.*,
+				state = 'issued' AND NOT doubled AND row_number() OVER (
+					PARTITION BY coupon, state = 'issued' AND NOT doubled
+					ORDER BY generation, seq, ord) > left_num AS surplus
+			FROM keys_looked
+		), slots AS (
+			SELECT second_look.*,
+				bool_or(surplus) OVER by_slot AS slot_surplus,
+				bool_or(state = 'undone' OR doubled) OVER by_slot AS slot_undone
+			FROM second_look
+			WINDOW by_slot AS (PARTITION BY coupon, user_id, slot)
+		)
+		SELECT array_agg(ord ORDER BY ord), array_agg(first ORDER BY ord),
+			array_agg(CASE WHEN doubled THEN 'doubled'
+				WHEN surplus THEN 'surplus'
+				-- Run again, this one gets the slot that a rejected receive was in
+				-- the way of.
+				WHEN state = 'refused' AND slot_undone THEN 'lost'
+				ELSE state END ORDER BY ord),
+			array_agg(CASE WHEN recorded IS NOT NULL THEN recorded
+				WHEN doubled THEN 'key_taken'
+				WHEN NOT known THEN 'unknown_coupon'
+				WHEN NOT slot_valid THEN 'slot_invalid'
+				WHEN slot_surplus THEN 'out_of_stock'
+				ELSE 'slot_taken' END ORDER BY ord)
+		INTO judged_ord, judged_first, judged_state, judged_reason
+		FROM slots;
+
+		IF 'lost' = ANY (judged_state) THEN
+			RAISE EXCEPTION 'a user coupon disappeared meanwhile'
+				USING ERRCODE = 'serialization_failure';
+		END IF;
+
+		-- These rows are this transaction's own: this cannot wait for a lock.
+		FOR i IN
+			SELECT j.ord FROM unnest(judged_ord, judged_state) AS j (ord, state)
+			WHERE j.state IN ('surplus', 'undone', 'doubled')
+		LOOP
+			DELETE FROM user_coupon AS u
+			WHERE u.user_id = settle.user_id[i] AND u.coupon_id = settle.coupon[i]
+				AND u.slot = settle.slot[i];
+		END LOOP;
+
+		-- Two calls may reject the same receive of an unknown coupon at once, hence the
+		-- order and DO NOTHING.
+		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
+			received_at)
+		SELECT r.coupon, r.batch, r.idx, r.user_id, r.slot, j.reason,
+			timestamptz 'epoch' + r.at_ms * interval '1 ms'
+		FROM unnest(settle.coupon, settle.batch, settle.idx, settle.user_id, settle.slot,
+				settle.at_ms)
+				WITH ORDINALITY AS r (coupon, batch, idx, user_id, slot, at_ms, ord)
+			JOIN unnest(judged_ord, judged_state, judged_reason)
+				AS j (ord, state, reason) ON j.ord = r.ord
+		WHERE j.state IN ('surplus', 'refused', 'doubled')
+		ORDER BY r.coupon, r.batch, r.idx, r.ord
+		ON CONFLICT DO NOTHING;
+	END IF;
+
+	-- Step 4. Redis counts receives of other generations as reserved, and learns their outcomes
+	-- from coupon_late. Numbered under the lock: each is applied once, in that order.
+	INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key,
+		reason)
+	SELECT c.id, c.late_num + row_number() OVER (PARTITION BY c.id ORDER BY r.ord),
+		r.generation, r.seq, r.user_id, r.slot, r.batch, r.idx, r.key,
+		CASE WHEN all_issued OR j.state = 'issued' THEN NULL ELSE j.reason END
+	FROM unnest(settle.coupon, settle.generation, settle.seq, settle.user_id, settle.slot,
+				settle.batch, settle.idx, settle.key)
+			WITH ORDINALITY
+				AS r (coupon, generation, seq, user_id, slot, batch, idx, key, ord)
+		JOIN unnest(locked_id, locked_generation) AS l (id, generation)
+			ON l.id = r.coupon AND l.generation > 0 AND l.generation <> r.generation
+		JOIN coupon AS c ON c.id = l.id
+		LEFT JOIN unnest(judged_ord, judged_state, judged_reason)
+			AS j (ord, state, reason) ON j.ord = r.ord
+	WHERE c.id = ANY (coupon_ids)
+		AND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'));
+	IF FOUND THEN
+		UPDATE coupon AS c
+		SET late_num = c.late_num + late.num
+		FROM (SELECT r.coupon, count(*) AS num
+			FROM unnest(settle.coupon, settle.generation) WITH ORDINALITY
+				AS r (coupon, generation, ord)
+				JOIN unnest(locked_id, locked_generation) AS l (id, generation)
+					ON l.id = r.coupon AND l.generation > 0
+						AND l.generation <> r.generation
+				LEFT JOIN unnest(judged_ord, judged_state)
+					AS j (ord, state) ON j.ord = r.ord
+			WHERE all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled')
+			GROUP BY r.coupon) AS late
+		WHERE c.id = late.coupon AND c.id = ANY (coupon_ids);
+	END IF;
+
+	FOR sums IN
+		SELECT r.coupon, r.generation, max(r.seq) AS seq_max, count(*) AS settled_num,
+			count(*) FILTER (WHERE all_issued OR j.state = 'issued') AS issued_num
+		FROM unnest(settle.coupon, settle.generation, settle.seq)
+				WITH ORDINALITY AS r (coupon, generation, seq, ord)
+			LEFT JOIN unnest(judged_ord, judged_state)
+				AS j (ord, state) ON j.ord = r.ord
+		WHERE all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled')
+		GROUP BY r.coupon, r.generation
+	LOOP
+		UPDATE coupon AS c
+		SET issued_num = c.issued_num + sums.issued_num,
+			seq_seen = CASE WHEN c.generation = sums.generation
+				THEN greatest(c.seq_seen, sums.seq_max)
+				ELSE c.seq_seen END,
+			settled_num = CASE WHEN c.generation = sums.generation
+				THEN c.settled_num + sums.settled_num
+				ELSE c.settled_num END
+		WHERE c.id = sums.coupon;
+
+		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num)
+		SELECT c.id, sums.generation, sums.seq_max, sums.settled_num FROM coupon AS c
+		WHERE c.id = sums.coupon AND c.generation <> sums.generation
+		ON CONFLICT (coupon_id, generation) DO UPDATE
+		SET seq_seen = greatest(g.seq_seen, excluded.seq_seen),
+			settled_num = g.settled_num + excluded.settled_num;
+	END LOOP;
+
+	IF NOT all_issued THEN
+		RETURN QUERY
+		SELECT j.ord::int,
+			CASE WHEN f.state IN ('issued', 'stored') THEN 'repeated'
+				ELSE 'rejected' END,
+			CASE WHEN f.state IN ('issued', 'stored') THEN NULL ELSE f.reason END
+		FROM unnest(judged_ord, judged_first, judged_state) AS j (ord, first, state)
+			JOIN unnest(judged_ord, judged_state, judged_reason)
+				AS f (ord, state, reason) ON f.ord = j.first
+		WHERE j.state <> 'issued'
+		ORDER BY j.ord;
+	END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION settle(
+	bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION settle(
+	bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	TO couponmq_app;

@@ -1,0 +1,273 @@
+"""couponctl migrate: the tables in order, then the functions that differ from what was applied."""
+
+import os
+import re
+import subprocess
+import uuid
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sql_db import FUNCTIONS, MIGRATIONS, ROOT
+from stack import wait_until
+
+HEADER = re.compile(r"-- version: ([1-9]\d*)\n-- function: (([a-z_]+)\([^ \n]*\))\n--\n")
+OTHER_BODY = (
+    "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"
+)
+
+
+class Fresh:
+    """A database of the owner, in which nothing is."""
+
+    def __init__(self, stack, url):
+        self.stack, self.url = stack, url
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def start(self):
+        return subprocess.Popen(
+            [str(self.stack.build_dir / "couponctl"), "migrate"],
+            env={**os.environ, **self.stack.env, "DATABASE_ADMIN_URL": self.url},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self):
+        """(exit status, what it printed about functions, what it logged)"""
+        process = self.start()
+        out, err = process.communicate(timeout=60)
+        return (
+            process.returncode,
+            [line for line in out.splitlines() if line.startswith("function ")],
+            err,
+        )
+
+    def functions_printed(self):
+        status, lines, err = self.run()
+        assert status == 0, err
+        return lines
+
+    def execute(self, text, *params):
+        cursor = self.connection.execute(text, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def recorded(self):
+        return dict(self.execute("SELECT name, version FROM schema_function"))
+
+    def body(self, name):
+        return self.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", name)[0][0]
+
+    def may_execute(self, role, signature):
+        return self.execute("SELECT has_function_privilege(%s, %s, 'EXECUTE')", role, signature)[0][
+            0
+        ]
+
+
+@pytest.fixture
+def empty(stack, env):
+    password = stack.kept()["STACK_PG_PASSWORD"]
+    superuser_url = make_conninfo(env["DATABASE_ADMIN_URL"], user="postgres", password=password)
+    owner = conninfo_to_dict(env["DATABASE_ADMIN_URL"])["user"]
+    name = f"couponmq_migrate_{uuid.uuid4().hex}"
+    with psycopg.connect(superuser_url, autocommit=True) as superuser:
+        superuser.execute(f"CREATE DATABASE {name} OWNER {owner}")
+        made = Fresh(stack, make_conninfo(env["DATABASE_ADMIN_URL"], dbname=name))
+        try:
+            yield made
+        finally:
+            made.connection.close()
+            superuser.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def migrated(empty):
+    empty.functions_printed()
+    return empty
+
+
+def headers():
+    return {path.stem: HEADER.match(path.read_text()) for path in FUNCTIONS}
+
+
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.stem)
+def test_a_file_begins_with_its_version_and_signature(path):
+    header = HEADER.match(path.read_text())
+    assert header, "-- version: N, -- function: NAME(TYPES), --"
+    assert header[3] == re.sub(r"_v\d+$", "", path.stem)
+    assert f"\nCREATE OR REPLACE FUNCTION {header[3]}(" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE FUNCTION f()",
+        "-- version: 0\n-- function: f()\n",
+        "-- version: 1\n\n-- function: f()\n",
+        "-- version: 1\n-- function: f(int, int)\n",
+        "-- version: 1x\n-- function: f()\n",
+    ],
+)
+def test_a_file_without_them_is_not_built(tmp_path, text):
+    (tmp_path / "sql/function").mkdir(parents=True)
+    (tmp_path / "sql/function/f.sql").write_text(text)
+    made = subprocess.run(
+        [ROOT / "scripts/embed.sh", "out.h", "out.c", "sql/function/f.sql"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 1
+    assert "sql/function/f.sql: line " in made.stderr
+    assert not (tmp_path / "out.c").exists()
+
+
+def test_a_new_database(empty):
+    lines = empty.functions_printed()
+    assert lines == [
+        f"function {path.stem}: applying version {headers()[path.stem][1]}" for path in FUNCTIONS
+    ]
+    assert empty.recorded() == {name: int(header[1]) for name, header in headers().items()}
+    assert empty.functions_printed() == [], "nothing differs any more"
+    live = {
+        row[0].replace(" ", "")
+        for row in empty.execute(
+            "SELECT oid::regprocedure::text FROM pg_proc"
+            " WHERE pronamespace = 'public'::regnamespace"
+        )
+    }
+    named = {
+        empty.execute("SELECT to_regprocedure(%s)::text", header[2])[0][0]
+        for header in headers().values()
+    }
+    assert live == named, "every function of the database has a file"
+
+
+def test_the_last_database_without_function_files(empty):
+    empty.execute(
+        "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now())"
+    )
+    for path in MIGRATIONS[:6]:
+        empty.execute(path.read_text())
+        empty.execute(
+            "INSERT INTO schema_migration (version, name) VALUES (%s, %s)",
+            int(path.name[:4]),
+            path.stem[5:],
+        )
+    assert len(empty.functions_printed()) == len(FUNCTIONS)
+    assert empty.body("settle") in (ROOT / "sql/function/settle.sql").read_text()
+
+
+def test_programs_may_execute_and_others_not(migrated):
+    for name, header in headers().items():
+        if "RETURNS trigger" not in (ROOT / f"sql/function/{name}.sql").read_text():
+            assert migrated.may_execute("couponmq_app", header[2])
+            assert not migrated.may_execute("public", header[2])
+
+
+def test_a_newer_function_stays(migrated):
+    migrated.execute(
+        "UPDATE schema_function SET version = 99, checksum = 'x' WHERE name = 'coupon_id_next'"
+    )
+    migrated.execute(OTHER_BODY)
+    version = headers()["coupon_id_next"][1]
+    assert migrated.functions_printed() == [
+        f"function coupon_id_next: version 99 is newer than this program's {version} and stays"
+    ]
+    assert migrated.body("coupon_id_next") == "SELECT 7::bigint"
+    assert migrated.recorded()["coupon_id_next"] == 99
+
+
+def test_an_older_function_is_replaced(migrated):
+    migrated.execute("ALTER TABLE schema_function DROP CONSTRAINT schema_function_version_check")
+    migrated.execute("UPDATE schema_function SET version = 0, checksum = 'x'")
+    assert len(migrated.functions_printed()) == len(FUNCTIONS)
+    assert min(migrated.recorded().values()) > 0
+
+
+def test_another_text_of_the_same_version_is_replaced(migrated):
+    migrated.execute(OTHER_BODY)
+    migrated.execute("UPDATE schema_function SET checksum = 'x' WHERE name = 'coupon_id_next'")
+    version = headers()["coupon_id_next"][1]
+    assert migrated.functions_printed() == [
+        f"function coupon_id_next: applying version {version}"
+        " in place of another text of this version"
+    ]
+    assert migrated.body("coupon_id_next") in (ROOT / "sql/function/coupon_id_next.sql").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        OTHER_BODY,
+        "REVOKE ALL ON FUNCTION coupon_id_next() FROM couponmq_app",
+        "GRANT EXECUTE ON FUNCTION coupon_id_next() TO PUBLIC",
+        "ALTER FUNCTION coupon_id_next() RESET search_path",
+        "DROP FUNCTION coupon_id_next()",
+    ],
+)
+def test_a_function_that_was_changed_in_the_database_is_put_back(migrated, change):
+    migrated.execute(change)
+    version = headers()["coupon_id_next"][1]
+    assert migrated.functions_printed() == [
+        f"function coupon_id_next: applying version {version} again, since the database has another"
+    ]
+    assert migrated.body("coupon_id_next") in (ROOT / "sql/function/coupon_id_next.sql").read_text()
+    assert migrated.may_execute("couponmq_app", "coupon_id_next()")
+    assert not migrated.may_execute("public", "coupon_id_next()")
+    assert migrated.functions_printed() == []
+
+
+def test_another_signature_lives_beside(migrated):
+    migrated.execute(
+        "CREATE FUNCTION coupon_id_next(at_least bigint) RETURNS bigint"
+        " LANGUAGE sql AS 'SELECT at_least'"
+    )
+    migrated.execute("UPDATE schema_function SET checksum = 'x'")
+    migrated.functions_printed()
+    assert migrated.execute("SELECT coupon_id_next(7), coupon_id_next()") == [(7, 1001)]
+
+
+def test_all_functions_or_none(migrated):
+    """One that cannot be replaced: its result has another type."""
+    signature = headers()["receive_lost"][2]
+    migrated.execute(
+        f"DROP FUNCTION {signature};"
+        f"CREATE FUNCTION {signature} RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    )
+    migrated.execute(OTHER_BODY)
+    status, _, err = migrated.run()
+    assert status == 1
+    assert "function receive_lost failed, and no function was changed" in err
+    assert migrated.body("coupon_id_next") == "SELECT 7::bigint"
+
+
+def test_two_at_once(empty):
+    both = [empty.start(), empty.start()]
+    out = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], out
+    assert sum(stdout.count("function settle: applying") for stdout, _ in out) == 1
+    assert sum(stdout.count("is at version") for stdout, _ in out) == 1
+
+
+def test_under_calls(migrated):
+    """Replaced while it runs: the call ends with the text that it began with."""
+    name = f"held_{uuid.uuid4().hex}"
+    migrated.execute(
+        "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN"
+        " PERFORM pg_advisory_lock(hashtext('migrate test'), 1); RETURN 7; END $$"
+    )
+    with psycopg.connect(migrated.url, autocommit=True) as holder, psycopg.connect(
+        migrated.url, autocommit=True, application_name=name
+    ) as caller:
+        holder.execute("SELECT pg_advisory_lock(hashtext('migrate test'), 1)")
+        caller.pgconn.send_query(b"SELECT coupon_id_next()")
+        wait_until(
+            lambda: holder.execute(
+                "SELECT true FROM pg_stat_activity"
+                " WHERE application_name = %s AND wait_event_type = 'Lock'",
+                (name,),
+            ).fetchone()
+        )
+        assert len(migrated.functions_printed()) == 1
+        holder.execute("SELECT pg_advisory_unlock(hashtext('migrate test'), 1)")
+        assert caller.pgconn.get_result().get_value(0, 0) == b"7"
+        assert caller.pgconn.get_result() is None
+        assert caller.execute("SELECT coupon_id_next()").fetchone() == (1001,)
