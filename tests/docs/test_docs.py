@@ -236,17 +236,17 @@ def test_no_link_is_dead(page):
 
 
 def crash_points():
-    """The rows of the tables of crash points: their cells."""
+    """The crash points of lifecycle.md: (heading, {label: text}) of each section of level 4."""
     page = text("docs/lifecycle.md").partition("\n## Crash points\n")[2]
-    rows = [
-        line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("|")
-    ]
-    return [
-        [cell.strip() for cell in row] for row in rows if row[-1].strip() not in ("shown by", "---")
-    ]
+    found = []
+    for section in re.split(r"^#### ", page, flags=re.MULTILINE)[1:]:
+        heading, _, body = section.partition("\n")
+        body = re.split(r"^#+ ", body, flags=re.MULTILINE)[0]
+        found.append((heading, dict(bullet.split(": ", 1) for bullet in bullets(body))))
+    return found
 
 
-def test_each_fault_point_is_used_and_told_where_it_leaves_what():
+def test_each_fault_point_is_used_and_described():
     points = dict(entries("common/fault_table.h", "FAULT"))
     sources = "".join(
         file.read_text(encoding="utf-8")
@@ -255,7 +255,7 @@ def test_each_fault_point_is_used_and_told_where_it_leaves_what():
     )
     used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)
     assert sorted(used) == sorted(points), "each is used once"
-    named = " ".join(row[0] for row in crash_points())
+    named = " ".join(heading for heading, _ in crash_points())
     assert [name for name in points.values() if f"`{name}`" not in named] == []
 
 
@@ -267,9 +267,13 @@ def test_each_crash_point_names_its_test():
         check=True,
     )
     scenarios = {line.split()[0] for line in listed.stdout.splitlines()}
-    rows = crash_points()
-    assert len(rows) > 30
-    assert [row[0] for row in rows if not re.search(r"`(ONLY=\w|tests/)", row[-1])] == []
+    points = crash_points()
+    assert len(points) > 70
+    said = ({"Left behind", "Recovery", "Tests"}, {"Result", "Tests"})
+    assert [heading for heading, parts in points if set(parts) - {"Client"} not in said] == []
+    assert [
+        heading for heading, parts in points if not re.search(r"`(ONLY=\w|tests/)", parts["Tests"])
+    ] == []
     named = {
         name
         for page in PAGES
@@ -296,3 +300,13 @@ def test_every_test_and_file_that_is_named_exists(page):
         ):
             missing.append(f"{path}::{name}" if name else path)
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_is_wider_than_100_columns(page):
+    if page.name in {"CHANGELOG.md", "README.md", "compose.md", "dependencies.md", "hacking.md", "operations.md"}:
+        pytest.skip("still to be wrapped")
+    """Outside code blocks; a line that is one word, such as a URL, cannot be broken."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    wide = [line for line in prose.splitlines() if len(line) > 100 and len(line.split()) > 1]
+    assert wide == []
