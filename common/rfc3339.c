@@ -1,98 +1,76 @@
 #include "common/rfc3339.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-/* Exactly `digits` digits, from `least` to `most`; moves `*text` behind them. 0, or -1. */
-static int number_take(const char **text, int digits, int least, int most, int *number)
+/* `form`: 0 stands for a digit, T for what may be between date and time, + for a sign. */
+static int fits(char form, char c)
 {
-	*number = 0;
-	for (int i = 0; i < digits; i++, (*text)++) {
-		if (**text < '0' || **text > '9')
-			return -1;
-		*number = *number * 10 + (**text - '0');
+	switch (form) {
+	case '0':
+		return c >= '0' && c <= '9';
+	case 'T':
+		return c == 'T' || c == 't' || c == ' ';
+	case '+':
+		return c == '+' || c == '-';
 	}
-	return *number >= least && *number <= most ? 0 : -1;
+	return c == form;
 }
 
-static int char_take(const char **text, char either, char or)
+/*
+ * What follows the form, or NULL when `text` is not of it. Needed because strptime() also takes
+ * numbers of fewer digits, with signs and after spaces.
+ */
+static const char *form_skip(const char *text, const char *form)
 {
-	if (**text != either && **text != or)
-		return -1;
-	(*text)++;
-	return 0;
+	for (; *form; form++, text++)
+		if (!fits(*form, *text))
+			return NULL;
+	return text;
 }
 
-static int month_days(int year, int month)
+/* Milliseconds of a fraction, if there is one; moves `*text` behind it. */
+static int fraction_take(const char **text)
 {
-	static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
-	int leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+	int ms = 0, scale = 100;
 
-	return days[month - 1] + (month == 2 && leap);
-}
-
-/* Days from 1970-01-01 to this date of the Gregorian calendar. */
-static int64_t epoch_days(int year, int month, int day)
-{
-	int64_t y = month <= 2 ? year - 1 : year;
-	int64_t era = (y >= 0 ? y : y - 399) / 400;
-	int64_t year_of_era = y - era * 400;
-	int64_t day_of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-
-	return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 +
-	       day_of_year - 719468;
-}
-
-static int fraction_take(const char **text, int *ms)
-{
-	int scale = 100;
-
-	*ms = 0;
-	if (**text != '.')
-		return 0;
-	(*text)++;
-	if (**text < '0' || **text > '9')
-		return -1;
-	for (; **text >= '0' && **text <= '9'; (*text)++, scale /= 10)
-		*ms += (**text - '0') * scale;
-	return 0;
-}
-
-static int offset_take(const char **text, int *minutes)
-{
-	int sign, hour, minute;
-
-	*minutes = 0;
-	if (**text == 'Z' || **text == 'z') {
-		(*text)++;
-		return 0;
-	}
-	sign = **text == '-' ? -1 : 1;
-	if (char_take(text, '+', '-') || number_take(text, 2, 0, 23, &hour) ||
-	    char_take(text, ':', ':') || number_take(text, 2, 0, 59, &minute))
-		return -1;
-	*minutes = sign * (hour * 60 + minute);
-	return 0;
+	if (form_skip(*text, ".0"))
+		for ((*text)++; fits('0', **text); (*text)++, scale /= 10)
+			ms += (**text - '0') * scale;
+	return ms;
 }
 
 int rfc3339_parse(const char *text, int64_t *wall_ms)
 {
-	int year, month, day, hour, minute, second, ms, offset;
+	const char *offset = form_skip(text, "0000-00-00T00:00:00"), *end;
+	char plain[sizeof("2026-11-21 12:00:00+01:00")];
+	struct tm tm = { 0 };
+	int ms, day, second;
+	long offset_s;
+	time_t minute_s;
 
-	if (number_take(&text, 4, 0, 9999, &year) || char_take(&text, '-', '-') ||
-	    number_take(&text, 2, 1, 12, &month) || char_take(&text, '-', '-') ||
-	    number_take(&text, 2, 1, month_days(year, month), &day))
+	if (!offset)
 		return -1;
-	if (*text != 't' && *text != ' ' && *text != 'T')
+	ms = fraction_take(&offset);
+	if (strcmp(offset, "Z") == 0 || strcmp(offset, "z") == 0)
+		offset = "+00:00";
+	end = form_skip(offset, "+00:00");
+	if (!end || *end)
 		return -1;
-	text++;
-	if (number_take(&text, 2, 0, 23, &hour) || char_take(&text, ':', ':') ||
-	    number_take(&text, 2, 0, 59, &minute) || char_take(&text, ':', ':') ||
-	    number_take(&text, 2, 0, 60, &second) || fraction_take(&text, &ms) ||
-	    offset_take(&text, &offset) || *text)
+	snprintf(plain, sizeof(plain), "%.10s %.8s%s", text, text + 11, offset);
+	if (!strptime(plain, "%Y-%m-%d %H:%M:%S%z", &tm) || tm.tm_sec > 60 ||
+	    labs(tm.tm_gmtoff) >= 24 * 3600)
 		return -1;
-	*wall_ms = (((epoch_days(year, month, day) * 24 + hour) * 60 + minute - offset) * 60 +
-		    second) *
-			   1000 +
-		   ms;
+	/* timegm() would turn the 31st of a shorter month into the 1st of the next. */
+	day = tm.tm_mday;
+	second = tm.tm_sec;
+	offset_s = tm.tm_gmtoff;
+	tm.tm_sec = 0;
+	minute_s = timegm(&tm);
+	if (tm.tm_mday != day)
+		return -1;
+	*wall_ms = ((int64_t)minute_s + second - offset_s) * 1000 + ms;
 	return 0;
 }
