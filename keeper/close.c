@@ -55,9 +55,9 @@ int close_settles(const struct coupon_row *row, const struct coupon_look *look, 
 static int highs_read(struct keeper_context *context, int64_t coupon, char generations[ARRAY_SIZE],
 		      char seqs[ARRAY_SIZE])
 {
-	char key[KEEPER_KEY_SIZE];
-	const char *hgetall[] = { "HGETALL", keeper_key(coupon, "", key) };
-	redisReply *reply = keeper_redis_call(context->redis, 2, hgetall, NULL);
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(coupon, COUPON_KEY_COUPON, key) };
+	redisReply *reply = redis_client_call(context->redis, 2, hgetall);
 	size_t generations_len = 0, seqs_len = 0;
 
 	if (!reply)
@@ -66,13 +66,12 @@ static int highs_read(struct keeper_context *context, int64_t coupon, char gener
 		const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
 
 		if (strncmp(name, HIGH, strlen(HIGH)) != 0 ||
-		    generations_len + seqs_len > ARRAY_SIZE - 4 * KEEPER_NUMBER_SIZE)
+		    generations_len + seqs_len > ARRAY_SIZE - 4 * NUMBER_SIZE)
 			continue;
-		generations_len += (size_t)snprintf(generations + generations_len,
-						    KEEPER_NUMBER_SIZE, "%c%.16s",
-						    generations_len ? ',' : '{',
+		generations_len += (size_t)snprintf(generations + generations_len, NUMBER_SIZE,
+						    "%c%.16s", generations_len ? ',' : '{',
 						    name + strlen(HIGH));
-		seqs_len += (size_t)snprintf(seqs + seqs_len, KEEPER_NUMBER_SIZE, "%c%.16s",
+		seqs_len += (size_t)snprintf(seqs + seqs_len, NUMBER_SIZE, "%c%.16s",
 					     seqs_len ? ',' : '{', value);
 	}
 	strcpy(generations + generations_len, generations_len ? "}" : "{}");
@@ -88,7 +87,7 @@ static int settled_mark(struct keeper_context *context, const struct coupon_row 
 	int settled = 0, rc;
 
 	if (highs_read(context, row->id, generations, seqs))
-		return keeper_redis_connected(context->redis) ? 0 : -1;
+		return keeper_context_redis_failed(context);
 	fault_point(FAULT_KEEPER_BEFORE_SETTLED);
 	rc = keeper_database_settled(context->database, row->id, context->fence, row->generation,
 				     row->settled, generations, seqs, &settled);
@@ -100,19 +99,18 @@ static int settled_mark(struct keeper_context *context, const struct coupon_row 
 }
 
 static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
-			int64_t keep_ms, char word[KEEPER_WORD_SIZE])
+			int64_t keep_ms, char word[REDIS_WORD_SIZE])
 {
-	static const char *const suffixes[] = { "", ":users", ":outbox", ":known", ":seen" };
 	const int64_t numbers[] = { context->fence, row->generation, row->settled, keep_ms };
-	char key_texts[5][KEEPER_KEY_SIZE], texts[4][KEEPER_NUMBER_SIZE];
-	const char *keys[5], *argv[4];
+	char texts[4][NUMBER_SIZE];
+	const char *argv[4];
 
-	for (int i = 0; i < 5; i++)
-		keys[i] = keeper_key(row->id, suffixes[i], key_texts[i]);
 	for (int i = 0; i < 4; i++)
-		argv[i] = keeper_number(numbers[i], texts[i]);
+		argv[i] = number_text(numbers[i], texts[i]);
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
-	keeper_word_take(keeper_redis_eval(context->redis, lua_expire, 5, keys, 4, argv), word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_expire, row->id,
+						 COUPON_KEYS_ALL, 4, argv),
+			word);
 }
 
 static int expiry_record(struct keeper_context *context, const struct coupon_row *row,
@@ -136,13 +134,13 @@ int close_step(struct keeper_context *context, const struct coupon_row *row,
 	       const struct coupon_look *look, int64_t keep_ms)
 {
 	int64_t known = 0;
-	char word[KEEPER_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 	int rc;
 
 	if (!close_settles(row, look, context->run_id))
 		return 0;
-	if (look->present && keeper_redis_known(context->redis, row->id, &known))
-		return keeper_redis_connected(context->redis) ? 0 : -1;
+	if (look->present && look_known(context->redis, row->id, &known))
+		return keeper_context_redis_failed(context);
 	rc = known > 0 ? 0 : settled_mark(context, row);
 	if (rc <= 0)
 		return rc;

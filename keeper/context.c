@@ -19,7 +19,7 @@ int keeper_context_waiting(void *context)
 
 int keeper_context_usable(struct keeper_context *context)
 {
-	return !context->fenced && keeper_redis_connected(context->redis) &&
+	return !context->fenced && redis_client_is_open(context->redis) &&
 			       keeper_database_fd(context->database) >= 0
 		       ? keeper_context_goes_on(context)
 		       : -1;
@@ -56,10 +56,10 @@ int keeper_context_reserved_changed(struct keeper_context *context, int64_t coup
 
 int keeper_context_run_id_read(struct keeper_context *context)
 {
-	char run_id[KEEPER_RUN_ID_SIZE];
+	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t uptime_s, now_ms = clock_monotonic_ms();
 
-	if (keeper_redis_run_id(context->redis, run_id, &uptime_s))
+	if (redis_client_process(context->redis, run_id, &uptime_s))
 		return -1;
 	if (strcmp(run_id, context->run_id) == 0)
 		return 0;
@@ -75,16 +75,16 @@ int keeper_context_fenced(struct keeper_context *context)
 	return -1;
 }
 
+int keeper_context_redis_failed(struct keeper_context *context)
+{
+	context->refused = 1;
+	return redis_client_is_open(context->redis) ? 0 : -1;
+}
+
 int keeper_context_word(struct keeper_context *context, const char *word)
 {
 	if (strcmp(word, "fenced") == 0)
 		return keeper_context_fenced(context);
-	context->refused = !*word;
-	return *word || keeper_redis_connected(context->redis) ? 0 : -1;
-}
-
-const char *keeper_number(int64_t value, char out[KEEPER_NUMBER_SIZE])
-{
-	snprintf(out, KEEPER_NUMBER_SIZE, "%" PRId64, value);
-	return out;
+	context->refused = 0;
+	return *word ? 0 : keeper_context_redis_failed(context);
 }

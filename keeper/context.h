@@ -7,7 +7,8 @@
 
 #include "keeper/database.h"
 #include "keeper/lock.h"
-#include "keeper/redis.h"
+#include "keeper/look.h"
+#include "common/number.h"
 
 #include <stdatomic.h>
 
@@ -16,7 +17,6 @@
  * once. Two may share a place.
  */
 #define KEEPER_MEMORY_N 1024
-#define KEEPER_NUMBER_SIZE 24
 
 struct keeper_memory {
 	int64_t coupon;
@@ -25,7 +25,7 @@ struct keeper_memory {
 };
 
 struct keeper_context {
-	struct keeper_redis *redis;
+	struct redis_client *redis;
 	struct keeper_database *database;
 	struct keeper_lock *lock;
 	const atomic_int *stop;
@@ -35,7 +35,7 @@ struct keeper_context {
 	 * the last script was refused for this coupon alone, or its rebuild did not reach its end
 	 */
 	int refused;
-	char run_id[KEEPER_RUN_ID_SIZE];
+	char run_id[REDIS_RUN_ID_SIZE];
 	/* since when this Redis process can be known to gateways; monotonic */
 	int64_t run_since_ms;
 	struct keeper_memory memory[KEEPER_MEMORY_N];
@@ -62,11 +62,15 @@ int keeper_context_run_id_read(struct keeper_context *context);
 int keeper_context_fenced(struct keeper_context *context);
 
 /*
- * What follows a script's word: "fenced" ends the round, and so does a lost connection; what Redis
- * refused concerns this coupon alone. 0 or -1.
+ * After a call to Redis that failed. 0 when Redis refused it for this coupon, which `refused` says
+ * then; -1 when the connection is lost, and with it the round.
+ */
+int keeper_context_redis_failed(struct keeper_context *context);
+/*
+ * After a script replied `word`, or failed ("" as of redis_word_take()). -1 when the round is over:
+ * another keeper has a higher fence, or the connection is lost. Otherwise 0; `refused` says whether
+ * Redis refused it for this coupon.
  */
 int keeper_context_word(struct keeper_context *context, const char *word);
-
-const char *keeper_number(int64_t value, char out[KEEPER_NUMBER_SIZE]);
 
 #endif

@@ -12,35 +12,34 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_SIZE KEEPER_NUMBER_SIZE
-
 static int load(struct keeper_context *context, const struct coupon_row *row)
 {
 	char fence[NUMBER_SIZE], generation_text[NUMBER_SIZE], version[NUMBER_SIZE],
 		total[NUMBER_SIZE], stock[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], word[KEEPER_WORD_SIZE];
+		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
 	int64_t generation;
-	const char *argv[12] = { keeper_number(context->fence, fence),
+	const char *argv[12] = { number_text(context->fence, fence),
 				 context->run_id,
 				 generation_text,
-				 keeper_number(row->version, version),
+				 number_text(row->version, version),
 				 coupon_status_text(row->status),
-				 keeper_number(row->total, total),
-				 keeper_number(row->total - row->issued, stock),
+				 number_text(row->total, total),
+				 number_text(row->total - row->issued, stock),
 				 "0",
-				 keeper_number(row->begin_ms, begin),
-				 keeper_number(row->end_ms, end),
-				 keeper_number(row->limit, limit),
+				 number_text(row->begin_ms, begin),
+				 number_text(row->end_ms, end),
+				 number_text(row->limit, limit),
 				 "0" };
 
 	if (keeper_database_generation(context->database, row, 0, context->fence, &generation))
 		return -1;
 	if (generation == 0)
 		return keeper_context_fenced(context);
-	keeper_number(generation, generation_text);
+	number_text(generation, generation_text);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_load, row->id, 12, argv),
-			 word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_load, row->id,
+						 COUPON_KEYS_ISSUE, 12, argv),
+			word);
 	if (strcmp(word, "loaded") == 0) {
 		keeper_context_is_news(context, row->id, "loaded");
 		log_info("coupon_loaded", LOG_I("coupon", row->id), LOG_I("generation", generation),
@@ -66,7 +65,7 @@ static void foreign(struct keeper_context *context, const struct coupon_row *row
 static int verify(struct keeper_context *context, const struct coupon_row *row,
 		  const struct coupon_look *look)
 {
-	char word[KEEPER_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 
 	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
 		return 0;
@@ -87,17 +86,18 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 static int terms(struct keeper_context *context, const struct coupon_row *row)
 {
 	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], fence[NUMBER_SIZE], word[KEEPER_WORD_SIZE];
+		limit[NUMBER_SIZE], fence[NUMBER_SIZE], word[REDIS_WORD_SIZE];
 	const char *argv[7] = {
-		keeper_number(row->version, version), coupon_status_text(row->status),
-		keeper_number(row->total, total),     keeper_number(row->begin_ms, begin),
-		keeper_number(row->end_ms, end),      keeper_number(row->limit, limit),
-		keeper_number(context->fence, fence)
+		number_text(row->version, version), coupon_status_text(row->status),
+		number_text(row->total, total),     number_text(row->begin_ms, begin),
+		number_text(row->end_ms, end),      number_text(row->limit, limit),
+		number_text(context->fence, fence)
 	};
 
 	fault_point(FAULT_KEEPER_BEFORE_TERMS);
-	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_terms, row->id, 7, argv),
-			 word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_terms, row->id,
+						 COUPON_KEYS_ISSUE, 7, argv),
+			word);
 	if (strcmp(word, "applied") == 0) {
 		keeper_context_is_news(context, row->id, "terms");
 		log_info("coupon_terms", LOG_I("coupon", row->id), LOG_I("version", row->version),

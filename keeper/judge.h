@@ -5,9 +5,9 @@
 #ifndef KEEPER_JUDGE_H
 #define KEEPER_JUDGE_H
 
-#include <stdint.h>
+#include "common/redis/reply.h"
 
-#define KEEPER_RUN_ID_SIZE 41
+#include <stdint.h>
 
 enum coupon_status { COUPON_OPEN, COUPON_PAUSED, COUPON_CLOSED };
 
@@ -34,7 +34,7 @@ struct coupon_row {
 /* The same coupon as Redis has it. */
 struct coupon_look {
 	int present; /* the coupon's hash is there; else what follows, to `told`, means nothing */
-	char run_id[KEEPER_RUN_ID_SIZE];
+	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t version;
 	int64_t generation;
 	int64_t fence;

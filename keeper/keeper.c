@@ -165,7 +165,7 @@ static int64_t turn(struct keeper *keeper)
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
-	if (keeper_redis_open(keeper->context.redis) ||
+	if (redis_client_open(keeper->context.redis) ||
 	    keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
 	election_step(keeper);
@@ -182,7 +182,7 @@ static int64_t turn(struct keeper *keeper)
 
 static void tell(const struct keeper *keeper)
 {
-	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, keeper_redis_connected(keeper->context.redis));
+	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, redis_client_is_open(keeper->context.redis));
 	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
 			   keeper_database_fd(keeper->context.database) >= 0);
 	keeper_metrics_set(KEEPER_METRIC_ELECTED, keeper->elected);
@@ -205,6 +205,21 @@ static void *run(void *argument)
 	return NULL;
 }
 
+static void redis_failed(enum redis_failure failure, const char *why)
+{
+	switch (failure) {
+	case REDIS_UNREACHABLE:
+		log_warn("keeper_redis_unreachable", LOG_S("why", why));
+		return;
+	case REDIS_LOST:
+		log_warn("keeper_redis_lost", LOG_S("why", why));
+		return;
+	case REDIS_REFUSED:
+		log_warn("keeper_redis_error", LOG_S("why", why));
+		return;
+	}
+}
+
 struct keeper *keeper_start(const struct config *config)
 {
 	struct keeper *keeper = calloc(1, sizeof(*keeper));
@@ -215,7 +230,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
 	release_init(&keeper->release);
-	keeper->context.redis = keeper_redis_new(config->redis_url);
+	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->context.redis,
 					   config->resend_after_ms);
@@ -239,7 +254,7 @@ void keeper_stop(struct keeper *keeper)
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
 	keeper_outbox_free(keeper->outbox);
-	keeper_redis_free(keeper->context.redis);
+	redis_client_free(keeper->context.redis);
 	keeper_database_free(keeper->context.database);
 	close(keeper->stop_fd);
 	close(keeper->wake_fd);

@@ -2,17 +2,15 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/number.h"
 #include "common/ulid.h"
 #include "embed.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#define LOCK_KEY "couponmq:keeper"
 #define LEASE_MOST_MS "600000" /* of any worker: the most that COUPON_KEEPER_LEASE_MS may be */
 
-void keeper_lock_init(struct keeper_lock *lock, struct keeper_redis *redis, int64_t lease_ms)
+void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms)
 {
 	struct ulid token;
 
@@ -23,9 +21,12 @@ void keeper_lock_init(struct keeper_lock *lock, struct keeper_redis *redis, int6
 	ulid_format(&token, lock->token);
 }
 
-static int integer_is_one(redisReply *reply)
+/* Whether the script, on the lock's key and with its token, replied 1. */
+static int script_run(struct keeper_lock *lock, const char *script, int argc, const char **argv)
 {
-	int one = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+	redisReply *reply = redis_client_eval(lock->redis, script, 1,
+					      (const char *[]){ KEEPER_LOCK_KEY }, argc, argv);
+	int one = reply && redis_reply_number(reply) == 1;
 
 	if (reply)
 		freeReplyObject(reply);
@@ -34,24 +35,21 @@ static int integer_is_one(redisReply *reply)
 
 int keeper_lock_take(struct keeper_lock *lock)
 {
-	char lease[24];
-	const char *eval[] = { "EVAL",      lua_keeper_take, "1",          LOCK_KEY,
-			       lock->token, lease,           LEASE_MOST_MS };
+	char lease[NUMBER_SIZE];
+	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease), LEASE_MOST_MS };
 	int64_t now_ms = clock_monotonic_ms();
 
-	snprintf(lease, sizeof(lease), "%" PRId64, lock->lease_ms);
-	lock->held = integer_is_one(keeper_redis_call(lock->redis, 7, eval, NULL));
+	lock->held = script_run(lock, lua_keeper_take, 3, argv);
 	lock->renewed_ms = now_ms;
 	return lock->held;
 }
 
 static int renew(struct keeper_lock *lock)
 {
-	char lease[24];
-	const char *eval[] = { "EVAL", lua_keeper_renew, "1", LOCK_KEY, lock->token, lease };
+	char lease[NUMBER_SIZE];
+	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease) };
 
-	snprintf(lease, sizeof(lease), "%" PRId64, lock->lease_ms);
-	return integer_is_one(keeper_redis_call(lock->redis, 6, eval, NULL));
+	return script_run(lock, lua_keeper_renew, 2, argv);
 }
 
 int keeper_lock_hold(struct keeper_lock *lock)
@@ -73,13 +71,10 @@ int keeper_lock_hold(struct keeper_lock *lock)
 
 void keeper_lock_release(struct keeper_lock *lock)
 {
-	const char *eval[] = { "EVAL", lua_keeper_release, "1", LOCK_KEY, lock->token };
-	redisReply *reply;
+	const char *argv[] = { lock->token };
 
 	if (!lock->held)
 		return;
 	lock->held = 0;
-	reply = keeper_redis_call(lock->redis, 5, eval, NULL);
-	if (reply)
-		freeReplyObject(reply);
+	script_run(lock, lua_keeper_release, 1, argv);
 }

@@ -6,19 +6,19 @@
 #ifndef KEEPER_LOCK_H
 #define KEEPER_LOCK_H
 
-#include "keeper/redis.h"
+#include "common/redis/client.h"
 
 #define KEEPER_TOKEN_SIZE 27
 
 struct keeper_lock {
-	struct keeper_redis *redis;
+	struct redis_client *redis;
 	int64_t lease_ms;
 	int64_t renewed_ms; /* the moment before the last successful renewal was asked for */
 	int held;
 	char token[KEEPER_TOKEN_SIZE];
 };
 
-void keeper_lock_init(struct keeper_lock *lock, struct keeper_redis *redis, int64_t lease_ms);
+void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);
 
 /* Tries to become the keeper; 1 when this process is it now. */
 int keeper_lock_take(struct keeper_lock *lock);

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT "16"   /* entries asked for at a time; each may be 40 KB */
+#define SCAN_COUNT 16     /* entries asked for at a time; each may be 40 KB */
 #define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
 #define POLL_MS 50
 
 struct keeper_outbox {
-	struct keeper_redis *redis;
+	struct redis_client *redis;
 	struct publisher *publisher;
 	struct json_arena *arena;
 	struct message message;
@@ -49,7 +49,7 @@ static void entry_done(void *context, void *item, enum confirm_result result)
 	outbox->confirmed = entry;
 }
 
-struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_redis *redis,
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_client *redis,
 					int64_t resend_after_ms)
 {
 	struct keeper_outbox *outbox = calloc(1, sizeof(*outbox));
@@ -88,7 +88,7 @@ struct link *keeper_outbox_link(struct keeper_outbox *outbox)
 }
 
 /*
- * Removes what is confirmed. 0, or -1 when Redis failed: then it is sent once more, which does no
+ * Removes what is confirmed. 0, or -1 when Redis is lost: then it is sent once more, which does no
  * harm.
  *
  * Not fenced: a batch is confirmed once and for ever, and its id never comes again. So a keeper
@@ -100,19 +100,21 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 	struct entry *entry;
 
 	while ((entry = outbox->confirmed)) {
-		char key[KEEPER_KEY_SIZE];
-		const char *hdel[] = { "HDEL", keeper_key(entry->coupon, ":outbox", key),
+		char key[COUPON_KEY_SIZE];
+		const char *hdel[] = { "HDEL", coupon_key(entry->coupon, COUPON_KEY_OUTBOX, key),
 				       entry->batch };
 		redisReply *reply;
 
 		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
-		reply = keeper_redis_call(outbox->redis, 3, hdel, NULL);
-		if (!reply)
+		reply = redis_client_call(outbox->redis, 3, hdel);
+		if (!reply && !redis_client_is_open(outbox->redis))
 			return -1;
-		freeReplyObject(reply);
+		/* Refused, it stays in the outbox: no other coupon has to wait for it. */
+		outbox->resent += reply != NULL;
+		if (reply)
+			freeReplyObject(reply);
 		outbox->confirmed = entry->next;
 		free(entry);
-		outbox->resent++;
 	}
 	return 0;
 }
@@ -210,37 +212,21 @@ static int entries_send(struct keeper_outbox *outbox, int64_t coupon, const redi
 	return 0;
 }
 
-static redisReply *scan(struct keeper_outbox *outbox, int64_t coupon, const char *cursor)
-{
-	char key[KEEPER_KEY_SIZE];
-	const char *hscan[] = { "HSCAN", keeper_key(coupon, ":outbox", key), cursor, "COUNT",
-				SCAN_COUNT };
-	redisReply *reply = keeper_redis_call(outbox->redis, 5, hscan, NULL);
-
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-		      reply->element[0]->type != REDIS_REPLY_STRING ||
-		      reply->element[1]->type != REDIS_REPLY_ARRAY)) {
-		freeReplyObject(reply);
-		return NULL;
-	}
-	return reply;
-}
-
 static int outbox_scan(struct keeper_outbox *outbox, int64_t coupon, int64_t now_ms,
 		       struct keeper_lock *lock, const atomic_int *stop)
 {
-	char cursor[24] = "0";
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
 	int rc;
 
+	coupon_key(coupon, COUPON_KEY_OUTBOX, key);
 	do {
 		redisReply *reply;
 
 		if (keeper_lock_hold(lock))
 			return -1;
-		reply = scan(outbox, coupon, cursor);
+		reply = redis_client_hscan(outbox->redis, key, cursor, SCAN_COUNT);
 		if (!reply)
-			return -1;
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+			return redis_client_is_open(outbox->redis) ? 0 : -1;
 		rc = entries_send(outbox, coupon, reply->element[1], now_ms, lock, stop);
 		freeReplyObject(reply);
 	} while (rc == 0 && strcmp(cursor, "0") != 0 && publisher_ready(outbox->publisher) &&
@@ -260,7 +246,7 @@ static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keep
 		return -1;
 	if (publisher_open(outbox->publisher) > 0 || !publisher_ready(outbox->publisher))
 		return 0;
-	if (keeper_redis_time_ms(outbox->redis, &now_ms))
+	if (redis_client_time_ms(outbox->redis, &now_ms))
 		return -1;
 	if (outbox_scan(outbox, coupon, now_ms, lock, stop))
 		return -1;

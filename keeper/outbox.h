@@ -13,7 +13,7 @@
 
 struct keeper_outbox;
 
-struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_redis *redis,
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_client *redis,
 					int64_t resend_after_ms);
 void keeper_outbox_free(struct keeper_outbox *outbox);
 

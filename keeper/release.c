@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log.h"
+#include "common/number.h"
 #include "common/receive.h"
 #include "common/ulid.h"
 #include "embed.h"
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_SIZE 24
 #define GIVE "give "
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_KEY_MAX)
 #define INDEX_MAX 255
@@ -217,7 +217,7 @@ static void reply_take(const redisReply *reply, const struct ask *ask, const PGr
 }
 
 /* 0, or -1 when Redis is away. What it refused of this coupon alone stays pending. */
-static int coupon_release(struct ask *ask, const PGresult *page, struct keeper_redis *redis,
+static int coupon_release(struct ask *ask, const PGresult *page, struct redis_client *redis,
 			  struct done *done)
 {
 	redisReply *reply;
@@ -225,17 +225,17 @@ static int coupon_release(struct ask *ask, const PGresult *page, struct keeper_r
 	if (ask->n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = keeper_redis_coupon_eval(redis, lua_release, number_at(page, ask->rows[0], COUPON),
-					 ask->n * ARGS_EACH, ask->argv);
+	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, ask->rows[0], COUPON),
+					 COUPON_KEYS_ISSUE, ask->n * ARGS_EACH, ask->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(reply, ask, page, done);
 	if (reply)
 		freeReplyObject(reply);
 	ask->n = 0;
-	return keeper_redis_connected(redis) ? 0 : -1;
+	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static int page_release(const PGresult *page, struct keeper_redis *redis, struct done *done)
+static int page_release(const PGresult *page, struct redis_client *redis, struct done *done)
 {
 	struct ask ask = { .n = 0 };
 
@@ -263,7 +263,7 @@ static PGresult *page_read(const struct release *release, struct keeper_database
 	return keeper_database_ask(database, sql_query_release_pending, 4, values);
 }
 
-int release_step(struct release *release, struct keeper_redis *redis,
+int release_step(struct release *release, struct redis_client *redis,
 		 struct keeper_database *database)
 {
 	PGresult *page = page_read(release, database);

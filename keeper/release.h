@@ -11,7 +11,7 @@
 
 #include "common/ulid.h"
 #include "keeper/database.h"
-#include "keeper/redis.h"
+#include "common/redis/client.h"
 
 #define RELEASE_PAGE 256 /* receives in a step, all perhaps of one coupon */
 
@@ -29,7 +29,7 @@ void release_init(struct release *release);
  * next step begins anew, -1 when Redis or PostgreSQL could not be asked (logged): what was not
  * marked stays pending.
  */
-int release_step(struct release *release, struct keeper_redis *redis,
+int release_step(struct release *release, struct redis_client *redis,
 		 struct keeper_database *database);
 
 #endif

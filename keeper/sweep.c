@@ -60,7 +60,7 @@ struct keeper_sweep {
 	/* in this round something was done that is done once: more of it may be waiting */
 	int acted;
 	/* of the Redis process that coupons were or will be verified on */
-	char run_id[KEEPER_RUN_ID_SIZE];
+	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
 	struct put_off put_off[PUT_OFF_N];
 };
@@ -166,10 +166,9 @@ static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, 
 {
 	int fenced;
 
-	if (keeper_lock_hold(sweep->lock) ||
-	    keeper_redis_look(sweep->context->redis, rows, n, looks))
+	if (keeper_lock_hold(sweep->lock) || look_coupons(sweep->context->redis, rows, n, looks))
 		return -1;
-	fenced = keeper_redis_fence(sweep->context->redis, rows, n, looks, sweep->context->fence);
+	fenced = look_fence(sweep->context->redis, rows, n, looks, sweep->context->fence);
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
@@ -326,7 +325,7 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
 	if (keeper_context_run_id_read(sweep->context) ||
-	    keeper_redis_time_ms(sweep->context->redis, &sweep->now_ms) || changed_turn(sweep) ||
+	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) || changed_turn(sweep) ||
 	    pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;

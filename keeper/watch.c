@@ -75,8 +75,8 @@ static int numbers_compare(struct keeper_watch *watch, struct keeper_context *co
 
 	if (row->pending || row->late || keeper_watch_equal(row, look, 0))
 		return 0;
-	if (keeper_redis_known(context->redis, row->id, &known))
-		return keeper_redis_connected(context->redis) ? 0 : -1;
+	if (look_known(context->redis, row->id, &known))
+		return redis_client_is_open(context->redis) ? 0 : -1;
 	if (!keeper_watch_equal(row, look, known))
 		suspect_add(watch, row, look, known);
 	return 0;

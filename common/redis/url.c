@@ -1,5 +1,7 @@
 #include "common/redis/url.h"
 
+#include "common/log.h"
+
 #include <event2/http.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +76,14 @@ out:
 	if (rc)
 		redis_url_fini(url);
 	return rc;
+}
+
+void redis_url_need(struct redis_url *url, const char *text)
+{
+	/* Not with the text: it may contain a password. */
+	if (redis_url_parse(url, text))
+		log_fatal("REDIS_URL is malformed: allowed is "
+			  "redis://[user:password@]host[:port][/database]");
 }
 
 void redis_url_fini(struct redis_url *url)

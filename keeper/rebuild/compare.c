@@ -21,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT "512"
-#define CURSOR_SIZE 24
+#define SCAN_COUNT 512
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
 
 struct compare {
@@ -65,14 +64,14 @@ static void row_compare(struct compare *compare, int row, const redisReply *reco
 
 static int page_compare(struct compare *compare, int rows)
 {
-	char key[KEEPER_KEY_SIZE];
-	const char *argv[2 + SNAPSHOT_PAGE] = { "HMGET", keeper_key(compare->snapshot.row.id,
-								    ":users", key) };
+	char key[COUPON_KEY_SIZE];
+	const char *argv[2 + SNAPSHOT_PAGE] = { "HMGET", coupon_key(compare->snapshot.row.id,
+								    COUPON_KEY_USERS, key) };
 	redisReply *reply;
 
 	for (int i = 0; i < rows; i++)
 		argv[2 + i] = PQgetvalue(compare->snapshot.page, i, 0);
-	reply = keeper_redis_call(compare->context->redis, 2 + rows, argv, NULL);
+	reply = redis_client_call(compare->context->redis, 2 + rows, argv);
 	if (!reply)
 		return -1;
 	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)rows);
@@ -114,17 +113,15 @@ static int64_t lines_in(const char *text)
  */
 static int slots_count(struct compare *compare)
 {
-	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
-	const char *hscan[] = { "HSCAN", keeper_key(compare->snapshot.row.id, ":users", key),
-				cursor, "COUNT", SCAN_COUNT };
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
 
+	coupon_key(compare->snapshot.row.id, COUPON_KEY_USERS, key);
 	do {
-		redisReply *reply = keeper_redis_call(compare->context->redis, 5, hscan, NULL);
+		redisReply *reply = redis_client_hscan(compare->context->redis, key, cursor,
+						       SCAN_COUNT);
 
 		if (!reply)
 			return -1;
-		check(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
 			compare->slots += lines_in(reply->element[1]->element[i]->str);
 		freeReplyObject(reply);
@@ -134,26 +131,21 @@ static int slots_count(struct compare *compare)
 	return 0;
 }
 
-static int64_t number_at(const redisReply *reply, size_t i)
-{
-	return reply->element[i]->type == REDIS_REPLY_STRING
-		       ? strtoll(reply->element[i]->str, NULL, 10)
-		       : 0;
-}
-
 /* Of one older generation; the highest number is the higher one of both. 0, or -1. */
 static int older_add(struct compare *compare, const struct snapshot_generation *generation)
 {
-	char key[KEEPER_KEY_SIZE], field[32];
-	const char *hmget[] = { "HMGET", keeper_key(compare->snapshot.row.id, "", key), field };
+	char key[COUPON_KEY_SIZE], field[32];
+	const char *hmget[] = { "HMGET",
+				coupon_key(compare->snapshot.row.id, COUPON_KEY_COUPON, key),
+				field };
 	redisReply *reply;
 	int64_t high;
 
 	snprintf(field, sizeof(field), "high:%" PRId64, generation->number);
-	reply = keeper_redis_call(compare->context->redis, 3, hmget, NULL);
+	reply = redis_client_call(compare->context->redis, 3, hmget);
 	if (!reply)
 		return -1;
-	high = number_at(reply, 0);
+	high = redis_reply_number(reply->element[0]);
 	if (high < generation->seq_seen)
 		high = generation->seq_seen;
 	if (high > generation->settled)
@@ -162,25 +154,15 @@ static int older_add(struct compare *compare, const struct snapshot_generation *
 	return 0;
 }
 
-static int known_count(struct compare *compare, int64_t *known)
-{
-	char key[KEEPER_KEY_SIZE];
-	const char *scard[] = { "SCARD", keeper_key(compare->snapshot.row.id, ":known", key) };
-	redisReply *reply = keeper_redis_call(compare->context->redis, 2, scard, NULL);
-
-	if (!reply)
-		return -1;
-	*known = reply->integer;
-	freeReplyObject(reply);
-	return 0;
-}
-
 static void counts_judge(struct compare *compare, const redisReply *counts, int64_t known)
 {
 	const struct coupon_row *row = &compare->snapshot.row;
-	int64_t total = number_at(counts, 0), stock = number_at(counts, 1),
-		reserved = number_at(counts, 2), lost = number_at(counts, 3),
-		seq = number_at(counts, 4), late = number_at(counts, 5);
+	int64_t total = redis_reply_number(counts->element[0]),
+		stock = redis_reply_number(counts->element[1]),
+		reserved = redis_reply_number(counts->element[2]),
+		lost = redis_reply_number(counts->element[3]),
+		seq = redis_reply_number(counts->element[4]),
+		late = redis_reply_number(counts->element[5]);
 	int64_t extra = compare->slots - compare->rows, expected = seq - row->settled + known;
 
 	if (seq < row->seq_seen || seq < row->settled)
@@ -192,27 +174,29 @@ static void counts_judge(struct compare *compare, const redisReply *counts, int6
 	/* A rejected receive that waits to give its slot back may have lost it to another. */
 	if (extra < expected || extra > expected + compare->snapshot.unreleased)
 		differ(compare, "slots that are neither issued nor in flight");
-	if (number_at(counts, 6) == row->version && total != row->total)
+	if (redis_reply_number(counts->element[6]) == row->version && total != row->total)
 		differ(compare, "the total");
 }
 
 static int counts_compare(struct compare *compare)
 {
-	char key[KEEPER_KEY_SIZE];
-	const char *hmget[] = { "HMGET",    keeper_key(compare->snapshot.row.id, "", key),
-				"total",    "stock",
-				"reserved", "lost",
-				"seq",      "late",
-				"version" };
+	char key[COUPON_KEY_SIZE];
+	const char *hmget[] = {
+		"HMGET",    coupon_key(compare->snapshot.row.id, COUPON_KEY_COUPON, key),
+		"total",    "stock",
+		"reserved", "lost",
+		"seq",      "late",
+		"version"
+	};
 	redisReply *counts;
 	int64_t known;
 
 	for (size_t i = 0; i < compare->snapshot.generations_n; i++)
 		if (older_add(compare, &compare->snapshot.generations[i]))
 			return -1;
-	if (known_count(compare, &known))
+	if (look_known(compare->context->redis, compare->snapshot.row.id, &known))
 		return -1;
-	counts = keeper_redis_call(compare->context->redis, 9, hmget, NULL);
+	counts = redis_client_call(compare->context->redis, 9, hmget);
 	if (!counts)
 		return -1;
 	counts_judge(compare, counts, known);
@@ -238,9 +222,9 @@ static int all_compare(struct compare *compare, int64_t coupon)
 static int verify_prepare(struct keeper_context *context, const struct coupon_row *row,
 			  int64_t *late)
 {
-	char coupon[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { keeper_number(row->id, coupon),
-				       keeper_number(context->fence, fence) };
+	char coupon[NUMBER_SIZE], fence[NUMBER_SIZE];
+	const char *const values[] = { number_text(row->id, coupon),
+				       number_text(context->fence, fence) };
 	PGresult *result = keeper_database_ask(context->database, sql_query_release_again, 2,
 					       values);
 
@@ -256,35 +240,29 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 }
 
 int compare_verify(struct keeper_context *context, const struct coupon_row *row,
-		   char word[KEEPER_WORD_SIZE])
+		   char word[REDIS_WORD_SIZE])
 {
-	char fence[KEEPER_NUMBER_SIZE], generation[KEEPER_NUMBER_SIZE], seq[KEEPER_NUMBER_SIZE],
-		late_text[KEEPER_NUMBER_SIZE], keys[4][KEEPER_KEY_SIZE];
+	char fence[NUMBER_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE];
 	int64_t late;
 
 	if (verify_prepare(context, row, &late))
 		return -1;
-	keeper_word_take(keeper_redis_eval(context->redis, lua_verify, 4,
-					   (const char *[]){
-						   keeper_key(row->id, "", keys[0]),
-						   keeper_key(row->id, ":users", keys[1]),
-						   keeper_key(row->id, ":outbox", keys[2]),
-						   keeper_key(row->id, ":seen", keys[3]) },
-					   5,
-					   (const char *[]){
-						   keeper_number(context->fence, fence),
-						   context->run_id,
-						   keeper_number(row->generation, generation),
-						   keeper_number(row->seq_seen, seq),
-						   keeper_number(late, late_text) }),
-			 word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_verify, row->id,
+						 COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 5,
+						 (const char *[]){
+							 number_text(context->fence, fence),
+							 context->run_id,
+							 number_text(row->generation, generation),
+							 number_text(row->seq_seen, seq),
+							 number_text(late, late_text) }),
+			word);
 	return 0;
 }
 
 static int open_again(struct keeper_context *context, const struct coupon_row *row,
 		      const struct coupon_look *look)
 {
-	char word[KEEPER_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 
 	if (compare_verify(context, row, word))
 		return -1;

@@ -22,6 +22,6 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
  * forgotten that it was. 0, or -1 when PostgreSQL failed.
  */
 int compare_verify(struct keeper_context *context, const struct coupon_row *row,
-		   char word[KEEPER_WORD_SIZE]);
+		   char word[REDIS_WORD_SIZE]);
 
 #endif

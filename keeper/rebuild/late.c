@@ -73,8 +73,8 @@ static void args_fill(struct part *part, int i)
 
 static int counted(struct keeper_context *context, const char *coupon, const char *number)
 {
-	char fence[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { coupon, number, keeper_number(context->fence, fence) };
+	char fence[NUMBER_SIZE];
+	const char *const values[] = { coupon, number, number_text(context->fence, fence) };
 	PGresult *result = keeper_database_ask(context->database, sql_query_late_counted, 3,
 					       values);
 
@@ -86,19 +86,17 @@ static int counted(struct keeper_context *context, const char *coupon, const cha
 static int part_tell(struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
-	char keys[3][KEEPER_KEY_SIZE], word[KEEPER_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 
 	if (*value(part, 0, IS_OVER) == 't')
 		return counted(context, value(part, 0, COUPON), value(part, part->n - 1, NUM));
 	for (int i = 0; i < part->n; i++)
 		args_fill(part, i);
-	keeper_word_take(keeper_redis_eval(context->redis, lua_late, 3,
-					   (const char *[]){
-						   keeper_key(coupon, "", keys[0]),
-						   keeper_key(coupon, ":users", keys[1]),
-						   keeper_key(coupon, ":known", keys[2]) },
-					   part->n * ARGS_EACH, part->argv),
-			 word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
+						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
+							 COUPON_KEY_KNOWN,
+						 part->n * ARGS_EACH, part->argv),
+			word);
 	if (strcmp(word, "ok") == 0) {
 		fault_point(FAULT_LATE_COUNTED);
 		log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", part->n));
@@ -128,10 +126,10 @@ static int page_tell(struct keeper_context *context, const PGresult *page)
 
 int late_step(struct late *late, struct keeper_context *context)
 {
-	char coupon[KEEPER_NUMBER_SIZE], number[KEEPER_NUMBER_SIZE], most[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { keeper_number(late->coupon, coupon),
-				       keeper_number(late->number, number),
-				       keeper_number(LATE_PAGE, most) };
+	char coupon[NUMBER_SIZE], number[NUMBER_SIZE], most[NUMBER_SIZE];
+	const char *const values[] = { number_text(late->coupon, coupon),
+				       number_text(late->number, number),
+				       number_text(LATE_PAGE, most) };
 	PGresult *page = keeper_database_ask(context->database, sql_query_late_page, 3, values);
 	int rows, rc;
 

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT "32" /* entries asked for at a time; each may be 40 KB */
-#define CURSOR_SIZE 24
+#define SCAN_COUNT 32  /* entries asked for at a time; each may be 40 KB */
 #define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than it was asked for */
 
 /* The batches of one scan that can be read. */
@@ -107,21 +106,15 @@ static int entries_add(struct snapshot *snapshot, struct slot_writer *writer,
 int rebuild_outbox(struct keeper_context *context, struct snapshot *snapshot,
 		   struct slot_writer *writer)
 {
-	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
-	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":outbox", key), cursor,
-				"COUNT", SCAN_COUNT };
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
 	int rc = 0;
 
+	coupon_key(snapshot->row.id, COUPON_KEY_OUTBOX, key);
 	do {
-		redisReply *reply = keeper_redis_call(context->redis, 5, hscan, NULL);
+		redisReply *reply = redis_client_hscan(context->redis, key, cursor, SCAN_COUNT);
 
 		if (!reply)
 			return -1;
-		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
-			freeReplyObject(reply);
-			return -1;
-		}
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		rc = entries_add(snapshot, writer, reply->element[1]);
 		freeReplyObject(reply);
 	} while (rc == 0 && strcmp(cursor, "0") != 0);

@@ -26,6 +26,7 @@
 
 #define ROOM_MAX 9007199254740991
 #define ANSWER_SIZE 160
+#define PLACE_KEYS (COUPON_KEYS_MAX + 2)
 #define PLACE_HEAD 11
 #define PLACE_EACH 3
 
@@ -41,13 +42,13 @@ struct rebuild {
 
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
 {
-	char fence[KEEPER_NUMBER_SIZE], generation[KEEPER_NUMBER_SIZE], word[KEEPER_WORD_SIZE];
-	const char *argv[] = { keeper_number(context->fence, fence),
-			       keeper_number(row->generation > 0 ? row->generation : 1,
-					     generation) };
+	char fence[NUMBER_SIZE], generation[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	const char *argv[] = { number_text(context->fence, fence),
+			       number_text(row->generation > 0 ? row->generation : 1, generation) };
 
-	keeper_word_take(keeper_redis_coupon_eval(context->redis, lua_hold, row->id, 2, argv),
-			 word);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, row->id,
+						 COUPON_KEYS_ISSUE, 2, argv),
+			word);
 	if (strcmp(word, "held") == 0)
 		return 0;
 	keeper_context_word(context, word);
@@ -56,10 +57,10 @@ int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
 
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row, const char *answer)
 {
-	char coupon[KEEPER_NUMBER_SIZE], asked[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { keeper_number(row->id, coupon),
-				       keeper_number(row->rebuild_asked, asked), answer,
-				       keeper_number(context->fence, fence) };
+	char coupon[NUMBER_SIZE], asked[NUMBER_SIZE], fence[NUMBER_SIZE];
+	const char *const values[] = { number_text(row->id, coupon),
+				       number_text(row->rebuild_asked, asked), answer,
+				       number_text(context->fence, fence) };
 	PGresult *result;
 
 	if (row->rebuild_asked <= row->rebuild_done)
@@ -122,14 +123,14 @@ static int rows_write(struct rebuild *rebuild)
  */
 static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
 {
-	char key[KEEPER_KEY_SIZE];
-	const char *hget[] = { "HGET", keeper_key(rebuild->coupon, "", key), "seq" };
-	redisReply *reply = keeper_redis_call(rebuild->context->redis, 3, hget, NULL);
+	char key[COUPON_KEY_SIZE];
+	const char *hget[] = { "HGET", coupon_key(rebuild->coupon, COUPON_KEY_COUPON, key), "seq" };
+	redisReply *reply = redis_client_call(rebuild->context->redis, 3, hget);
 	int64_t seq;
 
 	if (!reply)
 		return -1;
-	seq = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
+	seq = redis_reply_number(reply);
 	freeReplyObject(reply);
 	*in_flight = 0;
 	for (size_t i = 0; i < rebuild->snapshot.generations_n; i++) {
@@ -191,20 +192,24 @@ static redisReply *place(struct rebuild *rebuild)
 {
 	const struct snapshot *snapshot = &rebuild->snapshot;
 	const struct coupon_row *row = &snapshot->row;
-	char keys[5][KEEPER_KEY_SIZE], head[PLACE_HEAD][KEEPER_NUMBER_SIZE];
-	char older[SNAPSHOT_GENERATIONS_MAX * PLACE_EACH][KEEPER_NUMBER_SIZE];
+	struct coupon_keys keys;
+	const char *names[PLACE_KEYS] = { [COUPON_KEYS_MAX] = slot_writer_users_key(
+						  rebuild->writer),
+					  slot_writer_known_key(rebuild->writer) };
+	char head[PLACE_HEAD][NUMBER_SIZE];
+	char older[SNAPSHOT_GENERATIONS_MAX * PLACE_EACH][NUMBER_SIZE];
 	const char *argv[PLACE_HEAD + SNAPSHOT_GENERATIONS_MAX * PLACE_EACH] = {
-		keeper_number(rebuild->context->fence, head[0]),
+		number_text(rebuild->context->fence, head[0]),
 		rebuild->context->run_id,
-		keeper_number(rebuild->generation, head[2]),
-		keeper_number(row->version, head[3]),
+		number_text(rebuild->generation, head[2]),
+		number_text(row->version, head[3]),
 		coupon_status_text(row->status),
-		keeper_number(row->total, head[5]),
-		keeper_number(row->begin_ms, head[6]),
-		keeper_number(row->end_ms, head[7]),
-		keeper_number(row->limit, head[8]),
-		keeper_number(rebuild->issued, head[9]),
-		keeper_number(snapshot->late, head[10]),
+		number_text(row->total, head[5]),
+		number_text(row->begin_ms, head[6]),
+		number_text(row->end_ms, head[7]),
+		number_text(row->limit, head[8]),
+		number_text(rebuild->issued, head[9]),
+		number_text(snapshot->late, head[10]),
 	};
 	int argc = PLACE_HEAD;
 
@@ -214,17 +219,11 @@ static redisReply *place(struct rebuild *rebuild)
 						    generation->settled };
 
 		for (int j = 0; j < PLACE_EACH; j++, argc++)
-			argv[argc] = keeper_number(three[j], older[argc - PLACE_HEAD]);
+			argv[argc] = number_text(three[j], older[argc - PLACE_HEAD]);
 	}
-	return keeper_redis_eval(rebuild->context->redis, lua_place, 7,
-				 (const char *[]){ keeper_key(row->id, "", keys[0]),
-						   keeper_key(row->id, ":users", keys[1]),
-						   keeper_key(row->id, ":outbox", keys[2]),
-						   keeper_key(row->id, ":known", keys[3]),
-						   keeper_key(row->id, ":seen", keys[4]),
-						   slot_writer_users_key(rebuild->writer),
-						   slot_writer_known_key(rebuild->writer) },
-				 argc, argv);
+	coupon_keys_make(&keys, row->id, COUPON_KEYS_ALL);
+	memcpy(names, keys.names, COUPON_KEYS_MAX * sizeof(*names));
+	return redis_client_eval(rebuild->context->redis, lua_place, PLACE_KEYS, names, argc, argv);
 }
 
 static void placed_tell(struct rebuild *rebuild, const redisReply *reply, const char *why,
@@ -249,7 +248,7 @@ static void placed_tell(struct rebuild *rebuild, const redisReply *reply, const 
 static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 {
 	redisReply *reply;
-	char word[KEEPER_WORD_SIZE];
+	char word[REDIS_WORD_SIZE];
 
 	fault_point(FAULT_REBUILD_FILLED);
 	reply = place(rebuild);
@@ -259,7 +258,7 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 		freeReplyObject(reply);
 		return 0;
 	}
-	keeper_word_take(reply, word);
+	redis_word_take(reply, word);
 	log_warn("rebuild_refused", LOG_I("coupon", rebuild->coupon),
 		 LOG_S("why", *word ? word : "error"));
 	keeper_context_word(rebuild->context, word);

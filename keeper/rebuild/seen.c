@@ -65,15 +65,15 @@ static void told_take(struct seen *seen, const redisReply *fields)
 }
 
 /* 0, or -1 when Redis is away. What it refuses place.lua tells. */
-static int hash_take(struct keeper_context *context, int64_t coupon, const char *suffix,
+static int hash_take(struct keeper_context *context, int64_t coupon, enum coupon_key which,
 		     struct seen *seen, void (*take)(struct seen *seen, const redisReply *fields))
 {
-	char key[KEEPER_KEY_SIZE];
-	const char *hgetall[] = { "HGETALL", keeper_key(coupon, suffix, key) };
-	redisReply *reply = keeper_redis_call(context->redis, 2, hgetall, NULL);
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(coupon, which, key) };
+	redisReply *reply = redis_client_call(context->redis, 2, hgetall);
 
 	if (!reply)
-		return keeper_redis_connected(context->redis) ? 0 : -1;
+		return redis_client_is_open(context->redis) ? 0 : -1;
 	if (reply->type == REDIS_REPLY_ARRAY)
 		take(seen, reply);
 	freeReplyObject(reply);
@@ -82,9 +82,9 @@ static int hash_take(struct keeper_context *context, int64_t coupon, const char 
 
 static int seen_keep(struct keeper_context *context, int64_t coupon, struct seen *seen)
 {
-	char coupon_text[KEEPER_NUMBER_SIZE], fence[KEEPER_NUMBER_SIZE];
-	const char *const values[] = { keeper_number(coupon, coupon_text), seen->generations,
-				       seen->seqs, keeper_number(context->fence, fence) };
+	char coupon_text[NUMBER_SIZE], fence[NUMBER_SIZE];
+	const char *const values[] = { number_text(coupon, coupon_text), seen->generations,
+				       seen->seqs, number_text(context->fence, fence) };
 	PGresult *result;
 
 	if (seen->n == 0)
@@ -102,8 +102,8 @@ int rebuild_seen(struct keeper_context *context, int64_t coupon)
 	int rc;
 
 	check(seen != NULL);
-	rc = hash_take(context, coupon, "", seen, coupon_take) ||
-			     hash_take(context, coupon, ":seen", seen, told_take) ||
+	rc = hash_take(context, coupon, COUPON_KEY_COUPON, seen, coupon_take) ||
+			     hash_take(context, coupon, COUPON_KEY_SEEN, seen, told_take) ||
 			     seen_keep(context, coupon, seen)
 		     ? -1
 		     : 0;

@@ -14,7 +14,7 @@
 
 struct slot_writer {
 	struct keeper_context *context;
-	char users[KEEPER_KEY_SIZE], known[KEEPER_KEY_SIZE];
+	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
 	enum slot_kind what;
 	int64_t room;
 	int64_t added;
@@ -28,14 +28,11 @@ struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coup
 				    int64_t generation)
 {
 	struct slot_writer *writer = calloc(1, sizeof(*writer));
-	char suffix[48];
 
 	check(writer != NULL);
 	writer->context = context;
-	snprintf(suffix, sizeof(suffix), ":fill:%lld:users", (long long)generation);
-	keeper_key(coupon, suffix, writer->users);
-	snprintf(suffix, sizeof(suffix), ":fill:%lld:known", (long long)generation);
-	keeper_key(coupon, suffix, writer->known);
+	coupon_key_filling(coupon, generation, COUPON_KEY_USERS, writer->users);
+	coupon_key_filling(coupon, generation, COUPON_KEY_KNOWN, writer->known);
 	return writer;
 }
 
@@ -94,7 +91,7 @@ static const char *what_text(enum slot_kind what)
 int slot_writer_flush(struct slot_writer *writer)
 {
 	const char *argv[HEAD_ARGS + 2 * SLOT_WRITER_PIECE];
-	char room[KEEPER_NUMBER_SIZE], lasts[KEEPER_NUMBER_SIZE], past[KEEPER_NUMBER_SIZE];
+	char room[NUMBER_SIZE], lasts[NUMBER_SIZE], past[NUMBER_SIZE];
 	redisReply *reply;
 	int rc = -1;
 
@@ -102,14 +99,14 @@ int slot_writer_flush(struct slot_writer *writer)
 		return 0;
 	fault_point(FAULT_REBUILD_FILLING);
 	argv[0] = what_text(writer->what);
-	argv[1] = keeper_number(writer->room - writer->added, room);
-	argv[2] = keeper_number(SLOT_WRITER_LASTS_MS, lasts);
-	argv[3] = keeper_number(writer->past, past);
+	argv[1] = number_text(writer->room - writer->added, room);
+	argv[2] = number_text(SLOT_WRITER_LASTS_MS, lasts);
+	argv[3] = number_text(writer->past, past);
 	for (int i = 0; i < writer->n; i++) {
 		argv[HEAD_ARGS + 2 * i] = writer->ids[i];
 		argv[HEAD_ARGS + 2 * i + 1] = writer->records[i];
 	}
-	reply = keeper_redis_eval(writer->context->redis, lua_fill, 2,
+	reply = redis_client_eval(writer->context->redis, lua_fill, 2,
 				  (const char *[]){ writer->users, writer->known },
 				  HEAD_ARGS + 2 * writer->n, argv);
 	if (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0) {

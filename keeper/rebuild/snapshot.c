@@ -1,13 +1,12 @@
 #include "keeper/rebuild/snapshot.h"
 
+#include "common/number.h"
 #include "embed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NUMBER_SIZE 24
 
 static int run(struct snapshot *snapshot, const char *sql)
 {

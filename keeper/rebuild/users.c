@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT "256"
-#define CURSOR_SIZE 24
+#define SCAN_COUNT 256
 #define YOUNG_MS (3600 * 1000)
 
 /* Slots of one scan. */
@@ -97,23 +96,20 @@ static int youngs_write(const struct youngs *youngs, struct snapshot *snapshot,
 int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer)
 {
-	char cursor[CURSOR_SIZE] = "0", key[KEEPER_KEY_SIZE];
-	const char *hscan[] = { "HSCAN", keeper_key(snapshot->row.id, ":users", key), cursor,
-				"COUNT", SCAN_COUNT };
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
 	struct youngs youngs = { NULL, 0, 0, NULL, 0 };
 	int rc = 0;
 
+	coupon_key(snapshot->row.id, COUPON_KEY_USERS, key);
 	do {
-		redisReply *reply = keeper_redis_call(context->redis, 5, hscan, NULL);
+		redisReply *reply = redis_client_hscan(context->redis, key, cursor, SCAN_COUNT);
 
 		if (!reply) {
-			rc = keeper_redis_connected(context->redis)
+			rc = redis_client_is_open(context->redis)
 				     ? 0
 				     : -1; /* of another type: nothing is to be had from it */
 			break;
 		}
-		check(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		youngs_read(&youngs, reply->element[1]);
 		rc = youngs_write(&youngs, snapshot, writer) || keeper_context_goes_on(context) ? -1
 												: 0;

@@ -1,0 +1,12 @@
+/* Whole numbers as text, for the arguments of commands and queries. */
+#ifndef COMMON_NUMBER_H
+#define COMMON_NUMBER_H
+
+#include <stdint.h>
+
+#define NUMBER_SIZE 24 /* of any 64-bit number, with its NUL */
+
+/* Returns `out`. */
+const char *number_text(int64_t number, char out[NUMBER_SIZE]);
+
+#endif

@@ -1,0 +1,282 @@
+#include "common/redis/client.h"
+
+#include "common/check.h"
+#include "common/number.h"
+#include "common/redis/url.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ERROR_SIZE 256
+#define EVAL_HEAD 3 /* EVAL, the script, how many keys */
+
+struct redis_client {
+	struct redis_url url;
+	redis_failed_fn *failed;
+	redisContext *connection; /* NULL: not connected */
+	char error[ERROR_SIZE];
+};
+
+struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
+{
+	struct redis_client *client = calloc(1, sizeof(*client));
+
+	check(client != NULL);
+	redis_url_need(&client->url, url);
+	client->failed = failed;
+	return client;
+}
+
+static void close_connection(struct redis_client *client)
+{
+	if (client->connection)
+		redisFree(client->connection);
+	client->connection = NULL;
+}
+
+void redis_client_free(struct redis_client *client)
+{
+	if (!client)
+		return;
+	close_connection(client);
+	redis_url_fini(&client->url);
+	free(client);
+}
+
+int redis_client_is_open(const struct redis_client *client)
+{
+	return client->connection != NULL;
+}
+
+const char *redis_client_error(const struct redis_client *client)
+{
+	return client->error;
+}
+
+static void fail(struct redis_client *client, enum redis_failure failure, const char *why)
+{
+	snprintf(client->error, sizeof(client->error), "%s", why);
+	if (failure != REDIS_REFUSED)
+		close_connection(client);
+	if (client->failed)
+		client->failed(failure, client->error);
+}
+
+static const char *connection_error(const redisContext *connection)
+{
+	if (connection->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return "no reply in time";
+	return connection->err ? connection->errstr : "no reply";
+}
+
+static redisReply *reply_check(struct redis_client *client, redisReply *reply)
+{
+	if (!reply) {
+		fail(client, REDIS_LOST, connection_error(client->connection));
+		return NULL;
+	}
+	if (reply->type != REDIS_REPLY_ERROR)
+		return reply;
+	fail(client, redis_error_is_of_server(reply->str) ? REDIS_LOST : REDIS_REFUSED, reply->str);
+	freeReplyObject(reply);
+	return NULL;
+}
+
+redisReply *redis_client_call(struct redis_client *client, int argc, const char **argv)
+{
+	if (!client->connection)
+		return NULL;
+	return reply_check(client, redisCommandArgv(client->connection, argc, argv, NULL));
+}
+
+/* A reply of another form than the command's: as if it were refused. Frees it. */
+static void reply_refuse(struct redis_client *client, redisReply *reply, const char *command)
+{
+	char why[ERROR_SIZE];
+
+	snprintf(why, sizeof(why), "%s replied something else", command);
+	fail(client, REDIS_REFUSED, why);
+	freeReplyObject(reply);
+}
+
+int redis_client_integer(struct redis_client *client, int argc, const char **argv, int64_t *n)
+{
+	redisReply *reply = redis_client_call(client, argc, argv);
+
+	if (!reply)
+		return -1;
+	if (reply->type != REDIS_REPLY_INTEGER) {
+		reply_refuse(client, reply, argv[0]);
+		return -1;
+	}
+	*n = reply->integer;
+	freeReplyObject(reply);
+	return 0;
+}
+
+static int call_is_done(struct redis_client *client, int argc, const char **argv)
+{
+	redisReply *reply = redis_client_call(client, argc, argv);
+
+	if (reply)
+		freeReplyObject(reply);
+	return reply != NULL;
+}
+
+static int log_in(struct redis_client *client)
+{
+	const struct redis_url *url = &client->url;
+	char database[NUMBER_SIZE];
+	const char *select[] = { "SELECT", number_text(url->database, database) };
+	const char *auth[] = { "AUTH", url->user ? url->user : url->password, url->password };
+
+	if (url->password && !call_is_done(client, url->user ? 3 : 2, auth))
+		return -1;
+	return call_is_done(client, 2, select) ? 0 : -1;
+}
+
+int redis_client_open(struct redis_client *client)
+{
+	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
+					 .tv_usec = REDIS_CLIENT_TIMEOUT_MS % 1000 * 1000 };
+
+	if (client->connection)
+		return 0;
+	client->connection = redisConnectWithTimeout(client->url.host, client->url.port, timeout);
+	check(client->connection != NULL);
+	if (client->connection->err) {
+		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
+		return -1;
+	}
+	redisSetTimeout(client->connection, timeout);
+	if (log_in(client)) {
+		close_connection(client);
+		return -1;
+	}
+	return 0;
+}
+
+/* A script as a command. */
+struct eval {
+	int argc;
+	const char *argv[EVAL_HEAD + REDIS_CLIENT_KEYS_MAX + REDIS_CLIENT_ARGS_MAX];
+	char keys_n[NUMBER_SIZE];
+};
+
+static void eval_make(struct eval *eval, const char *script, int keys_n, const char *const *keys,
+		      int argc, const char **argv)
+{
+	check(keys_n <= REDIS_CLIENT_KEYS_MAX && argc <= REDIS_CLIENT_ARGS_MAX);
+	eval->argc = EVAL_HEAD + keys_n + argc;
+	eval->argv[0] = "EVAL";
+	eval->argv[1] = script;
+	eval->argv[2] = number_text(keys_n, eval->keys_n);
+	memcpy(eval->argv + EVAL_HEAD, keys, (size_t)keys_n * sizeof(*keys));
+	if (argc > 0)
+		memcpy(eval->argv + EVAL_HEAD + keys_n, argv, (size_t)argc * sizeof(*argv));
+}
+
+redisReply *redis_client_eval(struct redis_client *client, const char *script, int keys_n,
+			      const char *const *keys, int argc, const char **argv)
+{
+	struct eval eval;
+
+	eval_make(&eval, script, keys_n, keys, argc, argv);
+	return redis_client_call(client, eval.argc, eval.argv);
+}
+
+redisReply *redis_client_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv)
+{
+	struct coupon_keys names;
+
+	coupon_keys_make(&names, coupon, keys);
+	return redis_client_eval(client, script, names.n, names.names, argc, argv);
+}
+
+void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE])
+{
+	word[0] = '\0';
+	if (!reply)
+		return;
+	redis_reply_word(reply, word);
+	freeReplyObject(reply);
+}
+
+void redis_client_append(struct redis_client *client, int argc, const char **argv)
+{
+	if (client->connection)
+		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
+}
+
+void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv)
+{
+	struct coupon_keys names;
+	struct eval eval;
+
+	coupon_keys_make(&names, coupon, keys);
+	eval_make(&eval, script, names.n, names.names, argc, argv);
+	redis_client_append(client, eval.argc, eval.argv);
+}
+
+redisReply *redis_client_next(struct redis_client *client)
+{
+	void *reply = NULL;
+
+	if (!client->connection)
+		return NULL;
+	if (redisGetReply(client->connection, &reply) != REDIS_OK)
+		reply = NULL;
+	return reply_check(client, reply);
+}
+
+redisReply *redis_client_hscan(struct redis_client *client, const char *key,
+			       char cursor[REDIS_CURSOR_SIZE], int count)
+{
+	char number[NUMBER_SIZE];
+	const char *argv[] = { "HSCAN", key, cursor, "COUNT", number_text(count, number) };
+	redisReply *reply = redis_client_call(client, 5, argv);
+
+	if (!reply)
+		return NULL;
+	if (!redis_reply_is_scan(reply)) {
+		reply_refuse(client, reply, "HSCAN");
+		return NULL;
+	}
+	snprintf(cursor, REDIS_CURSOR_SIZE, "%s", reply->element[0]->str);
+	return reply;
+}
+
+int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
+			 int64_t *uptime_s)
+{
+	const char *info[] = { "INFO", "server" };
+	redisReply *reply = redis_client_call(client, 2, info);
+
+	if (!reply)
+		return -1;
+	if (redis_reply_process(reply, run_id, uptime_s)) {
+		reply_refuse(client, reply, "INFO");
+		return -1;
+	}
+	freeReplyObject(reply);
+	return 0;
+}
+
+int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
+{
+	const char *time[] = { "TIME" };
+	redisReply *reply = redis_client_call(client, 1, time);
+
+	if (!reply)
+		return -1;
+	if (redis_reply_time_ms(reply, now_ms)) {
+		reply_refuse(client, reply, "TIME");
+		return -1;
+	}
+	freeReplyObject(reply);
+	return 0;
+}

@@ -1,0 +1,79 @@
+/*
+ * A blocking connection to Redis, for the keeper and couponctl. Connecting and each call are bounded
+ * in time. One thread.
+ *
+ * A call that fails says what its failure means. Refused: Redis replied an error to this command,
+ * which is about the keys it names; the connection goes on. Lost: the connection was dropped, did
+ * not reply in time, or Redis cannot serve any command now; the connection is closed, and whether
+ * the command ran is unknown.
+ */
+#ifndef COMMON_REDIS_CLIENT_H
+#define COMMON_REDIS_CLIENT_H
+
+#include "common/redis/key.h"
+#include "common/redis/reply.h"
+
+#include <hiredis/hiredis.h>
+#include <stdint.h>
+
+#define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, and for each reply */
+#define REDIS_CLIENT_KEYS_MAX 7      /* of a script */
+#define REDIS_CLIENT_ARGS_MAX 1280
+#define REDIS_CURSOR_SIZE 24
+
+struct redis_client;
+
+enum redis_failure { REDIS_UNREACHABLE, REDIS_LOST, REDIS_REFUSED };
+
+/* Told of each failure, for a log. `why` is lent. */
+typedef void redis_failed_fn(enum redis_failure failure, const char *why);
+
+/* Does not connect. `failed` may be NULL. A malformed URL ends the process. */
+struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed);
+void redis_client_free(struct redis_client *client); /* NULL is allowed */
+
+/* Connects when it is not connected. 0, or -1. */
+int redis_client_open(struct redis_client *client);
+/* After a call that failed: whether it was only refused. */
+int redis_client_is_open(const struct redis_client *client);
+/* Why the last call failed. */
+const char *redis_client_error(const struct redis_client *client);
+
+/* One command. The reply, to be freed, or NULL. */
+redisReply *redis_client_call(struct redis_client *client, int argc, const char **argv);
+/* One command that replies a whole number. 0, or -1. */
+int redis_client_integer(struct redis_client *client, int argc, const char **argv, int64_t *n);
+
+/* A script on these keys. As redis_client_call(). */
+redisReply *redis_client_eval(struct redis_client *client, const char *script, int keys_n,
+			      const char *const *keys, int argc, const char **argv);
+/* A script on a set of a coupon's keys. */
+redisReply *redis_client_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv);
+/* Frees the reply; the word that a script replied, empty when the call failed. */
+void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE]);
+
+/*
+ * Commands in one round trip: each is appended, then the replies are taken in the same order, each
+ * as of redis_client_call(). After a lost connection every further reply is NULL.
+ */
+void redis_client_append(struct redis_client *client, int argc, const char **argv);
+void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv);
+redisReply *redis_client_next(struct redis_client *client);
+
+/*
+ * One step of a scan of a hash, about `count` fields: reply->element[1] has fields and values. The
+ * scan begins with the cursor "0", which moves on, and is over when that is "0" again. As
+ * redis_client_call().
+ */
+redisReply *redis_client_hscan(struct redis_client *client, const char *key,
+			       char cursor[REDIS_CURSOR_SIZE], int count);
+
+/* The Redis process, and for how long it has run. 0, or -1. */
+int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
+			 int64_t *uptime_s);
+/* Redis' clock. 0, or -1. */
+int redis_client_time_ms(struct redis_client *client, int64_t *now_ms);
+
+#endif

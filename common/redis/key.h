@@ -1,0 +1,42 @@
+/*
+ * The names of the keys in Redis. All keys of one coupon carry the hash tag {ID}, so that one
+ * script may use them.
+ */
+#ifndef COMMON_REDIS_KEY_H
+#define COMMON_REDIS_KEY_H
+
+#include <stdint.h>
+
+#define COUPON_KEY_SIZE 80
+#define COUPON_KEYS_MAX 5
+
+/* A set of them is passed as one number. Scripts get the keys of a set in this order. */
+enum coupon_key {
+	COUPON_KEY_COUPON = 1 << 0, /* hash: terms, counts, generation, fence */
+	COUPON_KEY_USERS = 1 << 1,  /* hash: user to the records of its slots */
+	COUPON_KEY_OUTBOX = 1 << 2, /* hash: batch to message body */
+	COUPON_KEY_KNOWN = 1 << 3,  /* set: receives of older generations that have their slot */
+	COUPON_KEY_SEEN = 1 << 4    /* hash: generation to the highest number that gateways saw */
+};
+
+#define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
+#define COUPON_KEYS_ALL (COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN)
+
+#define KEEPER_LOCK_KEY "couponmq:keeper" /* string: the token of the elected keeper */
+
+/* The name of one key. Returns `out`. */
+const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);
+/* The temporary name under which a rebuild fills the key. Returns `out`. */
+const char *coupon_key_filling(int64_t coupon, int64_t generation, enum coupon_key key,
+			       char out[COUPON_KEY_SIZE]);
+
+/* `names` point into `texts`: not to be copied. */
+struct coupon_keys {
+	int n;
+	const char *names[COUPON_KEYS_MAX];
+	char texts[COUPON_KEYS_MAX][COUPON_KEY_SIZE];
+};
+
+void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set);
+
+#endif

@@ -1,0 +1,35 @@
+/* What replies of Redis mean. Pure. */
+#ifndef COMMON_REDIS_REPLY_H
+#define COMMON_REDIS_REPLY_H
+
+#include <hiredis/hiredis.h>
+#include <stdint.h>
+
+#define REDIS_RUN_ID_SIZE 41
+#define REDIS_WORD_SIZE 16
+
+/*
+ * Whether an error is about the state of the server, so that any other command would fail as well:
+ * it is loading, busy, read-only, out of connections. Any other error is about this command and the
+ * keys that it names.
+ */
+int redis_error_is_of_server(const char *error);
+/*
+ * Whether the error says that the command or script did not run, or did nothing. Of any other error
+ * it is unknown.
+ */
+int redis_error_means_not_run(const char *error);
+
+/* The number that a reply is, or is the text of; 0 when it is neither. */
+int64_t redis_reply_number(const redisReply *reply);
+/* The word that a script replied, alone or first of a list; empty when it is none. */
+void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
+
+/* The reply to TIME. 0, or -1 when it is something else. */
+int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
+/* The reply to INFO server: the process, and for how long it has run. 0, or -1. */
+int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
+/* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
+int redis_reply_is_scan(const redisReply *reply);
+
+#endif

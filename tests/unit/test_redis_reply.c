@@ -1,0 +1,185 @@
+/* The names of keys in Redis, and what its replies and errors mean. */
+#include "common/redis/client.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_key_names(void **state)
+{
+	char key[COUPON_KEY_SIZE];
+
+	(void)state;
+	assert_string_equal(coupon_key(1001, COUPON_KEY_COUPON, key), "coupon:{1001}");
+	assert_string_equal(coupon_key(1001, COUPON_KEY_USERS, key), "coupon:{1001}:users");
+	assert_string_equal(coupon_key(1001, COUPON_KEY_OUTBOX, key), "coupon:{1001}:outbox");
+	assert_string_equal(coupon_key(1001, COUPON_KEY_KNOWN, key), "coupon:{1001}:known");
+	assert_string_equal(coupon_key(INT64_MAX, COUPON_KEY_SEEN, key),
+			    "coupon:{9223372036854775807}:seen");
+	assert_string_equal(coupon_key_filling(1001, 3, COUPON_KEY_USERS, key),
+			    "coupon:{1001}:fill:3:users");
+	/* The longest one fits. */
+	coupon_key_filling(INT64_MAX, INT64_MAX, COUPON_KEY_KNOWN, key);
+	assert_string_equal(key + strlen(key) - 6, ":known");
+}
+
+static void test_key_sets_are_in_the_order_of_scripts(void **state)
+{
+	struct coupon_keys keys;
+
+	(void)state;
+	coupon_keys_make(&keys, 7, COUPON_KEYS_ALL);
+	assert_int_equal(keys.n, 5);
+	assert_string_equal(keys.names[0], "coupon:{7}");
+	assert_string_equal(keys.names[1], "coupon:{7}:users");
+	assert_string_equal(keys.names[2], "coupon:{7}:outbox");
+	assert_string_equal(keys.names[3], "coupon:{7}:known");
+	assert_string_equal(keys.names[4], "coupon:{7}:seen");
+	coupon_keys_make(&keys, 7, COUPON_KEY_COUPON | COUPON_KEY_SEEN);
+	assert_int_equal(keys.n, 2);
+	assert_string_equal(keys.names[1], "coupon:{7}:seen");
+}
+
+static void test_errors_of_the_server(void **state)
+{
+	static const char *const errors[] = {
+		"LOADING Redis is loading the dataset in memory",
+		"BUSY Redis is busy running a script.",
+		"READONLY You can't write against a read only replica.",
+		"MISCONF Redis is configured to save RDB snapshots",
+		"NOAUTH Authentication required.",
+		"ERR max number of clients reached",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		assert_true(redis_error_is_of_server(errors[i]));
+		assert_true(redis_error_means_not_run(errors[i]));
+	}
+}
+
+static void test_errors_of_a_command(void **state)
+{
+	static const struct {
+		const char *error;
+		int not_run;
+	} errors[] = {
+		{ "WRONGTYPE Operation against a key holding the wrong kind of value", 0 },
+		{ "ERR couponmq: coupon:{1}: not a hash", 1 },
+		{ "ERR user_script:7: Script attempted to access nonexistent global variable", 0 },
+		{ "OOM command not allowed when used memory > 'maxmemory'.", 1 },
+		{ "NOSCRIPT No matching script.", 1 },
+		{ "BUSYGROUP Consumer Group name already exists", 0 },
+		{ "", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		assert_false(redis_error_is_of_server(errors[i].error));
+		assert_int_equal(redis_error_means_not_run(errors[i].error), errors[i].not_run);
+	}
+}
+
+/* As the server sends it. */
+static redisReply *reply_of(const char *wire)
+{
+	redisReader *reader = redisReaderCreate();
+	void *reply = NULL;
+
+	assert_int_equal(redisReaderFeed(reader, wire, strlen(wire)), REDIS_OK);
+	assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+	assert_non_null(reply);
+	redisReaderFree(reader);
+	return reply;
+}
+
+static int64_t number_of(const char *wire)
+{
+	redisReply *reply = reply_of(wire);
+	int64_t number = redis_reply_number(reply);
+
+	freeReplyObject(reply);
+	return number;
+}
+
+static void test_numbers_and_words(void **state)
+{
+	char word[REDIS_WORD_SIZE];
+
+	(void)state;
+	assert_int_equal(number_of(":7\r\n"), 7);
+	assert_int_equal(number_of("$2\r\n42\r\n"), 42);
+	assert_int_equal(number_of("$-1\r\n"), 0);
+	redis_word_take(reply_of("$6\r\nfenced\r\n"), word);
+	assert_string_equal(word, "fenced");
+	redis_word_take(reply_of("*2\r\n$2\r\nok\r\n:1\r\n"), word);
+	assert_string_equal(word, "ok");
+	redis_word_take(reply_of(":1\r\n"), word);
+	assert_string_equal(word, "");
+	redis_word_take(NULL, word);
+	assert_string_equal(word, "");
+}
+
+#define RUN_ID "0123456789abcdef0123456789abcdef01234567"
+
+static int process_of(const char *text, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s)
+{
+	redisReply reply = { .type = REDIS_REPLY_STRING, .str = (char *)(uintptr_t)text };
+
+	return redis_reply_process(&reply, run_id, uptime_s);
+}
+
+static void test_process(void **state)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s;
+
+	(void)state;
+	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "\r\nuptime_in_seconds:17\r\n",
+				    run_id, &uptime_s),
+			 0);
+	assert_string_equal(run_id, RUN_ID);
+	assert_int_equal(uptime_s, 17);
+	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "8\r\nuptime_in_seconds:17\r\n",
+				    run_id, &uptime_s),
+			 -1);
+	assert_int_equal(process_of("# Server\r\nrun_id:" RUN_ID "\r\n", run_id, &uptime_s), -1);
+	assert_int_equal(process_of("# Server\r\nrun_id:12\r\nuptime_in_seconds:17\r\n", run_id,
+				    &uptime_s),
+			 -1);
+}
+
+static void test_time_and_scan(void **state)
+{
+	redisReply *time = reply_of("*2\r\n$10\r\n1700000000\r\n$6\r\n123456\r\n");
+	redisReply *scan = reply_of("*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+	int64_t time_ms;
+
+	(void)state;
+	assert_int_equal(redis_reply_time_ms(time, &time_ms), 0);
+	assert_int_equal(time_ms, 1700000000123);
+	assert_int_equal(redis_reply_time_ms(time->element[0], &time_ms), -1);
+	assert_true(redis_reply_is_scan(scan));
+	assert_false(redis_reply_is_scan(time));
+	freeReplyObject(time);
+	freeReplyObject(scan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_key_names),
+		cmocka_unit_test(test_key_sets_are_in_the_order_of_scripts),
+		cmocka_unit_test(test_errors_of_the_server),
+		cmocka_unit_test(test_errors_of_a_command),
+		cmocka_unit_test(test_numbers_and_words),
+		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_time_and_scan),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
