@@ -35,6 +35,12 @@ def port_answers(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def port_free():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def port_base_free(first):
     """The first port base from there on, in steps of 100, none of whose ports is in use."""
     for base in range(first, min(first + 10000, 65400), 100):

@@ -1,118 +1,103 @@
-"""Presses the button for one new user after another until SIGTERM, then waits for what is still unanswered.
+"""Sends one issue request for each new user until SIGTERM.
 
-issue_load.py HOST PORT COUPON FILE [RATE]: FILE gets a line for each accepted receive (user, batch as a uuid, index,
-slot), for psql to COPY; the last line of the output is what was answered, as JSON. One user in four asks twice
-with a key, and must get one receive; one in four asks twice without, and must be refused once.
+issue_load.py HOST PORT COUPON FILE [RATE]: FILE gets a line for each accepted receive (user, batch
+as a uuid, index, slot), for psql to COPY; the last line of the output is a summary of the answers,
+as JSON. One user in four asks twice with a key, and must get one receive; one in four asks twice
+without, and must be refused once.
 """
 
-import asyncio
 import collections
+import itertools
 import json
+import random
 import signal
 import sys
-import uuid
+import threading
+from pathlib import Path
 
-CONNECTIONS = 8
-TICK_S = 0.01
-DRAIN_S = 30
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from load import UNANSWERED, Ask, Load  # noqa: E402
+from ulid import ulid_uuid  # noqa: E402
 
-def batch_uuid(ulid):
-    number = 0
-    for letter in ulid:
-        number = number * 32 + CROCKFORD.index(letter)
-    return uuid.UUID(int=number)
+CLIENTS = 8
+WINDOW = 10
+ANSWER_S = 30
 
 
-class Load:
-    def __init__(self, coupon, rate):
+class Users:
+    """Each user's requests go out in one window."""
+
+    def __init__(self, coupon):
         self.coupon = coupon
-        self.rate = rate
-        self.user = 0
-        self.asked = 0
-        self.answers = collections.Counter()
-        self.receives = {}  # user: {receive: slot}
-        self.ending = asyncio.Event()
+        self.users = itertools.count(1)
+        self.asked = []
 
-    def requests(self):
-        """The lines of the next user."""
-        self.user += 1
-        request = {"id": self.user, "op": "issue", "coupon": self.coupon, "user": str(self.user)}
-        if self.user % 4 == 0:
-            request["key"] = f"press {self.user}"
-        return [json.dumps(request).encode() + b"\n"] * (2 if self.user % 4 < 2 else 1)
+    def window_make(self, _chance):
+        window = []
+        while len(window) < WINDOW:
+            user = next(self.users)
+            key = None if user % 4 else f"press {user}"
+            window += [Ask("issue", user, key) for _ in range(2 if user % 4 < 2 else 1)]
+        return self, window
 
-    def take(self, line):
-        reply = json.loads(line)
-        self.answers[reply["status"]] += 1
-        if reply["status"] == "accepted":
-            self.receives.setdefault(reply["id"], {})[reply["receive"]] = reply["slot"]
+    def note(self, ask):
+        self.asked.append(ask)
 
-    async def send(self, writer):
-        due = 0.0
-        while not self.ending.is_set():
-            due += self.rate * TICK_S / CONNECTIONS
-            while due >= 1:
-                lines = self.requests()
-                writer.writelines(lines)
-                self.asked += len(lines)
-                due -= len(lines)
-            await writer.drain()
-            await asyncio.sleep(TICK_S)
-        writer.write_eof()
+    def receives(self):
+        """{user: {receive: slot}}"""
+        found = collections.defaultdict(dict)
+        for ask in self.asked:
+            if ask.reply and ask.reply["status"] == "accepted":
+                found[ask.user][ask.receive] = ask.reply["slot"]
+        return found
 
-    async def connection(self, host, port):
-        reader, writer = await asyncio.open_connection(host, port)
-        sending = asyncio.create_task(self.send(writer))
-        # A client that shuts down its sending side still gets every answer, and then the end.
-        while line := await reader.readline():
-            self.take(line)
-        if not self.ending.is_set():
-            self.answers["connection lost"] += 1
-        sending.cancel()
-        writer.close()
 
-    async def run(self, host, port):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.ending.set)
-        tasks = [asyncio.create_task(self.connection(host, port)) for _ in range(CONNECTIONS)]
-        await asyncio.wait(
-            [asyncio.create_task(self.ending.wait()), *tasks], return_when=asyncio.FIRST_COMPLETED
-        )
-        self.ending.set()
-        done, late = await asyncio.wait(tasks, timeout=DRAIN_S)
-        for task in late:
-            task.cancel()
-        for task in done:
-            if task.exception():
-                self.answers[repr(task.exception())] += 1
+def summary(book, receives, lost):
+    answers = collections.Counter(ask.reply["status"] for ask in book.asked if ask.reply)
+    if lost:
+        answers["connection lost"] = lost
+    for user, owned in receives.items():
+        strange = sum(receive.split(".")[1] != str(user) for receive in owned)
+        if strange:
+            answers["receive of another user"] += strange
+    return {
+        "asked": len(book.asked),
+        "answered": sum(ask.reply is not UNANSWERED for ask in book.asked),
+        "users": len({ask.user for ask in book.asked}),
+        "receives": sum(map(len, receives.values())),
+        "twice": sum(len(owned) > 1 for owned in receives.values()),
+        "answers": dict(answers),
+    }
 
-    def write(self, path):
-        with open(path, "w", encoding="ascii") as file:
-            for user, receives in self.receives.items():
-                for receive, slot in receives.items():
-                    _, owner, batch, index = receive.split(".")
-                    if owner != str(user):
-                        self.answers["somebody else's receive"] += 1
-                    file.write(f"{user}\t{batch_uuid(batch)}\t{index}\t{slot}\n")
 
-    def summary(self):
-        return {
-            "asked": self.asked,
-            "answered": sum(self.answers.values()),
-            "users": self.user,
-            "receives": sum(len(receives) for receives in self.receives.values()),
-            "twice": sum(len(receives) > 1 for receives in self.receives.values()),
-            "answers": dict(self.answers),
-        }
+def file_write(path, receives):
+    with open(path, "w", encoding="ascii") as file:
+        for user, owned in receives.items():
+            for receive, slot in owned.items():
+                _, _, batch, index = receive.split(".")
+                file.write(f"{user}\t{ulid_uuid(batch)}\t{index}\t{slot}\n")
 
 
 def main():
     host, port, coupon, path = sys.argv[1:5]
-    load = Load(coupon, float(sys.argv[5]) if len(sys.argv) > 5 else 4000.0)
-    asyncio.run(load.run(host, int(port)))
-    load.write(path)
-    print(json.dumps(load.summary()))
+    rate = float(sys.argv[5]) if len(sys.argv) > 5 else 4000.0
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    book = Users(coupon)
+    load = Load(
+        lambda: [("gateway", f"{host}:{port}")],
+        book.window_make,
+        random.randrange(10**6),
+        CLIENTS,
+        WINDOW * CLIENTS / rate,
+        ANSWER_S,
+    ).start()
+    ending.wait()
+    load.stop()
+    receives = book.receives()
+    file_write(path, receives)
+    print(json.dumps(summary(book, receives, load.lost)))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import signal
 import pika
 import requests
 
-from history import CROCKFORD, ulid_make
 from stack import wait_until
+from ulid import CROCKFORD, ulid_make
 
 
 def moment(seconds):

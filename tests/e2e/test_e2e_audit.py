@@ -10,8 +10,10 @@ import psycopg
 import pytest
 import redis
 
-from history import CROCKFORD, DEAD_QUEUE, QUEUE, History, queue_length, ulid_make, ulid_uuid
+from history import DEAD_QUEUE, QUEUE, History, queue_length
+from message import AT_MS, message_text
 from stack import wait_until
+from ulid import ulid_at, ulid_make, ulid_uuid
 
 FAILED, NO_VERDICT = 1, 4
 GRACE_S = 2
@@ -40,14 +42,6 @@ def wrong_decided(stack, coupon):
         if told["coupons"][0]["overdue"] == 0:
             break
     return told["wrong"]
-
-
-def ulid_at(ms):
-    text = ""
-    for _ in range(10):
-        ms, digit = divmod(ms, 32)
-        text = CROCKFORD[digit] + text
-    return text + "".join(random.choice(CROCKFORD) for _ in range(16))
 
 
 class Ground:
@@ -467,12 +461,7 @@ def test_finds_at_rest(stack, resting, plant):
 # Under load
 
 
-class Steady(History):
-    """Some two thousand requests a second from two connections: an audit reads all rows, and there must not be too many."""
-
-    def _window(self, client, chance):
-        super()._window(client, chance)
-        self.stopping.wait(0.03)
+STEADY_S = 0.035  # some two thousand requests a second: an audit reads all rows of their coupon
 
 
 @pytest.fixture
@@ -505,7 +494,7 @@ if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others 
 @pytest.mark.parametrize("limit, plant", UNDER_LOAD)
 def test_finds_under_load(stack, ground_make, limit, plant):
     ground = ground_make(limit)
-    with Steady(stack, ground.coupon, ground.total, limit=limit, keys=0.1).start(
+    with History(stack, ground.coupon, ground.total, limit=limit, keys=0.1, every_s=STEADY_S).start(
         connections=2
     ) as history:
         history.wait_accepted(100)
@@ -523,7 +512,9 @@ def test_finds_under_load(stack, ground_make, limit, plant):
 def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
     """Much is in flight, older than the grace, and settled all at once."""
     ground = ground_make(2, on=rough)
-    with Steady(rough, ground.coupon, ground.total, limit=2).start(connections=2) as history:
+    with History(rough, ground.coupon, ground.total, limit=2, every_s=STEADY_S).start(
+        connections=2
+    ) as history:
         for breaks in (rough.kill9, rough.stop):
             history.wait_accepted(300)
             breaks("worker-1")
@@ -544,7 +535,9 @@ def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
 def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
     """It holds messages that RabbitMQ does not tell of."""
     ground = ground_make(2, on=rough)
-    with Steady(rough, ground.coupon, ground.total, limit=2).start(connections=2) as history:
+    with History(rough, ground.coupon, ground.total, limit=2, every_s=STEADY_S).start(
+        connections=2
+    ) as history:
         for _ in range(2):
             history.wait_accepted(300)
             rough.sigstop("worker-1")
@@ -561,7 +554,7 @@ def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
     """By a limit that Redis has and PostgreSQL has not, every second receive of a user is rejected."""
     ground = ground_make(1)
     ground.redis.hset(ground.key, "limit", 3)
-    with Steady(stack, ground.coupon, ground.total, limit=3, users=3000).start(
+    with History(stack, ground.coupon, ground.total, limit=3, users=3000, every_s=STEADY_S).start(
         connections=2
     ) as history:
         rejected = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s"
@@ -612,7 +605,9 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     } == {"P3"}
     assert sorted(finding["receive"] for finding in found) == sorted(lost)
     rough.start("worker-1")
-    with Steady(rough, ground.coupon, ground.total, limit=limit).start(connections=2) as history:
+    with History(rough, ground.coupon, ground.total, limit=limit, every_s=STEADY_S).start(
+        connections=2
+    ) as history:
         history.wait_accepted(300)
         found = wrong_decided(rough, ground.coupon)
     assert {finding["kind"] for finding in found} == {"receive_lost"}
@@ -656,20 +651,9 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
 # The outbox
 
 
-def message(ground, user, batch, index=0, at=1_700_000_000_000, coupon=None):
+def outbox_body(ground, user, batch, index=0, at=AT_MS, coupon=None):
     receives = [[str(user + number), 1, f"key of {user + number}"] for number in range(index + 1)]
-    return json.dumps(
-        {
-            "v": 1,
-            "batch": batch,
-            "coupon": coupon or ground.coupon,
-            "generation": 1,
-            "seq": 1,
-            "at": at,
-            "receives": receives,
-        },
-        separators=(",", ":"),
-    )
+    return message_text(coupon or ground.coupon, batch=batch, at=at, receives=receives)
 
 
 def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
@@ -680,9 +664,9 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
     _, user, batch, _ = ground.receives[USER + 3].split(".")
     other = ulid_make()
     for field, body, expected in (
-        (batch, message(ground, int(user), batch), {"kind": "outbox_settled", "user": user}),
-        (other, message(ground, int(user), batch), {"kind": "outbox_malformed"}),
-        (other, message(ground, int(user), other, coupon="7"), {"kind": "outbox_malformed"}),
+        (batch, outbox_body(ground, int(user), batch), {"kind": "outbox_settled", "user": user}),
+        (other, outbox_body(ground, int(user), batch), {"kind": "outbox_malformed"}),
+        (other, outbox_body(ground, int(user), other, coupon="7"), {"kind": "outbox_malformed"}),
         (other, "no message", {"kind": "outbox_malformed"}),
     ):
         ground.redis.hset(outbox, field, body)

@@ -1,14 +1,13 @@
 """What waits behind a service that is away: so much and no more, and all of it is done when the service is back."""
 
 import contextlib
-import socket
 import time
 
 import pika
 import pytest
 
 from history import DEAD_QUEUE, QUEUE, History, queue_length
-from process import Proxy
+from relay import Relay
 from stack import wait_until
 
 ALL, EACH = 10, 6  # unconfirmed receives of one process, and of one coupon
@@ -173,22 +172,10 @@ def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history,
 # A publisher that is stuck
 
 
-class Narrow(Proxy):
-    """It holds little of what it does not pass on, so that who writes to it is soon stuck."""
-
-    def listen(self, port):
-        self.room = socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
-        super().listen(port)
-
-    def _accept(self):
-        self.listener.setsockopt(*self.room)
-        super()._accept()
-
-
 def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gateway_make):
     """By the kernel after 10 s (TCP_USER_TIMEOUT), else by the watchdog after 15 s."""
     coupon = rough.coupon_make(200_000)
-    proxy = Narrow(pika.URLParameters(rough.env["AMQP_URL"]).port)
+    proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port, buffer_bytes=4096)
     try:
         gateway = gateway_make(rough, AMQP_URL=proxy.url(rough.env["AMQP_URL"]))
         proxy.hold()

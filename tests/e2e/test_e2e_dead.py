@@ -5,15 +5,16 @@ import contextlib
 import json
 import os
 import subprocess
-import threading
 
 import pika
 import psycopg
 import pytest
 
-from history import DEAD_QUEUE, QUEUE, History, queue_length, ulid_make
-from process import Proxy
+from history import DEAD_QUEUE, QUEUE, History, queue_length
+from message import message
+from relay import Relay
 from stack import wait_until
+from ulid import ulid_make
 
 CHECK = "nobody_for_a_while"
 BASIC_ACK = b"\x00\x3c\x00\x50"  # class and method, as they stand in a frame
@@ -43,13 +44,6 @@ def publish(channel, body, **properties):
     channel.basic_publish(
         "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties)
     )
-
-
-def message(coupon, **changes):
-    return {
-        "v": 1, "batch": ulid_make(), "coupon": str(coupon), "generation": 1, "seq": 1, "at": 1700000000123,
-        "receives": [["42", 1, ""]], **changes,
-    }  # fmt: skip
 
 
 def dead_wait(stack, count):
@@ -248,28 +242,10 @@ def test_what_is_still_unstorable_comes_back_once(dead, history):
     assert history.judge() == 2
 
 
-class AckHeld(Proxy):
-    """Lets everything pass but what acks: nothing after that reaches the broker on that connection."""
-
-    def __init__(self, port):
-        self.acked = threading.Event()
-        super().__init__(port)
-
-    def _pump(self, source, target, flowing, whole):
-        try:
-            while data := source.recv(65536):
-                if flowing and BASIC_ACK in data:
-                    self.acked.set()
-                    return
-                target.sendall(data)
-            target.shutdown(2)
-        except OSError:
-            pass
-
-
 def test_killed_between_publish_and_ack_nothing_is_lost_or_settled_twice(dead, history):
     unstorable(dead, history, range(1, 4))
-    proxy = AckHeld(pika.URLParameters(dead.env["AMQP_URL"]).port)
+    proxy = Relay(pika.URLParameters(dead.env["AMQP_URL"]).port)
+    proxy.trap(BASIC_ACK)
     command = [
         str(dead.build_dir / "couponctl"),
         "dead",
@@ -282,7 +258,7 @@ def test_killed_between_publish_and_ack_nothing_is_lost_or_settled_twice(dead, h
         command, env={**os.environ, **dead.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
-        assert proxy.acked.wait(20), "it is confirmed, and would be acked"
+        wait_until(proxy.trapped_num, 20)  # it is confirmed, and would be acked
     finally:
         requeue.kill()
         requeue.communicate()

@@ -14,9 +14,11 @@ import pika
 import psycopg
 import pytest
 
-from history import DEAD_QUEUE, History, queue_length, ulid_make, ulid_uuid
-from process import Proxy
+from history import DEAD_QUEUE, History, queue_length
+from message import message, message_publish
+from relay import Relay
 from stack import wait_until
+from ulid import ulid_uuid
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def campaign(rough):
 
     yield make
     for history in histories:
-        history.stopping.set()
+        history.abandon()
 
 
 @pytest.fixture
@@ -41,17 +43,9 @@ def amqp_rough(rough):
 
 @pytest.fixture
 def proxy_to_rabbitmq(rough):
-    proxy = Proxy(pika.URLParameters(rough.env["AMQP_URL"]).port)
+    proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port)
     yield proxy
     proxy.close()
-
-
-def message_publish(channel, body, **properties):
-    if not isinstance(body, bytes):
-        body = json.dumps(body).encode()
-    channel.basic_publish(
-        "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties)
-    )
 
 
 def outbox_length(redis_client, coupon):
@@ -332,14 +326,6 @@ UNREADABLE = [
     b"{" * 5000,
     b'{"v":1,"v":1}',
 ]
-
-
-def message(coupon, /, **changes):
-    whole = {
-        "v": 1, "batch": ulid_make(), "coupon": coupon, "generation": 1, "seq": 1, "at": 1700000000123,
-        "receives": [["42", 1, ""]], **changes,
-    }  # fmt: skip
-    return {name: value for name, value in whole.items() if value is not None}
 
 
 def broken_messages(coupon):

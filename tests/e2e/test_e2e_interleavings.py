@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from history import DEAD_QUEUE, History, queue_length
-from process import Proxy
+from relay import Relay
 from stack import wait_until
 
 USERS = range(1, 21)
@@ -99,7 +99,7 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
 ):
     """What is in hand of the old connection is committed and never acked; the new connection's are found repeated, and acked."""
     rough.stop("worker-1")
-    proxy = Proxy(pika.URLParameters(rough.env["AMQP_URL"]).port)
+    proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port)
     try:
         worker = worker_make(rough, AMQP_URL=proxy.url(rough.env["AMQP_URL"]))
         with coupon_locked(rough, history.coupon) as holder:

@@ -1,51 +1,17 @@
 """The keeper's work on all campaigns: it ends them, is bounded, watches their numbers, and writes nothing once it slept."""
 
-import re
-import threading
 from datetime import datetime, timedelta, timezone
 
 import psycopg
 import pytest
 
-from process import Proxy
+from relay import Relay, port_of
 from stack import wait_until
 
 ENDED = 3
 KEEP_S = 2
 POISON = "ALTER TABLE user_coupon ADD CONSTRAINT poison CHECK (user_id <> 666) NOT VALID"
 NO_POISON = "ALTER TABLE user_coupon DROP CONSTRAINT poison"
-
-
-class Gate(Proxy):
-    """A proxy that holds the client back from the first piece on that has these bytes in it, and keeps what the server says."""
-
-    def __init__(self, port):
-        self.pattern = None
-        self.held = threading.Event()
-        self.said = b""  # since the gate was opened again
-        super().__init__(port)
-
-    def hold_at(self, pattern):
-        self.pattern = pattern.encode()
-
-    def open(self):
-        self.said = b""
-        self.flowing.set()
-
-    def _pump(self, source, target, flowing, whole):
-        try:
-            while data := source.recv(1 << 20):
-                if flowing and self.pattern and self.pattern in data:
-                    self.pattern = None
-                    flowing.clear()
-                    self.held.set()
-                if flowing:
-                    flowing.wait()
-                else:
-                    self.said += data
-                target.sendall(data)
-        except OSError:
-            pass
 
 
 def at(**from_now):
@@ -92,7 +58,7 @@ def keeper_behind(rough, worker_make):
 
     def make(name):
         rough.stop("worker-1")
-        gate = Gate(int(re.search(r":(\d+)/", rough.env[name])[1]))
+        gate = Relay(port_of(rough.env[name]))
         gates.append(gate)
         worker = worker_make(rough, **{name: gate.url(rough.env[name])})
         wait_until(lambda: "keeper_elected" in worker.log())
@@ -158,16 +124,16 @@ def test_an_end_that_was_moved_counts(rough, seen):
 def test_asleep_before_it_closes(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("DATABASE_URL")
-    gate.hold_at("Closes a coupon whose end has passed")
+    gate.trap("Closes a coupon whose end has passed")
     coupon.pg.execute(
         "UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,)
     )
-    assert gate.held.wait(10)
+    wait_until(gate.trapped_num)
     coupon.pg.execute("UPDATE coupon SET end_at = NULL WHERE id = %s", (coupon.coupon,))
     succeed(rough, worker, coupon)
     before = coupon.all()
-    gate.open()
-    wait_until(lambda: b"is_elected" in gate.said)
+    gate.let_go()
+    wait_until(lambda: b"is_elected" in gate.said())
     assert coupon.all() == before
     worker.signal(18)
     wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
@@ -177,11 +143,11 @@ def test_asleep_before_it_closes(rough, seen, keeper_behind):
 def test_asleep_before_new_terms(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
-    gate.hold_at("Gives a coupon newer terms")
+    gate.trap("Gives a coupon newer terms")
     coupon.pg.execute(
         "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,)
     )
-    assert gate.held.wait(10)
+    wait_until(gate.trapped_num)
     coupon.pg.execute("UPDATE coupon SET status = 'published' WHERE id = %s", (coupon.coupon,))
     succeed(rough, worker, coupon)
     wait_until(lambda: coupon.field("version") == "3")
@@ -189,9 +155,9 @@ def test_asleep_before_new_terms(rough, seen, keeper_behind):
     rough.sigstop("worker-1")
     coupon.redis.hset(coupon.key, "version", 2)
     before = coupon.all()
-    gate.open()
-    wait_until(lambda: b"fenced" in gate.said or b"applied" in gate.said)
-    assert coupon.all() == before and b"fenced" in gate.said
+    gate.let_go()
+    wait_until(lambda: b"fenced" in gate.said() or b"applied" in gate.said())
+    assert coupon.all() == before and b"fenced" in gate.said()
     rough.sigcont("worker-1")
     worker.signal(18)
     wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
@@ -203,13 +169,13 @@ def test_asleep_before_it_raises_fences(rough, seen, keeper_behind, worker_make)
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
     wait_until(lambda: coupon.field("fence") == str(fence(coupon.pg)))
-    gate.hold_at("Raises the fence of a coupon")
+    gate.trap("Raises the fence of a coupon")
     coupon.redis.hset(coupon.key, "fence", 0)
-    assert gate.held.wait(10)
+    wait_until(gate.trapped_num)
     succeed(rough, worker, coupon)
     before = coupon.all()
-    gate.open()
-    wait_until(lambda: gate.said)
+    gate.let_go()
+    wait_until(lambda: gate.said())
     assert coupon.all() == before
     worker.signal(18)
     wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
@@ -380,9 +346,9 @@ def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, work
 def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pattern):
     coupon = seen()
     worker, gate = keeper_behind(name)
-    gate.hold_at(pattern)
+    gate.trap(pattern)
     rough.ctl("close", coupon.coupon)
-    assert gate.held.wait(10)
+    wait_until(gate.trapped_num)
     succeed(
         rough,
         worker,
@@ -391,11 +357,13 @@ def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pat
     )
     coupon.redis.delete(coupon.key + ":outbox")
     before = coupon.all()
-    gate.open()
+    gate.let_go()
     wait_until(
-        lambda: b"is_elected" in gate.said or b"fenced" in gate.said or b"expires" in gate.said
+        lambda: b"is_elected" in gate.said()
+        or b"fenced" in gate.said()
+        or b"expires" in gate.said()
     )
-    assert coupon.all() == before and b"expires" not in gate.said
+    assert coupon.all() == before and b"expires" not in gate.said()
     worker.signal(18)
     rough.sigcont("worker-1")
     wait_until(lambda: is_settled(coupon), timeout=20)

@@ -1,44 +1,20 @@
 """A worker's connections to RabbitMQ: one that hangs holds up nothing but itself."""
 
-import re
-import threading
 import time
 
 import pytest
 
-from process import Proxy
+from relay import Relay, port_of
 from stack import wait_until
 
 CONFIRM_SELECT = b"\x00\x55\x00\x0a"  # only connections that publish ask for confirms
 
 
-class Deaf(Proxy):
-    """A proxy that lets nothing through any more, either way, on a connection from the first publisher's frame on."""
-
-    def __init__(self, port):
-        self.hung = 0
-        self.ended = threading.Event()
-        super().__init__(port)
-
-    def _pump(self, source, target, flowing, whole):
-        try:
-            while data := source.recv(65536):
-                if flowing and CONFIRM_SELECT in data:
-                    self.hung += 1
-                    self.ended.wait()
-                    return
-                target.sendall(data)
-        except OSError:
-            pass
-
-    def close(self):
-        self.ended.set()
-        super().close()
-
-
 @pytest.fixture
 def deaf(rough):
-    proxy = Deaf(int(re.search(r":(\d+)/", rough.env["AMQP_URL"])[1]))
+    """A relay that holds back what comes from a connection from the first publisher's frame on."""
+    proxy = Relay(port_of(rough.env["AMQP_URL"]))
+    proxy.trap(CONFIRM_SELECT)
     yield proxy
     proxy.close()
 
@@ -49,7 +25,7 @@ def test_a_publisher_that_hangs_does_not_hold_up_settling(rough, rough_pg, worke
         wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         rough.stop("worker-1")
         worker = worker_make(rough, AMQP_URL=deaf.url(rough.env["AMQP_URL"]))
-        wait_until(lambda: deaf.hung > 0)
+        wait_until(lambda: deaf.trapped_num() > 0)
         begun = time.monotonic()
         for user in range(1, 21):
             assert client.issue(coupon, user)["code"] == 0
@@ -73,9 +49,9 @@ def test_the_keeper_is_not_held_up_by_its_publisher(rough, rough_redis, worker_m
     coupon = rough.coupon_make(1)
     key = f"coupon:{{{coupon}}}"
     wait_until(lambda: rough_redis.exists(key))
-    hung = deaf.hung
+    hung = deaf.trapped_num()
     rough_redis.hset(key + ":outbox", "0" * 26, "not a message")
-    wait_until(lambda: deaf.hung > hung)
+    wait_until(lambda: deaf.trapped_num() > hung)
     for _ in range(5):
         other = rough.coupon_make(1)
         wait_until(lambda other=other: rough_redis.exists(f"coupon:{{{other}}}"), timeout=2)

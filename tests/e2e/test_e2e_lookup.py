@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from process import Proxy, port_free
-from stack import wait_until
+from relay import Relay, port_of
+from stack import port_free, wait_until
 
 
 @pytest.fixture
 def proxy(stack):
-    middle = Proxy(int(stack.env["DATABASE_URL"].rsplit(":", 1)[1].split("/")[0]))
+    middle = Relay(port_of(stack.env["DATABASE_URL"]))
     yield middle
     middle.close()
 
@@ -23,22 +23,22 @@ def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_m
         stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=3000
     )
     with gateway.client() as asking, gateway.client() as other:
-        proxy.hold_ends()
+        proxy.mode("hold_ends", "down")
         asking.send_line({"op": "status", "coupon": coupon, "user": "1"})
         for _ in range(20):
             begun = time.monotonic()
             assert other.call("ping")["code"] == 0
             assert time.monotonic() - begun < 1
             time.sleep(0.02)  # the answer is to arrive in the middle of this
-        proxy.release_ends()
+        proxy.heal()
         assert asking.read_reply()["receives"] == []
 
 
-def test_postgresql_comes_back_while_it_is_asked_for(stack, make_coupon, gateway_make, proxy):
+def test_postgresql_comes_back_while_it_is_asked_for(stack, make_coupon, gateway_make):
     coupon = make_coupon(1)
     port = port_free()
     url = stack.env["DATABASE_URL"]
-    nobody = url.replace(url.rsplit(":", 1)[1].split("/")[0], str(port))
+    nobody = url.replace(str(port_of(url)), str(port))
     gateway = gateway_make(stack, ready=False, DATABASE_URL=nobody, COUPON_CALL_TIMEOUT_MS=300)
     stop = threading.Event()
 
@@ -51,9 +51,8 @@ def test_postgresql_comes_back_while_it_is_asked_for(stack, make_coupon, gateway
     asking.start()
     try:
         wait_until(lambda: gateway.metrics()["couponmq_lookups_failed_total"] > 20)
-        proxy.listener.close()
-        proxy.listen(port)
-        wait_until(gateway.ready, timeout=8)
+        with Relay(port_of(url), port=port):
+            wait_until(gateway.ready, timeout=8)
     finally:
         stop.set()
         asking.join()

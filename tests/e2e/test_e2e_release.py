@@ -1,12 +1,12 @@
 """What rejected receives hold in Redis is given back: at once, or later by the keeper, and never twice."""
 
-import re
 
 import pytest
 
-from history import History, ulid_make, ulid_uuid
-from process import Proxy
+from history import History
+from relay import Relay, port_of
 from stack import wait_until
+from ulid import ulid_make, ulid_uuid
 
 REJECTED, OUT_OF_STOCK, LIMIT_REACHED, UNAVAILABLE = 9, 2, 4, 21
 
@@ -231,7 +231,7 @@ def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_ma
     coupon = rough_seen(3, limit=2)
     coupon.total_lower(1)
     rough.stop("worker-1")
-    proxy = Proxy(int(re.search(r":(\d+)/", rough.env["REDIS_URL"])[1]))
+    proxy = Relay(port_of(rough.env["REDIS_URL"]))
     try:
         proxy.hold()
         worker = worker_make(rough, REDIS_URL=proxy.url(rough.env["REDIS_URL"]))

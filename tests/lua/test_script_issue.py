@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, ulid_new
+from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED
+from ulid import ulid_make
 
 HOUR = 3600 * 1000
 MAX_ID = str(2**63 - 1)
@@ -22,7 +23,7 @@ def closed_terms(coupon):
 
 def test_accepts_one(coupon):
     coupon.put(total=10, generation=3, seq=41)
-    batch = ulid_new()
+    batch = ulid_make()
     before = coupon.time_ms()
     a = coupon.issue("42", batch=batch)
     after = coupon.time_ms()
@@ -36,7 +37,7 @@ def test_accepts_one(coupon):
 
 def test_body_is_exact(coupon):
     coupon.put(total=10, generation=3, seq=8120, limit=2)
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue("42", ("43", "order-77"), "42", "44", batch=batch)
     assert a.body == (
         '{"v":1,"batch":"%s","coupon":"%s","generation":3,"seq":8121,"at":%d,"receives":'
@@ -55,7 +56,7 @@ def test_body_ends_right_with_a_keyed_receive(coupon):
 def test_batch_sizes(coupon, count):
     coupon.put(total=1000)
     users = [str(10**15 + i) for i in range(count)]
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue(*users, batch=batch)
     assert a.verdicts == [1] * count
     assert a.message["receives"] == [[u, 1, ""] for u in users]
@@ -159,7 +160,7 @@ def test_end_is_outside(coupon):
 
 def test_stock_runs_out_inside_a_call(coupon):
     coupon.put(total=2)
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue("1", "2", "3", ("4", "k"), ("1", ""), batch=batch)
     assert a.verdicts == [1, 1, OUT_OF_STOCK, OUT_OF_STOCK, OUT_OF_STOCK]
     assert a.stock == 0 and coupon.get("stock") == "0"
@@ -176,7 +177,7 @@ def test_limit(coupon):
 def test_indexes_count_only_the_accepted(coupon):
     coupon.put(limit=1)
     coupon.issue("1")
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue("1", "2", "1", ("3", "k"), batch=batch)
     assert a.verdicts == [LIMIT_REACHED, 1, LIMIT_REACHED, 1]
     assert coupon.users()["2"] == f"1:{batch}:0:"
@@ -221,7 +222,7 @@ def test_order_of_verdicts(coupon):
 
 def test_lowest_free_slot(coupon):
     coupon.put(limit=2)
-    first, second = ulid_new(), ulid_new()
+    first, second = ulid_make(), ulid_make()
     coupon.issue(("1", "a"), "1", batch=first)
     coupon.redis.hset(coupon.keys[1], "1", f"2:{first}:1:")
     a = coupon.issue("1", "1", batch=second)
@@ -231,7 +232,7 @@ def test_lowest_free_slot(coupon):
 
 def test_freed_slot_in_the_middle(coupon):
     coupon.put(limit=4)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.redis.hset(coupon.keys[1], "1", f"3:{batch}:0:\n1:{batch}:1:")
     assert coupon.issue("1", "1", "1").verdicts == [2, 4, LIMIT_REACHED]
 
@@ -272,7 +273,7 @@ def test_lowered_limit_counts_slots_above_it(coupon):
 )
 def test_key_gives_the_same_receive(coupon, key):
     coupon.put(limit=2, total=2)
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue(("42", key), batch=batch)
     assert a.verdicts == [1]
     assert json.loads(a.body)["receives"] == [["42", 1, key]]
@@ -301,7 +302,7 @@ def test_known_key_outlives_the_campaign(coupon, terms):
 
 def test_key_repeated_within_a_call(coupon):
     coupon.put(limit=3, total=2)
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue(("1", "k"), ("1", "k"), "1", ("1", "k"), ("1", "j"), batch=batch)
     assert a.verdicts == [1, f"1:{batch}:0", 2, f"1:{batch}:0", OUT_OF_STOCK]
     assert a.message["receives"] == [["1", 1, "k"], ["1", 2, ""]]
@@ -327,7 +328,7 @@ def test_a_refused_key_is_not_burned(coupon):
 
 def test_several_requests_of_one_user_mixed_with_others(coupon):
     coupon.put(limit=2, total=10)
-    batch = ulid_new()
+    batch = ulid_make()
     a = coupon.issue("1", "2", ("1", "a"), "1", ("2", "b"), ("1", "a"), "3", batch=batch)
     assert a.verdicts == [1, 1, 2, LIMIT_REACHED, 2, f"2:{batch}:2", 1]
     assert coupon.users() == {

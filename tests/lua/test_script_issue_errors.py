@@ -2,7 +2,7 @@
 import pytest
 import redis
 
-from script_coupon import ulid_new
+from ulid import ulid_make
 
 GOOD_RUN_ID = "0123456789abcdef0123456789abcdef01234567"
 ULID = "01JD0000000000000000000000"
@@ -317,7 +317,7 @@ def test_well_formed_records(coupon, text):
 
 def test_batch_is_in_the_outbox_already(coupon):
     coupon.put(total=10)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue("1", batch=batch)
     refused(
         coupon, "batch: is in the outbox already", coupon.issue_raw, "2", ("3", "k"), batch=batch
@@ -370,7 +370,7 @@ def test_refusal_by_redis_keeps_its_code(private_coupon):
                     *coupon.keys,
                     coupon.run_id,
                     coupon.id,
-                    ulid_new(),
+                    ulid_make(),
                     0,
                     0,
                     "9",

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, Coupon, ulid_new
+from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, Coupon
+from ulid import ulid_make
 
 HOUR = 3600 * 1000
 STEPS = 150
@@ -64,7 +65,7 @@ def issue_step(rng, coupon, model, people, keys):
     requests = [
         (rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))
     ]
-    batch = ulid_new(rng)
+    batch = ulid_make(rng)
     a = coupon.issue(*requests, batch=batch, seen=(model.generation, model.seq))
     verdicts, receives, first = model.issue(batch, requests)
     assert a.verdicts == verdicts

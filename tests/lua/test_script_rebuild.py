@@ -2,10 +2,10 @@
 import pytest
 import redis
 
-from script_coupon import ulid_new
+from ulid import ulid_make
 
 NOBODY = "0" * 40
-A, B, C, D = (ulid_new() for _ in range(4))
+A, B, C, D = (ulid_make() for _ in range(4))
 
 
 def fill_keys(coupon, generation):

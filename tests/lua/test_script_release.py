@@ -5,7 +5,8 @@ import random
 import pytest
 import redis
 
-from script_coupon import Coupon, ulid_new
+from script_coupon import Coupon
+from ulid import ulid_make
 from test_script_keeper import refused, unchanged
 
 BIG = 2**53 - 1
@@ -34,7 +35,7 @@ def conserved(coupon):
 def three(coupon):
     """Users 1 to 3 with a slot each, of one batch."""
     coupon.put(total=10, limit=2)
-    coupon.batch = ulid_new()
+    coupon.batch = ulid_make()
     assert coupon.issue("1", ["2", "key : 2"], "3", batch=coupon.batch).verdicts == [1, 1, 1]
     return coupon
 
@@ -87,7 +88,7 @@ def test_each_its_own_way(three):
 @pytest.mark.parametrize("slot, what", [(1, "free"), (2, "free"), (1, "drop"), (2, "drop")])
 def test_one_slot_of_two(coupon, slot, what):
     coupon.put(total=10, limit=2)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue(["1", "a"], ["1", "b"], batch=batch)
     records = coupon.users()["1"].split("\n")
     assert ended(coupon, (1, slot, batch, slot - 1, what)) == [what]
@@ -97,7 +98,7 @@ def test_one_slot_of_two(coupon, slot, what):
 
 def test_both_slots_in_one_call(coupon):
     coupon.put(total=10, limit=2)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue("1", "1", batch=batch)
     assert ended(coupon, (1, 2, batch, 1, "free"), (1, 1, batch, 0, "drop")) == ["free", "drop"]
     assert coupon.users() == {}
@@ -144,7 +145,7 @@ def test_whatever_the_state_of_the_coupon(three):
 
 def test_what_is_lost_is_not_given_out(coupon):
     coupon.put(total=2, limit=1)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue("1", "2", batch=batch)
     assert ended(coupon, (1, 1, batch, 0, "drop")) == ["drop"]
     assert coupon.issue("1", "3").verdicts == [-2, -2]
@@ -189,7 +190,7 @@ def test_numbers_stay_whole(coupon):
 
 def test_256(coupon):
     coupon.put(total=300)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue(*range(1, 257), batch=batch)
     assert ended(coupon, *((n + 1, 1, batch, n, "free") for n in range(256))) == ["free"] * 256
     assert (coupon.users(), coupon.get("stock")) == ({}, "300")
@@ -311,7 +312,7 @@ def test_wrong_keys(three):
 @pytest.mark.parametrize("what", ["give", "drop"])
 def test_redis_without_memory(private_coupon, what):
     coupon = private_coupon.put(total=10, limit=2)
-    batch = ulid_new()
+    batch = ulid_make()
     coupon.issue("1", "1", batch=batch)
     coupon.redis.config_set("maxmemory", 1)
     try:
@@ -367,7 +368,7 @@ def what_choose(rng, slot):
         [
             "free",
             "drop",
-            f"give {slot}:{ulid_new(rng)}:{rng.randrange(256)}:{rng.choice(['', 'k: 1'])}",
+            f"give {slot}:{ulid_make(rng)}:{rng.randrange(256)}:{rng.choice(['', 'k: 1'])}",
         ]
     )
 
@@ -377,7 +378,7 @@ def receive_choose(rng, model, past):
     if model.slots and rng.random() < 0.6:
         (user, slot), (batch, index, _) = rng.choice(sorted(model.slots.items()))
         past.append((user, slot, batch, index))
-    user, slot, batch, index = rng.choice(past[-1:] + past) if past else ("1", 1, ulid_new(rng), 0)
+    user, slot, batch, index = rng.choice(past[-1:] + past) if past else ("1", 1, ulid_make(rng), 0)
     return user, slot, batch, index, what_choose(rng, slot)
 
 
@@ -392,7 +393,7 @@ def test_sequence(shared_redis, seed):
     try:
         for _ in range(100):
             if rng.random() < 0.5:
-                batch, requests = ulid_new(rng), [
+                batch, requests = ulid_make(rng), [
                     rng.choice(people) for _ in range(rng.choice([1, 3, 20]))
                 ]
                 taken = 0

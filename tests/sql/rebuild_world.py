@@ -2,37 +2,21 @@
 real), and keepers, which are generators: between any two of their steps anything may happen, and they may end there."""
 
 import json
-import pathlib
-import sys
 import uuid
 
+from script_coupon import Coupon
 from sql_db import Receive
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "lua"))
-from redis_server import server_start  # noqa: E402, F401
-from script_coupon import CROCKFORD, Coupon, ulid_new  # noqa: E402
+from ulid import ulid_make, ulid_of, ulid_uuid
 
 ROWS_EACH = 3  # of a piece, where the keeper has 512
 LASTS_MS = 60000
 NOBODY = "0" * 40
 
 
-def uuid_of(ulid):
-    n = 0
-    for c in ulid:
-        n = n * 32 + CROCKFORD.index(c)
-    return uuid.UUID(int=n)
-
-
-def ulid_of(text):
-    n = uuid.UUID(str(text)).int
-    return "".join(CROCKFORD[n >> shift & 31] for shift in range(125, -1, -5))
-
-
 def receives_of(body):
     m = json.loads(body)
     return [
-        Receive(int(m["coupon"]), int(user), uuid_of(m["batch"]), i, slot=slot, generation=m["generation"], seq=m["seq"] + i,
+        Receive(int(m["coupon"]), int(user), ulid_uuid(m["batch"]), i, slot=slot, generation=m["generation"], seq=m["seq"] + i,
                 key=key, at_ms=m["at"])
         for i, (user, slot, key) in enumerate(m["receives"])
     ]  # fmt: skip
@@ -52,7 +36,7 @@ class Gateway:
             self.world.report(self.generation, self.seq)
 
     def issue(self, requests, late=False):
-        batch = ulid_new(self.world.rng)
+        batch = ulid_make(self.world.rng)
         reply = self.world.coupon.issue_raw(
             *requests, batch=batch, run_id=self.world.run_id, seen=(self.generation, self.seq)
         )
@@ -312,7 +296,7 @@ class Keeper:
                 seen[0] = max(seen[0], receives[-1].seq)
             rejected = {
                 int(r["idx"])
-                for r in self.db.query("rebuild_rejected", self.world.id, "{%s}" % uuid_of(batch))
+                for r in self.db.query("rebuild_rejected", self.world.id, "{%s}" % ulid_uuid(batch))
             }
             pairs = [
                 v

@@ -10,8 +10,10 @@ import uuid
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from rebuild_world import Gateway, Keeper, World, receives_of, release, server_start, ulid_of
+from rebuild_world import Gateway, Keeper, World, receives_of, release
+from redis_server import server_start
 from sql_db import MIGRATIONS, Db
+from ulid import ulid_of
 
 STEPS = 120
 ROUNDS_MAX = 12  # of the keeper, until nothing is left to do

@@ -15,7 +15,7 @@ What a scenario uses (the load runs already, and was measured; whatever it break
     part.disturb()                  it may leave clients without an answer, by what no other function here did
     part.pid, part.log() (of this life), part.alive(), part.metrics() (of a gateway)
   rig.keeper()              the worker that is elected
-  rig.load                  load.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
+  rig.load                  campaign.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
   rig.wait_accepted(n)      until so many more requests are accepted
   rig.wait_answers(n)       until so many more have a sure answer
   rig.check_served()        while the scenario goes on: that the load is answered as fast as before it
@@ -42,10 +42,10 @@ import psycopg
 import redis
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "e2e"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE)]
 
+from campaign import Campaign, TortureLoad  # noqa: E402
 from history import DEAD_QUEUE, QUEUE, queue_length  # noqa: E402
-from load import Campaign, Load  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
 
@@ -291,7 +291,7 @@ class Rig:
         self._open_wait(campaigns)
         for part in self.parts:
             part.disturbed = False
-        self.load = Load(
+        self.load = TortureLoad(
             campaigns,
             lambda: [(part.name, part.via or part.listen) for part in self.gateways],
             f"{seed} {scenario.name}",

@@ -1,8 +1,6 @@
 """Each link between two parts made bad in each way, through relay.py: link_LINK_WAY."""
 
-import re
-
-from relay import Relay
+from relay import Relay, port_of
 from services import say
 
 from scenario import scenario
@@ -27,11 +25,6 @@ LINKS = {
     "worker_postgresql": Link("workers", "DATABASE_URL"),
     "worker_redis": Link("workers", "REDIS_URL"),
 }
-
-
-def port_of(address):
-    """Of host:port, or of a URL with both."""
-    return int(re.search(r":(\d+)(?=/|$)", address).group(1))
 
 
 def relay_make(rig, target, number):

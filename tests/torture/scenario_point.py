@@ -3,9 +3,9 @@
 import datetime
 import re
 
-from history import ulid_make, ulid_uuid
 from scenario import scenario
 from stack import ROOT
+from ulid import ulid_make, ulid_uuid
 
 POINTS = re.findall(
     r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE

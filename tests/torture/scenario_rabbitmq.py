@@ -5,7 +5,7 @@ import re
 
 import pika
 from history import QUEUE
-from load import place_of
+from campaign import place_of
 from services import rabbitmq_eval, rabbitmqctl, say
 
 from scenario import scenario

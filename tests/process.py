@@ -1,106 +1,17 @@
 """Programs of couponmq as children of the test, so that it gives them their settings and sees their exit codes."""
 
 import os
-import re
 import resource
 import signal
-import socket
 import subprocess
-import threading
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stack import Client, wait_until
+from stack import Client, port_free, wait_until
 
 ENDS_S = 30
 NOBODY = 65534
-END_BYTES = 6  # PostgreSQL ends every answer with six bytes of their own
-
-
-def port_free():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Proxy:
-    """A TCP connection's middle, to hold back what the client sends or the end of what the server says, or to cut it."""
-
-    def __init__(self, port):
-        self.target = ("127.0.0.1", port)
-        self.flowing = threading.Event()  # from the client to the server
-        self.flowing.set()
-        self.whole = (
-            threading.Event()
-        )  # from the server to the client: else without each piece's last bytes
-        self.whole.set()
-        self.sockets = []
-        self.listen(0)
-
-    def listen(self, port):
-        self.listener = socket.create_server(("127.0.0.1", port))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def url(self, url):
-        """The same URL with this port."""
-        return re.sub(r"(?<=:)\d+(?=/)", str(self.port), url)
-
-    def hold(self):
-        self.flowing.clear()
-
-    def hold_ends(self):
-        self.whole.clear()
-
-    def release_ends(self):
-        self.whole.set()
-
-    def cut(self):
-        """Ends every connection; what was held back is lost."""
-        sockets, self.sockets = self.sockets, []
-        for one in sockets:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            one.close()
-        self.flowing.set()
-        self.whole.set()
-
-    def close(self):
-        self.listener.close()
-        self.cut()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-                server = socket.create_connection(self.target)
-            except OSError:
-                return
-            self.sockets += [client, server]
-            threading.Thread(
-                target=self._pump, args=(client, server, self.flowing, None), daemon=True
-            ).start()
-            threading.Thread(
-                target=self._pump, args=(server, client, None, self.whole), daemon=True
-            ).start()
-
-    @staticmethod
-    def _pump(source, target, flowing, whole):
-        try:
-            while data := source.recv(65536):
-                if flowing:
-                    flowing.wait()
-                if whole and not whole.is_set():
-                    target.sendall(data[:-END_BYTES])
-                    whole.wait()
-                    data = data[-END_BYTES:]
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
 
 def metrics_read(url):

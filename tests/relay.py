@@ -1,19 +1,23 @@
 """
-A TCP relay between two parts, to make the link between them bad. It runs as a process of its own, so that it is fast
-and its stalls are not the test's; the test talks to it in lines of JSON.
+A TCP relay between two parts, which makes the link between them bad. It runs as a process of its own,
+so that it is fast and is not held up by the test, which sends it commands as lines of JSON.
 
 Each connection has two ways: up, from who connected to the service, and down. Each way is in one mode:
 
   pass     on as it comes
-  hold     nothing is read or passed on, nothing is closed; after it everything arrives, late: a frozen link
-  lose     read and thrown away: a black hole. Ends with a reset, for the stream has a hole
+  hold     nothing is read or passed on, nothing is closed; after it everything arrives, late
+  hold_ends   the next piece without its last bytes, then hold
+  lose     read and thrown away. Ends with a reset, for the stream has a hole
   delay    each piece MS later, and up to JITTER more, in order
   trickle  one byte every MS
 
-and may be ended in one of three ways: reset (both sides get RST), reset in the middle of the next piece, or half-open:
-one side gets RST, the other hears nothing ever again.
+and may be ended in one of four ways: cut (both sides get FIN), reset (both sides get RST), reset in the
+middle of the next piece, or half-open: one side gets RST, the other never receives anything again.
+
+A trap is a pattern: a connection whose client sends it is held that way from this piece on.
 """
 
+import base64
 import heapq
 import itertools
 import json
@@ -30,17 +34,29 @@ from pathlib import Path
 BUFFER_BYTES = 1 << 18  # read ahead of what the other side takes
 PIECE_BYTES = 1 << 16
 WAYS = ("up", "down")
+END_BYTES = 6  # PostgreSQL ends every answer with six bytes of their own
+SAID_BYTES = 1 << 20  # kept of what servers send
 RST_AT_CLOSE = struct.pack("ii", 1, 0)
+
+
+def port_of(address):
+    """Of host:port, or of a URL with both."""
+    return int(re.search(r":(\d+)(?=/|$)", address).group(1))
 
 
 class Relay:
     """The test's end. Every call has its effect before it returns."""
 
-    def __init__(self, target_port, seed=0, port=0):
+    def __init__(self, target_port, seed=0, port=0, buffer_bytes=0):
+        """buffer_bytes: of the kernel, for what clients send; 0: its own choice."""
+        numbers = map(str, (target_port, port, seed, buffer_bytes))
         self.child = subprocess.Popen(
-            ["/usr/bin/python3", "-B", str(Path(__file__).resolve()), str(target_port), str(port), str(seed)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            ["/usr/bin/python3", "-B", str(Path(__file__).resolve()), *numbers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         self.port = self._answer()["port"]
 
     def __enter__(self):
@@ -57,6 +73,30 @@ class Relay:
         """For connections open and to come; both ways when none is given."""
         for way in ways or WAYS:
             self._call(do="mode", mode=mode, way=way, ms=ms, jitter_ms=jitter_ms)
+
+    def hold(self):
+        """What clients send gets no further."""
+        self.mode("hold", "up")
+
+    def trap(self, pattern):
+        """pattern: text or bytes. Each connection that sends it is held until let_go()."""
+        pattern = pattern if isinstance(pattern, bytes) else pattern.encode()
+        self._call(do="trap", pattern=base64.b64encode(pattern).decode())
+
+    def trapped_num(self):
+        """Connections that the trap has held so far."""
+        return self._call(do="count")["trapped"]
+
+    def let_go(self):
+        """Ends the trap, and remembers from now on what servers send."""
+        self._call(do="let_go")
+
+    def said(self):
+        return base64.b64decode(self._call(do="said")["said"])
+
+    def cut(self):
+        """Ends every connection; what is held is lost. The next ones pass."""
+        self._call(do="cut")
 
     def heal(self):
         """Everything passes again. What was thrown away meanwhile, or is half-open, cannot be healed: it is reset."""
@@ -119,6 +159,15 @@ class Way:
         self.delayed = []  # (due, number, bytes) of pieces that wait for their time
         self.next_byte = 0.0
         self.eof = self.eof_sent = self.holed = False
+        self.held = False  # by a trap or without the end of a piece: then nothing is read
+        self.kept = b""  # what was read before it was held
+
+    def hold(self, kept):
+        self.held, self.kept = True, kept
+
+    def release(self):
+        self.pending += self.kept
+        self.held, self.kept = False, b""
 
     def waiting_bytes(self):
         return len(self.pending) + sum(len(piece) for _, _, piece in self.delayed)
@@ -132,7 +181,7 @@ class Connection:
 
 
 class Forwarder:
-    def __init__(self, target_port, port, seed):
+    def __init__(self, target_port, port, seed, buffer_bytes):
         self.target = ("127.0.0.1", target_port)
         self.chance = random.Random(seed)
         self.modes = {way: ("pass", 0, 0) for way in WAYS}
@@ -141,7 +190,12 @@ class Forwarder:
         self.numbers = itertools.count()
         self.cut = self.bytes = 0
         self.selector = selectors.DefaultSelector()
+        self.pattern = None  # of the trap
+        self.trapped = 0
+        self.said = b""
         self.listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+        if buffer_bytes:  # accepted connections inherit it
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.selector.register(sys.stdin, selectors.EVENT_READ)
@@ -173,9 +227,16 @@ class Forwarder:
         for line in lines:
             command = json.loads(line)
             name = command.pop("do")
-            getattr(self, "do_" + name)(**command)
+            told = getattr(self, "do_" + name)(**command)
             deaf = sum(connection.deaf is not None for connection in self.all())
-            self.say(open=len(self.all()), deaf=deaf, cut=self.cut, bytes=self.bytes)
+            self.say(
+                open=len(self.all()),
+                deaf=deaf,
+                cut=self.cut,
+                bytes=self.bytes,
+                trapped=self.trapped,
+                **(told or {}),
+            )
         return bool(data)
 
     def all(self):
@@ -185,14 +246,35 @@ class Forwarder:
         pass
 
     def do_mode(self, mode, way, ms, jitter_ms):
-        assert mode in ("pass", "hold", "lose", "delay", "trickle"), mode
+        assert mode in ("pass", "hold", "hold_ends", "lose", "delay", "trickle"), mode
         self.modes[way] = (mode, ms / 1000, jitter_ms / 1000)
         for connection in self.all():
+            connection.ways[way].release()
             self.flow(connection)
+
+    def do_trap(self, pattern):
+        self.pattern = base64.b64decode(pattern)
+
+    def do_let_go(self):
+        self.pattern, self.said = None, b""
+        for connection in self.all():
+            connection.ways["up"].release()
+            self.flow(connection)
+
+    def do_said(self):
+        return {"said": base64.b64encode(self.said).decode()}
+
+    def do_cut(self):
+        self.modes = {way: ("pass", 0, 0) for way in WAYS}
+        for connection in self.all():
+            self.end(connection, reset=False)
 
     def do_heal(self):
         self.armed.clear()
         self.modes = {way: ("pass", 0, 0) for way in WAYS}
+        for connection in self.all():
+            for way in connection.ways.values():
+                way.release()
         for connection in self.all():
             if connection.deaf or any(way.holed for way in connection.ways.values()):
                 self.end(connection)
@@ -229,30 +311,36 @@ class Forwarder:
         server.connect_ex(self.target)
         self.watch(connection)
 
-    def shut(self, connection, side):
+    def shut(self, connection, side, reset=True):
         one = connection.sides.pop(side)
         del self.connections[one]
         if one in self.selector.get_map():
             self.selector.unregister(one)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST_AT_CLOSE)
+        if reset:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RST_AT_CLOSE)
+        else:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # its other end has gone
         one.close()
 
-    def end(self, connection):
+    def end(self, connection, reset=True):
         for side in list(connection.sides):
-            self.shut(connection, side)
+            self.shut(connection, side, reset)
 
     def watch(self, connection):
         for one in connection.sides.values():
             events = 0
             for way in connection.ways.values():
                 mode = self.modes[way.name][0]
-                reads = way.source is one and not way.eof and mode != "hold"
+                reads = way.source is one and not way.eof and not way.held and mode != "hold"
                 if connection.deaf or (reads and way.waiting_bytes() < BUFFER_BYTES):
                     events |= selectors.EVENT_READ
                 if (
                     way.target is one
                     and way.pending
-                    and mode in ("pass", "delay")
+                    and mode in ("pass", "delay", "hold_ends")
                     and not connection.deaf
                 ):
                     events |= selectors.EVENT_WRITE
@@ -296,6 +384,16 @@ class Forwarder:
 
     def take(self, way, data):
         mode, wait, jitter = self.modes[way.name]
+        if way.name == "down" and self.trapped:
+            self.said = (self.said + data)[-SAID_BYTES:]
+        if way.name == "up" and self.pattern and self.pattern in data:
+            self.trapped += 1
+            way.hold(data)
+            return
+        if mode == "hold_ends":
+            way.pending += data[:-END_BYTES]
+            way.hold(data[-END_BYTES:])
+            return
         if mode == "delay" or way.delayed:
             due = time.monotonic() + wait + self.chance.random() * jitter
             if way.delayed:

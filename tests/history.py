@@ -6,56 +6,24 @@ docs/protocol.md says what each answer promises, and P1 to P6 are checked as pro
 """
 
 import collections
-import json
 import random
-import threading
 import time
-import uuid
 
 import pika
 import psycopg
 import redis
 
-from stack import Client, wait_until
+from load import UNANSWERED, Ask, Load
+from stack import wait_until
+from ulid import ulid_uuid
 
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 WINDOW = 32  # requests of one connection in flight
-UNANSWERED = None
+EVERY_S = 0.01
+ANSWER_S = 15.0
 REJECTED, UNKNOWN = 9, 22
-REGULARS = 50  # users who ask again and again, so that limits and keys are met
+REGULARS = 50  # users who send many requests, so that limits and keys are met
 QUEUE = "coupon.receive.queue"
 DEAD_QUEUE = "coupon.receive.dead"
-
-
-def ulid_make():
-    return random.choice("01234567") + "".join(random.choice(CROCKFORD) for _ in range(25))
-
-
-def ulid_uuid(text):
-    number = 0
-    for character in text:
-        number = number * 32 + CROCKFORD.index(character)
-    return uuid.UUID(int=number)
-
-
-class Asked:
-    """One request and its reply."""
-
-    __slots__ = ("user", "key", "reply")
-
-    def __init__(self, user, key):
-        self.user, self.key, self.reply = user, key, UNANSWERED
-
-    @property
-    def code(self):
-        return None if self.reply is UNANSWERED else self.reply["code"]
-
-    @property
-    def receive(self):
-        return self.reply.get("receive") if self.reply else None
-
-    def __str__(self):
-        return json.dumps({"user": self.user, "key": self.key, "reply": self.reply})
 
 
 class History:
@@ -72,16 +40,15 @@ class History:
         ack=None,
         listen=None,
         seed=None,
+        every_s=EVERY_S,
     ):
         self.stack, self.coupon, self.total, self.limit = stack, str(coupon), total, limit
         self.users, self.keys, self.ack = users, keys, ack
         self.listen = listen or stack.env["COUPON_LISTEN"]
         self.seed = random.randrange(10**6) if seed is None else seed
+        self.every_s = every_s
         self.asked = []
-        self.accepted = 0  # about: threads share it
-        self.stopping = threading.Event()
-        self.threads = []
-        self.errors = []
+        self.load = None
 
     # The load
 
@@ -92,76 +59,50 @@ class History:
         self.stop()
 
     def start(self, connections=3):
-        for number in range(connections):
-            thread = threading.Thread(
-                target=self._run, args=(random.Random(f"{self.seed} {number}"),), daemon=True
-            )
-            self.threads.append(thread)
-            thread.start()
+        self.load = Load(
+            lambda: [("gateway", self.listen)],
+            self._window_make,
+            self.seed,
+            connections,
+            self.every_s,
+            ANSWER_S,
+        ).start()
         return self
 
     def stop(self):
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join(30)
-            assert not thread.is_alive()
-        self.threads = []
-        assert not self.errors, self.errors
+        load, self.load = self.load, None
+        if load:
+            load.stop()
 
-    def _run(self, chance):
-        client = None
-        while not self.stopping.is_set():
-            try:
-                client = client or Client(self.listen, timeout=15)
-                self._window(client, chance)
-            except (OSError, EOFError):
-                if client:
-                    client.close()
-                client = None
-                self.stopping.wait(0.02)
-            except Exception as error:  # the thread's own: told by stop()
-                self.errors.append(repr(error))
-                return
-            self.stopping.wait(0.005)
-        if client:
-            client.close()
+    def abandon(self):
+        """Ends the load and waits for nothing."""
+        if self.load:
+            self.load.stopping.set()
 
-    def _window(self, client, chance):
-        batch = []
-        for _ in range(WINDOW):
-            user = chance.randint(1, REGULARS if chance.random() < 0.2 else self.users)
-            key = f"key {chance.randint(1, 3)}" if chance.random() < self.keys else None
-            batch.append(Asked(user, key))
-        self.asked += batch
-        lines = []
-        for number, asked in enumerate(batch):
-            key = f',"key":"{asked.key}"' if asked.key else ""
-            ack = f',"ack":"{self.ack}"' if self.ack else ""
-            lines.append(
-                f'{{"id":{number},"op":"issue","coupon":"{self.coupon}","user":"{asked.user}"{key}{ack}}}\n'
-            )
-        client.send_bytes("".join(lines).encode())
-        for _ in batch:
-            line = client.read_line()
-            if line is None:
-                raise EOFError
-            reply = json.loads(line)
-            assert batch[reply["id"]].reply is UNANSWERED, f"answered twice: {line}"
-            batch[reply["id"]].reply = reply
-            self.accepted += reply["code"] == 0
+    def _window_make(self, chance):
+        return self, [self._ask_make(chance) for _ in range(WINDOW)]
+
+    def _ask_make(self, chance):
+        user = chance.randint(1, REGULARS if chance.random() < 0.2 else self.users)
+        key = f"key {chance.randint(1, 3)}" if chance.random() < self.keys else None
+        return Ask("issue", user, key, self.ack)
+
+    def note(self, ask):
+        self.asked.append(ask)
 
     def ask(self, client, user, key=None, **members):
         """One request, recorded as well."""
-        asked = Asked(int(user), key)
-        self.asked.append(asked)
-        asked.reply = client.issue(self.coupon, user, **({"key": key} if key else {}), **members)
-        return asked.reply
+        ask = Ask("issue", int(user), key)
+        self.note(ask)
+        ask.reply = client.issue(self.coupon, user, **({"key": key} if key else {}), **members)
+        return ask.reply
 
     def wait_accepted(self, more, timeout=30):
         """Until about so many more requests than now are accepted."""
-        aim = self.accepted + more
-        wait_until(lambda: self.errors or self.accepted >= aim, timeout)
-        assert not self.errors, self.errors
+        load = self.load
+        aim = load.accepted + more
+        wait_until(lambda: load.errors or load.accepted >= aim, timeout)
+        assert not load.errors, load.errors
 
     def codes(self):
         return collections.Counter(asked.code for asked in self.asked)

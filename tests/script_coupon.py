@@ -5,8 +5,9 @@ import random
 
 import redis
 
-LUA = pathlib.Path(__file__).resolve().parents[2] / "lua"
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+from ulid import ulid_make
+
+LUA = pathlib.Path(__file__).resolve().parents[1] / "lua"
 STATES_NOT_OK = ("missing", "unverified", "behind")
 OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED = -2, -3, -4, -5, -6
 
@@ -18,10 +19,6 @@ def client_new(url):
 
 def script_text(name):
     return (LUA / f"{name}.lua").read_text()
-
-
-def ulid_new(rng=random):
-    return rng.choice("01234567") + "".join(rng.choice(CROCKFORD) for _ in range(25))
 
 
 class Answer:
@@ -102,7 +99,7 @@ class Coupon:
             "issue",
             self.run_id if run_id is None else run_id,
             self.id if coupon is None else coupon,
-            batch or ulid_new(),
+            batch or ulid_make(),
             *seen,
             *flat,
             keys=keys,

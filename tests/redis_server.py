@@ -1,6 +1,5 @@
 """A private Redis, which keeps nothing."""
 import shutil
-import socket
 import subprocess
 import time
 
@@ -8,12 +7,7 @@ import pytest
 import redis
 
 from script_coupon import client_new
-
-
-def port_free():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from stack import port_free
 
 
 def server_start(folder):

@@ -1,0 +1,184 @@
+"""
+Load on gateways: clients in threads, which send requests in windows, note each request with its
+answer and times, and come back whenever their connection breaks. Needs nothing but Python itself.
+
+What is asked is the user's: window_make(chance) returns (book, [Ask]). Before the window is sent,
+book.note(ask) is called for each of its requests; book.coupon is their coupon.
+"""
+
+import json
+import random
+import threading
+import time
+
+from stack import Client
+
+UNANSWERED = None
+SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that tell what is
+
+
+class Ask:
+    """One request: when it was sent to which gateway, and when what came back."""
+
+    __slots__ = (
+        "op", "user", "key", "ack", "receive_asked", "client", "gateway", "at", "reply",
+        "answered_at", "ended",
+    )  # fmt: skip
+
+    def __init__(self, op, user, key=None, ack=None, receive=None):
+        self.op, self.user, self.key, self.ack, self.receive_asked = op, user, key, ack, receive
+        self.client = self.gateway = self.at = self.answered_at = None
+        self.reply = UNANSWERED
+        self.ended = None  # why no answer came: "time-out", or how the connection ended
+
+    @property
+    def code(self):
+        return None if self.reply is UNANSWERED else self.reply["code"]
+
+    @property
+    def receive(self):
+        return self.reply.get("receive") if self.reply else None
+
+    def line(self, number, coupon):
+        request = {"id": number, "op": self.op}
+        if self.receive_asked:
+            request["receive"] = self.receive_asked
+        else:
+            request["coupon"] = coupon
+            if self.op != "coupon":
+                request["user"] = str(self.user)
+        if self.key:
+            request["key"] = self.key
+        if self.ack:
+            request["ack"] = self.ack
+        return json.dumps(request) + "\n"
+
+    def __str__(self):
+        names = (
+            "at", "client", "gateway", "op", "user", "key", "ack", "receive_asked", "answered_at",
+            "ended", "reply",
+        )  # fmt: skip
+        asked = {name: getattr(self, name) for name in names}
+        return json.dumps(
+            {name: value for name, value in asked.items() if value is not None or name == "reply"}
+        )
+
+
+class LoadClient:
+    def __init__(self, load, number):
+        self.load, self.number = load, number
+        self.chance = random.Random(f"{load.seed} client {number}")
+        self.connection = self.gateway = None
+        self.sure = self.accepted = self.lost = 0
+
+    def run(self):
+        due = time.monotonic()
+        while not self.load.stopping.is_set():
+            try:
+                self._turn()
+            except (OSError, EOFError):
+                self._hang_up()
+                self.lost += 1
+            except Exception as error:  # the thread's own: raised by Load.stop()
+                self.load.errors.append(f"client {self.number}: {error!r}")
+                return
+            every_s = self.load.every_s
+            due = max(due + every_s, time.monotonic() - every_s)  # missed turns are not made up for
+            self.load.stopping.wait(max(0.0, due - time.monotonic()))
+        self._hang_up()
+
+    def _hang_up(self):
+        if self.connection:
+            self.connection.close()
+        self.connection = None
+
+    def _turn(self):
+        if self.load.moves and self.chance.random() < self.load.moves:
+            self._hang_up()
+        if not self.connection:
+            self.gateway, listen = self.chance.choice(self.load.gateways())
+            self.connection = Client(listen, timeout=self.load.answer_s)
+        book, window = self.load.window_make(self.chance)
+        at = self.load.now()
+        for ask in window:
+            ask.client, ask.gateway, ask.at = self.number, self.gateway, at
+            book.note(ask)
+        try:
+            lines = "".join(ask.line(i, book.coupon) for i, ask in enumerate(window))
+            self.connection.send_bytes(lines.encode())
+            self._answers_read(window)
+        except (OSError, EOFError) as error:
+            why = "time-out" if isinstance(error, TimeoutError) else repr(error)
+            for ask in window:
+                if ask.reply is UNANSWERED:
+                    ask.ended = f"{self.load.now()}: {why}"
+            raise
+        finally:
+            self.load.window_ended(self.chance, book, window)
+
+    def _answers_read(self, window):
+        for _ in window:
+            line = self.connection.reader.readline()
+            if not line.endswith(b"\n"):
+                raise EOFError  # half a line is no answer
+            reply = json.loads(line)
+            ask = window[reply["id"]]
+            assert ask.reply is UNANSWERED, f"answered twice: {line}"
+            ask.answered_at = self.load.now()
+            ask.reply = reply
+            self.sure += reply["code"] in SURE
+            self.accepted += ask.op == "issue" and reply["code"] == 0
+
+
+class Load:
+    def __init__(
+        self,
+        gateways,
+        window_make,
+        seed,
+        clients,
+        every_s,
+        answer_s,
+        moves=0.0,
+        window_ended=lambda chance, book, window: None,
+    ):
+        """
+        gateways(): (name, address) of those that clients may connect to. Each client sends a window
+        every every_s, waits for each answer answer_s, and changes its gateway with this probability.
+        """
+        self.gateways, self.window_make, self.window_ended = gateways, window_make, window_ended
+        self.seed, self.every_s, self.answer_s, self.moves = seed, every_s, answer_s, moves
+        self.began = time.monotonic()
+        self.stopping = threading.Event()
+        self.errors = []
+        self.clients = [LoadClient(self, number) for number in range(1, clients + 1)]
+        self.threads = [threading.Thread(target=client.run, daemon=True) for client in self.clients]
+
+    def now(self):
+        return round(time.monotonic() - self.began, 4)
+
+    def start(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def stop(self):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(self.answer_s + 25)
+        assert not any(thread.is_alive() for thread in self.threads), "a client hangs"
+        assert not self.errors, self.errors
+
+    @property
+    def sure(self):
+        """Requests with a certain answer so far: not those refused for want of a service."""
+        return sum(client.sure for client in self.clients)
+
+    @property
+    def accepted(self):
+        return sum(client.accepted for client in self.clients)
+
+    @property
+    def lost(self):
+        """Connections that ended before the load did."""
+        return sum(client.lost for client in self.clients)

@@ -1,0 +1,38 @@
+"""Messages of coupon.receive.queue, as lua/issue.lua makes them."""
+
+import json
+
+import pika
+
+from ulid import ulid_make
+
+AT_MS = 1_700_000_000_123
+
+
+def message(coupon, /, **changes):
+    """One receive of user 42 in version 1; a member that is None is left out."""
+    whole = {
+        "v": 1,
+        "batch": ulid_make(),
+        "coupon": str(coupon),
+        "generation": 1,
+        "seq": 1,
+        "at": AT_MS,
+        "receives": [["42", 1, ""]],
+        **changes,
+    }
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def message_text(coupon, /, **changes):
+    """As it stands in the outbox."""
+    return json.dumps(message(coupon, **changes), separators=(",", ":"))
+
+
+def message_publish(channel, body, **properties):
+    """body: bytes, or what message() returned."""
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    channel.basic_publish(
+        "coupon.topic", "coupon.receive", body, pika.BasicProperties(delivery_mode=2, **properties)
+    )
