@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
+#include "common/serve/listener.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
@@ -230,8 +231,14 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }
 
+static void accept_pause_count(void)
+{
+	metrics_add(METRIC_ACCEPT_PAUSES, 1);
+}
+
 static void gateway_listen(struct gateway *gateway, const struct gateway_sockets *sockets)
 {
+	listener_on_pause(accept_pause_count);
 	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++)
 		if (sockets->api[i] >= 0)
 			server_listen(gateway->server, sockets->api[i]);

@@ -3,15 +3,14 @@
  * parent binds every listener, forks N processes that share them, starts one again when it dies,
  * and passes SIGTERM on.
  */
-#include "common/bind.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
+#include "common/serve/bind.h"
 #include "gateway/admit/admission.h"
 #include "gateway/gateway.h"
-#include "gateway/listen/listener.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
 #include "gateway/admit/doubt.h"
@@ -62,7 +61,7 @@ static void sockets_bind(const struct config *config, struct gateway_sockets *so
 	sockets->api[0] = bind_tcp("COUPON_LISTEN", config->listen);
 	sockets->api[1] = -1;
 	if (*config->unix_socket)
-		sockets->api[1] = listener_bind_unix("COUPON_UNIX_SOCKET", config->unix_socket);
+		sockets->api[1] = bind_unix("COUPON_UNIX_SOCKET", config->unix_socket);
 	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 

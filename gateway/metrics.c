@@ -1,7 +1,7 @@
 #include "gateway/metrics.h"
 
 #include "common/check.h"
-#include "common/exposition.h"
+#include "common/serve/exposition.h"
 
 #include <event2/buffer.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
-#include "common/bind.h"
 #include "common/config.h"
 #include "common/log.h"
 #include "common/program.h"
+#include "common/serve/bind.h"
 #include "keeper/keeper.h"
 #include "worker/monitor.h"
 #include "worker/worker.h"

@@ -1,6 +1,6 @@
 #include "worker/metrics.h"
 
-#include "common/exposition.h"
+#include "common/serve/exposition.h"
 
 #include <stdatomic.h>
 

@@ -6,9 +6,9 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/descriptors.h"
-#include "common/exposition.h"
-#include "common/http_reply.h"
+#include "common/serve/exposition.h"
+#include "common/serve/http_reply.h"
+#include "common/serve/listener.h"
 #include "keeper/metrics.h"
 #include "worker/metrics.h"
 
@@ -16,7 +16,6 @@
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
-#include <event2/listener.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,15 +26,13 @@
 
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
-#define PAUSE_MS 100 /* of accepting, when the last descriptors would be next */
 
 struct monitor {
 	pthread_t thread;
 	struct event_base *base;
 	struct event *stop;
-	struct event *pause_end;
 	struct evhttp *evhttp;
-	struct evhttp_bound_socket *bound;
+	struct evconnlistener *listener; /* evhttp's */
 	int stop_fd;
 };
 
@@ -113,25 +110,12 @@ static void on_request(struct evhttp_request *request, void *unused)
 		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 }
 
-static void on_pause_end(evutil_socket_t fd, short what, void *data)
-{
-	struct monitor *monitor = data;
-
-	(void)fd;
-	(void)what;
-	evconnlistener_enable(evhttp_bound_socket_get_listener(monitor->bound));
-}
-
 /* evhttp asks for it before each connection that it has accepted. */
 static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
-	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
 	struct monitor *monitor = data;
 
-	if (descriptors_are_short()) {
-		evconnlistener_disable(evhttp_bound_socket_get_listener(monitor->bound));
-		event_add(monitor->pause_end, &pause);
-	}
+	listener_spare_descriptors(monitor->listener);
 	return bufferevent_socket_new(base, -1, 0);
 }
 
@@ -163,9 +147,8 @@ struct monitor *monitor_start(int fd)
 	monitor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(monitor->base != NULL && monitor->stop_fd >= 0);
 	monitor->stop = event_new(monitor->base, monitor->stop_fd, EV_READ, on_stop, monitor->base);
-	monitor->pause_end = event_new(monitor->base, -1, 0, on_pause_end, monitor);
 	monitor->evhttp = evhttp_new(monitor->base);
-	check(monitor->stop != NULL && monitor->pause_end != NULL && monitor->evhttp != NULL);
+	check(monitor->stop != NULL && monitor->evhttp != NULL);
 	event_add(monitor->stop, NULL);
 	evhttp_set_allowed_methods(monitor->evhttp, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
 	evhttp_set_max_headers_size(monitor->evhttp, LIMIT_BYTES);
@@ -173,8 +156,9 @@ struct monitor *monitor_start(int fd)
 	evhttp_set_timeout(monitor->evhttp, TIMEOUT_S);
 	evhttp_set_gencb(monitor->evhttp, on_request, NULL);
 	evhttp_set_bevcb(monitor->evhttp, on_connection, monitor);
-	monitor->bound = evhttp_accept_socket_with_handle(monitor->evhttp, fd);
-	check(monitor->bound != NULL);
+	monitor->listener = listener_new(monitor->base, fd, NULL, NULL);
+	check(evhttp_bind_listener(monitor->evhttp, monitor->listener) != NULL);
+	close(fd); /* the listener has a copy */
 	check(pthread_create(&monitor->thread, NULL, run, monitor) == 0);
 	return monitor;
 }
@@ -188,7 +172,6 @@ void monitor_stop(struct monitor *monitor)
 	check(write(monitor->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(monitor->thread, NULL);
 	evhttp_free(monitor->evhttp);
-	event_free(monitor->pause_end);
 	event_free(monitor->stop);
 	event_base_free(monitor->base);
 	close(monitor->stop_fd);

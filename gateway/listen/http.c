@@ -1,9 +1,9 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
-#include "common/exposition.h"
-#include "common/http_reply.h"
-#include "gateway/listen/listener.h"
+#include "common/serve/exposition.h"
+#include "common/serve/http_reply.h"
+#include "common/serve/listener.h"
 #include "gateway/metrics.h"
 
 #include <event2/buffer.h>

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "gateway/listen/listener.h"
+#include "common/serve/listener.h"
 #include "gateway/metrics.h"
 
 #include <event2/buffer.h>

@@ -1,6 +1,6 @@
 /* A reply of evhttp's, with the body that a HEAD must not have left out. */
-#ifndef COMMON_HTTP_REPLY_H
-#define COMMON_HTTP_REPLY_H
+#ifndef COMMON_SERVE_HTTP_REPLY_H
+#define COMMON_SERVE_HTTP_REPLY_H
 
 #include <stddef.h>
 

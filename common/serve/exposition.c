@@ -1,4 +1,4 @@
-#include "common/exposition.h"
+#include "common/serve/exposition.h"
 
 #include <event2/buffer.h>
 #include <inttypes.h>

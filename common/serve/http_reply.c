@@ -1,4 +1,4 @@
-#include "common/http_reply.h"
+#include "common/serve/http_reply.h"
 
 #include "common/check.h"
 

@@ -1,47 +1,40 @@
-#include "gateway/listen/listener.h"
+#include "common/serve/listener.h"
 
 #include "common/check.h"
-#include "common/descriptors.h"
 #include "common/log.h"
-#include "gateway/metrics.h"
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define BACKLOG 4096
+/* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
+#define DESCRIPTORS_KEPT 64
 #define PAUSE_MS 100
 
-/* Whether somebody accepts connections on this socket file. */
-static int unix_is_alive(const struct sockaddr_un *address)
-{
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+static void (*on_pause)(void);
 
-	if (fd >= 0)
-		close(fd);
-	return alive;
+void listener_on_pause(void (*paused)(void))
+{
+	on_pause = paused;
 }
 
-int listener_bind_unix(const char *setting, const char *path)
+/* Whether the next descriptor would be one of those that are kept. */
+static int descriptors_are_short(void)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	struct rlimit limit;
+	rlim_t kept;
 
-	if (strlen(path) >= sizeof(address.sun_path))
-		log_fatal("%s is \"%s\": allowed is a path of at most %zu bytes", setting, path,
-			  sizeof(address.sun_path) - 1);
-	strcpy(address.sun_path, path);
-	if (unix_is_alive(&address))
-		log_fatal("%s is \"%s\": another process listens there", setting, path);
-	unlink(path);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
-	    listen(fd, BACKLOG))
-		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
-	return fd;
+	if (lowest < 0)
+		return 1;
+	close(lowest);
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return 0;
+	kept = limit.rlim_cur / 4 < DESCRIPTORS_KEPT ? limit.rlim_cur / 4 : DESCRIPTORS_KEPT;
+	return (rlim_t)lowest >= limit.rlim_cur - kept;
 }
 
 static void pause_begin(struct evconnlistener *listener);
@@ -60,7 +53,8 @@ static void pause_begin(struct evconnlistener *listener)
 {
 	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
 
-	metrics_add(METRIC_ACCEPT_PAUSES, 1);
+	if (on_pause)
+		on_pause();
 	evconnlistener_disable(listener);
 	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_pause_end, listener,
 			&pause);

@@ -1,6 +1,6 @@
 /* Metrics in Prometheus' text format 0.0.4. Every name goes out with the prefix couponmq_. */
-#ifndef COMMON_EXPOSITION_H
-#define COMMON_EXPOSITION_H
+#ifndef COMMON_SERVE_EXPOSITION_H
+#define COMMON_SERVE_EXPOSITION_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "common/bind.h"
+#include "common/serve/bind.h"
 
 #include "common/check.h"
 #include "common/config.h"
@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #define BACKLOG 4096
 
@@ -58,5 +60,34 @@ int bind_tcp(const char *setting, const char *address)
 		log_fatal("%s is \"%s\": %s", setting, address, strerror(errno));
 	freeaddrinfo(list);
 	free(text);
+	return fd;
+}
+
+/* Whether a process accepts connections on this socket file. */
+static int unix_is_alive(const struct sockaddr_un *address)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return alive;
+}
+
+int bind_unix(const char *setting, const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		log_fatal("%s is \"%s\": allowed is a path of at most %zu bytes", setting, path,
+			  sizeof(address.sun_path) - 1);
+	strcpy(address.sun_path, path);
+	if (unix_is_alive(&address))
+		log_fatal("%s is \"%s\": another process listens there", setting, path);
+	unlink(path);
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
+	    listen(fd, BACKLOG))
+		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
 	return fd;
 }
