@@ -311,20 +311,19 @@ def anchors(page):
 def test_every_test_and_file_that_is_named_exists(page):
     missing = []
     for path, _, name in re.findall(
-        r"`((?:tests|common|gateway|worker|ctl|lua|sql|scripts|bench|docs)/[\w./-]+)(::(\w+))?`",
+        r"`((?:tests|common|gateway|worker|keeper|ctl|lua|sql|scripts|bench|docs)/[\w./-]+)(::(\w+))?`",
         page.read_text(encoding="utf-8"),
     ):
         file = ROOT / path
-        if not file.exists() or (
-            name and not re.search(rf"\b{name}\(", file.read_text(encoding="utf-8"))
-        ):
+        defined = re.compile(rf"\b{name}\(|\bCONSTRAINT {name}\b")
+        if not file.exists() or (name and not defined.search(file.read_text(encoding="utf-8"))):
             missing.append(f"{path}::{name}" if name else path)
     assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_line_is_wider_than_100_columns(page):
-    if page.name in {"CHANGELOG.md", "README.md", "compose.md", "dependencies.md", "hacking.md"}:
+    if page.name in {"hacking.md"}:
         pytest.skip("still to be wrapped")
     """Outside code blocks; a line that is one word, such as a URL, cannot be broken."""
     prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
