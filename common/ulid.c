@@ -65,6 +65,15 @@ int ulid_parse(struct ulid *ulid, const char *text, size_t len)
 	return 0;
 }
 
+int64_t ulid_time_ms(const struct ulid *ulid)
+{
+	int64_t ms = 0;
+
+	for (int i = 0; i < 6; i++)
+		ms = ms << 8 | ulid->bytes[i];
+	return ms;
+}
+
 char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE])
 {
 	char *p = out;

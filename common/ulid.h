@@ -26,6 +26,9 @@ char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE]);
 /* Parses exactly `len` bytes in the one canonical spelling; 0, or -1. */
 int ulid_parse(struct ulid *ulid, const char *text, size_t len);
 
+/* When it was made: its first 48 bits, in milliseconds of wall clock. */
+int64_t ulid_time_ms(const struct ulid *ulid);
+
 /*
  * The same 128 bits as PostgreSQL's uuid text, and back from it (lower case with hyphens; 0, or
  * -1).

@@ -1,24 +1,23 @@
 /*
- * couponctl audit: the promises, checked on a live system. What is wrong is named; the exit status
- * is the verdict.
+ * couponctl audit: checks the promises on a live system. It names what is wrong; the exit status is
+ * the verdict.
  */
-#include "ctl/audit/audit.h"
-
 #include "common/log.h"
-#include "ctl/rabbit.h"
+#include "ctl/audit/coupon.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/ctl.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define PAGE 500
+#define NO_VERDICT 4      /* exit status: a store could not be read, or the data is undecided */
 #define PATIENCE_MS 15000 /* a rebuild takes seconds */
 #define GRACE_S 30
 #define GRACE_MAX_S 86400
 
-/* User coupons of coupons that do not exist: only they are what is wrong there. How many. */
+/* Reports user coupons of coupons that do not exist. Returns how many. */
 static int64_t unknown_audit(struct audit *audit, const char *coupon)
 {
 	PGresult *rows = db_query(audit->db, sql_query_audit_unknown, 1, &coupon);
@@ -29,16 +28,19 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 	columns_find(rows, &columns);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		slot_read(rows, row, &columns, &slot);
-		finding_tell(&audit->findings, FINDING_COUPON_UNKNOWN,
-			     &(struct place){ db_int(rows, row, "coupon_id"), slot.user,
-					      slot.number, &slot.batch, slot.index },
-			     "a user coupon, and there is no such coupon");
+		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
+			    &(struct place){ .coupon = db_int(rows, row, "coupon_id"),
+					     .user = slot.user,
+					     .slot = slot.number,
+					     .batch = &slot.batch,
+					     .index = slot.index },
+			    "a user coupon of a coupon that does not exist");
 	}
 	PQclear(rows);
 	return n;
 }
 
-/* Every coupon; how many there were. */
+/* Audits every coupon. Returns how many there are. */
 static int64_t coupons_audit(struct audit *audit, cJSON *coupons)
 {
 	char after[DB_NUMBER_SIZE] = "0", count[DB_NUMBER_SIZE];
@@ -71,14 +73,12 @@ static int is_known(struct audit *audit, const char *coupon)
 
 static int verdict(const struct audit *audit)
 {
-	return audit->findings.n > 0 ? 1 : audit->undecided_n > 0 ? AUDIT_NO_VERDICT : 0;
+	return audit->findings.n > 0 ? 1 : audit->undecided_n > 0 ? NO_VERDICT : 0;
 }
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
 {
-	static const char *const words[] = {
-		[0] = "PASS", [1] = "FAIL", [AUDIT_NO_VERDICT] = "UNKNOWN"
-	};
+	static const char *const words[] = { [0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN" };
 	cJSON *object;
 
 	if (!coupons) {
@@ -96,14 +96,10 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 
 static void open_all(struct audit *audit, struct ctl *ctl)
 {
-	char error[CACHE_ERROR_SIZE];
-
-	audit->db = db_open("DATABASE_URL", ctl->config.database_url);
-	audit_database_prepare(audit->db);
-	audit->cache = cache_open(ctl->config.redis_url, error);
-	if (!audit->cache)
-		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s", error);
-	audit_redis_need(audit, cache_run_id(audit->cache, audit->run_id) == 0);
+	audit->db = store_postgres_open(ctl);
+	audit_session_set(audit->db);
+	audit->cache = store_redis_open(ctl);
+	store_redis_check(audit->cache, cache_run_id(audit->cache, audit->run_id) == 0);
 	audit->broker = broker_new(ctl->config.amqp_url);
 }
 
@@ -118,7 +114,7 @@ static int audit_run(struct ctl *ctl)
 	if (!coupon == !args_has(&ctl->args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
 	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, GRACE_MAX_S, GRACE_S);
-	log_fatal_status(AUDIT_NO_VERDICT);
+	log_fatal_status(NO_VERDICT);
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, NULL);

@@ -1,61 +1,35 @@
-/* What an audit reads in Redis, in steps that hold it for a millisecond or two at most. */
+/* The counts of a coupon in Redis at one moment (MULTI). */
 #ifndef CTL_AUDIT_CUT_H
 #define CTL_AUDIT_CUT_H
 
-#include "ctl/audit/audit.h"
+#include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/slots.h"
 
-/* The coupon at one moment. */
 struct cut {
-	int64_t at_ms; /* by Redis' clock: what was accepted until then is in these counts; */
+	int64_t at_ms; /* by Redis' clock: the counts include what was accepted before then, */
 	int exact;     /* and what was accepted in that very millisecond too */
 	int present;
 	int verified; /* on the running Redis process */
-	int held;     /* a keeper is at work on it: some of its counts may be missing */
-	int keeper;   /* one is elected */
-	/*
-	 * a key of another type, or a field that no script wrote: it was told, and nothing can be
-	 * compared
-	 */
+	int held;     /* a keeper is at work on the coupon: counts may be missing */
+	int keeper;   /* a keeper is elected */
+	/* A key of another type, or a field that no script wrote: nothing can be compared. */
 	int bad;
 	struct cache_coupon coupon;
-	/*
-	 * receives of older generations whose slots are among the users' though they have no
-	 * outcome
-	 */
-	int64_t known;
-	int64_t users, outbox; /* how many */
+	int64_t known;         /* receives of older generations that have a slot and no outcome */
+	int64_t users, outbox; /* numbers of fields */
 };
 
 /*
- * Reads the coupon. With `generations` it raises each one's `high` to what Redis knows. With
- * `tell`, what is malformed is told. cut_read_exact() waits, a tenth of a second at most, for a
- * moment between two calls of the script.
+ * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With `report`
+ * malformed keys and fields become findings. cut_read_exact() reports, and waits at most a tenth of
+ * a second for a moment between two calls of the script.
  */
 void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct generations *generations,
-	      int tell);
+	      int report);
 void cut_read_exact(struct audit *audit, int64_t coupon, struct cut *cut,
 		    struct generations *generations);
 
-/* taken slots, by the counts */
+/* Taken slots, by the counts. */
 int64_t cut_taken(const struct cut *cut);
-
-/*
- * The records of the users of these slots, in their order: a string, or nil where a user has none.
- * The caller frees it.
- */
-redisReply *users_read(struct audit *audit, int64_t coupon, const struct slot *slots, size_t n);
-/* How one of these answers has a slot. */
-enum slot_found records_look_up(const redisReply *records, const struct slot *slot, const char *key,
-				struct slot *found);
-/*
- * So many users are asked for at a time, so that Redis is not held for long by those with many
- * slots.
- */
-size_t users_step(int64_t limit);
-
-/* Whether each batch of these slots is in the outbox. */
-void outbox_has(struct audit *audit, int64_t coupon, const struct slot *slots, size_t n, int *has);
 
 #endif

@@ -82,8 +82,8 @@ static void place_format(const struct place *place, const char *receive, char *o
 		snprintf(out + n, size - n, ", receive %s", receive);
 }
 
-void finding_tell(struct findings *findings, enum finding finding, const struct place *place,
-		  const char *format, ...)
+void finding_add(struct findings *findings, enum finding finding, const struct place *place,
+		 const char *format, ...)
 {
 	char text[512], where[RECEIVE_SIZE + 100], receive[RECEIVE_SIZE];
 	va_list list;

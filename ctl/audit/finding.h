@@ -31,8 +31,8 @@ struct findings {
 	int64_t n;
 };
 
-void finding_tell(struct findings *findings, enum finding finding, const struct place *place,
-		  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void finding_add(struct findings *findings, enum finding finding, const struct place *place,
+		 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /*
  * Closes the list of what is wrong and opens the object to the members of `rest`, which is freed.

@@ -1,49 +1,62 @@
-#include "ctl/audit/pass.h"
-
-#include "common/message.h"
+#include "ctl/audit/outbox.h"
 
 #include "common/check.h"
+#include "common/message.h"
+#include "ctl/audit/postgres.h"
+#include "ctl/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define SCAN_STEP 16 /* entries, each of which may be 40 KB */
-#define CURSOR_SIZE 24
 
-/* A scan may tell an entry twice. */
-static void entry_bad(struct pass *pass, const redisReply *batch, const char *error)
+struct reading {
+	struct outbox *outbox;
+	struct audit *audit;
+	int64_t coupon, before_ms;
+	struct json_arena *arena;
+};
+
+/* A scan may return an entry twice. */
+static void bad_add(struct outbox *outbox, const redisReply *batch, const char *error)
 {
-	struct entry_bad entry = { .error = error };
+	struct outbox_bad bad = { .error = error };
 
-	snprintf(entry.batch, sizeof(entry.batch), "%s", batch->str);
-	for (size_t i = 0; i < pass->entries_n; i++)
-		if (strcmp(pass->entries[i].batch, entry.batch) == 0)
+	snprintf(bad.batch, sizeof(bad.batch), "%s", batch->str);
+	for (size_t i = 0; i < outbox->bad_n; i++)
+		if (strcmp(outbox->bad[i].batch, bad.batch) == 0)
 			return;
-	if (!pass->entries)
-		pass->entries = calloc(ENTRIES_MAX, sizeof(*pass->entries));
-	check(pass->entries != NULL);
-	if (pass->entries_n < ENTRIES_MAX)
-		pass->entries[pass->entries_n++] = entry;
+	if (!outbox->bad)
+		outbox->bad = calloc(OUTBOX_ENTRIES_MAX, sizeof(*outbox->bad));
+	check(outbox->bad != NULL);
+	if (outbox->bad_n < OUTBOX_ENTRIES_MAX)
+		outbox->bad[outbox->bad_n++] = bad;
 }
 
-static void entry_settled(struct pass *pass, const struct slot *first)
+static void settled_add(struct outbox *outbox, const struct slot *first)
 {
-	for (size_t i = 0; i < pass->outbox.n; i++)
-		if (slot_same_receive(&pass->outbox.list[i].slot, first))
+	for (size_t i = 0; i < outbox->settled.n; i++)
+		if (slot_same_receive(&outbox->settled.list[i].slot, first))
 			return;
-	suspects_add(&pass->outbox, first, SLOT_SAME);
+	suspects_add(&outbox->settled, first, SLOT_SAME);
 }
 
-/* Whether all of a message has its outcomes, and which receive to name it by. */
-static int is_settled(struct pass *pass, const struct message *message, struct slot *first)
+/* Whether all receives of a message have an outcome. `*first` is its first receive. */
+static int is_settled(const struct reading *reading, const struct message *message,
+		      struct slot *first)
 {
 	static struct outcome outcomes[MESSAGE_RECEIVES_MAX];
 	static struct slot slots[MESSAGE_RECEIVES_MAX];
 
 	for (size_t i = 0; i < message->receives_n; i++)
-		slots[i] = (struct slot){ message->receives[i].user, message->batch,
-					  (int16_t)message->receives[i].slot, (int16_t)i };
-	audit_outcomes_read(pass->audit->db, pass->coupon, slots, message->receives_n, outcomes);
+		slots[i] = (struct slot){
+			.user = message->receives[i].user,
+			.batch = message->batch,
+			.number = (int16_t)message->receives[i].slot,
+			.index = (int16_t)i,
+		};
+	audit_outcomes_read(reading->audit->db, reading->coupon, slots, message->receives_n,
+			    outcomes);
 	for (size_t i = 0; i < message->receives_n; i++)
 		if (outcomes[i].issued_ms < 0 && outcomes[i].rejected_ms < 0)
 			return 0;
@@ -51,43 +64,74 @@ static int is_settled(struct pass *pass, const struct message *message, struct s
 	return 1;
 }
 
-static void entry_take(struct pass *pass, struct json_arena *arena, const redisReply *batch,
-		       const redisReply *body)
+static void entry_take(struct reading *reading, const redisReply *batch, const redisReply *body)
 {
 	static struct message message;
+	struct outbox *outbox = reading->outbox;
 	char text[ULID_SIZE];
 	struct slot first;
 	const char *error;
 
-	if (message_decode(arena, body->str, body->len, &message, &error))
-		entry_bad(pass, batch, error);
+	if (message_decode(reading->arena, body->str, body->len, &message, &error))
+		bad_add(outbox, batch, error);
 	else if (strcmp(ulid_format(&message.batch, text), batch->str) != 0)
-		entry_bad(pass, batch, "its message is of another batch");
-	else if (message.coupon != pass->coupon)
-		entry_bad(pass, batch, "its message is of another coupon");
-	else if (pass->after.at_ms - message.at_ms > pass->audit->grace_ms &&
-		 pass->outbox.n < ENTRIES_MAX && is_settled(pass, &message, &first))
-		entry_settled(pass, &first);
+		bad_add(outbox, batch, "its message is of another batch");
+	else if (message.coupon != reading->coupon)
+		bad_add(outbox, batch, "its message is of another coupon");
+	else if (message.at_ms < reading->before_ms && outbox->settled.n < OUTBOX_ENTRIES_MAX &&
+		 is_settled(reading, &message, &first))
+		settled_add(outbox, &first);
 }
 
-void pass_outbox_read(struct pass *pass)
+static void step_take(void *context, const redisReply *entries)
 {
-	char cursor[CURSOR_SIZE] = "0", key[CACHE_KEY_SIZE];
-	struct json_arena *arena;
+	for (size_t i = 0; i + 1 < entries->elements; i += 2)
+		entry_take(context, entries->element[i], entries->element[i + 1]);
+}
 
-	if (pass->cut.outbox == 0)
-		return;
-	arena = json_arena_new();
-	cache_key(pass->coupon, ":outbox", key);
-	do {
-		redisReply *reply = cache_scan(pass->audit->cache, key, cursor, SCAN_STEP);
+void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon, int64_t before_ms)
+{
+	struct reading reading = {
+		.outbox = outbox,
+		.audit = audit,
+		.coupon = coupon,
+		.before_ms = before_ms,
+		.arena = json_arena_new(),
+	};
 
-		audit_redis_need(pass->audit, reply != NULL);
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
-		for (size_t i = 0; i + 1 < reply->element[1]->elements; i += 2)
-			entry_take(pass, arena, reply->element[1]->element[i],
-				   reply->element[1]->element[i + 1]);
-		freeReplyObject(reply);
-	} while (strcmp(cursor, "0") != 0);
-	json_arena_free(arena);
+	store_hash_scan(audit->cache, coupon, ":outbox", SCAN_STEP, step_take, &reading);
+	json_arena_free(reading.arena);
+}
+
+void outbox_fini(struct outbox *outbox)
+{
+	free(outbox->bad);
+	suspects_fini(&outbox->settled);
+}
+
+static int batch_has(struct cache *cache, const char *key, const struct ulid *batch)
+{
+	char text[ULID_SIZE];
+	redisReply *reply = cache_command(cache, 3,
+					  (const char *[]){ "HEXISTS", key,
+							    ulid_format(batch, text) });
+	int has;
+
+	store_redis_check(cache, reply != NULL);
+	has = reply->integer == 1;
+	freeReplyObject(reply);
+	return has;
+}
+
+void outbox_has(struct cache *cache, int64_t coupon, const struct slot *slots, size_t n, int *has)
+{
+	char key[CACHE_KEY_SIZE];
+
+	cache_key(coupon, ":outbox", key);
+	for (size_t i = 0; i < n; i++) {
+		int same = i > 0 && memcmp(&slots[i].batch, &slots[i - 1].batch,
+					   sizeof(slots[i].batch)) == 0;
+
+		has[i] = same ? has[i - 1] : batch_has(cache, key, &slots[i].batch);
+	}
 }

@@ -11,7 +11,7 @@
 #define NUMBER_SIZE 24
 
 /* Sorting a million receives takes some room; compiling a query more time than running it. */
-void audit_database_prepare(struct db *db)
+void audit_session_set(struct db *db)
 {
 	db_run(db, "SET default_transaction_read_only = on; SET statement_timeout = '60s'; SET "
 		   "work_mem = '64MB';"

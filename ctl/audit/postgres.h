@@ -2,7 +2,7 @@
 #ifndef CTL_AUDIT_POSTGRES_H
 #define CTL_AUDIT_POSTGRES_H
 
-#include "ctl/audit/audit.h"
+#include "ctl/postgres.h"
 #include "ctl/slots.h"
 
 #include <stddef.h>
@@ -46,7 +46,7 @@ struct outcome {
 	char holder_key[72];
 };
 
-void audit_database_prepare(struct db *db);
+void audit_session_set(struct db *db);
 
 void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row);
 /* `high` as far as PostgreSQL knows it. */

@@ -64,16 +64,6 @@ static const char *array_end(struct array *array)
 	return array->text;
 }
 
-/* When the batch was made: the first 48 bits of a ULID, in ms. */
-static int64_t ulid_time_ms(const struct ulid *ulid)
-{
-	int64_t ms = 0;
-
-	for (int i = 0; i < 6; i++)
-		ms = ms << 8 | ulid->bytes[i];
-	return ms;
-}
-
 static redisReply *ask(struct lost *lost, const char *command, const char *suffix,
 		       const char *member)
 {

@@ -25,16 +25,6 @@ struct youngs {
 	size_t len;
 };
 
-/* The first 48 bits of a ULID. */
-static int64_t ulid_time_ms(const struct ulid *ulid)
-{
-	int64_t ms = 0;
-
-	for (int i = 0; i < 6; i++)
-		ms = ms << 8 | ulid->bytes[i];
-	return ms;
-}
-
 static void youngs_add(struct youngs *youngs, int64_t user, const struct user_record *record)
 {
 	char uuid[ULID_UUID_SIZE];

@@ -641,7 +641,7 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     rough.stop("rabbitmq")
     result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
     assert (
-        result.returncode == NO_VERDICT and "RabbitMQ cannot be asked" in result.stdout
+        result.returncode == NO_VERDICT and "RabbitMQ cannot be queried" in result.stdout
     ), result.stdout
     assert wrong(rough, ground.coupon, grace=60) == [], "nothing is overdue"
     rough.start("rabbitmq", "worker-1")

@@ -1,0 +1,10 @@
+/* Reads a coupon in PostgreSQL and in Redis and compares them slot by slot: a pass. */
+#ifndef CTL_AUDIT_COMPARE_H
+#define CTL_AUDIT_COMPARE_H
+
+#include "ctl/audit/pass.h"
+
+/* Fills `pass`, for pass_fini(). */
+void compare_run(struct pass *pass, struct audit *audit, int64_t coupon);
+
+#endif

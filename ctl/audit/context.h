@@ -1,0 +1,21 @@
+/* What the parts of an audit share. An audit changes nothing in any store. */
+#ifndef CTL_AUDIT_CONTEXT_H
+#define CTL_AUDIT_CONTEXT_H
+
+#include "ctl/audit/finding.h"
+#include "ctl/postgres.h"
+#include "ctl/rabbit.h"
+#include "ctl/redis.h"
+
+struct audit {
+	struct db *db;
+	struct cache *cache;
+	struct broker *broker;          /* queried only when a receive is overdue */
+	char run_id[CACHE_RUN_ID_SIZE]; /* of the Redis process */
+	int64_t grace_ms;               /* younger receives without an outcome are in flight */
+	int64_t patience_ms;            /* left to wait for a keeper at work, over all coupons */
+	struct findings findings;
+	int64_t undecided_n; /* coupons without a verdict */
+};
+
+#endif

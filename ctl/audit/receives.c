@@ -1,0 +1,281 @@
+#include "ctl/audit/receives.h"
+
+#include "ctl/audit/watch.h"
+#include "embed.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct judge {
+	struct pass *pass;
+	struct findings *findings;
+	struct explained *explained;
+	struct slots named; /* user coupons that a finding names */
+};
+
+static struct place place_of(const struct pass *pass, const struct slot *slot)
+{
+	return (struct place){
+		.coupon = pass->coupon,
+		.user = slot->user,
+		.slot = slot->number,
+		.batch = &slot->batch,
+		.index = slot->index,
+	};
+}
+
+static int is_named(const struct judge *judge, const struct slot *slot)
+{
+	for (size_t i = 0; i < judge->named.n; i++)
+		if (slot_compare(&judge->named.list[i], slot) == 0)
+			return 1;
+	return 0;
+}
+
+/* P3: one receive with several user coupons. Names one that Redis does not have, if any. */
+static void issued_twice_judge(struct judge *judge, const char *batch, const char *index)
+{
+	struct pass *pass = judge->pass;
+	char id[DB_NUMBER_SIZE];
+	PGresult *rows = db_query(pass->audit->db, sql_query_audit_receive, 3,
+				  (const char *[]){ db_number(pass->coupon, id), batch, index });
+	struct slot slot, chosen = { .user = 0 };
+	struct columns columns;
+	struct place place;
+
+	columns_find(rows, &columns);
+	for (int i = 0; i < PQntuples(rows); i++) {
+		slot_read(rows, i, &columns, &slot);
+		slots_add(&judge->named, &slot);
+		if (chosen.user == 0 ||
+		    (suspects_have(&pass->rows, &slot) && !suspects_have(&pass->rows, &chosen)))
+			chosen = slot;
+	}
+	place = place_of(pass, &chosen);
+	if (PQntuples(rows) > 1) {
+		judge->explained->rows_extra += PQntuples(rows) - 1;
+		finding_add(judge->findings, FINDING_ISSUED_TWICE, &place,
+			    "one receive has %d user coupons", PQntuples(rows));
+	}
+	PQclear(rows);
+}
+
+/* P3: one receive with both outcomes. */
+static void both_judge(struct judge *judge, const PGresult *result, int row)
+{
+	struct columns columns;
+	struct place place;
+	struct slot slot;
+
+	columns_find(result, &columns);
+	slot_read(result, row, &columns, &slot);
+	slots_add(&judge->named, &slot);
+	judge->explained->both_n++;
+	place = place_of(judge->pass, &slot);
+	finding_add(judge->findings, FINDING_ISSUED_AND_REJECTED, &place,
+		    "issued and also rejected");
+}
+
+static void twice_judge(struct judge *judge)
+{
+	const PGresult *twice = judge->pass->twice;
+
+	for (int row = 0; twice && row < PQntuples(twice); row++) {
+		if (strcmp(db_text(twice, row, "what"), "issued_twice") == 0)
+			issued_twice_judge(judge, db_text(twice, row, "batch"),
+					   db_text(twice, row, "idx"));
+		else
+			both_judge(judge, twice, row);
+	}
+}
+
+static int64_t user_rows(const PGresult *users, int64_t user)
+{
+	for (int row = 0; row < PQntuples(users); row++)
+		if (db_int(users, row, "user_id") == user)
+			return db_int(users, row, "row_num");
+	return 0;
+}
+
+/* P2: one finding for a user with too many coupons, else one for each slot beyond the limit. */
+static void limit_judge(struct judge *judge)
+{
+	struct pass *pass = judge->pass;
+	char id[DB_NUMBER_SIZE];
+	PGresult *users;
+
+	if (pass->beyond.n == 0)
+		return;
+	users = db_query(pass->audit->db, sql_query_audit_limit, 1,
+			 (const char *[]){ db_number(pass->coupon, id) });
+	slots_sort(&pass->beyond);
+	for (size_t i = 0; i < pass->beyond.n; i++) {
+		const struct slot *slot = &pass->beyond.list[i];
+		struct place place = place_of(pass, slot);
+		int64_t rows = user_rows(users, slot->user);
+
+		slots_add(&judge->named, slot);
+		judge->explained->rows_extra++;
+		if (rows <= pass->row.limit)
+			finding_add(judge->findings, FINDING_SLOT_LIMIT, &place,
+				    "the limit is %" PRId64, pass->row.limit);
+		else if (i == 0 || pass->beyond.list[i - 1].user != slot->user)
+			finding_add(judge->findings, FINDING_USER_LIMIT, &place,
+				    "the user has %" PRId64 " coupons, and the limit is %" PRId64,
+				    rows, pass->row.limit);
+	}
+	PQclear(users);
+}
+
+static void row_judge(struct judge *judge, const struct suspect *suspect, int uncounted)
+{
+	struct place place = place_of(judge->pass, &suspect->slot);
+
+	if (suspect->how == SLOT_OTHER_KEY) {
+		finding_add(judge->findings, FINDING_SLOT_KEY, &place,
+			    "issued, and Redis has another idempotency key for it");
+		return;
+	}
+	if (uncounted) {
+		judge->explained->rows_extra++;
+		finding_add(
+			judge->findings, FINDING_ROW_UNKNOWN, &place,
+			"a user coupon that was never counted as settled, and that Redis does not "
+			"have");
+		return;
+	}
+	judge->explained->slots_missing++;
+	finding_add(judge->findings, FINDING_SLOT_MISSING, &place,
+		    "issued, and Redis does not have it");
+}
+
+static void rows_judge(struct judge *judge)
+{
+	const struct suspects *rows = &judge->pass->rows;
+	int64_t issued_over = judge->pass->rows_n - judge->pass->row.issued,
+		over = pass_outcomes_over(judge->pass) - judge->explained->both_n, n = 0;
+	int uncounted;
+
+	for (size_t i = 0; i < rows->n; i++)
+		n += rows->list[i].how == SLOT_NONE &&
+		     watch_found_wrong(judge->pass, &rows->list[i]) &&
+		     !is_named(judge, &rows->list[i].slot);
+	uncounted = (over > issued_over ? over : issued_over) - judge->explained->rows_extra >= n;
+	for (size_t i = 0; i < rows->n; i++)
+		if (watch_found_wrong(judge->pass, &rows->list[i]) &&
+		    !is_named(judge, &rows->list[i].slot))
+			row_judge(judge, &rows->list[i], uncounted);
+}
+
+/* How many of the `wrong_n` slots without an outcome the counts of Redis include. */
+static int64_t accepted_of(const struct pass *pass, int64_t wrong_n)
+{
+	if (pass_counts_users(pass))
+		return wrong_n + cut_taken(&pass->cut) - pass->cut.users;
+	return cut_taken(&pass->cut) - pass->counted;
+}
+
+static void gone_judge(struct judge *judge, const struct place *place)
+{
+	judge->explained->rows_missing++;
+	finding_add(judge->findings, FINDING_ROW_MISSING, place,
+		    "counted as settled, but it has neither a user coupon nor a rejection");
+}
+
+static void lost_judge(struct judge *judge, const struct place *place, int sure)
+{
+	finding_add(judge->findings, FINDING_RECEIVE_LOST, place,
+		    "%s; it has no outcome, and its message is neither in the outbox nor in a "
+		    "queue",
+		    sure ? "accepted" : "accepted, or written by hand");
+}
+
+static void open_judge(struct judge *judge, const struct suspect *suspect, int64_t wrong_n)
+{
+	struct place place = place_of(judge->pass, &suspect->slot);
+	int64_t accepted = accepted_of(judge->pass, wrong_n);
+	struct outcome outcome;
+
+	audit_outcomes_read(judge->pass->audit->db, judge->pass->coupon, &suspect->slot, 1,
+			    &outcome);
+	if (suspect->state == SUSPECT_HELD) {
+		judge->explained->slots_extra++;
+		finding_add(judge->findings, FINDING_SLOT_UNRELEASED, &place,
+			    "rejected and released, but it still holds its slot in Redis");
+	} else if (outcome.is_held) {
+		finding_add(judge->findings, FINDING_SLOT_RECEIVE, &place,
+			    "taken in Redis, but issued to another receive");
+	} else if (pass_gone(judge->pass) >= wrong_n) {
+		gone_judge(judge, &place);
+	} else if (suspect->state == SUSPECT_QUIET || accepted <= 0) {
+		judge->explained->slots_extra++;
+		finding_add(
+			judge->findings, FINDING_SLOT_UNKNOWN, &place,
+			"taken in Redis by a receive that was never accepted: neither issued nor "
+			"rejected, and not in flight");
+	} else {
+		lost_judge(judge, &place, accepted >= wrong_n);
+	}
+}
+
+static void slots_judge(struct judge *judge)
+{
+	struct pass *pass = judge->pass;
+	struct place place = { .coupon = pass->coupon };
+	int64_t n = 0;
+
+	for (size_t i = 0; i < pass->open.n; i++)
+		n += watch_found_wrong(pass, &pass->open.list[i]);
+	for (size_t i = 0; i < pass->open.n; i++)
+		if (watch_found_wrong(pass, &pass->open.list[i]))
+			open_judge(judge, &pass->open.list[i], n);
+	if (pass->unnamed_overdue)
+		finding_add(judge->findings, FINDING_RECEIVE_LOST, &place,
+			    "%" PRId64
+			    " accepted receives have no outcome, no slot and no message: "
+			    "they cannot be named",
+			    pass->unnamed);
+}
+
+static void malformed_judge(struct judge *judge)
+{
+	struct pass *pass = judge->pass;
+	struct place place = { .coupon = pass->coupon };
+
+	for (size_t i = 0; i < pass->malformed.n; i++) {
+		place.user = pass->malformed.list[i].user;
+		finding_add(judge->findings, FINDING_RECORDS_MALFORMED, &place,
+			    place.user ? "the user's records in Redis are malformed"
+				       : "a user in Redis is no valid id");
+	}
+	for (size_t i = 0; i < pass->outbox.bad_n; i++) {
+		place.user = 0;
+		finding_add(judge->findings, FINDING_OUTBOX_MALFORMED, &place,
+			    "entry %s of the outbox: %s", pass->outbox.bad[i].batch,
+			    pass->outbox.bad[i].error);
+	}
+	for (size_t i = 0; i < pass->outbox.settled.n; i++) {
+		if (!watch_found_wrong(pass, &pass->outbox.settled.list[i]))
+			continue;
+		place = place_of(pass, &pass->outbox.settled.list[i].slot);
+		finding_add(judge->findings, FINDING_OUTBOX_SETTLED, &place,
+			    "its batch is settled, but the message is still in the outbox");
+	}
+}
+
+void receives_judge(struct pass *pass, struct explained *explained)
+{
+	struct judge judge = {
+		.pass = pass,
+		.findings = &pass->audit->findings,
+		.explained = explained,
+	};
+
+	memset(explained, 0, sizeof(*explained));
+	twice_judge(&judge);
+	limit_judge(&judge);
+	rows_judge(&judge);
+	slots_judge(&judge);
+	malformed_judge(&judge);
+	slots_fini(&judge.named);
+}
