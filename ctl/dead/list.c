@@ -59,45 +59,8 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-static void letter_show(const struct dead_letter *letter, int as_json)
-{
-	cJSON *object;
-
-	if (!as_json) {
-		dead_letter_print_all(letter);
-		return;
-	}
-	object = dead_letter_json(letter);
-	dead_letter_json_all(letter, object);
-	output_print(object);
-}
-
-static int show_run(struct ctl *ctl)
-{
-	static struct dead_letter letter;
-	struct dead_walk walk;
-	enum dead_step step;
-
-	dead_choice_read(&walk.choice, ctl);
-	walk.choice.first = 1;
-	dead_walk_begin(&walk, ctl);
-	while ((step = dead_walk_step(&walk, &letter)) == DEAD_STEP_PASSED)
-		;
-	if (step == DEAD_STEP_CHOSEN) {
-		letter_show(&letter, args_has(&ctl->args, "json"));
-		dead_letter_fini(&letter);
-	}
-	dead_walk_end(&walk);
-	dead_walk_check_found(&walk);
-	return 0;
-}
-
 static const struct option list_options[] = {
 	{ "limit", "N", "at most so many, 1 to 1000; default 20" },
-	{ "json", NULL, "print one JSON object" },
-	{ NULL, NULL, NULL },
-};
-static const struct option show_options[] = {
 	{ "json", NULL, "print one JSON object" },
 	{ NULL, NULL, NULL },
 };
@@ -109,13 +72,6 @@ static const struct command dead_list_command = {
 	.summary = "tell how many dead letters there are, and the oldest of them",
 	.detail = "Nothing is taken out: the messages go back to where they were. Who lists at the "
 		  "same moment may see fewer.",
-};
-static const struct command dead_show_command = {
-	.name = "dead show",
-	.run = show_run,
-	.argument = "N|BATCH",
-	.options = show_options,
-	.summary = "show one dead letter whole, by its number or its batch",
 };
 
 static const struct command *const dead_commands[] = {

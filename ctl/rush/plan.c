@@ -2,11 +2,63 @@
 
 #include <string.h>
 
+#define USERS_MAX 50000000
+#define CONNECTIONS 50
+#define CONNECTIONS_MAX 10000
+#define PIPELINE 64
+#define PIPELINE_MAX 4096
+#define TIMEOUT_S 10
+
 const char *rush_ack_text(enum rush_ack ack)
 {
 	static const char *const texts[] = { "accepted", "queued", "issued" };
 
 	return texts[ack];
+}
+
+static enum rush_ack ack_read(const struct args *args)
+{
+	const char *text = args_text(args, "ack");
+
+	if (!text)
+		return RUSH_ACCEPTED;
+	for (int ack = RUSH_ACCEPTED; ack <= RUSH_ISSUED; ack++)
+		if (strcmp(text, rush_ack_text((enum rush_ack)ack)) == 0)
+			return (enum rush_ack)ack;
+	args_fail("--ack is \"%s\": allowed are accepted, queued and issued", text);
+}
+
+void rush_plan_read(struct rush_plan *plan, const struct args *args)
+{
+	int64_t requests_n;
+
+	args_required(args, "coupon");
+	args_required(args, "users");
+	memset(plan, 0, sizeof(*plan));
+	plan->coupon = args_id(args, "coupon");
+	plan->coupon_len = id_format(plan->coupon, plan->coupon_text);
+	plan->users_n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1);
+	plan->first_user = args_has(args, "first-user") ? args_id(args, "first-user") : 1;
+	if (plan->first_user > INT64_MAX - plan->users_n)
+		args_fail(
+			"--first-user is \"%s\": with --users that goes beyond 9223372036854775807",
+			args_text(args, "first-user"));
+	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
+	requests_n = (int64_t)plan->users_n * plan->requests_per_user;
+	if (requests_n > RUSH_REQUESTS_MAX)
+		args_fail("--requests-per-user is %u: with --users that is %lld requests, and "
+			  "allowed are %d",
+			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
+	plan->requests_n = (uint32_t)requests_n;
+	plan->keys = args_has(args, "keys");
+	plan->ack = ack_read(args);
+	plan->rate = args_number(args, "rate", 1, 10000000, 0);
+	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
+						    CONNECTIONS);
+	plan->pipeline = (uint32_t)args_number(args, "pipeline", 1, PIPELINE_MAX, PIPELINE);
+	plan->timeout_us = args_number(args, "timeout-s", 1, 3600, TIMEOUT_S) * 1000000;
+	if (plan->connections_n > plan->requests_n)
+		plan->connections_n = plan->requests_n;
 }
 
 static char *put(char *out, const char *text, size_t len)

@@ -1,11 +1,12 @@
 /*
- * What a rush asks for. Requests are numbered from 0, which is their id on the wire; those of one
- * user follow each other, so that they race.
+ * The requests of a rush. They are numbered from 0, and the number is their id on the wire. The
+ * requests of one user are sent one directly after the other, so that they race.
  */
 #ifndef CTL_RUSH_PLAN_H
 #define CTL_RUSH_PLAN_H
 
 #include "common/id.h"
+#include "ctl/args.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +30,7 @@ struct rush_plan {
 	int64_t rate; /* requests a second; 0: as fast as answers come */
 	uint32_t connections_n;
 	uint32_t pipeline;  /* unanswered requests of one connection */
-	int64_t timeout_us; /* an answer later than this is unknown */
+	int64_t timeout_us; /* a later answer counts as unknown */
 };
 
 static inline int64_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
@@ -37,12 +38,15 @@ static inline int64_t rush_plan_user(const struct rush_plan *plan, uint32_t requ
 	return plan->first_user + request / plan->requests_per_user;
 }
 
+/* From the command line. A wrong option ends the process. */
+void rush_plan_read(struct rush_plan *plan, const struct args *args);
+
 const char *rush_ack_text(enum rush_ack ack);
 
 /* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
 
-/* When the request is due, in microseconds from the beginning: for plans with a rate. */
+/* When the request is due, in microseconds from the start. Only for plans with a rate. */
 int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);
 
 #endif

@@ -8,58 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define USERS_MAX 50000000
-#define CONNECTIONS 50
-#define CONNECTIONS_MAX 10000
-#define PIPELINE 64
-#define PIPELINE_MAX 4096
-#define TIMEOUT_S 10
 #define SETTLE_TIMEOUT_S 30
-
-static enum rush_ack ack_read(const struct args *args)
-{
-	const char *text = args_text(args, "ack");
-
-	if (!text)
-		return RUSH_ACCEPTED;
-	for (int ack = RUSH_ACCEPTED; ack <= RUSH_ISSUED; ack++)
-		if (strcmp(text, rush_ack_text((enum rush_ack)ack)) == 0)
-			return (enum rush_ack)ack;
-	args_fail("--ack is \"%s\": allowed are accepted, queued and issued", text);
-}
-
-static void plan_read(struct rush_plan *plan, const struct args *args)
-{
-	int64_t requests_n;
-
-	args_required(args, "coupon");
-	args_required(args, "users");
-	memset(plan, 0, sizeof(*plan));
-	plan->coupon = args_id(args, "coupon");
-	plan->coupon_len = id_format(plan->coupon, plan->coupon_text);
-	plan->users_n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1);
-	plan->first_user = args_has(args, "first-user") ? args_id(args, "first-user") : 1;
-	if (plan->first_user > INT64_MAX - plan->users_n)
-		args_fail(
-			"--first-user is \"%s\": with --users that goes beyond 9223372036854775807",
-			args_text(args, "first-user"));
-	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
-	requests_n = (int64_t)plan->users_n * plan->requests_per_user;
-	if (requests_n > RUSH_REQUESTS_MAX)
-		args_fail("--requests-per-user is %u: with --users that is %lld requests, and "
-			  "allowed are %d",
-			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
-	plan->requests_n = (uint32_t)requests_n;
-	plan->keys = args_has(args, "keys");
-	plan->ack = ack_read(args);
-	plan->rate = args_number(args, "rate", 1, 10000000, 0);
-	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
-						    CONNECTIONS);
-	plan->pipeline = (uint32_t)args_number(args, "pipeline", 1, PIPELINE_MAX, PIPELINE);
-	plan->timeout_us = args_number(args, "timeout-s", 1, 3600, TIMEOUT_S) * 1000000;
-	if (plan->connections_n > plan->requests_n)
-		plan->connections_n = plan->requests_n;
-}
 
 static int rush_run(struct ctl *ctl)
 {
@@ -73,14 +22,14 @@ static int rush_run(struct ctl *ctl)
 	struct rush_verify verify;
 	struct rush_report report = { &plan, &book, &figures, verified ? &verify : NULL, 0 };
 
-	plan_read(&plan, &ctl->args);
-	gateway_address_read(&address, "COUPON_LISTEN", ctl->config.listen);
+	rush_plan_read(&plan, &ctl->args);
+	gateway_address_read(&address, ctl->config.listen);
 	rush_book_init(&book, &plan);
 	if (verified)
 		rush_verify_begin(&verify, &plan, ctl->config.database_url, ctl->config.redis_url,
 				  settle_timeout_s * 1000);
 	if (rush_load_run(&book, &address, !json && isatty(STDERR_FILENO), &figures))
-		log_fatal("the gateway, which COUPON_LISTEN names as %s, cannot be reached: %s",
+		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s",
 			  ctl->config.listen, figures.error);
 	if (verified && rush_verify_end(&verify, &book))
 		log_fatal("the gateway names receives whose batch is not a ULID");
