@@ -1,4 +1,6 @@
 /* couponctl dead show: one dead letter with its properties, headers and body. */
+#include "ctl/dead/show.h"
+
 #include "common/check.h"
 #include "ctl/dead/walk.h"
 
@@ -106,7 +108,7 @@ static void headers_print(const struct dead_letter *letter)
 	}
 }
 
-static void letter_print(const struct dead_letter *letter)
+void dead_show_print(const struct dead_letter *letter)
 {
 	const amqp_basic_properties_t *properties = &letter->raw.properties;
 
@@ -215,7 +217,7 @@ static cJSON *headers_json(const struct dead_letter *letter)
 	return object;
 }
 
-static void details_add(const struct dead_letter *letter, cJSON *object)
+void dead_show_json(const struct dead_letter *letter, cJSON *object)
 {
 	const amqp_basic_properties_t *properties = &letter->raw.properties;
 	cJSON *named = output_object();
@@ -241,11 +243,11 @@ static void letter_show(const struct dead_letter *letter, int as_json)
 	cJSON *object;
 
 	if (!as_json) {
-		letter_print(letter);
+		dead_show_print(letter);
 		return;
 	}
 	object = dead_letter_json(letter);
-	details_add(letter, object);
+	dead_show_json(letter, object);
 	output_print(object);
 }
 
