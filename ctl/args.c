@@ -22,10 +22,10 @@ void args_fail(const char *format, ...)
 	exit(ARGS_USAGE);
 }
 
-/* The number in the table of the option whose name is the first `len` bytes of `name`, or -1. */
+/* The index in the table of the option whose name is the first `len` bytes of `name`, or -1. */
 static int option_find(const struct command *command, const char *name, size_t len)
 {
-	for (int i = 0; command->options[i].name; i++) {
+	for (int i = 0; command->options && command->options[i].name; i++) {
 		check(i < ARGS_OPTIONS_MAX);
 		if (strlen(command->options[i].name) == len &&
 		    memcmp(command->options[i].name, name, len) == 0)
@@ -34,17 +34,18 @@ static int option_find(const struct command *command, const char *name, size_t l
 	return -1;
 }
 
-/* Takes the option in argv[0]; returns how many arguments it used. */
+/* Takes the option in argv[0]. Returns how many words it used. */
 static int option_take(struct args *args, int argc, char **argv)
 {
 	const char *name = argv[0] + 2;
 	size_t len = strcspn(name, "=");
 	int i = option_find(args->command, name, len);
-	const struct option *option = &args->command->options[i < 0 ? 0 : i];
+	const struct option *option;
 
 	if (i < 0)
 		args_fail("%s has no option %s; see couponctl %s --help", args->command->name,
 			  argv[0], args->command->name);
+	option = &args->command->options[i];
 	if (args->values[i])
 		args_fail("--%s is given twice", option->name);
 	if (!option->value) {
@@ -73,9 +74,9 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		if (strncmp(argv[0], "--", 2) == 0)
 			used = option_take(args, argc, argv);
 		else if (!command->argument)
-			args_fail("%s takes no argument, and got \"%s\"", command->name, argv[0]);
+			args_fail("%s takes no argument, but got \"%s\"", command->name, argv[0]);
 		else if (args->argument)
-			args_fail("%s takes one argument, and got \"%s\" too", command->name,
+			args_fail("%s takes only one argument, but also got \"%s\"", command->name,
 				  argv[0]);
 		else
 			args->argument = argv[0];

@@ -1,6 +1,6 @@
 /*
- * The command line of one command, read by its table of options. Whatever is wrong with it ends the
- * process with a sentence that names the option, the value and what is allowed, and exit status 2.
+ * The command line of one command, read by its table of options. An error in it ends the process with
+ * exit status 2 and one sentence: the option, its value and what is allowed.
  */
 #ifndef CTL_ARGS_H
 #define CTL_ARGS_H
@@ -12,20 +12,33 @@
 
 struct option {
 	const char *name;  /* without its dashes; NULL ends a table */
-	const char *value; /* what stands for its value in the help; NULL: a switch */
+	const char *value; /* the placeholder of its value in the help; NULL: a switch */
 	const char *help;
 };
+
+#define OPTION(name_, value_, help_)                          \
+	{                                                     \
+		.name = name_, .value = value_, .help = help_ \
+	}
+#define SWITCH(name_, help_)                 \
+	{                                    \
+		.name = name_, .help = help_ \
+	}
+#define OPTIONS_END          \
+	{                    \
+		.name = NULL \
+	}
 
 struct ctl;
 
 struct command {
 	const char *name;
-	int (*run)(struct ctl *ctl); /* returns the exit status */
-	const char *argument; /* "ID", "[ID]" when it may be left out, or NULL when there is none */
-	const struct option *options;
+	int (*run)(struct ctl *ctl);  /* returns the exit status */
+	const char *argument;         /* "ID", "[ID]" if it is optional, or NULL if there is none */
+	const struct option *options; /* NULL: none */
 	const char *summary;
-	const char *detail; /* more for --help; NULL: none */
-	/* ended by NULL; then the next word is one of them, and there is no `run` */
+	const char *detail; /* more text for --help; NULL: none */
+	/* Ended by NULL. The next word selects one of them, and there is no `run`. NULL: none. */
 	const struct command *const *subcommands;
 };
 
@@ -37,10 +50,10 @@ struct args {
 
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Reads argv[0…argc-1], what follows the command's name. */
+/* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
 
-/* `name` is an option of the command's table; asking for another is a bug. */
+/* `name` must be in the command's table. */
 int args_has(const struct args *args, const char *name);
 const char *args_text(const struct args *args, const char *name);     /* NULL: not given */
 const char *args_required(const struct args *args, const char *name); /* never NULL */

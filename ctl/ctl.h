@@ -1,11 +1,12 @@
-/* What every command of couponctl gets, and the commands themselves. */
+/* What every command of couponctl gets, and the tables that describe the commands. */
 #ifndef CTL_CTL_H
 #define CTL_CTL_H
 
 #include "common/config.h"
 #include "ctl/args.h"
 
-#define CTL_NOT_IN_REDIS 3 /* exit status: recorded in PostgreSQL, but Redis could not be told */
+/* Exit status: PostgreSQL has the change, but Redis could not be updated. */
+#define CTL_NOT_IN_REDIS 3
 
 struct ctl {
 	struct config config;

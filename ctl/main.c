@@ -1,7 +1,4 @@
-/*
- * couponctl: the operator's tool. Each command is described by its own table; this file finds it
- * and runs it.
- */
+/* couponctl: the operator's tool. Finds the command by its name and runs it. */
 #include "common/log.h"
 #include "ctl/ctl.h"
 
@@ -23,38 +20,61 @@ static void help_print(FILE *out)
 	for (size_t i = 0; i < COMMANDS_N; i++)
 		fprintf(out, "  %-8s %-5s %s\n", commands[i]->name,
 			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
-	fputs("\ncouponctl COMMAND --help tells more.\n\nSettings, by flag or environment:\n", out);
+	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
-	fputs("\nExit status: 0 done; 1 it failed, or a check did; 2 the command line is wrong;\n"
-	      "3 recorded in PostgreSQL, but Redis could not be told yet; 4 audit: no verdict.\n",
+	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
+	      "invalid;\n"
+	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no verdict.\n",
 	      out);
+}
+
+/* "rebuild ID": the name and the argument of a command. */
+static void synopsis_print(const struct command *command)
+{
+	printf("%s%s%s", command->name, command->argument ? " " : "",
+	       command->argument ? command->argument : "");
 }
 
 static void command_help_print(const struct command *command)
 {
-	printf("Usage: couponctl %s%s%s%s%s\n\n%c%s.\n", command->name,
-	       command->subcommands ? " COMMAND" : "", command->argument ? " " : "",
-	       command->argument ? command->argument : "",
-	       command->options[0].name ? " [OPTIONS]" : "", command->summary[0] - 'a' + 'A',
+	printf("Usage: couponctl ");
+	synopsis_print(command);
+	printf("%s%s\n\n%c%s.\n", command->subcommands ? " COMMAND" : "",
+	       command->options ? " [OPTIONS]" : "", command->summary[0] - 'a' + 'A',
 	       command->summary + 1);
 	if (command->detail)
 		printf("%s\n", command->detail);
 	if (command->subcommands)
 		puts("\nCommands:");
-	for (const struct command *const *sub = command->subcommands; sub && *sub; sub++)
-		printf("  %s%s%s\n      %s\n", (*sub)->name, (*sub)->argument ? " " : "",
-		       (*sub)->argument ? (*sub)->argument : "", (*sub)->summary);
-	if (command->options[0].name)
+	for (const struct command *const *sub = command->subcommands; sub && *sub; sub++) {
+		printf("  ");
+		synopsis_print(*sub);
+		printf("\n      %s\n", (*sub)->summary);
+	}
+	if (command->options)
 		puts("\nOptions:");
-	for (const struct option *o = command->options; o->name; o++)
+	for (const struct option *o = command->options; o && o->name; o++)
 		printf("  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
 		       o->value ? o->value : "", o->help);
 }
 
-static int is_help(const char *argument)
+static int is_help_flag(const char *word)
 {
-	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0 ||
-	       strcmp(argument, "help") == 0;
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static int is_help(const char *word)
+{
+	return is_help_flag(word) || strcmp(word, "help") == 0;
+}
+
+/* Whether any word is a help flag, which takes precedence over errors. */
+static int has_help_flag(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++)
+		if (is_help_flag(argv[i]))
+			return 1;
+	return 0;
 }
 
 static const struct command *command_find(const char *name)
@@ -62,30 +82,40 @@ static const struct command *command_find(const char *name)
 	for (size_t i = 0; i < COMMANDS_N; i++)
 		if (strcmp(commands[i]->name, name) == 0)
 			return commands[i];
-	return NULL;
+	args_fail("there is no command \"%s\"; see couponctl --help", name);
 }
 
-/* The command "dead list" of "dead", by its last word; NULL: there is none. */
+/* The command "dead list" of "dead" by its last word. */
 static const struct command *subcommand_find(const struct command *command, const char *word)
 {
 	for (const struct command *const *sub = command->subcommands; *sub; sub++)
 		if (strcmp((*sub)->name + strlen(command->name) + 1, word) == 0)
 			return *sub;
-	return NULL;
+	args_fail("%s has no command \"%s\"; see couponctl %s --help", command->name, word,
+		  command->name);
 }
 
-/* Whether any argument asks for help: it wins over whatever else is wrong. */
-static int help_asked(int argc, char **argv)
+/* Runs the command that the first words name. Returns the exit status. */
+static int command_run(struct ctl *ctl, int argc, char **argv)
 {
-	for (int i = 0; i < argc; i++)
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return 1;
-	return 0;
+	const struct command *command = command_find(argv[0]);
+	int used = 1;
+
+	if (command->subcommands && argc > 1 && !is_help(argv[1]))
+		command = subcommand_find(command, argv[used++]);
+	if (has_help_flag(argc - used, argv + used) || (command->subcommands && argc > used)) {
+		command_help_print(command);
+		return 0;
+	}
+	if (command->subcommands)
+		args_fail("%s needs a command; see couponctl %s --help", command->name,
+			  command->name);
+	args_read(&ctl->args, command, argc - used, argv + used);
+	return command->run(ctl);
 }
 
 int main(int argc, char **argv)
 {
-	const struct command *command;
 	static struct ctl ctl; /* lives as long as the process, however it ends */
 	int status;
 
@@ -101,30 +131,7 @@ int main(int argc, char **argv)
 		help_print(stdout);
 		return 0;
 	}
-	command = command_find(argv[1]);
-	if (!command)
-		args_fail("there is no command \"%s\"; see couponctl --help", argv[1]);
-	argc -= 2;
-	argv += 2;
-	if (command->subcommands && argc > 0 && !is_help(argv[0])) {
-		const char *name = command->name;
-
-		command = subcommand_find(command, argv[0]);
-		if (!command)
-			args_fail("%s has no command \"%s\"; see couponctl %s --help", name,
-				  argv[0], name);
-		argc--;
-		argv++;
-	}
-	if (help_asked(argc, argv) || (command->subcommands && argc > 0)) {
-		command_help_print(command);
-		return 0;
-	}
-	if (command->subcommands)
-		args_fail("%s needs a command; see couponctl %s --help", command->name,
-			  command->name);
-	args_read(&ctl.args, command, argc, argv);
-	status = command->run(&ctl);
+	status = command_run(&ctl, argc - 1, argv + 1);
 	config_free(&ctl.config);
 	if (fflush(stdout) != 0)
 		log_fatal("standard output cannot be written");

@@ -132,11 +132,11 @@ static int audit_run(struct ctl *ctl)
 }
 
 static const struct option audit_options[] = {
-	{ "all", NULL, "every coupon" },
-	{ "grace", "S",
-	  "younger receives without an outcome are on their way; seconds, 30 by default" },
-	{ "json", NULL, "print one JSON object" },
-	{ NULL, NULL, NULL },
+	SWITCH("all", "every coupon"),
+	OPTION("grace", "S",
+	       "younger receives without an outcome are on their way; seconds, 30 by default"),
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
 };
 
 const struct command audit_command = {

@@ -110,10 +110,9 @@ static int close_run(struct ctl *ctl)
 			    &(const struct step){ "closed", { "published", "paused" }, "closed" });
 }
 
-static const struct option no_options[] = { { NULL, NULL, NULL } };
 static const struct option publish_options[] = {
-	{ "wait-s", "S", "how long to wait until Redis has it; default 5, 0: not at all" },
-	{ NULL, NULL, NULL },
+	OPTION("wait-s", "S", "how long to wait until Redis has it; default 5, 0: not at all"),
+	OPTIONS_END,
 };
 
 const struct command publish_command = {
@@ -131,20 +130,17 @@ const struct command pause_command = {
 	.name = "pause",
 	.run = pause_run,
 	.argument = "ID",
-	.options = no_options,
 	.summary = "stop giving out for a while",
 };
 const struct command resume_command = {
 	.name = "resume",
 	.run = resume_run,
 	.argument = "ID",
-	.options = no_options,
 	.summary = "go on after a pause",
 };
 const struct command close_command = {
 	.name = "close",
 	.run = close_run,
 	.argument = "ID",
-	.options = no_options,
 	.summary = "end a campaign for good",
 };

@@ -35,7 +35,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 	memset(change, 0, sizeof(*change));
 	change->coupon = args_coupon(&ctl->args);
 	change->db = db_open("DATABASE_URL", ctl->config.database_url);
-	/* Before the lock: settling waits for it, and connecting may take its time. */
+	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
 	db_run(change->db, "BEGIN");
 	row_lock(change);
@@ -67,7 +67,8 @@ static int terms_differ(const struct change *change)
 }
 
 /*
- * Redis has other terms under this version or a later one: a lowering of the stock ended half-way.
+ * Makes the version higher than that of Redis when Redis has other terms under this version or a
+ * later one: a decrease of the total was interrupted.
  */
 static void version_settle(struct change *change)
 {
@@ -97,20 +98,20 @@ int change_commit(struct change *change)
 	switch (result) {
 	case TERMS_APPLIED:
 	case TERMS_CURRENT:
-	case TERMS_MISSING: /* the keeper loads it as it is now */
+	case TERMS_MISSING: /* the keeper will load the present terms */
 		return 0;
 	case TERMS_TAKEN:
 		fprintf(stderr,
-			"couponctl: warning: recorded, but Redis keeps its terms: %lld coupons are "
-			"taken there\n",
+			"couponctl: warning: recorded, but Redis keeps its terms, because %lld "
+			"coupons are taken there\n",
 			(long long)taken);
 		return CTL_NOT_IN_REDIS;
 	case TERMS_FAILED:
 		break;
 	}
 	fprintf(stderr,
-		"couponctl: warning: recorded, but Redis could not be told: %s; a keeper will, or "
-		"run this again\n",
+		"couponctl: warning: recorded, but Redis could not be updated: %s; a keeper will "
+		"update it, or run this command again\n",
 		change->cache_error);
 	return CTL_NOT_IN_REDIS;
 }

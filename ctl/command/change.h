@@ -1,11 +1,11 @@
 /*
- * A change of a coupon's terms. PostgreSQL is where terms are decided; Redis gets them by
- * lua/terms.lua, which takes only a higher version. In between the coupon's row is locked, so that
- * of two changes one comes after the other in both.
+ * A change of a coupon's terms. PostgreSQL has the authoritative terms; Redis gets them from
+ * lua/terms.lua, which accepts only a higher version. The row of the coupon is locked, so two changes
+ * have the same order in both stores.
  *
- *	change_begin()   BEGIN, the row locked, and what Redis has read
+ *	change_begin()   BEGIN, lock the row, read the coupon in Redis
  *	  …              the caller's statements on change->db
- *	change_commit()  COMMIT, and Redis told
+ *	change_commit()  COMMIT, update Redis
  */
 #ifndef CTL_COMMAND_CHANGE_H
 #define CTL_COMMAND_CHANGE_H
@@ -17,9 +17,9 @@
 struct change {
 	int64_t coupon;
 	struct db *db;
-	struct cache *cache; /* NULL: Redis cannot be reached, and cache_error tells why */
+	struct cache *cache; /* NULL: Redis cannot be reached; cache_error is the reason */
 	char cache_error[CACHE_ERROR_SIZE];
-	/* 1: Redis has the coupon, as in_cache; 0: it has not; -1: it cannot be asked */
+	/* 1: Redis has the coupon, as in_cache; 0: it does not have it; -1: it cannot be read */
 	int cached;
 	struct cache_coupon in_cache;
 
@@ -29,16 +29,13 @@ struct change {
 	struct terms terms; /* terms.status is `status` */
 };
 
-/* For the coupon of the command line; ends the process when there is no such coupon. */
+/* For the coupon on the command line. Ends the process when it does not exist. */
 void change_begin(struct change *change, struct ctl *ctl);
 
-/* Lifts the version in PostgreSQL to at least this one. */
+/* Raises the version in PostgreSQL to at least `version`. */
 void change_version_raise(struct change *change, int64_t version);
 
-/*
- * Returns the exit status: 0, or CTL_NOT_IN_REDIS after a warning. change_fini() is still to be
- * called.
- */
+/* Returns the exit status: 0, or CTL_NOT_IN_REDIS after a warning. change_fini() follows. */
 int change_commit(struct change *change);
 
 void change_fini(struct change *change);

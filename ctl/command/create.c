@@ -97,17 +97,18 @@ static int create_run(struct ctl *ctl)
 }
 
 static const struct option create_options[] = {
-	{ "name", "NAME", "what people call it, 1 to 200 characters" },
-	{ "total", "N", "how many coupons there are" },
-	{ "limit", "N", "how many of them one user may get, 1 to 100; default 1" },
-	{ "begin", "T", "nothing is given out before; default: at once" },
-	{ "end", "T", "nothing is given out from then on; default: no end" },
-	{ "valid-days", "N", "a user's coupon is valid so many days of 24 hours from the receive" },
-	{ "valid-from", "T", "or from this time" },
-	{ "valid-to", "T", "up to this time; default: valid from the receive, without an end" },
-	{ "id", "ID", "its id; default: the next free one" },
-	{ "json", NULL, "print {\"coupon\":\"ID\"}" },
-	{ NULL, NULL, NULL },
+	OPTION("name", "NAME", "what people call it, 1 to 200 characters"),
+	OPTION("total", "N", "how many coupons there are"),
+	OPTION("limit", "N", "how many of them one user may get, 1 to 100; default 1"),
+	OPTION("begin", "T", "nothing is given out before; default: at once"),
+	OPTION("end", "T", "nothing is given out from then on; default: no end"),
+	OPTION("valid-days", "N",
+	       "a user's coupon is valid so many days of 24 hours from the receive"),
+	OPTION("valid-from", "T", "or from this time"),
+	OPTION("valid-to", "T", "up to this time; default: valid from the receive, without an end"),
+	OPTION("id", "ID", "its id; default: the next free one"),
+	SWITCH("json", "print {\"coupon\":\"ID\"}"),
+	OPTIONS_END,
 };
 
 const struct command create_command = {

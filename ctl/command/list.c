@@ -66,10 +66,10 @@ static int list_run(struct ctl *ctl)
 }
 
 static const struct option list_options[] = {
-	{ "after", "ID", "only coupons with a higher id" },
-	{ "count", "N", "at most so many" },
-	{ "json", NULL, "print one JSON object a line" },
-	{ NULL, NULL, NULL },
+	OPTION("after", "ID", "only coupons with a higher id"),
+	OPTION("count", "N", "at most so many"),
+	SWITCH("json", "print one JSON object a line"),
+	OPTIONS_END,
 };
 
 const struct command list_command = {

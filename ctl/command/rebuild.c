@@ -70,11 +70,11 @@ static int rebuild_run(struct ctl *ctl)
 }
 
 static const struct option rebuild_options[] = {
-	{ "wait-s", "S", "how long to wait for the keeper, 1 to 3600; default 60" },
-	{ "release-lost", NULL, "first give up receives that can no longer arrive, naming each" },
-	{ "older-than-s", "S",
-	  "with --release-lost: only receives accepted longer ago, 0 to 31536000; default 60" },
-	{ NULL, NULL, NULL },
+	OPTION("wait-s", "S", "how long to wait for the keeper, 1 to 3600; default 60"),
+	SWITCH("release-lost", "first give up receives that can no longer arrive, naming each"),
+	OPTION("older-than-s", "S",
+	       "with --release-lost: only receives accepted longer ago, 0 to 31536000; default 60"),
+	OPTIONS_END,
 };
 
 const struct command rebuild_command = {

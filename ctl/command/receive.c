@@ -109,19 +109,19 @@ static int status_run(struct ctl *ctl)
 }
 
 static const struct option issue_options[] = {
-	{ "coupon", "ID", "the coupon" },
-	{ "user", "ID", "the user" },
-	{ "key", "KEY", "idempotency key: the same key gives the same receive again" },
-	{ "ack", "LEVEL", "wait until accepted (default), queued or issued" },
-	{ "json", NULL, "print the answer as it came" },
-	{ NULL, NULL, NULL },
+	OPTION("coupon", "ID", "the coupon"),
+	OPTION("user", "ID", "the user"),
+	OPTION("key", "KEY", "idempotency key: the same key gives the same receive again"),
+	OPTION("ack", "LEVEL", "wait until accepted (default), queued or issued"),
+	SWITCH("json", "print the answer as it came"),
+	OPTIONS_END,
 };
 
 static const struct option status_options[] = {
-	{ "coupon", "ID", "instead of a receive: all that" },
-	{ "user", "ID", "this user has of this coupon" },
-	{ "json", NULL, "print the answer as it came" },
-	{ NULL, NULL, NULL },
+	OPTION("coupon", "ID", "instead of a receive: all that"),
+	OPTION("user", "ID", "this user has of this coupon"),
+	SWITCH("json", "print the answer as it came"),
+	OPTIONS_END,
 };
 
 const struct command issue_command = {

@@ -213,8 +213,8 @@ static int show_run(struct ctl *ctl)
 }
 
 static const struct option show_options[] = {
-	{ "json", NULL, "print one JSON object" },
-	{ NULL, NULL, NULL },
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
 };
 
 const struct command show_command = {

@@ -116,9 +116,10 @@ static int stock_run(struct ctl *ctl)
 }
 
 static const struct option stock_options[] = {
-	{ "total", "N",
-	  "how many coupons there are in all, given out ones included; never below what is taken" },
-	{ NULL, NULL, NULL },
+	OPTION("total", "N",
+	       "how many coupons there are in all, given out ones included; never below what is "
+	       "taken"),
+	OPTIONS_END,
 };
 
 const struct command stock_command = {

@@ -99,10 +99,10 @@ static int drop_run(struct ctl *ctl)
 }
 
 static const struct option drop_options[] = {
-	{ "all", NULL, "all that are there when it begins" },
-	{ "limit", "N", "the N oldest" },
-	{ "yes", NULL, "do it; without, it is only told what would be dropped" },
-	{ NULL, NULL, NULL },
+	SWITCH("all", "all that are there when it begins"),
+	OPTION("limit", "N", "the N oldest"),
+	SWITCH("yes", "do it; without, it is only told what would be dropped"),
+	OPTIONS_END,
 };
 
 const struct command dead_drop_command = {

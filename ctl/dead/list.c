@@ -60,9 +60,9 @@ static int list_run(struct ctl *ctl)
 }
 
 static const struct option list_options[] = {
-	{ "limit", "N", "at most so many, 1 to 1000; default 20" },
-	{ "json", NULL, "print one JSON object" },
-	{ NULL, NULL, NULL },
+	OPTION("limit", "N", "at most so many, 1 to 1000; default 20"),
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
 };
 
 static const struct command dead_list_command = {
@@ -80,7 +80,6 @@ static const struct command *const dead_commands[] = {
 
 const struct command dead_command = {
 	.name = "dead",
-	.options = (const struct option[]){ { NULL, NULL, NULL } },
 	.subcommands = dead_commands,
 	.summary = "list, show, requeue and drop what is in the dead-letter queue",
 };

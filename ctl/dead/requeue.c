@@ -205,9 +205,9 @@ static int requeue_run(struct ctl *ctl)
 }
 
 static const struct option requeue_options[] = {
-	{ "all", NULL, "all that are there when it begins" },
-	{ "limit", "N", "the N oldest" },
-	{ NULL, NULL, NULL },
+	SWITCH("all", "all that are there when it begins"),
+	OPTION("limit", "N", "the N oldest"),
+	OPTIONS_END,
 };
 
 const struct command dead_requeue_command = {

@@ -46,22 +46,23 @@ static int rush_run(struct ctl *ctl)
 }
 
 static const struct option rush_options[] = {
-	{ "coupon", "ID", "the coupon that all want" },
-	{ "users", "N", "how many users" },
-	{ "first-user", "U", "the first one's id; the others follow; default 1" },
-	{ "requests-per-user", "N", "how often each presses the button; default 1" },
-	{ "keys", NULL,
-	  "a user's requests carry one idempotency key: all must give the same receive" },
-	{ "ack", "LEVEL", "wait until accepted (default), queued or issued" },
-	{ "connections", "C", "connections to the gateway; default 50" },
-	{ "pipeline", "P", "unanswered requests of one connection at most; default 64" },
-	{ "rate", "R",
-	  "requests a second, latency from when each was due; default: as fast as answers come" },
-	{ "timeout-s", "S", "an answer later than this is unknown; default 10" },
-	{ "settle-timeout-s", "S", "how long to wait until all is settled; default 30" },
-	{ "no-verify", NULL, "do not look into the database" },
-	{ "json", NULL, "print one JSON object" },
-	{ NULL, NULL, NULL },
+	OPTION("coupon", "ID", "the coupon that all want"),
+	OPTION("users", "N", "how many users"),
+	OPTION("first-user", "U", "the first one's id; the others follow; default 1"),
+	OPTION("requests-per-user", "N", "how often each presses the button; default 1"),
+	SWITCH("keys",
+	       "a user's requests carry one idempotency key: all must give the same receive"),
+	OPTION("ack", "LEVEL", "wait until accepted (default), queued or issued"),
+	OPTION("connections", "C", "connections to the gateway; default 50"),
+	OPTION("pipeline", "P", "unanswered requests of one connection at most; default 64"),
+	OPTION("rate", "R",
+	       "requests a second, latency from when each was due; default: as fast as answers "
+	       "come"),
+	OPTION("timeout-s", "S", "an answer later than this is unknown; default 10"),
+	OPTION("settle-timeout-s", "S", "how long to wait until all is settled; default 30"),
+	SWITCH("no-verify", "do not look into the database"),
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
 };
 
 const struct command rush_command = {

@@ -359,7 +359,7 @@ def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
     coupon = rough.coupon_make(10)
     rough.stop("redis")
     result = rough.ctl_run("pause", coupon)
-    assert result.returncode == 3 and "Redis could not be told" in result.stderr
+    assert result.returncode == 3 and "Redis could not be updated" in result.stderr
     assert rough_pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == (
         "paused",
     )
