@@ -1,6 +1,6 @@
 /*
- * couponctl publish, pause, resume, close: a campaign's way through its life. Running one again
- * changes nothing.
+ * couponctl publish, pause, resume and close: changes of a campaign's status. Repeating one changes
+ * nothing.
  */
 #include "common/clock.h"
 #include "common/log.h"
@@ -15,8 +15,8 @@
 #define PUBLISH_POLL_US 10000
 
 struct step {
-	const char *wanted;  /* the status afterwards */
-	const char *from[3]; /* where this may be asked for, besides where it is done already */
+	const char *wanted;  /* the new status */
+	const char *from[3]; /* the allowed ones before, besides `wanted` */
 	const char *done;    /* "coupon 1001 is …" */
 };
 
@@ -28,7 +28,7 @@ static int step_allowed(const struct step *step, const char *status)
 	return strcmp(step->wanted, status) == 0;
 }
 
-/* Leaves `change` committed, for change_fini(). */
+/* Commits `change`, for change_fini(). Returns the exit status. */
 static int step_run(struct ctl *ctl, const struct step *step, struct change *change)
 {
 	char id[DB_NUMBER_SIZE];
@@ -55,8 +55,8 @@ static int step_command(struct ctl *ctl, const struct step *step)
 }
 
 /*
- * Whether requests are answered by what Redis has: loaded, of these terms, and verified on this
- * Redis process.
+ * Whether requests are decided by Redis: the coupon is loaded, with these terms or later ones, and
+ * verified on this Redis process.
  */
 static int is_open(struct change *change)
 {
@@ -70,7 +70,9 @@ static int is_open(struct change *change)
 
 static int publish_run(struct ctl *ctl)
 {
-	static const struct step step = { "published", { "draft" }, "published" };
+	static const struct step step = { .wanted = "published",
+					  .from = { "draft" },
+					  .done = "published" };
 	int64_t wait_s = args_number(&ctl->args, "wait-s", 0, 3600, PUBLISH_WAIT_S);
 	struct change change;
 	int64_t until_ms;
@@ -95,23 +97,33 @@ static int publish_run(struct ctl *ctl)
 
 static int pause_run(struct ctl *ctl)
 {
-	return step_command(ctl, &(const struct step){ "paused", { "published" }, "paused" });
+	static const struct step step = { .wanted = "paused",
+					  .from = { "published" },
+					  .done = "paused" };
+
+	return step_command(ctl, &step);
 }
 
 static int resume_run(struct ctl *ctl)
 {
-	return step_command(ctl,
-			    &(const struct step){ "published", { "paused" }, "published again" });
+	static const struct step step = { .wanted = "published",
+					  .from = { "paused" },
+					  .done = "published again" };
+
+	return step_command(ctl, &step);
 }
 
 static int close_run(struct ctl *ctl)
 {
-	return step_command(ctl,
-			    &(const struct step){ "closed", { "published", "paused" }, "closed" });
+	static const struct step step = { .wanted = "closed",
+					  .from = { "published", "paused" },
+					  .done = "closed" };
+
+	return step_command(ctl, &step);
 }
 
 static const struct option publish_options[] = {
-	OPTION("wait-s", "S", "how long to wait until Redis has it; default 5, 0: not at all"),
+	OPTION("wait-s", "S", "time to wait until Redis has the coupon; default 5, 0: do not wait"),
 	OPTIONS_END,
 };
 
@@ -120,27 +132,29 @@ const struct command publish_command = {
 	.run = publish_run,
 	.argument = "ID",
 	.options = publish_options,
-	.summary = "open a draft",
-	.detail = "PostgreSQL records it, and the keeper, a thread of coupon-worker, loads it into "
-		  "Redis. Never refills: publishing\n"
-		  "again changes nothing. When no keeper does its part in time there is a warning, "
-		  "and the exit status is still 0.",
+	.summary = "publish a draft",
+	.detail =
+		"PostgreSQL records the status; the keeper, a thread of coupon-worker, loads the "
+		"coupon into Redis.\n"
+		"Publishing again never refills a coupon. If the keeper does not load it in time, "
+		"the command prints a\n"
+		"warning and exits with 0.",
 };
 const struct command pause_command = {
 	.name = "pause",
 	.run = pause_run,
 	.argument = "ID",
-	.summary = "stop giving out for a while",
+	.summary = "stop issuing until the campaign is resumed",
 };
 const struct command resume_command = {
 	.name = "resume",
 	.run = resume_run,
 	.argument = "ID",
-	.summary = "go on after a pause",
+	.summary = "continue a paused campaign",
 };
 const struct command close_command = {
 	.name = "close",
 	.run = close_run,
 	.argument = "ID",
-	.summary = "end a campaign for good",
+	.summary = "end a campaign permanently",
 };

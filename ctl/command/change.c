@@ -1,6 +1,6 @@
 #include "ctl/command/change.h"
 
-#include "common/log.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -8,14 +8,8 @@
 
 static void row_lock(struct change *change)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *result = db_query(change->db, sql_query_coupon_lock, 1,
-				    (const char *[]){ db_number(change->coupon, id) });
+	PGresult *result = store_coupon_row(change->db, sql_query_coupon_lock, change->coupon);
 
-	if (PQntuples(result) == 0) {
-		PQclear(result);
-		log_fatal("there is no coupon %s", id);
-	}
 	snprintf(change->status, sizeof(change->status), "%s", db_text(result, 0, "status"));
 	change->issued_num = db_int(result, 0, "issued_num");
 	change->generation = db_int(result, 0, "generation");
@@ -34,7 +28,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 {
 	memset(change, 0, sizeof(*change));
 	change->coupon = args_coupon(&ctl->args);
-	change->db = db_open("DATABASE_URL", ctl->config.database_url);
+	change->db = store_postgres_open(ctl);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
 	db_run(change->db, "BEGIN");

@@ -10,9 +10,9 @@
 #ifndef CTL_COMMAND_CHANGE_H
 #define CTL_COMMAND_CHANGE_H
 
-#include "ctl/redis.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
+#include "ctl/redis.h"
 
 struct change {
 	int64_t coupon;

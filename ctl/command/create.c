@@ -1,10 +1,9 @@
-/* couponctl create: a new campaign, as a draft that nobody can get from yet. */
+/* couponctl create: a new campaign, as a draft. Clients cannot see drafts. */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/receive.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -33,7 +32,7 @@ static void creation_check(const struct args *args, const struct creation *c)
 		args_fail("--end is \"%s\": allowed is a time after --begin, \"%s\"",
 			  args_text(args, "end"), args_text(args, "begin"));
 	if (!c->valid_from_ms != !c->valid_to_ms)
-		args_fail("--valid-from and --valid-to: allowed are both or none");
+		args_fail("--valid-from and --valid-to must be given together");
 	if (c->valid_from_ms && c->valid_from_ms >= c->valid_to_ms)
 		args_fail("--valid-to is \"%s\": allowed is a time after --valid-from, \"%s\"",
 			  args_text(args, "valid-to"), args_text(args, "valid-from"));
@@ -80,7 +79,7 @@ static int create_run(struct ctl *ctl)
 	params[7] = time_param(c.valid_from_ms, from);
 	params[8] = time_param(c.valid_to_ms, to);
 
-	db = db_open("DATABASE_URL", ctl->config.database_url);
+	db = store_postgres_open(ctl);
 	result = db_query(db, sql_query_coupon_create, 9, params);
 	if (PQntuples(result) == 0) {
 		PQclear(result);
@@ -97,16 +96,17 @@ static int create_run(struct ctl *ctl)
 }
 
 static const struct option create_options[] = {
-	OPTION("name", "NAME", "what people call it, 1 to 200 characters"),
-	OPTION("total", "N", "how many coupons there are"),
-	OPTION("limit", "N", "how many of them one user may get, 1 to 100; default 1"),
-	OPTION("begin", "T", "nothing is given out before; default: at once"),
-	OPTION("end", "T", "nothing is given out from then on; default: no end"),
+	OPTION("name", "NAME", "its name, 1 to 200 characters"),
+	OPTION("total", "N", "number of coupons"),
+	OPTION("limit", "N", "coupons for each user, 1 to 100; default 1"),
+	OPTION("begin", "T", "nothing is issued before; default: no begin"),
+	OPTION("end", "T", "nothing is issued from then on; default: no end"),
 	OPTION("valid-days", "N",
-	       "a user's coupon is valid so many days of 24 hours from the receive"),
-	OPTION("valid-from", "T", "or from this time"),
-	OPTION("valid-to", "T", "up to this time; default: valid from the receive, without an end"),
-	OPTION("id", "ID", "its id; default: the next free one"),
+	       "a user's coupon is valid for N days of 24 hours, counted from the receive"),
+	OPTION("valid-from", "T", "a user's coupon is valid from this time"),
+	OPTION("valid-to", "T",
+	       "and until this time; default: valid from the receive, without an end"),
+	OPTION("id", "ID", "its id; default: the next free id"),
 	SWITCH("json", "print {\"coupon\":\"ID\"}"),
 	OPTIONS_END,
 };
@@ -115,7 +115,7 @@ const struct command create_command = {
 	.name = "create",
 	.run = create_run,
 	.options = create_options,
-	.summary = "make a campaign, as a draft, and print its id alone",
-	.detail =
-		"Needs --name and --total. T is a time by RFC 3339, as 2026-11-21T12:00:00+01:00.",
+	.summary = "create a campaign as a draft, and print only its id",
+	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example "
+		  "2026-11-21T12:00:00+01:00.",
 };

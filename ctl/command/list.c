@@ -1,7 +1,6 @@
-/* couponctl list: all coupons, read in pages. */
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
+/* couponctl list: all coupons, in pages. */
 #include "ctl/output.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -38,17 +37,17 @@ static int list_run(struct ctl *ctl)
 	int64_t after = args_id(&ctl->args, "after"),
 		left = args_number(&ctl->args, "count", 1, INT64_MAX, INT64_MAX);
 	int json = args_has(&ctl->args, "json"), rows_n;
-	struct db *db = db_open("DATABASE_URL", ctl->config.database_url);
+	struct db *db = store_postgres_open(ctl);
 
 	if (!json)
 		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "status", "total",
 		       "issued", "limit", "begin", "end", "name");
 	do {
 		char id[DB_NUMBER_SIZE], count[DB_NUMBER_SIZE];
-		int asked = left < PAGE ? (int)left : PAGE;
+		int page_n = left < PAGE ? (int)left : PAGE;
 		PGresult *page = db_query(db, sql_query_coupon_list, 2,
 					  (const char *[]){ db_number(after, id),
-							    db_number(asked, count) });
+							    db_number(page_n, count) });
 
 		rows_n = PQntuples(page);
 		for (int row = 0; row < rows_n; row++) {
@@ -67,7 +66,7 @@ static int list_run(struct ctl *ctl)
 
 static const struct option list_options[] = {
 	OPTION("after", "ID", "only coupons with a higher id"),
-	OPTION("count", "N", "at most so many"),
+	OPTION("count", "N", "at most N coupons"),
 	SWITCH("json", "print one JSON object a line"),
 	OPTIONS_END,
 };
@@ -76,5 +75,5 @@ const struct command list_command = {
 	.name = "list",
 	.run = list_run,
 	.options = list_options,
-	.summary = "list the coupons in the order of their ids",
+	.summary = "list the coupons by id",
 };

@@ -1,12 +1,11 @@
 /*
- * couponctl rebuild: has the keeper compare a coupon in Redis with PostgreSQL, and fill it anew
- * where anything differs.
+ * couponctl rebuild: requests that the keeper compare a coupon in Redis with PostgreSQL, and rebuild
+ * it if anything differs.
  */
 #include "common/clock.h"
 #include "common/log.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
 #include "ctl/command/lost.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -17,8 +16,8 @@
 #define WAIT_MAX_S 3600
 #define POLL_US 20000
 
-/* The number of this request. */
-static int64_t ask(struct db *db, const char *coupon)
+/* Records the request. Returns its number. */
+static int64_t request_add(struct db *db, const char *coupon)
 {
 	PGresult *result = db_query(db, sql_query_rebuild_ask, 1, &coupon);
 	int64_t asked;
@@ -32,16 +31,16 @@ static int64_t ask(struct db *db, const char *coupon)
 	return asked;
 }
 
-/* 1 when the keeper has answered; the answer is printed. */
-static int answer_print(struct db *db, const char *coupon, int64_t asked)
+/* 1 when the keeper has done the request: then its result is printed. */
+static int result_print(struct db *db, const char *coupon, int64_t asked)
 {
 	PGresult *result = db_query(db, sql_query_rebuild_state, 1, &coupon);
-	int answered = PQntuples(result) == 1 && db_int(result, 0, "rebuild_done") >= asked;
+	int is_done = PQntuples(result) == 1 && db_int(result, 0, "rebuild_done") >= asked;
 
-	if (answered)
+	if (is_done)
 		printf("coupon %s: %s\n", coupon, db_text(result, 0, "rebuild_told"));
 	PQclear(result);
-	return answered;
+	return is_done;
 }
 
 static int rebuild_run(struct ctl *ctl)
@@ -52,16 +51,15 @@ static int rebuild_run(struct ctl *ctl)
 	struct db *db;
 
 	args_coupon(&ctl->args);
-	db = db_open("DATABASE_URL", ctl->config.database_url);
+	db = store_postgres_open(ctl);
 	if (args_has(&ctl->args, "release-lost"))
 		lost_release(ctl, db);
-	asked = ask(db, coupon);
+	asked = request_add(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
-	while (!answer_print(db, coupon, asked)) {
+	while (!result_print(db, coupon, asked)) {
 		if (clock_monotonic_ms() >= until_ms)
-			log_fatal("no keeper has answered for coupon %s within %lld s: is a "
-				  "coupon-worker running, and Redis there? "
-				  "The request stays, and is done when they are",
+			log_fatal("no keeper has rebuilt coupon %s within %lld s: check that a "
+				  "coupon-worker and Redis run. The request remains in place",
 				  coupon, (long long)wait_s);
 		usleep(POLL_US);
 	}
@@ -70,8 +68,8 @@ static int rebuild_run(struct ctl *ctl)
 }
 
 static const struct option rebuild_options[] = {
-	OPTION("wait-s", "S", "how long to wait for the keeper, 1 to 3600; default 60"),
-	SWITCH("release-lost", "first give up receives that can no longer arrive, naming each"),
+	OPTION("wait-s", "S", "time to wait for the keeper, 1 to 3600; default 60"),
+	SWITCH("release-lost", "first give up receives that can no longer arrive, and name each"),
 	OPTION("older-than-s", "S",
 	       "with --release-lost: only receives accepted longer ago, 0 to 31536000; default 60"),
 	OPTIONS_END,
@@ -82,15 +80,18 @@ const struct command rebuild_command = {
 	.run = rebuild_run,
 	.argument = "ID",
 	.options = rebuild_options,
-	.summary = "compare a coupon in Redis with PostgreSQL, and fill it anew where they differ",
-	.detail = "The keeper, a thread of coupon-worker, does it, and clients get unavailable "
-		  "meanwhile: a second or so. Where nothing\n"
-		  "differs nothing is changed. Receives in flight stay accepted. It may be run at "
-		  "any time, and twice at once.\n"
-		  "--release-lost: receives without an outcome whose message is neither in the "
-		  "outbox nor in a queue are recorded as\n"
-		  "rejected (lost), and what they hold can be given out again. Refused while a "
-		  "queue holds messages. First make sure that\n"
-		  "no worker holds deliveries (rabbitmqctl list_queues messages_unacknowledged): "
-		  "one that arrives later stays rejected.",
+	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
+	.detail =
+		"The keeper, a thread of coupon-worker, does it; clients get unavailable for about "
+		"a second. If nothing\n"
+		"differs, nothing is changed. Receives in flight stay accepted. It may run at any "
+		"time; concurrent runs are safe.\n"
+		"\n"
+		"--release-lost records receives without an outcome whose message is neither in "
+		"the outbox nor in a queue as\n"
+		"rejected (lost); their coupons can be issued again. It is refused while a queue "
+		"has messages. First check that\n"
+		"no worker holds messages (rabbitmqctl list_queues name messages_unacknowledged): "
+		"a receive that arrives later\n"
+		"stays rejected.",
 };

@@ -98,7 +98,7 @@ static int status_run(struct ctl *ctl)
 	if (args->argument) {
 		if (receive_parse(&receive, args->argument, strlen(args->argument)))
 			args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, "
-				  "as it was answered",
+				  "as in the answer",
 				  args->argument);
 		output_text(request, "receive", args->argument);
 	} else {
@@ -111,16 +111,17 @@ static int status_run(struct ctl *ctl)
 static const struct option issue_options[] = {
 	OPTION("coupon", "ID", "the coupon"),
 	OPTION("user", "ID", "the user"),
-	OPTION("key", "KEY", "idempotency key: the same key gives the same receive again"),
-	OPTION("ack", "LEVEL", "wait until accepted (default), queued or issued"),
-	SWITCH("json", "print the answer as it came"),
+	OPTION("key", "KEY", "idempotency key: a repeated key returns the same receive"),
+	OPTION("ack", "LEVEL", "reply when the receive is accepted (default), queued or issued"),
+	SWITCH("json", "print the reply unchanged"),
 	OPTIONS_END,
 };
 
 static const struct option status_options[] = {
-	OPTION("coupon", "ID", "instead of a receive: all that"),
-	OPTION("user", "ID", "this user has of this coupon"),
-	SWITCH("json", "print the answer as it came"),
+	OPTION("coupon", "ID",
+	       "instead of RECEIVE, with --user: all receives of a user of this coupon"),
+	OPTION("user", "ID", "the user"),
+	SWITCH("json", "print the reply unchanged"),
 	OPTIONS_END,
 };
 
@@ -128,9 +129,11 @@ const struct command issue_command = {
 	.name = "issue",
 	.run = issue_run,
 	.options = issue_options,
-	.summary = "ask for a coupon for a user",
-	.detail = "Needs --coupon and --user. Over the gateway's socket, COUPON_LISTEN. Exit "
-		  "status 0 only for code 0.",
+	.summary = "request a coupon for a user",
+	.detail =
+		"Needs --coupon and --user. Sends the request to the gateway at COUPON_LISTEN. The "
+		"exit\n"
+		"status is 0 only if the answer's code is 0.",
 };
 
 const struct command status_command = {
@@ -138,6 +141,7 @@ const struct command status_command = {
 	.run = status_run,
 	.argument = "[RECEIVE]",
 	.options = status_options,
-	.summary = "ask what became of a receive, or of a user's receives",
-	.detail = "Over the gateway's socket, COUPON_LISTEN. Exit status 0 only for code 0.",
+	.summary = "print the status of a receive, or of a user's receives",
+	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only if "
+		  "the answer's code is 0.",
 };

@@ -1,16 +1,13 @@
-/* couponctl show: one coupon as PostgreSQL and Redis have it, side by side. */
-#include "common/log.h"
-#include "ctl/redis.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
+/* couponctl show: the state of one coupon in PostgreSQL and in Redis, side by side. */
 #include "ctl/output.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct redis_side {
-	char error[CACHE_ERROR_SIZE]; /* "" when Redis could be asked */
+	char error[CACHE_ERROR_SIZE]; /* "": Redis was read */
 	int loaded;
 	int verified;
 	struct cache_coupon coupon;
@@ -35,10 +32,7 @@ static void redis_read(struct redis_side *side, const char *url, int64_t coupon)
 	cache_close(cache);
 }
 
-/*
- * Of this generation what Redis or PostgreSQL has seen and is not settled; of older ones what is
- * owed.
- */
+/* Receives without an outcome: of this generation by the higher number of both stores. */
 static int64_t in_flight(const PGresult *row, const struct redis_side *redis)
 {
 	int64_t seq = db_int(row, 0, "seq_seen");
@@ -165,7 +159,7 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 	else if (has)
 		printf("  run id       %s, %s\n", c->run_id,
 		       redis->verified ? "verified on this Redis process"
-				       : "not this Redis process: not verified yet");
+				       : "not verified on this Redis process yet");
 }
 
 static void show_text(const PGresult *row, const struct redis_side *redis)
@@ -189,20 +183,12 @@ static void show_text(const PGresult *row, const struct redis_side *redis)
 static int show_run(struct ctl *ctl)
 {
 	int64_t coupon = args_coupon(&ctl->args);
-	struct db *db = db_open("DATABASE_URL", ctl->config.database_url);
-	char id[DB_NUMBER_SIZE];
+	struct db *db = store_postgres_open(ctl);
+	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
+	PGresult *row = store_coupon_row(db, sql_query_coupon_show, coupon);
 	struct redis_side redis;
-	PGresult *row = db_query(db, sql_query_coupon_show, 1,
-				 (const char *[]){ db_number(coupon, id) });
 
-	if (PQntuples(row) == 0) {
-		PQclear(row);
-		log_fatal("there is no coupon %s", id);
-	}
 	redis_read(&redis, ctl->config.redis_url, coupon);
-	/*
-	 * What PostgreSQL has is read before Redis: so nothing is settled that Redis does not know.
-	 */
 	if (args_has(&ctl->args, "json"))
 		show_json(row, &redis);
 	else
@@ -222,5 +208,5 @@ const struct command show_command = {
 	.run = show_run,
 	.argument = "ID",
 	.options = show_options,
-	.summary = "show a coupon as PostgreSQL and Redis have it",
+	.summary = "print the state of a coupon in PostgreSQL and in Redis",
 };

@@ -1,7 +1,8 @@
 /*
- * couponctl stock: another total. Raising: PostgreSQL first. Lowering: Redis first, which alone
- * knows what is taken, under the lock of PostgreSQL's row. So Redis never gives out more than
- * PostgreSQL will take, wherever this ends half-way; and running it again completes it.
+ * couponctl stock: changes the total. An increase is applied to PostgreSQL first. A decrease is
+ * applied to Redis first, because Redis has the taken slots, under the lock of the row in PostgreSQL.
+ * So Redis never issues more than PostgreSQL accepts, wherever the command is interrupted, and
+ * repeating it completes the change.
  */
 #include "common/json.h"
 #include "common/log.h"
@@ -37,7 +38,7 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 	terms.version++;
 	switch (cache_terms(change->cache, change->coupon, &terms, &taken)) {
 	case TERMS_APPLIED:
-		/* total_set() adds one: then both have the same version. */
+		/* total_set() adds one: then both stores have the same version. */
 		change_version_raise(change, terms.version - 1);
 		return;
 	case TERMS_TAKEN:
@@ -47,14 +48,12 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 		log_fatal("Redis refused, and nothing was changed: %s", cache_error(change->cache));
 	case TERMS_CURRENT:
 	case TERMS_MISSING:
-		log_fatal("coupon %lld was changed in Redis meanwhile: run this again",
+		log_fatal("coupon %lld was changed in Redis at the same time: run this again",
 			  (long long)change->coupon);
 	}
 }
 
-/*
- * Only then Redis knows what is taken: before, it may be an older state, or about to be replaced.
- */
+/* Otherwise Redis may have an older state, and its taken slots mean nothing. */
 static int is_verified(struct change *change)
 {
 	char run_id[CACHE_RUN_ID_SIZE];
@@ -69,7 +68,7 @@ static void total_lower(struct change *change, int64_t total)
 						      change->in_cache.lost
 					    : 0;
 
-	/* Redis may be behind PostgreSQL, for instance just after it was lost. */
+	/* Redis may be behind PostgreSQL, for instance just after it lost its data. */
 	if (total < change->issued_num && taken <= change->issued_num)
 		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
 			  (long long)total, (long long)change->issued_num);
@@ -77,21 +76,21 @@ static void total_lower(struct change *change, int64_t total)
 		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
 			  (long long)total, (long long)taken);
 	if (change->cached == 1 && !is_verified(change))
-		log_fatal("Redis, which knows how many are taken, was not compared with PostgreSQL "
-			  "for coupon %lld since it was "
-			  "started, and nothing was changed: a coupon-worker does that; then run "
-			  "this again",
-			  (long long)change->coupon);
+		log_fatal(
+			"Redis was restarted, and no coupon-worker has verified coupon %lld since: "
+			"nothing was changed; run this again when it is verified",
+			(long long)change->coupon);
 	if (change->cached == 1)
 		total_lower_in_redis(change, total);
 	else if (change->cached < 0 && strcmp(change->status, "draft") != 0)
-		log_fatal("Redis, which knows how many are taken, cannot be asked: %s; nothing was "
+		log_fatal("Redis, which has the taken slots, cannot be read: %s; nothing was "
 			  "changed",
 			  change->cache_error);
 	else if (strcmp(change->status, "draft") != 0)
-		log_fatal("Redis, which knows how many are taken, does not have coupon %lld now: "
-			  "nothing was changed",
-			  (long long)change->coupon);
+		log_fatal(
+			"Redis, which has the taken slots, does not have coupon %lld: nothing was "
+			"changed",
+			(long long)change->coupon);
 	total_set(change, total);
 }
 
@@ -117,8 +116,7 @@ static int stock_run(struct ctl *ctl)
 
 static const struct option stock_options[] = {
 	OPTION("total", "N",
-	       "how many coupons there are in all, given out ones included; never below what is "
-	       "taken"),
+	       "number of coupons, including the issued ones; at least the number of taken slots"),
 	OPTIONS_END,
 };
 
@@ -128,5 +126,5 @@ const struct command stock_command = {
 	.argument = "ID",
 	.options = stock_options,
 	.summary = "set the total",
-	.detail = "N is absolute, so that running it again changes nothing.",
+	.detail = "N is absolute, so repeating the command changes nothing.",
 };
