@@ -37,7 +37,7 @@ static void redis_ask(struct weak_settings *settings)
 {
 	for (int i = 0; i < DURABILITY_N; i++)
 		if (durability_part(i) == DURABILITY_REDIS)
-			redis_pool_config(settings->redis, durability_setting(i), on_config,
+			redis_query_config(settings->redis, durability_setting(i), on_config,
 					  settings);
 }
 

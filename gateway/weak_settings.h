@@ -7,7 +7,7 @@
 
 #include "common/durability.h"
 #include "gateway/read/lookup.h"
-#include "gateway/admit/redis_pool.h"
+#include "gateway/read/redis_query.h"
 
 struct weak_settings {
 	struct redis_pool *redis;

@@ -129,5 +129,5 @@ void coupon_answer(const struct status_parts *parts, struct request *request)
 
 	check(query != NULL);
 	*query = (struct coupon_query){ .parts = parts, .request = request };
-	redis_pool_coupon(parts->redis, request->coupon, on_coupon_fields, query);
+	redis_query_coupon(parts->redis, request->coupon, on_coupon_fields, query);
 }

@@ -301,5 +301,5 @@ void status_answer(const struct status_parts *parts, struct request *request)
 	struct redis_user asked = { .coupon = request->coupon, .user = request->user };
 
 	admission_seen(parts->admission, request->coupon, &asked.seen_generation, &asked.seen_seq);
-	redis_pool_user(parts->redis, &asked, on_records, query_new(parts, request));
+	redis_query_user(parts->redis, &asked, on_records, query_new(parts, request));
 }

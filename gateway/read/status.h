@@ -11,7 +11,7 @@
 
 #include "gateway/admit/admission.h"
 #include "gateway/read/lookup.h"
-#include "gateway/admit/redis_pool.h"
+#include "gateway/read/redis_query.h"
 
 struct status_parts {
 	struct redis_pool *redis;

@@ -1,15 +1,14 @@
-#include "gateway/admit/redis_link.h"
+#include "common/redis/link.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/number.h"
+#include "common/redis/reply.h"
 #include "common/redis/url.h"
 #include "common/resolving.h"
 #include "common/trace.h"
-#include "gateway/metrics.h"
-
-#include "embed.h"
 
 #include <hiredis/async.h>
 #include <hiredis/adapters/libevent.h>
@@ -18,7 +17,6 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#define RUN_ID_SIZE 64
 #define SHA_SIZE 41
 #define TROUBLE_SIZE 256
 #define WORDS_MAX 16
@@ -39,9 +37,8 @@ struct command {
 };
 
 struct redis_link {
-	struct event_base *base;
+	struct redis_link_options options;
 	struct redis_url url;
-	int64_t timeout_ms;
 	redisAsyncContext *async; /* NULL when down */
 	enum link_state state;
 	int64_t since_ms; /* of the state */
@@ -50,10 +47,10 @@ struct redis_link {
 	struct event *tick;
 	STAILQ_HEAD(, command) commands;
 	size_t in_flight;
-	char run_id[RUN_ID_SIZE];
+	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
 	char sha[SHA_SIZE];
 	char trouble[TROUBLE_SIZE];
-	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
+	char logged[TROUBLE_SIZE]; /* the last reason in the log, until it is ready again */
 	uint64_t connects;
 	int unflushed;
 	int closing;
@@ -78,10 +75,10 @@ static void state_set(struct redis_link *link, enum link_state state)
 
 static void link_down(struct redis_link *link, const char *why)
 {
-	if (!link->closing && (link->state == LINK_READY || strcmp(link->told, why) != 0))
+	if (!link->closing && (link->state == LINK_READY || strcmp(link->logged, why) != 0))
 		log_warn("redis_lost", LOG_S("host", link->url.host), LOG_I("port", link->url.port),
 			 LOG_S("error", why));
-	snprintf(link->told, sizeof(link->told), "%s", why);
+	snprintf(link->logged, sizeof(link->logged), "%s", why);
 	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
 	link->async = NULL;
 	link->unflushed = 0;
@@ -150,13 +147,13 @@ int redis_link_words(struct redis_link *link, int argc, const char **argv, redis
 }
 
 /*
- * A handshake step failed; the connection is given up at the next tick, not inside its own
+ * A handshake step failed. The next tick cuts the connection: hiredis does not allow it inside a
  * callback.
  */
 static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
 {
 	if (link->since_ms < 0)
-		return; /* the first reason counts */
+		return; /* only the first reason is reported */
 	snprintf(link->trouble, sizeof(link->trouble), "%s: %s", step,
 		 reply && reply->str ? reply->str : "no reply");
 	link->since_ms = INT64_MIN / 2;
@@ -177,11 +174,10 @@ static void select_done(void *link, const redisReply *reply)
 static void info_done(void *context, const redisReply *reply)
 {
 	struct redis_link *link = context;
-	const char *at = reply && reply->type == REDIS_REPLY_STRING ? strstr(reply->str, "run_id:")
-								    : NULL;
+	int64_t uptime_s;
 
 	link->run_id[0] = '\0';
-	if (!at || sscanf(at, "run_id:%63[0-9a-f]", link->run_id) != 1)
+	if (!reply || redis_reply_process(reply, link->run_id, &uptime_s))
 		handshake_fail(link, "INFO", reply);
 }
 
@@ -198,7 +194,7 @@ static void script_done(void *context, const redisReply *reply)
 		state_set(link, LINK_READY);
 		link->connects++;
 		backoff_reset(&link->backoff);
-		link->trouble[0] = link->told[0] = '\0';
+		link->trouble[0] = link->logged[0] = '\0';
 		log_info("redis_ready", LOG_S("host", link->url.host),
 			 LOG_I("port", link->url.port), LOG_S("run_id", link->run_id));
 	}
@@ -206,24 +202,23 @@ static void script_done(void *context, const redisReply *reply)
 
 void redis_link_script_load(struct redis_link *link)
 {
-	const char *argv[] = { "SCRIPT", "LOAD", lua_issue };
+	const char *argv[] = { "SCRIPT", "LOAD", link->options.script };
 
 	redis_link_words(link, 3, argv, script_done, link);
 }
 
 static void handshake(struct redis_link *link)
 {
-	char database[16];
+	char database[NUMBER_SIZE];
 	const char *auth[] = { "AUTH", link->url.user ? link->url.user : link->url.password,
 			       link->url.password };
-	const char *choose[] = { "SELECT", database };
+	const char *select[] = { "SELECT", number_text(link->url.database, database) };
 	const char *info[] = { "INFO", "server" };
 
-	snprintf(database, sizeof(database), "%d", link->url.database);
 	if (link->url.password)
 		redis_link_words(link, link->url.user ? 3 : 2, auth, auth_done, link);
 	if (link->url.database)
-		redis_link_words(link, 2, choose, select_done, link);
+		redis_link_words(link, 2, select, select_done, link);
 	redis_link_words(link, 2, info, info_done, link);
 	redis_link_script_load(link);
 }
@@ -289,7 +284,7 @@ static void link_connect(struct redis_link *link)
 	async->data = link;
 	link->async = async;
 	state_set(link, LINK_CONNECTING);
-	redisLibeventAttach(async, link->base);
+	redisLibeventAttach(async, link->options.base);
 	redisAsyncSetConnectCallback(async, on_connect);
 	redisAsyncSetDisconnectCallback(async, on_disconnect);
 }
@@ -343,32 +338,30 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
 		link_connect(link);
-	} else if (link->state == LINK_CONNECTING && now_ms - link->since_ms > link->timeout_ms) {
+	} else if (link->state == LINK_CONNECTING &&
+		   now_ms - link->since_ms > link->options.timeout_ms) {
 		snprintf(why, sizeof(why), "%s",
 			 link->trouble[0] ? link->trouble : "connecting takes too long");
 		link_cut(link, why);
 	} else if (link->state == LINK_READY && oldest &&
-		   now_ms - oldest->sent_ms > link->timeout_ms) {
-		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
+		   now_ms - oldest->sent_ms > link->options.timeout_ms) {
+		if (link->options.timed_out)
+			link->options.timed_out();
 		link_cut(link, "a command is not answered in time");
 	}
 }
 
-struct redis_link *redis_link_new(struct event_base *base, const char *url, int64_t timeout_ms)
+struct redis_link *redis_link_new(const struct redis_link_options *options)
 {
 	struct redis_link *link = calloc(1, sizeof(*link));
 	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
 
 	check(link != NULL);
-	link->base = base;
-	link->timeout_ms = timeout_ms;
+	link->options = *options;
 	STAILQ_INIT(&link->commands);
-	if (redis_url_parse(&link->url, url))
-		log_fatal("REDIS_URL is \"%s\": allowed is "
-			  "redis://[user:password@]host[:port][/database]",
-			  url);
+	redis_url_need(&link->url, options->url);
 	link->host_is_address = host_is_address(link->url.host);
-	link->tick = event_new(base, -1, EV_PERSIST, on_tick, link);
+	link->tick = event_new(options->base, -1, EV_PERSIST, on_tick, link);
 	check(link->tick != NULL);
 	event_add(link->tick, &tick);
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");

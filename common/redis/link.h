@@ -1,0 +1,58 @@
+/*
+ * A connection to Redis on the event loop, for the gateway: hiredis, connected again with backoff
+ * whenever it is lost. Every command has a deadline: when the oldest one is overdue the connection
+ * is cut. Event-loop thread only.
+ *
+ * How a command ends says what its failure means. A reply of type error is about this command; the
+ * connection goes on, and redis_error_means_not_run() says whether the command had an effect. No
+ * reply: the connection is lost, and whether the command ran is unknown.
+ */
+#ifndef COMMON_REDIS_LINK_H
+#define COMMON_REDIS_LINK_H
+
+#include <event2/event.h>
+#include <hiredis/hiredis.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct redis_link;
+
+struct redis_link_options {
+	struct event_base *base;
+	const char *url; /* a malformed one ends the process */
+	int64_t timeout_ms;
+	const char *script;      /* loaded at each connecting; must outlive the link */
+	void (*timed_out)(void); /* NULL, or called when a command is overdue */
+};
+
+/* The reply, lent; NULL: none came. */
+typedef void redis_done_fn(void *context, const redisReply *reply);
+
+struct redis_link *redis_link_new(const struct redis_link_options *options);
+void redis_link_free(struct redis_link *link); /* ends what is in flight with NULL */
+
+/*
+ * Queues a command; 0, and `done` follows later, or -1: there is no connection, nothing was sent.
+ */
+int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
+		       redis_done_fn *done, void *context);
+/* The same for at most 16 arguments without NUL bytes. */
+int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+		     void *context);
+
+/* Writes what has gathered: once at the end of every loop turn. */
+void redis_link_flush(struct redis_link *link);
+int redis_link_has_unsent(const struct redis_link *link);
+
+size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
+const char *redis_link_run_id(const struct redis_link *link); /* of the Redis process */
+const char *redis_link_script(const struct redis_link *link); /* the hash of the script */
+/* Loads the script again, after Redis replied NOSCRIPT. */
+void redis_link_script_load(struct redis_link *link);
+
+uint64_t redis_link_connects(const struct redis_link *link); /* how often it became ready */
+
+/* NULL when connected and ready, else why not (a text that lives until the next turn). */
+const char *redis_link_trouble(const struct redis_link *link);
+
+#endif

@@ -1,0 +1,49 @@
+#include "gateway/read/redis_query.h"
+
+#include "common/id.h"
+#include "common/number.h"
+#include "common/redis/key.h"
+#include "embed.h"
+
+static void query_send(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+		       void *context)
+{
+	if (!link || redis_link_words(link, argc, argv, done, context))
+		done(context, NULL);
+}
+
+void redis_query_user(struct redis_pool *pool, const struct redis_user *user, redis_done_fn *done,
+		      void *context)
+{
+	struct redis_link *link = redis_pool_pick(pool);
+	char keys[2][COUPON_KEY_SIZE], id[ID_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
+	const char *argv[] = { "EVAL",
+			       lua_user_state,
+			       "2",
+			       coupon_key(user->coupon, COUPON_KEY_COUPON, keys[0]),
+			       coupon_key(user->coupon, COUPON_KEY_USERS, keys[1]),
+			       id,
+			       link ? redis_link_run_id(link) : "",
+			       number_text(user->seen_generation, generation),
+			       number_text(user->seen_seq, seq) };
+
+	id_format(user->user, id);
+	query_send(link, 9, argv, done, context);
+}
+
+void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[] = { "EVAL", lua_coupon_state, "1",
+			       coupon_key(coupon, COUPON_KEY_COUPON, key) };
+
+	query_send(redis_pool_pick(pool), 4, argv, done, context);
+}
+
+void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
+			void *context)
+{
+	const char *argv[] = { "CONFIG", "GET", setting };
+
+	query_send(redis_pool_pick(pool), 3, argv, done, context);
+}

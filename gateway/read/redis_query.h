@@ -1,0 +1,29 @@
+/*
+ * What the reading operations and the check of settings read in Redis. Event-loop thread only.
+ *
+ * `done` gets the reply, or NULL when Redis is away: then perhaps before the function returns.
+ */
+#ifndef GATEWAY_READ_REDIS_QUERY_H
+#define GATEWAY_READ_REDIS_QUERY_H
+
+#include "gateway/admit/redis_pool.h"
+
+/* The arguments of lua/user_state.lua. */
+struct redis_user {
+	int64_t coupon;
+	int64_t user;
+	int64_t seen_generation; /* as in a call */
+	int64_t seen_seq;
+};
+
+/* lua/user_state.lua */
+void redis_query_user(struct redis_pool *pool, const struct redis_user *user, redis_done_fn *done,
+		      void *context);
+/* lua/coupon_state.lua */
+void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done,
+			void *context);
+/* CONFIG GET of one setting. */
+void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
+			void *context);
+
+#endif
