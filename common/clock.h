@@ -1,4 +1,4 @@
-/* The two clocks: one that never jumps, for waiting; one that tells the date, for ids and logs. */
+/* The two clocks: one that never jumps, for waiting; one that has the date, for ids and logs. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

@@ -1,5 +1,5 @@
 /*
- * Fault points: places where a build with FAULTS=1 dies or freezes when it is told to, by
+ * Fault points: places where a build with FAULTS=1 dies or freezes as selected by
  *
  *	COUPON_FAULT=NAME:N:ACTION[,NAME:N:ACTION]...
  *

@@ -1,5 +1,5 @@
 /*
- * Strict JSON over cJSON. cJSON by itself lets NUL bytes, duplicate members, bytes after the value,
+ * Strict JSON over cJSON. cJSON alone lets NUL bytes, duplicate members, bytes after the value,
  * leading zeros, control characters in strings and broken UTF-8 pass, and turns every number into a
  * double; here all of that is refused. Numbers are integers: a fraction or an exponent is refused,
  * and so is a number beyond 2^53 - 1, which a double would silently change.

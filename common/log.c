@@ -152,7 +152,7 @@ static void line_write(struct line *line)
 		ssize_t n = write(STDERR_FILENO, p, line->len);
 
 		if (n <= 0)
-			return; /* nobody is left to tell */
+			return; /* the reader of the log is gone */
 		p += n;
 		line->len -= (size_t)n;
 	}

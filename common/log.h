@@ -1,6 +1,6 @@
 /*
  * Logging: one line an event on standard error, `key=value` pairs or JSON. An event that repeats is
- * written at most LOG_BURST times a second; the next line of that event tells how many were
+ * written at most LOG_BURST times a second; the next line of that event has how many were
  * suppressed. Any thread.
  *
  *	log_warn("redis_lost", LOG_S("address", address), LOG_I("pending", pending));

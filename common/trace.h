@@ -22,7 +22,7 @@ extern unsigned trace_set; /* a bit for each name that is on; read only */
  */
 int trace_init(const char *names);
 
-/* `number` tells one thing of that kind from another: a tag, a coupon. */
+/* `number` identifies the thing among its kind: a tag, a coupon. */
 void trace_write(enum trace trace, int64_t number, const char *from, const char *to);
 
 static inline void trace_state(enum trace trace, int64_t number, const char *from, const char *to)

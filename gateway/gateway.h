@@ -2,11 +2,11 @@
  * One gateway process: the parts wired together around one event loop.
  *
  *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
- *	                                └─▶ status ─▶ lookup ═ PostgreSQL
+ *	                                  └─▶ status ─▶ lookup ═ PostgreSQL
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters ─▶ clients
  *
- * Every turn of the loop: what the sockets brought, then admission_flush (what gathered becomes
- * script calls), then redis_pool_flush (they go out in one write).
+ * Every turn of the loop: the events of the sockets, then admission_flush (the waiting requests
+ * become script calls), then redis_pool_flush (one write for all of them).
  */
 #ifndef GATEWAY_GATEWAY_H
 #define GATEWAY_GATEWAY_H

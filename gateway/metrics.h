@@ -1,6 +1,6 @@
 /*
  * Counters and gauges, one page per process in memory shared by all processes of the gateway, so
- * that any of them can tell the sum. Adding is safe from any thread.
+ * that any of them can report the sum. Adding is safe from any thread.
  */
 #ifndef GATEWAY_METRICS_H
 #define GATEWAY_METRICS_H

@@ -7,20 +7,20 @@
 
 #define AGAIN_MS 60000
 
-/* CONFIG GET answers with name and value, and with nothing for a name that it does not know. */
+/* CONFIG GET returns name and value, or nothing for an unknown name. */
 static void on_config(void *context, const redisReply *reply)
 {
 	struct weak_settings *settings = context;
 
 	if (!reply)
-		return; /* the connection is gone: the next one is asked */
+		return; /* the connection is lost: repeated over the next one */
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->str &&
 	    reply->element[1]->str)
 		durability_tell(&settings->durability, DURABILITY_REDIS, reply->element[0]->str,
 				reply->element[1]->str);
 	else
 		durability_unknown(&settings->durability, DURABILITY_REDIS,
-				   reply->str ? reply->str : "CONFIG GET tells nothing");
+				   reply->str ? reply->str : "CONFIG GET returns nothing");
 }
 
 static void on_rows(void *context, const PGresult *rows)

@@ -1,5 +1,6 @@
 /*
- * Asks Redis and PostgreSQL how they are set: over each new connection, and once a minute.
+ * Reads the durability settings of Redis and PostgreSQL over each new connection, and once a
+ * minute.
  * Event-loop thread only.
  */
 #ifndef GATEWAY_WEAK_SETTINGS_H
@@ -15,9 +16,9 @@ struct weak_settings {
 
 	/* Its own. */
 	struct durability durability;
-	uint64_t redis_connects; /* that were asked */
+	uint64_t redis_connects; /* that were read over */
 	uint64_t lookup_connects;
-	int64_t redis_due_ms; /* ask again */
+	int64_t redis_due_ms; /* read again */
 	int64_t lookup_due_ms;
 };
 

@@ -110,7 +110,7 @@ static void on_request(struct evhttp_request *request, void *unused)
 		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 }
 
-/* evhttp asks for it before each connection that it has accepted. */
+/* evhttp calls it for each connection that it has accepted. */
 static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct monitor *monitor = data;

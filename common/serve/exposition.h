@@ -11,7 +11,7 @@ struct evbuffer;
 /* What comes before the values of a metric. */
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help);
 void exposition_value(struct evbuffer *out, const char *name, int64_t value);
-/* A value of several, told apart by one label. */
+/* One of several values, distinguished by a label. */
 void exposition_labelled(struct evbuffer *out, const char *name, const char *label,
 			 const char *text, int64_t value);
 

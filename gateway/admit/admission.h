@@ -10,7 +10,7 @@
  *
  * Every request that is submitted is answered exactly once, whatever happens to Redis. Its parts:
  * call_queue.h gathers the calls, coupon_table.h holds what is remembered of each coupon, seen.h
- * tells a Redis that has fallen behind.
+ * detects a Redis that has fallen behind.
  */
 #ifndef GATEWAY_ADMIT_ADMISSION_H
 #define GATEWAY_ADMIT_ADMISSION_H

@@ -29,8 +29,8 @@ struct admission_port {
 	void (*publish)(void *context, struct batch *batch); /* takes the batch */
 	void (*answer)(void *context, struct request *request, const struct result *result);
 	/*
-	 * Reports to Redis, which may have forgotten it, that it gave out this number of this
-	 * generation. May fail: it is reported again.
+	 * Reports this seq of this generation to Redis, which may have lost it. May fail: it is
+	 * reported again.
 	 */
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
 	/* For the other processes, see doubt.h; may be NULL. */

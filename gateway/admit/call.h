@@ -1,4 +1,4 @@
-/* One script call: what it asks, and what the script answered. */
+/* One script call: its requests, and the reply of the script. */
 #ifndef GATEWAY_ADMIT_CALL_H
 #define GATEWAY_ADMIT_CALL_H
 
@@ -9,7 +9,7 @@
 
 struct coupon;
 
-/* The call belongs to whoever holds it: the port from `send` on, until it ends. */
+/* Owned by admission until the port has sent it, then by the port until it ends. */
 struct call {
 	struct coupon *coupon;
 	int64_t coupon_id;

@@ -14,8 +14,8 @@ void call_queue_init(struct call_queue *queue, const struct admission_port *port
 	STAILQ_INIT(&queue->ready);
 }
 
-/* Tells the port when the coupon's first request comes, before it is sent, and when none is left. */
-static void busy_tell(struct call_queue *queue, struct coupon *coupon)
+/* Reports to the port the coupon's first request, before it is sent, and the end of the last. */
+static void busy_report(struct call_queue *queue, struct coupon *coupon)
 {
 	int busy = coupon_has_requests(coupon);
 
@@ -45,7 +45,7 @@ void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct requ
 	queue->open++;
 	queue->waiting++;
 	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
-	busy_tell(queue, coupon);
+	busy_report(queue, coupon);
 	ready_mark(queue, coupon);
 }
 
@@ -84,7 +84,7 @@ void call_queue_free_call(struct call_queue *queue, struct call *call)
 {
 	call->coupon->calls--;
 	queue->calls--;
-	busy_tell(queue, call->coupon);
+	busy_report(queue, call->coupon);
 	ready_mark(queue, call->coupon);
 	free(call);
 }
@@ -132,7 +132,7 @@ static void coupon_send(struct call_queue *queue, struct coupon *coupon)
 		struct call *call = call_gather(queue, coupon);
 
 		if (!call) {
-			busy_tell(queue, coupon);
+			busy_report(queue, coupon);
 			return;
 		}
 		coupon->calls++;

@@ -30,7 +30,7 @@ void call_queue_init(struct call_queue *queue, const struct admission_port *port
 /* Whether the limit of what is open is reached, of this coupon or of all. */
 int call_queue_is_full(const struct call_queue *queue, const struct coupon *coupon);
 void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct request *request);
-/* Sends what has gathered. What becomes ready within (a send that failed) waits for the next. */
+/* Sends the waiting requests. Those left by a send that fails wait for the next flush. */
 void call_queue_flush(struct call_queue *queue);
 
 /* Answers a request that took nothing, and forgets it. */

@@ -16,11 +16,11 @@ struct coupon {
 	/* Of the call queue. */
 	STAILQ_ENTRY(coupon) ready; /* in its list of those with something to send */
 	int is_ready;
-	int is_busy; /* as the port was told */
+	int is_busy; /* as last reported to the port */
 	int64_t calls;
 	size_t open; /* receives waiting, in a call, being looked up, or not confirmed */
 	struct request_list waiting;
-	/* Redis does not have the coupon: a look-up in PostgreSQL is under way for these. */
+	/* Redis does not have the coupon: these wait for a look-up in PostgreSQL. */
 	struct request_list parked;
 	int looking;
 	/* The highest that Redis has named, see seen.h. */

@@ -1,7 +1,7 @@
 /*
  * The highest generation of a coupon that Redis has named to this process, and the highest seq in
  * it. It goes with every call, so that a Redis that has fallen behind refuses; and it is reported
- * to a Redis that refuses or may have forgotten, for the keeper. Part of admission.
+ * to a Redis that refuses the coupon or may have lost data, for the keeper. Part of admission.
  */
 #ifndef GATEWAY_ADMIT_SEEN_H
 #define GATEWAY_ADMIT_SEEN_H

@@ -30,12 +30,13 @@ struct http {
 };
 
 /*
- * One request under /v1/ until its reply is sent, or the client is gone and the request answered.
+ * One request under /v1/, until its reply is sent, or until it is answered after the client has
+ * closed the connection.
  */
 struct exchange {
 	struct responder responder; /* first: a responder is its exchange */
 	struct http *http;
-	struct evhttp_request *request; /* NULL: the client is gone */
+	struct evhttp_request *request; /* NULL: the client has closed the connection */
 	int replied;
 };
 
@@ -51,7 +52,7 @@ static void on_sent(struct evhttp_request *request, void *data)
 	exchange_sent(data);
 }
 
-/* The client went away: evhttp frees the request by itself. */
+/* The client closed the connection: evhttp frees the request. */
 static void on_close(struct evhttp_connection *connection, void *data)
 {
 	struct exchange *exchange = data;
@@ -94,7 +95,7 @@ static struct responder *exchange_new(struct http *http, struct evhttp_request *
 }
 
 /*
- * The query's parameters as a JSON object's text (malloc), so that one parser judges every request;
+ * The query's parameters as a JSON object's text (malloc), so that there is one parser for all requests;
  * NULL: not a query.
  */
 static char *query_object(const char *query)
@@ -211,7 +212,7 @@ static void on_request(struct evhttp_request *request, void *data)
 		on_api(http, request, strncmp(path, API_PREFIX, 4) == 0 ? path + 4 : "");
 }
 
-/* evhttp asks for it before each connection that it has accepted. */
+/* evhttp calls it for each connection that it has accepted. */
 static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct http *http = data;
@@ -234,7 +235,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->context = context;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;
 	/*
-	 * Up to here our own words answer; a body beyond is cut off by evhttp, with its own page.
+	 * Up to this size the reply is JSON; a longer body is refused by evhttp, with its own page.
 	 */
 	evhttp_set_max_body_size(http->evhttp, 2 * config->line_limit_bytes);
 	evhttp_set_max_headers_size(http->evhttp, HEADERS_LIMIT_BYTES);

@@ -35,7 +35,7 @@ static void refusal_text(const struct request *request, const struct result *res
 		break;
 	case ANSWER_UNKNOWN:
 		snprintf(message, MESSAGE_SIZE, "%s",
-			 result->slot ? "accepted, but not yet known to be further: ask status"
+			 result->slot ? "accepted, but its outcome is not yet known; query status"
 				      : answer_text(ANSWER_UNKNOWN));
 		break;
 	case ANSWER_REJECTED:

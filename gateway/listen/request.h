@@ -1,6 +1,5 @@
 /*
- * One request of a client, as its line says it. It ends by one of the functions of reply.h, exactly
- * once.
+ * One request of a client, parsed. It ends by one of the functions of reply.h, exactly once.
  */
 #ifndef GATEWAY_LISTEN_REQUEST_H
 #define GATEWAY_LISTEN_REQUEST_H
@@ -28,11 +27,11 @@ enum request_op {
 enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 
 struct request {
-	STAILQ_ENTRY(request) next; /* whoever holds the request may link it */
+	STAILQ_ENTRY(request) next; /* for the part that holds the request */
 	struct responder *responder;
 	enum request_op op;
 	enum request_ack ack;
-	int by_receive; /* OP_STATUS: one receive is asked for, not all of a user's */
+	int by_receive; /* OP_STATUS: of one receive, not of all of a user */
 	int64_t coupon;
 	int64_t user;
 	struct receive receive;

@@ -191,7 +191,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	conn_reap(conn);
 }
 
-/* One connection too many: told so if the kernel takes it at once, then closed. */
+/* One connection too many: closed, after a reply if the kernel takes it at once. */
 static void fd_refuse(int fd)
 {
 	static const char busy[] =

@@ -1,5 +1,5 @@
 /*
- * What a worker sends back of one batch:
+ * The outcomes of one batch, as a worker sends them:
  * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}.
  */
 #ifndef GATEWAY_PUBLISH_OUTCOME_MESSAGE_H
@@ -23,13 +23,13 @@ typedef void outcome_fn(void *context, const struct ulid *batch, int index,
 			enum outcome_state state, const char *reason);
 
 /*
- * Calls `each` for every outcome. 0, or -1 when the message is not of that form (outcomes before
- * the fault were told).
+ * Calls `each` for every outcome. 0, or -1 when the message is malformed; `each` was called for the
+ * outcomes before the fault.
  */
 int outcome_message_decode(struct json_arena *arena, const char *body, size_t len, outcome_fn *each,
 			   void *context);
 
-/* The constant of this reason of a rejection; "other" for one that this gateway does not know. */
+/* The constant for this reason of a rejection; "other" for an unknown one. */
 const char *outcome_reason(const char *text);
 
 #endif

@@ -12,7 +12,7 @@ struct waiter {
 	struct receive receive;
 	int slot;
 	int repeated;
-	int looking; /* a look-up is under way */
+	int looking; /* a look-up has begun and not ended */
 	int64_t deadline_ms;
 	TAILQ_ENTRY(waiter) due;       /* in `fresh` or `polled`, unless looking */
 	LIST_ENTRY(waiter) same_batch; /* unless repeated */
@@ -37,7 +37,7 @@ struct waiters {
 	struct waiting_batch *batches;
 	struct waiter *looking;
 	/* Each in the order of due_ms, because each has one constant wait. */
-	struct due_list fresh;  /* wait for a word until their deadline */
+	struct due_list fresh;  /* wait for a message until their deadline */
 	struct due_list polled; /* are looked up every WAITERS_POLL_MS */
 };
 
@@ -188,7 +188,7 @@ void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_sta
 
 	HASH_FIND(hh, waiters->looking, &token, sizeof(token), waiter);
 	if (!waiter)
-		return; /* its word came while it was looked up */
+		return; /* its outcome came by message during the look-up */
 	if (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {
 		waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
 		return;

@@ -16,7 +16,7 @@
 
 struct waiters;
 
-/* What PostgreSQL says of a receive. */
+/* The outcome of a receive in PostgreSQL. */
 enum outcome_state {
 	OUTCOME_NONE, /* nothing yet */
 	OUTCOME_ISSUED,
@@ -42,15 +42,15 @@ void waiters_add(struct waiters *waiters, struct request *request, const struct 
 
 void waiters_confirmed(struct waiters *waiters, const struct ulid *batch);
 /*
- * A worker's word on one receive; `reason` counts for OUTCOME_REJECTED. Unknown receives are
- * ignored.
+ * An outcome of one receive from a worker; `reason` is for OUTCOME_REJECTED. Unknown receives
+ * are ignored.
  */
 void waiters_settled(struct waiters *waiters, const struct ulid *batch, int index,
 		     enum outcome_state state, const char *reason);
 void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_state state,
 		       const char *reason);
 
-/* Looks up those whose time has come. */
+/* Looks up the receives that are due. */
 void waiters_tick(struct waiters *waiters);
 size_t waiters_count(const struct waiters *waiters);
 

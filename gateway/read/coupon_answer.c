@@ -104,7 +104,7 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	char *fields[7];
 
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 7) {
-		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is away");
+		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is unreachable");
 		free(query);
 		return;
 	}

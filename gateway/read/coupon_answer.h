@@ -1,5 +1,5 @@
 /*
- * The reading operation `coupon`: asks Redis, and PostgreSQL where Redis does not have the coupon.
+ * The reading operation `coupon`: reads Redis, or PostgreSQL where Redis does not have the coupon.
  */
 #ifndef GATEWAY_READ_COUPON_ANSWER_H
 #define GATEWAY_READ_COUPON_ANSWER_H

@@ -21,9 +21,9 @@ struct status_query {
 	const struct status_parts *parts;
 	struct request *request;
 	int redis_answered;
-	/* what neither Redis nor PostgreSQL has was not accepted, as far as they can tell */
+	/* as far as Redis and PostgreSQL show, a receive that neither has was not accepted */
 	int complete;
-	int in_doubt;  /* as it was asked: something may have taken effect after Redis was read */
+	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
 };
 
@@ -92,7 +92,7 @@ static void answer_none(struct status_query *query)
 
 	if (!query->redis_answered) {
 		request_fail(request, ANSWER_UNAVAILABLE,
-			     "Redis is away: whether there is such a receive cannot be told now");
+			     "Redis is unreachable: it is unknown whether there is such a receive");
 		return;
 	}
 	object = cJSON_CreateObject();
@@ -102,7 +102,7 @@ static void answer_none(struct status_query *query)
 	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
 }
 
-/* PostgreSQL has nothing of the receive: what Redis knows counts. */
+/* PostgreSQL does not have the receive: answers with what Redis has. */
 static void answer_by_redis(struct status_query *query)
 {
 	const char *at = query->records;
@@ -133,7 +133,7 @@ static void on_receive(void *context, const PGresult *rows)
 			answer_by_redis(query);
 		else
 			request_fail(request, ANSWER_UNAVAILABLE,
-				     "PostgreSQL is away: the receive cannot be looked up now");
+				     "PostgreSQL is unreachable: the receive cannot be looked up");
 		query_free(query);
 		return;
 	}
@@ -161,7 +161,24 @@ static void receive_of_row(struct receive *receive, const struct request *reques
 		memset(&receive->batch, 0, sizeof(receive->batch));
 }
 
-/* The receives that Redis has and the rows have not: in flight. */
+static void add_settled(cJSON *receives, const struct request *request, const PGresult *rows)
+{
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *object = cJSON_CreateObject();
+		struct receive receive;
+
+		check(object != NULL);
+		receive_of_row(&receive, request, rows, row);
+		member_receive(object, &receive, atoi(column_text(rows, row, "slot")));
+		member_column(object, rows, row, "state");
+		member_column(object, rows, row, "reason");
+		member_column(object, rows, row, "valid_from");
+		member_column(object, rows, row, "valid_to");
+		cJSON_AddItemToArray(receives, object);
+	}
+}
+
+/* The receives that Redis has and PostgreSQL does not have: in flight. */
 static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
 {
 	const char *at = query->records;
@@ -196,8 +213,8 @@ static void on_user(void *context, const PGresult *rows)
 
 	if (!rows || !query->redis_answered) {
 		request_fail(request, ANSWER_UNAVAILABLE,
-			     rows ? "Redis is away: what is in flight cannot be told now"
-				  : "PostgreSQL is away: the receives cannot be looked up now");
+			     rows ? "Redis is unreachable: receives in flight are unknown"
+				  : "PostgreSQL is unreachable: the receives cannot be looked up");
 		query_free(query);
 		return;
 	}
@@ -208,19 +225,7 @@ static void on_user(void *context, const PGresult *rows)
 	id_format(request->user, id);
 	cJSON_AddStringToObject(object, "user", id);
 	receives = cJSON_AddArrayToObject(object, "receives");
-	for (int row = 0; row < PQntuples(rows); row++) {
-		cJSON *item = cJSON_CreateObject();
-		struct receive receive;
-
-		check(item != NULL);
-		receive_of_row(&receive, request, rows, row);
-		member_receive(item, &receive, atoi(column_text(rows, row, "slot")));
-		member_column(item, rows, row, "state");
-		member_column(item, rows, row, "reason");
-		member_column(item, rows, row, "valid_from");
-		member_column(item, rows, row, "valid_to");
-		cJSON_AddItemToArray(receives, item);
-	}
+	add_settled(receives, request, rows);
 	add_in_flight(receives, query, rows);
 	if (cJSON_GetArraySize(receives) == 0)
 		cJSON_AddBoolToObject(object, "final", none_is_final(query));
@@ -245,8 +250,8 @@ static void outcome_look_up(struct status_query *query)
 }
 
 /*
- * A coupon that Redis does not have: nothing can be in flight when it never had it, or when the
- * keeper found that nothing is.
+ * Redis does not have the coupon. Nothing is in flight if it was never loaded, or if the keeper
+ * found it settled.
  */
 static void on_missing(void *context, const PGresult *rows)
 {

@@ -1,6 +1,6 @@
 /*
- * The reading operation `status`: Redis is asked first, because it knows what is in flight, then
- * PostgreSQL, whose word is final.
+ * The reading operation `status`: reads Redis first, because it has what is in flight, then
+ * PostgreSQL, which has the final outcome.
  *
  *	Redis: the user's records, and whether they are complete
  *	  └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?

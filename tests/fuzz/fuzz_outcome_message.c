@@ -1,5 +1,5 @@
 /*
- * What workers tell a gateway that waits: every outcome that is passed on is one, and comes from a
+ * Messages with outcomes: every outcome that is passed on is one, and comes from a
  * body that says so.
  */
 #include "tests/fuzz/fuzz.h"

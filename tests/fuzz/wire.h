@@ -1,7 +1,7 @@
 /*
  * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and
- * what comes back is kept. The requests end in the dispatch function, which answers with what it was
- * asked, at once or later and out of order.
+ * what comes back is kept. The requests end in the dispatch function, which answers with what was
+ * requested, at once or later and out of order.
  */
 #ifndef TESTS_FUZZ_WIRE_H
 #define TESTS_FUZZ_WIRE_H

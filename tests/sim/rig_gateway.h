@@ -75,7 +75,7 @@ static void redis_connected(void *context, uint64_t connection, uint64_t b)
 	gateway.run_id = redis.run_id;
 }
 
-/* The connection is replaced: nobody knows what became of the calls. */
+/* The connection is replaced: the outcome of its calls is unknown. */
 static void redis_connection_cut(void)
 {
 	struct redis_call *call, *next;
@@ -174,7 +174,7 @@ static int port_send(void *context, struct call *call)
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
 		return -1;
 	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST],
-		  "the call does not tell what the gateway has seen");
+		  "the call does not carry what the gateway has seen");
 	sent = calloc(1, sizeof(*sent));
 	sent->call = call;
 	sent->connection = gateway.connection;
@@ -192,7 +192,7 @@ static int port_send(void *context, struct call *call)
 	sent->older = gateway.newest;
 	*(gateway.newest ? &gateway.newest->newer : &gateway.oldest) = sent;
 	gateway.newest = sent;
-	if (fault(FAULT_SLOW)) /* and whatever comes behind it waits */
+	if (fault(FAULT_SLOW)) /* and the calls behind it wait */
 		gateway.redis_busy_ms = sim.now_ms + 3 * CALL_TIMEOUT_MS / 2;
 	event_at(line_time(&gateway.redis_busy_ms, 1, 6), call_arrived, sent, 0, 0);
 	event_at(sim.now_ms + CALL_TIMEOUT_MS, call_timeout, NULL, gateway.connection,
@@ -570,7 +570,7 @@ static void gateway_start(void)
 	event_at(sim.now_ms, gateway_tick, NULL, gateway.incarnation, 0);
 }
 
-/* Everything it had in memory is gone; whoever waited for an answer has lost the connection. */
+/* Its memory is lost, and with it the connections of the clients that wait. */
 static void gateway_die(void)
 {
 	struct batch *batch;

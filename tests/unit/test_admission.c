@@ -34,7 +34,7 @@ static struct {
 	size_t sent; /* in all */
 	int lookups;
 	int64_t lookup_coupon;
-	int lookup_at_once; /* a coupon_state + 1 that is told within the call */
+	int lookup_at_once; /* a coupon_state + 1: the look-up ends within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
 	int busy[COUPONS_TOLD];
@@ -124,7 +124,7 @@ static void port_report(void *context, int64_t coupon, int64_t generation, int64
 	rig.reported_seq = seq;
 }
 
-/* Told in turns, and what it was told is what admission itself says. */
+/* Reported only on a change. */
 static void port_busy(void *context, int64_t coupon, int busy)
 {
 	(void)context;
@@ -313,7 +313,7 @@ static void test_alone_goes_out_at_once(void **state)
 }
 
 /*
- * What comes in one loop turn goes in one call; what comes while two are in flight waits for the
+ * Requests of one loop turn go in one call; those that come while two are in flight wait for the
  * third.
  */
 static void test_batches_form(void **state)
@@ -503,7 +503,7 @@ static void test_memory_switched_off(void **state)
 	rig_down();
 }
 
-/* Requests that wait when the news comes are served by it; those with a key go on. */
+/* Waiting requests are answered from memory too; those with a key are sent. */
 static void test_memory_serves_the_waiting(void **state)
 {
 	struct client *plain, *keyed;
@@ -565,7 +565,7 @@ static void test_memory_not_started_soon(void **state)
 	assert_int_equal(submit(1, 3)->answers, 0);
 }
 
-/* The reply was under way for a while, in which the campaign came nearer. */
+/* The reply was delayed, and the beginning came nearer meanwhile. */
 static void test_memory_not_started_late_reply(void **state)
 {
 	(void)state;
@@ -624,7 +624,7 @@ static void test_busy_in_all(void **state)
 	rig_down();
 }
 
-/* Sold out is told even when full: it costs nothing. */
+/* Sold out is answered from memory even when full. */
 static void test_memory_before_busy(void **state)
 {
 	struct admission_limits limits = limits_default;
@@ -802,7 +802,7 @@ static void test_seen(void **state)
 	seen_expect(2, 3);
 	seen_reply(1, 99);
 	seen_expect(2, 3);
-	/* What is not "ok" tells nothing. */
+	/* A reply other than "ok" raises nothing. */
 	submit(1, 1);
 	admission_flush(rig.admission);
 	reply.state = CALL_BEHIND;
@@ -811,7 +811,7 @@ static void test_seen(void **state)
 	seen_expect(2, 3);
 }
 
-/* What Redis may have forgotten is told to it */
+/* What Redis may have lost is reported to it */
 
 static void refused(enum call_state state)
 {
@@ -841,7 +841,7 @@ static void test_report_when_refused(void **state)
 		rig.now_ms += 100;
 		refused(states[i]);
 		report_expect(i + 1, 3, 8);
-		refused(states[i]); /* at once again: not told again */
+		refused(states[i]); /* again at once: not reported again */
 		report_expect(i + 1, 3, 8);
 	}
 }
@@ -852,7 +852,7 @@ static void test_report_of_an_overtaken_reply(void **state)
 	seen_reply(3, 8);
 	seen_reply(4, 1);
 	assert_int_equal(rig.reports, 0);
-	seen_reply(3, 11); /* came over another connection: the rebuild may not know of it */
+	seen_reply(3, 11); /* came over another connection: the rebuild may not have counted it */
 	report_expect(1, 3, 11);
 	seen_expect(4, 1);
 }
@@ -908,7 +908,7 @@ static void test_eviction_impossible(void **state)
 
 /*
  * A coupon whose sends failed in the middle stands in the list of those that have something to
- * send: it may not be forgotten.
+ * send: it must not be forgotten.
  */
 static void test_eviction_after_failed_send(void **state)
 {

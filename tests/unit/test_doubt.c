@@ -1,6 +1,6 @@
 /*
- * What the processes of a gateway tell each other, here all of them in one process that enters as
- * one after the other.
+ * What the processes of a gateway record for each other. Here one process enters as each of them in
+ * turn.
  */
 #include "gateway/admit/doubt.h"
 
@@ -36,7 +36,7 @@ static void test_three(void **state)
 	doubt_busy(8, 1);
 	doubt_busy(8, 0);
 	doubt_until(9, 5000);
-	assert_false(doubt_elsewhere(7, 1000)); /* one's own word is not asked for here */
+	assert_false(doubt_elsewhere(7, 1000)); /* its own record does not count */
 	doubt_enter(1, 1000, MEMORY_MS);
 	assert_true(doubt_elsewhere(7, 1000));
 	assert_false(doubt_elsewhere(8, 1000));

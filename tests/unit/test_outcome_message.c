@@ -1,4 +1,4 @@
-/* What a worker tells a waiting gateway, as the gateway reads it. */
+/* Messages with outcomes, as the gateway decodes them. */
 #include "gateway/publish/outcome_message.h"
 
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static void test_taken(void **state)
 	assert_int_equal(told, 0);
 }
 
-/* What comes from outside into an answer is one of a few words. */
+/* Only known reasons get into an answer. */
 static void test_reasons(void **state)
 {
 	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid",

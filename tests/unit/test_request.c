@@ -312,8 +312,8 @@ static void test_answers(void **state)
 	result = result_make(ANSWER_UNKNOWN, ACK_ACCEPTED, 2);
 	answer_expect(*state, "7", &result,
 		      "{\"id\":7,\"code\":22,\"status\":\"unknown\"," RECEIVE
-		      ",\"message\":\"accepted, but not yet "
-		      "known to be further: ask status\"}");
+		      ",\"message\":\"accepted, but its outcome is not yet known; "
+		      "query status\"}");
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		result = result_make(refusals[i].answer, ACK_ACCEPTED, 0);
 		snprintf(line, sizeof(line), "{\"id\":1,%s}", refusals[i].rest);

@@ -1,5 +1,5 @@
 /*
- * Clients that wait for more than "accepted": a confirm, a worker's word, or one look-up at the
+ * Clients that wait for more than "accepted": a confirm, a worker's message, or one look-up at the
  * deadline.
  */
 #include "gateway/publish/waiters.h"
@@ -26,7 +26,7 @@ static struct {
 	int lookups;
 	uint64_t token; /* of the last look-up */
 	struct receive looked_up;
-	int at_once; /* an outcome_state + 1 that each look-up tells within the call */
+	int at_once; /* an outcome_state + 1: each look-up ends within the call */
 	struct client *clients[CLIENTS_MAX];
 	size_t clients_n;
 } rig;
@@ -123,7 +123,7 @@ static void test_confirmed(void **state)
 	assert_int_equal(issued->answers, 0);
 	assert_int_equal(other->answers, 0);
 	assert_int_equal(waiters_count(rig.waiters), 2);
-	waiters_confirmed(rig.waiters, &batch_a); /* again, and of a batch that nobody waits for */
+	waiters_confirmed(rig.waiters, &batch_a); /* again, and a batch without waiters */
 	waiters_settled(rig.waiters, &batch_a, 2, OUTCOME_ISSUED, NULL);
 	waiters_confirmed(rig.waiters, &batch_a);
 	waiters_confirmed(rig.waiters, &batch_b);
@@ -155,7 +155,7 @@ static void test_settled(void **state)
 	assert_int_equal(a->answers, 1);
 }
 
-/* Nothing came: one look-up at the deadline, and its answer is the last word. */
+/* No message came: one look-up at the deadline, whose result is final. */
 static void deadline_expect(enum request_ack ack, enum outcome_state found, enum answer answer)
 {
 	struct client *client = wait(ack, &batch_a, 3, 0);
@@ -190,7 +190,7 @@ static void test_deadline(void **state)
 	deadline_expect(ACK_QUEUED, OUTCOME_ISSUED, ANSWER_OK);
 }
 
-/* The word comes while it is being looked up: what the look-up says later is for nobody. */
+/* The message comes during the look-up: the later result is ignored. */
 static void test_word_overtakes_look_up(void **state)
 {
 	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0),
@@ -215,7 +215,7 @@ static void test_word_overtakes_look_up(void **state)
 	assert_int_equal(rig.lookups, 2);
 }
 
-/* The receive of an earlier batch: asked at once, and again until its deadline. */
+/* The receive of an earlier batch: looked up at once, and again until its deadline. */
 static void test_repeated_polls(void **state)
 {
 	struct client *client = wait(ACK_ISSUED, &batch_a, 0, 1);
