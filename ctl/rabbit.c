@@ -3,13 +3,12 @@
 #include "common/rabbit/connection.h"
 #include "common/check.h"
 
-#include <amqp_framing.h>
 #include <stdlib.h>
 
 struct broker {
 	const char *url;
-	amqp_connection_state_t link; /* NULL: not connected */
-	char error[AMQP_LINK_ERROR_SIZE];
+	amqp_connection_state_t connection; /* NULL: not connected */
+	char error[RABBIT_ERROR_SIZE];
 };
 
 struct broker *broker_new(const char *url)
@@ -23,7 +22,7 @@ struct broker *broker_new(const char *url)
 
 void broker_free(struct broker *broker)
 {
-	amqp_link_close(broker->link);
+	rabbit_connection_close(broker->connection);
 	free(broker);
 }
 
@@ -32,48 +31,31 @@ const char *broker_error(const struct broker *broker)
 	return broker->error;
 }
 
-static int is_not_found(amqp_rpc_reply_t reply)
+/* 0, or -1; a queue that does not exist is empty. */
+static int queue_read(struct broker *broker, const char *queue, int64_t *ready, int64_t *consumers)
 {
-	return reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-	       reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD &&
-	       ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code == AMQP_NOT_FOUND;
-}
+	int rc;
 
-/* Passive: looking must not make a queue. 0, or -1; a queue that is not there is empty. */
-static int queue_ask(struct broker *broker, const char *queue, int64_t *ready, int64_t *consumers)
-{
-	const amqp_queue_declare_ok_t *declared;
-	amqp_rpc_reply_t reply;
-	int missing;
-
-	*ready = *consumers = 0;
-	if (!broker->link)
-		broker->link = amqp_link_open(broker->url, 0, broker->error);
-	if (!broker->link)
+	if (!broker->connection)
+		broker->connection = rabbit_connection_open(broker->url, 0, broker->error);
+	if (!broker->connection)
 		return -1;
-	declared = amqp_queue_declare(broker->link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), 1,
-				      0, 0, 0, amqp_empty_table);
-	reply = amqp_get_rpc_reply(broker->link);
-	if (amqp_link_result(reply, broker->error) == 0) {
-		*ready = declared->message_count;
-		*consumers = declared->consumer_count;
-		amqp_maybe_release_buffers(broker->link);
+	rc = rabbit_connection_queue_read(broker->connection, queue, ready, consumers,
+					  broker->error);
+	if (rc == 0)
 		return 0;
-	}
-	/* The channel has ended with it, or the connection. */
-	missing = is_not_found(reply);
-	amqp_link_drop(broker->link);
-	broker->link = NULL;
-	return missing ? 0 : -1;
+	rabbit_connection_drop(broker->connection);
+	broker->connection = NULL;
+	return rc > 0 ? 0 : -1;
 }
 
 void broker_look(struct broker *broker, struct broker_look *look)
 {
 	int64_t parked, parked_consumers, none;
 
-	look->ok = queue_ask(broker, AMQP_QUEUE, &look->ready, &look->consumers) == 0 &&
-		   queue_ask(broker, AMQP_PARKED_QUEUE, &parked, &parked_consumers) == 0 &&
-		   queue_ask(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0;
+	look->ok = queue_read(broker, AMQP_QUEUE, &look->ready, &look->consumers) == 0 &&
+		   queue_read(broker, AMQP_PARKED_QUEUE, &parked, &parked_consumers) == 0 &&
+		   queue_read(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0;
 	if (!look->ok)
 		return;
 	look->ready += parked;

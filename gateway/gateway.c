@@ -125,7 +125,6 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 		admission_report(gateway->parts.admission);
 	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
-	publisher_watch(gateway->parts.publisher);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);

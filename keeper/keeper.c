@@ -140,11 +140,11 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 
 	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
-		struct link *link = keeper_outbox_link(keeper->outbox);
+		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
 		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
 					{ .fd = keeper_database_fd(keeper->context.database),
 					  .events = POLLIN },
-					{ .fd = link_fd(link), .events = POLLIN },
+					{ .fd = rabbit_link_fd(link), .events = POLLIN },
 					{ .fd = keeper->wake_fd, .events = POLLIN } };
 
 		if (left_ms <= 0)
@@ -152,7 +152,7 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 		if (keeper->elected && left_ms > keeper->lock.lease_ms / 3)
 			left_ms = keeper->lock.lease_ms / 3;
 		poll(fds, 4, (int)(left_ms < 1000 ? left_ms : 1000));
-		link_read(link);
+		rabbit_link_read(link);
 		wake_take(keeper);
 		if (keeper->elected && keeper_lock_hold(&keeper->lock))
 			return;

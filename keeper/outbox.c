@@ -19,7 +19,7 @@
 
 struct keeper_outbox {
 	struct redis_client *redis;
-	struct publisher *publisher;
+	struct rabbit_publisher *publisher;
 	struct json_arena *arena;
 	struct message message;
 	int64_t resend_after_ms;
@@ -52,13 +52,14 @@ static void entry_done(void *context, void *item, enum confirm_result result)
 struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_client *redis,
 					int64_t resend_after_ms)
 {
+	static const struct rabbit_publisher_port port = { .done = entry_done };
 	struct keeper_outbox *outbox = calloc(1, sizeof(*outbox));
 
 	check(outbox != NULL);
 	outbox->redis = redis;
 	outbox->resend_after_ms = resend_after_ms;
 	outbox->arena = json_arena_new();
-	outbox->publisher = publisher_new("keeper", amqp_url, entry_done, outbox);
+	outbox->publisher = rabbit_publisher_new("keeper", amqp_url, &port, outbox);
 	return outbox;
 }
 
@@ -76,15 +77,15 @@ void keeper_outbox_free(struct keeper_outbox *outbox)
 {
 	if (!outbox)
 		return;
-	publisher_free(outbox->publisher);
+	rabbit_publisher_free(outbox->publisher);
 	confirmed_forget(outbox);
 	json_arena_free(outbox->arena);
 	free(outbox);
 }
 
-struct link *keeper_outbox_link(struct keeper_outbox *outbox)
+struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
 {
-	return publisher_link(outbox->publisher);
+	return rabbit_publisher_link(outbox->publisher);
 }
 
 /*
@@ -123,16 +124,16 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 static int opening_wait(struct keeper_outbox *outbox, struct keeper_lock *lock,
 			const atomic_int *stop)
 {
-	struct link *link = publisher_link(outbox->publisher);
+	struct rabbit_link *link = rabbit_publisher_link(outbox->publisher);
 
-	link_step(link, clock_monotonic_ms());
-	while (link_opens(link) && !*stop && clock_monotonic_ms() < outbox->until_ms) {
-		struct pollfd pollfd = { .fd = link_fd(link), .events = POLLIN };
+	rabbit_link_step(link, clock_monotonic_ms());
+	while (rabbit_link_opens(link) && !*stop && clock_monotonic_ms() < outbox->until_ms) {
+		struct pollfd pollfd = { .fd = rabbit_link_fd(link), .events = POLLIN };
 
 		if (keeper_lock_hold(lock))
 			return -1;
 		poll(&pollfd, 1, POLL_MS);
-		link_step(link, clock_monotonic_ms());
+		rabbit_link_step(link, clock_monotonic_ms());
 	}
 	return 0;
 }
@@ -145,13 +146,14 @@ static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keepe
 			 const atomic_int *stop)
 {
 	for (;;) {
-		struct pollfd pollfd = { .fd = link_fd(publisher_link(outbox->publisher)),
+		struct pollfd pollfd = { .fd = rabbit_link_fd(
+						 rabbit_publisher_link(outbox->publisher)),
 					 .events = POLLIN };
 
-		link_read(publisher_link(outbox->publisher));
+		rabbit_link_read(rabbit_publisher_link(outbox->publisher));
 		if (confirmed_remove(outbox) || keeper_lock_hold(lock))
 			return -1;
-		if (publisher_open(outbox->publisher) <= most || *stop ||
+		if (rabbit_publisher_open(outbox->publisher) <= most || *stop ||
 		    clock_monotonic_ms() >= outbox->until_ms)
 			return 0;
 		poll(&pollfd, 1, POLL_MS);
@@ -188,8 +190,8 @@ static void entry_send(struct keeper_outbox *outbox, int64_t coupon, const redis
 	check(entry != NULL);
 	entry->coupon = coupon;
 	memcpy(entry->batch, batch->str, batch->len);
-	publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-		       (amqp_bytes_t){ body->len, body->str }, entry);
+	rabbit_publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+			      (amqp_bytes_t){ body->len, body->str }, entry);
 }
 
 /* Sends what is due of one scan's entries. 0, or -1. */
@@ -201,11 +203,11 @@ static int entries_send(struct keeper_outbox *outbox, int64_t coupon, const redi
 
 		if (batch->len > 255 || !entry_due(outbox, body, now_ms))
 			continue;
-		if (publisher_open(outbox->publisher) >= IN_FLIGHT_MAX &&
+		if (rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX &&
 		    confirms_wait(outbox, IN_FLIGHT_MAX / 2, lock, stop))
 			return -1;
-		if (!publisher_ready(outbox->publisher) ||
-		    publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
+		if (!rabbit_publisher_ready(outbox->publisher) ||
+		    rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
 			return 0; /* later */
 		entry_send(outbox, coupon, batch, body);
 	}
@@ -229,7 +231,7 @@ static int outbox_scan(struct keeper_outbox *outbox, int64_t coupon, int64_t now
 			return redis_client_is_open(outbox->redis) ? 0 : -1;
 		rc = entries_send(outbox, coupon, reply->element[1], now_ms, lock, stop);
 		freeReplyObject(reply);
-	} while (rc == 0 && strcmp(cursor, "0") != 0 && publisher_ready(outbox->publisher) &&
+	} while (rc == 0 && strcmp(cursor, "0") != 0 && rabbit_publisher_ready(outbox->publisher) &&
 		 !*stop && clock_monotonic_ms() < outbox->until_ms);
 	return rc;
 }
@@ -244,7 +246,8 @@ static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keep
 	/* What an earlier step has sent and not seen confirmed would be sent again now. */
 	if (confirms_wait(outbox, 0, lock, stop))
 		return -1;
-	if (publisher_open(outbox->publisher) > 0 || !publisher_ready(outbox->publisher))
+	if (rabbit_publisher_open(outbox->publisher) > 0 ||
+	    !rabbit_publisher_ready(outbox->publisher))
 		return 0;
 	if (redis_client_time_ms(outbox->redis, &now_ms))
 		return -1;

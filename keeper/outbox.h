@@ -33,6 +33,6 @@ int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox);
 /*
  * The AMQP connection: for poll() while the keeper waits, and to be read then, for its heartbeats.
  */
-struct link *keeper_outbox_link(struct keeper_outbox *outbox);
+struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox);
 
 #endif

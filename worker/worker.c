@@ -36,8 +36,8 @@ struct worker {
 	struct settlement *settlement;
 	struct settle_args args;
 	struct database *database;
-	struct link *consumer;
-	struct publisher *publisher;
+	struct rabbit_link *consumer;
+	struct rabbit_publisher *publisher;
 	struct dead_letters dead_letters;
 	struct json_arena *arena;
 	struct message message; /* the one being decoded */
@@ -90,11 +90,12 @@ static void consumer_lost(void *context)
 
 struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
-	static const struct link_events events = { .opened = consumer_opened,
-						   .delivered = consumer_delivered,
-						   .lost = consumer_lost };
+	static const struct rabbit_link_events events = { .opened = consumer_opened,
+							  .delivered = consumer_delivered,
+							  .lost = consumer_lost };
+	static const struct rabbit_publisher_port port = { .done = dead_letters_done };
 	struct worker *worker = calloc(1, sizeof(*worker));
-	struct link_source source;
+	struct rabbit_source source;
 
 	check(worker != NULL);
 	worker->config = config;
@@ -102,10 +103,11 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 	worker->settlement = settlement_new(envelope_free);
 	worker->arena = json_arena_new();
 	worker->database = database_new(config->database_url, config->settle_timeout_ms);
-	source = (struct link_source){ AMQP_QUEUE, (uint16_t)config->prefetch };
-	worker->consumer = link_new("consumer", config->amqp_url, &source, 1, &events, worker);
-	worker->publisher = publisher_new("publisher", config->amqp_url, dead_letters_done,
-					  &worker->dead_letters);
+	source = (struct rabbit_source){ AMQP_QUEUE, (uint16_t)config->prefetch };
+	worker->consumer = rabbit_link_new("consumer", config->amqp_url, &source, 1, &events,
+					   worker);
+	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
+						 &worker->dead_letters);
 	worker->dead_letters.settlement = worker->settlement;
 	worker->dead_letters.publisher = worker->publisher;
 	worker->stats.told_ms = clock_monotonic_ms();
@@ -116,8 +118,8 @@ void worker_free(struct worker *worker)
 {
 	if (!worker)
 		return;
-	link_free(worker->consumer); /* waits until the broker has read the acks */
-	publisher_free(worker->publisher);
+	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
+	rabbit_publisher_free(worker->publisher);
 	database_free(worker->database);
 	settle_args_fini(&worker->args);
 	json_arena_free(worker->arena);
@@ -193,8 +195,8 @@ static void replies_send(struct worker *worker)
 		 * Lost replies do no harm: the gateway looks the receive up when its deadline is
 		 * over.
 		 */
-		if (publisher_reply(worker->publisher, envelope->reply_to, envelope->correlation_id,
-				    body))
+		if (rabbit_publisher_reply(worker->publisher, envelope->reply_to,
+					   envelope->correlation_id, body))
 			worker->stats.replies_lost++;
 		else
 			worker->stats.replies++;
@@ -278,7 +280,7 @@ static void acks_turn(struct worker *worker)
 	 */
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		fault_point(FAULT_WORKER_BEFORE_ACK);
-		link_ack(worker->consumer, tag, multiple);
+		rabbit_link_ack(worker->consumer, tag, multiple);
 		fault_point(FAULT_WORKER_AFTER_ACK);
 	}
 }
@@ -291,10 +293,11 @@ static int64_t earlier(int64_t a, int64_t b)
 static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 {
 	int64_t deadline = earlier(database_deadline_ms(worker->database),
-				   link_deadline_ms(publisher_link(worker->publisher), now_ms));
+				   rabbit_link_deadline_ms(rabbit_publisher_link(worker->publisher),
+							   now_ms));
 
-	if (!worker->stop_by_ms || link_up(worker->consumer))
-		deadline = earlier(deadline, link_deadline_ms(worker->consumer, now_ms));
+	if (!worker->stop_by_ms || rabbit_link_up(worker->consumer))
+		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
 	if (settlement_waiting(worker->settlement) > 0 && database_ready(worker->database))
@@ -307,8 +310,9 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = next_deadline_ms(worker, now_ms) - now_ms;
 	struct pollfd fds[] = {
 		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
-		{ .fd = link_fd(worker->consumer), .events = POLLIN },
-		{ .fd = link_fd(publisher_link(worker->publisher)), .events = POLLIN },
+		{ .fd = rabbit_link_fd(worker->consumer), .events = POLLIN },
+		{ .fd = rabbit_link_fd(rabbit_publisher_link(worker->publisher)),
+		  .events = POLLIN },
 		{ .fd = database_fd(worker->database),
 		  .events = database_poll_events(worker->database) },
 	};
@@ -318,7 +322,7 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	if (fds[0].revents) {
 		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
-		link_cancel(worker->consumer);
+		rabbit_link_cancel(worker->consumer);
 	}
 }
 
@@ -330,9 +334,10 @@ static void tell(struct worker *worker, int64_t now_ms)
 	metrics_set(METRIC_HELD, (int64_t)settlement_held(worker->settlement));
 	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(worker->settlement));
 	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(worker->settlement));
-	metrics_set(METRIC_CONSUMER_UP, link_up(worker->consumer));
-	metrics_set(METRIC_PUBLISHER_UP, link_up(publisher_link(worker->publisher)) &&
-						 !link_blocked(publisher_link(worker->publisher)));
+	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
+	metrics_set(METRIC_PUBLISHER_UP,
+		    rabbit_link_up(rabbit_publisher_link(worker->publisher)) &&
+			    !rabbit_link_blocked(rabbit_publisher_link(worker->publisher)));
 	metrics_set(METRIC_DATABASE_UP, database_up(worker->database));
 	monitor_beat();
 }
@@ -351,10 +356,10 @@ void worker_run(struct worker *worker, int signal_fd)
 
 	while (!finished(worker, now_ms)) {
 		if (!worker->stop_by_ms)
-			link_step(worker->consumer, now_ms);
-		link_step(publisher_link(worker->publisher), now_ms);
-		link_read(worker->consumer);
-		link_read(publisher_link(worker->publisher));
+			rabbit_link_step(worker->consumer, now_ms);
+		rabbit_link_step(rabbit_publisher_link(worker->publisher), now_ms);
+		rabbit_link_read(worker->consumer);
+		rabbit_link_read(rabbit_publisher_link(worker->publisher));
 		now_ms = clock_monotonic_ms();
 		database_turn(worker, now_ms);
 		dead_letters_send(&worker->dead_letters, now_ms);

@@ -111,6 +111,15 @@ int confirm_return(struct confirm_window *window, int (*same)(const void *item, 
 	return -1;
 }
 
+int confirm_return_tag(struct confirm_window *window, uint64_t tag)
+{
+	if (tag < window->first || tag >= window->next || !entry_at(window, tag)->item ||
+	    entry_at(window, tag)->returned)
+		return -1;
+	entry_at(window, tag)->returned = 1;
+	return 0;
+}
+
 void confirm_reset(struct confirm_window *window)
 {
 	for (uint64_t tag = window->first; tag != window->next; tag++)

@@ -49,6 +49,9 @@ int confirm_settle(struct confirm_window *window, uint64_t tag, int multiple,
 int confirm_return(struct confirm_window *window, int (*same)(const void *item, const void *wanted),
 		   const void *wanted);
 
+/* The same by the message's tag. */
+int confirm_return_tag(struct confirm_window *window, uint64_t tag);
+
 /* The channel is gone: every open message ends as CONFIRM_LOST, and tags begin at 1 again. */
 void confirm_reset(struct confirm_window *window);
 

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 
+#include <amqp_framing.h>
 #include <amqp_tcp_socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int amqp_link_result(amqp_rpc_reply_t reply, char error[AMQP_LINK_ERROR_SIZE])
+int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE])
 {
 	const amqp_connection_close_t *connection_close;
 	const amqp_channel_close_t *channel_close;
@@ -21,28 +22,26 @@ int amqp_link_result(amqp_rpc_reply_t reply, char error[AMQP_LINK_ERROR_SIZE])
 	case AMQP_RESPONSE_NORMAL:
 		return 0;
 	case AMQP_RESPONSE_NONE:
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "no reply");
+		snprintf(error, RABBIT_ERROR_SIZE, "no reply");
 		return -1;
 	case AMQP_RESPONSE_LIBRARY_EXCEPTION:
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "%s",
-			 amqp_error_string2(reply.library_error));
+		snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(reply.library_error));
 		return -1;
 	case AMQP_RESPONSE_SERVER_EXCEPTION:
 		break;
 	}
 	if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
 		connection_close = reply.reply.decoded;
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker closed the connection: %.*s",
+		snprintf(error, RABBIT_ERROR_SIZE, "the broker closed the connection: %.*s",
 			 (int)connection_close->reply_text.len,
 			 (const char *)connection_close->reply_text.bytes);
 	} else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
 		channel_close = reply.reply.decoded;
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker closed the channel: %.*s",
+		snprintf(error, RABBIT_ERROR_SIZE, "the broker closed the channel: %.*s",
 			 (int)channel_close->reply_text.len,
 			 (const char *)channel_close->reply_text.bytes);
 	} else {
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "the broker sent method 0x%08X",
-			 reply.reply.id);
+		snprintf(error, RABBIT_ERROR_SIZE, "the broker sent method 0x%08X", reply.reply.id);
 	}
 	return -1;
 }
@@ -50,14 +49,15 @@ int amqp_link_result(amqp_rpc_reply_t reply, char error[AMQP_LINK_ERROR_SIZE])
 /* So that a silent peer ends a blocked write, and so that small frames go out at once. */
 static void socket_tune(int fd)
 {
-	unsigned timeout_ms = AMQP_LINK_HEARTBEAT_S * 1000;
+	unsigned timeout_ms = RABBIT_HEARTBEAT_S * 1000;
 	int on = 1;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-static amqp_rpc_reply_t login(amqp_connection_state_t link, const struct amqp_connection_info *info)
+static amqp_rpc_reply_t login(amqp_connection_state_t connection,
+			      const struct amqp_connection_info *info)
 {
 	static const char *const names[] = { "connection.blocked", "consumer_cancel_notify",
 					     "basic.nack", "publisher_confirms" };
@@ -73,13 +73,13 @@ static amqp_rpc_reply_t login(amqp_connection_state_t link, const struct amqp_co
 	property.value.kind = AMQP_FIELD_KIND_TABLE;
 	property.value.value.table.num_entries = 4;
 	property.value.value.table.entries = capabilities;
-	return amqp_login_with_properties(link, info->vhost, AMQP_DEFAULT_MAX_CHANNELS,
-					  AMQP_DEFAULT_FRAME_SIZE, AMQP_LINK_HEARTBEAT_S, &table,
+	return amqp_login_with_properties(connection, info->vhost, AMQP_DEFAULT_MAX_CHANNELS,
+					  AMQP_DEFAULT_FRAME_SIZE, RABBIT_HEARTBEAT_S, &table,
 					  AMQP_SASL_METHOD_PLAIN, info->user, info->password);
 }
 
-/* The next question may take what is left of the time for all of them. */
-static void time_left_set(amqp_connection_state_t link, int64_t deadline_ms)
+/* The next RPC may take what is left of the time for all of them. */
+static void time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_monotonic_ms();
 	struct timeval left = { .tv_usec = 1000 };
@@ -87,154 +87,213 @@ static void time_left_set(amqp_connection_state_t link, int64_t deadline_ms)
 	if (left_ms > 1)
 		left = (struct timeval){ .tv_sec = left_ms / 1000,
 					 .tv_usec = left_ms % 1000 * 1000 };
-	amqp_set_rpc_timeout(link, &left);
+	amqp_set_rpc_timeout(connection, &left);
 }
 
-static void time_restore(amqp_connection_state_t link)
+static void time_restore(amqp_connection_state_t connection)
 {
-	struct timeval timeout = { .tv_sec = AMQP_LINK_TIMEOUT_S };
+	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 
-	amqp_set_rpc_timeout(link, &timeout);
+	amqp_set_rpc_timeout(connection, &timeout);
 }
 
-static int channel_open(amqp_connection_state_t link, int confirms, int64_t deadline_ms,
-			char error[AMQP_LINK_ERROR_SIZE])
+static int channel_open(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
+			char error[RABBIT_ERROR_SIZE])
 {
-	time_left_set(link, deadline_ms);
-	amqp_channel_open(link, AMQP_LINK_CHANNEL);
-	if (amqp_link_result(amqp_get_rpc_reply(link), error))
+	time_left_set(connection, deadline_ms);
+	amqp_channel_open(connection, RABBIT_CHANNEL);
+	if (rabbit_reply_check(amqp_get_rpc_reply(connection), error))
 		return -1;
 	if (!confirms)
 		return 0;
-	time_left_set(link, deadline_ms);
-	amqp_confirm_select(link, AMQP_LINK_CHANNEL);
-	return amqp_link_result(amqp_get_rpc_reply(link), error);
+	time_left_set(connection, deadline_ms);
+	amqp_confirm_select(connection, RABBIT_CHANNEL);
+	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
 }
 
-amqp_connection_state_t amqp_link_open(const char *url, int confirms,
-				       char error[AMQP_LINK_ERROR_SIZE])
+amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
+					       char error[RABBIT_ERROR_SIZE])
 {
-	struct timeval timeout = { .tv_sec = AMQP_LINK_TIMEOUT_S };
-	int64_t deadline_ms = clock_monotonic_ms() + 2000 * AMQP_LINK_TIMEOUT_S;
+	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
+	int64_t deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S;
 	struct amqp_connection_info info;
-	amqp_connection_state_t link = NULL;
+	amqp_connection_state_t connection = NULL;
 	amqp_socket_t *socket;
 	char *text = strdup(url);
 	int status;
 
-	snprintf(error, AMQP_LINK_ERROR_SIZE, "out of memory");
+	snprintf(error, RABBIT_ERROR_SIZE, "out of memory");
 	if (!text)
 		return NULL;
 	status = amqp_parse_url(text, &info);
 	if (status != AMQP_STATUS_OK || info.ssl) {
-		snprintf(error, AMQP_LINK_ERROR_SIZE,
+		snprintf(error, RABBIT_ERROR_SIZE,
 			 "AMQP_URL is not of the form amqp://user:password@host:port/vhost");
 		goto out;
 	}
-	link = amqp_new_connection();
-	if (!link)
+	connection = amqp_new_connection();
+	if (!connection)
 		goto out;
-	socket = amqp_tcp_socket_new(link);
+	socket = amqp_tcp_socket_new(connection);
 	if (!socket)
 		goto fail;
 	status = amqp_socket_open_noblock(socket, info.host, info.port, &timeout);
 	if (status != AMQP_STATUS_OK) {
-		snprintf(error, AMQP_LINK_ERROR_SIZE, "%s:%d: %s", info.host, info.port,
+		snprintf(error, RABBIT_ERROR_SIZE, "%s:%d: %s", info.host, info.port,
 			 amqp_error_string2(status));
 		goto fail;
 	}
-	socket_tune(amqp_get_sockfd(link));
-	amqp_set_handshake_timeout(link, &timeout);
-	time_left_set(link, deadline_ms);
-	if (amqp_link_result(login(link, &info), error))
+	socket_tune(amqp_get_sockfd(connection));
+	amqp_set_handshake_timeout(connection, &timeout);
+	time_left_set(connection, deadline_ms);
+	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
-	if (channel_open(link, confirms, deadline_ms, error))
+	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
-	time_restore(link);
+	time_restore(connection);
 	goto out;
 fail:
-	amqp_link_drop(link);
-	link = NULL;
+	rabbit_connection_drop(connection);
+	connection = NULL;
 out:
 	free(text);
-	return link;
+	return connection;
 }
 
-/* The outcome of a declaration. */
-static int declared(amqp_connection_state_t link, const char *name,
-		    char error[AMQP_LINK_ERROR_SIZE])
+static int closed_with(amqp_rpc_reply_t reply, int code)
 {
-	amqp_rpc_reply_t reply = amqp_get_rpc_reply(link);
+	return reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+	       reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD &&
+	       ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code == code;
+}
 
-	if (amqp_link_result(reply, error) == 0)
+struct declaring {
+	amqp_connection_state_t connection;
+	int nowait;
+	int64_t deadline_ms;
+	char *error;
+};
+
+/* One declaration or binding. Without `nowait` its reply has the next method number. */
+static int declaring_step(const struct declaring *declaring, const char *name,
+			  amqp_method_number_t id, void *method)
+{
+	amqp_method_number_t replies[] = { id + 1, 0 };
+	amqp_rpc_reply_t reply;
+
+	if (declaring->nowait)
+		return amqp_send_method(declaring->connection, RABBIT_CHANNEL, id, method);
+	time_left_set(declaring->connection, declaring->deadline_ms);
+	reply = amqp_simple_rpc(declaring->connection, RABBIT_CHANNEL, id, replies, method);
+	if (rabbit_reply_check(reply, declaring->error) == 0)
 		return 0;
-	if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-	    reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD &&
-	    ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code ==
-		    AMQP_PRECONDITION_FAILED)
-		log_error("queue_differs", LOG_S("name", name), LOG_S("error", error));
+	if (closed_with(reply, AMQP_PRECONDITION_FAILED))
+		log_error("queue_differs", LOG_S("name", name), LOG_S("error", declaring->error));
 	return -1;
 }
 
-static int queue_declare(amqp_connection_state_t link, const char *queue, const char *exchange,
-			 const char *routing_key, int64_t deadline_ms,
-			 char error[AMQP_LINK_ERROR_SIZE])
+static int exchange_declare(const struct declaring *declaring, const char *name)
+{
+	amqp_exchange_declare_t method = { .exchange = amqp_cstring_bytes(name),
+					   .type = amqp_cstring_bytes("topic"),
+					   .durable = 1,
+					   .nowait = declaring->nowait };
+
+	return declaring_step(declaring, name, AMQP_EXCHANGE_DECLARE_METHOD, &method);
+}
+
+static int queue_declare(const struct declaring *declaring, const char *name)
 {
 	amqp_table_entry_t type = { .key = amqp_cstring_bytes("x-queue-type"),
 				    .value = { .kind = AMQP_FIELD_KIND_UTF8,
 					       .value.bytes = amqp_cstring_bytes("quorum") } };
-	amqp_table_t arguments = { .num_entries = 1, .entries = &type };
+	amqp_queue_declare_t method = { .queue = amqp_cstring_bytes(name),
+					.durable = 1,
+					.nowait = declaring->nowait,
+					.arguments = { .num_entries = 1, .entries = &type } };
 
-	time_left_set(link, deadline_ms);
-	amqp_queue_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue), 0, 1, 0, 0,
-			   arguments);
-	if (declared(link, queue, error))
-		return -1;
-	time_left_set(link, deadline_ms);
-	amqp_queue_bind(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(queue),
-			amqp_cstring_bytes(exchange), amqp_cstring_bytes(routing_key),
-			amqp_empty_table);
-	return amqp_link_result(amqp_get_rpc_reply(link), error);
+	return declaring_step(declaring, name, AMQP_QUEUE_DECLARE_METHOD, &method);
 }
 
-static int all_declare(amqp_connection_state_t link, int64_t deadline_ms,
-		       char error[AMQP_LINK_ERROR_SIZE])
+static int queue_bind(const struct declaring *declaring, const char *name, const char *exchange,
+		      const char *routing_key)
+{
+	amqp_queue_bind_t method = { .queue = amqp_cstring_bytes(name),
+				     .exchange = amqp_cstring_bytes(exchange),
+				     .routing_key = amqp_cstring_bytes(routing_key),
+				     .nowait = declaring->nowait };
+
+	return declaring_step(declaring, name, AMQP_QUEUE_BIND_METHOD, &method);
+}
+
+/* 0, or what was not. */
+static int declaring_run(const struct declaring *declaring)
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
+	static const struct {
+		const char *name, *exchange, *routing_key;
+	} queues[] = {
+		{ AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY },
+		{ AMQP_PARKED_QUEUE, AMQP_EXCHANGE, AMQP_PARKED_KEY },
+		{ AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#" },
+	};
+	int status;
 
-	for (int i = 0; i < 2; i++) {
-		time_left_set(link, deadline_ms);
-		amqp_exchange_declare(link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(exchanges[i]),
-				      amqp_cstring_bytes("topic"), 0, 1, 0, 0, amqp_empty_table);
-		if (declared(link, exchanges[i], error))
-			return -1;
-	}
-	if (queue_declare(link, AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY, deadline_ms, error))
-		return -1;
-	if (queue_declare(link, AMQP_PARKED_QUEUE, AMQP_EXCHANGE, AMQP_PARKED_KEY, deadline_ms,
-			  error))
-		return -1;
-	return queue_declare(link, AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#", deadline_ms, error);
+	for (size_t i = 0; i < sizeof(exchanges) / sizeof(exchanges[0]); i++)
+		if ((status = exchange_declare(declaring, exchanges[i])))
+			return status;
+	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]); i++)
+		if ((status = queue_declare(declaring, queues[i].name)) ||
+		    (status = queue_bind(declaring, queues[i].name, queues[i].exchange,
+					 queues[i].routing_key)))
+			return status;
+	return 0;
 }
 
-int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE])
+int rabbit_connection_declare(amqp_connection_state_t connection, char error[RABBIT_ERROR_SIZE])
 {
-	int rc = all_declare(link, clock_monotonic_ms() + 2000 * AMQP_LINK_TIMEOUT_S, error);
+	struct declaring declaring = { .connection = connection,
+				       .deadline_ms = clock_monotonic_ms() +
+						      2000 * RABBIT_TIMEOUT_S,
+				       .error = error };
+	int rc = declaring_run(&declaring);
 
-	time_restore(link);
+	time_restore(connection);
 	return rc;
 }
 
-void amqp_link_close(amqp_connection_state_t link)
+int rabbit_connection_declare_send(amqp_connection_state_t connection)
 {
-	if (!link)
-		return;
-	amqp_connection_close(link, AMQP_REPLY_SUCCESS);
-	amqp_destroy_connection(link);
+	return declaring_run(&(struct declaring){ .connection = connection, .nowait = 1 });
 }
 
-void amqp_link_drop(amqp_connection_state_t link)
+int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
+				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
-	if (link)
-		amqp_destroy_connection(link);
+	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
+								     amqp_cstring_bytes(queue), 1,
+								     0, 0, 0, amqp_empty_table);
+	amqp_rpc_reply_t reply = amqp_get_rpc_reply(connection);
+
+	*ready = *consumers = 0;
+	if (rabbit_reply_check(reply, error))
+		return closed_with(reply, AMQP_NOT_FOUND) ? 1 : -1;
+	*ready = declared->message_count;
+	*consumers = declared->consumer_count;
+	amqp_maybe_release_buffers(connection);
+	return 0;
+}
+
+void rabbit_connection_close(amqp_connection_state_t connection)
+{
+	if (!connection)
+		return;
+	amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
+	amqp_destroy_connection(connection);
+}
+
+void rabbit_connection_drop(amqp_connection_state_t connection)
+{
+	if (connection)
+		amqp_destroy_connection(connection);
 }

@@ -1,19 +1,20 @@
 /*
- * A connection to RabbitMQ as every part of couponmq wants it: bounded in time, one channel,
- * heartbeats, and the client capabilities asked for (connection.blocked, consumer_cancel_notify,
- * basic.nack, publisher_confirms). A connection belongs to one thread.
+ * A connection to RabbitMQ: bounded in time, one channel, heartbeats, and the client capabilities
+ * that couponmq needs (connection.blocked, consumer_cancel_notify, basic.nack, publisher_confirms).
+ * Every call but rabbit_connection_declare_send() blocks. A connection belongs to one thread.
  */
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
 
 #include <amqp.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#define AMQP_LINK_CHANNEL 1
+#define RABBIT_CHANNEL 1
 /* connect, handshake, each RPC; opening in all, and declaring in all, twice that */
-#define AMQP_LINK_TIMEOUT_S 5
-#define AMQP_LINK_HEARTBEAT_S 10 /* asked for; the broker may choose less */
-#define AMQP_LINK_ERROR_SIZE 256
+#define RABBIT_TIMEOUT_S 5
+#define RABBIT_HEARTBEAT_S 10 /* the client's proposal; the broker may choose less */
+#define RABBIT_ERROR_SIZE 256
 
 #define AMQP_EXCHANGE "coupon.topic"
 #define AMQP_ROUTING_KEY "coupon.receive"
@@ -29,22 +30,35 @@
  * Connects, logs in and opens the channel, with confirms when `confirms` is set. NULL with a
  * sentence in `error`.
  */
-amqp_connection_state_t amqp_link_open(const char *url, int confirms,
-				       char error[AMQP_LINK_ERROR_SIZE]);
+amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
+					       char error[RABBIT_ERROR_SIZE]);
 
 /*
  * Declares the exchanges, the quorum queues and their bindings; all idempotent. 0, or -1 with
- * `error`. One that is there but is not declared as ours, a classic queue for instance, is logged
- * as an error besides (queue_differs): it does not keep what we promise.
+ * `error`. A queue or exchange that exists with other properties, a classic queue for instance, is
+ * also logged as an error (queue_differs): it does not give the guarantees that couponmq needs.
  */
-int amqp_link_declare(amqp_connection_state_t link, char error[AMQP_LINK_ERROR_SIZE]);
+int rabbit_connection_declare(amqp_connection_state_t connection, char error[RABBIT_ERROR_SIZE]);
+/*
+ * The same without waiting: should the broker refuse, it closes the channel. Returns a status of
+ * the library.
+ */
+int rabbit_connection_declare_send(amqp_connection_state_t connection);
+
+/*
+ * How many messages are ready in a queue, and how many consumers it has; never creates the queue.
+ * 0; 1 when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has
+ * ended: only rabbit_connection_drop() is left.
+ */
+int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
+				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
 
 /* Sends connection.close without waiting long, then frees. NULL is allowed. */
-void amqp_link_close(amqp_connection_state_t link);
-/* Frees without a word to the peer: for a connection that is broken. NULL is allowed. */
-void amqp_link_drop(amqp_connection_state_t link);
+void rabbit_connection_close(amqp_connection_state_t connection);
+/* Frees without connection.close: for a connection that is broken. NULL is allowed. */
+void rabbit_connection_drop(amqp_connection_state_t connection);
 
-/* The last RPC's outcome: 0, or -1 with a sentence in `error`. */
-int amqp_link_result(amqp_rpc_reply_t reply, char error[AMQP_LINK_ERROR_SIZE]);
+/* The outcome of an RPC: 0, or -1 with a sentence in `error`. */
+int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE]);
 
 #endif

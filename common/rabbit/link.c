@@ -7,6 +7,7 @@
 #include "common/rabbit/watchdog.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,20 +15,21 @@
 #define LOOK_EVERY_MS 2000 /* heartbeats are sent and missed inside library calls only */
 #define STEADY_MS 2000     /* a connection that lived this long was a good one */
 
-struct link {
+struct rabbit_link {
 	const char *name;
 	const char *url;
-	const struct link_events *events;
+	const struct rabbit_link_events *events;
 	void *context;
-	struct link_source sources[LINK_SOURCES_MAX];
-	size_t sources_n;
+	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection; /* NULL: down */
-	struct link_opening *opening;       /* while it is being opened */
+	struct rabbit_opening *opening;     /* while it is being opened */
 	struct watch *watch;
 	struct backoff backoff;
 	int64_t due_ms; /* the next attempt to connect */
 	int64_t opened_ms;
 	int blocked;
+	uint64_t cuts;
+	char trouble[RABBIT_ERROR_SIZE]; /* why it is down; empty when it is up */
 	/*
 	 * The message whose frames are arriving: a method, then the header, then pieces of the
 	 * body.
@@ -39,30 +41,38 @@ struct link {
 	uint64_t body_left;
 };
 
-struct link *link_new(const char *name, const char *url, const struct link_source *sources,
-		      size_t sources_n, const struct link_events *events, void *context)
+struct rabbit_link *rabbit_link_new(const char *name, const char *url,
+				    const struct rabbit_source *sources, size_t sources_n,
+				    const struct rabbit_link_events *events, void *context)
 {
-	struct link *link = calloc(1, sizeof(*link));
+	struct rabbit_link *link = calloc(1, sizeof(*link));
 
-	check(link != NULL && sources_n <= LINK_SOURCES_MAX);
+	check(link != NULL && sources_n <= RABBIT_SOURCES_MAX);
 	link->name = name;
 	link->url = url;
+	link->plan.confirms = events->confirmed != NULL;
 	for (size_t i = 0; i < sources_n; i++)
-		link->sources[i] = sources[i];
-	link->sources_n = sources_n;
+		link->plan.sources[i] = sources[i];
+	link->plan.sources_n = sources_n;
+	snprintf(link->trouble, sizeof(link->trouble), "connecting");
 	link->events = events;
 	link->context = context;
 	return link;
 }
 
-static void message_forget(struct link *link)
+void rabbit_link_set_passive(struct rabbit_link *link)
+{
+	link->plan.passive = 1;
+}
+
+static void message_forget(struct rabbit_link *link)
 {
 	envelope_free(link->envelope);
 	link->envelope = NULL;
 	link->method = 0;
 }
 
-static void connection_forget(struct link *link)
+static void connection_forget(struct rabbit_link *link)
 {
 	watch_free(link->watch);
 	link->watch = NULL;
@@ -71,47 +81,76 @@ static void connection_forget(struct link *link)
 	message_forget(link);
 }
 
-void link_free(struct link *link)
+static void opening_forget(struct rabbit_link *link)
+{
+	rabbit_opening_abandon(link->opening);
+	link->opening = NULL;
+}
+
+void rabbit_link_close(struct rabbit_link *link)
+{
+	opening_forget(link);
+	snprintf(link->trouble, sizeof(link->trouble), "closed");
+	if (!link->connection)
+		return;
+	watch_begin(link->watch);
+	rabbit_connection_close(link->connection);
+	connection_forget(link);
+}
+
+void rabbit_link_drop(struct rabbit_link *link)
+{
+	opening_forget(link);
+	snprintf(link->trouble, sizeof(link->trouble), "closed");
+	rabbit_connection_drop(link->connection);
+	connection_forget(link);
+}
+
+void rabbit_link_free(struct rabbit_link *link)
 {
 	if (!link)
 		return;
-	if (link->connection) {
-		watch_begin(link->watch);
-		amqp_link_close(link->connection);
-		connection_forget(link);
-	}
-	link_opening_abandon(link->opening);
+	rabbit_link_close(link);
 	free(link);
 }
 
-static void attempt_failed(struct link *link, const char *event, const char *why)
+/* After each call into the library that began with watch_begin(). */
+static void call_end(struct rabbit_link *link)
+{
+	link->cuts += (uint64_t)watch_end(link->watch);
+}
+
+static void attempt_failed(struct rabbit_link *link, const char *event, const char *why)
 {
 	int64_t wait_ms = backoff_ms(&link->backoff);
 
 	link->due_ms = clock_monotonic_ms() + wait_ms;
+	snprintf(link->trouble, sizeof(link->trouble), "%s", why);
+	if (link->plan.passive)
+		return;
 	log_warn(event, LOG_S("connection", link->name), LOG_S("why", why),
 		 LOG_I("again_in_ms", wait_ms));
 }
 
-static void fail(struct link *link, const char *why)
+static void fail(struct rabbit_link *link, const char *why)
 {
 	if (clock_monotonic_ms() - link->opened_ms >= STEADY_MS)
 		backoff_reset(&link->backoff);
-	amqp_link_drop(link->connection);
+	rabbit_connection_drop(link->connection);
 	connection_forget(link);
 	attempt_failed(link, "amqp_lost", why);
 	if (link->events->lost)
 		link->events->lost(link->context);
 }
 
-/* Takes over what the opening has come to, if it is over. */
-static void opening_take(struct link *link)
+/* Takes the connection over, or the error, when the opening is over. */
+static void opening_take(struct rabbit_link *link)
 {
-	char error[AMQP_LINK_ERROR_SIZE];
+	char error[RABBIT_ERROR_SIZE];
 
-	if (!link->opening || !link_opening_done(link->opening))
+	if (!link->opening || !rabbit_opening_done(link->opening))
 		return;
-	link->connection = link_opening_take(link->opening, error);
+	link->connection = rabbit_opening_take(link->opening, error);
 	link->opening = NULL;
 	if (!link->connection) {
 		attempt_failed(link, "amqp_unreachable", error);
@@ -119,20 +158,21 @@ static void opening_take(struct link *link)
 	}
 	link->watch = watch_new(amqp_get_sockfd(link->connection));
 	link->opened_ms = clock_monotonic_ms();
-	log_info("amqp_connected", LOG_S("connection", link->name));
+	link->trouble[0] = '\0';
+	if (!link->plan.passive)
+		log_info("amqp_connected", LOG_S("connection", link->name));
 	if (link->events->opened)
 		link->events->opened(link->context);
 }
 
-void link_step(struct link *link, int64_t now_ms)
+void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 {
 	opening_take(link);
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
-		link->opening = link_opening_begin(link->url, link->events->confirmed != NULL,
-						   link->sources, link->sources_n);
+		link->opening = rabbit_opening_begin(link->url, &link->plan);
 }
 
-static void message_complete(struct link *link)
+static void message_complete(struct rabbit_link *link)
 {
 	struct envelope *envelope = link->envelope;
 
@@ -148,12 +188,12 @@ static void message_complete(struct link *link)
 }
 
 /* 0, or -1: no consumer of this link has that tag. */
-static int delivery_begin(struct link *link, const amqp_basic_deliver_t *deliver)
+static int delivery_begin(struct rabbit_link *link, const amqp_basic_deliver_t *deliver)
 {
 	link->method = AMQP_BASIC_DELIVER_METHOD;
 	link->tag = deliver->delivery_tag;
-	for (link->source = 0; link->source < link->sources_n; link->source++) {
-		const char *queue = link->sources[link->source].queue;
+	for (link->source = 0; link->source < link->plan.sources_n; link->source++) {
+		const char *queue = link->plan.sources[link->source].queue;
 
 		if (deliver->consumer_tag.len == strlen(queue) &&
 		    memcmp(deliver->consumer_tag.bytes, queue, deliver->consumer_tag.len) == 0)
@@ -163,7 +203,7 @@ static int delivery_begin(struct link *link, const amqp_basic_deliver_t *deliver
 }
 
 /* 0, or -1 with what ended the connection in `*why`. */
-static int method_read(struct link *link, const amqp_method_t *method, const char **why)
+static int method_read(struct rabbit_link *link, const amqp_method_t *method, const char **why)
 {
 	const amqp_basic_ack_t *ack;
 	const amqp_basic_nack_t *nack;
@@ -185,12 +225,11 @@ static int method_read(struct link *link, const amqp_method_t *method, const cha
 		return link->events->confirmed(link->context, nack->delivery_tag, nack->multiple,
 					       0);
 	case AMQP_CONNECTION_BLOCKED_METHOD:
-		link->blocked = 1;
-		log_warn("amqp_blocked", LOG_S("connection", link->name));
-		return 0;
 	case AMQP_CONNECTION_UNBLOCKED_METHOD:
-		link->blocked = 0;
-		log_info("amqp_unblocked", LOG_S("connection", link->name));
+		link->blocked = method->id == AMQP_CONNECTION_BLOCKED_METHOD;
+		if (!link->plan.passive)
+			log_warn(link->blocked ? "amqp_blocked" : "amqp_unblocked",
+				 LOG_S("connection", link->name));
 		return 0;
 	case AMQP_BASIC_CANCEL_OK_METHOD:
 		return 0;
@@ -209,7 +248,7 @@ static int method_read(struct link *link, const amqp_method_t *method, const cha
 	}
 }
 
-static int frame_read(struct link *link, const amqp_frame_t *frame, const char **why)
+static int frame_read(struct rabbit_link *link, const amqp_frame_t *frame, const char **why)
 {
 	*why = "the broker sent frames out of order";
 	switch (frame->frame_type) {
@@ -234,7 +273,7 @@ static int frame_read(struct link *link, const amqp_frame_t *frame, const char *
 	return 0;
 }
 
-void link_read(struct link *link)
+void rabbit_link_read(struct rabbit_link *link)
 {
 	static const struct timeval no_wait;
 	const char *why = NULL;
@@ -247,7 +286,7 @@ void link_read(struct link *link)
 		amqp_maybe_release_buffers(link->connection);
 		watch_begin(link->watch);
 		status = amqp_simple_wait_frame_noblock(link->connection, &frame, &no_wait);
-		watch_end(link->watch);
+		call_end(link);
 		if (status == AMQP_STATUS_TIMEOUT)
 			return;
 		if (status != AMQP_STATUS_OK)
@@ -257,36 +296,46 @@ void link_read(struct link *link)
 	}
 }
 
-int link_fd(const struct link *link)
+int rabbit_link_fd(const struct rabbit_link *link)
 {
 	if (link->opening)
-		return link_opening_fd(link->opening);
+		return rabbit_opening_fd(link->opening);
 	return link->connection ? amqp_get_sockfd(link->connection) : -1;
 }
 
-int link_up(const struct link *link)
+int rabbit_link_up(const struct rabbit_link *link)
 {
 	return link->connection != NULL;
 }
 
-int link_blocked(const struct link *link)
+int rabbit_link_blocked(const struct rabbit_link *link)
 {
 	return link->blocked;
 }
 
-int link_opens(const struct link *link)
+const char *rabbit_link_trouble(const struct rabbit_link *link)
+{
+	return link->blocked ? "blocked by a resource alarm of the broker" : link->trouble;
+}
+
+uint64_t rabbit_link_cuts(const struct rabbit_link *link)
+{
+	return link->cuts;
+}
+
+int rabbit_link_opens(const struct rabbit_link *link)
 {
 	return link->opening != NULL;
 }
 
-int link_writable(const struct link *link)
+int rabbit_link_writable(const struct rabbit_link *link)
 {
-	struct pollfd pollfd = { .fd = link_fd(link), .events = POLLOUT };
+	struct pollfd pollfd = { .fd = rabbit_link_fd(link), .events = POLLOUT };
 
 	return link->connection && poll(&pollfd, 1, 0) == 1;
 }
 
-int64_t link_deadline_ms(const struct link *link, int64_t now_ms)
+int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms)
 {
 	if (link->opening)
 		return now_ms + LOOK_EVERY_MS;
@@ -297,47 +346,56 @@ int64_t link_deadline_ms(const struct link *link, int64_t now_ms)
 	return now_ms + LOOK_EVERY_MS;
 }
 
-static int called(struct link *link, int status)
+static int called(struct rabbit_link *link, int status)
 {
-	watch_end(link->watch);
+	call_end(link);
 	if (status == AMQP_STATUS_OK)
 		return 0;
 	fail(link, amqp_error_string2(status));
 	return -1;
 }
 
-int link_publish(struct link *link, const char *exchange, amqp_bytes_t routing_key, int mandatory,
-		 const amqp_basic_properties_t *properties, amqp_bytes_t body)
+int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_bytes_t routing_key,
+			int mandatory, const amqp_basic_properties_t *properties, amqp_bytes_t body)
 {
 	if (!link->connection)
 		return -1;
 	watch_begin(link->watch);
-	return called(link, amqp_basic_publish(link->connection, AMQP_LINK_CHANNEL,
+	return called(link, amqp_basic_publish(link->connection, RABBIT_CHANNEL,
 					       amqp_cstring_bytes(exchange), routing_key, mandatory,
 					       0, properties, body));
 }
 
-int link_ack(struct link *link, uint64_t tag, int multiple)
+int rabbit_link_declare(struct rabbit_link *link)
+{
+	if (!link->connection)
+		return -1;
+	if (link->plan.passive)
+		return 0;
+	watch_begin(link->watch);
+	return called(link, rabbit_connection_declare_send(link->connection));
+}
+
+int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)
 {
 	if (!link->connection)
 		return -1;
 	watch_begin(link->watch);
-	return called(link, amqp_basic_ack(link->connection, AMQP_LINK_CHANNEL, tag, multiple));
+	return called(link, amqp_basic_ack(link->connection, RABBIT_CHANNEL, tag, multiple));
 }
 
-int link_cancel(struct link *link)
+int rabbit_link_cancel(struct rabbit_link *link)
 {
-	link_opening_abandon(link->opening);
-	link->opening = NULL;
+	opening_forget(link);
 	if (!link->connection)
 		return -1;
-	for (size_t i = 0; i < link->sources_n; i++) {
+	for (size_t i = 0; i < link->plan.sources_n; i++) {
 		amqp_basic_cancel_t method = { .consumer_tag = amqp_cstring_bytes(
-						       link->sources[i].queue) };
+						       link->plan.sources[i].queue) };
 
 		watch_begin(link->watch);
 		/* Not amqp_basic_cancel(): that waits for the reply. */
-		if (called(link, amqp_send_method(link->connection, AMQP_LINK_CHANNEL,
+		if (called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
 						  AMQP_BASIC_CANCEL_METHOD, &method)))
 			return -1;
 	}

@@ -1,63 +1,79 @@
 /*
- * One AMQP connection that is read without blocking and comes back by itself. librabbitmq hands out
- * frames; here they become whole messages, confirms, and the one event "lost". One thread.
+ * One AMQP connection that is read without blocking and is opened again when it is lost.
+ * librabbitmq returns frames; the link makes whole messages, confirms and the one event "lost" of
+ * them. It belongs to one thread.
  */
 #ifndef COMMON_RABBIT_LINK_H
 #define COMMON_RABBIT_LINK_H
 
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
-#include "common/rabbit/link_opening.h"
+#include "common/rabbit/opening.h"
 
 #include <stdint.h>
 
-struct link;
+struct rabbit_link;
 
 /* Any may be NULL. None may close the link. */
-struct link_events {
-	void (*opened)(
-		void *context); /* a new connection: everything is declared, and it consumes */
+struct rabbit_link_events {
+	/* A new connection: everything is declared, and it consumes. */
+	void (*opened)(void *context);
 	/* `source` is the index of the queue; `tag` counts over all. The envelope is taken over. */
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 	void (*returned)(void *context, const struct envelope *envelope);
 	/*
-	 * 0, or -1: the broker refuses whatever comes over this connection, and another is to be
-	 * opened.
+	 * 0, or -1: the broker refuses everything on this connection, and another is to be opened.
 	 */
 	int (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
 	void (*lost)(void *context); /* only after opened() */
 };
 
 /* The link consumes `sources`, which are copied; there may be none. */
-struct link *link_new(const char *name, const char *url, const struct link_source *sources,
-		      size_t sources_n, const struct link_events *events, void *context);
-/* Says good-bye to the broker; lost() is not called. */
-void link_free(struct link *link);
+struct rabbit_link *rabbit_link_new(const char *name, const char *url,
+				    const struct rabbit_source *sources, size_t sources_n,
+				    const struct rabbit_link_events *events, void *context);
+/* As rabbit_link_close(), then frees. */
+void rabbit_link_free(struct rabbit_link *link);
+
+/* It declares and logs nothing: for a command. Before the first rabbit_link_step(). */
+void rabbit_link_set_passive(struct rabbit_link *link);
+
+/* Ends the connection with connection.close, and waits for the reply; lost() is not called. */
+void rabbit_link_close(struct rabbit_link *link);
+/* The same without connection.close: for a broker that does not answer. */
+void rabbit_link_drop(struct rabbit_link *link);
 
 /*
  * Begins to connect when it is down and its time has come. Never waits: a thread does
- * (link_opening.h).
+ * (opening.h).
  */
-void link_step(struct link *link, int64_t now_ms);
+void rabbit_link_step(struct rabbit_link *link, int64_t now_ms);
 /* Reads what is there, a new connection too, and lets the library send its heartbeat. */
-void link_read(struct link *link);
+void rabbit_link_read(struct rabbit_link *link);
 
-int link_up(const struct link *link);
-int link_opens(const struct link *link);    /* is being opened */
-int link_writable(const struct link *link); /* a small publish would not wait for the peer */
-int link_blocked(const struct link *link);  /* the broker takes no publishes at present */
-int link_fd(const struct link *link);       /* for poll(); -1 when down */
+int rabbit_link_up(const struct rabbit_link *link);
+int rabbit_link_opens(const struct rabbit_link *link);    /* it is being opened */
+int rabbit_link_writable(const struct rabbit_link *link); /* a small publish does not block */
+int rabbit_link_blocked(
+	const struct rabbit_link *link); /* the broker takes no publishes at present */
+/* Why nothing can be published or consumed at present; empty when all is well. */
+const char *rabbit_link_trouble(const struct rabbit_link *link);
+uint64_t rabbit_link_cuts(const struct rabbit_link *link); /* calls that the watchdog has cut */
+int rabbit_link_fd(const struct rabbit_link *link);        /* for poll(); -1 when down */
 /*
- * When link_step() or link_read() wants to be called at the latest; `now_ms` when something is
+ * When rabbit_link_step() or rabbit_link_read() wants to be called at the latest; `now_ms` when something is
  * already in memory.
  */
-int64_t link_deadline_ms(const struct link *link, int64_t now_ms);
+int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms);
 
 /* Each 0, or -1 and the link is lost. */
-int link_publish(struct link *link, const char *exchange, amqp_bytes_t routing_key, int mandatory,
-		 const amqp_basic_properties_t *properties, amqp_bytes_t body);
-int link_ack(struct link *link, uint64_t tag, int multiple);
+int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_bytes_t routing_key,
+			int mandatory, const amqp_basic_properties_t *properties,
+			amqp_bytes_t body);
+/* Declares everything again, without waiting; the broker does it before what follows. */
+int rabbit_link_declare(struct rabbit_link *link);
+int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple);
 /* Ends every consumer: the broker sends no more deliveries. */
-int link_cancel(struct link *link);
+int rabbit_link_cancel(struct rabbit_link *link);
 
 #endif

@@ -4,71 +4,65 @@
 #include "common/clock.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define HEADERS_MAX 8
-/* nothing but nacks for so long: another connection; see gateway/publish/channel.c */
+/*
+ * Nothing but nacks for so long: another connection. A full queue that refuses publishes
+ * (reject-publish) signals each channel when it accepts messages again. That signal never comes
+ * when its policy is removed meanwhile: the channel would be refused for ever, a new one is not
+ * (RabbitMQ 3.10).
+ */
 #define REFUSED_MAX_MS 4000
 
-struct publisher {
-	struct link *link;
-	struct confirm_window *window;
-	confirm_fn *done;
+struct rabbit_publisher {
+	const struct rabbit_publisher_port *port;
 	void *context;
-	uint64_t next_tag; /* the window counts the same */
+	struct rabbit_link *link;
+	struct confirm_window *window;
 	/* of the messages since then, replies apart, none was confirmed; 0: the last one was */
 	int64_t refused_since_ms;
+	int declare_again; /* a message was returned: a queue or its binding is gone */
 };
 
-/* What stands in the confirm window. */
-struct pending {
-	uint64_t tag;
-	void *item; /* NULL: nobody asks */
-};
+static char reply_item; /* stands in the confirm window for every reply */
 
-static struct pending reply_pending; /* stands for every reply */
-
-static void pending_done(void *context, void *memory, enum confirm_result result)
+static void item_done(void *context, void *item, enum confirm_result result)
 {
-	struct publisher *publisher = context;
-	struct pending *pending = memory;
+	struct rabbit_publisher *publisher = context;
 
-	if (pending == &reply_pending)
+	if (item == &reply_item)
 		return;
 	if (result == CONFIRM_DONE)
 		publisher->refused_since_ms = 0;
 	else if (!publisher->refused_since_ms)
 		publisher->refused_since_ms = clock_monotonic_ms();
-	publisher->done(publisher->context, pending->item, result);
-	free(pending);
-}
-
-static int pending_same(const void *item, const void *wanted)
-{
-	const struct pending *pending = item;
-
-	return pending != &reply_pending && pending->tag == *(const uint64_t *)wanted;
+	publisher->port->done(publisher->context, item, result);
 }
 
 static void opened(void *context)
 {
-	struct publisher *publisher = context;
+	struct rabbit_publisher *publisher = context;
 
-	publisher->next_tag = 1;
 	publisher->refused_since_ms = 0;
+	publisher->declare_again = 0;
+	if (publisher->port->opened)
+		publisher->port->opened(publisher->context);
 }
 
 static void returned(void *context, const struct envelope *envelope)
 {
-	struct publisher *publisher = context;
-	uint64_t tag = (uint64_t)envelope->publish_tag;
+	struct rabbit_publisher *publisher = context;
 
-	confirm_return(publisher->window, pending_same, &tag);
+	publisher->declare_again = 1;
+	if (publisher->port->same)
+		confirm_return(publisher->window, publisher->port->same, &envelope->correlation_id);
+	else
+		confirm_return_tag(publisher->window, (uint64_t)envelope->publish_tag);
 }
 
 static int confirmed(void *context, uint64_t tag, int multiple, int acked)
 {
-	struct publisher *publisher = context;
+	struct rabbit_publisher *publisher = context;
 
 	confirm_settle(publisher->window, tag, multiple, acked ? CONFIRM_DONE : CONFIRM_NACKED);
 	return publisher->refused_since_ms &&
@@ -79,80 +73,108 @@ static int confirmed(void *context, uint64_t tag, int multiple, int acked)
 
 static void lost(void *context)
 {
-	struct publisher *publisher = context;
+	struct rabbit_publisher *publisher = context;
 
 	confirm_reset(publisher->window);
+	if (publisher->port->lost)
+		publisher->port->lost(publisher->context);
 }
 
-struct publisher *publisher_new(const char *name, const char *url, confirm_fn *done, void *context)
+static void delivered(void *context, size_t source, uint64_t tag, struct envelope *envelope)
 {
-	static const struct link_events events = {
-		.opened = opened, .returned = returned, .confirmed = confirmed, .lost = lost
-	};
-	struct publisher *publisher = calloc(1, sizeof(*publisher));
+	struct rabbit_publisher *publisher = context;
+
+	publisher->port->delivered(publisher->context, source, tag, envelope);
+}
+
+struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
+					      const struct rabbit_publisher_port *port,
+					      void *context)
+{
+	static const struct rabbit_link_events events = { .opened = opened,
+							  .delivered = delivered,
+							  .returned = returned,
+							  .confirmed = confirmed,
+							  .lost = lost };
+	struct rabbit_publisher *publisher = calloc(1, sizeof(*publisher));
 
 	check(publisher != NULL);
-	publisher->done = done;
+	publisher->port = port;
 	publisher->context = context;
-	publisher->window = confirm_new(pending_done, publisher);
-	publisher->link = link_new(name, url, NULL, 0, &events, publisher);
+	publisher->window = confirm_new(item_done, publisher);
+	publisher->link = rabbit_link_new(name, url, port->source, port->source ? 1 : 0, &events,
+					  publisher);
 	return publisher;
 }
 
-void publisher_free(struct publisher *publisher)
+void rabbit_publisher_free(struct rabbit_publisher *publisher)
 {
 	if (!publisher)
 		return;
 	confirm_reset(publisher->window);
-	link_free(publisher->link);
+	rabbit_link_free(publisher->link);
 	confirm_free(publisher->window);
 	free(publisher);
 }
 
-struct link *publisher_link(struct publisher *publisher)
+struct rabbit_link *rabbit_publisher_link(struct rabbit_publisher *publisher)
 {
 	return publisher->link;
 }
 
-int publisher_ready(const struct publisher *publisher)
+int rabbit_publisher_ready(const struct rabbit_publisher *publisher)
 {
-	return link_up(publisher->link) && !link_blocked(publisher->link) &&
-	       confirm_open(publisher->window) < PUBLISHER_OPEN_MAX &&
-	       link_writable(publisher->link);
+	return rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
+	       confirm_open(publisher->window) < RABBIT_PUBLISHER_OPEN_MAX &&
+	       rabbit_link_writable(publisher->link);
 }
 
-size_t publisher_open(const struct publisher *publisher)
+size_t rabbit_publisher_open(const struct rabbit_publisher *publisher)
 {
 	return confirm_open(publisher->window);
 }
 
-void publisher_send(struct publisher *publisher, const char *exchange, const char *routing_key,
-		    const amqp_basic_properties_t *properties, amqp_bytes_t body, void *item)
+/* Adds the message's tag to its headers. */
+static void tag_add(amqp_basic_properties_t *properties, uint64_t tag,
+		    amqp_table_entry_t headers[HEADERS_MAX + 1])
+{
+	int n = 0;
+
+	if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
+		for (; n < properties->headers.num_entries && n < HEADERS_MAX; n++)
+			headers[n] = properties->headers.entries[n];
+	headers[n].key = amqp_cstring_bytes(ENVELOPE_TAG_HEADER);
+	headers[n].value.kind = AMQP_FIELD_KIND_I64;
+	headers[n].value.value.i64 = (int64_t)tag;
+	properties->headers.entries = headers;
+	properties->headers.num_entries = n + 1;
+	properties->_flags |= AMQP_BASIC_HEADERS_FLAG;
+}
+
+void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *exchange,
+			   const char *routing_key, const amqp_basic_properties_t *properties,
+			   amqp_bytes_t body, void *item)
 {
 	amqp_basic_properties_t all = *properties;
 	amqp_table_entry_t headers[HEADERS_MAX + 1];
-	struct pending *pending = malloc(sizeof(*pending));
-	int n = 0;
+	uint64_t tag;
 
-	check(pending != NULL && link_up(publisher->link));
-	if (all._flags & AMQP_BASIC_HEADERS_FLAG)
-		for (; n < all.headers.num_entries && n < HEADERS_MAX; n++)
-			headers[n] = all.headers.entries[n];
-	headers[n].key = amqp_cstring_bytes(ENVELOPE_TAG_HEADER);
-	headers[n].value.kind = AMQP_FIELD_KIND_I64;
-	headers[n].value.value.i64 = (int64_t)publisher->next_tag;
-	all.headers.entries = headers;
-	all.headers.num_entries = n + 1;
+	check(rabbit_link_up(publisher->link));
+	/* First into the window: a publish that fails half-way may have arrived. */
+	tag = confirm_push(publisher->window, item);
+	if (publisher->declare_again && rabbit_link_declare(publisher->link))
+		return;
+	publisher->declare_again = 0;
+	if (!publisher->port->same)
+		tag_add(&all, tag, headers);
 	all.delivery_mode = AMQP_DELIVERY_PERSISTENT;
-	all._flags |= AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG;
-	*pending = (struct pending){ publisher->next_tag++, item };
-	/* First into the window: should the connection break now, the item is told. */
-	confirm_push(publisher->window, pending);
-	link_publish(publisher->link, exchange, amqp_cstring_bytes(routing_key), 1, &all, body);
+	all._flags |= AMQP_BASIC_DELIVERY_MODE_FLAG;
+	rabbit_link_publish(publisher->link, exchange, amqp_cstring_bytes(routing_key), 1, &all,
+			    body);
 }
 
-int publisher_reply(struct publisher *publisher, amqp_bytes_t reply_to, amqp_bytes_t correlation_id,
-		    amqp_bytes_t body)
+int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t reply_to,
+			   amqp_bytes_t correlation_id, amqp_bytes_t body)
 {
 	amqp_basic_properties_t properties = {
 		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG |
@@ -162,9 +184,9 @@ int publisher_reply(struct publisher *publisher, amqp_bytes_t reply_to, amqp_byt
 		.delivery_mode = AMQP_DELIVERY_NONPERSISTENT,
 	};
 
-	if (!publisher_ready(publisher))
+	check(!publisher->port->same); /* it would be called with the reply's item */
+	if (!rabbit_publisher_ready(publisher))
 		return -1;
-	publisher->next_tag++;
-	confirm_push(publisher->window, &reply_pending);
-	return link_publish(publisher->link, "", reply_to, 0, &properties, body);
+	confirm_push(publisher->window, &reply_item);
+	return rabbit_link_publish(publisher->link, "", reply_to, 0, &properties, body);
 }

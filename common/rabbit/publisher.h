@@ -1,7 +1,8 @@
 /*
- * Publishes on an AMQP connection of its own. Not on the consumer's: from a connection that has
- * published the broker reads nothing while it is short of memory or disk, acks included, and the
- * queue that fills it could never be emptied. One thread.
+ * Publishes with confirms on an AMQP connection of its own: every message ends in one call of
+ * done(). It never shares the connection of a worker's consumer: while the broker is short of
+ * memory or disk it reads nothing from a connection that has published, acks included, and the
+ * queue that fills it could not be emptied. It belongs to one thread.
  */
 #ifndef COMMON_RABBIT_PUBLISHER_H
 #define COMMON_RABBIT_PUBLISHER_H
@@ -9,31 +10,54 @@
 #include "common/rabbit/confirm.h"
 #include "common/rabbit/link.h"
 
-#define PUBLISHER_OPEN_MAX 4096 /* messages awaiting their confirm */
+#define RABBIT_PUBLISHER_OPEN_MAX 4096 /* messages that await their confirm */
 
-struct publisher;
+struct rabbit_publisher;
 
-/* `done` is called once for every item; it must not publish. */
-struct publisher *publisher_new(const char *name, const char *url, confirm_fn *done, void *context);
-void publisher_free(struct publisher *publisher); /* open items end as CONFIRM_LOST */
+/* Any but done() may be NULL. */
+struct rabbit_publisher_port {
+	/* Once for every item; it must not publish. */
+	confirm_fn *done;
+	/*
+	 * Whether a message of this item was published with that correlation id (`wanted` is an
+	 * amqp_bytes_t), so that a returned message is found by it. NULL: each message carries its
+	 * tag in a header instead, which costs the broker some time.
+	 */
+	int (*same)(const void *item, const void *wanted);
+	void (*opened)(void *context);
+	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
+	/* A queue that is consumed on the same channel, and its deliveries as those of a link. */
+	const struct rabbit_source *source;
+	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
+};
+
+/* `name`, `url`, `port` and `context` must outlive it. */
+struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
+					      const struct rabbit_publisher_port *port,
+					      void *context);
+/* Open items end as CONFIRM_LOST. NULL is allowed. */
+void rabbit_publisher_free(struct rabbit_publisher *publisher);
 
 /* The connection, for step, read, poll and deadline. */
-struct link *publisher_link(struct publisher *publisher);
+struct rabbit_link *rabbit_publisher_link(struct rabbit_publisher *publisher);
 
-/* Whether publishing now neither fails at once nor fills a buffer without end. */
-int publisher_ready(const struct publisher *publisher);
-size_t publisher_open(const struct publisher *publisher); /* published, not yet confirmed */
+/* Whether publishing now neither fails at once, nor blocks, nor fills a buffer without end. */
+int rabbit_publisher_ready(const struct rabbit_publisher *publisher);
+size_t rabbit_publisher_open(const struct rabbit_publisher *publisher); /* not yet confirmed */
 
 /*
- * Persistent, mandatory, confirmed: `done` will tell what became of `item`. `properties` may hold
- * headers and more; one header is added. Only when publisher_ready(). A failure is told through
- * `done` too.
+ * Persistent, mandatory, confirmed. `properties` may hold headers and more. Only when the
+ * connection is up. A failure is reported through done() too, perhaps before this returns.
  */
-void publisher_send(struct publisher *publisher, const char *exchange, const char *routing_key,
-		    const amqp_basic_properties_t *properties, amqp_bytes_t body, void *item);
+void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *exchange,
+			   const char *routing_key, const amqp_basic_properties_t *properties,
+			   amqp_bytes_t body, void *item);
 
-/* A reply to a private queue: lost when nobody is there. 0, or -1 when it could not be sent. */
-int publisher_reply(struct publisher *publisher, amqp_bytes_t reply_to, amqp_bytes_t correlation_id,
-		    amqp_bytes_t body);
+/*
+ * A reply to a private queue: lost when the queue is gone. 0, or -1 when it could not be sent. Not
+ * for a publisher with same().
+ */
+int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t reply_to,
+			   amqp_bytes_t correlation_id, amqp_bytes_t body);
 
 #endif

@@ -16,7 +16,8 @@
 struct watch {
 	struct watch *next;
 	int fd;           /* our own duplicate: its number stays ours whatever the library closes */
-	int64_t begun_ms; /* 0: no call is going on */
+	int64_t begun_ms; /* 0: no call is in progress */
+	int cut;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -32,6 +33,7 @@ static void look(int64_t now_ms)
 		log_warn("amqp_call_hangs", LOG_I("for_ms", now_ms - watch->begun_ms));
 		shutdown(watch->fd, SHUT_RDWR);
 		watch->begun_ms = 0;
+		watch->cut = 1;
 	}
 }
 
@@ -95,9 +97,22 @@ void watch_begin(struct watch *watch)
 	pthread_mutex_unlock(&mutex);
 }
 
-void watch_end(struct watch *watch)
+int watch_end(struct watch *watch)
+{
+	int cut;
+
+	pthread_mutex_lock(&mutex);
+	cut = watch->cut;
+	watch->begun_ms = 0;
+	watch->cut = 0;
+	pthread_mutex_unlock(&mutex);
+	return cut;
+}
+
+void watch_cut_all(void)
 {
 	pthread_mutex_lock(&mutex);
-	watch->begun_ms = 0;
+	for (struct watch *watch = watches; watch; watch = watch->next)
+		shutdown(watch->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&mutex);
 }

@@ -1,7 +1,7 @@
 /*
  * Ends library calls that hang. librabbitmq may block in a write for as long as the peer leaves the
  * socket full; the watchdog's thread then shuts the socket down, and the call returns with an
- * error.
+ * error. One thread watches all connections of the process.
  */
 #ifndef COMMON_RABBIT_WATCHDOG_H
 #define COMMON_RABBIT_WATCHDOG_H
@@ -19,6 +19,12 @@ void watch_free(struct watch *watch); /* NULL is allowed */
 
 /* Around each library call that may block; by the thread that owns the watch. */
 void watch_begin(struct watch *watch);
-void watch_end(struct watch *watch);
+int watch_end(struct watch *watch); /* 1 when the watchdog has cut this call */
+
+/*
+ * Any thread. Shuts every watched socket down, so that calls in progress return: the process stops,
+ * and the broker is not waited for.
+ */
+void watch_cut_all(void);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define LOOKS 3
 #define PAUSE_US 250000
-#define HOLD_MS (2 * AMQP_LINK_HEARTBEAT_S * 1000 + 5000)
+#define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
 #define BUSY_LOOKS 8   /* consecutive ones with messages in the queue: it will not be empty soon */
 #define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
 

@@ -3,7 +3,7 @@
  * of a running system are never of one moment, so a state counts when LOOKS consecutive looks found
  * it. A receive that is only overdue must stay so for as long as a hanging worker may hold its
  * message, which AMQP does not show: RabbitMQ takes the message back when there was no heartbeat for
- * twice AMQP_LINK_HEARTBEAT_S.
+ * twice RABBIT_HEARTBEAT_S.
  */
 #ifndef CTL_AUDIT_WATCH_H
 #define CTL_AUDIT_WATCH_H

@@ -12,7 +12,7 @@
 #define RETURN_POLL_US 200
 
 struct dead_queue {
-	amqp_connection_state_t link;
+	amqp_connection_state_t connection;
 	int64_t length;
 	char *is_held;  /* by delivery tag, which counts from 1 */
 	uint64_t taken; /* the last tag */
@@ -22,9 +22,9 @@ struct dead_queue {
 
 static void result_check(amqp_rpc_reply_t reply)
 {
-	char error[AMQP_LINK_ERROR_SIZE];
+	char error[RABBIT_ERROR_SIZE];
 
-	if (amqp_link_result(reply, error))
+	if (rabbit_reply_check(reply, error))
 		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, error);
 }
 
@@ -34,51 +34,50 @@ static void status_check(int status)
 		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, amqp_error_string2(status));
 }
 
-/* Passive: looking must not make a queue. */
-static int64_t length_ask(struct dead_queue *queue)
+static int64_t length_read(struct dead_queue *queue)
 {
-	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(queue->link, AMQP_LINK_CHANNEL,
-								     amqp_cstring_bytes(
-									     AMQP_DEAD_QUEUE),
-								     1, 0, 0, 0, amqp_empty_table);
+	int64_t ready, consumers;
+	char error[RABBIT_ERROR_SIZE];
 
-	result_check(amqp_get_rpc_reply(queue->link));
-	return declared->message_count;
+	if (rabbit_connection_queue_read(queue->connection, AMQP_DEAD_QUEUE, &ready, &consumers,
+					 error))
+		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, error);
+	return ready;
 }
 
 struct dead_queue *dead_queue_open(const char *url)
 {
 	struct dead_queue *queue = calloc(1, sizeof(*queue));
-	char error[AMQP_LINK_ERROR_SIZE];
+	char error[RABBIT_ERROR_SIZE];
 
 	check(queue != NULL);
-	queue->link = amqp_link_open(url, 0, error);
-	if (!queue->link)
+	queue->connection = rabbit_connection_open(url, 0, error);
+	if (!queue->connection)
 		log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
-	queue->length = length_ask(queue);
+	queue->length = length_read(queue);
 	return queue;
 }
 
 /*
  * One by one, and each only when the one before is back: of many that go back at once, when the
- * channel ends or by nacks in a row, RabbitMQ 3.10 loses the order. When somebody else takes some
- * meanwhile, the wait ends without them.
+ * channel ends or by nacks in a row, RabbitMQ 3.10 loses the order. When another consumer takes
+ * some meanwhile, the wait ends without them.
  */
 static void held_return(struct dead_queue *queue)
 {
-	int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS, wanted = length_ask(queue),
+	int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS, wanted = length_read(queue),
 		length;
 
 	for (uint64_t tag = 1; tag <= queue->taken; tag++) {
 		if (!queue->is_held[tag])
 			continue;
-		status_check(amqp_basic_nack(queue->link, AMQP_LINK_CHANNEL, tag, 0, 1));
+		status_check(amqp_basic_nack(queue->connection, RABBIT_CHANNEL, tag, 0, 1));
 		wanted++;
-		while ((length = length_ask(queue)) < wanted && clock_monotonic_ms() < until_ms)
+		while ((length = length_read(queue)) < wanted && clock_monotonic_ms() < until_ms)
 			usleep(RETURN_POLL_US);
 		if (length >= wanted)
 			until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
-		amqp_maybe_release_buffers(queue->link);
+		amqp_maybe_release_buffers(queue->connection);
 	}
 }
 
@@ -87,8 +86,8 @@ void dead_queue_close(struct dead_queue *queue)
 	if (queue->held > 0 && queue->taken <= DEAD_ORDER_MAX)
 		held_return(queue);
 	/* The channel first: its end is answered after the removals before it. */
-	result_check(amqp_channel_close(queue->link, AMQP_LINK_CHANNEL, AMQP_REPLY_SUCCESS));
-	amqp_link_close(queue->link);
+	result_check(amqp_channel_close(queue->connection, RABBIT_CHANNEL, AMQP_REPLY_SUCCESS));
+	rabbit_connection_close(queue->connection);
 	free(queue->is_held);
 	free(queue);
 }
@@ -115,14 +114,14 @@ int dead_queue_take(struct dead_queue *queue, amqp_message_t *message, uint64_t 
 {
 	amqp_rpc_reply_t reply;
 
-	amqp_maybe_release_buffers(queue->link);
-	reply = amqp_basic_get(queue->link, AMQP_LINK_CHANNEL, amqp_cstring_bytes(AMQP_DEAD_QUEUE),
-			       0);
+	amqp_maybe_release_buffers(queue->connection);
+	reply = amqp_basic_get(queue->connection, RABBIT_CHANNEL,
+			       amqp_cstring_bytes(AMQP_DEAD_QUEUE), 0);
 	result_check(reply);
 	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
 		return 0;
 	*tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
-	result_check(amqp_read_message(queue->link, AMQP_LINK_CHANNEL, message, 0));
+	result_check(amqp_read_message(queue->connection, RABBIT_CHANNEL, message, 0));
 	held_add(queue, *tag);
 	return 1;
 }
@@ -135,7 +134,7 @@ int64_t dead_queue_held(const struct dead_queue *queue)
 void dead_queue_remove(struct dead_queue *queue, uint64_t tag)
 {
 	check(tag >= 1 && tag <= queue->taken && queue->is_held[tag]);
-	status_check(amqp_basic_ack(queue->link, AMQP_LINK_CHANNEL, tag, 0));
+	status_check(amqp_basic_ack(queue->connection, RABBIT_CHANNEL, tag, 0));
 	queue->is_held[tag] = 0;
 	queue->held--;
 }

@@ -1,5 +1,5 @@
 /*
- * The publisher's end of RabbitMQ: publishes batches until they are confirmed, over as many
+ * The gateway's end of RabbitMQ: publishes batches until they are confirmed, over as many
  * connections as it takes, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to). It belongs to the publisher's thread.
  *
@@ -10,14 +10,9 @@
 #ifndef GATEWAY_PUBLISH_CHANNEL_H
 #define GATEWAY_PUBLISH_CHANNEL_H
 
-#include "common/rabbit/connection.h"
-#include "common/backoff.h"
-#include "common/rabbit/confirm.h"
+#include "common/rabbit/publisher.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/outcome_message.h"
-
-/* Why it is not ready, empty when it is; and the connection's socket, -1: none. */
-typedef void publish_trouble_fn(void *context, const char *text, int fd);
 
 /* The publisher embeds it, and moves batches into `pending` and out of `finished` and `arrived`. */
 struct publish_channel {
@@ -26,33 +21,24 @@ struct publish_channel {
 	struct outcome_message_list arrived;
 
 	/* Its own. */
-	const char *url;
-	publish_trouble_fn *trouble;
-	void *context;
-	amqp_connection_state_t link; /* NULL: none */
-	struct confirm_window *window;
-	struct batch_list again; /* failed, in order; goes before pending */
-	struct backoff backoff;
-	int64_t hold_until_ms; /* nothing is published before, nor connected */
-	int64_t burst_ms;      /* when the last burst began */
-	/* of the messages since then none was confirmed; 0: the last one was */
-	int64_t refused_since_ms;
-	int declare_again;
-	int blocked;
+	struct rabbit_publisher *publisher;
+	struct rabbit_link *link; /* of the publisher */
+	struct batch_list again;  /* failed, in order; goes before pending */
+	int64_t hold_until_ms;    /* nothing is published before */
+	int64_t burst_ms;         /* when the last burst began */
+	uint64_t cuts;            /* of the link, as counted */
 };
 
-/* `url` and `context` must outlive it. */
-void publish_channel_init(struct publish_channel *channel, const char *url,
-			  publish_trouble_fn *trouble, void *context);
+void publish_channel_init(struct publish_channel *channel, const char *url); /* `url` outlives it */
 void publish_channel_fini(struct publish_channel *channel); /* frees the batches it still has */
 
-/*
- * Connects when it is time, takes what the broker sent, publishes what may go. May block inside the
- * library.
- */
+/* Connects when it is time, takes what the broker sent, publishes what may go. */
 void publish_channel_turn(struct publish_channel *channel);
-void publish_channel_close(struct publish_channel *channel); /* says goodbye to the broker */
+/* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */
+void publish_channel_close(struct publish_channel *channel);
 
+/* Why it is not ready, empty when it is. */
+const char *publish_channel_trouble(const struct publish_channel *channel);
 int publish_channel_fd(const struct publish_channel *channel); /* to poll for reading; -1: none */
 int publish_channel_sleep_ms(const struct publish_channel *channel); /* how long a poll may last */
 

@@ -1,24 +1,17 @@
 #include "gateway/publish/publisher.h"
 
 #include "common/check.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "gateway/metrics.h"
+#include "common/rabbit/watchdog.h"
 #include "gateway/publish/channel.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-/* a turn of the channel longer than this is cut; more than TCP_USER_TIMEOUT and an RPC take */
-#define STUCK_MS 15000
 
 struct publisher {
 	char *url;
@@ -30,12 +23,9 @@ struct publisher {
 	struct batch_list inbox;
 	struct batch_list confirmed;
 	struct outcome_message_list outcomes;
-	char trouble[AMQP_LINK_ERROR_SIZE]; /* empty: connected */
-	int fd;                             /* of the connection, -1: none; for the watchdog */
+	char trouble[RABBIT_ERROR_SIZE]; /* empty: connected */
 	int stop;
 	/* … to here */
-
-	atomic_int_least64_t entered_ms; /* when the library was entered, 0: it is not */
 
 	struct publish_channel channel; /* the thread's own */
 };
@@ -56,40 +46,33 @@ static void wake_clear(int fd)
 	check(n == sizeof(count) || errno == EAGAIN);
 }
 
-static void library_enter(struct publisher *publisher)
+static int has_arrived(const struct publisher *publisher)
 {
-	atomic_store(&publisher->entered_ms, clock_monotonic_ms());
+	return !STAILQ_EMPTY(&publisher->channel.finished) ||
+	       !STAILQ_EMPTY(&publisher->channel.arrived);
 }
 
-static void library_leave(struct publisher *publisher)
+/* Only the thread writes `trouble`, so it may read it without the mutex. */
+static int trouble_differs(const struct publisher *publisher)
 {
-	atomic_store(&publisher->entered_ms, 0);
-}
-
-static void trouble_set(void *context, const char *text, int fd)
-{
-	struct publisher *publisher = context;
-
-	pthread_mutex_lock(&publisher->mutex);
-	snprintf(publisher->trouble, sizeof(publisher->trouble), "%s", text);
-	publisher->fd = fd;
-	pthread_mutex_unlock(&publisher->mutex);
+	return strcmp(publisher->trouble, publish_channel_trouble(&publisher->channel)) != 0;
 }
 
 /* Exchanges the lists with the event loop; 1 when the thread is to stop. */
 static int lists_exchange(struct publisher *publisher)
 {
-	int something = !STAILQ_EMPTY(&publisher->channel.finished) ||
-			!STAILQ_EMPTY(&publisher->channel.arrived),
-	    stop;
+	int arrived = has_arrived(publisher), stop;
 
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(&publisher->channel.pending, &publisher->inbox);
 	STAILQ_CONCAT(&publisher->confirmed, &publisher->channel.finished);
 	STAILQ_CONCAT(&publisher->outcomes, &publisher->channel.arrived);
+	if (trouble_differs(publisher))
+		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
+			 publish_channel_trouble(&publisher->channel));
 	stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
-	if (something)
+	if (arrived)
 		wake(publisher->wake_loop);
 	return stop;
 }
@@ -109,11 +92,8 @@ static void *thread_main(void *data)
 	struct publisher *publisher = data;
 
 	while (!lists_exchange(publisher)) {
-		library_enter(publisher);
 		publish_channel_turn(&publisher->channel);
-		library_leave(publisher);
-		if (STAILQ_EMPTY(&publisher->channel.finished) &&
-		    STAILQ_EMPTY(&publisher->channel.arrived))
+		if (!has_arrived(publisher) && !trouble_differs(publisher))
 			thread_sleep(publisher);
 	}
 	publish_channel_close(&publisher->channel);
@@ -128,12 +108,12 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 	publisher->url = strdup(amqp_url);
 	publisher->wake_thread = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	publisher->wake_loop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	publisher->fd = -1;
-	snprintf(publisher->trouble, sizeof(publisher->trouble), "connecting");
 	STAILQ_INIT(&publisher->inbox);
 	STAILQ_INIT(&publisher->confirmed);
 	STAILQ_INIT(&publisher->outcomes);
-	publish_channel_init(&publisher->channel, publisher->url, trouble_set, publisher);
+	publish_channel_init(&publisher->channel, publisher->url);
+	snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
+		 publish_channel_trouble(&publisher->channel));
 	check(publisher->url && publisher->wake_thread >= 0 && publisher->wake_loop >= 0);
 	check(pthread_mutex_init(&publisher->mutex, NULL) == 0);
 	check(pthread_create(&publisher->thread, NULL, thread_main, publisher) == 0);
@@ -147,9 +127,9 @@ void publisher_free(struct publisher *publisher, int abandon)
 		return;
 	pthread_mutex_lock(&publisher->mutex);
 	publisher->stop = 1;
-	if (abandon && publisher->fd >= 0)
-		shutdown(publisher->fd, SHUT_RDWR); /* the thread may be waiting in the library */
 	pthread_mutex_unlock(&publisher->mutex);
+	if (abandon)
+		watch_cut_all(); /* the thread may be blocked in the library */
 	wake(publisher->wake_thread);
 	pthread_join(publisher->thread, NULL);
 	publish_channel_fini(&publisher->channel);
@@ -182,22 +162,6 @@ void publisher_collect(struct publisher *publisher, struct batch_list *confirmed
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(confirmed, &publisher->confirmed);
 	STAILQ_CONCAT(outcomes, &publisher->outcomes);
-	pthread_mutex_unlock(&publisher->mutex);
-}
-
-void publisher_watch(struct publisher *publisher)
-{
-	int64_t entered_ms = atomic_load(&publisher->entered_ms);
-
-	if (entered_ms == 0 || clock_monotonic_ms() - entered_ms < STUCK_MS)
-		return;
-	pthread_mutex_lock(&publisher->mutex);
-	if (publisher->fd >= 0) {
-		log_error("publisher_stuck", LOG_I("ms", clock_monotonic_ms() - entered_ms));
-		metrics_add(METRIC_PUBLISHER_CUTS, 1);
-		shutdown(publisher->fd, SHUT_RDWR);
-		publisher->fd = -1;
-	}
 	pthread_mutex_unlock(&publisher->mutex);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The publisher: a thread that owns the AMQP connection, because a publish can block for as long as
- * the broker likes. It publishes every batch until RabbitMQ has confirmed it, over as many
+ * The publisher: a thread that owns the AMQP connection, because a publish can block while the
+ * broker does not read. It publishes every batch until RabbitMQ has confirmed it, over as many
  * connections as it takes, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to).
  *
@@ -25,7 +25,7 @@ struct publisher;
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
 /*
  * Stops the thread and frees; batches that are not confirmed are dropped here and live on in their
- * outbox. `abandon`: the broker is not to be waited for.
+ * outbox. `abandon`: it does not wait for the broker.
  */
 void publisher_free(struct publisher *publisher, int abandon);
 
@@ -34,9 +34,6 @@ void publisher_submit(struct publisher *publisher, struct batch *batch); /* take
 /* Moves what has come to the ends of the lists, which the caller then owns. */
 void publisher_collect(struct publisher *publisher, struct batch_list *confirmed,
 		       struct outcome_message_list *outcomes);
-
-/* Cuts the connection when one call into the library has taken too long. At least once a second. */
-void publisher_watch(struct publisher *publisher);
 
 /* Writes why it is not ready, or an empty string when it is. */
 void publisher_trouble(struct publisher *publisher, char *text, size_t size);

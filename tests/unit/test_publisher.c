@@ -135,7 +135,6 @@ static void loop_turn(struct publisher *publisher)
 
 	publisher_collect(publisher, &confirmed, &outcomes);
 	assert_true(STAILQ_EMPTY(&confirmed) && STAILQ_EMPTY(&outcomes));
-	publisher_watch(publisher);
 	publisher_trouble(publisher, trouble, sizeof(trouble));
 	assert_true(strlen(trouble) > 0);
 }

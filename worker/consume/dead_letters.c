@@ -81,8 +81,8 @@ static void letter_send(struct dead_letters *letters, const struct delivery *del
 	*letter = (struct letter){ settlement_epoch(letters->settlement), delivery_tag(delivery) };
 	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)),
 		 LOG_I("bytes", envelope->body_size));
-	publisher_send(letters->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-		       (amqp_bytes_t){ envelope->body_len, envelope->body }, letter);
+	rabbit_publisher_send(letters->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+			      (amqp_bytes_t){ envelope->body_len, envelope->body }, letter);
 }
 
 void dead_letters_send(struct dead_letters *letters, int64_t now_ms)
@@ -91,7 +91,7 @@ void dead_letters_send(struct dead_letters *letters, int64_t now_ms)
 
 	if (now_ms < letters->due_ms)
 		return;
-	while (publisher_ready(letters->publisher) &&
+	while (rabbit_publisher_ready(letters->publisher) &&
 	       (delivery = settlement_dead_take(letters->settlement)))
 		letter_send(letters, delivery);
 }
@@ -99,7 +99,7 @@ void dead_letters_send(struct dead_letters *letters, int64_t now_ms)
 int64_t dead_letters_deadline_ms(const struct dead_letters *letters)
 {
 	if (settlement_dead_waiting(letters->settlement) == 0 ||
-	    !publisher_ready(letters->publisher))
+	    !rabbit_publisher_ready(letters->publisher))
 		return INT64_MAX;
 	return letters->due_ms;
 }

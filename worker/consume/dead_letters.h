@@ -12,7 +12,7 @@
 
 struct dead_letters {
 	struct settlement *settlement;
-	struct publisher *publisher;
+	struct rabbit_publisher *publisher;
 	struct backoff backoff;
 	int64_t due_ms;    /* none is sent before */
 	int64_t confirmed; /* counts */
