@@ -5,73 +5,43 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TEXT_(number) #number
 #define TEXT(number) TEXT_(number)
 
 struct db {
-	PGconn *conn;
-	char error[512];
+	struct postgres *postgres;
 };
-
-static void notice_drop(void *context, const PGresult *result)
-{
-	(void)context;
-	(void)result;
-}
-
-/* libpq's message without its line ends, which would break a sentence. */
-static const char *error_keep(struct db *db, const char *message)
-{
-	size_t n;
-
-	snprintf(db->error, sizeof(db->error), "%s", message);
-	n = strlen(db->error);
-	while (n > 0 && strchr(" \n", db->error[n - 1]))
-		db->error[--n] = '\0';
-	for (char *p = db->error; *p; p++)
-		if (*p == '\n' || *p == '\t')
-			*p = ' ';
-	return db->error;
-}
 
 int db_run_try(struct db *db, const char *sql)
 {
-	PGresult *result = PQexec(db->conn, sql);
-	int rc = PQresultStatus(result) == PGRES_COMMAND_OK ||
-				 PQresultStatus(result) == PGRES_TUPLES_OK
-			 ? 0
-			 : -1;
+	PGresult *result = db_try(db, sql, 0, NULL);
 
-	if (rc)
-		error_keep(db, PQerrorMessage(db->conn));
 	PQclear(result);
-	return rc;
+	return result ? 0 : -1;
 }
 
 void db_run(struct db *db, const char *sql)
 {
-	if (db_run_try(db, sql))
-		log_fatal("PostgreSQL: %s", db->error);
+	PQclear(db_query(db, sql, 0, NULL));
 }
 
 struct db *db_open(const char *setting, const char *url)
 {
-	const char *const keywords[] = { "dbname", "connect_timeout", "tcp_user_timeout",
-					 "fallback_application_name", NULL };
-	const char *const values[] = { url, TEXT(DB_CONNECT_TIMEOUT_S), "10000", "couponctl",
-				       NULL };
+	const struct postgres_options options = {
+		.url = url,
+		.application_name = "couponctl",
+		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
+		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
+		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",
+	};
 	struct db *db = calloc(1, sizeof(*db));
 
 	check(db != NULL);
-	db->conn = PQconnectdbParams(keywords, values, 1);
-	if (!db->conn || PQstatus(db->conn) != CONNECTION_OK)
+	db->postgres = postgres_new(&options);
+	if (postgres_open(db->postgres))
 		log_fatal("PostgreSQL, which %s names, cannot be reached: %s", setting,
-			  error_keep(db, db->conn ? PQerrorMessage(db->conn) : "out of memory"));
-	PQsetNoticeReceiver(db->conn, notice_drop, NULL);
-	db_run(db, "SET lock_timeout = '" TEXT(
-			   DB_LOCK_TIMEOUT_S) "s'; SET timezone = 'UTC'; SET datestyle = 'ISO'");
+			  db_error(db));
 	return db;
 }
 
@@ -79,24 +49,31 @@ void db_close(struct db *db)
 {
 	if (!db)
 		return;
-	PQfinish(db->conn);
+	postgres_free(db->postgres);
 	free(db);
 }
 
 const char *db_error(struct db *db)
 {
-	return db->error;
+	return postgres_why_long(db->postgres);
+}
+
+static PGresult *arguments_try(struct db *db, const char *sql, int n,
+			       const struct postgres_argument *arguments)
+{
+	static const struct postgres_patience as_long_as_connected;
+
+	return postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 }
 
 PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params)
 {
-	PGresult *result = PQexecParams(db->conn, sql, params_n, NULL, params, NULL, NULL, 0);
+	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
 
-	if (PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK)
-		return result;
-	error_keep(db, PQerrorMessage(db->conn));
-	PQclear(result);
-	return NULL;
+	check(params_n <= POSTGRES_ARGUMENTS_MAX);
+	for (int i = 0; i < params_n; i++)
+		arguments[i] = postgres_text(params[i]);
+	return arguments_try(db, sql, params_n, arguments);
 }
 
 PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params)
@@ -104,7 +81,17 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 	PGresult *result = db_try(db, sql, params_n, params);
 
 	if (!result)
-		log_fatal("PostgreSQL: %s", db->error);
+		log_fatal("PostgreSQL: %s", db_error(db));
+	return result;
+}
+
+PGresult *db_query_arguments(struct db *db, const char *sql, int n,
+			     const struct postgres_argument *arguments)
+{
+	PGresult *result = arguments_try(db, sql, n, arguments);
+
+	if (!result)
+		log_fatal("PostgreSQL: %s", db_error(db));
 	return result;
 }
 

@@ -6,7 +6,8 @@
 #ifndef CTL_POSTGRES_H
 #define CTL_POSTGRES_H
 
-#include <libpq-fe.h>
+#include "common/postgres/query.h"
+
 #include <stdint.h>
 
 #define DB_CONNECT_TIMEOUT_S 5
@@ -29,7 +30,10 @@ int db_run_try(struct db *db, const char *sql);
  * PQclear().
  */
 PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params);
-/* The same, or NULL with the sentence in db_error(). */
+/* The same with arguments that may be arrays. */
+PGresult *db_query_arguments(struct db *db, const char *sql, int n,
+			     const struct postgres_argument *arguments);
+/* As db_query(), or NULL with the sentence in db_error(). */
 PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params);
 const char *db_error(struct db *db);
 

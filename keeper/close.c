@@ -5,11 +5,9 @@
 #include "embed.h"
 #include "keeper/metrics.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define HIGH "high:" /* field of a coupon: the highest number known of an older generation */
-#define ARRAY_SIZE 4096
 
 int close_due(const struct coupon_row *row, int64_t now_ms)
 {
@@ -25,7 +23,7 @@ int close_ended(struct keeper_context *context, const struct coupon_row *row)
 	rc = keeper_database_close(context->database, row->id, row->version, context->fence,
 				   &closed);
 	if (rc < 0)
-		return -1;
+		return keeper_context_failed(context);
 	if (rc > 0)
 		return keeper_context_fenced(context);
 	if (!closed)
@@ -51,51 +49,60 @@ int close_settles(const struct coupon_row *row, const struct coupon_look *look, 
 	       row->seq_seen == row->settled && look->reserved == 0 && look->outbox_n == 0;
 }
 
-/* The older generations that Redis knows of, as two arrays. 0, or -1: they could not be read. */
-static int highs_read(struct keeper_context *context, int64_t coupon, char generations[ARRAY_SIZE],
-		      char seqs[ARRAY_SIZE])
+/* The older generations that Redis knows of, and their highest numbers. */
+struct highs {
+	struct postgres_array generations, seqs;
+};
+
+/* 0, or -1: they could not be read. */
+static int highs_read(struct keeper_context *context, int64_t coupon, struct highs *highs)
 {
 	char key[COUPON_KEY_SIZE];
 	const char *hgetall[] = { "HGETALL", coupon_key(coupon, COUPON_KEY_COUPON, key) };
 	redisReply *reply = redis_client_call(context->redis, 2, hgetall);
-	size_t generations_len = 0, seqs_len = 0;
+	int64_t generation, seq;
+	int rc = reply ? 0 : -1;
 
-	if (!reply)
-		return -1;
-	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+	for (size_t i = 0; rc == 0 && i + 1 < reply->elements; i += 2) {
 		const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
 
-		if (strncmp(name, HIGH, strlen(HIGH)) != 0 ||
-		    generations_len + seqs_len > ARRAY_SIZE - 4 * NUMBER_SIZE)
+		if (strncmp(name, HIGH, strlen(HIGH)) != 0)
 			continue;
-		generations_len += (size_t)snprintf(generations + generations_len, NUMBER_SIZE,
-						    "%c%.16s", generations_len ? ',' : '{',
-						    name + strlen(HIGH));
-		seqs_len += (size_t)snprintf(seqs + seqs_len, NUMBER_SIZE, "%c%.16s",
-					     seqs_len ? ',' : '{', value);
+		rc = number_parse(name + strlen(HIGH), INT32_MAX, &generation) ||
+				     number_parse(value, INT64_MAX, &seq)
+			     ? -1
+			     : 0;
+		if (rc == 0) {
+			postgres_array_add_number(&highs->generations, generation);
+			postgres_array_add_number(&highs->seqs, seq);
+		}
 	}
-	strcpy(generations + generations_len, generations_len ? "}" : "{}");
-	strcpy(seqs + seqs_len, seqs_len ? "}" : "{}");
-	freeReplyObject(reply);
-	return 0;
+	if (reply)
+		freeReplyObject(reply);
+	return rc;
 }
 
 /* 1 when it is marked as settled, 0 when it is not settled, -1. */
 static int settled_mark(struct keeper_context *context, const struct coupon_row *row)
 {
-	char generations[ARRAY_SIZE], seqs[ARRAY_SIZE];
-	int settled = 0, rc;
+	struct highs highs = { .generations.type = POSTGRES_INT4, .seqs.type = POSTGRES_INT8 };
+	int settled = 0, rc = highs_read(context, row->id, &highs);
 
-	if (highs_read(context, row->id, generations, seqs))
-		return keeper_context_redis_failed(context);
-	fault_point(FAULT_KEEPER_BEFORE_SETTLED);
-	rc = keeper_database_settled(context->database, row->id, context->fence, row->generation,
-				     row->settled, generations, seqs, &settled);
-	if (rc < 0)
-		return -1;
-	if (rc > 0)
-		return keeper_context_fenced(context);
-	return settled;
+	if (rc == 0) {
+		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
+		rc = keeper_database_settled(context->database, row->id, context->fence,
+					     row->generation, row->settled, &highs.generations,
+					     &highs.seqs, &settled);
+		if (rc < 0)
+			rc = keeper_context_failed(context);
+		else if (rc > 0)
+			rc = keeper_context_fenced(context);
+	} else {
+		rc = keeper_context_redis_failed(context);
+	}
+	postgres_array_fini(&highs.generations);
+	postgres_array_fini(&highs.seqs);
+	return rc ? rc : settled;
 }
 
 static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
@@ -121,7 +128,7 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
 	rc = keeper_database_expires(context->database, row->id, context->fence, keep_ms);
 	if (rc < 0)
-		return -1;
+		return keeper_context_failed(context);
 	if (rc > 0)
 		return keeper_context_fenced(context);
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),

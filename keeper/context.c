@@ -25,6 +25,14 @@ int keeper_context_usable(struct keeper_context *context)
 		       : -1;
 }
 
+int keeper_context_failed(struct keeper_context *context)
+{
+	if (!keeper_database_of_coupon(context->database) || keeper_context_usable(context))
+		return -1;
+	context->refused = 1;
+	return 0;
+}
+
 static struct keeper_memory *memory_of(struct keeper_context *context, int64_t coupon)
 {
 	struct keeper_memory *memory = &context->memory[coupon % KEEPER_MEMORY_N];

@@ -32,7 +32,8 @@ struct keeper_context {
 	int64_t fence;
 	int fenced; /* somebody has a higher fence: a new election is needed */
 	/*
-	 * the last script was refused for this coupon alone, or its rebuild did not reach its end
+	 * Redis or PostgreSQL refused something for this coupon alone, or a row of it is locked:
+	 * it is put off
 	 */
 	int refused;
 	char run_id[REDIS_RUN_ID_SIZE];
@@ -47,6 +48,11 @@ int keeper_context_goes_on(struct keeper_context *context);
  * After trouble with one coupon: 0 when the others can have their turn, -1 when the round is over.
  */
 int keeper_context_usable(struct keeper_context *context);
+/*
+ * After a statement of one coupon has failed: 0, and `refused` is set, when the failure concerns
+ * this coupon alone; -1 when the round is over.
+ */
+int keeper_context_failed(struct keeper_context *context);
 /* As keeper_context_goes_on(), for keeper_database_patient(). */
 int keeper_context_waiting(void *context);
 

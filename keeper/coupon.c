@@ -32,7 +32,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 				 "0" };
 
 	if (keeper_database_generation(context->database, row, 0, context->fence, &generation))
-		return -1;
+		return keeper_context_failed(context);
 	if (generation == 0)
 		return keeper_context_fenced(context);
 	number_text(generation, generation_text);
@@ -71,7 +71,7 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 		return 0;
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
 	if (compare_verify(context, row, word))
-		return -1;
+		return keeper_context_failed(context);
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "behind") == 0)
 		return rebuild_run(context, row, look, "behind");
@@ -145,7 +145,7 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 	if (rebuild_seen(context, row->id) == 0)
 		return 0;
 	keeper_context_reserved_changed(context, row->id, 0); /* not kept yet */
-	return -1;
+	return keeper_context_failed(context);
 }
 
 /* As verify(): by then gateways have told what they have seen, and it is not promised again. */

@@ -5,172 +5,124 @@
 #include "common/log.h"
 #include "embed.h"
 
-#include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define CONNECT_TIMEOUT_MS 3000
 #define GRACE_MS 1000 /* the server gives up first */
-#define NUMBER_SIZE 24
-#define WAITING_EVERY_MS 250
+/*
+ * For one lock. A transaction of a worker holds a coupon for a few milliseconds; what holds it
+ * longer keeps the other coupons waiting this long.
+ */
+#define LOCK_TIMEOUT_MS 300
 
 struct keeper_database {
-	const char *url;
+	struct postgres *postgres;
 	int64_t timeout_ms;
-	PGconn *connection;
+	struct postgres_patience patience;
 	int64_t changed[KEEPER_PAGE]; /* coupons that were named by NOTIFY */
 	size_t changed_n;
-	int changed_more;              /* others too, or nobody knows */
-	int notified;                  /* since keeper_database_notified() was asked */
-	int (*waiting)(void *context); /* see keeper_database_patient() */
-	void *waiting_context;
+	int changed_more; /* others too, or it is unknown which */
+	int notified;     /* since keeper_database_notified() was called last */
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
 {
 	struct keeper_database *database = calloc(1, sizeof(*database));
+	const struct postgres_options options = {
+		.url = url,
+		.application_name = "coupon-keeper",
+		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+		.statement_timeout_ms = timeout_ms,
+		.lock_timeout_ms = LOCK_TIMEOUT_MS,
+		.session = "LISTEN couponmq_terms",
+		.notice_event = "keeper_database_notice",
+	};
 
 	check(database != NULL);
-	database->url = url;
+	database->postgres = postgres_new(&options);
 	database->timeout_ms = timeout_ms;
+	keeper_database_patient(database, NULL, NULL);
 	return database;
-}
-
-static void drop(struct keeper_database *database)
-{
-	PQfinish(database->connection);
-	database->connection = NULL;
-	/* The next connection begins with "nobody knows": until then there is a pause to keep. */
-	database->changed_n = 0;
-	database->changed_more = 0;
-	database->notified = 0;
 }
 
 void keeper_database_free(struct keeper_database *database)
 {
 	if (!database)
 		return;
-	drop(database);
+	postgres_free(database->postgres);
 	free(database);
 }
 
-static void failed(struct keeper_database *database, const char *event, const char *why)
+/* The connection is lost, or the server is not as expected, which another connection may find. */
+static void drop(struct keeper_database *database, const char *event)
 {
-	char line[256];
-
-	snprintf(line, sizeof(line), "%s", why ? why : PQerrorMessage(database->connection));
-	line[strcspn(line, "\n")] = '\0';
-	log_warn(event, LOG_S("why", line));
-	drop(database);
-}
-
-/*
- * Waits for the answer, but not for ever as PQexec() does when the server hangs. NULL: too late, or
- * no connection.
- */
-static PGresult *answer_wait(struct keeper_database *database)
-{
-	int64_t patience_ms = database->waiting ? KEEPER_PATIENCE_MS : database->timeout_ms;
-	int64_t deadline_ms = clock_monotonic_ms() + patience_ms + GRACE_MS;
-	PGresult *last = NULL, *result;
-
-	for (;;) {
-		struct pollfd pollfd = { .fd = PQsocket(database->connection), .events = POLLIN };
-		int64_t left_ms = deadline_ms - clock_monotonic_ms();
-
-		if (!PQconsumeInput(database->connection))
-			break;
-		while (!PQisBusy(database->connection)) {
-			result = PQgetResult(database->connection);
-			if (!result)
-				return last;
-			PQclear(last);
-			last = result;
-		}
-		if (left_ms <= 0 ||
-		    (database->waiting && database->waiting(database->waiting_context)))
-			break;
-		poll(&pollfd, 1, (int)(left_ms < WAITING_EVERY_MS ? left_ms : WAITING_EVERY_MS));
-	}
-	PQclear(last);
-	return NULL;
+	log_warn(event, LOG_S("why", postgres_why(database->postgres)));
+	postgres_drop(database->postgres, NULL);
+	/* The next connection begins with all terms unknown: until then nothing is due at once. */
+	database->changed_n = 0;
+	database->changed_more = 0;
+	database->notified = 0;
 }
 
 PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n,
-			      const char *const *values)
+			      const struct postgres_argument *arguments)
 {
 	PGresult *result;
 
-	if (!database->connection)
+	if (!postgres_idle(database->postgres))
 		return NULL;
-	if (!PQsendQueryParams(database->connection, sql, n, NULL, values, NULL, NULL, 0)) {
-		failed(database, "keeper_database_lost", NULL);
-		return NULL;
-	}
-	result = answer_wait(database);
-	if (result && (PQresultStatus(result) == PGRES_TUPLES_OK ||
-		       PQresultStatus(result) == PGRES_COMMAND_OK))
+	result = postgres_query(database->postgres, sql, n, arguments, &database->patience);
+	if (result)
 		return result;
-	failed(database, "keeper_database_lost",
-	       result ? PQresultErrorMessage(result) : "no answer in time");
-	PQclear(result);
+	if (keeper_database_of_coupon(database))
+		log_warn("keeper_database_refused", LOG_S("why", postgres_why(database->postgres)));
+	else
+		drop(database, "keeper_database_lost");
 	return NULL;
 }
 
-static int tell(struct keeper_database *database, const char *sql)
+int keeper_database_run(struct keeper_database *database, const char *sql, int n,
+			const struct postgres_argument *arguments)
 {
-	PGresult *result = keeper_database_ask(database, sql, 0, NULL);
+	PGresult *result = keeper_database_ask(database, sql, n, arguments);
 
 	PQclear(result);
 	return result ? 0 : -1;
 }
 
-/* libpq would write them to standard error, between our lines. */
-static void notice(void *unused, const char *message)
+int keeper_database_of_coupon(const struct keeper_database *database)
 {
-	char line[256];
-
-	(void)unused;
-	snprintf(line, sizeof(line), "%s", message);
-	line[strcspn(line, "\n")] = '\0';
-	log_warn("keeper_database_notice", LOG_S("why", line));
+	return postgres_of_coupon(postgres_failure(database->postgres));
 }
 
 void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),
 			     void *context)
 {
-	database->waiting = waiting;
-	database->waiting_context = context;
+	database->patience = (struct postgres_patience){
+		.timeout_ms = (waiting ? KEEPER_PATIENCE_MS : database->timeout_ms) + GRACE_MS,
+		.waiting = waiting,
+		.context = context,
+	};
 }
 
 int keeper_database_open(struct keeper_database *database)
 {
-	const char *const keywords[] = { "dbname", "application_name", "connect_timeout",
-					 "tcp_user_timeout", NULL };
-	const char *const values[] = { database->url, "coupon-keeper", "3", "10000", NULL };
-	char limits[128];
-
-	if (database->connection)
+	if (postgres_up(database->postgres))
 		return 0;
-	database->connection = PQconnectdbParams(keywords, values, 1);
-	check(database->connection != NULL);
-	PQsetNoticeProcessor(database->connection, notice, NULL);
-	if (PQstatus(database->connection) != CONNECTION_OK) {
-		failed(database, "keeper_database_unreachable", NULL);
+	if (postgres_open(database->postgres)) {
+		drop(database, "keeper_database_unreachable");
 		return -1;
 	}
-	snprintf(limits, sizeof(limits), "SET statement_timeout = %" PRId64, database->timeout_ms);
 	database->changed_more = 1;
 	database->notified = 1;
-	if (tell(database, limits))
-		return -1;
-	return tell(database, "LISTEN couponmq_terms");
+	return 0;
 }
 
 int keeper_database_fd(const struct keeper_database *database)
 {
-	return database->connection ? PQsocket(database->connection) : -1;
+	return postgres_fd(database->postgres);
 }
 
 static void changed_add(struct keeper_database *database, const char *text)
@@ -191,9 +143,11 @@ static void notifications_read(struct keeper_database *database)
 {
 	PGnotify *notify;
 
-	if (database->connection && !PQconsumeInput(database->connection))
-		failed(database, "keeper_database_lost", NULL);
-	while (database->connection && (notify = PQnotifies(database->connection))) {
+	if (postgres_idle(database->postgres) &&
+	    postgres_step(database->postgres, clock_monotonic_ms()) == POSTGRES_LOST)
+		drop(database, "keeper_database_lost");
+	while (postgres_idle(database->postgres) &&
+	       (notify = PQnotifies(postgres_libpq(database->postgres)))) {
 		changed_add(database, notify->extra);
 		PQfreemem(notify);
 	}
@@ -277,16 +231,16 @@ static void rows_take(const PGresult *result, struct coupon_row rows[KEEPER_PAGE
 		keeper_database_row(result, i, &rows[i]);
 }
 
-static int page_ask(struct keeper_database *database, int64_t after, const char *ids,
-		    struct coupon_row rows[KEEPER_PAGE], size_t *n)
+static int page_ask(struct keeper_database *database, int64_t after,
+		    const struct postgres_array *ids, struct coupon_row rows[KEEPER_PAGE],
+		    size_t *n)
 {
-	char after_text[NUMBER_SIZE], most_text[NUMBER_SIZE];
-	const char *const values[] = { after_text, most_text, ids };
-	PGresult *result;
+	const struct postgres_argument arguments[] = { postgres_number(after),
+						       postgres_number(KEEPER_PAGE),
+						       ids ? postgres_array(ids)
+							   : postgres_text(NULL) };
+	PGresult *result = keeper_database_ask(database, sql_query_coupon_page, 3, arguments);
 
-	snprintf(after_text, sizeof(after_text), "%" PRId64, after);
-	snprintf(most_text, sizeof(most_text), "%d", KEEPER_PAGE);
-	result = keeper_database_ask(database, sql_query_coupon_page, 3, values);
 	if (!result)
 		return -1;
 	rows_take(result, rows, n);
@@ -303,25 +257,26 @@ int keeper_database_page(struct keeper_database *database, int64_t after,
 int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
 			    struct coupon_row rows[KEEPER_PAGE], size_t *n)
 {
-	char text[KEEPER_PAGE * NUMBER_SIZE + 2];
-	int len = 0;
+	struct postgres_array array;
+	int rc;
 
 	check(ids_n <= KEEPER_PAGE);
+	postgres_array_init(&array, POSTGRES_INT8);
 	for (size_t i = 0; i < ids_n; i++)
-		len += snprintf(text + len, sizeof(text) - (size_t)len, "%c%" PRId64, i ? ',' : '{',
-				ids[i]);
-	snprintf(text + len, sizeof(text) - (size_t)len, ids_n ? "}" : "{}");
-	return page_ask(database, 0, text, rows, n);
+		postgres_array_add_number(&array, ids[i]);
+	rc = page_ask(database, 0, &array, rows, n);
+	postgres_array_fini(&array);
+	return rc;
 }
 
 /*
- * A statement that tells whether this keeper is still the elected one, and whether it did what it
- * was for.
+ * A statement whose row says whether this keeper is still the elected one, and whether it did what
+ * it was for.
  */
 static int fenced_ask(struct keeper_database *database, const char *sql, int n,
-		      const char *const *values, int *done)
+		      const struct postgres_argument *arguments, int *done)
 {
-	PGresult *result = keeper_database_ask(database, sql, n, values);
+	PGresult *result = keeper_database_ask(database, sql, n, arguments);
 	int elected;
 
 	if (!result)
@@ -332,55 +287,48 @@ static int fenced_ask(struct keeper_database *database, const char *sql, int n,
 	return elected ? 0 : 1;
 }
 
-static const char *number(int64_t value, char out[NUMBER_SIZE])
-{
-	snprintf(out, NUMBER_SIZE, "%" PRId64, value);
-	return out;
-}
-
 int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version,
 			  int64_t fence, int *closed)
 {
-	char text[3][NUMBER_SIZE];
-	const char *const values[] = { number(coupon, text[0]), number(version, text[1]),
-				       number(fence, text[2]) };
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
+						       postgres_number(version),
+						       postgres_number(fence) };
 
-	return fenced_ask(database, sql_query_coupon_ended_set, 3, values, closed);
+	return fenced_ask(database, sql_query_coupon_ended_set, 3, arguments, closed);
 }
 
 int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence,
-			    int64_t generation, int64_t seq, const char *generations,
-			    const char *seqs, int *settled)
+			    int64_t generation, int64_t seq,
+			    const struct postgres_array *generations,
+			    const struct postgres_array *seqs, int *settled)
 {
-	char text[4][NUMBER_SIZE];
-	const char *const values[] = { number(coupon, text[0]),
-				       number(fence, text[1]),
-				       number(generation, text[2]),
-				       number(seq, text[3]),
-				       generations,
-				       seqs };
+	const struct postgres_argument arguments[] = {
+		postgres_number(coupon), postgres_number(fence),      postgres_number(generation),
+		postgres_number(seq),    postgres_array(generations), postgres_array(seqs)
+	};
 
-	return fenced_ask(database, sql_query_coupon_settled_set, 6, values, settled);
+	return fenced_ask(database, sql_query_coupon_settled_set, 6, arguments, settled);
 }
 
 int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence,
 			    int64_t keep_ms)
 {
-	char text[3][NUMBER_SIZE];
-	const char *const values[] = { number(coupon, text[0]), number(fence, text[1]),
-				       number(keep_ms, text[2]) };
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
+						       postgres_number(fence),
+						       postgres_number(keep_ms) };
 	int recorded;
 
-	return fenced_ask(database, sql_query_coupon_expires_set, 3, values, &recorded);
+	return fenced_ask(database, sql_query_coupon_expires_set, 3, arguments, &recorded);
 }
 
 int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
 			     struct coupon_row rows[KEEPER_PAGE], size_t *n)
 {
-	char text[2][NUMBER_SIZE];
-	const char *const values[] = { after->at, number(after->coupon, text[0]),
-				       number(KEEPER_PAGE, text[1]) };
-	PGresult *result = keeper_database_ask(database, sql_query_coupon_expiring_page, 3, values);
+	const struct postgres_argument arguments[] = { postgres_text(after->at),
+						       postgres_number(after->coupon),
+						       postgres_number(KEEPER_PAGE) };
+	PGresult *result = keeper_database_ask(database, sql_query_coupon_expiring_page, 3,
+					       arguments);
 
 	if (!result)
 		return -1;
@@ -403,14 +351,13 @@ int keeper_database_expiring(struct keeper_database *database, struct keeper_exp
 int keeper_database_generation(struct keeper_database *database, const struct coupon_row *row,
 			       int64_t redis_generation, int64_t fence, int64_t *generation)
 {
-	char texts[4][NUMBER_SIZE];
-	const int64_t numbers[4] = { row->id, row->generation, redis_generation, fence };
-	const char *const values[] = { texts[0], texts[1], texts[2], texts[3] };
-	PGresult *result;
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(row->generation),
+						       postgres_number(redis_generation),
+						       postgres_number(fence) };
+	PGresult *result = keeper_database_ask(database, sql_query_coupon_generation_open, 4,
+					       arguments);
 
-	for (int i = 0; i < 4; i++)
-		snprintf(texts[i], NUMBER_SIZE, "%" PRId64, numbers[i]);
-	result = keeper_database_ask(database, sql_query_coupon_generation_open, 4, values);
 	if (!result)
 		return -1;
 	*generation = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;

@@ -1,12 +1,14 @@
 /*
- * The keeper's connection to PostgreSQL: one question at a time, each bounded in time. One thread.
+ * The keeper's connection to PostgreSQL, and its statements: one at a time, each bounded in time. A
+ * failure concerns either the coupon of the statement (keeper_database_of_coupon(); the connection
+ * is good) or the connection, which is dropped. Both are logged. One thread.
  */
 #ifndef KEEPER_DATABASE_H
 #define KEEPER_DATABASE_H
 
+#include "common/postgres/query.h"
 #include "keeper/judge.h"
 
-#include <libpq-fe.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,42 +35,51 @@ int keeper_database_open(struct keeper_database *database);
 int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads what is there without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);
-/* The coupons whose terms have changed; `*more`: others have, too, that nobody remembers. */
+/* The coupons whose terms have changed; `*more`: others have, too, and it is unknown which. */
 size_t keeper_database_changed(struct keeper_database *database, int64_t ids[KEEPER_PAGE],
 			       int *more);
 
-/* One statement: its rows, to be cleared, or NULL and the connection is dropped (logged). */
+/* One statement: its rows, to be cleared, or NULL: it failed. */
 PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n,
-			      const char *const *values);
+			      const struct postgres_argument *arguments);
+/* One without rows: 0, or -1: it failed. */
+int keeper_database_run(struct keeper_database *database, const char *sql, int n,
+			const struct postgres_argument *arguments);
+/*
+ * Whether the last statement's failure concerns its coupon alone: a row of it is locked, or its
+ * data is refused.
+ */
+int keeper_database_of_coupon(const struct keeper_database *database);
 
-/* Each 0, or -1 and the connection is dropped (logged). */
+/* Each 0, or -1: it failed. */
 int keeper_database_fence(struct keeper_database *database, int64_t *fence);
-/* The coupons after `after`, at most KEEPER_PAGE; `*n` tells how many. */
+/* The coupons after `after`, at most KEEPER_PAGE; `*n` is their number. Waits on no row lock. */
 int keeper_database_page(struct keeper_database *database, int64_t after,
 			 struct coupon_row rows[KEEPER_PAGE], size_t *n);
 /* The watched ones of these, at most KEEPER_PAGE. */
 int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
 			    struct coupon_row rows[KEEPER_PAGE], size_t *n);
 /*
- * Closes a coupon at its end; `*closed` is 0 when its terms are other ones by now. 1 when another
+ * Closes a coupon at its end; `*closed` is 0 when its terms have changed meanwhile. 1 when another
  * keeper was elected.
  */
 int keeper_database_close(struct keeper_database *database, int64_t coupon, int64_t version,
 			  int64_t fence, int *closed);
 /*
  * Marks a closed coupon as settled if it is: Redis has come to `seq` in `generation`, and to `seqs`
- * in the older `generations` (both PostgreSQL arrays). `*settled` tells. 1 when another keeper was
+ * in the older `generations` (int[] and bigint[]). `*settled`: it is. 1 when another keeper was
  * elected.
  */
 int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence,
-			    int64_t generation, int64_t seq, const char *generations,
-			    const char *seqs, int *settled);
+			    int64_t generation, int64_t seq,
+			    const struct postgres_array *generations,
+			    const struct postgres_array *seqs, int *settled);
 /* Records that its keys expire: it is looked at no more. 1 when another keeper was elected. */
 int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence,
 			    int64_t keep_ms);
 /*
  * Settled coupons whose keys have not expired yet, after `*after`, which moves on. Only id,
- * generation and seq_seen are told.
+ * generation and seq_seen are set.
  */
 int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
 			     struct coupon_row rows[KEEPER_PAGE], size_t *n);
@@ -83,8 +94,8 @@ int keeper_database_generation(struct keeper_database *database, const struct co
 
 /*
  * Until it is called again with NULL, an answer may take KEEPER_PATIENCE_MS. Meanwhile `waiting` is
- * called several times a second; when it returns other than 0 there is no answer, and the
- * connection is dropped.
+ * called several times a second; other than 0 ends the wait, and the connection is
+ * dropped.
  */
 #define KEEPER_PATIENCE_MS 120000
 void keeper_database_patient(struct keeper_database *database, int (*waiting)(void *context),

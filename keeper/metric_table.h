@@ -22,7 +22,8 @@ METRIC(KEEPER_METRIC_SETTLED, "keeper_settled_total", "counter",
 METRIC(KEEPER_METRIC_RESENT, "keeper_resent_total", "counter",
        "Messages published again from an outbox.")
 METRIC(KEEPER_METRIC_PUT_OFF, "keeper_put_off_total", "counter",
-       "Times a coupon was put off because Redis refused a script for it.")
+       "Times a coupon was put off because Redis or PostgreSQL refused something for it, or a row "
+       "was locked.")
 METRIC(KEEPER_METRIC_UNEQUAL, "keeper_coupons_unequal", "gauge",
        "Coupons whose numbers in Redis and PostgreSQL did not add up (P4) in at least three "
        "checks.")

@@ -18,7 +18,6 @@
 #include "common/ulid.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,12 +49,9 @@ struct ask {
 	int n;
 };
 
-/* The receives of a page that are done, as arrays for PostgreSQL. */
+/* The receives of a page that are done. */
 struct done {
-	char coupons[RELEASE_PAGE * NUMBER_SIZE];
-	char batches[RELEASE_PAGE * (ULID_UUID_SIZE + 1)];
-	char indexes[RELEASE_PAGE * NUMBER_SIZE];
-	size_t coupons_len, batches_len, indexes_len;
+	struct postgres_array coupons, batches, indexes;
 };
 
 /* What was done of one coupon. */
@@ -73,38 +69,27 @@ static int64_t number_at(const PGresult *page, int row, enum column column)
 	return strtoll(PQgetvalue(page, row, column), NULL, 10);
 }
 
-static void element_add(char *array, size_t size, size_t *len, const char *text)
-{
-	int n = snprintf(array + *len, size - *len, "%s%s", *len ? "," : "{", text);
-
-	check(n > 0 && (size_t)n < size - *len - 1); /* the brace at the end */
-	*len += (size_t)n;
-}
-
 static void done_add(struct done *done, const PGresult *page, int row)
 {
-	element_add(done->coupons, sizeof(done->coupons), &done->coupons_len,
-		    PQgetvalue(page, row, COUPON));
-	element_add(done->batches, sizeof(done->batches), &done->batches_len,
-		    PQgetvalue(page, row, BATCH));
-	element_add(done->indexes, sizeof(done->indexes), &done->indexes_len,
-		    PQgetvalue(page, row, IDX));
+	struct ulid batch;
+
+	check(ulid_from_uuid(&batch, PQgetvalue(page, row, BATCH)) == 0);
+	postgres_array_add_number(&done->coupons, number_at(page, row, COUPON));
+	postgres_array_add_uuid(&done->batches, &batch);
+	postgres_array_add_number(&done->indexes, number_at(page, row, IDX));
 }
 
+/* Passes over rows that are locked: they stay pending. */
 static int done_mark(struct done *done, struct keeper_database *database)
 {
-	const char *const values[] = { done->coupons, done->batches, done->indexes };
-	PGresult *result;
+	const struct postgres_argument arguments[] = { postgres_array(&done->coupons),
+						       postgres_array(&done->batches),
+						       postgres_array(&done->indexes) };
 
-	if (done->coupons_len == 0)
+	if (done->coupons.n == 0)
 		return 0;
-	memcpy(done->coupons + done->coupons_len, "}", 2);
-	memcpy(done->batches + done->batches_len, "}", 2);
-	memcpy(done->indexes + done->indexes_len, "}", 2);
 	fault_point(FAULT_RELEASE_BEFORE_MARK);
-	result = keeper_database_ask(database, sql_query_release_done, 3, values);
-	PQclear(result);
-	return result ? 0 : -1;
+	return keeper_database_run(database, sql_query_release_done, 3, arguments);
 }
 
 static void batch_format(const char *uuid, char out[ULID_SIZE])
@@ -254,20 +239,21 @@ static int page_release(const PGresult *page, struct redis_client *redis, struct
 
 static PGresult *page_read(const struct release *release, struct keeper_database *database)
 {
-	char coupon[NUMBER_SIZE], index[NUMBER_SIZE], most[NUMBER_SIZE];
-	const char *const values[] = { coupon, release->batch, index, most };
+	const struct postgres_argument arguments[] = { postgres_number(release->coupon),
+						       postgres_text(release->batch),
+						       postgres_number(release->index),
+						       postgres_number(RELEASE_PAGE) };
 
-	snprintf(coupon, sizeof(coupon), "%" PRId64, release->coupon);
-	snprintf(index, sizeof(index), "%" PRId64, release->index);
-	snprintf(most, sizeof(most), "%d", RELEASE_PAGE);
-	return keeper_database_ask(database, sql_query_release_pending, 4, values);
+	return keeper_database_ask(database, sql_query_release_pending, 4, arguments);
 }
 
 int release_step(struct release *release, struct redis_client *redis,
 		 struct keeper_database *database)
 {
 	PGresult *page = page_read(release, database);
-	struct done done = { .coupons_len = 0 };
+	struct done done = { .coupons.type = POSTGRES_INT8,
+			     .batches.type = POSTGRES_UUID,
+			     .indexes.type = POSTGRES_INT2 };
 	int n, rc;
 
 	if (!page)
@@ -278,6 +264,9 @@ int release_step(struct release *release, struct redis_client *redis,
 	/* Also when it was broken off: what is done is done. */
 	if (done_mark(&done, database))
 		rc = -1;
+	postgres_array_fini(&done.coupons);
+	postgres_array_fini(&done.batches);
+	postgres_array_fini(&done.indexes);
 	release_init(release);
 	if (rc == 0 && n == RELEASE_PAGE) {
 		release->coupon = number_at(page, n - 1, COUPON);

@@ -18,23 +18,13 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "keeper/close.h"
+#include "keeper/put_off.h"
 #include "keeper/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
-/* coupons that are put off; of two that share a place the last one is remembered */
-#define PUT_OFF_N 256
-#define PUT_OFF_MS 1000
-#define PUT_OFF_MAX_MS 10000
-
-/* A coupon that Redis refused a script for: trying again costs a generation each time. */
-struct put_off {
-	int64_t coupon;
-	int64_t due_ms;
-	int64_t wait_ms;
-};
 
 struct keeper_sweep {
 	const struct config *config;
@@ -45,7 +35,8 @@ struct keeper_sweep {
 	int running;                    /* else the next page begins a new one */
 	int64_t after;                  /* the last coupon that it came to */
 	int settled_too;                /* then the settled ones, */
-	struct keeper_expiring settled; /* after this one */
+	struct keeper_expiring settled; /* after this one; */
+	int settled_left;               /* of these some were put off: the next sweep again */
 	int64_t begun_ms;
 	int64_t until_ms;     /* of this round */
 	int64_t now_ms;       /* Redis' time when it began */
@@ -62,7 +53,8 @@ struct keeper_sweep {
 	/* of the Redis process that coupons were or will be verified on */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
-	struct put_off put_off[PUT_OFF_N];
+	/* of which Redis or PostgreSQL refused something: a rebuild costs a generation each time */
+	struct put_off put_off;
 };
 
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
@@ -88,55 +80,43 @@ void keeper_sweep_free(struct keeper_sweep *sweep)
 void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
-	memset(sweep->put_off, 0, sizeof(sweep->put_off));
+	memset(&sweep->put_off, 0, sizeof(sweep->put_off));
 	sweep->resend_due_ms = 0;
 	sweep->running = 0;
 	sweep->hurry = 1;
 }
 
-static struct put_off *put_off_find(struct keeper_sweep *sweep, int64_t coupon)
-{
-	struct put_off *put_off = &sweep->put_off[coupon % PUT_OFF_N];
-
-	return put_off->coupon == coupon ? put_off : NULL;
-}
-
-static void put_off_add(struct keeper_sweep *sweep, int64_t coupon)
-{
-	struct put_off *put_off = put_off_find(sweep, coupon);
-	int64_t wait_ms = put_off ? 2 * put_off->wait_ms : PUT_OFF_MS;
-
-	if (wait_ms > PUT_OFF_MAX_MS)
-		wait_ms = PUT_OFF_MAX_MS;
-	sweep->put_off[coupon % PUT_OFF_N] =
-		(struct put_off){ coupon, clock_monotonic_ms() + wait_ms, wait_ms };
-	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", wait_ms));
-	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
-}
-
-/* What its terms, and its state in Redis, ask for. 0, or -1. */
-static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
+/* What its terms, and its state in Redis, ask for. 0, or -1: the round is over. */
+static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	struct put_off *put_off = put_off_find(sweep, row->id);
 	int rc;
 
 	if (close_due(row, sweep->now_ms))
 		return close_ended(sweep->context, row);
 	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
 	sweep->acted |= rc > 0;
-	if (rc != 0)
+	if (rc != 0 || sweep->context->refused)
 		return rc < 0 ? -1 : 0;
-	if (put_off && clock_monotonic_ms() < put_off->due_ms)
-		return 0;
-	sweep->context->refused = 0;
 	if (keeper_coupon_step(sweep->context, row, look))
 		return -1;
 	sweep->acted |= !look->present && row->status != COUPON_CLOSED && !sweep->context->refused;
+	return 0;
+}
+
+/* The same, unless the coupon is put off. 0, or -1. */
+static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
+		       const struct coupon_look *look)
+{
+	if (put_off_waits(&sweep->put_off, row->id))
+		return 0;
+	sweep->context->refused = 0;
+	if (coupon_work(sweep, row, look))
+		return -1;
 	if (sweep->context->refused)
-		put_off_add(sweep, row->id);
-	else if (put_off)
-		put_off->coupon = 0;
+		put_off_add(&sweep->put_off, row->id);
+	else
+		put_off_end(&sweep->put_off, row->id);
 	return 0;
 }
 
@@ -193,14 +173,18 @@ static int changed_turn(struct keeper_sweep *sweep)
 	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		struct put_off *put_off = put_off_find(sweep, rows[i].id);
-
-		if (put_off)
-			put_off->due_ms = 0; /* somebody has seen to it */
+		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
 		if (coupon_turn(sweep, &rows[i], &looks[i], 0))
 			return -1;
 	}
 	return 0;
+}
+
+static void settled_begin(struct keeper_sweep *sweep)
+{
+	sweep->settled_too = 1;
+	sweep->settled_left = 0;
+	sweep->settled = (struct keeper_expiring)KEEPER_EXPIRING_FIRST;
 }
 
 static void sweep_begin(struct keeper_sweep *sweep)
@@ -208,6 +192,8 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	sweep->begun_ms = clock_monotonic_ms();
 	sweep->running = 1;
 	sweep->after = 0;
+	if (sweep->settled_left)
+		settled_begin(sweep);
 	/* Scanning what is too young to be sent again costs; so not in each sweep. */
 	sweep->resend = sweep->begun_ms >= sweep->resend_due_ms;
 	if (sweep->resend)
@@ -251,6 +237,26 @@ static int watched_turn(struct keeper_sweep *sweep)
 	return 0;
 }
 
+/* One that is settled needs nothing but to be verified on another Redis process. 0, or -1. */
+static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row,
+			const struct coupon_look *look)
+{
+	if (!look->present || strcmp(look->run_id, sweep->context->run_id) == 0)
+		return 0;
+	sweep->context->refused = 0;
+	if (put_off_waits(&sweep->put_off, row->id)) {
+		sweep->settled_left = 1;
+		return 0;
+	}
+	if (keeper_coupon_step(sweep->context, row, look))
+		return -1;
+	if (sweep->context->refused) {
+		put_off_add(&sweep->put_off, row->id);
+		sweep->settled_left = 1;
+	}
+	return 0;
+}
+
 static int settled_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
@@ -261,13 +267,10 @@ static int settled_turn(struct keeper_sweep *sweep)
 	if (keeper_database_expiring(sweep->context->database, &after, rows, &n) ||
 	    rows_look(sweep, rows, n, looks))
 		return -1;
-	for (size_t i = 0; i < n; i++) {
-		if (*sweep->stop || keeper_lock_hold(sweep->lock))
+	for (size_t i = 0; i < n; i++)
+		if (*sweep->stop || keeper_lock_hold(sweep->lock) ||
+		    settled_step(sweep, &rows[i], &looks[i]))
 			return -1;
-		if (looks[i].present && strcmp(looks[i].run_id, sweep->context->run_id) != 0 &&
-		    keeper_coupon_step(sweep->context, &rows[i], &looks[i]))
-			return -1;
-	}
 	sweep->settled = after;
 	sweep->settled_too = n == KEEPER_PAGE;
 	return 0;
@@ -296,8 +299,7 @@ static void process_look(struct keeper_sweep *sweep)
 	sweep->verify_due_ms = 0;
 	sweep->running = 0;
 	sweep->hurry = 1;
-	sweep->settled_too = 1;
-	sweep->settled = (struct keeper_expiring)KEEPER_EXPIRING_FIRST;
+	settled_begin(sweep);
 }
 
 /* Pages, until this round is over. `pages_due_ms` tells when to go on. */

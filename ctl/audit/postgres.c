@@ -10,7 +10,7 @@
 
 #define NUMBER_SIZE 24
 
-/* Sorting a million receives needs memory; compiling these queries takes longer than they do. */
+/* Sorting a million receives takes some room; compiling a query more time than running it. */
 void audit_session_set(struct db *db)
 {
 	db_run(db, "SET default_transaction_read_only = on; SET statement_timeout = '60s'; SET "
@@ -103,7 +103,7 @@ void columns_find(const PGresult *result, struct columns *columns)
 static void batch_read(const char *uuid, struct ulid *batch)
 {
 	if (ulid_from_uuid(batch, uuid))
-		log_fatal("PostgreSQL: a batch is not a uuid");
+		log_fatal("PostgreSQL: a batch is no uuid");
 }
 
 void slot_read(const PGresult *result, int row, const struct columns *columns, struct slot *slot)
@@ -114,32 +114,31 @@ void slot_read(const PGresult *result, int row, const struct columns *columns, s
 	batch_read(PQgetvalue(result, row, columns->batch), &slot->batch);
 }
 
-/* The array parameters of the query. */
+/* Which receives, for audit_outcomes.sql. */
 struct ask {
-	char users[AUDIT_ASK_MAX * NUMBER_SIZE], slots[AUDIT_ASK_MAX * 8];
-	char batches[AUDIT_ASK_MAX * (ULID_UUID_SIZE + 1)], indexes[AUDIT_ASK_MAX * 8];
+	struct postgres_array users, slots, batches, indexes;
 };
-
-static size_t element_add(char *array, size_t at, const char *text)
-{
-	return at + (size_t)sprintf(array + at, "%s%s", at ? "," : "{", text);
-}
 
 static void ask_make(struct ask *ask, const struct slot *slots, size_t n)
 {
-	size_t users = 0, numbers = 0, batches = 0, indexes = 0;
-	char text[ULID_UUID_SIZE];
-
+	postgres_array_init(&ask->users, POSTGRES_INT8);
+	postgres_array_init(&ask->slots, POSTGRES_INT2);
+	postgres_array_init(&ask->batches, POSTGRES_UUID);
+	postgres_array_init(&ask->indexes, POSTGRES_INT2);
 	for (size_t i = 0; i < n; i++) {
-		users = element_add(ask->users, users, db_number(slots[i].user, text));
-		numbers = element_add(ask->slots, numbers, db_number(slots[i].number, text));
-		batches = element_add(ask->batches, batches, ulid_to_uuid(&slots[i].batch, text));
-		indexes = element_add(ask->indexes, indexes, db_number(slots[i].index, text));
+		postgres_array_add_number(&ask->users, slots[i].user);
+		postgres_array_add_number(&ask->slots, slots[i].number);
+		postgres_array_add_uuid(&ask->batches, &slots[i].batch);
+		postgres_array_add_number(&ask->indexes, slots[i].index);
 	}
-	memcpy(ask->users + users, "}", 2);
-	memcpy(ask->slots + numbers, "}", 2);
-	memcpy(ask->batches + batches, "}", 2);
-	memcpy(ask->indexes + indexes, "}", 2);
+}
+
+static void ask_fini(struct ask *ask)
+{
+	postgres_array_fini(&ask->users);
+	postgres_array_fini(&ask->slots);
+	postgres_array_fini(&ask->batches);
+	postgres_array_fini(&ask->indexes);
 }
 
 static void outcome_read(const PGresult *result, int row, const struct slot *slot,
@@ -168,17 +167,19 @@ static void outcome_read(const PGresult *result, int row, const struct slot *slo
 void audit_outcomes_read(struct db *db, int64_t coupon, const struct slot *slots, size_t n,
 			 struct outcome *outcomes)
 {
-	static struct ask ask;
-	char id[DB_NUMBER_SIZE];
-	const char *const params[] = { db_number(coupon, id), ask.users, ask.slots, ask.batches,
-				       ask.indexes };
+	struct ask ask;
+	const struct postgres_argument arguments[] = {
+		postgres_number(coupon), postgres_array(&ask.users), postgres_array(&ask.slots),
+		postgres_array(&ask.batches), postgres_array(&ask.indexes)
+	};
 	PGresult *result;
 
 	check(n <= AUDIT_ASK_MAX);
 	if (n == 0)
 		return;
 	ask_make(&ask, slots, n);
-	result = db_query(db, sql_query_audit_outcomes, 5, params);
+	result = db_query_arguments(db, sql_query_audit_outcomes, 5, arguments);
+	ask_fini(&ask);
 	check((size_t)PQntuples(result) == n);
 	for (size_t i = 0; i < n; i++)
 		outcome_read(result, (int)i, &slots[i], &outcomes[i]);

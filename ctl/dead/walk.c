@@ -60,7 +60,10 @@ static void progress_print(const struct dead_walk *walk)
 			dead_queue_length(walk->queue));
 }
 
-/* Takes the remaining messages: when all return, their order and numbers stay the same. */
+/*
+ * Takes what is left, so that all of it goes back in its order: the next command finds the same
+ * numbers.
+ */
 static void rest_take(struct dead_walk *walk)
 {
 	amqp_message_t message;

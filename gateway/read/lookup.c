@@ -4,12 +4,14 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/postgres/connection.h"
 #include "common/resolving.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +44,12 @@ struct lookup {
 	STAILQ_HEAD(, query) queries; /* the first is the one in flight, while `busy` */
 	int busy;
 	int closing;
-	PGconn *connection;
-	PGresult *result; /* of the query in flight, until its end is there too */
+	struct postgres *postgres;
 	enum lookup_state state;
 	int64_t since_ms;
 	int64_t retry_ms;
 	struct backoff backoff;
-	struct event *socket;
+	struct event *socket; /* of the connection, for what it waits for now */
 	struct event *tick;
 	char trouble[TROUBLE_SIZE];
 	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
@@ -98,20 +99,16 @@ static void socket_forget(struct lookup *lookup)
 	lookup->socket = NULL;
 }
 
-/* Everything that waits fails: nobody should wait for a database that is away. */
+/* Everything that waits fails: no request is to wait for a database that is away. */
 static void lookup_down(struct lookup *lookup, const char *why)
 {
 	snprintf(lookup->trouble, sizeof(lookup->trouble), "%s", why);
-	lookup->trouble[strcspn(lookup->trouble, "\n")] = '\0';
 	if (!lookup->closing &&
 	    (lookup->state == LOOKUP_READY || strcmp(lookup->told, lookup->trouble) != 0))
 		log_warn("database_lost", LOG_S("error", lookup->trouble));
 	memcpy(lookup->told, lookup->trouble, sizeof(lookup->told));
 	socket_forget(lookup);
-	PQclear(lookup->result);
-	lookup->result = NULL;
-	PQfinish(lookup->connection);
-	lookup->connection = NULL;
+	postgres_drop(lookup->postgres, NULL);
 	state_set(lookup, LOOKUP_DOWN);
 	lookup->retry_ms = lookup->since_ms + backoff_ms(&lookup->backoff);
 	metrics_set(METRIC_DATABASE_UP, 0);
@@ -120,11 +117,21 @@ static void lookup_down(struct lookup *lookup, const char *why)
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
 
-static void socket_watch(struct lookup *lookup, short what)
+/* Made anew each time: while it connects, libpq may open another socket under the same number. */
+static void socket_watch(struct lookup *lookup)
 {
+	short events = postgres_poll_events(lookup->postgres), what = EV_PERSIST;
+
+	if (events & POLLIN)
+		what |= EV_READ;
+	if (events & POLLOUT)
+		what |= EV_WRITE;
+	if (lookup->socket && lookup->state == LOOKUP_READY &&
+	    event_get_events(lookup->socket) == what)
+		return;
 	socket_forget(lookup);
-	lookup->socket = event_new(lookup->base, PQsocket(lookup->connection),
-				   (short)(what | EV_PERSIST), on_socket, lookup);
+	lookup->socket = event_new(lookup->base, postgres_fd(lookup->postgres), what, on_socket,
+				   lookup);
 	check(lookup->socket != NULL);
 	event_add(lookup->socket, NULL);
 }
@@ -132,94 +139,67 @@ static void socket_watch(struct lookup *lookup, short what)
 static void query_start(struct lookup *lookup)
 {
 	struct query *query = STAILQ_FIRST(&lookup->queries);
-	const char *values[PARAMS_MAX];
+	struct postgres_argument arguments[PARAMS_MAX];
 
 	if (lookup->state != LOOKUP_READY || lookup->busy || !query)
 		return;
 	for (int i = 0; i < query->params_n; i++)
-		values[i] = query->params[i];
+		arguments[i] = postgres_text(query->params[i]);
 	lookup->busy = 1;
 	metrics_add(METRIC_LOOKUPS, 1);
-	if (!PQsendQueryParams(lookup->connection, query->sql, query->params_n, NULL, values, NULL,
-			       NULL, 0)) {
-		query->begun_ms = INT64_MIN / 2; /* overdue: the next tick ends it, not this call */
-		return;
-	}
-	socket_watch(lookup, PQflush(lookup->connection) == 1 ? EV_READ | EV_WRITE : EV_READ);
+	postgres_send(lookup->postgres, query->sql, query->params_n, arguments,
+		      query->begun_ms + lookup->timeout_ms);
+	socket_watch(lookup);
 }
 
-static void connecting_step(struct lookup *lookup)
+static void lookup_ready(struct lookup *lookup)
 {
-	switch (PQconnectPoll(lookup->connection)) {
-	case PGRES_POLLING_READING:
-		socket_watch(lookup, EV_READ);
-		return;
-	case PGRES_POLLING_WRITING:
-		socket_watch(lookup, EV_WRITE);
-		return;
-	case PGRES_POLLING_OK:
-		PQsetnonblocking(lookup->connection, 1);
-		state_set(lookup, LOOKUP_READY);
-		lookup->trouble[0] = lookup->told[0] = '\0';
-		lookup->connects_n++;
-		backoff_reset(&lookup->backoff);
-		metrics_set(METRIC_DATABASE_UP, 1);
-		log_info("database_ready", LOG_S("database", PQdb(lookup->connection)));
-		socket_watch(lookup, EV_READ);
-		query_start(lookup);
-		return;
-	case PGRES_POLLING_FAILED:
-	case PGRES_POLLING_ACTIVE:
-		lookup_down(lookup, PQerrorMessage(lookup->connection));
-		return;
-	}
+	state_set(lookup, LOOKUP_READY);
+	lookup->trouble[0] = lookup->told[0] = '\0';
+	lookup->connects_n++;
+	backoff_reset(&lookup->backoff);
+	metrics_set(METRIC_DATABASE_UP, 1);
+	log_info("database_ready", LOG_S("database", PQdb(postgres_libpq(lookup->postgres))));
+	query_start(lookup);
 }
 
-/* Takes the results that are complete. */
-static void results_take(struct lookup *lookup)
+/* A failure that the server reports concerns this look-up alone. */
+static void query_ended(struct lookup *lookup)
 {
-	while (lookup->busy && !PQisBusy(lookup->connection)) {
-		PGresult *result = PQgetResult(lookup->connection);
-		int good;
+	int good = postgres_failure(lookup->postgres) == POSTGRES_OK;
+	PGresult *rows = postgres_result_take(lookup->postgres);
 
-		/*
-		 * the end of the results may still be on its way: to ask for it now would wait for
-		 * it
-		 */
-		if (result) {
-			PQclear(lookup->result);
-			lookup->result = result;
-			continue;
-		}
-		result = lookup->result;
-		lookup->result = NULL;
-		good = result && PQresultStatus(result) == PGRES_TUPLES_OK;
-		if (result && !good)
-			log_warn("lookup_failed", LOG_S("error", PQresultErrorMessage(result)));
-		query_end(lookup, good ? result : NULL);
-		PQclear(result);
-		query_start(lookup);
-		if (lookup->state != LOOKUP_READY)
-			return;
+	if (!good)
+		log_warn("lookup_failed", LOG_S("error", postgres_why(lookup->postgres)));
+	query_end(lookup, good ? rows : NULL);
+	PQclear(rows);
+	query_start(lookup);
+}
+
+static void lookup_step(struct lookup *lookup)
+{
+	switch (postgres_step(lookup->postgres, clock_monotonic_ms())) {
+	case POSTGRES_NOTHING:
+		break;
+	case POSTGRES_CONNECTED:
+		lookup_ready(lookup);
+		break;
+	case POSTGRES_ENDED:
+		query_ended(lookup);
+		break;
+	case POSTGRES_LOST:
+		lookup_down(lookup, postgres_why(lookup->postgres));
+		break;
 	}
+	if (lookup->state != LOOKUP_DOWN)
+		socket_watch(lookup);
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *data)
 {
-	struct lookup *lookup = data;
-
 	(void)fd;
-	if (lookup->state == LOOKUP_CONNECTING) {
-		connecting_step(lookup);
-		return;
-	}
-	if ((what & EV_WRITE) && PQflush(lookup->connection) == 0)
-		socket_watch(lookup, EV_READ);
-	if (!PQconsumeInput(lookup->connection)) {
-		lookup_down(lookup, PQerrorMessage(lookup->connection));
-		return;
-	}
-	results_take(lookup);
+	(void)what;
+	lookup_step(data);
 }
 
 /*
@@ -248,20 +228,14 @@ static int lookup_resolve(struct lookup *lookup, char address[RESOLVED_SIZE])
 static void lookup_connect(struct lookup *lookup)
 {
 	char address[RESOLVED_SIZE] = "";
-	/* The URL stands for its parts; the address behind it goes before the name. */
-	const char *const keywords[] = { "dbname", lookup->host ? "hostaddr" : NULL, NULL };
-	const char *const values[] = { lookup->url, address, NULL };
 
 	if (lookup->host && lookup_resolve(lookup, address))
 		return;
-	lookup->connection = PQconnectStartParams(keywords, values, 1);
 	state_set(lookup, LOOKUP_CONNECTING);
-	if (!lookup->connection || PQstatus(lookup->connection) == CONNECTION_BAD) {
-		lookup_down(lookup, lookup->connection ? PQerrorMessage(lookup->connection)
-						       : "out of memory");
-		return;
-	}
-	socket_watch(lookup, EV_WRITE);
+	if (postgres_connect(lookup->postgres, lookup->host ? address : NULL, clock_monotonic_ms()))
+		lookup_down(lookup, postgres_why(lookup->postgres));
+	else
+		socket_watch(lookup);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *data)
@@ -273,12 +247,8 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)what;
 	if (lookup->state == LOOKUP_DOWN && now_ms >= lookup->retry_ms)
 		lookup_connect(lookup);
-	else if (lookup->state == LOOKUP_CONNECTING &&
-		 now_ms - lookup->since_ms > lookup->timeout_ms)
-		lookup_down(lookup, "connecting takes too long");
-	else if (lookup->state == LOOKUP_READY && !STAILQ_EMPTY(&lookup->queries) &&
-		 now_ms - STAILQ_FIRST(&lookup->queries)->begun_ms > lookup->timeout_ms)
-		lookup_down(lookup, "a look-up is not answered in time");
+	else if (lookup->state != LOOKUP_DOWN && now_ms >= postgres_deadline_ms(lookup->postgres))
+		lookup_step(lookup);
 	if (lookup->state != LOOKUP_READY) /* the connection's own attempt goes on */
 		queries_fail(lookup, now_ms - lookup->timeout_ms);
 }
@@ -319,11 +289,21 @@ struct lookup *lookup_new(struct event_base *base, const char *database_url, int
 	PQconninfoFree(options);
 	lookup->base = base;
 	lookup->url = strdup(database_url);
+	check(lookup->url != NULL);
+	lookup->postgres = postgres_new(&(struct postgres_options){
+		.url = lookup->url,
+		.application_name = "coupon-gateway",
+		.connect_timeout_ms = timeout_ms,
+		.statement_timeout_ms = timeout_ms,
+		.lock_timeout_ms = timeout_ms / 2 +
+				   1, /* fails this look-up, before the connection */
+		.notice_event = "database_notice",
+	});
 	lookup->timeout_ms = timeout_ms;
 	lookup->waiting_max = waiting_max;
 	STAILQ_INIT(&lookup->queries);
 	lookup->tick = event_new(base, -1, EV_PERSIST, on_tick, lookup);
-	check(lookup->url != NULL && lookup->tick != NULL);
+	check(lookup->tick != NULL);
 	event_add(lookup->tick, &tick);
 	snprintf(lookup->trouble, sizeof(lookup->trouble), "connecting");
 	lookup_connect(lookup);
@@ -338,6 +318,7 @@ void lookup_free(struct lookup *lookup)
 	lookup_down(lookup, "closing");
 	resolving_abandon(lookup->resolving);
 	event_free(lookup->tick);
+	postgres_free(lookup->postgres);
 	free(lookup->host);
 	free(lookup->url);
 	free(lookup);

@@ -222,16 +222,13 @@ static int all_compare(struct compare *compare, int64_t coupon)
 static int verify_prepare(struct keeper_context *context, const struct coupon_row *row,
 			  int64_t *late)
 {
-	char coupon[NUMBER_SIZE], fence[NUMBER_SIZE];
-	const char *const values[] = { number_text(row->id, coupon),
-				       number_text(context->fence, fence) };
-	PGresult *result = keeper_database_ask(context->database, sql_query_release_again, 2,
-					       values);
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(context->fence) };
+	PGresult *result;
 
-	PQclear(result);
-	if (!result)
+	if (keeper_database_run(context->database, sql_query_release_again, 2, arguments))
 		return -1;
-	result = keeper_database_ask(context->database, sql_query_late_least, 1, values);
+	result = keeper_database_ask(context->database, sql_query_late_least, 1, arguments);
 	if (!result)
 		return -1;
 	*late = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
@@ -298,5 +295,8 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 				      : open_again(context, row, look);
 	}
 	free(compare);
-	return rc == 0 ? 0 : keeper_context_usable(context);
+	if (rc == 0)
+		return 0;
+	context->refused = 1;
+	return keeper_context_usable(context);
 }

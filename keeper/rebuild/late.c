@@ -71,25 +71,34 @@ static void args_fill(struct part *part, int i)
 	argv[8] = outcome_of(value(part, i, REASON));
 }
 
-static int counted(struct keeper_context *context, const char *coupon, const char *number)
+/* Redis has counted the part. 0, or -1. Where its rows are locked they stay, and are told again. */
+static int counted(struct late *late, struct keeper_context *context, const struct part *part)
 {
-	char fence[NUMBER_SIZE];
-	const char *const values[] = { coupon, number, number_text(context->fence, fence) };
-	PGresult *result = keeper_database_ask(context->database, sql_query_late_counted, 3,
-					       values);
+	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
+						       postgres_text(value(part, part->n - 1, NUM)),
+						       postgres_number(context->fence) };
 
-	PQclear(result);
-	return result ? 0 : -1;
+	if (put_off_waits(&late->put_off, coupon))
+		return 0;
+	if (keeper_database_run(context->database, sql_query_late_counted, 3, arguments) == 0) {
+		put_off_end(&late->put_off, coupon);
+		return 0;
+	}
+	if (keeper_context_failed(context))
+		return -1;
+	put_off_add(&late->put_off, coupon);
+	return 0;
 }
 
 /* 0, or -1. What Redis does not have, or refuses, stays. */
-static int part_tell(struct keeper_context *context, struct part *part)
+static int part_tell(struct late *late, struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
 	char word[REDIS_WORD_SIZE];
 
 	if (*value(part, 0, IS_OVER) == 't')
-		return counted(context, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+		return counted(late, context, part);
 	for (int i = 0; i < part->n; i++)
 		args_fill(part, i);
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
@@ -99,15 +108,17 @@ static int part_tell(struct keeper_context *context, struct part *part)
 			word);
 	if (strcmp(word, "ok") == 0) {
 		fault_point(FAULT_LATE_COUNTED);
-		log_info("late_counted", LOG_I("coupon", coupon), LOG_I("receives", part->n));
-		return counted(context, value(part, 0, COUPON), value(part, part->n - 1, NUM));
+		if (!put_off_waits(&late->put_off, coupon))
+			log_info("late_counted", LOG_I("coupon", coupon),
+				 LOG_I("receives", part->n));
+		return counted(late, context, part);
 	}
 	if (strcmp(word, "gap") == 0 && keeper_context_is_news(context, coupon, "late_gap"))
 		log_error("late_gap", LOG_I("coupon", coupon));
 	return keeper_context_word(context, word);
 }
 
-static int page_tell(struct keeper_context *context, const PGresult *page)
+static int page_tell(struct late *late, struct keeper_context *context, const PGresult *page)
 {
 	int rows = PQntuples(page), rc = 0;
 	struct part *part = malloc(sizeof(*part));
@@ -118,7 +129,7 @@ static int page_tell(struct keeper_context *context, const PGresult *page)
 		while (first + part->n < rows &&
 		       strcmp(value(part, part->n, COUPON), value(part, 0, COUPON)) == 0)
 			part->n++;
-		rc = keeper_context_goes_on(context) || part_tell(context, part) ? -1 : 0;
+		rc = keeper_context_goes_on(context) || part_tell(late, context, part) ? -1 : 0;
 	}
 	free(part);
 	return rc;
@@ -126,18 +137,17 @@ static int page_tell(struct keeper_context *context, const PGresult *page)
 
 int late_step(struct late *late, struct keeper_context *context)
 {
-	char coupon[NUMBER_SIZE], number[NUMBER_SIZE], most[NUMBER_SIZE];
-	const char *const values[] = { number_text(late->coupon, coupon),
-				       number_text(late->number, number),
-				       number_text(LATE_PAGE, most) };
-	PGresult *page = keeper_database_ask(context->database, sql_query_late_page, 3, values);
+	const struct postgres_argument arguments[] = { postgres_number(late->coupon),
+						       postgres_number(late->number),
+						       postgres_number(LATE_PAGE) };
+	PGresult *page = keeper_database_ask(context->database, sql_query_late_page, 3, arguments);
 	int rows, rc;
 
 	if (!page)
 		return -1;
 	rows = PQntuples(page);
-	rc = page_tell(context, page);
-	*late = (struct late){ 0, 0 };
+	rc = page_tell(late, context, page);
+	late->coupon = late->number = 0;
 	if (rc == 0 && rows == LATE_PAGE) {
 		late->coupon = strtoll(PQgetvalue(page, rows - 1, COUPON), NULL, 10);
 		late->number = strtoll(PQgetvalue(page, rows - 1, NUM), NULL, 10);

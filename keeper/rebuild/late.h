@@ -6,12 +6,14 @@
 #define KEEPER_REBUILD_LATE_H
 
 #include "keeper/context.h"
+#include "keeper/put_off.h"
 
 #define LATE_PAGE 128 /* outcomes in a step */
 
 /* Where the next step goes on: after this number of this coupon. Both 0: at the first. */
 struct late {
 	int64_t coupon, number;
+	struct put_off put_off; /* whose outcomes are locked in PostgreSQL */
 };
 
 /*

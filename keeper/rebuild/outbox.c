@@ -14,28 +14,24 @@
 struct batches {
 	struct message **list;
 	size_t n;
-	char text[UUIDS_MAX * (ULID_UUID_SIZE + 1) + 3]; /* as an array for PostgreSQL */
-	size_t len;
+	struct postgres_array ids;
 };
 
 static void batches_add(struct batches *batches, const struct message *message)
 {
-	char uuid[ULID_UUID_SIZE];
 	struct message *copy = malloc(sizeof(*copy));
 
 	check(copy != NULL);
 	*copy = *message;
 	batches->list[batches->n++] = copy;
-	batches->len += (size_t)snprintf(batches->text + batches->len,
-					 sizeof(batches->text) - batches->len, "%s%s",
-					 batches->len ? "," : "{",
-					 ulid_to_uuid(&message->batch, uuid));
+	postgres_array_add_uuid(&batches->ids, &message->batch);
 }
 
 static void batches_fini(struct batches *batches)
 {
 	for (size_t i = 0; i < batches->n; i++)
 		free(batches->list[i]);
+	postgres_array_fini(&batches->ids);
 	free(batches->list);
 	free(batches);
 }
@@ -49,6 +45,7 @@ static struct batches *batches_decode(const redisReply *entries, int64_t coupon)
 	const char *error;
 
 	check(batches != NULL && message != NULL);
+	postgres_array_init(&batches->ids, POSTGRES_UUID);
 	batches->list = calloc(entries->elements / 2 + 1, sizeof(struct message *));
 	check(batches->list != NULL);
 	for (size_t i = 0; i + 1 < entries->elements && batches->n < UUIDS_MAX; i += 2)
@@ -56,8 +53,6 @@ static struct batches *batches_decode(const redisReply *entries, int64_t coupon)
 				   entries->element[i + 1]->len, message, &error) == 0 &&
 		    message->coupon == coupon)
 			batches_add(batches, message);
-	if (batches->n > 0)
-		memcpy(batches->text + batches->len, "}", 2);
 	free(message);
 	json_arena_free(arena);
 	return batches;
@@ -93,7 +88,7 @@ static int entries_add(struct snapshot *snapshot, struct slot_writer *writer,
 		       const redisReply *entries)
 {
 	struct batches *batches = batches_decode(entries, snapshot->row.id);
-	int rc = batches->n > 0 ? snapshot_rejected(snapshot, batches->text) : 0;
+	int rc = batches->n > 0 ? snapshot_rejected(snapshot, &batches->ids) : 0;
 
 	for (size_t i = 0; rc == 0 && i < batches->n; i++) {
 		high_raise(snapshot, batches->list[i]);

@@ -57,17 +57,14 @@ int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
 
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row, const char *answer)
 {
-	char coupon[NUMBER_SIZE], asked[NUMBER_SIZE], fence[NUMBER_SIZE];
-	const char *const values[] = { number_text(row->id, coupon),
-				       number_text(row->rebuild_asked, asked), answer,
-				       number_text(context->fence, fence) };
-	PGresult *result;
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(row->rebuild_asked),
+						       postgres_text(answer),
+						       postgres_number(context->fence) };
 
 	if (row->rebuild_asked <= row->rebuild_done)
 		return 0;
-	result = keeper_database_ask(context->database, sql_query_rebuild_answer, 4, values);
-	PQclear(result);
-	return result ? 0 : -1;
+	return keeper_database_run(context->database, sql_query_rebuild_answer, 4, arguments);
 }
 
 static int generation_open(struct rebuild *rebuild, const struct coupon_row *row,

@@ -1,43 +1,26 @@
 #include "keeper/rebuild/seen.h"
 
-#include "common/check.h"
 #include "embed.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SEEN_MAX 2048
-#define GENERATION_DIGITS 9
-#define SEQ_DIGITS 16
 #define HIGH "high:"
 
-/* Generations and their highest numbers, as arrays for PostgreSQL. */
+/* Generations and their highest numbers. */
 struct seen {
-	char generations[SEEN_MAX * (GENERATION_DIGITS + 1) + 2];
-	char seqs[SEEN_MAX * (SEQ_DIGITS + 1) + 2];
-	size_t generations_len, seqs_len;
-	int n;
+	struct postgres_array generations, seqs;
 };
 
-static int is_number(const char *text, size_t digits)
+static void seen_add(struct seen *seen, const char *generation_text, const char *seq_text)
 {
-	size_t len = strspn(text, "0123456789");
+	int64_t generation, seq;
 
-	return len > 0 && len <= digits && text[len] == '\0';
-}
-
-static void seen_add(struct seen *seen, const char *generation, const char *seq)
-{
-	char before = seen->n > 0 ? ',' : '{';
-
-	if (seen->n == SEEN_MAX || !is_number(generation, GENERATION_DIGITS) ||
-	    !is_number(seq, SEQ_DIGITS))
+	if (seen->seqs.n == SEEN_MAX || number_parse(generation_text, INT32_MAX, &generation) ||
+	    number_parse(seq_text, INT64_MAX, &seq))
 		return;
-	seen->generations_len += (size_t)sprintf(seen->generations + seen->generations_len, "%c%s",
-						 before, generation);
-	seen->seqs_len += (size_t)sprintf(seen->seqs + seen->seqs_len, "%c%s", before, seq);
-	seen->n++;
+	postgres_array_add_number(&seen->generations, generation);
+	postgres_array_add_number(&seen->seqs, seq);
 }
 
 /* The coupon's own generation and number, and those before it. */
@@ -82,31 +65,26 @@ static int hash_take(struct keeper_context *context, int64_t coupon, enum coupon
 
 static int seen_keep(struct keeper_context *context, int64_t coupon, struct seen *seen)
 {
-	char coupon_text[NUMBER_SIZE], fence[NUMBER_SIZE];
-	const char *const values[] = { number_text(coupon, coupon_text), seen->generations,
-				       seen->seqs, number_text(context->fence, fence) };
-	PGresult *result;
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
+						       postgres_array(&seen->generations),
+						       postgres_array(&seen->seqs),
+						       postgres_number(context->fence) };
 
-	if (seen->n == 0)
-		return 0;
-	memcpy(seen->generations + seen->generations_len, "}", 2);
-	memcpy(seen->seqs + seen->seqs_len, "}", 2);
-	result = keeper_database_ask(context->database, sql_query_rebuild_seen, 4, values);
-	PQclear(result);
-	return result ? 0 : -1;
+	return seen->seqs.n == 0 ? 0
+				 : keeper_database_run(context->database, sql_query_rebuild_seen, 4,
+						       arguments);
 }
 
 int rebuild_seen(struct keeper_context *context, int64_t coupon)
 {
-	struct seen *seen = calloc(1, sizeof(*seen));
-	int rc;
+	struct seen seen = { .generations.type = POSTGRES_INT4, .seqs.type = POSTGRES_INT8 };
+	int rc = hash_take(context, coupon, COUPON_KEY_COUPON, &seen, coupon_take) ||
+				 hash_take(context, coupon, COUPON_KEY_SEEN, &seen, told_take) ||
+				 seen_keep(context, coupon, &seen)
+			 ? -1
+			 : 0;
 
-	check(seen != NULL);
-	rc = hash_take(context, coupon, COUPON_KEY_COUPON, seen, coupon_take) ||
-			     hash_take(context, coupon, COUPON_KEY_SEEN, seen, told_take) ||
-			     seen_keep(context, coupon, seen)
-		     ? -1
-		     : 0;
-	free(seen);
+	postgres_array_fini(&seen.generations);
+	postgres_array_fini(&seen.seqs);
 	return rc;
 }

@@ -3,26 +3,14 @@
 #include "common/number.h"
 #include "embed.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int run(struct snapshot *snapshot, const char *sql)
-{
-	PGresult *result = keeper_database_ask(snapshot->database, sql, 0, NULL);
-
-	PQclear(result);
-	return result ? 0 : -1;
-}
-
 static PGresult *ask(struct snapshot *snapshot, const char *sql)
 {
-	char coupon[NUMBER_SIZE];
-	const char *const values[] = { coupon };
+	const struct postgres_argument coupon = postgres_number(snapshot->row.id);
 
-	snprintf(coupon, sizeof(coupon), "%" PRId64, snapshot->row.id);
-	return keeper_database_ask(snapshot->database, sql, 1, values);
+	return keeper_database_ask(snapshot->database, sql, 1, &coupon);
 }
 
 static int64_t number_at(const PGresult *result, int row, int column)
@@ -76,7 +64,8 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
 {
 	*snapshot = (struct snapshot){ .database = database, .row.id = coupon };
 	keeper_database_patient(database, waiting, context);
-	if (run(snapshot, sql_query_rebuild_begin) || run(snapshot, sql_query_rebuild_patience))
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) ||
+	    keeper_database_run(database, sql_query_rebuild_patience, 0, NULL))
 		return -1;
 	return coupon_read(snapshot) || generations_read(snapshot) || rows_declare(snapshot) ? -1
 											     : 0;
@@ -95,14 +84,13 @@ int snapshot_rows(struct snapshot *snapshot)
 			 keeper_database_ask(snapshot->database, sql_query_rebuild_fetch, 0, NULL));
 }
 
-int snapshot_rejected(struct snapshot *snapshot, const char *batches)
+int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches)
 {
-	char coupon[NUMBER_SIZE];
-	const char *const values[] = { coupon, batches };
+	const struct postgres_argument arguments[] = { postgres_number(snapshot->row.id),
+						       postgres_array(batches) };
 
-	snprintf(coupon, sizeof(coupon), "%" PRId64, snapshot->row.id);
 	return page_take(snapshot, keeper_database_ask(snapshot->database,
-						       sql_query_rebuild_rejected, 2, values));
+						       sql_query_rebuild_rejected, 2, arguments));
 }
 
 int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index)
@@ -122,5 +110,6 @@ void snapshot_end(struct snapshot *snapshot)
 	PQclear(snapshot->page);
 	snapshot->page = NULL;
 	keeper_database_patient(snapshot->database, NULL, NULL);
-	run(snapshot, sql_query_rebuild_end); /* on a dropped connection: nothing */
+	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0,
+			    NULL); /* on a dropped connection: nothing */
 }

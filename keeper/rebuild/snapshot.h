@@ -29,7 +29,8 @@ struct snapshot {
 };
 
 /*
- * Each 0, or -1 and the connection is dropped (logged). `waiting` as for keeper_database_patient().
+ * Each 0, or -1 when the statement failed, as keeper/database.h says. `waiting` as for
+ * keeper_database_patient().
  */
 int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
 		   int (*waiting)(void *context), void *context);
@@ -39,9 +40,9 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
  */
 int snapshot_rows(struct snapshot *snapshot);
 /*
- * Which receives of these batches (an array's text) were rejected, in snapshot->page: batch, index.
+ * Which receives of these batches (uuid[]) were rejected, in snapshot->page: batch, index.
  */
-int snapshot_rejected(struct snapshot *snapshot, const char *batches);
+int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches);
 /* Whether one of them is among these. */
 int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
 /* In any case, also after a failure. */

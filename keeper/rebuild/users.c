@@ -21,30 +21,26 @@ struct young {
 struct youngs {
 	struct young *list;
 	size_t n, size;
-	char *batches; /* as an array for PostgreSQL */
-	size_t len;
+	struct postgres_array batches;
 };
 
 static void youngs_add(struct youngs *youngs, int64_t user, const struct user_record *record)
 {
-	char uuid[ULID_UUID_SIZE];
-
 	if (youngs->n == youngs->size) {
 		youngs->size = youngs->size ? 2 * youngs->size : 512;
 		youngs->list = realloc(youngs->list, youngs->size * sizeof(*youngs->list));
-		youngs->batches = realloc(youngs->batches, youngs->size * (ULID_UUID_SIZE + 1) + 3);
-		check(youngs->list != NULL && youngs->batches != NULL);
+		check(youngs->list != NULL);
 	}
 	youngs->list[youngs->n++] = (struct young){ user, *record };
-	youngs->len += (size_t)sprintf(youngs->batches + youngs->len, "%s%s",
-				       youngs->len ? "," : "{", ulid_to_uuid(&record->batch, uuid));
+	postgres_array_add_uuid(&youngs->batches, &record->batch);
 }
 
 static void youngs_read(struct youngs *youngs, const redisReply *pairs)
 {
 	int64_t after_ms = clock_wall_ms() - YOUNG_MS;
 
-	youngs->n = youngs->len = 0;
+	youngs->n = 0;
+	postgres_array_clear(&youngs->batches);
 	for (size_t i = 0; i + 1 < pairs->elements; i += 2) {
 		const char *text = pairs->element[i + 1]->str;
 		struct user_record record;
@@ -57,8 +53,6 @@ static void youngs_read(struct youngs *youngs, const redisReply *pairs)
 			    ulid_time_ms(&record.batch) >= after_ms)
 				youngs_add(youngs, user, &record);
 	}
-	if (youngs->n > 0)
-		memcpy(youngs->batches + youngs->len, "}", 2);
 }
 
 static int youngs_write(const struct youngs *youngs, struct snapshot *snapshot,
@@ -66,7 +60,7 @@ static int youngs_write(const struct youngs *youngs, struct snapshot *snapshot,
 {
 	if (youngs->n == 0)
 		return 0;
-	if (snapshot_rejected(snapshot, youngs->batches))
+	if (snapshot_rejected(snapshot, &youngs->batches))
 		return -1;
 	for (size_t i = 0; i < youngs->n; i++) {
 		const struct user_record *record = &youngs->list[i].record;
@@ -87,7 +81,7 @@ int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
-	struct youngs youngs = { NULL, 0, 0, NULL, 0 };
+	struct youngs youngs = { .batches.type = POSTGRES_UUID };
 	int rc = 0;
 
 	coupon_key(snapshot->row.id, COUPON_KEY_USERS, key);
@@ -106,6 +100,6 @@ int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		freeReplyObject(reply);
 	} while (rc == 0 && strcmp(cursor, "0") != 0);
 	free(youngs.list);
-	free(youngs.batches);
+	postgres_array_fini(&youngs.batches);
 	return rc == 0 ? slot_writer_flush(writer) : -1;
 }

@@ -85,8 +85,8 @@ static void settlement_check(const struct message *message)
 	settle_args_init(&args);
 	settle_args_fill(&args, settlement);
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
-		check(args.arrays[i].len > 0 && args.arrays[i].len <= args.arrays[i].room &&
-		      settle_args_type(i) != 0);
+		check(args.arrays[i].n == message->receives_n &&
+		      args.arrays[i].len <= args.arrays[i].room);
 	settle_args_fini(&args);
 	settlement_free(settlement);
 }

@@ -1,22 +1,14 @@
-/* The arguments of settle(): nine PostgreSQL arrays in binary form, built up receive by receive. */
+/* The arguments of settle(): nine arrays, built receive by receive. */
 #ifndef WORKER_SETTLE_SETTLE_ARGS_H
 #define WORKER_SETTLE_SETTLE_ARGS_H
 
+#include "common/postgres/argument.h"
 #include "worker/settle/settlement.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #define SETTLE_ARGS_N 9
 
-struct settle_array {
-	char *data;
-	size_t len;
-	size_t room;
-};
-
 struct settle_args {
-	struct settle_array arrays[SETTLE_ARGS_N];
+	struct postgres_array arrays[SETTLE_ARGS_N];
 };
 
 void settle_args_init(struct settle_args *args);
@@ -28,7 +20,8 @@ void settle_args_fini(struct settle_args *args);
  */
 void settle_args_fill(struct settle_args *args, const struct settlement *settlement);
 
-/* PostgreSQL's type of argument `i`. */
-uint32_t settle_args_type(int i);
+/* As the arguments of the statement; lent from `args`. */
+void settle_args_arguments(const struct settle_args *args,
+			   struct postgres_argument arguments[SETTLE_ARGS_N]);
 
 #endif

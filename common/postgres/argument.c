@@ -1,0 +1,160 @@
+/*
+ * An array in PostgreSQL's binary form, all numbers big-endian:
+ *
+ *	int32 1 │ int32 has NULLs │ int32 type │ int32 elements │ int32 1
+ *	for each element: int32 length, or -1 for NULL │ its bytes
+ */
+#include "common/postgres/argument.h"
+
+#include "common/check.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NULLS_AT 4
+#define COUNT_AT 12
+#define HEAD_SIZE 20
+
+/* Object ids of PostgreSQL's built-in types; they never change. */
+static const uint32_t type_ids[] = { [POSTGRES_INT2] = 21,
+				     [POSTGRES_INT4] = 23,
+				     [POSTGRES_INT8] = 20,
+				     [POSTGRES_TEXT] = 25,
+				     [POSTGRES_UUID] = 2950 };
+
+static void put(struct postgres_array *array, const void *bytes, size_t len)
+{
+	if (array->room - array->len < len) {
+		array->room = 2 * array->room + len + 256;
+		array->data = realloc(array->data, array->room);
+		check(array->data != NULL);
+	}
+	if (len)
+		memcpy(array->data + array->len, bytes, len);
+	array->len += len;
+}
+
+static void put32(struct postgres_array *array, uint32_t number)
+{
+	uint32_t bytes = htonl(number);
+
+	put(array, &bytes, sizeof(bytes));
+}
+
+static void set32(struct postgres_array *array, size_t at, uint32_t number)
+{
+	uint32_t bytes = htonl(number);
+
+	memcpy(array->data + at, &bytes, sizeof(bytes));
+}
+
+void postgres_array_init(struct postgres_array *array, enum postgres_type type)
+{
+	*array = (struct postgres_array){ .type = type };
+}
+
+void postgres_array_fini(struct postgres_array *array)
+{
+	free(array->data);
+	*array = (struct postgres_array){ .type = array->type };
+}
+
+void postgres_array_clear(struct postgres_array *array)
+{
+	array->n = 0;
+	array->len = 0;
+}
+
+static void head_write(const struct postgres_array *array, char head[HEAD_SIZE])
+{
+	const uint32_t words[] = { htonl(1), 0, htonl(type_ids[array->type]), 0, htonl(1) };
+
+	memcpy(head, words, sizeof(words));
+}
+
+static void head_put(struct postgres_array *array)
+{
+	char head[HEAD_SIZE];
+
+	head_write(array, head);
+	put(array, head, sizeof(head));
+}
+
+static void element_put(struct postgres_array *array, const void *bytes, size_t len)
+{
+	if (array->len == 0)
+		head_put(array);
+	put32(array, (uint32_t)len);
+	put(array, bytes, len);
+	set32(array, COUNT_AT, (uint32_t)++array->n);
+}
+
+void postgres_array_add_number(struct postgres_array *array, int64_t number)
+{
+	uint64_t bytes = htobe64((uint64_t)number);
+	size_t len = array->type == POSTGRES_INT8 ? 8 : array->type == POSTGRES_INT4 ? 4 : 2;
+
+	check(array->type <= POSTGRES_INT8);
+	check(len == 8 ||
+	      (number >= -(INT64_C(1) << (8 * len - 1)) && number < INT64_C(1) << (8 * len - 1)));
+	element_put(array, (const char *)&bytes + sizeof(bytes) - len, len);
+}
+
+void postgres_array_add_text(struct postgres_array *array, const char *text, size_t len)
+{
+	check(array->type == POSTGRES_TEXT);
+	element_put(array, text, len);
+}
+
+void postgres_array_add_uuid(struct postgres_array *array, const struct ulid *ulid)
+{
+	check(array->type == POSTGRES_UUID);
+	element_put(array, ulid->bytes, sizeof(ulid->bytes));
+}
+
+void postgres_array_add_null(struct postgres_array *array)
+{
+	if (array->len == 0)
+		head_put(array);
+	put32(array, UINT32_MAX);
+	set32(array, COUNT_AT, (uint32_t)++array->n);
+	set32(array, NULLS_AT, 1);
+}
+
+struct postgres_argument postgres_number(int64_t number)
+{
+	return (struct postgres_argument){ .kind = POSTGRES_OF_NUMBER, .number = number };
+}
+
+struct postgres_argument postgres_text(const char *text)
+{
+	return (struct postgres_argument){ .kind = POSTGRES_OF_TEXT, .text = text };
+}
+
+struct postgres_argument postgres_array(const struct postgres_array *array)
+{
+	return (struct postgres_argument){ .kind = POSTGRES_OF_ARRAY, .array = array };
+}
+
+const char *postgres_argument_value(const struct postgres_argument *argument,
+				    char scratch[NUMBER_SIZE], int *len, int *is_binary)
+{
+	*len = 0;
+	*is_binary = argument->kind == POSTGRES_OF_ARRAY;
+	switch (argument->kind) {
+	case POSTGRES_OF_NUMBER:
+		return number_text(argument->number, scratch);
+	case POSTGRES_OF_TEXT:
+		return argument->text;
+	case POSTGRES_OF_ARRAY:
+		*len = (int)argument->array->len;
+		if (*len > 0)
+			return argument->array->data;
+		*len = HEAD_SIZE;
+		head_write(argument->array, scratch);
+		return scratch;
+	}
+	return NULL;
+}

@@ -1,0 +1,91 @@
+/*
+ * One connection to PostgreSQL, used without blocking: it connects, and runs one statement at a
+ * time. A loop calls postgres_step() when the socket is ready or the deadline has passed;
+ * query.h waits instead. It never connects again by itself. One thread.
+ *
+ *	        open()               session is set             send()
+ *	DOWN ───────────▶ CONNECTING ──────────────▶ IDLE ◀───────────────▶ BUSY
+ *	  ▲                   │                        │   the result is there │
+ *	  └──────── any loss, any missed deadline, drop() ─────────────────────┘
+ */
+#ifndef COMMON_POSTGRES_CONNECTION_H
+#define COMMON_POSTGRES_CONNECTION_H
+
+#include "common/postgres/argument.h"
+#include "common/postgres/failure.h"
+
+#include <libpq-fe.h>
+#include <stdint.h>
+
+#define POSTGRES_ARGUMENTS_MAX 16
+
+/* Texts are only lent. */
+struct postgres_options {
+	const char *url;
+	const char *application_name;
+	int64_t connect_timeout_ms;   /* until the session is set, too */
+	int64_t statement_timeout_ms; /* the server's limit for one statement; 0: its own setting */
+	int64_t lock_timeout_ms;      /* and for one lock; 0: its own setting */
+	const char *session;          /* further SET statements; NULL: none */
+	const char *notice_event;     /* the server's notices are logged as this; NULL: dropped */
+};
+
+enum postgres_event {
+	POSTGRES_NOTHING,
+	POSTGRES_CONNECTED, /* ready for the first statement */
+	POSTGRES_ENDED,     /* the statement has ended: postgres_failure() */
+	POSTGRES_LOST       /* the connection is gone: postgres_why(). What was sent may be done. */
+};
+
+struct postgres;
+
+struct postgres *postgres_new(const struct postgres_options *options); /* copied; down */
+void postgres_free(struct postgres *postgres);                         /* NULL is allowed */
+
+/*
+ * Begins to connect, while down. `address` is that of the URL's host, which libpq would look up,
+ * and wait; NULL: it may. 0, or -1: postgres_why().
+ */
+int postgres_connect(struct postgres *postgres, const char *address, int64_t now_ms);
+/* `why` is for postgres_why(); NULL leaves that as it is. */
+void postgres_drop(struct postgres *postgres, const char *why);
+
+/* Does what can be done now. */
+enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
+
+/*
+ * Each sends one statement, while idle; the arguments are copied. After `deadline_ms` without its
+ * end the connection is lost. Without arguments `sql` may be several statements, which are one
+ * transaction; the result is that of the last one, or the first error.
+ */
+void postgres_send(struct postgres *postgres, const char *sql, int n,
+		   const struct postgres_argument *arguments, int64_t deadline_ms);
+void postgres_prepare(struct postgres *postgres, const char *name, const char *sql,
+		      int64_t deadline_ms);
+void postgres_send_prepared(struct postgres *postgres, const char *name, int n,
+			    const struct postgres_argument *arguments, int64_t deadline_ms);
+/* Changes the session's lock_timeout. 1: sent, and ends as a statement does; 0: it is this one. */
+int postgres_set_lock_timeout(struct postgres *postgres, int64_t lock_timeout_ms,
+			      int64_t deadline_ms);
+
+/* Of the last statement, until the next one is sent. */
+enum postgres_failure postgres_failure(const struct postgres *postgres);
+const char *postgres_sqlstate(const struct postgres *postgres); /* "": none */
+const PGresult *postgres_result(const struct postgres *postgres);
+PGresult *postgres_result_take(struct postgres *postgres); /* the caller's, to be cleared */
+
+/* Of the last failure: libpq's message; its first line, and all of it on one line. */
+const char *postgres_why(const struct postgres *postgres);
+const char *postgres_why_long(const struct postgres *postgres);
+
+int postgres_up(const struct postgres *postgres);   /* idle or busy */
+int postgres_idle(const struct postgres *postgres); /* a statement can be sent */
+PGconn *postgres_libpq(
+	struct postgres *postgres); /* for NOTIFY and the backend's pid; NULL: down */
+
+int postgres_fd(const struct postgres *postgres); /* for poll(); -1 when down */
+short postgres_poll_events(const struct postgres *postgres);
+/* when postgres_step() must be called at the latest; INT64_MAX: at no certain time */
+int64_t postgres_deadline_ms(const struct postgres *postgres);
+
+#endif

@@ -1,0 +1,183 @@
+"""Rows that another session keeps locked: the work that needs them is put off, and all other work goes on."""
+
+import contextlib
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import psycopg
+import pytest
+
+from stack import wait_until
+
+SOON_S = 6  # for what must not wait for the lock
+AFTER_S = 16  # for what waited for it: a coupon is put off for at most 10 s
+
+
+def at(**from_now):
+    return (datetime.now(timezone.utc) + timedelta(**from_now)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@contextlib.contextmanager
+def locked(stack, sql, *arguments):
+    """A transaction that locks the rows of the query until the end of the block."""
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as session:
+        assert session.execute(sql + " FOR UPDATE", arguments).rowcount > 0
+        yield
+        session.rollback()
+
+
+def coupon_locked(stack, coupon):
+    return locked(stack, "SELECT FROM coupon WHERE id = %s", coupon)
+
+
+@pytest.fixture
+def told(rough):
+    """told(EVENT): how often the worker has logged it since the test began."""
+    path = rough.run_dir / "worker-1.log"
+    begin = path.stat().st_size
+
+    def count(event):
+        return path.read_bytes()[begin:].decode(errors="replace").count(f"event={event} ")
+
+    yield count
+    assert count("keeper_database_lost") == 0, "a lock is no reason to drop the connection"
+
+
+@pytest.fixture
+def put_off(told):
+    return lambda coupon: wait_until(lambda: told(f"coupon_put_off coupon={coupon}"), SOON_S)
+
+
+def is_open(redis, coupon):
+    return redis.hget(f"coupon:{{{coupon}}}", "status") == "open"
+
+
+def column(pg, coupon, name):
+    return pg.execute(f"SELECT {name} FROM coupon WHERE id = %s", (coupon,)).fetchone()[0]
+
+
+def coupon_open(stack, redis, **terms):
+    coupon = stack.coupon_make(10, **terms)
+    wait_until(lambda: is_open(redis, coupon), SOON_S)
+    return coupon
+
+
+def assert_issues(stack, pg, coupon):
+    """A receive of this coupon is accepted and settled."""
+    with stack.client() as client:
+        wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0, SOON_S)
+        assert client.issue(coupon, "1")["status"] == "accepted"
+    wait_until(lambda: column(pg, coupon, "issued_num") == 1, SOON_S)
+
+
+def assert_others_work(stack, redis, pg, other):
+    """A new coupon is loaded and issues; new terms and the end of another one get through."""
+    assert_issues(stack, pg, coupon_open(stack, redis))
+    stack.ctl("pause", other)
+    wait_until(lambda: redis.hget(f"coupon:{{{other}}}", "status") == "paused", SOON_S)
+    stack.ctl("close", other)
+    wait_until(lambda: column(pg, other, "expires_at"), SOON_S)
+
+
+def test_not_loaded_yet(rough, rough_redis, rough_pg, put_off):
+    other = coupon_open(rough, rough_redis)
+    rough.sigstop("worker-1")
+    coupon = rough.coupon_make(10)
+    with coupon_locked(rough, coupon):
+        rough.sigcont("worker-1")
+        put_off(coupon)
+        assert_others_work(rough, rough_redis, rough_pg, other)
+        assert not rough_redis.exists(f"coupon:{{{coupon}}}")
+    wait_until(lambda: is_open(rough_redis, coupon), AFTER_S)
+    assert_issues(rough, rough_pg, coupon)
+
+
+def test_over(rough, rough_redis, rough_pg, put_off):
+    end = at(seconds=4)
+    coupon, other = (coupon_open(rough, rough_redis, end=end) for _ in range(2))
+    third = coupon_open(rough, rough_redis)
+    with coupon_locked(rough, coupon):
+        wait_until(lambda: column(rough_pg, other, "status") == "closed", 4 + SOON_S)
+        put_off(coupon)
+        assert_others_work(rough, rough_redis, rough_pg, third)
+        assert column(rough_pg, coupon, "status") == "published"
+    wait_until(lambda: column(rough_pg, coupon, "expires_at"), AFTER_S)
+
+
+def test_closed_and_settled(rough, rough_redis, rough_pg, put_off):
+    coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
+    rough.sigstop("worker-1")
+    rough.ctl("close", coupon)
+    with coupon_locked(rough, coupon):
+        rough.sigcont("worker-1")
+        put_off(coupon)
+        assert_others_work(rough, rough_redis, rough_pg, other)
+        assert column(rough_pg, coupon, "settled_at") is None
+    wait_until(lambda: column(rough_pg, coupon, "expires_at"), AFTER_S)
+
+
+def test_lost_by_redis(rough, rough_redis, rough_pg, put_off):
+    """Its rebuild needs a new generation; so does that of another one."""
+    coupon, other, third = (coupon_open(rough, rough_redis) for _ in range(3))
+    with coupon_locked(rough, coupon):
+        rough_redis.delete(f"coupon:{{{coupon}}}", f"coupon:{{{other}}}")
+        put_off(coupon)
+        wait_until(lambda: is_open(rough_redis, other), SOON_S)
+        assert_issues(rough, rough_pg, other)
+        assert_others_work(rough, rough_redis, rough_pg, third)
+        assert not is_open(rough_redis, coupon)
+    wait_until(lambda: is_open(rough_redis, coupon), AFTER_S)
+    assert_issues(rough, rough_pg, coupon)
+
+
+def test_late_outcome(rough, rough_redis, rough_pg, put_off):
+    """A late outcome's row is locked, after Redis has counted it."""
+    coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
+    rough.sigstop("worker-1")
+    rough_pg.execute(
+        "INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key)"
+        " VALUES (%s, 1, 0, 0, 1, 0, %s, 0, '')",
+        (coupon, uuid.uuid4()),
+    )
+    rough_pg.execute("UPDATE coupon SET late_num = 1 WHERE id = %s", (coupon,))
+    with locked(rough, "SELECT FROM coupon_late WHERE coupon_id = %s", coupon):
+        rough.sigcont("worker-1")
+        put_off(coupon)
+        assert_others_work(rough, rough_redis, rough_pg, other)
+    late = "SELECT count(*) FROM coupon_late WHERE coupon_id = %s"
+    wait_until(lambda: rough_pg.execute(late, (coupon,)).fetchone()[0] == 0, AFTER_S)
+    assert rough_redis.hget(f"coupon:{{{coupon}}}", "late") == "1"
+
+
+def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
+    """After a restart of Redis, the releases of a coupon are to be done again before it is verified."""
+    coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
+    rough_pg.execute(
+        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at, released_at)"
+        " VALUES (%s, %s, 0, 1, 1, 'out_of_stock', now(), now())",
+        (coupon, uuid.uuid4()),
+    )
+    with locked(rough, "SELECT FROM receive_rejected WHERE coupon_id = %s", coupon):
+        rough.restart("redis")
+        run_id = rough_redis.info("server")["run_id"]
+
+        def verified(one):
+            return rough_redis.hget(f"coupon:{{{one}}}", "run_id") == run_id
+
+        wait_until(lambda: verified(other), 20)
+        put_off(coupon)
+        assert_others_work(rough, rough_redis, rough_pg, other)
+        assert not verified(coupon)
+    wait_until(lambda: verified(coupon), AFTER_S)
+    assert_issues(rough, rough_pg, coupon)
+
+
+def test_the_row_of_the_keeper(rough, rough_redis, rough_pg, told):
+    """Nothing that is fenced can be done then; afterwards everything is."""
+    rough.sigstop("worker-1")
+    coupon = rough.coupon_make(10)
+    with locked(rough, "SELECT FROM keeper"):
+        rough.sigcont("worker-1")
+        wait_until(lambda: told("keeper_database_refused"), SOON_S)
+    wait_until(lambda: is_open(rough_redis, coupon), AFTER_S)
+    assert_issues(rough, rough_pg, coupon)
