@@ -16,10 +16,7 @@ void slots_add(struct slots *slots, const struct slot *slot)
 	slots->list[slots->n++] = *slot;
 }
 
-/*
- * A number of one to three digits in canonical decimal, up to the colon behind it; moves `*p`
- * behind that.
- */
+/* Takes a canonical decimal number of at most three digits and the colon after it. 0, or -1. */
 static int number_take(const char **p, const char *end, int least, int most, int16_t *number)
 {
 	const char *first = *p;
@@ -35,7 +32,7 @@ static int number_take(const char **p, const char *end, int least, int most, int
 	return 0;
 }
 
-/* SLOT:BATCH:INDEX:KEY; `*key` is where the key begins. */
+/* Reads SLOT:BATCH:INDEX:KEY. `*key` is the start of the key. */
 static int record_read(struct slot *slot, const char *p, const char *end, const char **key)
 {
 	if (number_take(&p, end, 1, RECEIVE_SLOT_MAX, &slot->number))
@@ -49,7 +46,7 @@ static int record_read(struct slot *slot, const char *p, const char *end, const 
 	return p == end || receive_key_valid(p, (size_t)(end - p)) ? 0 : -1;
 }
 
-/* The next of some records; moves `*p` behind it, to NULL behind the last. */
+/* Reads the next record and moves `*p` behind it; NULL: it was the last. */
 static int record_next(struct slot *slot, const char **p, const char *end, const char **key,
 		       size_t *key_len)
 {
@@ -62,7 +59,7 @@ static int record_next(struct slot *slot, const char **p, const char *end, const
 	return 0;
 }
 
-/* As the script does, which takes no slot for two receives. */
+/* The script never takes a slot for two receives. */
 static int taken_twice(const struct slots *slots, size_t first)
 {
 	int16_t number = slots->list[slots->n - 1].number;
@@ -166,7 +163,7 @@ void slots_fini(struct slots *slots)
 	memset(slots, 0, sizeof(*slots));
 }
 
-/* The mixing of splitmix64. */
+/* The mixing function of splitmix64. */
 static uint64_t mix(uint64_t x)
 {
 	x ^= x >> 30;

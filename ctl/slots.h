@@ -1,4 +1,4 @@
-/* Taken slots of a coupon, as Redis records them and as PostgreSQL has them. No I/O. */
+/* Taken slots of a coupon, from the records in Redis or the rows in PostgreSQL. No I/O. */
 #ifndef CTL_SLOTS_H
 #define CTL_SLOTS_H
 
@@ -22,41 +22,38 @@ struct slots {
 void slots_add(struct slots *slots, const struct slot *slot);
 
 /*
- * Adds a user's records, SLOT:BATCH:INDEX:KEY in lines. 0, or -1 when they are malformed: then
- * nothing was added.
+ * Adds a user's records, lines of SLOT:BATCH:INDEX:KEY. 0, or -1 when they are malformed: then none
+ * was added.
  */
 int slots_add_records(struct slots *slots, int64_t user, const char *records, size_t len);
 
-/*
- * In the order of user and number; a slot that is there twice with the same receive, as a scan may
- * tell it, once.
- */
+/* Sorts by user and number, and removes duplicates, which a scan may return. */
 void slots_sort(struct slots *slots);
 /* The slot of this user and number in sorted slots, or NULL. */
 const struct slot *slots_find(const struct slots *slots, const struct slot *wanted);
 void slots_fini(struct slots *slots);
 
-/* By user and number. */
+/* Orders by user and number. */
 int slot_compare(const struct slot *a, const struct slot *b);
 int slot_same_receive(const struct slot *a, const struct slot *b);
 
-/* How a user's records have one slot. */
+/* What a user's records have in one slot. */
 enum slot_found {
-	SLOT_SAME,      /* this receive's, with this key */
-	SLOT_OTHER_KEY, /* this receive's, with another key */
-	SLOT_OTHER,     /* another receive's */
-	SLOT_NONE,      /* nobody's */
-	SLOT_MALFORMED, /* the records are */
+	SLOT_SAME,      /* this receive with this key */
+	SLOT_OTHER_KEY, /* this receive with another key */
+	SLOT_OTHER,     /* another receive */
+	SLOT_NONE,      /* nothing */
+	SLOT_MALFORMED, /* the records are malformed */
 };
 
-/* `key` NULL: any; `*found` is who has the slot instead, for SLOT_OTHER. */
+/* `key` NULL: any key. For SLOT_OTHER `*found` is the receive that has the slot. */
 enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records,
 			     size_t len, struct slot *found);
 
 /*
- * A set of at most `max` slots, of which it keeps prints of 64 bits: what it says it has was added,
- * but for a chance of one in 10^12 with a million; what it says it has not may have been added when
- * it was full.
+ * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
+ * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it was
+ * full.
  */
 struct slot_set {
 	uint64_t *cells; /* 0: free */
@@ -64,7 +61,7 @@ struct slot_set {
 };
 
 void slot_set_init(struct slot_set *set, size_t max);
-int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it was full */
+int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
 int slot_set_has(const struct slot_set *set, const struct slot *slot);
 void slot_set_fini(struct slot_set *set);
 

@@ -132,9 +132,9 @@ static int audit_run(struct ctl *ctl)
 }
 
 static const struct option audit_options[] = {
-	SWITCH("all", "every coupon"),
+	SWITCH("all", "audit every coupon"),
 	OPTION("grace", "S",
-	       "younger receives without an outcome are on their way; seconds, 30 by default"),
+	       "receives that are younger count as in flight, in seconds; default 30"),
 	SWITCH("json", "print one JSON object"),
 	OPTIONS_END,
 };
@@ -144,11 +144,12 @@ const struct command audit_command = {
 	.run = audit_run,
 	.argument = "[ID]",
 	.options = audit_options,
-	.summary = "check the promises, on a live system too",
-	.detail = "P1 never oversold; P2 never over the limit; P3 one outcome for each receive, "
-		  "and none lost; P4 in Redis, stock +\n"
-		  "taken slots + reserved + lost = total, and each slot is a user coupon, or on "
-		  "its way. Each thing that is wrong is\n"
-		  "named. Nothing is changed. Exit status: 0 nothing is wrong, 1 something is, 4 "
-		  "it could not be asked or told.",
+	.summary = "check the promises on a live system",
+	.detail =
+		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has one "
+		"outcome. P4: in Redis,\n"
+		"stock + taken slots + reserved + lost = total, and each slot is a user coupon or "
+		"in "
+		"flight. Each finding is\n"
+		"printed; nothing is changed. Exit status: 0 no finding, 1 findings, 4 no verdict.",
 };

@@ -133,7 +133,6 @@ static void records_take(struct pass *pass, const redisReply *user, const redisR
 	if (id_parse(user->str, user->len, &malformed.user) ||
 	    slots_add_records(&slots, malformed.user, records->str, records->len))
 		slots_add(&pass->malformed, &malformed);
-	pass->slots_n += (int64_t)slots.n;
 	pass->several_n += slots.n > 1;
 	for (size_t i = 0; i < slots.n; i++)
 		if (!slot_set_has(&pass->set, &slots.list[i]))

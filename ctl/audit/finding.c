@@ -36,9 +36,7 @@ static void number_add(cJSON *object, const char *name, int64_t number)
 		output_null(object, name);
 }
 
-/*
- * Ids are strings, as in every answer: a program that reads numbers as doubles would change them.
- */
+/* Ids are strings, as in every answer: a program that reads numbers as doubles changes them. */
 static void id_add(cJSON *object, const char *name, int64_t id)
 {
 	char text[24] = "";

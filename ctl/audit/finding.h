@@ -1,6 +1,6 @@
 /*
- * What an audit finds wrong, told as it is found: lines for people, or elements of the JSON object
- * that the verdict ends.
+ * The findings of an audit, printed as they are found: as lines for people, or as elements of the
+ * JSON object that the verdict ends.
  */
 #ifndef CTL_AUDIT_FINDING_H
 #define CTL_AUDIT_FINDING_H
@@ -16,7 +16,7 @@ enum finding {
 #undef FINDING
 };
 
-/* Where it is, as far as that exists. */
+/* What a finding is about. */
 struct place {
 	int64_t coupon;
 	int64_t user;             /* 0: none */
@@ -27,17 +27,14 @@ struct place {
 
 struct findings {
 	int json;
-	int begun; /* the object's first bytes were printed */
+	int begun; /* the start of the JSON object was printed */
 	int64_t n;
 };
 
 void finding_add(struct findings *findings, enum finding finding, const struct place *place,
 		 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/*
- * Closes the list of what is wrong and opens the object to the members of `rest`, which is freed.
- * Only with JSON.
- */
+/* With JSON: ends the list of findings, adds the members of `rest` to the object and frees it. */
 void findings_end(struct findings *findings, cJSON *rest);
 
 #endif

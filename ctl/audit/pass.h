@@ -36,7 +36,6 @@ struct pass {
 
 	struct cut cut, after;
 	int compared;           /* the slots were compared */
-	int64_t slots_n;        /* seen in Redis */
 	int64_t several_n;      /* users with more than one slot */
 	int64_t counted;        /* receives that had a slot at the cut */
 	int64_t doubtful;       /* accepted in the very millisecond of the cut */

@@ -10,7 +10,7 @@
 
 #define NUMBER_SIZE 24
 
-/* Sorting a million receives takes some room; compiling a query more time than running it. */
+/* Sorting a million receives needs memory; compiling these queries takes longer than they do. */
 void audit_session_set(struct db *db)
 {
 	db_run(db, "SET default_transaction_read_only = on; SET statement_timeout = '60s'; SET "
@@ -103,7 +103,7 @@ void columns_find(const PGresult *result, struct columns *columns)
 static void batch_read(const char *uuid, struct ulid *batch)
 {
 	if (ulid_from_uuid(batch, uuid))
-		log_fatal("PostgreSQL: a batch is no uuid");
+		log_fatal("PostgreSQL: a batch is not a uuid");
 }
 
 void slot_read(const PGresult *result, int row, const struct columns *columns, struct slot *slot)
@@ -114,7 +114,7 @@ void slot_read(const PGresult *result, int row, const struct columns *columns, s
 	batch_read(PQgetvalue(result, row, columns->batch), &slot->batch);
 }
 
-/* Which receives, for audit_outcomes.sql. */
+/* The array parameters of the query. */
 struct ask {
 	struct postgres_array users, slots, batches, indexes;
 };

@@ -1,8 +1,9 @@
 /*
- *	Redis ──users, in steps──▶ old enough, not in the outbox ──PostgreSQL: no outcome──▶ given up, by name
+ *	Redis ──users, in steps──▶ old enough, not in the outbox ──PostgreSQL──▶ without an outcome:
+ *	                                                                         given up by name
  *
- * Then what is in flight of older generations without a slot that could name it: given up by
- * numbers. Each step is a statement of its own, and each may be done again.
+ * Then the receives of older generations that no slot names are given up by number. Each step is a
+ * statement of its own and may be repeated.
  */
 #include "ctl/command/lost.h"
 
@@ -11,8 +12,8 @@
 #include "common/log.h"
 #include "common/receive.h"
 #include "ctl/rabbit.h"
-#include "ctl/redis.h"
 #include "ctl/slots.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 
 #define SCAN_COUNT 256
-#define CURSOR_SIZE 24
 #define OLDER_S 60
 #define OLDER_MAX_S 31536000
 
@@ -28,9 +28,9 @@ struct lost {
 	struct db *db;
 	struct cache *cache;
 	int64_t coupon;
-	int64_t before_ms;        /* only receives accepted before */
-	int64_t generation;       /* the current one, and */
-	int64_t generation_older; /* the latest before it: whose number a receive of `known` has */
+	int64_t before_ms; /* only receives accepted before */
+	int64_t generation;
+	int64_t generation_older; /* the one before: receives in `known` have its numbers */
 	int64_t named;
 };
 
@@ -41,22 +41,23 @@ static const enum postgres_type types[ARRAYS] = {
 	[INDEXES] = POSTGRES_INT2, [GENERATIONS] = POSTGRES_INT4, [TIMES] = POSTGRES_INT8,
 };
 
-static redisReply *ask(struct lost *lost, const char *command, const char *suffix,
-		       const char *member)
+/* Runs COMMAND coupon:{id}SUFFIX MEMBER. */
+static redisReply *member_read(struct lost *lost, const char *command, const char *suffix,
+			       const char *member)
 {
-	char key[48];
-	redisReply *reply;
+	char key[CACHE_KEY_SIZE];
+	redisReply *reply = cache_command(lost->cache, 3,
+					  (const char *[]){ command,
+							    cache_key(lost->coupon, suffix, key),
+							    member });
 
-	snprintf(key, sizeof(key), "coupon:{%lld}%s", (long long)lost->coupon, suffix);
-	reply = cache_command(lost->cache, 3, (const char *[]){ command, key, member });
-	if (!reply)
-		log_fatal("Redis cannot be asked: %s", cache_error(lost->cache));
+	store_redis_check(lost->cache, reply != NULL);
 	return reply;
 }
 
 static int is_member(struct lost *lost, const char *command, const char *suffix, const char *member)
 {
-	redisReply *reply = ask(lost, command, suffix, member);
+	redisReply *reply = member_read(lost, command, suffix, member);
 	int is = reply->integer == 1;
 
 	freeReplyObject(reply);
@@ -98,7 +99,7 @@ static void arrays_fill(struct lost *lost, const struct slots *slots, int whole,
 	}
 }
 
-/* Of those the ones that PostgreSQL names. */
+/* Keeps the slots whose positions, from 1, PostgreSQL returned. */
 static void slots_keep(struct slots *slots, const PGresult *ords)
 {
 	size_t n = 0;
@@ -144,8 +145,10 @@ static void slots_give_up(struct lost *lost, struct slots *slots)
 	slots_keep(slots, ords);
 	PQclear(ords);
 	for (size_t i = 0; i < slots->n; i++) {
-		struct receive receive = { lost->coupon, slots->list[i].user, slots->list[i].batch,
-					   slots->list[i].index };
+		struct receive receive = { .coupon = lost->coupon,
+					   .user = slots->list[i].user,
+					   .batch = slots->list[i].batch,
+					   .index = slots->list[i].index };
 		char text[RECEIVE_SIZE];
 
 		receive_format(&receive, text);
@@ -165,44 +168,34 @@ static void slots_drop_young(struct lost *lost, struct slots *slots)
 	slots->n = n;
 }
 
-static void users_give_up(struct lost *lost)
+static void users_give_up(void *context, const redisReply *users)
 {
-	char cursor[CURSOR_SIZE] = "0";
-	struct slots slots = { NULL, 0, 0 };
+	struct lost *lost = context;
+	struct slots slots = { 0 };
+	int64_t user;
 
-	do {
-		redisReply *reply = cache_users_scan(lost->cache, lost->coupon, cursor, SCAN_COUNT);
-		int64_t user;
+	for (size_t i = 0; i + 1 < users->elements; i += 2) {
+		const redisReply *id = users->element[i], *records = users->element[i + 1];
 
-		if (!reply)
-			log_fatal("Redis cannot be asked: %s", cache_error(lost->cache));
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
-		slots.n = 0;
-		for (size_t i = 0; i + 1 < reply->element[1]->elements; i += 2) {
-			const redisReply *id = reply->element[1]->element[i],
-					 *records = reply->element[1]->element[i + 1];
-
-			/* What is malformed the audit names. */
-			if (id_parse(id->str, id->len, &user) == 0)
-				(void)slots_add_records(&slots, user, records->str, records->len);
-		}
-		freeReplyObject(reply);
-		slots_sort(&slots);
-		slots_drop_young(lost, &slots);
-		if (slots.n > 0)
-			slots_give_up(lost, &slots);
-	} while (strcmp(cursor, "0") != 0);
+		/* Malformed records are left to the audit. */
+		if (id_parse(id->str, id->len, &user) == 0)
+			(void)slots_add_records(&slots, user, records->str, records->len);
+	}
+	slots_sort(&slots);
+	slots_drop_young(lost, &slots);
+	if (slots.n > 0)
+		slots_give_up(lost, &slots);
 	slots_fini(&slots);
 }
 
-/* What Redis knows of a generation's numbers. */
+/* The highest receive number of a generation that Redis has. */
 static const char *high_of(struct lost *lost, const char *generation, char high[DB_NUMBER_SIZE])
 {
 	char field[DB_NUMBER_SIZE + 8];
 	redisReply *reply;
 
 	snprintf(field, sizeof(field), "high:%s", generation);
-	reply = ask(lost, "HGET", "", field);
+	reply = member_read(lost, "HGET", "", field);
 	db_number(reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0, high);
 	freeReplyObject(reply);
 	return high;
@@ -239,11 +232,11 @@ static void queues_need_empty(const char *url)
 
 	broker_look(broker, &look);
 	if (!look.ok)
-		log_fatal("RabbitMQ, which AMQP_URL names, cannot be asked: %s",
+		log_fatal("RabbitMQ, which AMQP_URL names, cannot be queried: %s",
 			  broker_error(broker));
 	if (look.ready > 0 || look.dead > 0)
 		log_fatal("the receive queue holds %lld messages and the dead-letter queue %lld: "
-			  "what is in them can still arrive",
+			  "these messages can still arrive",
 			  (long long)look.ready, (long long)look.dead);
 	broker_free(broker);
 }
@@ -252,10 +245,8 @@ static void generations_read(struct lost *lost)
 {
 	char coupon[DB_NUMBER_SIZE];
 	const char *id = db_number(lost->coupon, coupon);
-	PGresult *row = db_query(lost->db, sql_query_coupon_show, 1, &id), *page;
+	PGresult *row = store_coupon_row(lost->db, sql_query_coupon_show, lost->coupon), *page;
 
-	if (PQntuples(row) == 0)
-		log_fatal("there is no coupon %s", id);
 	lost->generation = lost->generation_older = db_int(row, 0, "generation");
 	PQclear(row);
 	page = db_query(lost->db, sql_query_coupon_generation_page, 1, &id);
@@ -267,17 +258,14 @@ static void generations_read(struct lost *lost)
 void lost_release(struct ctl *ctl, struct db *db)
 {
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S);
-	char error[CACHE_ERROR_SIZE];
 	struct lost lost = { .db = db,
 			     .coupon = args_coupon(&ctl->args),
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
-	lost.cache = cache_open(ctl->config.redis_url, error);
-	if (!lost.cache)
-		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s", error);
+	lost.cache = store_redis_open(ctl);
 	generations_read(&lost);
-	users_give_up(&lost);
+	store_hash_scan(lost.cache, lost.coupon, ":users", SCAN_COUNT, users_give_up, &lost);
 	numbers_give_up(&lost);
 	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
 	       (long long)lost.named);

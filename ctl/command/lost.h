@@ -1,7 +1,6 @@
 /*
- * couponctl rebuild --release-lost: receives that were accepted and can no longer arrive are given
- * up. Each is named, and recorded as rejected (lost); the keeper then gives back what it holds in
- * Redis.
+ * couponctl rebuild --release-lost: gives up accepted receives that can no longer arrive. Each is
+ * named and recorded as rejected (lost); the keeper then releases its slot in Redis.
  */
 #ifndef CTL_COMMAND_LOST_H
 #define CTL_COMMAND_LOST_H
@@ -9,10 +8,7 @@
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 
-/*
- * Of the coupon of the command line. Ends the process when the queues still hold messages, or
- * something cannot be asked.
- */
+/* For the coupon on the command line. Ends the process when a queue still has messages. */
 void lost_release(struct ctl *ctl, struct db *db);
 
 #endif

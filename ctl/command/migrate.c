@@ -130,12 +130,14 @@ static int migrate_run(struct ctl *ctl)
 const struct command migrate_command = {
 	.name = "migrate",
 	.run = migrate_run,
-	.options = (const struct option[]){ { NULL, NULL, NULL } },
-	.summary = "bring the database to this program's version",
+	.summary = "upgrade the database to this program's version",
 	.detail =
-		"Forward only: each new migration in a transaction of its own, then the functions "
-		"that differ, in one.\n"
-		"A function that is newer than this program's stays. As the owner of the tables: "
-		"DATABASE_ADMIN_URL.\n"
-		"Two at once do no harm; a database newer than this program is refused.",
+		"Migrations go forward only, each in a transaction of its own; then the functions "
+		"that differ are\n"
+		"replaced in one transaction. A function that is newer than this program's is "
+		"kept. "
+		"Concurrent runs\n"
+		"are safe. A database that is newer than this program is refused. Connects as the "
+		"owner of the\n"
+		"tables, DATABASE_ADMIN_URL.",
 };

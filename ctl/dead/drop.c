@@ -1,6 +1,4 @@
-/*
- * couponctl dead drop: takes dead letters out for good, and tells whose receives are lost by that.
- */
+/* couponctl dead drop: deletes dead letters, and names the receives that are still owed. */
 #include "common/check.h"
 #include "common/receive.h"
 #include "ctl/postgres.h"
@@ -13,9 +11,9 @@
 struct drop {
 	struct dead_walk walk;
 	const struct ctl *ctl;
-	struct db *db; /* NULL: nothing was to be looked up yet */
+	struct db *db; /* NULL: not needed so far */
 	int sure;      /* --yes */
-	int64_t owed;  /* receives */
+	int64_t owed;  /* receives without an outcome */
 };
 
 static int is_owed(struct drop *drop, const struct receive *receive)
@@ -37,17 +35,17 @@ static int is_owed(struct drop *drop, const struct receive *receive)
 	return owed;
 }
 
-/*
- * A receive in the dead-letter queue is still owed, unless another copy of its message was settled.
- */
+/* A receive is owed unless another copy of its message was settled. */
 static void owed_print(struct drop *drop, const struct dead_letter *letter)
 {
 	const struct message *message = &letter->message;
 	char text[RECEIVE_SIZE];
 
 	for (size_t i = 0; i < message->receives_n; i++) {
-		struct receive receive = { message->coupon, message->receives[i].user,
-					   message->batch, (int)i };
+		struct receive receive = { .coupon = message->coupon,
+					   .user = message->receives[i].user,
+					   .batch = message->batch,
+					   .index = (int)i };
 
 		if (!is_owed(drop, &receive))
 			continue;
@@ -64,9 +62,9 @@ static void letter_drop(struct drop *drop, const struct dead_letter *letter)
 	if (!letter->unreadable)
 		owed_print(drop, letter);
 	else
-		printf("  cannot be read (%s): whether receives are owed by it cannot be told\n",
+		printf("  cannot be read (%s): it may contain receives that are owed\n",
 		       letter->unreadable);
-	/* Told before it is done: then nothing vanishes without a word. */
+	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
 	if (drop->sure)
 		dead_queue_remove(drop->walk.queue, letter->tag);
@@ -89,7 +87,7 @@ static int drop_run(struct ctl *ctl)
 	dead_walk_end(&drop.walk);
 	db_close(drop.db);
 	dead_walk_check_found(&drop.walk);
-	printf("%" PRId64 " message%s %s, by which %" PRId64 " receive%s %s owed\n",
+	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
 	       drop.walk.chosen, drop.walk.chosen == 1 ? "" : "s",
 	       drop.sure ? "dropped" : "would be dropped", drop.owed, drop.owed == 1 ? "" : "s",
 	       drop.owed == 1 ? "was" : "were");
@@ -99,9 +97,9 @@ static int drop_run(struct ctl *ctl)
 }
 
 static const struct option drop_options[] = {
-	SWITCH("all", "all that are there when it begins"),
-	OPTION("limit", "N", "the N oldest"),
-	SWITCH("yes", "do it; without, it is only told what would be dropped"),
+	SWITCH("all", "all messages that are in the queue at the start"),
+	OPTION("limit", "N", "the N oldest messages"),
+	SWITCH("yes", "delete; without it, only print what would be deleted"),
 	OPTIONS_END,
 };
 
@@ -110,8 +108,10 @@ const struct command dead_drop_command = {
 	.run = drop_run,
 	.argument = "[N|BATCH]",
 	.options = drop_options,
-	.summary = "take dead letters out for good",
+	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that can "
-		  "be read and has no outcome is named.\n"
-		  "Once dropped it never gets one, and its coupon counts it as in flight.",
+		  "be "
+		  "read and has no\n"
+		  "outcome is named. After the deletion it cannot get an outcome, and its coupon "
+		  "counts it as in flight.",
 };

@@ -1,4 +1,4 @@
-/* couponctl dead: the dead-letter queue. list and show take nothing out of it. */
+/* couponctl dead and dead list: the dead-letter queue and its oldest messages. */
 #include "common/rabbit/connection.h"
 #include "common/check.h"
 #include "ctl/dead/walk.h"
@@ -60,7 +60,7 @@ static int list_run(struct ctl *ctl)
 }
 
 static const struct option list_options[] = {
-	OPTION("limit", "N", "at most so many, 1 to 1000; default 20"),
+	OPTION("limit", "N", "at most N messages, 1 to 1000; default 20"),
 	SWITCH("json", "print one JSON object"),
 	OPTIONS_END,
 };
@@ -69,9 +69,10 @@ static const struct command dead_list_command = {
 	.name = "dead list",
 	.run = list_run,
 	.options = list_options,
-	.summary = "tell how many dead letters there are, and the oldest of them",
-	.detail = "Nothing is taken out: the messages go back to where they were. Who lists at the "
-		  "same moment may see fewer.",
+	.summary = "print the number of dead letters, and the oldest of them",
+	.detail = "Consumes nothing: the messages return to their places. Concurrent commands each "
+		  "see "
+		  "only part of them.",
 };
 
 static const struct command *const dead_commands[] = {
@@ -81,5 +82,5 @@ static const struct command *const dead_commands[] = {
 const struct command dead_command = {
 	.name = "dead",
 	.subcommands = dead_commands,
-	.summary = "list, show, requeue and drop what is in the dead-letter queue",
+	.summary = "list, show, requeue and drop dead letters",
 };

@@ -40,7 +40,7 @@ static const amqp_bytes_t *property_text(const struct dead_letter *letter, size_
 						    text_properties[i].offset);
 }
 
-/* A header's value when it is a whole number or a truth: 0, or -1. */
+/* The value of a header that is an integer or a boolean. 0, or -1 for other types. */
 static int header_number(const amqp_field_value_t *value, int64_t *number)
 {
 	switch (value->kind) {
@@ -69,7 +69,7 @@ static int header_number(const amqp_field_value_t *value, int64_t *number)
 	case AMQP_FIELD_KIND_TIMESTAMP:
 		*number = value->value.i64;
 		return 0;
-	default: /* the kinds are not an enum of ours */
+	default: /* amqp_field_value_t.kind is not an enum */
 		return -1;
 	}
 }
@@ -158,7 +158,7 @@ static char *base64(amqp_bytes_t bytes)
 	return text;
 }
 
-/* Text as it is, else in base 64 under another name: JSON holds no bytes. */
+/* Adds text unchanged, other bytes as base 64 under NAME_base64. */
 static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int is_text)
 {
 	char other[128];
@@ -176,8 +176,8 @@ static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int 
 }
 
 /*
- * The name as text: 0, or -1 when it cannot be a member, or there is one already (AMQP allows the
- * same name twice).
+ * Writes the name of a header. 0, or -1 when it cannot be the name of a member, or is used already:
+ * AMQP allows duplicates.
  */
 static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t size)
 {
@@ -193,7 +193,7 @@ static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t
 	return cJSON_GetObjectItemCaseSensitive(object, name) ? -1 : 0;
 }
 
-/* The first of each name. */
+/* Of headers with the same name only the first. */
 static cJSON *headers_json(const struct dead_letter *letter)
 {
 	amqp_table_t headers = headers_of(letter);
@@ -281,5 +281,5 @@ const struct command dead_show_command = {
 	.run = show_run,
 	.argument = "N|BATCH",
 	.options = show_options,
-	.summary = "show one dead letter whole, by its number or its batch",
+	.summary = "print one dead letter, by its number or its batch",
 };

@@ -60,10 +60,7 @@ static void progress_print(const struct dead_walk *walk)
 			dead_queue_length(walk->queue));
 }
 
-/*
- * Takes what is left, so that all of it goes back in its order: the next command finds the same
- * numbers.
- */
+/* Takes the remaining messages: when all return, their order and numbers stay the same. */
 static void rest_take(struct dead_walk *walk)
 {
 	amqp_message_t message;

@@ -114,7 +114,7 @@ static void first_open_move(struct rush_book *book)
 		book->first_open++;
 }
 
-/* Whether an answer of this code says that the request was accepted. */
+/* Whether the answer means that the request was accepted. */
 static int names_receive(const struct rush_reply *reply)
 {
 	return reply->code == answer_code(ANSWER_OK) ||

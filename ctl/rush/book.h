@@ -1,11 +1,10 @@
 /*
- * The book of a rush: what was asked when, on which connection, and what was answered. No I/O.
+ * The book of a rush: when and on which connection each request was sent, and how it ended. No I/O.
  *
  *	requests:  0 ……………………… first_open ……………… next ……………… requests_n
- *	           all have their end  some are open      not yet sent
+ *	           all have ended      some are open      not sent yet
  *
- * They are sent in the order of their numbers, so that the oldest open one is always the next whose
- * time runs out.
+ * Requests are sent in the order of their numbers, so the oldest open one times out next.
  */
 #ifndef CTL_RUSH_BOOK_H
 #define CTL_RUSH_BOOK_H
@@ -25,10 +24,10 @@ enum rush_end {
 	RUSH_ENDS
 };
 
-/* An accepted request as it was told. */
+/* The answer to an accepted request. */
 struct rush_told {
 	uint32_t request;
-	uint8_t code; /* 0, 9 rejected or 22 unknown: accepted in any case */
+	uint8_t code; /* 0, 9 rejected or 22 unknown */
 	uint8_t index;
 	char batch[ULID_LEN];
 };
@@ -36,14 +35,14 @@ struct rush_told {
 struct rush_book {
 	const struct rush_plan *plan;
 	uint8_t *end;         /* of each request */
-	uint16_t *connection; /* that it went out on */
+	uint16_t *connection; /* on which it was sent */
 	int64_t *time_us;     /* when it was due (open) or how long it took (answered) */
 	uint32_t *sent_ms;
 	uint32_t first_open, next;
-	uint32_t ends[RUSH_ENDS]; /* how many ended how */
+	uint32_t ends[RUSH_ENDS]; /* numbers of requests */
 	struct rush_told *told;
 	size_t told_n, told_size;
-	/* lines that are no answer to an open request, or not what such an answer may be */
+	/* lines that are no valid answer to an open request */
 	uint32_t strange;
 	uint32_t overdue;        /* answers that came after RUSH_LATE or RUSH_LOST */
 	char strange_first[256]; /* the first strange line */
@@ -53,30 +52,30 @@ struct rush_book {
 void rush_book_init(struct rush_book *book, const struct rush_plan *plan);
 void rush_book_fini(struct rush_book *book);
 
-/* The next request goes out. All times are microseconds from the beginning. Returns its number. */
+/* Takes the next request. Times are microseconds from the start. Returns its number. */
 uint32_t rush_book_send(struct rush_book *book, uint16_t connection, int64_t due_us,
 			int64_t now_us);
 
 /*
- * An answer came. The connection whose request it ended; RUSH_NONE: it ended none; RUSH_WRONG: no
- * such answer can be.
+ * Records an answer. Returns the connection whose request it ended. RUSH_NONE: it ended none;
+ * RUSH_WRONG: it is invalid.
  */
 #define RUSH_NONE (-1)
 #define RUSH_WRONG (-2)
 int rush_book_answer(struct rush_book *book, const struct rush_reply *reply, int64_t now_us);
 void rush_book_strange(struct rush_book *book, const char *line, size_t len);
 
-/* The connection ended: its open requests are unknown. Returns how many there were. */
+/* Ends the open requests of a lost connection: unknown. Returns how many there were. */
 uint32_t rush_book_lost(struct rush_book *book, uint16_t connection);
 
-/* Ends one request whose time has run out; its connection, or RUSH_NONE. */
+/* Ends one request that timed out. Returns its connection, or RUSH_NONE. */
 int rush_book_expire(struct rush_book *book, int64_t now_us);
-/* When rush_book_expire() is to be called again; INT64_MAX: nothing is open. */
+/* When the next request times out; INT64_MAX: none is open. */
 int64_t rush_book_deadline_us(struct rush_book *book);
 
 uint32_t rush_book_open(const struct rush_book *book);
 uint32_t rush_book_answered(const struct rush_book *book);
-/* Answered or not, what may or may not have been done. */
+/* Requests that may or may not have been accepted. */
 uint32_t rush_book_unknown(const struct rush_book *book);
 
 /* How long answers took: exact, from all of them. */

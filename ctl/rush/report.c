@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What stands for one kind of end; code 0 has the name of the level that was waited for. */
+/* The name of an end. That of code 0 is the acknowledgement level. */
 static const char *end_name(const struct rush_plan *plan, int end)
 {
 	switch (end) {
@@ -32,7 +32,7 @@ static int64_t per_second(int64_t n, int64_t us)
 	return us > 0 ? n * 1000000 / us : 0;
 }
 
-/* From the first request to the last committed row; 0 when that was not seen. */
+/* From the first request to the last committed row; 0: unknown. */
 static int64_t committed_us(const struct rush_report *report)
 {
 	const struct rush_verify *v = report->verify;
@@ -68,7 +68,7 @@ static void answers_print(const struct rush_report *report)
 	if (book->overdue)
 		printf("  %-22s %12u\n", "answered too late", book->overdue);
 	if (book->strange)
-		printf("  %-22s %12u, the first: %s\n", "lines not understood", book->strange,
+		printf("  %-22s %12u, the first: %s\n", "invalid lines", book->strange,
 		       book->strange_first);
 	rush_book_latency(book, RUSH_ENDS, &all);
 	rush_book_latency(book, answer_code(ANSWER_OK), &accepted);
@@ -95,14 +95,14 @@ static void verify_print(const struct rush_report *report)
 		       output_grouped(t->told - t->lost, a), output_grouped(t->told, b));
 	printf("\n  P1 %-4s %s issued of %s%s\n", v->oversold || v->rows_differ ? "NO" : "ok",
 	       output_grouped(v->issued, a), output_grouped(v->total, b),
-	       v->rows_differ ? ", and the rows are another number" : "");
+	       v->rows_differ ? ", but the number of rows differs" : "");
 	printf("  P2 %-4s %s users over the limit\n", v->over_limit ? "NO" : "ok",
 	       output_grouped(v->over_limit, a));
-	printf("  P3 %-4s %s told accepted: %s rows", rush_tally_wrong(t) || v->twice ? "NO" : "ok",
+	printf("  P3 %-4s %s accepted: %s rows", rush_tally_wrong(t) || v->twice ? "NO" : "ok",
 	       output_grouped(t->told, a), output_grouped(t->issued, b));
 	printf(", %s recorded rejections\n", output_grouped(t->rejected, c));
 	if (t->from_unknown)
-		printf("          and %s behind unknown answers\n",
+		printf("          and %s with unknown answers\n",
 		       output_grouped(t->from_unknown, a));
 	for (size_t i = 0; i < t->wrong_n; i++)
 		printf("     WRONG %s\n", t->wrong[i]);
@@ -125,9 +125,9 @@ static void verdict_print(const struct rush_report *report)
 		if (v->tally.rejected)
 			printf(", %s rejected", output_grouped(v->tally.rejected, c));
 		if (v->tally.stray)
-			printf(", %s never told", output_grouped(v->tally.stray, c));
+			printf(", %s without an answer", output_grouped(v->tally.stray, c));
 		if (v->tally.other)
-			printf(", %s told otherwise", output_grouped(v->tally.other, c));
+			printf(", %s answered wrongly", output_grouped(v->tally.other, c));
 		if (v->tally.unkept)
 			printf(", %s keys not kept", output_grouped(v->tally.unkept, c));
 	} else {
@@ -137,7 +137,7 @@ static void verdict_print(const struct rush_report *report)
 		printf(", %s not sent: %s", output_grouped(book->ends[RUSH_NOT_SENT], a),
 		       report->figures->error);
 	if (book->strange)
-		printf(", %s lines not understood", output_grouped(book->strange, a));
+		printf(", %s invalid lines", output_grouped(book->strange, a));
 	putchar('\n');
 }
 

@@ -1,4 +1,4 @@
-/* What a rush found, for people and as JSON. */
+/* The result of a rush, for people and as JSON. */
 #ifndef CTL_RUSH_REPORT_H
 #define CTL_RUSH_REPORT_H
 

@@ -1,6 +1,4 @@
-/*
- * couponctl rush: users press the button, and what they were told is checked against the database.
- */
+/* couponctl rush: sends the requests of many users, and checks the answers in the database. */
 #include "common/log.h"
 #include "ctl/ctl.h"
 #include "ctl/rush/report.h"
@@ -20,7 +18,12 @@ static int rush_run(struct ctl *ctl)
 	struct rush_book book;
 	struct rush_figures figures;
 	struct rush_verify verify;
-	struct rush_report report = { &plan, &book, &figures, verified ? &verify : NULL, 0 };
+	struct rush_report report = {
+		.plan = &plan,
+		.book = &book,
+		.figures = &figures,
+		.verify = verified ? &verify : NULL,
+	};
 
 	rush_plan_read(&plan, &ctl->args);
 	gateway_address_read(&address, ctl->config.listen);
@@ -32,7 +35,7 @@ static int rush_run(struct ctl *ctl)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s",
 			  ctl->config.listen, figures.error);
 	if (verified && rush_verify_end(&verify, &book))
-		log_fatal("the gateway names receives whose batch is not a ULID");
+		log_fatal("the gateway answered with a receive whose batch is not a ULID");
 	report.passed = book.strange == 0 && book.ends[RUSH_NOT_SENT] == 0 &&
 			(!verified || rush_verify_passed(&verify));
 	if (json)
@@ -46,21 +49,22 @@ static int rush_run(struct ctl *ctl)
 }
 
 static const struct option rush_options[] = {
-	OPTION("coupon", "ID", "the coupon that all want"),
-	OPTION("users", "N", "how many users"),
-	OPTION("first-user", "U", "the first one's id; the others follow; default 1"),
-	OPTION("requests-per-user", "N", "how often each presses the button; default 1"),
-	SWITCH("keys",
-	       "a user's requests carry one idempotency key: all must give the same receive"),
-	OPTION("ack", "LEVEL", "wait until accepted (default), queued or issued"),
+	OPTION("coupon", "ID", "the coupon to request"),
+	OPTION("users", "N", "number of users"),
+	OPTION("first-user", "U",
+	       "id of the first user; the next have the ids after it; default 1"),
+	OPTION("requests-per-user", "N", "requests of each user; default 1"),
+	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
+		       "same receive"),
+	OPTION("ack", "LEVEL", "reply when a receive is accepted (default), queued or issued"),
 	OPTION("connections", "C", "connections to the gateway; default 50"),
-	OPTION("pipeline", "P", "unanswered requests of one connection at most; default 64"),
+	OPTION("pipeline", "P", "unanswered requests of one connection, at most; default 64"),
 	OPTION("rate", "R",
 	       "requests a second, latency from when each was due; default: as fast as answers "
 	       "come"),
-	OPTION("timeout-s", "S", "an answer later than this is unknown; default 10"),
-	OPTION("settle-timeout-s", "S", "how long to wait until all is settled; default 30"),
-	SWITCH("no-verify", "do not look into the database"),
+	OPTION("timeout-s", "S", "a later answer counts as unknown; default 10"),
+	OPTION("settle-timeout-s", "S", "time to wait until all receives are settled; default 30"),
+	SWITCH("no-verify", "load only: do not check the database"),
 	SWITCH("json", "print one JSON object"),
 	OPTIONS_END,
 };
@@ -69,10 +73,10 @@ const struct command rush_command = {
 	.name = "rush",
 	.run = rush_run,
 	.options = rush_options,
-	.summary = "put load on a coupon, and check the outcome",
-	.detail = "Needs --coupon and --users. Connects to COUPON_LISTEN: host:port, /path or "
+	.summary = "put load on a coupon, and check the outcomes",
+	.detail = "Needs --coupon and --users. Connects to COUPON_LISTEN: host:port, or /path or "
 		  "unix:path of a Unix socket.\n"
-		  "Afterwards each receive that was told accepted must be one row or one recorded "
-		  "rejection in PostgreSQL; the\n"
-		  "exit status is the verdict.",
+		  "Afterwards each accepted receive must be one row or one recorded rejection in "
+		  "PostgreSQL. The exit\n"
+		  "status is the verdict.",
 };

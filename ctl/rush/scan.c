@@ -6,7 +6,7 @@
 
 #define NUMBER_DIGITS_MAX 9
 
-/* Moves `*p` behind `literal`; 0, or -1 when something else stands there. */
+/* Moves `*p` behind `literal`. 0, or -1 when there is something else. */
 static int literal_take(const char **p, const char *end, const char *literal, size_t len)
 {
 	if ((size_t)(end - *p) < len || memcmp(*p, literal, len) != 0)
@@ -62,7 +62,7 @@ int rush_scan(const char *line, size_t len, struct rush_reply *reply)
 	reply->code = (int)code;
 	if (code == answer_code(ANSWER_OK))
 		return accepted_scan(p, end, reply);
-	/* These may name a receive, somewhere among their members. */
+	/* These may have a receive in any position. */
 	if (code == answer_code(ANSWER_REJECTED) || code == answer_code(ANSWER_UNKNOWN))
 		return -1;
 	return TAKE(&p, end, ",\"status\":\"") || end[-1] != '}' ? -1 : 0;

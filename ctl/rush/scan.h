@@ -1,6 +1,6 @@
 /*
- * Reads reply lines. rush_scan() knows the spelling that the gateway writes and nothing else, and
- * takes a few nanoseconds; what it does not know rush_scan_strict() reads as JSON.
+ * Reads reply lines. rush_scan() accepts only the format that the gateway writes, and takes a few
+ * nanoseconds; other lines are for rush_scan_strict(), which reads any JSON.
  */
 #ifndef CTL_RUSH_SCAN_H
 #define CTL_RUSH_SCAN_H
@@ -17,7 +17,7 @@ struct rush_reply {
 	size_t receive_len;
 };
 
-/* A line without its end. 0, or -1 when it is not such a line. */
+/* `line` has no line end. 0, or -1 when it is not such a line. */
 int rush_scan(const char *line, size_t len, struct rush_reply *reply);
 int rush_scan_strict(struct json_arena *arena, const char *line, size_t len,
 		     struct rush_reply *reply);

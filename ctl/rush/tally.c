@@ -59,10 +59,7 @@ int rush_receives_told(struct rush_receives *told, const struct rush_book *book)
 	return 0;
 }
 
-/*
- * Moves `*at` behind what is before `receive`, then behind what is equal to it; how many were
- * equal.
- */
+/* Moves `*at` behind all receives up to `receive`. Returns how many were equal to it. */
 static size_t equal_take(const struct rush_receives *receives, size_t *at,
 			 const struct rush_receive *receive)
 {
@@ -91,7 +88,10 @@ int64_t rush_receives_new(const struct rush_receives *told, const struct rush_re
 static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 		      const struct rush_receive *receive, const char *what)
 {
-	struct receive full = { book->plan->coupon, receive->user, receive->batch, receive->index };
+	struct receive full = { .coupon = book->plan->coupon,
+				.user = receive->user,
+				.batch = receive->batch,
+				.index = receive->index };
 	char text[RECEIVE_SIZE];
 
 	if (tally->wrong_n == RUSH_WRONG_MAX)
@@ -100,7 +100,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 	snprintf(tally->wrong[tally->wrong_n++], RUSH_WRONG_SIZE, "%s: %s", text, what);
 }
 
-/* The told receives first…end-1 are the same one. */
+/* Judges one receive, which `copies` answers name, starting with `first`. */
 static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 		       const struct rush_receive *first, size_t copies, size_t rows,
 		       size_t rejections)
@@ -117,7 +117,7 @@ static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 	tally->rejected += rejections > 0;
 	if (rows + rejections == 0) {
 		tally->lost++;
-		wrong_add(tally, book, first, "told accepted, and neither issued nor rejected");
+		wrong_add(tally, book, first, "accepted, but neither issued nor rejected");
 	}
 	if (rows > 0 && rejections > 0) {
 		tally->both++;
@@ -125,12 +125,14 @@ static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 	}
 	if (rows > 1 || (copies > 1 && !book->plan->keys)) {
 		tally->twice++;
-		wrong_add(tally, book, first, rows > 1 ? "issued twice" : "told for two requests");
+		wrong_add(tally, book, first,
+			  rows > 1 ? "issued twice" : "answered to two requests");
 	}
 	if ((issued_told && rows == 0 && rejections > 0) || (rejected_told && rows > 0)) {
 		tally->other++;
 		wrong_add(tally, book, first,
-			  rows ? "told rejected, and issued" : "told issued, and rejected");
+			  rows ? "answered as rejected, but issued"
+			       : "answered as issued, but rejected");
 	}
 }
 
@@ -151,7 +153,7 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book,
 			;
 		told_judge(tally, book, one, next - i, rows_n, rejections_n);
 		if (!book->plan->keys || rejections_n > 0)
-			continue; /* a rejection gives the key back with the slot */
+			continue; /* a rejection releases the key with the slot */
 		if (kept == one->user) {
 			tally->unkept++;
 			wrong_add(tally, book, one, "another receive for the same key");
@@ -165,7 +167,7 @@ static int is_unknown(int end)
 	return end == answer_code(ANSWER_UNKNOWN) || end == RUSH_LOST || end == RUSH_LATE;
 }
 
-/* How many outcomes each of the plan's users may have that were never told. */
+/* How many outcomes of each of the plan's users an unknown answer explains. */
 static uint16_t *unknown_count(const struct rush_book *book, const struct rush_receives *told)
 {
 	uint16_t *counts = calloc(book->plan->users_n, sizeof(*counts));
@@ -181,7 +183,7 @@ static uint16_t *unknown_count(const struct rush_book *book, const struct rush_r
 	return counts;
 }
 
-/* Outcomes that are neither told nor from before must be behind an unknown answer. */
+/* Outcomes that are neither answered nor from before need an unknown answer. */
 static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 			const struct rush_receives *told, const struct rush_receives *before,
 			const struct rush_receives *outcomes, uint16_t *unknown)
@@ -192,7 +194,7 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 		const struct rush_receive *one = &outcomes->list[i];
 		uint16_t *left = &unknown[one->user - book->plan->first_user];
 
-		/* Its second look would find nothing: equal_take() is behind it. */
+		/* A duplicate: equal_take() has moved behind its receive. */
 		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)
 			continue;
 		if (equal_take(told, &told_at, one) + equal_take(before, &before_at, one) > 0)
@@ -203,7 +205,7 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 			continue;
 		}
 		tally->stray++;
-		wrong_add(tally, book, one, "an outcome, and its user was never told");
+		wrong_add(tally, book, one, "an outcome that no answer explains");
 	}
 }
 

@@ -1,21 +1,21 @@
 /*
- * What was told against what PostgreSQL has (promise P3): each receive that was told accepted is
- * exactly one user coupon or exactly one recorded rejection, and nobody has a coupon who was not
- * told so or left in the dark. No I/O.
+ * Compares the answers of a rush with PostgreSQL (P3): each accepted receive is exactly one user
+ * coupon or exactly one recorded rejection, and every outcome belongs to an accepted or an unknown
+ * answer. No I/O.
  */
 #ifndef CTL_RUSH_TALLY_H
 #define CTL_RUSH_TALLY_H
 
 #include "ctl/rush/book.h"
 
-#define RUSH_WRONG_MAX 20 /* wrong receives that are named; all are counted */
+#define RUSH_WRONG_MAX 20 /* wrong receives are named up to this number, and all are counted */
 #define RUSH_WRONG_SIZE 160
 
 struct rush_receive {
 	int64_t user;
 	struct ulid batch;
 	int16_t index;
-	int16_t code; /* of told ones: what was answered */
+	int16_t code; /* of answered ones: the code of the answer */
 };
 
 /* In the order of user, batch and index. */
@@ -25,16 +25,16 @@ struct rush_receives {
 };
 
 struct rush_tally {
-	int64_t told;     /* different receives that were told accepted */
-	int64_t issued;   /* of these: user coupons */
-	int64_t rejected; /* of these: recorded rejections */
-	int64_t lost;     /* of these: neither */
-	int64_t both;     /* of these: both */
-	int64_t twice;  /* more than one row, or one receive told for two requests without a key */
-	int64_t other;  /* told issued and rejected, or told rejected and issued */
-	int64_t unkept; /* users whose one key gave different receives */
-	int64_t stray;  /* outcomes of users who were never told, beyond their unknown answers */
-	int64_t from_unknown; /* outcomes behind unknown answers: allowed */
+	int64_t told;         /* distinct receives that were answered as accepted */
+	int64_t issued;       /* of these: user coupons */
+	int64_t rejected;     /* of these: recorded rejections */
+	int64_t lost;         /* of these: neither */
+	int64_t both;         /* of these: both */
+	int64_t twice;        /* more than one row, or answered to two requests without a key */
+	int64_t other;        /* answered as issued and rejected, or the other way round */
+	int64_t unkept;       /* users whose one key was answered with different receives */
+	int64_t stray;        /* outcomes that no answer explains */
+	int64_t from_unknown; /* outcomes that an unknown answer explains: allowed */
 	size_t wrong_n;
 	char wrong[RUSH_WRONG_MAX][RUSH_WRONG_SIZE];
 };
@@ -43,21 +43,21 @@ void rush_receives_add(struct rush_receives *receives, const struct rush_receive
 void rush_receives_sort(struct rush_receives *receives);
 void rush_receives_fini(struct rush_receives *receives);
 
-/* The receives that the book was told, sorted, copies included. -1 when a batch is no ULID. */
+/* The receives in the answers of the book, sorted, with duplicates. -1: a batch is no ULID. */
 int rush_receives_told(struct rush_receives *told, const struct rush_book *book);
 
-/* How many different ones of `told` are not in `before`. */
+/* The number of distinct receives of `told` that are not in `before`. */
 int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before);
 
 /*
- * `before` holds the outcomes that were there when the rush began, `rows` and `rejections` those
- * that are there now; all sorted, of the plan's users.
+ * `before` has the outcomes from before the rush, `rows` and `rejections` the present ones, each
+ * sorted and of the plan's users.
  */
 void rush_tally(struct rush_tally *tally, const struct rush_book *book,
 		const struct rush_receives *told, const struct rush_receives *before,
 		const struct rush_receives *rows, const struct rush_receives *rejections);
 
-/* How many things are wrong. */
+/* The number of violations. */
 int64_t rush_tally_wrong(const struct rush_tally *tally);
 
 #endif

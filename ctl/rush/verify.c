@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #define PAGE 20000
-/* between two looks at the coupon's counts: they must not disturb what is measured */
+/* between two reads of the coupon's counts, which must not disturb the measurement */
 #define POLL_US 5000
-#define RECHECK_US 200000 /* between two looks at the rows */
+#define RECHECK_US 200000 /* between two reads of the rows */
 #define RUSH_UUID_FIRST "00000000-0000-0000-0000-000000000000"
 
 struct progress {
@@ -21,14 +21,9 @@ struct progress {
 
 static void progress_read(struct rush_verify *verify, struct progress *progress)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *result = db_query(verify->db, sql_query_rush_settled, 1,
-				    (const char *[]){ db_number(verify->plan->coupon, id) });
+	PGresult *result = store_coupon_row(verify->db, sql_query_rush_settled,
+					    verify->plan->coupon);
 
-	if (PQntuples(result) == 0) {
-		PQclear(result);
-		log_fatal("there is no coupon %s", id);
-	}
 	progress->total = db_int(result, 0, "total_num");
 	progress->issued = db_int(result, 0, "issued_num");
 	progress->generation = db_int(result, 0, "generation");
@@ -37,7 +32,7 @@ static void progress_read(struct rush_verify *verify, struct progress *progress)
 	PQclear(result);
 }
 
-/* All outcomes of the plan's users that `sql` tells, in pages. */
+/* Adds all outcomes of the plan's users that `sql` selects, in pages. */
 static void outcomes_read(struct rush_verify *verify, const char *sql,
 			  struct rush_receives *outcomes)
 {
@@ -87,7 +82,7 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	verify->redis_url = redis_url;
 	verify->settle_timeout_ms = settle_timeout_ms;
 	verify->db = db_open("DATABASE_URL", database_url);
-	/* The counts first: an outcome that comes in between is then new in both. */
+	/* The counts first: an outcome that is added in between is then new in both. */
 	progress_read(verify, &progress);
 	verify->settled_before = progress.settled;
 	outcomes_read(verify, sql_query_rush_rows, &verify->before);
@@ -95,10 +90,7 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	rush_receives_sort(&verify->before);
 }
 
-/*
- * Waits until so many outcomes were added, and remembers when that was seen. 0, or -1 at the
- * deadline.
- */
+/* Waits until `wanted` outcomes were added, and records the time. 0, or -1 at the deadline. */
 static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t deadline_us)
 {
 	struct progress progress;
@@ -117,9 +109,9 @@ static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t dead
 }
 
 /*
- * What is behind unknown answers only Redis knows: waits until nothing of the current generation is
- * in flight. With Redis away, or others at work on the coupon, this ends at the deadline; the
- * checks hold all the same.
+ * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive of
+ * the current generation is in flight. Without Redis this returns at once, and with other load on the
+ * coupon at the deadline; the checks are right in either case.
  */
 static void in_flight_wait(struct rush_verify *verify, int64_t deadline_us)
 {
@@ -187,7 +179,7 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 		if (rush_book_unknown(book) > 0)
 			in_flight_wait(verify, deadline_us);
 		tally_make(verify, book, &told);
-		/* Others were at work on this coupon, and the counts were theirs. */
+		/* There was other load on this coupon, and the counts included it. */
 		while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
 			usleep(RECHECK_US);
 			tally_make(verify, book, &told);

@@ -1,4 +1,4 @@
-/* Waits until what a rush was told is settled, and checks promises P1, P2 and P3 in PostgreSQL. */
+/* Waits until the receives of a rush are settled, and checks P1, P2 and P3 in PostgreSQL. */
 #ifndef CTL_RUSH_VERIFY_H
 #define CTL_RUSH_VERIFY_H
 
@@ -20,16 +20,16 @@ struct rush_verify {
 	int64_t rows_differ;             /* 1: issued_num is not the number of rows */
 	int64_t over_limit;              /* users with more coupons than allowed */
 	int64_t twice;                   /* receives of this coupon with two outcomes */
-	int64_t new_n;                   /* receives told that were not there when the rush began */
-	int64_t settled_us;              /* monotonic: when all was seen settled; 0: it never was */
-	int64_t settled_n;               /* outcomes since the beginning */
+	int64_t new_n;      /* receives answered that did not exist when the rush began */
+	int64_t settled_us; /* when all were first seen settled, monotonic; 0: never */
+	int64_t settled_n;  /* outcomes since the rush began */
 	struct rush_tally tally;
 };
 
-/* Before the load: the coupon must be there. */
+/* Before the load. Ends the process when the coupon does not exist. */
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms);
-/* After it. -1 when the answers name receives that cannot be. */
+/* After the load. 0, or -1 when an answer names an invalid receive. */
 int rush_verify_end(struct rush_verify *verify, const struct rush_book *book);
 void rush_verify_fini(struct rush_verify *verify);
 

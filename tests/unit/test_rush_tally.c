@@ -115,7 +115,7 @@ static void test_lost(void **state)
 	assert_int_equal(tally(f)->lost, 1);
 	assert_int_equal(f->tally.stray, 1);
 	assert_string_equal(f->tally.wrong[0],
-			    "1001.10." BATCH ".5: told accepted, and neither issued nor rejected");
+			    "1001.10." BATCH ".5: accepted, but neither issued nor rejected");
 }
 
 static void test_both_and_twice(void **state)
