@@ -2,10 +2,7 @@
 
 #include "common/log.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define CURSOR_SIZE 24
 
 struct db *store_postgres_open(const struct ctl *ctl)
 {
@@ -22,33 +19,39 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 	return row;
 }
 
-struct cache *store_redis_open(const struct ctl *ctl)
+struct redis_client *store_redis_open(const struct ctl *ctl)
 {
-	char error[CACHE_ERROR_SIZE];
-	struct cache *cache = cache_open(ctl->config.redis_url, error);
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
 
-	if (!cache)
-		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s", error);
-	return cache;
+	if (redis_client_open(redis))
+		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s",
+			  redis_client_error(redis));
+	return redis;
 }
 
-void store_redis_check(const struct cache *cache, int ok)
+void store_redis_check(const struct redis_client *redis, int ok)
 {
 	if (!ok)
-		log_fatal("Redis: %s", cache_error(cache));
+		log_fatal("Redis: %s", redis_client_error(redis));
 }
 
-void store_hash_scan(struct cache *cache, int64_t coupon, const char *suffix, int count,
+void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE])
+{
+	int64_t uptime_s;
+
+	store_redis_check(redis, redis_client_process(redis, run_id, &uptime_s) == 0);
+}
+
+void store_hash_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
 		     store_scan_fn *step, void *context)
 {
-	char cursor[CURSOR_SIZE] = "0", key[CACHE_KEY_SIZE];
+	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
 
-	cache_key(coupon, suffix, key);
+	coupon_key(coupon, which, key);
 	do {
-		redisReply *reply = cache_scan(cache, key, cursor, count);
+		redisReply *reply = redis_client_hscan(redis, key, cursor, count);
 
-		store_redis_check(cache, reply != NULL);
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		store_redis_check(redis, reply != NULL);
 		step(context, reply->element[1]);
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);

@@ -233,6 +233,41 @@ redisReply *redis_client_next(struct redis_client *client)
 	return reply_check(client, reply);
 }
 
+static void words_append(struct redis_client *client, const struct redis_words *command)
+{
+	const char *argv[8];
+	int argc = 0;
+
+	for (; command->words[argc]; argc++)
+		argv[argc] = command->words[argc];
+	redis_client_append(client, argc, argv);
+}
+
+redisReply *redis_client_transaction(struct redis_client *client,
+				     const struct redis_words *commands, size_t n)
+{
+	redisReply *reply;
+
+	words_append(client, &(struct redis_words){ { "MULTI" } });
+	for (size_t i = 0; i < n; i++)
+		words_append(client, &commands[i]);
+	words_append(client, &(struct redis_words){ { "EXEC" } });
+	for (size_t i = 0; i < n + 1; i++) { /* OK, then QUEUED for each */
+		reply = redis_client_next(client);
+		if (!reply) {
+			close_connection(client); /* the other replies have no use */
+			return NULL;
+		}
+		freeReplyObject(reply);
+	}
+	reply = redis_client_next(client);
+	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)) {
+		reply_refuse(client, reply, "EXEC");
+		return NULL;
+	}
+	return reply;
+}
+
 redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 			       char cursor[REDIS_CURSOR_SIZE], int count)
 {

@@ -62,6 +62,18 @@ void redis_client_append_coupon_eval(struct redis_client *client, const char *sc
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
 redisReply *redis_client_next(struct redis_client *client);
 
+/* The words of a command, at most eight, of which the last is NULL. */
+struct redis_words {
+	const char *words[8];
+};
+
+/*
+ * Commands at one moment (MULTI): the array of their replies, of which any may be an error. NULL
+ * also when Redis does not accept one of them; then the connection is closed.
+ */
+redisReply *redis_client_transaction(struct redis_client *client,
+				     const struct redis_words *commands, size_t n);
+
 /*
  * One step of a scan of a hash, about `count` fields: reply->element[1] has fields and values. The
  * scan begins with the cursor "0", which moves on, and is over when that is "0" again. As

@@ -98,8 +98,8 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 {
 	audit->db = store_postgres_open(ctl);
 	audit_session_set(audit->db);
-	audit->cache = store_redis_open(ctl);
-	store_redis_check(audit->cache, cache_run_id(audit->cache, audit->run_id) == 0);
+	audit->redis = store_redis_open(ctl);
+	store_run_id_read(audit->redis, audit->run_id);
 	audit->broker = broker_new(ctl->config.amqp_url);
 }
 
@@ -126,7 +126,7 @@ static int audit_run(struct ctl *ctl)
 	}
 	verdict_print(&audit, coupons_n, coupons);
 	broker_free(audit.broker);
-	cache_close(audit.cache);
+	redis_client_free(audit.redis);
 	db_close(audit.db);
 	return verdict(&audit);
 }

@@ -49,7 +49,7 @@ static void page_compare(struct pass *pass, const struct page *page)
 
 	for (size_t at = 0; at < page->n; at += step) {
 		size_t n = page->n - at < step ? page->n - at : step;
-		redisReply *records = records_read(pass->audit->cache, pass->coupon,
+		redisReply *records = records_read(pass->audit->redis, pass->coupon,
 						   page->slots + at, n);
 
 		for (size_t i = 0; i < n; i++)
@@ -152,7 +152,7 @@ static void users_take(void *context, const redisReply *users)
 
 static void users_scan(struct pass *pass)
 {
-	store_hash_scan(pass->audit->cache, pass->coupon, ":users",
+	store_hash_scan(pass->audit->redis, pass->coupon, COUPON_KEY_USERS,
 			(int)records_step(pass->row.limit), users_take, pass);
 	slots_sort(&pass->malformed);
 	open_sort(&pass->open);

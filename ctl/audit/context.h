@@ -5,13 +5,13 @@
 #include "ctl/audit/finding.h"
 #include "ctl/postgres.h"
 #include "ctl/rabbit.h"
-#include "ctl/redis.h"
+#include "ctl/redis_coupon.h"
 
 struct audit {
 	struct db *db;
-	struct cache *cache;
+	struct redis_client *redis;
 	struct broker *broker;          /* queried only when a receive is overdue */
-	char run_id[CACHE_RUN_ID_SIZE]; /* of the Redis process */
+	char run_id[REDIS_RUN_ID_SIZE]; /* of the Redis process */
 	int64_t grace_ms;               /* younger receives without an outcome are in flight */
 	int64_t patience_ms;            /* left to wait for a keeper at work, over all coupons */
 	struct findings findings;

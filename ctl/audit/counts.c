@@ -62,7 +62,7 @@ static int sum_is_wrong(const struct pass *pass, const struct explained *explain
 
 static void sum_judge(struct pass *pass, const struct explained *explained, enum sum_verdict sum)
 {
-	const struct cache_coupon *c = &pass->cut.coupon;
+	const struct redis_coupon *c = &pass->cut.coupon;
 	struct place place = { .coupon = pass->coupon };
 
 	if (pass->compared && sum_is_wrong(pass, explained, sum))
@@ -77,7 +77,7 @@ static void sum_judge(struct pass *pass, const struct explained *explained, enum
 
 static void terms_judge(struct pass *pass)
 {
-	const struct cache_coupon *c = &pass->cut.coupon;
+	const struct redis_coupon *c = &pass->cut.coupon;
 	const struct audit_row *row = &pass->row;
 	const char *status = strcmp(row->status, "published") == 0 ? "open" : row->status;
 	struct place place = { .coupon = pass->coupon };

@@ -35,7 +35,7 @@ static void keeper_wait(struct audit *audit, int64_t coupon)
 		cut_read(audit, coupon, &cut, NULL, 0);
 		if (!is_unsettled(&row, &cut))
 			return;
-		store_redis_check(audit->cache, cache_run_id(audit->cache, audit->run_id) == 0);
+		store_run_id_read(audit->redis, audit->run_id);
 		usleep(PATIENCE_PAUSE_MS * 1000);
 	}
 }

@@ -1,5 +1,6 @@
 #include "ctl/audit/cut.h"
 
+#include "common/check.h"
 #include "common/json.h"
 #include "ctl/store.h"
 
@@ -31,7 +32,7 @@ static int is_number(const redisReply *text)
 
 static int is_run_id(const redisReply *text)
 {
-	return text->len == CACHE_RUN_ID_SIZE - 1 &&
+	return text->len == REDIS_RUN_ID_SIZE - 1 &&
 	       strspn(text->str, "0123456789abcdef") == text->len;
 }
 
@@ -44,13 +45,13 @@ static int is_status(const redisReply *text)
 /* The fields that are numbers. */
 static const struct field {
 	const char *name;
-	size_t offset; /* in struct cache_coupon */
+	size_t offset; /* in struct redis_coupon */
 	int64_t least, most;
 	int is_optional;
 } numbers[] = {
 #define FIELD(name_, member, ...)                                               \
 	{                                                                       \
-		.name = name_, .offset = offsetof(struct cache_coupon, member), \
+		.name = name_, .offset = offsetof(struct redis_coupon, member), \
 		.most = JSON_INTEGER_MAX, __VA_ARGS__                           \
 	}
 	FIELD("total", total, .least = 0),
@@ -59,7 +60,7 @@ static const struct field {
 	FIELD("begin", begin_ms, .least = 0),
 	FIELD("end", end_ms, .least = 0),
 	{ .name = "limit",
-	  .offset = offsetof(struct cache_coupon, limit),
+	  .offset = offsetof(struct redis_coupon, limit),
 	  .least = 1,
 	  .most = 100 },
 	FIELD("generation", generation, .least = 1),
@@ -73,7 +74,7 @@ static const struct field {
 #define FIELDS (sizeof(numbers) / sizeof(numbers[0]))
 
 /* Takes a number. 0, or -1 when no script wrote it. */
-static int number_take(struct cache_coupon *coupon, const struct field *field,
+static int number_take(struct redis_coupon *coupon, const struct field *field,
 		       const redisReply *text)
 {
 	int64_t *value = (int64_t *)(void *)((char *)coupon + field->offset);
@@ -91,7 +92,7 @@ static int field_take(struct cut *cut, int seen[FIELDS], const redisReply *name,
 	if (strcmp(name->str, "run_id") == 0) {
 		if (!is_run_id(text))
 			return -1;
-		memcpy(cut->coupon.run_id, text->str, CACHE_RUN_ID_SIZE);
+		memcpy(cut->coupon.run_id, text->str, REDIS_RUN_ID_SIZE);
 		return 0;
 	}
 	if (strcmp(name->str, "status") == 0) {
@@ -141,7 +142,7 @@ static void fields_read(struct audit *audit, int64_t coupon, struct cut *cut,
 		if (field_take(cut, seen, pairs->element[i], pairs->element[i + 1]))
 			malformed_add(audit, coupon, cut, report, pairs->element[i]->str,
 				      "is malformed");
-	cut->held = strspn(cut->coupon.run_id, "0") == CACHE_RUN_ID_SIZE - 1;
+	cut->held = strspn(cut->coupon.run_id, "0") == REDIS_RUN_ID_SIZE - 1;
 	missing_find(audit, coupon, cut, seen, report);
 }
 
@@ -162,12 +163,13 @@ static void highs_read(struct generations *generations, const struct cut *cut,
 
 /* The keys of a coupon and their types. */
 static const struct {
-	const char *suffix, *type;
-} keys[] = { { "", "hash" },
-	     { ":users", "hash" },
-	     { ":outbox", "hash" },
-	     { ":seen", "hash" },
-	     { ":known", "set" } };
+	enum coupon_key key;
+	const char *type;
+} keys[] = { { COUPON_KEY_COUPON, "hash" },
+	     { COUPON_KEY_USERS, "hash" },
+	     { COUPON_KEY_OUTBOX, "hash" },
+	     { COUPON_KEY_SEEN, "hash" },
+	     { COUPON_KEY_KNOWN, "set" } };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 enum { AT_TIME = KEYS, AT_COUPON, AT_USERS, AT_OUTBOX, AT_SEEN, AT_KNOWN, AT_KEEPER, COMMANDS };
@@ -175,7 +177,7 @@ enum { AT_TIME = KEYS, AT_COUPON, AT_USERS, AT_OUTBOX, AT_SEEN, AT_KNOWN, AT_KEE
 static void types_check(struct audit *audit, int64_t coupon, struct cut *cut,
 			const redisReply *reply, int report)
 {
-	char key[CACHE_KEY_SIZE];
+	char key[COUPON_KEY_SIZE];
 
 	for (size_t i = 0; i < KEYS; i++) {
 		const char *type = reply->element[i]->str;
@@ -187,35 +189,34 @@ static void types_check(struct audit *audit, int64_t coupon, struct cut *cut,
 			finding_add(&audit->findings, FINDING_KEY_TYPE,
 				    &(struct place){ .coupon = coupon },
 				    "key %s in Redis is a %s, and has to be a %s",
-				    cache_key(coupon, keys[i].suffix, key), type, keys[i].type);
+				    coupon_key(coupon, keys[i].key, key), type, keys[i].type);
 	}
 }
 
 void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct generations *generations,
 	      int report)
 {
-	char key[KEYS][CACHE_KEY_SIZE];
-	struct cache_words commands[COMMANDS] = {
+	char key[KEYS][COUPON_KEY_SIZE];
+	struct redis_words commands[COMMANDS] = {
 		[AT_TIME] = { { "TIME" } },
 		[AT_COUPON] = { { "HGETALL", key[0] } },
 		[AT_USERS] = { { "HLEN", key[1] } },
 		[AT_OUTBOX] = { { "HLEN", key[2] } },
 		[AT_SEEN] = { { "HGETALL", key[3] } },
 		[AT_KNOWN] = { { "SCARD", key[4] } },
-		[AT_KEEPER] = { { "EXISTS", "couponmq:keeper" } },
+		[AT_KEEPER] = { { "EXISTS", KEEPER_LOCK_KEY } },
 	};
 	redisReply *reply, **at;
 
 	for (size_t i = 0; i < KEYS; i++)
-		commands[i] = (struct cache_words){ { "TYPE",
-						      cache_key(coupon, keys[i].suffix, key[i]) } };
+		commands[i] = (struct redis_words){ { "TYPE",
+						      coupon_key(coupon, keys[i].key, key[i]) } };
 	memset(cut, 0, sizeof(*cut));
-	reply = cache_transaction(audit->cache, commands, COMMANDS);
-	store_redis_check(audit->cache, reply != NULL);
+	reply = redis_client_transaction(audit->redis, commands, COMMANDS);
+	store_redis_check(audit->redis, reply != NULL);
 	at = reply->element;
 	types_check(audit, coupon, cut, reply, report);
-	cut->at_ms = strtoll(at[AT_TIME]->element[0]->str, NULL, 10) * 1000 +
-		     strtoll(at[AT_TIME]->element[1]->str, NULL, 10) / 1000;
+	check(redis_reply_time_ms(at[AT_TIME], &cut->at_ms) == 0);
 	cut->users = at[AT_USERS]->integer;
 	cut->outbox = at[AT_OUTBOX]->integer;
 	cut->known = at[AT_KNOWN]->integer;
@@ -254,7 +255,7 @@ void cut_read_exact(struct audit *audit, int64_t coupon, struct cut *cut,
 
 int64_t cut_taken(const struct cut *cut)
 {
-	const struct cache_coupon *c = &cut->coupon;
+	const struct redis_coupon *c = &cut->coupon;
 
 	return c->total - c->stock - c->reserved - c->lost;
 }

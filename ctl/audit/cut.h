@@ -14,7 +14,7 @@ struct cut {
 	int keeper;   /* a keeper is elected */
 	/* A key of another type, or a field that no script wrote: nothing can be compared. */
 	int bad;
-	struct cache_coupon coupon;
+	struct redis_coupon coupon;
 	int64_t known;         /* receives of older generations that have a slot and no outcome */
 	int64_t users, outbox; /* numbers of fields */
 };

@@ -39,7 +39,7 @@ static void undecided_print(const struct pass *pass)
 
 void figures_print(const struct pass *pass)
 {
-	const struct cache_coupon *c = &pass->cut.coupon;
+	const struct redis_coupon *c = &pass->cut.coupon;
 
 	if (!pass->cut.present) {
 		printf("coupon %lld: not in Redis; user coupons %lld, in flight %lld\n",
@@ -70,7 +70,7 @@ void figures_print(const struct pass *pass)
 
 cJSON *figures_json(const struct pass *pass)
 {
-	const struct cache_coupon *c = &pass->cut.coupon;
+	const struct redis_coupon *c = &pass->cut.coupon;
 	cJSON *object = output_object();
 	char id[DB_NUMBER_SIZE];
 

@@ -44,7 +44,7 @@ static void rows_look(struct look *look, struct suspect *suspects, const struct 
 	redisReply *records;
 
 	audit_outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
-	records = records_read(pass->audit->cache, pass->coupon, slots, n);
+	records = records_read(pass->audit->redis, pass->coupon, slots, n);
 	for (size_t i = 0; i < n; i++) {
 		struct slot found;
 		enum slot_found how = records_look_up(records->element[i], &slots[i],
@@ -76,7 +76,7 @@ static int is_old(const struct look *look, const struct slot *slot)
 static void open_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 		      size_t n)
 {
-	redisReply *records = records_read(look->pass->audit->cache, look->pass->coupon, slots, n);
+	redisReply *records = records_read(look->pass->audit->redis, look->pass->coupon, slots, n);
 	struct slot found;
 
 	for (size_t i = 0; i < n; i++) {
@@ -104,7 +104,7 @@ static void outbox_look(struct look *look, struct suspect *suspects, const struc
 {
 	static int has[AUDIT_ASK_MAX];
 
-	outbox_has(look->pass->audit->cache, look->pass->coupon, slots, n, has);
+	outbox_has(look->pass->audit->redis, look->pass->coupon, slots, n, has);
 	for (size_t i = 0; i < n; i++)
 		if (suspects[i].state == SUSPECT_OVERDUE || suspects[i].state == SUSPECT_OUTBOX)
 			state_set(look, &suspects[i], has[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
@@ -116,7 +116,7 @@ static void entries_look(struct look *look, struct suspect *suspects, const stru
 {
 	static int has[AUDIT_ASK_MAX];
 
-	outbox_has(look->pass->audit->cache, look->pass->coupon, slots, n, has);
+	outbox_has(look->pass->audit->redis, look->pass->coupon, slots, n, has);
 	for (size_t i = 0; i < n; i++) {
 		if (has[i])
 			state_set(look, &suspects[i], SUSPECT_OVERDUE);

@@ -99,7 +99,7 @@ void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon, int
 		.arena = json_arena_new(),
 	};
 
-	store_hash_scan(audit->cache, coupon, ":outbox", SCAN_STEP, step_take, &reading);
+	store_hash_scan(audit->redis, coupon, COUPON_KEY_OUTBOX, SCAN_STEP, step_take, &reading);
 	json_arena_free(reading.arena);
 }
 
@@ -109,29 +109,30 @@ void outbox_fini(struct outbox *outbox)
 	suspects_fini(&outbox->settled);
 }
 
-static int batch_has(struct cache *cache, const char *key, const struct ulid *batch)
+static int batch_has(struct redis_client *redis, const char *key, const struct ulid *batch)
 {
 	char text[ULID_SIZE];
-	redisReply *reply = cache_command(cache, 3,
-					  (const char *[]){ "HEXISTS", key,
-							    ulid_format(batch, text) });
+	redisReply *reply = redis_client_call(redis, 3,
+					      (const char *[]){ "HEXISTS", key,
+								ulid_format(batch, text) });
 	int has;
 
-	store_redis_check(cache, reply != NULL);
+	store_redis_check(redis, reply != NULL);
 	has = reply->integer == 1;
 	freeReplyObject(reply);
 	return has;
 }
 
-void outbox_has(struct cache *cache, int64_t coupon, const struct slot *slots, size_t n, int *has)
+void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		int *has)
 {
-	char key[CACHE_KEY_SIZE];
+	char key[COUPON_KEY_SIZE];
 
-	cache_key(coupon, ":outbox", key);
+	coupon_key(coupon, COUPON_KEY_OUTBOX, key);
 	for (size_t i = 0; i < n; i++) {
 		int same = i > 0 && memcmp(&slots[i].batch, &slots[i - 1].batch,
 					   sizeof(slots[i].batch)) == 0;
 
-		has[i] = same ? has[i - 1] : batch_has(cache, key, &slots[i].batch);
+		has[i] = same ? has[i - 1] : batch_has(redis, key, &slots[i].batch);
 	}
 }

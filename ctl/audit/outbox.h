@@ -25,6 +25,7 @@ void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon, int
 void outbox_fini(struct outbox *outbox);
 
 /* Whether the batch of each slot is in the outbox. Slots of one batch should stand together. */
-void outbox_has(struct cache *cache, int64_t coupon, const struct slot *slots, size_t n, int *has);
+void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		int *has);
 
 #endif

@@ -52,7 +52,7 @@ int64_t pass_in_flight(const struct pass *pass)
 
 enum sum_verdict pass_sum(const struct pass *pass)
 {
-	const struct cache_coupon *a = &pass->cut.coupon, *b = &pass->after.coupon;
+	const struct redis_coupon *a = &pass->cut.coupon, *b = &pass->after.coupon;
 	int64_t freed = b->stock + b->seq - a->stock - a->seq + b->lost - a->lost;
 	int64_t over = cut_taken(&pass->cut) - pass->counted;
 	int64_t most = (int64_t)(pass->open.n + pass->rows.n) + pass->doubtful +

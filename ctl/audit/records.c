@@ -14,22 +14,23 @@ size_t records_step(int64_t limit)
 	return step > STEP_USERS ? STEP_USERS : step < STEP_LEAST ? STEP_LEAST : (size_t)step;
 }
 
-redisReply *records_read(struct cache *cache, int64_t coupon, const struct slot *slots, size_t n)
+redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			 size_t n)
 {
 	static char users[STEP_USERS][ID_SIZE];
 	const char *argv[STEP_USERS + 2];
-	char key[CACHE_KEY_SIZE];
+	char key[COUPON_KEY_SIZE];
 	redisReply *reply;
 
 	check(n >= 1 && n <= STEP_USERS);
 	argv[0] = "HMGET";
-	argv[1] = cache_key(coupon, ":users", key);
+	argv[1] = coupon_key(coupon, COUPON_KEY_USERS, key);
 	for (size_t i = 0; i < n; i++) {
 		id_format(slots[i].user, users[i]);
 		argv[i + 2] = users[i];
 	}
-	reply = cache_command(cache, (int)n + 2, argv);
-	store_redis_check(cache, reply != NULL);
+	reply = redis_client_call(redis, (int)n + 2, argv);
+	store_redis_check(redis, reply != NULL);
 	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == n);
 	return reply;
 }

@@ -2,7 +2,7 @@
 #ifndef CTL_AUDIT_RECORDS_H
 #define CTL_AUDIT_RECORDS_H
 
-#include "ctl/redis.h"
+#include "ctl/redis_coupon.h"
 #include "ctl/slots.h"
 
 /*
@@ -15,7 +15,8 @@ size_t records_step(int64_t limit);
  * The records of the users of at most records_step() slots, in their order: an array of strings, nil
  * where a user has none. The caller frees it.
  */
-redisReply *records_read(struct cache *cache, int64_t coupon, const struct slot *slots, size_t n);
+redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			 size_t n);
 
 /* How one of these records has a slot. */
 enum slot_found records_look_up(const redisReply *records, const struct slot *slot, const char *key,

@@ -60,12 +60,11 @@ static int step_command(struct ctl *ctl, const struct step *step)
  */
 static int is_open(struct change *change)
 {
-	char run_id[CACHE_RUN_ID_SIZE];
-	struct cache_coupon cached;
+	struct redis_coupon coupon;
 
-	return cache_coupon_read(change->cache, change->coupon, &cached) == 1 &&
-	       strcmp(cached.status, "open") == 0 && cached.version >= change->terms.version &&
-	       cache_run_id(change->cache, run_id) == 0 && strcmp(cached.run_id, run_id) == 0;
+	return redis_coupon_read(change->redis, change->coupon, &coupon) == 1 &&
+	       strcmp(coupon.status, "open") == 0 && coupon.version >= change->terms.version &&
+	       redis_coupon_is_verified(change->redis, &coupon);
 }
 
 static int publish_run(struct ctl *ctl)
@@ -80,7 +79,7 @@ static int publish_run(struct ctl *ctl)
 
 	step_run(ctl, &step, &change);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
-	while (change.cached >= 0 && !(open = is_open(&change)) && clock_monotonic_ms() < until_ms)
+	while (change.loaded >= 0 && !(open = is_open(&change)) && clock_monotonic_ms() < until_ms)
 		usleep(PUBLISH_POLL_US);
 	if (open)
 		printf("coupon %lld is published, and open in Redis\n", (long long)change.coupon);

@@ -30,14 +30,11 @@ void change_begin(struct change *change, struct ctl *ctl)
 	change->coupon = args_coupon(&ctl->args);
 	change->db = store_postgres_open(ctl);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
-	change->cache = cache_open(ctl->config.redis_url, change->cache_error);
+	change->redis = redis_client_new(ctl->config.redis_url, NULL);
+	(void)redis_client_open(change->redis); /* or every call fails */
 	db_run(change->db, "BEGIN");
 	row_lock(change);
-	change->cached = change->cache ? cache_coupon_read(change->cache, change->coupon,
-							   &change->in_cache)
-				       : -1;
-	if (change->cache && change->cached < 0)
-		snprintf(change->cache_error, CACHE_ERROR_SIZE, "%s", cache_error(change->cache));
+	change->loaded = redis_coupon_read(change->redis, change->coupon, &change->in_redis);
 }
 
 void change_version_raise(struct change *change, int64_t version)
@@ -52,12 +49,12 @@ void change_version_raise(struct change *change, int64_t version)
 static int terms_differ(const struct change *change)
 {
 	const struct terms *terms = &change->terms;
-	const struct cache_coupon *cached = &change->in_cache;
+	const struct redis_coupon *loaded = &change->in_redis;
 	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
 
-	return strcmp(cached->status, status) != 0 || cached->total != terms->total ||
-	       cached->begin_ms != terms->begin_ms || cached->end_ms != terms->end_ms ||
-	       cached->limit != terms->limit;
+	return strcmp(loaded->status, status) != 0 || loaded->total != terms->total ||
+	       loaded->begin_ms != terms->begin_ms || loaded->end_ms != terms->end_ms ||
+	       loaded->limit != terms->limit;
 }
 
 /*
@@ -67,9 +64,9 @@ static int terms_differ(const struct change *change)
 static void version_settle(struct change *change)
 {
 	row_lock(change);
-	if (change->cached == 1 && change->in_cache.version >= change->terms.version &&
+	if (change->loaded == 1 && change->in_redis.version >= change->terms.version &&
 	    terms_differ(change)) {
-		change_version_raise(change, change->in_cache.version + 1);
+		change_version_raise(change, change->in_redis.version + 1);
 		row_lock(change);
 	}
 }
@@ -83,12 +80,8 @@ int change_commit(struct change *change)
 	db_run(change->db, "COMMIT");
 	if (strcmp(change->status, "draft") == 0)
 		return 0;
-	if (change->cached >= 0) {
-		result = cache_terms(change->cache, change->coupon, &change->terms, &taken);
-		if (result == TERMS_FAILED)
-			snprintf(change->cache_error, CACHE_ERROR_SIZE, "%s",
-				 cache_error(change->cache));
-	}
+	if (change->loaded >= 0)
+		result = redis_coupon_terms(change->redis, change->coupon, &change->terms, &taken);
 	switch (result) {
 	case TERMS_APPLIED:
 	case TERMS_CURRENT:
@@ -106,12 +99,12 @@ int change_commit(struct change *change)
 	fprintf(stderr,
 		"couponctl: warning: recorded, but Redis could not be updated: %s; a keeper will "
 		"update it, or run this command again\n",
-		change->cache_error);
+		redis_client_error(change->redis));
 	return CTL_NOT_IN_REDIS;
 }
 
 void change_fini(struct change *change)
 {
-	cache_close(change->cache);
+	redis_client_free(change->redis);
 	db_close(change->db);
 }

@@ -12,16 +12,18 @@
 
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
-#include "ctl/redis.h"
+#include "ctl/redis_coupon.h"
 
 struct change {
 	int64_t coupon;
 	struct db *db;
-	struct cache *cache; /* NULL: Redis cannot be reached; cache_error is the reason */
-	char cache_error[CACHE_ERROR_SIZE];
-	/* 1: Redis has the coupon, as in_cache; 0: it does not have it; -1: it cannot be read */
-	int cached;
-	struct cache_coupon in_cache;
+	struct redis_client *redis;
+	/*
+	 * 1: Redis has the coupon, as in_redis; 0: it does not have it; -1: it cannot be read, for
+	 * the reason of redis_client_error()
+	 */
+	int loaded;
+	struct redis_coupon in_redis;
 
 	/* The row as it is under the lock. */
 	char status[16];

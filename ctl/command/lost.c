@@ -26,7 +26,7 @@
 
 struct lost {
 	struct db *db;
-	struct cache *cache;
+	struct redis_client *redis;
 	int64_t coupon;
 	int64_t before_ms; /* only receives accepted before */
 	int64_t generation;
@@ -41,23 +41,21 @@ static const enum postgres_type types[ARRAYS] = {
 	[INDEXES] = POSTGRES_INT2, [GENERATIONS] = POSTGRES_INT4, [TIMES] = POSTGRES_INT8,
 };
 
-/* Runs COMMAND coupon:{id}SUFFIX MEMBER. */
-static redisReply *member_read(struct lost *lost, const char *command, const char *suffix,
+static redisReply *member_read(struct lost *lost, const char *command, enum coupon_key which,
 			       const char *member)
 {
-	char key[CACHE_KEY_SIZE];
-	redisReply *reply = cache_command(lost->cache, 3,
-					  (const char *[]){ command,
-							    cache_key(lost->coupon, suffix, key),
-							    member });
+	char key[COUPON_KEY_SIZE];
+	const char *argv[] = { command, coupon_key(lost->coupon, which, key), member };
+	redisReply *reply = redis_client_call(lost->redis, 3, argv);
 
-	store_redis_check(lost->cache, reply != NULL);
+	store_redis_check(lost->redis, reply != NULL);
 	return reply;
 }
 
-static int is_member(struct lost *lost, const char *command, const char *suffix, const char *member)
+static int is_member(struct lost *lost, const char *command, enum coupon_key which,
+		     const char *member)
 {
-	redisReply *reply = member_read(lost, command, suffix, member);
+	redisReply *reply = member_read(lost, command, which, member);
 	int is = reply->integer == 1;
 
 	freeReplyObject(reply);
@@ -68,7 +66,7 @@ static int is_in_outbox(struct lost *lost, const struct slot *slot)
 {
 	char batch[ULID_SIZE];
 
-	return is_member(lost, "HEXISTS", ":outbox", ulid_format(&slot->batch, batch));
+	return is_member(lost, "HEXISTS", COUPON_KEY_OUTBOX, ulid_format(&slot->batch, batch));
 }
 
 static int64_t generation_of(struct lost *lost, const struct slot *slot)
@@ -76,8 +74,8 @@ static int64_t generation_of(struct lost *lost, const struct slot *slot)
 	char batch[ULID_SIZE], member[ULID_SIZE + 8];
 
 	snprintf(member, sizeof(member), "%s:%d", ulid_format(&slot->batch, batch), slot->index);
-	return is_member(lost, "SISMEMBER", ":known", member) ? lost->generation_older
-							      : lost->generation;
+	return is_member(lost, "SISMEMBER", COUPON_KEY_KNOWN, member) ? lost->generation_older
+								      : lost->generation;
 }
 
 static void arrays_fill(struct lost *lost, const struct slots *slots, int whole,
@@ -195,8 +193,8 @@ static const char *high_of(struct lost *lost, const char *generation, char high[
 	redisReply *reply;
 
 	snprintf(field, sizeof(field), "high:%s", generation);
-	reply = member_read(lost, "HGET", "", field);
-	db_number(reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0, high);
+	reply = member_read(lost, "HGET", COUPON_KEY_COUPON, field);
+	db_number(redis_reply_number(reply), high);
 	freeReplyObject(reply);
 	return high;
 }
@@ -263,11 +261,12 @@ void lost_release(struct ctl *ctl, struct db *db)
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
-	lost.cache = store_redis_open(ctl);
+	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
-	store_hash_scan(lost.cache, lost.coupon, ":users", SCAN_COUNT, users_give_up, &lost);
+	store_hash_scan(lost.redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT, users_give_up,
+			&lost);
 	numbers_give_up(&lost);
 	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
 	       (long long)lost.named);
-	cache_close(lost.cache);
+	redis_client_free(lost.redis);
 }

@@ -7,29 +7,33 @@
 #include <string.h>
 
 struct redis_side {
-	char error[CACHE_ERROR_SIZE]; /* "": Redis was read */
+	char error[256]; /* "": Redis was read */
 	int loaded;
 	int verified;
-	struct cache_coupon coupon;
+	struct redis_coupon coupon;
 	int64_t outbox;
 };
 
+static int outbox_length(struct redis_client *redis, int64_t coupon, int64_t *length)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hlen[] = { "HLEN", coupon_key(coupon, COUPON_KEY_OUTBOX, key) };
+
+	return redis_client_integer(redis, 2, hlen, length);
+}
+
 static void redis_read(struct redis_side *side, const char *url, int64_t coupon)
 {
-	char run_id[CACHE_RUN_ID_SIZE];
-	struct cache *cache;
+	struct redis_client *redis = redis_client_new(url, NULL);
 
 	memset(side, 0, sizeof(*side));
-	cache = cache_open(url, side->error);
-	if (!cache)
-		return;
-	side->loaded = cache_coupon_read(cache, coupon, &side->coupon);
-	side->outbox = side->loaded < 0 ? -1 : cache_outbox_length(cache, coupon);
-	if (side->outbox < 0 || cache_run_id(cache, run_id))
-		snprintf(side->error, sizeof(side->error), "%s", cache_error(cache));
+	if (redis_client_open(redis) ||
+	    (side->loaded = redis_coupon_read(redis, coupon, &side->coupon)) < 0 ||
+	    outbox_length(redis, coupon, &side->outbox))
+		snprintf(side->error, sizeof(side->error), "%s", redis_client_error(redis));
 	else
-		side->verified = side->loaded && strcmp(run_id, side->coupon.run_id) == 0;
-	cache_close(cache);
+		side->verified = side->loaded && redis_coupon_is_verified(redis, &side->coupon);
+	redis_client_free(redis);
 }
 
 /* Receives without an outcome: of this generation by the higher number of both stores. */
@@ -60,7 +64,7 @@ static cJSON *postgresql_json(const PGresult *row)
 
 static cJSON *redis_json(const struct redis_side *redis)
 {
-	const struct cache_coupon *c = &redis->coupon;
+	const struct redis_coupon *c = &redis->coupon;
 	cJSON *object = output_object();
 
 	if (*redis->error) {
@@ -132,7 +136,7 @@ static void pair_print(const char *label, int64_t left, int64_t right)
 
 static void sides_print(const PGresult *row, const struct redis_side *redis)
 {
-	const struct cache_coupon *c = &redis->coupon;
+	const struct redis_coupon *c = &redis->coupon;
 	int has = redis->loaded == 1;
 
 	printf("\n  %-12s %14s %14s\n", "", "PostgreSQL", "Redis");

@@ -33,10 +33,10 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 	int64_t taken;
 
 	terms.total = total;
-	if (change->in_cache.version > terms.version)
-		terms.version = change->in_cache.version;
+	if (change->in_redis.version > terms.version)
+		terms.version = change->in_redis.version;
 	terms.version++;
-	switch (cache_terms(change->cache, change->coupon, &terms, &taken)) {
+	switch (redis_coupon_terms(change->redis, change->coupon, &terms, &taken)) {
 	case TERMS_APPLIED:
 		/* total_set() adds one: then both stores have the same version. */
 		change_version_raise(change, terms.version - 1);
@@ -45,7 +45,8 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
 			  (long long)total, (long long)taken);
 	case TERMS_FAILED:
-		log_fatal("Redis refused, and nothing was changed: %s", cache_error(change->cache));
+		log_fatal("Redis refused, and nothing was changed: %s",
+			  redis_client_error(change->redis));
 	case TERMS_CURRENT:
 	case TERMS_MISSING:
 		log_fatal("coupon %lld was changed in Redis at the same time: run this again",
@@ -53,19 +54,10 @@ static void total_lower_in_redis(struct change *change, int64_t total)
 	}
 }
 
-/* Otherwise Redis may have an older state, and its taken slots mean nothing. */
-static int is_verified(struct change *change)
-{
-	char run_id[CACHE_RUN_ID_SIZE];
-
-	return cache_run_id(change->cache, run_id) == 0 &&
-	       strcmp(change->in_cache.run_id, run_id) == 0;
-}
-
 static void total_lower(struct change *change, int64_t total)
 {
-	int64_t taken = change->cached == 1 ? change->in_cache.total - change->in_cache.stock -
-						      change->in_cache.lost
+	int64_t taken = change->loaded == 1 ? change->in_redis.total - change->in_redis.stock -
+						      change->in_redis.lost
 					    : 0;
 
 	/* Redis may be behind PostgreSQL, for instance just after it lost its data. */
@@ -75,17 +67,18 @@ static void total_lower(struct change *change, int64_t total)
 	if (total < taken)
 		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
 			  (long long)total, (long long)taken);
-	if (change->cached == 1 && !is_verified(change))
+	/* Otherwise Redis may have an older state, and its taken slots mean nothing. */
+	if (change->loaded == 1 && !redis_coupon_is_verified(change->redis, &change->in_redis))
 		log_fatal(
 			"Redis was restarted, and no coupon-worker has verified coupon %lld since: "
 			"nothing was changed; run this again when it is verified",
 			(long long)change->coupon);
-	if (change->cached == 1)
+	if (change->loaded == 1)
 		total_lower_in_redis(change, total);
-	else if (change->cached < 0 && strcmp(change->status, "draft") != 0)
+	else if (change->loaded < 0 && strcmp(change->status, "draft") != 0)
 		log_fatal("Redis, which has the taken slots, cannot be read: %s; nothing was "
 			  "changed",
-			  change->cache_error);
+			  redis_client_error(change->redis));
 	else if (strcmp(change->status, "draft") != 0)
 		log_fatal(
 			"Redis, which has the taken slots, does not have coupon %lld: nothing was "

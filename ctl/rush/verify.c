@@ -115,19 +115,19 @@ static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t dead
  */
 static void in_flight_wait(struct rush_verify *verify, int64_t deadline_us)
 {
-	char error[CACHE_ERROR_SIZE];
-	struct cache *cache = cache_open(verify->redis_url, error);
-	struct cache_coupon cached;
+	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
+	struct redis_coupon coupon;
 	struct progress progress;
 
-	while (cache && cache_coupon_read(cache, verify->plan->coupon, &cached) == 1 &&
+	(void)redis_client_open(redis); /* or the first call fails */
+	while (redis_coupon_read(redis, verify->plan->coupon, &coupon) == 1 &&
 	       clock_monotonic_us() < deadline_us) {
 		progress_read(verify, &progress);
-		if (progress.generation == cached.generation && progress.settled_now >= cached.seq)
+		if (progress.generation == coupon.generation && progress.settled_now >= coupon.seq)
 			break;
 		usleep(POLL_US);
 	}
-	cache_close(cache);
+	redis_client_free(redis);
 }
 
 static void tally_make(struct rush_verify *verify, const struct rush_book *book,

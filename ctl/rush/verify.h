@@ -2,7 +2,7 @@
 #ifndef CTL_RUSH_VERIFY_H
 #define CTL_RUSH_VERIFY_H
 
-#include "ctl/redis.h"
+#include "ctl/redis_coupon.h"
 #include "ctl/postgres.h"
 #include "ctl/rush/tally.h"
 
