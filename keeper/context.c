@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "keeper/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,6 +75,15 @@ int keeper_context_run_id_read(struct keeper_context *context)
 	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
 	memcpy(context->run_id, run_id, sizeof(run_id));
 	return 0;
+}
+
+void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
+{
+	const struct put_off_coupon *entry = put_off_add(put_off, coupon, clock_monotonic_ms());
+
+	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", entry->wait_ms),
+		 LOG_I("failures", entry->failures));
+	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
 }
 
 int keeper_context_fenced(struct keeper_context *context)

@@ -5,6 +5,7 @@
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
 
+#include "common/put_off.h"
 #include "keeper/database.h"
 #include "keeper/lock.h"
 #include "keeper/look.h"
@@ -63,6 +64,16 @@ int keeper_context_reserved_changed(struct keeper_context *context, int64_t coup
 				    int64_t reserved);
 /* Which Redis process it is, and since when gateways can have known it. 0, or -1. */
 int keeper_context_run_id_read(struct keeper_context *context);
+
+/*
+ * A step has failed for this coupon alone: it is put off (logged and counted). The table's pauses
+ * are those of KEEPER_PUT_OFF.
+ */
+#define KEEPER_PUT_OFF                                \
+	{                                             \
+		.first_ms = 1000, .longest_ms = 10000 \
+	}
+void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
 
 /* Somebody has a higher fence (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);

@@ -230,6 +230,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
 	release_init(&keeper->release);
+	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->context.redis,
@@ -253,6 +254,7 @@ void keeper_stop(struct keeper *keeper)
 	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
+	put_off_clear(&keeper->late.put_off);
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);
 	keeper_database_free(keeper->context.database);

@@ -18,7 +18,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "keeper/close.h"
-#include "keeper/put_off.h"
 #include "keeper/watch.h"
 
 #include <stdlib.h>
@@ -69,18 +68,20 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 	sweep->lock = lock;
 	sweep->outbox = outbox;
 	sweep->stop = stop;
+	sweep->put_off = (struct put_off)KEEPER_PUT_OFF;
 	return sweep;
 }
 
 void keeper_sweep_free(struct keeper_sweep *sweep)
 {
+	put_off_clear(&sweep->put_off);
 	free(sweep);
 }
 
 void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
-	memset(&sweep->put_off, 0, sizeof(sweep->put_off));
+	put_off_clear(&sweep->put_off);
 	sweep->resend_due_ms = 0;
 	sweep->running = 0;
 	sweep->hurry = 1;
@@ -108,13 +109,13 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	if (put_off_waits(&sweep->put_off, row->id))
+	if (put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms()))
 		return 0;
 	sweep->context->refused = 0;
 	if (coupon_work(sweep, row, look))
 		return -1;
 	if (sweep->context->refused)
-		put_off_add(&sweep->put_off, row->id);
+		keeper_context_put_off(&sweep->put_off, row->id);
 	else
 		put_off_end(&sweep->put_off, row->id);
 	return 0;
@@ -244,14 +245,14 @@ static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row
 	if (!look->present || strcmp(look->run_id, sweep->context->run_id) == 0)
 		return 0;
 	sweep->context->refused = 0;
-	if (put_off_waits(&sweep->put_off, row->id)) {
+	if (put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms())) {
 		sweep->settled_left = 1;
 		return 0;
 	}
 	if (keeper_coupon_step(sweep->context, row, look))
 		return -1;
 	if (sweep->context->refused) {
-		put_off_add(&sweep->put_off, row->id);
+		keeper_context_put_off(&sweep->put_off, row->id);
 		sweep->settled_left = 1;
 	}
 	return 0;

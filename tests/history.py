@@ -24,6 +24,7 @@ REJECTED, UNKNOWN = 9, 22
 REGULARS = 50  # users who send many requests, so that limits and keys are met
 QUEUE = "coupon.receive.queue"
 DEAD_QUEUE = "coupon.receive.dead"
+PARKED_QUEUE = "coupon.receive.parked"
 
 
 class History:

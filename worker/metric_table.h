@@ -1,5 +1,5 @@
 /*
- * Every metric of the worker's loop once, besides the loop's counters (stats_table.h):
+ * Every metric of the worker's loop once, besides the loop's counters (counter_table.h):
  * METRIC(enumerator, "name", "type", "help"). The name goes out with the prefix couponmq_;
  * docs/metrics.md is checked against this table. No include guard: included for its expansion.
  */
@@ -7,11 +7,15 @@ METRIC(METRIC_HELD, "worker_held", "gauge", "Messages that this worker holds una
 METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, messages that wait for a transaction.")
 METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",
        "Of those, messages that wait to be dead-lettered.")
+METRIC(METRIC_PUT_OFF, "worker_put_off", "gauge",
+       "Of those, messages that wait because their coupon is put off.")
+METRIC(METRIC_PUT_OFF_COUPONS, "worker_put_off_coupons", "gauge",
+       "Coupons that this worker puts off because another session holds a lock.")
 METRIC(METRIC_BATCH, "worker_batch_receives", "gauge",
        "Receives in the last committed transaction.")
 METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",
        "1 while the worker consumes from RabbitMQ.")
 METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
-       "1 while the worker can publish to RabbitMQ: replies and dead letters.")
+       "1 while the worker can publish to RabbitMQ: replies, dead letters, parked messages.")
 METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
        "1 while the worker is connected to PostgreSQL.")

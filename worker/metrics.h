@@ -1,16 +1,29 @@
 /*
- * The metrics of the worker's loop. The loop writes, any thread reads.
+ * What the worker's loop counts, as metrics and as the log line `stats`. The loop writes, any thread
+ * reads the metrics.
  */
 #ifndef WORKER_METRICS_H
 #define WORKER_METRICS_H
-
-#include "worker/settle/outcome.h"
-#include "worker/stats.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct evbuffer;
+
+#define STATS_EVERY_MS 60000
+
+/* The loop's own counters. */
+struct stats {
+#define STAT(name, help) int64_t name;
+#include "worker/counter_table.h"
+#undef STAT
+	int64_t logged_ms; /* when the line was last written */
+	int64_t logged_sum;
+};
+
+/* Writes the line when a counter has changed since the last one, STATS_EVERY_MS ago or more. */
+void stats_step(struct stats *stats, int64_t now_ms);
+void stats_log(const struct stats *stats);
 
 enum metric {
 #define METRIC(name, text, type, help) name,
@@ -23,7 +36,8 @@ void metrics_add(enum metric metric, int64_t amount);
 void metrics_set(enum metric metric, int64_t value);
 int64_t metrics_get(enum metric metric);
 void metrics_stats(const struct stats *stats);
-void metrics_rejected(enum outcome_reason reason);
+/* A receive was rejected; `reason` is its place in common/reason_table.h, from 1. */
+void metrics_rejected(size_t reason);
 
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 

@@ -1,61 +1,63 @@
 /*
  * One thread owns all of it:
  *
- *	RabbitMQ ──consumer──▶ settlement ──settle_args──▶ database ──▶ PostgreSQL
- *	    ▲  ▲                 │     ▲                       │
- *	    │  └────── acks ─────┘     └────── outcomes ───────┘
- *	    └─ publisher ◀── replies, dead letters             rejections ──▶ the keeper's thread
+ *	RabbitMQ ──deliveries──▶ settlement ◀──▶ settler ◀──▶ PostgreSQL
+ *	    ▲  ▲                   │   │            │
+ *	    │  └──────── acks ─────┘   │            └─ rejections: the keeper's thread is woken
+ *	    └── publisher ◀── forward ─┘ dead letters, parked messages; replies
  *
  * No batch waits for a timer: what has arrived when the database is free is the next transaction.
  */
 #include "worker/worker.h"
 
-#include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "worker/settle/database.h"
-#include "worker/consume/dead_letters.h"
+#include "common/rabbit/publisher.h"
+#include "worker/consume/forward.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "common/rabbit/publisher.h"
-#include "worker/settle/reply.h"
-#include "worker/stats.h"
+#include "worker/settle/settler.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
+
+/* The queues that a worker consumes. */
+enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
 
 struct worker {
 	const struct config *config;
 	struct keeper *keeper; /* not owned */
 	struct settlement *settlement;
-	struct settle_args args;
-	struct database *database;
+	struct settler settler;
 	struct rabbit_link *consumer;
 	struct rabbit_publisher *publisher;
-	struct dead_letters dead_letters;
+	struct forward forward;
 	struct json_arena *arena;
 	struct message message; /* the one being decoded */
 	struct stats stats;
-	struct backoff settle_backoff;
-	int64_t settle_due_ms; /* no transaction before */
-	int64_t stop_by_ms;    /* 0: not stopping */
-	int ready_told;
+	int64_t stop_by_ms; /* 0: not stopping */
+	int ready_logged;
 };
 
 static void consumer_opened(void *context)
 {
 	struct worker *worker = context;
 
-	if (!worker->ready_told)
+	if (!worker->ready_logged)
 		log_info("ready", LOG_S("queue", AMQP_QUEUE),
 			 LOG_I("prefetch", worker->config->prefetch));
-	worker->ready_told = 1;
+	worker->ready_logged = 1;
+}
+
+static unsigned arrival_of(const struct envelope *envelope, size_t source)
+{
+	return (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
+	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
 static void consumer_delivered(void *context, size_t source, uint64_t tag,
@@ -64,7 +66,6 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 	struct worker *worker = context;
 	const char *error;
 
-	(void)source;
 	worker->stats.messages++;
 	if (envelope->body_len < envelope->body_size)
 		settlement_add_dead(worker->settlement, tag,
@@ -72,7 +73,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 	else if (message_decode(worker->arena, envelope->body, envelope->body_len, &worker->message,
 				&error) == 0)
 		settlement_add(worker->settlement, tag, &worker->message,
-			       envelope->delivery_count >= ALONE_FROM_DELIVERIES, envelope);
+			       arrival_of(envelope, source), envelope);
 	else {
 		char reason[SETTLEMENT_REASON_SIZE];
 
@@ -88,29 +89,47 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
+/* So many messages of locked coupons are held of the receive queue; the others are parked. */
+static size_t put_off_max(const struct config *config)
+{
+	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
+}
+
 struct worker *worker_new(const struct config *config, struct keeper *keeper)
 {
 	static const struct rabbit_link_events events = { .opened = consumer_opened,
 							  .delivered = consumer_delivered,
 							  .lost = consumer_lost };
-	static const struct rabbit_publisher_port port = { .done = dead_letters_done };
+	const struct rabbit_source sources[SOURCES] = {
+		[SOURCE_RECEIVES] = { .queue = AMQP_QUEUE, .prefetch = (uint16_t)config->prefetch },
+		[SOURCE_PARKED] = { .queue = AMQP_PARKED_QUEUE,
+				    .prefetch = (uint16_t)config->prefetch },
+	};
+	static const struct rabbit_publisher_port port = { .done = forward_done };
 	struct worker *worker = calloc(1, sizeof(*worker));
-	struct rabbit_source source;
 
 	check(worker != NULL);
 	worker->config = config;
 	worker->keeper = keeper;
-	worker->settlement = settlement_new(envelope_free);
+	worker->settlement = settlement_new(envelope_free, put_off_max(config),
+					    (size_t)config->prefetch);
 	worker->arena = json_arena_new();
-	worker->database = database_new(config->database_url, config->settle_timeout_ms);
-	source = (struct rabbit_source){ AMQP_QUEUE, (uint16_t)config->prefetch };
-	worker->consumer = rabbit_link_new("consumer", config->amqp_url, &source, 1, &events,
+	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
-						 &worker->dead_letters);
-	worker->dead_letters.settlement = worker->settlement;
-	worker->dead_letters.publisher = worker->publisher;
-	worker->stats.told_ms = clock_monotonic_ms();
+						 &worker->forward);
+	worker->forward = (struct forward){ .settlement = worker->settlement,
+					    .publisher = worker->publisher,
+					    .stats = &worker->stats };
+	worker->settler = (struct settler){
+		.settlement = worker->settlement,
+		.publisher = worker->publisher,
+		.stats = &worker->stats,
+		.settle_timeout_ms = config->settle_timeout_ms,
+		.transaction_receives_max = (size_t)config->transaction_receives_max
+	};
+	settler_init(&worker->settler, config->database_url);
+	worker->stats.logged_ms = clock_monotonic_ms();
 	return worker;
 }
 
@@ -120,154 +139,10 @@ void worker_free(struct worker *worker)
 		return;
 	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
 	rabbit_publisher_free(worker->publisher);
-	database_free(worker->database);
-	settle_args_fini(&worker->args);
+	settler_fini(&worker->settler);
 	json_arena_free(worker->arena);
 	settlement_free(worker->settlement);
 	free(worker);
-}
-
-/* Copies the exceptions into the books. 0, or -1 when settle() speaks another language. */
-static int outcomes_read(struct worker *worker)
-{
-	const PGresult *result = database_result(worker->database);
-	struct outcome outcome;
-	int rc = 0;
-
-	for (int row = 0; row < PQntuples(result); row++) {
-		long position = strtol(PQgetvalue(result, row, 0), NULL, 10) - 1;
-
-		if (position < 0 ||
-		    outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2),
-				  &outcome) ||
-		    settlement_outcome(worker->settlement, (size_t)position, outcome)) {
-			log_error("outcome_unreadable", LOG_I("ord", position + 1),
-				  LOG_S("outcome", PQgetvalue(result, row, 1)),
-				  LOG_S("reason", PQgetvalue(result, row, 2)));
-			rc = -1;
-		}
-	}
-	return rc;
-}
-
-static void outcomes_count(struct worker *worker)
-{
-	int64_t before = worker->stats.receives;
-
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-
-		worker->stats.receives += (int64_t)(delivery_end(delivery) -
-						    delivery_first(delivery));
-		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
-			switch ((enum outcome_kind)delivery_outcomes(delivery)[j].kind) {
-			case OUTCOME_ISSUED:
-				worker->stats.issued++;
-				break;
-			case OUTCOME_REPEATED:
-				worker->stats.repeated++;
-				break;
-			case OUTCOME_REJECTED:
-				worker->stats.rejected++;
-				metrics_rejected(
-					(enum outcome_reason)delivery_outcomes(delivery)[j].reason);
-				break;
-			}
-		}
-	}
-	worker->stats.transactions++;
-	metrics_set(METRIC_BATCH, worker->stats.receives - before);
-}
-
-static void replies_send(struct worker *worker)
-{
-	char text[REPLY_SIZE];
-
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		const struct envelope *envelope = delivery_envelope(delivery);
-		amqp_bytes_t body = { .bytes = text };
-
-		if (envelope->reply_to.len == 0)
-			continue;
-		body.len = reply_format(delivery, text);
-		/*
-		 * Lost replies do no harm: the gateway looks the receive up when its deadline is
-		 * over.
-		 */
-		if (rabbit_publisher_reply(worker->publisher, envelope->reply_to,
-					   envelope->correlation_id, body))
-			worker->stats.replies_lost++;
-		else
-			worker->stats.replies++;
-	}
-}
-
-static void transaction_settled(struct worker *worker)
-{
-	int64_t rejected = worker->stats.rejected;
-
-	fault_point(FAULT_WORKER_AFTER_COMMIT);
-	backoff_reset(&worker->settle_backoff);
-	if (outcomes_read(worker) == 0)
-		replies_send(worker);
-	outcomes_count(worker);
-	if (worker->stats.rejected > rejected)
-		keeper_wake(worker->keeper);
-	settlement_commit(worker->settlement);
-}
-
-static void transaction_retry(struct worker *worker, int64_t now_ms)
-{
-	worker->stats.retries++;
-	worker->settle_due_ms = now_ms + backoff_ms(&worker->settle_backoff);
-	settlement_retry(worker->settlement);
-}
-
-/* Classes 22 and 23 are about the data: no repetition helps, but some of the data may be good. */
-static void transaction_refused(struct worker *worker, int64_t now_ms)
-{
-	const char *sqlstate = database_sqlstate(worker->database);
-
-	if (strncmp(sqlstate, "22", 2) != 0 && strncmp(sqlstate, "23", 2) != 0) {
-		transaction_retry(worker, now_ms);
-		return;
-	}
-	worker->stats.retries++;
-	settlement_refuse(worker->settlement, sqlstate);
-}
-
-static void transaction_begin(struct worker *worker, int64_t now_ms)
-{
-	if (!database_ready(worker->database) || now_ms < worker->settle_due_ms)
-		return;
-	if (settlement_take(worker->settlement, (size_t)worker->config->transaction_receives_max) ==
-	    0)
-		return;
-	settle_args_fill(&worker->args, worker->settlement);
-	fault_point(FAULT_WORKER_BEFORE_BEGIN);
-	database_settle(worker->database, &worker->args, worker->config->settle_timeout_ms / 2 + 1,
-			now_ms);
-	fault_point(FAULT_WORKER_BEFORE_COMMIT);
-}
-
-static void database_turn(struct worker *worker, int64_t now_ms)
-{
-	switch (database_step(worker->database, now_ms)) {
-	case DATABASE_NOTHING:
-		break;
-	case DATABASE_SETTLED:
-		transaction_settled(worker);
-		break;
-	case DATABASE_REFUSED:
-		transaction_refused(worker, now_ms);
-		break;
-	case DATABASE_BLOCKED:
-	case DATABASE_LOST:
-		transaction_retry(worker, now_ms);
-		break;
-	}
-	transaction_begin(worker, now_ms);
 }
 
 static void acks_turn(struct worker *worker)
@@ -292,7 +167,7 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 {
-	int64_t deadline = earlier(database_deadline_ms(worker->database),
+	int64_t deadline = earlier(settler_deadline_ms(&worker->settler),
 				   rabbit_link_deadline_ms(rabbit_publisher_link(worker->publisher),
 							   now_ms));
 
@@ -300,9 +175,9 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
-	if (settlement_waiting(worker->settlement) > 0 && database_ready(worker->database))
-		deadline = earlier(deadline, worker->settle_due_ms);
-	return earlier(deadline, dead_letters_deadline_ms(&worker->dead_letters));
+	if (settlement_put_off(worker->settlement) > 0)
+		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
+	return earlier(deadline, forward_deadline_ms(&worker->forward));
 }
 
 static void wait_for_work(struct worker *worker, int signal_fd)
@@ -313,8 +188,8 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 		{ .fd = rabbit_link_fd(worker->consumer), .events = POLLIN },
 		{ .fd = rabbit_link_fd(rabbit_publisher_link(worker->publisher)),
 		  .events = POLLIN },
-		{ .fd = database_fd(worker->database),
-		  .events = database_poll_events(worker->database) },
+		{ .fd = database_fd(worker->settler.database),
+		  .events = database_poll_events(worker->settler.database) },
 	};
 
 	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
@@ -326,28 +201,35 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 	}
 }
 
-static void tell(struct worker *worker, int64_t now_ms)
+static void metrics_update(struct worker *worker, int64_t now_ms)
 {
-	worker->stats.dead = worker->dead_letters.confirmed;
+	const struct settlement *settlement = worker->settlement;
+	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
+
 	stats_step(&worker->stats, now_ms);
 	metrics_stats(&worker->stats);
-	metrics_set(METRIC_HELD, (int64_t)settlement_held(worker->settlement));
-	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(worker->settlement));
-	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(worker->settlement));
+	metrics_set(METRIC_HELD, (int64_t)settlement_held(settlement));
+	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(settlement));
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(settlement));
+	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_put_off(settlement));
+	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_put_off_coupons(settlement));
 	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
 	metrics_set(METRIC_PUBLISHER_UP,
-		    rabbit_link_up(rabbit_publisher_link(worker->publisher)) &&
-			    !rabbit_link_blocked(rabbit_publisher_link(worker->publisher)));
-	metrics_set(METRIC_DATABASE_UP, database_up(worker->database));
+		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
+	metrics_set(METRIC_DATABASE_UP, database_up(worker->settler.database));
 	monitor_beat();
 }
 
+/* What waits for another session's lock is not waited for: another worker gets it. */
 static int finished(const struct worker *worker, int64_t now_ms)
 {
+	const struct settlement *settlement = worker->settlement;
+
 	if (!worker->stop_by_ms)
 		return 0;
-	return now_ms >= worker->stop_by_ms || (settlement_held(worker->settlement) == 0 &&
-						settlement_taken(worker->settlement) == 0);
+	return now_ms >= worker->stop_by_ms ||
+	       (settlement_held(settlement) == settlement_put_off(settlement) &&
+		settlement_taken(settlement) == 0);
 }
 
 void worker_run(struct worker *worker, int signal_fd)
@@ -361,14 +243,16 @@ void worker_run(struct worker *worker, int signal_fd)
 		rabbit_link_read(worker->consumer);
 		rabbit_link_read(rabbit_publisher_link(worker->publisher));
 		now_ms = clock_monotonic_ms();
-		database_turn(worker, now_ms);
-		dead_letters_send(&worker->dead_letters, now_ms);
+		if (settler_turn(&worker->settler, now_ms) > 0)
+			keeper_wake(worker->keeper);
+		settlement_rotate(worker->settlement, now_ms);
+		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);
-		tell(worker, now_ms);
+		metrics_update(worker, now_ms);
 		/* The last ack was perhaps just sent: then nothing would end the wait. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker, signal_fd);
 		now_ms = clock_monotonic_ms();
 	}
-	stats_tell(&worker->stats);
+	stats_log(&worker->stats);
 }

@@ -1,6 +1,7 @@
 #include "keeper/rebuild/late.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/receive.h"
@@ -79,7 +80,7 @@ static int counted(struct late *late, struct keeper_context *context, const stru
 						       postgres_text(value(part, part->n - 1, NUM)),
 						       postgres_number(context->fence) };
 
-	if (put_off_waits(&late->put_off, coupon))
+	if (put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
 		return 0;
 	if (keeper_database_run(context->database, sql_query_late_counted, 3, arguments) == 0) {
 		put_off_end(&late->put_off, coupon);
@@ -87,7 +88,7 @@ static int counted(struct late *late, struct keeper_context *context, const stru
 	}
 	if (keeper_context_failed(context))
 		return -1;
-	put_off_add(&late->put_off, coupon);
+	keeper_context_put_off(&late->put_off, coupon);
 	return 0;
 }
 
@@ -108,7 +109,7 @@ static int part_tell(struct late *late, struct keeper_context *context, struct p
 			word);
 	if (strcmp(word, "ok") == 0) {
 		fault_point(FAULT_LATE_COUNTED);
-		if (!put_off_waits(&late->put_off, coupon))
+		if (!put_off_waits(&late->put_off, coupon, clock_monotonic_ms()))
 			log_info("late_counted", LOG_I("coupon", coupon),
 				 LOG_I("receives", part->n));
 		return counted(late, context, part);

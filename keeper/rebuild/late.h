@@ -6,7 +6,7 @@
 #define KEEPER_REBUILD_LATE_H
 
 #include "keeper/context.h"
-#include "keeper/put_off.h"
+#include "common/put_off.h"
 
 #define LATE_PAGE 128 /* outcomes in a step */
 

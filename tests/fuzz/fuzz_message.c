@@ -77,11 +77,11 @@ static void same_again_check(const struct message *message)
 
 static void settlement_check(const struct message *message)
 {
-	struct settlement *settlement = settlement_new(NULL);
+	struct settlement *settlement = settlement_new(NULL, 16, 16);
 	struct settle_args args;
 
 	settlement_add(settlement, 1, message, 0, NULL);
-	check(settlement_take(settlement, 1) == message->receives_n);
+	check(settlement_take(settlement, 1, 0) == message->receives_n);
 	settle_args_init(&args);
 	settle_args_fill(&args, settlement);
 	for (int i = 0; i < SETTLE_ARGS_N; i++)

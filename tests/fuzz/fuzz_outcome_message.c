@@ -11,7 +11,7 @@
 
 #define TEXT_SIZE 16384
 
-/* The outcomes that were passed on, written out as worker/settle/reply.c writes them. */
+/* The outcomes that were passed on, written out as worker/settle/delivery.c writes them. */
 struct told {
 	char text[TEXT_SIZE];
 	size_t len;

@@ -418,10 +418,12 @@ static void promises_of_gateway(void)
 static void promises_of_workers(void)
 {
 	for (int i = 0; i < WORKERS; i++) {
-		sim_check(settlement_held(workers[i].settlement) <= workers[i].unacked_n,
+		sim_check(settlement_held(workers[i].settlement) <= unacked(&workers[i]),
 			  "books of %zu, but %zu are un-acked",
-			  settlement_held(workers[i].settlement), workers[i].unacked_n);
-		sim_check(workers[i].unacked_n <= PREFETCH, "P9: more than the prefetch");
+			  settlement_held(workers[i].settlement), unacked(&workers[i]));
+		sim_check(workers[i].unacked_n[RECEIVES] <= PREFETCH &&
+				  workers[i].unacked_n[PARKING] <= PREFETCH,
+			  "P9: more than the prefetch");
 	}
 }
 
@@ -450,7 +452,7 @@ static int everything_ended(void)
 		      admission_unconfirmed(gateway.admission);
 
 	for (int i = 0; i < WORKERS; i++)
-		busy += workers[i].unacked_n + (workers[i].transaction != 0);
+		busy += unacked(&workers[i]) + (workers[i].transaction != 0);
 	for (const struct redis_call *call = gateway.oldest; call; call = call->newer)
 		busy++;
 	return busy == 0;

@@ -12,7 +12,7 @@
 #define OUTCOME_ISSUED WORKER_ISSUED
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
-#include "worker/settle/reply.h"
+#include "worker/settle/settlement.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED
@@ -29,6 +29,7 @@ struct queued {
 	enum message_kind kind;
 	uint64_t tag; /* while un-acked */
 	int deliveries;
+	int parked;        /* in the parking queue, or delivered from it */
 	uint64_t reply_to; /* incarnation of the gateway that waits, 0: none does */
 	size_t len;
 	char body[];
@@ -47,21 +48,29 @@ struct worker_rig {
 	uint64_t next_tag;
 	int up;
 	struct queued_list unacked;
-	size_t unacked_n;
+	size_t unacked_n[2];  /* of the receive queue, and of the parking queue */
 	uint64_t transaction; /* 0: none is in flight */
 	struct outcome outcomes[TRANSACTION_RECEIVES + MESSAGE_RECEIVES_MAX];
 	int64_t retry_ms;
 };
 
+/* Of the receive queue and of the parking queue. */
+enum { RECEIVES, PARKING };
+
 static struct {
-	struct queued_list queue;
-	size_t queued_n;
-	size_t odd_n;  /* messages that must end dead-lettered */
-	size_t dead_n; /* dead-lettered, some of them twice */
+	struct queued_list queue[2];
+	size_t queued_n; /* in both */
+	size_t odd_n;    /* messages that must end dead-lettered */
+	size_t dead_n;   /* dead-lettered, some of them twice */
 } broker;
 
 static struct worker_rig workers[WORKERS];
 static struct message decoded;
+
+static size_t unacked(const struct worker_rig *worker)
+{
+	return worker->unacked_n[RECEIVES] + worker->unacked_n[PARKING];
+}
 
 static void worker_turn(struct worker_rig *worker);
 static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_t len);
@@ -85,8 +94,27 @@ static void worker_delivered(void *context, uint64_t incarnation, uint64_t tag)
 		settlement_add_dead(worker->settlement, tag, error, reply_to);
 	else
 		settlement_add(worker->settlement, tag, &decoded,
-			       message->deliveries > REDELIVERIES_ALONE, reply_to);
+			       (message->deliveries > REDELIVERIES_ALONE ? SETTLEMENT_ALONE : 0) |
+				       (message->parked ? SETTLEMENT_FROM_PARKING : 0),
+			       reply_to);
 	worker_turn(worker);
+}
+
+static void queue_deliver(struct worker_rig *worker, int queue)
+{
+	while (worker->up && worker->unacked_n[queue] < PREFETCH &&
+	       !STAILQ_EMPTY(&broker.queue[queue])) {
+		struct queued *message = STAILQ_FIRST(&broker.queue[queue]);
+
+		STAILQ_REMOVE_HEAD(&broker.queue[queue], next);
+		broker.queued_n--;
+		STAILQ_INSERT_TAIL(&worker->unacked, message, next);
+		worker->unacked_n[queue]++;
+		message->tag = ++worker->next_tag;
+		message->deliveries++;
+		event_at(sim.now_ms + 2, worker_delivered, worker, worker->incarnation,
+			 message->tag);
+	}
 }
 
 static void broker_deliver(void)
@@ -94,18 +122,8 @@ static void broker_deliver(void)
 	for (size_t tries = 0; tries < WORKERS; tries++) {
 		struct worker_rig *worker = &workers[sim_between(0, WORKERS - 1)];
 
-		while (worker->up && worker->unacked_n < PREFETCH && !STAILQ_EMPTY(&broker.queue)) {
-			struct queued *message = STAILQ_FIRST(&broker.queue);
-
-			STAILQ_REMOVE_HEAD(&broker.queue, next);
-			broker.queued_n--;
-			STAILQ_INSERT_TAIL(&worker->unacked, message, next);
-			worker->unacked_n++;
-			message->tag = ++worker->next_tag;
-			message->deliveries++;
-			event_at(sim.now_ms + 2, worker_delivered, worker, worker->incarnation,
-				 message->tag);
-		}
+		queue_deliver(worker, RECEIVES);
+		queue_deliver(worker, PARKING);
 	}
 }
 
@@ -119,7 +137,8 @@ static void broker_enqueue(enum message_kind kind, const char *body, size_t len,
 		message->reply_to = reply_to;
 		message->len = len;
 		memcpy(message->body, body, len);
-		STAILQ_INSERT_TAIL(&broker.queue, message, next);
+		message->parked = 0;
+		STAILQ_INSERT_TAIL(&broker.queue[RECEIVES], message, next);
 		broker.queued_n++;
 		broker.odd_n += kind != MESSAGE_RECEIVES;
 	}
@@ -137,16 +156,32 @@ static void worker_up(void *context, uint64_t incarnation, uint64_t b)
 	broker_deliver();
 }
 
+/* What was not acked goes back to the head of its queue. */
+static void broker_take_back(struct worker_rig *worker)
+{
+	struct queued_list back[2] = { STAILQ_HEAD_INITIALIZER(back[0]),
+				       STAILQ_HEAD_INITIALIZER(back[1]) };
+	struct queued *message;
+
+	while ((message = STAILQ_FIRST(&worker->unacked))) {
+		STAILQ_REMOVE_HEAD(&worker->unacked, next);
+		STAILQ_INSERT_TAIL(&back[message->parked], message, next);
+		broker.queued_n++;
+	}
+	for (int queue = RECEIVES; queue <= PARKING; queue++) {
+		STAILQ_CONCAT(&back[queue], &broker.queue[queue]);
+		STAILQ_CONCAT(&broker.queue[queue], &back[queue]);
+		worker->unacked_n[queue] = 0;
+	}
+}
+
 /* The connection is gone: the broker takes back what was not acked. */
 static void worker_disconnect(struct worker_rig *worker)
 {
 	worker->incarnation++;
 	worker->next_tag = 0;
 	worker->up = 0;
-	STAILQ_CONCAT(&worker->unacked, &broker.queue);
-	STAILQ_CONCAT(&broker.queue, &worker->unacked);
-	broker.queued_n += worker->unacked_n;
-	worker->unacked_n = 0;
+	broker_take_back(worker);
 	event_in(10, 500, worker_up, worker, worker->incarnation, 0);
 	broker_deliver();
 }
@@ -161,12 +196,32 @@ static void worker_crash(struct worker_rig *worker)
 {
 	worker_disconnect(worker);
 	settlement_free(worker->settlement);
-	worker->settlement = settlement_new(free);
+	worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
 	worker->process++;
 	worker->transaction = 0;
 }
 
-/* P3: what is acked is gone from the queue, so all of it must have its outcome. */
+/* A copy of this message is in the parking queue, or with a worker that got it from there. */
+static int is_parked(const struct queued *acked)
+{
+	const struct queued *message;
+
+	STAILQ_FOREACH (message, &broker.queue[PARKING], next)
+		if (message->len == acked->len &&
+		    memcmp(message->body, acked->body, acked->len) == 0)
+			return 1;
+	for (int i = 0; i < WORKERS; i++)
+		STAILQ_FOREACH (message, &workers[i].unacked, next)
+			if (message != acked && message->parked && message->len == acked->len &&
+			    memcmp(message->body, acked->body, acked->len) == 0)
+				return 1;
+	return 0;
+}
+
+/*
+ * P3: what is acked is gone from the queue, so all of it must have its outcome, or be in the parking
+ * queue.
+ */
 static void acked_check(struct worker_rig *worker, const struct queued *message)
 {
 	const char *error;
@@ -181,8 +236,8 @@ static void acked_check(struct worker_rig *worker, const struct queued *message)
 		struct receive receive = { decoded.coupon, decoded.receives[i].user, decoded.batch,
 					   (int)i };
 
-		sim_check(row_issued(&receive) || row_rejected(&receive),
-			  "P3: acked before it was committed");
+		sim_check(row_issued(&receive) || row_rejected(&receive) || is_parked(message),
+			  "P3: acked before it was committed or parked");
 	}
 }
 
@@ -196,7 +251,7 @@ static void broker_ack(struct worker_rig *worker, uint64_t tag, int multiple)
 		if (message->tag == tag || (multiple && message->tag < tag)) {
 			found |= message->tag == tag;
 			STAILQ_REMOVE(&worker->unacked, message, queued, next);
-			worker->unacked_n--;
+			worker->unacked_n[message->parked]--;
 			acked_check(worker, message);
 			free(message);
 		}
@@ -214,15 +269,45 @@ static void dead_told(void *context, uint64_t process, uint64_t epoch_and_tag)
 	if (process != worker->process)
 		return;
 	if (fault(FAULT_DEAD)) {
-		settlement_dead_failed(worker->settlement, epoch, tag);
+		settlement_forward_failed(worker->settlement, epoch, tag);
 	} else {
 		broker.dead_n++;
-		settlement_dead_done(worker->settlement, epoch, tag);
+		settlement_forwarded(worker->settlement, epoch, tag);
 	}
 	worker_turn(worker);
 }
 
-enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_FAILED };
+/* The broker has confirmed the copy, or the publish failed. */
+static void parked_confirmed(void *context, uint64_t process, uint64_t epoch_and_tag)
+{
+	struct worker_rig *worker = context;
+	uint64_t epoch = epoch_and_tag >> 32, tag = epoch_and_tag & UINT32_MAX;
+	struct queued *message, *copy;
+
+	if (process != worker->process)
+		return;
+	if (epoch != settlement_epoch(worker->settlement) || fault(FAULT_DEAD)) {
+		settlement_forward_failed(worker->settlement, epoch, tag);
+		worker_turn(worker);
+		return;
+	}
+	STAILQ_FOREACH (message, &worker->unacked, next)
+		if (message->tag == tag)
+			break;
+	assert_non_null(message);
+	copy = malloc(sizeof(*copy) + message->len);
+	*copy = *message;
+	memcpy(copy->body, message->body, message->len);
+	copy->parked = 1;
+	copy->deliveries = 0;
+	STAILQ_INSERT_TAIL(&broker.queue[PARKING], copy, next);
+	broker.queued_n++;
+	settlement_forwarded(worker->settlement, epoch, tag);
+	worker_turn(worker);
+	broker_deliver();
+}
+
+enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_BLOCKED, SAYS_FAILED };
 
 /* A worker's word to the gateway that waits for it. */
 static void replies_send(const struct worker_rig *worker)
@@ -234,9 +319,9 @@ static void replies_send(const struct worker_rig *worker)
 
 		if (!reply_to || fault(FAULT_OUTCOME_LOST))
 			continue;
-		text = malloc(REPLY_SIZE);
+		text = malloc(DELIVERY_REPLY_SIZE);
 		event_in(1, 20, gateway_outcomes_arrive, text, reply_to,
-			 reply_format(delivery, text));
+			 delivery_reply(delivery, text));
 	}
 }
 
@@ -262,6 +347,9 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 		break;
 	case SAYS_REFUSED:
 		settlement_refuse(worker->settlement, "22003");
+		break;
+	case SAYS_BLOCKED:
+		settlement_blocked(worker->settlement, sim.now_ms);
 		break;
 	case SAYS_FAILED:
 		settlement_retry(worker->settlement);
@@ -305,6 +393,28 @@ static int transaction_has_poison(const struct worker_rig *worker)
 	return 0;
 }
 
+/* Another session locks one coupon now and then, for some time. */
+static int transaction_is_locked(const struct worker_rig *worker)
+{
+	static struct {
+		int64_t coupon;
+		int64_t until_ms;
+	} lock;
+
+	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
+		int64_t coupon =
+			delivery_message(settlement_taken_at(worker->settlement, i))->coupon;
+
+		if (fault(FAULT_LOCK) && coupon != POISON_COUPON) {
+			lock.coupon = coupon;
+			lock.until_ms = sim.now_ms + sim_between(50, 3000);
+		}
+		if (coupon == lock.coupon && sim.now_ms < lock.until_ms)
+			return 1;
+	}
+	return 0;
+}
+
 static void transaction_arrived(void *context, uint64_t transaction, uint64_t b)
 {
 	struct worker_rig *worker = context;
@@ -315,6 +425,8 @@ static void transaction_arrived(void *context, uint64_t transaction, uint64_t b)
 		return;
 	if (fault(FAULT_SETTLE)) {
 		says = SAYS_FAILED;
+	} else if (transaction_is_locked(worker)) {
+		says = SAYS_BLOCKED;
 	} else if (transaction_has_poison(worker)) {
 		says = SAYS_REFUSED;
 	} else {
@@ -334,24 +446,43 @@ static void worker_wakes(void *context, uint64_t process, uint64_t b)
 		worker_turn(worker);
 }
 
+static void forward_all(struct worker_rig *worker)
+{
+	const struct delivery *delivery;
+	enum destination destination;
+
+	settlement_rotate(worker->settlement, sim.now_ms);
+	while ((delivery = settlement_forward(worker->settlement, &destination)))
+		event_in(1, 20, destination == DESTINATION_DEAD ? dead_told : parked_confirmed,
+			 worker, worker->process,
+			 settlement_epoch(worker->settlement) << 32 | delivery_tag(delivery));
+}
+
+static void transaction_try(struct worker_rig *worker)
+{
+	static uint64_t transactions;
+	int64_t trial_ms = settlement_trial_ms(worker->settlement);
+
+	if (worker->transaction)
+		return;
+	if (worker->retry_ms > sim.now_ms) {
+		event_at(worker->retry_ms, worker_wakes, worker, worker->process, 0);
+	} else if (settlement_take(worker->settlement, TRANSACTION_RECEIVES, sim.now_ms) > 0) {
+		worker->transaction = ++transactions;
+		event_in(1, 15, transaction_arrived, worker, worker->transaction, 0);
+	} else if (trial_ms < INT64_MAX) {
+		event_at(trial_ms, worker_wakes, worker, worker->process, 0);
+	}
+}
+
 /* One turn of the worker's loop. */
 static void worker_turn(struct worker_rig *worker)
 {
-	static uint64_t transactions;
-	const struct delivery *delivery;
 	uint64_t tag;
 	int multiple;
 
-	if (!worker->transaction && worker->retry_ms > sim.now_ms)
-		event_at(worker->retry_ms, worker_wakes, worker, worker->process, 0);
-	else if (!worker->transaction &&
-		 settlement_take(worker->settlement, TRANSACTION_RECEIVES) > 0) {
-		worker->transaction = ++transactions;
-		event_in(1, 15, transaction_arrived, worker, worker->transaction, 0);
-	}
-	while ((delivery = settlement_dead_take(worker->settlement)))
-		event_in(1, 20, dead_told, worker, worker->process,
-			 settlement_epoch(worker->settlement) << 32 | delivery_tag(delivery));
+	transaction_try(worker);
+	forward_all(worker);
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		if (fault(FAULT_ACK_LOST)) {
 			worker_connection_cut(worker);
@@ -364,13 +495,14 @@ static void worker_turn(struct worker_rig *worker)
 static void workers_start(void)
 {
 	memset(&broker, 0, sizeof(broker));
-	STAILQ_INIT(&broker.queue);
+	STAILQ_INIT(&broker.queue[RECEIVES]);
+	STAILQ_INIT(&broker.queue[PARKING]);
 	for (int i = 0; i < WORKERS; i++) {
 		struct worker_rig *worker = &workers[i];
 
 		memset(worker, 0, sizeof(*worker));
 		STAILQ_INIT(&worker->unacked);
-		worker->settlement = settlement_new(free);
+		worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
 		worker->arena = json_arena_new();
 		worker->up = 1;
 	}
@@ -388,7 +520,8 @@ static void queued_free(struct queued_list *list)
 
 static void workers_stop(void)
 {
-	queued_free(&broker.queue);
+	queued_free(&broker.queue[RECEIVES]);
+	queued_free(&broker.queue[PARKING]);
 	for (int i = 0; i < WORKERS; i++) {
 		queued_free(&workers[i].unacked);
 		settlement_free(workers[i].settlement);

@@ -30,6 +30,7 @@ enum fault {
 	FAULT_DUPLICATE,    /* a message is queued twice */
 	FAULT_ACK_LOST,     /* a worker's connection breaks at an ack */
 	FAULT_SETTLE,       /* a transaction fails */
+	FAULT_LOCK,         /* another session locks a coupon for some time */
 	FAULT_COMMIT_LOST,  /* it is committed, and the connection broke */
 	FAULT_LOOKUP,       /* a look-up fails */
 	FAULT_OUTCOME_LOST, /* a worker's word does not reach the gateway */
@@ -39,9 +40,9 @@ enum fault {
 };
 
 static const char *const fault_names[FAULT_COUNT] = {
-	"send",        "not_run",      "reply_lost",   "slow",     "nack",
-	"return",      "confirm_lost", "duplicate",    "ack_lost", "settle",
-	"commit_lost", "lookup",       "outcome_lost", "dead",     "keeper",
+	"send",         "not_run",      "reply_lost", "slow",   "nack", "return",
+	"confirm_lost", "duplicate",    "ack_lost",   "settle", "lock", "commit_lost",
+	"lookup",       "outcome_lost", "dead",       "keeper",
 };
 
 typedef void event_fn(void *context, uint64_t a, uint64_t b);

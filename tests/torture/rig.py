@@ -45,7 +45,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from campaign import Campaign, TortureLoad  # noqa: E402
-from history import DEAD_QUEUE, QUEUE, queue_length  # noqa: E402
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
 
@@ -365,7 +365,8 @@ class Rig:
         undisturbed = [part.name for part in self.gateways if not part.disturbed]
         if unanswered := self.load.unanswered(undisturbed):
             raise Violation(f"P9: no answer, and nothing happened to that gateway: {unanswered[0]}")
-        wait_until(lambda: queue_length(self.stack, QUEUE) == 0, 20)
+        for queue in (QUEUE, PARKED_QUEUE):
+            wait_until(lambda queue=queue: queue_length(self.stack, queue) == 0, 20)
         dead = queue_length(self.stack, DEAD_QUEUE)
         if dead > self._dead_expected:
             raise Violation(f"{dead} dead letters")

@@ -28,6 +28,20 @@ def kill_at(rig, chance, parts, point):
     part.start()
 
 
+def worker_parks(rig, chance, point):
+    """An operator's open transaction holds a coupon: a worker parks its messages, and dies at it."""
+    part = chance.choice(rig.workers)
+    part.terminate()
+    part.start(fault=f"{point}:{chance.randint(1, 20)}:kill")
+    with rig.pg() as pg, pg.transaction():
+        pg.execute(
+            "SELECT FROM coupon WHERE id = %s FOR UPDATE",
+            (chance.choice(rig.load.campaigns[:2]).coupon,),
+        )
+        part.wait_fault()
+    part.start()
+
+
 def keeper_only(rig, fault):
     """One worker with the fault, which is elected for want of another."""
     for part in rig.workers:
@@ -229,6 +243,8 @@ def kill_scenario(point):
             keeper_in_a_rebuild(rig, chance, point)
         elif point == "late_counted":
             late_counted(rig, chance)
+        elif point.endswith("_park"):
+            worker_parks(rig, chance, point)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:

@@ -29,7 +29,7 @@ static void envelope_drop(void *envelope)
 static int setup(void **state)
 {
 	envelopes = 0;
-	*state = settlement_new(envelope_drop);
+	*state = settlement_new(envelope_drop, 16, 16);
 	return 0;
 }
 
@@ -40,16 +40,38 @@ static int teardown(void **state)
 	return envelopes == 0 ? 0 : -1;
 }
 
-static void add(struct settlement *s, uint64_t tag, size_t receives, int alone)
+static void add_coupon(struct settlement *s, uint64_t tag, int64_t coupon, size_t receives,
+		       unsigned how)
 {
 	static struct message message;
 
-	message.coupon = 1001;
+	message.coupon = coupon;
 	message.seq = (int64_t)tag * 1000;
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++)
 		message.receives[i].user = (int64_t)(tag * 1000 + i);
-	settlement_add(s, tag, &message, alone, envelope_make());
+	settlement_add(s, tag, &message, how, envelope_make());
+}
+
+static void add(struct settlement *s, uint64_t tag, size_t receives, int alone)
+{
+	add_coupon(s, tag, 1001, receives, alone ? SETTLEMENT_ALONE : 0);
+}
+
+/* The next delivery to forward, which must go to `wanted`; NULL: none. */
+static const struct delivery *forward_take(struct settlement *s, enum destination wanted)
+{
+	enum destination destination;
+	const struct delivery *delivery = settlement_forward(s, &destination);
+
+	if (delivery)
+		assert_int_equal(destination, wanted);
+	return delivery;
+}
+
+static const struct delivery *dead_take(struct settlement *s)
+{
+	return forward_take(s, DESTINATION_DEAD);
 }
 
 static void ack_expect(struct settlement *s, uint64_t tag, int multiple)
@@ -76,7 +98,7 @@ static void test_commit_acks_once(void **state)
 
 	for (uint64_t tag = 1; tag <= 3; tag++)
 		add(s, tag, 2, 0);
-	assert_int_equal(settlement_take(s, 100), 6);
+	assert_int_equal(settlement_take(s, 100, 0), 6);
 	assert_int_equal(settlement_waiting(s), 0);
 	ack_expect_none(s);
 	settlement_commit(s);
@@ -93,13 +115,13 @@ static void test_take_bounds(void **state)
 	add(s, 2, 60, 0);
 	add(s, 3, 10, 0);
 	/* One delivery always fits, and none is cut in two; order is kept, so 3 does not pass 2. */
-	assert_int_equal(settlement_take(s, 100), 200);
+	assert_int_equal(settlement_take(s, 100, 0), 200);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 65), 60);
+	assert_int_equal(settlement_take(s, 65, 0), 60);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 65), 10);
+	assert_int_equal(settlement_take(s, 65, 0), 10);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 65), 0);
+	assert_int_equal(settlement_take(s, 65, 0), 0);
 	ack_expect(s, 3, 1);
 }
 
@@ -108,13 +130,13 @@ static void test_arrivals_during_transaction_wait(void **state)
 	struct settlement *s = *state;
 
 	add(s, 1, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	add(s, 2, 1, 0);
 	settlement_commit(s);
 	/* Only what is committed. */
 	ack_expect(s, 1, 0);
 	ack_expect_none(s);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	settlement_commit(s);
 	ack_expect(s, 2, 0);
 }
@@ -125,11 +147,11 @@ static void test_retry_acks_nothing(void **state)
 
 	add(s, 1, 4, 0);
 	add(s, 2, 4, 0);
-	assert_int_equal(settlement_take(s, 100), 8);
+	assert_int_equal(settlement_take(s, 100, 0), 8);
 	settlement_retry(s);
 	ack_expect_none(s);
 	assert_int_equal(settlement_waiting(s), 2);
-	assert_int_equal(settlement_take(s, 100), 8);
+	assert_int_equal(settlement_take(s, 100, 0), 8);
 	settlement_commit(s);
 	ack_expect(s, 2, 1);
 }
@@ -141,7 +163,7 @@ static void test_outcomes_find_their_message(void **state)
 
 	add(s, 1, 2, 0);
 	add(s, 2, 3, 0);
-	assert_int_equal(settlement_take(s, 100), 5);
+	assert_int_equal(settlement_take(s, 100, 0), 5);
 	assert_int_equal(settlement_outcome(s, 4, taken), 0);
 	assert_int_equal(settlement_outcome(s, 1, taken), 0);
 	assert_int_equal(settlement_outcome(s, 5, taken), -1);
@@ -154,7 +176,7 @@ static void test_outcomes_find_their_message(void **state)
 				 i == 2 ? OUTCOME_REJECTED : 0);
 	/* A second attempt begins with a clean sheet. */
 	settlement_retry(s);
-	assert_int_equal(settlement_take(s, 100), 5);
+	assert_int_equal(settlement_take(s, 100, 0), 5);
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 1))[2].kind, OUTCOME_ISSUED);
 	settlement_commit(s);
 }
@@ -166,18 +188,18 @@ static void test_alone(void **state)
 	add(s, 1, 1, 0);
 	add(s, 2, 1, 1);
 	add(s, 3, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 2); /* 1 and 3 */
+	assert_int_equal(settlement_take(s, 100, 0), 2); /* 1 and 3 */
 	settlement_commit(s);
 	/* 2 is held: `multiple` stops before it. */
 	ack_expect(s, 1, 0);
 	ack_expect(s, 3, 0);
 	ack_expect_none(s);
 	add(s, 4, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	assert_int_equal(delivery_tag(settlement_taken_at(s, 0)), 2);
 	settlement_commit(s);
 	ack_expect(s, 2, 0);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	settlement_commit(s);
 	ack_expect(s, 4, 0);
 }
@@ -191,24 +213,24 @@ static void test_dead_holds_the_prefix_back(void **state)
 	settlement_add_dead(s, 2, "unreadable: not JSON", envelope_make());
 	add(s, 3, 1, 0);
 	add(s, 4, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 3);
-	dead = settlement_dead_take(s);
+	assert_int_equal(settlement_take(s, 100, 0), 3);
+	dead = dead_take(s);
 	assert_non_null(dead);
 	assert_int_equal(delivery_tag(dead), 2);
 	assert_null(delivery_message(dead));
 	assert_string_equal(delivery_reason(dead), "unreadable: not JSON");
-	assert_null(settlement_dead_take(s));
+	assert_null(dead_take(s));
 	settlement_commit(s);
 	ack_expect(s, 1, 0);
 	ack_expect(s, 3, 0);
 	ack_expect(s, 4, 0);
 	ack_expect_none(s);
 	/* The broker refused it: it is tried again and not acked. */
-	settlement_dead_failed(s, settlement_epoch(s), 2);
+	settlement_forward_failed(s, settlement_epoch(s), 2);
 	ack_expect_none(s);
 	assert_int_equal(settlement_dead_waiting(s), 1);
-	assert_non_null(settlement_dead_take(s));
-	settlement_dead_done(s, settlement_epoch(s), 2);
+	assert_non_null(dead_take(s));
+	settlement_forwarded(s, settlement_epoch(s), 2);
 	ack_expect(s, 2, 0);
 	assert_int_equal(settlement_held(s), 0);
 }
@@ -233,7 +255,7 @@ static int settle_all(struct settlement *s, uint64_t poison, size_t index)
 {
 	int n = 0;
 
-	while (settlement_take(s, 100000) > 0) {
+	while (settlement_take(s, 100000, 0) > 0) {
 		if (taken_has(s, poison, index))
 			settlement_refuse(s, "22P02");
 		else
@@ -259,7 +281,7 @@ static void test_bisect_finds_each_poison(void **state)
 		/* Halves of 13: at most 4 levels of two. */
 		assert_in_range(settle_all(s, base + poison, 0), 4, 9);
 		assert_int_equal(settlement_dead_waiting(s), 1);
-		dead = settlement_dead_take(s);
+		dead = dead_take(s);
 		assert_int_equal(delivery_tag(dead), base + poison);
 		assert_string_equal(delivery_reason(dead), "unstorable: SQLSTATE 22P02");
 		while (settlement_ack(s, &tag, &multiple)) {
@@ -270,7 +292,7 @@ static void test_bisect_finds_each_poison(void **state)
 		}
 		assert_true(acked > 0);
 		assert_int_equal(settlement_held(s), 1);
-		settlement_dead_done(s, settlement_epoch(s), base + poison);
+		settlement_forwarded(s, settlement_epoch(s), base + poison);
 		ack_expect(s, base + poison, 0);
 	}
 }
@@ -292,7 +314,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 			int runs = 0;
 
 			add(s, ++tag, n, 0);
-			for (; settlement_take(s, 1000) > 0; runs++) {
+			for (; settlement_take(s, 1000, 0) > 0; runs++) {
 				const struct delivery *delivery = settlement_taken_at(s, 0);
 
 				if (taken_has(s, tag, bad)) {
@@ -311,8 +333,8 @@ static void test_bisect_goes_on_within_a_message(void **state)
 			snprintf(reason, sizeof(reason),
 				 "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on",
 				 n, bad);
-			assert_string_equal(delivery_reason(settlement_dead_take(s)), reason);
-			settlement_dead_done(s, settlement_epoch(s), tag);
+			assert_string_equal(delivery_reason(dead_take(s)), reason);
+			settlement_forwarded(s, settlement_epoch(s), tag);
 			ack_expect(s, tag, 0);
 		}
 	}
@@ -325,12 +347,12 @@ static void test_a_message_of_which_everything_is_refused(void **state)
 	int runs = 0;
 
 	add(s, 1, 256, 0);
-	for (; settlement_take(s, 1000) > 0; runs++)
+	for (; settlement_take(s, 1000, 0) > 0; runs++)
 		settlement_refuse(s, "23514");
 	assert_in_range(runs, 9, 40);
-	assert_string_equal(delivery_reason(settlement_dead_take(s)),
+	assert_string_equal(delivery_reason(dead_take(s)),
 			    "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
-	settlement_dead_done(s, settlement_epoch(s), 1);
+	settlement_forwarded(s, settlement_epoch(s), 1);
 	ack_expect(s, 1, 0);
 }
 
@@ -343,13 +365,13 @@ static void test_parts_have_their_outcomes(void **state)
 	struct settlement *s = *state;
 
 	add(s, 1, 4, 0);
-	settlement_take(s, 1000);
+	settlement_take(s, 1000, 0);
 	settlement_refuse(s, "23514");
-	assert_int_equal(settlement_take(s, 1000), 2);
+	assert_int_equal(settlement_take(s, 1000, 0), 2);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 1000), 2);
+	assert_int_equal(settlement_take(s, 1000, 0), 2);
 	settlement_retry(s);
-	assert_int_equal(settlement_take(s, 1000), 2);
+	assert_int_equal(settlement_take(s, 1000, 0), 2);
 	assert_int_equal(delivery_first(settlement_taken_at(s, 0)), 2);
 	assert_int_equal(settlement_outcome(s, 1,
 					    (struct outcome){ OUTCOME_REJECTED,
@@ -371,16 +393,16 @@ static void test_split_goes_on_after_retry(void **state)
 
 	for (uint64_t tag = 1; tag <= 4; tag++)
 		add(s, tag, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 4);
+	assert_int_equal(settlement_take(s, 100, 0), 4);
 	settlement_refuse(s, "23514");
 	add(s, 5, 1, 0);
-	assert_int_equal(settlement_take(s, 100), 2);
+	assert_int_equal(settlement_take(s, 100, 0), 2);
 	settlement_retry(s); /* the connection broke: the halves stay halves */
-	assert_int_equal(settlement_take(s, 100), 2);
+	assert_int_equal(settlement_take(s, 100, 0), 2);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 100), 2);
+	assert_int_equal(settlement_take(s, 100, 0), 2);
 	settlement_commit(s);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	settlement_commit(s);
 	ack_expect(s, 5, 1);
 }
@@ -393,8 +415,8 @@ static void test_reset_forgets_and_never_acks(void **state)
 	add(s, 1, 1, 0);
 	add(s, 2, 1, 0);
 	settlement_add_dead(s, 3, "unreadable", envelope_make());
-	assert_int_equal(settlement_take(s, 1), 1);
-	assert_non_null(settlement_dead_take(s));
+	assert_int_equal(settlement_take(s, 1, 0), 1);
+	assert_non_null(dead_take(s));
 	settlement_reset(s);
 	assert_int_equal(settlement_held(s), 0);
 	assert_int_equal(settlement_waiting(s), 0);
@@ -402,10 +424,10 @@ static void test_reset_forgets_and_never_acks(void **state)
 	assert_int_equal(settlement_taken(s), 1);
 	/* The same tags again, on the new connection. */
 	add(s, 1, 1, 0);
-	settlement_dead_done(s, epoch, 3);
+	settlement_forwarded(s, epoch, 3);
 	settlement_commit(s);
 	ack_expect_none(s);
-	assert_int_equal(settlement_take(s, 100), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
 	settlement_commit(s);
 	ack_expect(s, 1, 0);
 }
@@ -415,16 +437,207 @@ static void test_reset_in_flight_then_failure(void **state)
 	struct settlement *s = *state;
 
 	add(s, 1, 1, 0);
-	assert_int_equal(settlement_take(s, 1), 1);
+	assert_int_equal(settlement_take(s, 1, 0), 1);
 	settlement_reset(s);
 	settlement_retry(s);
-	assert_int_equal(settlement_take(s, 1), 0);
+	assert_int_equal(settlement_take(s, 1, 0), 0);
 	add(s, 1, 1, 0);
-	assert_int_equal(settlement_take(s, 1), 1);
+	assert_int_equal(settlement_take(s, 1, 0), 1);
 	settlement_reset(s);
 	settlement_refuse(s, "22003"); /* alone, but no longer ours to dead-letter */
 	assert_int_equal(settlement_dead_waiting(s), 0);
 	ack_expect_none(s);
+}
+
+/* Locked coupons. */
+
+static int64_t coupon_of(const struct settlement *s, size_t i)
+{
+	return delivery_message(settlement_taken_at(s, i))->coupon;
+}
+
+static int taken_has_coupon(const struct settlement *s, int64_t coupon)
+{
+	for (size_t i = 0; i < settlement_taken(s); i++)
+		if (coupon_of(s, i) == coupon)
+			return 1;
+	return 0;
+}
+
+/* Each of 13 coupons in turn is the locked one: it is found in few steps, the others settle. */
+static void test_a_locked_coupon_is_found_and_put_off(void **state)
+{
+	struct settlement *s = *state;
+	uint64_t base = 0;
+
+	for (int64_t locked = 1; locked <= 13; locked++, base += 13) {
+		struct settlement_blocked blocked = { 0 };
+		int64_t now_ms = locked * 100000;
+		int runs = 0;
+
+		for (uint64_t i = 1; i <= 13; i++)
+			add_coupon(s, base + i, (int64_t)i, 2, 0);
+		for (; settlement_take(s, 1000, now_ms) > 0; runs++) {
+			assert_int_equal(settlement_lock_suspect(s), runs > 0);
+			if (taken_has_coupon(s, locked))
+				blocked = settlement_blocked(s, now_ms);
+			else
+				assert_int_equal(settlement_commit(s), 0);
+		}
+		assert_in_range(runs, 4, 9);
+		assert_int_equal(blocked.coupon, locked);
+		assert_int_equal(blocked.wait_ms, SETTLEMENT_PUT_OFF_FIRST_MS);
+		assert_int_equal(settlement_put_off(s), 1);
+		/* It is not tried before its time, whatever else there is to do. */
+		now_ms = settlement_trial_ms(s);
+		assert_int_equal(settlement_take(s, 1000, now_ms - 1), 0);
+		assert_int_equal(settlement_take(s, 1000, now_ms), 2);
+		assert_int_equal(settlement_lock_suspect(s), 1);
+		assert_int_equal(settlement_commit(s), locked);
+		assert_int_equal(settlement_put_off_coupons(s), 0);
+		while (settlement_held(s) > 0) {
+			uint64_t tag;
+			int multiple;
+
+			assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
+		}
+	}
+}
+
+/* What arrives for a coupon that is put off never is in a transaction with others. */
+static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	assert_int_equal(settlement_take(s, 100, 0), 1);
+	assert_int_equal(settlement_blocked(s, 0).coupon, 7);
+	add_coupon(s, 2, 7, 1, 0);
+	add_coupon(s, 3, 8, 1, 0);
+	assert_int_equal(settlement_take(s, 100, 1), 1);
+	assert_int_equal(coupon_of(s, 0), 8);
+	assert_int_equal(settlement_lock_suspect(s), 0);
+	settlement_commit(s);
+	ack_expect(s, 3, 0);
+	/* Both go into the trial, and a lost connection keeps them where they are. */
+	assert_int_equal(settlement_take(s, 100, 1000), 2);
+	settlement_retry(s);
+	assert_int_equal(settlement_put_off(s), 2);
+	assert_int_equal(settlement_take(s, 100, 1000), 2);
+	assert_int_equal(settlement_commit(s), 7);
+	ack_expect(s, 2, 1);
+}
+
+/* After the second failure all of it leaves, and what arrives later too, until a trial succeeds. */
+static void test_a_coupon_that_stays_locked_is_parked(void **state)
+{
+	struct settlement *s = *state;
+	const struct delivery *parked;
+
+	add_coupon(s, 1, 7, 1, 0);
+	add_coupon(s, 2, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	settlement_blocked(s, 0);
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	assert_int_equal(settlement_take(s, 100, 1000), 2);
+	assert_int_equal(settlement_blocked(s, 1000).failures, 2);
+	add_coupon(s, 3, 7, 1, 0);
+	for (uint64_t tag = 1; tag <= 3; tag++) {
+		parked = forward_take(s, DESTINATION_PARKING);
+		assert_non_null(parked);
+		assert_int_equal(delivery_tag(parked), tag);
+	}
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	ack_expect_none(s); /* not before the confirm */
+	settlement_forward_failed(s, settlement_epoch(s), 2);
+	settlement_forwarded(s, settlement_epoch(s), 1);
+	ack_expect(s, 1, 0);
+	settlement_forwarded(s, settlement_epoch(s), 3);
+	ack_expect(s, 3, 0);
+	/* They come back from the parking queue, and are held for the next trial. */
+	add_coupon(s, 4, 7, 1, SETTLEMENT_FROM_PARKING);
+	assert_int_equal(settlement_put_off(s), 1);
+	assert_int_equal(settlement_take(s, 100, 10000), 1);
+	assert_int_equal(settlement_commit(s), 7);
+	ack_expect(s, 4, 0);
+	/* The lock has ended: what was not forwarded yet is settled here. */
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	assert_int_equal(settlement_take(s, 100, 10001), 1);
+	settlement_commit(s);
+	ack_expect(s, 2, 0);
+}
+
+/* A locked coupon holds its share of the prefetch at most (16 here). */
+static void test_a_locked_coupon_never_fills_the_worker(void **state)
+{
+	struct settlement *s = *state;
+	size_t parked = 0;
+
+	for (uint64_t tag = 1; tag <= 20; tag++)
+		add_coupon(s, tag, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	settlement_blocked(s, 0);
+	assert_int_equal(settlement_put_off(s), 16);
+	for (uint64_t tag = 21; tag <= 30; tag++)
+		add_coupon(s, tag, 7, 1, 0);
+	assert_int_equal(settlement_put_off(s), 16);
+	while (forward_take(s, DESTINATION_PARKING))
+		parked++;
+	assert_int_equal(parked, 14);
+}
+
+/* One locked coupon that fills what the broker delivers of the parking queue makes room in time. */
+static void test_the_parking_queue_rotates(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	settlement_blocked(s, 0);
+	settlement_rotate(s, 0);
+	for (uint64_t tag = 2; tag <= 16; tag++)
+		add_coupon(s, tag, 7, 1, SETTLEMENT_FROM_PARKING);
+	settlement_rotate(s, SETTLEMENT_ROTATE_MS); /* 15 of 16: there is room */
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	add_coupon(s, 17, 7, 1, SETTLEMENT_FROM_PARKING);
+	settlement_rotate(s, SETTLEMENT_ROTATE_MS - 1);
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	settlement_rotate(s, SETTLEMENT_ROTATE_MS);
+	for (uint64_t tag = 2; tag <= 17; tag++)
+		assert_int_equal(delivery_tag(forward_take(s, DESTINATION_PARKING)), tag);
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	assert_int_equal(settlement_put_off(s), 1);
+}
+
+static void test_reset_keeps_in_mind_what_is_locked(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	settlement_blocked(s, 0);
+	settlement_reset(s);
+	assert_int_equal(settlement_put_off(s), 0);
+	assert_int_equal(settlement_trial_ms(s), INT64_MAX);
+	add_coupon(s, 1, 7, 1, 0);
+	add_coupon(s, 2, 8, 1, 0);
+	assert_int_equal(settlement_take(s, 100, 1), 1);
+	assert_int_equal(coupon_of(s, 0), 8);
+	settlement_commit(s);
+}
+
+/* PostgreSQL answers the trial with a refusal: it is the data, no longer a lock. */
+static void test_a_refusal_ends_the_putting_off(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	settlement_blocked(s, 0);
+	assert_int_equal(settlement_take(s, 100, 1000), 1);
+	settlement_refuse(s, "22003");
+	assert_int_equal(settlement_put_off_coupons(s), 0);
+	assert_non_null(dead_take(s));
 }
 
 /*
@@ -437,8 +650,32 @@ struct model {
 	enum truth truth[4096];
 	unsigned settled[4096]; /* a bit for each receive that was committed */
 	int refused[4096];      /* one of it was refused alone */
+	unsigned locked;        /* a bit for each coupon that another session holds */
+	int64_t now_ms;
 	uint64_t next_tag;
 };
+
+#define COUPONS 5
+
+static int model_is_locked(const struct model *model, const struct settlement *s)
+{
+	for (size_t i = 0; i < settlement_taken(s); i++)
+		if (model->locked & 1u << coupon_of(s, i))
+			return 1;
+	return 0;
+}
+
+/* A copy of a parked delivery, from the parking queue. */
+static void model_park(struct model *model, struct settlement *s, const struct delivery *delivery)
+{
+	uint64_t tag = delivery_tag(delivery);
+
+	model->truth[model->next_tag] = HELD;
+	add_coupon(s, model->next_tag++, delivery_message(delivery)->coupon,
+		   delivery_message(delivery)->receives_n, SETTLEMENT_FROM_PARKING);
+	model->truth[tag] = FINISHED;
+	settlement_forwarded(s, settlement_epoch(s), tag);
+}
 
 /*
  * The transaction in flight is committed: a delivery is finished when all of it is, and nothing of
@@ -482,21 +719,27 @@ static void model_ack(struct model *model, uint64_t tag, int multiple)
 
 static void history_run(unsigned seed)
 {
-	struct settlement *s = settlement_new(envelope_drop);
+	struct settlement *s = settlement_new(envelope_drop, 16, 16);
 	struct model model = { .next_tag = 1 };
 	uint64_t dead[4096], tag;
 	size_t dead_n = 0;
 	int multiple;
 
 	for (int step = 0; step < 600; step++) {
-		switch (rand_r(&seed) % 12) {
+		model.now_ms += rand_r(&seed) % 50;
+		settlement_rotate(s, model.now_ms);
+		switch (rand_r(&seed) % 13) {
 		case 0:
 		case 1:
 		case 2:
 		case 3:
 			model.truth[model.next_tag] = HELD;
-			add(s, model.next_tag++, 1 + (size_t)rand_r(&seed) % 5,
-			    rand_r(&seed) % 8 == 0);
+			add_coupon(s, model.next_tag++, rand_r(&seed) % COUPONS,
+				   1 + (size_t)rand_r(&seed) % 5,
+				   rand_r(&seed) % 8 == 0 ? SETTLEMENT_ALONE : 0);
+			break;
+		case 12:
+			model.locked ^= 1u << rand_r(&seed) % COUPONS;
 			break;
 		case 4:
 			model.truth[model.next_tag] = HELD;
@@ -505,7 +748,7 @@ static void history_run(unsigned seed)
 		case 5:
 		case 6:
 			if (settlement_taken(s) == 0)
-				settlement_take(s, 1 + (size_t)rand_r(&seed) % 20);
+				settlement_take(s, 1 + (size_t)rand_r(&seed) % 20, model.now_ms);
 			break;
 		case 7:
 		case 8:
@@ -513,6 +756,8 @@ static void history_run(unsigned seed)
 				break;
 			if (rand_r(&seed) % 4 == 0) {
 				settlement_retry(s);
+			} else if (model_is_locked(&model, s)) {
+				settlement_blocked(s, model.now_ms);
 			} else if (rand_r(&seed) % 4 == 0) {
 				model_refuse(&model, s);
 				settlement_refuse(s, "22000");
@@ -522,9 +767,12 @@ static void history_run(unsigned seed)
 			}
 			break;
 		case 9: {
-			const struct delivery *delivery = settlement_dead_take(s);
+			enum destination destination;
+			const struct delivery *delivery = settlement_forward(s, &destination);
 
-			if (delivery)
+			if (delivery && destination == DESTINATION_PARKING)
+				model_park(&model, s, delivery);
+			else if (delivery)
 				dead[dead_n++] = delivery_tag(delivery);
 			break;
 		}
@@ -534,9 +782,9 @@ static void history_run(unsigned seed)
 			tag = dead[--dead_n];
 			if (rand_r(&seed) % 3) {
 				model.truth[tag] = FINISHED;
-				settlement_dead_done(s, settlement_epoch(s), tag);
+				settlement_forwarded(s, settlement_epoch(s), tag);
 			} else {
-				settlement_dead_failed(s, settlement_epoch(s), tag);
+				settlement_forward_failed(s, settlement_epoch(s), tag);
 			}
 			break;
 		case 11:
@@ -545,18 +793,28 @@ static void history_run(unsigned seed)
 			break;
 		}
 	}
-	/* Everything comes to an end. */
+	/* The locks end, and everything comes to an end. */
 	if (settlement_taken(s) > 0)
 		settlement_retry(s);
-	while (settlement_take(s, 1000) > 0) {
+	for (int turn = 0; turn < 1000; turn++, model.now_ms += 100) {
+		enum destination destination;
+		const struct delivery *delivery;
+
+		while ((delivery = settlement_forward(s, &destination))) {
+			if (destination == DESTINATION_PARKING)
+				model_park(&model, s, delivery);
+			else
+				dead[dead_n++] = delivery_tag(delivery);
+		}
+		if (settlement_take(s, 1000, model.now_ms) == 0)
+			continue;
 		model_commit(&model, s);
 		settlement_commit(s);
 	}
-	for (const struct delivery *delivery; (delivery = settlement_dead_take(s));)
-		dead[dead_n++] = delivery_tag(delivery);
+	assert_int_equal(settlement_put_off_coupons(s), 0);
 	while (dead_n > 0) {
 		model.truth[dead[--dead_n]] = FINISHED;
-		settlement_dead_done(s, settlement_epoch(s), dead[dead_n]);
+		settlement_forwarded(s, settlement_epoch(s), dead[dead_n]);
 	}
 	while (settlement_ack(s, &tag, &multiple))
 		model_ack(&model, tag, multiple);
@@ -605,6 +863,19 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_split_goes_on_after_retry, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_forgets_and_never_acks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_in_flight_then_failure, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_locked_coupon_is_found_and_put_off, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_arrivals_of_a_locked_coupon_stay_apart, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_coupon_that_stays_locked_is_parked, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_locked_coupon_never_fills_the_worker, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_the_parking_queue_rotates, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_reset_keeps_in_mind_what_is_locked, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_refusal_ends_the_putting_off, setup,
+						teardown),
 		cmocka_unit_test_teardown(test_random_histories, seed_tell),
 	};
 

@@ -3,7 +3,7 @@
  * decides.
  */
 #include "keeper/judge.h"
-#include "worker/settle/reply.h"
+#include "worker/settle/settlement.h"
 #include "worker/settle/settle_args.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static struct message message;
 
 static struct settlement *taken_make(size_t receives, const char *key)
 {
-	struct settlement *s = settlement_new(NULL);
+	struct settlement *s = settlement_new(NULL, 16, 16);
 
 	memset(&message, 0, sizeof(message));
 	assert_int_equal(ulid_parse(&message.batch, "01ARZ3NDEKTSV4RRFFQ69G5FAV", 26), 0);
@@ -32,7 +32,7 @@ static struct settlement *taken_make(size_t receives, const char *key)
 		strcpy(message.receives[i].key, key);
 	}
 	settlement_add(s, 1, &message, 0, NULL);
-	assert_int_equal(settlement_take(s, 1000), receives);
+	assert_int_equal(settlement_take(s, 1000, 0), receives);
 	return s;
 }
 
@@ -55,13 +55,13 @@ static void test_outcome_words(void **state)
 static void test_reply(void **state)
 {
 	struct settlement *s = taken_make(3, "");
-	static char text[REPLY_SIZE];
+	static char text[DELIVERY_REPLY_SIZE];
 	size_t len;
 
 	(void)state;
 	settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN });
 	settlement_outcome(s, 2, (struct outcome){ OUTCOME_REPEATED, REASON_NONE });
-	len = reply_format(settlement_taken_at(s, 0), text);
+	len = delivery_reply(settlement_taken_at(s, 0), text);
 	assert_string_equal(text,
 			    "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
 			    "[[0,\"issued\"],[1,\"rejected\",\"slot_taken\"],[2,\"issued\"]]}");
@@ -72,13 +72,13 @@ static void test_reply(void **state)
 static void test_longest_reply_fits(void **state)
 {
 	struct settlement *s = taken_make(MESSAGE_RECEIVES_MAX, "");
-	static char text[REPLY_SIZE];
+	static char text[DELIVERY_REPLY_SIZE];
 
 	(void)state;
 	for (size_t i = 0; i < MESSAGE_RECEIVES_MAX; i++)
 		settlement_outcome(s, i,
 				   (struct outcome){ OUTCOME_REJECTED, REASON_UNKNOWN_COUPON });
-	assert_in_range(reply_format(settlement_taken_at(s, 0), text), 1, REPLY_SIZE - 1);
+	assert_in_range(delivery_reply(settlement_taken_at(s, 0), text), 1, DELIVERY_REPLY_SIZE - 1);
 	settlement_free(s);
 }
 

@@ -1,72 +1,83 @@
 /*
  * The books of settlement: which deliveries the worker holds, which of them go into the next
- * transaction, what became of every receive, and what may be acked. Pure: no sockets, no clock, one
- * thread.
+ * transaction, what became of every receive, and what may be acked. Pure: no sockets, no clock (the
+ * time comes as a number), one thread.
  *
- *	             take()             commit()
- *	WAITING ──────────────▶ SENT ──────────────▶ DONE ──acks()──▶ gone
- *	   ▲  ▲                 │  │ refuse(), alone   ▲
- *	   │  └─ retry(), split ┘  ▼                   │ dead_done()
- *	   │                     DEAD ──dead_take()─▶ DEAD_SENT
- *	   └─ add()      add() ──▶ ▲                   │
- *	                           └──── dead_failed() ┘
+ *	            take()            commit()
+ *	WAITING ─────────────▶ SENT ───────────▶ DONE ──ack()──▶ gone
+ *	 ▲   ▲                 │ │ │               ▲
+ *	 │   └─ retry(), split ┘ │ │ refuse()      │
+ *	 │                       │ └────▶ DEAD ────┤ forward: DEAD_SENT, confirmed
+ *	 │ the lock has ended    │ blocked()       │
+ *	 └──────────────── PUT_OFF ────▶ PARKING ──┘ forward: PARKING_SENT, confirmed
  *
- * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive never takes
- * its neighbours with it: after commit() of a part it is WAITING with the rest, and in the end
- * DEAD, the whole of it: what was settled is told apart as repeated.
- *
- * A delivery's tag means something on the connection it came by alone. reset() tells that this
+ * A delivery's tag is valid only on the connection that it came by. reset() says that this
  * connection is gone: everything is forgotten, except what a transaction in flight needs, and that
  * is never acked.
+ *
+ * Locked coupons. A transaction that met a lock of another session is split by coupon until the
+ * locked coupon is alone. That coupon is put off: its deliveries are left out of transactions and
+ * tried alone, with a short lock time-out, after a pause that doubles. After the second failure, or
+ * when they fill their share of what the worker may hold, they are parked: published to the parking
+ * queue, and acked when that is confirmed. So they do not fill the worker's prefetch. The worker
+ * consumes the parking queue too; what comes from there waits as PUT_OFF, and moves to the queue's
+ * end from time to time, so that one coupon does not hide the others behind it.
  */
 #ifndef WORKER_SETTLE_SETTLEMENT_H
 #define WORKER_SETTLE_SETTLEMENT_H
 
-#include "common/message.h"
-#include "worker/settle/outcome.h"
+#include "worker/settle/delivery.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define SETTLEMENT_REASON_SIZE 96
+#define SETTLEMENT_PUT_OFF_FIRST_MS 100 /* the first pause of a coupon that is put off */
+#define SETTLEMENT_PUT_OFF_LONGEST_MS 1000
+#define SETTLEMENT_PARK_FAILURES 2    /* then its deliveries are parked */
+#define SETTLEMENT_TRIAL_PAUSE_MS 200 /* after a trial that failed, before the next coupon's */
+#define SETTLEMENT_ROTATE_MS 500      /* between two moves to the parking queue's end, when full */
+#define SETTLEMENT_ROTATE_IDLE_MS 60000 /* and when not: the broker limits how long one is held */
 
 struct settlement;
-struct delivery;
 
-/* A message in no more memory than it needs. */
-struct delivery_message {
-	struct ulid batch;
-	int64_t coupon;
-	int64_t generation;
-	int64_t seq;
-	int64_t at_ms;
-	size_t receives_n;
-	struct message_receive receives[];
-};
-
-/* `envelope_free` frees what was handed over with settlement_add(). */
-struct settlement *settlement_new(void (*envelope_free)(void *envelope));
+/*
+ * `envelope_free` frees what was handed over with settlement_add(). Of coupons that are put off, so
+ * many deliveries of the receive queue are held (`put_off_max`); `parking_max` is how many the
+ * broker delivers of the parking queue.
+ */
+struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
+				  size_t parking_max);
 void settlement_free(struct settlement *settlement);
+
+/* How a message arrived. */
+#define SETTLEMENT_ALONE 1u        /* it is settled in a transaction of its own */
+#define SETTLEMENT_FROM_PARKING 2u /* from the parking queue */
 
 /*
  * A message has arrived. Tags ascend. The message is copied; `envelope` (NULL is allowed) is taken
- * over. `alone`: it is settled in a transaction of its own.
+ * over.
  */
 void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    int alone, void *envelope);
-/* A message that nobody can settle has arrived: it is to be dead-lettered. */
+		    unsigned how, void *envelope);
+/* A message that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
 
 size_t settlement_held(const struct settlement *settlement);    /* not yet acked */
 size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
+size_t settlement_put_off(const struct settlement *settlement); /* of coupons that are put off */
+size_t settlement_put_off_coupons(const struct settlement *settlement);
 
 /*
- * Begins a transaction with what waits, oldest first: whole deliveries up to `receives_max`
- * receives (one delivery always fits). Returns the number of receives, 0 when nothing waits. One
- * transaction at a time.
+ * Begins a transaction: a trial of a coupon that is put off, where one is due, or else what waits,
+ * oldest first: whole deliveries up to `receives_max` receives (one delivery always fits). Returns
+ * the number of receives, 0 when there is nothing to do now. One transaction at a time.
  */
-size_t settlement_take(struct settlement *settlement, size_t receives_max);
+size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
+/* Whether the transaction may meet a lock again: it is to wait for locks only briefly. */
+int settlement_lock_suspect(const struct settlement *settlement);
+/* When a trial is due that settlement_take() would begin; INT64_MAX: none. */
+int64_t settlement_trial_ms(const struct settlement *settlement);
 
 /* Of the transaction in flight: its deliveries in order, and how each of its receives ended. */
 size_t settlement_taken(const struct settlement *settlement);
@@ -77,9 +88,12 @@ const struct delivery *settlement_taken_at(const struct settlement *settlement, 
  */
 int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome);
 
-/* The transaction is committed. Look at the outcomes before. */
-void settlement_commit(struct settlement *settlement);
-/* It did nothing, or nobody knows: everything it held waits again. */
+/*
+ * The transaction is committed. Read the outcomes before. Returns the coupon that is no longer put
+ * off, 0: none.
+ */
+int64_t settlement_commit(struct settlement *settlement);
+/* It did nothing, or its outcome is unknown: everything it held waits again. */
 void settlement_retry(struct settlement *settlement);
 /*
  * PostgreSQL refuses something in it: halves are tried, of the deliveries and then of the one that
@@ -88,12 +102,30 @@ void settlement_retry(struct settlement *settlement);
  */
 void settlement_refuse(struct settlement *settlement, const char *sqlstate);
 
+/* What settlement_blocked() has put off. */
+struct settlement_blocked {
+	int64_t coupon; /* 0: none yet, the transaction was split */
+	int64_t wait_ms;
+	unsigned failures;
+};
+
+/* It met a lock of another session, and did nothing. */
+struct settlement_blocked settlement_blocked(struct settlement *settlement, int64_t now_ms);
+
+/* Moves what is held of the parking queue to that queue's end, when it is time for that. */
+void settlement_rotate(struct settlement *settlement, int64_t now_ms);
+
+/* Where a delivery goes that this worker does not settle. */
+enum destination { DESTINATION_DEAD, DESTINATION_PARKING };
+
 size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */
-/* The next delivery to dead-letter, or NULL. It is to be published now. */
-const struct delivery *settlement_dead_take(struct settlement *settlement);
-/* What became of it; a tag that is no longer known (after a reset) is passed over. */
-void settlement_dead_done(struct settlement *settlement, uint64_t epoch, uint64_t tag);
-void settlement_dead_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag);
+size_t settlement_outgoing(const struct settlement *settlement);     /* to be forwarded anywhere */
+/* The next delivery to forward, or NULL. It is to be published now. */
+const struct delivery *settlement_forward(struct settlement *settlement,
+					  enum destination *destination);
+/* The outcome of the publish; a tag that is unknown since a reset is ignored. */
+void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag);
+void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag);
 
 /* The next ack to send: 1 with `tag` and `multiple`, or 0. The caller sends it, or resets. */
 int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
@@ -102,19 +134,5 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
 void settlement_reset(struct settlement *settlement);
 
 uint64_t settlement_epoch(const struct settlement *settlement); /* rises with every reset */
-
-const struct delivery_message *delivery_message(
-	const struct delivery *delivery); /* NULL: it could not be read */
-const struct outcome *delivery_outcomes(
-	const struct delivery *delivery); /* one for each receive, ISSUED at first */
-/*
- * Which receives of a message that is taken are in the transaction: from the first up to before the
- * end.
- */
-size_t delivery_first(const struct delivery *delivery);
-size_t delivery_end(const struct delivery *delivery);
-uint64_t delivery_tag(const struct delivery *delivery);
-const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
-void *delivery_envelope(const struct delivery *delivery);
 
 #endif

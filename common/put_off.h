@@ -1,0 +1,43 @@
+/*
+ * Coupons that are put off: something of them cannot be done now, because another session holds a
+ * lock for instance, and is tried again after a pause that doubles. Pure bookkeeping, one thread.
+ */
+#ifndef COMMON_PUT_OFF_H
+#define COMMON_PUT_OFF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uthash.h>
+
+/* So many coupons are remembered; beyond, the oldest one that holds nothing is forgotten. */
+#define PUT_OFF_MAX 4096
+
+struct put_off_coupon {
+	int64_t coupon;
+	int64_t due_ms;    /* the next attempt, on the caller's clock */
+	int64_t wait_ms;   /* the pause before it */
+	unsigned failures; /* attempts that failed in a row */
+	size_t held;       /* what waits for it; counted by the owner of the table */
+	UT_hash_handle hh;
+};
+
+struct put_off {
+	struct put_off_coupon *coupons; /* a uthash table, in the order of their first failure */
+	int64_t first_ms;               /* the first pause */
+	int64_t longest_ms;
+};
+
+void put_off_clear(struct put_off *put_off); /* forgets all of them */
+
+/* The entry, or NULL: the coupon is not put off. */
+struct put_off_coupon *put_off_find(const struct put_off *put_off, int64_t coupon);
+/* Whether its next attempt is still to come. */
+int put_off_waits(const struct put_off *put_off, int64_t coupon, int64_t now_ms);
+/* An attempt has failed. Returns the coupon's entry with its next due time. */
+struct put_off_coupon *put_off_add(struct put_off *put_off, int64_t coupon, int64_t now_ms);
+/* An attempt has succeeded: the entry, if there is one, is freed. */
+void put_off_end(struct put_off *put_off, int64_t coupon);
+/* The cause may be gone: the next attempt is due now. */
+void put_off_hurry(struct put_off *put_off, int64_t coupon);
+
+#endif

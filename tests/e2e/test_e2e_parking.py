@@ -1,0 +1,153 @@
+"""
+Another session holds a lock on one coupon, as an operator's forgotten transaction does: the workers
+settle all other coupons meanwhile, and this one when the lock ends.
+"""
+
+import contextlib
+import json
+
+import psycopg
+
+from history import PARKED_QUEUE, History, queue_length
+from stack import wait_until
+from ulid import ulid_make, ulid_uuid
+
+WAITING = 100_000
+
+
+@contextlib.contextmanager
+def locked(stack, *coupons):
+    """BEGIN; SELECT … FOR UPDATE, left open."""
+    with psycopg.connect(stack.env["DATABASE_URL"]) as pg:
+        pg.execute("SELECT FROM coupon WHERE id = ANY (%s) FOR UPDATE", ([*map(int, coupons)],))
+        yield pg
+
+
+def issued_n(pg, coupon):
+    query = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s"
+    return pg.execute(query, (coupon,)).fetchone()[0]
+
+
+def coupon_open(stack, total):
+    coupon = stack.coupon_make(total)
+    with stack.client() as client:
+        wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+    return coupon
+
+
+def issue_all(stack, coupon, users):
+    requests = [{"op": "issue", "coupon": str(coupon), "user": str(user)} for user in users]
+    with stack.client() as client:
+        assert {reply["code"] for reply in client.pipeline(requests)} == {0}
+
+
+def parked_n(stack):
+    return queue_length(stack, PARKED_QUEUE)
+
+
+def test_a_locked_coupon_does_not_stop_the_others(rough, rough_pg):
+    locked_coupon = History(rough, coupon_open(rough, 1000), 1000, ack="accepted")
+    other = coupon_open(rough, 1000)
+    with locked(rough, locked_coupon.coupon):
+        with locked_coupon.start():
+            locked_coupon.wait_accepted(300)
+        issue_all(rough, other, range(1, 201))
+        wait_until(lambda: issued_n(rough_pg, other) == 200, timeout=5)
+        with rough.client() as client:
+            assert client.issue(other, 1000, ack="issued")["status"] == "issued"
+        assert issued_n(rough_pg, locked_coupon.coupon) == 0
+    wait_until(lambda: issued_n(rough_pg, locked_coupon.coupon) >= 300)
+    locked_coupon.judge()
+
+
+def test_so_many_wait_for_a_locked_coupon(rough, rough_pg):
+    """More than the workers may hold: they leave the prefetch, and all come back."""
+    coupon, other = coupon_open(rough, WAITING), coupon_open(rough, 50_000)
+    with locked(rough, coupon):
+        rough.ctl("rush", "--coupon", coupon, "--users", WAITING, "--no-verify")
+        # Its own verdict: every accepted receive of the other coupon is a row.
+        rough.ctl("rush", "--coupon", other, "--users", 50_000)
+        assert issued_n(rough_pg, coupon) == 0
+        rough.restart("worker-1")  # forgets what it knows of the lock
+        with rough.client() as client:
+            assert client.issue(other, 10**6, ack="issued")["code"] == 2, "sold out"
+        rough.ctl("rush", "--coupon", coupon_open(rough, 1000), "--users", 1000)
+    wait_until(lambda: issued_n(rough_pg, coupon) == WAITING, timeout=60)
+    wait_until(lambda: parked_n(rough) == 0)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_a_worker_killed_while_it_parks(rough, rough_pg):
+    """What is in both queues then is issued once."""
+    coupon = coupon_open(rough, 5000)
+    with locked(rough, coupon):
+        for first in range(1, 3001, 500):
+            issue_all(rough, coupon, range(first, first + 500))
+            wait_until(lambda: rough.log_has("worker-1", f"coupon={coupon} for_ms="))
+            rough.kill9("worker-1")
+            rough.start("worker-1")
+    wait_until(lambda: issued_n(rough_pg, coupon) == 3000, timeout=30)
+    wait_until(lambda: parked_n(rough) == 0)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_one_locked_coupon_does_not_hide_another(rough, rough_pg, worker_make):
+    """Both are parked, and one lock ends: its messages are behind those of the other."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_PREFETCH=4)
+    first, second = coupon_open(rough, 100), coupon_open(rough, 100)
+    with locked(rough, first):
+        with locked(rough, second):
+            with rough.client() as client:
+                for user in range(1, 31):  # one message each
+                    assert client.issue(first, user)["code"] == 0
+                wait_until(lambda: worker.metrics()["couponmq_worker_parked_total"] >= 10)
+                for user in range(1, 11):
+                    assert client.issue(second, user)["code"] == 0
+            wait_until(lambda: worker.metrics()["couponmq_worker_put_off_coupons"] == 2)
+        wait_until(lambda: issued_n(rough_pg, second) == 10, timeout=30)
+        assert issued_n(rough_pg, first) == 0
+    wait_until(lambda: issued_n(rough_pg, first) == 30, timeout=30)
+    wait_until(lambda: worker.metrics()["couponmq_worker_held"] == 0)
+
+
+def test_a_lock_on_a_user_coupon_is_of_its_coupon_alone(rough, rough_pg):
+    """Not the coupon's row is locked, but the place of a row that is to be inserted."""
+    coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
+    with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
+        pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+            " VALUES (7, %s, 1, 0, %s, now(), now())",
+            (coupon, ulid_uuid(ulid_make())),
+        )
+        issue_all(rough, coupon, range(1, 21))
+        issue_all(rough, other, range(1, 21))
+        wait_until(lambda: issued_n(rough_pg, other) == 20, timeout=5)
+        assert issued_n(rough_pg, coupon) == 0
+        pg.rollback()
+    wait_until(lambda: issued_n(rough_pg, coupon) == 20)
+
+
+def test_a_worker_ends_in_time_while_a_coupon_is_locked(rough, rough_pg, worker_make):
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    coupon = coupon_open(rough, 100)
+    with locked(rough, coupon):
+        issue_all(rough, coupon, range(1, 51))
+        wait_until(lambda: worker.metrics()["couponmq_worker_put_off_coupons"] == 1)
+        assert worker.terminate() == 0
+        assert "event=stopped" in worker.log()
+    rough.start("worker-1")
+    wait_until(lambda: issued_n(rough_pg, coupon) == 50)
+
+
+def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
+    """ack=issued: unknown at the deadline, and a look-up tells the outcome when the lock has ended."""
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=300)
+    coupon = coupon_open(rough, 10)
+    with gateway.client() as client:
+        with locked(rough, coupon):
+            reply = client.issue(coupon, 1, key="k", ack="issued")
+            assert reply["status"] == "unknown", json.dumps(reply)
+        wait_until(lambda: client.call("status", receive=reply["receive"])["status"] == "issued")
+        assert client.issue(coupon, 1, key="k", ack="issued")["status"] == "issued"

@@ -1,0 +1,155 @@
+#include "worker/consume/forward.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+
+/* A copy on its way. */
+struct copy {
+	enum destination destination;
+	uint64_t epoch;
+	uint64_t tag;
+};
+
+static const char *result_text(enum confirm_result result)
+{
+	switch (result) {
+	case CONFIRM_DONE:
+		return "done";
+	case CONFIRM_NACKED:
+		return "nacked";
+	case CONFIRM_RETURNED:
+		return "returned";
+	case CONFIRM_LOST:
+		return "lost";
+	}
+	return "";
+}
+
+static void copy_confirmed(struct forward *forward, const struct copy *copy)
+{
+	if (copy->destination == DESTINATION_PARKING) {
+		fault_point(FAULT_WORKER_AFTER_PARK);
+		forward->stats->parked++;
+	} else {
+		forward->stats->dead++;
+	}
+	backoff_reset(&forward->backoff);
+	settlement_forwarded(forward->settlement, copy->epoch, copy->tag);
+}
+
+static void copy_failed(struct forward *forward, const struct copy *copy, const char *why)
+{
+	/* Of several that fail together, one step: the pause must not grow with their number. */
+	if (clock_monotonic_ms() >= forward->due_ms)
+		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
+	log_warn(copy->destination == DESTINATION_DEAD ? "dead_letter_failed" : "park_failed",
+		 LOG_S("why", why));
+	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag);
+}
+
+void forward_done(void *context, void *item, enum confirm_result result)
+{
+	struct copy *copy = item;
+
+	if (result == CONFIRM_DONE)
+		copy_confirmed(context, copy);
+	else
+		copy_failed(context, copy, result_text(result));
+	free(copy);
+}
+
+static amqp_flags_t flag_if(amqp_bytes_t value, amqp_flags_t flag)
+{
+	return value.len ? flag : 0;
+}
+
+/* The properties that a copy keeps. */
+static amqp_basic_properties_t properties_of(const struct envelope *envelope)
+{
+	return (amqp_basic_properties_t){
+		._flags = flag_if(envelope->content_type, AMQP_BASIC_CONTENT_TYPE_FLAG) |
+			  flag_if(envelope->content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG) |
+			  flag_if(envelope->correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG) |
+			  flag_if(envelope->message_id, AMQP_BASIC_MESSAGE_ID_FLAG) |
+			  flag_if(envelope->type, AMQP_BASIC_TYPE_FLAG),
+		.content_type = envelope->content_type,
+		.content_encoding = envelope->content_encoding,
+		.correlation_id = envelope->correlation_id,
+		.message_id = envelope->message_id,
+		.type = envelope->type,
+	};
+}
+
+static void dead_letter_send(struct forward *forward, const struct delivery *delivery,
+			     struct copy *copy)
+{
+	const struct envelope *envelope = delivery_envelope(delivery);
+	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
+				      .value = { .kind = AMQP_FIELD_KIND_UTF8,
+						 .value.bytes = amqp_cstring_bytes(
+							 delivery_reason(delivery)) } };
+	amqp_basic_properties_t properties = properties_of(envelope);
+
+	properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+	properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
+	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)),
+		 LOG_I("bytes", envelope->body_size));
+	rabbit_publisher_send(forward->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
+			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
+}
+
+/* With its reply address: the gateway's client may still wait when the lock ends. */
+static void parked_send(struct forward *forward, const struct delivery *delivery, struct copy *copy)
+{
+	const struct envelope *envelope = delivery_envelope(delivery);
+	amqp_basic_properties_t properties = properties_of(envelope);
+
+	properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
+	properties.reply_to = envelope->reply_to;
+	fault_point(FAULT_WORKER_BEFORE_PARK);
+	rabbit_publisher_send(forward->publisher, AMQP_EXCHANGE, AMQP_PARKED_KEY, &properties,
+			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
+}
+
+static void copy_send(struct forward *forward, const struct delivery *delivery,
+		      enum destination destination)
+{
+	struct copy *copy = malloc(sizeof(*copy));
+
+	check(copy != NULL);
+	*copy = (struct copy){ .destination = destination,
+			       .epoch = settlement_epoch(forward->settlement),
+			       .tag = delivery_tag(delivery) };
+	switch (destination) {
+	case DESTINATION_DEAD:
+		dead_letter_send(forward, delivery, copy);
+		break;
+	case DESTINATION_PARKING:
+		parked_send(forward, delivery, copy);
+		break;
+	}
+}
+
+void forward_send(struct forward *forward, int64_t now_ms)
+{
+	const struct delivery *delivery;
+	enum destination destination;
+
+	if (now_ms < forward->due_ms)
+		return;
+	while (rabbit_publisher_ready(forward->publisher) &&
+	       (delivery = settlement_forward(forward->settlement, &destination)))
+		copy_send(forward, delivery, destination);
+}
+
+int64_t forward_deadline_ms(const struct forward *forward)
+{
+	if (settlement_outgoing(forward->settlement) == 0 ||
+	    !rabbit_publisher_ready(forward->publisher))
+		return INT64_MAX;
+	return forward->due_ms;
+}

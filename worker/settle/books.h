@@ -1,0 +1,68 @@
+/*
+ * The list of the deliveries that a worker holds, and the one place where their states change. Only
+ * for the files of settlement.h: settlement.c, transaction.c and locked.c.
+ */
+#ifndef WORKER_SETTLE_BOOKS_H
+#define WORKER_SETTLE_BOOKS_H
+
+#include "common/put_off.h"
+#include "worker/settle/delivery.h"
+
+/*
+ * All held deliveries stand in one list in the order of their tags, which is why a finished
+ * beginning may be acked as one. Those of a transaction in flight also stand in `taken`; after a
+ * reset only there.
+ */
+struct settlement {
+	void (*envelope_free)(void *envelope);
+	struct delivery *oldest, *newest;
+	size_t held;
+	size_t in_state[DELIVERY_STATES]; /* of those in the list */
+	uint64_t epoch;
+	uint64_t next_group;
+	struct delivery **taken;
+	size_t taken_n;
+	size_t taken_size;
+	size_t taken_receives;
+	int lock_suspect; /* the transaction in flight */
+
+	struct put_off put_off;
+	size_t put_off_max;
+	size_t parking_max;
+	size_t put_off_parking_n; /* PUT_OFF deliveries that came from the parking queue */
+	int64_t trial_ms;         /* no trial before */
+	int64_t rotated_ms;
+};
+
+/* Changes the state, which must be an allowed way, and the counts with it. */
+void books_set_state(struct settlement *settlement, struct delivery *delivery,
+		     enum delivery_state state);
+/* At the end of the list; tags ascend. */
+void books_append(struct settlement *settlement, struct delivery *delivery);
+/* Out of the list; the caller frees it. */
+void books_remove(struct settlement *settlement, struct delivery *delivery);
+/* Every delivery out of the list. Those of the transaction in flight stay in `taken`. */
+void books_clear(struct settlement *settlement);
+
+/* transaction.c, for locked.c */
+
+/* How a transaction ended. */
+enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
+
+/* Ends the transaction; the deliveries of a lost connection are forgotten. */
+void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate);
+/* Adds a delivery to the transaction, if it fits. 0, or -1 when there is no room. */
+int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max);
+
+/* locked.c, for the others */
+
+/* Where a delivery of a coupon that is put off belongs: held here, as far as there is room. */
+enum delivery_state locked_state(const struct settlement *settlement,
+				 const struct delivery *delivery,
+				 const struct put_off_coupon *put_off);
+/* Takes a trial into the transaction, if one is due. */
+void locked_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
+/* The transaction in flight met no lock. Returns its coupon if that was put off, else 0. */
+int64_t locked_end(struct settlement *settlement);
+
+#endif

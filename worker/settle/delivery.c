@@ -1,0 +1,214 @@
+#include "worker/settle/delivery.h"
+
+#include "common/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* After so many refused receives the rest of a message is not tried: it may well all be refused. */
+#define BAD_MAX 4
+
+static void *allocate(size_t size)
+{
+	void *memory = calloc(1, size);
+
+	check(memory != NULL);
+	return memory;
+}
+
+static struct delivery_message *message_copy(const struct message *message)
+{
+	size_t receives_bytes = message->receives_n * sizeof(message->receives[0]);
+	struct delivery_message *copy = allocate(sizeof(*copy) + receives_bytes);
+
+	copy->batch = message->batch;
+	copy->coupon = message->coupon;
+	copy->generation = message->generation;
+	copy->seq = message->seq;
+	copy->at_ms = message->at_ms;
+	copy->receives_n = message->receives_n;
+	memcpy(copy->receives, message->receives, receives_bytes);
+	return copy;
+}
+
+struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
+{
+	struct delivery *delivery = allocate(sizeof(*delivery));
+
+	check(message->receives_n > 0 && message->receives_n <= MESSAGE_RECEIVES_MAX);
+	delivery->state = DELIVERY_WAITING;
+	delivery->tag = tag;
+	delivery->envelope = envelope;
+	delivery->message = message_copy(message);
+	delivery->outcomes = allocate(message->receives_n * sizeof(*delivery->outcomes));
+	delivery->end = message->receives_n;
+	return delivery;
+}
+
+static void reason_set(struct delivery *delivery, const char *reason)
+{
+	free(delivery->reason);
+	delivery->reason = strndup(reason, SETTLEMENT_REASON_SIZE - 1);
+	check(delivery->reason != NULL);
+}
+
+struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope)
+{
+	struct delivery *delivery = allocate(sizeof(*delivery));
+
+	delivery->state = DELIVERY_DEAD;
+	delivery->tag = tag;
+	delivery->envelope = envelope;
+	reason_set(delivery, reason);
+	return delivery;
+}
+
+void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope))
+{
+	if (delivery->envelope && envelope_free)
+		envelope_free(delivery->envelope);
+	free(delivery->reason);
+	free(delivery->outcomes);
+	free(delivery->message);
+	free(delivery);
+}
+
+size_t delivery_part_size(const struct delivery *delivery)
+{
+	return delivery->end - delivery->first;
+}
+
+void delivery_part_begin(struct delivery *delivery)
+{
+	memset(delivery->outcomes + delivery->first, 0,
+	       delivery_part_size(delivery) * sizeof(*delivery->outcomes));
+}
+
+enum delivery_state delivery_part_committed(struct delivery *delivery)
+{
+	if (delivery->end == delivery->message->receives_n)
+		return delivery->bad_n ? DELIVERY_DEAD : DELIVERY_DONE;
+	delivery->first = delivery->end;
+	delivery->end = delivery->message->receives_n;
+	return DELIVERY_WAITING;
+}
+
+static void bad_add(struct delivery *delivery, size_t n, const char *sqlstate)
+{
+	char reason[SETTLEMENT_REASON_SIZE];
+	size_t receives_n = delivery->message->receives_n;
+
+	if (delivery->bad_n == 0)
+		delivery->bad_first = delivery->first;
+	delivery->bad_n += n;
+	if (receives_n == 1)
+		snprintf(reason, sizeof(reason), "unstorable: SQLSTATE %s", sqlstate);
+	else
+		snprintf(reason, sizeof(reason),
+			 "unstorable: SQLSTATE %s, %zu of %zu receives from index %zu on", sqlstate,
+			 delivery->bad_n, receives_n, delivery->bad_first);
+	reason_set(delivery, reason);
+}
+
+enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate)
+{
+	if (delivery->bad_n >= BAD_MAX)
+		delivery->end = delivery->message->receives_n; /* none of the rest is tried */
+	if (delivery->bad_n < BAD_MAX && delivery_part_size(delivery) > 1) {
+		delivery->end = delivery->first + delivery_part_size(delivery) / 2;
+		return DELIVERY_WAITING;
+	}
+	bad_add(delivery, delivery_part_size(delivery), sqlstate);
+	return delivery_part_committed(delivery);
+}
+
+const struct delivery_message *delivery_message(const struct delivery *delivery)
+{
+	return delivery->message;
+}
+
+const struct outcome *delivery_outcomes(const struct delivery *delivery)
+{
+	return delivery->outcomes;
+}
+
+size_t delivery_first(const struct delivery *delivery)
+{
+	return delivery->first;
+}
+
+size_t delivery_end(const struct delivery *delivery)
+{
+	return delivery->end;
+}
+
+uint64_t delivery_tag(const struct delivery *delivery)
+{
+	return delivery->tag;
+}
+
+const char *delivery_reason(const struct delivery *delivery)
+{
+	return delivery->reason;
+}
+
+void *delivery_envelope(const struct delivery *delivery)
+{
+	return delivery->envelope;
+}
+
+static const char *const reasons[REASON_COUNT] = {
+	[REASON_NONE] = "",
+#define REASON(name, text) [REASON_##name] = text,
+#include "common/reason_table.h"
+#undef REASON
+};
+
+int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
+{
+	*outcome = (struct outcome){ OUTCOME_REPEATED, REASON_NONE };
+	if (strcmp(kind, "repeated") == 0)
+		return 0;
+	if (strcmp(kind, "rejected") != 0)
+		return -1;
+	outcome->kind = OUTCOME_REJECTED;
+	for (unsigned char i = REASON_NONE + 1; i < REASON_COUNT; i++) {
+		if (reason && strcmp(reasons[i], reason) == 0) {
+			outcome->reason = i;
+			return 0;
+		}
+	}
+	return -1;
+}
+
+const char *outcome_reason_text(const struct outcome *outcome)
+{
+	return reasons[outcome->reason];
+}
+
+size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE])
+{
+	const struct delivery_message *message = delivery_message(delivery);
+	char batch[ULID_SIZE];
+	size_t len;
+
+	len = (size_t)snprintf(out, DELIVERY_REPLY_SIZE, "{\"v\":1,\"batch\":\"%s\",\"outcomes\":[",
+			       ulid_format(&message->batch, batch));
+	for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++) {
+		const struct outcome *outcome = &delivery_outcomes(delivery)[i];
+		const char *comma = i > delivery_first(delivery) ? "," : "";
+
+		if (outcome->kind == OUTCOME_REJECTED)
+			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
+						"%s[%zu,\"rejected\",\"%s\"]", comma, i,
+						outcome_reason_text(outcome));
+		else
+			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,
+						"%s[%zu,\"issued\"]", comma, i);
+		check(len < DELIVERY_REPLY_SIZE);
+	}
+	len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len, "]}");
+	check(len < DELIVERY_REPLY_SIZE);
+	return len;
+}

@@ -1,0 +1,122 @@
+/*
+ * One message that a worker holds, and what became of each of its receives. No I/O, one thread.
+ *
+ * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive never takes
+ * its neighbours with it. The part that is tried is [first, end).
+ */
+#ifndef WORKER_SETTLE_DELIVERY_H
+#define WORKER_SETTLE_DELIVERY_H
+
+#include "common/message.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SETTLEMENT_REASON_SIZE 96
+
+/* How a receive ended, in the words of settle(). */
+
+enum outcome_kind { OUTCOME_ISSUED, OUTCOME_REPEATED, OUTCOME_REJECTED };
+
+enum outcome_reason {
+	REASON_NONE,
+#define REASON(name, text) REASON_##name,
+#include "common/reason_table.h"
+#undef REASON
+	REASON_COUNT
+};
+
+struct outcome {
+	unsigned char kind;   /* enum outcome_kind */
+	unsigned char reason; /* enum outcome_reason; REASON_NONE unless rejected */
+};
+
+/*
+ * 0, or -1 when these are not the words of settle(). `reason` may be NULL or empty when there is
+ * none.
+ */
+int outcome_parse(const char *kind, const char *reason, struct outcome *outcome);
+const char *outcome_reason_text(const struct outcome *outcome);
+
+/* A message in no more memory than it needs. */
+struct delivery_message {
+	struct ulid batch;
+	int64_t coupon;
+	int64_t generation;
+	int64_t seq;
+	int64_t at_ms;
+	size_t receives_n;
+	struct message_receive receives[];
+};
+
+/* The states and the ways between them are drawn in settlement.h. */
+enum delivery_state {
+	DELIVERY_WAITING,      /* for a transaction */
+	DELIVERY_PUT_OFF,      /* its coupon is put off */
+	DELIVERY_SENT,         /* in the transaction in flight */
+	DELIVERY_DEAD,         /* to be dead-lettered */
+	DELIVERY_DEAD_SENT,    /* dead-lettered, the confirm is awaited */
+	DELIVERY_PARKING,      /* to be moved to the parking queue */
+	DELIVERY_PARKING_SENT, /* published there, the confirm is awaited */
+	DELIVERY_DONE,         /* to be acked */
+	DELIVERY_STATES
+};
+
+/* Only settlement.c writes the fields of its own; everybody else uses the functions. */
+struct delivery {
+	/* settlement.c's */
+	struct delivery *older, *newer;
+	enum delivery_state state;
+	uint64_t epoch;
+	uint64_t group;   /* 0: goes with any others; else only with those of the same group */
+	int lock_suspect; /* it was in a transaction that met a lock, with other coupons */
+	int from_parking; /* it was delivered from the parking queue */
+
+	uint64_t tag;
+	void *envelope;
+	char *reason;
+	struct outcome *outcomes;
+	struct delivery_message *message; /* NULL: it could not be read */
+	/* The part that is tried: the whole message, unless it was refused alone. */
+	size_t first;
+	size_t end;
+	size_t bad_n; /* receives that were refused */
+	size_t bad_first;
+};
+
+/* `message` is copied, `envelope` taken over. */
+struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope);
+/* A message that cannot be settled. */
+struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
+void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));
+
+/* A part is about to be tried: its outcomes are ISSUED until settle() says otherwise. */
+void delivery_part_begin(struct delivery *delivery);
+/* The part is committed. What the delivery does next: WAITING with the rest, DEAD, or DONE. */
+enum delivery_state delivery_part_committed(struct delivery *delivery);
+/*
+ * The part was refused alone. Halves of it are tried next; a single receive is passed over, and the
+ * message is dead-lettered in the end. Returns as delivery_part_committed().
+ */
+enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate);
+
+/*
+ * Writes what is told to a gateway that waits for the outcomes of the part, and returns its length:
+ * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}. A receive that was
+ * issued earlier is told as `issued`.
+ */
+#define DELIVERY_REPLY_SIZE (128 + MESSAGE_RECEIVES_MAX * 48)
+size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
+
+const struct delivery_message *delivery_message(const struct delivery *delivery);
+/* One for each receive, ISSUED at first. */
+const struct outcome *delivery_outcomes(const struct delivery *delivery);
+/* Which receives are in the transaction: from the first up to before the end. */
+size_t delivery_first(const struct delivery *delivery);
+size_t delivery_end(const struct delivery *delivery);
+size_t delivery_part_size(const struct delivery *delivery);
+uint64_t delivery_tag(const struct delivery *delivery);
+const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
+void *delivery_envelope(const struct delivery *delivery);
+
+#endif

@@ -1,0 +1,199 @@
+#include "worker/settle/settler.h"
+
+#include "common/fault.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void settler_init(struct settler *settler, const char *database_url)
+{
+	settler->database = database_new(database_url, settler->settle_timeout_ms);
+	settle_args_init(&settler->args);
+}
+
+void settler_fini(struct settler *settler)
+{
+	database_free(settler->database);
+	settle_args_fini(&settler->args);
+}
+
+/* Copies the exceptions into the books. 0, or -1 when settle() has answered in unknown words. */
+static int outcomes_read(struct settler *settler)
+{
+	const PGresult *result = database_result(settler->database);
+	struct outcome outcome;
+	int rc = 0;
+
+	for (int row = 0; row < PQntuples(result); row++) {
+		long position = strtol(PQgetvalue(result, row, 0), NULL, 10) - 1;
+
+		if (position < 0 ||
+		    outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2),
+				  &outcome) ||
+		    settlement_outcome(settler->settlement, (size_t)position, outcome)) {
+			log_error("outcome_unreadable", LOG_I("ord", position + 1),
+				  LOG_S("outcome", PQgetvalue(result, row, 1)),
+				  LOG_S("reason", PQgetvalue(result, row, 2)));
+			rc = -1;
+		}
+	}
+	return rc;
+}
+
+static void outcome_count(struct stats *stats, struct outcome outcome)
+{
+	switch ((enum outcome_kind)outcome.kind) {
+	case OUTCOME_ISSUED:
+		stats->issued++;
+		break;
+	case OUTCOME_REPEATED:
+		stats->repeated++;
+		break;
+	case OUTCOME_REJECTED:
+		stats->rejected++;
+		metrics_rejected(outcome.reason);
+		break;
+	}
+}
+
+static void outcomes_count(struct settler *settler)
+{
+	int64_t receives = 0;
+
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		receives += (int64_t)delivery_part_size(delivery);
+		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++)
+			outcome_count(settler->stats, delivery_outcomes(delivery)[j]);
+	}
+	settler->stats->receives += receives;
+	settler->stats->transactions++;
+	metrics_set(METRIC_BATCH, receives);
+}
+
+/* A lost reply does no harm: the gateway looks the receive up at its deadline. */
+static void replies_send(struct settler *settler)
+{
+	char text[DELIVERY_REPLY_SIZE];
+
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+		const struct envelope *envelope = delivery_envelope(delivery);
+		amqp_bytes_t body = { .bytes = text };
+
+		if (envelope->reply_to.len == 0)
+			continue;
+		body.len = delivery_reply(delivery, text);
+		if (rabbit_publisher_reply(settler->publisher, envelope->reply_to,
+					   envelope->correlation_id, body))
+			settler->stats->replies_lost++;
+		else
+			settler->stats->replies++;
+	}
+}
+
+static void transaction_settled(struct settler *settler)
+{
+	int64_t coupon;
+
+	fault_point(FAULT_WORKER_AFTER_COMMIT);
+	backoff_reset(&settler->backoff);
+	if (outcomes_read(settler) == 0)
+		replies_send(settler);
+	outcomes_count(settler);
+	coupon = settlement_commit(settler->settlement);
+	if (coupon)
+		log_info("coupon_resumed", LOG_I("coupon", coupon));
+}
+
+static void transaction_retry(struct settler *settler, int64_t now_ms)
+{
+	settler->stats->retries++;
+	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
+	settlement_retry(settler->settlement);
+}
+
+/* Classes 22 and 23 are of the data: repeating does not help, but some of the data may be good. */
+static void transaction_refused(struct settler *settler, int64_t now_ms)
+{
+	const char *sqlstate = database_sqlstate(settler->database);
+
+	if (strncmp(sqlstate, "22", 2) != 0 && strncmp(sqlstate, "23", 2) != 0) {
+		transaction_retry(settler, now_ms);
+		return;
+	}
+	settler->stats->retries++;
+	settlement_refuse(settler->settlement, sqlstate);
+}
+
+static void transaction_blocked(struct settler *settler, int64_t now_ms)
+{
+	struct settlement_blocked blocked = settlement_blocked(settler->settlement, now_ms);
+
+	settler->stats->blocked++;
+	if (blocked.coupon)
+		log_warn("coupon_put_off", LOG_I("coupon", blocked.coupon),
+			 LOG_I("for_ms", blocked.wait_ms), LOG_I("failures", blocked.failures));
+}
+
+static int64_t lock_timeout_ms(const struct settler *settler)
+{
+	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1;
+
+	if (settlement_lock_suspect(settler->settlement))
+		return settlement_waiting(settler->settlement) > 0 ? SETTLE_LOCK_SUSPECT_MS
+								   : SETTLE_LOCK_IDLE_MS;
+	return longest_ms < SETTLE_LOCK_MS ? longest_ms : SETTLE_LOCK_MS;
+}
+
+static void transaction_begin(struct settler *settler, int64_t now_ms)
+{
+	if (!database_ready(settler->database) || now_ms < settler->due_ms)
+		return;
+	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
+		return;
+	settle_args_fill(&settler->args, settler->settlement);
+	fault_point(FAULT_WORKER_BEFORE_BEGIN);
+	database_settle(settler->database, &settler->args, lock_timeout_ms(settler), now_ms);
+	fault_point(FAULT_WORKER_BEFORE_COMMIT);
+}
+
+int64_t settler_turn(struct settler *settler, int64_t now_ms)
+{
+	int64_t rejected = settler->stats->rejected;
+
+	switch (database_step(settler->database, now_ms)) {
+	case DATABASE_NOTHING:
+		break;
+	case DATABASE_SETTLED:
+		transaction_settled(settler);
+		break;
+	case DATABASE_REFUSED:
+		transaction_refused(settler, now_ms);
+		break;
+	case DATABASE_BLOCKED:
+		transaction_blocked(settler, now_ms);
+		break;
+	case DATABASE_LOST:
+		transaction_retry(settler, now_ms);
+		break;
+	}
+	transaction_begin(settler, now_ms);
+	return settler->stats->rejected - rejected;
+}
+
+int64_t settler_deadline_ms(const struct settler *settler)
+{
+	int64_t deadline_ms = database_deadline_ms(settler->database);
+	int64_t begin_ms = settlement_trial_ms(settler->settlement);
+
+	if (!database_ready(settler->database))
+		return deadline_ms;
+	if (settlement_waiting(settler->settlement) > 0)
+		begin_ms = 0;
+	if (begin_ms < settler->due_ms)
+		begin_ms = settler->due_ms;
+	return begin_ms < deadline_ms ? begin_ms : deadline_ms;
+}

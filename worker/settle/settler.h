@@ -1,0 +1,46 @@
+/*
+ * Settles what the worker holds: one transaction at a time, as large as what has arrived meanwhile.
+ * Between the books (settlement.h) and PostgreSQL (database.h).
+ */
+#ifndef WORKER_SETTLE_SETTLER_H
+#define WORKER_SETTLE_SETTLER_H
+
+#include "common/backoff.h"
+#include "common/rabbit/publisher.h"
+#include "worker/metrics.h"
+#include "worker/settle/database.h"
+#include "worker/settle/settlement.h"
+
+/*
+ * How long a statement waits for a lock. Longer than settling takes where workers wait for each
+ * other; short enough that a lock of another session costs the other coupons less than a second,
+ * together with the steps by which its coupon is found.
+ */
+#define SETTLE_LOCK_MS 600
+#define SETTLE_LOCK_SUSPECT_MS 30 /* after that, while other coupons wait */
+#define SETTLE_LOCK_IDLE_MS 100   /* and while none does */
+
+struct settler {
+	struct settlement *settlement;      /* not owned, as the next two */
+	struct rabbit_publisher *publisher; /* of replies */
+	struct stats *stats;
+	int64_t settle_timeout_ms;
+	size_t transaction_receives_max;
+
+	struct database *database;
+	struct settle_args args;
+	struct backoff backoff;
+	int64_t due_ms; /* no transaction before */
+};
+
+/* The fields above the blank line are set by the caller. */
+void settler_init(struct settler *settler, const char *database_url);
+void settler_fini(struct settler *settler);
+
+/* Does what can be done now. Returns how many receives were rejected. */
+int64_t settler_turn(struct settler *settler, int64_t now_ms);
+
+/* When settler_turn() is to be called next; for poll() there is the database's socket. */
+int64_t settler_deadline_ms(const struct settler *settler);
+
+#endif
