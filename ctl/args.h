@@ -1,6 +1,6 @@
 /*
- * The command line of one command, read by its table of options. An error in it ends the process with
- * exit status 2 and one sentence: the option, its value and what is allowed.
+ * The command line of one command, read by its table of options. An error in it ends the process
+ * with exit status 2 and one sentence: the option, its value and what is allowed.
  */
 #ifndef CTL_ARGS_H
 #define CTL_ARGS_H

@@ -52,8 +52,8 @@ enum slot_found slot_look_up(const struct slot *wanted, const char *key, const c
 
 /*
  * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
- * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it was
- * full.
+ * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it
+ * was full.
  */
 struct slot_set {
 	uint64_t *cells; /* 0: free */

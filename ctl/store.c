@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define PAGE 500
+
 struct db *store_postgres_open(const struct ctl *ctl)
 {
 	return db_open("DATABASE_URL", ctl->config.database_url);
@@ -17,6 +19,30 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 	if (PQntuples(row) == 0)
 		log_fatal("there is no coupon %s", id);
 	return row;
+}
+
+int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,
+			   store_row_fn *take, void *context)
+{
+	int64_t n = 0;
+	int rows_n, wanted;
+
+	do {
+		char id[DB_NUMBER_SIZE], limit[DB_NUMBER_SIZE];
+		PGresult *page;
+
+		wanted = count - n < PAGE ? (int)(count - n) : PAGE;
+		page = db_query(db, sql, 2,
+				(const char *[]){ db_number(after, id), db_number(wanted, limit) });
+		rows_n = PQntuples(page);
+		for (int row = 0; row < rows_n; row++)
+			take(context, page, row);
+		if (rows_n > 0)
+			after = db_int(page, rows_n - 1, "id");
+		n += rows_n;
+		PQclear(page);
+	} while (rows_n == wanted && n < count);
+	return n;
 }
 
 struct redis_client *store_redis_open(const struct ctl *ctl)

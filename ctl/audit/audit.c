@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 500
 #define NO_VERDICT 4      /* exit status: a store could not be read, or the data is undecided */
 #define PATIENCE_MS 15000 /* a rebuild takes seconds */
 #define GRACE_S 30
@@ -40,26 +39,16 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 	return n;
 }
 
-/* Audits every coupon. Returns how many there are. */
-static int64_t coupons_audit(struct audit *audit, cJSON *coupons)
+struct every {
+	struct audit *audit;
+	cJSON *coupons;
+};
+
+static void row_audit(void *context, const PGresult *page, int row)
 {
-	char after[DB_NUMBER_SIZE] = "0", count[DB_NUMBER_SIZE];
-	int64_t n = 0;
-	int rows_n;
+	struct every *every = context;
 
-	do {
-		PGresult *page = db_query(audit->db, sql_query_audit_coupons, 2,
-					  (const char *[]){ after, db_number(PAGE, count) });
-
-		rows_n = PQntuples(page);
-		for (int row = 0; row < rows_n; row++) {
-			audit_coupon(audit, db_int(page, row, "id"), coupons);
-			n++;
-			snprintf(after, sizeof(after), "%s", db_text(page, row, "id"));
-		}
-		PQclear(page);
-	} while (rows_n == PAGE);
-	return n;
+	audit_coupon(every->audit, db_int(page, row, "id"), every->coupons);
 }
 
 static int is_known(struct audit *audit, const char *coupon)
@@ -118,7 +107,10 @@ static int audit_run(struct ctl *ctl)
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, NULL);
-		coupons_n = coupons_audit(&audit, coupons);
+		coupons_n = store_coupons_read(audit.db, sql_query_audit_coupons, 0, INT64_MAX,
+					       row_audit,
+					       &(struct every){ .audit = &audit,
+								.coupons = coupons });
 	} else if (is_known(&audit, coupon)) {
 		audit_coupon(&audit, args_coupon(&ctl->args), coupons);
 	} else if (unknown_audit(&audit, coupon) == 0) {

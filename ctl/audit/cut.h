@@ -20,9 +20,9 @@ struct cut {
 };
 
 /*
- * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With `report`
- * malformed keys and fields become findings. cut_read_exact() reports, and waits at most a tenth of
- * a second for a moment between two calls of the script.
+ * Reads the coupon. With `generations` it raises the `high` of each to what Redis has. With
+ * `report` malformed keys and fields become findings. cut_read_exact() reports, and waits at most a
+ * tenth of a second for a moment between two calls of the script.
  */
 void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct generations *generations,
 	      int report);

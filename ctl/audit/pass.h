@@ -2,14 +2,14 @@
  * One pass over a coupon, in this order:
  *
  *	PostgreSQL ── a snapshot: the row, then the user coupons ─┐
- *	Redis ─────── the cut: its counts at one moment ──────────┤ each user coupon must have a slot
+ *	Redis ─────── the cut: its counts at one moment ──────────┤ each user coupon has a slot
  *	Redis ─────── the users, in steps ────────────────────────┤ a slot without one is open
  *	PostgreSQL ── the outcomes of the open slots ─────────────┤ issued, rejected, or in flight
  *	Redis ─────── the coupon once more ───────────────────────┘
  *
- * A user coupon of the snapshot was accepted before the cut. For one that was issued later, its time
- * of acceptance, which is on Redis' clock, says whether it was taken at the cut. So the counts of the
- * cut can be compared exactly while the system runs.
+ * A user coupon of the snapshot was accepted before the cut. For one that was issued later, its
+ * time of acceptance, which is on Redis' clock, says whether it was taken at the cut. So the counts
+ * of the cut can be compared exactly while the system runs.
  */
 #ifndef CTL_AUDIT_PASS_H
 #define CTL_AUDIT_PASS_H

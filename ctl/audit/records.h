@@ -12,8 +12,8 @@
 size_t records_step(int64_t limit);
 
 /*
- * The records of the users of at most records_step() slots, in their order: an array of strings, nil
- * where a user has none. The caller frees it.
+ * The records of the users of at most records_step() slots, in their order: an array of strings,
+ * nil where a user has none. The caller frees it.
  */
 redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
 			 size_t n);

@@ -13,8 +13,10 @@
 #define VALID_DAYS_MAX 36500
 
 struct creation {
+	int64_t id; /* 0: the next free one */
+	const char *name;
+	int64_t total, limit, valid_days;
 	int64_t begin_ms, end_ms, valid_from_ms, valid_to_ms; /* 0: not given */
-	int64_t valid_days;
 };
 
 static size_t utf8_characters(const char *text)
@@ -42,51 +44,67 @@ static void creation_check(const struct args *args, const struct creation *c)
 			  args_text(args, "valid-days"));
 }
 
-static const char *time_param(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
+static void creation_read(const struct args *args, struct creation *c)
 {
-	return wall_ms ? clock_rfc3339(wall_ms, out) : NULL;
-}
-
-static int create_run(struct ctl *ctl)
-{
-	const struct args *args = &ctl->args;
 	const char *name = args_required(args, "name");
-	struct creation c;
-	char id[DB_NUMBER_SIZE], total[DB_NUMBER_SIZE], limit[DB_NUMBER_SIZE], days[DB_NUMBER_SIZE];
-	char begin[CLOCK_RFC3339_SIZE], end[CLOCK_RFC3339_SIZE], from[CLOCK_RFC3339_SIZE],
-		to[CLOCK_RFC3339_SIZE];
-	const char *params[9];
-	PGresult *result;
-	struct db *db;
 
 	if (!*name || utf8_characters(name) > NAME_CHARACTERS_MAX)
 		args_fail("--name is \"%s\": allowed are 1 to %d characters", name,
 			  NAME_CHARACTERS_MAX);
 	args_required(args, "total");
-	c.begin_ms = args_time(args, "begin", 0);
-	c.end_ms = args_time(args, "end", 0);
-	c.valid_from_ms = args_time(args, "valid-from", 0);
-	c.valid_to_ms = args_time(args, "valid-to", 0);
-	c.valid_days = args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0);
-	creation_check(args, &c);
-	params[0] = args_has(args, "id") ? db_number(args_id(args, "id"), id) : NULL;
-	params[1] = name;
-	params[2] = db_number(args_number(args, "total", 0, JSON_INTEGER_MAX, 0), total);
-	params[3] = db_number(args_number(args, "limit", 1, RECEIVE_SLOT_MAX, 1), limit);
-	params[4] = time_param(c.begin_ms, begin);
-	params[5] = time_param(c.end_ms, end);
-	params[6] = c.valid_days ? db_number(c.valid_days, days) : NULL;
-	params[7] = time_param(c.valid_from_ms, from);
-	params[8] = time_param(c.valid_to_ms, to);
+	*c = (struct creation){
+		.id = args_id(args, "id"),
+		.name = name,
+		.total = args_number(args, "total", 0, JSON_INTEGER_MAX, 0),
+		.limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, 1),
+		.begin_ms = args_time(args, "begin", 0),
+		.end_ms = args_time(args, "end", 0),
+		.valid_days = args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0),
+		.valid_from_ms = args_time(args, "valid-from", 0),
+		.valid_to_ms = args_time(args, "valid-to", 0),
+	};
+	creation_check(args, c);
+}
 
+static const char *time_param(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
+{
+	return wall_ms ? clock_rfc3339(wall_ms, out) : NULL;
+}
+
+/* Inserts the coupon. No row: there is a coupon with this id. */
+static PGresult *creation_insert(struct db *db, const struct creation *c)
+{
+	char id[DB_NUMBER_SIZE], total[DB_NUMBER_SIZE], limit[DB_NUMBER_SIZE], days[DB_NUMBER_SIZE];
+	char begin[CLOCK_RFC3339_SIZE], end[CLOCK_RFC3339_SIZE], from[CLOCK_RFC3339_SIZE],
+		to[CLOCK_RFC3339_SIZE];
+	const char *const params[] = {
+		c->id ? db_number(c->id, id) : NULL,
+		c->name,
+		db_number(c->total, total),
+		db_number(c->limit, limit),
+		time_param(c->begin_ms, begin),
+		time_param(c->end_ms, end),
+		c->valid_days ? db_number(c->valid_days, days) : NULL,
+		time_param(c->valid_from_ms, from),
+		time_param(c->valid_to_ms, to),
+	};
+
+	return db_query(db, sql_query_coupon_create, sizeof(params) / sizeof(params[0]), params);
+}
+
+static int create_run(struct ctl *ctl)
+{
+	struct creation creation;
+	PGresult *result;
+	struct db *db;
+
+	creation_read(&ctl->args, &creation);
 	db = store_postgres_open(ctl);
-	result = db_query(db, sql_query_coupon_create, 9, params);
-	if (PQntuples(result) == 0) {
-		PQclear(result);
-		log_fatal("--id is \"%s\": there is a coupon with this id already",
-			  params[0] ? params[0] : "");
-	}
-	if (args_has(args, "json"))
+	result = creation_insert(db, &creation);
+	if (PQntuples(result) == 0)
+		log_fatal("--id is \"%s\": a coupon with this id exists",
+			  args_text(&ctl->args, "id"));
+	if (args_has(&ctl->args, "json"))
 		printf("{\"coupon\":\"%s\"}\n", db_text(result, 0, "id"));
 	else
 		printf("%s\n", db_text(result, 0, "id"));

@@ -5,22 +5,22 @@
 
 #include <stdio.h>
 
-#define PAGE 500
-
-static void row_print(const PGresult *page, int row)
+static void row_print(void *context, const PGresult *page, int row)
 {
 	const char *begin = db_text(page, row, "begin_at"), *end = db_text(page, row, "end_at");
 
+	(void)context;
 	printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", db_text(page, row, "id"),
 	       db_text(page, row, "status"), db_text(page, row, "total_num"),
 	       db_text(page, row, "issued_num"), db_text(page, row, "user_limit"),
 	       *begin ? begin : "-", *end ? end : "-", db_text(page, row, "name"));
 }
 
-static void row_json(const PGresult *page, int row)
+static void row_json(void *context, const PGresult *page, int row)
 {
 	cJSON *object = output_object();
 
+	(void)context;
 	output_text(object, "coupon", db_text(page, row, "id"));
 	output_text(object, "name", db_text(page, row, "name"));
 	output_text(object, "status", db_text(page, row, "status"));
@@ -35,31 +35,16 @@ static void row_json(const PGresult *page, int row)
 static int list_run(struct ctl *ctl)
 {
 	int64_t after = args_id(&ctl->args, "after"),
-		left = args_number(&ctl->args, "count", 1, INT64_MAX, INT64_MAX);
-	int json = args_has(&ctl->args, "json"), rows_n;
+		count = args_number(&ctl->args, "count", 1, INT64_MAX, INT64_MAX);
 	struct db *db = store_postgres_open(ctl);
 
-	if (!json)
+	if (args_has(&ctl->args, "json")) {
+		store_coupons_read(db, sql_query_coupon_list, after, count, row_json, NULL);
+	} else {
 		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "status", "total",
 		       "issued", "limit", "begin", "end", "name");
-	do {
-		char id[DB_NUMBER_SIZE], count[DB_NUMBER_SIZE];
-		int page_n = left < PAGE ? (int)left : PAGE;
-		PGresult *page = db_query(db, sql_query_coupon_list, 2,
-					  (const char *[]){ db_number(after, id),
-							    db_number(page_n, count) });
-
-		rows_n = PQntuples(page);
-		for (int row = 0; row < rows_n; row++) {
-			if (json)
-				row_json(page, row);
-			else
-				row_print(page, row);
-			after = db_int(page, row, "id");
-		}
-		left -= rows_n;
-		PQclear(page);
-	} while (rows_n == PAGE && left > 0);
+		store_coupons_read(db, sql_query_coupon_list, after, count, row_print, NULL);
+	}
 	db_close(db);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * couponctl rebuild: requests that the keeper compare a coupon in Redis with PostgreSQL, and rebuild
- * it if anything differs.
+ * couponctl rebuild: requests that the keeper compare a coupon in Redis with PostgreSQL, and
+ * rebuild it if anything differs.
  */
 #include "common/clock.h"
 #include "common/log.h"

@@ -1,8 +1,8 @@
 /*
  * couponctl stock: changes the total. An increase is applied to PostgreSQL first. A decrease is
- * applied to Redis first, because Redis has the taken slots, under the lock of the row in PostgreSQL.
- * So Redis never issues more than PostgreSQL accepts, wherever the command is interrupted, and
- * repeating it completes the change.
+ * applied to Redis first, because Redis has the taken slots, under the lock of the row in
+ * PostgreSQL. So Redis never issues more than PostgreSQL accepts, wherever the command is
+ * interrupted, and repeating it completes the change.
  */
 #include "common/json.h"
 #include "common/log.h"

@@ -34,9 +34,9 @@ void dead_walk_end(struct dead_walk *walk);
 enum dead_step { DEAD_STEP_END, DEAD_STEP_PASSED, DEAD_STEP_CHOSEN };
 
 /*
- * Takes one message. DEAD_STEP_CHOSEN: the letter is the caller's until dead_letter_fini(). The walk
- * ends with the last message that was in the queue at the start, so a message that is dead-lettered
- * again is not taken again.
+ * Takes one message. DEAD_STEP_CHOSEN: the letter is the caller's until dead_letter_fini(). The
+ * walk ends with the last message that was in the queue at the start, so a message that is
+ * dead-lettered again is not taken again.
  */
 enum dead_step dead_walk_step(struct dead_walk *walk, struct dead_letter *letter);
 

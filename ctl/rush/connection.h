@@ -42,8 +42,8 @@ const char *rush_connection_send(struct rush_connection *c);
 const char *rush_connection_receive(struct rush_connection *c);
 
 /*
- * The next complete line without its line end, valid until the next receive. NULL: there is none yet.
- * A line that does not fit into the buffer is returned in pieces.
+ * The next complete line without its line end, valid until the next receive. NULL: there is none
+ * yet. A line that does not fit into the buffer is returned in pieces.
  */
 const char *rush_connection_line(struct rush_connection *c, size_t *len);
 

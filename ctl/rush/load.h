@@ -15,8 +15,8 @@ struct rush_figures {
 };
 
 /*
- * Returns when every request has ended, or nothing can be sent any more. 0, or -1 when no connection
- * could be opened at all.
+ * Returns when every request has ended, or nothing can be sent any more. 0, or -1 when no
+ * connection could be opened at all.
  */
 int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
 		  struct rush_figures *figures);

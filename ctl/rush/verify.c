@@ -109,9 +109,9 @@ static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t dead
 }
 
 /*
- * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive of
- * the current generation is in flight. Without Redis this returns at once, and with other load on the
- * coupon at the deadline; the checks are right in either case.
+ * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive
+ * of the current generation is in flight. Without Redis this returns at once, and with other load
+ * on the coupon at the deadline; the checks are right in either case.
  */
 static void in_flight_wait(struct rush_verify *verify, int64_t deadline_us)
 {
