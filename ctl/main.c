@@ -18,7 +18,7 @@ static void help_print(FILE *out)
 {
 	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n\nCommands:\n", out);
 	for (size_t i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-8s %-5s %s\n", commands[i]->name,
+		fprintf(out, "  %-8s %-9s %s\n", commands[i]->name,
 			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
 	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);

@@ -1,7 +1,6 @@
 /*
- * What an audit reads from RabbitMQ: how many messages are ready in the receive queue, the parking
- * queue and the dead-letter queue, and how many consumers there are. AMQP does not say how many
- * messages workers hold un-acked. It connects at the first look.
+ * The numbers of ready messages and consumers of the queues. AMQP does not report the messages that
+ * workers hold unacked. Connects at the first look.
  */
 #ifndef CTL_RABBIT_H
 #define CTL_RABBIT_H
@@ -11,9 +10,9 @@
 struct broker;
 
 struct broker_look {
-	int ok;            /* 0: it cannot be asked; broker_error() says why */
+	int ok;            /* 0: it cannot be queried; broker_error() has the reason */
 	int64_t ready;     /* in the receive and the parking queue; none where a queue is missing */
-	int64_t consumers; /* of both: without any, nothing is un-acked */
+	int64_t consumers; /* of both: with none, no message is unacked */
 	int64_t dead;      /* in the dead-letter queue */
 };
 

@@ -65,8 +65,9 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 	int first = PQntuples(result) - (AUDIT_GENERATIONS_MAX / 2);
 
 	generations->n = 0;
-	*generation_find(generations, row->generation) =
-		(struct generation){ row->generation, row->seq_seen, row->settled };
+	*generation_find(generations, row->generation) = (struct generation){
+		.number = row->generation, .high = row->seq_seen, .settled = row->settled
+	};
 	for (int i = first > 0 ? first : 0; i < PQntuples(result); i++) {
 		struct generation *generation = generation_find(generations,
 								db_int(result, i, "generation"));

@@ -59,9 +59,9 @@ struct dead_queue *dead_queue_open(const char *url)
 }
 
 /*
- * One by one, and each only when the one before is back: of many that go back at once, when the
- * channel ends or by nacks in a row, RabbitMQ 3.10 loses the order. When another consumer takes
- * some meanwhile, the wait ends without them.
+ * Returns messages one by one, each after the one before is back in the queue: RabbitMQ 3.10 loses
+ * the order of messages that return at once. The wait is limited, because another consumer may take
+ * them.
  */
 static void held_return(struct dead_queue *queue)
 {
@@ -85,7 +85,7 @@ void dead_queue_close(struct dead_queue *queue)
 {
 	if (queue->held > 0 && queue->taken <= DEAD_ORDER_MAX)
 		held_return(queue);
-	/* The channel first: its end is answered after the removals before it. */
+	/* RabbitMQ confirms the end of the channel after the removals before it. */
 	result_check(amqp_channel_close(queue->connection, RABBIT_CHANNEL, AMQP_REPLY_SUCCESS));
 	rabbit_connection_close(queue->connection);
 	free(queue->is_held);

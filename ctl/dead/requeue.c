@@ -1,7 +1,7 @@
 /*
- * couponctl dead requeue. Each message is published anew, and taken out of the dead-letter queue
- * only when RabbitMQ has confirmed it: ended in between, it is in both queues, which settlement
- * makes harmless; it is never in neither.
+ * couponctl dead requeue. Publishes a copy of each message, and removes the original from the
+ * dead-letter queue after RabbitMQ has confirmed the copy. After an interruption in between the
+ * message is in both queues, never in neither; settling it twice changes nothing.
  *
  *	coupon.receive.dead ──take, un-acked──▶ round ──publish, mandatory──▶ coupon.topic
  *	        ▲                                 │ ◀──────── confirm ────────────┘
@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define ROUND 64 /* messages looked at between two waits for confirms */
+#define ROUND 64 /* messages taken between two waits for confirms */
 #define CONFIRM_TIMEOUT_MS 10000
 
 struct requeue {
@@ -25,7 +25,7 @@ struct requeue {
 	uint64_t tags[ROUND]; /* of the dead letters published in this round */
 	size_t tags_n;
 	int64_t moved;
-	const char *failure; /* NULL: none yet */
+	const char *failure; /* NULL: none */
 };
 
 static void letter_done(void *context, void *item, enum confirm_result result)
@@ -51,7 +51,7 @@ static void letter_done(void *context, void *item, enum confirm_result result)
 
 static void letter_publish(struct requeue *requeue, const struct dead_letter *letter)
 {
-	/* What workers and gateways use. The headers are about the first death, and go. */
+	/* The properties that workers and gateways use. Headers are left out: they describe the death. */
 	static const amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG |
 					 AMQP_BASIC_CONTENT_ENCODING_FLAG |
 					 AMQP_BASIC_CORRELATION_ID_FLAG |
@@ -65,7 +65,7 @@ static void letter_publish(struct requeue *requeue, const struct dead_letter *le
 			   letter->raw.body, tag);
 }
 
-/* 1 when there is more. */
+/* 1 when there are more. */
 static int round_run(struct requeue *requeue)
 {
 	static struct dead_letter letter;
@@ -110,8 +110,8 @@ static int requeue_run(struct ctl *ctl)
 }
 
 static const struct option requeue_options[] = {
-	SWITCH("all", "all that are there when it begins"),
-	OPTION("limit", "N", "the N oldest"),
+	SWITCH("all", "all messages that are in the queue at the start"),
+	OPTION("limit", "N", "the N oldest messages"),
 	OPTIONS_END,
 };
 
@@ -120,9 +120,12 @@ const struct command dead_requeue_command = {
 	.run = requeue_run,
 	.argument = "[N|BATCH]",
 	.options = requeue_options,
-	.summary = "send dead letters to the workers once more",
-	.detail = "Mend first what made them fail, or they come back. A message leaves the "
-		  "dead-letter queue only when RabbitMQ has\n"
-		  "confirmed its copy: ended half-way it may be in both, which changes nothing, "
-		  "since a receive is settled once.",
+	.summary = "publish dead letters to the workers again",
+	.detail =
+		"First repair what made them fail, or they return. A message leaves the "
+		"dead-letter "
+		"queue only after\n"
+		"RabbitMQ has confirmed its copy. After an interruption it may be in both queues, "
+		"which changes nothing:\n"
+		"a receive is settled once.",
 };

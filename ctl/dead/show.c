@@ -14,9 +14,10 @@ static const struct {
 	amqp_flags_t flag;
 	size_t offset;
 } text_properties[] = {
-#define PROPERTY(member, flag)                                           \
-	{                                                                \
-#member, flag, offsetof(amqp_basic_properties_t, member) \
+#define PROPERTY(member, flag_)                                     \
+	{                                                           \
+		.name = #member, .flag = flag_,                     \
+		.offset = offsetof(amqp_basic_properties_t, member) \
 	}
 	PROPERTY(content_type, AMQP_BASIC_CONTENT_TYPE_FLAG),
 	PROPERTY(content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG),
