@@ -26,8 +26,8 @@ int close_due(const struct coupon_row *row, int64_t now_ms);
 int close_ended(struct keeper_context *context, const struct coupon_row *row);
 
 /*
- * Whether PostgreSQL has an outcome of all that Redis knows to have given out, as far as one look
- * tells; receives of older generations, and what is to be given back, are compared when it is
+ * Whether PostgreSQL has an outcome for every receive that Redis has given out, as far as one
+ * look shows. Receives of older generations and pending releases are checked when the coupon is
  * marked. Pure.
  */
 int close_settles(const struct coupon_row *row, const struct coupon_look *look, const char *run_id);

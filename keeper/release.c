@@ -101,9 +101,9 @@ static void batch_format(const char *uuid, char out[ULID_SIZE])
 }
 
 /*
- * Who has the slot in PostgreSQL gets it in Redis. Otherwise PostgreSQL counts nothing for this
- * receive; but where its stock was the reason, or a row that nobody has any more, what Redis gave
- * out was not there to give.
+ * The receive that has the slot in PostgreSQL gets it in Redis. Without one the slot is freed, and
+ * the stock goes back, unless the receive was rejected for the stock or for a row that no longer
+ * exists: then Redis had given out more than there was.
  */
 static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 {

@@ -1,10 +1,9 @@
 /*
- * Gives back in Redis what rejected receives hold there, whichever worker rejected them. Anything
- * of it may be done twice: lua/release.lua acts only where the slot is still that receive's. The
- * keeper's thread of any worker, elected or not.
+ * Gives back in Redis what rejected receives hold there, whichever worker rejected them. Each step
+ * may be repeated: lua/release.lua acts only where the slot is still that receive's. The keeper's
+ * thread of any worker, elected or not.
  *
- * So no fence is needed, here or where it is noted (query/release_done.sql): what is written is as
- * true when it comes late.
+ * So no fence is needed, here or in query/release_done.sql: a late write is still true.
  */
 #ifndef KEEPER_RELEASE_H
 #define KEEPER_RELEASE_H
@@ -26,8 +25,8 @@ void release_init(struct release *release);
 
 /*
  * The next page of what is pending. 1 when there may be more, 0 when this was the last page and the
- * next step begins anew, -1 when Redis or PostgreSQL could not be asked (logged): what was not
- * marked stays pending.
+ * next step begins anew, -1 when Redis or PostgreSQL failed (logged): what was not marked
+ * stays pending.
  */
 int release_step(struct release *release, struct redis_client *redis,
 		 struct keeper_database *database);

@@ -6,11 +6,12 @@
  *	    ▲                                                              │
  *	    └───────────── while there is time and there are more ─────────┘
  *
- * It takes about a fifth of the time: with many coupons the sweep gets longer, not the load. Only
- * when something has happened to all of them (an election, another Redis process, more new terms
- * than can be remembered), or while coupons are being loaded or settled, the sweep makes no pauses.
- * Coupons that are settled belong to no sweep; but on another Redis process they have to be
- * verified as long as their keys are there.
+ * Rounds take about a fifth of the time: with many coupons a sweep takes longer and causes no more
+ * load. It makes no pauses after an event that concerns all coupons (an election, another Redis
+ * process, more new terms than can be remembered), and while coupons are loaded or settled. Settled
+ * coupons are in no sweep, but on another Redis process they are verified while their keys exist.
+ *
+ * What fails for one coupon alone puts that coupon off (put_off.h); the page goes on.
  */
 #include "keeper/sweep.h"
 
@@ -303,7 +304,7 @@ static void process_look(struct keeper_sweep *sweep)
 	settled_begin(sweep);
 }
 
-/* Pages, until this round is over. `pages_due_ms` tells when to go on. */
+/* Pages, until this round is over. The next one is due at `pages_due_ms`. */
 static int pages_turn(struct keeper_sweep *sweep)
 {
 	sweep->acted = 0;

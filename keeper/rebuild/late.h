@@ -1,6 +1,6 @@
 /*
- * Tells Redis what became of receives of older generations, which it counts as reserved since a
- * rebuild: in the order of their numbers, each once, whoever tells it. The elected keeper's thread.
+ * Reports to Redis the outcomes of receives of older generations, which it counts as reserved since
+ * a rebuild. Redis counts each once, in the order of their numbers. The elected keeper's thread.
  */
 #ifndef KEEPER_REBUILD_LATE_H
 #define KEEPER_REBUILD_LATE_H

@@ -47,7 +47,7 @@ static void told_take(struct seen *seen, const redisReply *fields)
 		seen_add(seen, fields->element[i]->str, fields->element[i + 1]->str);
 }
 
-/* 0, or -1 when Redis is away. What it refuses place.lua tells. */
+/* 0, or -1 when the connection is lost. place.lua reports a key that Redis refuses. */
 static int hash_take(struct keeper_context *context, int64_t coupon, enum coupon_key which,
 		     struct seen *seen, void (*take)(struct seen *seen, const redisReply *fields))
 {

@@ -10,8 +10,8 @@
 
 /*
  * Raises in PostgreSQL the highest number of each older generation to what Redis has, and to what
- * gateways have told it: they remember the latest generation alone, so that with the next loss of
- * Redis nobody would know. The coupon is held, and its new generation open. 0, or -1 when Redis or
+ * gateways have reported to it. Gateways remember the latest generation only, so the next loss of
+ * Redis would lose these numbers. The coupon is held, and its new generation open. 0, or -1 when Redis or
  * PostgreSQL failed.
  */
 int rebuild_seen(struct keeper_context *context, int64_t coupon);

@@ -1,6 +1,6 @@
 /*
- * The slots that the users' hash still has of what is in flight, for a rebuild: messages in the
- * queue are in nobody's outbox, but whoever asks again must not get the same slot twice.
+ * For a rebuild: the slots of receives in flight that the users' hash still has. Messages in the
+ * queue may be in no outbox any more, but a repeated request must not get a second slot.
  */
 #ifndef KEEPER_REBUILD_USERS_H
 #define KEEPER_REBUILD_USERS_H

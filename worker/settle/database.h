@@ -34,7 +34,7 @@ int database_up(const struct database *database);    /* connected, perhaps at wo
 int database_ready(const struct database *database); /* connected and idle */
 /*
  * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
- * database_ready(). The arguments are lent until the event that tells its result: SETTLED, BLOCKED,
+ * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED,
  * REFUSED or LOST. Where the session has another lock_timeout, it is set first (one round trip).
  */
 void database_settle(struct database *database, const struct settle_args *args,
