@@ -6,7 +6,6 @@ name.h. A folder without indented lines is drawn as a whole. The layers are draw
 """
 
 import re
-import subprocess
 
 from stack import ROOT
 
@@ -38,15 +37,11 @@ def drawing():
     return layers
 
 
-def tracked():
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [path for path in listed.stdout.splitlines() if (ROOT / path).exists()]
+def tree():
+    """The files in the folders of the tree, without what is built or hidden."""
+    tops = [top for top in ROOT.iterdir() if top.is_dir() and not re.match(r"\.|build", top.name)]
+    found = [path for top in tops for path in top.rglob("*") if path.is_file()]
+    return [str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts]
 
 
 def module(path):
@@ -55,7 +50,7 @@ def module(path):
 
 
 def sources():
-    return [path for path in tracked() if re.fullmatch(rf"({'|'.join(C_FOLDERS)})/.*\.[ch]", path)]
+    return [path for path in tree() if re.fullmatch(rf"({'|'.join(C_FOLDERS)})/.*\.[ch]", path)]
 
 
 def includes():
@@ -72,11 +67,11 @@ def test_the_drawing_has_every_file_once():
     layers = drawing()
     drawn = [file for _, files in layers for file in files]
     assert sorted(drawn) == sorted(set(drawn)), "drawn twice"
-    headers = {path for path in tracked() if path.endswith(".h")}
+    headers = {path for path in tree() if path.endswith(".h")}
     whole = {folder for folder, files in layers if not files}
     wanted = {
         path
-        for path in tracked()
+        for path in tree()
         if path.split("/")[0] in DRAWN_BY_FILE
         and path.rsplit("/", 1)[0] not in whole
         and not (path in headers and (ROOT / (module(path) + ".c")).exists())
@@ -89,10 +84,9 @@ def test_the_drawing_has_every_file_once():
 
 def test_the_drawing_has_every_folder():
     drawn = {folder for folder, _ in drawing()}
-    folders = {path.rsplit("/", 1)[0] for path in tracked() if "/" in path}
+    folders = {path.rsplit("/", 1)[0] for path in tree()}
     known = {folder for folder in folders if any(f"{folder}/".startswith(f"{d}/") for d in drawn)}
-    hidden = {folder for folder in folders if folder.startswith(".")}
-    assert folders - known - hidden == set()
+    assert folders - known == set()
     assert [folder for folder in drawn if not (ROOT / folder).is_dir()] == []
 
 
