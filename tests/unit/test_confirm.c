@@ -138,6 +138,22 @@ static void test_return_then_ack(void **state)
 		assert_int_equal(results[i], CONFIRM_DONE);
 }
 
+static void test_return_by_tag(void **state)
+{
+	struct confirm_window *window = *state;
+
+	push(window, 0, 3);
+	assert_int_equal(confirm_return_tag(window, 0), -1);
+	assert_int_equal(confirm_return_tag(window, 4), -1);
+	assert_int_equal(confirm_return_tag(window, 2), 0);
+	assert_int_equal(confirm_return_tag(window, 2), -1); /* twice */
+	confirm_settle(window, 1, 0, CONFIRM_DONE);
+	assert_int_equal(confirm_return_tag(window, 1), -1); /* settled */
+	confirm_settle(window, 3, 1, CONFIRM_DONE);
+	assert_int_equal(results[1], CONFIRM_RETURNED);
+	assert_int_equal(results[2], CONFIRM_DONE);
+}
+
 /* The ring grows while its beginning stands in the middle. */
 static void test_growth_with_wrap_around(void **state)
 {
@@ -203,6 +219,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_multiple, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_out_of_range, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_return_then_ack, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_return_by_tag, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_growth_with_wrap_around, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_stays_open, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset, setup, teardown),

@@ -1,0 +1,361 @@
+/*
+ * A broker in a thread of its own that speaks enough AMQP 0-9-1 for a client of common/rabbit/: the
+ * handshake, declarations, consumers and publishes. `plan` decides what becomes of each publish.
+ * One connection at a time; every one of them is accepted.
+ */
+#ifndef TESTS_UNIT_FAKE_BROKER_H
+#define TESTS_UNIT_FAKE_BROKER_H
+
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <arpa/inet.h>
+#include <endian.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FAKE_FRAME_MAX 131072
+#define FAKE_PLAN_MAX 64
+#define FAKE_CONSUMERS_MAX 4
+
+enum fake_answer { FAKE_ACK, FAKE_NACK, FAKE_RETURN, FAKE_HANG_UP, FAKE_SILENCE, FAKE_BLOCK };
+
+struct fake_broker {
+	int listener, port;
+	pthread_t thread;
+	atomic_int stop;
+	enum fake_answer plan[FAKE_PLAN_MAX]; /* by publish; set before the first connection */
+	atomic_int published;                 /* over all connections */
+	atomic_int connections;
+	atomic_int declared;     /* exchanges and queues, over all connections */
+	atomic_int prefetch_sum; /* of all basic.qos */
+	atomic_int cancelled;
+	/* Delivers one message to each consumer at its basic.consume. */
+	int delivers;
+	int tagged; /* publishes that had headers */
+
+	/* Of the connection. */
+	int fd;
+	uint64_t tag;      /* of the last publish */
+	uint64_t delivery; /* of the last delivery */
+	uint16_t prefetch; /* of the last basic.qos */
+	char *header;      /* payload of the publish's header frame */
+	size_t header_len;
+	uint64_t body_left;
+	int reads_body;
+	amqp_pool_t pool;
+};
+
+static int fake_write(struct fake_broker *broker, const void *bytes, size_t len)
+{
+	const char *at = bytes;
+
+	while (len > 0) {
+		ssize_t n = send(broker->fd, at, len, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return -1;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int fake_read(struct fake_broker *broker, void *bytes, size_t len)
+{
+	char *at = bytes;
+
+	while (len > 0) {
+		struct pollfd pollfd = { .fd = broker->fd, .events = POLLIN };
+		ssize_t n;
+
+		if (broker->stop)
+			return -1;
+		if (poll(&pollfd, 1, 20) <= 0)
+			continue;
+		n = recv(broker->fd, at, len, 0);
+		if (n <= 0)
+			return -1;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int fake_frame(struct fake_broker *broker, uint8_t type, uint16_t channel,
+		      const void *payload, size_t len)
+{
+	unsigned char head[7] = { type, (unsigned char)(channel >> 8), (unsigned char)channel };
+	uint32_t size = htobe32((uint32_t)len);
+
+	memcpy(head + 3, &size, 4);
+	return fake_write(broker, head, sizeof(head)) || fake_write(broker, payload, len) ||
+	       fake_write(broker, "\xce", 1);
+}
+
+static int fake_method(struct fake_broker *broker, uint16_t channel, amqp_method_number_t id,
+		       void *method)
+{
+	char payload[4096];
+	uint32_t number = htobe32(id);
+	int len;
+
+	memcpy(payload, &number, 4);
+	len = amqp_encode_method(id, method,
+				 (amqp_bytes_t){ .len = sizeof(payload) - 4,
+						 .bytes = payload + 4 });
+	if (len < 0)
+		return -1;
+	return fake_frame(broker, AMQP_FRAME_METHOD, channel, payload, (size_t)len + 4);
+}
+
+/* A message after its method: `header` is the payload of a header frame. */
+static int fake_message(struct fake_broker *broker, amqp_method_number_t id, void *method,
+			const void *header, size_t header_len, const char *body, size_t len)
+{
+	return fake_method(broker, 1, id, method) ||
+	       fake_frame(broker, AMQP_FRAME_HEADER, 1, header, header_len) ||
+	       (len > 0 && fake_frame(broker, AMQP_FRAME_BODY, 1, body, len));
+}
+
+static int fake_deliver(struct fake_broker *broker, amqp_bytes_t consumer_tag)
+{
+	amqp_basic_deliver_t deliver = { .consumer_tag = consumer_tag,
+					 .delivery_tag = ++broker->delivery,
+					 .exchange = amqp_cstring_bytes("x"),
+					 .routing_key = amqp_cstring_bytes("y") };
+	/* Class 60, weight 0, four bytes of body, no properties. */
+	static const char header[14] = { 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0 };
+
+	return fake_message(broker, AMQP_BASIC_DELIVER_METHOD, &deliver, header, sizeof(header),
+			    "body", 4);
+}
+
+static int fake_publish_answer(struct fake_broker *broker)
+{
+	int n = atomic_fetch_add(&broker->published, 1);
+	amqp_basic_ack_t ack = { .delivery_tag = ++broker->tag };
+	amqp_basic_nack_t nack = { .delivery_tag = broker->tag };
+	amqp_basic_return_t returned = { .reply_code = 312,
+					 .reply_text = amqp_cstring_bytes("NO_ROUTE"),
+					 .exchange = amqp_cstring_bytes("x"),
+					 .routing_key = amqp_cstring_bytes("y") };
+	amqp_connection_blocked_t blocked = { .reason = amqp_cstring_bytes("low on memory") };
+	amqp_connection_unblocked_t unblocked = { 0 };
+	static const char body[1] = "b";
+
+	switch (broker->plan[n % FAKE_PLAN_MAX]) {
+	case FAKE_ACK:
+		break;
+	case FAKE_NACK:
+		return fake_method(broker, 1, AMQP_BASIC_NACK_METHOD, &nack);
+	case FAKE_RETURN: /* then acks, as RabbitMQ does */
+		if (fake_message(broker, AMQP_BASIC_RETURN_METHOD, &returned, broker->header,
+				 broker->header_len, body, sizeof(body)))
+			return -1;
+		break;
+	case FAKE_HANG_UP:
+		return -1;
+	case FAKE_SILENCE:
+		return 0;
+	case FAKE_BLOCK: /* for a moment */
+		if (fake_method(broker, 0, AMQP_CONNECTION_BLOCKED_METHOD, &blocked))
+			return -1;
+		usleep(300000);
+		if (fake_method(broker, 0, AMQP_CONNECTION_UNBLOCKED_METHOD, &unblocked))
+			return -1;
+		break;
+	}
+	return fake_method(broker, 1, AMQP_BASIC_ACK_METHOD, &ack);
+}
+
+static int fake_declare_answer(struct fake_broker *broker, amqp_method_number_t id, int nowait)
+{
+	amqp_exchange_declare_ok_t exchange = { 0 };
+	amqp_queue_declare_ok_t queue = { .queue = amqp_cstring_bytes("q") };
+
+	atomic_fetch_add(&broker->declared, 1);
+	if (nowait)
+		return 0;
+	return id == AMQP_EXCHANGE_DECLARE_METHOD
+		       ? fake_method(broker, 1, AMQP_EXCHANGE_DECLARE_OK_METHOD, &exchange)
+		       : fake_method(broker, 1, AMQP_QUEUE_DECLARE_OK_METHOD, &queue);
+}
+
+static int fake_consume_answer(struct fake_broker *broker, const amqp_basic_consume_t *consume)
+{
+	amqp_basic_consume_ok_t ok = { .consumer_tag = consume->consumer_tag };
+
+	if (consume->no_ack != (broker->prefetch == 0))
+		return -1;
+	return fake_method(broker, 1, AMQP_BASIC_CONSUME_OK_METHOD, &ok) ||
+	       (broker->delivers && fake_deliver(broker, consume->consumer_tag));
+}
+
+static int fake_method_answer(struct fake_broker *broker, amqp_method_number_t id, void *decoded)
+{
+	amqp_connection_tune_t tune = { .channel_max = 16, .frame_max = FAKE_FRAME_MAX };
+	amqp_connection_open_ok_t open_ok = { 0 };
+	amqp_channel_open_ok_t channel_ok = { 0 };
+	amqp_confirm_select_ok_t select_ok = { 0 };
+	amqp_queue_bind_ok_t bind_ok = { 0 };
+	amqp_basic_qos_ok_t qos_ok = { 0 };
+	amqp_basic_cancel_ok_t cancel_ok = { .consumer_tag = amqp_cstring_bytes("c") };
+	amqp_connection_close_ok_t close_ok = { 0 };
+
+	switch (id) {
+	case AMQP_CONNECTION_START_OK_METHOD:
+		return fake_method(broker, 0, AMQP_CONNECTION_TUNE_METHOD, &tune);
+	case AMQP_CONNECTION_OPEN_METHOD:
+		return fake_method(broker, 0, AMQP_CONNECTION_OPEN_OK_METHOD, &open_ok);
+	case AMQP_CHANNEL_OPEN_METHOD:
+		return fake_method(broker, 1, AMQP_CHANNEL_OPEN_OK_METHOD, &channel_ok);
+	case AMQP_CONFIRM_SELECT_METHOD:
+		return fake_method(broker, 1, AMQP_CONFIRM_SELECT_OK_METHOD, &select_ok);
+	case AMQP_EXCHANGE_DECLARE_METHOD:
+		return fake_declare_answer(broker, id,
+					   ((const amqp_exchange_declare_t *)decoded)->nowait);
+	case AMQP_QUEUE_DECLARE_METHOD:
+		return fake_declare_answer(broker, id,
+					   ((const amqp_queue_declare_t *)decoded)->nowait);
+	case AMQP_QUEUE_BIND_METHOD:
+		return ((const amqp_queue_bind_t *)decoded)->nowait
+			       ? 0
+			       : fake_method(broker, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);
+	case AMQP_BASIC_QOS_METHOD:
+		broker->prefetch = ((const amqp_basic_qos_t *)decoded)->prefetch_count;
+		atomic_fetch_add(&broker->prefetch_sum, broker->prefetch);
+		return fake_method(broker, 1, AMQP_BASIC_QOS_OK_METHOD, &qos_ok);
+	case AMQP_BASIC_CONSUME_METHOD:
+		return fake_consume_answer(broker, decoded);
+	case AMQP_BASIC_CANCEL_METHOD:
+		atomic_fetch_add(&broker->cancelled, 1);
+		return fake_method(broker, 1, AMQP_BASIC_CANCEL_OK_METHOD, &cancel_ok);
+	case AMQP_CONNECTION_CLOSE_METHOD:
+		fake_method(broker, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &close_ok);
+		return -1;
+	default: /* tune-ok, acks, the method of a publish */
+		return 0;
+	}
+}
+
+static void fake_header_take(struct fake_broker *broker, const char *payload, size_t len)
+{
+	uint64_t size;
+
+	free(broker->header);
+	broker->header = malloc(len);
+	memcpy(broker->header, payload, len);
+	broker->header_len = len;
+	memcpy(&size, payload + 4, 8);
+	broker->body_left = be64toh(size);
+	/* What is returned has a body of one byte. */
+	size = htobe64(1);
+	memcpy(broker->header + 4, &size, 8);
+	broker->tagged += (payload[12] & 0x20) != 0;
+}
+
+/* 0, or -1: the connection ends. */
+static int fake_frame_take(struct fake_broker *broker)
+{
+	static char payload[FAKE_FRAME_MAX];
+	unsigned char head[7];
+	uint32_t size;
+	void *decoded;
+
+	if (fake_read(broker, head, sizeof(head)))
+		return -1;
+	memcpy(&size, head + 3, 4);
+	size = be32toh(size);
+	if (size + 1 > sizeof(payload) || fake_read(broker, payload, size + 1))
+		return -1;
+	if (head[0] == AMQP_FRAME_METHOD) {
+		uint32_t id;
+
+		memcpy(&id, payload, 4);
+		id = be32toh(id);
+		recycle_amqp_pool(&broker->pool);
+		if (amqp_decode_method(id, &broker->pool,
+				       (amqp_bytes_t){ .len = size - 4, .bytes = payload + 4 },
+				       &decoded))
+			return -1;
+		return fake_method_answer(broker, id, decoded);
+	}
+	if (head[0] == AMQP_FRAME_HEADER)
+		fake_header_take(broker, payload, size);
+	else if (head[0] == AMQP_FRAME_BODY)
+		broker->body_left -= size;
+	else
+		return 0;
+	return broker->body_left == 0 ? fake_publish_answer(broker) : 0;
+}
+
+static void fake_connection_serve(struct fake_broker *broker)
+{
+	amqp_connection_start_t start = { .version_minor = 9,
+					  .mechanisms = amqp_cstring_bytes("PLAIN"),
+					  .locales = amqp_cstring_bytes("en_US") };
+	char protocol[8];
+
+	broker->tag = broker->delivery = 0;
+	broker->prefetch = 0;
+	if (fake_read(broker, protocol, sizeof(protocol)) ||
+	    fake_method(broker, 0, AMQP_CONNECTION_START_METHOD, &start))
+		return;
+	while (fake_frame_take(broker) == 0)
+		;
+}
+
+static void *fake_main(void *data)
+{
+	struct fake_broker *broker = data;
+
+	init_amqp_pool(&broker->pool, 4096);
+	while (!broker->stop) {
+		struct pollfd pollfd = { .fd = broker->listener, .events = POLLIN };
+
+		if (poll(&pollfd, 1, 20) <= 0)
+			continue;
+		broker->fd = accept(broker->listener, NULL, NULL);
+		if (broker->fd < 0)
+			continue;
+		atomic_fetch_add(&broker->connections, 1);
+		fake_connection_serve(broker);
+		close(broker->fd);
+	}
+	empty_amqp_pool(&broker->pool);
+	free(broker->header);
+	return NULL;
+}
+
+/* `broker` is all zero but for `plan` and `delivers`. Writes its URL. 0, or -1. */
+static int fake_broker_start(struct fake_broker *broker, char url[64])
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(address);
+
+	broker->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (broker->listener < 0 ||
+	    bind(broker->listener, (struct sockaddr *)(void *)&address, len) ||
+	    getsockname(broker->listener, (struct sockaddr *)(void *)&address, &len) ||
+	    listen(broker->listener, 16))
+		return -1;
+	snprintf(url, 64, "amqp://guest:guest@127.0.0.1:%d/%%2f", ntohs(address.sin_port));
+	return pthread_create(&broker->thread, NULL, fake_main, broker);
+}
+
+static void fake_broker_stop(struct fake_broker *broker)
+{
+	broker->stop = 1;
+	pthread_join(broker->thread, NULL);
+	close(broker->listener);
+}
+
+#endif

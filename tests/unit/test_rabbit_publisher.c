@@ -1,0 +1,376 @@
+/*
+ * The link, the confirmed publisher and the sender of common/rabbit/ against a broker that
+ * confirms, refuses, returns, hangs up and blocks as a test wants it.
+ */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/rabbit/sender.h"
+#include "fake_broker.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define ITEMS 16
+#define WAIT_MS 10000
+
+struct item {
+	char correlation[8];
+	enum confirm_result result;
+	int ended; /* how often */
+};
+
+struct rig {
+	struct fake_broker broker;
+	char url[64];
+	struct rabbit_publisher *publisher;
+	struct item items[ITEMS];
+	int ended; /* of all items */
+	int order[ITEMS];
+	int opened, lost;
+	int deliveries[2]; /* by source */
+	uint64_t last_tag;
+};
+
+static void item_done(void *context, void *item, enum confirm_result result)
+{
+	struct rig *rig = context;
+	struct item *it = item;
+
+	it->result = result;
+	it->ended++;
+	assert_true(rig->ended < ITEMS);
+	rig->order[rig->ended++] = (int)(it - rig->items);
+}
+
+static int item_same(const void *item, const void *wanted)
+{
+	const amqp_bytes_t *correlation = wanted;
+	const struct item *it = item;
+
+	return correlation->len == strlen(it->correlation) &&
+	       memcmp(correlation->bytes, it->correlation, correlation->len) == 0;
+}
+
+static void opened(void *context)
+{
+	((struct rig *)context)->opened++;
+}
+
+static void lost(void *context)
+{
+	((struct rig *)context)->lost++;
+}
+
+static void delivered(void *context, size_t source, uint64_t tag, struct envelope *envelope)
+{
+	struct rig *rig = context;
+
+	assert_true(source < 2);
+	assert_true(tag == rig->last_tag + 1);
+	assert_int_equal(envelope->body_len, 4);
+	rig->deliveries[source]++;
+	rig->last_tag = tag;
+	envelope_free(envelope);
+}
+
+static const struct rabbit_publisher_port by_tag = { .done = item_done,
+						     .opened = opened,
+						     .lost = lost };
+static const struct rabbit_source replies = { .queue = "amq.rabbitmq.reply-to" };
+static const struct rabbit_publisher_port by_correlation = { .done = item_done,
+							     .same = item_same,
+							     .opened = opened,
+							     .lost = lost,
+							     .source = &replies,
+							     .delivered = delivered };
+
+static void rig_start(struct rig *rig, const enum fake_answer *plan, size_t n)
+{
+	memset(rig, 0, sizeof(*rig));
+	for (size_t i = 0; i < n; i++)
+		rig->broker.plan[i] = plan[i];
+	for (int i = 0; i < ITEMS; i++)
+		snprintf(rig->items[i].correlation, sizeof(rig->items[i].correlation), "c-%d", i);
+	assert_int_equal(fake_broker_start(&rig->broker, rig->url), 0);
+}
+
+static void rig_stop(struct rig *rig)
+{
+	rabbit_publisher_free(rig->publisher);
+	fake_broker_stop(&rig->broker);
+}
+
+static void link_turn(struct rabbit_link *link)
+{
+	struct pollfd pollfd = { .fd = rabbit_link_fd(link), .events = POLLIN };
+
+	poll(&pollfd, 1, 5);
+	rabbit_link_step(link, clock_monotonic_ms());
+	rabbit_link_read(link);
+}
+
+#define UNTIL(link, condition)                                                               \
+	for (int64_t end_ms = clock_monotonic_ms() + WAIT_MS; !(condition); link_turn(link)) \
+	assert_true(clock_monotonic_ms() < end_ms)
+
+static void publisher_start(struct rig *rig, const struct rabbit_publisher_port *port)
+{
+	rig->publisher = rabbit_publisher_new("test", rig->url, port, rig);
+	UNTIL(rabbit_publisher_link(rig->publisher), rabbit_publisher_ready(rig->publisher));
+}
+
+static void item_send(struct rig *rig, int i)
+{
+	amqp_basic_properties_t properties = {
+		._flags = AMQP_BASIC_CORRELATION_ID_FLAG,
+		.correlation_id = amqp_cstring_bytes(rig->items[i].correlation),
+	};
+
+	rabbit_publisher_send(rig->publisher, "x", "y", &properties, amqp_cstring_bytes("body"),
+			      &rig->items[i]);
+}
+
+static void items_send(struct rig *rig, int first, int n)
+{
+	for (int i = first; i < first + n; i++)
+		item_send(rig, i);
+	UNTIL(rabbit_publisher_link(rig->publisher), rabbit_publisher_open(rig->publisher) == 0);
+}
+
+static void results_expect(const struct rig *rig, int n, const enum confirm_result *results)
+{
+	assert_int_equal(rig->ended, n);
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(rig->items[i].ended, 1);
+		assert_int_equal(rig->items[i].result, results[i]);
+	}
+}
+
+static void test_confirmed_and_refused(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_NACK, FAKE_ACK };
+	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_NACKED, CONFIRM_DONE };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 3);
+	publisher_start(&rig, &by_tag);
+	assert_string_equal(rabbit_link_trouble(rabbit_publisher_link(rig.publisher)), "");
+	items_send(&rig, 0, 3);
+	results_expect(&rig, 3, results);
+	assert_int_equal(rig.opened, 1);
+	assert_int_equal(rig.lost, 0);
+	rig_stop(&rig);
+	assert_int_equal(rig.broker.tagged, 3);
+}
+
+/* The returned message is found, and all is declared again before the next one. */
+static void return_run(const struct rabbit_publisher_port *port, int tagged)
+{
+	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_RETURN, FAKE_ACK, FAKE_ACK,
+						 FAKE_ACK };
+	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_RETURNED, CONFIRM_DONE,
+						       CONFIRM_DONE, CONFIRM_DONE };
+	struct rig rig;
+	int declared;
+
+	rig_start(&rig, plan, 5);
+	publisher_start(&rig, port);
+	declared = rig.broker.declared;
+	items_send(&rig, 0, 3);
+	assert_int_equal(rig.broker.declared, declared);
+	items_send(&rig, 3, 2);
+	results_expect(&rig, 5, results);
+	assert_int_equal(rig.broker.declared, 2 * declared);
+	assert_int_equal(rig.opened, 1);
+	rig_stop(&rig);
+	assert_int_equal(rig.broker.tagged, tagged);
+}
+
+static void test_returned_by_tag(void **state)
+{
+	(void)state;
+	return_run(&by_tag, 5);
+}
+
+static void test_returned_by_correlation(void **state)
+{
+	(void)state;
+	return_run(&by_correlation, 0);
+}
+
+/* What is open ends as lost, in order; then another connection is there. */
+static void test_connection_lost(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_SILENCE, FAKE_HANG_UP, FAKE_ACK };
+	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_LOST, CONFIRM_LOST };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 4);
+	publisher_start(&rig, &by_tag);
+	items_send(&rig, 0, 3);
+	results_expect(&rig, 3, results);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rig.order[i], i);
+	assert_int_equal(rig.lost, 1);
+	assert_true(strlen(rabbit_link_trouble(rabbit_publisher_link(rig.publisher))) > 0);
+	UNTIL(rabbit_publisher_link(rig.publisher), rabbit_publisher_ready(rig.publisher));
+	assert_string_equal(rabbit_link_trouble(rabbit_publisher_link(rig.publisher)), "");
+	items_send(&rig, 3, 1);
+	assert_int_equal(rig.items[3].result, CONFIRM_DONE);
+	assert_int_equal(rig.opened, 2);
+	rig_stop(&rig);
+}
+
+static void test_blocked_for_a_moment(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_BLOCK };
+	struct rabbit_link *link;
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 1);
+	publisher_start(&rig, &by_tag);
+	link = rabbit_publisher_link(rig.publisher);
+	item_send(&rig, 0);
+	UNTIL(link, rabbit_link_blocked(link));
+	assert_false(rabbit_publisher_ready(rig.publisher));
+	assert_non_null(strstr(rabbit_link_trouble(link), "blocked"));
+	UNTIL(link, rabbit_publisher_ready(rig.publisher));
+	UNTIL(link, rabbit_publisher_open(rig.publisher) == 0);
+	assert_int_equal(rig.items[0].result, CONFIRM_DONE);
+	rig_stop(&rig);
+}
+
+static void test_open_items_end_when_it_is_freed(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_SILENCE };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 1);
+	publisher_start(&rig, &by_tag);
+	item_send(&rig, 0);
+	assert_int_equal(rig.ended, 0);
+	rig_stop(&rig);
+	results_expect(&rig, 1, (enum confirm_result[]){ CONFIRM_LOST });
+}
+
+static void test_replies_are_consumed_on_the_same_channel(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, NULL, 0);
+	rig.broker.delivers = 1;
+	publisher_start(&rig, &by_correlation);
+	UNTIL(rabbit_publisher_link(rig.publisher), rig.deliveries[0] == 1);
+	items_send(&rig, 0, 2);
+	assert_int_equal(rig.broker.prefetch_sum, 0);
+	rig_stop(&rig);
+}
+
+/* Each with its prefetch; one cancel a consumer. */
+static void test_a_link_of_two_sources(void **state)
+{
+	static const struct rabbit_link_events events = { .delivered = delivered };
+	static const struct rabbit_source sources[] = { { "a", 10 }, { "b", 3 } };
+	struct rabbit_link *link;
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, NULL, 0);
+	rig.broker.delivers = 1;
+	link = rabbit_link_new("test", rig.url, sources, 2, &events, &rig);
+	UNTIL(link, rig.deliveries[0] == 1 && rig.deliveries[1] == 1);
+	assert_int_equal(rig.broker.prefetch_sum, 13);
+	assert_int_equal(rabbit_link_ack(link, rig.last_tag, 1), 0);
+	assert_int_equal(rabbit_link_cancel(link), 0);
+	UNTIL(link, rig.broker.cancelled == 2);
+	assert_true(rabbit_link_up(link));
+	rabbit_link_free(link);
+	rig_stop(&rig);
+}
+
+static void sender_item_send(struct rabbit_sender *sender, struct rig *rig, int i)
+{
+	amqp_basic_properties_t properties = { 0 };
+
+	rabbit_sender_send(sender, "x", "y", &properties, amqp_cstring_bytes("body"),
+			   &rig->items[i]);
+}
+
+static void test_sender(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_RETURN, FAKE_NACK, FAKE_ACK,
+						 FAKE_SILENCE };
+	static const enum confirm_result results[] = { CONFIRM_DONE, CONFIRM_RETURNED,
+						       CONFIRM_NACKED, CONFIRM_DONE };
+	char error[RABBIT_ERROR_SIZE] = "";
+	struct rabbit_sender *sender;
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 5);
+	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	assert_non_null(sender);
+	for (int i = 0; i < 3; i++)
+		sender_item_send(sender, &rig, i);
+	assert_null(rabbit_sender_wait(sender, WAIT_MS));
+	sender_item_send(sender, &rig, 3);
+	assert_null(rabbit_sender_wait(sender, WAIT_MS));
+	results_expect(&rig, 4, results);
+	assert_int_equal(rig.broker.declared, 0);
+	sender_item_send(sender, &rig, 4);
+	assert_non_null(rabbit_sender_wait(sender, 50));
+	rabbit_sender_close(sender);
+	assert_int_equal(rig.items[4].result, CONFIRM_LOST);
+	rig_stop(&rig);
+}
+
+/* It does not connect again, and every item ends. */
+static void test_sender_whose_connection_is_lost(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_HANG_UP };
+	char error[RABBIT_ERROR_SIZE] = "";
+	struct rabbit_sender *sender;
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 1);
+	sender = rabbit_sender_open(rig.url, item_done, &rig, error);
+	assert_non_null(sender);
+	sender_item_send(sender, &rig, 0);
+	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
+	sender_item_send(sender, &rig, 1);
+	assert_non_null(rabbit_sender_wait(sender, WAIT_MS));
+	results_expect(&rig, 2, (enum confirm_result[]){ CONFIRM_LOST, CONFIRM_LOST });
+	rabbit_sender_close(sender);
+	fake_broker_stop(&rig.broker);
+	assert_int_equal(rig.broker.connections, 1);
+	/* Nothing listens any more. */
+	assert_null(rabbit_sender_open(rig.url, item_done, &rig, error));
+	assert_true(strlen(error) > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_confirmed_and_refused),
+		cmocka_unit_test(test_returned_by_tag),
+		cmocka_unit_test(test_returned_by_correlation),
+		cmocka_unit_test(test_connection_lost),
+		cmocka_unit_test(test_blocked_for_a_moment),
+		cmocka_unit_test(test_open_items_end_when_it_is_freed),
+		cmocka_unit_test(test_replies_are_consumed_on_the_same_channel),
+		cmocka_unit_test(test_a_link_of_two_sources),
+		cmocka_unit_test(test_sender),
+		cmocka_unit_test(test_sender_whose_connection_is_lost),
+	};
+
+	log_init("test", LOG_LEVEL_ERROR, 0);
+	return cmocka_run_group_tests_name("rabbit_publisher", tests, NULL, NULL);
+}
