@@ -104,7 +104,7 @@ $(BUILD_DIR)/%.o: %.c $(BUILD_DIR)/gen/embed.h
 $(BUILD_DIR)/gen/embed.o: $(BUILD_DIR)/gen/embed.c
 	@printf '  CC %s\n' $<
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
-$(BUILD_DIR)/gen/embed.c $(BUILD_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh
+$(BUILD_DIR)/gen/embed.c $(BUILD_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh scripts/lua.awk
 	@mkdir -p $(@D)
 	@scripts/embed.sh $(BUILD_DIR)/gen/embed.h $(BUILD_DIR)/gen/embed.c $(EMBEDDED)
 

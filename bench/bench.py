@@ -166,8 +166,9 @@ def admission_round():
 
 def admission_measure():
     """The medians of three pairs, each of one beside the other."""
-    with open("lua/issue.lua", encoding="utf-8") as file:
-        sha = redis_client.script_load(file.read())
+    command = ["awk", "-f", "scripts/lua.awk", "lua/prelude.lua", "lua/issue.lua"]
+    script = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    sha = redis_client.script_load(script)
     run_id = redis_client.info("server")["run_id"]
     pairs = [(script_calls_round(sha, run_id), admission_round()) for _ in range(3)]
     figures["script_calls_per_s"] = statistics.median(pair[0] for pair in pairs)

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "embed.h"
 #include "keeper/rebuild/compare.h"
+#include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/seen.h"
 
@@ -12,38 +13,26 @@
 #include <stdio.h>
 #include <string.h>
 
+/*
+ * For the first time: nothing is issued, in flight or known of it, so that place.lua has nothing to
+ * compute with but the total.
+ */
 static int load(struct keeper_context *context, const struct coupon_row *row)
 {
-	char fence[NUMBER_SIZE], generation_text[NUMBER_SIZE], version[NUMBER_SIZE],
-		total[NUMBER_SIZE], stock[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	int64_t generation;
-	const char *argv[12] = { number_text(context->fence, fence),
-				 context->run_id,
-				 generation_text,
-				 number_text(row->version, version),
-				 coupon_status_text(row->status),
-				 number_text(row->total, total),
-				 number_text(row->total - row->issued, stock),
-				 "0",
-				 number_text(row->begin_ms, begin),
-				 number_text(row->end_ms, end),
-				 number_text(row->limit, limit),
-				 "0" };
+	struct placing placing = { .row = row };
+	char word[REDIS_WORD_SIZE];
 
-	if (keeper_database_generation(context->database, row, 0, context->fence, &generation))
+	if (keeper_database_generation(context->database, row, 0, context->fence,
+				       &placing.generation))
 		return keeper_context_failed(context);
-	if (generation == 0)
+	if (placing.generation == 0)
 		return keeper_context_fenced(context);
-	number_text(generation, generation_text);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_load, row->id,
-						 COUPON_KEYS_ISSUE, 12, argv),
-			word);
-	if (strcmp(word, "loaded") == 0) {
+	redis_word_take(place_run(context, &placing), word);
+	if (strcmp(word, "placed") == 0) {
 		keeper_context_is_news(context, row->id, "loaded");
-		log_info("coupon_loaded", LOG_I("coupon", row->id), LOG_I("generation", generation),
-			 LOG_I("stock", row->total - row->issued),
+		log_info("coupon_loaded", LOG_I("coupon", row->id),
+			 LOG_I("generation", placing.generation), LOG_I("stock", row->total),
 			 LOG_S("status", coupon_status_text(row->status)));
 	}
 	return keeper_context_word(context, word);

@@ -9,7 +9,7 @@ static int row_asked(const struct coupon_row *row)
 
 static enum coupon_action absent_judge(const struct coupon_row *row, const struct coupon_look *look)
 {
-	if (row->generation > 0 || look->users_present || look->outbox_n > 0)
+	if (row->generation > 0 || row->issued > 0 || look->users_present || look->outbox_n > 0)
 		return COUPON_REBUILD;
 	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
 }

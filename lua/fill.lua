@@ -3,9 +3,10 @@
 -- KEYS  1 coupon:{ID}:fill:GENERATION:users  hash, as coupon:{ID}:users
 --       2 coupon:{ID}:fill:GENERATION:known  set, as coupon:{ID}:known
 -- ARGV  1 what  'issued': rows of PostgreSQL
---               'single': the same, of a coupon that gives each user one: no user comes twice, so nothing is looked up
---               'flight': receives of the outbox. Where the slot is free it takes it and is a member of the set; else it
---               is issued already, or will be rejected
+--               'single': the same, of a coupon that gives each user one: no user comes twice, so
+--               nothing is looked up
+--               'flight': receives of the outbox. Where the slot is free it takes it and is a
+--               member of the set; else it is issued already, or will be rejected
 --       2 room  0..2^53-1, how many may be added
 --       3 ttl   1..86400000 ms, after which both keys vanish unless there is a further piece
 --       4 past  0..2^53-1, how many were added by the pieces before this one
@@ -14,33 +15,23 @@
 -- Returns how many were added; -1, and nothing was written, if what was added before has vanished.
 -- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
 
-local call, bad, find, sub, match = redis.call, redis.error_reply, string.find, string.sub, string.match
-
-local FIRST, MAX_PAIRS = 5, 256
+local HEAD = 4
 
 local base = match(KEYS[1] or '', '^(coupon:{[1-9]%d*}:fill:%d+):users$')
 if #KEYS ~= 2 or not base or KEYS[2] ~= base .. ':known' then
-	return bad('ERR couponmq: KEYS: not the two keys of a rebuild')
+	fail('KEYS: not the two keys of a rebuild')
 end
-local what, room, ttl, past = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local count = groups_count(HEAD, 2, 256)
+local what = ARGV[1]
 if what ~= 'issued' and what ~= 'single' and what ~= 'flight' then
-	return bad('ERR couponmq: what: not issued, single or flight')
+	fail('what: not issued, single or flight')
 end
-if not room or room < 0 or not ttl or ttl < 1 or ttl > 86400000 then
-	return bad('ERR couponmq: room, ttl: not a number in its range')
-end
-if not past or past < 0 then
-	return bad('ERR couponmq: past: not a number in its range')
-end
-local count = (#ARGV - FIRST + 1) / 2
-if count < 1 or count > MAX_PAIRS or count % 1 ~= 0 then
-	return bad('ERR couponmq: ARGV: 4 arguments and then 1 to 256 pairs of user and record are needed')
-end
-
-for i = FIRST, #ARGV, 2 do
-	if not find(ARGV[i], '^[1-9]%d*$')
-		or not find(ARGV[i + 1], '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$') then
-		return bad('ERR couponmq: user, record: malformed')
+local room, past = integer_check(2, 'room'), integer_check(4, 'past')
+integer_check(3, 'ttl', 1, 86400000)
+for i = HEAD + 1, #ARGV, 2 do
+	user_check(ARGV[i])
+	if not find(ARGV[i + 1], RECORD_SHAPE) then
+		fail('record: malformed')
 	end
 end
 
@@ -49,19 +40,19 @@ if past > 0 and call('EXISTS', KEYS[1]) == 0 then
 end
 
 if what == 'single' and count <= room then
-	call('HSET', KEYS[1], unpack(ARGV, FIRST))
+	call('HSET', KEYS[1], unpack(ARGV, HEAD + 1))
 	call('PEXPIRE', KEYS[1], ARGV[3])
 	return count
 end
 
 local hmget = {'HMGET', KEYS[1]}
 for i = 1, count do
-	hmget[i + 2] = ARGV[FIRST + i * 2 - 2]
+	hmget[i + 2] = ARGV[HEAD + i * 2 - 1]
 end
 local stored, fresh = call(unpack(hmget)), {}
 local order, sadd, added = {}, {'SADD', KEYS[2]}, 0
 for i = 1, count do
-	local user, record = ARGV[FIRST + i * 2 - 2], ARGV[FIRST + i * 2 - 1]
+	local user, record = ARGV[HEAD + i * 2 - 1], ARGV[HEAD + i * 2]
 	local text = fresh[user] or stored[i]
 	local slot = match(record, '^%d+:')
 	local taken = text and (sub(text, 1, #slot) == slot or find(text, '\n' .. slot, 1, true))

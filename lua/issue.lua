@@ -1,9 +1,9 @@
--- Decides up to 256 requests for one coupon, and records what it decided. All or nothing: every error
--- comes before the first write, and after the first write nothing can fail (Redis refuses a script for
--- want of memory, a full disk or a read-only role only at its first write).
+-- Decides up to 256 requests for one coupon, and records what it decided. All or nothing: every
+-- error comes before the first write, and after the first write nothing can fail (Redis refuses a
+-- script for want of memory, a full disk or a read-only role only at its first write).
 --
 -- KEYS  1 coupon:{ID}         hash: the coupon's terms and counts
---       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, joined by "\n"
+--       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line
 --       3 coupon:{ID}:outbox  hash: batch -> the exact message body
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
 --       2 coupon          1..2^63-1 in canonical decimal, the ID of KEYS
@@ -15,72 +15,68 @@
 -- Returns {state, generation, seq} where nothing was decided:
 --   'missing'     Redis does not know the coupon (generation and seq are 0)
 --   'unverified'  the coupon was not verified on this Redis process
---   'behind'      this Redis knows less than the gateway has seen, also of an older generation: see report.lua
+--   'behind'      this Redis has less than the gateway has seen, also of an older generation: see
+--                 report.lua
 -- or {'ok', generation, seq, stock, now_ms, begin_ms, body, verdict...}: seq and stock as they are
 -- after the call, body '' when nothing was accepted, and for each request, in order:
---   n > 0                  accepted into slot n; its index counts this call's accepted requests from 0
+--   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
 --                          5 not_started, 6 paused
 --   'SLOT:BATCH:INDEX'     the user's key is known: the same receive again
 -- A call that can accept nothing and carries no key reads nothing but the coupon.
 --
 -- Errors: ERR couponmq: <which argument or field, and what is wrong with it>. A user's records are
--- checked when they are used. What Redis itself refuses (OOM, READONLY, ...) is passed on unchanged.
+-- checked when they are used. What Redis itself refuses (OOM, READONLY, ...) is passed on
+-- unchanged.
 
-local call, pcall, bad = redis.call, redis.pcall, redis.error_reply
-local find, sub, match, format = string.find, string.sub, string.match, string.format
 local concat = table.concat
 local argv = ARGV
 
-local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
-local MAX_ID = '9223372036854775807'
-local FIRST = 6 -- where the pairs begin in ARGV
-local MAX_PAIRS = 256
+local HEAD = 5
 
--- Arguments
+-- Arguments. Written out where other scripts call the prelude: it is run for each call, and even a
+-- definition that is not called costs 0.2 µs.
 
 local run_id, coupon, batch = argv[1], argv[2], argv[3]
-local argc = #argv
-local count = (argc - FIRST + 1) / 2
+local count = (#argv - HEAD) / 2
 
 if #KEYS ~= 3 then
-	return bad('ERR couponmq: KEYS: 3 are needed')
+	fail('KEYS: 3 are needed')
 end
-if count < 1 or count > MAX_PAIRS or count % 1 ~= 0 then
-	return bad('ERR couponmq: ARGV: 5 arguments and then 1 to 256 pairs of user and key are needed')
+if count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
+	fail('ARGV: 5 arguments and then 1 to 256 pairs of user and key are needed')
 end
 if #run_id ~= 40 or not find(run_id, '^[%da-f]*$') then
-	return bad('ERR couponmq: run_id: not 40 hexadecimal digits')
+	fail('run_id: not 40 hexadecimal digits')
 end
 if not find(coupon, '^[1-9]%d*$') or #coupon > 19 or (#coupon == 19 and coupon > MAX_ID) then
-	return bad('ERR couponmq: coupon: not a positive 64-bit integer in canonical decimal')
+	fail('coupon: not a positive 64-bit integer in canonical decimal')
 end
-
 local base = 'coupon:{' .. coupon .. '}'
 if KEYS[1] ~= base or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
-	return bad('ERR couponmq: KEYS: not the keys of coupon ' .. coupon)
+	fail('KEYS: not the keys of coupon ' .. coupon)
 end
 if #batch ~= 26 or not find(batch, '^[0-7][0-9A-HJKMNP-TV-Z]*$') then
-	return bad('ERR couponmq: batch: not a ULID')
+	fail('batch: not a ULID')
 end
 if not find(argv[4] .. argv[5], '^%d*$') or find(argv[4], '^0.') or find(argv[5], '^0.') then
-	return bad('ERR couponmq: generation_seen, seq_seen: not an integer in canonical decimal')
+	fail('generation_seen, seq_seen: not an integer in canonical decimal')
 end
 local generation_seen, seq_seen = tonumber(argv[4]), tonumber(argv[5])
 if not generation_seen or not seq_seen or generation_seen > MAX_INT or seq_seen > MAX_INT then
-	return bad('ERR couponmq: generation_seen, seq_seen: not within 0..2^53-1')
+	fail('generation_seen, seq_seen: not within 0..2^53-1')
 end
 
 local hmget = {'HMGET', KEYS[2]}
 local keyed = false
 for i = 1, count do
-	local user, key = argv[FIRST - 2 + i * 2], argv[FIRST - 1 + i * 2]
+	local user, key = argv[HEAD - 1 + i * 2], argv[HEAD + i * 2]
 	if not find(user, '^[1-9]%d*$') or #user > 18 and (#user > 19 or user > MAX_ID) then
-		return bad('ERR couponmq: user: not a positive 64-bit integer in canonical decimal')
+		fail('user: not a positive 64-bit integer in canonical decimal')
 	end
 	if key ~= '' then
 		if #key > 64 or not find(key, '^[ -~]*$') then
-			return bad('ERR couponmq: key: not at most 64 bytes of printable ASCII')
+			fail('key: not at most 64 bytes of printable ASCII')
 		end
 		keyed = true
 	end
@@ -92,39 +88,39 @@ end
 local c = pcall('HMGET', KEYS[1], 'status', 'run_id', 'generation', 'seq', 'total', 'stock',
 	'reserved', 'begin', 'end', 'limit')
 if c.err then
-	return bad('ERR couponmq: coupon: ' .. c.err)
+	fail('coupon: ' .. c.err)
 end
 if not c[1] and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing', 0, 0}
 end
 for i = 1, 10 do
 	if not c[i] then
-		return bad('ERR couponmq: coupon: a field is missing')
+		fail('coupon: a field is missing')
 	end
 end
 
--- Only digits: then tonumber() takes nothing but whole, non-negative numbers. (Anchored patterns here
--- and above: they run over the text once, where '%D' would start anew at each byte.)
+-- Only digits: then tonumber() takes nothing but whole, non-negative numbers. (Anchored patterns
+-- here and above: they run over the text once, where '%D' would start anew at each byte.)
 if not find(concat(c, '', 3), '^%d*$') then
-	return bad('ERR couponmq: coupon: a count or time is not a non-negative integer')
+	fail('coupon: a count or time is not a non-negative integer')
 end
 for i = 3, 10 do
 	local n = tonumber(c[i])
 	if not n or n > MAX_INT then
-		return bad('ERR couponmq: coupon: a count or time is not within 0..2^53-1')
+		fail('coupon: a count or time is not within 0..2^53-1')
 	end
 	c[i] = n
 end
 local status, generation, seq, total, stock = c[1], c[3], c[4], c[5], c[6]
 local begin_ms, end_ms, limit = c[8], c[9], c[10]
 if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
-	return bad('ERR couponmq: coupon: unknown status')
+	fail('coupon: unknown status')
 end
 if generation < 1 or limit < 1 or limit > 100 then
-	return bad('ERR couponmq: coupon: generation or limit out of range')
+	fail('coupon: generation or limit out of range')
 end
 if stock + c[7] > total then
-	return bad('ERR couponmq: coupon: stock and reserved are more than total')
+	fail('coupon: stock and reserved are more than total')
 end
 
 if c[2] ~= run_id then
@@ -140,24 +136,22 @@ if generation > generation_seen and generation_seen > 0 then
 	end
 end
 
-local time = call('TIME')
-local now_text = time[1] .. format('%03d', math.floor(time[2] / 1000))
-local now_ms = tonumber(now_text)
+local now = now_ms()
 
 local closed -- the verdict of every request without a known key while the coupon takes none
 if status == 'paused' then
 	closed = -6
 elseif status == 'closed' then
 	closed = -3
-elseif now_ms < begin_ms then
+elseif now < begin_ms then
 	closed = -5
-elseif end_ms > 0 and now_ms >= end_ms then
+elseif end_ms > 0 and now >= end_ms then
 	closed = -3
 elseif stock == 0 then
 	closed = -2
 end
 
-local reply = {'ok', generation, seq, stock, now_ms, begin_ms, ''}
+local reply = {'ok', generation, seq, stock, now, begin_ms, ''}
 
 if closed and not keyed then
 	for i = 8, count + 7 do
@@ -166,40 +160,14 @@ if closed and not keyed then
 	return reply
 end
 if seq > MAX_INT - count then
-	return bad('ERR couponmq: coupon: seq has no numbers left')
+	fail('coupon: seq has no numbers left')
 end
 
 -- The users
 
 local records = pcall(unpack(hmget))
 if records.err then
-	return bad('ERR couponmq: users: ' .. records.err)
-end
-
--- The receive ('SLOT:BATCH:INDEX') that has the key, or false, and the set of taken slots; nil if a
--- record is malformed.
-local RECORD = '^([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?):([ -~]*)$'
-local function records_parse(text, key)
-	local receive, taken = false, {}
-	local from = 1
-	while from do
-		local stop = find(text, '\n', from, true)
-		local line = sub(text, from, (stop or 0) - 1)
-		local slot, ulid, index, own = match(line, RECORD)
-		if not slot or #ulid ~= 26 or #own > 64 or find(index, '^0.') then
-			return nil
-		end
-		local n = tonumber(slot)
-		if n > 100 or tonumber(index) >= MAX_PAIRS or taken[n] then
-			return nil
-		end
-		taken[n] = true
-		if key ~= '' and own == key then
-			receive = slot .. ':' .. ulid .. ':' .. index
-		end
-		from = stop and stop + 1
-	end
-	return receive, taken
+	fail('users: ' .. records.err)
 end
 
 -- The verdicts. Each accepted request adds to hset (user, records) and to parts (its piece of the
@@ -213,7 +181,7 @@ local fresh = '1:' .. batch .. ':'
 local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
 
 for i = 1, count do
-	local user, key = hmget[i + 2], argv[FIRST - 1 + i * 2]
+	local user, key = hmget[i + 2], argv[HEAD + i * 2]
 	local place = at[user]
 	local verdict, took
 
@@ -230,11 +198,11 @@ for i = 1, count do
 		verdict, took = 1, true
 	else
 		local text = place and hset[place] or records[i]
-		local receive, taken = false, {}
+		local taken, receive = {}, false
 		if text then
-			receive, taken = records_parse(text, key)
+			taken, receive = records_read(text, key)
 			if not taken then
-				return bad('ERR couponmq: users: malformed records of user ' .. user)
+				fail('users: malformed records of user ' .. user)
 			end
 		end
 
@@ -286,25 +254,21 @@ end
 
 -- The message and the writes
 
--- %d is three times as fast, but a long may have 32 bits.
-local function decimal(n)
-	return format(n < 2147483648 and '%d' or '%.0f', n)
-end
-
 parts[size] = sub(parts[size], 1, -4) .. ']}' -- the last entry has no next
-local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","generation":' .. decimal(generation)
-	.. ',"seq":' .. decimal(seq + 1) .. ',"at":' .. now_text .. ',"receives":[["' .. concat(parts)
+local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","generation":'
+	.. decimal(generation) .. ',"seq":' .. decimal(seq + 1) .. ',"at":' .. decimal(now)
+	.. ',"receives":[["' .. concat(parts)
 seq, stock = seq + accepted, stock - accepted
 
--- The one write that can be refused comes first: for the key's type, a batch that is there already, or
--- by Redis (OOM, ...).
+-- The one write that can be refused comes first: for the key's type, a batch that is there
+-- already, or by Redis (OOM, ...).
 local added = pcall('HSETNX', KEYS[3], batch, body)
 if added == 0 then
-	return bad('ERR couponmq: batch: is in the outbox already')
+	fail('batch: is in the outbox already')
 end
 if added ~= 1 then
 	if sub(added.err, 1, 9) == 'WRONGTYPE' then
-		return bad('ERR couponmq: outbox: ' .. added.err)
+		fail('outbox: ' .. added.err)
 	end
 	return added
 end

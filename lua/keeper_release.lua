@@ -3,21 +3,12 @@
 -- KEYS  1 couponmq:keeper  string: the token of its holder
 -- ARGV  1 token  1..128 bytes of printable ASCII without space
 --
--- Returns 1, or 0 if the lock is gone or another's. Errors: ERR couponmq: ..., and then nothing was written.
+-- Returns 1, or 0 if the lock is gone or another's. Errors: ERR couponmq: ..., and then nothing was
+-- written.
 
-local token = ARGV[1]
-if #KEYS ~= 1 or #ARGV ~= 1 then
-	return redis.error_reply('ERR couponmq: 1 key and 1 argument are needed')
-end
-if #token < 1 or #token > 128 or string.find(token, '[^!-~]') then
-	return redis.error_reply('ERR couponmq: token: not 1 to 128 bytes of printable ASCII without space')
-end
+local token = token_check(1)
 
-local owner = redis.pcall('GET', KEYS[1])
-if type(owner) == 'table' then
-	return redis.error_reply('ERR couponmq: ' .. KEYS[1] .. ': ' .. owner.err)
-end
-if owner ~= token then
+if lock_owner() ~= token then
 	return 0
 end
-return redis.call('DEL', KEYS[1])
+return call('DEL', KEYS[1])

@@ -1,72 +1,49 @@
--- Counts what became of receives of older generations, which Redis holds as reserved: each once, in the order of their numbers.
+-- Counts the outcomes of receives of older generations, which Redis counts as reserved: each once,
+-- in the order of their numbers.
 --
--- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:known  set of 'BATCH:INDEX': in flight, with a slot in users
--- ARGV  1..128 times nine, numbers dense and ascending: number, generation, seq (0: none), user, slot, batch (ULID), index,
---       key ('' = none), outcome:
+-- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
+--       3 coupon:{ID}:known  set of 'BATCH:INDEX': in flight, with a slot in users
+-- ARGV  1..128 times nine, numbers dense and ascending: number, generation, seq (0: none), user,
+--       slot, batch (ULID), index, key ('' = none), outcome:
 --         'issued'  the slot is this receive's in PostgreSQL
 --         'free'    rejected, PostgreSQL counts nothing for it
 --         'drop'    rejected, PostgreSQL has no stock for it
 --         'none'    only the number counts: a receive that no script can have given out
 --
--- A receive that has its slot here was counted as taken: if it was rejected, release.lua gives the slot back. Of any other
--- one a reserved is counted down, and becomes its slot, or stock again. Where nothing is reserved or in stock for an issued one, more
--- was promised than there is: then the taken slots exceed the total, and `rebuild` is 1.
+-- A receive that has its slot here was counted as taken: if it was rejected, release.lua gives the
+-- slot back. For any other one a reserved is counted down, and becomes its slot, or stock again.
+-- Where nothing is reserved or in stock for an issued one, more was promised than there is: then
+-- the taken slots exceed the total, and `rebuild` is 1.
 --
--- Returns 'missing' if Redis does not have the coupon, or a rebuild is about to replace it; 'gap' if numbers before these were never counted: only a rebuild
--- helps, and the coupon's field `rebuild` is 1; else {'ok', late, stock, reserved}, late being the last number counted.
+-- Returns 'missing' if Redis does not have the coupon, or a rebuild is about to replace it; 'gap'
+-- if numbers before these were never counted: only a rebuild helps, and the coupon's field
+-- `rebuild` is 1; else {'ok', late, stock, reserved}, late being the last number counted.
 --
 -- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
 
-local call, bad = redis.call, redis.error_reply
-local find, sub, match, format = string.find, string.sub, string.match, string.format
-
-local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
 local EACH = 9
-local NOBODY = string.rep('0', 40) -- see hold.lua
 
-local function integer(text)
-	if not text or not find(text, '^%d+$') or #text > 16 or find(text, '^0.') then
-		return nil
-	end
-	local n = tonumber(text)
-	return n <= MAX_INT and n or nil
-end
-
--- Arguments
-
-local base = KEYS[1] or ''
-if #KEYS ~= 3 or not find(base, '^coupon:{[1-9]%d*}$') or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':known' then
-	return bad('ERR couponmq: KEYS: not a coupon, its users and its known')
-end
-local count = #ARGV / EACH
-if count < 1 or count > 128 or count % 1 ~= 0 then
-	return bad('ERR couponmq: ARGV: 1 to 128 outcomes of nine arguments are needed')
-end
-local users = {}
+keys_check(':users', ':known')
+local count = groups_count(0, EACH, 128)
+local first, numbers = integer_check(1, 'number'), {}
 for i = 1, count do
 	local at = (i - 1) * EACH
-	local record = ARGV[at + 5] .. ':' .. ARGV[at + 6] .. ':' .. ARGV[at + 7] .. ':' .. ARGV[at + 8]
-	local outcome = ARGV[at + 9]
-	if not integer(ARGV[at + 1]) or not integer(ARGV[at + 2]) or not integer(ARGV[at + 3])
-		or integer(ARGV[at + 1]) ~= integer(ARGV[1]) + i - 1 then
-		return bad('ERR couponmq: number, generation, seq: not integers, or not dense')
+	local user, slot, batch, index, key, outcome = unpack(ARGV, at + 4, at + EACH)
+	numbers[i] = {
+		number = integer_check(at + 1, 'number', first + i - 1, first + i - 1),
+		generation = integer_check(at + 2, 'generation'),
+		seq = integer_check(at + 3, 'seq'),
+	}
+	user_check(user)
+	if not find(slot .. ':' .. batch .. ':' .. index .. ':' .. key, RECORD_SHAPE) then
+		fail('slot, batch, index or key: malformed')
 	end
-	if not find(ARGV[at + 4], '^[1-9]%d*$') or not find(record, '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$') then
-		return bad('ERR couponmq: user, slot, batch, index or key: malformed')
+	if not ({issued = true, free = true, drop = true, none = true})[outcome] then
+		fail('outcome: not issued, free, drop or none')
 	end
-	if outcome ~= 'issued' and outcome ~= 'free' and outcome ~= 'drop' and outcome ~= 'none' then
-		return bad('ERR couponmq: outcome: not issued, free, drop or none')
-	end
-	users[i] = ARGV[at + 4]
 end
 
-local KINDS = {'hash', 'hash', 'set'}
-for i = 1, 3 do
-	local kind = call('TYPE', KEYS[i]).ok
-	if kind ~= 'none' and kind ~= KINDS[i] then
-		return bad('ERR couponmq: ' .. KEYS[i] .. ': not a ' .. KINDS[i])
-	end
-end
+types_check('hash', 'hash', 'set')
 local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id')
 if not c[1] or c[6] == NOBODY then
 	return 'missing'
@@ -74,9 +51,9 @@ end
 local generation, stock, reserved = integer(c[1]), integer(c[2]), integer(c[3])
 local lost, late = integer(c[4] or '0'), integer(c[5] or '0')
 if not generation or not stock or not reserved or not lost or not late then
-	return bad('ERR couponmq: coupon: its generation, stock, reserved, lost or late is malformed')
+	fail('coupon: its generation, stock, reserved, lost or late is malformed')
 end
-if integer(ARGV[1]) > late + 1 then
+if first > late + 1 then
 	call('HSET', KEYS[1], 'rebuild', '1')
 	return 'gap'
 end
@@ -92,11 +69,12 @@ local function high_raise(older, seq)
 	if high and seq > high then
 		local moved = math.min(seq - high, stock)
 		stock, reserved = stock - moved, reserved + moved
-		call('HSET', KEYS[1], field, format('%.0f', seq))
+		call('HSET', KEYS[1], field, decimal(seq))
 	end
 end
 
--- A reserved one becomes something else; where none is reserved it was never counted. Whether it could be.
+-- A reserved one becomes something else; where none is reserved it was never counted. Returns
+-- whether there was one to take it from.
 local function unit_take()
 	if reserved > 0 then
 		reserved = reserved - 1
@@ -125,37 +103,43 @@ local function slot_give(user, slot, record)
 	return had
 end
 
-for i = 1, count do
-	local at = (i - 1) * EACH
-	local number, older, outcome = integer(ARGV[at + 1]), integer(ARGV[at + 2]), ARGV[at + 9]
-	local receive = ARGV[at + 6] .. ':' .. ARGV[at + 7]
-	if number > late then
-		late = number
-		if outcome ~= 'none' and older < generation and call('SREM', KEYS[3], receive) == 0 then
-			high_raise(ARGV[at + 2], integer(ARGV[at + 3]))
-			if outcome == 'issued' then
-				local could = unit_take()
-				local had = slot_give(users[i], ARGV[at + 5], ARGV[at + 5] .. ':' .. receive .. ':' .. ARGV[at + 8])
-				-- Who had the slot will be rejected, and then finds it another's.
-				if had and could then
-					stock = stock + 1
-				end
-				rebuild = rebuild or not could and not had
-			elseif reserved > 0 then
-				reserved = reserved - 1
-				if outcome == 'free' then
-					stock = stock + 1
-				else
-					lost, rebuild = lost + 1, true
-				end
-			end
+-- What is not among the known receives; one of those was counted as taken.
+local function outcome_count(older, seq, outcome, user, slot, rest)
+	high_raise(older, seq)
+	if outcome == 'issued' then
+		local could = unit_take()
+		local had = slot_give(user, slot, slot .. ':' .. rest)
+		-- The receive that had the slot will be rejected, and then finds it another's.
+		if had and could then
+			stock = stock + 1
+		end
+		rebuild = rebuild or not could and not had
+	elseif reserved > 0 then
+		reserved = reserved - 1
+		if outcome == 'free' then
+			stock = stock + 1
+		else
+			lost, rebuild = lost + 1, true
 		end
 	end
 end
 
-call('HSET', KEYS[1], 'stock', format('%.0f', stock), 'reserved', format('%.0f', reserved), 'late', format('%.0f', late))
+for i, one in ipairs(numbers) do
+	local older, _, user, slot, batch, index, key, outcome =
+		unpack(ARGV, (i - 1) * EACH + 2, i * EACH)
+	local receive = batch .. ':' .. index
+	if one.number > late then
+		late = one.number
+		if outcome ~= 'none' and one.generation < generation
+			and call('SREM', KEYS[3], receive) == 0 then
+			outcome_count(older, one.seq, outcome, user, slot, receive .. ':' .. key)
+		end
+	end
+end
+
+call('HSET', KEYS[1], 'stock', decimal(stock), 'reserved', decimal(reserved), 'late', decimal(late))
 if lost > 0 or c[4] then
-	call('HSET', KEYS[1], 'lost', format('%.0f', lost))
+	call('HSET', KEYS[1], 'lost', decimal(lost))
 end
 if rebuild then
 	call('HSET', KEYS[1], 'rebuild', '1')

@@ -1,17 +1,20 @@
--- What a user holds of a coupon, for `status`, and whether what is not there cannot be in flight either: both at one moment.
+-- A user's records of a coupon, for `status`, and whether a receive that is not among them cannot
+-- be in flight either: both at one moment.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
 -- ARGV  1 user             2 run_id    of the Redis process that the gateway is connected to
 --       3 generation_seen  4 seq_seen  the highest that the gateway has seen of this coupon
 --
--- Returns {records, word}. The user's records are as issue.lua writes them, nil if there are none. Only 'complete' says that every
--- receive accepted so far is there, or has its outcome in PostgreSQL. Else: 'missing' (Redis does not have the coupon), 'unverified'
--- (nobody has compared it with PostgreSQL since Redis started), 'behind' (it knows less than the gateway has seen), 'reserved'
--- (receives of an older generation are in flight, and Redis does not know whose; where no stock is left there may be more of them
--- than are reserved).
+-- Returns {records, word}. The user's records are as issue.lua writes them, nil if there are none.
+-- Only 'complete' means that every receive accepted so far is there, or has its outcome in
+-- PostgreSQL. Else: 'missing' (Redis does not have the coupon), 'unverified' (it was not compared
+-- with PostgreSQL since Redis started), 'behind' (Redis has less than the gateway has seen),
+-- 'reserved' (receives of an older generation are in flight, and Redis does not have their users;
+-- where no stock is left there may be more of them than are reserved).
 
-local records = redis.call('HGET', KEYS[2], ARGV[1])
-local c = redis.call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved', 'stock', 'high:' .. ARGV[3])
+local records = call('HGET', KEYS[2], ARGV[1])
+local c = call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved', 'stock',
+	'high:' .. ARGV[3])
 local generation, seq = tonumber(c[2]), tonumber(c[3])
 local generation_seen, seq_seen = tonumber(ARGV[3]), tonumber(ARGV[4])
 

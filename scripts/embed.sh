@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Turns text files into C strings: embed.sh OUT.h OUT.c FILE…
-# lua/issue.lua becomes `lua_issue`, sql/query/settle.sql becomes `sql_query_settle`.
+# lua/issue.lua becomes `lua_issue`, with what it uses of lua/prelude.lua in front;
+# sql/query/settle.sql becomes `sql_query_settle`.
 # The migrations (sql/migration/NNNN_name.sql) are also in the table `migrations`, in order, the files
 # of functions (sql/function/NAME.sql) in the table `functions`. Both end with a name of NULL.
 set -euo pipefail
@@ -8,6 +9,19 @@ set -euo pipefail
 header=$1
 source=$2
 shift 2
+prelude=lua/prelude.lua
+scripts=$(dirname "$0")
+files=()
+for file in "$@"; do
+	[[ $file == "$prelude" ]] || files+=("$file")
+done
+
+text() {
+	case $1 in
+	lua/*) awk -f "$scripts/lua.awk" "$prelude" "$1" ;;
+	*) cat "$1" ;;
+	esac
+}
 
 c_name() {
 	local name=${1%.*}
@@ -37,7 +51,7 @@ function_row() {
 
 {
 	printf '#ifndef EMBED_H\n#define EMBED_H\n\n'
-	for file in "$@"; do
+	for file in "${files[@]}"; do
 		printf 'extern const char %s[];\n' "$(c_name "$file")"
 	done
 	cat <<'END'
@@ -67,14 +81,14 @@ mv "$header.part" "$header"
 
 {
 	printf '#include "embed.h"\n\n#include <stddef.h>\n\n'
-	for file in "$@"; do
+	for file in "${files[@]}"; do
 		printf 'const char %s[] =\n' "$(c_name "$file")"
-		sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/	/\\t/g' \
-			-e 's/^/\t"/' -e 's/$/\\n"/' "$file"
+		text "$file" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/	/\\t/g' \
+			-e 's/^/\t"/' -e 's/$/\\n"/'
 		printf '\t"";\n\n'
 	done
 	printf 'const struct migration migrations[] = {\n'
-	for file in "$@"; do
+	for file in "${files[@]}"; do
 		case $file in
 		sql/migration/*)
 			base=$(basename "$file" .sql)
@@ -85,7 +99,7 @@ mv "$header.part" "$header"
 	done
 	printf '\t{ 0, NULL, NULL },\n};\n\n'
 	printf 'const struct function functions[] = {\n'
-	for file in "$@"; do
+	for file in "${files[@]}"; do
 		case $file in
 		sql/function/*) function_row "$file" ;;
 		esac

@@ -2,6 +2,7 @@
 import json
 import pathlib
 import random
+import subprocess
 
 import redis
 
@@ -18,7 +19,15 @@ def client_new(url):
 
 
 def script_text(name):
-    return (LUA / f"{name}.lua").read_text()
+    """As the programs get it, with what it uses of the prelude in front."""
+    command = [
+        "awk",
+        "-f",
+        LUA.parent / "scripts/lua.awk",
+        LUA / "prelude.lua",
+        LUA / f"{name}.lua",
+    ]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
 class Answer:

@@ -13,11 +13,12 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "embed.h"
-#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/outbox.h"
-#include "keeper/rebuild/users.h"
+#include "keeper/rebuild/place.h"
 #include "keeper/rebuild/seen.h"
+#include "keeper/rebuild/slot_writer.h"
 #include "keeper/rebuild/snapshot.h"
+#include "keeper/rebuild/users.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,9 +27,6 @@
 
 #define ROOM_MAX 9007199254740991
 #define ANSWER_SIZE 160
-#define PLACE_KEYS (COUPON_KEYS_MAX + 2)
-#define PLACE_HEAD 11
-#define PLACE_EACH 3
 
 struct rebuild {
 	struct keeper_context *context;
@@ -188,39 +186,13 @@ static int all_write(struct rebuild *rebuild, int64_t redis_generation)
 static redisReply *place(struct rebuild *rebuild)
 {
 	const struct snapshot *snapshot = &rebuild->snapshot;
-	const struct coupon_row *row = &snapshot->row;
-	struct coupon_keys keys;
-	const char *names[PLACE_KEYS] = { [COUPON_KEYS_MAX] = slot_writer_users_key(
-						  rebuild->writer),
-					  slot_writer_known_key(rebuild->writer) };
-	char head[PLACE_HEAD][NUMBER_SIZE];
-	char older[SNAPSHOT_GENERATIONS_MAX * PLACE_EACH][NUMBER_SIZE];
-	const char *argv[PLACE_HEAD + SNAPSHOT_GENERATIONS_MAX * PLACE_EACH] = {
-		number_text(rebuild->context->fence, head[0]),
-		rebuild->context->run_id,
-		number_text(rebuild->generation, head[2]),
-		number_text(row->version, head[3]),
-		coupon_status_text(row->status),
-		number_text(row->total, head[5]),
-		number_text(row->begin_ms, head[6]),
-		number_text(row->end_ms, head[7]),
-		number_text(row->limit, head[8]),
-		number_text(rebuild->issued, head[9]),
-		number_text(snapshot->late, head[10]),
-	};
-	int argc = PLACE_HEAD;
 
-	for (size_t i = 0; i < snapshot->generations_n; i++) {
-		const struct snapshot_generation *generation = &snapshot->generations[i];
-		const int64_t three[PLACE_EACH] = { generation->number, generation->seq_seen,
-						    generation->settled };
-
-		for (int j = 0; j < PLACE_EACH; j++, argc++)
-			argv[argc] = number_text(three[j], older[argc - PLACE_HEAD]);
-	}
-	coupon_keys_make(&keys, row->id, COUPON_KEYS_ALL);
-	memcpy(names, keys.names, COUPON_KEYS_MAX * sizeof(*names));
-	return redis_client_eval(rebuild->context->redis, lua_place, PLACE_KEYS, names, argc, argv);
+	return place_run(rebuild->context, &(struct placing){ .row = &snapshot->row,
+							      .generation = rebuild->generation,
+							      .issued = rebuild->issued,
+							      .late = snapshot->late,
+							      .older = snapshot->generations,
+							      .older_n = snapshot->generations_n });
 }
 
 static void placed_tell(struct rebuild *rebuild, const redisReply *reply, const char *why,
@@ -250,7 +222,7 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	fault_point(FAULT_REBUILD_FILLED);
 	reply = place(rebuild);
 	fault_point(FAULT_REBUILD_PLACED);
-	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5) {
+	if (place_is_done(reply)) {
 		placed_tell(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
 		freeReplyObject(reply);
 		return 0;

@@ -41,16 +41,6 @@ void slot_writer_free(struct slot_writer *writer)
 	free(writer);
 }
 
-const char *slot_writer_users_key(const struct slot_writer *writer)
-{
-	return writer->users;
-}
-
-const char *slot_writer_known_key(const struct slot_writer *writer)
-{
-	return writer->known;
-}
-
 int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room)
 {
 	if (slot_writer_flush(writer))

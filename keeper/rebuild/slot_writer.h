@@ -24,10 +24,6 @@ struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coup
 				    int64_t generation);
 void slot_writer_free(struct slot_writer *writer);
 
-/* The two keys that it fills. */
-const char *slot_writer_users_key(const struct slot_writer *writer);
-const char *slot_writer_known_key(const struct slot_writer *writer);
-
 /*
  * Of which kind the next ones are, and how many of them may be added at most. Sends what was
  * gathered. 0, or -1.

@@ -1,4 +1,4 @@
-"""load.lua, verify.lua, terms.lua, fence.lua, expire.lua and the keeper's lock."""
+"""verify.lua, terms.lua, fence.lua, expire.lua, place.lua of a new coupon, and the keeper's lock."""
 import pytest
 import redis
 
@@ -10,13 +10,13 @@ LOAD = {
     "version": 2,
     "status": "open",
     "total": 100,
-    "stock": 60,
-    "reserved": 10,
     "begin": 1000,
     "end": 2000,
     "limit": 2,
+    "issued": 0,
     "late": 0,
 }
+PLACED = ["placed", 100, 0, 0, 0]
 VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7, "late": 0}
 TERMS = {"version": 2, "status": "open", "total": 100, "begin": 0, "end": 0, "limit": 1}
 
@@ -25,15 +25,22 @@ def run(coupon, script, defaults, **changes):
     args = {**defaults, **changes}
     if "run_id" in args and args["run_id"] is None:
         args["run_id"] = coupon.run_id
-    return coupon.run(script, *args.values(), keys=keys_of(coupon, script))
+    keys = keys_of(coupon, script, args.get("generation"))
+    return coupon.run(script, *args.values(), keys=keys)
 
 
-def keys_of(coupon, script):
-    return coupon.keys + [coupon.seen] if script == "verify" else coupon.keys
+def keys_of(coupon, script, generation=LOAD["generation"]):
+    fill = f"{coupon.keys[0]}:fill:{generation}"
+    more = {
+        "verify": [coupon.seen],
+        "place": [coupon.known, coupon.seen, fill + ":users", fill + ":known"],
+    }
+    return coupon.keys + more.get(script, [])
 
 
 def load(coupon, **changes):
-    return run(coupon, "load", LOAD, **changes)
+    """What the keeper does with a coupon that was never in Redis."""
+    return run(coupon, "place", LOAD, **changes)
 
 
 def verify(coupon, **changes):
@@ -62,12 +69,12 @@ def refused(coupon, sentence, run, *args, **changes):
 
 
 def test_load_sets_everything(coupon):
-    assert load(coupon) == "loaded"
+    assert load(coupon) == PLACED
     assert coupon.redis.hgetall(coupon.keys[0]) == {
         "status": "open",
         "total": "100",
-        "stock": "60",
-        "reserved": "10",
+        "stock": "100",
+        "reserved": "0",
         "begin": "1000",
         "end": "2000",
         "limit": "2",
@@ -84,46 +91,34 @@ def test_load_sets_everything(coupon):
 def test_loaded_coupon_is_issued(coupon):
     load(coupon, begin=0, end=0)
     a = coupon.issue("1")
-    assert (a.verdicts, a.generation, a.seq, a.stock) == ([1], 3, 1, 59)
+    assert (a.verdicts, a.generation, a.seq, a.stock) == ([1], 3, 1, 99)
 
 
 def test_load_never_refills(coupon):
-    load(coupon, begin=0, end=0, total=2, stock=2, reserved=0)
+    load(coupon, begin=0, end=0, total=2)
     coupon.issue("1", "2")
-    unchanged(coupon, "exists", load)
-    unchanged(coupon, "exists", load, fence=6, generation=4)
+    unchanged(coupon, "current", load)
+    unchanged(coupon, "current", load, fence=6, generation=2)
     assert coupon.issue("3").verdicts == [-2]
 
 
 def test_load_is_fenced(coupon):
     load(coupon, fence=5)
     unchanged(coupon, "fenced", load, fence=4)
-    unchanged(coupon, "exists", load, fence=5)
+    unchanged(coupon, "fenced", load, fence=4, generation=9)
+    unchanged(coupon, "current", load, fence=5)
 
 
-def test_load_beside_users_and_outbox(coupon):
-    coupon.put(total=100, limit=2)
-    coupon.issue("1")
-    rest = coupon.users(), coupon.outbox()
-    coupon.redis.delete(coupon.keys[0])
-    assert load(coupon, begin=0, end=0) == "loaded"
-    assert (coupon.users(), coupon.outbox()) == rest
-    assert coupon.issue("1").verdicts == [2]
+def test_load_needs_what_is_issued(coupon):
+    unchanged(coupon, "gone", load, issued=1)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"total": 0, "stock": 0, "reserved": 0},
-        {"total": BIG, "stock": BIG, "reserved": 0},
-        {"stock": 90},
-        {"limit": 100},
-        {"status": "closed"},
-        {"fence": 0},
-    ],
+    [{"total": 0}, {"total": BIG}, {"limit": 100}, {"status": "closed"}, {"fence": 0}],
 )
 def test_load_at_the_bounds(coupon, changes):
-    assert load(coupon, **changes) == "loaded"
+    assert load(coupon, **changes)[0] == "placed"
 
 
 NUMBERS_BAD = ["", "-1", "1.5", "01", "00", "1e3", "0x1", " 1", "nan", "x", BIG + 1, "9" * 30]
@@ -131,7 +126,7 @@ NUMBERS_BAD = ["", "-1", "1.5", "01", "00", "1e3", "0x1", " 1", "nan", "x", BIG 
 
 @pytest.mark.parametrize(
     "name",
-    ["fence", "generation", "version", "total", "stock", "reserved", "begin", "end", "limit"],
+    ["fence", "version", "total", "begin", "end", "limit", "issued", "late"],
 )
 @pytest.mark.parametrize("value", NUMBERS_BAD)
 def test_load_bad_number(coupon, name, value):
@@ -147,8 +142,6 @@ def test_load_bad_number(coupon, name, value):
         ({"limit": 101}, "limit: "),
         ({"status": "draft"}, "status: "),
         ({"status": ""}, "status: "),
-        ({"stock": 91}, "stock: "),
-        ({"stock": 0, "reserved": 101}, "stock: "),
         ({"run_id": "x"}, "run_id: "),
         ({"run_id": "A" * 40}, "run_id: "),
         ({"extra": 1}, "ARGV: "),
@@ -305,8 +298,8 @@ def test_terms_of_a_corrupt_coupon(coupon, fields):
     [
         ("version", "version"),
         ("total", "total"),
-        ("begin", "begin, end"),
-        ("end", "begin, end"),
+        ("begin", "begin"),
+        ("end", "end"),
         ("limit", "limit"),
     ],
 )
@@ -435,7 +428,8 @@ def test_expire_is_fenced(coupon):
     "changes", [{"fence": "x"}, {"generation": 0}, {"seq": -1}, {"keep_ms": 0}, {"extra": 1}]
 )
 def test_expire_bad_argument(coupon, changes):
-    refused(coupon.put(**CLOSED), "ARGV: ", expire, **changes)
+    sentence = "ARGV: " if "extra" in changes else f"{next(iter(changes))}: "
+    refused(coupon.put(**CLOSED), sentence, expire, **changes)
 
 
 def test_expire_bad_keys(coupon):
@@ -449,8 +443,10 @@ def test_expire_bad_keys(coupon):
 # All three
 
 
-@pytest.mark.parametrize("script", [load, verify, terms])
-@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize(
+    "script, which",
+    [(script, which) for script in (verify, terms) for which in (0, 1, 2)] + [(load, 0), (load, 2)],
+)
 def test_wrong_type(coupon, script, which):
     coupon.put(seq=7)
     coupon.redis.delete(coupon.keys[which])
@@ -458,7 +454,9 @@ def test_wrong_type(coupon, script, which):
     refused(coupon, coupon.keys[which] + ": not a hash", script)
 
 
-@pytest.mark.parametrize("script, defaults", [("load", LOAD), ("verify", VERIFY), ("terms", TERMS)])
+@pytest.mark.parametrize(
+    "script, defaults", [("place", LOAD), ("verify", VERIFY), ("terms", TERMS)]
+)
 def test_wrong_keys(coupon, script, defaults):
     coupon.put(seq=7)
     args = [coupon.run_id if a is None else a for a in defaults.values()]
@@ -478,10 +476,14 @@ def test_wrong_keys(coupon, script, defaults):
     refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1], keys=k + rest))
 
 
-@pytest.mark.parametrize("script", [load, verify])
-def test_malformed_fence(coupon, script):
+def test_malformed_fence(coupon):
     coupon.put(seq=7, fence="x")
-    refused(coupon, "coupon: its fence", script)
+    refused(coupon, "coupon: its fence", verify)
+
+
+def test_an_error_tells_its_script(coupon):
+    with pytest.raises(redis.ResponseError, match=r"^couponmq: limit: .* \(terms\.lua\)"):
+        terms(coupon, limit=0)
 
 
 # The keeper's lock. Its name is random here, so that a keeper of the same Redis is not disturbed.

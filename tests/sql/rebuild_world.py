@@ -129,7 +129,8 @@ class Keeper:
     def judge(self, row, cache):
         """keeper/judge.c"""
         if not cache["present"]:
-            return "rebuild" if row["generation"] or cache["users"] else "load"
+            is_known = row["generation"] or row["issued_num"] or cache["users"]
+            return "rebuild" if is_known else "load"
         if cache["generation"] > row["generation"]:
             return "foreign"
         if (
@@ -154,21 +155,22 @@ class Keeper:
         )
         yield
         if got:
+            generation = int(got[0]["generation"])
             self.word(
-                "load",
-                self.fence,
-                self.world.run_id,
-                got[0]["generation"],
-                row["version"],
-                "open",
-                row["total_num"],
-                row["total_num"] - row["issued_num"],
-                0,
-                0,
-                0,
-                row["user_limit"],
-                0,
+                "place", *self.placed_args(row, generation), 0, 0, keys=self.place_keys(generation)
             )
+
+    def placed_args(self, row, generation):
+        terms = row["version"], "open", row["total_num"], 0, 0, row["user_limit"]
+        return self.fence, self.world.run_id, generation, *terms
+
+    def fill_keys_of(self, generation):
+        base = f"{self.coupon.keys[0]}:fill:{generation}"
+        return [base + ":users", base + ":known"]
+
+    def place_keys(self, generation):
+        known = [self.coupon.known, self.coupon.seen]
+        return self.coupon.keys + known + self.fill_keys_of(generation)
 
     def terms(self, row, _cache):
         self.word(
@@ -209,12 +211,8 @@ class Keeper:
         if not got:
             return
         generation = int(got[0]["generation"])
-        base = f"{self.coupon.keys[0]}:fill:{generation}"
-        self.fill_keys, self.added, self.rebuilds = (
-            [base + ":users", base + ":known"],
-            0,
-            self.rebuilds + 1,
-        )
+        self.fill_keys, self.added = self.fill_keys_of(generation), 0
+        self.rebuilds += 1
         yield
         self.seen_keep()
         yield
@@ -235,19 +233,11 @@ class Keeper:
         triples = [n for number in sorted(older) for n in (number, *older[number])]
         word = self.word(
             "place",
-            self.fence,
-            self.world.run_id,
-            generation,
-            now["version"],
-            "open",
-            now["total_num"],
-            0,
-            0,
-            now["user_limit"],
+            *self.placed_args(now, generation),
             issued,
             now["late_num"],
             *triples,
-            keys=self.coupon.keys + [self.coupon.known, self.coupon.seen] + self.fill_keys,
+            keys=self.place_keys(generation),
         )
         if word == "placed":
             yield

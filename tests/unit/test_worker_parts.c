@@ -132,7 +132,9 @@ static void test_judge_absent(void **state)
 			 COUPON_LOAD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
 			 COUPON_KEEP);
-	/* A generation was given out: what became of it only a rebuild can tell. */
+	/* A generation was given out, or rows are there: only a rebuild finds what is taken. */
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .issued = 1 }, none),
+			 COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none),
 			 COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1,

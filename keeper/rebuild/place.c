@@ -1,0 +1,48 @@
+#include "keeper/rebuild/place.h"
+
+#include "embed.h"
+
+#include <string.h>
+
+#define KEYS_N (COUPON_KEYS_MAX + 2)
+#define HEAD 11
+#define EACH 3
+
+redisReply *place_run(struct keeper_context *context, const struct placing *placing)
+{
+	const struct coupon_row *row = placing->row;
+	struct coupon_keys keys;
+	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
+	const char *names[KEYS_N];
+	char head[HEAD][NUMBER_SIZE], older[SNAPSHOT_GENERATIONS_MAX * EACH][NUMBER_SIZE];
+	const char *argv[HEAD + SNAPSHOT_GENERATIONS_MAX * EACH] = {
+		number_text(context->fence, head[0]),      context->run_id,
+		number_text(placing->generation, head[2]), number_text(row->version, head[3]),
+		coupon_status_text(row->status),           number_text(row->total, head[5]),
+		number_text(row->begin_ms, head[6]),       number_text(row->end_ms, head[7]),
+		number_text(row->limit, head[8]),          number_text(placing->issued, head[9]),
+		number_text(placing->late, head[10]),
+	};
+	int argc = HEAD;
+
+	for (size_t i = 0; i < placing->older_n; i++) {
+		const struct snapshot_generation *generation = &placing->older[i];
+		const int64_t three[EACH] = { generation->number, generation->seq_seen,
+					      generation->settled };
+
+		for (int j = 0; j < EACH; j++, argc++)
+			argv[argc] = number_text(three[j], older[argc - HEAD]);
+	}
+	coupon_keys_make(&keys, row->id, COUPON_KEYS_ALL);
+	memcpy(names, keys.names, COUPON_KEYS_MAX * sizeof(*names));
+	names[COUPON_KEYS_MAX] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS,
+						    users);
+	names[COUPON_KEYS_MAX + 1] = coupon_key_filling(row->id, placing->generation,
+							COUPON_KEY_KNOWN, known);
+	return redis_client_eval(context->redis, lua_place, KEYS_N, names, argc, argv);
+}
+
+int place_is_done(const redisReply *reply)
+{
+	return reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 5;
+}

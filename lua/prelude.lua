@@ -1,0 +1,185 @@
+-- What the scripts share. The build puts in front of each script those of these definitions that it
+-- uses, directly or through another (scripts/lua.awk). Blank lines separate the definitions.
+--
+-- fail() and the checks that call it are for the time before the first write: they end the script.
+
+local SCRIPT = '' -- the name of the script, set by the build
+
+local call = redis.call
+
+local pcall = redis.pcall
+
+local find = string.find
+
+local match = string.match
+
+local sub = string.sub
+
+local format = string.format
+
+local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
+
+local MAX_ID = '9223372036854775807'
+
+local MAX_INDEX = 255 -- of a receive in its batch
+
+-- The run_id of no process: of a coupon that is closed for a rebuild, see hold.lua.
+local NOBODY = string.rep('0', 40)
+
+-- What a record must look like where Redis did not write it: fill.lua and late.lua.
+local RECORD_SHAPE = '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$'
+
+-- Ends the script with an error: `what` begins with the argument, field or key that is wrong.
+local function fail(what)
+	error({err = 'ERR couponmq: ' .. what .. ' (' .. SCRIPT .. '.lua)'})
+end
+
+-- The number if the text is an integer within least..most (0..2^53-1) in canonical decimal, else
+-- nil.
+local function integer(text, least, most)
+	if not text or not find(text, '^%d+$') or #text > 16 or find(text, '^0.') then
+		return nil
+	end
+	local n = tonumber(text)
+	return n >= (least or 0) and n <= (most or MAX_INT) and n or nil
+end
+
+-- %d is three times as fast, but a long may have 32 bits.
+local function decimal(n)
+	return format(n < 2147483648 and '%d' or '%.0f', n)
+end
+
+-- Redis' clock, in ms since the epoch.
+local function now_ms()
+	local time = call('TIME')
+	return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- KEYS must be coupon:{ID} and then that with each of these suffixes.
+local function keys_check(...)
+	local base = KEYS[1] or ''
+	if #KEYS ~= 1 + select('#', ...) or not find(base, '^coupon:{[1-9]%d*}$') then
+		fail('KEYS: not a coupon, and ' .. table.concat({...}, ', ') .. ' of it')
+	end
+	for i = 2, #KEYS do
+		if KEYS[i] ~= base .. select(i - 1, ...) then
+			fail('KEYS: ' .. KEYS[i] .. ': not ' .. base .. select(i - 1, ...))
+		end
+	end
+	return base
+end
+
+-- Each key must be of this type, or absent; false: it may be of any.
+local function types_check(...)
+	for i, wanted in ipairs({...}) do
+		local found = call('TYPE', KEYS[i]).ok
+		if wanted and found ~= 'none' and found ~= wanted then
+			fail(KEYS[i] .. ': not a ' .. wanted)
+		end
+	end
+end
+
+local function arguments_check(least, most)
+	if #ARGV < least or #ARGV > most then
+		fail('ARGV: ' .. #ARGV .. ' arguments')
+	end
+end
+
+-- How many groups of `each` arguments follow the first `head` ones: 1..most.
+local function groups_count(head, each, most)
+	local count = (#ARGV - head) / each
+	if count < 1 or count > most or count % 1 ~= 0 then
+		fail('ARGV: ' .. head .. ' and then 1 to ' .. most .. ' times ' .. each .. ' needed')
+	end
+	return count
+end
+
+-- An argument as a number.
+local function integer_check(i, name, least, most)
+	least = least or 0
+	return integer(ARGV[i], least, most)
+		or fail(name .. ': not an integer within ' .. least .. '..' .. (most or '2^53-1'))
+end
+
+local function run_id_check(i)
+	if #ARGV[i] ~= 40 or not find(ARGV[i], '^[%da-f]*$') then
+		fail('run_id: not 40 hexadecimal digits')
+	end
+	return ARGV[i]
+end
+
+local function status_check(i)
+	if ARGV[i] ~= 'open' and ARGV[i] ~= 'paused' and ARGV[i] ~= 'closed' then
+		fail('status: not open, paused or closed')
+	end
+	return ARGV[i]
+end
+
+local function user_check(user)
+	if not find(user, '^[1-9]%d*$') or #user > 18 and (#user > 19 or user > MAX_ID) then
+		fail('user: not a positive 64-bit integer in canonical decimal')
+	end
+	return user
+end
+
+-- Whether a coupon whose field `fence` is this text has a higher one than this keeper.
+local function is_fenced(text, fence)
+	return (integer(text) or fail('coupon: its fence is malformed')) > fence
+end
+
+-- One record 'SLOT:BATCH:INDEX:KEY': its receive 'SLOT:BATCH:INDEX', slot and key; nil if
+-- malformed.
+local function record_parse(record)
+	local receive, slot, batch, index, key =
+		match(record, '^(([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?)):([ -~]*)$')
+	slot = tonumber(slot)
+	if not slot or #batch ~= 26 or #key > 64 or find(index, '^0.') or slot > 100
+		or tonumber(index) > MAX_INDEX then
+		return nil
+	end
+	return receive, slot, key
+end
+
+-- A user's records, one a line: which receive each taken slot has, and the receive that has this
+-- key (none: false); nil if they are malformed. Adds the lines to `lines`, if given.
+local function records_read(text, wanted, lines)
+	local taken, found, from = {}, false, 1
+	while from do
+		local stop = find(text, '\n', from, true)
+		local line = sub(text, from, (stop or 0) - 1)
+		local receive, slot, key = record_parse(line)
+		if not receive or taken[slot] then
+			return nil
+		end
+		taken[slot] = receive
+		if lines then
+			lines[#lines + 1] = line
+		end
+		if key == wanted and key ~= '' then
+			found = receive
+		end
+		from = stop and stop + 1
+	end
+	return taken, found
+end
+
+-- Of the keeper's lock: the token in ARGV[1], after the arguments were counted and it was checked.
+local function token_check(count)
+	local token = ARGV[1]
+	if #KEYS ~= 1 or #ARGV ~= count then
+		fail('1 key and ' .. count .. ' arguments are needed')
+	end
+	if #token < 1 or #token > 128 or not find(token, '^[!-~]*$') then
+		fail('token: not 1 to 128 bytes of printable ASCII without space')
+	end
+	return token
+end
+
+-- Of the keeper's lock: the token of its holder; false: it has none.
+local function lock_owner()
+	local owner = pcall('GET', KEYS[1])
+	if type(owner) == 'table' then
+		fail(KEYS[1] .. ': ' .. owner.err)
+	end
+	return owner
+end
