@@ -27,7 +27,7 @@ enum terms_result { TERMS_APPLIED, TERMS_CURRENT, TERMS_MISSING, TERMS_TAKEN, TE
  * redis_client_error().
  */
 int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_coupon *read);
-/* Whether it was verified on the Redis process that is connected to; also 0 when that is unknown. */
+/* Whether it was verified on the connected Redis process; 0 also when that is unknown. */
 int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read);
 
 /* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */

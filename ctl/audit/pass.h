@@ -81,7 +81,7 @@ int64_t pass_in_flight(const struct pass *pass);
 /* Whether the counts of the cut agree with the slots that were found. */
 enum sum_verdict {
 	SUM_RIGHT,
-	SUM_WRONG,   /* and nothing changed meanwhile: another pass would find the same */
+	SUM_WRONG,   /* and nothing changed: another pass would find the same */
 	SUM_SUSPECT, /* wrong, as far as can be seen while receives are accepted */
 	SUM_UNSURE,  /* terms changed, or the like */
 	SUM_AT_CUT,  /* to be judged from the cut alone: pass_counts_users() */

@@ -46,7 +46,7 @@ static void migrations_apply(struct db *db)
 	for (const struct migration *m = migrations; m->name; m++)
 		newest = m->version;
 	if (version > newest)
-		log_fatal("the database is at version %lld and this program knows only %d: use a "
+		log_fatal("the database is at version %lld, newer than this program's %d: use a "
 			  "newer couponctl",
 			  (long long)version, newest);
 	for (const struct migration *m = migrations; m->name; m++) {

@@ -1,8 +1,8 @@
 /*
- * The dead-letter queue, read one message after the other, the oldest first. Messages that are taken
- * and not removed return when the queue is closed or the process ends. RabbitMQ puts them behind
- * those that were not taken, so the order is kept only when all were taken, and they are at most
- * DEAD_ORDER_MAX. An error ends the process with exit status 1.
+ * The dead-letter queue, read one message after the other, the oldest first. Messages that are
+ * taken and not removed return when the queue is closed or the process ends. RabbitMQ puts them
+ * behind those that were not taken, so the order is kept only when all were taken, and they are at
+ * most DEAD_ORDER_MAX. An error ends the process with exit status 1.
  */
 #ifndef CTL_DEAD_QUEUE_H
 #define CTL_DEAD_QUEUE_H

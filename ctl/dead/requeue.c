@@ -51,7 +51,7 @@ static void letter_done(void *context, void *item, enum confirm_result result)
 
 static void letter_publish(struct requeue *requeue, const struct dead_letter *letter)
 {
-	/* The properties that workers and gateways use. Headers are left out: they describe the death. */
+	/* The properties that programs use. Headers are dropped: they describe the first death. */
 	static const amqp_flags_t kept = AMQP_BASIC_CONTENT_TYPE_FLAG |
 					 AMQP_BASIC_CONTENT_ENCODING_FLAG |
 					 AMQP_BASIC_CORRELATION_ID_FLAG |

@@ -22,8 +22,8 @@ void dead_choice_read(struct dead_choice *choice, const struct ctl *ctl)
 		return;
 	choice->number = 0;
 	if (ulid_parse(&batch, text, strlen(text)))
-		args_fail("\"%s\" is neither a number as couponctl dead list tells it nor the 26 "
-			  "characters of a batch",
+		args_fail("\"%s\" is neither a number that couponctl dead list prints nor a batch "
+			  "of 26 characters",
 			  text);
 	ulid_format(&batch, choice->batch);
 }
