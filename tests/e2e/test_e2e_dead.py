@@ -306,7 +306,7 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     dead_wait(dead, 3)
     assert (
         dead.ctl("dead", "drop", 3, "--yes").splitlines()[-1]
-        == "1 message dropped, by which 0 receives were owed"
+        == "1 message dropped, with 0 receives that were owed"
     )
     dead_wait(dead, 2)
     batch = history.asked[0].receive.split(".")[2]
@@ -314,7 +314,7 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
     assert dropped[0].startswith(f"dropped 1: coupon {history.coupon}, batch {batch}, 1 receive")
     assert (
         dropped[1].strip() == owed[0]
-        and dropped[-1] == "1 message dropped, by which 1 receive was owed"
+        and dropped[-1] == "1 message dropped, with 1 receive that was owed"
     )
     assert [one["batch"] for one in listed(dead)["messages"]] == [
         history.asked[1].receive.split(".")[2]
@@ -327,7 +327,7 @@ def test_drop_of_a_copy_whose_receive_is_settled_owes_nothing(dead, history, amq
     publish(amqp_rough, body)  # another copy, which can be stored by now
     assert history.judge() == 1
     dropped = dead.ctl("dead", "drop", "--all", "--yes").splitlines()
-    assert len(dropped) == 2 and dropped[-1] == "1 message dropped, by which 0 receives were owed"
+    assert len(dropped) == 2 and dropped[-1] == "1 message dropped, with 0 receives that were owed"
     dead_wait(dead, 0)
 
 
