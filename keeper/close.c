@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define HIGH "high:" /* field of a coupon: the highest number known of an older generation */
+#define HIGH "high:" /* field of a coupon: the highest number of an older generation */
 
 int close_due(const struct coupon_row *row, int64_t now_ms)
 {
@@ -42,14 +42,14 @@ int close_settles(const struct coupon_row *row, const struct coupon_look *look, 
 	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
 		return (row->generation == 0 || row->is_settled) && !look->users_present &&
 		       look->outbox_n == 0;
-	if (look->placeholder || look->flagged || look->told > look->seq)
+	if (look->placeholder || look->flagged || look->reported > look->seq)
 		return 0;
 	return look->generation == row->generation && strcmp(look->run_id, run_id) == 0 &&
 	       look->version >= row->version && look->seq == row->settled &&
 	       row->seq_seen == row->settled && look->reserved == 0 && look->outbox_n == 0;
 }
 
-/* The older generations that Redis knows of, and their highest numbers. */
+/* The older generations in Redis, and their highest numbers. */
 struct highs {
 	struct postgres_array generations, seqs;
 };

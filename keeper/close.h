@@ -20,8 +20,8 @@
 /* Whether it is over at Redis' time `now_ms` and PostgreSQL does not say so yet. Pure. */
 int close_due(const struct coupon_row *row, int64_t now_ms);
 /*
- * Closes it in PostgreSQL. Redis is told as of any other terms. 0, or -1 when PostgreSQL failed or
- * another keeper was elected.
+ * Closes it in PostgreSQL. Redis gets that as it gets any new terms. 0, or -1 when PostgreSQL
+ * failed or another keeper was elected.
  */
 int close_ended(struct keeper_context *context, const struct coupon_row *row);
 

@@ -103,6 +103,5 @@ int keeper_context_word(struct keeper_context *context, const char *word)
 {
 	if (strcmp(word, "fenced") == 0)
 		return keeper_context_fenced(context);
-	context->refused = 0;
 	return *word ? 0 : keeper_context_redis_failed(context);
 }

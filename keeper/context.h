@@ -1,28 +1,28 @@
 /*
- * What everything that the keeper does for a coupon needs: its connections, its fence, what it has
- * told already.
+ * What every step of the keeper uses: its connections, its fence, what was logged last of each
+ * coupon, and what the failure of a step means.
  */
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
 
 #include "common/put_off.h"
+#include "common/number.h"
 #include "keeper/database.h"
 #include "keeper/lock.h"
 #include "keeper/look.h"
-#include "common/number.h"
 
 #include <stdatomic.h>
 
 /*
- * Of so many coupons it is kept in mind what was logged last, so that a state that lasts is told
- * once. Two may share a place.
+ * The last event that was logged of so many coupons, so that a state that lasts is logged once. Of
+ * two coupons that share a place only the last one is remembered.
  */
 #define KEEPER_MEMORY_N 1024
 
 struct keeper_memory {
 	int64_t coupon;
 	const char *event; /* a constant */
-	int64_t reserved;  /* as it was looked at last */
+	int64_t reserved;  /* at the last look */
 };
 
 struct keeper_context {
@@ -31,22 +31,22 @@ struct keeper_context {
 	struct keeper_lock *lock;
 	const atomic_int *stop;
 	int64_t fence;
-	int fenced; /* somebody has a higher fence: a new election is needed */
+	int fenced; /* another keeper has a higher fence: a new election is needed */
 	/*
 	 * Redis or PostgreSQL refused something for this coupon alone, or a row of it is locked:
 	 * it is put off
 	 */
 	int refused;
 	char run_id[REDIS_RUN_ID_SIZE];
-	/* since when this Redis process can be known to gateways; monotonic */
+	/* since when gateways can have connected to this Redis process; monotonic */
 	int64_t run_since_ms;
 	struct keeper_memory memory[KEEPER_MEMORY_N];
 };
 
-/* Between two steps: 0, or -1 when the lock is not surely held any more, or the worker ends. */
+/* Between two steps: 0, or -1 when the lock is not certainly held, or the worker ends. */
 int keeper_context_goes_on(struct keeper_context *context);
 /*
- * After trouble with one coupon: 0 when the others can have their turn, -1 when the round is over.
+ * After a failure with one coupon: 0 when the round can go on, -1 when it is over.
  */
 int keeper_context_usable(struct keeper_context *context);
 /*
@@ -57,12 +57,12 @@ int keeper_context_failed(struct keeper_context *context);
 /* As keeper_context_goes_on(), for keeper_database_patient(). */
 int keeper_context_waiting(void *context);
 
-/* Whether this is news of the coupon. `event` is a constant. */
+/* Whether another event was the last one of this coupon. `event` is a constant. */
 int keeper_context_is_news(struct keeper_context *context, int64_t coupon, const char *event);
-/* Whether the receives of older generations in flight are others than at the last look. */
+/* Whether the number of reserved receives differs from that at the last look. */
 int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
 				    int64_t reserved);
-/* Which Redis process it is, and since when gateways can have known it. 0, or -1. */
+/* Reads `run_id` and `run_since_ms`. 0, or -1. */
 int keeper_context_run_id_read(struct keeper_context *context);
 
 /*
@@ -75,7 +75,7 @@ int keeper_context_run_id_read(struct keeper_context *context);
 	}
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
 
-/* Somebody has a higher fence (logged). Returns -1. */
+/* Another keeper has a higher fence (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);
 
 /*

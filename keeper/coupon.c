@@ -39,8 +39,8 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 }
 
 /*
- * PostgreSQL was put back to an earlier moment: what Redis knows better is for an operator to
- * judge.
+ * PostgreSQL was restored to an earlier moment, and Redis has later data: an operator has to decide
+ * which is valid.
  */
 static void foreign(struct keeper_context *context, const struct coupon_row *row,
 		    const struct coupon_look *look)
@@ -101,7 +101,7 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 	return keeper_context_word(context, word);
 }
 
-/* New terms first: Redis must not open under those that were changed while it was away. */
+/* New terms first: Redis must not open under terms that were changed while it was down. */
 static int terms_and_verify(struct keeper_context *context, const struct coupon_row *row,
 			    const struct coupon_look *look)
 {
@@ -120,10 +120,10 @@ static const char *rebuild_why(const struct coupon_row *row, const struct coupon
 		return "unfinished";
 	if (look->flagged)
 		return "flagged";
-	return look->told > look->seq ? "behind" : "asked";
+	return look->reported > look->seq ? "behind" : "asked";
 }
 
-/* What gateways told after a rebuild is known to Redis alone, until PostgreSQL has it too. */
+/* What gateways reported after a rebuild is only in Redis until it is stored in PostgreSQL. */
 static int keep(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
 {
@@ -133,11 +133,14 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 		return 0;
 	if (rebuild_seen(context, row->id) == 0)
 		return 0;
-	keeper_context_reserved_changed(context, row->id, 0); /* not kept yet */
+	keeper_context_reserved_changed(context, row->id, 0); /* not stored yet */
 	return keeper_context_failed(context);
 }
 
-/* As verify(): by then gateways have told what they have seen, and it is not promised again. */
+/*
+ * Waits as verify() does: by then gateways have reported the highest numbers that they have seen,
+ * and the rebuild does not give these numbers' slots out again.
+ */
 static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 		   const struct coupon_look *look)
 {

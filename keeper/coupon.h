@@ -1,5 +1,5 @@
 /*
- * What the keeper does for one coupon: load, verify, rebuild, give it newer terms. The keeper's
+ * What the keeper does for one coupon: load, verify, rebuild, apply new terms. The keeper's
  * thread.
  */
 #ifndef KEEPER_COUPON_H
@@ -8,8 +8,8 @@
 #include "keeper/context.h"
 
 /*
- * A Redis process that is new must be known so long before a coupon is opened on it: gateways have
- * connected by then (they wait at most 2 s), and told what they have seen.
+ * A new Redis process must run for this long before a coupon is opened on it: by then gateways have
+ * connected to it (they wait at most 2 s), and reported what they have seen.
  */
 #define KEEPER_VERIFY_AFTER_MS 2500
 

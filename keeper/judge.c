@@ -24,7 +24,7 @@ enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupo
 	if (look->generation > row->generation)
 		return row_asked(row) ? COUPON_REBUILD : COUPON_FOREIGN;
 	if (look->generation < row->generation || look->placeholder || look->flagged ||
-	    look->told > look->seq)
+	    look->reported > look->seq)
 		return COUPON_REBUILD;
 	if (row_asked(row))
 		return COUPON_COMPARE;

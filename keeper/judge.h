@@ -1,6 +1,5 @@
 /*
- * What the keeper has to do about a coupon: PostgreSQL's view and Redis' view in, one action out.
- * Pure.
+ * Which action a coupon needs, from its state in PostgreSQL and its state in Redis. Pure.
  */
 #ifndef KEEPER_JUDGE_H
 #define KEEPER_JUDGE_H
@@ -24,16 +23,16 @@ struct coupon_row {
 	int64_t generation; /* 0: never loaded */
 	int64_t seq_seen;
 	int64_t settled;
-	int pending;           /* rejected receives of it are not given back yet */
+	int pending;           /* rejected receives of it are not released yet */
 	int is_settled;        /* closed, and marked as settled */
 	int late;              /* outcomes of older generations wait to be counted in Redis */
-	int64_t rebuild_asked; /* how often couponctl asked, */
-	int64_t rebuild_done;  /* and how often it was answered */
+	int64_t rebuild_asked; /* how many rebuilds couponctl has requested, */
+	int64_t rebuild_done;  /* and how many of them are done */
 };
 
 /* The same coupon as Redis has it. */
 struct coupon_look {
-	int present; /* the coupon's hash is there; else what follows, to `told`, means nothing */
+	int present; /* the coupon's hash exists; else the members up to `reported` mean nothing */
 	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t version;
 	int64_t generation;
@@ -45,21 +44,21 @@ struct coupon_look {
 	int64_t lost;
 	int64_t placeholder; /* other than 0: of a rebuild that did not reach its end */
 	int64_t flagged;     /* other than 0: a script has found that it must be rebuilt */
-	int64_t told;        /* the highest number of this generation that gateways have told */
+	int64_t reported;    /* the highest number of this generation that gateways reported */
 	int users_present;
 	int64_t outbox_n;
-	int broken; /* a key of it is not what it should be: nothing is done */
+	int broken; /* Redis refused to read a key of it, for instance of a wrong type */
 };
 
 enum coupon_action {
 	COUPON_KEEP, /* nothing to do */
 	COUPON_LOAD, /* Redis never had it: load it under its first generation */
-	/* Redis has lost or miscounted something: fill it from PostgreSQL under a new generation */
+	/* Redis has lost or miscounted something: rebuild it under a new generation */
 	COUPON_REBUILD,
-	COUPON_COMPARE, /* couponctl asks for a rebuild: only where something differs */
-	COUPON_VERIFY,  /* Redis was started anew: look whether it knows enough before it is used */
+	COUPON_COMPARE, /* couponctl requested a rebuild: done only if something differs */
+	COUPON_VERIFY,  /* Redis was restarted: compare it with PostgreSQL before it is used */
 	/*
-	 * Redis has a later generation than PostgreSQL gave out: PostgreSQL is the one that forgot
+	 * Redis has a later generation than PostgreSQL: PostgreSQL has lost data
 	 */
 	COUPON_FOREIGN,
 	COUPON_TERMS /* PostgreSQL has newer terms */

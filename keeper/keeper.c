@@ -13,8 +13,8 @@
  *
  * A keeper that slept beyond its lease finds, whatever it was about to write: in Redis, a higher
  * fence in each coupon that its successor has looked at; in PostgreSQL, a higher one in `keeper`.
- * What is not fenced may be written by anybody at any time: see outbox.c for what is
- * confirmed, and release.h for what is rejected.
+ * Two writes are valid from any worker at any time and have no fence: outbox.c removes what is
+ * confirmed, release.c releases what is rejected.
  */
 #include "keeper/keeper.h"
 
@@ -61,7 +61,7 @@ struct keeper {
 	int elected;
 };
 
-/* `elected` tells afterwards whether this is the keeper. */
+/* Sets `elected`: whether this is the keeper. */
 static void election_step(struct keeper *keeper)
 {
 	if (keeper->context.fenced)
@@ -87,18 +87,18 @@ void keeper_wake(struct keeper *keeper)
 {
 	uint64_t one = 1;
 
-	/* It fails only where it was woken 2^64 times without having heard it. */
+	/* It fails only after 2^64 wakes that were not read. */
 	if (write(keeper->wake_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* Gives back what is pending. 0, or -1 when it was broken off: it is still due. */
+/* Releases what is pending. 0, or -1 when it was interrupted: it is still due. */
 static int release_run(struct keeper *keeper)
 {
 	int more = 1;
 
 	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
-		/* Not for the release's own sake: the rounds would miss the lock. */
+		/* A release needs no lock, but the rounds do, and it has to be renewed. */
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
 			more = -1;
 		else
@@ -112,8 +112,8 @@ static int release_run(struct keeper *keeper)
 }
 
 /*
- * Tells Redis what became of receives of older generations, before anything is given back that
- * depends on it.
+ * Counts in Redis the outcomes of receives of older generations, before the releases that depend on
+ * them.
  */
 static int late_run(struct keeper *keeper)
 {
@@ -128,7 +128,7 @@ static void wake_take(struct keeper *keeper)
 {
 	uint64_t wakes;
 
-	/* Before the work: who wakes meanwhile is heard. */
+	/* Before the work, so that a wake during the work is not lost. */
 	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) == sizeof(wakes))
 		release_run(keeper);
 }
@@ -171,7 +171,7 @@ static int64_t turn(struct keeper *keeper)
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)
 		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
-	/* Whoever is elected does it for those that died, the others what they were woken for. */
+	/* The elected one releases for workers that died, the others only when they were woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
 	if (rc)
@@ -180,7 +180,7 @@ static int64_t turn(struct keeper *keeper)
 	return pause_ms;
 }
 
-static void tell(const struct keeper *keeper)
+static void metrics_publish(const struct keeper *keeper)
 {
 	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, redis_client_is_open(keeper->context.redis));
 	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
@@ -197,7 +197,7 @@ static void *run(void *argument)
 	while (!keeper->stop) {
 		int64_t wait_ms = turn(keeper);
 
-		tell(keeper);
+		metrics_publish(keeper);
 		if (!keeper->stop)
 			pause_for(keeper, wait_ms);
 	}

@@ -54,7 +54,7 @@ static void look_take(const redisReply *reply, int command, struct coupon_look *
 	else if (command == 2)
 		look->outbox_n = redis_reply_number(reply);
 	else if (command == 3)
-		look->told = redis_reply_number(reply);
+		look->reported = redis_reply_number(reply);
 }
 
 int look_coupons(struct redis_client *redis, const struct coupon_row *rows, size_t n,

@@ -40,8 +40,8 @@ enum column {
 	IS_OVER
 };
 
-/* One coupon's part of a page: what is asked of Redis, and for which rows. */
-struct ask {
+/* The rows of one coupon in a page, and the arguments of release.lua for them. */
+struct part {
 	const char *argv[RELEASE_PAGE * ARGS_EACH];
 	char batches[RELEASE_PAGE][ULID_SIZE];
 	char whats[RELEASE_PAGE][WHAT_SIZE];
@@ -134,21 +134,21 @@ static int row_possible(const PGresult *page, int row)
 		number_at(page, row, HOLDER_IDX) <= INDEX_MAX);
 }
 
-static void ask_add(struct ask *ask, const PGresult *page, int row)
+static void part_add(struct part *part, const PGresult *page, int row)
 {
-	const char **argv = &ask->argv[ask->n * ARGS_EACH];
+	const char **argv = &part->argv[part->n * ARGS_EACH];
 
-	batch_format(PQgetvalue(page, row, BATCH), ask->batches[ask->n]);
-	what_format(page, row, ask->whats[ask->n]);
+	batch_format(PQgetvalue(page, row, BATCH), part->batches[part->n]);
+	what_format(page, row, part->whats[part->n]);
 	argv[0] = PQgetvalue(page, row, USER_ID);
 	argv[1] = PQgetvalue(page, row, SLOT);
-	argv[2] = ask->batches[ask->n];
+	argv[2] = part->batches[part->n];
 	argv[3] = PQgetvalue(page, row, IDX);
-	argv[4] = ask->whats[ask->n];
-	ask->rows[ask->n++] = row;
+	argv[4] = part->whats[part->n];
+	part->rows[part->n++] = row;
 }
 
-static void malformed_tell(const PGresult *page, int row)
+static void malformed_log(const PGresult *page, int row)
 {
 	log_error("release_malformed", LOG_S("coupon", PQgetvalue(page, row, COUPON)),
 		  LOG_S("user", PQgetvalue(page, row, USER_ID)));
@@ -169,7 +169,7 @@ static int ended_take(const redisReply *ended, struct sum *sum)
 	return 1;
 }
 
-static void sum_tell(const struct sum *sum, const char *coupon, int64_t lost)
+static void sum_log(const struct sum *sum, const char *coupon, int64_t lost)
 {
 	if (sum->freed + sum->given + sum->dropped > 0)
 		log_info("slots_released", LOG_S("coupon", coupon), LOG_I("freed", sum->freed),
@@ -178,63 +178,63 @@ static void sum_tell(const struct sum *sum, const char *coupon, int64_t lost)
 		log_warn("coupon_short", LOG_S("coupon", coupon), LOG_I("lost", lost));
 }
 
-static void reply_take(const redisReply *reply, const struct ask *ask, const PGresult *page,
+static void reply_take(const redisReply *reply, const struct part *part, const PGresult *page,
 		       struct done *done)
 {
-	const char *coupon = PQgetvalue(page, ask->rows[0], COUPON);
+	const char *coupon = PQgetvalue(page, part->rows[0], COUPON);
 	int missing = reply->elements == 1;
 	struct sum sum = { 0 };
 
-	if (!missing && reply->elements != (size_t)ask->n + 3) {
+	if (!missing && reply->elements != (size_t)part->n + 3) {
 		log_error("release_reply", LOG_S("coupon", coupon),
 			  LOG_I("elements", reply->elements));
 		return;
 	}
-	for (int i = 0; i < ask->n; i++) {
-		if (missing ? *PQgetvalue(page, ask->rows[i], IS_OVER) == 't'
+	for (int i = 0; i < part->n; i++) {
+		if (missing ? *PQgetvalue(page, part->rows[i], IS_OVER) == 't'
 			    : ended_take(reply->element[i + 3], &sum))
-			done_add(done, page, ask->rows[i]);
+			done_add(done, page, part->rows[i]);
 		else if (!missing)
-			malformed_tell(page, ask->rows[i]);
+			malformed_log(page, part->rows[i]);
 	}
 	if (!missing)
-		sum_tell(&sum, coupon, reply->element[2]->integer);
+		sum_log(&sum, coupon, reply->element[2]->integer);
 }
 
 /* 0, or -1 when Redis is away. What it refused of this coupon alone stays pending. */
-static int coupon_release(struct ask *ask, const PGresult *page, struct redis_client *redis,
+static int coupon_release(struct part *part, const PGresult *page, struct redis_client *redis,
 			  struct done *done)
 {
 	redisReply *reply;
 
-	if (ask->n == 0)
+	if (part->n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, ask->rows[0], COUPON),
-					 COUPON_KEYS_ISSUE, ask->n * ARGS_EACH, ask->argv);
+	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, part->rows[0], COUPON),
+					 COUPON_KEYS_ISSUE, part->n * ARGS_EACH, part->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		reply_take(reply, ask, page, done);
+		reply_take(reply, part, page, done);
 	if (reply)
 		freeReplyObject(reply);
-	ask->n = 0;
+	part->n = 0;
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
 static int page_release(const PGresult *page, struct redis_client *redis, struct done *done)
 {
-	struct ask ask = { .n = 0 };
+	struct part part = { .n = 0 };
 
 	for (int row = 0; row < PQntuples(page); row++) {
-		if (ask.n > 0 &&
-		    number_at(page, ask.rows[0], COUPON) != number_at(page, row, COUPON) &&
-		    coupon_release(&ask, page, redis, done))
+		if (part.n > 0 &&
+		    number_at(page, part.rows[0], COUPON) != number_at(page, row, COUPON) &&
+		    coupon_release(&part, page, redis, done))
 			return -1;
 		if (row_possible(page, row))
-			ask_add(&ask, page, row);
+			part_add(&part, page, row);
 		else
 			done_add(done, page, row);
 	}
-	return coupon_release(&ask, page, redis, done);
+	return coupon_release(&part, page, redis, done);
 }
 
 static PGresult *page_read(const struct release *release, struct keeper_database *database)

@@ -16,7 +16,7 @@ int keeper_watch_equal(const struct coupon_row *row, const struct coupon_look *l
 	       row->issued - row->settled + known;
 }
 
-/* Whether Redis has the coupon as PostgreSQL knows it, on the process that is connected to. */
+/* Whether the coupon is verified, in the generation that PostgreSQL has. */
 static int usable(const struct keeper_context *context, const struct coupon_row *row,
 		  const struct coupon_look *look)
 {
@@ -104,7 +104,7 @@ int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
 	return numbers_compare(watch, context, row, look);
 }
 
-static void sums_tell(const struct watch_sums *sums)
+static void sums_publish(const struct watch_sums *sums)
 {
 	keeper_metrics_coupons(sums->stands);
 	keeper_metrics_set(KEEPER_METRIC_UNEQUAL, sums->unequal);
@@ -117,13 +117,13 @@ static void sums_tell(const struct watch_sums *sums)
 
 void keeper_watch_end(const struct keeper_watch *watch)
 {
-	sums_tell(&watch->sums);
+	sums_publish(&watch->sums);
 }
 
 void keeper_watch_none(void)
 {
 	static const struct watch_sums none;
 
-	sums_tell(&none);
+	sums_publish(&none);
 	keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
 }

@@ -1,6 +1,6 @@
 /*
- * What the keeper tells of all coupons: sums over a sweep, as metrics, and the coupons whose
- * numbers do not add up. Its memory does not grow with their number.
+ * The metrics of all coupons: sums over a sweep, and the coupons whose numbers do not add up. Its
+ * memory does not grow with their number.
  */
 #ifndef KEEPER_WATCH_H
 #define KEEPER_WATCH_H
@@ -8,8 +8,8 @@
 #include "keeper/coupon.h"
 #include "keeper/metrics.h"
 
-#define WATCH_LOOKS 3       /* in a row that a coupon's numbers do not add up: then it is told */
-#define WATCH_SUSPECTS 1024 /* known at a time; of two that share a place the first is kept */
+#define WATCH_LOOKS 3       /* in a row that a coupon's numbers do not add up: then it is logged */
+#define WATCH_SUSPECTS 1024 /* at a time; of two that share a place the first is kept */
 
 struct watch_sums {
 	int64_t stands[STAND_COUNT];
@@ -40,11 +40,11 @@ int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
 /* It has seen all coupons: the metrics are set. */
 void keeper_watch_end(const struct keeper_watch *watch);
-/* This is not the keeper (any more): it tells nothing of coupons. */
+/* This is not the keeper (any more): all sums are 0. */
 void keeper_watch_none(void);
 
 /*
- * Whether stock + taken + reserved + lost = total (P4) as far as counts tell: taken are what is
+ * Whether stock + taken + reserved + lost = total (P4) by the counts: taken are what is
  * issued, what is in flight of this generation (`seq` - settled), and `known` receives of older
  * ones. Each side is read at one moment, and neither settling nor issuing changes the difference;
  * so it need not be the same moment. Pure.

@@ -1,6 +1,6 @@
 /*
- * A blocking connection to Redis, for the keeper and couponctl. Connecting and each call are bounded
- * in time. One thread.
+ * A blocking connection to Redis, for the keeper and couponctl. Connecting and each call are
+ * bounded in time. One thread.
  *
  * A call that fails says what its failure means. Refused: Redis replied an error to this command,
  * which is about the keys it names; the connection goes on. Lost: the connection was dropped, did
@@ -25,7 +25,7 @@ struct redis_client;
 
 enum redis_failure { REDIS_UNREACHABLE, REDIS_LOST, REDIS_REFUSED };
 
-/* Told of each failure, for a log. `why` is lent. */
+/* Called at each failure, for a log. `why` is lent. */
 typedef void redis_failed_fn(enum redis_failure failure, const char *why);
 
 /* Does not connect. `failed` may be NULL. A malformed URL ends the process. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The errors that are known. Of every other one a script may have run in part. */
+/* After any other error a script may have run in part. */
 static const struct {
 	const char *prefix;
 	int is_of_server;

@@ -108,8 +108,8 @@ static int64_t lines_in(const char *text)
 }
 
 /*
- * Nothing changes meanwhile but by hand; what a growing table tells twice would be told as a
- * difference, which does no harm.
+ * Nothing changes meanwhile unless by hand. HSCAN may return a field twice; that would be taken for
+ * a difference, which does no harm.
  */
 static int slots_count(struct compare *compare)
 {

@@ -1,6 +1,6 @@
 /*
- * Holds Redis against PostgreSQL before a coupon is opened there: by its numbers after Redis was
- * started anew, slot by slot when couponctl rebuild asks for it. The keeper's thread.
+ * Compares Redis with PostgreSQL before a coupon is opened: by its numbers after Redis was
+ * restarted, slot by slot for couponctl rebuild. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_COMPARE_H
 #define KEEPER_REBUILD_COMPARE_H
@@ -16,7 +16,7 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
 
 /*
- * Opens a coupon on the Redis process that is connected to, if that knows enough of it:
+ * Opens a coupon on the Redis process that is connected to, if no numbers are missing there:
  * lua/verify.lua. `word` gets what the script answered, empty when Redis failed or refused. Before
  * that, everything that rejected receives hold is marked to be given back once more: Redis may have
  * forgotten that it was. 0, or -1 when PostgreSQL failed.

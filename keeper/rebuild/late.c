@@ -72,7 +72,7 @@ static void args_fill(struct part *part, int i)
 	argv[8] = outcome_of(value(part, i, REASON));
 }
 
-/* Redis has counted the part. 0, or -1. Where its rows are locked they stay, and are told again. */
+/* Redis has counted the part. 0, or -1. Rows that are locked stay, and are counted again. */
 static int counted(struct late *late, struct keeper_context *context, const struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
@@ -93,7 +93,7 @@ static int counted(struct late *late, struct keeper_context *context, const stru
 }
 
 /* 0, or -1. What Redis does not have, or refuses, stays. */
-static int part_tell(struct late *late, struct keeper_context *context, struct part *part)
+static int part_count(struct late *late, struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
 	char word[REDIS_WORD_SIZE];
@@ -119,7 +119,7 @@ static int part_tell(struct late *late, struct keeper_context *context, struct p
 	return keeper_context_word(context, word);
 }
 
-static int page_tell(struct late *late, struct keeper_context *context, const PGresult *page)
+static int page_count(struct late *late, struct keeper_context *context, const PGresult *page)
 {
 	int rows = PQntuples(page), rc = 0;
 	struct part *part = malloc(sizeof(*part));
@@ -130,7 +130,7 @@ static int page_tell(struct late *late, struct keeper_context *context, const PG
 		while (first + part->n < rows &&
 		       strcmp(value(part, part->n, COUPON), value(part, 0, COUPON)) == 0)
 			part->n++;
-		rc = keeper_context_goes_on(context) || part_tell(late, context, part) ? -1 : 0;
+		rc = keeper_context_goes_on(context) || part_count(late, context, part) ? -1 : 0;
 	}
 	free(part);
 	return rc;
@@ -147,7 +147,7 @@ int late_step(struct late *late, struct keeper_context *context)
 	if (!page)
 		return -1;
 	rows = PQntuples(page);
-	rc = page_tell(late, context, page);
+	rc = page_count(late, context, page);
 	late->coupon = late->number = 0;
 	if (rc == 0 && rows == LATE_PAGE) {
 		late->coupon = strtoll(PQgetvalue(page, rows - 1, COUPON), NULL, 10);

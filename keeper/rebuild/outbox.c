@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT 32  /* entries asked for at a time; each may be 40 KB */
-#define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than it was asked for */
+#define SCAN_COUNT 32  /* entries requested at a time; each may be 40 KB */
+#define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than COUNT */
 
 /* The batches of one scan that can be read. */
 struct batches {

@@ -9,8 +9,8 @@
 #include "keeper/rebuild/snapshot.h"
 
 /*
- * Adds to `writer` (begun with SLOT_IN_FLIGHT) every receive of the outbox that was not rejected, and
- * raises the highest numbers of snapshot->generations by what the messages tell. 0, or -1 when
+ * Adds to `writer` (begun with SLOT_IN_FLIGHT) every receive of the outbox that was not rejected,
+ * and raises the highest numbers of snapshot->generations to those of the messages. 0, or -1 when
  * Redis or PostgreSQL failed.
  */
 int rebuild_outbox(struct keeper_context *context, struct snapshot *snapshot,

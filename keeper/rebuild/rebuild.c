@@ -1,5 +1,5 @@
 /*
- *	hold.lua ─▶ a new generation ─▶ what Redis alone knows, into PostgreSQL
+ *	hold.lua ─▶ a new generation ─▶ what only Redis has, into PostgreSQL
  *	         ─▶ one moment of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
  *
  * Nothing of it is undone when it is broken off: the coupon stays closed to gateways (unavailable),
@@ -113,8 +113,8 @@ static int rows_write(struct rebuild *rebuild)
 }
 
 /*
- * How many are in flight by all that is known here, while nothing is given out. 0, or -1 when Redis
- * failed.
+ * How many are in flight by the numbers of both stores, while nothing is given out. 0, or -1 when
+ * Redis failed.
  */
 static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
 {
@@ -195,7 +195,7 @@ static redisReply *place(struct rebuild *rebuild)
 							      .older_n = snapshot->generations_n });
 }
 
-static void placed_tell(struct rebuild *rebuild, const redisReply *reply, const char *why,
+static void placed_log(struct rebuild *rebuild, const redisReply *reply, const char *why,
 			int64_t ms)
 {
 	int64_t stock = reply->element[1]->integer, over = reply->element[4]->integer;
@@ -223,7 +223,7 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	reply = place(rebuild);
 	fault_point(FAULT_REBUILD_PLACED);
 	if (place_is_done(reply)) {
-		placed_tell(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
+		placed_log(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
 		freeReplyObject(reply);
 		return 0;
 	}

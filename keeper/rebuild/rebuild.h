@@ -10,7 +10,7 @@
 
 /* Stops the issuing of a coupon: lua/hold.lua. 0, or -1. */
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row);
-/* Tells couponctl, if it asked for a rebuild. 0, or -1 when PostgreSQL failed. */
+/* Records the result, if couponctl requested the rebuild. 0, or -1 when PostgreSQL failed. */
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 		   const char *answer);
 

@@ -41,7 +41,7 @@ static void coupon_take(struct seen *seen, const redisReply *fields)
 	seen_add(seen, generation, seq);
 }
 
-static void told_take(struct seen *seen, const redisReply *fields)
+static void reported_take(struct seen *seen, const redisReply *fields)
 {
 	for (size_t i = 0; i + 1 < fields->elements; i += 2)
 		seen_add(seen, fields->element[i]->str, fields->element[i + 1]->str);
@@ -79,7 +79,8 @@ int rebuild_seen(struct keeper_context *context, int64_t coupon)
 {
 	struct seen seen = { .generations.type = POSTGRES_INT4, .seqs.type = POSTGRES_INT8 };
 	int rc = hash_take(context, coupon, COUPON_KEY_COUPON, &seen, coupon_take) ||
-				 hash_take(context, coupon, COUPON_KEY_SEEN, &seen, told_take) ||
+				 hash_take(context, coupon, COUPON_KEY_SEEN, &seen,
+					   reported_take) ||
 				 seen_keep(context, coupon, &seen)
 			 ? -1
 			 : 0;

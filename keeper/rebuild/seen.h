@@ -1,5 +1,5 @@
 /*
- * What Redis alone knows of older generations, for PostgreSQL to keep before a rebuild replaces it.
+ * Stores in PostgreSQL what only Redis has of older generations, before a rebuild replaces it.
  */
 #ifndef KEEPER_REBUILD_SEEN_H
 #define KEEPER_REBUILD_SEEN_H
@@ -11,8 +11,8 @@
 /*
  * Raises in PostgreSQL the highest number of each older generation to what Redis has, and to what
  * gateways have reported to it. Gateways remember the latest generation only, so the next loss of
- * Redis would lose these numbers. The coupon is held, and its new generation open. 0, or -1 when Redis or
- * PostgreSQL failed.
+ * Redis would lose these numbers. The coupon is held, and its new generation open. 0, or -1 when
+ * Redis or PostgreSQL failed.
  */
 int rebuild_seen(struct keeper_context *context, int64_t coupon);
 

@@ -10,8 +10,8 @@
 
 /*
  * Adds to `writer` (begun with SLOT_IN_FLIGHT) every slot of the last hour whose receive was not
- * rejected; what is issued, fill.lua knows. A hash that is gone or malformed adds nothing. 0, or -1
- * when Redis or PostgreSQL failed.
+ * rejected; fill.lua skips those that are issued. A hash that is gone or malformed adds nothing. 0,
+ * or -1 when Redis or PostgreSQL failed.
  */
 int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer);

@@ -188,9 +188,9 @@ static void test_judge_rebuild(void **state)
 	look.flagged = 1;
 	assert_int_equal(judged(row, look), COUPON_REBUILD);
 	look = sound;
-	look.told = 9;
+	look.reported = 9;
 	assert_int_equal(judged(row, look), COUPON_KEEP);
-	look.told = 10;
+	look.reported = 10;
 	assert_int_equal(judged(row, look), COUPON_REBUILD);
 	assert_int_equal(judged(asked, sound), COUPON_COMPARE);
 	look = sound;
