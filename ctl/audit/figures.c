@@ -31,6 +31,10 @@ static void undecided_print(const struct pass *pass)
 	       (long long)pass->coupon, (long long)overdue(pass));
 	if (!pass->broker_ok)
 		printf("RabbitMQ cannot be queried: %s\n", broker_error(pass->audit->broker));
+	else if (pass->locked_ms > 0)
+		printf("a transaction of another session has held a lock for %lld s or longer: "
+		       "whether a receive is lost cannot be decided until it ends\n",
+		       (long long)(pass->locked_ms / 1000));
 	else
 		printf("%lld messages in the queue, %lld in the dead-letter queue: whether a "
 		       "receive is lost cannot be decided yet\n",

@@ -182,8 +182,12 @@ static void broker_query(struct look *look)
 	look->busy_n = pass->ready > 0 ? look->busy_n + 1 : 0;
 	look->empty_n += is_empty;
 	look->idle = is_empty && found.consumers == 0;
-	/* A worker in a long transaction holds the overdue receives: their time starts again. */
-	if (audit_workers_slow(pass->audit->db)) {
+	pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
+	/*
+	 * Workers hold the overdue receives while one of them is in a long transaction, or another
+	 * session holds a lock: their time starts again.
+	 */
+	if (audit_workers_slow(pass->audit->db) || pass->locked_ms > 0) {
 		look->unnamed_since_ms = look->now_ms;
 		for (size_t i = 0; i < pass->open.n; i++)
 			pass->open.list[i].since_ms = look->now_ms;

@@ -3,6 +3,7 @@
 #define CTL_AUDIT_LOOK_H
 
 #include "ctl/audit/pass.h"
+#include "ctl/locks.h"
 
 /* What successive looks have found. */
 struct look {
@@ -14,7 +15,8 @@ struct look {
 	int ignore_age;
 	int busy_n;  /* consecutive looks that found messages in the receive queue */
 	int empty_n; /* looks that found both queues empty */
-	int idle;    /* both queues are empty, and nothing consumes */
+	struct locks locks;
+	int idle; /* both queues are empty, and nothing consumes */
 	int unnamed_looks;
 	int64_t unnamed_since_ms;
 };

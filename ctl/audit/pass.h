@@ -53,6 +53,7 @@ struct pass {
 	int unnamed_overdue;
 	int broker_asked, broker_ok;
 	int64_t ready, dead; /* messages */
+	int64_t locked_ms;   /* another session has held a lock for so long; 0: none */
 	int undecided;       /* something is overdue, and cannot be called lost */
 };
 

@@ -10,6 +10,7 @@
 #define PAUSE_US 250000
 #define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
 #define BUSY_LOOKS 8   /* consecutive ones with messages in the queue: it will not be empty soon */
+#define LOCKED_MS 5000 /* a transaction that is open for so long will not end soon */
 #define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
 
 /* How long a slot has to be overdue before it is wrong. */
@@ -31,8 +32,8 @@ static int is_hopeless(const struct look *look)
 {
 	const struct pass *pass = look->pass;
 
-	return pass->broker_asked &&
-	       (!pass->broker_ok || pass->dead > 0 || look->busy_n >= BUSY_LOOKS);
+	return pass->broker_asked && (!pass->broker_ok || pass->dead > 0 ||
+				      look->busy_n >= BUSY_LOOKS || pass->locked_ms >= LOCKED_MS);
 }
 
 /* Receives without an outcome: both queues have to be empty. */

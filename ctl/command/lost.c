@@ -11,6 +11,7 @@
 #include "common/id.h"
 #include "common/log.h"
 #include "common/receive.h"
+#include "ctl/locks.h"
 #include "ctl/rabbit.h"
 #include "ctl/slots.h"
 #include "ctl/store.h"
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define SCAN_COUNT 256
 #define OLDER_S 60
@@ -239,6 +241,22 @@ static void queues_need_empty(const char *url)
 	broker_free(broker);
 }
 
+/* Where another session holds a lock, workers hold receives that no queue shows. */
+static void locks_need_none(struct db *db)
+{
+	struct timespec pause = { .tv_sec = 0, .tv_nsec = 200000000 };
+	struct locks locks = { .n = 0 };
+
+	locks_look(&locks, db, clock_monotonic_ms());
+	for (int i = 0; i < 6 && locks.n > 0; i++) {
+		nanosleep(&pause, NULL);
+		if (locks_look(&locks, db, clock_monotonic_ms()) > 0)
+			log_fatal("another session has a transaction open that holds locks on "
+				  "coupons or receives: receives that wait for it can still be "
+				  "settled");
+	}
+}
+
 static void generations_read(struct lost *lost)
 {
 	char coupon[DB_NUMBER_SIZE];
@@ -261,6 +279,7 @@ void lost_release(struct ctl *ctl, struct db *db)
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
+	locks_need_none(db);
 	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
 	store_hash_scan(lost.redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT, users_give_up,

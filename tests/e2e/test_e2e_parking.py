@@ -151,3 +151,23 @@ def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
             assert reply["status"] == "unknown", json.dumps(reply)
         wait_until(lambda: client.call("status", receive=reply["receive"])["status"] == "issued")
         assert client.issue(coupon, 1, key="k", ack="issued")["status"] == "issued"
+
+
+def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
+    """The workers hold the receives, and no queue shows them."""
+    coupon = coupon_open(rough, 100)
+    with locked(rough, coupon):
+        issue_all(rough, coupon, range(1, 21))
+        wait_until(lambda: rough.log_has("worker-1", f"coupon={coupon} for_ms="))
+
+        def undecided():
+            audit = rough.ctl_run("audit", coupon, "--grace", 1)
+            assert audit.returncode in (0, 4), audit.stdout
+            return "cannot be decided until it ends" in audit.stdout
+
+        wait_until(undecided, timeout=60)
+        given_up = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+        assert given_up.returncode != 0
+        assert "transaction open" in given_up.stderr or "can still arrive" in given_up.stderr
+    wait_until(lambda: issued_n(rough_pg, coupon) == 20)
+    assert rough.ctl_run("audit", coupon).returncode == 0

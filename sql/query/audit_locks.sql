@@ -1,0 +1,12 @@
+-- The transactions that hold a lock on a table that settling writes. A role does not see when other
+-- roles' transactions began; the same virtual transaction in two looks is one that is still open.
+-- Not among them: readers, and VACUUM.
+SELECT DISTINCT l.virtualtransaction AS holder
+FROM pg_locks AS l
+WHERE l.locktype = 'relation' AND l.granted
+	AND l.mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
+	AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+	AND l.relation IN (SELECT 'coupon'::regclass UNION ALL SELECT 'receive_rejected'::regclass
+		UNION ALL SELECT relid FROM pg_partition_tree('user_coupon'))
+ORDER BY holder
+LIMIT 64
