@@ -429,16 +429,20 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, seen):
-    seen()  # there is a keeper
-    rough_redis.config_set("maxmemory", 1)
+    other = seen()  # there is a keeper
+    coupon = Seen(rough.ctl("create", "--name", "refused", "--total", 5), rough_redis, rough_pg)
+    wrong = [f"{coupon.key}:fill:{generation}:users" for generation in range(1, 10)]
+    rough_redis.mset(dict.fromkeys(wrong, "not a hash"))
     try:
-        coupon = seen(loaded=False)
+        rough.ctl("publish", coupon.coupon, "--wait-s", 0)
         line = f"event=coupon_put_off coupon={coupon.coupon} for_ms="
         wait_until(lambda: rough.log_has("worker-1", line + "2000"), timeout=20)
         assert coupon.row("generation")[0] <= 3, "one for each attempt, not for each round"
-        assert not rough_redis.exists(coupon.key)
+        assert coupon.field("stock") is None, "it is not open"
+        rough.ctl("pause", other.coupon)
+        wait_until(lambda: other.field("status") == "paused", timeout=2)
     finally:
-        rough_redis.config_set("maxmemory", 0)
+        rough_redis.delete(*wrong)
     rough.ctl("pause", coupon.coupon)
     wait_until(lambda: coupon.field("status") == "paused", timeout=1)
 
