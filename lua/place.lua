@@ -110,9 +110,12 @@ if stock < 0 then
 	reserved, stock = reserved - over, 0
 end
 
--- The writes. UNLINK needs no memory, and after its first write a script is not refused any.
+-- The writes. Redis refuses a script for want of memory at its first write only, and not an UNLINK.
+-- So where nothing is replaced the HSET comes first.
 
-call('UNLINK', KEYS[1], KEYS[2], KEYS[4], KEYS[5])
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5]) > 0 then
+	call('UNLINK', KEYS[1], KEYS[2], KEYS[4], KEYS[5])
+end
 call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3], 'seq', '0',
 	'total', terms[2], 'stock', decimal(stock), 'reserved', decimal(reserved),
 	'begin', terms[3], 'end', terms[4], 'limit', terms[5], 'fence', ARGV[1],

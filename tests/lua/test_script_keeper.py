@@ -109,6 +109,19 @@ def test_load_is_fenced(coupon):
     unchanged(coupon, "current", load, fence=5)
 
 
+def test_load_without_memory(private_coupon):
+    client = private_coupon.redis
+    before = private_coupon.snapshot()
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match="command not allowed when used memory"):
+            load(private_coupon)
+        assert private_coupon.snapshot() == before
+    finally:
+        client.config_set("maxmemory", 0)
+    assert load(private_coupon) == PLACED
+
+
 def test_load_needs_what_is_issued(coupon):
     unchanged(coupon, "gone", load, issued=1)
 
