@@ -1,0 +1,121 @@
+# shellcheck shell=bash
+# PostgreSQL: its folder, the process, the roles and the migration. Sourced by scripts/stack.sh.
+
+postgres_data() {
+	readlink -f "$RUN_DIR/postgres/data"
+}
+
+# PostgreSQL refuses to run as root: then it runs as the owner of its files, `postgres` for new
+# ones.
+postgres_user() {
+	local user
+	if [[ $(id -u) -ne 0 ]]; then
+		id -un
+		return
+	fi
+	user=$(stat -c %U "$(postgres_data)" 2>/dev/null) || user=root
+	[[ $user != root ]] || user=postgres
+	echo "$user"
+}
+
+# Sets AS to what a command is prefixed with to run as that user.
+postgres_as() {
+	AS=()
+	[[ $(id -u) -ne 0 ]] || AS=(setpriv "--reuid=$1" "--regid=$(id -g "$1")" --init-groups --)
+}
+
+postgres_folder() {
+	local user=$1 elsewhere
+	if [[ -L $RUN_DIR/postgres && ! -d $RUN_DIR/postgres ]]; then
+		die "the database's folder $(readlink "$RUN_DIR/postgres") is gone;" \
+			"begin anew with: make clean RUN_DIR=$RUN_DIR"
+	fi
+	[[ ! -d $RUN_DIR/postgres ]] || return 0
+	mkdir -m 700 "$RUN_DIR/postgres"
+	[[ $(id -u) -eq 0 ]] || return 0
+	chown "$user:" "$RUN_DIR/postgres"
+	postgres_as "$user"
+	if ! "${AS[@]}" test -x "$RUN_DIR/postgres/."; then
+		# A folder above is closed to that user, a home of mode 700 for instance.
+		rmdir "$RUN_DIR/postgres"
+		elsewhere=$(mktemp -d /var/tmp/couponmq-postgres.XXXXXXXX)
+		chown "$user:" "$elsewhere"
+		ln -s "$elsewhere" "$RUN_DIR/postgres"
+		say "user $user cannot enter $RUN_DIR: the database is in $elsewhere"
+	fi
+}
+
+postgres_init() {
+	local user=$1 data pwfile
+	data=$(readlink -f "$RUN_DIR/postgres")/data
+	[[ ! -e $data/couponmq.conf ]] || return 0
+	rm -rf "${data:?}"
+	pwfile=$(dirname "$data")/password
+	(umask 077 && echo "$STACK_PG_PASSWORD" >"$pwfile")
+	[[ $(id -u) -ne 0 ]] || chown "$user:" "$pwfile"
+	postgres_as "$user"
+	(
+		cd "$RUN_DIR/postgres/"
+		"${AS[@]}" "$PG_BIN/initdb" -D "$data" -U postgres -A scram-sha-256 \
+			--pwfile="$pwfile" --encoding=UTF8 --locale=C.UTF-8 \
+			>>"$RUN_DIR/postgres.log" 2>&1
+	) || start_failed postgres "could not make its database"
+	rm -f "$pwfile"
+	echo "include 'couponmq.conf'" >>"$data/postgresql.conf"
+}
+
+postgres_spawn() {
+	local user data sockets
+	[[ -x $PG_BIN/postgres ]] || die "there is no $PG_BIN/postgres; run scripts/packages.sh"
+	user=$(postgres_user)
+	postgres_folder "$user"
+	postgres_init "$user"
+	data=$(postgres_data)
+	sockets=$(dirname "$data")
+	[[ $((${#sockets} + 15)) -le $SOCKET_PATH_MAX ]] || sockets=
+	cat >"$data/couponmq.conf" <<-TEXT
+	listen_addresses = '127.0.0.1'
+	port = $PORT_POSTGRES
+	unix_socket_directories = '$sockets'
+	max_connections = 100
+	fsync = on
+	synchronous_commit = on
+	shared_buffers = 256MB
+	max_wal_size = 2GB
+	checkpoint_timeout = 15min
+	log_line_prefix = '%m [%p] %u '
+	TEXT
+	postgres_as "$user"
+	LC_ALL=C.UTF-8 process_spawn postgres "${AS[@]}" "$PG_BIN/postgres" -D "$data"
+}
+
+# psql as the superuser; passwords go by environment and standard input, never by argument.
+postgres_sql() {
+	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD psql -X -q -A -t \
+		-v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
+}
+
+postgres_ready() {
+	"$PG_BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT_POSTGRES" -d postgres
+}
+
+# The owner migrates; the programs' own role may do no more than couponmq_app was granted.
+postgres_roles() {
+	local found
+	found=$(postgres_sql postgres <<<"SELECT 1 FROM pg_database WHERE datname = 'couponmq'")
+	[[ -z $found ]] || return 0
+	postgres_sql postgres <<-SQL
+	SELECT 'CREATE ROLE ' || name FROM unnest(ARRAY['couponmq_owner', 'couponmq']) name
+	WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
+	ALTER ROLE couponmq_owner LOGIN CREATEROLE PASSWORD '$STACK_PG_OWNER_PASSWORD';
+	ALTER ROLE couponmq LOGIN PASSWORD '$STACK_PG_APP_PASSWORD';
+	GRANT pg_monitor, pg_signal_backend TO couponmq_owner;
+	CREATE DATABASE couponmq OWNER couponmq_owner;
+	SQL
+}
+
+postgres_migrate() {
+	env_load
+	"$BUILD_DIR/couponctl" migrate || die "couponctl migrate failed"
+	postgres_sql couponmq <<<"GRANT couponmq_app TO couponmq"
+}

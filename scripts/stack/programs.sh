@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Gateway and workers. Sourced by scripts/stack.sh.
+
+built() {
+	[[ -x $BUILD_DIR/$1 ]] || die "$BUILD_DIR/$1 is not built; type: make build"
+}
+
+# program_spawn NAME BINARY FLAGS: without the owner's password, which only couponctl migrate needs.
+program_spawn() {
+	local name=$1 flags
+	read -r -a flags <<<"$3"
+	mkdir -p "$RUN_DIR/$name"
+	env_load
+	process_spawn "$name" env -u DATABASE_ADMIN_URL "$BUILD_DIR/$2" "${flags[@]}"
+}
+
+gateway_spawn() {
+	program_spawn gateway coupon-gateway "${GATEWAY_FLAGS:-}"
+}
+
+gateway_ready() {
+	local url=http://127.0.0.1:$PORT_HTTP/readyz
+	[[ $(curl -s -m 2 -o /dev/null -w '%{http_code}' "$url") == 200 ]]
+}
+
+# The first nine have metrics, on the ports behind the gateway's HTTP.
+worker_spawn() {
+	local port
+	port=$(ports_of "$1")
+	COUPON_WORKER_HTTP_LISTEN=${port:+127.0.0.1:$port} \
+		program_spawn "$1" coupon-worker "${WORKER_FLAGS:-}"
+}
+
+worker_ready() {
+	process_runs "$1" && log_since_start "$1" | grep -q 'event=ready'
+}

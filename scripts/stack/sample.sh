@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# The sample campaign of `make run`: a rush, and the verdict on it. Sourced by scripts/stack.sh.
+
+# The verdict is PostgreSQL's: what was issued, what is there, and the most that one user has.
+sample_verdict() {
+	local coupon=$1 total=$2 deadline=$((SECONDS + 30)) found=
+	until [[ $found == "$total|$total|1" ]]; do
+		if [[ $SECONDS -ge $deadline ]]; then
+			die "coupon $coupon: issued|user coupons|most a user is $found," \
+				"and should be $total|$total|1"
+		fi
+		found=$(postgres_sql couponmq <<-SQL
+		SELECT issued_num, (SELECT count(*) FROM user_coupon WHERE coupon_id = coupon.id),
+			(SELECT max(n) FROM (SELECT count(*) n FROM user_coupon
+				WHERE coupon_id = coupon.id GROUP BY user_id) u)
+		FROM coupon WHERE id = $coupon
+		SQL
+		)
+		sleep 0.1
+	done
+	say "PostgreSQL: $total of $total issued, $total user coupons, none more than one: right"
+}
+
+command_run() {
+	local coupon total=10000 env
+	built couponctl
+	backends_start
+	postgres_migrate
+	names_start gateway worker-1 worker-2
+	lock_release
+	coupon=$("$BUILD_DIR/couponctl" create --name "Noon rush" --total "$total" --limit 1 \
+		--valid-days 30)
+	"$BUILD_DIR/couponctl" publish "$coupon"
+	say "coupon $coupon: $total coupons, and now 20000 users"
+	"$BUILD_DIR/couponctl" rush --coupon "$coupon" --users 20000
+	sample_verdict "$coupon" "$total"
+	env=$(shown "$RUN_DIR/env")
+	cat <<-TEXT
+
+	To try:
+	  . $env; $(shown "$BUILD_DIR")/couponctl stock $coupon --total $((total + 100))
+	  echo '{"op":"issue","coupon":"$coupon","user":"900001","ack":"issued"}' |
+	    nc -N 127.0.0.1 $PORT_GATEWAY
+	  curl -s 'http://127.0.0.1:$PORT_HTTP/v1/status?coupon=$coupon&user=900001'
+	TEXT
+}

@@ -1,0 +1,83 @@
+# shellcheck shell=bash
+# Redis, RabbitMQ and the port mapper of its Erlang node. Sourced by scripts/stack.sh.
+
+redis_spawn() {
+	local flags
+	read -r -a flags <<<"${REDIS_FLAGS:-}"
+	mkdir -p "$RUN_DIR/redis"
+	cat >"$RUN_DIR/redis/redis.conf" <<-TEXT
+	bind 127.0.0.1
+	port $PORT_REDIS
+	daemonize no
+	dir ./
+	appendonly yes
+	appendfsync always
+	auto-aof-rewrite-min-size 1gb
+	maxmemory-policy noeviction
+	save ""
+	TEXT
+	process_spawn redis redis-server ./redis.conf "${flags[@]}"
+}
+
+redis_ready() {
+	[[ $(redis-cli -h 127.0.0.1 -p "$PORT_REDIS" ping 2>/dev/null) == PONG ]]
+}
+
+epmd_spawn() {
+	mkdir -p "$RUN_DIR/epmd"
+	process_spawn epmd epmd -address 127.0.0.1 -port "$PORT_EPMD"
+}
+
+epmd_ready() {
+	port_answers "$PORT_EPMD"
+}
+
+rabbitmq_spawn() {
+	local home=$RUN_DIR/rabbitmq erlang
+	erlang=(+sbwt none +sbwtdcpu none +sbwtdio none
+		-kernel inet_dist_use_interface '{127,0,0,1}')
+	mkdir -p "$home"
+	chmod 700 "$home"
+	rm -f "$home/.erlang.cookie"
+	(umask 377 && printf %s "$STACK_COOKIE" >"$home/.erlang.cookie")
+	echo '[].' >"$home/enabled_plugins"
+	(
+		umask 077
+		cat >"$home/rabbitmq.conf" <<-TEXT
+		listeners.tcp.default = 127.0.0.1:$PORT_RABBITMQ
+		default_user = couponmq
+		default_pass = $STACK_AMQP_PASSWORD
+		disk_free_limit.absolute = 50MB
+		raft.wal_max_size_bytes = 134217728
+		heartbeat = ${RABBITMQ_HEARTBEAT_S:-60}
+		log.console = true
+		log.console.level = info
+		log.console.use_colors = off
+		log.file = false
+		TEXT
+	)
+	# With RUNNING_UNDER_SYSTEMD the script becomes the Erlang VM: the pid is the broker's.
+	process_spawn rabbitmq env \
+		HOME="$home" \
+		LANG=C.UTF-8 \
+		RUNNING_UNDER_SYSTEMD=true \
+		ERL_EPMD_ADDRESS=127.0.0.1 \
+		ERL_EPMD_PORT="$PORT_EPMD" \
+		ERL_CRASH_DUMP="$home/erl_crash.dump" \
+		RABBITMQ_NODENAME=couponmq@localhost \
+		RABBITMQ_DIST_PORT="$PORT_DIST" \
+		RABBITMQ_CONF_ENV_FILE=/dev/null \
+		RABBITMQ_CONFIG_FILE="$home/rabbitmq" \
+		RABBITMQ_ADVANCED_CONFIG_FILE="$home/advanced.config" \
+		RABBITMQ_GENERATED_CONFIG_DIR="$home/config" \
+		RABBITMQ_ENABLED_PLUGINS_FILE="$home/enabled_plugins" \
+		RABBITMQ_MNESIA_BASE="$home/mnesia" \
+		RABBITMQ_LOG_BASE="$home/log" \
+		RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="${erlang[*]}" \
+		"$RABBITMQ_BIN/rabbitmq-server"
+}
+
+# The listener opens before that: a broker told to end meanwhile takes ten seconds to do so.
+rabbitmq_ready() {
+	log_since_start rabbitmq | grep -q 'Server startup complete'
+}

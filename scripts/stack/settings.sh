@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# A stack's settings, made once and kept in its folder, its ports, its lock and the env file that
+# the programs read. Sourced by scripts/stack.sh.
+
+random_hex() {
+	od -An -N16 -tx1 /dev/urandom | tr -d ' \n'
+}
+
+settings_write() {
+	(
+		umask 077
+		cat >"$RUN_DIR/settings.new" <<-TEXT
+		STACK_PORT_BASE=$STACK_PORT_BASE
+		STACK_AMQP_PASSWORD=$STACK_AMQP_PASSWORD
+		STACK_COOKIE=$STACK_COOKIE
+		STACK_PG_PASSWORD=$STACK_PG_PASSWORD
+		STACK_PG_OWNER_PASSWORD=$STACK_PG_OWNER_PASSWORD
+		STACK_PG_APP_PASSWORD=$STACK_PG_APP_PASSWORD
+		TEXT
+		mv "$RUN_DIR/settings.new" "$RUN_DIR/settings"
+	)
+}
+
+ports_set() {
+	local base=$STACK_PORT_BASE
+	PORT_GATEWAY=$((base + 11)) PORT_HTTP=$((base + 80)) PORT_POSTGRES=$((base + 32))
+	PORT_REDIS=$((base + 79)) PORT_RABBITMQ=$((base + 72)) PORT_DIST=$((base + 25))
+	PORT_EPMD=$((base + 69))
+}
+
+settings_load() {
+	[[ -r $RUN_DIR/settings ]] || return 1
+	# shellcheck source=/dev/null
+	. "$RUN_DIR/settings"
+	ports_set
+}
+
+settings_need() {
+	settings_load && return
+	die "there is no stack in $RUN_DIR; start one with: make services"
+}
+
+folder_foreign() {
+	die "$1 belongs to $(stat -c %U "$1"); choose another RUN_DIR="
+}
+
+folder_open() {
+	[[ $RUN_DIR =~ ^[A-Za-z0-9._/@+-]+$ ]] ||
+		die "RUN_DIR is $RUN_DIR, and RabbitMQ takes only letters, digits and . _ / @ + -"
+	mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
+	[[ -w $RUN_DIR && -x $RUN_DIR ]] || folder_foreign "$RUN_DIR"
+	if [[ -e $RUN_DIR/settings ]]; then
+		[[ -r $RUN_DIR/settings ]] || folder_foreign "$RUN_DIR/settings"
+	elif [[ -n $(find "$RUN_DIR" -mindepth 1 -maxdepth 1 ! -name lock -print -quit) ]]; then
+		die "$RUN_DIR holds other files; choose another RUN_DIR="
+	fi
+}
+
+settings_open() {
+	local wanted=${PORT_BASE:-}
+	if [[ -n $wanted ]]; then
+		[[ $wanted =~ ^[1-9][0-9]{3,4}$ && $wanted -ge 1024 && $wanted -le 65400 ]] ||
+			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
+	fi
+	if settings_load; then
+		if [[ -z $wanted || $wanted == "$STACK_PORT_BASE" ]]; then
+			return
+		fi
+		[[ -z $(names_running) ]] ||
+			die "the stack in $RUN_DIR runs on PORT_BASE=$STACK_PORT_BASE;" \
+				"stop it first: make stop RUN_DIR=$RUN_DIR"
+		STACK_PORT_BASE=$wanted
+	else
+		STACK_PORT_BASE=${wanted:-$DEFAULT_PORT_BASE}
+		STACK_AMQP_PASSWORD=$(random_hex)
+		STACK_COOKIE=$(random_hex)
+		STACK_PG_PASSWORD=$(random_hex)
+		STACK_PG_OWNER_PASSWORD=$(random_hex)
+		STACK_PG_APP_PASSWORD=$(random_hex)
+	fi
+	ports_set
+	settings_write
+}
+
+env_write() {
+	local socket=$RUN_DIR/gateway/gateway.sock postgres=127.0.0.1:$PORT_POSTGRES/couponmq
+	local owner=couponmq_owner:$STACK_PG_OWNER_PASSWORD
+	[[ ${#socket} -le $SOCKET_PATH_MAX ]] || socket=
+	(
+		umask 077
+		cat >"$RUN_DIR/env.new" <<-TEXT
+		export REDIS_URL='redis://127.0.0.1:$PORT_REDIS/0'
+		export AMQP_URL='amqp://couponmq:$STACK_AMQP_PASSWORD@127.0.0.1:$PORT_RABBITMQ/%2f'
+		export DATABASE_URL='postgresql://couponmq:$STACK_PG_APP_PASSWORD@$postgres'
+		export DATABASE_ADMIN_URL='postgresql://$owner@$postgres'
+		export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
+		export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
+		export COUPON_UNIX_SOCKET='$socket'
+		TEXT
+		mv "$RUN_DIR/env.new" "$RUN_DIR/env"
+	)
+}
+
+env_load() {
+	# shellcheck source=/dev/null
+	. "$RUN_DIR/env"
+}
+
+# One command at a time changes a stack. Daemons close the lock's descriptor, so that it ends with
+# the command.
+lock_take() {
+	exec 9>"$RUN_DIR/lock"
+	flock -w 180 9 || die "another command has been at work on $RUN_DIR for three minutes"
+}
+
+lock_release() {
+	exec 9>&-
+}
