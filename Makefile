@@ -8,15 +8,19 @@ BUILD_DIR ?= build$(if $(SAN),-$(SAN))$(if $(FAULTS),-fault)
 
 CC ?= gcc
 CSTD = -std=c11 -D_GNU_SOURCE
-WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Werror
+WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 \
+	-Werror
 HARDEN = -fPIE -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 OPTIMISE = -O2 -g -fno-omit-frame-pointer
-SANITIZE = $(if $(filter address,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all)$(if \
-	$(filter undefined,$(SAN)),-fsanitize=undefined -fno-sanitize-recover=all)$(if $(filter thread,$(SAN)),-fsanitize=thread)$(if \
-	$(filter fuzz,$(SAN)),-fsanitize=fuzzer-no-link$(comma)address$(comma)undefined -fno-sanitize-recover=all)
 comma := ,
+SANITIZE_address = -fsanitize=address$(comma)undefined -fno-sanitize-recover=all
+SANITIZE_undefined = -fsanitize=undefined -fno-sanitize-recover=all
+SANITIZE_thread = -fsanitize=thread
+SANITIZE_fuzz = -fsanitize=fuzzer-no-link$(comma)address$(comma)undefined -fno-sanitize-recover=all
+SANITIZE = $(SANITIZE_$(SAN))
 
-CPPFLAGS = -I. -I$(BUILD_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
+PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
+CPPFLAGS = -I. -I$(BUILD_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
 ifeq ($(MAKELEVEL),0)
@@ -33,13 +37,15 @@ LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libk
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher waiters)
 # With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort $(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
-.PHONY: build tests fuzzers fuzz fuzz-corpus
+.PHONY: build tests thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
+thread-tests: $(THREAD_TESTS)
 fuzzers: $(FUZZ_TARGETS)
 fuzz: ## feed each fuzz target for FUZZ_S=60 seconds: FUZZ=json for one of them
 	@scripts/fuzz.sh run
@@ -83,6 +89,11 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^
 
+# What TSan runs links, and so builds, the gateway alone.
+$(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
+	@mkdir -p $(@D)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@

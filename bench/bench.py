@@ -1,7 +1,9 @@
-"""One table of figures from one run on one machine, so that every figure is a ratio too. See `make bench`.
+"""One table of figures from one run on one machine, so that every figure is a ratio too. See `make
+bench`.
 
-Runs inside a stack that scripts/bench.sh has brought up: the settings are in the environment. Every load is checked: what
-`couponctl rush` was told must stand in PostgreSQL, or this program ends with status 1.
+Runs inside a stack that scripts/bench.sh has brought up: the settings are in the environment. Every
+load is checked: what `couponctl rush` was told must stand in PostgreSQL, or this program ends with
+status 1.
 """
 
 import json
@@ -92,7 +94,8 @@ def rush(coupon, users, *words, name, verify=True):
 
 
 def settled_wait(coupon):
-    """Until the workers have settled all that was accepted: issued_num says so, and it must equal what Redis gave out."""
+    """Until the workers have settled all that was accepted: issued_num says so, and it must equal
+    what Redis gave out."""
     fields = redis_client.hmget(f"coupon:{{{coupon}}}", "total", "stock")
     taken = int(fields[0]) - int(fields[1])
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
@@ -118,7 +121,8 @@ def fsync_measure():
 
 
 def script_calls_round(sha, run_id):
-    """redis-benchmark with the very script, one request a call, at the stack's fsync setting: calls a second."""
+    """redis-benchmark with the very script, one request a call, at the stack's fsync setting: calls
+    a second."""
     coupon = coupon_make("redis-benchmark", 10**9)
     keys = [f"coupon:{{{coupon}}}", f"coupon:{{{coupon}}}:users", f"coupon:{{{coupon}}}:outbox"]
     args = redis_client.connection_pool.connection_kwargs
@@ -181,7 +185,8 @@ def database_baselines_measure():
         db.execute("DROP TABLE IF EXISTS bench_user_coupon, bench_coupon")
         db.execute("CREATE TABLE bench_user_coupon (LIKE user_coupon INCLUDING ALL)")
         db.execute(
-            "CREATE TABLE bench_coupon (id bigint PRIMARY KEY, issued_num bigint NOT NULL) WITH (fillfactor = 50)"
+            "CREATE TABLE bench_coupon (id bigint PRIMARY KEY, issued_num bigint NOT NULL)"
+            " WITH (fillfactor = 50)"
         )
         db.execute("INSERT INTO bench_coupon VALUES (1, 0)")
     for name, script, clients, rows in (
@@ -271,15 +276,20 @@ def ratio(name, base):
     return figures[name] / figures[base]
 
 
+def rate(name):
+    return f"{figures[name]:,.0f} /s"
+
+
 def rows():
     f = figures
     fsync = f["fsync_p99_us"]
     yield "limits of this machine", None, None
-    yield "  redis-benchmark -P 16, one request a script call", f"{f['script_calls_per_s']:,.0f} /s", ""
-    yield "  pgbench, count and one row a transaction, 8 clients", f"{f['rows_single_per_s']:,.0f} /s", ""
-    yield "  pgbench, one row alone a transaction, 8 clients", f"{f['inserts_single_per_s']:,.0f} /s", ""
-    yield "  pgbench, 500 rows a transaction, 2 clients", f"{f['rows_many_per_s']:,.0f} /s", ""
-    yield "  fsync of 4 KiB, p50 / p99", f"{f['fsync_p50_us'] / 1000:.2f} / {fsync / 1000:.2f} ms", ""
+    yield "  redis-benchmark -P 16, one request a script call", rate("script_calls_per_s"), ""
+    yield "  pgbench, count and one row a transaction, 8 clients", rate("rows_single_per_s"), ""
+    yield "  pgbench, one row alone a transaction, 8 clients", rate("inserts_single_per_s"), ""
+    yield "  pgbench, 500 rows a transaction, 2 clients", rate("rows_many_per_s"), ""
+    fsyncs = f"{f['fsync_p50_us'] / 1000:.2f} / {fsync / 1000:.2f} ms"
+    yield "  fsync of 4 KiB, p50 / p99", fsyncs, ""
     yield "couponmq", None, None
     yield "  admission (ack=accepted, workers stopped)", f"{f['admission_per_s']:,.0f} /s", (
         f"{ratio('admission_per_s', 'script_calls_per_s'):.1f} x redis-benchmark"
@@ -304,7 +314,8 @@ def rows():
         }[
             ack
         ]
-    yield "  resident peak, gateway / worker", f"{f['gateway_peak_mib']:.0f} / {f['worker_peak_mib']:.0f} MiB", "1,000 connections"
+    peaks = f"{f['gateway_peak_mib']:.0f} / {f['worker_peak_mib']:.0f} MiB"
+    yield "  resident peak, gateway / worker", peaks, "1,000 connections"
 
 
 fsync_measure()

@@ -1,4 +1,5 @@
-"""This tree against another commit: nine interleaved pairs of `make bench` with a tenth of the load, and the medians of their ratios.
+"""This tree against another commit: nine interleaved pairs of `make bench` with a tenth of the
+load, and the medians of their ratios.
 
     REF=main~20 PAIRS=9 make bench-compare
 """
@@ -66,8 +67,12 @@ def table_print(pairs):
         median = statistics.median(ratios)
         bad = median < 1 - ALLOWED if name in RATES else median > 1 + ALLOWED
         worse |= bad
-        print(f"{name:<28}{statistics.median(p[0][name] for p in pairs):>12,.0f}{statistics.median(p[1][name] for p in pairs):>12,.0f}"
-              f"   median of ratios {median:.3f}  ({ratios[0]:.2f} to {ratios[-1]:.2f}){'  WORSE' if bad else ''}")  # fmt: skip
+        theirs, mine = (statistics.median(pair[side][name] for pair in pairs) for side in (0, 1))
+        print(
+            f"{name:<28}{theirs:>12,.0f}{mine:>12,.0f}"
+            f"   median of ratios {median:.3f}  ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            f"{'  WORSE' if bad else ''}"
+        )
     return int(worse)
 
 

@@ -37,7 +37,7 @@ packages_need() {
 	[[ $code -eq 0 ]] || die "apt-get failed: see $ENGINE_DIR/apt.log"
 }
 
-# ---- the engine -----------------------------------------------------------------------------------
+# ---- the engine
 
 engine_answers() {
 	timeout 10 docker info >/dev/null 2>&1
@@ -107,7 +107,7 @@ engine_open() {
 	fi
 }
 
-# ---- images ---------------------------------------------------------------------------------------
+# ---- images
 
 image_there() {
 	docker image inspect "$1" >/dev/null 2>&1

@@ -30,7 +30,7 @@ die() {
 # shellcheck source=scripts/compose-engine.sh
 . scripts/compose-engine.sh
 
-# ---- checks ---------------------------------------------------------------------------------------
+# ---- checks
 
 # check WHAT COMMAND..: counts, and goes on.
 check() {
@@ -73,7 +73,7 @@ wait_until() {
 	done
 }
 
-# ---- the stack ------------------------------------------------------------------------------------
+# ---- the stack
 
 compose_find() {
 	if [[ -n ${COMPOSE:-} ]]; then
@@ -142,7 +142,7 @@ port_taken() {
 	(: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# ---- what is checked ------------------------------------------------------------------------------
+# ---- what is checked
 
 secret_missing_named() {
 	local name output
@@ -291,7 +291,7 @@ nothing_left() {
 		equals "$(docker network ls -q --filter "label=com.docker.compose.project=$PROJECT" | wc -l)" 0
 }
 
-# ---- the run --------------------------------------------------------------------------------------
+# ---- the run
 
 scenario() {
 	local coupon small told before reply

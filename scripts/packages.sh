@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building, running and testing need. Silent when all are there.
+# Installs the Debian 12 packages that building, running and testing need. Silent when all are
+# there.
 #   packages.sh [fuzz]   those of `make fuzz` besides
 set -euo pipefail
 
@@ -12,6 +13,8 @@ PACKAGES=(
 	# test: other people's clients
 	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
 	python3-requests
+	# lint
+	black clang-format flake8 lua-check shellcheck
 )
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 readonly PACKAGES
@@ -30,7 +33,8 @@ find_missing() {
 	local installed name
 	command -v dpkg-query >/dev/null ||
 		die "this is not a Debian system; install the equivalents of: ${PACKAGES[*]}"
-	installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" 2>/dev/null) || true
+	installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" 2>/dev/null) ||
+		true
 	for name in "${PACKAGES[@]}"; do
 		[[ $'\n'"$installed"$'\n' == *$'\n'"installed $name"$'\n'* ]] || missing+=("$name")
 	done

@@ -2,7 +2,7 @@
 
 export RUN_DIR PORT_BASE
 
-.PHONY: packages run services start stop status clean test help
+.PHONY: packages run services start stop status clean test lint format help
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -25,11 +25,19 @@ status: ## what runs, and on which ports
 	@scripts/stack.sh status
 
 clean: ## stop, then remove what was built and the run folders
-	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-* .run-torture .run-torture-*; do RUN_DIR=$$dir scripts/stack.sh clean || exit 1; done
+	@for dir in $(or $(RUN_DIR),.run) .run-test .run-test-* .run-torture .run-torture-*; do \
+		RUN_DIR=$$dir scripts/stack.sh clean || exit 1; \
+	done
 	@rm -rf build build-*
 
 test: ## all tests on a stack of their own: SAN=address|undefined|thread TESTS=path or words
 	@scripts/test.sh
+
+lint: packages ## check format and style: C, Python, Lua, shell
+	@scripts/lint.sh
+
+format: packages ## format C and Python
+	@scripts/lint.sh format
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | expand -t 12

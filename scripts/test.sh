@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Every test on a stack of its own, which ends with it: programs of build/tests/ first, then pytest.
-#   SAN=address|undefined|thread   in a build of its own
-#   TESTS=tests/e2e/test_x.py      only that file; other words choose programs by name and go to pytest -k
-#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_LIMIT_S=300 (for one program)
+# Every test, on stacks of their own, which end with it. Parts run side by side: see "the parts".
+#   SAN=address|undefined|thread   everything in a build of its own
+#   TESTS=tests/e2e/test_x.py      only that file, in sight; other words choose programs by name and
+#                                  go to pytest -k
+#   SEED=n                         of the torture scenarios, and of other tests by chance
+#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=4 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +16,10 @@ export PORT_BASE=${TEST_PORT_BASE:-17400}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
-readonly LIMIT_S=${TEST_LIMIT_S:-300}
+readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-4}
+readonly PORTS_EACH=500  # of a shard: its stack, and those that its tests make
+readonly END_S=60        # from an interrupt until what still runs is killed
+readonly OUT=$BUILD_DIR/test
 # What `make test` was called with is for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 
@@ -28,10 +33,18 @@ case $SAN in
 	;;
 esac
 
+build() {
+	local san=$1
+	shift
+	make --no-print-directory -j"$(nproc)" SAN="$san" "$@"
+}
+
+# ---- stacks
+
 stacks_each() {
 	local dir
 	for dir in "$RUN_DIR" "$RUN_DIR"-*; do
-		RUN_DIR=$dir scripts/stack.sh "$1"
+		[[ ! -d $dir ]] || RUN_DIR=$dir scripts/stack.sh "$1"
 	done
 }
 
@@ -39,16 +52,19 @@ stacks_stop() {
 	stacks_each stop >/dev/null || echo "test: could not stop everything in $RUN_DIR*" >&2
 }
 
-# The last word on a stack: a sanitizer's report in any log is a failure, whoever's test it was.
+# In the end: a sanitizer's report in any log is a failure, whichever test it belongs to.
 logs_check() {
 	local file
 	for file in "$RUN_DIR"/*.log "$RUN_DIR"-*/*.log; do
 		[[ -e $file ]] || continue
-		grep -qE '(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:' "$file" || continue
+		grep -qE '(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:' "$file" ||
+			continue
 		echo "FAILED: a sanitizer's report in $file"
 		failed=$((failed + 1))
 	done
 }
+
+# ---- programs of build/tests/
 
 count_in() {
 	sed -n "s/^\[  $1  \] \([0-9][0-9]*\) test.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
@@ -56,8 +72,8 @@ count_in() {
 
 # cmocka's own counts; a program that prints none counts as one.
 program_run() {
-	local program=$1 output=$BUILD_DIR/tests/${1##*/}.out code=0 ok bad
-	timeout -k 5 "$LIMIT_S" "$program" >"$output" 2>&1 || code=$?
+	local program=$1 output=$1.out code=0 ok bad
+	timeout --foreground -k 5 "$LIMIT_S" "$program" >"$output" 2>&1 || code=$?
 	ok=$(count_in PASSED "$output") bad=$(count_in FAILED "$output")
 	[[ $code -ne 0 || $((ok + bad)) -ne 0 ]] || ok=1
 	[[ $code -eq 0 || $bad -ne 0 ]] || bad=1
@@ -71,70 +87,190 @@ program_run() {
 	printf '%-48s %s passed, %s FAILED (exit code %s)\n' "$program" "$ok" "$bad" "$code"
 }
 
+# programs_run BUILD_DIR PATTERN..
 programs_run() {
-	local program
-	for program in "$BUILD_DIR"/tests/{unit,sim,fuzz}_*; do
-		[[ -f $program && -x $program ]] || continue
-		[[ -z $TESTS || ${program##*/} == *"$TESTS"* ]] || continue
-		program_run "$program"
-	done
-}
-
-junit_sum() {
-	grep -oE "<testsuite [^>]*" "$BUILD_DIR/pytest.xml" | grep -oE " $1=\"[0-9]+\"" | grep -oE '[0-9]+' |
-		awk '{ n += $1 } END { print n + 0 }'
-}
-
-# Exit code 5 says that nothing was chosen, which TESTS= may mean.
-pytest_run() {
-	local code=0 bad
-	rm -f "$BUILD_DIR/pytest.xml"
-	/usr/bin/python3 -B -m pytest -q -p no:cacheprovider --junitxml="$BUILD_DIR/pytest.xml" "$@" || code=$?
-	if [[ ! -e $BUILD_DIR/pytest.xml ]]; then
-		echo "pytest ended with code $code and no result"
-		failed=$((failed + 1))
-		return
-	fi
-	bad=$(($(junit_sum failures) + $(junit_sum errors)))
-	passed=$((passed + $(junit_sum tests) - bad - $(junit_sum skipped)))
-	[[ $code -eq 0 || $code -eq 5 || $bad -ne 0 ]] || bad=1
-	failed=$((failed + bad))
-}
-
-# A short selection under sanitizers: whole runs are make test SAN=address and SAN=thread.
-sanitized_run() {
-	local san=$1 pattern program
+	local folder=$1 pattern program
 	shift
-	make --no-print-directory -j"$(nproc)" SAN="$san" BUILD_DIR="build-$san" build tests
 	for pattern in "$@"; do
-		for program in "build-$san"/tests/$pattern; do
-			[[ ! -x $program ]] || BUILD_DIR="build-$san" program_run "$program"
+		for program in "$folder"/tests/$pattern; do
+			[[ -f $program && -x $program ]] || continue
+			[[ -z $TESTS || ${program##*/} == *"$TESTS"* ]] || continue
+			program_run "$program"
 		done
 	done
 }
 
+# ---- pytest
+
+junit_sum() {
+	grep -oE "<testsuite [^>]*" "$2" | grep -oE " $1=\"[0-9]+\"" | grep -oE '[0-9]+' |
+		awk '{ n += $1 } END { print n + 0 }'
+}
+
+# pytest_run NAME ARGUMENTS.. Exit code 5 means that nothing was chosen, as with some words of TESTS=.
+pytest_run() {
+	local xml=$OUT/$1.xml code=0 bad
+	shift
+	rm -f "$xml"
+	/usr/bin/python3 -B -m pytest -q -p no:cacheprovider --durations=5 --junitxml="$xml" "$@" ||
+		code=$?
+	if [[ ! -e $xml ]]; then
+		echo "pytest ended with code $code and no result"
+		failed=$((failed + 1))
+		return
+	fi
+	bad=$(($(junit_sum failures "$xml") + $(junit_sum errors "$xml")))
+	passed=$((passed + $(junit_sum tests "$xml") - bad - $(junit_sum skipped "$xml")))
+	[[ $code -eq 0 || $code -eq 5 || $bad -ne 0 ]] || bad=1
+	failed=$((failed + bad))
+}
+
+# ---- the parts
+#
+# Each part is a process group, writes to $OUT/PART.out and leaves its counts in $OUT/PART.count. The
+# builds give way to the tests, which have time-outs.
+
+part_lint() {
+	if nice -n 10 scripts/lint.sh; then
+		passed=$((passed + 1))
+	else
+		echo "FAILED: make lint"
+		failed=$((failed + 1))
+	fi
+}
+
+part_programs() {
+	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
+}
+
+# A selection under sanitizers, built alone: whole runs are make test SAN=address and SAN=thread.
+part_sanitized() {
+	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread thread-tests
+	programs_run build-thread 'unit_*'
+	nice -n 10 make --no-print-directory SAN=address BUILD_DIR=build-address tests
+	programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+}
+
+# part_pytest NUMBER: the last shard is torture's, which needs the build with fault points.
+part_pytest() {
+	local files
+	[[ $1 -lt $SHARDS ]] ||
+		make --no-print-directory SAN="$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+	mapfile -t files < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
+	RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
+		pytest_run "pytest-$1" "${files[@]}"
+}
+
+declare -A part_pids=()
+part_names=()
+
+part_run() {
+	local name=$1 begun=$SECONDS
+	shift
+	"$@"
+	echo "$passed $failed $((SECONDS - begun))" >"$OUT/$name.count"
+}
+
+# part_start NAME FUNCTION ARGUMENTS..
+part_start() {
+	local name=$1
+	shift
+	part_names+=("$name")
+	set -m # a process group, which an interrupt can reach
+	(
+		set +m
+		trap 'exit 130' INT
+		part_run "$name" "$@"
+	) >"$OUT/$name.out" 2>&1 </dev/null &
+	part_pids[$name]=$!
+	set +m
+}
+
+parts_end() {
+	local name deadline=$((SECONDS + END_S)) runs=yes
+	[[ ${#part_pids[@]} -gt 0 ]] || return 0
+	for name in "${!part_pids[@]}"; do
+		kill -INT -- "-${part_pids[$name]}" 2>/dev/null || true
+	done
+	while [[ $runs == yes && $SECONDS -lt $deadline ]]; do
+		runs=no
+		for name in "${!part_pids[@]}"; do
+			! kill -0 -- "-${part_pids[$name]}" 2>/dev/null || runs=yes
+		done
+		sleep 0.1
+	done
+	for name in "${!part_pids[@]}"; do
+		kill -KILL -- "-${part_pids[$name]}" 2>/dev/null || true
+	done
+}
+
+# Prints each part's output as soon as it ends, and adds up what it counted.
+parts_wait() {
+	local name pid ok bad took
+	while [[ ${#part_pids[@]} -gt 0 ]]; do
+		wait -n "${part_pids[@]}" || true
+		for name in "${part_names[@]}"; do
+			pid=${part_pids[$name]:-}
+			[[ -n $pid ]] || continue
+			! kill -0 "$pid" 2>/dev/null || continue
+			unset "part_pids[$name]"
+			if [[ -e $OUT/$name.count ]]; then
+				read -r ok bad took <"$OUT/$name.count"
+			else
+				ok=0 bad=1 took='?'
+				echo "FAILED: $name did not come to its end"
+			fi
+			echo "---- $name: $ok passed, $bad failed, $took s"
+			cat "$OUT/$name.out"
+			passed=$((passed + ok)) failed=$((failed + bad))
+		done
+	done
+}
+
+run_all() {
+	local shard
+	if [[ -z $SEED ]]; then
+		SEED=$((RANDOM * 32 + RANDOM % 32))
+	fi
+	export SEED
+	echo "test: SEED=$SEED; the output of each part: $OUT/*.out"
+	for ((shard = 1; shard <= SHARDS; shard++)); do
+		part_start "pytest-$shard" part_pytest "$shard"
+	done
+	part_start programs part_programs
+	if [[ -z $SAN ]]; then
+		part_start lint part_lint
+		part_start sanitized part_sanitized
+	fi
+	parts_wait
+}
+
+# What TESTS= chooses runs in sight, one after the other.
+run_chosen() {
+	local selection=("$TESTS")
+	if [[ ! -e ${TESTS%%::*} ]]; then
+		selection=(tests -k "$TESTS")
+		part_programs
+	fi
+	build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+	pytest_run pytest "${selection[@]}"
+}
+
+begun=$SECONDS
+SEED=${SEED:-}
 scripts/packages.sh
-make --no-print-directory -j"$(nproc)" SAN="$SAN" BUILD_DIR="$BUILD_DIR" build tests
-# For tests/torture, which has no other way to hit a certain moment.
-make --no-print-directory -j"$(nproc)" SAN="$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+build "$SAN" BUILD_DIR="$BUILD_DIR" build tests
+rm -rf "$OUT"
+mkdir -p "$OUT"
 stacks_each clean >/dev/null
-trap stacks_stop EXIT
+trap 'parts_end; stacks_stop' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-
-if [[ -n $TESTS && -e ${TESTS%%::*} ]]; then
-	selection=("$TESTS")
+if [[ -n $TESTS ]]; then
+	run_chosen
 else
-	selection=(tests ${TESTS:+-k "$TESTS"})
-	programs_run
-	if [[ -z $SAN$TESTS ]]; then
-		sanitized_run address 'unit_*' 'sim_*' 'fuzz_*'
-		sanitized_run thread unit_test_publisher unit_test_confirm unit_test_admission unit_test_waiters
-	fi
+	run_all
 fi
-scripts/stack.sh services
-scripts/stack.sh start gateway worker-1 worker-2
-pytest_run "${selection[@]}"
 stacks_stop
 logs_check
 
@@ -142,6 +278,7 @@ if [[ $((passed + failed)) -eq 0 ]]; then
 	echo "test: nothing matches TESTS=$TESTS" >&2
 	exit 1
 fi
-[[ $failed -eq 0 ]] || echo "the logs are in $RUN_DIR/"
+[[ $failed -eq 0 ]] || echo "the logs are in $RUN_DIR*/"
+echo "test: took $((SECONDS - begun)) s"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The promises under faults: builds with fault points, then runs tests/torture/run.py. See docs/hacking.md.
+# The promises under faults: builds with fault points, then runs tests/torture/run.py. See
+# docs/hacking.md.
 #   SEED=n ONLY=name,name ROUNDS=k SAN=address RUN_DIR=.run-torture PORT_BASE=16400
 #   LIST=1 only names the scenarios
 set -euo pipefail

@@ -1,4 +1,5 @@
-"""What every test may ask for. `stack` is shared: a test that breaks a process takes `own_stack`."""
+"""What every test may ask for. `stack` is shared: a test that breaks a process takes
+`own_stack`."""
 
 
 import pika
@@ -11,12 +12,10 @@ from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 @pytest.fixture(scope="session")
 def stack():
-    """The stack that `make test` started; by hand: see scripts/stack.sh with RUN_DIR=.run-test."""
-    shared = Stack(RUN_DIR)
-    if not (shared.run_dir / "env").exists():
-        pytest.fail(
-            f"no stack in {RUN_DIR}; type: make test, or make services RUN_DIR={RUN_DIR} PORT_BASE={PORT_BASE}"
-        )
+    """The stack in RUN_DIR. It is started here, and stays: `make test` stops it in the end."""
+    shared = Stack(RUN_DIR, PORT_BASE)
+    shared.services()
+    shared.start("gateway", "worker-1", "worker-2")
     return shared
 
 
@@ -27,7 +26,8 @@ def env(stack):
 
 @pytest.fixture(scope="session")
 def stack_make():
-    """Makes further stacks, each in its own folder on its own ports, nothing of it started. All end with the session."""
+    """Makes further stacks, each in its own folder on its own ports, nothing of it started. All end
+    with the session."""
     made = []
 
     def make():
@@ -43,7 +43,8 @@ def stack_make():
 
 @pytest.fixture(scope="module")
 def own_stack(stack_make):
-    """A stack for this file alone, whose processes it may kill: services, gateway and one worker."""
+    """A stack for this file alone, whose processes it may kill: services, gateway and one
+    worker."""
     own = stack_make()
     own.services()
     own.start("gateway", "worker-1")

@@ -1,8 +1,9 @@
 """
 What clients asked and were told, to be held against PostgreSQL and Redis in the end.
 
-A request without an answer, and one answered `unknown`, may or may not have been done. Everything else must be true:
-docs/protocol.md says what each answer promises, and P1 to P6 are checked as promises of the whole.
+A request without an answer, and one answered `unknown`, may or may not have been done. Everything
+else must be true: docs/protocol.md says what each answer promises, and P1 to P6 are checked as
+promises of the whole.
 """
 
 import collections
@@ -111,7 +112,8 @@ class History:
     # The judgement
 
     def settle(self, timeout=60):
-        """Until nothing of the coupon is in flight any more, and no rejected receive holds a slot."""
+        """Until nothing of the coupon is in flight any more, and no rejected receive holds a
+        slot."""
         key = f"coupon:{{{self.coupon}}}"
         with redis.Redis.from_url(
             self.stack.env["REDIS_URL"], decode_responses=True
@@ -122,12 +124,15 @@ class History:
                 hash_ = cache.hgetall(key)
                 seq, generation = int(hash_.get("seq", -1)), int(hash_.get("generation", -1))
                 row = pg.execute(
-                    "SELECT seq_seen, settled_num, generation, late_num, (SELECT count(*) FROM receive_rejected AS t"
-                    " WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) FROM coupon WHERE id = %s",
+                    "SELECT seq_seen, settled_num, generation, late_num, (SELECT count(*)"
+                    " FROM receive_rejected AS t"
+                    " WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) FROM coupon"
+                    " WHERE id = %s",
                     (self.coupon,),
                 ).fetchone()
                 older = pg.execute(
-                    "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s",
+                    "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE"
+                    " coupon_id = %s",
                     (self.coupon,),
                 ).fetchall()
                 return {
@@ -149,7 +154,8 @@ class History:
                 time.sleep(0.05)
 
     def judge(self):
-        """Stops the load, waits until all is settled, and checks every promise. Returns how many were issued."""
+        """Stops the load, waits until all is settled, and checks every promise. Returns how many
+        were issued."""
         self.stop()
         self.settle()
         where = f"(coupon {self.coupon}, seed {self.seed})"
@@ -177,7 +183,8 @@ class History:
     def _database(self):
         with psycopg.connect(self.stack.env["DATABASE_URL"]) as pg:
             rows = pg.execute(
-                "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s",
+                "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
+                " coupon_id = %s",
                 (self.coupon,),
             ).fetchall()
             tombstones = pg.execute(

@@ -144,7 +144,8 @@ class Load:
     ):
         """
         gateways(): (name, address) of those that clients may connect to. Each client sends a window
-        every every_s, waits for each answer answer_s, and changes its gateway with this probability.
+        every every_s, waits for each answer answer_s, and changes its gateway with this
+        probability.
         """
         self.gateways, self.window_make, self.window_ended = gateways, window_make, window_ended
         self.seed, self.every_s, self.answer_s, self.moves = seed, every_s, answer_s, moves

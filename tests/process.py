@@ -1,4 +1,5 @@
-"""Programs of couponmq as children of the test, so that it gives them their settings and sees their exit codes."""
+"""Programs of couponmq as children of the test, so that it gives them their settings and sees their
+exit codes."""
 
 import os
 import resource
@@ -49,7 +50,8 @@ class Process:
         with open(self.log_path, "ab") as log, open(stack.build_dir / program, "rb") as binary:
             self.child = subprocess.Popen(
                 [str(stack.build_dir / program)],
-                executable=f"/proc/self/fd/{binary.fileno()}",  # nobody may not look into every folder
+                # nobody may not look into every folder
+                executable=f"/proc/self/fd/{binary.fileno()}",
                 pass_fds=[binary.fileno()],
                 env={**os.environ, **stack.env, **self.settings},
                 stdin=subprocess.DEVNULL,

@@ -1,8 +1,9 @@
 """
-A TCP relay between two parts, which makes the link between them bad. It runs as a process of its own,
-so that it is fast and is not held up by the test, which sends it commands as lines of JSON.
+A TCP relay between two parts, which makes the link between them bad. It runs as a process of its
+own, so that it is fast and is not held up by the test, which sends it commands as lines of JSON.
 
-Each connection has two ways: up, from who connected to the service, and down. Each way is in one mode:
+Each connection has two ways: up, from who connected to the service, and down. Each way is in one
+mode:
 
   pass     on as it comes
   hold     nothing is read or passed on, nothing is closed; after it everything arrives, late
@@ -11,8 +12,9 @@ Each connection has two ways: up, from who connected to the service, and down. E
   delay    each piece MS later, and up to JITTER more, in order
   trickle  one byte every MS
 
-and may be ended in one of four ways: cut (both sides get FIN), reset (both sides get RST), reset in the
-middle of the next piece, or half-open: one side gets RST, the other never receives anything again.
+and may be ended in one of four ways: cut (both sides get FIN), reset (both sides get RST), reset in
+the middle of the next piece, or half-open: one side gets RST, the other never receives anything
+again.
 
 A trap is a pattern: a connection whose client sends it is held that way from this piece on.
 """
@@ -99,7 +101,8 @@ class Relay:
         self._call(do="cut")
 
     def heal(self):
-        """Everything passes again. What was thrown away meanwhile, or is half-open, cannot be healed: it is reset."""
+        """Everything passes again. What was thrown away meanwhile, or is half-open, cannot be
+        healed: it is reset."""
         self._call(do="heal")
 
     def reset(self):
@@ -110,7 +113,8 @@ class Relay:
         self._call(do="reset_in_piece", way=way)
 
     def half_open(self, deaf):
-        """deaf, "client" or "server", keeps its connections and hears nothing any more; the other side gets RST."""
+        """deaf, "client" or "server", keeps its connections and hears nothing any more; the other
+        side gets RST."""
         self._call(do="half_open", deaf=deaf)
 
     def open_num(self):

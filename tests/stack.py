@@ -1,4 +1,5 @@
-"""A local stack as tests drive it: settings, processes to start, kill and freeze, and a socket client."""
+"""A local stack as tests drive it: settings, processes to start, kill and freeze, and a socket
+client."""
 
 import json
 import os
@@ -18,7 +19,8 @@ SERVICES = ("redis", "rabbitmq", "postgres")
 
 
 def wait_until(condition, timeout=10.0, interval=0.02):
-    """Returns the first true value of condition(); fails with the last one after timeout seconds."""
+    """Returns the first true value of condition(); fails with the last one after timeout
+    seconds."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -125,7 +127,8 @@ class Client:
         return self.read_reply()
 
     def pipeline(self, requests):
-        """Sends all the requests (dicts without id) at once; returns the replies in the order of the requests."""
+        """Sends all the requests (dicts without id) at once; returns the replies in the order of
+        the requests."""
         lines = [json.dumps({"id": index, **request}) for index, request in enumerate(requests)]
         self.send_bytes(("\n".join(lines) + "\n").encode())
         replies = sorted((self.read_reply() for _ in requests), key=lambda reply: reply["id"])
@@ -145,7 +148,8 @@ class Stack:
         self.settings = {}  # what processes of this stack are started with, besides its env
 
     def script(self, *arguments, **environment):
-        """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for instance."""
+        """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
+        instance."""
         result = subprocess.run(
             [str(ROOT / "scripts/stack.sh"), *arguments],
             env={
@@ -184,13 +188,23 @@ class Stack:
         result = subprocess.run(
             [f"{RABBITMQ_BIN}/rabbitmqctl", "-q", *map(str, arguments)],
             env={
-                **os.environ, "HOME": str(home), "LANG": "C.UTF-8", "ERL_EPMD_ADDRESS": "127.0.0.1",
-                "ERL_EPMD_PORT": str(base + 69), "RABBITMQ_NODENAME": "couponmq@localhost", "RABBITMQ_DIST_PORT": str(base + 25),
-                "RABBITMQ_CONF_ENV_FILE": "/dev/null", "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+                **os.environ,
+                "HOME": str(home),
+                "LANG": "C.UTF-8",
+                "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "ERL_EPMD_PORT": str(base + 69),
+                "RABBITMQ_NODENAME": "couponmq@localhost",
+                "RABBITMQ_DIST_PORT": str(base + 25),
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+                "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
                 "RABBITMQ_LOG_BASE": str(home / "log"),
             },
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         assert (
             result.returncode == 0
         ), f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
@@ -257,7 +271,8 @@ class Stack:
         self._signal(process_tree(self.pid(name)), signal.SIGCONT)
 
     def thaw(self):
-        """Lets go on whatever was frozen, also the children of what was killed meanwhile: they end by themselves."""
+        """Lets go on whatever was frozen, also the children of what was killed meanwhile: they end
+        by themselves."""
         self._signal(self.frozen, signal.SIGCONT)
         self.frozen.clear()
 
@@ -270,7 +285,8 @@ class Stack:
     # The programs
 
     def ctl_run(self, *arguments, **options):
-        """couponctl; returns the finished process with its stdout and stderr, whatever its exit code."""
+        """couponctl; returns the finished process with its stdout and stderr, whatever its exit
+        code."""
         return subprocess.run(
             [str(self.build_dir / "couponctl"), *map(str, arguments)],
             env={**os.environ, **self.env},
@@ -291,7 +307,8 @@ class Stack:
         return result.stdout.strip()
 
     def coupon_make(self, total, limit=1, name="test", publish=True, **terms):
-        """Creates a coupon and returns its id; terms are couponctl's: begin, end, valid_days, valid_from, …"""
+        """Creates a coupon and returns its id; terms are couponctl's: begin, end, valid_days,
+        valid_from, …"""
         if not terms.keys() & {"valid_days", "valid_from", "valid_to"}:
             terms["valid_days"] = 30
         flags = [

@@ -1,4 +1,5 @@
-"""The rough stack, whose processes tests may stop, kill and freeze, and further processes with settings of their own."""
+"""The rough stack, whose processes tests may stop, kill and freeze, and further processes with
+settings of their own."""
 
 import psycopg
 import pytest

@@ -7,6 +7,7 @@ import signal
 import pika
 import requests
 
+from message import message_text
 from stack import wait_until
 from ulid import CROCKFORD, ulid_make
 
@@ -211,7 +212,7 @@ def test_rejected_when_the_slot_cannot_be(gateway, make_coupon, amqp):
     amqp.basic_publish(
         "coupon.topic",
         "coupon.receive",
-        f'{{"v":1,"batch":"{batch}","coupon":"{coupon}","generation":1,"seq":1,"at":1,"receives":[["42",5,""]]}}'.encode(),
+        message_text(coupon, batch=batch, at=1, receives=[["42", 5, ""]]).encode(),
         pika.BasicProperties(delivery_mode=2),
     )
     receive = f"{coupon}.42.{batch}.0"
@@ -369,8 +370,8 @@ def test_coupon(gateway, make_coupon):
     coupon = make_coupon(10, limit=3, begin="2026-01-01T12:00:00+01:00", end="2099-01-01T00:00:00Z")
     gateway.issue(coupon, 1)
     assert gateway.call("coupon", coupon=coupon) == {
-        "code": 0, "status": "ok", "coupon": coupon, "state": "open", "total": 10, "stock": 9, "limit": 3,
-        "begin": "2026-01-01T11:00:00.000Z", "end": "2099-01-01T00:00:00.000Z",
+        "code": 0, "status": "ok", "coupon": coupon, "state": "open", "total": 10, "stock": 9,
+        "limit": 3, "begin": "2026-01-01T11:00:00.000Z", "end": "2099-01-01T00:00:00.000Z",
     }  # fmt: skip
     assert gateway.call("coupon", coupon="987654321")["code"] == 1
 

@@ -1,4 +1,5 @@
-"""couponctl audit: each thing that is wrong is found, exactly, at rest and under load; and what is only on its way is not wrong."""
+"""couponctl audit: each thing that is wrong is found, exactly, at rest and under load; and what is
+only on its way is not wrong."""
 
 import json
 import os
@@ -16,7 +17,7 @@ from stack import wait_until
 from ulid import ulid_at, ulid_make, ulid_uuid
 
 FAILED, NO_VERDICT = 1, 4
-GRACE_S = 2
+GRACE_S = 1
 USER = 10**10  # and the following: none of the users of the load
 SETTLED_USERS = 12
 
@@ -36,7 +37,8 @@ def wrong(stack, coupon, grace=GRACE_S):
 
 
 def wrong_decided(stack, coupon):
-    """The same, once nothing is overdue that it cannot tell yet: on a machine that is busy, messages wait in the queue."""
+    """The same, once nothing is overdue that it cannot tell yet: on a machine that is busy,
+    messages wait in the queue."""
     for _ in range(20):
         _, told = audit(stack, coupon, "--grace", GRACE_S)
         if told["coupons"][0]["overdue"] == 0:
@@ -87,7 +89,8 @@ class Ground:
     def row_add(self, user, slot, batch, index, coupon=None):
         coupon = coupon or self.coupon
         self.pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from)"
             " VALUES (%s, %s, %s, %s, %s, now(), now())",
             (user, coupon, slot, index, ulid_uuid(batch)),
         )
@@ -237,7 +240,8 @@ def slot_beyond_limit(ground):
 def issued_and_rejected(ground):
     """Marked as released, or a worker would mark it."""
     ground.sql(
-        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at, released_at)"
+        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
+        " received_at, released_at)"
         " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
         " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s",
         user=USER + 6,
@@ -375,10 +379,11 @@ def total_in_postgresql(ground):
 
 
 ANYWHERE = [
-    issued_num_high, issued_num_low, settled_num_high, row_deleted, row_added, row_added_and_issued_num, user_over_limit,
-    slot_beyond_limit, issued_and_rejected, issued_twice, slot_removed, slot_added, slot_added_of_the_future, slot_of_another,
-    another_key, records_malformed, user_malformed, slot_not_given_back, stock_more, stock_less, reserved_wrong, lost_wrong,
-    total_in_redis, total_in_postgresql,
+    issued_num_high, issued_num_low, settled_num_high, row_deleted, row_added,
+    row_added_and_issued_num, user_over_limit, slot_beyond_limit, issued_and_rejected, issued_twice,
+    slot_removed, slot_added, slot_added_of_the_future, slot_of_another, another_key,
+    records_malformed, user_malformed, slot_not_given_back, stock_more, stock_less, reserved_wrong,
+    lost_wrong, total_in_redis, total_in_postgresql,
 ]  # fmt: skip
 
 
@@ -414,8 +419,8 @@ def number_never_given_out(ground):
 
 
 AT_REST = [
-    settled_num_low, seq_seen_high, seq_seen_low, coupon_malformed, coupon_field_missing, users_of_another_type,
-    outbox_of_another_type, number_never_given_out,
+    settled_num_low, seq_seen_high, seq_seen_low, coupon_malformed, coupon_field_missing,
+    users_of_another_type, outbox_of_another_type, number_never_given_out,
 ]  # fmt: skip
 
 PROMISES = {"issued_num": "P1", "coupon_unknown": "P1", "user_limit": "P2", "slot_limit": "P2"}
@@ -551,7 +556,8 @@ def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
 
 
 def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
-    """By a limit that Redis has and PostgreSQL has not, every second receive of a user is rejected."""
+    """By a limit that Redis has and PostgreSQL has not, every second receive of a user is
+    rejected."""
     ground = ground_make(1)
     ground.redis.hset(ground.key, "limit", 3)
     with History(stack, ground.coupon, ground.total, limit=3, users=3000, every_s=STEADY_S).start(
@@ -638,7 +644,7 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
     accept(ground, [USER + 100])
-    rough.stop("rabbitmq")
+    rough.kill9("rabbitmq")
     result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
     assert (
         result.returncode == NO_VERDICT and "RabbitMQ cannot be queried" in result.stdout
@@ -722,7 +728,8 @@ def test_a_line_names_the_place(stack, resting):
         undo()
     line = result.stdout.splitlines()[0]
     assert line.startswith(
-        f"WRONG P4: coupon {resting.coupon}, user {USER + 8}, slot 1, receive {expected['receive']}: "
+        f"WRONG P4: coupon {resting.coupon}, user {USER + 8}, slot 1, receive"
+        f" {expected['receive']}: "
     )
     assert (
         line.endswith("(slot_missing)")
@@ -734,7 +741,8 @@ def test_a_line_names_the_place(stack, resting):
 
 
 def test_changes_nothing(stack, resting, pg_owner):
-    """In the sessions of an audit nothing can be written; and neither Redis nor PostgreSQL is another one after it."""
+    """In the sessions of an audit nothing can be written; and neither Redis nor PostgreSQL is
+    another one after it."""
     writes = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables"
     before = [resting.redis.dump(resting.key + suffix) for suffix in ("", ":users", ":outbox")]
     commands = resting.redis.info("commandstats")

@@ -19,7 +19,8 @@ def moment(text):
 
 
 def refused(stack, *arguments):
-    """Its complaint. The command line was wrong: exit code 2, nothing on stdout, one line on stderr."""
+    """Its complaint. The command line was wrong: exit code 2, nothing on stdout, one line on
+    stderr."""
     result = stack.ctl_run(*arguments)
     assert (result.returncode, result.stdout) == (2, ""), result
     assert result.stderr.startswith("couponctl: ") and result.stderr.count("\n") == 1, result.stderr
@@ -47,8 +48,8 @@ def test_create_prints_the_id_alone(stack):
 
 def test_create_keeps_what_it_was_told(stack, pg):
     coupon = stack.ctl(
-        "create", "--name", 'Noon "rush" é\u20ac', "--total", 12345, "--limit=3", "--begin", "2026-12-01T12:00:00+01:00",
-        "--end", "2026-12-02T00:00:00.5Z", "--valid-days", 7,
+        "create", "--name", 'Noon "rush" é\u20ac', "--total", 12345, "--limit=3", "--begin",
+        "2026-12-01T12:00:00+01:00", "--end", "2026-12-02T00:00:00.5Z", "--valid-days", 7,
     )  # fmt: skip
     shown = show(stack, coupon)
     assert (shown["name"], shown["limit"], shown["valid_days"]) == ('Noon "rush" é\u20ac', 3, 7)
@@ -93,10 +94,12 @@ def test_create_with_an_id_of_19_digits(stack, gateway, pg_owner):
         (["--begin", "2026-12-01T12:00:00"], "--begin", "2026-12-01T12:00:00", "Z"),
         (["--begin", "2026-02-30T12:00:00Z"], "--begin", "2026-02-30T12:00:00Z", "time"),
         (["--begin", "2026-12-01T24:00:00Z"], "--begin", "2026-12-01T24:00:00Z", "time"),
-        (["--begin", "2026-12-02T00:00:00Z", "--end", "2026-12-01T00:00:00Z"], "--end", "2026-12-01T00:00:00Z", "after --begin"),
+        (["--begin", "2026-12-02T00:00:00Z", "--end", "2026-12-01T00:00:00Z"],
+         "--end", "2026-12-01T00:00:00Z", "after --begin"),
         (["--end", "1960-01-01T00:00:00Z"], "--end", "1960-01-01T00:00:00Z", "1970"),
         (["--valid-days", "0"], "--valid-days", "0", "1 to"),
-        (["--valid-days", "1", "--valid-from", "2026-12-01T00:00:00Z", "--valid-to", "2026-12-02T00:00:00Z"], "--valid-days", "1", "not allowed together"),
+        (["--valid-days", "1", "--valid-from", "2026-12-01T00:00:00Z",
+          "--valid-to", "2026-12-02T00:00:00Z"], "--valid-days", "1", "not allowed together"),
         (["--id", "042"], "--id", "042", "9223372036854775807"),
         (["--id", "9223372036854775808"], "--id", "9223372036854775808", "9223372036854775807"),
         (["--name", "x" * 201], "--name", "x" * 201, "1 to 200"),

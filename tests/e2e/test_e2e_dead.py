@@ -1,4 +1,5 @@
-"""couponctl dead: what workers cannot settle is listed, shown, sent again and dropped, and nothing owed is lost on the way."""
+"""couponctl dead: what workers cannot settle is listed, shown, sent again and dropped, and nothing
+owed is lost on the way."""
 
 import base64
 import contextlib

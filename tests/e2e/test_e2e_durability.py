@@ -1,4 +1,5 @@
-"""Services that are set too weakly for the promises: the gateway and the worker say so, and go on."""
+"""Services that are set too weakly for the promises: the gateway and the worker say so, and go
+on."""
 
 import contextlib
 import re
@@ -51,7 +52,8 @@ def configs_asked(cache):
 
 
 def redis_reconnect(stack, cache):
-    """Cuts every connection to Redis, and waits until the gateway has come back by itself and has asked."""
+    """Cuts every connection to Redis, and waits until the gateway has come back by itself and has
+    asked."""
     wait_until(lambda: readyz(stack)[0] == 200)
     before = configs_asked(cache)
     cache.client_kill_filter(_type="normal", skipme=True)

@@ -1,5 +1,6 @@
 """
-Every process killed, frozen or restarted under load, and then every promise checked: see history.py.
+Every process killed, frozen or restarted under load, and then every promise checked: see
+history.py.
 
 The tests share the rough stack, which each finds whole.
 """
@@ -54,7 +55,8 @@ def outbox_length(redis_client, coupon):
 
 @contextlib.contextmanager
 def transaction_held(stack, history):
-    """The backend of a worker that is in the middle of settling 20 receives, until the end of the context."""
+    """The backend of a worker that is in the middle of settling 20 receives, until the end of the
+    context."""
     blocked = "SELECT pid FROM pg_locks WHERE NOT granted"
     with psycopg.connect(stack.env["DATABASE_URL"]) as lock, stack.client() as client:
         lock.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (history.coupon,))
@@ -86,8 +88,12 @@ def test_the_checker_sees_a_lost_row(campaign, rough):
     history.stop()
     history.settle()
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
-        pg.execute("DELETE FROM user_coupon WHERE ctid = (SELECT min(ctid) FROM user_coupon_0 WHERE coupon_id = %s)"
-                   " AND tableoid = 'user_coupon_0'::regclass", (history.coupon,))  # fmt: skip
+        pg.execute(
+            "DELETE FROM user_coupon WHERE ctid ="
+            " (SELECT min(ctid) FROM user_coupon_0 WHERE coupon_id = %s)"
+            " AND tableoid = 'user_coupon_0'::regclass",
+            (history.coupon,),
+        )
     with pytest.raises(AssertionError, match="P1"):
         history.judge()
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
@@ -330,10 +336,12 @@ UNREADABLE = [
 
 def broken_messages(coupon):
     changes = [
-        {"v": 2}, {"v": 0}, {"v": "1"}, {"v": None}, {"batch": "x"}, {"batch": None}, {"coupon": 1001}, {"coupon": "01"},
-        {"seq": 0}, {"seq": 1.5}, {"at": -1}, {"generation": None}, {"receives": []}, {"receives": None},
-        {"receives": [["42", 1]]}, {"receives": [[42, 1, ""]]}, {"receives": [["42", "1", ""]]},
-        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["0", 1, ""]]}, {"receives": [["42", 1, "é"]]},
+        {"v": 2}, {"v": 0}, {"v": "1"}, {"v": None}, {"batch": "x"}, {"batch": None},
+        {"coupon": 1001}, {"coupon": "01"}, {"seq": 0}, {"seq": 1.5}, {"at": -1},
+        {"generation": None}, {"receives": []}, {"receives": None}, {"receives": [["42", 1]]},
+        {"receives": [[42, 1, ""]]}, {"receives": [["42", "1", ""]]},
+        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["0", 1, ""]]},
+        {"receives": [["42", 1, "é"]]},
         {"receives": [[str(user), 1, ""] for user in range(1, 258)]},
     ]  # fmt: skip
     return [json.dumps(message(coupon, **change)).encode() for change in changes]

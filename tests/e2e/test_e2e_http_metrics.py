@@ -1,4 +1,5 @@
-"""What an operator watches: /healthz, /readyz, /metrics; and several processes behind one listener."""
+"""What an operator watches: /healthz, /readyz, /metrics; and several processes behind one
+listener."""
 
 import concurrent.futures
 import os

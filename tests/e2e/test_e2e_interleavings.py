@@ -1,4 +1,5 @@
-"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/lifecycle.md tells where the others are tested."""
+"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/lifecycle.md tells where
+the others are tested."""
 
 import contextlib
 import json
@@ -64,8 +65,10 @@ def test_a_copy_is_settled_by_two_workers_at_once(
     rough.stop("worker-1")
     ask_all(rough, history)
     bodies = []
-    wait_until(lambda: bodies.append(amqp_rough.basic_get(copies, auto_ack=True)[2])
-               or sum(len(json.loads(body)["receives"]) for body in bodies if body) == len(USERS))  # fmt: skip
+    wait_until(
+        lambda: bodies.append(amqp_rough.basic_get(copies, auto_ack=True)[2])
+        or sum(len(json.loads(body)["receives"]) for body in bodies if body) == len(USERS)
+    )
     amqp_rough.queue_delete(copies)
     bodies = [body for body in bodies if body]
     with coupon_locked(rough, history.coupon) as holder:
@@ -97,7 +100,8 @@ def test_a_copy_is_settled_by_two_workers_at_once(
 def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
     rough, rough_pg, history, worker_make
 ):
-    """What is in hand of the old connection is committed and never acked; the new connection's are found repeated, and acked."""
+    """What is in hand of the old connection is committed and never acked; the new connection's are
+    found repeated, and acked."""
     rough.stop("worker-1")
     proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port)
     try:

@@ -1,4 +1,5 @@
-"""The keeper's work on all campaigns: it ends them, is bounded, watches their numbers, and writes nothing once it slept."""
+"""The keeper's work on all campaigns: it ends them, is bounded, watches their numbers, and writes
+nothing once it slept."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -53,7 +54,8 @@ def seen(rough, rough_redis, rough_pg):
 
 @pytest.fixture
 def keeper_behind(rough, worker_make):
-    """keeper_behind(NAME): the elected keeper in a worker whose way to REDIS_URL or DATABASE_URL goes through a gate."""
+    """keeper_behind(NAME): the elected keeper in a worker whose way to REDIS_URL or DATABASE_URL
+    goes through a gate."""
     gates = []
 
     def make(name):
@@ -70,7 +72,8 @@ def keeper_behind(rough, worker_make):
 
 
 def succeed(rough, worker, coupon, hold=None):
-    """Freezes the worker; another keeper is elected and has looked at the coupon. With hold, the other does nothing more then."""
+    """Freezes the worker; another keeper is elected and has looked at the coupon. With hold, the
+    other does nothing more then."""
     worker.signal(19)
     if hold:
         hold()
@@ -318,7 +321,8 @@ def test_a_late_message_unsettles(rough, seen, quick):
         coupon.redis.delete(coupon.key + ":users")
         wait_until(lambda: not coupon.redis.exists(coupon.key + ":outbox"))
         coupon.pg.execute(
-            "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id = %s",
+            "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(),"
+            " expires_at = now() WHERE id = %s",
             (coupon.coupon,),
         )
         quick.signal(18)
@@ -340,9 +344,14 @@ def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, work
     assert coupon.redis.pttl(coupon.key) > 0
 
 
-@pytest.mark.parametrize("name, pattern", [
-    ("DATABASE_URL", "Marks a closed coupon as settled"), ("REDIS_URL", "Lets the keys of a closed coupon expire"),
-    ("DATABASE_URL", "The keys of a settled coupon expire in Redis: the keeper")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, pattern",
+    [
+        ("DATABASE_URL", "Marks a closed coupon as settled"),
+        ("REDIS_URL", "Lets the keys of a closed coupon expire"),
+        ("DATABASE_URL", "The keys of a settled coupon expire in Redis: the keeper"),
+    ],
+)
 def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pattern):
     coupon = seen()
     worker, gate = keeper_behind(name)
@@ -380,7 +389,8 @@ def many(rough_pg):
     rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
     yield range(first + 1, first + 1501)
     rough_pg.execute(
-        "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(), expires_at = now() WHERE id > %s",
+        "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(),"
+        " expires_at = now() WHERE id > %s",
         (first,),
     )
 

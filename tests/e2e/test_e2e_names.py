@@ -1,4 +1,5 @@
-"""Services that are named, and a name server that is silent: the gateway's loop waits for neither."""
+"""Services that are named, and a name server that is silent: the gateway's loop waits for
+neither."""
 
 import re
 import subprocess
@@ -15,7 +16,8 @@ SOURCE = Path(__file__).parent / "slow_names.c"
 
 @pytest.fixture
 def slow_names(tmp_path):
-    """Settings for a process whose look-ups of *.slow.test take until the file is gone, and that file."""
+    """Settings for a process whose look-ups of *.slow.test take until the file is gone, and that
+    file."""
     library, silent = tmp_path / "slow_names.so", tmp_path / "silent"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
     silent.touch()

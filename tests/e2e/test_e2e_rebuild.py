@@ -1,4 +1,5 @@
-"""Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and messages are in flight."""
+"""Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and
+messages are in flight."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -81,8 +82,9 @@ def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, coupon_make):
-    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is promised again. And when Redis
-    is wiped once more: the gateway remembers the latest generation only, PostgreSQL what was known of the one before.
+    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is
+    promised again. And when Redis is wiped once more: the gateway remembers the latest generation
+    only, PostgreSQL what was known of the one before.
     """
     coupon = coupon_make(100)
     rough.stop("worker-1")
@@ -231,7 +233,8 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
 
 
 def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon_make):
-    """Each time something differs, so that each time receives of the generation before are in flight."""
+    """Each time something differs, so that each time receives of the generation before are in
+    flight."""
     coupon = coupon_make(100_000, 2)
     with History(rough, coupon, 100_000, 2, users=3000) as history:
         history.start()
@@ -279,8 +282,10 @@ def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
     coupon = coupon_make(40_000)
     with rough_pg.transaction():
         rough_pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
-            " SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1, 30000) AS n",
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from)"
+            " SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1,"
+            " 30000) AS n",
             (coupon,),
         )
         rough_pg.execute("UPDATE coupon SET issued_num = 30000 WHERE id = %s", (coupon,))
@@ -323,8 +328,8 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
         for reply in gone:
             assert (
-                f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]}, slot {reply['slot']}\n"
-                in told
+                f"lost: receive {reply['receive']}, user {reply['receive'].split('.')[1]},"
+                f" slot {reply['slot']}\n" in told
             )
         assert (
             f"coupon {coupon}: 3 receives given up by name" in told and kept["receive"] not in told

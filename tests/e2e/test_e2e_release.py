@@ -1,4 +1,5 @@
-"""What rejected receives hold in Redis is given back: at once, or later by the keeper, and never twice."""
+"""What rejected receives hold in Redis is given back: at once, or later by the keeper, and never
+twice."""
 
 
 import pytest
@@ -44,10 +45,12 @@ class Seen:
         self.wait_released(n)
 
     def plant(self, user, key=None):
-        """A user coupon in slot 1 that Redis knows nothing of. Returns its record as Redis would have it."""
+        """A user coupon in slot 1 that Redis knows nothing of. Returns its record as Redis would
+        have it."""
         batch = ulid_make()
         self.pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from, key)"
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from, key)"
             " VALUES (%s, %s, 1, 7, %s, now(), now(), %s)",
             (user, self.coupon, ulid_uuid(batch), key),
         )
@@ -186,7 +189,8 @@ def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
         assert [first["slot"], second["slot"]] == [1, 2]
         _, _, batch, index = first["receive"].split(".")
         coupon.pg.execute(
-            "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at)"
+            "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
+            " received_at)"
             " VALUES (%s, %s, %s, 42, 1, 'slot_invalid', now())",
             (coupon.coupon, ulid_uuid(batch), index),
         )

@@ -1,4 +1,5 @@
-"""`final`: that there is no such receive is only said for good when nothing can still come to light."""
+"""`final`: that there is no such receive is only said for good when nothing can still come to
+light."""
 
 import contextlib
 import os

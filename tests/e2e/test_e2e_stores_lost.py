@@ -1,4 +1,5 @@
-"""An operator destroys what one store alone had: it is counted, its receives stay owed, and nobody gets more than he may."""
+"""An operator destroys what one store alone had: it is counted, its receives stay owed, and nobody
+gets more than he may."""
 
 import re
 import shutil
@@ -27,7 +28,8 @@ def in_flight(stack, coupon):
 
 
 def assert_owed(stack, coupon, replies):
-    """Accepted, and without an outcome: each holds its slot, so that the stock is not given out again."""
+    """Accepted, and without an outcome: each holds its slot, so that the stock is not given out
+    again."""
     assert in_flight(stack, coupon) == len(replies)
     with stack.client() as client:
         for reply in replies:

@@ -1,4 +1,5 @@
-"""issue.lua: each verdict and their order, keys, several requests of a user, numbers and message."""
+"""issue.lua: each verdict and their order, keys, several requests of a user, numbers and
+message."""
 import json
 
 import pytest

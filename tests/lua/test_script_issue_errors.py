@@ -1,4 +1,5 @@
-"""issue.lua: whatever is wrong is found before the first write. Every test compares all of the coupon before and after."""
+"""issue.lua: whatever is wrong is found before the first write. Every test compares all of the
+coupon before and after."""
 import pytest
 import redis
 
@@ -348,7 +349,8 @@ def test_redis_without_memory(private_coupon):
 
 
 def test_refusal_by_redis_keeps_its_code(private_coupon):
-    """The gateway knows by the code that the call did not run: OOM and READONLY are passed on unchanged."""
+    """The gateway knows by the code that the call did not run: OOM and READONLY are passed on
+    unchanged."""
     coupon = private_coupon.put(total=100)
     client = coupon.redis
     coupon.issue("1")

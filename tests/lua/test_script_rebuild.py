@@ -1,4 +1,5 @@
-"""report.lua, hold.lua, fill.lua, place.lua and late.lua: a coupon is filled anew, and late outcomes are counted once."""
+"""report.lua, hold.lua, fill.lua, place.lua and late.lua: a coupon is filled anew, and late
+outcomes are counted once."""
 import pytest
 import redis
 
@@ -212,7 +213,8 @@ def test_place_a_coupon_that_was_wiped(coupon):
     report(coupon, 1, 20)
     fill(coupon, "issued", "1", f"1:{A}:0:", "2", f"1:{A}:1:")
     fill(coupon, "flight", "3", f"1:{B}:0:k")
-    # PostgreSQL has seen 15 of generation 1, and settled 4 of them: 2 issued, 2 rejected. Gateways saw 20.
+    # PostgreSQL has seen 15 of generation 1, and settled 4 of them: 2 issued, 2 rejected. Gateways
+    # saw 20.
     assert place(coupon, 1, 15, 4, issued=2) == ["placed", 82, 15, 1, 0]
     assert conserved(coupon)
     assert coupon.redis.smembers(coupon.known) == {f"{B}:0"}
@@ -277,7 +279,8 @@ def test_two_rebuilds_do_not_mix(coupon):
 
 @pytest.fixture
 def rebuilt(coupon):
-    """Generation 2: one issued (user 1), one in flight whose slot is known (user 2), ten reserved."""
+    """Generation 2: one issued (user 1), one in flight whose slot is known (user 2), ten
+    reserved."""
     report(coupon, 1, 12)
     fill(coupon, "issued", "1", f"1:{A}:0:")
     fill(coupon, "flight", "2", f"1:{B}:0:")
@@ -319,7 +322,8 @@ def test_late_rejected_of_a_known_slot_is_released_once(rebuilt):
 
 
 def test_late_takes_the_slot_from_who_asked_again(rebuilt):
-    """User 5 was in flight unknown to Redis, asked again, and got the slot twice: the one in PostgreSQL has it."""
+    """User 5 was in flight unknown to Redis, asked again, and got the slot twice: the one in
+    PostgreSQL has it."""
     again = rebuilt.issue("5", batch=D)
     assert again.verdicts == [1]
     assert late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued")) == ["ok", 1, 88, 9]

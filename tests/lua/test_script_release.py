@@ -1,4 +1,5 @@
-"""release.lua: every way it can end, replays, what it refuses, and a model of it beside issue.lua and terms.lua."""
+"""release.lua: every way it can end, replays, what it refuses, and a model of it beside issue.lua
+and terms.lua."""
 import os
 import random
 

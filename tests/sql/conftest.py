@@ -1,7 +1,7 @@
 """A database for these tests: a fresh one where the owner may create databases, else the given one.
 
-In the given one a keeper may be at work. So coupons have random ids of 19 digits, stay drafts (settling does not look at
-the status), and what concerns the keeper's row is rolled back.
+In the given one a keeper may be at work. So coupons have random ids of 19 digits, stay drafts
+(settling does not look at the status), and what concerns the keeper's row is rolled back.
 """
 
 import os
@@ -65,7 +65,8 @@ def database(request):
 
 @pytest.fixture
 def ids_given(database):
-    """The coupons of this test. What is stored with them goes when it ends, after its connections have gone."""
+    """The coupons of this test. What is stored with them goes when it ends, after its connections
+    have gone."""
     given = []
     yield given
     if given:

@@ -1,5 +1,7 @@
-"""One coupon with all that has to do with it: gateways that remember what they have seen, a queue, Redis and PostgreSQL (both
-real), and keepers, which are generators: between any two of their steps anything may happen, and they may end there."""
+"""One coupon with all that has to do with it: gateways that remember what they have seen, a queue,
+Redis and PostgreSQL (both real), and keepers, which are generators: between any two of their steps
+anything may happen, and
+they may end there."""
 
 import json
 import uuid
@@ -16,14 +18,24 @@ NOBODY = "0" * 40
 def receives_of(body):
     m = json.loads(body)
     return [
-        Receive(int(m["coupon"]), int(user), ulid_uuid(m["batch"]), i, slot=slot, generation=m["generation"], seq=m["seq"] + i,
-                key=key, at_ms=m["at"])
+        Receive(
+            int(m["coupon"]),
+            int(user),
+            ulid_uuid(m["batch"]),
+            i,
+            slot=slot,
+            generation=m["generation"],
+            seq=m["seq"] + i,
+            key=key,
+            at_ms=m["at"],
+        )
         for i, (user, slot, key) in enumerate(m["receives"])
-    ]  # fmt: skip
+    ]
 
 
 class Gateway:
-    """As gateway/admit/admission.c: what it has seen, and the messages that nobody has confirmed."""
+    """As gateway/admit/admission.c: what it has seen, and the messages that nobody has
+    confirmed."""
 
     def __init__(self, world):
         self.world = world
@@ -73,7 +85,8 @@ class Gone(Exception):
 
 
 class Keeper:
-    """keeper/coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that they use."""
+    """keeper/coupon.c, rebuild.c, late.c and release.c, with the scripts and the statements that
+    they use."""
 
     def __init__(self, world, db):
         self.world, self.db, self.coupon = world, db, world.coupon

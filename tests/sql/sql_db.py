@@ -88,7 +88,8 @@ class Db:
 
     def rows(self, coupon):
         return self.execute(
-            "SELECT user_id, slot, batch, idx FROM user_coupon WHERE coupon_id = %s ORDER BY user_id, slot",
+            "SELECT user_id, slot, batch, idx FROM user_coupon WHERE coupon_id = %s ORDER BY"
+            " user_id, slot",
             coupon,
         )
 

@@ -1,6 +1,6 @@
-"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or doubled in Redis; at the end each
-receive has one outcome, and Redis and PostgreSQL agree. A failing run prints its seed; COUPON_TEST_SEED runs that one again,
-COUPON_TEST_RUNS runs so many."""
+"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or doubled
+in Redis; at the end each receive has one outcome, and Redis and PostgreSQL agree. A failing run
+prints its seed; COUPON_TEST_SEED runs that one again, COUPON_TEST_RUNS runs so many."""
 
 import os
 import random
@@ -67,8 +67,8 @@ def databases(stack):
 
 
 class Story(World):
-    """The random steps. A careful one lets gateways tell what they have seen before the keeper goes on, and no gateway dies:
-    then nobody is told that there is none after he was accepted."""
+    """The random steps. A careful one lets gateways tell what they have seen before the keeper goes
+    on, and no gateway dies: then nobody is told that there is none after he was accepted."""
 
     def __init__(self, rng, client, coupon_id, dbs, limit, careful):
         super().__init__(rng, client, coupon_id, dbs)
@@ -78,9 +78,10 @@ class Story(World):
         self.keepers = []
 
     STEP_WEIGHTS = {
-        "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12, "redeliver": 3, "act": 60,
-        "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4, "state_keep": 4, "restart": 1, "lose": 3,
-        "gateway_dies": 1, "gateway_new": 1, "total": 3, "ask": 1,
+        "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12,
+        "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4,
+        "state_keep": 4, "restart": 1, "lose": 3, "gateway_dies": 1, "gateway_new": 1, "total": 3,
+        "ask": 1,
     }  # fmt: skip
 
     def step(self):
@@ -288,7 +289,8 @@ class Story(World):
         if self.careful:
             assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
         rows = self.db.execute(
-            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE coupon_id = %s",
+            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
+            " coupon_id = %s",
             self.id,
         )
         assert {

@@ -1,4 +1,5 @@
-"""Receives of older generations: what becomes of them is written down for Redis, and keys that it forgot give no second coupon."""
+"""Receives of older generations: what becomes of them is written down for Redis, and keys that it
+forgot give no second coupon."""
 
 import uuid
 
@@ -16,7 +17,8 @@ def rebuilt(db, coupon_new, generation=2, **terms):
 
 def late(db, coupon):
     return db.execute(
-        "SELECT num, generation, seq, user_id, slot, batch, idx, key, reason FROM coupon_late WHERE coupon_id = %s"
+        "SELECT num, generation, seq, user_id, slot, batch, idx, key, reason FROM coupon_late"
+        " WHERE coupon_id = %s"
         " ORDER BY num", coupon)  # fmt: skip
 
 

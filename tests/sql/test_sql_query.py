@@ -488,7 +488,8 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
     listener.execute("LISTEN couponmq_terms")
 
     def announced():
-        """What was since the last time: a notification of the listener's own comes after all that were committed."""
+        """What was since the last time: a notification of the listener's own comes after all that
+        were committed."""
         marker = uuid.uuid4().hex
         listener.execute("SELECT pg_notify('couponmq_terms', %s)", marker)
         wait_until(lambda: listener.execute("SELECT 1") and marker in heard)
@@ -511,7 +512,8 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
 
 
 def release_pending(db, *coupons, page=256):
-    """What is pending of these coupons, read in pages; what a keeper has to do for others is passed over."""
+    """What is pending of these coupons, read in pages; what a keeper has to do for others is passed
+    over."""
     found, after = [], (min(coupons) - 1, uuid.UUID(int=0), 0)
     while rows := db.query("release_pending", *after, page):
         assert len(rows) <= page
@@ -541,11 +543,22 @@ def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
     db.settle(Receive(full, 7, uuid.uuid4(), 0))
     assert db.settle(*rejected) == ["slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon"]
     expected = [
-        {"coupon_id": str(one.coupon), "batch": str(one.batch), "idx": str(one.idx), "user_id": str(one.user),
-         "slot": str(one.slot), "reason": reason, "holder_batch": str(holder.batch) if reason == "slot_taken" else None,
-         "holder_idx": "5" if reason == "slot_taken" else None, "holder_key": "its: key" if reason == "slot_taken" else "", "is_over": "t"}
-        for one, reason in zip(rejected, ("slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon"))
-    ]  # fmt: skip
+        {
+            "coupon_id": str(one.coupon),
+            "batch": str(one.batch),
+            "idx": str(one.idx),
+            "user_id": str(one.user),
+            "slot": str(one.slot),
+            "reason": reason,
+            "holder_batch": str(holder.batch) if reason == "slot_taken" else None,
+            "holder_idx": "5" if reason == "slot_taken" else None,
+            "holder_key": "its: key" if reason == "slot_taken" else "",
+            "is_over": "t",
+        }
+        for one, reason in zip(
+            rejected, ("slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon")
+        )
+    ]
     expected.sort(key=lambda row: (int(row["coupon_id"]), row["batch"], int(row["idx"])))
     assert release_pending(db, coupon, full, nowhere) == expected
     assert release_pending(db, coupon, full, nowhere, page=1) == expected
@@ -563,7 +576,10 @@ def test_released_ones_are_not_pending(db, coupon_new):
         left.remove(str(one.idx))
     assert sorted(row["idx"] for row in release_pending(db, coupon)) == left
     assert db.query("coupon_show", coupon)[0]["unreleased_num"] == str(len(left))
-    when = "SELECT idx, released_at FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL ORDER BY idx"
+    when = (
+        "SELECT idx, released_at FROM receive_rejected WHERE coupon_id = %s AND released_at IS"
+        " NOT NULL ORDER BY idx"
+    )
     marked = db.execute(when, coupon)
     assert [row[0] for row in marked] == [one.idx for one in batch[3:6]]
     release_done(db, *batch[3:6])

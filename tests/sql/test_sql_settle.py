@@ -257,7 +257,8 @@ def test_days_of_validity_do_not_follow_the_clocks(db, coupon_new):
     db.execute("SET TimeZone = 'America/New_York'")
     db.settle(*batch_make(coupon, [1]))
     assert db.execute(
-        "SELECT extract(epoch FROM valid_to - valid_from)::bigint FROM user_coupon WHERE coupon_id = %s",
+        "SELECT extract(epoch FROM valid_to - valid_from)::bigint FROM user_coupon WHERE"
+        " coupon_id = %s",
         coupon,
     ) == [(300 * 86400,)]
 
@@ -336,7 +337,8 @@ def test_only_read_committed(db, coupon_new, level):
 
 
 def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
-    """No index is touched by an update of the counts: otherwise the hot row's table and indexes would grow."""
+    """No index is touched by an update of the counts: otherwise the hot row's table and indexes
+    would grow."""
     coupon = coupon_new(total=10**6)
     db.execute("BEGIN")
     before = db.execute(
@@ -382,7 +384,8 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
         "ALTER TABLE coupon ADD COLUMN mine int",
         "DROP TABLE user_coupon_0",
         "TRUNCATE receive_rejected",
-        "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+        "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT"
+        " 1::bigint'",
         "UPDATE coupon SET user_limit = 100",
         "UPDATE coupon SET id = id",
         "DELETE FROM coupon",

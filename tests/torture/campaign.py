@@ -1,6 +1,6 @@
 """
-The load of a torture, on several coupons at a steady rate well below what the machine can do, and its
-judgement. Clients retry what has no answer, or `unknown`, with the same key at any gateway.
+The load of a torture, on several coupons at a steady rate well below what the machine can do, and
+its judgement. Clients retry what has no answer, or `unknown`, with the same key at any gateway.
 """
 
 import collections
@@ -48,7 +48,8 @@ class Campaign(History):
         return issued
 
     def _check_losses(self, rows, tombstones):
-        """Who was told that there is nothing left for him was told the truth; a rejection may have freed it again since."""
+        """Who was told that there is nothing left for him was told the truth; a rejection may have
+        freed it again since."""
         if tombstones:
             return
         have = collections.Counter(row[0] for row in rows)

@@ -1,5 +1,6 @@
-"""Opens as many connections as it is told to, and holds them until its standard input ends: a process of its own, for select() in others
-takes no descriptor beyond 1023. Usage: idle.py HOST PORT NUMBER"""
+"""Opens as many connections as it is told to, and holds them until its standard input ends: a
+process of its own, for select() in others takes no descriptor beyond 1023. Usage: idle.py HOST PORT
+NUMBER"""
 
 import resource
 import socket

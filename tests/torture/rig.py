@@ -1,33 +1,41 @@
 """
-A private stack under torture: its three services, gateways and workers built with fault points, a steady load, and the judgement.
+A private stack under torture: its three services, gateways and workers built with fault points, a
+steady load, and the judgement.
 
-What a scenario uses (the load runs already, and was measured; whatever it breaks is healed, and all is judged, after it returns):
+What a scenario uses (the load runs already, and was measured; whatever it breaks is healed, and all
+is judged, after it returns):
 
-  rig.stack                 tests/stack.py: kill9, sigstop, sigcont, start, stop of "redis", "rabbitmq", "postgres"; .env has their URLs
+  rig.stack                 tests/stack.py: kill9, sigstop, sigcont, start, stop of "redis",
+                            "rabbitmq", "postgres"; .env has their URLs
   rig.gateways, rig.workers lists of Part:
     part.kill9()                    its death is then expected
     part.terminate()                SIGTERM; it must exit with 0 in time
     part.tell_to_end()              SIGTERM alone
     part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
-    part.start(fault="", **settings)   again, at the same address; settings come on top of the rig's. fault: see common/fault.h
+    part.start(fault="", **settings)   again, at the same address; settings come on top of the
+                                    rig's. fault: see common/fault.h
     part.restart(fault="", **settings) terminate() and start()
     part.wait_fault()               until the fault has killed or stopped it
-    part.disturb()                  it may leave clients without an answer, by what no other function here did
+    part.disturb()                  it may leave clients without an answer, by what no other
+                                    function here did
     part.pid, part.log() (of this life), part.alive(), part.metrics() (of a gateway)
   rig.keeper()              the worker that is elected
-  rig.load                  campaign.py: .accepted, .sure (answers so far), .codes(), .now(), .campaigns
+  rig.load                  campaign.py: .accepted, .sure (answers so far), .codes(), .now(),
+                            .campaigns
   rig.wait_accepted(n)      until so many more requests are accepted
   rig.wait_answers(n)       until so many more have a sure answer
-  rig.check_served()        while the scenario goes on: that the load is answered as fast as before it
+  rig.check_served()        while the scenario goes on: the load is answered as fast as before it
   rig.pause(chance, a, b)   somewhere between a and b seconds
   rig.wait(condition, timeout)       as stack.wait_until
-  rig.on_heal(function)     called first of all when the scenario has returned or failed: open the link again, …
+  rig.on_heal(function)     called first of all when the scenario has returned or failed: open the
+                            link again, …
   rig.on_stop(function)     called when the load has ended, before all is waited for
   rig.on_judge(function)    called when all is settled, to check more
   rig.on_end(function)      called after the judgement: close the relay, …
-  rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this scenario (a relay's URL)
+  rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this
+                            scenario (a relay's URL)
   rig.pg(), rig.redis()     connections, to be used in `with`
-  rig.redis_get(coupon, field), rig.outbox_length()      of a coupon's hash, and of all the campaigns
+  rig.redis_get(coupon, field), rig.outbox_length()    of a coupon's hash, of all the campaigns
   rig.expect_dead(n)        so many messages may be in the dead-letter queue afterwards
 """
 
@@ -52,7 +60,8 @@ from stack import SERVICES, Stack, wait_until  # noqa: E402
 # Small, so that what takes seconds or minutes takes a moment.
 SETTINGS = {
     "COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400,
-    "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500, "COUPON_SETTLE_TIMEOUT_MS": 3000,
+    "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500,
+    "COUPON_SETTLE_TIMEOUT_MS": 3000,
 }  # fmt: skip
 HEARTBEAT_S = 4  # RabbitMQ's proposal to its clients
 CAMPAIGNS = (
@@ -208,7 +217,8 @@ class Rig:
         until = time.monotonic() + chance.uniform(least, most)
         wait_until(lambda: time.monotonic() >= until, most + 5)
 
-    # Rates: sure answers of short windows; and outcomes in PostgreSQL, which are to keep pace with what is accepted
+    # Rates: sure answers of short windows; and outcomes in PostgreSQL, which are to keep pace with
+    # what is accepted
 
     def _counts(self, pg):
         ids = [int(campaign.coupon) for campaign in self.load.campaigns]
@@ -249,8 +259,10 @@ class Rig:
                 ):
                     return time.monotonic() - begun
                 if time.monotonic() - begun > RATE_WITHIN_S:
-                    raise Violation(f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after healing {answers:.0f}, "
-                                    f"{accepted:.0f} accepted, {outcomes:.0f} outcomes")  # fmt: skip
+                    raise Violation(
+                        f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after "
+                        f"healing {answers:.0f}, {accepted:.0f} accepted, {outcomes:.0f} outcomes"
+                    )
 
     def check_served(self):
         self.rate_check(self.rate_before)
@@ -327,8 +339,14 @@ class Rig:
             self._dead_expected = 0
             self._stoppers.clear()
             self._judges.clear()
-        return {"asked": sum(len(campaign.lines()) for campaign in campaigns), "issued": issued, "rate": self.rate_before,
-                "back_s": back_s, "s": time.monotonic() - began, "codes": dict(self.load.codes())}  # fmt: skip
+        return {
+            "asked": sum(len(campaign.lines()) for campaign in campaigns),
+            "issued": issued,
+            "rate": self.rate_before,
+            "back_s": back_s,
+            "s": time.monotonic() - began,
+            "codes": dict(self.load.codes()),
+        }
 
     def _rate_back(self, scenario):
         """After how many seconds the rate was back, or what is to be said of it."""

@@ -1,4 +1,5 @@
-"""make torture: every scenario, or ONLY=name,name; SEED=n for the same again, ROUNDS=k for k seeds from there on. --list names them."""
+"""make torture: every scenario, or ONLY=name,name; SEED=n for the same again, ROUNDS=k for k seeds
+from there on. --list names them."""
 
 import argparse
 import os
@@ -46,12 +47,17 @@ def scenario_run(rig, scenario, seed):
     except Exception as error:  # whatever it is: told with what makes it again
         traceback.print_exc()
         print(
-            f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed} ONLY={scenario.name}",
+            f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed}"
+            f" ONLY={scenario.name}",
             flush=True,
         )
         return False
-    print(f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  {told['issued']:6} issued  "
-          f"{told['rate']:4.0f}/s, back after {told['back_s']:.1f} s  {told['codes']}", flush=True)  # fmt: skip
+    print(
+        f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  "
+        f"{told['issued']:6} issued  {told['rate']:4.0f}/s, "
+        f"back after {told['back_s']:.1f} s  {told['codes']}",
+        flush=True,
+    )
     return True
 
 
@@ -79,7 +85,8 @@ def main():
     finally:
         rig.down()
     print(
-        f"torture: {len(failed)} violations in {time.monotonic() - began:.0f} s{': ' if failed else ''}{', '.join(failed)}"
+        f"torture: {len(failed)} violations in {time.monotonic() - began:.0f}"
+        f" s{': ' if failed else ''}{', '.join(failed)}"
     )
     return 1 if failed else 0
 

@@ -1,4 +1,5 @@
-"""The registry of scenarios. A file tests/torture/scenario_*.py is read by itself; each of its scenarios is one decorated function."""
+"""The registry of scenarios. A file tests/torture/scenario_*.py is read by itself; each of its
+scenarios is one decorated function."""
 
 import importlib
 from pathlib import Path
@@ -9,7 +10,7 @@ SCENARIOS = {}
 class Scenario:
     def __init__(self, function, options):
         self.name, self.function = function.__name__, function
-        self.about = (function.__doc__ or "").strip().split("\n")[0]
+        self.about = " ".join((function.__doc__ or "").split("\n\n")[0].split())
         self.gateways = options.pop("gateways", 2)
         self.workers = options.pop("workers", 2)
         self.short = options.pop("short", False)
@@ -24,8 +25,9 @@ def scenario(**options):
     @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True)
     def name_of_it(rig, chance): …
 
-    short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS. prepare(rig, chance): called before the load
-    begins, for relays and such. rate: whether the rate before and after is compared.
+    short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS.
+    prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
+    before and after is compared.
     """
 
     def register(function):

@@ -1,4 +1,5 @@
-"""Clients that are slow, deaf, silent or gone in the middle: everybody else is served as before, and what they cost is given back."""
+"""Clients that are slow, deaf, silent or gone in the middle: everybody else is served as before,
+and what they cost is given back."""
 
 import contextlib
 import json
@@ -97,7 +98,8 @@ def clients_write_slowly(rig, chance):
 
 @scenario()
 def clients_read_slowly(rig, chance):
-    """Answers that are read some bytes at a time: either all of them come, or the connection is cut at its limit."""
+    """Answers that are read some bytes at a time: either all of them come, or the connection is cut
+    at its limit."""
     campaign = rig.load.campaigns[1]
     with contextlib.ExitStack() as stack:
         readers = []
@@ -156,7 +158,8 @@ def clients_reset(rig, chance):
 
 @scenario()
 def clients_never_read(rig, chance):
-    """Clients that ask and ask and never read: cut at the limit of their output, its memory given back."""
+    """Clients that ask and ask and never read: cut at the limit of their output, its memory given
+    back."""
     flood = b'{"op":"stats"}\n' * 500
     part = chance.choice(rig.gateways)
     before = part.metrics()
@@ -202,7 +205,8 @@ def clients_idle(rig, _chance):
 
 @scenario()
 def clients_of_http_slow(rig, chance):
-    """HTTP requests that never end: half a head, half a body; others get their answers over HTTP too."""
+    """HTTP requests that never end: half a head, half a body; others get their answers over HTTP
+    too."""
     part = chance.choice(rig.gateways)
     host, port = part.process.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     halves = (

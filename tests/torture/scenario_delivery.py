@@ -16,7 +16,8 @@ UNKNOWN_COUPON = 10**17
 
 
 class Tap:
-    """A queue of its own beside the workers': a copy of every message that gateways and keeper publish."""
+    """A queue of its own beside the workers': a copy of every message that gateways and keeper
+    publish."""
 
     def __init__(self, rig):
         self.connection = pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"]))
@@ -86,7 +87,8 @@ def tap_and_link_open(rig, chance):
 
 @scenario(prepare=tap_and_link_open)
 def deliveries_a_day_later(rig, chance):
-    """When all is settled every message comes again. Redis was wiped meanwhile: some slots have other owners than they had."""
+    """When all is settled every message comes again. Redis was wiped meanwhile: some slots have
+    other owners than they had."""
     rig.on_heal(lambda: heal_all(rig))
     rig.wait_accepted(chance.randint(50, 200))
     slots_given_twice(rig, chance)
@@ -95,7 +97,8 @@ def deliveries_a_day_later(rig, chance):
 
 
 def slots_given_twice(rig, chance):
-    """Redis forgets users whose messages have not reached RabbitMQ: they ask and get a slot once more, and one of the two is rejected."""
+    """Redis forgets users whose messages have not reached RabbitMQ: they ask and get a slot once
+    more, and one of the two is rejected."""
     campaign = rig.load.campaigns[0]
     users = chance.sample(range(10**12, 10**13), 20)
     for relay in rig.relays:
@@ -111,12 +114,15 @@ def slots_given_twice(rig, chance):
 
 
 def state_of(rig):
-    """Everything that is known of the load's campaigns: rows as they were written, rejections, counts, and Redis."""
+    """Everything that is known of the load's campaigns: rows as they were written, rejections,
+    counts, and Redis."""
     ids = [int(campaign.coupon) for campaign in rig.load.campaigns]
     queries = (
-        "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = ANY(%s) ORDER BY user_id, coupon_id, slot",
+        "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = ANY(%s) ORDER BY user_id,"
+        " coupon_id, slot",
         "SELECT * FROM receive_rejected WHERE coupon_id = ANY(%s) ORDER BY coupon_id, batch, idx",
-        "SELECT id, issued_num, generation, seq_seen, settled_num FROM coupon WHERE id = ANY(%s) ORDER BY id",
+        "SELECT id, issued_num, generation, seq_seen, settled_num FROM coupon WHERE id ="
+        " ANY(%s) ORDER BY id",
     )
     with rig.pg() as pg, rig.redis() as cache:
         rows = [pg.execute(query, (ids,)).fetchall() for query in queries]
@@ -127,7 +133,8 @@ def all_again(rig, chance):
     before = state_of(rig)
     copies = rig.tap.drain()
     say(
-        f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])} rejections again, shuffled"
+        f"{len(copies)} messages of {len(before[0])} user coupons and {len(before[1])}"
+        " rejections again, shuffled"
     )
     assert len(copies) > 20 and before[1]
     rig.tap.publish(chance.sample(copies, len(copies)))
@@ -180,7 +187,8 @@ GARBAGE = (truncated, of_the_future, doubled, noise, without_a_member, with_nul)
 
 @scenario(prepare=tap_open)
 def deliveries_of_garbage(rig, chance):
-    """Bodies that cannot be read and unknown versions among the others: dead-lettered, and nobody else is harmed."""
+    """Bodies that cannot be read and unknown versions among the others: dead-lettered, and nobody
+    else is harmed."""
     copies = rig.tap.wait(rig, 20)
     bodies = garbage_make(chance, copies)
     rig.expect_dead(len(bodies))
@@ -193,7 +201,8 @@ def deliveries_of_garbage(rig, chance):
 
 @scenario(prepare=tap_open)
 def deliveries_for_an_unknown_coupon(rig, chance):
-    """Messages for coupons that PostgreSQL does not have: each receive is rejected, once, and so are copies."""
+    """Messages for coupons that PostgreSQL does not have: each receive is rejected, once, and so
+    are copies."""
     copies = rig.tap.wait(rig, 20)
     strangers, receives = [], 0
     for number, copy in enumerate(chance.sample(copies, 10)):
@@ -208,7 +217,10 @@ def deliveries_for_an_unknown_coupon(rig, chance):
     for _ in range(3):
         rig.tap.publish(chance.sample(strangers, len(strangers)))
         rig.wait_answers(50)
-    rejected = "SELECT count(*), count(DISTINCT (coupon_id, batch, idx)) FROM receive_rejected WHERE coupon_id = ANY(%s) AND reason = %s"
+    rejected = (
+        "SELECT count(*), count(DISTINCT (coupon_id, batch, idx)) FROM receive_rejected WHERE"
+        " coupon_id = ANY(%s) AND reason = %s"
+    )
     with rig.pg() as pg:
         rig.wait(
             lambda: pg.execute(rejected, (ids, "unknown_coupon")).fetchone() == (receives, receives)

@@ -10,7 +10,8 @@ NOTICED_S = 25.0  # beyond two heartbeats
 
 
 class Link:
-    """From the parts of one kind to the service of that setting, or from clients: one relay for each part."""
+    """From the parts of one kind to the service of that setting, or from clients: one relay for
+    each part."""
 
     def __init__(self, parts, setting):
         self.parts, self.setting = parts, setting
@@ -98,7 +99,8 @@ def trickle(rig, chance, relays, _link):
 
 
 def half_open(rig, chance, relays, link):
-    """one side's connections are gone, and the other side does not know: who has a time-out notices"""
+    """one side's connections are gone, and the other side does not know: who has a time-out
+    notices"""
     deaf = chance.choice(("client", "server"))
     say(f"the {deaf} is deaf")
     for relay in relays:

@@ -114,7 +114,8 @@ def keeper_before_close(rig, chance):
 
 
 def keeper_settles(rig, point):
-    """A closed campaign is settled, its keys are given their end, and that is recorded, whichever of these the keeper dies at."""
+    """A closed campaign is settled, its keys are given their end, and that is recorded, whichever
+    of these the keeper dies at."""
     coupon = rig.stack.coupon_make(10)
     coupon_is_open(rig, coupon)
     with rig.gateways[0].process.client() as client:
@@ -192,16 +193,22 @@ KEEPER_KILLS = {
 
 
 def plant(pg, coupon, user):
-    """A row that Redis knows nothing of, so that the next receive of this user is rejected. Returns the record of its slot."""
+    """A row that Redis knows nothing of, so that the next receive of this user is rejected. Returns
+    the record of its slot."""
     batch = ulid_make()
-    pg.execute("INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
-               " VALUES (%s, %s, 1, 0, %s, now(), now())", (user, coupon, ulid_uuid(batch)))  # fmt: skip
+    pg.execute(
+        "INSERT INTO user_coupon"
+        " (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+        " VALUES (%s, %s, 1, 0, %s, now(), now())",
+        (user, coupon, ulid_uuid(batch)),
+    )
     pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
     return f"1:{batch}:0:"
 
 
 def release_killed_at(rig, chance, point):
-    """Receives are rejected, and the worker dies while it gives back what they hold: another does it, once."""
+    """Receives are rejected, and the worker dies while it gives back what they hold: another does
+    it, once."""
     coupon, users = rig.stack.coupon_make(1000), range(1, 21)
     coupon_is_open(rig, coupon)
     with rig.pg() as pg:
@@ -216,7 +223,10 @@ def release_killed_at(rig, chance, point):
 
     def released():
         with rig.pg() as pg:
-            done = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+            done = (
+                "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS"
+                " NOT NULL"
+            )
             return pg.execute(done, (coupon,)).fetchone() == (len(users),)
 
     def judge():

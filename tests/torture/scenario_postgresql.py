@@ -1,4 +1,5 @@
-"""PostgreSQL killed, frozen, locked, full, read-only, without connections, and away for longer than RabbitMQ waits for an ack."""
+"""PostgreSQL killed, frozen, locked, full, read-only, without connections, and away for longer than
+RabbitMQ waits for an ack."""
 
 import contextlib
 import os
@@ -14,8 +15,14 @@ from scenario import scenario
 from stack import process_tree, wait_until
 
 ROLE = "couponmq"
-SETTLING = "SELECT pid FROM pg_stat_activity WHERE usename = %s AND state = 'active' AND query ILIKE '%%settle(%%'"
-BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND wait_event_type = 'Lock' AND query ILIKE '%%settle(%%'"
+SETTLING = (
+    "SELECT pid FROM pg_stat_activity WHERE usename = %s AND state = 'active' AND query ILIKE"
+    " '%%settle(%%'"
+)
+BLOCKED = (
+    "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND wait_event_type = 'Lock' AND"
+    " query ILIKE '%%settle(%%'"
+)
 AWAY_S = (6.0, 8.0)
 CONSUMER_TIMEOUT_MS = 2000
 MB = 1 << 20
@@ -68,7 +75,8 @@ def postgresql_killed(rig, chance):
 
 @scenario()
 def postgresql_backends_killed(rig, chance):
-    """A worker's backend killed in the middle of a batch: PostgreSQL ends all others too, and recovers."""
+    """A worker's backend killed in the middle of a batch: PostgreSQL ends all others too, and
+    recovers."""
     for _ in range(2):
         rig.wait_answers(chance.randint(1, 300))
         with pg_superuser(rig.stack) as pg, pg_superuser(rig.stack) as lock:
@@ -120,7 +128,8 @@ def pg_port(rig):
 
 @scenario(prepare=relay_to_postgresql)
 def postgresql_answer_to_commit_lost(rig, chance):
-    """PostgreSQL's answers are swallowed, then the connection is cut: workers do not know what was committed."""
+    """PostgreSQL's answers are swallowed, then the connection is cut: workers do not know what was
+    committed."""
     for _ in range(4):
         rig.wait_answers(chance.randint(1, 200))
         lost = workers_told(rig, "event=database_lost")
@@ -151,7 +160,8 @@ def postgresql_lock_held(rig, chance):
 
 @scenario()
 def postgresql_deadlock(rig, chance):
-    """A session that takes the workers' locks in the opposite order, and is more patient: settling is the victim."""
+    """A session that takes the workers' locks in the opposite order, and is more patient: settling
+    is the victim."""
     before = workers_log(rig, "deadlock detected")
     for _ in range(5):  # the user's receive may not be in the transaction that waits
         rig.wait_answers(chance.randint(1, 300))
@@ -181,7 +191,8 @@ def deadlock_try(rig, chance, lock, campaign):
             rig.wait(lambda: pg.execute(BLOCKED, (ROLE,)).fetchone()[0] == len(rig.workers))
         say(f"coupon {campaign.coupon} locked, then the slot of user {user}")
         lock.execute(
-            "INSERT INTO user_coupon SELECT (jsonb_populate_record(c, %s)).* FROM user_coupon c LIMIT 1",
+            "INSERT INTO user_coupon SELECT (jsonb_populate_record(c, %s)).* FROM user_coupon"
+            " c LIMIT 1",
             (row,),
         )
 
@@ -191,7 +202,8 @@ def deadlock_try(rig, chance, lock, campaign):
 
 @scenario()
 def postgresql_without_connections(rig, chance):
-    """The workers' and gateways' connections are ended, and there is none to be had: max_connections, then the role's limit."""
+    """The workers' and gateways' connections are ended, and there is none to be had:
+    max_connections, then the role's limit."""
     with pg_superuser(rig.stack) as pg, contextlib.ExitStack() as after:
         rig.wait_answers(chance.randint(1, 300))
         say("every connection taken by somebody else")
@@ -230,7 +242,8 @@ def connection_take(rig):
 
 def reconnect_all_but(pg, application):
     pg.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND application_name <> %s",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND"
+        " application_name <> %s",
         (ROLE, application),
     )
 
@@ -255,7 +268,8 @@ def postgresql_read_only(rig, chance):
 
 @scenario()
 def postgresql_away_beyond_consumer_timeout(rig, chance):
-    """PostgreSQL is away for longer than RabbitMQ waits for acks: the broker closes the workers' channels, again and again."""
+    """PostgreSQL is away for longer than RabbitMQ waits for acks: the broker closes the workers'
+    channels, again and again."""
     consumer_timeout_set(rig, CONSUMER_TIMEOUT_MS, 500)
     rig.on_heal(lambda: consumer_timeout_set(rig, 1800000, 60000))
     rig.wait_answers(chance.randint(100, 300))
@@ -272,8 +286,10 @@ def consumer_timeout_set(rig, timeout_ms, look_ms):
     """Channels read it when they are opened."""
     rabbitmq_eval(
         rig.stack,
-        f"application:set_env(rabbit, consumer_timeout, {timeout_ms}), application:set_env(rabbit, channel_tick_interval, {look_ms}),"
-        ' [rabbit_networking:close_connection(Pid, "torture") || Pid <- rabbit_networking:connections()], ok.',
+        f"application:set_env(rabbit, consumer_timeout, {timeout_ms}),"
+        f" application:set_env(rabbit, channel_tick_interval, {look_ms}),"
+        ' [rabbit_networking:close_connection(Pid, "torture") || Pid <-'
+        " rabbit_networking:connections()], ok.",
     )
 
 
@@ -324,7 +340,8 @@ def small_tablespace(rig, _chance):
     """All rows of user coupons on a disk that has some 20 MB left."""
     with pg_superuser(rig.stack) as pg:
         (used,) = pg.execute(
-            "SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass"
+            "SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent ="
+            " 'user_coupon'::regclass"
         ).fetchone()
         rig.disk = SmallDisk(postgres_home(rig) / "small", int(used) + 20 * MB)
         rig.on_end(lambda: tablespace_remove(rig))
@@ -371,7 +388,8 @@ if os.geteuid() == 0:  # who may mount a disk
 
     @scenario(prepare=small_tablespace)
     def postgresql_disk_full(rig, chance):
-        """The disk with the tables is full: every transaction is refused until there is room. Nothing is dead-lettered."""
+        """The disk with the tables is full: every transaction is refused until there is room.
+        Nothing is dead-lettered."""
         rig.on_heal(rig.disk.free)
         rig.wait_answers(chance.randint(1, 300))
         refused = workers_told(rig, "No space left")
@@ -384,7 +402,8 @@ if os.geteuid() == 0:  # who may mount a disk
 
     @scenario(prepare=wal_on_small_disk)
     def postgresql_wal_disk_full(rig, chance):
-        """The disk with the log is full: PostgreSQL panics, and does not start before there is room."""
+        """The disk with the log is full: PostgreSQL panics, and does not start before there is
+        room."""
         rig.on_heal(rig.disk.free)
         rig.wait_answers(chance.randint(1, 300))
         say("the disk of the write-ahead log filled, and the log switched until PostgreSQL panics")

@@ -1,4 +1,5 @@
-"""Gateways, workers and the keeper killed, frozen and told to end, at any moment; several processes of a gateway."""
+"""Gateways, workers and the keeper killed, frozen and told to end, at any moment; several processes
+of a gateway."""
 
 import os
 import signal
@@ -31,7 +32,8 @@ def gateway_killed(rig, chance):
 
 @scenario(short=True)
 def gateway_killed_unconfirmed(rig, chance):
-    """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed: Redis has them still."""
+    """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed:
+    Redis has them still."""
     rig.stack.sigstop("rabbitmq")
     rig.wait_accepted(chance.randint(20, 150))
     for part in rig.gateways:
@@ -96,7 +98,8 @@ def frozen(rig, chance, part, seconds):
 
 @scenario(short=True)
 def gateway_frozen(rig, chance):
-    """A gateway frozen beyond the time-outs of calls, outcomes and the keeper's patience: its messages are sent without it."""
+    """A gateway frozen beyond the time-outs of calls, outcomes and the keeper's patience: its
+    messages are sent without it."""
     frozen(rig, chance, chance.choice(rig.gateways), FROZEN_S)
 
 
@@ -114,7 +117,8 @@ def worker_frozen(rig, chance):
 
 @scenario()
 def worker_frozen_long(rig, chance):
-    """… until RabbitMQ gives its deliveries to the other; then it acks what is not its own any more."""
+    """… until RabbitMQ gives its deliveries to the other; then it acks what is not its own any
+    more."""
     frozen(rig, chance, next(part for part in rig.workers if part is not rig.keeper()), LONG_S)
 
 
@@ -131,7 +135,8 @@ def keeper_frozen_for(rig, chance, seconds):
 
 @scenario(short=True)
 def keeper_frozen(rig, chance):
-    """The keeper frozen beyond its lease: another takes over, and the first writes nothing when it wakes up."""
+    """The keeper frozen beyond its lease: another takes over, and the first writes nothing when it
+    wakes up."""
     keeper_frozen_for(rig, chance, (0.2, 2.0))
 
 
@@ -177,13 +182,15 @@ def gateway_frozen_at_a_point(rig, chance):
 
 @scenario()
 def worker_frozen_at_a_point(rig, chance):
-    """A worker frozen at a fault point, for instance between COMMIT and ack: its deliveries are settled by the other meanwhile."""
+    """A worker frozen at a fault point, for instance between COMMIT and ack: its deliveries are
+    settled by the other meanwhile."""
     freeze_at(rig, chance, rig.workers, points_of("worker_"))
 
 
 @scenario()
 def slow_at_all_points(rig, chance):
-    """A gateway and a worker that sleep 100 ms at each point of the way: others overtake them everywhere."""
+    """A gateway and a worker that sleep 100 ms at each point of the way: others overtake them
+    everywhere."""
     for part in (chance.choice(rig.gateways), chance.choice(rig.workers)):
         points = points_of(f"{part.kind}_after")
         part.restart(fault=",".join(f"{point}:{chance.randint(1, 20)}:sleep" for point in points))

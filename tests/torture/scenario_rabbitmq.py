@@ -1,4 +1,5 @@
-"""RabbitMQ killed, out of memory, out of disk, refusing; its connections, channels, consumers, exchanges and queues taken away."""
+"""RabbitMQ killed, out of memory, out of disk, refusing; its connections, channels, consumers,
+exchanges and queues taken away."""
 
 import contextlib
 import re
@@ -93,7 +94,8 @@ def rabbitmq_disk_alarm(rig, chance):
 
 @scenario()
 def rabbitmq_refuses(rig, chance):
-    """A policy gives the queue a length it is beyond, with reject-publish: publishes are refused until it is removed."""
+    """A policy gives the queue a length it is beyond, with reject-publish: publishes are refused
+    until it is removed."""
     arguments = '{"max-length":0,"overflow":"reject-publish"}'
 
     def metric():
@@ -155,7 +157,8 @@ def rabbitmq_channels_killed(rig, chance):
 
 @scenario()
 def rabbitmq_exchanges_deleted(rig, chance):
-    """Exchanges deleted: the next publish gets its channel closed (404); they are declared again."""
+    """Exchanges deleted: the next publish gets its channel closed (404); they are declared
+    again."""
     for _ in range(3):
         rig.wait_answers(chance.randint(50, 300))
         name = chance.choice(EXCHANGES)
@@ -163,13 +166,15 @@ def rabbitmq_exchanges_deleted(rig, chance):
         with channel_open(rig) as channel:
             channel.exchange_delete(name)
         rig.wait_answers(200)
-    # Nobody publishes to the dead letters' exchange now, so nobody misses it: a new channel declares it.
+    # Nobody publishes to the dead letters' exchange now, so nobody misses it: a new channel
+    # declares it.
     rabbitmqctl(rig.stack, "close_all_connections", "torture")
 
 
 @scenario()
 def rabbitmq_consumers_cancelled(rig, chance):
-    """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and come back to a new queue."""
+    """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and come
+    back to a new queue."""
     rig.wait_answers(chance.randint(1, 300))
     with idle(rig):
         say(f"{QUEUE} deleted, empty")
@@ -193,7 +198,8 @@ def idle(rig):
 
 
 def settled(rig, pg):
-    """Whether every outcome is there of what RabbitMQ has confirmed: what the gateways hold is in the outbox."""
+    """Whether every outcome is there of what RabbitMQ has confirmed: what the gateways hold is in
+    the outbox."""
     for campaign in rig.load.campaigns:
         with rig.redis() as cache:
             outbox = cache.hvals(f"coupon:{{{campaign.coupon}}}:outbox")
@@ -214,7 +220,8 @@ def settled(rig, pg):
     rate=False
 )  # who waits for the outcome of a lost receive, and asks again, waits to his deadline each time
 def rabbitmq_queue_destroyed(rig, chance):
-    """The queue deleted or purged with confirmed messages in it: each lost receive is named, given up, and a rejection."""
+    """The queue deleted or purged with confirmed messages in it: each lost receive is named, given
+    up, and a rejection."""
     rig.on_stop(lambda: give_up_lost(rig))
     rig.wait_answers(chance.randint(1, 300))
     for part in rig.workers:

@@ -1,4 +1,5 @@
-"""Redis killed, filled, frozen, refusing, forgetting, put back to an older state, and with a wrong clock."""
+"""Redis killed, filled, frozen, refusing, forgetting, put back to an older state, and with a wrong
+clock."""
 
 import contextlib
 import shutil
@@ -71,7 +72,8 @@ def redis_scripts_flushed(rig, chance):
 
 @scenario()
 def redis_out_of_memory(rig, chance):
-    """maxmemory below what is used, under noeviction: each script call is refused; then given back, and once more."""
+    """maxmemory below what is used, under noeviction: each script call is refused; then given back,
+    and once more."""
     with rig.redis() as cache:
         rig.on_heal(lambda: cache.config_set("maxmemory", 0))
         for _ in range(2):
@@ -261,7 +263,8 @@ def clock_prepare(rig, _chance):
 
 @scenario(prepare=clock_prepare)
 def redis_clock_wrong(rig, chance):
-    """Redis' clock jumps an hour ahead, back, and an hour behind: windows shift, and nothing else."""
+    """Redis' clock jumps an hour ahead, back, and an hour behind: windows shift, and nothing
+    else."""
     rig.on_heal(lambda: rig.clock.set(0))
     user = iter(range(1, 1000))
 
@@ -296,7 +299,8 @@ def redis_clock_wrong(rig, chance):
 
 
 def orphan_leave(rig, chance):
-    """A gateway dies after the script, before the publish: what it leaves in the outbox has the time of the wrong clock."""
+    """A gateway dies after the script, before the publish: what it leaves in the outbox has the
+    time of the wrong clock."""
     doomed = chance.choice(rig.gateways)
     doomed.restart(fault=f"gateway_after_reply:{chance.randint(1, 20)}:kill")
     doomed.wait_fault()

@@ -12,8 +12,9 @@ def say(text):
 def pg_superuser(stack, database="couponmq"):
     settings = stack.kept()
     return psycopg.connect(
-        host="127.0.0.1", port=int(settings["STACK_PORT_BASE"]) + 32, user="postgres", dbname=database,
-        password=settings["STACK_PG_PASSWORD"], autocommit=True, connect_timeout=5, application_name="torture",
+        host="127.0.0.1", port=int(settings["STACK_PORT_BASE"]) + 32, user="postgres",
+        dbname=database, password=settings["STACK_PG_PASSWORD"], autocommit=True, connect_timeout=5,
+        application_name="torture",
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""A short selection of `make torture`, the same each time: SEED=n chooses another."""
+"""A short selection of `make torture`: by seed one scenario of each kind of part. SEED=n repeats
+it."""
 
 import os
 import random
@@ -10,28 +11,24 @@ from rig import Rig  # first: it finds the others
 from scenario import scenarios_load
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
-SEED = int(os.environ.get("SEED") or 4)
-SCENARIOS = 6
+SEED = int(os.environ.get("SEED") or random.randrange(1, 10**6))
+KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client")  # scenario_KIND.py
+OTHERS = ("point", "delivery")  # one of these besides
 
 
 def chosen():
-    """Of each file one after the other, of those that kill processes two."""
     chance = random.Random(SEED)
-    files = {}
-    for one in scenarios_load().values():
-        if one.short:
-            files.setdefault(one.function.__module__, []).append(one)
-    for ones in files.values():
-        chance.shuffle(ones)
     found = []
-    while len(found) < SCENARIOS and any(files.values()):
-        for name, ones in files.items():
-            found += [
-                ones.pop()
-                for _ in range(2 if name in ("scenario_point", "scenario_process") else 1)
-                if ones
-            ]
-    return found[:SCENARIOS]
+    for kind in (*KINDS, chance.choice(OTHERS)):
+        module = f"scenario_{kind}"
+        short = [
+            one
+            for one in scenarios_load().values()
+            if one.short and one.function.__module__ == module
+        ]
+        assert short, f"no scenario of {module} is short"
+        found.append(chance.choice(short))
+    return found
 
 
 CHOSEN = chosen()
@@ -46,7 +43,8 @@ def rig_make():
         if made and made[-1].broken:
             made[-1].down()
         if not made or made[-1].broken:
-            made.append(Rig(f"{RUN_DIR}-torture-{len(made) + 1}", port_base_free(PORT_BASE + 500)))
+            folder = f"{RUN_DIR}-torture-{len(made) + 1}"
+            made.append(Rig(folder, port_base_free(PORT_BASE + 100)))
             made[-1].up()
         return made[-1]
 

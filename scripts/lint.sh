@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Checks how the tree is written: lint.sh [format]. With `format`, C and Python are formatted.
+# Formats differ between versions of the formatters: they are checked only with those of Debian 12.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly CLANG_FORMAT_MAJOR=14 BLACK_MAJOR=23 LINE_MAX=100
+failed=0
+
+files() {
+	git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do
+		[[ ! -e $file ]] || echo "$file"
+	done
+}
+
+mapfile -t c_files < <(files '*.c' '*.h')
+mapfile -t python_files < <(files '*.py')
+mapfile -t lua_files < <(files '*.lua')
+mapfile -t shell_files < <(files '*.sh' .ci/run)
+# What another script sources is checked with that script.
+mapfile -t shell_programs < <(grep -l '^#!' "${shell_files[@]}")
+mapfile -t make_files < <(files Makefile '*.mk')
+
+# version_is MAJOR COMMAND..: says so where another version cannot tell what the format should be.
+version_is() {
+	local major=$1 found
+	shift
+	found=$("$@" --version | grep -oE '[0-9]+\.[0-9.]+' | head -n 1)
+	[[ ${found%%.*} == "$major" ]] && return
+	echo "lint: $1 is $found: the format is checked with $major only"
+	return 1
+}
+
+# check WHAT COMMAND..
+check() {
+	local what=$1
+	shift
+	if "$@"; then
+		echo "lint: $what: clean"
+	else
+		echo "lint: $what: FAILED"
+		failed=1
+	fi
+}
+
+lines_short() {
+	awk -v most="$LINE_MAX" '
+		{
+			width = 0
+			for (i = 1; i <= length($0); i++)
+				width += substr($0, i, 1) == "\t" ? 8 - width % 8 : 1
+		}
+		width > most { print FILENAME ":" FNR ": " width " columns"; long = 1 }
+		END { exit long }' "$@"
+}
+
+format() {
+	! version_is "$CLANG_FORMAT_MAJOR" clang-format || clang-format -i "${c_files[@]}"
+	! version_is "$BLACK_MAJOR" black || black -q "${python_files[@]}"
+}
+
+lint() {
+	! version_is "$CLANG_FORMAT_MAJOR" clang-format ||
+		check "format of C" clang-format --dry-run -Werror "${c_files[@]}"
+	! version_is "$BLACK_MAJOR" black ||
+		check "format of Python" black -q --check "${python_files[@]}"
+	check Python flake8 "${python_files[@]}"
+	check Lua luacheck -q --no-color "${lua_files[@]}"
+	check shell shellcheck -x "${shell_programs[@]}"
+	check "width of lines" lines_short "${shell_files[@]}" "${make_files[@]}"
+}
+
+case ${1:-lint} in
+lint | format) "${1:-lint}" ;;
+*)
+	echo "usage: scripts/lint.sh [lint|format]" >&2
+	exit 2
+	;;
+esac
+[[ $failed -eq 0 ]]
