@@ -176,10 +176,10 @@ part_start() {
 	local name=$1
 	shift
 	part_names+=("$name")
-	set -m # a process group, which an interrupt can reach
+	set -m # a process group, so that one signal reaches all of it
 	(
 		set +m
-		trap 'exit 130' INT
+		trap 'exit 143' TERM
 		part_run "$name" "$@"
 	) >"$OUT/$name.out" 2>&1 </dev/null &
 	part_pids[$name]=$!
@@ -190,7 +190,7 @@ parts_end() {
 	local name deadline=$((SECONDS + END_S)) runs=yes
 	[[ ${#part_pids[@]} -gt 0 ]] || return 0
 	for name in "${!part_pids[@]}"; do
-		kill -INT -- "-${part_pids[$name]}" 2>/dev/null || true
+		kill -TERM -- "-${part_pids[$name]}" 2>/dev/null || true
 	done
 	while [[ $runs == yes && $SECONDS -lt $deadline ]]; do
 		runs=no

@@ -2,12 +2,19 @@
 `own_stack`."""
 
 
+import signal
+
 import pika
 import psycopg
 import pytest
 import redis
 
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
+
+
+def pytest_configure():
+    """Told to end, pytest ends as after Ctrl-C: what was started is stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 The drawing is the first code block of the section "Source tree". A line at its margin is a layer,
 a folder or a part of one; the indented lines below it are its files. `name.c` stands for name.c and
-name.h. A folder without indented lines is drawn as a whole. The layers are drawn from top to bottom.
+name.h. A folder without indented lines is drawn as a whole. The layers are drawn from top to
+bottom.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""Rows that another session keeps locked: the work that needs them is put off, and all other work goes on."""
+"""Rows that another session keeps locked: the work that needs them is put off, and all other work
+goes on."""
 
 import contextlib
 import uuid
@@ -150,10 +151,12 @@ def test_late_outcome(rough, rough_redis, rough_pg, put_off):
 
 
 def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
-    """After a restart of Redis, the releases of a coupon are to be done again before it is verified."""
+    """After a restart of Redis, the releases of a coupon are to be done again before it is
+    verified."""
     coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
     rough_pg.execute(
-        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at, released_at)"
+        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
+        " received_at, released_at)"
         " VALUES (%s, %s, 0, 1, 1, 'out_of_stock', now(), now())",
         (coupon, uuid.uuid4()),
     )

@@ -116,7 +116,8 @@ def test_a_lock_on_a_user_coupon_is_of_its_coupon_alone(rough, rough_pg):
     coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
     with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
         pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from)"
             " VALUES (7, %s, 1, 0, %s, now(), now())",
             (coupon, ulid_uuid(ulid_make())),
         )
@@ -142,7 +143,8 @@ def test_a_worker_ends_in_time_while_a_coupon_is_locked(rough, rough_pg, worker_
 
 
 def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
-    """ack=issued: unknown at the deadline, and a look-up tells the outcome when the lock has ended."""
+    """ack=issued: unknown at the deadline, and a look-up tells the outcome when the lock has
+    ended."""
     gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=300)
     coupon = coupon_open(rough, 10)
     with gateway.client() as client:

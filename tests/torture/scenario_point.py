@@ -29,7 +29,8 @@ def kill_at(rig, chance, parts, point):
 
 
 def worker_parks(rig, chance, point):
-    """An operator's open transaction holds a coupon: a worker parks its messages, and dies at it."""
+    """An operator's open transaction holds a coupon: a worker parks its messages, and dies at
+    it."""
     part = chance.choice(rig.workers)
     part.terminate()
     part.start(fault=f"{point}:{chance.randint(1, 20)}:kill")

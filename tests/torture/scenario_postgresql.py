@@ -58,7 +58,7 @@ def server_wait(rig):
 # Killed
 
 
-@scenario()
+@scenario(short=True)
 def postgresql_killed(rig, chance):
     """The whole server killed with kill -9, each process of it, in the middle of a transaction."""
     rig.wait_answers(chance.randint(1, 300))
@@ -73,7 +73,7 @@ def postgresql_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def postgresql_backends_killed(rig, chance):
     """A worker's backend killed in the middle of a batch: PostgreSQL ends all others too, and
     recovers."""
@@ -126,7 +126,7 @@ def pg_port(rig):
         return pg.info.port
 
 
-@scenario(prepare=relay_to_postgresql)
+@scenario(prepare=relay_to_postgresql, short=True)
 def postgresql_answer_to_commit_lost(rig, chance):
     """PostgreSQL's answers are swallowed, then the connection is cut: workers do not know what was
     committed."""
@@ -144,7 +144,7 @@ def postgresql_answer_to_commit_lost(rig, chance):
 # Locks
 
 
-@scenario()
+@scenario(short=True)
 def postgresql_lock_held(rig, chance):
     """A session of somebody's own holds a coupon's row beyond the workers' lock_timeout."""
     rig.wait_answers(chance.randint(1, 300))
@@ -158,7 +158,7 @@ def postgresql_lock_held(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def postgresql_deadlock(rig, chance):
     """A session that takes the workers' locks in the opposite order, and is more patient: settling
     is the victim."""
@@ -248,7 +248,7 @@ def reconnect_all_but(pg, application):
     )
 
 
-@scenario()
+@scenario(short=True)
 def postgresql_read_only(rig, chance):
     """default_transaction_read_only on, as on a standby; and off."""
     with pg_superuser(rig.stack) as pg:

@@ -35,7 +35,7 @@ def gateways_log(rig, text):
     return sum(part.log().count(text) for part in rig.gateways)
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_killed(rig, chance):
     """RabbitMQ killed with kill -9 under load, and started again: who asks does not notice."""
     rig.wait_answers(chance.randint(1, 300))
@@ -46,7 +46,7 @@ def rabbitmq_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_frozen(rig, chance):
     """RabbitMQ hangs for longer than two heartbeats, connections open."""
     rig.wait_answers(chance.randint(1, 300))
@@ -120,7 +120,7 @@ def rabbitmq_refuses(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_connections_closed(rig, chance):
     """Every connection closed by the operator, again and again."""
     for _ in range(3):
@@ -130,7 +130,7 @@ def rabbitmq_connections_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_one_connection_closed(rig, chance):
     """One connection after the other closed by the operator, whosoever it is."""
     for _ in range(4):
@@ -145,7 +145,7 @@ def rabbitmq_one_connection_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_channels_killed(rig, chance):
     """The broker's channel processes killed: each connection gets an internal error."""
     for _ in range(3):
@@ -171,7 +171,7 @@ def rabbitmq_exchanges_deleted(rig, chance):
     rabbitmqctl(rig.stack, "close_all_connections", "torture")
 
 
-@scenario()
+@scenario(short=True)
 def rabbitmq_consumers_cancelled(rig, chance):
     """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and come
     back to a new queue."""

@@ -43,7 +43,7 @@ def redis_killed(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def redis_frozen(rig, chance):
     """Redis hangs for longer than a call may take, twice."""
     for _ in range(2):
@@ -56,7 +56,7 @@ def redis_frozen(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def redis_scripts_flushed(rig, chance):
     """SCRIPT FLUSH again and again: nobody notices."""
     before = rig.load.codes()
@@ -70,7 +70,7 @@ def redis_scripts_flushed(rig, chance):
     assert not told[UNAVAILABLE] and not told[UNKNOWN], told
 
 
-@scenario()
+@scenario(short=True)
 def redis_out_of_memory(rig, chance):
     """maxmemory below what is used, under noeviction: each script call is refused; then given back,
     and once more."""
@@ -138,7 +138,7 @@ def loading_seen(rig):
     rig.wait(refused, 20)
 
 
-@scenario()
+@scenario(short=True)
 def redis_made_a_replica(rig, chance):
     """REPLICAOF a master that nobody reaches: read-only; and back."""
     with rig.redis() as cache:
@@ -153,7 +153,7 @@ def redis_made_a_replica(rig, chance):
             rig.wait_answers(200)
 
 
-@scenario()
+@scenario(short=True)
 def redis_clients_paused(rig, chance):
     """CLIENT PAUSE, of all commands or of writes alone, for longer than a call may take."""
     for mode in ("ALL", "WRITE"):
@@ -204,7 +204,7 @@ def script_kill(rig, cache):
     rig.wait(killed)
 
 
-@scenario()
+@scenario(short=True)
 def redis_flushed(rig, chance):
     """FLUSHALL in the middle of the load."""
     for _ in range(2):
