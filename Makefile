@@ -11,12 +11,14 @@ CSTD = -std=c11 -D_GNU_SOURCE
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 \
 	-Werror
 HARDEN = -fPIE -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2)
-OPTIMISE = -O2 -g -fno-omit-frame-pointer
+OPTIMISE = $(if $(filter coverage,$(SAN)),-O0,-O2) -g -fno-omit-frame-pointer
 comma := ,
 SANITIZE_address = -fsanitize=address$(comma)undefined -fno-sanitize-recover=all
 SANITIZE_undefined = -fsanitize=undefined -fno-sanitize-recover=all
 SANITIZE_thread = -fsanitize=thread
 SANITIZE_fuzz = -fsanitize=fuzzer-no-link$(comma)address$(comma)undefined -fno-sanitize-recover=all
+# No sanitizer, but a build of its own as well.
+SANITIZE_coverage = --coverage -fprofile-update=atomic
 SANITIZE = $(SANITIZE_$(SAN))
 
 PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
@@ -32,15 +34,15 @@ objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c $(1)/*/*.c))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
-LIBRARIES = $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libctl.a \
-	$(BUILD_DIR)/libcommon.a
+LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,gateway worker keeper ctl common)
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher waiters)
 # With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
-EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort $(wildcard $(folder)/*.lua $(folder)/*.sql)))
+EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
+	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
 .PHONY: build tests thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
@@ -56,7 +58,7 @@ include scripts/stack.mk
 include scripts/compose.mk
 
 .PHONY: torture
-torture: packages ## the promises under faults, on a stack of its own: SEED=n ONLY=scenario ROUNDS=k SAN=address
+torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k SAN=address
 	@scripts/torture.sh
 
 .PHONY: bench
@@ -64,11 +66,12 @@ bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load
 	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
 	@scripts/bench.sh
 .PHONY: bench-compare
-bench-compare: packages ## this tree against REF=COMMIT: nine interleaved pairs, medians of the ratios
+bench-compare: packages ## against REF=COMMIT: nine interleaved pairs, medians of the ratios
 	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
 	@/usr/bin/python3 bench/compare.py
 
-$(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
+	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
@@ -90,7 +93,8 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@$(CC) $(LDFLAGS) -o $@ $^
 
 # What TSan runs links, and so builds, the gateway alone.
-$(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
+$(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o \
+	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
@@ -98,7 +102,8 @@ $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/fuzz/replay.o $(LIBRARIES)
+$(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/fuzz/replay.o \
+	$(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $(filter-out %/replay.o,$^) $(FUZZ_MAIN) $(LDLIBS)

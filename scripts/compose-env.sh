@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes a .env with passwords made at random: compose-env.sh [FILE]. What the file sets already stays as it is.
+# Writes a .env with passwords made at random: compose-env.sh [FILE]. What the file sets already
+# stays as it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

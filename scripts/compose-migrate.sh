@@ -8,7 +8,8 @@ couponctl migrate
 # At each start, so that a new COUPON_DATABASE_PASSWORD takes effect.
 PGOPTIONS='-c client_min_messages=warning' psql -X -q -v ON_ERROR_STOP=1 <<'SQL'
 \getenv password COUPON_DATABASE_PASSWORD
-SELECT 'CREATE ROLE couponmq' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'couponmq') \gexec
+SELECT 'CREATE ROLE couponmq'
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'couponmq') \gexec
 ALTER ROLE couponmq LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD :'password';
 GRANT couponmq_app TO couponmq;
 SQL

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzing with libFuzzer, ASan and UBSan.
 #   fuzz.sh run     each target for FUZZ_S=60 seconds, from tests/fuzz/corpus and from what earlier
-#                   runs found; FUZZ=json chooses one. New inputs stay in build-fuzz/corpus; one that
-#                   fails is put into tests/fuzz/corpus, where `make test` replays it.
+#                   runs found; FUZZ=json chooses one. New inputs stay in build-fuzz/corpus; one
+#                   that fails is put into tests/fuzz/corpus, where `make test` replays it.
 #   fuzz.sh merge   puts into tests/fuzz/corpus what reaches code that the inputs there do not
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,9 +26,9 @@ targets() {
 target_run() {
 	local name=$1 found=$BUILD/corpus/$1 log=$BUILD/$1.log code=0 bad
 	mkdir -p "$found" "$CORPUS/$name" "$BUILD/bad"
-	"$BUILD/tests/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len="$INPUT_MAX" -timeout=10 \
-		-rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$BUILD/bad/$name-" \
-		"$found" "$CORPUS/$name" >"$log" 2>&1 || code=$?
+	"$BUILD/tests/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len="$INPUT_MAX" \
+		-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+		-artifact_prefix="$BUILD/bad/$name-" "$found" "$CORPUS/$name" >"$log" 2>&1 || code=$?
 	printf '%-16s %9s inputs tried, %s kept\n' "$name" \
 		"$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
 		"$(find "$found" -type f | wc -l)"

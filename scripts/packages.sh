@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, running and testing need. Silent when all are
 # there.
-#   packages.sh [fuzz]   those of `make fuzz` besides
+#   packages.sh [fuzz|coverage]   those of `make fuzz` or `make coverage` besides
 set -euo pipefail
 
 PACKAGES=(
@@ -17,6 +17,7 @@ PACKAGES=(
 	black clang-format flake8 lua-check shellcheck
 )
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
+[[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
@@ -33,8 +34,9 @@ find_missing() {
 	local installed name
 	command -v dpkg-query >/dev/null ||
 		die "this is not a Debian system; install the equivalents of: ${PACKAGES[*]}"
-	installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" 2>/dev/null) ||
-		true
+	# shellcheck disable=SC2016 # dpkg-query's own variables
+	installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${PACKAGES[@]}" \
+		2>/dev/null) || true
 	for name in "${PACKAGES[@]}"; do
 		[[ $'\n'"$installed"$'\n' == *$'\n'"installed $name"$'\n'* ]] || missing+=("$name")
 	done

@@ -2,7 +2,7 @@
 
 export RUN_DIR PORT_BASE
 
-.PHONY: packages run services start stop status clean test lint format help
+.PHONY: packages run services start stop status clean test lint format coverage help
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -32,6 +32,9 @@ clean: ## stop, then remove what was built and the run folders
 
 test: ## all tests on a stack of their own: SAN=address|undefined|thread TESTS=path or words
 	@scripts/test.sh
+
+coverage: ## lines and branches that the tests reach, per folder
+	@scripts/coverage.sh
 
 lint: packages ## check format and style: C, Python, Lua, shell
 	@scripts/lint.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
-# As the official image: the first start makes POSTGRES_DB, owned by POSTGRES_USER with POSTGRES_PASSWORD.
+# As the official image: the first start makes POSTGRES_DB, owned by POSTGRES_USER with
+# POSTGRES_PASSWORD.
 set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
 	password_file=$(mktemp)
@@ -8,6 +9,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 		--auth-local=trust --auth-host=scram-sha-256 >/dev/null
 	rm "$password_file"
 	echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
-	echo "CREATE DATABASE $POSTGRES_DB OWNER $POSTGRES_USER" | postgres --single -D "$PGDATA" -j postgres >/dev/null
+	echo "CREATE DATABASE $POSTGRES_DB OWNER $POSTGRES_USER" |
+		postgres --single -D "$PGDATA" -j postgres >/dev/null
 fi
 exec postgres -c listen_addresses='*'

@@ -1,5 +1,6 @@
 #!/bin/sh
-# As the official image: the first user from RABBITMQ_DEFAULT_USER and RABBITMQ_DEFAULT_PASS, the log on standard output.
+# As the official image: the first user from RABBITMQ_DEFAULT_USER and RABBITMQ_DEFAULT_PASS, the
+# log on standard output.
 set -eu
 umask 077
 cat >"$HOME/couponmq.conf" <<CONF

@@ -1,4 +1,5 @@
-"""verify.lua, terms.lua, fence.lua, expire.lua, place.lua of a new coupon, and the keeper's lock."""
+"""verify.lua, terms.lua, fence.lua, expire.lua, place.lua of a new coupon, and the keeper's
+lock."""
 import pytest
 import redis
 

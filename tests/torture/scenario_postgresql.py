@@ -158,7 +158,7 @@ def postgresql_lock_held(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario()
 def postgresql_deadlock(rig, chance):
     """A session that takes the workers' locks in the opposite order, and is more patient: settling
     is the victim."""

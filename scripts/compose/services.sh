@@ -1,0 +1,80 @@
+# shellcheck shell=bash disable=SC2034 # variables for who sources this
+# The services under docker-compose, and what is read from them. Sourced by scripts/compose-test.sh.
+
+readonly PROJECT_LABEL=label=com.docker.compose.project=$PROJECT
+
+compose_find() {
+	if [[ -n ${COMPOSE:-} ]]; then
+		read -r -a compose <<<"$COMPOSE"
+	elif docker compose version >/dev/null 2>&1; then
+		compose=(docker compose)
+	else
+		packages_need docker-compose=docker-compose
+		compose=(docker-compose)
+	fi
+}
+
+compose_with() {
+	"${compose[@]}" --env-file "$ENV_FILE" -p "$PROJECT" "${compose_files[@]}" "$@" \
+		7>&- 8>&- 9>&-
+}
+
+# What a command says on the way is shown only if it fails.
+quietly() {
+	"$@" >"$ENGINE_DIR/compose.log" 2>&1 || {
+		tail -n 30 "$ENGINE_DIR/compose.log"
+		return 1
+	}
+}
+
+up() {
+	quietly compose_with up -d --scale worker="$1"
+}
+
+containers_of() {
+	docker ps -aq --filter "$PROJECT_LABEL" --filter "label=com.docker.compose.service=$1" \
+		--filter label=com.docker.compose.oneoff=False
+}
+
+# How many containers of a service are healthy.
+healthy_are() {
+	local id n=0
+	for id in $(containers_of "$1"); do
+		[[ $(docker inspect -f '{{.State.Health.Status}}' "$id") != healthy ]] ||
+			n=$((n + 1))
+	done
+	[[ $n -eq $2 ]]
+}
+
+all_healthy() {
+	healthy_are redis 1 && healthy_are rabbitmq 1 && healthy_are postgres 1 &&
+		healthy_are gateway 1 && healthy_are worker "$1"
+}
+
+sql() {
+	compose_with exec -T postgres psql -X -q -A -t -v ON_ERROR_STOP=1 \
+		-U couponmq_owner -d couponmq "$@"
+}
+
+couponctl() {
+	compose_with run --rm -T couponctl "$@" 2>>"$ENGINE_DIR/couponctl.log" </dev/null
+}
+
+queue_is() {
+	[[ $(compose_with exec -T rabbitmq rabbitmqctl -q list_queues name "$1" </dev/null |
+		awk '$1 == "coupon.receive.queue" { print $2 }') == "$2" ]]
+}
+
+# issued_num | user coupons
+issued_and_rows() {
+	sql -c "SELECT issued_num, count(*) FROM coupon, user_coupon
+		WHERE id = coupon_id AND id = $1 GROUP BY 1" </dev/null
+}
+
+issued_at_least() {
+	[[ $(sql -c "SELECT issued_num FROM coupon WHERE id = $1" </dev/null) -ge $2 ]]
+}
+
+port_taken() {
+	(: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}

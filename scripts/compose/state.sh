@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# What is checked of the running services. Sourced by scripts/compose-test.sh.
+
+secret_missing_named() {
+	local name output short=$ENGINE_DIR/env.short
+	for name in POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD; do
+		grep -v "^$name=" "$ENV_FILE" >"$short"
+		if output=$("${compose[@]}" --env-file "$short" "${compose_files[@]}" config 2>&1)
+		then
+			echo "    without $name it is taken as complete"
+			return 1
+		fi
+		[[ $output == *"set $name in .env"* ]] || {
+			echo "    without $name it says: $output"
+			return 1
+		}
+	done
+	rm "$short"
+}
+
+env_file_private() {
+	local before
+	before=$(sha256sum <"$ENV_FILE")
+	scripts/compose-env.sh "$ENV_FILE" >/dev/null
+	equals "$(stat -c %a "$ENV_FILE") $(cut -d= -f2 "$ENV_FILE" | sort -u | wc -l)" "600 4" &&
+		equals "$(sha256sum <"$ENV_FILE")" "$before" &&
+		git check-ignore -q .env
+}
+
+# Of all the ports only the gateway's two.
+ports_published() {
+	local service found='' each
+	for service in redis rabbitmq postgres migrate gateway worker; do
+		# shellcheck disable=SC2016 # the template's own variables
+		each='{{range $p, $b := .NetworkSettings.Ports}}{{range $b}}'
+		# shellcheck disable=SC2016
+		each+="$service "'{{$p}} {{.HostIp}}:{{.HostPort}};{{end}}{{end}}'
+		# shellcheck disable=SC2046 # ids
+		found+=$(docker inspect -f "$each" $(containers_of "$service") | tr -d '\n')
+	done
+	each="gateway 7411/tcp 127.0.0.1:$COUPON_PORT;"
+	equals "$found" "${each}gateway 7480/tcp 127.0.0.1:$COUPON_HTTP_PORT;"
+}
+
+# The programs run as a user of their own, cannot write into their image, and have no password but
+# their own in their environment.
+privileges_few() {
+	local service id
+	for service in gateway worker; do
+		id=$(containers_of "$service" | head -n 1)
+		equals "$(docker exec "$id" id -u)" 7411 || return 1
+		equals "$(docker exec "$id" env | grep -c POSTGRES_PASSWORD)" 0 || return 1
+		! docker exec "$id" sh -c ': >/usr/local/bin/written' 2>/dev/null || return 1
+	done
+	equals "$(docker exec "$(containers_of redis)" id -un)" redis
+}
+
+role_without_ddl() {
+	local output
+	# shellcheck disable=SC2016 # the container's own variable
+	output=$(docker exec "$(containers_of gateway)" sh -c \
+		'psql -X "$DATABASE_URL" -c "CREATE TABLE mine (i int)"' 2>&1) && return 1
+	[[ $output == *"permission denied"* ]] || {
+		echo "    $output"
+		return 1
+	}
+}
+
+redis_settings() {
+	local redis
+	redis=$(containers_of redis)
+	equals "$(docker exec "$redis" redis-cli config get 'a*only' appendfsync maxmemory-policy |
+		paste -sd' ' | tr ' ' '\n' | paste -d= - - | sort | paste -sd' ')" \
+		"appendfsync=always appendonly=yes maxmemory-policy=noeviction" &&
+		[[ $(docker exec "$redis" env -u REDISCLI_AUTH redis-cli ping 2>&1) == NOAUTH* ]]
+}
+
+http_ready() {
+	local answer
+	exec 3<>"/dev/tcp/127.0.0.1/$COUPON_HTTP_PORT" || return 1
+	printf 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+	answer=$(timeout 10 cat <&3)
+	exec 3>&-
+	[[ $answer == "HTTP/1.1 200 "* ]]
+}
+
+# ask LINE: one request over the published port.
+ask() {
+	exec 3<>"/dev/tcp/127.0.0.1/$COUPON_PORT" || return 1
+	echo "$1" >&3
+	timeout 15 head -n 1 <&3
+	exec 3>&-
+}
+
+status_of() {
+	sed -n 's/.*"status":"\([a-z_]*\)".*/\1/p' <<<"$1"
+}
+
+migrate_succeeded() {
+	equals "$(docker inspect -f '{{.State.Status}} {{.State.ExitCode}}' \
+		"$(containers_of migrate)")" "exited 0"
+}
+
+nothing_left() {
+	equals "$(docker ps -aq --filter "$PROJECT_LABEL" | wc -l)" 0 &&
+		equals "$(docker volume ls -q --filter "$PROJECT_LABEL" | wc -l)" 0 &&
+		equals "$(docker network ls -q --filter "$PROJECT_LABEL" | wc -l)" 0
+}
