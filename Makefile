@@ -38,7 +38,8 @@ LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,gateway worker keeper ctl common)
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
-THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher waiters)
+THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher \
+	rabbit_publisher waiters)
 # With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
@@ -92,7 +93,7 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^
 
-# What TSan runs links, and so builds, the gateway alone.
+# TSan builds what these link: the gateway and what is common.
 $(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o \
 	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)

@@ -38,7 +38,7 @@ static void redis_ask(struct weak_settings *settings)
 	for (int i = 0; i < DURABILITY_N; i++)
 		if (durability_part(i) == DURABILITY_REDIS)
 			redis_query_config(settings->redis, durability_setting(i), on_config,
-					  settings);
+					   settings);
 }
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)

@@ -28,7 +28,8 @@ target_run() {
 	mkdir -p "$found" "$CORPUS/$name" "$BUILD/bad"
 	"$BUILD/tests/fuzz_$name" -max_total_time="$SECONDS_EACH" -max_len="$INPUT_MAX" \
 		-timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-		-artifact_prefix="$BUILD/bad/$name-" "$found" "$CORPUS/$name" >"$log" 2>&1 || code=$?
+		-artifact_prefix="$BUILD/bad/$name-" "$found" "$CORPUS/$name" \
+		>"$log" 2>&1 || code=$?
 	printf '%-16s %9s inputs tried, %s kept\n' "$name" \
 		"$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
 		"$(find "$found" -type f | wc -l)"

@@ -20,13 +20,14 @@ readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-4}
 readonly PORTS_EACH=500  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until what still runs is killed
 readonly OUT=$BUILD_DIR/test
+readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
 # What `make test` was called with is for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 
 passed=0 failed=0
 
 case $SAN in
-'' | address | undefined | thread) ;;
+'' | address | undefined | thread | coverage) ;;
 *)
 	echo "test: SAN is $SAN; allowed is address, undefined or thread" >&2
 	exit 1
@@ -57,8 +58,7 @@ logs_check() {
 	local file
 	for file in "$RUN_DIR"/*.log "$RUN_DIR"-*/*.log; do
 		[[ -e $file ]] || continue
-		grep -qE '(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:' "$file" ||
-			continue
+		grep -qE "$REPORT" "$file" || continue
 		echo "FAILED: a sanitizer's report in $file"
 		failed=$((failed + 1))
 	done
@@ -67,7 +67,8 @@ logs_check() {
 # ---- programs of build/tests/
 
 count_in() {
-	sed -n "s/^\[  $1  \] \([0-9][0-9]*\) test.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+	sed -n "s/^\[  $1  \] \([0-9][0-9]*\) test.*/\1/p" "$2" |
+		awk '{ n += $1 } END { print n + 0 }'
 }
 
 # cmocka's own counts; a program that prints none counts as one.
@@ -107,7 +108,7 @@ junit_sum() {
 		awk '{ n += $1 } END { print n + 0 }'
 }
 
-# pytest_run NAME ARGUMENTS.. Exit code 5 means that nothing was chosen, as with some words of TESTS=.
+# pytest_run NAME ARGUMENTS.. Exit code 5 means that nothing was chosen, as some words of TESTS= do.
 pytest_run() {
 	local xml=$OUT/$1.xml code=0 bad
 	shift
@@ -127,8 +128,8 @@ pytest_run() {
 
 # ---- the parts
 #
-# Each part is a process group, writes to $OUT/PART.out and leaves its counts in $OUT/PART.count. The
-# builds give way to the tests, which have time-outs.
+# Each part is a process group, writes to $OUT/PART.out and leaves its counts in $OUT/PART.count.
+# The builds give way to the tests, which have time-outs.
 
 part_lint() {
 	if nice -n 10 scripts/lint.sh; then

@@ -196,7 +196,7 @@ static redisReply *place(struct rebuild *rebuild)
 }
 
 static void placed_log(struct rebuild *rebuild, const redisReply *reply, const char *why,
-			int64_t ms)
+		       int64_t ms)
 {
 	int64_t stock = reply->element[1]->integer, over = reply->element[4]->integer;
 	int64_t in_flight = reply->element[2]->integer + reply->element[3]->integer;

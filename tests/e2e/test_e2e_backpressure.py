@@ -115,20 +115,18 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
 @contextlib.contextmanager
 def rabbitmq_set(stack, **settings):
     """Settings that hold for connections and channels from now on."""
-    names = ", ".join(
-        f"{{{name}, application:get_env(rabbit, {name}, undefined)}}" for name in settings
+    old = ", ".join(f"{{{name}, application:get_env(rabbit, {name})}}" for name in settings)
+    new = "".join(
+        f"application:set_env(rabbit, {name}, {value}), " for name, value in settings.items()
     )
-    before = stack.rabbitmqctl("eval", f"[{names}].").strip()
-    for name, value in settings.items():
-        stack.rabbitmqctl("eval", f"application:set_env(rabbit, {name}, {value}).")
+    before = stack.rabbitmqctl("eval", f"Old = [{old}], {new}Old.").strip()
     try:
         yield
     finally:
         stack.rabbitmqctl(
             "eval",
-            f"[case V of undefined -> application:unset_env(rabbit, N); {{ok, W}} ->"
-            " application:set_env(rabbit, N, W);"
-            f" W -> application:set_env(rabbit, N, W) end || {{N, V}} <- {before}].",
+            "[case V of undefined -> application:unset_env(rabbit, N);"
+            f" {{ok, W}} -> application:set_env(rabbit, N, W) end || {{N, V}} <- {before}].",
         )
 
 

@@ -78,7 +78,8 @@ static void test_longest_reply_fits(void **state)
 	for (size_t i = 0; i < MESSAGE_RECEIVES_MAX; i++)
 		settlement_outcome(s, i,
 				   (struct outcome){ OUTCOME_REJECTED, REASON_UNKNOWN_COUPON });
-	assert_in_range(delivery_reply(settlement_taken_at(s, 0), text), 1, DELIVERY_REPLY_SIZE - 1);
+	assert_in_range(delivery_reply(settlement_taken_at(s, 0), text), 1,
+			DELIVERY_REPLY_SIZE - 1);
 	settlement_free(s);
 }
 
@@ -133,8 +134,7 @@ static void test_judge_absent(void **state)
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
 			 COUPON_KEEP);
 	/* A generation was given out, or rows are there: only a rebuild finds what is taken. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .issued = 1 }, none),
-			 COUPON_REBUILD);
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .issued = 1 }, none), COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none),
 			 COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1,
