@@ -33,7 +33,7 @@ static int signals_open(void)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	/* Before any thread begins: they all inherit it. */
+	/* Before any thread starts: every thread inherits it. */
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)

@@ -1,6 +1,6 @@
 /*
- * What the worker's loop counts, as metrics and as the log line `stats`. The loop writes, any thread
- * reads the metrics.
+ * The counters of the worker's loop, as metrics and as the log line `stats`. The loop writes them;
+ * any thread may read the metrics.
  */
 #ifndef WORKER_METRICS_H
 #define WORKER_METRICS_H
@@ -21,7 +21,7 @@ struct stats {
 	int64_t logged_sum;
 };
 
-/* Writes the line when a counter has changed since the last one, STATS_EVERY_MS ago or more. */
+/* Writes the line if a counter has changed since the last line, at most every STATS_EVERY_MS. */
 void stats_step(struct stats *stats, int64_t now_ms);
 void stats_log(const struct stats *stats);
 

@@ -1,6 +1,6 @@
 /*
- * The thread owns the event base and everything of evhttp. From others it takes numbers alone
- * (worker/metrics.h, and the time of the last beat), which are atomic.
+ * The thread owns the event base and everything of evhttp. It shares only atomic numbers with other
+ * threads: those of worker/metrics.h, and the time of the last beat.
  */
 #include "worker/monitor.h"
 
@@ -61,7 +61,10 @@ static const char *word(int up)
 	return up ? "ok" : "not connected";
 }
 
-/* Ready: it can settle. Redis and the publisher are told, but settling does without them. */
+/*
+ * Ready means that it can settle. Redis and the publisher are reported, but not needed to
+ * settle.
+ */
 static void on_readyz(struct evhttp_request *request)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
@@ -110,7 +113,7 @@ static void on_request(struct evhttp_request *request, void *unused)
 		http_reply_json(request, HTTP_NOTFOUND, no_path, sizeof(no_path) - 1);
 }
 
-/* evhttp calls it for each connection that it has accepted. */
+/* Called by evhttp for each accepted connection. */
 static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct monitor *monitor = data;

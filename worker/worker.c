@@ -6,7 +6,7 @@
  *	    │  └──────── acks ─────┘   │            └─ rejections: the keeper's thread is woken
  *	    └── publisher ◀── forward ─┘ dead letters, parked messages; replies
  *
- * No batch waits for a timer: what has arrived when the database is free is the next transaction.
+ * No batch waits for a timer: the next transaction is what has arrived when the database is idle.
  */
 #include "worker/worker.h"
 
@@ -89,7 +89,7 @@ static void consumer_lost(void *context)
 	settlement_reset(worker->settlement);
 }
 
-/* So many messages of locked coupons are held of the receive queue; the others are parked. */
+/* At most this many messages of locked coupons are held of the receive queue; others are parked. */
 static size_t put_off_max(const struct config *config)
 {
 	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
@@ -151,7 +151,7 @@ static void acks_turn(struct worker *worker)
 	int multiple;
 
 	/*
-	 * Should the connection break here, the books are reset and there is nothing more to ack.
+	 * If the connection breaks here, the books are reset and no acks are left.
 	 */
 	while (settlement_ack(worker->settlement, &tag, &multiple)) {
 		fault_point(FAULT_WORKER_BEFORE_ACK);
@@ -220,7 +220,7 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 	monitor_beat();
 }
 
-/* What waits for another session's lock is not waited for: another worker gets it. */
+/* Deliveries that wait for another session's lock are not finished: another worker gets them. */
 static int finished(const struct worker *worker, int64_t now_ms)
 {
 	const struct settlement *settlement = worker->settlement;
@@ -249,7 +249,7 @@ void worker_run(struct worker *worker, int signal_fd)
 		forward_send(&worker->forward, now_ms);
 		acks_turn(worker);
 		metrics_update(worker, now_ms);
-		/* The last ack was perhaps just sent: then nothing would end the wait. */
+		/* The last ack may just have been sent: no event would end the wait then. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker, signal_fd);
 		now_ms = clock_monotonic_ms();

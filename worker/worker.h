@@ -14,8 +14,8 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper);
 void worker_free(struct worker *worker);
 
 /*
- * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns. It
- * waits for nothing longer than WORKER_STOP_MS: what is not settled by then is delivered to another
+ * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns.
+ * Finishing takes at most WORKER_STOP_MS: what is not settled by then is delivered to another
  * worker.
  */
 #define WORKER_STOP_MS 8000

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* A copy on its way. */
+/* A copy that is published and not yet confirmed. */
 struct copy {
 	enum destination destination;
 	uint64_t epoch;
@@ -43,7 +43,10 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 
 static void copy_failed(struct forward *forward, const struct copy *copy, const char *why)
 {
-	/* Of several that fail together, one step: the pause must not grow with their number. */
+	/*
+	 * Copies that fail together count as one failure: the pause must not grow with their
+	 * number.
+	 */
 	if (clock_monotonic_ms() >= forward->due_ms)
 		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
 	log_warn(copy->destination == DESTINATION_DEAD ? "dead_letter_failed" : "park_failed",
@@ -102,7 +105,7 @@ static void dead_letter_send(struct forward *forward, const struct delivery *del
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
-/* With its reply address: the gateway's client may still wait when the lock ends. */
+/* The reply address is kept: the gateway's client may still be waiting when the lock ends. */
 static void parked_send(struct forward *forward, const struct delivery *delivery, struct copy *copy)
 {
 	const struct envelope *envelope = delivery_envelope(delivery);

@@ -1,8 +1,9 @@
 /*
- * Forwards the deliveries that this worker does not settle: to the dead-letter exchange what cannot
- * be settled, with the reason, and to the parking queue what belongs to a locked coupon. A delivery
- * is acked when the broker has confirmed the copy; until then it is published again, after a pause
- * that doubles. A worker that dies in between leaves both; settlement ignores the second one.
+ * Forwards the deliveries that this worker does not settle. Those that cannot be settled go to the
+ * dead-letter exchange with the reason; those of a locked coupon go to the parking queue. A
+ * delivery is acked when the broker has confirmed the copy; until then it is published again, after
+ * a pause that doubles. A worker that dies in between leaves the delivery and the copy; settlement
+ * ignores the second one.
  */
 #ifndef WORKER_CONSUME_FORWARD_H
 #define WORKER_CONSUME_FORWARD_H
@@ -17,14 +18,14 @@ struct forward {
 	struct rabbit_publisher *publisher;
 	struct stats *stats;
 	struct backoff backoff;
-	int64_t due_ms; /* nothing is sent before */
+	int64_t due_ms; /* no publish before this time */
 };
 
-/* Publishes what waits, as far as that is possible now. */
+/* Publishes the waiting copies, as far as possible now. */
 void forward_send(struct forward *forward, int64_t now_ms);
 /* The end of one publish; a confirm_fn whose context is the struct. */
 void forward_done(void *forward, void *item, enum confirm_result result);
-/* When forward_send() is to be called next; INT64_MAX when there is nothing that it could do. */
+/* When forward_send() is to be called next; INT64_MAX when it has nothing to do. */
 int64_t forward_deadline_ms(const struct forward *forward);
 
 #endif

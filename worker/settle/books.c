@@ -16,7 +16,7 @@ static void put_off_count(struct settlement *settlement, const struct delivery *
 		settlement->put_off_parking_n += (size_t)sign;
 }
 
-/* One delivery more, or (`sign` -1) less, of those in the list. */
+/* Adds the delivery to the counts of the list (`sign` 1), or subtracts it (-1). */
 static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
 {
 	settlement->in_state[delivery->state] += (size_t)sign;
@@ -27,7 +27,7 @@ static void count(struct settlement *settlement, const struct delivery *delivery
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state)
 {
-	/* [from] is a set of states to which it may change. */
+	/* [from] is the set of states that may follow it. */
 	static const unsigned allowed[DELIVERY_STATES] = {
 		[DELIVERY_WAITING] = 1u << DELIVERY_SENT | 1u << DELIVERY_PUT_OFF,
 		[DELIVERY_PUT_OFF] = 1u << DELIVERY_SENT | 1u << DELIVERY_WAITING |

@@ -9,9 +9,9 @@
 #include "worker/settle/delivery.h"
 
 /*
- * All held deliveries stand in one list in the order of their tags, which is why a finished
- * beginning may be acked as one. Those of a transaction in flight also stand in `taken`; after a
- * reset only there.
+ * All held deliveries are in one list in the order of their tags, so that the finished deliveries
+ * at its front can be acked together. Those of a transaction in flight are also in `taken`; after a
+ * reset they are only there.
  */
 struct settlement {
 	void (*envelope_free)(void *envelope);
@@ -30,18 +30,18 @@ struct settlement {
 	size_t put_off_max;
 	size_t parking_max;
 	size_t put_off_parking_n; /* PUT_OFF deliveries that came from the parking queue */
-	int64_t trial_ms;         /* no trial before */
+	int64_t trial_ms;         /* no trial before this time */
 	int64_t rotated_ms;
 };
 
-/* Changes the state, which must be an allowed way, and the counts with it. */
+/* Changes the state and the counts. The transition must be an allowed one. */
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state);
-/* At the end of the list; tags ascend. */
+/* Appends to the list; tags ascend. */
 void books_append(struct settlement *settlement, struct delivery *delivery);
-/* Out of the list; the caller frees it. */
+/* Removes it from the list; the caller frees it. */
 void books_remove(struct settlement *settlement, struct delivery *delivery);
-/* Every delivery out of the list. Those of the transaction in flight stay in `taken`. */
+/* Removes every delivery from the list. Those of the transaction in flight stay in `taken`. */
 void books_clear(struct settlement *settlement);
 
 /* transaction.c, for locked.c */
@@ -56,7 +56,10 @@ int transaction_add(struct settlement *settlement, struct delivery *delivery, si
 
 /* locked.c, for the others */
 
-/* Where a delivery of a coupon that is put off belongs: held here, as far as there is room. */
+/*
+ * The state for a delivery of a coupon that is put off: held here while there is room, else
+ * parked.
+ */
 enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
 				 const struct put_off_coupon *put_off);

@@ -12,8 +12,8 @@
 
 #define STATEMENT "settle"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement that prepares the connection */
-#define GRACE_MS 2000         /* the server gives up first */
-#define STEADY_MS 2000        /* a connection that lived this long was a good one */
+#define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
+#define STEADY_MS 2000        /* a connection that lasted this long resets the backoff */
 
 /* LIMITING: the session's lock_timeout is changed for the settle() that follows. */
 enum state { DOWN, CONNECTING, READING_SETTINGS, PREPARING, IDLE, LIMITING, SETTLING };
@@ -25,7 +25,7 @@ struct database {
 	int64_t retry_ms; /* DOWN: the next attempt */
 	int64_t connected_ms;
 	struct backoff backoff;
-	const struct settle_args *args; /* LIMITING: what is settled next, only lent */
+	const struct settle_args *args; /* LIMITING: of the settle() that follows, lent */
 	struct durability durability;
 };
 
@@ -70,7 +70,7 @@ static enum database_event lost(struct database *database)
 	return event;
 }
 
-/* How the server is set: a weak setting is a warning, never a reason not to settle. */
+/* Reads the server's durability settings. A weak setting is logged; it does not stop settling. */
 static void settings_read(struct database *database)
 {
 	const PGresult *rows = postgres_result(database->postgres);

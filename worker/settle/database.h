@@ -1,6 +1,6 @@
 /*
- * The PostgreSQL connection of the loop: connects, prepares and settles without ever blocking, and
- * comes back by itself. One statement at a time. One thread.
+ * The PostgreSQL connection of the loop: connects, prepares and settles without blocking, and
+ * reconnects after a loss. One statement at a time. One thread.
  */
 #ifndef WORKER_SETTLE_DATABASE_H
 #define WORKER_SETTLE_DATABASE_H
@@ -21,16 +21,16 @@ enum database_event {
 	 */
 	DATABASE_BLOCKED,
 	DATABASE_REFUSED, /* any other error, nothing was done: database_sqlstate() */
-	DATABASE_LOST     /* the connection is gone; what was sent may or may not have been done */
+	DATABASE_LOST     /* the connection is lost; whether the statement took effect is unknown */
 };
 
 struct database *database_new(const char *url, int64_t settle_timeout_ms);
 void database_free(struct database *database);
 
-/* Does what can be done now. DATABASE_LOST is told only when a statement was in flight. */
+/* Does what can be done now. Returns DATABASE_LOST only if a statement was in flight. */
 enum database_event database_step(struct database *database, int64_t now_ms);
 
-int database_up(const struct database *database);    /* connected, perhaps at work */
+int database_up(const struct database *database);    /* connected, idle or busy */
 int database_ready(const struct database *database); /* connected and idle */
 /*
  * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
@@ -49,7 +49,7 @@ const char *database_sqlstate(const struct database *database);
 
 int database_fd(const struct database *database); /* for poll(); -1 when there is none */
 short database_poll_events(const struct database *database);
-/* when database_step() wants to be called at the latest */
+/* the latest time for the next database_step() */
 int64_t database_deadline_ms(const struct database *database);
 
 #endif

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* After so many refused receives the rest of a message is not tried: it may well all be refused. */
+/*
+ * After this many refused receives the rest of a message is not tried: it is likely to be
+ * refused.
+ */
 #define BAD_MAX 4
 
 static void *allocate(size_t size)

@@ -1,8 +1,8 @@
 /*
- * One message that a worker holds, and what became of each of its receives. No I/O, one thread.
+ * One message that a worker holds, and the outcome of each of its receives. No I/O, one thread.
  *
- * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive never takes
- * its neighbours with it. The part that is tried is [first, end).
+ * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive does not
+ * prevent the others from being settled. The part that is tried is [first, end).
  */
 #ifndef WORKER_SETTLE_DELIVERY_H
 #define WORKER_SETTLE_DELIVERY_H
@@ -14,7 +14,7 @@
 
 #define SETTLEMENT_REASON_SIZE 96
 
-/* How a receive ended, in the words of settle(). */
+/* The outcome of a receive, as settle() names it. */
 
 enum outcome_kind { OUTCOME_ISSUED, OUTCOME_REPEATED, OUTCOME_REJECTED };
 
@@ -32,13 +32,13 @@ struct outcome {
 };
 
 /*
- * 0, or -1 when these are not the words of settle(). `reason` may be NULL or empty when there is
+ * 0, or -1 when settle() has no such outcome or reason. `reason` may be NULL or empty when there is
  * none.
  */
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome);
 const char *outcome_reason_text(const struct outcome *outcome);
 
-/* A message in no more memory than it needs. */
+/* A decoded message, in no more memory than it needs. */
 struct delivery_message {
 	struct ulid batch;
 	int64_t coupon;
@@ -62,7 +62,7 @@ enum delivery_state {
 	DELIVERY_STATES
 };
 
-/* Only settlement.c writes the fields of its own; everybody else uses the functions. */
+/* Only settlement.c writes the fields of its own; other files use the functions. */
 struct delivery {
 	/* settlement.c's */
 	struct delivery *older, *newer;
@@ -90,20 +90,20 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
 void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));
 
-/* A part is about to be tried: its outcomes are ISSUED until settle() says otherwise. */
+/* A part is about to be tried: its outcomes are ISSUED until settle() returns others. */
 void delivery_part_begin(struct delivery *delivery);
 /* The part is committed. What the delivery does next: WAITING with the rest, DEAD, or DONE. */
 enum delivery_state delivery_part_committed(struct delivery *delivery);
 /*
- * The part was refused alone. Halves of it are tried next; a single receive is passed over, and the
+ * The part was refused alone. Halves of it are tried next; a single receive is skipped, and the
  * message is dead-lettered in the end. Returns as delivery_part_committed().
  */
 enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate);
 
 /*
- * Writes what is told to a gateway that waits for the outcomes of the part, and returns its length:
+ * Writes the reply to a gateway that waits for the outcomes of the part, and returns its length:
  * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}. A receive that was
- * issued earlier is told as `issued`.
+ * issued earlier is reported as `issued`.
  */
 #define DELIVERY_REPLY_SIZE (128 + MESSAGE_RECEIVES_MAX * 48)
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);

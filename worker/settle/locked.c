@@ -1,6 +1,6 @@
 /*
- * Coupons that another session has locked: they are found, put off, tried alone, and parked. The
- * idea is in settlement.h.
+ * Coupons that another session has locked: finds them, puts them off, tries them alone, and parks
+ * their messages. See settlement.h.
  */
 #include "worker/settle/settlement.h"
 
@@ -33,7 +33,7 @@ size_t settlement_put_off_coupons(const struct settlement *settlement)
 	return HASH_COUNT(settlement->put_off.coupons);
 }
 
-/* Of the coupons that are put off and have deliveries here, the one whose trial is due first. */
+/* The coupon whose trial is due first, among those that are put off and have deliveries here. */
 static const struct put_off_coupon *trial_next(const struct settlement *settlement)
 {
 	struct put_off_coupon *entry, *next, *first = NULL;
@@ -82,7 +82,7 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 	put_off_end(&settlement->put_off, coupon);
 }
 
-/* Of the transaction in flight: its coupon's entry, when that is put off. */
+/* The entry of the coupon of the transaction in flight, if that coupon is put off. */
 static struct put_off_coupon *taken_put_off(const struct settlement *settlement)
 {
 	if (settlement->taken_n == 0)
@@ -129,7 +129,7 @@ static int64_t taken_middle(const struct settlement *settlement, int64_t *least,
 	return middle;
 }
 
-/* Two transactions out of one: the coupons below `middle`, and the others. */
+/* Splits the transaction into two: the coupons below `middle`, and the others. */
 static void taken_split(struct settlement *settlement, int64_t middle)
 {
 	for (size_t i = 0; i < settlement->taken_n; i++) {
@@ -141,7 +141,7 @@ static void taken_split(struct settlement *settlement, int64_t middle)
 	settlement->next_group += 2;
 }
 
-/* Holds what there is room for of the coupon's deliveries, and parks the others. */
+/* Holds the coupon's deliveries while there is room, and parks the others. */
 static void put_off_begin(struct settlement *settlement, const struct put_off_coupon *put_off)
 {
 	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
@@ -149,7 +149,7 @@ static void put_off_begin(struct settlement *settlement, const struct put_off_co
 			continue;
 		if (delivery->state == DELIVERY_WAITING)
 			books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
-		/* Counted without itself. */
+		/* The count below includes this delivery. */
 		if (delivery->state == DELIVERY_PUT_OFF && !delivery->from_parking &&
 		    (put_off->failures >= SETTLEMENT_PARK_FAILURES ||
 		     settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n >

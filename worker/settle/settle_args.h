@@ -15,8 +15,8 @@ void settle_args_init(struct settle_args *args);
 void settle_args_fini(struct settle_args *args);
 
 /*
- * Fills them with the transaction in flight, in the order of its positions. The memory is used
- * again.
+ * Fills them with the transaction in flight, in the order of its positions. The memory of earlier
+ * calls is reused.
  */
 void settle_args_fill(struct settle_args *args, const struct settlement *settlement);
 

@@ -1,4 +1,4 @@
-/* What arrives, what leaves this worker's hands, and what may be acked. */
+/* Deliveries that arrive, deliveries that are forwarded, and acks. */
 #include "worker/settle/settlement.h"
 
 #include "common/check.h"
@@ -153,7 +153,7 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 		prefix_remove(settlement);
 		return 1;
 	}
-	/* Something older is still held: this one alone. */
+	/* An older delivery is still held: acks this one alone. */
 	while (delivery->state != DELIVERY_DONE)
 		delivery = delivery->newer;
 	*tag = delivery->tag;

@@ -1,7 +1,7 @@
 /*
  * The books of settlement: which deliveries the worker holds, which of them go into the next
- * transaction, what became of every receive, and what may be acked. Pure: no sockets, no clock (the
- * time comes as a number), one thread.
+ * transaction, the outcome of every receive, and what may be acked. Pure: no sockets, no clock (the
+ * time is an argument), one thread.
  *
  *	            take()            commit()
  *	WAITING ─────────────▶ SENT ───────────▶ DONE ──ack()──▶ gone
@@ -11,17 +11,17 @@
  *	 │ the lock has ended    │ blocked()       │
  *	 └──────────────── PUT_OFF ────▶ PARKING ──┘ forward: PARKING_SENT, confirmed
  *
- * A delivery's tag is valid only on the connection that it came by. reset() says that this
- * connection is gone: everything is forgotten, except what a transaction in flight needs, and that
+ * A delivery's tag is valid only on the connection that delivered it. reset() is called when this
+ * connection is lost: everything is forgotten, except what a transaction in flight needs, and that
  * is never acked.
  *
  * Locked coupons. A transaction that met a lock of another session is split by coupon until the
  * locked coupon is alone. That coupon is put off: its deliveries are left out of transactions and
  * tried alone, with a short lock time-out, after a pause that doubles. After the second failure, or
  * when they fill their share of what the worker may hold, they are parked: published to the parking
- * queue, and acked when that is confirmed. So they do not fill the worker's prefetch. The worker
- * consumes the parking queue too; what comes from there waits as PUT_OFF, and moves to the queue's
- * end from time to time, so that one coupon does not hide the others behind it.
+ * queue, and acked when that is confirmed. In this way they do not fill the worker's prefetch. The
+ * worker consumes the parking queue too; what comes from there waits as PUT_OFF, and moves to the
+ * queue's end from time to time, so that one coupon does not hide the others behind it.
  */
 #ifndef WORKER_SETTLE_SETTLEMENT_H
 #define WORKER_SETTLE_SETTLEMENT_H
@@ -41,9 +41,9 @@
 struct settlement;
 
 /*
- * `envelope_free` frees what was handed over with settlement_add(). Of coupons that are put off, so
- * many deliveries of the receive queue are held (`put_off_max`); `parking_max` is how many the
- * broker delivers of the parking queue.
+ * `envelope_free` frees what was handed over with settlement_add(). At most `put_off_max`
+ * deliveries of the receive queue are held of coupons that are put off; `parking_max` is the
+ * prefetch of the parking queue.
  */
 struct settlement *settlement_new(void (*envelope_free)(void *envelope), size_t put_off_max,
 				  size_t parking_max);
@@ -79,12 +79,15 @@ int settlement_lock_suspect(const struct settlement *settlement);
 /* When a trial is due that settlement_take() would begin; INT64_MAX: none. */
 int64_t settlement_trial_ms(const struct settlement *settlement);
 
-/* Of the transaction in flight: its deliveries in order, and how each of its receives ended. */
+/*
+ * Of the transaction in flight: its deliveries in order, and the outcome of each of its
+ * receives.
+ */
 size_t settlement_taken(const struct settlement *settlement);
 const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i);
 /*
- * The receive at `position` (0-based, over all deliveries in order) ended like this. 0, or -1 when
- * there is none.
+ * Records the outcome of the receive at `position` (0-based, over all deliveries in order). 0, or
+ * -1 when there is none.
  */
 int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome);
 
@@ -93,12 +96,12 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
  * off, 0: none.
  */
 int64_t settlement_commit(struct settlement *settlement);
-/* It did nothing, or its outcome is unknown: everything it held waits again. */
+/* It did nothing, or its outcome is unknown: all its deliveries wait again. */
 void settlement_retry(struct settlement *settlement);
 /*
- * PostgreSQL refuses something in it: halves are tried, of the deliveries and then of the one that
- * is refused alone, and the message of what is refused alone is dead-lettered as `unstorable`.
- * After a few such receives the rest of a message is not tried.
+ * PostgreSQL refuses something in it. The deliveries are tried in halves, then the receives of the
+ * delivery that is refused alone; its message is dead-lettered as `unstorable`. After a few such
+ * receives the rest of a message is not tried.
  */
 void settlement_refuse(struct settlement *settlement, const char *sqlstate);
 
@@ -112,10 +115,10 @@ struct settlement_blocked {
 /* It met a lock of another session, and did nothing. */
 struct settlement_blocked settlement_blocked(struct settlement *settlement, int64_t now_ms);
 
-/* Moves what is held of the parking queue to that queue's end, when it is time for that. */
+/* Moves the deliveries held of the parking queue to that queue's end, when that is due. */
 void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 
-/* Where a delivery goes that this worker does not settle. */
+/* The destination of a delivery that this worker does not settle. */
 enum destination { DESTINATION_DEAD, DESTINATION_PARKING };
 
 size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */

@@ -18,7 +18,7 @@ void settler_fini(struct settler *settler)
 	settle_args_fini(&settler->args);
 }
 
-/* Copies the exceptions into the books. 0, or -1 when settle() has answered in unknown words. */
+/* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
 static int outcomes_read(struct settler *settler)
 {
 	const PGresult *result = database_result(settler->database);
@@ -115,7 +115,7 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 	settlement_retry(settler->settlement);
 }
 
-/* Classes 22 and 23 are of the data: repeating does not help, but some of the data may be good. */
+/* Classes 22 and 23 are errors of the data: a retry cannot succeed, but parts of the data may. */
 static void transaction_refused(struct settler *settler, int64_t now_ms)
 {
 	const char *sqlstate = database_sqlstate(settler->database);

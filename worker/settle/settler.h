@@ -1,6 +1,6 @@
 /*
- * Settles what the worker holds: one transaction at a time, as large as what has arrived meanwhile.
- * Between the books (settlement.h) and PostgreSQL (database.h).
+ * Settles the deliveries that the worker holds: one transaction at a time, with everything that has
+ * arrived meanwhile. Connects the books (settlement.h) with PostgreSQL (database.h).
  */
 #ifndef WORKER_SETTLE_SETTLER_H
 #define WORKER_SETTLE_SETTLER_H
@@ -12,16 +12,16 @@
 #include "worker/settle/settlement.h"
 
 /*
- * How long a statement waits for a lock. Longer than settling takes where workers wait for each
- * other; short enough that a lock of another session costs the other coupons less than a second,
- * together with the steps by which its coupon is found.
+ * How long a statement waits for a lock. Longer than a settlement that another worker waits for;
+ * short enough that a lock of another session delays the other coupons by less than a second,
+ * including the steps that find its coupon.
  */
 #define SETTLE_LOCK_MS 600
 #define SETTLE_LOCK_SUSPECT_MS 30 /* after that, while other coupons wait */
 #define SETTLE_LOCK_IDLE_MS 100   /* and while none does */
 
 struct settler {
-	struct settlement *settlement;      /* not owned, as the next two */
+	struct settlement *settlement;      /* not owned, nor are the next two */
 	struct rabbit_publisher *publisher; /* of replies */
 	struct stats *stats;
 	int64_t settle_timeout_ms;
@@ -30,7 +30,7 @@ struct settler {
 	struct database *database;
 	struct settle_args args;
 	struct backoff backoff;
-	int64_t due_ms; /* no transaction before */
+	int64_t due_ms; /* no transaction before this time */
 };
 
 /* The fields above the blank line are set by the caller. */

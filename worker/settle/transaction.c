@@ -1,4 +1,4 @@
-/* The transaction in flight: what is taken into it, and what its end means for each delivery. */
+/* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
 #include "worker/settle/settlement.h"
 
 #include "common/check.h"
@@ -23,7 +23,7 @@ static void taken_push(struct settlement *settlement, struct delivery *delivery)
 
 int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max)
 {
-	/* There always is room for one. */
+	/* There is always room for one. */
 	if (settlement->taken_n > 0 &&
 	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
 		return -1;
@@ -136,7 +136,7 @@ void settlement_refuse(struct settlement *settlement, const char *sqlstate)
 {
 	size_t half = settlement->taken_n / 2;
 
-	locked_end(settlement); /* PostgreSQL came as far as the data: there is no lock */
+	locked_end(settlement); /* PostgreSQL has checked the data, so no lock was in the way */
 	for (size_t i = 0; i < settlement->taken_n; i++)
 		settlement->taken[i]->group = settlement->next_group + (i >= half);
 	settlement->next_group += 2;
