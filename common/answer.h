@@ -1,6 +1,5 @@
 /*
- * What a request can be answered with: one table (answer_table.h) serves socket, HTTP, CLI and
- * docs.
+ * The answers to a request: one table (answer_table.h) for socket, HTTP, CLI and docs.
  */
 #ifndef COMMON_ANSWER_H
 #define COMMON_ANSWER_H
@@ -15,7 +14,7 @@ enum answer {
 int answer_code(enum answer answer);           /* the number on the wire */
 const char *answer_status(enum answer answer); /* its name, for instance "out_of_stock" */
 int answer_http(enum answer answer);           /* HTTP status */
-const char *answer_text(enum answer answer);   /* one line for people */
+const char *answer_text(enum answer answer);   /* a readable line */
 
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);

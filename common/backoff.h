@@ -1,6 +1,6 @@
 /*
- * How long to wait before the next attempt: doubles from 50 ms to at most 2 s, each with jitter of
- * half its length.
+ * The wait before the next attempt: doubles from 50 ms to at most 2 s, with jitter of half its
+ * length.
  */
 #ifndef COMMON_BACKOFF_H
 #define COMMON_BACKOFF_H
@@ -11,7 +11,7 @@
 #define BACKOFF_MOST_MS 2000
 
 struct backoff {
-	int64_t next_ms; /* 0: the first failure is yet to come */
+	int64_t next_ms; /* 0: no failure yet */
 };
 
 /* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */

@@ -1,7 +1,7 @@
 /*
- * check(): a condition that only a bug in this program can break. It stops the process with the
- * place and the condition. Never used for input, for the network or for anything that can fail at
- * run time.
+ * check(): a condition that only a bug in this program can break. It ends the process and prints
+ * the place and the condition. Not for input, for the network or for anything that can fail at run
+ * time.
  */
 #ifndef COMMON_CHECK_H
 #define COMMON_CHECK_H

@@ -1,11 +1,11 @@
-/* The two clocks: one that never jumps, for waiting; one that has the date, for ids and logs. */
+/* The two clocks: a monotonic one for waiting, and the wall clock for ids and logs. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-int64_t clock_monotonic_ms(void); /* milliseconds since some fixed moment of this boot */
+int64_t clock_monotonic_ms(void); /* milliseconds since a fixed moment of this boot */
 int64_t clock_monotonic_us(void); /* the same in microseconds */
 int64_t clock_wall_ms(void);      /* milliseconds since 1970-01-01T00:00:00Z */
 

@@ -1,7 +1,7 @@
 /*
- * Settings: one table (setting_table.h) is read from flags and the environment, flags first, and
- * also prints --help. A text setting NAME may instead be given as NAME_FILE, the path of a file
- * that holds the value (for secrets).
+ * Settings: one table (setting_table.h) defines them and the text of --help. They are read from
+ * flags and the environment; flags have precedence. A text setting NAME may instead be given as
+ * NAME_FILE, the path of a file that holds the value (for secrets).
  */
 #ifndef COMMON_CONFIG_H
 #define COMMON_CONFIG_H
@@ -21,16 +21,16 @@ struct config {
 
 /*
  * Fills `config` for `program` from the environment and then from the flags (`--flag value` or
- * `--flag=value`) in argv[1…]. Flags it does not know are left: returns how many arguments remain
- * in `argv` (argv[0] included), in order. A wrong value ends the process with a sentence that names
- * the setting, the value and what is allowed.
+ * `--flag=value`) in argv[1…]. Unknown flags are left: returns how many arguments remain in `argv`
+ * (argv[0] included), in order. A wrong value ends the process with a sentence that names the
+ * setting, the value and what is allowed.
  */
 int config_read(struct config *config, enum config_program program, int argc, char **argv);
 void config_free(struct config *config);
 
 void config_help(enum config_program program, FILE *out); /* the settings part of --help */
 
-/* Logging as the settings say; ends the process when they are wrong. */
+/* Sets up logging by the settings; ends the process when they are wrong. */
 void config_log(const struct config *config, const char *name);
 
 /* Splits host:port ([host]:port for IPv6) in place; 0, or -1. `*port` is 1–65535. */

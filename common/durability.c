@@ -32,7 +32,7 @@ const char *durability_setting(int i)
 	return table[i].setting;
 }
 
-/* The first of the values that will do. */
+/* The first of the accepted values. */
 static void wanted_copy(int i, char out[DURABILITY_VALUE_SIZE])
 {
 	snprintf(out, DURABILITY_VALUE_SIZE, "%.*s", (int)strcspn(table[i].values, " "),
@@ -118,7 +118,7 @@ void durability_warnings(const struct durability *durability, cJSON *array)
 		if (!durability->unknown[part])
 			continue;
 		snprintf(sentence, sizeof(sentence),
-			 "%s: does not tell how it is set: unknown whether the promises hold",
+			 "%s: does not show its settings: it is unknown whether the promises hold",
 			 part_names[part]);
 		sentence_add(array, sentence);
 	}

@@ -1,7 +1,7 @@
 /*
- * How the services said they are set, against durability_table.h. What is weak is logged
- * (weak_setting) once for each connection and whenever it changes; what cannot be read is logged
- * once. Belongs to one thread. No I/O.
+ * Compares the reported settings of the services with durability_table.h. A weak setting is logged
+ * (weak_setting) once for each connection and whenever it changes; one that cannot be read is
+ * logged once. Belongs to one thread. No I/O.
  */
 #ifndef COMMON_DURABILITY_H
 #define COMMON_DURABILITY_H
@@ -21,7 +21,7 @@ struct durability_state {
 /* All zero at first. */
 struct durability {
 	struct durability_state states[DURABILITY_N];
-	int unknown[2]; /* by part: it could not be asked */
+	int unknown[2]; /* by part: its settings cannot be read */
 	int unknown_logged[2];
 };
 
@@ -29,16 +29,16 @@ struct durability {
 enum durability_part durability_part(int i);
 const char *durability_setting(int i);
 
-/* A new connection: nothing is known of what it leads to. */
+/* A new connection: the settings of its server are unknown. */
 void durability_begin(struct durability *durability, enum durability_part part);
 /* One setting's value; a setting that is not in the table is ignored. */
 void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
 		     const char *value);
-/* The part does not show its settings: forbidden, for instance. */
+/* The part does not show its settings, for instance because that is forbidden. */
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why);
 
 /* Appends a sentence for each setting that is weak, and for each part that does not show its settings. */
 void durability_warnings(const struct durability *durability, cJSON *array);
-int durability_warnings_n(const struct durability *durability); /* how many those are */
+int durability_warnings_n(const struct durability *durability); /* the number of these sentences */
 
 #endif

@@ -61,7 +61,7 @@ static void plans_read(void)
 	free(copy);
 }
 
-/* What is to be done here now. */
+/* The action to take at this point now. */
 static enum action action_due(enum fault fault)
 {
 	struct plan *plan = &plans[fault];

@@ -1,11 +1,11 @@
 /*
- * Fault points: places where a build with FAULTS=1 dies or freezes as selected by
+ * Fault points: places where a build with FAULTS=1 is killed or stopped, as selected by
  *
  *	COUPON_FAULT=NAME:N:ACTION[,NAME:N:ACTION]...
  *
- * At the N-th time that the process comes to the point NAME: kill (SIGKILL), stop (SIGSTOP) or
- * sleep (100 ms, that time and each later one). It says so on standard error first, in a line that
- * begins with "fault: ". Any other build has no code here at all.
+ * The action is taken when the process reaches the point NAME for the N-th time: kill (SIGKILL),
+ * stop (SIGSTOP) or sleep (100 ms, that time and each later one). A line that begins with "fault: "
+ * is printed on standard error first. Other builds have no code here.
  */
 #ifndef COMMON_FAULT_H
 #define COMMON_FAULT_H
@@ -25,7 +25,7 @@ enum fault {
 void fault_point(enum fault fault);
 
 /*
- * As fault_point(), but before it kills half of the data is written to fd. It knows no other
+ * As fault_point(), but half of the data is written to fd before the kill. There is no other
  * action.
  */
 void fault_point_half(enum fault fault, int fd, const void *data, size_t len);

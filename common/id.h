@@ -10,7 +10,7 @@
 
 #define ID_SIZE 20 /* 19 digits and NUL */
 
-/* Parses exactly `len` bytes. 0, or -1 when they are not an id from 1 to 9223372036854775807. */
+/* Parses exactly `len` bytes. 0, or -1 unless they are an id from 1 to 9223372036854775807. */
 int id_parse(const char *text, size_t len, int64_t *id);
 
 /* Writes the id (1 or more) with its NUL and returns the length without it. */

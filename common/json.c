@@ -21,7 +21,7 @@ struct json_arena {
 	struct chunk *first; /* kept over a reset; the others are freed by it */
 };
 
-/* While set, cJSON's allocations of this thread come out of it. */
+/* While set, cJSON's allocations of this thread are made in it. */
 static _Thread_local struct json_arena *arena_current;
 static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
 
@@ -44,8 +44,7 @@ static void *arena_alloc(struct json_arena *arena, size_t size)
 	size = (size + 15) & ~(size_t)15;
 	if (chunk->size - chunk->used < size) {
 		/*
-		 * The first chunk stays first, so that a reset finds it; the one in use is behind
-		 * it.
+		 * The first chunk stays first, so that a reset finds it; the one in use follows it.
 		 */
 		if (!chunk->next || chunk->next->size - chunk->next->used < size)
 			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
@@ -152,7 +151,7 @@ static size_t scan_escape(const unsigned char *p, const unsigned char *end, cons
 }
 
 /*
- * Checks a string from behind its opening quote; the byte behind the closing one, or NULL with
+ * Checks a string after its opening quote. Returns the byte after the closing one, or NULL with
  * `*error`.
  */
 static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end,
@@ -185,7 +184,7 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 	return p + 1;
 }
 
-/* Checks a number; the byte behind it, or NULL with `*error`. */
+/* Checks a number. Returns the byte after it, or NULL with `*error`. */
 static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
 					const char **error)
 {
@@ -207,7 +206,7 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 	return p;
 }
 
-/* What cJSON does not look at. 0, or -1 with `*error`. */
+/* Checks what cJSON does not. 0, or -1 with `*error`. */
 static int text_scan(const char *text, size_t len, const char **error)
 {
 	const unsigned char *p = (const unsigned char *)text, *end = p + len;
@@ -257,7 +256,10 @@ static int has_duplicates(const cJSON *item)
 	return 0;
 }
 
-/* The members of one object; more are refused, as comparing each with each would take too long. */
+/*
+ * The limit of members in one object: comparing more of them with each other would take too
+ * long.
+ */
 #define MEMBERS_MAX 64
 
 static int has_too_many_members(const cJSON *item)

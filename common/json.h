@@ -1,6 +1,6 @@
 /*
- * Strict JSON over cJSON. cJSON alone lets NUL bytes, duplicate members, bytes after the value,
- * leading zeros, control characters in strings and broken UTF-8 pass, and turns every number into a
+ * Strict JSON over cJSON. cJSON alone accepts NUL bytes, duplicate members, bytes after the value,
+ * leading zeros, control characters in strings and broken UTF-8, and turns every number into a
  * double; here all of that is refused. Numbers are integers: a fraction or an exponent is refused,
  * and so is a number beyond 2^53 - 1, which a double would silently change.
  *
@@ -26,8 +26,8 @@ void json_arena_free(struct json_arena *arena);
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error);
 
 /*
- * An id from 1 to 2^63 - 1, as a string in canonical decimal or as a number up to 2^53 - 1.
- * 0, or -1 with what is wrong in `*error` (a constant that reads on after the member's name).
+ * An id from 1 to 2^63 - 1, as a string in canonical decimal or as a number up to 2^53 - 1. 0, or
+ * -1 with the reason in `*error` (a constant that follows the member's name in a sentence).
  */
 int json_id(const cJSON *item, int64_t *id, const char **error);
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define LINE_SIZE 4096
-/* the end of a line that no value may fill, so that a line that is cut still ends as it should */
+/* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128
 #define EVENTS_MAX 64
 
@@ -19,7 +19,7 @@ struct line {
 	size_t len;
 };
 
-/* How often one event was written in the second that began at `since_ms`. */
+/* The number of lines of one event in the second that began at `since_ms`. */
 struct event_rate {
 	char event[48];
 	int64_t since_ms;
@@ -43,7 +43,7 @@ void log_init(const char *program, enum log_level least, int as_json)
 	log_as_json = as_json;
 }
 
-/* The rate of this event; events beyond the table share its last place. */
+/* The rate of this event; events beyond the table share its last entry. */
 static struct event_rate *rate_find(const char *event)
 {
 	size_t i = 0;
@@ -56,7 +56,7 @@ static struct event_rate *rate_find(const char *event)
 	return &log_rates[i];
 }
 
-/* Whether a line of this event may be written now; if so, how many were left out before it. */
+/* Whether a line of this event may be written now; if so, how many were suppressed before it. */
 static int rate_allows(const char *event, int64_t now_ms, int64_t *suppressed)
 {
 	struct event_rate *rate = rate_find(event);
@@ -77,7 +77,7 @@ static int rate_allows(const char *event, int64_t now_ms, int64_t *suppressed)
 
 static void line_put(struct line *line, const char *text, size_t len)
 {
-	size_t room = LINE_SIZE - 2 - line->len; /* the newline always fits */
+	size_t room = LINE_SIZE - 2 - line->len; /* there is always room for the newline */
 
 	if (len > room)
 		len = room;
@@ -152,7 +152,7 @@ static void line_write(struct line *line)
 		ssize_t n = write(STDERR_FILENO, p, line->len);
 
 		if (n <= 0)
-			return; /* the reader of the log is gone */
+			return; /* the log has no reader any more */
 		p += n;
 		line->len -= (size_t)n;
 	}

@@ -42,7 +42,7 @@ static inline const char *log_text(const char *text)
 void log_init(const char *program, enum log_level least, int as_json);
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
-/* The same whatever the least level, and however often: for what somebody switched on by name. */
+/* The same without a limit of level or rate: for traces that were enabled by name. */
 void log_unlimited(enum log_level level, const char *event, const struct log_field *fields);
 
 #define log_debug(event, ...) \
@@ -55,8 +55,8 @@ void log_unlimited(enum log_level level, const char *event, const struct log_fie
 	log_event(LOG_LEVEL_ERROR, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
 
 /*
- * A bad start: a sentence on standard error and exit status 1, or the one that log_fatal_status()
- * set.
+ * Ends a failed start: a sentence on standard error and exit status 1, or the one set by
+ * log_fatal_status().
  */
 _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_fatal_status(int status); /* before threads start */

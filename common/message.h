@@ -1,5 +1,5 @@
 /*
- * A receive message: what one script call accepted, as issue.lua builds it.
+ * A receive message: the receives that one script call accepted, as issue.lua builds it.
  *
  *	{"v":1,"batch":"01JD…","coupon":"1001","generation":3,"seq":8121,"at":1700000000123,
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}
@@ -18,7 +18,7 @@
 
 struct message_receive {
 	int64_t user;
-	/* any integer from 0 to 32767: whether the coupon allows it is for settlement to say */
+	/* any integer from 0 to 32767: settlement checks whether the coupon allows it */
 	int slot;
 	char key[RECEIVE_KEY_MAX + 1];
 };
@@ -35,8 +35,7 @@ struct message {
 
 /*
  * Decodes `len` bytes. 0, or -1 with the reason in `*error` (a constant): such a message is
- * dead-lettered. Members it does not know are allowed: a later minor addition must not stop an
- * older worker.
+ * dead-lettered. Unknown members are allowed: a later minor addition must not stop an older worker.
  */
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
 		   const char **error);

@@ -8,7 +8,10 @@
 
 /* Returns `out`. */
 const char *number_text(int64_t number, char out[NUMBER_SIZE]);
-/* As the scripts read one: 1 to 16 digits. 0, or -1 when it is none, or above `most`. */
+/*
+ * Parses a number of 1 to 16 digits, as the scripts do. 0, or -1 when it is malformed or above
+ * `most`.
+ */
 int number_parse(const char *text, int64_t most, int64_t *number);
 
 #endif

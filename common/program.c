@@ -23,7 +23,7 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 	}
 }
 
-/* The URLs hold passwords, so that the sentences do not repeat them. */
+/* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
 	char *url = strdup(config->amqp_url), *error = NULL;

@@ -1,6 +1,6 @@
 /*
- * What every program's main does alike: the version, and the look at settings that config_read
- * cannot judge.
+ * Common to the main function of every program: the version, and checks of settings beyond those of
+ * config_read.
  */
 #ifndef COMMON_PROGRAM_H
 #define COMMON_PROGRAM_H
@@ -16,8 +16,7 @@
 void program_answer(const char *name, void (*help)(void), int argc, char **argv);
 
 /*
- * The URLs as far as they can be judged without connecting; a wrong one ends the process with a
- * sentence.
+ * Checks the URLs without connecting; a malformed one ends the process with a sentence.
  */
 void program_check_urls(const struct config *config);
 

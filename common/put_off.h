@@ -1,6 +1,6 @@
 /*
- * Coupons that are put off: something of them cannot be done now, because another session holds a
- * lock for instance, and is tried again after a pause that doubles. Pure bookkeeping, one thread.
+ * Coupons that are put off: an operation on them failed, for instance because another session holds
+ * a lock, and is retried after a pause that doubles. Pure bookkeeping, one thread.
  */
 #ifndef COMMON_PUT_OFF_H
 #define COMMON_PUT_OFF_H
@@ -9,7 +9,10 @@
 #include <stdint.h>
 #include <uthash.h>
 
-/* So many coupons are remembered; beyond, the oldest one that holds nothing is forgotten. */
+/*
+ * At most this many coupons are remembered; beyond it the oldest one that holds nothing is
+ * evicted.
+ */
 #define PUT_OFF_MAX 4096
 
 struct put_off_coupon {
@@ -17,7 +20,7 @@ struct put_off_coupon {
 	int64_t due_ms;    /* the next attempt, on the caller's clock */
 	int64_t wait_ms;   /* the pause before it */
 	unsigned failures; /* attempts that failed in a row */
-	size_t held;       /* what waits for it; counted by the owner of the table */
+	size_t held;       /* items that wait for it; counted by the owner of the table */
 	UT_hash_handle hh;
 };
 

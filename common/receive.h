@@ -1,6 +1,6 @@
 /*
- * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that its outcome is
- * one look-up.
+ * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that one look-up
+ * finds its outcome.
  */
 #ifndef COMMON_RECEIVE_H
 #define COMMON_RECEIVE_H

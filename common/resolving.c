@@ -1,9 +1,9 @@
 /*
- * The caller and the thread each hold one share; who gives back the last one frees. The result is
- * the caller's once the thread has given back its share.
+ * The caller and the thread hold one reference each; the release of the last one frees. The caller
+ * may read the result once the thread has released its reference.
  *
- * Why not getaddrinfo_a(): a look-up that is running cannot be cancelled, and its memory cannot be
- * freed before it ends, so abandoning one needs these shares all the same.
+ * getaddrinfo_a() is no alternative: a look-up that is running cannot be cancelled, and its memory
+ * cannot be freed before it ends, so abandoning one would need these references as well.
  */
 #include "common/resolving.h"
 

@@ -1,6 +1,7 @@
 /*
- * Looks up a host name on a thread of its own: getaddrinfo() can take half a minute where a name
- * server is silent, and an event loop must not wait for it. The caller polls resolving_done().
+ * Looks up a host name on a thread of its own: getaddrinfo() can take half a minute when a name
+ * server does not answer, and an event loop must not wait for it. The caller polls
+ * resolving_done().
  */
 #ifndef COMMON_RESOLVING_H
 #define COMMON_RESOLVING_H
@@ -19,7 +20,7 @@ struct resolving *resolving_begin(const char *host);
 int resolving_done(const struct resolving *resolving);
 
 /*
- * When it is done: 0 with the first address in digits (IPv4 before IPv6), or -1 with a sentence in
+ * Once it is done: 0 with the first address in digits (IPv4 before IPv6), or -1 with a sentence in
  * `error`. Frees it.
  */
 int resolving_take(struct resolving *resolving, char address[RESOLVED_SIZE], char *error,

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-/* `form`: 0 stands for a digit, T for what may be between date and time, + for a sign. */
+/* `form`: 0 stands for a digit, T for the separator of date and time, + for a sign. */
 static int fits(char form, char c)
 {
 	switch (form) {
@@ -20,8 +20,8 @@ static int fits(char form, char c)
 }
 
 /*
- * What follows the form, or NULL when `text` is not of it. Needed because strptime() also takes
- * numbers of fewer digits, with signs and after spaces.
+ * Returns the text after the form, or NULL when `text` does not match it. Needed because strptime()
+ * also accepts numbers with fewer digits, with signs and after spaces.
  */
 static const char *form_skip(const char *text, const char *form)
 {
@@ -31,7 +31,7 @@ static const char *form_skip(const char *text, const char *form)
 	return text;
 }
 
-/* Milliseconds of a fraction, if there is one; moves `*text` behind it. */
+/* Milliseconds of a fraction, if there is one; moves `*text` past it. */
 static int fraction_take(const char **text)
 {
 	int ms = 0, scale = 100;

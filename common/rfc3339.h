@@ -9,8 +9,8 @@
 
 /*
  * Milliseconds since 1970-01-01T00:00:00Z; digits beyond milliseconds are cut off, a leap second is
- * the second behind it. The offset is required: a time without one is a guess. 0, or -1 when the
- * whole text is not such a time.
+ * read as the following second. The offset is required: a time without one is ambiguous. 0, or -1
+ * when the whole text is not such a time.
  */
 int rfc3339_parse(const char *text, int64_t *wall_ms);
 

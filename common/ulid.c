@@ -27,8 +27,8 @@ static void ulid_words(const struct ulid *ulid, uint64_t *high, uint64_t *low)
 }
 
 /*
- * From the last character, five bits each: 12 come whole out of `low`, the 13th out of both, the
- * others out of `high`.
+ * From the last character, five bits each: 12 are entirely in `low`, the 13th is in both, the
+ * others are in `high`.
  */
 char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
 {

@@ -1,7 +1,7 @@
 /*
  * A batch's id: a ULID (https://github.com/ulid/spec), 48 bits of wall clock in milliseconds and 80
- * random bits. Unique for ever; its order is for people only. Text is 26 characters of Crockford's
- * base 32 in upper case.
+ * random bits. Unique; no code depends on its order. The text is 26 characters of Crockford's base
+ * 32 in upper case.
  */
 #ifndef COMMON_ULID_H
 #define COMMON_ULID_H

@@ -67,7 +67,7 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-/* What the publisher has for the loop. */
+/* Collects what the publisher has for the loop. */
 
 static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 {
@@ -172,7 +172,10 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 	http_stop(gateway->http);
 }
 
-/* Whether the loop may end: all is answered, confirmed and sent, or the time for that is over. */
+/*
+ * Whether the loop may end: everything is answered, confirmed and sent, or the time for it is
+ * over.
+ */
 static int may_end(const struct gateway *gateway)
 {
 	if (gateway->stop_by_ms == 0)
@@ -252,7 +255,7 @@ static void gateway_close(struct gateway *gateway)
 
 	publisher_free(parts->publisher, admission_unconfirmed(parts->admission) > 0);
 	if (unfinished)
-		return; /* requests are still held by many parts: the process ends anyway */
+		return; /* many parts still hold requests, and the process ends now */
 	server_free(gateway->server);
 	http_free(gateway->http);
 	redis_pool_free(parts->redis);

@@ -22,7 +22,7 @@ struct gateway_sockets {
 };
 
 /*
- * Runs until SIGTERM or SIGINT and until what was begun is finished, at most GATEWAY_FINISH_MS.
+ * Runs until SIGTERM or SIGINT, then finishes the open requests for at most GATEWAY_FINISH_MS.
  * Returns the exit status.
  */
 int gateway_run(const struct config *config, const struct gateway_sockets *sockets);

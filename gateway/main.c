@@ -1,7 +1,7 @@
 /*
- * coupon-gateway: checks eligibility in Redis and queues what was accepted. With --processes N the
- * parent binds every listener, forks N processes that share them, starts one again when it dies,
- * and passes SIGTERM on.
+ * coupon-gateway: checks eligibility in Redis and queues accepted receives. With --processes N the
+ * parent binds every listener, forks N processes that share them, restarts each that dies, and
+ * passes SIGTERM on.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -45,7 +45,7 @@ static int arguments(struct config *config, int argc, char **argv)
 	return check_only;
 }
 
-/* As many descriptors as the system lets us have. */
+/* Raises the limit of descriptors as far as the system allows. */
 static void descriptors_raise(void)
 {
 	struct rlimit limit;
@@ -65,7 +65,7 @@ static void sockets_bind(const struct config *config, struct gateway_sockets *so
 	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
-/* What each process needs. */
+/* The arguments of each process. */
 struct serving {
 	const struct config *config;
 	const struct gateway_sockets *sockets;

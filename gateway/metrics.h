@@ -30,13 +30,13 @@ void metrics_enter(size_t process);
 
 void metrics_add(enum metric metric, int64_t amount);
 void metrics_set(enum metric metric, int64_t value); /* gauges */
-int64_t metrics_sum(enum metric metric);             /* over all processes */
+int64_t metrics_sum(enum metric metric);             /* summed over all processes */
 
 /* One answer, and for an issue how long it took. */
 void metrics_answer(enum answer answer);
 void metrics_issue_time(int64_t time_us);
 
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
-cJSON *metrics_json(void);                     /* an object: the caller's */
+cJSON *metrics_json(void);                     /* an object, which the caller owns */
 
 #endif

@@ -11,7 +11,7 @@
 
 #define COUPONS_MAX 65536 /* coupons that one process remembers */
 
-/* The context of a look-up: which question its rows answer. */
+/* The context of a look-up: the query that its rows answer. */
 struct lookup_ticket {
 	struct parts *parts;
 	int64_t coupon;

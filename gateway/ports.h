@@ -22,8 +22,8 @@ struct parts {
 };
 
 /*
- * Makes `waiters` and `admission`; the other members are set. `parts` must stay where it is until
- * these two are freed.
+ * Makes `waiters` and `admission`; the caller has set the other members. `parts` must not move
+ * before these two are freed.
  */
 void ports_connect(struct parts *parts, const struct config *config);
 

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* a process ends its requests, and then its connections */
+/* a process finishes its requests, then closes its connections */
 #define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
-#define SETTLED_MS 10000 /* a process that ran so long did not die of its start */
+#define SETTLED_MS 10000 /* a process that ran this long did not fail at its start */
 #define WAIT_MAX_MS 60000
 
 struct process {
@@ -32,7 +32,7 @@ struct processes {
 	process_fn *run;
 	void *context;
 	sigset_t signals; /* the parent waits for these */
-	sigset_t before;  /* as the processes are to have them */
+	sigset_t before;  /* the masks that the processes get */
 };
 
 static void process_start(struct processes *processes, size_t i)
@@ -59,7 +59,7 @@ static void process_start(struct processes *processes, size_t i)
 	exit(processes->run(processes->context, i));
 }
 
-/* Starts what is due; returns in how many ms the next one is. */
+/* Starts the processes that are due; returns the ms until the next one is. */
 static int64_t processes_start(struct processes *processes)
 {
 	int64_t wait_ms = WAIT_MAX_MS;
@@ -97,7 +97,7 @@ static void process_ended(struct process *process, int status, int stopping)
 		  LOG_I("again_in_ms", wait_ms));
 }
 
-/* Takes note of those that have ended; returns how many run. */
+/* Reaps the processes that have ended; returns how many run. */
 static size_t processes_reap(struct processes *processes, int stopping)
 {
 	size_t running = 0;
@@ -133,7 +133,7 @@ static void processes_signal(const struct processes *processes, int signal)
 	}
 }
 
-/* 0, or 1 when one had to be killed. */
+/* Returns 0, or 1 when a process had to be killed. */
 static int processes_stop(struct processes *processes)
 {
 	int64_t until_ms = clock_monotonic_ms() + STOP_GRACE_MS, left_ms;
@@ -158,7 +158,7 @@ int processes_run(size_t n, process_fn *run, void *context)
 	int signal = 0;
 
 	check(n <= PROCESSES_MAX);
-	/* Blocked from here on: a signal that comes at any moment waits for sigtimedwait(). */
+	/* Blocked from here on: a signal stays pending until sigtimedwait(). */
 	sigemptyset(&processes.signals);
 	sigaddset(&processes.signals, SIGCHLD);
 	sigaddset(&processes.signals, SIGTERM);

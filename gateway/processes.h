@@ -1,5 +1,5 @@
 /*
- * The parent of several processes: it keeps so many of them running, and serves no request itself.
+ * The parent of several processes: it keeps a given number of them running, and serves no requests.
  *
  *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
  *	SIGTERM: passed on to each; what has not ended GATEWAY_FINISH_MS and some later, frozen for instance, is killed
@@ -11,7 +11,7 @@
 
 #define PROCESSES_MAX 64
 
-/* What one process does; returns its exit status. */
+/* The main function of one process; returns its exit status. */
 typedef int process_fn(void *context, size_t process);
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */

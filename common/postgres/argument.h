@@ -27,15 +27,15 @@ void postgres_array_fini(struct postgres_array *array);
 void postgres_array_clear(struct postgres_array *array); /* no elements; keeps the memory */
 
 /*
- * Each adds one element, which is copied. That its type is the array's, and that a number is
- * within that type, is the caller's duty: anything else is a bug.
+ * Each adds one element, which is copied. The element must be of the array's type, and a number
+ * within the range of that type: anything else is a bug.
  */
 void postgres_array_add_number(struct postgres_array *array, int64_t number);
 void postgres_array_add_text(struct postgres_array *array, const char *text, size_t len);
 void postgres_array_add_uuid(struct postgres_array *array, const struct ulid *ulid);
 void postgres_array_add_null(struct postgres_array *array);
 
-/* One argument. What it points to is only lent, until the statement has been sent. */
+/* One argument. What it points to is lent until the statement has been sent. */
 struct postgres_argument {
 	enum { POSTGRES_OF_NUMBER, POSTGRES_OF_TEXT, POSTGRES_OF_ARRAY } kind;
 	int64_t number;

@@ -42,7 +42,7 @@ static void result_clear(struct postgres *postgres)
 	postgres->result = NULL;
 }
 
-/* The first line says what happened; behind it come context and hints. */
+/* The first line is the message; context and hints follow. */
 static void why_keep(struct postgres *postgres, const char *message)
 {
 	size_t n;
@@ -99,7 +99,7 @@ static void notice(void *data, const char *message)
 
 int postgres_connect(struct postgres *postgres, const char *address, int64_t now_ms)
 {
-	/* The URL stands for its parts; what follows it goes before its own. */
+	/* The URL is expanded in place; keywords after it override its own. */
 	const char *const keywords[] = { "dbname",
 					 "application_name",
 					 "tcp_user_timeout",
@@ -142,7 +142,10 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 	postgres->flushing = done == 1;
 }
 
-/* How the session is set: without limits a lock that is never released would hold it up for ever. */
+/*
+ * The settings of the session: without limits it would wait indefinitely for a lock that is never
+ * released.
+ */
 static void session_set(struct postgres *postgres)
 {
 	const struct postgres_options *options = &postgres->options;
@@ -173,7 +176,7 @@ static enum postgres_event connect_step(struct postgres *postgres)
 	return POSTGRES_NOTHING;
 }
 
-/* 1 when the statement has ended, 0 not yet, -1 the connection is lost. */
+/* 1 when the statement has ended, 0 when it has not, -1 when the connection is lost. */
 static int results_read(struct postgres *postgres)
 {
 	PGresult *result;
@@ -189,7 +192,7 @@ static int results_read(struct postgres *postgres)
 		result = PQgetResult(postgres->libpq);
 		if (!result)
 			return PQstatus(postgres->libpq) == CONNECTION_OK ? 1 : -1;
-		/* COMMIT comes after the rows: its failure is an error behind a good result. */
+		/* COMMIT follows the rows: its failure is an error after a good result. */
 		if (postgres->result && PQresultStatus(postgres->result) == PGRES_FATAL_ERROR) {
 			PQclear(result);
 			continue;
@@ -229,7 +232,7 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 	return setting ? POSTGRES_CONNECTED : POSTGRES_ENDED;
 }
 
-/* What arrives then is a notice, a notification, or the end of the connection. */
+/* Input at this point is a notice, a notification, or the end of the connection. */
 static enum postgres_event idle_step(struct postgres *postgres)
 {
 	if (!PQconsumeInput(postgres->libpq) || PQstatus(postgres->libpq) != CONNECTION_OK)

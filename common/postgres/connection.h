@@ -1,7 +1,7 @@
 /*
  * One connection to PostgreSQL, used without blocking: it connects, and runs one statement at a
- * time. A loop calls postgres_step() when the socket is ready or the deadline has passed;
- * query.h waits instead. It never connects again by itself. One thread.
+ * time. A loop calls postgres_step() when the socket is ready or the deadline has passed; query.h
+ * waits instead. It does not reconnect. One thread.
  *
  *	        open()               session is set             send()
  *	DOWN ───────────▶ CONNECTING ──────────────▶ IDLE ◀───────────────▶ BUSY
@@ -19,7 +19,7 @@
 
 #define POSTGRES_ARGUMENTS_MAX 16
 
-/* Texts are only lent. */
+/* Texts are lent. */
 struct postgres_options {
 	const char *url;
 	const char *application_name;
@@ -34,7 +34,8 @@ enum postgres_event {
 	POSTGRES_NOTHING,
 	POSTGRES_CONNECTED, /* ready for the first statement */
 	POSTGRES_ENDED,     /* the statement has ended: postgres_failure() */
-	POSTGRES_LOST       /* the connection is gone: postgres_why(). What was sent may be done. */
+	POSTGRES_LOST       /* the connection is lost: postgres_why(). The statement may have taken
+                             * effect. */
 };
 
 struct postgres;
@@ -43,8 +44,8 @@ struct postgres *postgres_new(const struct postgres_options *options); /* copied
 void postgres_free(struct postgres *postgres);                         /* NULL is allowed */
 
 /*
- * Begins to connect, while down. `address` is that of the URL's host, which libpq would look up,
- * and wait; NULL: it may. 0, or -1: postgres_why().
+ * Begins to connect, while down. `address` is that of the URL's host; with NULL libpq looks it up,
+ * and blocks meanwhile. 0, or -1: postgres_why().
  */
 int postgres_connect(struct postgres *postgres, const char *address, int64_t now_ms);
 /* `why` is for postgres_why(); NULL leaves that as it is. */
@@ -64,7 +65,7 @@ void postgres_prepare(struct postgres *postgres, const char *name, const char *s
 		      int64_t deadline_ms);
 void postgres_send_prepared(struct postgres *postgres, const char *name, int n,
 			    const struct postgres_argument *arguments, int64_t deadline_ms);
-/* Changes the session's lock_timeout. 1: sent, and ends as a statement does; 0: it is this one. */
+/* Changes the session's lock_timeout. 1: sent, and ends as a statement does; 0: it is unchanged. */
 int postgres_set_lock_timeout(struct postgres *postgres, int64_t lock_timeout_ms,
 			      int64_t deadline_ms);
 
@@ -72,7 +73,7 @@ int postgres_set_lock_timeout(struct postgres *postgres, int64_t lock_timeout_ms
 enum postgres_failure postgres_failure(const struct postgres *postgres);
 const char *postgres_sqlstate(const struct postgres *postgres); /* "": none */
 const PGresult *postgres_result(const struct postgres *postgres);
-PGresult *postgres_result_take(struct postgres *postgres); /* the caller's, to be cleared */
+PGresult *postgres_result_take(struct postgres *postgres); /* owned by the caller, to be cleared */
 
 /* Of the last failure: libpq's message; its first line, and all of it on one line. */
 const char *postgres_why(const struct postgres *postgres);
@@ -85,7 +86,7 @@ PGconn *postgres_libpq(
 
 int postgres_fd(const struct postgres *postgres); /* for poll(); -1 when down */
 short postgres_poll_events(const struct postgres *postgres);
-/* when postgres_step() must be called at the latest; INT64_MAX: at no certain time */
+/* the latest time for the next postgres_step(); INT64_MAX: no limit */
 int64_t postgres_deadline_ms(const struct postgres *postgres);
 
 #endif

@@ -11,11 +11,11 @@ enum postgres_failure {
 	POSTGRES_BLOCKED,
 	POSTGRES_REFUSED, /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,   /* 40001, 40P01: another transaction was in the way */
-	/* anything else: the connection is gone, or the server or its schema is not as expected */
+	/* anything else: the connection is lost, or the server or its schema is not as expected */
 	POSTGRES_BROKEN
 };
 
-/* Of an error with this SQLSTATE; NULL or "": there is none, the connection is gone. */
+/* Of an error with this SQLSTATE; NULL or "": there is none, the connection is lost. */
 enum postgres_failure postgres_classify(const char *sqlstate);
 
 /*

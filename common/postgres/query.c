@@ -39,7 +39,7 @@ int postgres_open(struct postgres *postgres)
 	}
 }
 
-/* 0 when the statement has ended, -1 when there is no connection any more. */
+/* 0 when the statement has ended, -1 when the connection is lost. */
 static int end_wait(struct postgres *postgres, const struct postgres_patience *patience)
 {
 	for (;;) {

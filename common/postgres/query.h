@@ -1,10 +1,10 @@
-/* Statements over a connection of connection.h, each waited for. One thread. */
+/* Blocking statements over a connection of connection.h. One thread. */
 #ifndef COMMON_POSTGRES_QUERY_H
 #define COMMON_POSTGRES_QUERY_H
 
 #include "common/postgres/connection.h"
 
-/* How long to wait for the end of a statement. */
+/* The limits of the wait for the end of a statement. */
 struct postgres_patience {
 	int64_t timeout_ms; /* 0: as long as the connection lives */
 	/* NULL, or called several times a second meanwhile: other than 0 ends the wait */

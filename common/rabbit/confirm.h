@@ -3,7 +3,7 @@
  * delivery tag. Pure bookkeeping, no I/O; one thread.
  *
  *	tags:   first ……………………………… next - 1 | next
- *	        done  open  done  open …        (what is done at the front leaves at once)
+ * done  open  done  open …        (finished tags at the front are removed at once)
  *
  * A message that the broker returned as unroutable is confirmed too; it counts as failed, not as
  * done.
@@ -17,10 +17,10 @@
 struct confirm_window;
 
 enum confirm_result {
-	CONFIRM_DONE,     /* the broker has it */
+	CONFIRM_DONE,     /* the broker has confirmed it */
 	CONFIRM_NACKED,   /* the broker refused it */
 	CONFIRM_RETURNED, /* no queue took it */
-	CONFIRM_LOST      /* the channel ended before the broker said anything */
+	CONFIRM_LOST      /* the channel ended before the broker answered */
 };
 
 /*
@@ -43,8 +43,8 @@ int confirm_settle(struct confirm_window *window, uint64_t tag, int multiple,
 		   enum confirm_result result);
 
 /*
- * basic.return: the open message for which `same` says yes will end as CONFIRM_RETURNED. 0, or -1
- * when none is.
+ * basic.return: the open message for which `same` returns true will end as CONFIRM_RETURNED. 0, or
+ * -1 when there is none.
  */
 int confirm_return(struct confirm_window *window, int (*same)(const void *item, const void *wanted),
 		   const void *wanted);
@@ -52,7 +52,7 @@ int confirm_return(struct confirm_window *window, int (*same)(const void *item, 
 /* The same by the message's tag. */
 int confirm_return_tag(struct confirm_window *window, uint64_t tag);
 
-/* The channel is gone: every open message ends as CONFIRM_LOST, and tags begin at 1 again. */
+/* The channel has ended: every open message ends as CONFIRM_LOST, and tags start at 1 again. */
 void confirm_reset(struct confirm_window *window);
 
 size_t confirm_open(const struct confirm_window *window); /* messages not yet settled */

@@ -226,7 +226,7 @@ static int queue_bind(const struct declaring *declaring, const char *name, const
 	return declaring_step(declaring, name, AMQP_QUEUE_BIND_METHOD, &method);
 }
 
-/* 0, or what was not. */
+/* 0, or the status of the step that failed. */
 static int declaring_run(const struct declaring *declaring)
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };

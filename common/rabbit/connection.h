@@ -46,8 +46,8 @@ int rabbit_connection_declare(amqp_connection_state_t connection, char error[RAB
 int rabbit_connection_declare_send(amqp_connection_state_t connection);
 
 /*
- * How many messages are ready in a queue, and how many consumers it has; never creates the queue.
- * 0; 1 when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has
+ * The number of ready messages in a queue, and of its consumers; does not create the queue. 0; 1
+ * when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has
  * ended: only rabbit_connection_drop() is left.
  */
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,

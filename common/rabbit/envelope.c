@@ -43,7 +43,7 @@ static int64_t header_integer(const amqp_basic_properties_t *properties, const c
 			return entry->value.value.u32;
 		case AMQP_FIELD_KIND_I64:
 			return entry->value.value.i64;
-		default: /* the kinds are not an enum of ours */
+		default: /* the kinds are not an enum */
 			return 0;
 		}
 	}

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_MAX 1024      /* frames in one turn, so that other work has its turn too */
+#define READ_MAX 1024      /* frames in one turn, so that other work is not delayed */
 #define LOOK_EVERY_MS 2000 /* heartbeats are sent and missed inside library calls only */
-#define STEADY_MS 2000     /* a connection that lived this long was a good one */
+#define STEADY_MS 2000     /* a connection that lasted this long resets the backoff */
 
 struct rabbit_link {
 	const char *name;
@@ -29,7 +29,7 @@ struct rabbit_link {
 	int64_t opened_ms;
 	int blocked;
 	uint64_t cuts;
-	char trouble[RABBIT_ERROR_SIZE]; /* why it is down; empty when it is up */
+	char trouble[RABBIT_ERROR_SIZE]; /* the reason why it is down; empty when it is up */
 	/*
 	 * The message whose frames are arriving: a method, then the header, then pieces of the
 	 * body.
@@ -143,7 +143,7 @@ static void fail(struct rabbit_link *link, const char *why)
 		link->events->lost(link->context);
 }
 
-/* Takes the connection over, or the error, when the opening is over. */
+/* Takes over the connection, or the error, when the opening has ended. */
 static void opening_take(struct rabbit_link *link)
 {
 	char error[RABBIT_ERROR_SIZE];
@@ -202,7 +202,7 @@ static int delivery_begin(struct rabbit_link *link, const amqp_basic_deliver_t *
 	return -1;
 }
 
-/* 0, or -1 with what ended the connection in `*why`. */
+/* 0, or -1 with the reason why the connection ended in `*why`. */
 static int method_read(struct rabbit_link *link, const amqp_method_t *method, const char **why)
 {
 	const amqp_basic_ack_t *ack;
@@ -265,7 +265,7 @@ static int frame_read(struct rabbit_link *link, const amqp_frame_t *frame, const
 			return -1;
 		envelope_append(link->envelope, frame->payload.body_fragment, &link->body_left);
 		break;
-	default: /* the library keeps heartbeats to itself */
+	default: /* the library handles heartbeats internally */
 		return 0;
 	}
 	if (link->body_left == 0)

@@ -1,7 +1,7 @@
 /*
- * One AMQP connection that is read without blocking and is opened again when it is lost.
- * librabbitmq returns frames; the link makes whole messages, confirms and the one event "lost" of
- * them. It belongs to one thread.
+ * One AMQP connection that is read without blocking and reopened when it is lost. librabbitmq
+ * returns frames; the link turns them into whole messages, confirms and the one event "lost". It
+ * belongs to one thread.
  */
 #ifndef COMMON_RABBIT_LINK_H
 #define COMMON_RABBIT_LINK_H
@@ -18,11 +18,15 @@ struct rabbit_link;
 struct rabbit_link_events {
 	/* A new connection: everything is declared, and it consumes. */
 	void (*opened)(void *context);
-	/* `source` is the index of the queue; `tag` counts over all. The envelope is taken over. */
+	/*
+	 * `source` is the index of the queue; `tag` counts over all queues. Takes over the
+	 * envelope.
+	 */
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 	void (*returned)(void *context, const struct envelope *envelope);
 	/*
-	 * 0, or -1: the broker refuses everything on this connection, and another is to be opened.
+	 * 0, or -1: the broker refuses everything on this connection, and a new one is to be
+	 * opened.
 	 */
 	int (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
 	void (*lost)(void *context); /* only after opened() */
@@ -35,7 +39,7 @@ struct rabbit_link *rabbit_link_new(const char *name, const char *url,
 /* As rabbit_link_close(), then frees. */
 void rabbit_link_free(struct rabbit_link *link);
 
-/* It declares and logs nothing: for a command. Before the first rabbit_link_step(). */
+/* Makes it declare and log nothing, for a command. Before the first rabbit_link_step(). */
 void rabbit_link_set_passive(struct rabbit_link *link);
 
 /* Ends the connection with connection.close, and waits for the reply; lost() is not called. */
@@ -44,24 +48,27 @@ void rabbit_link_close(struct rabbit_link *link);
 void rabbit_link_drop(struct rabbit_link *link);
 
 /*
- * Begins to connect when it is down and its time has come. Never waits: a thread does
+ * Begins to connect when it is down and an attempt is due. Does not block: a thread connects
  * (opening.h).
  */
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms);
-/* Reads what is there, a new connection too, and lets the library send its heartbeat. */
+/*
+ * Reads the input that has arrived, takes over a new connection, and lets the library send its
+ * heartbeat.
+ */
 void rabbit_link_read(struct rabbit_link *link);
 
 int rabbit_link_up(const struct rabbit_link *link);
 int rabbit_link_opens(const struct rabbit_link *link);    /* it is being opened */
 int rabbit_link_writable(const struct rabbit_link *link); /* a small publish does not block */
 int rabbit_link_blocked(
-	const struct rabbit_link *link); /* the broker takes no publishes at present */
-/* Why nothing can be published or consumed at present; empty when all is well. */
+	const struct rabbit_link *link); /* the broker accepts no publishes at present */
+/* The reason why nothing can be published or consumed at present; empty when there is none. */
 const char *rabbit_link_trouble(const struct rabbit_link *link);
-uint64_t rabbit_link_cuts(const struct rabbit_link *link); /* calls that the watchdog has cut */
+uint64_t rabbit_link_cuts(const struct rabbit_link *link); /* calls that the watchdog has ended */
 int rabbit_link_fd(const struct rabbit_link *link);        /* for poll(); -1 when down */
 /*
- * When rabbit_link_step() or rabbit_link_read() wants to be called at the latest; `now_ms` when something is
+ * The latest time for the next rabbit_link_step() or rabbit_link_read(); `now_ms` when input is
  * already in memory.
  */
 int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms);
@@ -70,7 +77,10 @@ int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms);
 int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_bytes_t routing_key,
 			int mandatory, const amqp_basic_properties_t *properties,
 			amqp_bytes_t body);
-/* Declares everything again, without waiting; the broker does it before what follows. */
+/*
+ * Declares everything again, without waiting; the broker does it before any command that
+ * follows.
+ */
 int rabbit_link_declare(struct rabbit_link *link);
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple);
 /* Ends every consumer: the broker sends no more deliveries. */

@@ -30,7 +30,7 @@ static void opening_free(struct rabbit_opening *opening)
 	free(opening);
 }
 
-/* A prefetch that is not global counts for each consumer that begins after it. */
+/* A prefetch that is not global applies to each consumer that starts after it. */
 static int source_consume(struct rabbit_opening *opening, const struct rabbit_source *source)
 {
 	amqp_bytes_t queue = amqp_cstring_bytes(source->queue);
@@ -66,7 +66,7 @@ static void *run(void *data)
 		rabbit_connection_drop(opening->connection);
 		opening->connection = NULL;
 	}
-	/* Before DONE: after it this memory may be gone. */
+	/* Before DONE: after it this memory may be freed. */
 	check(write(opening->fd, &one, sizeof(one)) == sizeof(one));
 	if (!atomic_compare_exchange_strong(&opening->state, &expected, DONE)) {
 		rabbit_connection_close(opening->connection);

@@ -30,16 +30,16 @@ struct rabbit_opening_plan {
 struct rabbit_opening *rabbit_opening_begin(const char *url,
 					    const struct rabbit_opening_plan *plan);
 
-int rabbit_opening_fd(const struct rabbit_opening *opening); /* can be read once it is over */
+int rabbit_opening_fd(const struct rabbit_opening *opening); /* readable once it has ended */
 int rabbit_opening_done(const struct rabbit_opening *opening);
 /*
- * Once it is over: the connection, which is the caller's, or NULL with a sentence in `error`. Frees
- * `opening`.
+ * Once it has ended: returns the connection, which the caller then owns, or NULL with a sentence in
+ * `error`. Frees `opening`.
  */
 amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
 					    char error[RABBIT_ERROR_SIZE]);
 /*
- * Frees the opening and closes its connection: in the background while it is not over. NULL is
+ * Frees the opening and closes its connection, in the background if it has not ended. NULL is
  * allowed.
  */
 void rabbit_opening_abandon(struct rabbit_opening *opening);

@@ -7,10 +7,9 @@
 
 #define HEADERS_MAX 8
 /*
- * Nothing but nacks for so long: another connection. A full queue that refuses publishes
- * (reject-publish) signals each channel when it accepts messages again. That signal never comes
- * when its policy is removed meanwhile: the channel would be refused for ever, a new one is not
- * (RabbitMQ 3.10).
+ * After only nacks for this long, a new connection is opened. A full queue that refuses publishes
+ * (reject-publish) signals each channel when it accepts messages again. The signal is not sent if
+ * its policy is removed meanwhile: the channel stays refused, a new one is not (RabbitMQ 3.10).
  */
 #define REFUSED_MAX_MS 4000
 
@@ -19,12 +18,12 @@ struct rabbit_publisher {
 	void *context;
 	struct rabbit_link *link;
 	struct confirm_window *window;
-	/* of the messages since then, replies apart, none was confirmed; 0: the last one was */
+	/* since then no message except replies was confirmed; 0: the last one was */
 	int64_t refused_since_ms;
 	int declare_again; /* a message was returned: a queue or its binding is gone */
 };
 
-static char reply_item; /* stands in the confirm window for every reply */
+static char reply_item; /* the item of every reply in the confirm window */
 
 static void item_done(void *context, void *item, enum confirm_result result)
 {
@@ -184,7 +183,7 @@ int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t repl
 		.delivery_mode = AMQP_DELIVERY_NONPERSISTENT,
 	};
 
-	check(!publisher->port->same); /* it would be called with the reply's item */
+	check(!publisher->port->same); /* it would be called with the item of a reply */
 	if (!rabbit_publisher_ready(publisher))
 		return -1;
 	confirm_push(publisher->window, &reply_item);

@@ -1,7 +1,7 @@
 /*
  * Publishes with confirms on an AMQP connection of its own: every message ends in one call of
- * done(). It never shares the connection of a worker's consumer: while the broker is short of
- * memory or disk it reads nothing from a connection that has published, acks included, and the
+ * done(). It does not share the connection of a worker's consumer: while the broker is short of
+ * memory or disk, it reads nothing from a connection that has published, acks included, so the
  * queue that fills it could not be emptied. It belongs to one thread.
  */
 #ifndef COMMON_RABBIT_PUBLISHER_H
@@ -16,12 +16,12 @@ struct rabbit_publisher;
 
 /* Any but done() may be NULL. */
 struct rabbit_publisher_port {
-	/* Once for every item; it must not publish. */
+	/* Called once for every item; it must not publish. */
 	confirm_fn *done;
 	/*
 	 * Whether a message of this item was published with that correlation id (`wanted` is an
-	 * amqp_bytes_t), so that a returned message is found by it. NULL: each message carries its
-	 * tag in a header instead, which costs the broker some time.
+	 * amqp_bytes_t), to identify a returned message. NULL: each message carries its tag in a
+	 * header instead, which is slower for the broker.
 	 */
 	int (*same)(const void *item, const void *wanted);
 	void (*opened)(void *context);
@@ -41,7 +41,7 @@ void rabbit_publisher_free(struct rabbit_publisher *publisher);
 /* The connection, for step, read, poll and deadline. */
 struct rabbit_link *rabbit_publisher_link(struct rabbit_publisher *publisher);
 
-/* Whether publishing now neither fails at once, nor blocks, nor fills a buffer without end. */
+/* Whether publishing now neither fails at once, nor blocks, nor fills an unbounded buffer. */
 int rabbit_publisher_ready(const struct rabbit_publisher *publisher);
 size_t rabbit_publisher_open(const struct rabbit_publisher *publisher); /* not yet confirmed */
 

@@ -35,7 +35,7 @@ struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void
 	sender->link = rabbit_publisher_link(sender->publisher);
 	rabbit_link_set_passive(sender->link);
 	rabbit_link_step(sender->link, clock_monotonic_ms());
-	while (rabbit_link_opens(sender->link)) { /* it ends: opening has a time limit */
+	while (rabbit_link_opens(sender->link)) { /* opening has a time limit, so this loop ends */
 		read_poll(sender->link);
 		rabbit_link_read(sender->link);
 	}
@@ -48,7 +48,7 @@ struct rabbit_sender *rabbit_sender_open(const char *url, confirm_fn *done, void
 
 void rabbit_sender_close(struct rabbit_sender *sender)
 {
-	/* A broker that does not confirm, or reads nothing, does not answer connection.close. */
+	/* A broker that does not confirm, or does not read, does not answer connection.close. */
 	if (rabbit_publisher_open(sender->publisher) > 0 || rabbit_link_blocked(sender->link))
 		rabbit_link_drop(sender->link);
 	rabbit_publisher_free(sender->publisher);

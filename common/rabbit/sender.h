@@ -1,6 +1,6 @@
 /*
- * Publishes with confirms and blocks until they are there: for a command that does one thing at a
- * time. It declares nothing, connects once, and writes no log lines. One failure is final.
+ * Publishes with confirms and blocks until they have arrived: for a command that does one thing at
+ * a time. It declares nothing, connects once, and writes no log lines. One failure is final.
  */
 #ifndef COMMON_RABBIT_SENDER_H
 #define COMMON_RABBIT_SENDER_H

@@ -15,7 +15,7 @@
 
 struct watch {
 	struct watch *next;
-	int fd;           /* our own duplicate: its number stays ours whatever the library closes */
+	int fd;           /* a duplicate: stays valid when the library closes its own */
 	int64_t begun_ms; /* 0: no call is in progress */
 	int cut;
 };

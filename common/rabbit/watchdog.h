@@ -11,19 +11,18 @@
 struct watch;
 
 /*
- * Any thread. Watches the socket `fd` until watch_free(); the thread is started with the first
- * watch.
+ * Any thread. Watches the socket `fd` until watch_free(); the first watch starts the thread.
  */
 struct watch *watch_new(int fd);
 void watch_free(struct watch *watch); /* NULL is allowed */
 
 /* Around each library call that may block; by the thread that owns the watch. */
 void watch_begin(struct watch *watch);
-int watch_end(struct watch *watch); /* 1 when the watchdog has cut this call */
+int watch_end(struct watch *watch); /* 1 when the watchdog has ended this call */
 
 /*
- * Any thread. Shuts every watched socket down, so that calls in progress return: the process stops,
- * and the broker is not waited for.
+ * Any thread. Shuts every watched socket down, so that calls in progress return. For a process that
+ * stops without waiting for the broker.
  */
 void watch_cut_all(void);
 

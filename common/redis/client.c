@@ -91,7 +91,7 @@ redisReply *redis_client_call(struct redis_client *client, int argc, const char 
 	return reply_check(client, redisCommandArgv(client->connection, argc, argv, NULL));
 }
 
-/* A reply of another form than the command's: as if it were refused. Frees it. */
+/* A reply of another form than expected of the command: handled as a refusal. Frees it. */
 static void reply_refuse(struct redis_client *client, redisReply *reply, const char *command)
 {
 	char why[ERROR_SIZE];

@@ -2,8 +2,8 @@
  * A blocking connection to Redis, for the keeper and couponctl. Connecting and each call are
  * bounded in time. One thread.
  *
- * A call that fails says what its failure means. Refused: Redis replied an error to this command,
- * which is about the keys it names; the connection goes on. Lost: the connection was dropped, did
+ * A failed call is of one of two kinds. Refused: Redis replied an error to this command, which
+ * concerns the keys that it names; the connection stays open. Lost: the connection was dropped, did
  * not reply in time, or Redis cannot serve any command now; the connection is closed, and whether
  * the command ran is unknown.
  */
@@ -25,7 +25,7 @@ struct redis_client;
 
 enum redis_failure { REDIS_UNREACHABLE, REDIS_LOST, REDIS_REFUSED };
 
-/* Called at each failure, for a log. `why` is lent. */
+/* Called at each failure, to log it. `why` is lent. */
 typedef void redis_failed_fn(enum redis_failure failure, const char *why);
 
 /* Does not connect. `failed` may be NULL. A malformed URL ends the process. */
@@ -36,7 +36,7 @@ void redis_client_free(struct redis_client *client); /* NULL is allowed */
 int redis_client_open(struct redis_client *client);
 /* After a call that failed: whether it was only refused. */
 int redis_client_is_open(const struct redis_client *client);
-/* Why the last call failed. */
+/* The reason why the last call failed. */
 const char *redis_client_error(const struct redis_client *client);
 
 /* One command. The reply, to be freed, or NULL. */
@@ -50,7 +50,7 @@ redisReply *redis_client_eval(struct redis_client *client, const char *script, i
 /* A script on a set of a coupon's keys. */
 redisReply *redis_client_coupon_eval(struct redis_client *client, const char *script,
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
-/* Frees the reply; the word that a script replied, empty when the call failed. */
+/* Frees the reply; returns the word that a script replied, empty when the call failed. */
 void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE]);
 
 /*
@@ -62,7 +62,7 @@ void redis_client_append_coupon_eval(struct redis_client *client, const char *sc
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
 redisReply *redis_client_next(struct redis_client *client);
 
-/* The words of a command, at most eight, of which the last is NULL. */
+/* The words of a command, at most eight; the last one is NULL. */
 struct redis_words {
 	const char *words[8];
 };
@@ -76,13 +76,13 @@ redisReply *redis_client_transaction(struct redis_client *client,
 
 /*
  * One step of a scan of a hash, about `count` fields: reply->element[1] has fields and values. The
- * scan begins with the cursor "0", which moves on, and is over when that is "0" again. As
+ * scan starts with the cursor "0", which each step updates, and ends when it is "0" again. As
  * redis_client_call().
  */
 redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 			       char cursor[REDIS_CURSOR_SIZE], int count);
 
-/* The Redis process, and for how long it has run. 0, or -1. */
+/* The id of the Redis process, and for how long it has run. 0, or -1. */
 int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
 			 int64_t *uptime_s);
 /* Redis' clock. 0, or -1. */

@@ -16,7 +16,7 @@ enum coupon_key {
 	COUPON_KEY_USERS = 1 << 1,  /* hash: user to the records of its slots */
 	COUPON_KEY_OUTBOX = 1 << 2, /* hash: batch to message body */
 	COUPON_KEY_KNOWN = 1 << 3,  /* set: receives of older generations that have their slot */
-	COUPON_KEY_SEEN = 1 << 4    /* hash: generation to the highest number that gateways saw */
+	COUPON_KEY_SEEN = 1 << 4    /* hash: generation to the highest seq that gateways saw */
 };
 
 #define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
@@ -30,7 +30,7 @@ const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_
 const char *coupon_key_filling(int64_t coupon, int64_t generation, enum coupon_key key,
 			       char out[COUPON_KEY_SIZE]);
 
-/* `names` point into `texts`: not to be copied. */
+/* `names` point into `texts`, so the struct must not be copied. */
 struct coupon_keys {
 	int n;
 	const char *names[COUPON_KEYS_MAX];

@@ -25,7 +25,7 @@
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
 
 /*
- * One command in flight. Replies come in the order of the commands, so the first is always the
+ * One command in flight. Replies arrive in the order of the commands, so the first is always the
  * oldest.
  */
 struct command {
@@ -86,7 +86,7 @@ static void link_down(struct redis_link *link, const char *why)
 	link->retry_ms = link->since_ms + backoff_ms(&link->backoff);
 }
 
-/* Ends the connection from outside a callback of its own; every command in flight ends as lost. */
+/* Ends the connection from outside its callbacks; every command in flight ends as lost. */
 static void link_cut(struct redis_link *link, const char *why)
 {
 	redisAsyncContext *async = link->async;
@@ -147,8 +147,8 @@ int redis_link_words(struct redis_link *link, int argc, const char **argv, redis
 }
 
 /*
- * A handshake step failed. The next tick cuts the connection: hiredis does not allow it inside a
- * callback.
+ * A handshake step failed. The next tick closes the connection: hiredis does not allow that inside
+ * a callback.
  */
 static void handshake_fail(struct redis_link *link, const char *step, const redisReply *reply)
 {

@@ -1,11 +1,11 @@
 /*
- * A connection to Redis on the event loop, for the gateway: hiredis, connected again with backoff
- * whenever it is lost. Every command has a deadline: when the oldest one is overdue the connection
- * is cut. Event-loop thread only.
+ * A connection to Redis on the event loop, for the gateway: hiredis, reconnected with backoff
+ * whenever it is lost. Every command has a deadline: when the oldest one is overdue, the connection
+ * is closed. Event-loop thread only.
  *
- * How a command ends says what its failure means. A reply of type error is about this command; the
- * connection goes on, and redis_error_means_not_run() says whether the command had an effect. No
- * reply: the connection is lost, and whether the command ran is unknown.
+ * A failed command is of one of two kinds. With a reply of type error only this command failed; the
+ * connection stays open, and redis_error_means_not_run() returns whether the command had no effect.
+ * Without a reply the connection is lost, and whether the command ran is unknown.
  */
 #ifndef COMMON_REDIS_LINK_H
 #define COMMON_REDIS_LINK_H
@@ -32,7 +32,7 @@ struct redis_link *redis_link_new(const struct redis_link_options *options);
 void redis_link_free(struct redis_link *link); /* ends what is in flight with NULL */
 
 /*
- * Queues a command; 0, and `done` follows later, or -1: there is no connection, nothing was sent.
+ * Queues a command. 0, and `done` is called later; or -1: there is no connection, nothing was sent.
  */
 int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
 		       redis_done_fn *done, void *context);
@@ -40,7 +40,7 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 int redis_link_words(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
 		     void *context);
 
-/* Writes what has gathered: once at the end of every loop turn. */
+/* Writes the gathered commands. To be called once at the end of every loop turn. */
 void redis_link_flush(struct redis_link *link);
 int redis_link_has_unsent(const struct redis_link *link);
 
@@ -50,9 +50,9 @@ const char *redis_link_script(const struct redis_link *link); /* the hash of the
 /* Loads the script again, after Redis replied NOSCRIPT. */
 void redis_link_script_load(struct redis_link *link);
 
-uint64_t redis_link_connects(const struct redis_link *link); /* how often it became ready */
+uint64_t redis_link_connects(const struct redis_link *link); /* how many times it became ready */
 
-/* NULL when connected and ready, else why not (a text that lives until the next turn). */
+/* NULL when connected and ready, else the reason (a text that is valid until the next turn). */
 const char *redis_link_trouble(const struct redis_link *link);
 
 #endif

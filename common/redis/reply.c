@@ -18,14 +18,17 @@ static const struct {
 	{ "MASTERDOWN ", 1 },
 	{ "CLUSTERDOWN ", 1 },
 	{ "ERR max number of clients", 1 },
-	/* Out of memory it still does what needs none: removing from an outbox, expiry. */
+	/*
+	 * Out of memory, Redis still runs commands that need none: removal from an outbox,
+	 * expiry.
+	 */
 	{ "OOM ", 0 },
 	{ "NOPERM ", 0 },
 	{ "MOVED ", 0 },
 	{ "ASK ", 0 },
 	{ "TRYAGAIN ", 0 },
 	{ "NOSCRIPT ", 0 },
-	{ "ERR couponmq: ", 0 }, /* our scripts check everything before they write */
+	{ "ERR couponmq: ", 0 }, /* the scripts check everything before they write */
 };
 
 #define NOT_RUN_N (sizeof(not_run) / sizeof(not_run[0]))

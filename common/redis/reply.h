@@ -1,4 +1,4 @@
-/* What replies of Redis mean. Pure. */
+/* Interprets replies of Redis. Pure. */
 #ifndef COMMON_REDIS_REPLY_H
 #define COMMON_REDIS_REPLY_H
 
@@ -9,18 +9,18 @@
 #define REDIS_WORD_SIZE 16
 
 /*
- * Whether an error is about the state of the server, so that any other command would fail as well:
- * it is loading, busy, read-only, out of connections. Any other error is about this command and the
+ * Whether an error concerns the state of the server, so that any other command would fail as well:
+ * it is loading, busy, read-only, out of connections. Any other error concerns this command and the
  * keys that it names.
  */
 int redis_error_is_of_server(const char *error);
 /*
- * Whether the error says that the command or script did not run, or did nothing. Of any other error
- * it is unknown.
+ * Whether the error means that the command or script did not run, or had no effect. After any other
+ * error that is unknown.
  */
 int redis_error_means_not_run(const char *error);
 
-/* The number that a reply is, or is the text of; 0 when it is neither. */
+/* The number in a reply, as an integer or as text; 0 when it is neither. */
 int64_t redis_reply_number(const redisReply *reply);
 /* The word that a script replied, alone or first of a list; empty when it is none. */
 void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);

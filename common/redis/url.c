@@ -38,7 +38,7 @@ static int database_parse(struct redis_url *url, const char *path)
 	return 0;
 }
 
-/* A name, or an address; an IPv6 address stands in brackets there, which are not part of it. */
+/* A name or an address; an IPv6 address is in brackets, which are not part of it. */
 static int host_parse(struct redis_url *url, const char *host)
 {
 	size_t len = host ? strlen(host) : 0;
@@ -80,7 +80,7 @@ out:
 
 void redis_url_need(struct redis_url *url, const char *text)
 {
-	/* Not with the text: it may contain a password. */
+	/* Without the text: it may contain a password. */
 	if (redis_url_parse(url, text))
 		log_fatal("REDIS_URL is malformed: allowed is "
 			  "redis://[user:password@]host[:port][/database]");

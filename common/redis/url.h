@@ -1,6 +1,6 @@
 /*
- * Where Redis is: redis://[user:password@]host[:port][/database], percent-encoding allowed in user
- * and password.
+ * The address of Redis: redis://[user:password@]host[:port][/database], percent-encoding allowed in
+ * user and password.
  */
 #ifndef COMMON_REDIS_URL_H
 #define COMMON_REDIS_URL_H

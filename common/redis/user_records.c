@@ -3,8 +3,8 @@
 #include <string.h>
 
 /*
- * A number in canonical decimal, up to `most`, and the colon behind it; moves `*text` behind that.
- * -1: there is none.
+ * Reads a number in canonical decimal, up to `most`, and the colon after it; moves `*text` past
+ * both. -1: there is none.
  */
 static int number_take(const char **text, int most)
 {

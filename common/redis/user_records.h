@@ -17,7 +17,7 @@ struct user_record {
 };
 
 /*
- * Takes the next record and moves `*text` behind it (NULL: that was the last one). 0, or -1 at the
+ * Reads the next record and moves `*text` past it (NULL: that was the last one). 0, or -1 at the
  * end, or where the text is not what issue.lua writes.
  */
 int user_record_next(const char **text, struct user_record *record);

@@ -1,6 +1,6 @@
 /*
- * Bound, listening, non-blocking sockets, as settings name them. What cannot be bound ends the
- * process with a sentence.
+ * Bound, listening, non-blocking sockets, as named by settings. A socket that cannot be bound ends
+ * the process with a sentence.
  */
 #ifndef COMMON_SERVE_BIND_H
 #define COMMON_SERVE_BIND_H

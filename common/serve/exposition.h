@@ -1,4 +1,4 @@
-/* Metrics in Prometheus' text format 0.0.4. Every name goes out with the prefix couponmq_. */
+/* Metrics in Prometheus' text format 0.0.4. Every name is written with the prefix couponmq_. */
 #ifndef COMMON_SERVE_EXPOSITION_H
 #define COMMON_SERVE_EXPOSITION_H
 
@@ -8,7 +8,7 @@
 
 struct evbuffer;
 
-/* What comes before the values of a metric. */
+/* The lines before the values of a metric. */
 void exposition_head(struct evbuffer *out, const char *name, const char *type, const char *help);
 void exposition_value(struct evbuffer *out, const char *name, int64_t value);
 /* One of several values, distinguished by a label. */

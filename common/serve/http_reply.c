@@ -5,7 +5,7 @@
 #include <event2/buffer.h>
 #include <event2/http.h>
 
-/* evhttp would send the body after HEAD too, where none may be. */
+/* evhttp would send the body after HEAD too, which must have none. */
 void http_reply(struct evhttp_request *request, int status, const char *type, struct evbuffer *body)
 {
 	if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)

@@ -1,4 +1,4 @@
-/* A reply of evhttp's, with the body that a HEAD must not have left out. */
+/* A reply of evhttp, without its body after HEAD. */
 #ifndef COMMON_SERVE_HTTP_REPLY_H
 #define COMMON_SERVE_HTTP_REPLY_H
 
@@ -7,7 +7,7 @@
 struct evbuffer;
 struct evhttp_request;
 
-/* Takes the body. */
+/* Takes ownership of the body. */
 void http_reply(struct evhttp_request *request, int status, const char *type,
 		struct evbuffer *body);
 /* JSON, and a newline after it. */

@@ -21,7 +21,7 @@ void listener_on_pause(void (*paused)(void))
 	on_pause = paused;
 }
 
-/* Whether the next descriptor would be one of those that are kept. */
+/* Whether the next descriptor would be one of the reserved ones. */
 static int descriptors_are_short(void)
 {
 	int lowest = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);

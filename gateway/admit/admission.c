@@ -154,7 +154,7 @@ static void reply_take(struct admission *admission, struct call *call,
 		admission->port.publish(admission->port.context, batch);
 }
 
-/* Redis does not have the coupon: the requests wait for a look-up in PostgreSQL. */
+/* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */
 static void call_park(struct admission *admission, struct call *call)
 {
 	struct coupon *coupon = call->coupon;

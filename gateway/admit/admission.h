@@ -22,7 +22,7 @@ struct admission;
 
 #define ADMISSION_DOUBT_MS 60000 /* how long a lost call may still take effect */
 
-/* What PostgreSQL has of a coupon that Redis does not have. */
+/* The state in PostgreSQL of a coupon that Redis does not hold. */
 enum coupon_state {
 	COUPON_ABSENT,
 	COUPON_PUBLISHED,
@@ -34,27 +34,27 @@ enum coupon_state {
 
 struct admission *admission_new(const struct admission_port *port,
 				const struct admission_limits *limits, struct waiters *waiters);
-/* No request may be left in it. */
+/* Requires that no request is left in it. */
 void admission_free(struct admission *admission);
 
 /* Takes an issue request. It may be answered within the call. */
 void admission_submit(struct admission *admission, struct request *request);
-/* Sends what has gathered: once at the end of every loop turn. */
+/* Sends the gathered requests. To be called once at the end of every loop turn. */
 void admission_flush(struct admission *admission);
 
-/* How a call ended; each takes the call. */
+/* The end of a call; each function takes ownership of the call. */
 void admission_replied(struct admission *admission, struct call *call,
 		       const struct call_reply *reply);
-/* Redis said that it did not run. */
+/* Redis replied that it did not run. */
 void admission_not_run(struct admission *admission, struct call *call);
-/* Redis may have run it: no reply came, or none that says. */
+/* Redis may have run it: there was no reply, or one that leaves it open. */
 void admission_lost(struct admission *admission, struct call *call);
 
 void admission_looked_up(struct admission *admission, int64_t coupon, enum coupon_state state);
 
 /*
- * A connection to Redis is new. It may be another Redis, or one that has lost data: reports what
- * was seen of the most recently used coupons.
+ * A new connection to Redis. It may lead to another Redis, or to one that has lost data: reports
+ * what was seen of the most recently used coupons.
  */
 void admission_report(struct admission *admission);
 
@@ -62,14 +62,14 @@ void admission_report(struct admission *admission);
 void admission_confirmed(struct admission *admission, const struct batch *batch);
 
 /*
- * Whether something of this coupon may still take effect: requests wait or are in a call, or a
+ * Whether a request for this coupon may still take effect: requests wait or are in a call, or a
  * call's outcome became unknown within the last minute.
  */
 int admission_in_doubt(const struct admission *admission, int64_t coupon);
 
 /*
- * Redis lacks the coupon, or is behind what this process has seen of it: reports that, for the
- * keeper.
+ * Redis does not hold the coupon, or is behind what this process has seen of it: reports that to
+ * the keeper.
  */
 void admission_refused(struct admission *admission, int64_t coupon);
 

@@ -1,4 +1,4 @@
-/* What admission needs from outside: its port to the stores and the clients, and its limits. */
+/* The port of admission to the stores and the clients, and its limits. */
 #ifndef GATEWAY_ADMIT_ADMISSION_PORT_H
 #define GATEWAY_ADMIT_ADMISSION_PORT_H
 
@@ -29,11 +29,11 @@ struct admission_port {
 	void (*publish)(void *context, struct batch *batch); /* takes the batch */
 	void (*answer)(void *context, struct request *request, const struct result *result);
 	/*
-	 * Reports this seq of this generation to Redis, which may have lost it. May fail: it is
-	 * reported again.
+	 * Reports this seq of this generation to Redis, which may have lost it. It may fail,
+	 * because it is reported repeatedly.
 	 */
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
-	/* For the other processes, see doubt.h; may be NULL. */
+	/* Recorded for the other processes (doubt.h); may be NULL. */
 	void (*busy)(void *context, int64_t coupon, int busy);
 	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);
 };

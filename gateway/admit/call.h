@@ -26,7 +26,7 @@ struct call {
 struct verdict {
 	enum answer answer; /* ANSWER_OK, or the refusal */
 	int slot;           /* ANSWER_OK */
-	/* the key was known: `batch` and `index` name the receive; else it is the call's own */
+	/* the key was known: `batch` and `index` name the receive; else it belongs to this call */
 	int repeated;
 	struct ulid batch; /* when repeated */
 	int index;         /* when repeated */

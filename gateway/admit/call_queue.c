@@ -14,7 +14,10 @@ void call_queue_init(struct call_queue *queue, const struct admission_port *port
 	STAILQ_INIT(&queue->ready);
 }
 
-/* Reports to the port the coupon's first request, before it is sent, and the end of the last. */
+/*
+ * Reports to the port when the coupon's first request arrives, before it is sent, and when its last
+ * one ends.
+ */
 static void busy_report(struct call_queue *queue, struct coupon *coupon)
 {
 	int busy = coupon_has_requests(coupon);
@@ -104,7 +107,7 @@ static struct call *call_new(const struct call_queue *queue, struct coupon *coup
 	return call;
 }
 
-/* The next call out of what waits; NULL when a remembered answer served all of it. */
+/* Makes the next call of the waiting requests; NULL when a remembered answer served all of them. */
 static struct call *call_gather(struct call_queue *queue, struct coupon *coupon)
 {
 	int64_t now_ms = queue->port->now_ms(queue->port->context);

@@ -1,6 +1,6 @@
 /*
  * Requests that wait for a script call, and the calls in flight. While calls_per_coupon_max calls
- * of a coupon are in flight its requests wait, and go together in the next one. Part of admission.
+ * of a coupon are in flight, its requests wait and go together in the next call. Part of admission.
  *
  *	add ─▶ waiting ─(flush)─▶ call, sent through the port ─▶ its requests refused or accepted ─▶ free_call
  *
@@ -33,16 +33,16 @@ void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct requ
 /* Sends the waiting requests. Those left by a send that fails wait for the next flush. */
 void call_queue_flush(struct call_queue *queue);
 
-/* Answers a request that took nothing, and forgets it. */
+/* Answers a request that took no slot, and forgets it. */
 void call_queue_refuse(struct call_queue *queue, struct coupon *coupon, struct request *request,
 		       enum answer answer);
 void call_queue_refuse_all(struct call_queue *queue, struct call *call, enum answer answer);
 /* Forgets a request that has a slot, now or (`repeated`) by an earlier one; the caller answers. */
 void call_queue_accept(struct call_queue *queue, struct coupon *coupon, int repeated);
-/* So many accepted receives of the coupon are confirmed. */
+/* This number of accepted receives of the coupon is confirmed. */
 void call_queue_confirmed(struct call_queue *queue, struct coupon *coupon, size_t receives);
 
-/* Ends a call whose requests have all been refused, accepted or parked. */
+/* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
 void call_queue_free_call(struct call_queue *queue, struct call *call);
 
 #endif

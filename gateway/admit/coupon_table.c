@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define EVICT_TRIES 16 /* coupons looked at to find one to forget */
+#define EVICT_TRIES 16 /* coupons examined to find one to evict */
 
 void coupon_table_init(struct coupon_table *table, size_t max)
 {
@@ -36,7 +36,10 @@ struct coupon *coupon_table_find(const struct coupon_table *table, int64_t id)
 	return coupon;
 }
 
-/* Forgets a coupon that nothing depends on; 0, or -1 when none of the least used is such. */
+/*
+ * Evicts a coupon without open requests; 0, or -1 when none of the least recently used can be
+ * evicted.
+ */
 static int evict(struct coupon_table *table, int64_t now_ms)
 {
 	struct coupon *coupon = TAILQ_FIRST(&table->by_use);

@@ -9,7 +9,7 @@
 
 /* What one process recorded. Only that process writes it. */
 struct page {
-	atomic_int_least64_t busy[SLOTS];     /* coupons of this hash that it holds requests for */
+	atomic_int_least64_t busy[SLOTS];     /* coupons with this hash that have requests */
 	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
 	atomic_int_least64_t all_until_ms;
 	atomic_int entered;

@@ -27,7 +27,7 @@ struct redis_pool {
 	struct outbox_removals *removals;
 };
 
-/* A script call on its way. */
+/* A script call in flight. */
 struct ticket {
 	struct redis_pool *pool;
 	struct redis_link *link;
@@ -73,9 +73,10 @@ void redis_pool_free(struct redis_pool *pool)
 }
 
 /*
- * The ready connection with the least in flight, or NULL. Redis reads a limited piece of each
- * connection before it syncs its log, so that several connections get more calls under one sync
- * than one does (measured: four with eight calls 1.2 to 1.3 times two with four).
+ * The ready connection with the fewest commands in flight, or NULL. Redis reads a limited amount of
+ * each connection before it syncs its log, so that several connections get more calls under one
+ * sync than one does (measured: four with eight calls reach 1.2 to 1.3 times the rate of two with
+ * four).
  */
 struct redis_link *redis_pool_pick(const struct redis_pool *pool)
 {
@@ -128,7 +129,7 @@ static int ticket_send(struct ticket *ticket)
 	return redis_link_command(ticket->link, argc, argv, lengths, call_done, ticket);
 }
 
-/* Redis answered with an error. 1 when the call is under way again, else 0: it has ended. */
+/* Redis replied an error. 1 when the call was sent again, else 0: it has ended. */
 static int call_error(struct ticket *ticket, const char *error)
 {
 	if (strncmp(error, "NOSCRIPT", 8) == 0 && ticket->tries++ < NOSCRIPT_TRIES) {
@@ -211,8 +212,8 @@ void redis_pool_outbox_remove(struct redis_pool *pool, int64_t coupon, const str
 }
 
 /*
- * No client waits for a removal, but each write costs Redis a sync of its log: removals go along
- * with what goes out anyway.
+ * No client waits for a removal, but each write costs Redis a sync of its log: removals are sent
+ * together with other commands.
  */
 void redis_pool_flush(struct redis_pool *pool)
 {

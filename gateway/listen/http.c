@@ -105,7 +105,7 @@ static char *query_object(const char *query)
 	cJSON *object;
 	char *text;
 
-	/* libevent would end the value at a NUL, and `1%00x` be taken for 1. */
+	/* libevent would end the value at a NUL and read `1%00x` as 1. */
 	if (strstr(query, "%00") || evhttp_parse_query_str(query, &params))
 		return NULL;
 	object = cJSON_CreateObject();
@@ -212,7 +212,7 @@ static void on_request(struct evhttp_request *request, void *data)
 		on_api(http, request, strncmp(path, API_PREFIX, 4) == 0 ? path + 4 : "");
 }
 
-/* evhttp calls it for each connection that it has accepted. */
+/* Called by evhttp for each accepted connection. */
 static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct http *http = data;
@@ -235,7 +235,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->context = context;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;
 	/*
-	 * Up to this size the reply is JSON; a longer body is refused by evhttp, with its own page.
+	 * Up to this size the reply is JSON; evhttp refuses a longer body with a page of its own.
 	 */
 	evhttp_set_max_body_size(http->evhttp, 2 * config->line_limit_bytes);
 	evhttp_set_max_headers_size(http->evhttp, HEADERS_LIMIT_BYTES);

@@ -1,6 +1,6 @@
 /*
  * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics.
- * libevent's evhttp does the protocol. One event loop's.
+ * libevent's evhttp handles the protocol. Belongs to one event loop.
  */
 #ifndef GATEWAY_LISTEN_HTTP_H
 #define GATEWAY_LISTEN_HTTP_H
@@ -12,14 +12,14 @@
 
 struct http;
 
-/* Writes {"ready":…,"redis":"ok",…} into a new tree and says whether all parts are ready. */
+/* Writes {"ready":…,"redis":"ok",…} into a new tree and returns whether all parts are ready. */
 typedef int http_ready_fn(void *context, cJSON **body);
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
 		      http_ready_fn *ready, void *context);
-/* Every request must have been answered. */
+/* Requires that every request has been answered. */
 void http_free(struct http *http);
-void http_listen(struct http *http, int fd); /* a bound socket, which stays the caller's */
+void http_listen(struct http *http, int fd); /* a bound socket, which the caller keeps */
 void http_stop(
 	struct http *http); /* accepts no more; requests on open connections get unavailable */
 size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */

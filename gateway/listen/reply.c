@@ -7,7 +7,7 @@
 #define MESSAGE_SIZE 256
 #define LINE_SIZE 1024
 
-/* Why an issue was refused, for people. */
+/* The readable text for a refused issue. */
 static void refusal_text(const struct request *request, const struct result *result,
 			 char message[MESSAGE_SIZE])
 {

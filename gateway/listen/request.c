@@ -21,7 +21,7 @@ static const struct {
 
 static const char *const ack_names[] = { "accepted", "queued", "issued" };
 
-/* What a request's object held, before there is a request. */
+/* The members of a request's object, before the request is made. */
 struct parse {
 	struct responder *responder;
 	char id[REQUEST_ID_SIZE]; /* as JSON */

@@ -1,5 +1,5 @@
 /*
- * One request of a client, parsed. It ends by one of the functions of reply.h, exactly once.
+ * One parsed request of a client. It is ended exactly once, by one of the functions of reply.h.
  */
 #ifndef GATEWAY_LISTEN_REQUEST_H
 #define GATEWAY_LISTEN_REQUEST_H
@@ -23,7 +23,7 @@ enum request_op {
 	OP_COUNT
 };
 
-/* How much the client waits for. */
+/* The step that the client waits for. */
 enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 
 struct request {
@@ -48,14 +48,14 @@ const char *request_ack_name(enum request_ack ack);
 
 /*
  * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
- * the operation that the path named (HTTP). The new request, or NULL after the error was sent to
- * the responder (which counts it as answered).
+ * the operation that the path named (HTTP). Returns the new request, or NULL after the error was
+ * sent to the responder (which counts it as answered).
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
 
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
-int request_op_reads(enum request_op op); /* changes nothing, so that HTTP may GET it */
+int request_op_reads(enum request_op op); /* changes nothing, so that HTTP allows GET */
 
 #endif

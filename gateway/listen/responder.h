@@ -1,6 +1,6 @@
 /*
- * Where replies go: a connection of the socket API or an HTTP exchange. Below requests, because a
- * line that cannot be parsed is answered too.
+ * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
+ * depend on requests, because a line that cannot be parsed is answered too.
  */
 #ifndef GATEWAY_LISTEN_RESPONDER_H
 #define GATEWAY_LISTEN_RESPONDER_H

@@ -22,7 +22,7 @@
 struct conn {
 	struct responder responder; /* first: a responder is its conn */
 	struct server *server;
-	struct bufferevent *bev; /* NULL: the connection is gone, only requests are left */
+	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
 	LIST_ENTRY(conn) all;
 	size_t inflight;
 	size_t scanned; /* bytes at the front of the input without a line's end */
@@ -42,7 +42,7 @@ struct server {
 	size_t listeners_n;
 	struct conn_list conns;
 	size_t conns_n;
-	const struct timeval *idle; /* a common timeout: thousands of them cost nothing */
+	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
 	int stopped;
 };
 
@@ -56,8 +56,8 @@ static void conn_disconnect(struct conn *conn)
 }
 
 /*
- * Frees what may go: the connection when it is cut or finished, the object when no request refers
- * to it.
+ * Closes the connection when it is cut or finished, and frees the object when no request refers to
+ * it.
  */
 static void conn_reap(struct conn *conn)
 {
@@ -125,7 +125,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder, busy);
 }
 
-/* Takes the whole lines of `len` bytes; returns how many bytes are done with. */
+/* Takes the complete lines of `len` bytes; returns how many bytes were consumed. */
 static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 {
 	const char *at = data, *end = data + len, *stop;
@@ -165,7 +165,7 @@ static void on_read(struct bufferevent *bev, void *data)
 	conn_reap(conn);
 }
 
-/* The output is all written. */
+/* All output is written. */
 static void on_write(struct bufferevent *bev, void *data)
 {
 	(void)bev;
@@ -191,7 +191,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	conn_reap(conn);
 }
 
-/* One connection too many: closed, after a reply if the kernel takes it at once. */
+/* Above the limit of connections: closes it, after a reply if the kernel takes that at once. */
 static void fd_refuse(int fd)
 {
 	static const char busy[] =

@@ -1,10 +1,10 @@
 /*
- * The socket API's connections: lines in, reply lines out, in the order of completion. One event
- * loop's.
+ * The socket API's connections: lines in, reply lines out, in the order of completion. Belongs to
+ * one event loop.
  *
- * A connection may be gone before its requests are answered; it is freed when the last one is. A
- * client that does not read its replies is cut off at output_limit_bytes, one that is idle is
- * closed, and neither disturbs another.
+ * A connection may be closed before its requests are answered; it is freed with the last of them. A
+ * client that does not read its replies is cut off at output_limit_bytes, and an idle one is
+ * closed; other connections are not affected.
  */
 #ifndef GATEWAY_LISTEN_SERVER_H
 #define GATEWAY_LISTEN_SERVER_H
@@ -18,10 +18,10 @@ struct server;
 
 struct server *server_new(struct event_base *base, const struct config *config,
 			  struct intake *intake);
-/* Every request must have been answered. */
+/* Requires that every request has been answered. */
 void server_free(struct server *server);
 
-void server_listen(struct server *server, int fd); /* a bound socket, which stays the caller's */
+void server_listen(struct server *server, int fd); /* a bound socket, which the caller keeps */
 void server_stop(struct server *server);           /* accepts and reads no more */
 size_t server_unsent_bytes(
 	const struct server *server); /* replies that are not yet in the kernel */

@@ -12,7 +12,9 @@
 #define WINDOW_MAX 2000      /* messages published and not confirmed */
 #define REFUSED_PAUSE_MS 200 /* after a nack or a return, before the next publish */
 #define BURST_MESSAGES 64    /* then the lists are exchanged */
-#define BURST_MS 5           /* a burst that is not confirmed by then delays the next no longer */
+#define BURST_MS \
+	5 /* after this time the next burst no longer waits for the confirms of
+                              * the last */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
 static void batch_refused(struct publish_channel *channel, const char *why)
@@ -121,7 +123,7 @@ static int may_publish(const struct publish_channel *channel)
 	       rabbit_publisher_ready(channel->publisher);
 }
 
-/* Publishes what it may, and reads what has come before each message. */
+/* Publishes as much as is allowed, and reads what has arrived before each message. */
 static void pending_publish(struct publish_channel *channel)
 {
 	if (!may_begin_burst(channel))
@@ -137,7 +139,7 @@ static void pending_publish(struct publish_channel *channel)
 	}
 }
 
-/* What is to be published again goes first. */
+/* Messages to be published again go first. */
 static void again_prepend(struct publish_channel *channel)
 {
 	if (STAILQ_EMPTY(&channel->again))

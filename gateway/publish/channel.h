@@ -1,6 +1,6 @@
 /*
- * The gateway's end of RabbitMQ: publishes batches until they are confirmed, over as many
- * connections as it takes, and receives the outcomes that workers send back (RabbitMQ's direct
+ * The gateway's channel to RabbitMQ: publishes each batch until it is confirmed, over new
+ * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to). It belongs to the publisher's thread.
  *
  *	pending ──burst──▶ confirm window ──ack──▶ finished
@@ -23,21 +23,21 @@ struct publish_channel {
 	/* Its own. */
 	struct rabbit_publisher *publisher;
 	struct rabbit_link *link; /* of the publisher */
-	struct batch_list again;  /* failed, in order; goes before pending */
-	int64_t hold_until_ms;    /* nothing is published before */
+	struct batch_list again;  /* failed, in order; published before pending */
+	int64_t hold_until_ms;    /* no publish before this time */
 	int64_t burst_ms;         /* when the last burst began */
-	uint64_t cuts;            /* of the link, as counted */
+	uint64_t cuts;            /* the state of the link in the metrics */
 };
 
 void publish_channel_init(struct publish_channel *channel, const char *url); /* `url` outlives it */
 void publish_channel_fini(struct publish_channel *channel); /* frees the batches it still has */
 
-/* Connects when it is time, takes what the broker sent, publishes what may go. */
+/* Connects when that is due, reads what the broker sent, and publishes what is allowed. */
 void publish_channel_turn(struct publish_channel *channel);
 /* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */
 void publish_channel_close(struct publish_channel *channel);
 
-/* Why it is not ready, empty when it is. */
+/* The reason why it is not ready; empty when it is. */
 const char *publish_channel_trouble(const struct publish_channel *channel);
 int publish_channel_fd(const struct publish_channel *channel); /* to poll for reading; -1: none */
 int publish_channel_sleep_ms(const struct publish_channel *channel); /* how long a poll may last */

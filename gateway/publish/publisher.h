@@ -1,7 +1,7 @@
 /*
  * The publisher: a thread that owns the AMQP connection, because a publish can block while the
- * broker does not read. It publishes every batch until RabbitMQ has confirmed it, over as many
- * connections as it takes, and receives the outcomes that workers send back (RabbitMQ's direct
+ * broker does not read. It publishes every batch until RabbitMQ has confirmed it, over new
+ * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to).
  *
  *	event loop ── publisher_submit ──▶ inbox ──▶ pending ──▶ confirm window ──┐    publisher thread
@@ -19,23 +19,23 @@
 struct publisher;
 
 /*
- * Starts the thread; it connects by itself, again and again. `wake_fd` becomes readable when there
- * is something to collect.
+ * Starts the thread, which connects and reconnects. `wake_fd` becomes readable when there is
+ * something to collect.
  */
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
 /*
- * Stops the thread and frees; batches that are not confirmed are dropped here and live on in their
- * outbox. `abandon`: it does not wait for the broker.
+ * Stops the thread and frees; batches that are not confirmed are dropped here and stay in their
+ * outbox. `abandon`: does not wait for the broker.
  */
 void publisher_free(struct publisher *publisher, int abandon);
 
 void publisher_submit(struct publisher *publisher, struct batch *batch); /* takes the batch */
 
-/* Moves what has come to the ends of the lists, which the caller then owns. */
+/* Appends what has arrived to the lists; the caller owns it then. */
 void publisher_collect(struct publisher *publisher, struct batch_list *confirmed,
 		       struct outcome_message_list *outcomes);
 
-/* Writes why it is not ready, or an empty string when it is. */
+/* Writes the reason why it is not ready, or an empty string when it is. */
 void publisher_trouble(struct publisher *publisher, char *text, size_t size);
 
 #endif

@@ -158,7 +158,7 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 	struct waiting_batch *batch = batch_find(waiters, ulid);
 	struct waiter *waiter, *next;
 
-	/* The last waiter's end frees the batch: `next` is read before. */
+	/* The end of the last waiter frees the batch, so `next` is read before. */
 	for (waiter = batch ? LIST_FIRST(&batch->waiters) : NULL; waiter; waiter = next) {
 		next = LIST_NEXT(waiter, same_batch);
 		if (waiter->request->ack == ACK_QUEUED)

@@ -33,7 +33,7 @@ struct waiters_port {
 };
 
 struct waiters *waiters_new(const struct waiters_port *port, int64_t timeout_ms);
-/* Every waiter must have been answered. */
+/* Requires that every waiter has been answered. */
 void waiters_free(struct waiters *waiters);
 
 /* Takes a request whose receive was just accepted; `repeated`: its key was known. */

@@ -1,5 +1,5 @@
 /*
- * The reading operation `coupon`: reads Redis, or PostgreSQL where Redis does not have the coupon.
+ * The read operation `coupon`: reads Redis, or PostgreSQL where Redis does not hold the coupon.
  */
 #ifndef GATEWAY_READ_COUPON_ANSWER_H
 #define GATEWAY_READ_COUPON_ANSWER_H
@@ -9,8 +9,8 @@
 void coupon_answer(const struct status_parts *parts, struct request *request); /* takes it */
 
 /*
- * A row of coupon_state.sql (NULL: the look-up failed) as admission and the `coupon` operation
- * understand it.
+ * A row of coupon_state.sql (NULL: the look-up failed) in the form of admission and the `coupon`
+ * operation.
  */
 enum coupon_state coupon_state_of(const PGresult *rows);
 

@@ -36,7 +36,7 @@ struct query {
 struct lookup {
 	struct event_base *base;
 	char *url;
-	char *host; /* its one host's name, to be looked up beside the loop; NULL: there is none */
+	char *host; /* its one host's name, which another thread looks up; NULL: there is none */
 	struct resolving *resolving;
 	int64_t timeout_ms;
 	size_t waiting_max;
@@ -84,7 +84,7 @@ static void query_end(struct lookup *lookup, const PGresult *rows)
 	free(query);
 }
 
-/* Fails those that began before `before_ms`, not those that come meanwhile. */
+/* Fails the look-ups that began before `before_ms`, not those added meanwhile. */
 static void queries_fail(struct lookup *lookup, int64_t before_ms)
 {
 	for (size_t n = lookup->waiting;
@@ -99,7 +99,7 @@ static void socket_forget(struct lookup *lookup)
 	lookup->socket = NULL;
 }
 
-/* Everything that waits fails: no request is to wait for a database that is away. */
+/* All waiting look-ups fail: no request waits for an unreachable database. */
 static void lookup_down(struct lookup *lookup, const char *why)
 {
 	snprintf(lookup->trouble, sizeof(lookup->trouble), "%s", why);
@@ -117,7 +117,10 @@ static void lookup_down(struct lookup *lookup, const char *why)
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
 
-/* Made anew each time: while it connects, libpq may open another socket under the same number. */
+/*
+ * Made anew each time, because libpq may open another socket under the same number while it
+ * connects.
+ */
 static void socket_watch(struct lookup *lookup)
 {
 	short events = postgres_poll_events(lookup->postgres), what = EV_PERSIST;
@@ -163,7 +166,7 @@ static void lookup_ready(struct lookup *lookup)
 	query_start(lookup);
 }
 
-/* A failure that the server reports concerns this look-up alone. */
+/* An error that the server reports fails this look-up alone. */
 static void query_ended(struct lookup *lookup)
 {
 	int good = postgres_failure(lookup->postgres) == POSTGRES_OK;

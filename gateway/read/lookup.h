@@ -1,7 +1,7 @@
 /*
- * Look-ups in PostgreSQL over one asynchronous libpq connection, one at a time, in order; connected
- * again with backoff. Look-ups only read, so one that fails or is overdue is simply told as failed.
- * Event-loop thread only.
+ * Look-ups in PostgreSQL over one asynchronous libpq connection, one at a time, in order;
+ * reconnected with backoff. Look-ups only read, so one that fails or is overdue is reported as
+ * failed and not repeated. Event-loop thread only.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -21,7 +21,7 @@ struct lookup *lookup_new(struct event_base *base, const char *database_url, int
 void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 
 /*
- * Each ends in `done`, never within the call. 0, or -1 when too many wait already (then `done` is
+ * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
  * not called). The columns are those of sql/query/coupon_state.sql, receive_outcome.sql and
  * user_outcomes.sql.
  */
@@ -31,10 +31,10 @@ int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_
 int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *done,
 		void *context);
 
-/* How the server is set: the columns are those of sql/query/durability.sql. */
+/* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
-uint64_t lookup_connects_n(const struct lookup *lookup); /* how often it was connected */
-const char *lookup_trouble(const struct lookup *lookup); /* NULL when connected, else why not */
+uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */
+const char *lookup_trouble(const struct lookup *lookup); /* NULL when connected, else the reason */
 
 #endif

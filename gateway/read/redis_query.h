@@ -1,7 +1,8 @@
 /*
- * What the reading operations and the check of settings read in Redis. Event-loop thread only.
+ * Queries to Redis of the read operations and of the check of settings. Event-loop thread only.
  *
- * `done` gets the reply, or NULL when Redis is away: then perhaps before the function returns.
+ * `done` gets the reply, or NULL when Redis is unreachable; then possibly before the function
+ * returns.
  */
 #ifndef GATEWAY_READ_REDIS_QUERY_H
 #define GATEWAY_READ_REDIS_QUERY_H

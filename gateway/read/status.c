@@ -21,7 +21,7 @@ struct status_query {
 	const struct status_parts *parts;
 	struct request *request;
 	int redis_answered;
-	/* as far as Redis and PostgreSQL show, a receive that neither has was not accepted */
+	/* by Redis and PostgreSQL, a receive that neither of them holds was not accepted */
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
@@ -102,7 +102,7 @@ static void answer_none(struct status_query *query)
 	request_answer_object(request, ANSWER_NOT_FOUND, NULL, object);
 }
 
-/* PostgreSQL does not have the receive: answers with what Redis has. */
+/* PostgreSQL does not hold the receive: answers with the state in Redis. */
 static void answer_by_redis(struct status_query *query)
 {
 	const char *at = query->records;
@@ -178,7 +178,7 @@ static void add_settled(cJSON *receives, const struct request *request, const PG
 	}
 }
 
-/* The receives that Redis has and PostgreSQL does not have: in flight. */
+/* The receives in flight: held by Redis and not by PostgreSQL. */
 static void add_in_flight(cJSON *receives, const struct status_query *query, const PGresult *rows)
 {
 	const char *at = query->records;
@@ -250,8 +250,8 @@ static void outcome_look_up(struct status_query *query)
 }
 
 /*
- * Redis does not have the coupon. Nothing is in flight if it was never loaded, or if the keeper
- * found it settled.
+ * Redis does not hold the coupon. Nothing is in flight if the coupon was never loaded, or if the
+ * keeper found it settled.
  */
 static void on_missing(void *context, const PGresult *rows)
 {

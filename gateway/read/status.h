@@ -1,6 +1,6 @@
 /*
- * The reading operation `status`: reads Redis first, because it has what is in flight, then
- * PostgreSQL, which has the final outcome.
+ * The read operation `status`: reads Redis first, which holds what is in flight, then PostgreSQL,
+ * which holds the final outcome.
  *
  *	Redis: the user's records, and whether they are complete
  *	  └─ it does not have the coupon ─▶ PostgreSQL: was it ever loaded, is it settled?

@@ -117,7 +117,7 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(own_stack, cache):
             redis_reconnect(own_stack, cache)
             wait_until(
                 lambda: [warning.split(":")[:2] for warning in warnings(own_stack)]
-                == [["redis", " does not tell how it is set"]]
+                == [["redis", " does not show its settings"]]
             )
         assert len(lines(own_stack.log("gateway"), "setting_unknown")) == 1
         assert readyz(own_stack)[0] == 200
