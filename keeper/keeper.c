@@ -92,6 +92,19 @@ void keeper_wake(struct keeper *keeper)
 		return;
 }
 
+struct keeper_state keeper_state(void)
+{
+	return (struct keeper_state){
+		.redis_up = keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0,
+		.elected = keeper_metrics_get(KEEPER_METRIC_ELECTED) != 0,
+	};
+}
+
+void keeper_exposition(struct evbuffer *out)
+{
+	keeper_metrics_prometheus(out);
+}
+
 /* Releases what is pending. 0, or -1 when it was interrupted: it is still due. */
 static int release_run(struct keeper *keeper)
 {

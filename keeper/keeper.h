@@ -9,6 +9,7 @@
 
 #include "common/config.h"
 
+struct evbuffer;
 struct keeper;
 
 /* Starts the thread. `config` must outlive it. */
@@ -17,5 +18,14 @@ struct keeper *keeper_start(const struct config *config);
 void keeper_stop(struct keeper *keeper);
 /* Receives were rejected: what they hold in Redis is given back soon. Any thread; never waits. */
 void keeper_wake(struct keeper *keeper);
+
+/* Of the keeper's thread in this process; 0 while there is none. Any thread. */
+struct keeper_state {
+	int redis_up;
+	int elected;
+};
+struct keeper_state keeper_state(void);
+/* The metrics of the keeper, in the text exposition format 0.0.4. Any thread. */
+void keeper_exposition(struct evbuffer *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The thread owns the event base and everything of evhttp. It shares only atomic numbers with other
- * threads: those of worker/metrics.h, and the time of the last beat.
+ * threads: those of worker/metrics.h and of the keeper, and the time of the last beat.
  */
 #include "worker/monitor.h"
 
@@ -9,7 +9,7 @@
 #include "common/serve/exposition.h"
 #include "common/serve/http_reply.h"
 #include "common/serve/listener.h"
-#include "keeper/metrics.h"
+#include "keeper/keeper.h"
 #include "worker/metrics.h"
 
 #include <event2/buffer.h>
@@ -69,6 +69,7 @@ static void on_readyz(struct evhttp_request *request)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	struct keeper_state keeper = keeper_state();
 	char text[256];
 	int n;
 
@@ -77,8 +78,7 @@ static void on_readyz(struct evhttp_request *request)
 		     "s\",\"keeper\":%s,"
 		     "\"ready\":%s}",
 		     word(rabbitmq), word(metrics_get(METRIC_PUBLISHER_UP) != 0), word(postgresql),
-		     word(keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0),
-		     keeper_metrics_get(KEEPER_METRIC_ELECTED) ? "true" : "false",
+		     word(keeper.redis_up), keeper.elected ? "true" : "false",
 		     rabbitmq && postgresql ? "true" : "false");
 	http_reply_json(request, rabbitmq && postgresql ? HTTP_OK : HTTP_SERVUNAVAIL, text,
 			(size_t)n);
@@ -90,7 +90,7 @@ static void on_metrics(struct evhttp_request *request)
 
 	check(body != NULL);
 	metrics_prometheus(body);
-	keeper_metrics_prometheus(body);
+	keeper_exposition(body);
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
 }
 
