@@ -13,19 +13,6 @@ struct db {
 	struct postgres *postgres;
 };
 
-int db_run_try(struct db *db, const char *sql)
-{
-	PGresult *result = db_try(db, sql, 0, NULL);
-
-	PQclear(result);
-	return result ? 0 : -1;
-}
-
-void db_run(struct db *db, const char *sql)
-{
-	PQclear(db_query(db, sql, 0, NULL));
-}
-
 struct db *db_open(const char *setting, const char *url)
 {
 	const struct postgres_options options = {
@@ -66,7 +53,7 @@ static PGresult *arguments_try(struct db *db, const char *sql, int n,
 	return postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 }
 
-PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params)
+static PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params)
 {
 	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
 
@@ -83,6 +70,19 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 	if (!result)
 		log_fatal("PostgreSQL: %s", db_error(db));
 	return result;
+}
+
+int db_run_try(struct db *db, const char *sql)
+{
+	PGresult *result = db_try(db, sql, 0, NULL);
+
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+void db_run(struct db *db, const char *sql)
+{
+	PQclear(db_query(db, sql, 0, NULL));
 }
 
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,

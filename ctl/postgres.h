@@ -1,6 +1,6 @@
 /*
  * PostgreSQL as couponctl uses it: one synchronous connection. Trouble ends the process with a
- * sentence and exit status 1, which rolls back what is open; db_try() alone leaves it to the
+ * sentence and exit status 1, which rolls back what is open; db_run_try() alone leaves it to the
  * caller.
  */
 #ifndef CTL_POSTGRES_H
@@ -33,8 +33,6 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 /* The same with arguments that may be arrays. */
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
-/* As db_query(), or NULL with the sentence in db_error(). */
-PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params);
 const char *db_error(struct db *db);
 
 /*

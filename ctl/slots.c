@@ -151,12 +151,6 @@ void slots_sort(struct slots *slots)
 	slots->n = kept;
 }
 
-const struct slot *slots_find(const struct slots *slots, const struct slot *wanted)
-{
-	return slots->n > 0 ? bsearch(wanted, slots->list, slots->n, sizeof(*slots->list), compare)
-			    : NULL;
-}
-
 void slots_fini(struct slots *slots)
 {
 	free(slots->list);

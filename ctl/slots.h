@@ -29,8 +29,6 @@ int slots_add_records(struct slots *slots, int64_t user, const char *records, si
 
 /* Sorts by user and number, and removes duplicates, which a scan may return. */
 void slots_sort(struct slots *slots);
-/* The slot of this user and number in sorted slots, or NULL. */
-const struct slot *slots_find(const struct slots *slots, const struct slot *wanted);
 void slots_fini(struct slots *slots);
 
 /* Orders by user and number. */

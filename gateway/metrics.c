@@ -83,7 +83,8 @@ void metrics_set(enum metric metric, int64_t value)
 	atomic_store_explicit(&mine->values[metric], value, memory_order_relaxed);
 }
 
-int64_t metrics_sum(enum metric metric)
+/* Over all processes. */
+static int64_t metrics_sum(enum metric metric)
 {
 	return sum_at(offsetof(struct page, values) +
 		      (size_t)metric * sizeof(atomic_int_least64_t));

@@ -30,7 +30,6 @@ void metrics_enter(size_t process);
 
 void metrics_add(enum metric metric, int64_t amount);
 void metrics_set(enum metric metric, int64_t value); /* gauges */
-int64_t metrics_sum(enum metric metric);             /* summed over all processes */
 
 /* One answer, and for an issue how long it took. */
 void metrics_answer(enum answer answer);

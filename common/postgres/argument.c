@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NULLS_AT 4
 #define COUNT_AT 12
 #define HEAD_SIZE 20
 
@@ -112,15 +111,6 @@ void postgres_array_add_uuid(struct postgres_array *array, const struct ulid *ul
 {
 	check(array->type == POSTGRES_UUID);
 	element_put(array, ulid->bytes, sizeof(ulid->bytes));
-}
-
-void postgres_array_add_null(struct postgres_array *array)
-{
-	if (array->len == 0)
-		head_put(array);
-	put32(array, UINT32_MAX);
-	set32(array, COUNT_AT, (uint32_t)++array->n);
-	set32(array, NULLS_AT, 1);
 }
 
 struct postgres_argument postgres_number(int64_t number)

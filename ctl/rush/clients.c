@@ -182,7 +182,8 @@ void clients_fill(struct clients *clients, uint32_t i, uint32_t stop)
 	connection_fill(clients, &clients->list[i], stop);
 }
 
-void clients_fill_all(struct clients *clients)
+/* Without a rate: fills all connections. */
+static void clients_fill_all(struct clients *clients)
 {
 	for (uint32_t i = 0; !clients->plan->rate && i < clients->plan->connections_n; i++)
 		connection_fill(clients, &clients->list[i], clients->plan->requests_n);

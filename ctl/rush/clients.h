@@ -50,9 +50,6 @@ void clients_event(struct clients *clients, uint32_t i, uint32_t events);
 /* Sends requests before number `stop` on connection `i`, as many as its pipeline allows. */
 void clients_fill(struct clients *clients, uint32_t i, uint32_t stop);
 
-/* Without a rate: fills all connections. */
-void clients_fill_all(struct clients *clients);
-
 /* Ends the requests that had no answer in time. */
 void clients_expire(struct clients *clients);
 
