@@ -1,38 +1,45 @@
 """Which pytest files run together: shards.py NUMBER COUNT prints the files of one of COUNT shards.
 
-Each shard has a stack of its own. The longest files come first, each to the shard that has least to
-do so far; torture has a shard of its own, which is the last one.
+Each shard has a stack of its own. The longest files come first, each goes to the shard that has
+least to do so far.
 """
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TORTURE = HERE / "torture" / "test_torture.py"
 OTHERS_S = 3
 SECONDS = {  # about, on an idle machine with two cores
-    "test_e2e_audit.py": 75,
+    "test_torture.py": 85,  # and its build
+    "test_e2e_audit.py": 65,
     "test_e2e_failures.py": 60,
-    "test_e2e_backpressure.py": 45,
+    "test_e2e_backpressure.py": 60,
     "test_e2e_keeper.py": 45,
+    "test_e2e_http_metrics.py": 16,
+    "test_e2e_parking.py": 15,
+    "test_e2e_locked_coupon.py": 14,
+    "test_e2e_rebuild.py": 12,
+    "test_e2e_couponctl.py": 11,
+    "test_e2e_status.py": 9,
+    "test_e2e_durability.py": 9,
+    "test_e2e_dead.py": 8,
+    "test_e2e_answers.py": 6,
+    "test_sql_concurrent.py": 6,
+    "test_sql_migrate.py": 6,
+    "test_e2e_stores_lost.py": 6,
 }
 
 
-def files():
-    found = [file for file in HERE.glob("*/test_*.py") if file != TORTURE]
-    return sorted(found, key=lambda file: (-SECONDS.get(file.name, OTHERS_S), file.name))
+def seconds_of(file):
+    return SECONDS.get(file.name, OTHERS_S)
 
 
 def shards(count):
-    if count == 1:
-        return [[*files(), TORTURE]]
-    chosen = [[] for _ in range(count - 1)]
-    loads = [0] * (count - 1)
-    for file in files():
-        least = loads.index(min(loads))
-        chosen[least].append(file)
-        loads[least] += SECONDS.get(file.name, OTHERS_S)
-    return [*chosen, [TORTURE]]
+    chosen = [[] for _ in range(count)]
+    files = sorted(HERE.glob("*/test_*.py"), key=lambda file: (-seconds_of(file), file.name))
+    for file in files:
+        min(chosen, key=lambda shard: sum(map(seconds_of, shard))).append(file)
+    return chosen
 
 
 if __name__ == "__main__":
