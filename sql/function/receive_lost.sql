@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: receive_lost(bigint,int[],uuid[],smallint[],bigint[],smallint[],bigint[])
 --
 -- Gives up receives of one coupon that have no outcome and can no longer arrive: each gets a
@@ -42,10 +42,14 @@ BEGIN
 		CONTINUE WHEN NOT FOUND;
 		RETURN NEXT i;
 		IF receive_lost.generation[i] = c.generation THEN
-			UPDATE coupon SET settled_num = settled_num + 1 WHERE id = c.id;
+			-- Numbers are dense: there are at least as many as have an outcome.
+			UPDATE coupon SET settled_num = settled_num + 1,
+				seq_seen = greatest(seq_seen, settled_num + 1)
+			WHERE id = c.id;
 			CONTINUE;
 		END IF;
-		UPDATE coupon_generation AS g SET settled_num = g.settled_num + 1
+		UPDATE coupon_generation AS g SET settled_num = g.settled_num + 1,
+			seq_seen = greatest(g.seq_seen, g.settled_num + 1)
 		WHERE g.coupon_id = c.id AND g.generation = receive_lost.generation[i];
 		UPDATE coupon SET late_num = late_num + 1
 			WHERE id = c.id RETURNING late_num INTO c.late_num;
