@@ -1,7 +1,7 @@
 /*
- * Look-ups in PostgreSQL over one asynchronous libpq connection, one at a time, in order;
- * reconnected with backoff. Look-ups only read, so one that fails or is overdue is reported as
- * failed and not repeated. Event-loop thread only.
+ * Look-ups in PostgreSQL over one connection (connection.h), one at a time, in order. Look-ups only
+ * read, so one that fails or is overdue is reported as failed and not repeated. Event-loop thread
+ * only.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H

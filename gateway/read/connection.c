@@ -1,0 +1,291 @@
+#include "gateway/read/connection.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/postgres/connection.h"
+#include "common/resolving.h"
+#include "common/trace.h"
+#include "gateway/metrics.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_MS 50
+#define TROUBLE_SIZE 256
+
+enum state { DOWN, CONNECTING, READY };
+
+struct read_connection {
+	struct read_connection_port port;
+	struct event_base *base;
+	char *url;
+	char *host; /* its one host's name, which another thread looks up; NULL: there is none */
+	struct resolving *resolving;
+	struct postgres *postgres;
+	enum state state;
+	int closing;
+	int64_t retry_ms;
+	struct backoff backoff;
+	struct event *socket; /* of the connection, for what it waits for now */
+	struct event *tick;
+	char trouble[TROUBLE_SIZE];
+	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
+	uint64_t connects_n;
+};
+
+static void state_set(struct read_connection *connection, enum state state)
+{
+	static const char *const names[] = { "down", "connecting", "ready" };
+	static const unsigned allowed[] = {
+		[DOWN] = 1u << CONNECTING | 1u << DOWN,
+		[CONNECTING] = 1u << READY | 1u << DOWN,
+		[READY] = 1u << DOWN,
+	};
+
+	check(allowed[connection->state] & 1u << state);
+	trace_state(TRACE_LOOKUP, (int64_t)connection->connects_n, names[connection->state],
+		    names[state]);
+	connection->state = state;
+}
+
+static void socket_forget(struct read_connection *connection)
+{
+	if (connection->socket)
+		event_free(connection->socket);
+	connection->socket = NULL;
+}
+
+static void connection_down(struct read_connection *connection, const char *why)
+{
+	snprintf(connection->trouble, sizeof(connection->trouble), "%s", why);
+	if (!connection->closing &&
+	    (connection->state == READY || strcmp(connection->told, connection->trouble) != 0))
+		log_warn("database_lost", LOG_S("error", connection->trouble));
+	memcpy(connection->told, connection->trouble, sizeof(connection->told));
+	socket_forget(connection);
+	postgres_drop(connection->postgres, NULL);
+	state_set(connection, DOWN);
+	connection->retry_ms = clock_monotonic_ms() + backoff_ms(&connection->backoff);
+	metrics_set(METRIC_DATABASE_UP, 0);
+	connection->port.lost(connection->port.context);
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *data);
+
+/*
+ * Made anew each time, because libpq may open another socket under the same number while it
+ * connects.
+ */
+static void socket_watch(struct read_connection *connection)
+{
+	short events = postgres_poll_events(connection->postgres), what = EV_PERSIST;
+
+	if (events & POLLIN)
+		what |= EV_READ;
+	if (events & POLLOUT)
+		what |= EV_WRITE;
+	if (connection->socket && connection->state == READY &&
+	    event_get_events(connection->socket) == what)
+		return;
+	socket_forget(connection);
+	connection->socket = event_new(connection->base, postgres_fd(connection->postgres), what,
+				       on_socket, connection);
+	check(connection->socket != NULL);
+	event_add(connection->socket, NULL);
+}
+
+void read_connection_send(struct read_connection *connection, const char *sql, int n,
+			  const struct postgres_argument *arguments, int64_t deadline_ms)
+{
+	check(connection->state == READY);
+	postgres_send(connection->postgres, sql, n, arguments, deadline_ms);
+	socket_watch(connection);
+}
+
+static void connection_ready(struct read_connection *connection)
+{
+	state_set(connection, READY);
+	connection->trouble[0] = connection->told[0] = '\0';
+	connection->connects_n++;
+	backoff_reset(&connection->backoff);
+	metrics_set(METRIC_DATABASE_UP, 1);
+	log_info("database_ready", LOG_S("database", PQdb(postgres_libpq(connection->postgres))));
+	connection->port.ready(connection->port.context);
+}
+
+/* An error that the server reports fails this statement alone. */
+static void statement_ended(struct read_connection *connection)
+{
+	int good = postgres_failure(connection->postgres) == POSTGRES_OK;
+	PGresult *rows = postgres_result_take(connection->postgres);
+
+	if (!good)
+		log_warn("lookup_failed", LOG_S("error", postgres_why(connection->postgres)));
+	connection->port.ended(connection->port.context, good ? rows : NULL);
+	PQclear(rows);
+}
+
+static void connection_step(struct read_connection *connection)
+{
+	switch (postgres_step(connection->postgres, clock_monotonic_ms())) {
+	case POSTGRES_NOTHING:
+		break;
+	case POSTGRES_CONNECTED:
+		connection_ready(connection);
+		break;
+	case POSTGRES_ENDED:
+		statement_ended(connection);
+		break;
+	case POSTGRES_LOST:
+		connection_down(connection, postgres_why(connection->postgres));
+		break;
+	}
+	if (connection->state != DOWN)
+		socket_watch(connection);
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	connection_step(data);
+}
+
+/*
+ * The host's address: 0, or -1: it is still being looked up, or there is none and the connection is
+ * down again.
+ */
+static int connection_resolve(struct read_connection *connection, char address[RESOLVED_SIZE])
+{
+	char error[TROUBLE_SIZE];
+	int rc;
+
+	if (!connection->resolving) {
+		connection->resolving = resolving_begin(connection->host);
+		snprintf(connection->trouble, sizeof(connection->trouble),
+			 "the name of its host is being looked up");
+	}
+	if (!resolving_done(connection->resolving))
+		return -1;
+	rc = resolving_take(connection->resolving, address, error, sizeof(error));
+	connection->resolving = NULL;
+	if (rc)
+		connection_down(connection, error);
+	return rc;
+}
+
+static void connection_connect(struct read_connection *connection)
+{
+	char address[RESOLVED_SIZE] = "";
+
+	if (connection->host && connection_resolve(connection, address))
+		return;
+	state_set(connection, CONNECTING);
+	if (postgres_connect(connection->postgres, connection->host ? address : NULL,
+			     clock_monotonic_ms()))
+		connection_down(connection, postgres_why(connection->postgres));
+	else
+		socket_watch(connection);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *data)
+{
+	struct read_connection *connection = data;
+	int64_t now_ms = clock_monotonic_ms();
+
+	(void)fd;
+	(void)what;
+	if (connection->state == DOWN && now_ms >= connection->retry_ms)
+		connection_connect(connection);
+	else if (connection->state != DOWN && now_ms >= postgres_deadline_ms(connection->postgres))
+		connection_step(connection);
+}
+
+/*
+ * The name that is to be looked up (malloc), or NULL. Of several hosts libpq looks the names up
+ * itself, one after the other.
+ */
+static char *host_of(const PQconninfoOption *options)
+{
+	const char *host = NULL, *address = NULL;
+
+	for (; options->keyword; options++) {
+		if (strcmp(options->keyword, "host") == 0)
+			host = options->val;
+		if (strcmp(options->keyword, "hostaddr") == 0)
+			address = options->val;
+	}
+	return host && *host && !strchr(host, ',') && !(address && *address) &&
+			       !host_is_address(host)
+		       ? strdup(host)
+		       : NULL;
+}
+
+struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
+					    int64_t timeout_ms,
+					    const struct read_connection_port *port)
+{
+	struct read_connection *connection = calloc(1, sizeof(*connection));
+	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
+	PQconninfoOption *options;
+	char *error = NULL;
+
+	check(connection != NULL);
+	options = PQconninfoParse(database_url, &error);
+	if (!options)
+		log_fatal("DATABASE_URL is wrong: %s", error ? error : "out of memory");
+	connection->host = host_of(options);
+	PQconninfoFree(options);
+	connection->port = *port;
+	connection->base = base;
+	connection->url = strdup(database_url);
+	check(connection->url != NULL);
+	connection->postgres = postgres_new(&(struct postgres_options){
+		.url = connection->url,
+		.application_name = "coupon-gateway",
+		.connect_timeout_ms = timeout_ms,
+		.statement_timeout_ms = timeout_ms,
+		/* fails this statement, before the connection */
+		.lock_timeout_ms = timeout_ms / 2 + 1,
+		.notice_event = "database_notice",
+	});
+	connection->tick = event_new(base, -1, EV_PERSIST, on_tick, connection);
+	check(connection->tick != NULL);
+	event_add(connection->tick, &tick);
+	snprintf(connection->trouble, sizeof(connection->trouble), "connecting");
+	connection_connect(connection);
+	return connection;
+}
+
+void read_connection_free(struct read_connection *connection)
+{
+	if (!connection)
+		return;
+	connection->closing = 1;
+	connection_down(connection, "closing");
+	resolving_abandon(connection->resolving);
+	event_free(connection->tick);
+	postgres_free(connection->postgres);
+	free(connection->host);
+	free(connection->url);
+	free(connection);
+}
+
+int read_connection_ready(const struct read_connection *connection)
+{
+	return connection->state == READY;
+}
+
+uint64_t read_connection_connects_n(const struct read_connection *connection)
+{
+	return connection->connects_n;
+}
+
+const char *read_connection_trouble(const struct read_connection *connection)
+{
+	return connection->trouble;
+}
