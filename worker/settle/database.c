@@ -106,12 +106,14 @@ static enum database_event settle_ended(struct database *database)
 		log_warn("settle_blocked", LOG_S("why", why));
 		return DATABASE_BLOCKED;
 	case POSTGRES_REFUSED:
+		log_warn("settle_refused", LOG_S("why", why));
+		return DATABASE_REFUSED;
 	case POSTGRES_AGAIN:
 	case POSTGRES_BROKEN:
 		log_warn("settle_refused", LOG_S("why", why));
-		return DATABASE_REFUSED;
+		return DATABASE_FAILED;
 	}
-	return DATABASE_REFUSED;
+	return DATABASE_FAILED;
 }
 
 static void connected(struct database *database, int64_t now_ms)

@@ -20,8 +20,10 @@ enum database_event {
 	 * statement was cancelled, by its time-out or by an operator (57014)
 	 */
 	DATABASE_BLOCKED,
-	DATABASE_REFUSED, /* any other error, nothing was done: database_sqlstate() */
-	DATABASE_LOST     /* the connection is lost; whether the statement took effect is unknown */
+	/* nothing was done: the data is refused, also when it is sent again: database_sqlstate() */
+	DATABASE_REFUSED,
+	DATABASE_FAILED, /* any other error, nothing was done: it may be sent again */
+	DATABASE_LOST    /* the connection is lost; whether the statement took effect is unknown */
 };
 
 struct database *database_new(const char *url, int64_t settle_timeout_ms);
@@ -35,7 +37,8 @@ int database_ready(const struct database *database); /* connected and idle */
 /*
  * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
  * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED,
- * REFUSED or LOST. Where the session has another lock_timeout, it is set first (one round trip).
+ * REFUSED, FAILED or LOST. Where the session has another lock_timeout, it is set first (one round
+ * trip).
  */
 void database_settle(struct database *database, const struct settle_args *args,
 		     int64_t lock_timeout_ms, int64_t now_ms);

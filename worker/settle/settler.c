@@ -4,7 +4,6 @@
 #include "common/log.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void settler_init(struct settler *settler, const char *database_url)
 {
@@ -115,17 +114,11 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 	settlement_retry(settler->settlement);
 }
 
-/* Classes 22 and 23 are errors of the data: a retry cannot succeed, but parts of the data may. */
-static void transaction_refused(struct settler *settler, int64_t now_ms)
+/* A retry of the whole cannot succeed, but parts of the data may. */
+static void transaction_refused(struct settler *settler)
 {
-	const char *sqlstate = database_sqlstate(settler->database);
-
-	if (strncmp(sqlstate, "22", 2) != 0 && strncmp(sqlstate, "23", 2) != 0) {
-		transaction_retry(settler, now_ms);
-		return;
-	}
 	settler->stats->retries++;
-	settlement_refuse(settler->settlement, sqlstate);
+	settlement_refuse(settler->settlement, database_sqlstate(settler->database));
 }
 
 static void transaction_blocked(struct settler *settler, int64_t now_ms)
@@ -171,11 +164,12 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 		transaction_settled(settler);
 		break;
 	case DATABASE_REFUSED:
-		transaction_refused(settler, now_ms);
+		transaction_refused(settler);
 		break;
 	case DATABASE_BLOCKED:
 		transaction_blocked(settler, now_ms);
 		break;
+	case DATABASE_FAILED:
 	case DATABASE_LOST:
 		transaction_retry(settler, now_ms);
 		break;
