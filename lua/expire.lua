@@ -1,19 +1,19 @@
--- Lets the keys of a closed coupon expire, when nothing of it is in flight any more. No other
--- script does that.
+-- Sets the expiry time of the keys of a closed coupon when no receive of it is in flight. No other
+-- script does this.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
 --       5 coupon:{ID}:seen
 -- ARGV  1 fence       0..2^53-1, the keeper's
 --       2 generation  1..2^53-1, the one that PostgreSQL has settled
 --       3 seq         0..2^53-1, the last receive number in it that PostgreSQL has settled
---       4 keep_ms     1..2^53-1, how long the keys stay
+--       4 keep_ms     1..2^53-1, time until the keys expire
 --
 -- Returns 'expires'; otherwise nothing is written: 'missing'; 'fenced' if the coupon has a higher
--- fence; 'busy' if it is not closed, has another generation or number, reserves something, or has
--- anything in its outbox or among the known receives.
+-- fence; 'busy' if it is not closed, its generation or seq differs, its `reserved` is not 0, or its
+-- outbox or its set of known receives is not empty.
 --
--- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing
--- was written.
+-- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
+-- nothing is written.
 
 keys_check(':users', ':outbox', ':known', ':seen')
 arguments_check(4, 4)
@@ -34,7 +34,7 @@ if c[2] ~= 'closed' or integer(c[3]) ~= generation or integer(c[4]) ~= seq or in
 	return 'busy'
 end
 
--- One moment for all of them: never a part of a coupon.
+-- One expiry time for all keys, so that a coupon never exists in part.
 local at = decimal(now_ms() + keep_ms)
 call('HSET', KEYS[1], 'fence', ARGV[1])
 for i = 1, #KEYS do

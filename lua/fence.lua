@@ -1,5 +1,5 @@
--- Raises the fence of a coupon, for a keeper that was just elected: from now on no earlier keeper
--- writes to this coupon.
+-- Raises the fence of a coupon to that of a newly elected keeper. From then on, writes of earlier
+-- keepers to this coupon are refused.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 fence  0..2^53-1, the keeper's
@@ -7,8 +7,8 @@
 -- Returns 'raised'; otherwise nothing is written: 'current' if the coupon has this fence; 'fenced'
 -- if it has a higher one; 'missing'.
 --
--- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing
--- was written.
+-- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
+-- nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(1, 1)

@@ -1,19 +1,20 @@
--- A piece of a rebuild: adds taken slots to a users' hash under a temporary name.
+-- Writes one piece of a rebuild: adds taken slots to a users' hash under a temporary name.
 --
 -- KEYS  1 coupon:{ID}:fill:GENERATION:users  hash, as coupon:{ID}:users
 --       2 coupon:{ID}:fill:GENERATION:known  set, as coupon:{ID}:known
 -- ARGV  1 what  'issued': rows of PostgreSQL
---               'single': the same, of a coupon that gives each user one: no user comes twice, so
---               nothing is looked up
---               'flight': receives of the outbox. Where the slot is free it takes it and is a
---               member of the set; else it is issued already, or will be rejected
---       2 room  0..2^53-1, how many may be added
---       3 ttl   1..86400000 ms, after which both keys vanish unless there is a further piece
---       4 past  0..2^53-1, how many were added by the pieces before this one
+--               'single': the same, for a coupon with limit 1: each user occurs once, so existing
+--               records are not read
+--               'flight': receives in flight. One whose slot is free takes the slot and is added
+--               to the set; any other is already issued, or will be rejected
+--       2 room  0..2^53-1, the largest number of slots to add
+--       3 ttl   1..86400000, ms until both keys expire; each piece that adds a slot renews it
+--       4 past  0..2^53-1, the number of slots that earlier pieces have added
 --       then 1..256 pairs: user, and 'SLOT:BATCH:INDEX:KEY'
 --
--- Returns how many were added; -1, and nothing was written, if what was added before has vanished.
--- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
+-- Returns the number of slots added, or -1 if the slots of earlier pieces have expired; then
+-- nothing is written.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local HEAD = 4
 

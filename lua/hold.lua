@@ -1,13 +1,13 @@
--- Stops the issuing of a coupon while the keeper compares or rebuilds it: no Redis process is its
--- verified one. Where Redis does not have the coupon, or another type of value under its name, a
--- placeholder is written, which is never verified: it holds this keeper's fence.
+-- Stops the issuing of a coupon while the keeper compares or rebuilds it: the coupon is marked as
+-- verified on no Redis process. If Redis does not have the coupon, or its key has another type, a
+-- placeholder with this keeper's fence is written. A placeholder is never verified.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 fence       0..2^53-1, the keeper's
 --       2 generation  1..2^53-1, for the placeholder
 --
--- Returns 'held', or 'fenced' if the coupon has a higher fence. Errors: ERR couponmq: <what is
--- wrong>, and then nothing was written.
+-- Returns 'held', or 'fenced' if the coupon has a higher fence.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(2, 2)
@@ -19,15 +19,15 @@ if kind ~= 'hash' then
 	if kind ~= 'none' then
 		call('UNLINK', KEYS[1])
 	end
-	call('HSET', KEYS[1], 'placeholder', '1', 'status', 'closed', 'run_id', NOBODY,
+	call('HSET', KEYS[1], 'placeholder', '1', 'status', 'closed', 'run_id', RUN_ID_NONE,
 		'generation', ARGV[2], 'seq', '0', 'total', '0', 'stock', '0', 'reserved', '0',
 		'begin', '0', 'end', '0', 'limit', '1', 'fence', ARGV[1], 'version', '1')
 	return 'held'
 end
--- A malformed fence is no reason to leave the coupon open: the rebuild writes it anew.
+-- A malformed fence does not prevent the hold: the rebuild writes a new one.
 local known = integer(call('HGET', KEYS[1], 'fence'))
 if known and known > fence then
 	return 'fenced'
 end
-call('HSET', KEYS[1], 'run_id', NOBODY, 'fence', ARGV[1])
+call('HSET', KEYS[1], 'run_id', RUN_ID_NONE, 'fence', ARGV[1])
 return 'held'

@@ -1,6 +1,6 @@
--- Decides up to 256 requests for one coupon, and records what it decided. All or nothing: every
--- error comes before the first write, and after the first write nothing can fail (Redis refuses a
--- script for want of memory, a full disk or a read-only role only at its first write).
+-- Decides up to 256 requests for one coupon and records the decisions. The script is atomic: every
+-- error occurs before the first write, and no later write can fail (Redis refuses a script for lack
+-- of memory, a full disk or a read-only role only at its first write).
 --
 -- KEYS  1 coupon:{ID}         hash: the coupon's terms and counts
 --       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line
@@ -13,29 +13,28 @@
 --       then 1..256 pairs: user (as coupon), key (0..64 bytes of printable ASCII; '' = none)
 --
 -- Returns {state, generation, seq} where nothing was decided:
---   'missing'     Redis does not know the coupon (generation and seq are 0)
+--   'missing'     Redis does not have the coupon (generation and seq are 0)
 --   'unverified'  the coupon was not verified on this Redis process
---   'behind'      this Redis has less than the gateway has seen, also of an older generation: see
---                 report.lua
+--   'behind'      Redis has a lower number than the gateway has seen, in this generation or an
+--                 older one: see report.lua
 -- or {'ok', generation, seq, stock, now_ms, begin_ms, body, verdict...}: seq and stock as they are
 -- after the call, body '' when nothing was accepted, and for each request, in order:
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
 --                          5 not_started, 6 paused
---   'SLOT:BATCH:INDEX'     the user's key is known: the same receive again
--- A call that can accept nothing and carries no key reads nothing but the coupon.
+--   'SLOT:BATCH:INDEX'     the user's key is known: the receive that was accepted with it
+-- A call that cannot accept any request and has no key reads only the coupon's hash.
 --
--- Errors: ERR couponmq: <which argument or field, and what is wrong with it>. A user's records are
--- checked when they are used. What Redis itself refuses (OOM, READONLY, ...) is passed on
--- unchanged.
+-- Errors: ERR couponmq: <the argument or field, and what is wrong with it>. A user's records are
+-- checked when they are used. Errors of Redis itself (OOM, READONLY, ...) are returned unchanged.
 
 local concat = table.concat
 local argv = ARGV
 
 local HEAD = 5
 
--- Arguments. Written out where other scripts call the prelude: it is run for each call, and even a
--- definition that is not called costs 0.2 µs.
+-- Arguments. The checks are inline, where other scripts call functions of the prelude: each
+-- definition costs 0.2 µs per call of the script, even if it is not used.
 
 local run_id, coupon, batch = argv[1], argv[2], argv[3]
 local count = (#argv - HEAD) / 2
@@ -99,8 +98,8 @@ for i = 1, 10 do
 	end
 end
 
--- Only digits: then tonumber() takes nothing but whole, non-negative numbers. (Anchored patterns
--- here and above: they run over the text once, where '%D' would start anew at each byte.)
+-- Given only digits, tonumber() returns only non-negative integers. (Patterns are anchored, here
+-- and above: they scan the text once, whereas '%D' would restart at each byte.)
 if not find(concat(c, '', 3), '^%d*$') then
 	fail('coupon: a count or time is not a non-negative integer')
 end
@@ -138,7 +137,7 @@ end
 
 local now = now_ms()
 
-local closed -- the verdict of every request without a known key while the coupon takes none
+local closed -- the verdict of each request without a known key while none is accepted
 if status == 'paused' then
 	closed = -6
 elseif status == 'closed' then
@@ -171,7 +170,7 @@ if records.err then
 end
 
 -- The verdicts. Each accepted request adds to hset (user, records) and to parts (its piece of the
--- body); at[user] is where the user's new records are in hset.
+-- body); at[user] is the index of the user's new records in hset.
 
 local hset, last = {'HSET', KEYS[2]}, 2
 local parts, size = {}, 0
@@ -211,7 +210,7 @@ for i = 1, count do
 		elseif closed then
 			verdict = closed
 		else
-			-- A limit that was lowered counts the slots above it too.
+			-- If the limit was lowered, slots above it still count.
 			local used, slot = 0, 1
 			for _ in pairs(taken) do
 				used = used + 1
@@ -260,8 +259,8 @@ local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","gene
 	.. ',"receives":[["' .. concat(parts)
 seq, stock = seq + accepted, stock - accepted
 
--- The one write that can be refused comes first: for the key's type, a batch that is there
--- already, or by Redis (OOM, ...).
+-- The only write that can fail is the first: because of the key's type, because the batch exists,
+-- or because Redis refuses it (OOM, ...).
 local added = pcall('HSETNX', KEYS[3], batch, body)
 if added == 0 then
 	fail('batch: is in the outbox already')

@@ -3,8 +3,8 @@
 -- KEYS  1 couponmq:keeper  string: the token of its holder
 -- ARGV  1 token  1..128 bytes of printable ASCII without space
 --
--- Returns 1, or 0 if the lock is gone or another's. Errors: ERR couponmq: ..., and then nothing was
--- written.
+-- Returns 1, or 0 if the lock has expired or another keeper holds it.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local token = token_check(1)
 

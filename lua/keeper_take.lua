@@ -1,12 +1,14 @@
--- Takes the keeper's lock when it has no holder. A lock that would last longer than the longest
--- lease, or for ever, has none: Redis' clock was set back since, or it was written by hand.
+-- Takes the keeper's lock if it is free. A lock whose remaining time exceeds the longest lease, or
+-- that has no expiry time, counts as free: Redis' clock was set back, or the key was written by
+-- hand.
 --
 -- KEYS  1 couponmq:keeper  string: the token of its holder
 -- ARGV  1 token    1..128 bytes of printable ASCII without space
 --       2 ttl_ms   1..86400000 milliseconds from now
---       3 most_ms  the longest lease there is, likewise
+--       3 most_ms  the longest lease of any worker, likewise
 --
--- Returns 1, or 0 if it is another's. Errors: ERR couponmq: ..., and then nothing was written.
+-- Returns 1, or 0 if another keeper holds the lock.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local token = token_check(3)
 integer_check(2, 'ttl_ms', 1, 86400000)

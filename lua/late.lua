@@ -1,25 +1,24 @@
--- Counts the outcomes of receives of older generations, which Redis counts as reserved: each once,
--- in the order of their numbers.
+-- Counts the outcomes of receives of older generations, which Redis counts as reserved. Each
+-- outcome is counted once, in the order of the outcomes' numbers.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
---       3 coupon:{ID}:known  set of 'BATCH:INDEX': in flight, with a slot in users
--- ARGV  1..128 times nine, numbers dense and ascending: number, generation, seq (0: none), user,
+--       3 coupon:{ID}:known  set of 'BATCH:INDEX': receives in flight that have a slot in users
+-- ARGV  1..128 times nine, with consecutive numbers: number, generation, seq (0: none), user,
 --       slot, batch (ULID), index, key ('' = none), outcome:
 --         'issued'  the slot is this receive's in PostgreSQL
---         'free'    rejected, PostgreSQL counts nothing for it
---         'drop'    rejected, PostgreSQL has no stock for it
---         'none'    only the number counts: a receive that no script can have given out
+--         'free'    rejected; its unit goes back to the stock
+--         'drop'    rejected; PostgreSQL has no stock for its unit
+--         'none'    only the number is recorded: no script can have accepted this receive
 --
--- A receive that has its slot here was counted as taken: if it was rejected, release.lua gives the
--- slot back. For any other one a reserved is counted down, and becomes its slot, or stock again.
--- Where nothing is reserved or in stock for an issued one, more was promised than there is: then
--- the taken slots exceed the total, and `rebuild` is 1.
+-- A known receive is counted as a taken slot; if it was rejected, release.lua frees the slot. Any
+-- other receive is counted in `reserved`: its unit becomes its slot, stock, or lost. If there is no
+-- unit left for an issued receive, the taken slots exceed the total, and `rebuild` is set to 1.
 --
--- Returns 'missing' if Redis does not have the coupon, or a rebuild is about to replace it; 'gap'
--- if numbers before these were never counted: only a rebuild helps, and the coupon's field
--- `rebuild` is 1; else {'ok', late, stock, reserved}, late being the last number counted.
+-- Returns 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap' if earlier
+-- numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is set to 1;
+-- otherwise {'ok', late, stock, reserved}, where late is the last number counted.
 --
--- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local EACH = 9
 
@@ -45,7 +44,7 @@ end
 
 types_check('hash', 'hash', 'set')
 local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id')
-if not c[1] or c[6] == NOBODY then
+if not c[1] or c[6] == RUN_ID_NONE then
 	return 'missing'
 end
 local generation, stock, reserved = integer(c[1]), integer(c[2]), integer(c[3])
@@ -58,11 +57,12 @@ if first > late + 1 then
 	return 'gap'
 end
 
--- One after the other
+-- The outcomes, in the order of their numbers
 
 local rebuild = false
 
--- Of a generation more numbers are known now: what is between is in flight, and out of the stock.
+-- Raises the highest known number of an older generation. The receives up to it are in flight:
+-- their units move from the stock to reserved.
 local function high_raise(older, seq)
 	local field = 'high:' .. older
 	local high = integer(call('HGET', KEYS[1], field))
@@ -73,8 +73,8 @@ local function high_raise(older, seq)
 	end
 end
 
--- A reserved one becomes something else; where none is reserved it was never counted. Returns
--- whether there was one to take it from.
+-- Takes one unit from reserved or, if there is none, from the stock, then from lost. Returns
+-- whether there was one.
 local function unit_take()
 	if reserved > 0 then
 		reserved = reserved - 1
@@ -103,17 +103,17 @@ local function slot_give(user, slot, record)
 	return had
 end
 
--- What is not among the known receives; one of those was counted as taken.
+-- Counts the outcome of a receive that is not among the known ones.
 local function outcome_count(older, seq, outcome, user, slot, rest)
 	high_raise(older, seq)
 	if outcome == 'issued' then
-		local could = unit_take()
+		local took = unit_take()
 		local had = slot_give(user, slot, slot .. ':' .. rest)
-		-- The receive that had the slot will be rejected, and then finds it another's.
-		if had and could then
+		-- The receive that had the slot will be rejected; its release changes nothing.
+		if had and took then
 			stock = stock + 1
 		end
-		rebuild = rebuild or not could and not had
+		rebuild = rebuild or not took and not had
 	elseif reserved > 0 then
 		reserved = reserved - 1
 		if outcome == 'free' then

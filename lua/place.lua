@@ -1,12 +1,12 @@
--- Puts a coupon into Redis under a new generation, at the end of a rebuild or when it is loaded
--- for the first time: what was filled comes in place, and the stock is computed.
+-- Puts a coupon into Redis under a new generation, at the end of a rebuild or when it is loaded for
+-- the first time. The filled keys are renamed to those of the coupon, and the stock is computed.
 --
---	in flight of an older generation = its highest number known - what PostgreSQL has settled
---	stock    = total - issued - in flight of all
---	reserved = in flight whose slots are not in the users' hash
+--	in flight of an older generation = its highest known number - its settled receives
+--	stock    = total - issued - in flight of all older generations
+--	reserved = receives in flight whose slots are not in the users' hash
 --
--- The highest number known is the highest of PostgreSQL's, of this Redis (also what was given out
--- until this moment), and of what gateways have reported.
+-- The highest known number is the maximum of those in PostgreSQL, in this Redis (including numbers
+-- given out up to this call), and in the reports of gateways.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
 --       5 coupon:{ID}:seen  6 coupon:{ID}:fill:GENERATION:users
@@ -14,24 +14,24 @@
 -- ARGV  1 fence       0..2^53-1, the keeper's
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the new one
---       4 version     1..2^53-1, of the terms; those in Redis stay if they are newer, unless more
---                     is taken than their total
+--       4 version     1..2^53-1, of the terms; newer terms in Redis are kept, unless more than
+--                     their total is taken
 --       5 status      open, paused or closed
 --       6 total       0..2^53-1
 --       7 begin       ms since the epoch, 0 = no bound
 --       8 end         ms since the epoch, 0 = no bound
 --       9 limit       1..100, coupons a user
---      10 issued      0..total, PostgreSQL's rows: all of them were filled
---      11 late        0..2^53-1, the number of the last late outcome that is counted in these
---      then 0..1000 times three: an older generation, its highest number known to PostgreSQL, and
---      how many of it are settled
+--      10 issued      0..total, the number of rows in PostgreSQL, all of them filled
+--      11 late        0..2^53-1, the number of the last late outcome included in these counts
+--      then 0..1000 times three: an older generation, its highest number in PostgreSQL, and the
+--      number of its settled receives
 --
--- Returns {'placed', stock, reserved, known, over}: known slots of what is in flight, and how many
--- more are in flight than there was stock for; otherwise nothing is written: 'fenced' if the
--- coupon has a higher fence, 'current' if it has this generation or a later one, 'gone' if what
--- was filled has vanished.
+-- Returns {'placed', stock, reserved, known, over}. known: receives in flight that have a slot;
+-- over: receives in flight that exceed the stock. Otherwise nothing is written: 'fenced' if the
+-- coupon has a higher fence, 'current' if it has this generation or a later one, 'gone' if the
+-- filled keys have expired.
 --
--- Errors: ERR couponmq: <what is wrong>, and then nothing was written.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local HEAD, EACH = 11, 3
 
@@ -57,7 +57,7 @@ for i = HEAD + 1, #ARGV, EACH do
 	}
 end
 
--- What is replaced may be of any type; what is read may not.
+-- Keys that are only replaced may have any type; keys that are read may not.
 types_check('hash', false, 'hash', false, 'hash', 'hash', 'set')
 local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq', 'version', 'placeholder')
 local known_fence, old_generation, old_seq = integer(c[1]), integer(c[2]), integer(c[3])
@@ -75,7 +75,7 @@ local known = call('SCARD', KEYS[7])
 local terms = {status, ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[4]}
 if not c[5] and integer(c[4]) and integer(c[4]) > version then
 	local newer = call('HMGET', KEYS[1], 'status', 'total', 'begin', 'end', 'limit', 'version')
-	-- A total that was lowered when Redis did not have what is taken cannot be kept.
+	-- A total that was lowered while Redis did not have all taken slots may be too low to keep.
 	if integer(newer[2]) and integer(newer[2]) >= issued + known then
 		terms, total = newer, integer(newer[2])
 	end
@@ -84,9 +84,9 @@ end
 -- In flight
 
 local seen = {}
-local told = call('HGETALL', KEYS[5])
-for i = 1, #told, 2 do
-	seen[told[i]] = integer(told[i + 1])
+local reported = call('HGETALL', KEYS[5])
+for i = 1, #reported, 2 do
+	seen[reported[i]] = integer(reported[i + 1])
 end
 
 local in_flight, highs = 0, {}
@@ -110,8 +110,8 @@ if stock < 0 then
 	reserved, stock = reserved - over, 0
 end
 
--- The writes. Redis refuses a script for want of memory at its first write only, and not an UNLINK.
--- So where nothing is replaced the HSET comes first.
+-- The writes. Redis refuses a script for lack of memory only at its first write, and never an
+-- UNLINK. If nothing is replaced, the HSET is the first write.
 
 if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5]) > 0 then
 	call('UNLINK', KEYS[1], KEYS[2], KEYS[4], KEYS[5])

@@ -1,7 +1,7 @@
--- What the scripts share. The build puts in front of each script those of these definitions that it
--- uses, directly or through another (scripts/lua.awk). Blank lines separate the definitions.
+-- Definitions that the scripts share. The build (scripts/lua.awk) prepends to each script the
+-- definitions that it uses, directly or indirectly. Blank lines separate the definitions.
 --
--- fail() and the checks that call it are for the time before the first write: they end the script.
+-- fail() and the checks that call it end the script. They are called only before the first write.
 
 local SCRIPT = '' -- the name of the script, set by the build
 
@@ -17,16 +17,16 @@ local sub = string.sub
 
 local format = string.format
 
-local MAX_INT = 9007199254740991 -- 2^53-1: beyond it Lua's numbers skip integers
+local MAX_INT = 9007199254740991 -- 2^53-1: above it Lua's numbers are not exact
 
 local MAX_ID = '9223372036854775807'
 
 local MAX_INDEX = 255 -- of a receive in its batch
 
--- The run_id of no process: of a coupon that is closed for a rebuild, see hold.lua.
-local NOBODY = string.rep('0', 40)
+-- The run_id of a coupon that is held for a rebuild (hold.lua). It matches no Redis process.
+local RUN_ID_NONE = string.rep('0', 40)
 
--- What a record must look like where Redis did not write it: fill.lua and late.lua.
+-- The format of a record that is passed as an argument, in fill.lua and late.lua.
 local RECORD_SHAPE = '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$'
 
 -- Ends the script with an error: `what` begins with the argument, field or key that is wrong.
@@ -34,8 +34,8 @@ local function fail(what)
 	error({err = 'ERR couponmq: ' .. what .. ' (' .. SCRIPT .. '.lua)'})
 end
 
--- The number if the text is an integer within least..most (0..2^53-1) in canonical decimal, else
--- nil.
+-- Returns the number if the text is an integer within least..most (0..2^53-1) in canonical decimal,
+-- otherwise nil.
 local function integer(text, least, most)
 	if not text or not find(text, '^%d+$') or #text > 16 or find(text, '^0.') then
 		return nil
@@ -44,7 +44,7 @@ local function integer(text, least, most)
 	return n >= (least or 0) and n <= (most or MAX_INT) and n or nil
 end
 
--- %d is three times as fast, but a long may have 32 bits.
+-- '%d' is three times as fast as '%.0f', but a C long may have 32 bits.
 local function decimal(n)
 	return format(n < 2147483648 and '%d' or '%.0f', n)
 end
@@ -55,7 +55,7 @@ local function now_ms()
 	return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- KEYS must be coupon:{ID} and then that with each of these suffixes.
+-- KEYS must be coupon:{ID}, followed by that name with each of these suffixes.
 local function keys_check(...)
 	local base = KEYS[1] or ''
 	if #KEYS ~= 1 + select('#', ...) or not find(base, '^coupon:{[1-9]%d*}$') then
@@ -69,7 +69,7 @@ local function keys_check(...)
 	return base
 end
 
--- Each key must be of this type, or absent; false: it may be of any.
+-- Each key must have this type or be absent. false: any type.
 local function types_check(...)
 	for i, wanted in ipairs({...}) do
 		local found = call('TYPE', KEYS[i]).ok
@@ -85,16 +85,17 @@ local function arguments_check(least, most)
 	end
 end
 
--- How many groups of `each` arguments follow the first `head` ones: 1..most.
+-- Returns the number of groups of `each` arguments after the first `head` ones: 1..most.
 local function groups_count(head, each, most)
 	local count = (#ARGV - head) / each
 	if count < 1 or count > most or count % 1 ~= 0 then
-		fail('ARGV: ' .. head .. ' and then 1 to ' .. most .. ' times ' .. each .. ' needed')
+		fail('ARGV: ' .. head .. ' and then 1 to ' .. most .. ' times ' .. each
+			.. ' needed')
 	end
 	return count
 end
 
--- An argument as a number.
+-- Returns an argument as a number.
 local function integer_check(i, name, least, most)
 	least = least or 0
 	return integer(ARGV[i], least, most)
@@ -122,13 +123,13 @@ local function user_check(user)
 	return user
 end
 
--- Whether a coupon whose field `fence` is this text has a higher one than this keeper.
+-- Returns whether the coupon's field `fence`, as text, is higher than this keeper's fence.
 local function is_fenced(text, fence)
 	return (integer(text) or fail('coupon: its fence is malformed')) > fence
 end
 
--- One record 'SLOT:BATCH:INDEX:KEY': its receive 'SLOT:BATCH:INDEX', slot and key; nil if
--- malformed.
+-- Parses one record 'SLOT:BATCH:INDEX:KEY'. Returns its receive 'SLOT:BATCH:INDEX', slot and key;
+-- nil if it is malformed.
 local function record_parse(record)
 	local receive, slot, batch, index, key =
 		match(record, '^(([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?)):([ -~]*)$')
@@ -140,8 +141,8 @@ local function record_parse(record)
 	return receive, slot, key
 end
 
--- A user's records, one a line: which receive each taken slot has, and the receive that has this
--- key (none: false); nil if they are malformed. Adds the lines to `lines`, if given.
+-- Parses a user's records, one per line. Returns the receive of each taken slot and the receive
+-- with this key (false: none); nil if they are malformed. Appends the lines to `lines`, if given.
 local function records_read(text, wanted, lines)
 	local taken, found, from = {}, false, 1
 	while from do
@@ -163,7 +164,7 @@ local function records_read(text, wanted, lines)
 	return taken, found
 end
 
--- Of the keeper's lock: the token in ARGV[1], after the arguments were counted and it was checked.
+-- For the keeper's lock: checks the arguments and returns the token in ARGV[1].
 local function token_check(count)
 	local token = ARGV[1]
 	if #KEYS ~= 1 or #ARGV ~= count then
@@ -175,7 +176,7 @@ local function token_check(count)
 	return token
 end
 
--- Of the keeper's lock: the token of its holder; false: it has none.
+-- For the keeper's lock: returns the token of its holder; false: it has none.
 local function lock_owner()
 	local owner = pcall('GET', KEYS[1])
 	if type(owner) == 'table' then

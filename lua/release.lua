@@ -1,27 +1,28 @@
--- Gives back what rejected receives of one coupon hold: each where its slot's record is exactly
--- that receive, and else nothing. So it may be run again at any time, also after the slot has
--- another owner. All or nothing: every error comes before the first write, and after the first
--- write nothing can fail.
+-- Releases the slots of rejected receives of one coupon. A slot is changed only if its record is
+-- exactly that receive, so the script may be repeated at any time, even after the slot has another
+-- owner. The script is atomic: every error occurs before the first write, and no later write can
+-- fail.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1..256 times five: user (positive 64-bit integer), slot (1..100), batch (ULID), index
 --       (0..255), what to do:
---         'free'  PostgreSQL never issued it and counts nothing for it: slot free, stock + 1
---         'drop'  PostgreSQL has no stock for it: slot free, stock as it is; the coupon's field
---                 `lost` counts it, and `rebuild` is 1
+--         'free'  the slot is freed and its unit goes back to the stock
+--         'drop'  the slot is freed, but PostgreSQL has no stock for its unit: the stock is
+--                 unchanged, the coupon's field `lost` is incremented, and `rebuild` is set to 1
 --         'give SLOT:BATCH:INDEX:KEY'
---                 the slot is this receive's in PostgreSQL: its record takes the place
+--                 in PostgreSQL this other receive has the slot: its record replaces the
+--                 rejected one
 --
--- stock + taken slots + reserved + lost = total, before and after. Only a rebuild, which counts
--- anew from PostgreSQL, takes `lost` away.
+-- stock + taken slots + reserved + lost = total, before and after. A rebuild, which counts from
+-- PostgreSQL, clears `lost`.
 --
--- Returns {'missing'} if Redis does not have the coupon, or a rebuild is about to replace it, and
--- nothing was written; or {'ok', stock, lost, ended...}: both as they are now, and of each receive
--- 'free', 'drop' or 'give' as it was done; 'other' if the slot is not that receive's (any more);
--- 'malformed' if the user's records are, and they were not touched.
+-- Returns {'missing'} if Redis does not have the coupon or it is held for a rebuild; then nothing
+-- is written. Otherwise returns {'ok', stock, lost, result...}: stock and lost as they are after
+-- the call, and for each receive 'free', 'drop' or 'give' as it was done, 'other' if the slot does
+-- not have that receive, or 'malformed' if the user's records are malformed; they are not changed.
 --
--- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>. What Redis
--- itself refuses (OOM, READONLY, ...) is passed on unchanged.
+-- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. Errors of Redis
+-- itself (OOM, READONLY, ...) are returned unchanged.
 
 local EACH = 5
 
@@ -50,7 +51,7 @@ end
 
 types_check('hash', 'hash', 'hash')
 local run_id = call('HGET', KEYS[1], 'run_id')
-if run_id == NOBODY or not run_id and call('EXISTS', KEYS[1]) == 0 then
+if run_id == RUN_ID_NONE or not run_id and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing'}
 end
 
@@ -61,8 +62,8 @@ if not total or not stock or not reserved or not lost or stock + reserved + lost
 	fail('coupon: its total, stock, reserved or lost is malformed')
 end
 
--- The users: each one's records as a list of lines, and which of them each receive has; false where
--- they are malformed
+-- The users: the records of each as a list of lines, and the line of each receive; false if they
+-- are malformed
 
 local function user_read(text)
 	local lines, at = {}, {}
@@ -121,7 +122,7 @@ if stock + reserved + lost > total then
 	fail('coupon: more is given back than total allows')
 end
 
--- The writes. A script can be refused at its first one alone.
+-- The writes. Redis can refuse only the first one.
 
 local writes, hset, hdel = {}, {'HSET', KEYS[2]}, {'HDEL', KEYS[2]}
 for _, user in ipairs(changed) do
@@ -132,7 +133,7 @@ for _, user in ipairs(changed) do
 		end
 	end
 	if #kept == 0 then
-		hdel[#hdel + 1] = user -- to issue.lua '' is malformed
+		hdel[#hdel + 1] = user -- issue.lua treats '' as malformed
 	else
 		hset[#hset + 1] = user
 		hset[#hset + 1] = table.concat(kept, '\n')

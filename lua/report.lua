@@ -1,16 +1,16 @@
--- A gateway reports the highest number it has ever seen of one generation of a coupon, where Redis
--- may have lost it. What is reported of an older generation than the coupon's is in flight: it is
--- taken out of the stock at once.
+-- Records the highest number that a gateway has seen of one generation of a coupon, because Redis
+-- may have lost it. In a generation older than the coupon's, the reported receives are in flight:
+-- their units move from the stock to reserved at once.
 --
 -- KEYS  1 coupon:{ID}       hash
 --       2 coupon:{ID}:seen  hash: generation -> the highest number that gateways have reported
 -- ARGV  1 generation  1..2^53-1
 --       2 seq         1..2^53-1
 --
--- Returns 1 if this was news, else 0. Errors: ERR couponmq: <what is wrong>, and then nothing was
--- written.
+-- Returns 1 if the number was recorded, 0 if it is not higher than the one that Redis has.
+-- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
-local ALONE_MS = '86400000' -- how long a report lasts of a coupon that Redis does not have
+local ALONE_MS = '86400000' -- until a report expires whose coupon Redis does not have
 
 keys_check(':seen')
 arguments_check(2, 2)
@@ -35,13 +35,13 @@ if current and current > generation then
 	return 1
 end
 
-local told = integer(call('HGET', KEYS[2], ARGV[1]))
-if told and told >= seq then
+local reported = integer(call('HGET', KEYS[2], ARGV[1]))
+if reported and reported >= seq then
 	return 0
 end
 call('HSET', KEYS[2], ARGV[1], ARGV[2])
--- It lasts as long as the coupon. Where there is none a keeper that still needs it reads it soon,
--- and of a campaign that is over it is not needed.
+-- The report expires with the coupon. If Redis does not have the coupon, the keeper reads the
+-- report when it loads the coupon; for a settled campaign it is not needed.
 local expires = call('PEXPIRETIME', KEYS[1])
 if expires > 0 then
 	call('PEXPIREAT', KEYS[2], decimal(expires))

@@ -1,5 +1,5 @@
--- Gives a coupon newer terms, for the keeper and couponctl. What is taken stays taken: the stock
--- moves with the total, and when there is none left, what is lost (see release.lua).
+-- Applies newer terms to a coupon, for the keeper and couponctl. Taken slots do not change: a
+-- change of the total changes the stock and, if the stock is used up, `lost` (see release.lua).
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms
@@ -7,16 +7,16 @@
 --       3 total    0..2^53-1
 --       4 begin    ms since the epoch, 0 = no bound
 --       5 end      ms since the epoch, 0 = no bound
---       6 limit    1..100, coupons a user
---       7 fence    0..2^53-1, the keeper's; couponctl, which locks the coupon in PostgreSQL
---                  meanwhile, gives none
+--       6 limit    1..100, coupons per user
+--       7 fence    0..2^53-1, the keeper's; omitted by couponctl, which holds a lock on the coupon
+--                  in PostgreSQL
 --
 -- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence;
 -- 'missing'; 'current' if the coupon has this version or a later one; {'taken', n} if total is less
--- than the n that are taken (slots and reserved).
+-- than n, the number of taken slots and reserved receives.
 --
--- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing
--- was written.
+-- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
+-- nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(6, 7)

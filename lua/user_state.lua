@@ -1,16 +1,17 @@
--- A user's records of a coupon, for `status`, and whether a receive that is not among them cannot
--- be in flight either: both at one moment.
+-- Reads a user's records of a coupon, for `status`, and atomically with them whether a receive that
+-- is not among them may still be in flight.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
 -- ARGV  1 user             2 run_id    of the Redis process that the gateway is connected to
 --       3 generation_seen  4 seq_seen  the highest that the gateway has seen of this coupon
 --
--- Returns {records, word}. The user's records are as issue.lua writes them, nil if there are none.
--- Only 'complete' means that every receive accepted so far is there, or has its outcome in
--- PostgreSQL. Else: 'missing' (Redis does not have the coupon), 'unverified' (it was not compared
--- with PostgreSQL since Redis started), 'behind' (Redis has less than the gateway has seen),
--- 'reserved' (receives of an older generation are in flight, and Redis does not have their users;
--- where no stock is left there may be more of them than are reserved).
+-- Returns {records, word}. The records are as issue.lua writes them, nil if there are none. The
+-- word is 'complete' if every receive accepted so far is among the records of its user or has its
+-- outcome in PostgreSQL. Otherwise it is 'missing' (Redis does not have the coupon), 'unverified'
+-- (the coupon was not compared with PostgreSQL since Redis started), 'behind' (Redis has a lower
+-- number than the gateway has seen) or 'reserved' (receives of an older generation are in flight,
+-- and Redis does not have their users; if no stock is left, more may be in flight than are
+-- reserved).
 
 local records = call('HGET', KEYS[2], ARGV[1])
 local c = call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved', 'stock',

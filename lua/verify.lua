@@ -1,19 +1,19 @@
--- Lets a coupon be issued on this Redis process, for the keeper: if Redis has at least what
--- PostgreSQL has seen.
+-- Opens a coupon on this Redis process, for the keeper, if Redis has at least the numbers that
+-- PostgreSQL and the gateways have seen.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:seen
 -- ARGV  1 fence       0..2^53-1, the keeper's
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the current one in PostgreSQL
---       4 seq_seen    0..2^53-1, the highest PostgreSQL has seen in it
---       5 late        0..2^53-1, the last late outcome that PostgreSQL has as counted here
+--       4 seq_seen    0..2^53-1, the highest number of it that PostgreSQL has seen
+--       5 late        0..2^53-1, the last late outcome that PostgreSQL has recorded as counted here
 --
 -- Returns 'verified', and run_id and fence are set; otherwise nothing is written: 'fenced' if the
--- coupon has a higher fence; 'missing'; 'behind' if the generation is another, seq is less than
--- seq_seen or than gateways have reported, or late outcomes that were counted are not any more.
+-- coupon has a higher fence; 'missing'; 'behind' if the generation differs, seq is lower than
+-- seq_seen or than the number that gateways have reported, or counted late outcomes are missing.
 --
--- Errors: ERR couponmq: <which argument, field or key, and what is wrong with it>, and then nothing
--- was written.
+-- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
+-- nothing is written.
 
 keys_check(':users', ':outbox', ':seen')
 arguments_check(5, 5)
@@ -34,11 +34,12 @@ end
 if is_fenced(c[1], fence) then
 	return 'fenced'
 end
-local told = integer(call('HGET', KEYS[4], ARGV[3]) or '0')
-if c[5] or known ~= generation or seq < seq_seen or late < late_least or not told or seq < told then
+local reported = integer(call('HGET', KEYS[4], ARGV[3]) or '0')
+if c[5] or known ~= generation or seq < seq_seen or late < late_least or not reported
+	or seq < reported then
 	return 'behind'
 end
 
 call('HSET', KEYS[1], 'run_id', run_id, 'fence', ARGV[1])
-call('DEL', KEYS[4]) -- all of it is known
+call('DEL', KEYS[4]) -- seq is at least as high as each report
 return 'verified'
