@@ -1,10 +1,10 @@
 -- version: 1
 -- function: coupon_generation_open(bigint,int,int,bigint)
 --
--- Opens a new generation of a coupon, and keeps the counts of the old one. Only for the keeper that
--- holds this fence and still finds the generation that it looked at; NULL otherwise. The number is
--- above every one that was ever seen in a message, also after a restore of an older backup, and
--- above `redis_generation`.
+-- Opens a new generation of a coupon and stores the counts of the old one. Returns NULL and changes
+-- nothing unless `fence` is the current one and the coupon's generation is `expected`. The new
+-- number is higher than `redis_generation` and than every generation that was seen in a message,
+-- including after a restore of an older backup.
 CREATE OR REPLACE FUNCTION coupon_generation_open(
 	coupon           bigint,
 	expected         int,
@@ -19,13 +19,13 @@ DECLARE
 	old    coupon%ROWTYPE;
 	opened int;
 BEGIN
-	-- Shared: an election waits for this, or this waits for the election and then finds another
-	-- fence.
+	-- The shared row lock orders this call and an election: the later of the two waits, and
+	-- after an election the fence differs.
 	PERFORM FROM keeper AS k WHERE k.fence = coupon_generation_open.fence FOR SHARE;
 	IF NOT FOUND THEN
 		RETURN NULL;
 	END IF;
-	-- A statement of its own: the counts must be read after the lock was waited for.
+	-- A separate statement: the counts must be read after the wait for the lock.
 	SELECT c.* INTO old FROM coupon AS c
 		WHERE c.id = coupon_generation_open.coupon FOR NO KEY UPDATE;
 	IF NOT FOUND OR old.generation <> coupon_generation_open.expected THEN

@@ -1,7 +1,7 @@
 -- version: 1
 -- function: coupon_id_next()
 --
--- The next id that no coupon has: ids may also be chosen by hand.
+-- Returns the next unused coupon id. Ids may also be chosen by the operator.
 CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

@@ -1,10 +1,10 @@
 -- version: 1
 -- function: coupon_insert_wait()
 --
--- A receive of an unknown coupon is rejected for ever. Its coupon must not be created between the
--- moment when settle() finds it unknown and the moment when the tombstone becomes visible, or a
--- copy of the receive could be issued. settle() holds this lock shared meanwhile. The trigger is in
--- migration 0001.
+-- Delays the creation of a coupon while settle() rejects receives of unknown coupons. Such a
+-- rejection is permanent: if the coupon were created after settle() found it unknown and before the
+-- tombstone is visible, a copy of the receive could be issued. During that time settle() holds this
+-- lock shared. The trigger is in migration 0001.
 CREATE OR REPLACE FUNCTION coupon_insert_wait() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

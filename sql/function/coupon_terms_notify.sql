@@ -1,8 +1,8 @@
 -- version: 1
 -- function: coupon_terms_notify()
 --
--- Notifies the keeper, so that it acts on new terms at once. Its trigger (in migration 0001) costs
--- only statements that name the columns of the terms, which settle() does not.
+-- Notifies the keeper of new terms, so that it applies them at once. The trigger (in migration
+-- 0001) fires only for statements that set a column of the terms; settle() sets none.
 CREATE OR REPLACE FUNCTION coupon_terms_notify() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

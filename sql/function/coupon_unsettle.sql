@@ -1,9 +1,10 @@
 -- version: 1
 -- function: coupon_unsettle()
 --
--- A coupon that was marked as settled gets another outcome: of a message that was in flight without
--- a trace. It is not settled any more, and the keeper has to look at it again. Its trigger (in
--- migration 0006) costs one comparison, and only statements that count outcomes.
+-- Removes the mark "settled" from a coupon that gets a further outcome: a message was in flight
+-- that neither Redis nor PostgreSQL had recorded. The keeper then checks the coupon again. The
+-- trigger (in migration 0006) costs one comparison in statements that count outcomes, and nothing
+-- in others.
 CREATE OR REPLACE FUNCTION coupon_unsettle() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

@@ -1,9 +1,9 @@
 -- version: 2
 -- function: receive_lost(bigint,int[],uuid[],smallint[],bigint[],smallint[],bigint[])
 --
--- Gives up receives of one coupon that have no outcome and can no longer arrive: each gets a
--- tombstone, so that it is never issued if it arrives after all. `generation` is the one whose
--- number it has. Returned are the elements that had no outcome until now.
+-- Records receives of one coupon as lost that have no outcome and whose messages no longer exist.
+-- Each gets a tombstone, so that it is never issued even if its message arrives later. `generation`
+-- is the generation of the receive. Returns the elements that had no outcome before.
 CREATE OR REPLACE FUNCTION receive_lost(
 	coupon     bigint,
 	generation int[],
@@ -22,7 +22,7 @@ DECLARE
 	i int;
 BEGIN
 	-- As in settle(): tombstones are written under this lock, and rows that were inserted
-	-- without it are judged under it.
+	-- without it are checked under it.
 	SELECT * INTO c FROM coupon WHERE id = receive_lost.coupon FOR NO KEY UPDATE;
 	IF NOT FOUND THEN
 		RETURN;

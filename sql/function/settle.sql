@@ -1,32 +1,33 @@
 -- version: 1
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
 --
--- settle(): gives each receive of some messages its one outcome, in the caller's transaction.
+-- settle() records the outcome of each receive of some messages, in the caller's transaction.
 --
--- Element i of the arrays is one receive; coupons and batches may be mixed, and a receive may be
--- there twice. Returned are only those that were not newly issued: `repeated`, or `rejected` with
--- its reason. SQLSTATE 40001: run it again.
+-- Element i of the arrays is one receive. Coupons and batches may be mixed, and a receive may occur
+-- twice. Only receives that were not newly issued are returned: `repeated`, or `rejected` with the
+-- reason. On SQLSTATE 40001 the caller retries.
 --
--- READ COMMITTED only, and each step its own statement, because each must see what the one before
--- it waited for:
+-- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
+-- must see the rows whose locks the step before it waited for:
 --
 --   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock;
---   2. lock the coupons in the order of their ids: after that this call inserts no user coupon;
---   3. under the lock, judge what did not go in, undo what should not have, write tombstones;
+--   2. lock the coupons in the order of their ids; no user coupon is inserted after that;
+--   3. under the lock, classify the receives that were not inserted, delete rows that must not
+--      stay, write tombstones;
 --   4. count.
 --
--- Most calls are of one coupon in its current generation, and everything goes in. For these the
--- UPDATE that counts is the lock too, and nothing is left to do when a look at the tombstones finds
--- none. What one call costs besides its rows is the number of its statements, hence also an INSERT
--- of its own for a single receive.
+-- Most calls concern one coupon in its current generation, and all their rows are inserted. Then
+-- the UPDATE of the counts also takes the lock, and the call ends if there are no tombstones. Apart
+-- from its rows, a call costs its number of statements; therefore a single receive has a simpler
+-- INSERT.
 --
 -- Every call waits for locks in the same order (user coupons by key, coupons by id, tombstones by
 -- key), so no two calls deadlock.
 --
--- The plans must not depend on what the tables held when the session began, nor on arrays, which
--- have no statistics (the planner expects ten elements): they are generic, joins with arrays can
--- only be hash joins, tables are read by index, and looking up a row of a table for each element is
--- written as a subquery with LIMIT, which can be nothing else.
+-- The plans must not depend on the size of the tables at the start of the session, nor on that of
+-- the arrays, for which the planner assumes ten elements. So the plans are generic, arrays are
+-- joined by hash joins only, tables are read by index, and a table is looked up once per element by
+-- a subquery with LIMIT, which the planner cannot turn into a join.
 CREATE OR REPLACE FUNCTION settle(
 	coupon     bigint[],
 	generation int[],
@@ -44,23 +45,23 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_nestloop = off
 SET enable_mergejoin = off
-SET jit = off    -- "off" above is a huge cost, and a huge cost would have everything compiled
+SET jit = off    -- "off" above adds a huge cost, and JIT compiles every plan of a huge cost
 AS $$
 #variable_conflict use_column
 DECLARE
 	asked_num     int := cardinality(settle.coupon);
 	is_uniform    boolean;     -- all of one coupon and one generation
-	coupon_ids    bigint[];    -- each once, ascending
-	suspect_ids   bigint[];    -- those that have any tombstone
+	coupon_ids    bigint[];    -- distinct, ascending
+	suspect_ids   bigint[];    -- the coupons that have a tombstone
 	seq_max       bigint;
 
-	-- The rows that this call put in.
+	-- The rows that this call inserted.
 	own_num       bigint;
 	own_coupon    bigint[];
 	own_user      bigint[];
 	own_slot      smallint[];
 
-	-- Of the coupons that exist, under the lock.
+	-- The coupons that exist, as they are under the lock.
 	locked_id     bigint[];
 	locked_limit  int[];
 	locked_left   bigint[];
@@ -68,7 +69,7 @@ DECLARE
 
 	all_issued    boolean;
 
-	-- The judgement of each element, when they were not all issued.
+	-- The state of each element, if not all were issued.
 	judged_ord    bigint[];
 	judged_first  bigint[];    -- the first element that is the same receive
 	judged_state  text[];
@@ -89,7 +90,7 @@ BEGIN
 		RAISE EXCEPTION 'settle() needs arrays of one length'
 			USING ERRCODE = 'array_subscript_error';
 	END IF;
-	-- Elsewhere a NULL meets NOT NULL; these two would go uncounted.
+	-- A NULL in another array violates a NOT NULL constraint; in these two it would not.
 	IF array_position(settle.generation, NULL) IS NOT NULL
 		OR array_position(settle.seq, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION 'settle() takes no NULL' USING ERRCODE = 'null_value_not_allowed';
@@ -105,16 +106,16 @@ BEGIN
 		FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
 	END IF;
 
-	-- Step 1. A receive whose tombstone can be seen already is left out: its row would hold the
-	-- slot against the receive that rightly has it. A tombstone that is written meanwhile is
-	-- found in step 3.
+	-- Step 1. A receive whose tombstone is visible is not inserted: its row would take the slot
+	-- from the receive that owns it. Tombstones that are written concurrently are found in
+	-- step 3.
 	IF is_uniform AND asked_num = 1 THEN
 		INSERT INTO user_coupon
 			(user_id, coupon_id, slot, batch, idx, key,
 			received_at, valid_from, valid_to)
 		SELECT settle.user_id[1], c.id, settle.slot[1], settle.batch[1], settle.idx[1],
 			nullif(settle.key[1], ''), moment.at, coalesce(c.valid_from, moment.at),
-			-- Hours, not days: a day's length would depend on the session's time zone.
+			-- Hours: the length of a day depends on the session's time zone.
 			CASE WHEN c.valid_days IS NULL THEN c.valid_to
 				ELSE moment.at + c.valid_days * interval '24 hours' END
 		FROM coupon AS c
@@ -142,8 +143,8 @@ BEGIN
 			FROM coupon AS c
 			WHERE c.id = ANY (coupon_ids)
 		), r AS (
-			-- Side by side here, the arrays are read as they are; FROM would copy each
-			-- of them first.
+			-- In the select list the arrays are read in place; in FROM each would be
+			-- copied first.
 			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch,
 				unnest(settle.idx) AS idx, unnest(settle.user_id) AS user_id,
 				unnest(settle.slot) AS slot, unnest(settle.key) AS key,
@@ -183,7 +184,7 @@ BEGIN
 		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
 			AND c.issued_num + asked_num <= c.total_num;
 		IF FOUND THEN
-			-- A statement of its own: tombstones may have been written while the UPDATE
+			-- A separate statement: tombstones may have been written while the UPDATE
 			-- waited.
 			IF settle.batch[1] = ALL (settle.batch) THEN
 				all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
@@ -213,8 +214,8 @@ BEGIN
 			IF all_issued THEN
 				RETURN;
 			END IF;
-			-- Counted anew below. Not so seq_seen: what has a tombstone was counted in
-			-- it, the rest will be.
+			-- Undo the counts, which step 4 adds again. seq_seen stays: it includes
+			-- the receives with a tombstone, and step 4 would set it for the others.
 			UPDATE coupon AS c
 			SET issued_num = c.issued_num - asked_num,
 				settled_num = c.settled_num - asked_num
@@ -230,8 +231,8 @@ BEGIN
 		WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS locked;
 
 	IF cardinality(locked_id) < cardinality(coupon_ids) THEN
-		-- There is no row to lock for an unknown coupon: this keeps it from being created
-		-- meanwhile.
+		-- An unknown coupon has no row to lock. This lock prevents its creation until the
+		-- transaction ends.
 		PERFORM pg_advisory_xact_lock_shared('coupon'::regclass::int, 0);
 		IF EXISTS (SELECT FROM coupon
 			WHERE id = ANY (coupon_ids) AND id <> ALL (locked_id)) THEN
@@ -240,9 +241,9 @@ BEGIN
 		END IF;
 	END IF;
 
-	-- Step 3. Tombstones are written under the lock: from here on no others can appear. The
-	-- common case first: a few look-ups show that everything went in, within the stock, and
-	-- that nothing of these batches was ever rejected.
+	-- Step 3. Tombstones are written under the lock, so no others can appear from here on. The
+	-- common case first: a few look-ups show that all rows were inserted, within the stock, and
+	-- that no receive of these batches was rejected.
 	SELECT coalesce(array_agg(c), '{}') INTO suspect_ids
 	FROM unnest(coupon_ids) AS c
 	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
@@ -270,15 +271,16 @@ BEGIN
 					AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
 
 	IF NOT all_issued THEN
-		-- issued    put in by this call, and it stays
-		-- doubled   put in by this call, but the user has another coupon by the same key:
-		--           undone, with a tombstone
-		-- surplus   put in by this call, but the stock is used up: undone, with a tombstone
-		-- undone    put in by this call, but there is a tombstone: undone
-		-- stored    was issued earlier
-		-- recorded  was rejected earlier
-		-- refused   rejected now, with a tombstone
-		-- lost      the row it met is gone again
+		-- issued    inserted by this call; the row stays
+		-- doubled   inserted by this call, but the user has another coupon with the same
+		--           key: the row is deleted, a tombstone is written
+		-- surplus   inserted by this call, but the stock is used up: the row is deleted, a
+		--           tombstone is written
+		-- undone    inserted by this call, but it has a tombstone: the row is deleted
+		-- stored    issued earlier
+		-- recorded  rejected earlier
+		-- refused   rejected by this call: a tombstone is written
+		-- lost      the row that prevented the insert no longer exists
 		-- copy      the same receive as an earlier element
 		WITH r AS (
 			SELECT r.*, min(r.ord) OVER (
@@ -335,9 +337,9 @@ BEGIN
 							AND u.coupon_id = first_look.coupon
 							AND u.slot <> first_look.slot
 							AND u.key = first_look.key
-							AND NOT EXISTS (
-								SELECT FROM unnest(own_coupon, own_user,
-									own_slot) AS o (coupon, user_id, slot)
+							AND NOT EXISTS (SELECT FROM
+								unnest(own_coupon, own_user, own_slot)
+									AS o (coupon, user_id, slot)
 								WHERE o.coupon = u.coupon_id
 									AND o.user_id = u.user_id
 									AND o.slot = u.slot)
@@ -359,8 +361,8 @@ BEGIN
 		SELECT array_agg(ord ORDER BY ord), array_agg(first ORDER BY ord),
 			array_agg(CASE WHEN doubled THEN 'doubled'
 				WHEN surplus THEN 'surplus'
-				-- Run again, this one gets the slot that a rejected receive was in
-				-- the way of.
+				-- The slot becomes free because another receive is undone: a retry
+				-- issues this one.
 				WHEN state = 'refused' AND slot_undone THEN 'lost'
 				ELSE state END ORDER BY ord),
 			array_agg(CASE WHEN recorded IS NOT NULL THEN recorded
@@ -377,7 +379,7 @@ BEGIN
 				USING ERRCODE = 'serialization_failure';
 		END IF;
 
-		-- These rows are this transaction's own: this cannot wait for a lock.
+		-- This transaction inserted these rows, so it does not wait for a lock.
 		FOR i IN
 			SELECT j.ord FROM unnest(judged_ord, judged_state) AS j (ord, state)
 			WHERE j.state IN ('surplus', 'undone', 'doubled')
@@ -387,8 +389,8 @@ BEGIN
 				AND u.slot = settle.slot[i];
 		END LOOP;
 
-		-- Two calls may reject the same receive of an unknown coupon at once, hence the
-		-- order and DO NOTHING.
+		-- Two calls may reject the same receive of an unknown coupon concurrently; hence
+		-- the order and DO NOTHING.
 		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
 			received_at)
 		SELECT r.coupon, r.batch, r.idx, r.user_id, r.slot, j.reason,
@@ -403,8 +405,9 @@ BEGIN
 		ON CONFLICT DO NOTHING;
 	END IF;
 
-	-- Step 4. Redis counts receives of other generations as reserved, and learns their outcomes
-	-- from coupon_late. Numbered under the lock: each is applied once, in that order.
+	-- Step 4. Redis counts receives of other generations as reserved. The keeper applies their
+	-- outcomes there from coupon_late, each once, in the order of the numbers that are assigned
+	-- here under the lock.
 	INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key,
 		reason)
 	SELECT c.id, c.late_num + row_number() OVER (PARTITION BY c.id ORDER BY r.ord),

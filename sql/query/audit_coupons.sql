@@ -1,5 +1,5 @@
 -- A page of coupons, in the order of their ids.
--- $1 after this id, $2 at most so many
+-- $1 after this id, $2 limit
 SELECT id
 FROM coupon
 WHERE id > $1::bigint

@@ -1,6 +1,6 @@
--- The transactions that hold a lock on a table that settling writes. A role does not see when other
--- roles' transactions began; the same virtual transaction in two looks is one that is still open.
--- Not among them: readers, and VACUUM.
+-- The transactions that hold a lock on a table that settling writes, except readers and VACUUM. A
+-- role cannot see when transactions of other roles began; a virtual transaction that is returned
+-- twice is still open.
 SELECT DISTINCT l.virtualtransaction AS holder
 FROM pg_locks AS l
 WHERE l.locktype = 'relation' AND l.granted

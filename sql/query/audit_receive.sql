@@ -1,4 +1,4 @@
--- The user coupons of one receive, of which there should be one.
+-- The user coupons of one receive. There must be at most one.
 -- $1 coupon, $2 batch, $3 index
 SELECT user_id, slot, batch, idx
 FROM user_coupon

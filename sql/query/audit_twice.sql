@@ -1,4 +1,4 @@
--- Promise P3, one row for each receive that has two outcomes.
+-- Promise P3: one row for each receive with two outcomes.
 -- $1 coupon (NULL: all)
 SELECT 'issued_and_rejected' AS what, t.coupon_id::text, t.batch, t.idx, u.user_id::text, u.slot
 FROM receive_rejected AS t JOIN user_coupon AS u

@@ -1,5 +1,5 @@
--- The keys of a settled coupon expire in Redis: the keeper looks at it no more. Whether this keeper is still the elected one, and
--- whether that was recorded.
+-- Records when the keys of a settled coupon expire in Redis. The keeper's sweeps then skip the
+-- coupon. Returns whether this keeper is still elected, and whether the time was recorded.
 -- $1 coupon, $2 the keeper's fence, $3 milliseconds from now
 WITH elected AS (
 	SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE

@@ -1,4 +1,4 @@
--- The counts of the generations of a coupon that are no longer current.
+-- The counts of the older generations of a coupon.
 -- $1 coupon
 SELECT generation, seq_seen, settled_num
 FROM coupon_generation

@@ -1,5 +1,5 @@
--- One coupon, locked until the transaction ends: nothing of it is settled meanwhile. Times in ms since the epoch,
--- 0 = no bound.
+-- Reads a coupon and locks it until the transaction ends: until then its receives are not settled.
+-- Times in ms since the epoch, 0 = no bound.
 -- $1 coupon
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,

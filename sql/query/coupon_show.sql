@@ -1,4 +1,5 @@
--- Everything about one coupon, for people. Of the older generations: what their messages still owe, as far as known here.
+-- Reads one coupon for display. older_unsettled_num: receives of older generations
+-- without an outcome, by the numbers that PostgreSQL has seen.
 -- $1 coupon
 SELECT id::text, name, status, total_num, issued_num, user_limit,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin_at,
@@ -10,8 +11,8 @@ SELECT id::text, name, status, total_num, issued_num, user_limit,
 	(SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
 		FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS older_unsettled_num,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS rejected_num,
-	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id AND t.released_at IS NULL)
-		AS unreleased_num,
+	(SELECT count(*) FROM receive_rejected AS t
+		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
 	to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS settled_at,
 	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
 	to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,

@@ -1,5 +1,6 @@
--- Why Redis may not know a coupon. Times in ms since the epoch, 0 = no bound; now is the server's clock. Generation 0: Redis never had
--- it; settled: it is closed, and nothing was in flight any more.
+-- The state of a coupon that Redis does not have. Times in ms since the epoch, 0 = no bound; now_ms
+-- is the server's clock. Generation 0: the coupon was never loaded into Redis. settled: it is
+-- closed, and no receive is in flight.
 -- $1 coupon
 SELECT status,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,

@@ -1,4 +1,4 @@
--- How the server is set, for this session, where common/durability_table.h wants it to be set in a certain way.
+-- The settings of this session that common/durability_table.h checks.
 SELECT name, setting
 FROM pg_settings
 WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes')

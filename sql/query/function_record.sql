@@ -1,5 +1,5 @@
--- Records that a function file was applied, with what the database has of it now. No row: the file
--- did not create a function of that signature.
+-- Records that a function file was applied, with the function's definition in the database. No row:
+-- the file did not create a function with that signature.
 -- $1 name of the file, $2 signature, $3 version, $4 checksum of the file
 INSERT INTO schema_function AS f (name, version, checksum, definition)
 SELECT $1::text, $3::int, $4::text, md5(concat_ws(' ', pg_get_functiondef(p.oid), p.proacl))

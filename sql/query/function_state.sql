@@ -1,5 +1,5 @@
--- What is recorded of a function file: no row when nothing is. `is_live`: the database still has
--- the function as it was applied, with the same privileges.
+-- The record of a function file. No row: the file was never applied. is_live: the function in the
+-- database still has the definition and the privileges that were applied.
 -- $1 name of the file, $2 signature
 SELECT f.version, f.checksum,
 	f.definition IS NOT DISTINCT FROM (

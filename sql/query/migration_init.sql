@@ -1,4 +1,4 @@
--- The record of what was migrated, by the owner of the database.
+-- The table of applied migrations. Run by the owner of the database.
 CREATE TABLE IF NOT EXISTS schema_migration (
 	version    int PRIMARY KEY,
 	name       text NOT NULL,

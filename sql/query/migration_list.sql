@@ -1,2 +1,2 @@
--- What was migrated so far.
+-- The applied migrations.
 SELECT version, name FROM schema_migration ORDER BY version

@@ -1,4 +1,5 @@
--- Asks the keeper for a rebuild, and wakes it: the number of this request. No row: no such coupon, or nothing to rebuild.
+-- Requests a rebuild, notifies the keeper, and returns the number of the request. No row: there is
+-- no such coupon, or it cannot be rebuilt.
 -- $1 coupon
 WITH asked AS (
 	UPDATE coupon SET rebuild_asked = rebuild_asked + 1

@@ -1,2 +1,2 @@
--- A rebuild reads everything at one moment. It waits on no lock.
+-- Begins the transaction of a rebuild: all its queries read one snapshot and wait for no lock.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY

@@ -1,2 +1,2 @@
--- Ends what rebuild_begin began.
+-- Ends the transaction that rebuild_begin began.
 COMMIT

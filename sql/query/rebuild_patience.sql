@@ -1,2 +1,2 @@
--- Until the transaction ends: reading all rows of a large coupon takes a while.
+-- Raises the statement timeout of the transaction: reading all rows of a large coupon takes long.
 SET LOCAL statement_timeout = '120s'

@@ -1,3 +1,3 @@
--- Which receives of these batches were rejected.
+-- The rejected receives of these batches.
 -- $1 coupon, $2 batches
 SELECT batch, idx FROM receive_rejected WHERE coupon_id = $1::bigint AND batch = ANY ($2::uuid[])

@@ -1,4 +1,4 @@
--- The taken slots of a coupon, in no order.
+-- Declares a cursor for the user coupons of a coupon, unordered.
 -- $1 coupon
 DECLARE rebuild_rows NO SCROLL CURSOR FOR
 SELECT user_id, slot, batch, idx, coalesce(key, '') AS key

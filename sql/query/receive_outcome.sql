@@ -1,4 +1,4 @@
--- What became of one receive: a row, or none while it is not settled.
+-- The outcome of one receive. No row: it is not settled.
 -- $1 coupon, $2 user, $3 batch, $4 index
 SELECT 'issued' AS state, slot, NULL AS reason,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,

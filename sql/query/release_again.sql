@@ -1,4 +1,5 @@
--- Redis was started anew and may have forgotten what was given back: give it back again, which changes nothing where it is known.
+-- Marks all rejected receives of a coupon as not released, because a restarted Redis may have lost
+-- releases. Releasing a receive again changes nothing where the release is still present.
 -- $1 coupon, $2 the keeper's fence
 UPDATE receive_rejected
 SET released_at = NULL

@@ -1,4 +1,4 @@
--- What these rejected receives held in Redis was given back. Passes over those that another worker is marking.
+-- Marks these rejected receives as released in Redis. Skips rows that another worker has locked.
 -- $1 coupons, $2 batches, $3 indexes: arrays of one length
 WITH mine AS (
 	SELECT t.coupon_id, t.batch, t.idx

@@ -1,6 +1,7 @@
--- Settles receives: arrays of one length, element i is one receive. Returned are those that were not newly issued.
--- $1 coupons, $2 generations, $3 seqs (each receive's own), $4 batches, $5 indexes, $6 users, $7 slots,
--- $8 keys ('' = none), $9 moments of the receives (ms)
+-- Settles receives: element i of the arrays, which have one length, is one receive. Returns those
+-- that were not newly issued.
+-- $1 coupons, $2 generations, $3 numbers of the receives, $4 batches, $5 indexes, $6 users,
+-- $7 slots, $8 keys ('' = none), $9 times of acceptance (ms)
 SELECT ord, outcome, reason
-FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[], $7::smallint[],
-	$8::text[], $9::bigint[])
+FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[],
+	$7::smallint[], $8::text[], $9::bigint[])

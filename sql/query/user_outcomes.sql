@@ -1,5 +1,5 @@
--- What became of all receives of one user for one coupon: the issued ones by slot, then the rejected ones, newest first.
--- At most 200 rows; a user has at most 100 issued ones.
+-- The outcomes of all receives of one user for one coupon: the issued ones by slot, then the
+-- rejected ones, newest first. At most 200 rows; a user has at most 100 issued ones.
 -- $1 coupon, $2 user
 (SELECT batch, idx, slot, 'issued' AS state, NULL AS reason,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
