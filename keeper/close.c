@@ -27,7 +27,7 @@ int close_ended(struct keeper_context *context, const struct coupon_row *row)
 	if (rc > 0)
 		return keeper_context_fenced(context);
 	if (!closed)
-		return 0; /* its terms were changed meanwhile: the next look judges them */
+		return 0; /* its terms have changed: the next sweep uses the new ones */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("total", row->total));
 	keeper_metrics_add(KEEPER_METRIC_CLOSED, 1);

@@ -43,7 +43,7 @@ static struct keeper_memory *memory_of(struct keeper_context *context, int64_t c
 	return memory;
 }
 
-int keeper_context_is_news(struct keeper_context *context, int64_t coupon, const char *event)
+int keeper_context_event_is_new(struct keeper_context *context, int64_t coupon, const char *event)
 {
 	struct keeper_memory *memory = memory_of(context, coupon);
 

@@ -1,6 +1,6 @@
 /*
- * What every step of the keeper uses: its connections, its fence, what was logged last of each
- * coupon, and what the failure of a step means.
+ * The state that every step of the keeper uses: its connections, its fence, the event that was last
+ * logged for each coupon, and the scope of a failure.
  */
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
@@ -14,15 +14,15 @@
 #include <stdatomic.h>
 
 /*
- * The last event that was logged of so many coupons, so that a state that lasts is logged once. Of
- * two coupons that share a place only the last one is remembered.
+ * The number of coupons whose last logged event is remembered, so that a lasting state is logged
+ * once. When two coupons share an entry, the later one replaces the earlier one.
  */
 #define KEEPER_MEMORY_N 1024
 
 struct keeper_memory {
 	int64_t coupon;
 	const char *event; /* a constant */
-	int64_t reserved;  /* at the last look */
+	int64_t reserved;  /* when last compared */
 };
 
 struct keeper_context {
@@ -33,17 +33,17 @@ struct keeper_context {
 	int64_t fence;
 	int fenced; /* another keeper has a higher fence: a new election is needed */
 	/*
-	 * Redis or PostgreSQL refused something for this coupon alone, or a row of it is locked:
-	 * it is put off
+	 * Redis or PostgreSQL refused a command for this coupon alone, or a row of it is locked:
+	 * the coupon is put off
 	 */
 	int refused;
 	char run_id[REDIS_RUN_ID_SIZE];
-	/* since when gateways can have connected to this Redis process; monotonic */
+	/* from when gateways could connect to this Redis process; monotonic */
 	int64_t run_since_ms;
 	struct keeper_memory memory[KEEPER_MEMORY_N];
 };
 
-/* Between two steps: 0, or -1 when the lock is not certainly held, or the worker ends. */
+/* Called between two steps: 0, or -1 when the lock may not be held, or the worker is stopping. */
 int keeper_context_goes_on(struct keeper_context *context);
 /*
  * After a failure with one coupon: 0 when the round can go on, -1 when it is over.
@@ -57,17 +57,17 @@ int keeper_context_failed(struct keeper_context *context);
 /* As keeper_context_goes_on(), for keeper_database_patient(). */
 int keeper_context_waiting(void *context);
 
-/* Whether another event was the last one of this coupon. `event` is a constant. */
-int keeper_context_is_news(struct keeper_context *context, int64_t coupon, const char *event);
-/* Whether the number of reserved receives differs from that at the last look. */
+/* Records the last event of this coupon, a constant. 1 when it differs from the one before. */
+int keeper_context_event_is_new(struct keeper_context *context, int64_t coupon, const char *event);
+/* Records the number of reserved receives. 1 when it differs from the one before. */
 int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
 				    int64_t reserved);
 /* Reads `run_id` and `run_since_ms`. 0, or -1. */
 int keeper_context_run_id_read(struct keeper_context *context);
 
 /*
- * A step has failed for this coupon alone: it is put off (logged and counted). The table's pauses
- * are those of KEEPER_PUT_OFF.
+ * Puts a coupon off after a step has failed for it alone (logged and counted). The table is
+ * initialized with KEEPER_PUT_OFF.
  */
 #define KEEPER_PUT_OFF                                \
 	{                                             \
@@ -75,18 +75,18 @@ int keeper_context_run_id_read(struct keeper_context *context);
 	}
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
 
-/* Another keeper has a higher fence (logged). Returns -1. */
+/* Records that another keeper has a higher fence (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);
 
 /*
- * After a call to Redis that failed. 0 when Redis refused it for this coupon, which `refused` says
- * then; -1 when the connection is lost, and with it the round.
+ * After a call to Redis that failed. 0, and `refused` is set, when Redis refused it for this
+ * coupon; -1 when the connection is lost: the round is over.
  */
 int keeper_context_redis_failed(struct keeper_context *context);
 /*
  * After a script replied `word`, or failed ("" as of redis_word_take()). -1 when the round is over:
- * another keeper has a higher fence, or the connection is lost. Otherwise 0; `refused` says whether
- * Redis refused it for this coupon.
+ * another keeper has a higher fence, or the connection is lost. Otherwise 0; `refused` is set
+ * if Redis refused it for this coupon.
  */
 int keeper_context_word(struct keeper_context *context, const char *word);
 

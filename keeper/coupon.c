@@ -14,8 +14,8 @@
 #include <string.h>
 
 /*
- * For the first time: nothing is issued, in flight or known of it, so that place.lua has nothing to
- * compute with but the total.
+ * Loads a coupon for the first time: none of its receives is issued or in flight, so place.lua
+ * computes the stock from the total alone.
  */
 static int load(struct keeper_context *context, const struct coupon_row *row)
 {
@@ -30,7 +30,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
 	redis_word_take(place_run(context, &placing), word);
 	if (strcmp(word, "placed") == 0) {
-		keeper_context_is_news(context, row->id, "loaded");
+		keeper_context_event_is_new(context, row->id, "loaded");
 		log_info("coupon_loaded", LOG_I("coupon", row->id),
 			 LOG_I("generation", placing.generation), LOG_I("stock", row->total),
 			 LOG_S("status", coupon_status_text(row->status)));
@@ -39,13 +39,13 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 }
 
 /*
- * PostgreSQL was restored to an earlier moment, and Redis has later data: an operator has to decide
+ * PostgreSQL was restored to an earlier state and Redis has later data. An operator must decide
  * which is valid.
  */
 static void foreign(struct keeper_context *context, const struct coupon_row *row,
 		    const struct coupon_look *look)
 {
-	if (keeper_context_is_news(context, row->id, "foreign"))
+	if (keeper_context_event_is_new(context, row->id, "foreign"))
 		log_error("coupon_foreign", LOG_I("coupon", row->id),
 			  LOG_I("generation", row->generation),
 			  LOG_I("redis_generation", look->generation));
@@ -65,7 +65,7 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 	if (strcmp(word, "behind") == 0)
 		return rebuild_run(context, row, look, "behind");
 	if (strcmp(word, "verified") == 0) {
-		keeper_context_is_news(context, row->id, "verified");
+		keeper_context_event_is_new(context, row->id, "verified");
 		log_info("coupon_verified", LOG_I("coupon", row->id),
 			 LOG_I("generation", row->generation));
 	}
@@ -88,12 +88,12 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 						 COUPON_KEYS_ISSUE, 7, argv),
 			word);
 	if (strcmp(word, "applied") == 0) {
-		keeper_context_is_news(context, row->id, "terms");
+		keeper_context_event_is_new(context, row->id, "terms");
 		log_info("coupon_terms", LOG_I("coupon", row->id), LOG_I("version", row->version),
 			 LOG_S("status", coupon_status_text(row->status)),
 			 LOG_I("total", row->total));
 	} else if (strcmp(word, "taken") == 0 &&
-		   keeper_context_is_news(context, row->id, "taken")) {
+		   keeper_context_event_is_new(context, row->id, "taken")) {
 		log_error("coupon_terms_refused", LOG_I("coupon", row->id),
 			  LOG_I("version", row->version), LOG_I("total", row->total),
 			  LOG_S("why", "more is taken than the new total"));
@@ -101,7 +101,7 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 	return keeper_context_word(context, word);
 }
 
-/* New terms first: Redis must not open under terms that were changed while it was down. */
+/* New terms first: a coupon must not be opened under terms that changed while Redis was down. */
 static int terms_and_verify(struct keeper_context *context, const struct coupon_row *row,
 			    const struct coupon_look *look)
 {
@@ -123,7 +123,7 @@ static const char *rebuild_why(const struct coupon_row *row, const struct coupon
 	return look->reported > look->seq ? "behind" : "asked";
 }
 
-/* What gateways reported after a rebuild is only in Redis until it is stored in PostgreSQL. */
+/* Stores in PostgreSQL the numbers that gateways reported to Redis after a rebuild. */
 static int keep(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
 {
@@ -138,8 +138,8 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 }
 
 /*
- * Waits as verify() does: by then gateways have reported the highest numbers that they have seen,
- * and the rebuild does not give these numbers' slots out again.
+ * Waits as verify() does, until gateways have reported the highest numbers that they have seen, so
+ * that the rebuild does not give the slots of these numbers out again.
  */
 static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 		   const struct coupon_look *look)

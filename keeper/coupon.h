@@ -8,8 +8,9 @@
 #include "keeper/context.h"
 
 /*
- * A new Redis process must run for this long before a coupon is opened on it: by then gateways have
- * connected to it (they wait at most 2 s), and reported what they have seen.
+ * A coupon is opened on a new Redis process only after the process has run this long: by then
+ * gateways have connected to it (their backoff is at most 2 s) and reported the numbers that they
+ * have seen.
  */
 #define KEEPER_VERIFY_AFTER_MS 2500
 

@@ -10,10 +10,10 @@
 #include <string.h>
 
 #define CONNECT_TIMEOUT_MS 3000
-#define GRACE_MS 1000 /* the server gives up first */
+#define GRACE_MS 1000 /* the server's timeout expires before ours */
 /*
- * For one lock. A transaction of a worker holds a coupon for a few milliseconds; what holds it
- * longer keeps the other coupons waiting this long.
+ * For one lock. A worker's transaction locks a coupon for a few milliseconds. A longer lock delays
+ * the other coupons by this much.
  */
 #define LOCK_TIMEOUT_MS 300
 
@@ -21,10 +21,10 @@ struct keeper_database {
 	struct postgres *postgres;
 	int64_t timeout_ms;
 	struct postgres_patience patience;
-	int64_t changed[KEEPER_PAGE]; /* coupons that were named by NOTIFY */
+	int64_t changed[KEEPER_PAGE]; /* coupons named by NOTIFY */
 	size_t changed_n;
-	int changed_more; /* others too, or it is unknown which */
-	int notified;     /* since keeper_database_notified() was called last */
+	int changed_more; /* other, unknown coupons may have changed */
+	int notified;     /* since the last call of keeper_database_notified() */
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
@@ -55,19 +55,19 @@ void keeper_database_free(struct keeper_database *database)
 	free(database);
 }
 
-/* The connection is lost, or the server is not as expected, which another connection may find. */
+/* After the connection is lost, or the server behaves unexpectedly: a new connection is needed. */
 static void drop(struct keeper_database *database, const char *event)
 {
 	log_warn(event, LOG_S("why", postgres_why(database->postgres)));
 	postgres_drop(database->postgres, NULL);
-	/* The next connection begins with all terms unknown: until then nothing is due at once. */
+	/* The next connection treats all terms as changed. */
 	database->changed_n = 0;
 	database->changed_more = 0;
 	database->notified = 0;
 }
 
-PGresult *keeper_database_ask(struct keeper_database *database, const char *sql, int n,
-			      const struct postgres_argument *arguments)
+PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
+				const struct postgres_argument *arguments)
 {
 	PGresult *result;
 
@@ -86,7 +86,7 @@ PGresult *keeper_database_ask(struct keeper_database *database, const char *sql,
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments)
 {
-	PGresult *result = keeper_database_ask(database, sql, n, arguments);
+	PGresult *result = keeper_database_query(database, sql, n, arguments);
 
 	PQclear(result);
 	return result ? 0 : -1;
@@ -185,7 +185,7 @@ static int64_t number_at(const PGresult *result, int row, int column)
 
 int keeper_database_fence(struct keeper_database *database, int64_t *fence)
 {
-	PGresult *result = keeper_database_ask(database, sql_query_keeper_fence, 0, NULL);
+	PGresult *result = keeper_database_query(database, sql_query_keeper_fence, 0, NULL);
 	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0)
@@ -231,15 +231,15 @@ static void rows_take(const PGresult *result, struct coupon_row rows[KEEPER_PAGE
 		keeper_database_row(result, i, &rows[i]);
 }
 
-static int page_ask(struct keeper_database *database, int64_t after,
-		    const struct postgres_array *ids, struct coupon_row rows[KEEPER_PAGE],
-		    size_t *n)
+static int page_query(struct keeper_database *database, int64_t after,
+		      const struct postgres_array *ids, struct coupon_row rows[KEEPER_PAGE],
+		      size_t *n)
 {
 	const struct postgres_argument arguments[] = { postgres_number(after),
 						       postgres_number(KEEPER_PAGE),
 						       ids ? postgres_array(ids)
 							   : postgres_text(NULL) };
-	PGresult *result = keeper_database_ask(database, sql_query_coupon_page, 3, arguments);
+	PGresult *result = keeper_database_query(database, sql_query_coupon_page, 3, arguments);
 
 	if (!result)
 		return -1;
@@ -251,7 +251,7 @@ static int page_ask(struct keeper_database *database, int64_t after,
 int keeper_database_page(struct keeper_database *database, int64_t after,
 			 struct coupon_row rows[KEEPER_PAGE], size_t *n)
 {
-	return page_ask(database, after, NULL, rows, n);
+	return page_query(database, after, NULL, rows, n);
 }
 
 int keeper_database_coupons(struct keeper_database *database, const int64_t *ids, size_t ids_n,
@@ -264,19 +264,19 @@ int keeper_database_coupons(struct keeper_database *database, const int64_t *ids
 	postgres_array_init(&array, POSTGRES_INT8);
 	for (size_t i = 0; i < ids_n; i++)
 		postgres_array_add_number(&array, ids[i]);
-	rc = page_ask(database, 0, &array, rows, n);
+	rc = page_query(database, 0, &array, rows, n);
 	postgres_array_fini(&array);
 	return rc;
 }
 
 /*
- * A statement whose row says whether this keeper is still the elected one, and whether it did what
- * it was for.
+ * Runs a statement that returns whether this keeper is still elected, and whether the change was
+ * made.
  */
-static int fenced_ask(struct keeper_database *database, const char *sql, int n,
-		      const struct postgres_argument *arguments, int *done)
+static int fenced_query(struct keeper_database *database, const char *sql, int n,
+			const struct postgres_argument *arguments, int *done)
 {
-	PGresult *result = keeper_database_ask(database, sql, n, arguments);
+	PGresult *result = keeper_database_query(database, sql, n, arguments);
 	int elected;
 
 	if (!result)
@@ -294,7 +294,7 @@ int keeper_database_close(struct keeper_database *database, int64_t coupon, int6
 						       postgres_number(version),
 						       postgres_number(fence) };
 
-	return fenced_ask(database, sql_query_coupon_ended_set, 3, arguments, closed);
+	return fenced_query(database, sql_query_coupon_ended_set, 3, arguments, closed);
 }
 
 int keeper_database_settled(struct keeper_database *database, int64_t coupon, int64_t fence,
@@ -307,7 +307,7 @@ int keeper_database_settled(struct keeper_database *database, int64_t coupon, in
 		postgres_number(seq),    postgres_array(generations), postgres_array(seqs)
 	};
 
-	return fenced_ask(database, sql_query_coupon_settled_set, 6, arguments, settled);
+	return fenced_query(database, sql_query_coupon_settled_set, 6, arguments, settled);
 }
 
 int keeper_database_expires(struct keeper_database *database, int64_t coupon, int64_t fence,
@@ -318,7 +318,7 @@ int keeper_database_expires(struct keeper_database *database, int64_t coupon, in
 						       postgres_number(keep_ms) };
 	int recorded;
 
-	return fenced_ask(database, sql_query_coupon_expires_set, 3, arguments, &recorded);
+	return fenced_query(database, sql_query_coupon_expires_set, 3, arguments, &recorded);
 }
 
 int keeper_database_expiring(struct keeper_database *database, struct keeper_expiring *after,
@@ -327,8 +327,8 @@ int keeper_database_expiring(struct keeper_database *database, struct keeper_exp
 	const struct postgres_argument arguments[] = { postgres_text(after->at),
 						       postgres_number(after->coupon),
 						       postgres_number(KEEPER_PAGE) };
-	PGresult *result = keeper_database_ask(database, sql_query_coupon_expiring_page, 3,
-					       arguments);
+	PGresult *result = keeper_database_query(database, sql_query_coupon_expiring_page, 3,
+						 arguments);
 
 	if (!result)
 		return -1;
@@ -355,8 +355,8 @@ int keeper_database_generation(struct keeper_database *database, const struct co
 						       postgres_number(row->generation),
 						       postgres_number(redis_generation),
 						       postgres_number(fence) };
-	PGresult *result = keeper_database_ask(database, sql_query_coupon_generation_open, 4,
-					       arguments);
+	PGresult *result = keeper_database_query(database, sql_query_coupon_generation_open, 4,
+						 arguments);
 
 	if (!result)
 		return -1;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static int row_asked(const struct coupon_row *row)
+static int rebuild_is_due(const struct coupon_row *row)
 {
 	return row->rebuild_asked > row->rebuild_done;
 }
@@ -18,15 +18,15 @@ enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupo
 				const char *run_id)
 {
 	if (look->broken)
-		return row_asked(row) ? COUPON_REBUILD : COUPON_KEEP;
+		return rebuild_is_due(row) ? COUPON_REBUILD : COUPON_KEEP;
 	if (!look->present)
 		return absent_judge(row, look);
 	if (look->generation > row->generation)
-		return row_asked(row) ? COUPON_REBUILD : COUPON_FOREIGN;
+		return rebuild_is_due(row) ? COUPON_REBUILD : COUPON_FOREIGN;
 	if (look->generation < row->generation || look->placeholder || look->flagged ||
 	    look->reported > look->seq)
 		return COUPON_REBUILD;
-	if (row_asked(row))
+	if (rebuild_is_due(row))
 		return COUPON_COMPARE;
 	if (strcmp(look->run_id, run_id) != 0)
 		return COUPON_VERIFY;

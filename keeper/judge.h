@@ -32,7 +32,7 @@ struct coupon_row {
 
 /* The same coupon as Redis has it. */
 struct coupon_look {
-	int present; /* the coupon's hash exists; else the members up to `reported` mean nothing */
+	int present; /* the coupon's hash exists; else the members up to `reported` are not set */
 	char run_id[REDIS_RUN_ID_SIZE];
 	int64_t version;
 	int64_t generation;
@@ -42,8 +42,8 @@ struct coupon_look {
 	int64_t stock;
 	int64_t reserved;
 	int64_t lost;
-	int64_t placeholder; /* other than 0: of a rebuild that did not reach its end */
-	int64_t flagged;     /* other than 0: a script has found that it must be rebuilt */
+	int64_t placeholder; /* not 0: left by an unfinished rebuild */
+	int64_t flagged;     /* not 0: a script has requested a rebuild */
 	int64_t reported;    /* the highest number of this generation that gateways reported */
 	int users_present;
 	int64_t outbox_n;
@@ -52,7 +52,7 @@ struct coupon_look {
 
 enum coupon_action {
 	COUPON_KEEP, /* nothing to do */
-	COUPON_LOAD, /* Redis never had it: load it under its first generation */
+	COUPON_LOAD, /* Redis never had the coupon: load it under its first generation */
 	/* Redis has lost or miscounted something: rebuild it under a new generation */
 	COUPON_REBUILD,
 	COUPON_COMPARE, /* couponctl requested a rebuild: done only if something differs */
@@ -67,7 +67,7 @@ enum coupon_action {
 enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_look *look,
 				const char *run_id);
 
-/* The word that Redis uses. */
+/* The status as Redis stores it. */
 const char *coupon_status_text(enum coupon_status status);
 
 #endif

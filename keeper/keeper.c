@@ -7,14 +7,14 @@
  *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (outbox)
  *	                          └─ sums ──▶ metrics                     (watch)
  *
- * A round follows the pause, or NOTIFY. Before every step the lock must surely be held. Only what
- * rejected receives hold is given back without it (release): in each round, and whenever the
- * worker's loop wakes the thread after a COMMIT.
+ * A round starts after the pause, or on NOTIFY. Every step requires the lock, except the release of
+ * rejected receives (release): it runs in each round, and whenever the worker's loop wakes the
+ * thread after a COMMIT.
  *
- * A keeper that slept beyond its lease finds, whatever it was about to write: in Redis, a higher
- * fence in each coupon that its successor has looked at; in PostgreSQL, a higher one in `keeper`.
- * Two writes are valid from any worker at any time and have no fence: outbox.c removes what is
- * confirmed, release.c releases what is rejected.
+ * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because each
+ * coupon that its successor has checked has a higher fence; in PostgreSQL, because `keeper` has
+ * one. Two writes are valid from any worker at any time and have no fence: outbox.c removes
+ * confirmed entries, release.c releases rejected receives.
  */
 #include "keeper/keeper.h"
 
@@ -48,9 +48,9 @@ struct keeper {
 	const struct config *config;
 	pthread_t thread;
 	int stop_fd;     /* readable: stop */
-	atomic_int stop; /* the same, for a glance between two steps */
-	int wake_fd;     /* readable: give back what rejected receives hold */
-	int release_due; /* that could not be done */
+	atomic_int stop; /* the same, checked between two steps */
+	int wake_fd;     /* readable: release rejected receives */
+	int release_due; /* a release was interrupted */
 	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
 	struct keeper_context context;
@@ -87,7 +87,7 @@ void keeper_wake(struct keeper *keeper)
 {
 	uint64_t one = 1;
 
-	/* It fails only after 2^64 wakes that were not read. */
+	/* Fails only after 2^64 - 1 unread wakes. */
 	if (write(keeper->wake_fd, &one, sizeof(one)) < 0)
 		return;
 }
@@ -105,13 +105,13 @@ void keeper_exposition(struct evbuffer *out)
 	keeper_metrics_prometheus(out);
 }
 
-/* Releases what is pending. 0, or -1 when it was interrupted: it is still due. */
+/* Releases pending receives. 0, or -1 when it was interrupted: it is still due. */
 static int release_run(struct keeper *keeper)
 {
 	int more = 1;
 
 	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
-		/* A release needs no lock, but the rounds do, and it has to be renewed. */
+		/* A release needs no lock, but the lock must be renewed for the rounds. */
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
 			more = -1;
 		else
@@ -146,7 +146,7 @@ static void wake_take(struct keeper *keeper)
 		release_run(keeper);
 }
 
-/* Waits for `wait_ms`, for new terms or for the end. */
+/* Waits for `wait_ms`, or until terms change or the thread is to stop. */
 static void pause_for(struct keeper *keeper, int64_t wait_ms)
 {
 	int64_t until_ms = clock_monotonic_ms() + wait_ms;
@@ -172,7 +172,7 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	}
 }
 
-/* One turn; how long to pause after it. */
+/* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
 	int64_t pause_ms = keeper->config->keeper_round_ms;
@@ -184,7 +184,7 @@ static int64_t turn(struct keeper *keeper)
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)
 		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
-	/* The elected one releases for workers that died, the others only when they were woken. */
+	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
 	if (rc)

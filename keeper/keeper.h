@@ -1,8 +1,8 @@
 /*
  * The keeper: in one elected worker, a thread that opens and closes campaigns in Redis, verifies
- * them after a restart of Redis, sends orphaned messages again, and gives back what rejected
- * receives hold. In every other worker the same thread waits to be elected, and gives back what it
- * is woken for.
+ * them after a restart of Redis, sends orphaned messages again, and releases the slots of rejected
+ * receives. In every other worker the same thread waits to be elected, and releases slots when it
+ * is woken.
  */
 #ifndef KEEPER_KEEPER_H
 #define KEEPER_KEEPER_H
@@ -14,9 +14,9 @@ struct keeper;
 
 /* Starts the thread. `config` must outlive it. */
 struct keeper *keeper_start(const struct config *config);
-/* Ends it (gives up the lock) and waits for that. */
+/* Stops the thread, which releases the lock, and waits for its end. */
 void keeper_stop(struct keeper *keeper);
-/* Receives were rejected: what they hold in Redis is given back soon. Any thread; never waits. */
+/* Wakes the thread to release the slots of rejected receives in Redis. Any thread; never waits. */
 void keeper_wake(struct keeper *keeper);
 
 /* Of the keeper's thread in this process; 0 while there is none. Any thread. */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define LEASE_MOST_MS "600000" /* of any worker: the most that COUPON_KEEPER_LEASE_MS may be */
+#define LEASE_MOST_MS "600000" /* the maximum of COUPON_KEEPER_LEASE_MS */
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms)
 {

@@ -1,7 +1,7 @@
 /*
- * The keeper's lock: a key in Redis that lasts for a lease and is renewed at a third of it. A
- * worker that cannot be certain to hold it does not hold it. The lock keeps two keepers from
- * working at the same time; the fence makes the writes of an earlier keeper fail.
+ * The keeper's lock: a key in Redis that expires after a lease and is renewed after a third of it.
+ * A worker that cannot verify that it holds the lock treats it as lost. The lock prevents two
+ * keepers from working at the same time; the fence makes the writes of an earlier keeper fail.
  */
 #ifndef KEEPER_LOCK_H
 #define KEEPER_LOCK_H
@@ -20,14 +20,13 @@ struct keeper_lock {
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);
 
-/* Tries to become the keeper; 1 when this process is the keeper now. */
+/* Tries to take the lock. 1 when this process holds it. */
 int keeper_lock_take(struct keeper_lock *lock);
 /*
- * Renews it when due. 0 while it is certainly held, else -1 and it is lost. To be called before
- * every step.
+ * Renews the lock when due. 0 while it is held, -1 when it is lost. Called before every step.
  */
 int keeper_lock_hold(struct keeper_lock *lock);
-/* Gives it up, so that another need not wait for the end of the lease. */
+/* Releases the lock, so that another worker can take it before the lease expires. */
 void keeper_lock_release(struct keeper_lock *lock);
 
 #endif

@@ -68,7 +68,7 @@ int look_coupons(struct redis_client *redis, const struct coupon_row *rows, size
 
 		if (!reply && !redis_client_is_open(redis))
 			return -1;
-		/* One key of a wrong type must not stop the keeper for all other coupons. */
+		/* A key of a wrong type must not stop the keeper for the other coupons. */
 		if (!reply) {
 			looks[i / LOOK_COMMANDS].broken = 1;
 			continue;

@@ -1,6 +1,6 @@
 /*
- * What the keeper reads of coupons in Redis, a page of them in one round trip, and the fences that
- * it raises there. One thread.
+ * Reads the state of coupons in Redis, one page per round trip, and raises their fences. One
+ * thread.
  */
 #ifndef KEEPER_LOOK_H
 #define KEEPER_LOOK_H
@@ -11,22 +11,22 @@
 #include <stddef.h>
 
 /*
- * What Redis has of these coupons. Where it refuses a command for a coupon, that one is `broken`.
- * 0, or -1: the connection is lost.
+ * Reads the state of these coupons. A coupon for which Redis refuses a command is `broken`. 0, or
+ * -1: the connection is lost.
  */
 int look_coupons(struct redis_client *redis, const struct coupon_row *rows, size_t n,
 		 struct coupon_look *looks);
 
 /*
- * Raises the fence of those whose fence is lower: what an earlier keeper still wants to write to
- * them is refused from then on. 0, 1 when one has a higher fence, or -1: the connection is lost.
+ * Raises the fence of those coupons whose fence is lower. Later writes of an earlier keeper to them
+ * are refused. 0, 1 when a coupon has a higher fence, or -1: the connection is lost.
  */
 int look_fence(struct redis_client *redis, const struct coupon_row *rows, size_t n,
 	       const struct coupon_look *looks, int64_t fence);
 
 /*
- * How many receives of older generations have their slot there although they are in flight. 0, or
- * -1 as of redis_client_integer().
+ * The number of known receives: of older generations, in flight, with a slot in Redis. 0, or -1 as
+ * of redis_client_integer().
  */
 int look_known(struct redis_client *redis, int64_t coupon, int64_t *n);
 

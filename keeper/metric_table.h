@@ -1,5 +1,5 @@
 /*
- * Every metric of the keeper once: METRIC(enumerator, "name", "type", "help"). The name goes out
+ * Every metric of the keeper once: METRIC(enumerator, "name", "type", "help"). The name is exported
  * with the prefix couponmq_; docs/metrics.md is checked against this table. No include guard:
  * included for its expansion.
  */

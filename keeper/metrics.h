@@ -1,6 +1,6 @@
 /*
- * The keeper's metrics. The keeper's thread writes, any thread reads. No metric has a label for
- * each coupon: the size of the page does not grow with their number.
+ * The keeper's metrics. The keeper's thread writes, any thread reads. No metric has a label per
+ * coupon, so the size of the page does not depend on their number.
  */
 #ifndef KEEPER_METRICS_H
 #define KEEPER_METRICS_H
@@ -16,10 +16,10 @@ enum keeper_metric {
 	KEEPER_METRIC_COUNT
 };
 
-/* How a coupon stands, for couponmq_keeper_coupons{state="…"}. */
+/* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
 #define COUPON_STANDS(X)                                               \
 	X(STAND_OPEN, "open")               /* requests are decided */ \
-	X(STAND_NOT_STARTED, "not_started") /* its begin is to come */ \
+	X(STAND_NOT_STARTED, "not_started") /* before its begin */     \
 	X(STAND_PAUSED, "paused")                                      \
 	X(STAND_CLOSED, "closed")           /* and not yet settled */  \
 	X(STAND_UNAVAILABLE, "unavailable") /* not loaded, not verified, or behind */

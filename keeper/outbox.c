@@ -26,10 +26,10 @@ struct keeper_outbox {
 	struct entry *confirmed; /* to be removed from the outbox */
 	int64_t resent;
 	int64_t until_ms;     /* the step's end */
-	int64_t oldest_at_ms; /* of the entries that were looked at; 0: none */
+	int64_t oldest_at_ms; /* of the entries that were read; 0: none */
 };
 
-/* An entry on its way. */
+/* An entry that was sent. */
 struct entry {
 	struct entry *next;
 	int64_t coupon;
@@ -89,12 +89,12 @@ struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
 }
 
 /*
- * Removes what is confirmed. 0, or -1 when Redis is lost: then it is sent once more, which does no
- * harm.
+ * Removes confirmed entries from the outbox. 0, or -1 when Redis is lost: then they are sent again,
+ * which changes no outcome.
  *
- * Not fenced: a batch is confirmed once and for ever, and its id never comes again. So a keeper
- * that slept may remove its entry also after its successor began, which would remove it as well,
- * after sending it once more.
+ * Not fenced: a confirm is final, and the id of a batch is never reused. A keeper that was
+ * suspended may remove the entry after another keeper was elected; that keeper would send it again
+ * and then remove it too.
  */
 static int confirmed_remove(struct keeper_outbox *outbox)
 {
@@ -110,7 +110,7 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 		reply = redis_client_call(outbox->redis, 3, hdel);
 		if (!reply && !redis_client_is_open(outbox->redis))
 			return -1;
-		/* Refused, it stays in the outbox: no other coupon has to wait for it. */
+		/* A refused removal leaves the entry in the outbox. Other coupons go on. */
 		outbox->resent += reply != NULL;
 		if (reply)
 			freeReplyObject(reply);
@@ -161,8 +161,8 @@ static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keepe
 }
 
 /*
- * Whether the entry is old enough, or from a time that is still to come: Redis' clock was set back
- * since. One that cannot be read is sent too: a worker will dead-letter it.
+ * Whether the entry is old enough, or its time is in the future because Redis' clock was set back.
+ * An entry that cannot be parsed is sent too: a worker dead-letters it.
  */
 static int entry_due(struct keeper_outbox *outbox, const redisReply *body, int64_t now_ms)
 {
@@ -194,7 +194,7 @@ static void entry_send(struct keeper_outbox *outbox, int64_t coupon, const redis
 			      (amqp_bytes_t){ body->len, body->str }, entry);
 }
 
-/* Sends what is due of one scan's entries. 0, or -1. */
+/* Sends the due entries of one scan. 0, or -1. */
 static int entries_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *entries,
 			int64_t now_ms, struct keeper_lock *lock, const atomic_int *stop)
 {
@@ -243,7 +243,7 @@ static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keep
 
 	if (opening_wait(outbox, lock, stop))
 		return -1;
-	/* What an earlier step has sent and not seen confirmed would be sent again now. */
+	/* Messages of an earlier step that are still unconfirmed would be sent again now. */
 	if (confirms_wait(outbox, 0, lock, stop))
 		return -1;
 	if (rabbit_publisher_open(outbox->publisher) > 0 ||

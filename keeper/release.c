@@ -3,10 +3,10 @@
  *
  *	PostgreSQL ──page of pending──▶ by coupon ──release.lua──▶ Redis
  *	     ▲                              │
- *	     └──────── released_at ─────────┘   of what Redis has done, or has nothing of
+ *	     └──────── released_at ─────────┘   of receives that are released, or not in Redis
  *
- * When Redis is away, refuses, or does not have the coupon yet, everything stays pending; what it
- * will never have again has nothing to give back.
+ * When Redis is unreachable, refuses the call, or does not have the coupon yet, the receives stay
+ * pending. If it will never have the coupon again, there is nothing to release.
  */
 #include "keeper/release.h"
 
@@ -54,7 +54,7 @@ struct done {
 	struct postgres_array coupons, batches, indexes;
 };
 
-/* What was done of one coupon. */
+/* What was done for one coupon. */
 struct sum {
 	int64_t freed, given, dropped, malformed;
 };
@@ -79,7 +79,7 @@ static void done_add(struct done *done, const PGresult *page, int row)
 	postgres_array_add_number(&done->indexes, number_at(page, row, IDX));
 }
 
-/* Passes over rows that are locked: they stay pending. */
+/* Skips rows that are locked: they stay pending. */
 static int done_mark(struct done *done, struct keeper_database *database)
 {
 	const struct postgres_argument arguments[] = { postgres_array(&done->coupons),
@@ -101,9 +101,9 @@ static void batch_format(const char *uuid, char out[ULID_SIZE])
 }
 
 /*
- * The receive that has the slot in PostgreSQL gets it in Redis. Without one the slot is freed, and
- * the stock goes back, unless the receive was rejected for the stock or for a row that no longer
- * exists: then Redis had given out more than there was.
+ * The receive that has the slot in PostgreSQL gets it in Redis. If there is none, the slot is
+ * freed, and its unit goes back to the stock, unless the receive was rejected for lack of stock or
+ * for a row that no longer exists: then Redis had more stock than PostgreSQL.
  */
 static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 {
@@ -122,7 +122,7 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 }
 
 /*
- * Whether Redis can have it at all: messages that did not come from the script can name any slot.
+ * Whether Redis can have the receive: messages that the script did not write may name any slot.
  */
 static int row_possible(const PGresult *page, int row)
 {
@@ -154,7 +154,7 @@ static void malformed_log(const PGresult *page, int row)
 		  LOG_S("user", PQgetvalue(page, row, USER_ID)));
 }
 
-/* Whether it is over for this receive. */
+/* Whether the receive is done. */
 static int ended_take(const redisReply *ended, struct sum *sum)
 {
 	if (ended->type != REDIS_REPLY_STRING)
@@ -201,7 +201,7 @@ static void reply_take(const redisReply *reply, const struct part *part, const P
 		sum_log(&sum, coupon, reply->element[2]->integer);
 }
 
-/* 0, or -1 when Redis is away. What it refused of this coupon alone stays pending. */
+/* 0, or -1 when Redis is lost. Receives that it refused stay pending. */
 static int coupon_release(struct part *part, const PGresult *page, struct redis_client *redis,
 			  struct done *done)
 {
@@ -244,7 +244,7 @@ static PGresult *page_read(const struct release *release, struct keeper_database
 						       postgres_number(release->index),
 						       postgres_number(RELEASE_PAGE) };
 
-	return keeper_database_ask(database, sql_query_release_pending, 4, arguments);
+	return keeper_database_query(database, sql_query_release_pending, 4, arguments);
 }
 
 int release_step(struct release *release, struct redis_client *redis,
@@ -261,7 +261,7 @@ int release_step(struct release *release, struct redis_client *redis,
 	n = PQntuples(page);
 	check(n <= RELEASE_PAGE);
 	rc = page_release(page, redis, &done);
-	/* Also when it was broken off: what is done is done. */
+	/* Also after a failure: marks the receives that are done. */
 	if (done_mark(&done, database))
 		rc = -1;
 	postgres_array_fini(&done.coupons);

@@ -2,16 +2,19 @@
  * A round:
  *
  *	named by NOTIFY ─┐
- *	next page ───────┴▶ look ─▶ raise fences ─▶ each coupon: end, expiry | load, verify, terms | outbox ─▶ sums
- *	    ▲                                                              │
- *	    └───────────── while there is time and there are more ─────────┘
+ *	next page ───────┴▶ look ─▶ raise fences ─▶ each coupon ─▶ sums
+ *	    ▲                                           │
+ *	    └── while there are more, and there is time ┘
  *
- * Rounds take about a fifth of the time: with many coupons a sweep takes longer and causes no more
- * load. It makes no pauses after an event that concerns all coupons (an election, another Redis
- * process, more new terms than can be remembered), and while coupons are loaded or settled. Settled
- * coupons are in no sweep, but on another Redis process they are verified while their keys exist.
+ * For each coupon: close, settle, expire (close.h); load, verify, terms, rebuild (coupon.h); send
+ * its outbox again (outbox.h).
  *
- * What fails for one coupon alone puts that coupon off (put_off.h); the page goes on.
+ * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
+ * not grow. A sweep makes no pauses after an event that concerns all coupons (an election, a new
+ * Redis process, more notifications than can be stored), and while coupons are loaded or settled.
+ * Sweeps skip settled coupons; on a new Redis process these are verified while their keys exist.
+ *
+ * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
  */
 #include "keeper/sweep.h"
 
@@ -32,28 +35,28 @@ struct keeper_sweep {
 	struct keeper_lock *lock;
 	struct keeper_outbox *outbox;
 	const atomic_int *stop;
-	int running;                    /* else the next page begins a new one */
-	int64_t after;                  /* the last coupon that it came to */
-	int settled_too;                /* then the settled ones, */
-	struct keeper_expiring settled; /* after this one; */
-	int settled_left;               /* of these some were put off: the next sweep again */
+	int running;                    /* else the next page begins a new sweep */
+	int64_t after;                  /* the last coupon that was checked */
+	int settled_too;                /* the sweep includes settled coupons */
+	struct keeper_expiring settled; /* the last of these that was checked */
+	int settled_left;               /* some were put off: the next sweep includes them too */
 	int64_t begun_ms;
 	int64_t until_ms;     /* of this round */
 	int64_t now_ms;       /* Redis' time when it began */
-	int64_t pages_due_ms; /* no page before: NOTIFY may come at any rate */
+	int64_t pages_due_ms; /* limits the rate of pages, whatever the rate of NOTIFY */
 	/*
-	 * on another Redis process: when coupons may be verified; 0: it is not another one any more
+	 * when coupons may be verified on a new Redis process; 0: it is not new any more
 	 */
 	int64_t verify_due_ms;
 	int64_t resend_due_ms;
 	int resend; /* in this sweep */
 	int hurry;
-	/* in this round something was done that is done once: more of it may be waiting */
+	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
-	/* of the Redis process that coupons were or will be verified on */
+	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
-	/* of which Redis or PostgreSQL refused something: a rebuild costs a generation each time */
+	/* coupons that Redis or PostgreSQL refused: each rebuild uses up a generation */
 	struct put_off put_off;
 };
 
@@ -88,7 +91,7 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 	sweep->hurry = 1;
 }
 
-/* What its terms, and its state in Redis, ask for. 0, or -1: the round is over. */
+/* Does what the coupon's terms and its state in Redis require. 0, or -1: the round is over. */
 static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
@@ -122,7 +125,7 @@ static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 	return 0;
 }
 
-/* Of two times. */
+/* The later of two times. */
 static int64_t later(int64_t a, int64_t b)
 {
 	return a > b ? a : b;
@@ -142,7 +145,7 @@ static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 				  sweep->lock, sweep->stop);
 }
 
-/* Redis' view of the coupons, under this keeper's fence. */
+/* Reads the state of the coupons in Redis and raises their fences. */
 static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
 		     struct coupon_look *looks)
 {
@@ -154,7 +157,7 @@ static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, 
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
-/* Those whose terms have changed: at once, whatever place the sweep has come to. */
+/* Handles the coupons whose terms have changed, regardless of the sweep's position. */
 static int changed_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
@@ -196,7 +199,7 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	sweep->after = 0;
 	if (sweep->settled_left)
 		settled_begin(sweep);
-	/* Scanning what is too young to be sent again costs; so not in each sweep. */
+	/* Not in each sweep: scanning entries that are too young to be sent again is costly. */
 	sweep->resend = sweep->begun_ms >= sweep->resend_due_ms;
 	if (sweep->resend)
 		sweep->resend_due_ms = sweep->begun_ms + sweep->config->resend_after_ms / 3;
@@ -231,7 +234,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
 		    coupon_turn(sweep, &rows[i], &looks[i], sweep->resend)) {
-			sweep->watch.sums = before; /* the page is looked at again */
+			sweep->watch.sums = before; /* the page is repeated */
 			return -1;
 		}
 	}
@@ -239,7 +242,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 	return 0;
 }
 
-/* One that is settled needs nothing but to be verified on another Redis process. 0, or -1. */
+/* A settled coupon only needs to be verified on a new Redis process. 0, or -1. */
 static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 			const struct coupon_look *look)
 {
@@ -287,7 +290,7 @@ static int page_turn(struct keeper_sweep *sweep)
 	return rc;
 }
 
-/* Another Redis process: all coupons are to be verified, as soon as that may be. */
+/* After a change of the Redis process: schedules the verification of all coupons. */
 static void process_look(struct keeper_sweep *sweep)
 {
 	if (strcmp(sweep->run_id, sweep->context->run_id) != 0) {
@@ -304,7 +307,7 @@ static void process_look(struct keeper_sweep *sweep)
 	settled_begin(sweep);
 }
 
-/* Pages, until this round is over. The next one is due at `pages_due_ms`. */
+/* Runs pages until the round is over. The next page is due at `pages_due_ms`. */
 static int pages_turn(struct keeper_sweep *sweep)
 {
 	sweep->acted = 0;

@@ -1,7 +1,7 @@
 /*
- * The keeper's way through all watched coupons. A sweep looks at each of them once; a round does as
- * much of it as its time allows, and the next round goes on behind that. Coupons whose terms have
- * just changed come first in every round. The keeper's thread.
+ * Sweeps over all watched coupons. A sweep checks each of them once; a round does as much of a
+ * sweep as its time allows, and the next round continues it. Each round starts with the coupons
+ * whose terms have changed. The keeper's thread.
  */
 #ifndef KEEPER_SWEEP_H
 #define KEEPER_SWEEP_H
@@ -13,15 +13,15 @@
 
 struct keeper_sweep;
 
-/* None of these is owned. `stop` is looked at between two coupons. */
+/* Does not own its arguments. `stop` is checked between two coupons. */
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_lock *lock, struct keeper_outbox *outbox,
 				      const atomic_int *stop);
 void keeper_sweep_free(struct keeper_sweep *sweep);
 
 /*
- * This worker was just elected: nothing that it remembers counts any more, and the first sweep
- * makes no pauses.
+ * After this worker was elected: discards the state of earlier sweeps. The first sweep makes no
+ * pauses.
  */
 void keeper_sweep_restart(struct keeper_sweep *sweep);
 /*

@@ -35,7 +35,7 @@ static enum coupon_stand stand_of(const struct coupon_row *row, int is_usable, i
 	return now_ms < row->begin_ms ? STAND_NOT_STARTED : STAND_OPEN;
 }
 
-/* The place of a coupon, or NULL when another suspect of this sweep or the last one has it. */
+/* The entry of a coupon, or NULL when another suspect of this sweep or the last one uses it. */
 static struct watch_suspect *suspect_find(struct keeper_watch *watch, int64_t coupon)
 {
 	struct watch_suspect *suspect = &watch->suspects[coupon % WATCH_SUSPECTS];
@@ -65,8 +65,8 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 }
 
 /*
- * What a rejected receive still holds, and a late outcome, is counted in Redis soon, and looked at
- * then.
+ * While a release or a late outcome is pending, the numbers are not compared: Redis has not counted
+ * it yet.
  */
 static int numbers_compare(struct keeper_watch *watch, struct keeper_context *context,
 			   const struct coupon_row *row, const struct coupon_look *look)
@@ -93,8 +93,8 @@ int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
 	if (!is_usable)
 		return 0;
 	/*
-	 * PostgreSQL was read first: what was settled since then counts as in flight until the next
-	 * look.
+	 * PostgreSQL was read first: receives that were settled since then count as in flight until
+	 * the next sweep.
 	 */
 	if (look->seq > row->settled)
 		watch->sums.in_flight += look->seq - row->settled;

@@ -1,6 +1,6 @@
 /*
  * The metrics of all coupons: sums over a sweep, and the coupons whose numbers do not add up. Its
- * memory does not grow with their number.
+ * memory does not depend on the number of coupons.
  */
 #ifndef KEEPER_WATCH_H
 #define KEEPER_WATCH_H
@@ -8,8 +8,8 @@
 #include "keeper/coupon.h"
 #include "keeper/metrics.h"
 
-#define WATCH_LOOKS 3       /* in a row that a coupon's numbers do not add up: then it is logged */
-#define WATCH_SUSPECTS 1024 /* at a time; of two that share a place the first is kept */
+#define WATCH_LOOKS 3       /* consecutive mismatches of a coupon before it is logged */
+#define WATCH_SUSPECTS 1024 /* entries; of two coupons that share one the first is kept */
 
 struct watch_sums {
 	int64_t stands[STAND_COUNT];
@@ -24,7 +24,7 @@ struct watch_sums {
 struct watch_suspect {
 	int64_t coupon;
 	int64_t sweep; /* the last in which its numbers did not add up */
-	int looks;     /* so many in a row */
+	int looks;     /* consecutive mismatches */
 };
 
 struct keeper_watch {
@@ -33,21 +33,21 @@ struct keeper_watch {
 	struct watch_suspect suspects[WATCH_SUSPECTS];
 };
 
-/* A sweep begins. */
+/* Begins a sweep. */
 void keeper_watch_begin(struct keeper_watch *watch);
-/* One coupon of it, at Redis' time `now_ms`. 0, or -1 when Redis is lost. */
+/* Adds one coupon of the sweep, at Redis' time `now_ms`. 0, or -1 when Redis is lost. */
 int keeper_watch_add(struct keeper_watch *watch, struct keeper_context *context,
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
-/* It has seen all coupons: the metrics are set. */
+/* Ends a sweep over all coupons: sets the metrics. */
 void keeper_watch_end(const struct keeper_watch *watch);
-/* This is not the keeper (any more): all sums are 0. */
+/* Sets all sums to 0, while this worker is not the keeper. */
 void keeper_watch_none(void);
 
 /*
- * Whether stock + taken + reserved + lost = total (P4) by the counts: taken are what is
- * issued, what is in flight of this generation (`seq` - settled), and `known` receives of older
- * ones. Each side is read at one moment, and neither settling nor issuing changes the difference;
- * so it need not be the same moment. Pure.
+ * Whether stock + taken + reserved + lost = total (P4) by the counts. Taken are the issued
+ * receives, those in flight of this generation (`seq` - settled), and `known` receives of older
+ * ones. Each store is read atomically, and neither settling nor issuing changes the difference, so
+ * the two stores need not be read at the same time. Pure.
  */
 int keeper_watch_equal(const struct coupon_row *row, const struct coupon_look *look, int64_t known);
 

@@ -1,9 +1,10 @@
 /*
- * While the coupon is held nothing is given out, given back or counted late in it, so that one look
- * at Redis and one moment of PostgreSQL can be held against each other:
+ * While the coupon is held, no receive is accepted, released or counted late in Redis, so its state
+ * there can be compared with one snapshot of PostgreSQL:
  *
- *	each row                      is a slot, of the same receive and key
- *	slots - rows                  = in flight of this generation + known of older ones + what waits to be given back
+ *	each row                      has a slot with the same receive and key
+ *	slots - rows                  = in flight of this generation + known of older ones
+ *	                                + pending releases
  *	stock + slots + reserved      = total
  *	reserved + known              = in flight of older generations
  */
@@ -30,7 +31,7 @@ struct compare {
 	int64_t rows;
 	int64_t slots;
 	int64_t in_flight_older;
-	const char *differs; /* the first thing, a constant */
+	const char *differs; /* the first difference, a constant */
 };
 
 static void differ(struct compare *compare, const char *what)
@@ -108,8 +109,8 @@ static int64_t lines_in(const char *text)
 }
 
 /*
- * Nothing changes meanwhile unless by hand. HSCAN may return a field twice; that would be taken for
- * a difference, which does no harm.
+ * The hash does not change during the scan, unless by hand. HSCAN may return a field twice; that
+ * counts as a difference and causes a rebuild.
  */
 static int slots_count(struct compare *compare)
 {
@@ -131,7 +132,7 @@ static int slots_count(struct compare *compare)
 	return 0;
 }
 
-/* Of one older generation; the highest number is the higher one of both. 0, or -1. */
+/* Adds one older generation, with the higher of the numbers in both stores. 0, or -1. */
 static int older_add(struct compare *compare, const struct snapshot_generation *generation)
 {
 	char key[COUPON_KEY_SIZE], field[32];
@@ -171,7 +172,7 @@ static void counts_judge(struct compare *compare, const redisReply *counts, int6
 		differ(compare, "what is in flight of older generations");
 	if (lost != 0 || stock + compare->slots + reserved != total)
 		differ(compare, "the stock");
-	/* A rejected receive that waits to give its slot back may have lost it to another. */
+	/* The slot of a rejected receive that is not released may have another owner. */
 	if (extra < expected || extra > expected + compare->snapshot.unreleased)
 		differ(compare, "slots that are neither issued nor in flight");
 	if (redis_reply_number(counts->element[6]) == row->version && total != row->total)
@@ -217,7 +218,8 @@ static int all_compare(struct compare *compare, int64_t coupon)
 }
 
 /*
- * The last late outcome that Redis must have counted, and no release taken for granted. 0, or -1.
+ * Marks all releases as pending, and reads the last late outcome that Redis must have counted. 0,
+ * or -1.
  */
 static int verify_prepare(struct keeper_context *context, const struct coupon_row *row,
 			  int64_t *late)
@@ -228,7 +230,7 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 
 	if (keeper_database_run(context->database, sql_query_release_again, 2, arguments))
 		return -1;
-	result = keeper_database_ask(context->database, sql_query_late_least, 1, arguments);
+	result = keeper_database_query(context->database, sql_query_late_least, 1, arguments);
 	if (!result)
 		return -1;
 	*late = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;

@@ -16,10 +16,10 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
 
 /*
- * Opens a coupon on the Redis process that is connected to, if no numbers are missing there:
- * lua/verify.lua. `word` gets what the script answered, empty when Redis failed or refused. Before
- * that, everything that rejected receives hold is marked to be given back once more: Redis may have
- * forgotten that it was. 0, or -1 when PostgreSQL failed.
+ * Opens a coupon on the connected Redis process if no numbers are missing there: lua/verify.lua.
+ * `word` gets the reply of the script, empty when Redis failed or refused. Before that, all
+ * rejected receives are marked to be released again, because Redis may have lost releases. 0, or -1
+ * when PostgreSQL failed.
  */
 int compare_verify(struct keeper_context *context, const struct coupon_row *row,
 		   char word[REDIS_WORD_SIZE]);

@@ -35,7 +35,7 @@ static const char *outcome_of(const char *reason)
 	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
 }
 
-/* Messages that did not come from the script can name any slot: such a one is no slot's. */
+/* Whether the script can have written the receive: other messages may name any slot. */
 static int is_possible(const struct part *part, int i)
 {
 	long slot = strtol(value(part, i, SLOT), NULL, 10);
@@ -72,7 +72,7 @@ static void args_fill(struct part *part, int i)
 	argv[8] = outcome_of(value(part, i, REASON));
 }
 
-/* Redis has counted the part. 0, or -1. Rows that are locked stay, and are counted again. */
+/* Deletes the outcomes that Redis has counted. 0, or -1. Locked rows stay and are sent again. */
 static int counted(struct late *late, struct keeper_context *context, const struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
@@ -92,7 +92,7 @@ static int counted(struct late *late, struct keeper_context *context, const stru
 	return 0;
 }
 
-/* 0, or -1. What Redis does not have, or refuses, stays. */
+/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
 static int part_count(struct late *late, struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
@@ -114,7 +114,7 @@ static int part_count(struct late *late, struct keeper_context *context, struct 
 				 LOG_I("receives", part->n));
 		return counted(late, context, part);
 	}
-	if (strcmp(word, "gap") == 0 && keeper_context_is_news(context, coupon, "late_gap"))
+	if (strcmp(word, "gap") == 0 && keeper_context_event_is_new(context, coupon, "late_gap"))
 		log_error("late_gap", LOG_I("coupon", coupon));
 	return keeper_context_word(context, word);
 }
@@ -141,7 +141,8 @@ int late_step(struct late *late, struct keeper_context *context)
 	const struct postgres_argument arguments[] = { postgres_number(late->coupon),
 						       postgres_number(late->number),
 						       postgres_number(LATE_PAGE) };
-	PGresult *page = keeper_database_ask(context->database, sql_query_late_page, 3, arguments);
+	PGresult *page = keeper_database_query(context->database, sql_query_late_page, 3,
+					       arguments);
 	int rows, rc;
 
 	if (!page)

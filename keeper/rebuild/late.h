@@ -1,6 +1,7 @@
 /*
- * Reports to Redis the outcomes of receives of older generations, which it counts as reserved since
- * a rebuild. Redis counts each once, in the order of their numbers. The elected keeper's thread.
+ * Reports to Redis the outcomes of receives of older generations, which Redis counts as reserved
+ * after a rebuild. Each outcome is counted once, in the order of their numbers. The elected
+ * keeper's thread.
  */
 #ifndef KEEPER_REBUILD_LATE_H
 #define KEEPER_REBUILD_LATE_H
@@ -10,15 +11,15 @@
 
 #define LATE_PAGE 128 /* outcomes in a step */
 
-/* Where the next step goes on: after this number of this coupon. Both 0: at the first. */
+/* The next step starts after this number of this coupon. Both 0: at the first. */
 struct late {
 	int64_t coupon, number;
-	struct put_off put_off; /* whose outcomes are locked in PostgreSQL */
+	struct put_off put_off; /* coupons whose outcomes are locked in PostgreSQL */
 };
 
 /*
- * The next page. 1 when there may be more, 0 when this was the last and the next step begins anew,
- * -1 when Redis or PostgreSQL failed.
+ * Reports the next page. 1 when there may be more, 0 when this was the last page and the next step
+ * starts at the first, -1 when Redis or PostgreSQL failed.
  */
 int late_step(struct late *late, struct keeper_context *context);
 

@@ -10,7 +10,7 @@
 #define SCAN_COUNT 32  /* entries requested at a time; each may be 40 KB */
 #define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than COUNT */
 
-/* The batches of one scan that can be read. */
+/* The batches of one scan that can be parsed. */
 struct batches {
 	struct message **list;
 	size_t n;
@@ -36,7 +36,7 @@ static void batches_fini(struct batches *batches)
 	free(batches);
 }
 
-/* What cannot be read will be dead-lettered; its numbers are still counted as in flight. */
+/* Entries that cannot be parsed will be dead-lettered; their numbers count as in flight. */
 static struct batches *batches_decode(const redisReply *entries, int64_t coupon)
 {
 	struct batches *batches = calloc(1, sizeof(*batches));

@@ -1,6 +1,6 @@
 /*
- * The receives of a coupon's outbox, for a rebuild: those in flight whose users, slots and keys
- * Redis still has.
+ * Reads the receives in a coupon's outbox for a rebuild: receives in flight whose users, slots and
+ * keys Redis still has.
  */
 #ifndef KEEPER_REBUILD_OUTBOX_H
 #define KEEPER_REBUILD_OUTBOX_H

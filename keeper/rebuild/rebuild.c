@@ -1,10 +1,10 @@
 /*
- *	hold.lua ─▶ a new generation ─▶ what only Redis has, into PostgreSQL
- *	         ─▶ one moment of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
+ *	hold.lua ─▶ new generation ─▶ store in PostgreSQL the numbers that only Redis has
+ *	         ─▶ snapshot of PostgreSQL ─▶ fill.lua, piece by piece ─▶ place.lua
  *
- * Nothing of it is undone when it is broken off: the coupon stays closed to gateways (unavailable),
- * what was filled vanishes, and the next round begins anew. place.lua alone opens it, once, and
- * only for the latest generation.
+ * An interrupted rebuild is not undone: the coupon stays unavailable to gateways, the filled keys
+ * expire, and the next round starts a new rebuild. Only place.lua opens the coupon, once, and only
+ * under the latest generation.
  */
 #include "keeper/rebuild/rebuild.h"
 
@@ -74,7 +74,7 @@ static int generation_open(struct rebuild *rebuild, const struct coupon_row *row
 		return -1;
 	/*
 	 * Another keeper was elected, or the row has changed since it was read: the next round
-	 * tells.
+	 * reads it again.
 	 */
 	return rebuild->generation > 0 ? 0 : -1;
 }
@@ -113,8 +113,8 @@ static int rows_write(struct rebuild *rebuild)
 }
 
 /*
- * How many are in flight by the numbers of both stores, while nothing is given out. 0, or -1 when
- * Redis failed.
+ * Counts the receives in flight by the numbers of both stores, while the coupon is held. 0, or -1
+ * when Redis failed.
  */
 static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
 {
@@ -148,8 +148,8 @@ static int64_t less(int64_t a, int64_t b)
 }
 
 /*
- * What is in flight and has a slot here: first of the outbox, whose messages are certainly not
- * lost, then of the users' hash, as many as there can be.
+ * Writes receives in flight that have a slot in Redis: first those of the outbox, whose messages
+ * are not lost, then those of the users' hash, up to the number in flight.
  */
 static int in_flight_write(struct rebuild *rebuild, int64_t redis_generation)
 {
@@ -213,7 +213,7 @@ static void placed_log(struct rebuild *rebuild, const redisReply *reply, const c
 		 rebuild->generation, rebuild->issued, in_flight, stock);
 }
 
-/* 0 when it stands in Redis. */
+/* Puts the coupon in place. 0, or -1. */
 static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 {
 	redisReply *reply;
@@ -272,6 +272,6 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 	rc = rebuild_do(rebuild, row, look, why);
 	free(rebuild);
 	context->refused = rc != 0;
-	/* What concerns this coupon alone must not keep the others from their turn. */
+	/* A failure that concerns this coupon alone must not delay the others. */
 	return rc == 0 ? 0 : keeper_context_usable(context);
 }

@@ -1,7 +1,7 @@
 /*
- * Fills a coupon in Redis from PostgreSQL, under a new generation, without draining: what is in
- * flight is counted, and settles as usual. See docs/lifecycle.md for what each moment of it leaves
- * behind. The keeper's thread.
+ * Fills a coupon in Redis from PostgreSQL, under a new generation, without draining: receives in
+ * flight are counted, and settle as usual. docs/lifecycle.md describes the state after a failure at
+ * each step. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_REBUILD_H
 #define KEEPER_REBUILD_REBUILD_H

@@ -1,7 +1,7 @@
 /*
- * The pieces of a rebuild: taken slots, gathered and put into Redis under a temporary name by
- * lua/fill.lua. A piece holds Redis for less than a millisecond; what was filled vanishes by itself
- * when it is not put in place. The keeper's thread.
+ * Writes the taken slots of a rebuild into Redis, in pieces, under a temporary name (lua/fill.lua).
+ * A piece occupies Redis for less than a millisecond. The filled keys expire unless they are put in
+ * place. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_SLOT_WRITER_H
 #define KEEPER_REBUILD_SLOT_WRITER_H
@@ -14,8 +14,8 @@
 
 enum slot_kind {
 	SLOT_ISSUED,        /* rows of PostgreSQL */
-	SLOT_ISSUED_SINGLE, /* the same, where no user comes twice */
-	SLOT_IN_FLIGHT      /* of the outbox: where the slot is free */
+	SLOT_ISSUED_SINGLE, /* the same, with one slot per user */
+	SLOT_IN_FLIGHT      /* receives in flight: skipped if the slot is taken */
 };
 
 struct slot_writer;
@@ -25,17 +25,16 @@ struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coup
 void slot_writer_free(struct slot_writer *writer);
 
 /*
- * Of which kind the next ones are, and how many of them may be added at most. Sends what was
- * gathered. 0, or -1.
+ * Sets the kind of the following slots and the largest number of them to add. Sends the buffered
+ * slots first. 0, or -1.
  */
 int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room);
-/* One slot. 0, or -1 when Redis failed or refused. */
+/* Adds one slot. 0, or -1 when Redis failed or refused. */
 int slot_writer_add(struct slot_writer *writer, int64_t user, int slot, const struct ulid *batch,
 		    int index, const char *key);
-/* Sends what was gathered. 0, or -1. */
+/* Sends the buffered slots. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
 
-int64_t slot_writer_added(
-	const struct slot_writer *writer); /* since slot_writer_begin(), of what was sent */
+int64_t slot_writer_added(const struct slot_writer *writer); /* sent since slot_writer_begin() */
 
 #endif

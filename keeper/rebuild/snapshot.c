@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static PGresult *ask(struct snapshot *snapshot, const char *sql)
+static PGresult *coupon_query(struct snapshot *snapshot, const char *sql)
 {
 	const struct postgres_argument coupon = postgres_number(snapshot->row.id);
 
-	return keeper_database_ask(snapshot->database, sql, 1, &coupon);
+	return keeper_database_query(snapshot->database, sql, 1, &coupon);
 }
 
 static int64_t number_at(const PGresult *result, int row, int column)
@@ -20,7 +20,7 @@ static int64_t number_at(const PGresult *result, int row, int column)
 
 static int coupon_read(struct snapshot *snapshot)
 {
-	PGresult *result = ask(snapshot, sql_query_rebuild_coupon);
+	PGresult *result = coupon_query(snapshot, sql_query_rebuild_coupon);
 	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0) {
@@ -35,13 +35,13 @@ static int coupon_read(struct snapshot *snapshot)
 
 static int generations_read(struct snapshot *snapshot)
 {
-	PGresult *result = ask(snapshot, sql_query_coupon_generation_page);
+	PGresult *result = coupon_query(snapshot, sql_query_coupon_generation_page);
 	int rows, first;
 
 	if (!result)
 		return -1;
 	rows = PQntuples(result);
-	/* Of one that old nothing can be on its way any more. */
+	/* Generations older than these have no receives in flight. */
 	first = rows > SNAPSHOT_GENERATIONS_MAX ? rows - SNAPSHOT_GENERATIONS_MAX : 0;
 	for (int i = first; i < rows; i++)
 		snapshot->generations[snapshot->generations_n++] = (struct snapshot_generation){
@@ -53,7 +53,7 @@ static int generations_read(struct snapshot *snapshot)
 
 static int rows_declare(struct snapshot *snapshot)
 {
-	PGresult *result = ask(snapshot, sql_query_rebuild_rows);
+	PGresult *result = coupon_query(snapshot, sql_query_rebuild_rows);
 
 	PQclear(result);
 	return result ? 0 : -1;
@@ -80,8 +80,8 @@ static int page_take(struct snapshot *snapshot, PGresult *page)
 
 int snapshot_rows(struct snapshot *snapshot)
 {
-	return page_take(snapshot,
-			 keeper_database_ask(snapshot->database, sql_query_rebuild_fetch, 0, NULL));
+	return page_take(snapshot, keeper_database_query(snapshot->database,
+							 sql_query_rebuild_fetch, 0, NULL));
 }
 
 int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches)
@@ -89,8 +89,8 @@ int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *ba
 	const struct postgres_argument arguments[] = { postgres_number(snapshot->row.id),
 						       postgres_array(batches) };
 
-	return page_take(snapshot, keeper_database_ask(snapshot->database,
-						       sql_query_rebuild_rejected, 2, arguments));
+	return page_take(snapshot, keeper_database_query(snapshot->database,
+							 sql_query_rebuild_rejected, 2, arguments));
 }
 
 int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index)
@@ -111,5 +111,5 @@ void snapshot_end(struct snapshot *snapshot)
 	snapshot->page = NULL;
 	keeper_database_patient(snapshot->database, NULL, NULL);
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0,
-			    NULL); /* on a dropped connection: nothing */
+			    NULL); /* no effect on a dropped connection */
 }

@@ -1,6 +1,6 @@
 /*
- * One coupon as PostgreSQL has it at one moment: its counts, those of its older generations, and
- * all its rows, page by page. Between snapshot_begin() and snapshot_end() the connection is this
+ * A snapshot of one coupon in PostgreSQL: its counts, those of its older generations, and all its
+ * rows, page by page. Between snapshot_begin() and snapshot_end() the connection is this
  * snapshot's alone. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_SNAPSHOT_H
@@ -20,8 +20,8 @@ struct snapshot_generation {
 struct snapshot {
 	struct keeper_database *database;
 	struct coupon_row row;
-	int64_t late;       /* how many late outcomes are counted in this */
-	int64_t late_kept;  /* of these, Redis may not have counted the last so many */
+	int64_t late;       /* number of late outcomes that are included in the counts */
+	int64_t late_kept;  /* number of the latest of these that Redis may not have counted */
 	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
 	struct snapshot_generation generations[SNAPSHOT_GENERATIONS_MAX]; /* the latest ones */
 	size_t generations_n;
@@ -35,17 +35,17 @@ struct snapshot {
 int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
 		   int (*waiting)(void *context), void *context);
 /*
- * The next page in snapshot->page; its columns are user, slot, batch (uuid), index, key. No rows:
- * that was all.
+ * Reads the next page into snapshot->page; its columns are user, slot, batch (uuid), index, key. No
+ * rows: the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
 /*
- * Which receives of these batches (uuid[]) were rejected, in snapshot->page: batch, index.
+ * Reads the rejected receives of these batches (uuid[]) into snapshot->page: batch, index.
  */
 int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches);
-/* Whether one of them is among these. */
+/* Whether a receive is among those that snapshot_rejected() read. */
 int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
-/* In any case, also after a failure. */
+/* Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
 
 #endif

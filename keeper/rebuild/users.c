@@ -91,7 +91,7 @@ int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		if (!reply) {
 			rc = redis_client_is_open(context->redis)
 				     ? 0
-				     : -1; /* of another type: nothing is to be had from it */
+				     : -1; /* a key of another type has no slots */
 			break;
 		}
 		youngs_read(&youngs, reply->element[1]);

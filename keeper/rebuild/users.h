@@ -1,6 +1,6 @@
 /*
- * For a rebuild: the slots of receives in flight that the users' hash still has. Messages in the
- * queue may be in no outbox any more, but a repeated request must not get a second slot.
+ * Reads from the users' hash, for a rebuild, the slots of receives in flight. A message in the
+ * queue may no longer be in the outbox, but a repeated request must not get a second slot.
  */
 #ifndef KEEPER_REBUILD_USERS_H
 #define KEEPER_REBUILD_USERS_H
@@ -10,8 +10,8 @@
 
 /*
  * Adds to `writer` (begun with SLOT_IN_FLIGHT) every slot of the last hour whose receive was not
- * rejected; fill.lua skips those that are issued. A hash that is gone or malformed adds nothing. 0,
- * or -1 when Redis or PostgreSQL failed.
+ * rejected; fill.lua skips those that are issued. A missing or malformed hash adds none. 0, or
+ * -1 when Redis or PostgreSQL failed.
  */
 int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer);

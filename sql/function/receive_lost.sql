@@ -42,7 +42,7 @@ BEGIN
 		CONTINUE WHEN NOT FOUND;
 		RETURN NEXT i;
 		IF receive_lost.generation[i] = c.generation THEN
-			-- Numbers are dense: there are at least as many as have an outcome.
+			-- Numbers have no gaps: seq_seen is at least the number of outcomes.
 			UPDATE coupon SET settled_num = settled_num + 1,
 				seq_seen = greatest(seq_seen, settled_num + 1)
 			WHERE id = c.id;

@@ -338,7 +338,8 @@ BEGIN
 							AND u.slot <> first_look.slot
 							AND u.key = first_look.key
 							AND NOT EXISTS (SELECT FROM
-								unnest(own_coupon, own_user, own_slot)
+								unnest(own_coupon, own_user,
+									own_slot)
 									AS o (coupon, user_id, slot)
 								WHERE o.coupon = u.coupon_id
 									AND o.user_id = u.user_id
