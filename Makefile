@@ -40,7 +40,7 @@ TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard t
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher \
 	rabbit_publisher waiters)
-# With SAN=fuzz libFuzzer brings main(); else the targets replay their corpus.
+# With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
@@ -93,7 +93,7 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^
 
-# TSan builds what these link: the gateway and what is common.
+# Built with TSan: the programs that link only the gateway and common/.
 $(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o \
 	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)

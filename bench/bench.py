@@ -1,9 +1,9 @@
-"""One table of figures from one run on one machine, so that every figure is a ratio too. See `make
+"""One table of figures from one run on one machine, so that figures can be compared. See `make
 bench`.
 
-Runs inside a stack that scripts/bench.sh has brought up: the settings are in the environment. Every
-load is checked: what `couponctl rush` was told must stand in PostgreSQL, or this program ends with
-status 1.
+Runs inside a stack that scripts/bench.sh has started: the settings are in the environment. Every
+load is checked: the receives that `couponctl rush` reports must be in PostgreSQL, or this program
+ends with status 1.
 """
 
 import json
@@ -21,7 +21,7 @@ import redis
 BUILD = os.environ.get("BUILD_DIR", "build")
 RUN = os.environ["RUN_DIR"]
 PG_BIN = os.environ["PG_BIN"]
-QUICK = os.environ.get("BENCH_QUICK") == "1"  # a tenth of the load: does it run at all?
+QUICK = os.environ.get("BENCH_QUICK") == "1"  # a tenth of the load, to check that it runs
 SCALE = 10 if QUICK else 1
 FULL_LOAD = ("--connections", 20, "--pipeline", 128)
 BASELINE_REQUESTS = 200_000 // SCALE
@@ -66,7 +66,7 @@ next_user = secrets.randbelow(10**6) * 10**9 + 1
 
 
 def users_take(n):
-    """A range of user ids that nobody had before: returns the first."""
+    """Reserves a range of unused user ids; returns the first."""
     global next_user
     first, next_user = next_user, next_user + n
     return first
@@ -94,8 +94,8 @@ def rush(coupon, users, *words, name, verify=True):
 
 
 def settled_wait(coupon):
-    """Until the workers have settled all that was accepted: issued_num says so, and it must equal
-    what Redis gave out."""
+    """Waits until the workers have settled all accepted receives: issued_num must equal the number
+    that Redis gave out."""
     fields = redis_client.hmget(f"coupon:{{{coupon}}}", "total", "stock")
     taken = int(fields[0]) - int(fields[1])
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
@@ -121,8 +121,8 @@ def fsync_measure():
 
 
 def script_calls_round(sha, run_id):
-    """redis-benchmark with the very script, one request a call, at the stack's fsync setting: calls
-    a second."""
+    """Calls per second of redis-benchmark with the same script, one request a call, at the stack's
+    fsync setting."""
     coupon = coupon_make("redis-benchmark", 10**9)
     keys = [f"coupon:{{{coupon}}}", f"coupon:{{{coupon}}}:users", f"coupon:{{{coupon}}}:outbox"]
     args = redis_client.connection_pool.connection_kwargs
@@ -154,14 +154,15 @@ def script_calls_round(sha, run_id):
         "9__rand_int__",
         "",
     )
-    # What this gave out was never to be sent: it goes before a keeper finds it old.
+    # The receives of this benchmark must not be sent: they are removed before a keeper finds them
+    # overdue.
     redis_client.unlink(*keys)
     ctl("close", coupon)
     return float(out.splitlines()[-1].split('","')[1])
 
 
 def admission_round():
-    """Workers are stopped: accepted answers a second."""
+    """Accepted answers per second while the workers are stopped."""
     result = rush(admission_coupon, ADMISSION_USERS, *FULL_LOAD, name="admission", verify=False)
     stack("start", "worker-1", "worker-2")
     settled_wait(admission_coupon)
@@ -169,7 +170,7 @@ def admission_round():
 
 
 def admission_measure():
-    """The medians of three pairs, each of one beside the other."""
+    """The medians of three pairs, whose two runs follow each other."""
     command = ["awk", "-f", "scripts/lua.awk", "lua/prelude.lua", "lua/issue.lua"]
     script = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     sha = redis_client.script_load(script)
@@ -251,7 +252,8 @@ def steady_measure():
 
 
 def memory_measure():
-    """Resident peak of each program since it started, after a full load over 1,000 connections."""
+    """Peak resident memory of each program since it started, after a full load over 1,000
+    connections."""
     coupon = coupon_make("memory", 10**9)
     rush(
         coupon,

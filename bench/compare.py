@@ -19,7 +19,7 @@ REF = os.environ.get("REF") or sys.exit(
 )
 PAIRS = int(os.environ.get("PAIRS", 9))
 ALLOWED = 0.10
-# Of the other figures the limits of the machine are not ours, and rare ones are noise at this load.
+# The other figures are limits of the machine, or too rare to be more than noise at this load.
 RATES = ("admission_per_s", "sold_out_per_s", "end_to_end_per_s")
 LATENCIES = ("steady_accepted_p50_us", "steady_queued_p50_us", "steady_issued_p50_us")
 

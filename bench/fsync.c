@@ -1,5 +1,5 @@
 /*
- * How long the disk takes to make 4 KiB durable, the way a log does: append, then fdatasync.
+ * Measures the time to make 4 KiB durable as a log does: append, then fdatasync.
  *	bench_fsync FILE TIMES    prints "p50_us p99_us"
  */
 #include "common/clock.h"

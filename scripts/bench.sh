@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One table of figures (bench/bench.py) on a stack of its own, which ends with it.
+# One table of figures (bench/bench.py) on a stack of its own, which is stopped at the end.
 #   BENCH_QUICK=1                  a tenth of the load
 #   BENCH_RUN_DIR=.run-bench BENCH_PORT_BASE=18400
 set -euo pipefail
@@ -10,7 +10,7 @@ export PORT_BASE=${BENCH_PORT_BASE:-18400}
 export PG_BIN=${PG_BIN:-/usr/lib/postgresql/15/bin}
 
 trap 'RUN_DIR=$RUN_DIR scripts/stack.sh stop >/dev/null' EXIT
-# Fresh stores: what an earlier run left behind would be measured too.
+# Fresh stores: data of an earlier run would be measured too.
 scripts/stack.sh clean >/dev/null
 scripts/stack.sh services >/dev/null
 scripts/stack.sh start gateway worker-1 worker-2 >/dev/null

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Writes a .env with passwords made at random: compose-env.sh [FILE]. What the file sets already
-# stays as it is.
+# Writes a .env with random passwords: compose-env.sh [FILE]. Settings that the file already has are
+# kept.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly FILE=${1:-.env}
-# The passwords stand in URLs: letters and digits need no escaping there.
+# The passwords are used in URLs, where letters and digits need no escaping.
 readonly NAMES=(POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD)
 umask 077
 

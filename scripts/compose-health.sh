@@ -2,7 +2,7 @@
 # Inside the image: compose-health.sh gateway|worker, exit status 0 when it is ready to work.
 set -euo pipefail
 
-# GET /readyz on this port: what is not connected is told.
+# GET /readyz on this port: prints what is not connected.
 ready_at() {
 	local code answer
 	exec 3<>"/dev/tcp/127.0.0.1/$1"

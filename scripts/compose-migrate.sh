@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Inside the image, as the service migrate: the tables, then the role that the programs log in as.
+# Inside the image, as the service migrate: creates the tables, then the role that the programs log
+# in as.
 set -euo pipefail
 : "${COUPON_DATABASE_PASSWORD:?is not set}"
 

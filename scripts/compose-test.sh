@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings docker-compose.yml up for real and puts a load on it: compose-test.sh [run|clean]
+# Starts docker-compose.yml in an engine and puts a load on it: compose-test.sh [run|clean]
 #   COMPOSE_RUN_DIR=.run-compose     what it writes; with an engine of its own also the images, for
 #                                    the next run
 #   COMPOSE_TEST_PORT=27411 COMPOSE_TEST_HTTP_PORT=27480
@@ -105,7 +105,7 @@ user_is_told() {
 finish() {
 	trap - EXIT INT TERM
 	set +e
-	# A signal may have come while a function's output went elsewhere.
+	# A signal may arrive while the output of a function is redirected.
 	exec >&7 2>&8
 	[[ -z $load_pid ]] || kill -KILL "$load_pid" 2>/dev/null
 	if [[ ${#compose[@]} -gt 0 && -n ${images:-} ]]; then
@@ -120,7 +120,7 @@ finish() {
 	[[ $finished == yes || $failed -gt 0 ]] || failed=1
 	say "took $SECONDS s"
 	echo "$passed passed, $failed failed"
-	# Without a number, exit would give the status from before the trap.
+	# Without a number, exit would return the status from before the trap.
 	exit $((failed > 0))
 }
 
@@ -130,7 +130,7 @@ run() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 
-	# What the caller's shell may have set for a stack of its own.
+	# The caller's shell may have set these for a stack of its own.
 	unset COMPOSE_FILE COMPOSE_PROJECT_NAME COMPOSE_PROFILES COMPOSE_ENV_FILES COUPON_BIND \
 		REDIS_MAXMEMORY POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD \
 		REDIS_PASSWORD
@@ -143,7 +143,7 @@ run() {
 
 	engine_open
 	compose_find
-	# A daemon of ours can allow no more open files than we may.
+	# A daemon that is started here cannot allow more open files than this process may open.
 	files=$(ulimit -Hn)
 	if [[ $engine_own == yes && $files != unlimited && $files -lt $COUPON_NOFILE ]]; then
 		COUPON_NOFILE=$files

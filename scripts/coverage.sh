@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Which lines and branches the tests reach, per folder: every test on a build of its own, with gcov.
-#   TESTS=words   of a selection only
-# What a test kills with SIGKILL cannot write down what it reached.
+#   TESTS=words   of a selection of tests
+# A process that a test kills with SIGKILL cannot write its counts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

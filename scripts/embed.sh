@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Turns text files into C strings: embed.sh OUT.h OUT.c FILE…
-# lua/issue.lua becomes `lua_issue`, with what it uses of lua/prelude.lua in front;
+# lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
 # sql/query/settle.sql becomes `sql_query_settle`.
 # The migrations (sql/migration/NNNN_name.sql) are also in the table `migrations`, in order, the
 # files of functions (sql/function/NAME.sql) in the table `functions`. Both end with a name of NULL.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzing with libFuzzer, ASan and UBSan.
 #   fuzz.sh run     each target for FUZZ_S=60 seconds, from tests/fuzz/corpus and from what earlier
-#                   runs found; FUZZ=json chooses one. New inputs stay in build-fuzz/corpus; one
-#                   that fails is put into tests/fuzz/corpus, where `make test` replays it.
-#   fuzz.sh merge   puts into tests/fuzz/corpus what reaches code that the inputs there do not
+#                   runs found; FUZZ=json chooses one. New inputs stay in build-fuzz/corpus; an
+#                   input that fails is copied to tests/fuzz/corpus, where `make test` replays it.
+#   fuzz.sh merge   copies to tests/fuzz/corpus the inputs that reach new code
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

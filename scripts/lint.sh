@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks how the tree is written: lint.sh [format]. With `format`, C and Python are formatted.
+# Checks the form of the source files: lint.sh [format]. With `format`, C and Python are formatted.
 # Formats differ between versions of the formatters: they are checked only with those of Debian 12.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,11 +17,12 @@ mapfile -t c_files < <(files '*.c' '*.h')
 mapfile -t python_files < <(files '*.py')
 mapfile -t lua_files < <(files '*.lua')
 mapfile -t shell_files < <(files '*.sh' .ci/run)
-# What another script sources is checked with that script.
+# A sourced script is checked with the script that sources it.
 mapfile -t shell_programs < <(grep -l '^#!' "${shell_files[@]}")
 mapfile -t make_files < <(files Makefile '*.mk')
 
-# version_is MAJOR COMMAND..: says so where another version cannot tell what the format should be.
+# version_is MAJOR COMMAND..: prints a note when another version is installed, whose format may
+# differ.
 version_is() {
 	local major=$1 found
 	shift

@@ -1,6 +1,6 @@
 # One script for Redis: awk -f scripts/lua.awk lua/prelude.lua lua/NAME.lua
-# In front of the script come the definitions of the prelude that it uses, directly or through
-# another. A definition is a paragraph of the prelude; the first paragraph is the prelude's comment.
+# The script is preceded by the definitions of the prelude that it uses, directly or indirectly. A
+# definition is a paragraph of the prelude; the first paragraph is the prelude's comment.
 
 # Without comments and strings.
 function code(line) {

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that building, running and testing need. Silent when all are
 # there.
-#   packages.sh [fuzz|coverage]   those of `make fuzz` or `make coverage` besides
+#   packages.sh [fuzz|coverage]   also those of `make fuzz` or `make coverage`
 set -euo pipefail
 
 PACKAGES=(
 	# build
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev uthash-dev
-	# run: the three services, and what the stack scripts call
+	# run: the three services, and the tools that the stack scripts call
 	redis-server redis-tools rabbitmq-server postgresql-15 curl netcat-openbsd util-linux
-	# test: other people's clients
+	# test: clients of other projects
 	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
 	python3-requests
 	# lint
@@ -48,7 +48,7 @@ undo() {
 	[[ $policy_made == no ]] || rm -f "$POLICY"
 }
 
-# The stack has services of its own: the system's must neither start nor get a cluster.
+# The stack has services of its own: those of the system must not be started or get a cluster.
 keep_services_down() {
 	trap undo EXIT
 	trap 'exit 130' INT

@@ -3,7 +3,7 @@
 #
 # RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source
 #   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N
-#   NAME/             its folder, and its working directory: that is how a pid is known to be ours
+#   NAME/             its folder and working directory, by which its pid is identified
 set -euo pipefail
 umask 022
 
@@ -17,7 +17,7 @@ readonly PG_BIN=${PG_BIN:-/usr/lib/postgresql/15/bin}
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
 readonly BACKENDS=(epmd redis rabbitmq postgres)
 readonly DEFAULT_PORT_BASE=7400
-readonly START_S=90        # the slowest start we wait for
+readonly START_S=90        # the limit for a start
 readonly STOP_S=20         # from TERM to KILL
 readonly SOCKET_PATH_MAX=107
 
@@ -46,7 +46,7 @@ die() {
 	exit 1
 }
 
-# A path as one would type it in the project's folder.
+# A path relative to the project's folder.
 shown() {
 	echo "${1#"$ROOT/"}"
 }
@@ -71,8 +71,8 @@ name_check() {
 		die "unknown name $1; there are: redis rabbitmq postgres gateway worker-N"
 }
 
-# Starts those of the names that do not run, all at once, then waits for each of the names: an
-# earlier start may have been cut short.
+# Starts those of the names that do not run, all at once, then waits for every name: an earlier
+# start may have been interrupted.
 names_start() {
 	local name started=' '
 	for name in "$@"; do
@@ -133,7 +133,7 @@ names_matching() {
 	names_known | grep -E "^($1)\$" || true
 }
 
-# In the order of the work: what takes requests, what settles them, what keeps them.
+# Stops the programs in the order of the work, then the services: gateway, workers, stores.
 stop_all() {
 	local stage
 	for stage in gateway 'worker-[0-9]+' 'redis|rabbitmq|postgres' epmd; do

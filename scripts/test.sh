@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Every test, on stacks of their own, which end with it. Parts run side by side: see "the parts".
+# Every test, on private stacks, which are stopped at the end. Parts run in parallel: see "the
+# parts".
 #   SAN=address|undefined|thread   everything in a build of its own
-#   TESTS=tests/e2e/test_x.py      only that file, in sight; other words choose programs by name and
+#   TESTS=tests/e2e/test_x.py      only that file, shown; other words choose programs by name, and
 #                                  go to pytest -k
-#   SEED=n                         of the torture scenarios, and of other tests by chance
+#   SEED=n                         of the torture scenarios, and of other randomized tests
 #   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=4 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,10 +19,10 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-4}
 readonly PORTS_EACH=500  # of a shard: its stack, and those that its tests make
-readonly END_S=60        # from an interrupt until what still runs is killed
+readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
 readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
-# What `make test` was called with is for this script, not for the builds it starts.
+# The arguments of `make test` are for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 
 passed=0 failed=0
@@ -53,7 +54,7 @@ stacks_stop() {
 	stacks_each stop >/dev/null || echo "test: could not stop everything in $RUN_DIR*" >&2
 }
 
-# In the end: a sanitizer's report in any log is a failure, whichever test it belongs to.
+# At the end, a sanitizer's report in any log is a failure, whichever test it belongs to.
 logs_check() {
 	local file
 	for file in "$RUN_DIR"/*.log "$RUN_DIR"-*/*.log; do
@@ -129,7 +130,7 @@ pytest_run() {
 # ---- the parts
 #
 # Each part is a process group, writes to $OUT/PART.out and leaves its counts in $OUT/PART.count.
-# The builds give way to the tests, which have time-outs.
+# The builds have a lower priority than the tests, which have time-outs.
 
 part_lint() {
 	if nice -n 10 scripts/lint.sh; then
@@ -144,7 +145,8 @@ part_programs() {
 	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
 }
 
-# A selection under sanitizers, built alone: whole runs are make test SAN=address and SAN=thread.
+# A selection under sanitizers, built separately: complete runs are make test SAN=address and
+# SAN=thread.
 part_sanitized() {
 	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread thread-tests
 	programs_run build-thread 'unit_*'
@@ -246,7 +248,7 @@ run_all() {
 	parts_wait
 }
 
-# What TESTS= chooses runs in sight, one after the other.
+# The selection of TESTS= runs one after the other, with its output shown.
 run_chosen() {
 	local selection=("$TESTS")
 	if [[ ! -e ${TESTS%%::*} ]]; then

@@ -1,5 +1,4 @@
-"""What every test may ask for. `stack` is shared: a test that breaks a process takes
-`own_stack`."""
+"""Fixtures of all tests. `stack` is shared: a test that breaks a process uses `own_stack`."""
 
 
 import signal
@@ -13,13 +12,13 @@ from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
 def pytest_configure():
-    """Told to end, pytest ends as after Ctrl-C: what was started is stopped."""
+    """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def stack():
-    """The stack in RUN_DIR. It is started here, and stays: `make test` stops it in the end."""
+    """The stack in RUN_DIR. It is started here and not stopped: `make test` stops it at the end."""
     shared = Stack(RUN_DIR, PORT_BASE)
     shared.services()
     shared.start("gateway", "worker-1", "worker-2")
@@ -50,8 +49,7 @@ def stack_make():
 
 @pytest.fixture(scope="module")
 def own_stack(stack_make):
-    """A stack for this file alone, whose processes it may kill: services, gateway and one
-    worker."""
+    """A stack for this file only, whose processes it may kill: services, gateway and one worker."""
     own = stack_make()
     own.services()
     own.start("gateway", "worker-1")
@@ -80,7 +78,7 @@ def pg_owner(env):
 
 @pytest.fixture
 def amqp(env):
-    """A channel of pika's."""
+    """A channel of pika."""
     connection = pika.BlockingConnection(pika.URLParameters(env["AMQP_URL"]))
     yield connection.channel()
     if connection.is_open:

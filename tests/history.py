@@ -1,8 +1,8 @@
 """
-What clients asked and were told, to be held against PostgreSQL and Redis in the end.
+Requests of clients with their answers, to be compared with PostgreSQL and Redis at the end.
 
-A request without an answer, and one answered `unknown`, may or may not have been done. Everything
-else must be true: docs/protocol.md says what each answer promises, and P1 to P6 are checked as
+A request without an answer, or answered `unknown`, may have taken effect or not. Every other answer
+must be true: docs/protocol.md defines what each answer promises, and P1 to P6 are checked as
 promises of the whole.
 """
 
@@ -29,7 +29,7 @@ PARKED_QUEUE = "coupon.receive.parked"
 
 
 class History:
-    """Load on one coupon from several connections, which come back whenever they are cut."""
+    """Load on one coupon from several connections, which are reopened whenever they are cut."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class History:
             load.stop()
 
     def abandon(self):
-        """Ends the load and waits for nothing."""
+        """Ends the load without waiting."""
         if self.load:
             self.load.stopping.set()
 
@@ -100,7 +100,7 @@ class History:
         return ask.reply
 
     def wait_accepted(self, more, timeout=30):
-        """Until about so many more requests than now are accepted."""
+        """Waits until about this many more requests are accepted."""
         load = self.load
         aim = load.accepted + more
         wait_until(lambda: load.errors or load.accepted >= aim, timeout)
@@ -112,15 +112,14 @@ class History:
     # The judgement
 
     def settle(self, timeout=60):
-        """Until nothing of the coupon is in flight any more, and no rejected receive holds a
-        slot."""
+        """Waits until nothing of the coupon is in flight, and no rejected receive holds a slot."""
         key = f"coupon:{{{self.coupon}}}"
         with redis.Redis.from_url(
             self.stack.env["REDIS_URL"], decode_responses=True
         ) as cache, psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True) as pg:
 
             def state():
-                """What is still on its way, by name; nothing of it once all is settled."""
+                """The counts of what is still in flight, by name; empty once all is settled."""
                 hash_ = cache.hgetall(key)
                 seq, generation = int(hash_.get("seq", -1)), int(hash_.get("generation", -1))
                 row = pg.execute(
@@ -213,7 +212,7 @@ class History:
         return slots, counts
 
     def _check_answers(self, rows, tombstones, where):
-        """P3: what was accepted is exactly one row or exactly one rejection."""
+        """P3: an accepted receive is exactly one row or exactly one rejection."""
         settled = {(row[2], row[3]): row for row in rows}
         assert len(settled) == len(rows), f"a receive has two rows {where}"
         rejected = {(row[2], row[3]): row for row in tombstones}
@@ -233,7 +232,7 @@ class History:
                 assert place in settled, f"{asked} {where}"
 
     def _check_requested(self, rows, where):
-        """P5, P7: nobody has more than what he asked for and was not refused."""
+        """P5, P7: no user has more than he requested and was not refused."""
         keys, keyless = collections.defaultdict(set), collections.Counter()
         for asked in self.asked:
             if asked.code not in (0, UNANSWERED, UNKNOWN, REJECTED):
@@ -271,6 +270,6 @@ class History:
 
 
 def queue_length(stack, queue=QUEUE):
-    """Messages that are ready, by the broker's own word."""
+    """Messages that are ready, as reported by the broker."""
     with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
         return connection.channel().queue_declare(queue, passive=True).method.message_count

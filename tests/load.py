@@ -1,9 +1,10 @@
 """
-Load on gateways: clients in threads, which send requests in windows, note each request with its
-answer and times, and come back whenever their connection breaks. Needs nothing but Python itself.
+Load on gateways: clients in threads, which send requests in windows, record each request with its
+answer and times, and reconnect whenever their connection breaks. Needs only Python's standard
+library.
 
-What is asked is the user's: window_make(chance) returns (book, [Ask]). Before the window is sent,
-book.note(ask) is called for each of its requests; book.coupon is their coupon.
+The caller chooses the requests: window_make(chance) returns (book, [Ask]). Before the window is
+sent, book.note(ask) is called for each of its requests; book.coupon is their coupon.
 """
 
 import json
@@ -14,11 +15,11 @@ import time
 from stack import Client
 
 UNANSWERED = None
-SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that tell what is
+SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that are certain
 
 
 class Ask:
-    """One request: when it was sent to which gateway, and when what came back."""
+    """One request: the gateway and time it was sent to, its answer and the time of that."""
 
     __slots__ = (
         "op", "user", "key", "ack", "receive_asked", "client", "gateway", "at", "reply",
@@ -29,7 +30,7 @@ class Ask:
         self.op, self.user, self.key, self.ack, self.receive_asked = op, user, key, ack, receive
         self.client = self.gateway = self.at = self.answered_at = None
         self.reply = UNANSWERED
-        self.ended = None  # why no answer came: "time-out", or how the connection ended
+        self.ended = None  # why there is no answer: "time-out", or how the connection ended
 
     @property
     def code(self):
@@ -79,7 +80,7 @@ class LoadClient:
             except (OSError, EOFError):
                 self._hang_up()
                 self.lost += 1
-            except Exception as error:  # the thread's own: raised by Load.stop()
+            except Exception as error:  # an error of the thread, raised by Load.stop()
                 self.load.errors.append(f"client {self.number}: {error!r}")
                 return
             every_s = self.load.every_s
@@ -120,7 +121,7 @@ class LoadClient:
         for _ in window:
             line = self.connection.reader.readline()
             if not line.endswith(b"\n"):
-                raise EOFError  # half a line is no answer
+                raise EOFError  # an incomplete line is no answer
             reply = json.loads(line)
             ask = window[reply["id"]]
             assert ask.reply is UNANSWERED, f"answered twice: {line}"
@@ -143,8 +144,8 @@ class Load:
         window_ended=lambda chance, book, window: None,
     ):
         """
-        gateways(): (name, address) of those that clients may connect to. Each client sends a window
-        every every_s, waits for each answer answer_s, and changes its gateway with this
+        gateways(): (name, address) of the gateways that clients may connect to. Each client sends a
+        window every every_s, waits answer_s for each answer, and changes its gateway with this
         probability.
         """
         self.gateways, self.window_make, self.window_ended = gateways, window_make, window_ended
@@ -172,7 +173,8 @@ class Load:
 
     @property
     def sure(self):
-        """Requests with a certain answer so far: not those refused for want of a service."""
+        """Requests with a certain answer so far, without those refused because a service was
+        unavailable."""
         return sum(client.sure for client in self.clients)
 
     @property

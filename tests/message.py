@@ -1,4 +1,4 @@
-"""Messages of coupon.receive.queue, as lua/issue.lua makes them."""
+"""Messages of coupon.receive.queue, as lua/issue.lua builds them."""
 
 import json
 
@@ -25,12 +25,12 @@ def message(coupon, /, **changes):
 
 
 def message_text(coupon, /, **changes):
-    """As it stands in the outbox."""
+    """As it is in the outbox."""
     return json.dumps(message(coupon, **changes), separators=(",", ":"))
 
 
 def message_publish(channel, body, **properties):
-    """body: bytes, or what message() returned."""
+    """body: bytes, or a message of message()."""
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
     channel.basic_publish(

@@ -1,5 +1,5 @@
-"""Programs of couponmq as children of the test, so that it gives them their settings and sees their
-exit codes."""
+"""Programs of couponmq as children of the test, which sets their settings and reads their exit
+codes."""
 
 import os
 import resource
@@ -26,14 +26,15 @@ def metrics_read(url):
 
 
 def privileges_drop():
-    """A limit on processes is nothing to root."""
+    """A limit on processes does not apply to root."""
     if os.getuid() == 0:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
 
 
 class Process:
-    """One program with the stack's settings and some of its own. Its log is one of the stack's."""
+    """One program with the stack's settings and additional ones. Its log is among those of the
+    stack."""
 
     def __init__(self, stack, program, name, settings, descriptors_max=None, unprivileged=False):
         self.stack = stack
@@ -50,7 +51,7 @@ class Process:
         with open(self.log_path, "ab") as log, open(stack.build_dir / program, "rb") as binary:
             self.child = subprocess.Popen(
                 [str(stack.build_dir / program)],
-                # nobody may not look into every folder
+                # the user nobody may not read every folder
                 executable=f"/proc/self/fd/{binary.fileno()}",
                 pass_fds=[binary.fileno()],
                 env={**os.environ, **stack.env, **self.settings},
@@ -125,7 +126,7 @@ class Gateway(Process):
         return requests.get(self.http("/readyz"), timeout=2).status_code == 200
 
     def trouble(self, part):
-        """Why the part is not ready, or ok."""
+        """The reason why the part is not ready, or ok."""
         return requests.get(self.http("/readyz"), timeout=2).json()[part]
 
 

@@ -1,4 +1,4 @@
-"""A private Redis, which keeps nothing."""
+"""A private Redis without persistence."""
 import shutil
 import subprocess
 import time

@@ -1,11 +1,10 @@
 """
-A TCP relay between two parts, which makes the link between them bad. It runs as a process of its
-own, so that it is fast and is not held up by the test, which sends it commands as lines of JSON.
+A TCP relay between two parts, which injects faults into their link. It runs as a process of its
+own, so that it is fast and not delayed by the test, which sends it commands as lines of JSON.
 
-Each connection has two ways: up, from who connected to the service, and down. Each way is in one
-mode:
+Each connection has two ways: up, from the client to the service, and down. Each way is in one mode:
 
-  pass     on as it comes
+  pass     bytes are passed on at once
   hold     nothing is read or passed on, nothing is closed; after it everything arrives, late
   hold_ends   the next piece without its last bytes, then hold
   lose     read and thrown away. Ends with a reset, for the stream has a hole
@@ -33,11 +32,11 @@ import sys
 import time
 from pathlib import Path
 
-BUFFER_BYTES = 1 << 18  # read ahead of what the other side takes
+BUFFER_BYTES = 1 << 18  # read ahead of the other side
 PIECE_BYTES = 1 << 16
 WAYS = ("up", "down")
 END_BYTES = 6  # PostgreSQL ends every answer with six bytes of their own
-SAID_BYTES = 1 << 20  # kept of what servers send
+SAID_BYTES = 1 << 20  # kept of the bytes that servers send
 RST_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -47,10 +46,10 @@ def port_of(address):
 
 
 class Relay:
-    """The test's end. Every call has its effect before it returns."""
+    """The side of the test. Every call has taken effect when it returns."""
 
     def __init__(self, target_port, seed=0, port=0, buffer_bytes=0):
-        """buffer_bytes: of the kernel, for what clients send; 0: its own choice."""
+        """buffer_bytes: of the kernel, for what clients send; 0: its default."""
         numbers = map(str, (target_port, port, seed, buffer_bytes))
         self.child = subprocess.Popen(
             ["/usr/bin/python3", "-B", str(Path(__file__).resolve()), *numbers],
@@ -72,12 +71,12 @@ class Relay:
         return re.sub(r":\d+(?=/|$)", f":{self.port}", url)
 
     def mode(self, mode, *ways, ms=0, jitter_ms=0):
-        """For connections open and to come; both ways when none is given."""
+        """For open and future connections; both ways when none is given."""
         for way in ways or WAYS:
             self._call(do="mode", mode=mode, way=way, ms=ms, jitter_ms=jitter_ms)
 
     def hold(self):
-        """What clients send gets no further."""
+        """Data of clients is no longer passed on."""
         self.mode("hold", "up")
 
     def trap(self, pattern):
@@ -90,19 +89,19 @@ class Relay:
         return self._call(do="count")["trapped"]
 
     def let_go(self):
-        """Ends the trap, and remembers from now on what servers send."""
+        """Ends the trap, and from now on records what servers send."""
         self._call(do="let_go")
 
     def said(self):
         return base64.b64decode(self._call(do="said")["said"])
 
     def cut(self):
-        """Ends every connection; what is held is lost. The next ones pass."""
+        """Ends every connection; held data is lost. Later connections pass."""
         self._call(do="cut")
 
     def heal(self):
-        """Everything passes again. What was thrown away meanwhile, or is half-open, cannot be
-        healed: it is reset."""
+        """Everything passes again. Connections that lost data meanwhile, or are half-open, are
+        reset."""
         self._call(do="heal")
 
     def reset(self):
@@ -113,15 +112,15 @@ class Relay:
         self._call(do="reset_in_piece", way=way)
 
     def half_open(self, deaf):
-        """deaf, "client" or "server", keeps its connections and hears nothing any more; the other
-        side gets RST."""
+        """deaf, "client" or "server", keeps its connections and receives nothing any more; the
+        other side gets RST."""
         self._call(do="half_open", deaf=deaf)
 
     def open_num(self):
         return self._call(do="count")["open"]
 
     def deaf_num(self):
-        """Half-open connections whose end nobody has noticed yet."""
+        """Half-open connections whose end was not yet detected."""
         return self._call(do="count")["deaf"]
 
     def cut_num(self):
@@ -164,7 +163,7 @@ class Way:
         self.next_byte = 0.0
         self.eof = self.eof_sent = self.holed = False
         self.held = False  # by a trap or without the end of a piece: then nothing is read
-        self.kept = b""  # what was read before it was held
+        self.kept = b""  # read before it was held
 
     def hold(self, kept):
         self.held, self.kept = True, kept
@@ -222,7 +221,7 @@ class Forwarder:
     def say(**answer):
         print(json.dumps(answer), flush=True)
 
-    # What the test orders
+    # Commands of the test
 
     def read_commands(self):
         data = sys.stdin.buffer.raw.read(65536)
@@ -326,7 +325,7 @@ class Forwarder:
             try:
                 one.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # its other end has gone
+                pass  # its other end is closed
         one.close()
 
     def end(self, connection, reset=True):
@@ -413,7 +412,7 @@ class Forwarder:
         self.end(connection)
 
     def flow(self, connection):
-        """Passes on what may go now."""
+        """Passes on what is allowed now."""
         if not connection.deaf:
             try:
                 for way in connection.ways.values():
@@ -448,7 +447,7 @@ class Forwarder:
     # Time
 
     def pause(self):
-        """Until the next piece or byte is due; None: for ever."""
+        """The time until the next piece or byte is due; None: no limit."""
         dues = []
         for connection in self.all():
             for way in connection.ways.values():

@@ -19,7 +19,7 @@ def client_new(url):
 
 
 def script_text(name):
-    """As the programs get it, with what it uses of the prelude in front."""
+    """As the programs get it, after the definitions of the prelude that it uses."""
     command = [
         "awk",
         "-f",
@@ -61,7 +61,8 @@ class Coupon:
         self.redis.delete(*self.keys, self.known, self.seen)
 
     def put(self, **fields):
-        """Writes the coupon's hash by hand: open, verified, stock = total unless told otherwise."""
+        """Writes the coupon's hash directly: open, verified, stock = total unless fields are
+        given."""
         c = {
             "status": "open",
             "total": 100,
@@ -129,6 +130,6 @@ class Coupon:
         return sum(len(records.split("\n")) for records in self.users().values())
 
     def snapshot(self):
-        """Everything that has to do with this coupon, exactly."""
+        """All keys of this coupon with their exact contents."""
         names = sorted(self.redis.scan_iter(match="*%s*" % self.id, count=1000))
         return {n: (self.redis.dump(n), self.redis.pttl(n)) for n in names}

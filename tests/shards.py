@@ -1,7 +1,8 @@
-"""Which pytest files run together: shards.py NUMBER COUNT prints the files of one of COUNT shards.
+"""Divides the pytest files into shards: shards.py NUMBER COUNT prints the files of one of COUNT
+shards.
 
-Each shard has a stack of its own. The longest files come first, each goes to the shard that has
-least to do so far.
+Each shard has a stack of its own. The longest files are assigned first, each to the shard with
+the least work so far.
 """
 
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OTHERS_S = 3
-SECONDS = {  # about, on an idle machine with two cores
+SECONDS = {  # approximate, on an idle machine with two cores
     "test_torture.py": 85,  # and its build
     "test_e2e_audit.py": 65,
     "test_e2e_failures.py": 60,

@@ -1,5 +1,4 @@
-"""A local stack as tests drive it: settings, processes to start, kill and freeze, and a socket
-client."""
+"""A local stack for tests: settings, processes to start, kill and freeze, and a socket client."""
 
 import json
 import os
@@ -61,7 +60,7 @@ def process_stat(pid):
 
 
 def process_tree(pid):
-    """The process and all that descend from it, parents first."""
+    """The process and all its descendants, parents first."""
     children = {}
     for entry in os.listdir("/proc"):
         stat = process_stat(entry) if entry.isdigit() else None
@@ -79,7 +78,7 @@ def process_gone(pid):
 
 
 class Client:
-    """The gateway's socket, line by line: what is sent is exactly what was given."""
+    """The gateway's socket, line by line: sends exactly the given bytes."""
 
     def __init__(self, address, timeout=10.0):
         """address is host:port, or the path of a Unix socket."""
@@ -145,7 +144,7 @@ class Stack:
         self.port_base = port_base
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
         self.frozen = set()  # pids that sigstop froze
-        self.settings = {}  # what processes of this stack are started with, besides its env
+        self.settings = {}  # settings of this stack's processes, in addition to its env
 
     def script(self, *arguments, **environment):
         """scripts/stack.sh with these arguments; environment is extra, GATEWAY_FLAGS="--x 1" for
@@ -182,7 +181,7 @@ class Stack:
         return dict(shlex.split(line)[0].split("=", 1) for line in lines if "=" in line)
 
     def rabbitmqctl(self, *arguments):
-        """Its output; what it refuses is a failure."""
+        """Returns its output; fails if it refuses."""
         home = self.run_dir / "rabbitmq"
         base = int(self.kept()["STACK_PORT_BASE"])
         result = subprocess.run(
@@ -249,7 +248,7 @@ class Stack:
         os.kill(self.pid(name), number)
 
     def kill9(self, name):
-        """As a crash ends it: at once, and with nothing tidied up."""
+        """Kills it as a crash does: at once and without cleanup."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: process_gone(pid))
@@ -271,8 +270,8 @@ class Stack:
         self._signal(process_tree(self.pid(name)), signal.SIGCONT)
 
     def thaw(self):
-        """Lets go on whatever was frozen, also the children of what was killed meanwhile: they end
-        by themselves."""
+        """Continues every frozen process, also the children of processes killed meanwhile, which
+        then end."""
         self._signal(self.frozen, signal.SIGCONT)
         self.frozen.clear()
 
@@ -329,6 +328,6 @@ class Stack:
         return f"http://{self.env['COUPON_HTTP_LISTEN']}{path}"
 
     def worker_http(self, number, path):
-        """Of worker-NUMBER, which listens that many ports above the gateway's HTTP."""
+        """Of worker-NUMBER, whose port is the gateway's HTTP port plus NUMBER."""
         host, _, port = self.env["COUPON_HTTP_LISTEN"].rpartition(":")
         return f"http://{host}:{int(port) + number}{path}"

@@ -34,8 +34,7 @@ enum postgres_event {
 	POSTGRES_NOTHING,
 	POSTGRES_CONNECTED, /* ready for the first statement */
 	POSTGRES_ENDED,     /* the statement has ended: postgres_failure() */
-	POSTGRES_LOST       /* the connection is lost: postgres_why(). The statement may have taken
-                             * effect. */
+	POSTGRES_LOST       /* the connection is lost: postgres_why(). It may have taken effect. */
 };
 
 struct postgres;

@@ -3,7 +3,7 @@
  * delivery tag. Pure bookkeeping, no I/O; one thread.
  *
  *	tags:   first ……………………………… next - 1 | next
- * done  open  done  open …        (finished tags at the front are removed at once)
+ *	        done  open  done  open …        (finished tags at the front are removed at once)
  *
  * A message that the broker returned as unroutable is confirmed too; it counts as failed, not as
  * done.

@@ -12,9 +12,7 @@
 #define WINDOW_MAX 2000      /* messages published and not confirmed */
 #define REFUSED_PAUSE_MS 200 /* after a nack or a return, before the next publish */
 #define BURST_MESSAGES 64    /* then the lists are exchanged */
-#define BURST_MS \
-	5 /* after this time the next burst no longer waits for the confirms of
-                              * the last */
+#define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
 static void batch_refused(struct publish_channel *channel, const char *why)

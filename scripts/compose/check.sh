@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# How a check is counted. Sourced by scripts/compose-test.sh.
+# Counts the checks. Sourced by scripts/compose-test.sh.
 
-# check WHAT COMMAND..: counts, and goes on.
+# check WHAT COMMAND..: counts a failure and continues.
 check() {
 	local what=$1
 	shift
@@ -14,7 +14,7 @@ check() {
 	fi
 }
 
-# need WHAT COMMAND..: the same, and without it there is no going on.
+# need WHAT COMMAND..: the same, but ends the test at a failure.
 need() {
 	local before=$failed
 	check "$@"

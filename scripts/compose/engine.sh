@@ -2,15 +2,15 @@
 # A Docker engine to test with. Sourced by scripts/compose-test.sh.
 #
 # An engine that answers is used as it is. Otherwise one is started in ENGINE_DIR: data/ exec/
-# docker.sock dockerd.pid dockerd.log. It makes no default bridge and leaves the machine's firewall
-# alone (builds use the machine's network; published ports go through docker-proxy), so that nothing
-# of it remains when it has ended.
+# docker.sock dockerd.pid dockerd.log. It creates no default bridge and does not change the
+# machine's firewall (builds use the machine's network; published ports go through docker-proxy), so
+# that it leaves nothing behind.
 
 readonly ENGINE_START_S=60 ENGINE_STOP_S=60
-# The shim's sockets lie below the folder, and the kernel takes no longer path than 107 bytes.
+# The shim's sockets are below the folder, and the kernel allows paths of at most 107 bytes.
 readonly ENGINE_DIR_MAX=75
 
-# Whether the engine is one that we started.
+# Whether the engine was started by this script.
 engine_own=no
 
 # packages_need COMMAND=PACKAGE..: installs what is missing; no service of the system starts.
@@ -42,7 +42,7 @@ engine_answers() {
 	timeout 10 docker info >/dev/null 2>&1
 }
 
-# Prints the pid of the dockerd that keeps its data in our folder, if it runs.
+# Prints the pid of the dockerd that keeps its data in the test's folder, if it runs.
 engine_pid() {
 	local pid
 	pid=$(cat "$ENGINE_DIR/dockerd.pid" 2>/dev/null) || return 1
@@ -78,7 +78,7 @@ engine_start() {
 	say "no Docker engine was running: started one (pid $pid)"
 }
 
-# Ends our dockerd; it ends its containers, and its containerd.
+# Ends that dockerd, which ends its containers and its containerd.
 engine_stop() {
 	local pid deadline=$((SECONDS + ENGINE_STOP_S)) mount
 	if pid=$(engine_pid); then

@@ -14,7 +14,7 @@ image_pull() {
 	timeout "$PULL_S" docker pull -q "$1" >/dev/null 2>&1
 }
 
-# Prints official or debian: COMPOSE_TEST_IMAGES, or what can be had.
+# Prints official or debian: COMPOSE_TEST_IMAGES, or the kind that is available.
 images_choose() {
 	local image
 	if [[ -n ${COMPOSE_TEST_IMAGES:-} ]]; then
@@ -33,7 +33,7 @@ images_choose() {
 	echo official
 }
 
-# The root folder $1 gets packages from where this machine gets its own.
+# The root folder $1 gets the package sources of this machine.
 apt_configure() {
 	local etc=$1/etc/apt item certificates=etc/ssl/certs/ca-certificates.crt
 	rm -f "$etc/sources.list"
@@ -42,11 +42,11 @@ apt_configure() {
 		[[ ! -e /etc/apt/$item ]] || cp -a "/etc/apt/$item" "$etc/"
 	done
 	apt-config dump Acquire >"$etc/apt.conf.d/99machine"
-	# Without these no source over https could be read before ca-certificates is installed.
+	# Without these, https sources cannot be read before ca-certificates is installed.
 	[[ ! -r /$certificates ]] || install -D -m 644 "/$certificates" "$1/$certificates"
 }
 
-# The base image from Debian's packages. What it holds of this machine's configuration stays in the
+# The base image from Debian's packages. The parts of this machine's configuration in it stay in the
 # engine.
 base_image_make() {
 	local root=$ENGINE_DIR/base mirror http_proxy_set=

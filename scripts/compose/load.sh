@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A load on the published port, and its receives against PostgreSQL. Sourced by
+# A load on the published port, and the comparison of its receives with PostgreSQL. Sourced by
 # scripts/compose-test.sh.
 
 load_start() {
@@ -24,7 +24,7 @@ name, told = sys.argv[1], json.load(sys.stdin)
 print(told.get(name, told["answers"].get(name, 0)))' "$1"
 }
 
-# Everybody was answered, nobody got two, and nothing but the expected was said.
+# Every request was answered, no user got two coupons, and all answers were expected ones.
 load_answered() {
 	local users
 	users=$(load_value users)

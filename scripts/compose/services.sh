@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # variables for who sources this
-# The services under docker-compose, and what is read from them. Sourced by scripts/compose-test.sh.
+# The services under docker-compose, and queries to them. Sourced by scripts/compose-test.sh.
 
 readonly PROJECT_LABEL=label=com.docker.compose.project=$PROJECT
 
@@ -19,7 +19,7 @@ compose_with() {
 		7>&- 8>&- 9>&-
 }
 
-# What a command says on the way is shown only if it fails.
+# The output of a command is shown only if it fails.
 quietly() {
 	"$@" >"$ENGINE_DIR/compose.log" 2>&1 || {
 		tail -n 30 "$ENGINE_DIR/compose.log"

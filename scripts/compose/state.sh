@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What is checked of the running services. Sourced by scripts/compose-test.sh.
+# Checks of the running services. Sourced by scripts/compose-test.sh.
 
 secret_missing_named() {
 	local name output short=$ENGINE_DIR/env.short
@@ -27,7 +27,7 @@ env_file_private() {
 		git check-ignore -q .env
 }
 
-# Of all the ports only the gateway's two.
+# Only the gateway's two ports are published.
 ports_published() {
 	local service found='' each
 	for service in redis rabbitmq postgres migrate gateway worker; do
@@ -42,8 +42,8 @@ ports_published() {
 	equals "$found" "${each}gateway 7480/tcp 127.0.0.1:$COUPON_HTTP_PORT;"
 }
 
-# The programs run as a user of their own, cannot write into their image, and have no password but
-# their own in their environment.
+# The programs run as a user of their own, cannot write into their image, and have no other password
+# than their own in their environment.
 privileges_few() {
 	local service id
 	for service in gateway worker; do

@@ -5,7 +5,7 @@ postgres_data() {
 	readlink -f "$RUN_DIR/postgres/data"
 }
 
-# PostgreSQL refuses to run as root: then it runs as the owner of its files, `postgres` for new
+# PostgreSQL refuses to run as root: root runs it as the owner of its files, `postgres` for new
 # ones.
 postgres_user() {
 	local user
@@ -36,7 +36,7 @@ postgres_folder() {
 	chown "$user:" "$RUN_DIR/postgres"
 	postgres_as "$user"
 	if ! "${AS[@]}" test -x "$RUN_DIR/postgres/."; then
-		# A folder above is closed to that user, a home of mode 700 for instance.
+		# A parent folder is closed to that user, for instance a home of mode 700.
 		rmdir "$RUN_DIR/postgres"
 		elsewhere=$(mktemp -d /var/tmp/couponmq-postgres.XXXXXXXX)
 		chown "$user:" "$elsewhere"
@@ -89,7 +89,7 @@ postgres_spawn() {
 	LC_ALL=C.UTF-8 process_spawn postgres "${AS[@]}" "$PG_BIN/postgres" -D "$data"
 }
 
-# psql as the superuser; passwords go by environment and standard input, never by argument.
+# psql as the superuser; passwords are passed by environment and standard input, never as arguments.
 postgres_sql() {
 	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD psql -X -q -A -t \
 		-v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
@@ -99,7 +99,7 @@ postgres_ready() {
 	"$PG_BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT_POSTGRES" -d postgres
 }
 
-# The owner migrates; the programs' own role may do no more than couponmq_app was granted.
+# The owner migrates; the programs' role has only the rights of couponmq_app.
 postgres_roles() {
 	local found
 	found=$(postgres_sql postgres <<<"SELECT 1 FROM pg_database WHERE datname = 'couponmq'")

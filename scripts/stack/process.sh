@@ -3,7 +3,7 @@
 # on. Sourced by scripts/stack.sh. NAME_spawn and NAME_ready are in services.sh, postgres.sh and
 # programs.sh.
 
-# Prints the pid if NAME runs. A pid whose working directory is not NAME's folder is of another
+# Prints the pid if NAME runs. A pid whose working directory is not NAME's folder belongs to another
 # program.
 process_pid() {
 	local pid cwd home
@@ -34,7 +34,7 @@ names_running() {
 	done
 }
 
-# process_spawn NAME COMMAND..: in a session of its own, with no descriptor of ours.
+# process_spawn NAME COMMAND..: in a session of its own, without inherited descriptors.
 process_spawn() {
 	local name=$1
 	shift
@@ -52,7 +52,7 @@ process_spawn() {
 	)
 }
 
-# NAME.start keeps where the log ended before this start.
+# NAME.start holds the length of the log before this start.
 process_start() {
 	{ stat -c %s "$RUN_DIR/$1.log" 2>/dev/null || echo 0; } >"$RUN_DIR/$1.start"
 	"${1%%-*}_spawn" "$1"
@@ -71,8 +71,7 @@ start_failed() {
 	die "$1 $2"
 }
 
-# For a moment after kill -9 the former postmaster is not reaped yet, or its children hold its
-# memory.
+# For a moment after kill -9 the old postmaster is not yet reaped, or its children hold its memory.
 respawn() {
 	[[ $1 == postgres ]] || return 1
 	log_since_start postgres |
@@ -82,7 +81,7 @@ respawn() {
 	process_start postgres
 }
 
-# Waits until NAME_ready says so.
+# Waits until NAME_ready succeeds.
 process_wait() {
 	local name=$1 deadline=$((SECONDS + START_S))
 	while :; do
@@ -119,10 +118,10 @@ names_stop() {
 	for name in "$@"; do
 		if pid=$(process_pid "$name"); then
 			signal=TERM
-			# PostgreSQL would wait for its clients on TERM.
+			# On TERM PostgreSQL would wait for its clients.
 			[[ $name != postgres ]] || signal=INT
 			kill -s "$signal" "$pid" 2>/dev/null || true
-			# What is frozen has to go on to end.
+			# A stopped process must be continued to end.
 			children=()
 			read -r -a children 2>/dev/null <"/proc/$pid/task/$pid/children" || true
 			kill -CONT -- "-$pid" "${children[@]}" 2>/dev/null || true
@@ -155,7 +154,7 @@ ports_of() {
 	esac
 }
 
-# Names every port that another program holds before anything is started.
+# Reports every port that another program holds, before anything is started.
 ports_check() {
 	local name port other taken=no
 	for name in "$@"; do

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The sample campaign of `make run`: a rush, and the verdict on it. Sourced by scripts/stack.sh.
+# The sample campaign of `make run`: a rush, and its check. Sourced by scripts/stack.sh.
 
-# The verdict is PostgreSQL's: what was issued, what is there, and the most that one user has.
+# The check reads PostgreSQL: issued_num, the number of rows, and the most that one user has.
 sample_verdict() {
 	local coupon=$1 total=$2 deadline=$((SECONDS + 30)) found=
 	until [[ $found == "$total|$total|1" ]]; do

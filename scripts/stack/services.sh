@@ -56,7 +56,8 @@ rabbitmq_spawn() {
 		log.file = false
 		TEXT
 	)
-	# With RUNNING_UNDER_SYSTEMD the script becomes the Erlang VM: the pid is the broker's.
+	# With RUNNING_UNDER_SYSTEMD the script executes the Erlang VM in place, so the pid is the
+	# broker's.
 	process_spawn rabbitmq env \
 		HOME="$home" \
 		LANG=C.UTF-8 \
@@ -77,7 +78,8 @@ rabbitmq_spawn() {
 		"$RABBITMQ_BIN/rabbitmq-server"
 }
 
-# The listener opens before that: a broker told to end meanwhile takes ten seconds to do so.
+# The listener opens earlier, but a broker that is stopped before this point takes ten seconds to
+# end.
 rabbitmq_ready() {
 	log_since_start rabbitmq | grep -q 'Server startup complete'
 }

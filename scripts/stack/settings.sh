@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A stack's settings, made once and kept in its folder, its ports, its lock and the env file that
-# the programs read. Sourced by scripts/stack.sh.
+# The settings of a stack, made once and kept in its folder; its ports, its lock, and the env file
+# that the programs read. Sourced by scripts/stack.sh.
 
 random_hex() {
 	od -An -N16 -tx1 /dev/urandom | tr -d ' \n'
@@ -106,8 +106,8 @@ env_load() {
 	. "$RUN_DIR/env"
 }
 
-# One command at a time changes a stack. Daemons close the lock's descriptor, so that it ends with
-# the command.
+# Only one command at a time changes a stack. Daemons close the lock's descriptor, so that the lock
+# is released with the command.
 lock_take() {
 	exec 9>"$RUN_DIR/lock"
 	flock -w 180 9 || die "another command has been at work on $RUN_DIR for three minutes"

@@ -2,8 +2,8 @@
 
 issue_load.py HOST PORT COUPON FILE [RATE]: FILE gets a line for each accepted receive (user, batch
 as a uuid, index, slot), for psql to COPY; the last line of the output is a summary of the answers,
-as JSON. One user in four asks twice with a key, and must get one receive; one in four asks twice
-without, and must be refused once.
+as JSON. One user in four sends two requests with a key, and must get one receive; one in four sends
+two without a key, and must be refused once.
 """
 
 import collections
@@ -26,7 +26,7 @@ ANSWER_S = 30
 
 
 class Users:
-    """Each user's requests go out in one window."""
+    """The requests of a user are sent in one window."""
 
     def __init__(self, coupon):
         self.coupon = coupon

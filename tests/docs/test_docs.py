@@ -1,4 +1,4 @@
-"""The documents describe every setting, metric, answer and operation; no link is dead."""
+"""The documents describe every setting, metric, answer and operation, and have no dead links."""
 
 import re
 import subprocess
@@ -58,7 +58,7 @@ def entries(path, macro):
 
 
 def settings_of_help(program):
-    """ENVIRONMENT: (flag, default, range), as --help tells."""
+    """ENVIRONMENT: (flag, default, range), as printed by --help."""
     build = Stack("").build_dir
     help_ = subprocess.run(
         [build / program, "--help"], capture_output=True, text=True, check=True, timeout=30

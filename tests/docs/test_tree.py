@@ -14,7 +14,7 @@ C_FOLDERS = ("gateway", "worker", "keeper", "ctl", "common")
 DRAWN_BY_FILE = (*C_FOLDERS, "lua", "sql", "scripts")
 LINE = re.compile(r"( *)(\S+)  +\S.*")
 
-# Circles of files that are known and are being untied. Remove an entry with its circle.
+# Known circles of files that are to be removed. Remove an entry with its circle.
 KNOWN_CIRCLES = []
 
 
@@ -39,7 +39,7 @@ def drawing():
 
 
 def tree():
-    """The files in the folders of the tree, without what is built or hidden."""
+    """The files in the folders of the tree, without build outputs and hidden files."""
     tops = [top for top in ROOT.iterdir() if top.is_dir() and not re.match(r"\.|build", top.name)]
     found = [path for top in tops for path in top.rglob("*") if path.is_file()]
     return [str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts]

@@ -1,5 +1,5 @@
-"""The rough stack, whose processes tests may stop, kill and freeze, and further processes with
-settings of their own."""
+"""The stack whose processes tests may stop, kill and freeze, and further processes with settings of
+their own."""
 
 import psycopg
 import pytest
@@ -10,7 +10,7 @@ from process import Worker, gateway_process
 from stack import wait_until
 
 SERVICES = ("redis", "rabbitmq", "postgres")
-# Small, so that what the keeper does after a while it does at once.
+# Small, so that the keeper acts at once.
 KEEPER = {
     "COUPON_KEEPER_LEASE_MS": 1000,
     "COUPON_KEEPER_ROUND_MS": 100,
@@ -19,7 +19,7 @@ KEEPER = {
 
 
 def make_whole(stack):
-    """Whatever the last test did: everything runs, and is ready."""
+    """After any test: restarts everything and waits until it is ready."""
     names = (*SERVICES, "gateway", "worker-1")
     stack.thaw()
     for name in names:
@@ -49,7 +49,7 @@ def rough_stack(stack_make):
 
 @pytest.fixture
 def rough(rough_stack):
-    """A stack that the test may break; the next one finds it whole again."""
+    """A stack that the test may break; it is repaired before the next one."""
     make_whole(rough_stack)
     yield rough_stack
     make_whole(rough_stack)

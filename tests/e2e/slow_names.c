@@ -1,6 +1,6 @@
 /*
- * Preloaded into a gateway: names that end in .slow.test take as long as the file SLOW_NAMES
- * exists, as with a name server that is silent, and then are 127.0.0.1.
+ * Preloaded into a gateway: the look-up of a name that ends in .slow.test takes as long as the file
+ * SLOW_NAMES exists, as with a name server that does not answer, and then returns 127.0.0.1.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

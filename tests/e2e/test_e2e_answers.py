@@ -1,4 +1,4 @@
-"""Every answer of the protocol, asked for over the socket."""
+"""Every answer of the protocol, produced over the socket."""
 
 import datetime
 import json
@@ -13,7 +13,7 @@ from ulid import CROCKFORD, ulid_make
 
 
 def moment(seconds):
-    """RFC 3339, so many seconds from now."""
+    """RFC 3339, this many seconds from now."""
     at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 

@@ -1,5 +1,5 @@
-"""couponctl audit: each thing that is wrong is found, exactly, at rest and under load; and what is
-only on its way is not wrong."""
+"""couponctl audit: finds every planted error exactly, at rest and under load; receives in flight
+are no errors."""
 
 import json
 import os
@@ -30,15 +30,15 @@ def audit(stack, *arguments, **options):
 
 
 def wrong(stack, coupon, grace=GRACE_S):
-    """What it finds; its exit code has to say the same."""
+    """Its findings; its exit code must agree."""
     code, told = audit(stack, coupon, "--grace", grace)
     assert (code, told["passed"]) == ((FAILED, False) if told["wrong"] else (0, True)), told
     return told["wrong"]
 
 
 def wrong_decided(stack, coupon):
-    """The same, once nothing is overdue that it cannot tell yet: on a machine that is busy,
-    messages wait in the queue."""
+    """The same, once no undecided receive is overdue: on a busy machine, messages wait in the
+    queue."""
     for _ in range(20):
         _, told = audit(stack, coupon, "--grace", GRACE_S)
         if told["coupons"][0]["overdue"] == 0:
@@ -47,7 +47,7 @@ def wrong_decided(stack, coupon):
 
 
 class Ground:
-    """A coupon with some settled receives, on which things are planted."""
+    """A coupon with some settled receives, in which errors are planted."""
 
     def __init__(self, stack, limit, total=1_000_000):
         self.stack, self.limit, self.total, self.made_at = stack, limit, total, time.time()
@@ -130,7 +130,8 @@ class Ground:
         return reply["receive"]
 
 
-# Each plants one thing and returns what the audit has to tell of it, and what undoes it.
+# Each plants one error and returns the finding that the audit must report, and a function that
+# undoes it.
 
 
 def issued_num_high(ground):
@@ -141,7 +142,7 @@ def issued_num_high(ground):
 
 
 def issued_num_low(ground):
-    """So is a row without its count."""
+    """A row without its count as well."""
     ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
     return {"kind": "issued_num"}, lambda: ground.sql(
         "UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s"
@@ -467,7 +468,7 @@ def test_finds_at_rest(stack, resting, plant):
 
 
 REJECTED_S = 0.1  # each rejection leaves a row that the audit reads
-STEADY_S = 0.035  # some two thousand requests a second: an audit reads all rows of their coupon
+STEADY_S = 0.035  # about two thousand requests a second: an audit reads all rows of their coupon
 
 
 @pytest.fixture
@@ -485,7 +486,7 @@ def ground_make(stack):
 
 
 def old_enough(ground):
-    """Until its receives are older than the grace."""
+    """Waits until its receives are older than the grace."""
     wait_until(lambda: time.time() > ground.made_at + GRACE_S)
 
 
@@ -516,7 +517,7 @@ def test_finds_under_load(stack, ground_make, limit, plant):
 
 
 def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
-    """Much is in flight, older than the grace, and settled all at once."""
+    """Many receives are in flight, older than the grace, and settled all at once."""
     ground = ground_make(2, on=rough)
     with History(rough, ground.coupon, ground.total, limit=2, every_s=STEADY_S).start(
         connections=2
@@ -539,7 +540,7 @@ def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
 
 
 def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
-    """It holds messages that RabbitMQ does not tell of."""
+    """It holds messages that RabbitMQ does not count."""
     ground = ground_make(2, on=rough)
     with History(rough, ground.coupon, ground.total, limit=2, every_s=STEADY_S).start(
         connections=2
@@ -557,7 +558,7 @@ def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
 
 
 def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
-    """By a limit that Redis has and PostgreSQL has not, every second receive of a user is
+    """Redis has a higher limit than PostgreSQL, so that every second receive of a user is
     rejected."""
     ground = ground_make(1)
     ground.redis.hset(ground.key, "limit", 3)
@@ -577,11 +578,11 @@ def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
     wait_until(lambda: wrong(stack, ground.coupon) == [], timeout=30)
 
 
-# What is lost for good
+# Permanent losses
 
 
 def accept(ground, users):
-    """Receives of which nobody has the outcome yet, and whose messages RabbitMQ has."""
+    """Receives without an outcome yet, whose messages are in RabbitMQ."""
     with ground.stack.client() as client:
         receives = [client.issue(ground.coupon, user, ack="queued")["receive"] for user in users]
     wait_until(lambda: ground.redis.hlen(ground.key + ":outbox") == 0)
@@ -664,7 +665,7 @@ def outbox_body(ground, user, batch, index=0, at=AT_MS, coupon=None):
 
 
 def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
-    """Without a worker, for the keeper would send what is there."""
+    """Without a worker, because the keeper would send the outbox."""
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
     outbox = ground.key + ":outbox"
@@ -684,7 +685,7 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
     rough.start("worker-1")
 
 
-# Where nothing can be compared
+# Stores that cannot be compared
 
 
 def test_rows_of_an_unknown_coupon(rough, ground_make):
@@ -742,8 +743,7 @@ def test_a_line_names_the_place(stack, resting):
 
 
 def test_changes_nothing(stack, resting, pg_owner):
-    """In the sessions of an audit nothing can be written; and neither Redis nor PostgreSQL is
-    another one after it."""
+    """The sessions of an audit are read-only, and neither Redis nor PostgreSQL is changed by it."""
     writes = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables"
     before = [resting.redis.dump(resting.key + suffix) for suffix in ("", ":users", ":outbox")]
     commands = resting.redis.info("commandstats")

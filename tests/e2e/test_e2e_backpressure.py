@@ -1,4 +1,4 @@
-"""What waits behind a service that is away: so much and no more, and all of it is done when the
+"""The backlog while a service is unreachable: it is bounded, and all of it is processed when the
 service is back."""
 
 import contextlib
@@ -25,7 +25,7 @@ def rabbitmq_stopped(stack, gateway, publish):
 
 @contextlib.contextmanager
 def rabbitmq_blocked(stack, gateway, publish):
-    """A resource alarm: the broker tells a connection when it publishes, and reads no more of
+    """A resource alarm: the broker notifies a connection when it publishes, and stops reading from
     it."""
     stack.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1MB")
     try:
@@ -40,7 +40,7 @@ def rabbitmq_blocked(stack, gateway, publish):
 
 @contextlib.contextmanager
 def rabbitmq_refusing(stack, gateway, publish):
-    """The queue has a length, and is that long."""
+    """The queue has a maximum length, and has reached it."""
     stack.stop("worker-1")
     publish()
     wait_until(lambda: queue_length(stack) >= 1)
@@ -49,7 +49,7 @@ def rabbitmq_refusing(stack, gateway, publish):
     try:
         before = gateway.metrics()["couponmq_messages_failed_total"]
         while gateway.metrics()["couponmq_messages_failed_total"] == before:
-            publish()  # the policy is not there at once
+            publish()  # the policy takes effect with a delay
         yield
     finally:
         stack.rabbitmqctl("clear_policy", POLICY)
@@ -84,8 +84,8 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, 
 
 
 def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
-    """RabbitMQ never tells a channel that a removed policy refuses no more: only another connection
-    gets through."""
+    """RabbitMQ does not notify a channel when a policy is removed: only a new connection can
+    publish."""
     with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
         channel = connection.channel()
         channel.queue_purge(DEAD_QUEUE)
@@ -97,7 +97,7 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
             sent, told = 0, rough.log("worker-1").count("dead_letter_failed")
             while (
                 rough.log("worker-1").count("dead_letter_failed") == told
-            ):  # the policy holds a moment later
+            ):  # the policy takes effect a moment later
                 assert sent < 500
                 channel.basic_publish("coupon.topic", "coupon.receive", b"unreadable")
                 connection.sleep(0.05)
@@ -114,7 +114,7 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
 
 @contextlib.contextmanager
 def rabbitmq_set(stack, **settings):
-    """Settings that hold for connections and channels from now on."""
+    """Settings for connections and channels that are opened from now on."""
     old = ", ".join(f"{{{name}, application:get_env(rabbit, {name})}}" for name in settings)
     new = "".join(
         f"application:set_env(rabbit, {name}, {value}), " for name, value in settings.items()
@@ -136,7 +136,7 @@ def history(rough):
 
 
 def held_without_postgresql(rough, history, worker_make):
-    """A worker that holds 20 messages and has nowhere to put them."""
+    """A worker that holds 20 messages and cannot settle them."""
     rough.stop("worker-1")
     worker = worker_make(rough)
     rough.stop("postgres")
@@ -162,7 +162,7 @@ def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
 
 
 def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history, worker_make):
-    """The broker closes the channel of a consumer that does not ack in time: it comes back and gets
+    """The broker closes the channel of a consumer that does not ack in time: it reconnects and gets
     them again."""
     with rabbitmq_set(rough, consumer_timeout=800, channel_tick_interval=200):
         worker = held_without_postgresql(rough, history, worker_make)

@@ -19,8 +19,8 @@ def moment(text):
 
 
 def refused(stack, *arguments):
-    """Its complaint. The command line was wrong: exit code 2, nothing on stdout, one line on
-    stderr."""
+    """Returns its error message. The command line was wrong: exit code 2, nothing on stdout, one
+    line on stderr."""
     result = stack.ctl_run(*arguments)
     assert (result.returncode, result.stdout) == (2, ""), result
     assert result.stderr.startswith("couponctl: ") and result.stderr.count("\n") == 1, result.stderr
@@ -326,7 +326,7 @@ def test_without_a_gateway(stack):
 
 
 def audit(stack, *arguments):
-    """Its exit code and its verdict."""
+    """Its exit code and its result."""
     result = stack.ctl_run("audit", *arguments, "--json")
     return result.returncode, json.loads(result.stdout)
 
@@ -355,7 +355,7 @@ def test_audit_takes_one_coupon_or_all(stack):
     assert stack.ctl_run("audit", 987654321).returncode == 4
 
 
-# With Redis away
+# With Redis unreachable
 
 
 def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
@@ -389,7 +389,7 @@ def test_a_total_is_not_lowered_by_what_an_unverified_redis_tells(rough):
 
 
 def wait_until_told(client, coupon):
-    """All the words of Redis until it is there again."""
+    """With Redis unreachable until the end of the block."""
     told = set()
     wait_until(
         lambda: told.add(client.issue(coupon, len(told) + 1)["status"]) or told - {"unavailable"},

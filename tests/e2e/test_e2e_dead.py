@@ -1,5 +1,5 @@
-"""couponctl dead: what workers cannot settle is listed, shown, sent again and dropped, and nothing
-owed is lost on the way."""
+"""couponctl dead: messages that workers cannot settle are listed, shown, sent again and dropped,
+and no owed receive is lost."""
 
 import base64
 import contextlib
@@ -18,7 +18,7 @@ from stack import wait_until
 from ulid import ulid_make
 
 CHECK = "nobody_for_a_while"
-BASIC_ACK = b"\x00\x3c\x00\x50"  # class and method, as they stand in a frame
+BASIC_ACK = b"\x00\x3c\x00\x50"  # class and method, as in a frame
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def listed(stack, *arguments):
 
 @contextlib.contextmanager
 def nothing_storable(stack):
-    """A CHECK that lets no user coupon in."""
+    """A CHECK that refuses every user coupon."""
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
         pg.execute(f"ALTER TABLE user_coupon ADD CONSTRAINT {CHECK} CHECK (user_id < 0) NOT VALID")
         try:

@@ -1,5 +1,5 @@
-"""Services that are set too weakly for the promises: the gateway and the worker say so, and go
-on."""
+"""Services with settings too weak for the promises: the gateway and the worker report them, and
+continue."""
 
 import contextlib
 import re
@@ -23,7 +23,7 @@ def cache(own_stack):
 
 @pytest.fixture
 def superuser(own_stack):
-    """PostgreSQL as who may ALTER SYSTEM."""
+    """PostgreSQL with a role that may ALTER SYSTEM."""
     settings = (own_stack.run_dir / "settings").read_text()
     password = re.search(r"^STACK_PG_PASSWORD=(.*)$", settings, re.MULTILINE)[1]
     owner = own_stack.env["DATABASE_ADMIN_URL"]
@@ -46,14 +46,14 @@ def lines(log, event):
 
 
 def configs_asked(cache):
-    """How often somebody tried CONFIG GET."""
+    """The number of CONFIG GET commands so far."""
     told = cache.info("commandstats").get("cmdstat_config|get", {})
     return told.get("calls", 0) + told.get("rejected_calls", 0)
 
 
 def redis_reconnect(stack, cache):
-    """Cuts every connection to Redis, and waits until the gateway has come back by itself and has
-    asked."""
+    """Cuts every connection to Redis, and waits until the gateway has reconnected and has read the
+    settings."""
     wait_until(lambda: readyz(stack)[0] == 200)
     before = configs_asked(cache)
     cache.client_kill_filter(_type="normal", skipme=True)

@@ -2,7 +2,7 @@
 Every process killed, frozen or restarted under load, and then every promise checked: see
 history.py.
 
-The tests share the rough stack, which each finds whole.
+The tests share one stack, which is repaired before each of them.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from ulid import ulid_uuid
 
 @pytest.fixture
 def campaign(rough):
-    """campaign(total, limit): a coupon and the history of what is asked of it."""
+    """campaign(total, limit): a coupon and the history of its requests."""
     histories = []
 
     def make(total=1_000_000, limit=2, **options):
@@ -68,11 +68,11 @@ def transaction_held(stack, history):
 
 
 def worker_total(log, name):
-    """A counter that the worker tells when it ends."""
+    """A counter that the worker logs when it ends."""
     return sum(int(word.split("=")[1]) for word in log.split() if word.startswith(name + "="))
 
 
-# The load alone: that the checker sees what it should
+# The load alone: the checker itself is tested
 
 
 def test_a_sell_out_without_any_failure(campaign):
@@ -158,7 +158,7 @@ def test_a_worker_killed_between_commit_and_ack(
     history = campaign()
     rough.stop("worker-1")
     doomed = worker_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
-    proxy_to_rabbitmq.hold()  # acks get no further than here
+    proxy_to_rabbitmq.hold()  # acks are held here
     with rough.client() as client:
         for user in range(1, 21):
             assert history.ask(client, user)["code"] == 0
@@ -396,7 +396,7 @@ def test_a_duplicate_changes_nothing(campaign, rough, rough_pg, amqp_rough):
 
 def test_a_rejected_receive_stays_rejected_when_it_comes_again(rough, rough_pg, amqp_rough):
     coupon = rough.coupon_make(10)
-    body = message(coupon, receives=[["42", 2, ""]])  # beyond the limit
+    body = message(coupon, receives=[["42", 2, ""]])  # above the limit
     receive = f"{coupon}.42.{body['batch']}.0"
     with rough.client() as client:
         message_publish(amqp_rough, body)
@@ -477,7 +477,7 @@ def test_terms_changed_under_load(campaign, rough):
         history.judge()
 
 
-# At last, because it takes every coupon's place in Redis
+# Last, because it removes every coupon from Redis
 
 
 def test_a_wiped_redis_never_refills(campaign, rough, rough_pg, rough_redis):

@@ -1,5 +1,4 @@
-"""What an operator watches: /healthz, /readyz, /metrics; and several processes behind one
-listener."""
+"""Monitoring: /healthz, /readyz, /metrics; and several processes behind one listener."""
 
 import concurrent.futures
 import os

@@ -1,4 +1,4 @@
-"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/lifecycle.md tells where
+"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/lifecycle.md lists where
 the others are tested."""
 
 import contextlib
@@ -30,7 +30,7 @@ def amqp_rough(rough):
 
 @contextlib.contextmanager
 def coupon_locked(stack, coupon):
-    """No transaction of this coupon gets further than to its rows."""
+    """Transactions of this coupon stop before its rows."""
     with psycopg.connect(stack.env["DATABASE_URL"]) as holder:
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupon,))
         yield holder
@@ -38,7 +38,7 @@ def coupon_locked(stack, coupon):
 
 
 def next_blocked(pg, *known):
-    """The backend that waits for a lock besides those that are known."""
+    """The backend that waits for a lock, other than the given ones."""
     return wait_until(lambda: pg.execute(BLOCKED, (list(known),)).fetchone())[0]
 
 
@@ -49,7 +49,7 @@ def ask_all(stack, history):
 
 
 def counted(worker, name):
-    """A counter that the worker tells when it ends."""
+    """A counter that the worker logs when it ends."""
     assert worker.terminate() == 0
     return sum(
         int(word.split("=")[1]) for word in worker.log().split() if word.startswith(name + "=")
@@ -88,7 +88,7 @@ def test_a_copy_is_settled_by_two_workers_at_once(
             rough_pg.execute("SELECT pg_terminate_backend(%s)", (its_backend,))
             next_blocked(
                 rough_pg, its_backend, waiting
-            )  # it tries again, and waits for the other's rows
+            )  # it retries, and waits for the other's rows
         holder.rollback()
     assert history.judge() == len(USERS)
     totals = [(counted(worker, "issued"), counted(worker, "repeated")) for worker in (one, two)]
@@ -100,8 +100,8 @@ def test_a_copy_is_settled_by_two_workers_at_once(
 def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
     rough, rough_pg, history, worker_make
 ):
-    """What is in hand of the old connection is committed and never acked; the new connection's are
-    found repeated, and acked."""
+    """Deliveries of the old connection are committed and never acked; those of the new connection
+    are found to be repeated, and acked."""
     rough.stop("worker-1")
     proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port)
     try:

@@ -1,5 +1,5 @@
-"""The keeper's work on all campaigns: it ends them, is bounded, watches their numbers, and writes
-nothing once it slept."""
+"""The keeper's work on all campaigns: it ends them, is bounded, checks their counts, and writes
+nothing after it was frozen."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -20,7 +20,7 @@ def at(**from_now):
 
 
 class Seen:
-    """One coupon as Redis and PostgreSQL have it."""
+    """The state of one coupon in Redis and PostgreSQL."""
 
     def __init__(self, coupon, redis_client, pg):
         self.coupon, self.redis, self.pg = coupon, redis_client, pg
@@ -54,8 +54,8 @@ def seen(rough, rough_redis, rough_pg):
 
 @pytest.fixture
 def keeper_behind(rough, worker_make):
-    """keeper_behind(NAME): the elected keeper in a worker whose way to REDIS_URL or DATABASE_URL
-    goes through a gate."""
+    """keeper_behind(NAME): the elected keeper in a worker whose connection to REDIS_URL or
+    DATABASE_URL goes through a gate."""
     gates = []
 
     def make(name):
@@ -72,8 +72,8 @@ def keeper_behind(rough, worker_make):
 
 
 def succeed(rough, worker, coupon, hold=None):
-    """Freezes the worker; another keeper is elected and has looked at the coupon. With hold, the
-    other does nothing more then."""
+    """Freezes the worker; another keeper is elected and has checked the coupon. With hold, the
+    other one does nothing more."""
     worker.signal(19)
     if hold:
         hold()
@@ -121,7 +121,7 @@ def test_an_end_that_was_moved_counts(rough, seen):
     assert moved.row("status") == ("published",)
 
 
-# A keeper that slept
+# A keeper that was frozen
 
 
 def test_asleep_before_it_closes(rough, seen, keeper_behind):
@@ -168,7 +168,7 @@ def test_asleep_before_new_terms(rough, seen, keeper_behind):
 
 
 def test_asleep_before_it_raises_fences(rough, seen, keeper_behind, worker_make):
-    """Two elections: the first of the two keepers wakes up with the lower fence."""
+    """Two elections: the first of the two keepers continues with the lower fence."""
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
     wait_until(lambda: coupon.field("fence") == str(fence(coupon.pg)))
@@ -295,7 +295,7 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, seen, quick):
         "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
     )
     wait_until(lambda: coupon.pg.execute(released, (coupon.coupon,)).fetchone() == (1,))
-    wait_until(lambda: coupon.field("generation") == "2")  # for what was not there
+    wait_until(lambda: coupon.field("generation") == "2")  # the reply for an absent field
     quick.signal(19)
     rough.ctl("close", coupon.coupon)
     coupon.redis.set(coupon.key + ":users", "of a wrong type: nothing can be given back")
@@ -312,7 +312,7 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, seen, quick):
 
 
 def test_a_late_message_unsettles(rough, seen, quick):
-    """One that nobody knew of: Redis has its numbers back as they were before."""
+    """A loss that was not detected: Redis has its earlier counts again."""
     coupon = seen(total=5)
     with rough.client() as client:
         quick.signal(19)
@@ -383,7 +383,7 @@ def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pat
 
 @pytest.fixture
 def many(rough_pg):
-    """Published coupons, more than a round of the keeper can look at."""
+    """Published coupons, more than a round of the keeper can check."""
     first = rough_pg.execute("SELECT greatest(max(id), 5000000000) FROM coupon").fetchone()[0]
     made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, 1500) AS i"
     rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
@@ -439,7 +439,7 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, seen):
-    other = seen()  # there is a keeper
+    other = seen()  # a keeper is elected
     coupon = Seen(rough.ctl("create", "--name", "refused", "--total", 5), rough_redis, rough_pg)
     wrong = [f"{coupon.key}:fill:{generation}:users" for generation in range(1, 10)]
     rough_redis.mset(dict.fromkeys(wrong, "not a hash"))

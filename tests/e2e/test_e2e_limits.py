@@ -1,4 +1,5 @@
-"""Every bound, made small: what is over it is told `busy`, or cut off, and nobody else notices."""
+"""Every limit, made small: what exceeds it is answered `busy`, or cut off, and other clients are
+not affected."""
 
 import contextlib
 import json

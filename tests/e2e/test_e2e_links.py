@@ -1,4 +1,4 @@
-"""A worker's connections to RabbitMQ: one that hangs holds up nothing but itself."""
+"""A worker's connections to RabbitMQ: one that hangs does not delay the others."""
 
 import time
 
@@ -12,7 +12,7 @@ CONFIRM_SELECT = b"\x00\x55\x00\x0a"  # only connections that publish ask for co
 
 @pytest.fixture
 def deaf(rough):
-    """A relay that holds back what comes from a connection from the first publisher's frame on."""
+    """A relay that holds back the data of a connection from its first publisher's frame on."""
     proxy = Relay(port_of(rough.env["AMQP_URL"]))
     proxy.trap(CONFIRM_SELECT)
     yield proxy

@@ -10,8 +10,8 @@ import pytest
 
 from stack import wait_until
 
-SOON_S = 6  # for what must not wait for the lock
-AFTER_S = 16  # for what waited for it: a coupon is put off for at most 10 s
+SOON_S = 6  # the limit for work that must not wait for the lock
+AFTER_S = 16  # the limit for work that waited for it: a coupon is put off for at most 10 s
 
 
 def at(**from_now):
@@ -72,7 +72,7 @@ def assert_issues(stack, pg, coupon):
 
 
 def assert_others_work(stack, redis, pg, other):
-    """A new coupon is loaded and issues; new terms and the end of another one get through."""
+    """A new coupon is loaded and issues; new terms and the end of another coupon are applied."""
     assert_issues(stack, pg, coupon_open(stack, redis))
     stack.ctl("pause", other)
     wait_until(lambda: redis.hget(f"coupon:{{{other}}}", "status") == "paused", SOON_S)
@@ -151,8 +151,7 @@ def test_late_outcome(rough, rough_redis, rough_pg, put_off):
 
 
 def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
-    """After a restart of Redis, the releases of a coupon are to be done again before it is
-    verified."""
+    """After a restart of Redis, the releases of a coupon are repeated before it is verified."""
     coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
     rough_pg.execute(
         "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
@@ -176,7 +175,7 @@ def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
 
 
 def test_the_row_of_the_keeper(rough, rough_redis, rough_pg, told):
-    """Nothing that is fenced can be done then; afterwards everything is."""
+    """No fenced operation can be done then; afterwards all are done."""
     rough.sigstop("worker-1")
     coupon = rough.coupon_make(10)
     with locked(rough, "SELECT FROM keeper"):

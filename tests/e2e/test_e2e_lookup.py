@@ -1,4 +1,5 @@
-"""Look-ups in PostgreSQL when it is slow, away and back: nobody else waits for them."""
+"""Look-ups in PostgreSQL while it is slow, unreachable and back: no other request waits for
+them."""
 
 import json
 import threading
@@ -29,7 +30,7 @@ def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_m
             begun = time.monotonic()
             assert other.call("ping")["code"] == 0
             assert time.monotonic() - begun < 1
-            time.sleep(0.02)  # the answer is to arrive in the middle of this
+            time.sleep(0.02)  # the answer arrives during this time
         proxy.heal()
         assert asking.read_reply()["receives"] == []
 

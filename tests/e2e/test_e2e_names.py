@@ -1,5 +1,5 @@
-"""Services that are named, and a name server that is silent: the gateway's loop waits for
-neither."""
+"""Services with host names, and a name server that does not answer: the gateway's loop does not
+wait for the look-ups."""
 
 import re
 import subprocess

@@ -61,14 +61,14 @@ def test_a_locked_coupon_does_not_stop_the_others(rough, rough_pg):
 
 
 def test_so_many_wait_for_a_locked_coupon(rough, rough_pg):
-    """More than the workers may hold: they leave the prefetch, and all come back."""
+    """More than the workers may hold: they leave the prefetch, and all are delivered again."""
     coupon, other = coupon_open(rough, WAITING), coupon_open(rough, 50_000)
     with locked(rough, coupon):
         rough.ctl("rush", "--coupon", coupon, "--users", WAITING, "--no-verify")
-        # Its own verdict: every accepted receive of the other coupon is a row.
+        # Its own check: every accepted receive of the other coupon is a row.
         rough.ctl("rush", "--coupon", other, "--users", 50_000)
         assert issued_n(rough_pg, coupon) == 0
-        rough.restart("worker-1")  # forgets what it knows of the lock
+        rough.restart("worker-1")  # loses its record of the lock
         with rough.client() as client:
             assert client.issue(other, 10**6, ack="issued")["code"] == 2, "sold out"
         rough.ctl("rush", "--coupon", coupon_open(rough, 1000), "--users", 1000)
@@ -78,7 +78,7 @@ def test_so_many_wait_for_a_locked_coupon(rough, rough_pg):
 
 
 def test_a_worker_killed_while_it_parks(rough, rough_pg):
-    """What is in both queues then is issued once."""
+    """A receive that is then in both queues is issued once."""
     coupon = coupon_open(rough, 5000)
     with locked(rough, coupon):
         for first in range(1, 3001, 500):
@@ -112,7 +112,7 @@ def test_one_locked_coupon_does_not_hide_another(rough, rough_pg, worker_make):
 
 
 def test_a_lock_on_a_user_coupon_is_of_its_coupon_alone(rough, rough_pg):
-    """Not the coupon's row is locked, but the place of a row that is to be inserted."""
+    """The lock is not on the coupon's row, but on the key of a row that is to be inserted."""
     coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
     with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
         pg.execute(
@@ -143,7 +143,7 @@ def test_a_worker_ends_in_time_while_a_coupon_is_locked(rough, rough_pg, worker_
 
 
 def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
-    """ack=issued: unknown at the deadline, and a look-up tells the outcome when the lock has
+    """ack=issued: unknown at the deadline, and a look-up returns the outcome when the lock has
     ended."""
     gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=300)
     coupon = coupon_open(rough, 10)
@@ -156,7 +156,7 @@ def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
 
 
 def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
-    """The workers hold the receives, and no queue shows them."""
+    """The workers hold the receives, and no queue counts them."""
     coupon = coupon_open(rough, 100)
     with locked(rough, coupon):
         issue_all(rough, coupon, range(1, 21))

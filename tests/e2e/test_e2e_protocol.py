@@ -1,4 +1,4 @@
-"""The contract of docs/protocol.md, byte by byte: a socket, or HTTP, and what comes back."""
+"""The contract of docs/protocol.md, byte by byte, over the socket and HTTP."""
 
 import concurrent.futures
 import json
@@ -123,7 +123,7 @@ def test_a_requests_id_that_is_refused(gateway, text):
     assert "id" not in reply
 
 
-# What is not a request
+# Malformed requests
 
 
 @pytest.mark.parametrize(

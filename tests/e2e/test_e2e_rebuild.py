@@ -1,5 +1,5 @@
-"""Redis forgets: what it had is filled again from PostgreSQL, while clients go on asking and
-messages are in flight."""
+"""Redis loses its data: it is rebuilt from PostgreSQL, while clients send requests and messages are
+in flight."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -82,9 +82,9 @@ def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, coupon_make):
-    """What only the queue and a gateway's memory know is in flight all the same: nothing of it is
-    promised again. And when Redis is wiped once more: the gateway remembers the latest generation
-    only, PostgreSQL what was known of the one before.
+    """Receives that only the queue and a gateway's memory hold still count as in flight: none of
+    their slots is given out again. When Redis is wiped once more, the gateway remembers only the
+    latest generation, and PostgreSQL the numbers of the one before.
     """
     coupon = coupon_make(100)
     rough.stop("worker-1")
@@ -168,7 +168,7 @@ def test_the_outbox_keeps_its_slots(rough, rough_redis, rough_pg, coupon_make):
 
 
 def test_behind_what_a_gateway_saw(rough, rough_redis, rough_pg, coupon_make):
-    """Redis lost its last writes: the gateway knows it, PostgreSQL does not yet."""
+    """Redis lost its last writes: the gateway has seen them, PostgreSQL has not yet."""
     coupon = coupon_make(10)
     key = key_of(coupon)
     rough.stop("worker-1")
@@ -233,8 +233,7 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
 
 
 def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon_make):
-    """Each time something differs, so that each time receives of the generation before are in
-    flight."""
+    """Each run differs, so that each time receives of the earlier generation are in flight."""
     coupon = coupon_make(100_000, 2)
     with History(rough, coupon, 100_000, 2, users=3000) as history:
         history.start()
@@ -294,14 +293,14 @@ def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
     assert not list(rough_redis.scan_iter(key_of(coupon) + ":fill:*"))
 
 
-# What can no longer arrive
+# Receives that can no longer arrive
 
 
 @pytest.fixture
 def amqp(rough):
     with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
         channel = connection.channel()
-        channel.queue_purge(DEAD_QUEUE)  # other tests' letters
+        channel.queue_purge(DEAD_QUEUE)  # dead letters of other tests
         yield channel
 
 

@@ -1,4 +1,4 @@
-"""What rejected receives hold in Redis is given back: at once, or later by the keeper, and never
+"""The slots of rejected receives are released in Redis: at once, or later by the keeper, and never
 twice."""
 
 
@@ -13,7 +13,7 @@ REJECTED, OUT_OF_STOCK, LIMIT_REACHED, UNAVAILABLE = 9, 2, 4, 21
 
 
 class Seen:
-    """One coupon as Redis and PostgreSQL have it."""
+    """The state of one coupon in Redis and PostgreSQL."""
 
     def __init__(self, coupon, redis_client, pg):
         self.coupon, self.redis, self.pg = coupon, redis_client, pg
@@ -45,8 +45,8 @@ class Seen:
         self.wait_released(n)
 
     def plant(self, user, key=None):
-        """A user coupon in slot 1 that Redis knows nothing of. Returns its record as Redis would
-        have it."""
+        """A user coupon in slot 1 that is unknown to Redis. Returns its record as Redis would store
+        it."""
         batch = ulid_make()
         self.pg.execute(
             "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
@@ -59,23 +59,23 @@ class Seen:
         )
         self.pg.execute(
             "INSERT INTO coupon_generation VALUES (%s, 0, 1, 1)", (self.coupon,)
-        )  # of an earlier filling
+        )  # of an earlier generation
         return f"1:{batch}:7:{key or ''}"
 
     def total_lower(self, total):
-        """By hand, behind Redis' back."""
+        """Changes PostgreSQL directly, without Redis."""
         self.pg.execute("UPDATE coupon SET total_num = %s WHERE id = %s", (total, self.coupon))
 
 
 @pytest.fixture
 def seen(make_coupon, redis_client, pg):
-    """seen(total, limit=1): a coupon of the shared stack."""
+    """seen(total, limit=1): the state of a new coupon of the shared stack."""
     return lambda total, limit=1: Seen(make_coupon(total, limit), redis_client, pg)
 
 
 @pytest.fixture
 def rough_seen(rough, rough_redis, rough_pg):
-    """The same on the stack that may be broken."""
+    """The same, on the stack that tests may break."""
 
     def make(total, limit=1):
         one = Seen(rough.coupon_make(total, limit), rough_redis, rough_pg)
@@ -115,7 +115,7 @@ def test_the_holder_in_postgresql_gets_the_slot(stack, gateway, seen):
 
 
 def issued(client, coupon, user, **members):
-    """The answer, once no rebuild is in its way."""
+    """The answer, once no rebuild is in progress."""
     return wait_until(
         lambda: (r := client.issue(coupon, user, ack="issued", **members))["code"] != UNAVAILABLE
         and r
@@ -181,7 +181,7 @@ def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(
 
 
 def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
-    """And a replay when slot 1 has its next owner takes nothing from it."""
+    """A replay after slot 1 has a new owner does not free it."""
     coupon = rough_seen(10, limit=2)
     with rough.client() as client:
         rough.sigstop("worker-1")

@@ -1,5 +1,4 @@
-"""`final`: that there is no such receive is only said for good when nothing can still come to
-light."""
+"""`final`: a receive is only reported as absent with `final` when it cannot appear later."""
 
 import contextlib
 import os
@@ -23,7 +22,7 @@ def settling_held(stack):
 
 
 def is_final(client, coupon, user):
-    """What both forms of `status` say of a user who has nothing there, and they must agree."""
+    """The answer of both forms of `status` for a user without a receive; they must agree."""
     of_user = client.call("status", coupon=coupon, user=str(user))
     assert (of_user["code"], of_user["receives"]) == (0, []), of_user
     of_receive = client.call("status", receive=f"{coupon}.{user}.{NOBODY}.0")
@@ -111,7 +110,7 @@ def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(
     coupon = rough.coupon_make(10)
     issued = client.issue(coupon, 1, ack="issued")["receive"]
     rough.ctl("close", coupon)
-    rough.stop("worker-1")  # the keeper would fill it anew
+    rough.stop("worker-1")  # the keeper would rebuild it
     rough_redis.delete(*rough_redis.keys(f"coupon:{{{coupon}}}*"))
     for settled in (False, True):
         rough_pg.execute(
@@ -127,7 +126,7 @@ def test_none_is_final_of_a_settled_campaign_that_redis_no_longer_has(
 
 @contextlib.contextmanager
 def clients_of_each(gateway):
-    """A connection to each of its two processes: while one is frozen the other takes it."""
+    """A connection to each of its two processes: while one is frozen, the other accepts it."""
     first, second = (pid for pid in process_tree(gateway.child.pid)[1:] if not process_gone(pid))
     clients = []
     for other in (second, first):

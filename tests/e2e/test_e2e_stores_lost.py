@@ -1,5 +1,5 @@
-"""An operator destroys what one store alone had: it is counted, its receives stay owed, and nobody
-gets more than he may."""
+"""An operator destroys data that only one store held: the loss is counted, its receives stay owed,
+and no user gets more than allowed."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ def in_flight(stack, coupon):
 
 
 def assert_owed(stack, coupon, replies):
-    """Accepted, and without an outcome: each holds its slot, so that the stock is not given out
+    """Accepted, and without an outcome: each holds its slot, so that the stock is not issued
     again."""
     assert in_flight(stack, coupon) == len(replies)
     with stack.client() as client:

@@ -1,7 +1,7 @@
 /*
- * What the fuzz targets have in common. A target is one file with LLVMFuzzerTestOneInput(): it
- * feeds the bytes to a parser and checks with check() what must hold for every input. `make fuzz`
- * links it with libFuzzer, `make test` with replay.c.
+ * Common to the fuzz targets. A target is one file with LLVMFuzzerTestOneInput(): it feeds the
+ * bytes to a parser and checks with check() what must hold for every input. `make fuzz` links it
+ * with libFuzzer, `make test` with replay.c.
  */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The input, taken from the front; at its end everything is 0. */
+/* The input, read from the front; after its end every value is 0. */
 struct bytes {
 	const uint8_t *at;
 	size_t left;

@@ -1,6 +1,6 @@
 /*
- * A dead letter as couponctl reads and shows it: whatever stands in it, what is printed holds no
- * byte that a terminal obeys, and what --json prints is strict JSON.
+ * A dead letter as couponctl reads and shows it: for any contents, the printed text has no control
+ * bytes, and the output of --json is strict JSON.
  */
 #include "tests/fuzz/properties.h"
 
@@ -38,7 +38,7 @@ static void json_check(const struct dead_letter *letter)
 	check(text != NULL);
 	if (!json_parse(arena, text, strlen(text), &error)) {
 		fprintf(stderr, "%s: %s\n", error, text);
-		check(strstr(error, "64 members") != NULL); /* as many headers as somebody liked */
+		check(strstr(error, "64 members") != NULL); /* any number of headers */
 	}
 	cJSON_free(text);
 	cJSON_Delete(object);

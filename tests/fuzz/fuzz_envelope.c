@@ -1,7 +1,7 @@
 /*
- * A delivery as the worker keeps it: any properties, a body that comes in pieces, longer or shorter
- * than its header says. The envelope holds exactly the beginning of it and copies of the
- * properties.
+ * A delivery as the worker keeps it: any properties, a body that arrives in pieces, longer or
+ * shorter than its header declares. The envelope holds exactly the beginning of it and copies of
+ * the properties.
  */
 #include "tests/fuzz/properties.h"
 
@@ -32,7 +32,7 @@ static void envelope_check(const struct envelope *envelope,
 		       properties->type);
 }
 
-/* One byte of seed, two of what the header says of the body's size, the properties, the body. */
+/* One byte of seed, two bytes for the body's size in the header, the properties, the body. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct bytes bytes = { data, size };
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		envelope_append(envelope, piece, &left);
 		check(left <= body_size && envelope->body_len <= body_size);
 		check(left + envelope->body_len ==
-		      body_size); /* as long as it is not too long to be kept */
+		      body_size); /* unless it is too long to be kept */
 	}
 	check(envelope->body_len == 0 || memcmp(envelope->body, body, envelope->body_len) == 0);
 	envelope_check(envelope, &properties);

@@ -1,7 +1,7 @@
 /*
- * HTTP with arbitrary bytes: the server answers with HTTP or hangs up, every request that it took
- * is answered once and forgotten, and requests and answers are the same ones wherever the bytes are
- * cut.
+ * HTTP with arbitrary bytes: the server answers with HTTP or closes the connection, every request
+ * that it accepted is answered once and freed, and requests and answers do not depend on where the
+ * bytes are cut.
  */
 #include "tests/fuzz/wire.h"
 
@@ -14,7 +14,7 @@ static int ready(void *context, cJSON **body)
 	return 1;
 }
 
-/* What differs from one time to the next. */
+/* The parts that differ between runs. */
 static void dates_blank(struct wire_text *text)
 {
 	static const char date[] = "Date: ";
@@ -25,7 +25,7 @@ static void dates_blank(struct wire_text *text)
 			*at = ' ';
 }
 
-/* The first byte: where to cut, and whether the answers come later. */
+/* The first byte: where to cut, and whether the answers are delayed. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct wire_text whole, cut;
@@ -52,8 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dates_blank(&whole);
 	dates_blank(&cut);
 	/*
-	 * The last page may be lost on its way: evhttp hangs up with bytes unread, and the kernel
-	 * resets the connection.
+	 * The last page may be lost: evhttp closes the connection with bytes unread, and the kernel
+	 * resets it.
 	 */
 	check(wire.dispatched == dispatched);
 	check(memcmp(whole.bytes, cut.bytes, whole.len < cut.len ? whole.len : cut.len) == 0);

@@ -1,6 +1,7 @@
 /*
- * Strict JSON against a recogniser of its own: what json_parse() takes is JSON, what it refuses is
- * not or breaks a rule of ours, and a tree printed and parsed again is the same tree.
+ * Strict JSON against an independent recogniser: a text that json_parse() accepts is JSON, one that
+ * it refuses is not or breaks an additional rule, and a tree printed and parsed again is the same
+ * tree.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -9,9 +10,9 @@
 #include <math.h>
 
 #define MEMBERS_MAX 64
-#define NUMBER_DIGITS_SURE 62 /* some versions of cJSON look at no more */
+#define NUMBER_DIGITS_SURE 62 /* some versions of cJSON read no more */
 
-/* A recogniser of RFC 8259, and which of our own rules the text breaks. */
+/* A recogniser of RFC 8259 and of the additional rules that the text breaks. */
 struct scan {
 	const uint8_t *at, *end;
 	int depth;
@@ -100,7 +101,7 @@ static int escape_is(struct scan *scan)
 	if (unit < 0xd800 || unit > 0xdfff)
 		return unit >= 0;
 	if (unit > 0xdbff || !byte_take(scan, '\\') || !byte_take(scan, 'u'))
-		return 0; /* half a pair: RFC 8259 lets it be, we do not */
+		return 0; /* half a pair: RFC 8259 allows it, json_parse() does not */
 	low = hex4_take(scan);
 	return low >= 0xdc00 && low <= 0xdfff;
 }
@@ -152,7 +153,7 @@ static int word_is(struct scan *scan, const char *word)
 
 static int value_is(struct scan *scan);
 
-/* Behind the opening bracket. */
+/* After the opening bracket. */
 static int items_are(struct scan *scan, int named, uint8_t close)
 {
 	space_take(scan);
@@ -191,8 +192,7 @@ static int value_is(struct scan *scan)
 }
 
 /*
- * What must hold of each item; returns whether cJSON writes all its numbers out as they are: it
- * knows 15 digits.
+ * Checks each item; returns whether cJSON prints all its numbers exactly: it prints 15 digits.
  */
 static int item_check(const cJSON *item, int depth)
 {

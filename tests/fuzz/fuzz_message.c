@@ -1,7 +1,7 @@
 /*
- * The receive message: what message_decode() takes is within the bounds that settlement relies on,
- * and written out as issue.lua writes it is the same message; settlement and its arguments hold all
- * of it.
+ * The receive message: what message_decode() accepts is within the bounds that settlement relies
+ * on, and encoded as issue.lua does it is the same message; settlement and its arguments can hold
+ * it.
  */
 #include "tests/fuzz/fuzz.h"
 

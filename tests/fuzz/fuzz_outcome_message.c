@@ -1,6 +1,5 @@
 /*
- * Messages with outcomes: every outcome that is passed on is one, and comes from a
- * body that says so.
+ * Messages with outcomes: every outcome that is passed on is valid and is in the body.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -11,7 +10,7 @@
 
 #define TEXT_SIZE 16384
 
-/* The outcomes that were passed on, written out as worker/settle/delivery.c writes them. */
+/* The outcomes that were passed on, encoded as worker/settle/delivery.c does. */
 struct told {
 	char text[TEXT_SIZE];
 	size_t len;

@@ -1,7 +1,6 @@
 /*
- * A request's text: it gives a request or exactly one reply. A refusal is strict JSON again,
- * carries the code bad_request and names the member; a request written out again gives the same
- * request.
+ * A request's text: it yields a request or exactly one reply. A refusal is strict JSON, has the
+ * code bad_request and names the member; a request that is encoded again yields the same request.
  */
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /*
- * Replies of issue.lua as hiredis' trees, built out of the input: what is taken is within its
- * bounds, and built again from what was decoded it decodes to the same.
+ * Replies of issue.lua as hiredis' trees, built from the input: an accepted reply is within its
+ * bounds, and built again from the decoded form it decodes to the same.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -12,7 +12,7 @@
 #define DEPTH_MAX 3
 
 /*
- * Each element and each text in memory of its own, so that a sanitizer sees what is read beside it.
+ * Each element and each text in memory of its own, so that a sanitizer detects reads beyond it.
  */
 static redisReply *reply_new(int type)
 {

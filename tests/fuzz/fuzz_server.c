@@ -1,12 +1,12 @@
 /*
  * The socket API of the gateway with arbitrary bytes: as many replies as there are lines, each
- * strict JSON, and the same ones wherever the bytes are cut.
+ * strict JSON, and independent of where the bytes are cut.
  */
 #include "tests/fuzz/wire.h"
 
 #include "gateway/listen/server.h"
 
-/* How many replies the bytes are owed. */
+/* The number of replies that the bytes require. */
 static size_t replies_owed(const struct wire *wire, const uint8_t *data, size_t size)
 {
 	size_t limit = (size_t)wire->config.line_limit_bytes, owed = 0;
@@ -50,7 +50,7 @@ static size_t replies_check(const struct wire_text *text)
 	return replies;
 }
 
-/* The first byte: where to cut, and whether the answers come later. */
+/* The first byte: where to cut, and whether the answers are delayed. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct wire_text whole, cut;

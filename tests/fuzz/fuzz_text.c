@@ -1,6 +1,6 @@
 /*
- * The small texts: ids, receives, times, addresses, reply lines. What is parsed and written again
- * parses the same.
+ * The short texts: ids, receives, times, addresses, reply lines. A text that is parsed and written
+ * again parses to the same value.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -103,11 +103,11 @@ static void reply_line_check(const char *text, size_t len)
 				memcmp(fast.receive, strict.receive, fast.receive_len) == 0));
 }
 
-/* The first byte chooses what the rest is read as. */
+/* The first byte chooses the parser of the rest. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t len = size ? size - 1 : 0;
-	char *text = malloc(len + 1); /* some want a NUL behind it */
+	char *text = malloc(len + 1); /* some parsers need a NUL after it */
 
 	if (size == 0) {
 		free(text);

@@ -1,6 +1,6 @@
 /*
- * A user's records in Redis: each is within its bounds, and written again it reads the same; the
- * reading ends.
+ * A user's records in Redis: each is within its bounds, and encoded again it decodes to the same;
+ * decoding ends.
  */
 #include "tests/fuzz/fuzz.h"
 

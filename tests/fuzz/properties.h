@@ -1,6 +1,5 @@
 /*
- * Properties of a message as they come off the wire, decoded by librabbitmq: flags and fields are
- * whatever somebody sent.
+ * Properties of a message as received, decoded by librabbitmq: flags and fields may be anything.
  */
 #ifndef TESTS_FUZZ_PROPERTIES_H
 #define TESTS_FUZZ_PROPERTIES_H
@@ -11,8 +10,8 @@
 #include <amqp_framing.h>
 
 /*
- * Takes a length of two bytes and so many bytes; 0 with the properties, which live as long as
- * `pool`, or -1.
+ * Reads a length of two bytes and that many bytes; 0 with the properties, which are valid as long
+ * as `pool`, or -1.
  */
 static inline int properties_take(struct bytes *bytes, amqp_pool_t *pool,
 				  amqp_basic_properties_t *properties)

@@ -1,6 +1,5 @@
 /*
- * Feeds a target with its corpus, or with the files and folders it is given: what `make test` runs,
- * without clang.
+ * Runs a target on its corpus, or on the given files and folders: for `make test`, without clang.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -13,7 +12,7 @@
 
 static size_t files_n;
 
-/* In memory of exactly its size, so that a sanitizer sees what is read beside it. */
+/* In memory of exactly its size, so that a sanitizer detects reads beyond it. */
 static void file_replay(const char *path)
 {
 	FILE *file = fopen(path, "rb");

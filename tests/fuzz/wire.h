@@ -1,7 +1,7 @@
 /*
- * A client of the gateway's own servers over a real socket: bytes go in cut at random places, and
- * what comes back is kept. The requests end in the dispatch function, which answers with what was
- * requested, at once or later and out of order.
+ * A client of the gateway's servers over a real socket: bytes are sent cut at random places, and
+ * the replies are kept. The requests end in the dispatch function, which answers with the request
+ * itself, at once or later and out of order.
  */
 #ifndef TESTS_FUZZ_WIRE_H
 #define TESTS_FUZZ_WIRE_H
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define WIRE_TURNS_MAX 1000
-#define WIRE_TURNS_QUIET 6 /* turns without a new byte after which nothing more comes */
+#define WIRE_TURNS_QUIET 6 /* turns without a new byte after which the output is complete */
 
 struct wire {
 	struct event_base *base;
@@ -34,7 +34,7 @@ struct wire {
 	size_t dispatched;
 };
 
-/* What a client got. */
+/* The bytes that a client received. */
 struct wire_text {
 	char *bytes;
 	size_t len;
@@ -102,7 +102,7 @@ static inline void wire_init(struct wire *wire)
 	      getsockname(wire->fd, (struct sockaddr *)&wire->address, &len) == 0);
 }
 
-/* Reads what is there; 0 at the end of the stream, else 1. */
+/* Reads the available bytes; 0 at the end of the stream, else 1. */
 static inline int wire_read(int fd, struct wire_text *text)
 {
 	for (;;) {
@@ -125,7 +125,7 @@ static inline void wire_turn(struct wire *wire)
 	event_base_loop(wire->base, EVLOOP_NONBLOCK);
 }
 
-/* Until everything is answered that can be. */
+/* Runs until everything that can be answered is answered. */
 static inline void wire_settle(struct wire *wire, int fd, struct wire_text *text)
 {
 	for (int quiet = 0; quiet < WIRE_TURNS_QUIET; quiet++) {
@@ -140,8 +140,8 @@ static inline void wire_settle(struct wire *wire, int fd, struct wire_text *text
 }
 
 /*
- * One connection: sends the bytes in pieces (`seed` 0: in one), then no more, and reads until the
- * server has closed it, which it must do by itself.
+ * One connection: sends the bytes in pieces (`seed` 0: in one), then shuts down its sending side,
+ * and reads until the server has closed it, which the server must do.
  */
 static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size, uint32_t seed,
 			    struct wire_text *text)
@@ -160,7 +160,7 @@ static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size,
 		ssize_t n = send(fd, data, piece, MSG_NOSIGNAL);
 
 		if (n <= 0)
-			break; /* it has hung up already */
+			break; /* the server has closed the connection */
 		data += n;
 		size -= (size_t)n;
 		wire_turn(wire);
@@ -173,7 +173,7 @@ static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size,
 	shutdown(fd, SHUT_WR);
 	while (wire_read(fd, text)) {
 		wire_turn(wire);
-		wire_answer(wire); /* of what came in last */
+		wire_answer(wire); /* of the last input */
 		check(++turns < WIRE_TURNS_MAX);
 	}
 	close(fd);

@@ -1,5 +1,5 @@
 """A Redis for the scripts: the one of REDIS_URL, or a private one; and always a private one for
-what would disturb others."""
+tests that would disturb others."""
 import os
 
 import pytest

@@ -12,7 +12,7 @@ MAX_ID = str(2**63 - 1)
 
 
 def closed_terms(coupon):
-    """What refuses everybody, by verdict."""
+    """States that refuse every user, by verdict."""
     now = coupon.time_ms()
     return {
         PAUSED: {"status": "paused"},
@@ -133,7 +133,7 @@ def test_open_inside_the_window(coupon):
 
 
 def edge_seen(coupon, field, before, after):
-    """Calls without pause across the edge until one call falls on its very millisecond."""
+    """Calls without pause across the boundary until one call is in its exact millisecond."""
     for attempt in range(50):
         edge = coupon.time_ms() + 5
         coupon.put(**{field: edge, "total": 1000000})
@@ -195,7 +195,8 @@ def test_limit_100(coupon):
 
 
 def test_order_of_verdicts(coupon):
-    """With every reason at once, they are told in the declared order as they go away one by one."""
+    """With every reason at once, the verdicts follow the declared order as the reasons are removed
+    one by one."""
     now = coupon.time_ms()
     coupon.put(limit=1, total=5)
     first = coupon.issue(("1", "mine"))
@@ -346,7 +347,7 @@ def test_several_requests_of_one_user_mixed_with_others(coupon):
     ]
 
 
-# States in which nothing is decided
+# States without a decision
 
 
 def test_missing(coupon):

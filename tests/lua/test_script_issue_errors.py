@@ -1,4 +1,4 @@
-"""issue.lua: whatever is wrong is found before the first write. Every test compares all of the
+"""issue.lua: every error is detected before the first write. Every test compares all keys of the
 coupon before and after."""
 import pytest
 import redis
@@ -326,7 +326,7 @@ def test_batch_is_in_the_outbox_already(coupon):
 
 
 def test_redis_without_memory(private_coupon):
-    """OOM comes before the first write; what needs no memory is answered all the same."""
+    """OOM is reported before the first write; verdicts that need no memory are still returned."""
     coupon = private_coupon.put(total=100, limit=2)
     client = coupon.redis
     coupon.issue(("1", "k"))
@@ -349,7 +349,7 @@ def test_redis_without_memory(private_coupon):
 
 
 def test_refusal_by_redis_keeps_its_code(private_coupon):
-    """The gateway knows by the code that the call did not run: OOM and READONLY are passed on
+    """By the code the gateway recognizes that the call did not run: OOM and READONLY are passed on
     unchanged."""
     coupon = private_coupon.put(total=100)
     client = coupon.redis

@@ -534,7 +534,7 @@ def test_take(lock):
 
 @pytest.mark.parametrize("left_ms", [None, LEASE_MOST + 60000])
 def test_take_what_would_last_longer_than_any_lease(lock, left_ms):
-    """As after Redis' clock was set back."""
+    """As after a step back of Redis' clock."""
     lock.redis.set(lock.lock, "dead", px=left_ms)
     assert take(lock, "me", 5000, LEASE_MOST) == 1
     assert lock.redis.get(lock.lock) == "me"

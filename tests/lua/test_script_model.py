@@ -1,7 +1,6 @@
 """issue.lua, terms.lua and release.lua against a model in Python, after every call of a random
 sequence: verdicts, body, users, counts and conservation (stock + taken slots + reserved = total). A
-failing run prints its
-seed; COUPON_TEST_SEED runs that one again."""
+failing run prints its seed; COUPON_TEST_SEED repeats it."""
 import os
 import random
 

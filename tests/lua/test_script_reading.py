@@ -1,4 +1,4 @@
-"""user_state.lua and coupon_state.lua: what the reading operations look at."""
+"""user_state.lua and coupon_state.lua: the queries of the read operations."""
 import pytest
 import redis
 

@@ -1,5 +1,5 @@
-"""report.lua, hold.lua, fill.lua, place.lua and late.lua: a coupon is filled anew, and late
-outcomes are counted once."""
+"""report.lua, hold.lua, fill.lua, place.lua and late.lua: a coupon is rebuilt, and late outcomes
+are counted once."""
 import pytest
 import redis
 
@@ -322,8 +322,8 @@ def test_late_rejected_of_a_known_slot_is_released_once(rebuilt):
 
 
 def test_late_takes_the_slot_from_who_asked_again(rebuilt):
-    """User 5 was in flight unknown to Redis, asked again, and got the slot twice: the one in
-    PostgreSQL has it."""
+    """User 5 was in flight unknown to Redis, retried, and got the slot twice: the receive in
+    PostgreSQL holds it."""
     again = rebuilt.issue("5", batch=D)
     assert again.verdicts == [1]
     assert late(rebuilt, (1, 1, 3, 5, 1, C, 0, "", "issued")) == ["ok", 1, 88, 9]
@@ -389,7 +389,7 @@ def test_late_bad_arguments(rebuilt, outcome):
 
 @pytest.mark.parametrize("total, placed", [(3, 3), (2, 50)])
 def test_place_keeps_newer_terms_unless_more_is_taken(coupon, total, placed):
-    """couponctl had lowered the total in Redis, and died before it did in PostgreSQL."""
+    """couponctl lowered the total in Redis, and died before it lowered it in PostgreSQL."""
     coupon.put(total=total, version=3)
     fill(coupon, "issued", "1", f"1:{A}:0:", "2", f"1:{A}:1:")
     fill(coupon, "flight", "3", f"1:{B}:0:")

@@ -1,5 +1,5 @@
-"""release.lua: every way it can end, replays, what it refuses, and a model of it beside issue.lua
-and terms.lua."""
+"""release.lua: every result, replays, refused arguments, and a model of it with issue.lua and
+terms.lua."""
 import os
 import random
 
@@ -15,7 +15,7 @@ OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def release(coupon, *receives):
-    """Each receive: user, slot, batch, index, what to do."""
+    """Each receive: user, slot, batch, index, operation."""
     return coupon.run("release", *(part for one in receives for part in one))
 
 
@@ -41,7 +41,7 @@ def three(coupon):
     return coupon
 
 
-# How it can end
+# Results
 
 
 def test_free(three):
@@ -197,7 +197,7 @@ def test_256(coupon):
     assert (coupon.users(), coupon.get("stock")) == ({}, "300")
 
 
-# What it refuses
+# Refused arguments
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ SEEDS = (
 
 
 class Model:
-    """Who holds which slot."""
+    """The holders of the slots."""
 
     def __init__(self, total, reserved):
         self.total, self.reserved, self.stock, self.lost = total, reserved, total - reserved, 0
@@ -375,7 +375,7 @@ def what_choose(rng, slot):
 
 
 def receive_choose(rng, model, past):
-    """Mostly one that holds its slot, or held it once."""
+    """Usually a receive that holds its slot, or once held it."""
     if model.slots and rng.random() < 0.6:
         (user, slot), (batch, index, _) = rng.choice(sorted(model.slots.items()))
         past.append((user, slot, batch, index))

@@ -1,7 +1,7 @@
 """A database for these tests: a fresh one where the owner may create databases, else the given one.
 
-In the given one a keeper may be at work. So coupons have random ids of 19 digits, stay drafts
-(settling does not look at the status), and what concerns the keeper's row is rolled back.
+In the given one a keeper may be running. Therefore coupons have random ids of 19 digits and stay
+drafts (settling does not read the status), and changes of the keeper's row are rolled back.
 """
 
 import os
@@ -59,14 +59,14 @@ def database(request):
                     )
             yield app, make_conninfo(owner_url, dbname=name)
         finally:
-            # Not WITH (FORCE): that needs rights on every process in there, autovacuum's too.
+            # Not WITH (FORCE): that needs rights on every process of the database, also autovacuum.
             wait_until(lambda: database_dropped(owner, name), timeout=30)
 
 
 @pytest.fixture
 def ids_given(database):
-    """The coupons of this test. What is stored with them goes when it ends, after its connections
-    have gone."""
+    """The coupons of this test. Their rows are deleted when it ends, after its connections are
+    closed."""
     given = []
     yield given
     if given:
@@ -109,7 +109,7 @@ def owner(database, connections):
 
 @pytest.fixture
 def coupon_id(ids_given):
-    """coupon_id(): an id of 19 digits that is nowhere yet."""
+    """coupon_id(): an unused id of 19 digits."""
 
     def make():
         ids_given.append(random.SystemRandom().randrange(9 * 10**18, 2**63 - 1))
@@ -134,7 +134,7 @@ def coupon_new(db, coupon_id):
 
 
 class Running:
-    """A call in a thread of its own; result() gives what it returned or raises what it raised."""
+    """A call in a thread of its own; result() returns its result or raises its exception."""
 
     def __init__(self, call, *args):
         self.value = self.error = None
@@ -157,7 +157,8 @@ class Running:
 
 @pytest.fixture
 def background(connections):
-    """background(call, *args): a Running. What still runs when the test ends is cancelled."""
+    """background(call, *args): a Running, which is cancelled if it still runs when the test
+    ends."""
     started = []
 
     def start(call, *args):

@@ -1,7 +1,6 @@
-"""One coupon with all that has to do with it: gateways that remember what they have seen, a queue,
-Redis and PostgreSQL (both real), and keepers, which are generators: between any two of their steps
-anything may happen, and
-they may end there."""
+"""One coupon and its environment: gateways with their memory of seen numbers, a queue, Redis and
+PostgreSQL (both real), and keepers. Keepers are generators: other steps may run between any two of
+theirs, and they may end there."""
 
 import json
 import uuid
@@ -10,7 +9,7 @@ from script_coupon import Coupon
 from sql_db import Receive
 from ulid import ulid_make, ulid_of, ulid_uuid
 
-ROWS_EACH = 3  # of a piece, where the keeper has 512
+ROWS_EACH = 3  # rows of a page, where the keeper uses 512
 LASTS_MS = 60000
 NOBODY = "0" * 40
 
@@ -34,14 +33,14 @@ def receives_of(body):
 
 
 class Gateway:
-    """As gateway/admit/admission.c: what it has seen, and the messages that nobody has
+    """As gateway/admit/admission.c: the highest seq seen, and the messages that are not
     confirmed."""
 
     def __init__(self, world):
         self.world = world
         self.generation = self.seq = 0
         self.unconfirmed = {}
-        self.replies = []  # on their way
+        self.replies = []  # in flight
 
     def report(self):
         if self.generation and self.seq:
@@ -81,7 +80,7 @@ class Fenced(Exception):
 
 
 class Gone(Exception):
-    """What was filled has vanished."""
+    """The filled keys are gone."""
 
 
 class Keeper:
@@ -101,7 +100,7 @@ class Keeper:
         return word
 
     def round(self):
-        """One turn; True when there was nothing to do."""
+        """One turn; True if there was nothing to do."""
         try:
             idle = yield from self.late()
             rows = self.db.query("coupon_page", self.world.id - 1, 1, "{%d}" % self.world.id)
@@ -312,7 +311,7 @@ class Keeper:
             yield
 
     def late(self):
-        """late.c; True when there was nothing."""
+        """late.c; True if there was nothing to do."""
         page = self.db.query("late_page", self.world.id - 1, 2**62, 5)
         page = [one for one in page if int(one["coupon_id"]) == self.world.id]
         yield
@@ -411,7 +410,7 @@ class World:
             self.coupon.redis.restore(key, 0, state[key])
 
     def restart(self):
-        """Redis is started anew: every connection is lost, with what was on its way."""
+        """Redis is restarted: every connection is lost, with the data in flight."""
         self.run_id = "%040x" % self.rng.getrandbits(160)
         for actor in self.actors:
             actor.close()
@@ -429,7 +428,8 @@ class World:
         if c and "placeholder" not in c:
             taken = self.coupon.taken()
             given = n["stock"] + taken + n["reserved"] + n["lost"]
-            # Where it gave out again what others had (nobody told it in time) it says so.
+            # Checks the warning where Redis gave out a slot twice because no report reached it in
+            # time.
             assert given == n["total"] or (
                 given > n["total"] and not self.careful and "rebuild" in c and not n["stock"]
             ), (n, taken)

@@ -78,7 +78,7 @@ class Db:
         return outcomes
 
     def settle_retrying(self, *receives):
-        """As a worker does; anything but 40001, a deadlock above all, is a failure."""
+        """As a worker does; any error but 40001, in particular a deadlock, is a failure."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -114,7 +114,7 @@ class Db:
         }
 
     def audit(self, *coupons):
-        """What the audits find wrong with these coupons."""
+        """The findings of the audits on these coupons."""
         return [
             (name, row)
             for coupon in coupons

@@ -1,6 +1,6 @@
-"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or doubled
-in Redis; at the end each receive has one outcome, and Redis and PostgreSQL agree. A failing run
-prints its seed; COUPON_TEST_SEED runs that one again, COUPON_TEST_RUNS runs so many."""
+"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or
+duplicated in Redis; at the end each receive has one outcome, and Redis and PostgreSQL agree. A
+failing run prints its seed; COUPON_TEST_SEED repeats it, COUPON_TEST_RUNS is the number of runs."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from sql_db import MIGRATIONS, Db
 from ulid import ulid_of
 
 STEPS = 120
-ROUNDS_MAX = 12  # of the keeper, until nothing is left to do
+ROUNDS_MAX = 12  # of the keeper, until it has nothing left to do
 SEEDS = (
     [int(os.environ["COUPON_TEST_SEED"])]
     if "COUPON_TEST_SEED" in os.environ
@@ -38,7 +38,8 @@ def redis_private(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def databases(stack):
-    """The programs' role three times, then the owner, in a database that no other keeper knows."""
+    """Three connections of the programs' role, then the owner's, to a database without another
+    keeper."""
     password = re.search(
         r"^STACK_PG_PASSWORD=(.*)$", (stack.run_dir / "settings").read_text(), re.MULTILINE
     )[1]
@@ -67,8 +68,8 @@ def databases(stack):
 
 
 class Story(World):
-    """The random steps. A careful one lets gateways tell what they have seen before the keeper goes
-    on, and no gateway dies: then nobody is told that there is none after he was accepted."""
+    """The random steps. In a careful history gateways report what they have seen before the keeper
+    continues, and no gateway dies: then no accepted user gets the answer that he has no receive."""
 
     def __init__(self, rng, client, coupon_id, dbs, limit, careful):
         super().__init__(rng, client, coupon_id, dbs)
@@ -143,7 +144,7 @@ class Story(World):
                 self.actors.remove(actor)
 
     def step_turn(self):
-        """One of them without a break."""
+        """Runs one of them without interruption."""
         if self.actors:
             for _ in self.actors.pop(self.rng.randrange(len(self.actors))):
                 self.check()
@@ -226,7 +227,7 @@ class Story(World):
     # The end
 
     def rounds(self):
-        """A keeper that nobody disturbs comes to an end, with gateways that ask meanwhile."""
+        """An undisturbed keeper finishes while gateways send requests."""
         keeper = Keeper(self, self.keeper_dbs[0])
         for _ in range(ROUNDS_MAX):
             round_ = keeper.round()
@@ -264,7 +265,7 @@ class Story(World):
             self.check()
 
     def lost_give_up(self):
-        """What only Redis and a gateway had that both forgot: an operator gives it up."""
+        """Receives that only Redis and a gateway held, and both lost: an operator gives them up."""
         self.db.query("rebuild_ask", self.id)
         self.rounds()
         for member in sorted(self.coupon.redis.smembers(self.coupon.known)):

@@ -17,8 +17,8 @@ def begin_settle(db, *receives):
 
 
 def test_copy_waits_and_is_repeated(db, db_new, coupon_new, background):
-    """What a copy waited for is visible to its judgement, which a single statement's snapshot would
-    not show."""
+    """The rows that a copy waited for are visible to its decision, unlike in the snapshot of a
+    single statement."""
     coupon = coupon_new()
     batch = batch_make(coupon, [1, 2])
     assert begin_settle(db, *batch) == ["issued", "issued"]
@@ -60,14 +60,13 @@ def test_copy_waits_for_another_receive_and_finds_its_slot_taken(
     "copied, expected",
     [
         (slice(0, 2), ["repeated", "out_of_stock"]),
-        (slice(1, 2), ["out_of_stock"]),  # the whole call goes in, within the stock
+        (slice(1, 2), ["out_of_stock"]),  # the whole call is stored, within the stock
     ],
 )
 def test_copy_of_a_receive_that_is_surplus_elsewhere(
     db, db_new, coupon_new, background, copied, expected
 ):
-    """Its row is free again when the copy goes on, and there is stock: the tombstone alone stops
-    it."""
+    """Its row is free when the copy continues, and there is stock: only the tombstone stops it."""
     coupon = coupon_new(total=1)
     batch = batch_make(coupon, [1, 2])
     db.execute("BEGIN")
@@ -86,8 +85,8 @@ def test_copy_of_a_receive_that_is_surplus_elsewhere(
 def test_call_is_counted_anew_when_a_tombstone_appears(
     db, db_new, coupon_new, background, fresh_num
 ):
-    """It waits with all its rows in and the stock large enough; then some of its receives turn out
-    to be rejected."""
+    """It waits with all its rows inserted and enough stock; then some of its receives are found to
+    be rejected."""
     coupon = coupon_new(total=0)
     rejected = batch_make(coupon, [1, 2], seq_first=5)
     fresh = batch_make(coupon, range(11, 11 + fresh_num))
@@ -105,8 +104,8 @@ def test_call_is_counted_anew_when_a_tombstone_appears(
 
 
 def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coupon_new, background):
-    """The late copy goes in before its tombstone can be seen and keeps the rightful receive out:
-    run again."""
+    """The late copy is stored before its tombstone is visible, and blocks the receive that owns the
+    slot: retried."""
     coupon = coupon_new(total=0)
     late, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
     db.execute("BEGIN")
@@ -123,8 +122,8 @@ def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coup
 
 
 def test_slot_in_the_way_was_given_back(db, db_new, coupon_new, background):
-    """The row that kept this one out is gone under the lock: neither stored nor rejected, so run
-    again."""
+    """The row that blocked this one is gone under the lock: it is neither stored nor rejected, so
+    it is retried."""
     coupon = coupon_new()
     first, second = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
     assert db.settle(first) == ["issued"]
@@ -236,8 +235,8 @@ def test_terms_change_while_settling(db, db_new, coupon_new, background, name, w
 
 
 def test_two_copies_in_opposite_order_never_deadlock(db_new, coupon_new, background):
-    """Full stock, then a stock that ends within the batch, when one copy's rows are deleted under
-    the other's feet."""
+    """Full stock, then a stock that ends within the batch, while the rows of one copy are deleted
+    during the other."""
     one, two = db_new(), db_new()
     for total in [200] * 30 + [35] * 30:
         coupon = coupon_new(total=total)
@@ -272,8 +271,7 @@ def test_two_calls_with_coupons_in_opposite_order_never_deadlock(db_new, coupon_
 
 
 def test_two_calls_that_reject_the_same_never_deadlock(db_new, coupon_id, background):
-    """No coupon's lock stands before the tombstones of an unknown coupon: their order alone
-    does."""
+    """No coupon's lock guards the tombstones of an unknown coupon, only their order."""
     one, two = db_new(), db_new()
     for _ in range(30):
         batch = batch_make(coupon_id(), range(1, 401))
@@ -283,8 +281,8 @@ def test_two_calls_that_reject_the_same_never_deadlock(db_new, coupon_id, backgr
 
 
 def receives_random(rng, coupons, unknown):
-    """Batches of receives, some of which want the slot of another, a slot that is not there, or an
-    unknown coupon."""
+    """Batches of receives, some of them for a slot of another receive, a slot that does not exist,
+    or an unknown coupon."""
     seqs = Counter()
     batches = []
     for _ in range(60):
@@ -311,8 +309,8 @@ def receives_random(rng, coupons, unknown):
 
 
 def calls_random(rng, batches):
-    """Each batch two to four times, several a call, in any order; one copy of it alone, or even cut
-    into receives."""
+    """Each batch two to four times, several in a call, in any order; one copy alone, or split into
+    receives."""
     copies = [batch for batch in batches for _ in range(rng.randrange(1, 4))]
     rng.shuffle(copies)
     calls = []

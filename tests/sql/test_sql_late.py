@@ -1,5 +1,5 @@
-"""Receives of older generations: what becomes of them is written down for Redis, and keys that it
-forgot give no second coupon."""
+"""Receives of older generations: their outcomes are recorded for Redis, and a key that Redis lost
+gives no second coupon."""
 
 import uuid
 
@@ -74,7 +74,7 @@ def test_a_coupon_that_was_never_loaded_has_nothing_late(db, coupon_new):
 @pytest.mark.parametrize("other", [[], [50]])
 @pytest.mark.parametrize("generation", [1, 2])
 def test_a_key_that_redis_forgot(db, coupon_new, other, generation):
-    """User 7 has slot 2 by this key; Redis, wiped, gave him slot 1 by the same."""
+    """User 7 has slot 2 by this key; Redis, after a wipe, gave him slot 1 by the same key."""
     coupon = rebuilt(db, coupon_new, limit=3)
     db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=1, key="k"))
     again = batch_make(coupon, [7, *other], seq_first=1, generation=generation, key="k")
@@ -99,7 +99,7 @@ def test_one_key_twice_in_one_call(db, coupon_new):
 
 
 def test_a_slot_that_a_doubled_key_was_in_the_way_of(db, coupon_new):
-    """The receive that meets it is neither lost nor rejected for it."""
+    """The receive that conflicts with it is neither lost nor rejected."""
     coupon = rebuilt(db, coupon_new, limit=3)
     db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=1, key="k"))
     doubled = Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=2, seq=1, key="k")

@@ -18,7 +18,7 @@ OTHER_BODY = (
 
 
 class Fresh:
-    """A database of the owner, in which nothing is."""
+    """An empty database of the owner."""
 
     def __init__(self, stack, url):
         self.stack, self.url = stack, url
@@ -226,7 +226,7 @@ def test_another_signature_lives_beside(migrated):
 
 
 def test_all_functions_or_none(migrated):
-    """One that cannot be replaced: its result has another type."""
+    """A function that cannot be replaced: its result has another type."""
     signature = headers()["receive_lost"][2]
     migrated.execute(
         f"DROP FUNCTION {signature};"
@@ -248,7 +248,7 @@ def test_two_at_once(empty):
 
 
 def test_under_calls(migrated):
-    """Replaced while it runs: the call ends with the text that it began with."""
+    """Replaced while it runs: the call ends with the text with which it started."""
     name = f"held_{uuid.uuid4().hex}"
     migrated.execute(
         "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN"

@@ -140,7 +140,7 @@ def expires_set(db, coupon, fence, keep_ms=1000, elected=True):
 
 @pytest.fixture
 def fence(db):
-    """Of a keeper that was just elected; everything that the test does is undone."""
+    """Of a keeper that was just elected; all changes of the test are rolled back."""
     db.execute("BEGIN")
     yield int(db.query("keeper_fence")[0]["fence"])
     db.execute("ROLLBACK")
@@ -172,7 +172,7 @@ def test_settled_set_is_guarded(db, coupon_new, fence):
 
 
 def test_settled_set_wants_every_number_settled(db, coupon_new, fence):
-    """The second of three is on its way."""
+    """The second of three is in flight."""
     coupon = closed_new(db, coupon_new, fence, users=())
     first, second, third = batch_make(coupon, [1, 2, 3], generation=1)
     db.settle(first, third)
@@ -488,8 +488,8 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
     listener.execute("LISTEN couponmq_terms")
 
     def announced():
-        """What was since the last time: a notification of the listener's own comes after all that
-        were committed."""
+        """The notifications since the last call: the listener's own notification arrives after all
+        committed ones."""
         marker = uuid.uuid4().hex
         listener.execute("SELECT pg_notify('couponmq_terms', %s)", marker)
         wait_until(lambda: listener.execute("SELECT 1") and marker in heard)
@@ -512,8 +512,7 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
 
 
 def release_pending(db, *coupons, page=256):
-    """What is pending of these coupons, read in pages; what a keeper has to do for others is passed
-    over."""
+    """The pending receives of these coupons, read in pages; those of other coupons are skipped."""
     found, after = [], (min(coupons) - 1, uuid.UUID(int=0), 0)
     while rows := db.query("release_pending", *after, page):
         assert len(rows) <= page
@@ -530,7 +529,7 @@ def release_done(db, *receives):
 
 
 def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
-    db.execute("BEGIN")  # a keeper at work does not see it
+    db.execute("BEGIN")  # not visible to a running keeper
     coupon, full, nowhere = coupon_new(total=10), coupon_new(total=1), coupon_id()
     holder = Receive(coupon, 1, uuid.uuid4(), 5, key="its: key")
     db.settle(holder)

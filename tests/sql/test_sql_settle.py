@@ -337,8 +337,8 @@ def test_only_read_committed(db, coupon_new, level):
 
 
 def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
-    """No index is touched by an update of the counts: otherwise the hot row's table and indexes
-    would grow."""
+    """An update of the counts changes no index: otherwise the hot row's table and indexes would
+    grow."""
     coupon = coupon_new(total=10**6)
     db.execute("BEGIN")
     before = db.execute(
@@ -354,7 +354,7 @@ def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
 
 
 def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, coupon_id):
-    """The plans stay for as long as the session, and the tables grow."""
+    """The plans are kept for the whole session while the tables grow."""
     one, other, unknown = coupon_new(total=20, limit=2), coupon_new(total=3), coupon_id()
     several = (
         batch_make(one, range(1, 11)) + batch_make(other, range(1, 11)) + batch_make(unknown, [1])

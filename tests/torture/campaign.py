@@ -1,6 +1,7 @@
 """
-The load of a torture, on several coupons at a steady rate well below what the machine can do, and
-its judgement. Clients retry what has no answer, or `unknown`, with the same key at any gateway.
+The load of a torture run, on several coupons at a steady rate well below the limit of the machine,
+and its verification. Clients retry requests without an answer, or answered `unknown`, with the same
+key at any gateway.
 """
 
 import collections
@@ -12,22 +13,22 @@ from ulid import ulid_uuid
 CLIENTS = 4
 WINDOW = 10  # requests of a client at once
 EVERY_S = 0.066  # a window of each client: 600 requests a second in all
-ANSWER_S = 5.0  # longer than all time-outs of the gateway together: then the client gives up
+ANSWER_S = 5.0  # longer than all time-outs of the gateway together; the client's own time-out
 USERS = 10**9
 REGULARS = 60  # users who send many requests, so that limits and keys are met
 REPEATS_KEPT = 200
-MOVES = 0.04  # how often a client changes its gateway, so that all have clients after a death
+MOVES = 0.04  # how often a client changes its gateway, so that all have clients after one has died
 
 
 class Campaign(History):
-    """One coupon of the load: what was asked of it, and the judgement."""
+    """One coupon of the load: its requests, and their verification."""
 
     def __init__(self, stack, total, limit, seed):
         super().__init__(
             stack, stack.coupon_make(total, limit, name="torture"), total, limit, seed=seed
         )
-        self.queries = []  # what changes nothing: status and coupon
-        self.repeats = collections.deque(maxlen=REPEATS_KEPT)  # requests to be asked again
+        self.queries = []  # read operations: status and coupon
+        self.repeats = collections.deque(maxlen=REPEATS_KEPT)  # requests to be retried
 
     def note(self, ask):
         (self.asked if ask.op == "issue" else self.queries).append(ask)
@@ -48,8 +49,8 @@ class Campaign(History):
         return issued
 
     def _check_losses(self, rows, tombstones):
-        """Who was told that there is nothing left for him was told the truth; a rejection may have
-        freed it again since."""
+        """A user that was refused at his limit must have that many; a rejection may have freed a
+        slot since."""
         if tombstones:
             return
         have = collections.Counter(row[0] for row in rows)
@@ -62,7 +63,7 @@ class Campaign(History):
             ), f"{len(rows)} of {self.total} are issued: {ask}"
 
     def _check_queries(self, places, rejected):
-        accepted = collections.defaultdict(list)  # user: (when he was told, receive)
+        accepted = collections.defaultdict(list)  # user: (time of the answer, receive)
         for ask in self.asked:
             if ask.receive and ask.answered_at:
                 accepted[ask.user].append((ask.answered_at, ask.receive))
@@ -138,7 +139,7 @@ class TortureLoad(Load):
         return self._query_make(chance, campaign, user)
 
     def _query_make(self, chance, campaign, user):
-        """Mostly after somebody who was just answered."""
+        """Usually of a user who was just answered."""
         if chance.random() < 0.15:
             return Ask("coupon", user)
         if campaign.asked and chance.random() < 0.8:
@@ -152,7 +153,7 @@ class TortureLoad(Load):
         return sum((campaign.codes() for campaign in self.campaigns), collections.Counter())
 
     def unanswered(self, gateways):
-        """Those that one of these gateways owes an answer: their client waited for it."""
+        """Requests without an answer of one of these gateways, for which a client waited."""
         asks = (ask for campaign in self.campaigns for ask in campaign.lines())
         return [
             ask for ask in asks if ask.reply is UNANSWERED and ask.ended and ask.gateway in gateways

@@ -1,8 +1,8 @@
 /*
- * For LD_PRELOAD: the wall clock of one process, wrong by as many seconds as the file
- * CLOCK_SHIFT_FILE says (8 bytes, a signed number), at once when the file changes. libfaketime
- * cannot do it: its start allocates memory, and Redis' allocator asks for the time while it starts.
- * So this one allocates nothing.
+ * For LD_PRELOAD: shifts the wall clock of one process by the number of seconds in the file
+ * CLOCK_SHIFT_FILE (8 bytes, signed), at once when the file changes. libfaketime is not suitable:
+ * it allocates memory at its start, and Redis' allocator reads the clock while it starts. This
+ * library allocates nothing.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

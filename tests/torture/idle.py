@@ -1,6 +1,5 @@
-"""Opens as many connections as it is told to, and holds them until its standard input ends: a
-process of its own, for select() in others takes no descriptor beyond 1023. Usage: idle.py HOST PORT
-NUMBER"""
+"""Opens NUMBER connections and holds them until its standard input ends. It is a process of its own
+because select() in others allows no descriptor above 1023. Usage: idle.py HOST PORT NUMBER"""
 
 import resource
 import socket

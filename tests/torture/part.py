@@ -1,4 +1,4 @@
-"""A gateway or a worker of the rig: killed, frozen, told to end, and started again at its place."""
+"""A gateway or a worker of the rig, which can be killed, frozen, terminated and restarted."""
 
 import os
 import signal
@@ -14,18 +14,18 @@ class Violation(AssertionError):
 
 
 class Part:
-    """A gateway or a worker at its place: each start is another process there."""
+    """A gateway or a worker with a fixed address: each start is a new process."""
 
     def __init__(self, rig, kind, number):
         self.rig, self.kind, self.number = rig, kind, number
         self.name = f"{kind}-{number}"
         self.process = None
         self.settings = None  # its fault, and the settings it was started with
-        self.settings_own = {}  # those that come on top of the rig's
+        self.settings_own = {}  # settings in addition to the rig's
         self.death_expected = False
         self.frozen = False
-        self.via = None  # where clients reach it instead: a relay
-        self.disturbed = False  # in this scenario: else each request has an answer
+        self.via = None  # the relay through which clients reach it, if any
+        self.disturbed = False  # in this scenario; otherwise each request has an answer
 
     def disturb(self):
         self.disturbed = True
@@ -89,7 +89,7 @@ class Part:
     def terminate(self):
         self.disturb()
         self.check_death()
-        young = time.monotonic() - self.started < 1.0  # perhaps it does not listen to signals yet
+        young = time.monotonic() - self.started < 1.0  # it may not handle signals yet
         code = self.process.terminate()
         if code != 0 and not (young and code == -signal.SIGTERM):
             raise Violation(f"{self.name} told to end exits with {code}")
@@ -137,7 +137,7 @@ class Part:
         return total
 
     def check_death(self):
-        """Nobody dies but whom the scenario kills."""
+        """No process dies that the scenario did not kill."""
         code = self.process.child.poll() if self.process else None
         if code is not None and (
             not self.death_expected or code not in (0, -signal.SIGKILL, -signal.SIGTERM)

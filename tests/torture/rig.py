@@ -1,14 +1,14 @@
 """
 A private stack under torture: its three services, gateways and workers built with fault points, a
-steady load, and the judgement.
+steady load, and its verification.
 
-What a scenario uses (the load runs already, and was measured; whatever it breaks is healed, and all
-is judged, after it returns):
+The interface for scenarios (the load is running and was measured; after the scenario returns,
+everything that it broke is repaired, and all promises are checked):
 
   rig.stack                 tests/stack.py: kill9, sigstop, sigcont, start, stop of "redis",
                             "rabbitmq", "postgres"; .env has their URLs
   rig.gateways, rig.workers lists of Part:
-    part.kill9()                    its death is then expected
+    part.kill9()                    the death is then expected
     part.terminate()                SIGTERM; it must exit with 0 in time
     part.tell_to_end()              SIGTERM alone
     part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
@@ -57,7 +57,7 @@ from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
 
-# Small, so that what takes seconds or minutes takes a moment.
+# Small, so that waits of seconds or minutes are short.
 SETTINGS = {
     "COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400,
     "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500,
@@ -84,7 +84,7 @@ REPORTS = (
 
 
 def fault_build_dir(build_dir):
-    """Where the programs with fault points are, besides those without."""
+    """The folders of the programs with fault points, and of those without."""
     return (
         build_dir
         if build_dir.name.endswith("-fault")
@@ -103,14 +103,14 @@ class Rig:
         self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
         self._dead_expected = 0
         self._rss = {}
-        self.broken = False  # by a violation: not to be used again
+        self.broken = False  # by a violation: not to be reused
 
     # The stack's life
 
     def up(self):
         self.stack.remove()
         self.stack.services()
-        # Its queues' first seconds are not for killing: let a message through.
+        # New queues are not killed in their first seconds: waits until a message has passed.
         self.prepare_parts(1, 1, {})
         coupon = self.stack.coupon_make(1)
         with self.gateways[0].process.client() as client:
@@ -129,7 +129,7 @@ class Rig:
         return [*self.gateways, *self.workers]
 
     def prepare_parts(self, gateways, workers, settings):
-        """That many of each run, with these settings and no fault."""
+        """Runs this number of each, with these settings and without a fault."""
         self.settings = {**SETTINGS, **settings}
         for kind, parts, wanted in (
             ("gateway", self.gateways, gateways),
@@ -146,7 +146,7 @@ class Rig:
                 part.start()
         wait_until(lambda: all(part.ready() for part in self.parts), 30)
 
-    # What scenarios use
+    # Interface for scenarios
 
     def on_heal(self, function):
         self._healers.append(function)
@@ -217,8 +217,8 @@ class Rig:
         until = time.monotonic() + chance.uniform(least, most)
         wait_until(lambda: time.monotonic() >= until, most + 5)
 
-    # Rates: sure answers of short windows; and outcomes in PostgreSQL, which are to keep pace with
-    # what is accepted
+    # Rates: sure answers of short windows, and outcomes in PostgreSQL, which must keep up with the
+    # accepted receives
 
     def _counts(self, pg):
         ids = [int(campaign.coupon) for campaign in self.load.campaigns]
@@ -230,7 +230,7 @@ class Rig:
     def _window(self, pg):
         """Sure answers, accepted receives and outcomes a second."""
         begun = self._counts(pg)
-        time.sleep(WINDOW_S)  # what is measured is what happens in a certain time
+        time.sleep(WINDOW_S)  # the measure is the number of events in a given time
         ended = self._counts(pg)
         return tuple(
             (after - before) / (ended[0] - begun[0]) for before, after in zip(begun[1:], ended[1:])
@@ -243,7 +243,7 @@ class Rig:
             return statistics.median(self._window(pg)[0] for _ in range(WINDOWS))
 
     def rate_check(self, before):
-        """Waits until the rate is what it was; returns how long that took."""
+        """Waits until the former rate is reached; returns how long that took."""
         begun = time.monotonic()
         windows = []
         with self.pg() as pg:
@@ -280,12 +280,12 @@ class Rig:
             part.cont()
             part.check_death()
             if part.alive() and part.settings[0]:
-                part.terminate()  # its fault did not come, or froze it
+                part.terminate()  # its fault was not reached, or froze it
             if not part.alive():
                 part.start(**part.settings_own)
 
     def run(self, scenario, seed):
-        """Returns figures of the run, or raises what was violated."""
+        """Returns figures of the run, or raises the violation."""
         chance = random.Random(f"{seed} {scenario.name}")
         self.seed = seed
         self.prepare_parts(scenario.gateways, scenario.workers, scenario.settings)
@@ -324,7 +324,7 @@ class Rig:
                 self._judges.pop()()
             self._check_rest()
             if slow:
-                raise slow  # at last: what is lost is slow as well
+                raise slow  # last: a loss slows the rate as well
             for campaign in campaigns:
                 self.stack.ctl(
                     "close", campaign.coupon
@@ -349,7 +349,7 @@ class Rig:
         }
 
     def _rate_back(self, scenario):
-        """After how many seconds the rate was back, or what is to be said of it."""
+        """The seconds until the rate was back, or the violation."""
         try:
             return self.rate_check(self.rate_before) if scenario.rate else 0.0, None
         except Violation as violation:

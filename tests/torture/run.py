@@ -1,5 +1,5 @@
-"""make torture: every scenario, or ONLY=name,name; SEED=n for the same again, ROUNDS=k for k seeds
-from there on. --list names them."""
+"""make torture: every scenario, or ONLY=name,name; SEED=n repeats a run, ROUNDS=k runs k seeds from
+there. --list prints the names."""
 
 import argparse
 import os
@@ -44,7 +44,7 @@ def scenario_run(rig, scenario, seed):
     """Whether all promises held. After a violation the next scenario gets a stack of its own."""
     try:
         told = rig.run(scenario, seed)
-    except Exception as error:  # whatever it is: told with what makes it again
+    except Exception as error:  # any exception: printed with the command that repeats it
         traceback.print_exc()
         print(
             f"VIOLATION in {scenario.name}: {error}\n  again: make torture SEED={seed}"

@@ -1,5 +1,5 @@
-"""The registry of scenarios. A file tests/torture/scenario_*.py is read by itself; each of its
-scenarios is one decorated function."""
+"""The registry of scenarios. The files tests/torture/scenario_*.py are imported automatically; each
+scenario is one decorated function."""
 
 import importlib
 from pathlib import Path

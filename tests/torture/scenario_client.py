@@ -1,5 +1,5 @@
-"""Clients that are slow, deaf, silent or gone in the middle: everybody else is served as before,
-and what they cost is given back."""
+"""Clients that are slow, do not read, do not write, or disconnect in the middle: all others are
+served as before, and the resources of these clients are released."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ def connect(part, receive_bytes=None):
 
 
 def reset(one):
-    """Ends it by RST, without the goodbye of TCP."""
+    """Ends it by RST, without FIN."""
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 
@@ -57,7 +57,7 @@ def lines_of(asks, campaign):
 
 
 def answers_take(rig, asks, data):
-    """Whole lines of `data` are answers to those requests."""
+    """The complete lines of `data` are answers to those requests."""
     for line in data.split(b"\n")[:-1]:
         reply = json.loads(line)
         ask = asks[reply["id"]]
@@ -78,7 +78,7 @@ def connections_gone(rig, part, before):
 
 @scenario(short=True)
 def clients_write_slowly(rig, chance):
-    """Requests that come byte by byte on 40 connections, each answered in the end."""
+    """Requests that arrive byte by byte on 40 connections; each is answered."""
     campaign = rig.load.campaigns[1]
     with contextlib.ExitStack() as stack:
         writers = []
@@ -98,8 +98,8 @@ def clients_write_slowly(rig, chance):
 
 @scenario()
 def clients_read_slowly(rig, chance):
-    """Answers that are read some bytes at a time: either all of them come, or the connection is cut
-    at its limit."""
+    """Answers that are read a few bytes at a time: either all of them arrive, or the connection is
+    cut at its limit."""
     campaign = rig.load.campaigns[1]
     with contextlib.ExitStack() as stack:
         readers = []
@@ -142,7 +142,7 @@ def clients_half_close(rig, chance):
 
 @scenario(short=True)
 def clients_reset(rig, chance):
-    """Connections reset in the middle of a line, or with answers on their way."""
+    """Connections reset in the middle of a line, or with answers in flight."""
     campaign = rig.load.campaigns[0]
     for part in rig.gateways:
         before = part.metrics()["couponmq_connections"]
@@ -158,8 +158,8 @@ def clients_reset(rig, chance):
 
 @scenario()
 def clients_never_read(rig, chance):
-    """Clients that ask and ask and never read: cut at the limit of their output, its memory given
-    back."""
+    """Clients that send requests and never read: cut at the limit of their output, whose memory is
+    freed."""
     flood = b'{"op":"stats"}\n' * 500
     part = chance.choice(rig.gateways)
     before = part.metrics()
@@ -183,9 +183,9 @@ def clients_never_read(rig, chance):
 
 @scenario()
 def clients_idle(rig, _chance):
-    """10,000 connections that say nothing, or stopped in the middle of a line."""
+    """10,000 connections that send nothing, or stopped in the middle of a line."""
     part = rig.gateways[0]
-    # A gateway raises its limit to the hard one, and takes clients on three quarters of it.
+    # A gateway raises its limit to the hard one, and accepts clients on three quarters of it.
     number = min(
         IDLE_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 3 // 4 - OWN_DESCRIPTORS
     )

@@ -28,7 +28,7 @@ class Tap:
         rig.on_end(self.close)
 
     def drain(self):
-        """What came since the last time."""
+        """The messages since the last call."""
         copies = []
         while (got := self.channel.basic_get(self.queue, auto_ack=True))[0]:
             copies.append(Copy(got[1], got[2]))
@@ -40,7 +40,7 @@ class Tap:
         return copies
 
     def publish(self, copies):
-        """To the workers alone."""
+        """To the workers only."""
         for copy in copies:
             self.channel.basic_publish("", QUEUE, copy.body, copy.properties)
 
@@ -55,7 +55,8 @@ def tap_open(rig, _chance):
 
 @scenario(prepare=tap_open, short=True)
 def deliveries_duplicated(rig, chance):
-    """Each message comes two to six times, at once, with who waits for its outcome."""
+    """Each message is delivered two to six times, at once, with the reply address of its
+    gateway."""
     for _ in range(15):
         copies = rig.tap.wait(rig, 10)
         again = [copy for copy in copies for _ in range(chance.randint(1, 5))]
@@ -65,7 +66,7 @@ def deliveries_duplicated(rig, chance):
 
 @scenario(prepare=tap_open)
 def deliveries_reordered(rig, chance):
-    """Workers get copies in any order, of what was settled and of what is not."""
+    """Workers get copies in any order, of settled and unsettled messages."""
     for _ in range(4):
         kept = rig.tap.wait(rig, chance.randint(20, 100))
         for part in rig.workers:
@@ -87,8 +88,8 @@ def tap_and_link_open(rig, chance):
 
 @scenario(prepare=tap_and_link_open)
 def deliveries_a_day_later(rig, chance):
-    """When all is settled every message comes again. Redis was wiped meanwhile: some slots have
-    other owners than they had."""
+    """After everything is settled, every message is delivered again. Redis was wiped meanwhile:
+    some slots have other owners than before."""
     rig.on_heal(lambda: heal_all(rig))
     rig.wait_accepted(chance.randint(50, 200))
     slots_given_twice(rig, chance)
@@ -97,8 +98,8 @@ def deliveries_a_day_later(rig, chance):
 
 
 def slots_given_twice(rig, chance):
-    """Redis forgets users whose messages have not reached RabbitMQ: they ask and get a slot once
-    more, and one of the two is rejected."""
+    """Redis loses users whose messages have not reached RabbitMQ: they retry and get a second slot,
+    and one of the two is rejected."""
     campaign = rig.load.campaigns[0]
     users = chance.sample(range(10**12, 10**13), 20)
     for relay in rig.relays:
@@ -114,8 +115,8 @@ def slots_given_twice(rig, chance):
 
 
 def state_of(rig):
-    """Everything that is known of the load's campaigns: rows as they were written, rejections,
-    counts, and Redis."""
+    """The complete state of the load's campaigns: rows as they were written, rejections, counts,
+    and Redis."""
     ids = [int(campaign.coupon) for campaign in rig.load.campaigns]
     queries = (
         "SELECT xmin::text, * FROM user_coupon WHERE coupon_id = ANY(%s) ORDER BY user_id,"
@@ -144,11 +145,11 @@ def all_again(rig, chance):
         campaign.judge()
 
 
-# What no gateway sent
+# Messages that no gateway sent
 
 
 def garbage_make(chance, copies):
-    """Bodies that cannot be read, most of them nearly right."""
+    """Malformed bodies, most of them nearly correct."""
     number = chance.randint(10, 40)
     return [chance.choice(GARBAGE)(chance, chance.choice(copies).body) for _ in range(number)]
 
@@ -187,8 +188,8 @@ GARBAGE = (truncated, of_the_future, doubled, noise, without_a_member, with_nul)
 
 @scenario(prepare=tap_open)
 def deliveries_of_garbage(rig, chance):
-    """Bodies that cannot be read and unknown versions among the others: dead-lettered, and nobody
-    else is harmed."""
+    """Malformed bodies and unknown versions among the others: dead-lettered, and other messages are
+    not affected."""
     copies = rig.tap.wait(rig, 20)
     bodies = garbage_make(chance, copies)
     rig.expect_dead(len(bodies))
@@ -201,7 +202,7 @@ def deliveries_of_garbage(rig, chance):
 
 @scenario(prepare=tap_open)
 def deliveries_for_an_unknown_coupon(rig, chance):
-    """Messages for coupons that PostgreSQL does not have: each receive is rejected, once, and so
+    """Messages for coupons that are unknown to PostgreSQL: each receive is rejected once, and so
     are copies."""
     copies = rig.tap.wait(rig, 20)
     strangers, receives = [], 0

@@ -1,4 +1,4 @@
-"""Each link between two parts made bad in each way, through relay.py: link_LINK_WAY."""
+"""Each link between two parts with each kind of fault, through relay.py: link_LINK_WAY."""
 
 from relay import Relay, port_of
 from services import say
@@ -55,11 +55,11 @@ def heal_all(rig):
         relay.heal()
 
 
-# Ways: way(rig, chance, relays, link) makes it bad and good again.
+# Ways: way(rig, chance, relays, link) injects the fault and ends it.
 
 
 def black_hole(rig, chance, relays, _link):
-    """everything is swallowed, nothing is closed, for some seconds"""
+    """everything is discarded, nothing is closed, for some seconds"""
     for relay in relays:
         relay.mode("lose")
     rig.pause(chance, 0.5, 5.0)
@@ -99,8 +99,7 @@ def trickle(rig, chance, relays, _link):
 
 
 def half_open(rig, chance, relays, link):
-    """one side's connections are gone, and the other side does not know: who has a time-out
-    notices"""
+    """one side's connections are gone and the other side is not notified: a time-out detects it"""
     deaf = chance.choice(("client", "server"))
     say(f"the {deaf} is deaf")
     for relay in relays:
@@ -120,7 +119,7 @@ def link_scenario(name, link, way):
         rig.wait_answers(chance.randint(1, 300))
         if not link.setting:
             for part in rig.gateways:
-                part.disturb()  # its clients may be left without an answer
+                part.disturb()  # its clients may get no answer
         relays = chance.sample(rig.relays, chance.randint(1, len(rig.relays)))
         say(f"{name}, {len(relays)} of {len(rig.relays)}: {way.__doc__}")
         way(rig, chance, relays, link)

@@ -44,7 +44,7 @@ def worker_parks(rig, chance, point):
 
 
 def keeper_only(rig, fault):
-    """One worker with the fault, which is elected for want of another."""
+    """One worker with the fault, which is elected because there is no other."""
     for part in rig.workers:
         part.terminate()
     return rig.workers[0].start(fault=fault)
@@ -115,8 +115,8 @@ def keeper_before_close(rig, chance):
 
 
 def keeper_settles(rig, point):
-    """A closed campaign is settled, its keys are given their end, and that is recorded, whichever
-    of these the keeper dies at."""
+    """A closed campaign is settled, its keys get their expiry, and that is recorded, at whichever
+    of these points the keeper dies."""
     coupon = rig.stack.coupon_make(10)
     coupon_is_open(rig, coupon)
     with rig.gateways[0].process.client() as client:
@@ -158,7 +158,7 @@ def flush(rig):
 
 
 def keeper_in_a_rebuild(rig, chance, point):
-    """Three campaigns are rebuilt: each point is met so often."""
+    """Three campaigns are rebuilt: each point is reached three times."""
     part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
     rig.keeper()
     flush(rig)
@@ -194,7 +194,7 @@ KEEPER_KILLS = {
 
 
 def plant(pg, coupon, user):
-    """A row that Redis knows nothing of, so that the next receive of this user is rejected. Returns
+    """A row that is unknown to Redis, so that the next receive of this user is rejected. Returns
     the record of its slot."""
     batch = ulid_make()
     pg.execute(
@@ -208,7 +208,7 @@ def plant(pg, coupon, user):
 
 
 def release_killed_at(rig, chance, point):
-    """Receives are rejected, and the worker dies while it gives back what they hold: another does
+    """Receives are rejected, and the worker dies while it releases their slots: another worker does
     it, once."""
     coupon, users = rig.stack.coupon_make(1000), range(1, 21)
     coupon_is_open(rig, coupon)

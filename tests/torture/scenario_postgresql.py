@@ -75,7 +75,7 @@ def postgresql_killed(rig, chance):
 
 @scenario(short=True)
 def postgresql_backends_killed(rig, chance):
-    """A worker's backend killed in the middle of a batch: PostgreSQL ends all others too, and
+    """A worker's backend is killed in the middle of a batch: PostgreSQL ends all others too, and
     recovers."""
     for _ in range(2):
         rig.wait_answers(chance.randint(1, 300))
@@ -91,7 +91,7 @@ def postgresql_backends_killed(rig, chance):
 
 @contextlib.contextmanager
 def row_lock(pg, coupon):
-    """A session of somebody's own holds the coupon's row. It may be cut meanwhile."""
+    """Another session locks the coupon's row. It may be ended meanwhile."""
     try:
         pg.execute("BEGIN")
         pg.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupon,))
@@ -128,8 +128,8 @@ def pg_port(rig):
 
 @scenario(prepare=relay_to_postgresql, short=True)
 def postgresql_answer_to_commit_lost(rig, chance):
-    """PostgreSQL's answers are swallowed, then the connection is cut: workers do not know what was
-    committed."""
+    """PostgreSQL's answers are discarded, then the connection is cut: for the workers, the outcome
+    of the commit is unknown."""
     for _ in range(4):
         rig.wait_answers(chance.randint(1, 200))
         lost = workers_told(rig, "event=database_lost")
@@ -146,7 +146,7 @@ def postgresql_answer_to_commit_lost(rig, chance):
 
 @scenario(short=True)
 def postgresql_lock_held(rig, chance):
-    """A session of somebody's own holds a coupon's row beyond the workers' lock_timeout."""
+    """Another session locks a coupon's row for longer than the workers' lock_timeout."""
     rig.wait_answers(chance.randint(1, 300))
     refused = workers_told(rig, "lock timeout")
     with pg_superuser(rig.stack) as lock:
@@ -160,8 +160,8 @@ def postgresql_lock_held(rig, chance):
 
 @scenario()
 def postgresql_deadlock(rig, chance):
-    """A session that takes the workers' locks in the opposite order, and is more patient: settling
-    is the victim."""
+    """A session that takes the workers' locks in the opposite order, with longer time-outs:
+    settling is the deadlock victim."""
     before = workers_log(rig, "deadlock detected")
     for _ in range(5):  # the user's receive may not be in the transaction that waits
         rig.wait_answers(chance.randint(1, 300))
@@ -202,8 +202,8 @@ def deadlock_try(rig, chance, lock, campaign):
 
 @scenario()
 def postgresql_without_connections(rig, chance):
-    """The workers' and gateways' connections are ended, and there is none to be had:
-    max_connections, then the role's limit."""
+    """The workers' and gateways' connections are ended, and new ones are refused: max_connections,
+    then the role's limit."""
     with pg_superuser(rig.stack) as pg, contextlib.ExitStack() as after:
         rig.wait_answers(chance.randint(1, 300))
         say("every connection taken by somebody else")
@@ -337,7 +337,7 @@ def tables_move(pg, space):
 
 
 def small_tablespace(rig, _chance):
-    """All rows of user coupons on a disk that has some 20 MB left."""
+    """All rows of user coupons on a disk with about 20 MB left."""
     with pg_superuser(rig.stack) as pg:
         (used,) = pg.execute(
             "SELECT sum(pg_table_size(inhrelid)) FROM pg_inherits WHERE inhparent ="
@@ -358,7 +358,7 @@ def tablespace_remove(rig):
 
 
 def wal_on_small_disk(rig, _chance):
-    """The write-ahead log on a disk that has some 20 MB left."""
+    """The write-ahead log on a disk with about 20 MB left."""
     wal = postgres_home(rig) / "data" / "pg_wal"
     rig.stack.stop("postgres")
     rig.disk = SmallDisk(postgres_home(rig) / "small", size_of(wal) + 20 * MB)
@@ -384,7 +384,7 @@ def wal_move_back(rig, wal):
     rig.stack.start("postgres")
 
 
-if os.geteuid() == 0:  # who may mount a disk
+if os.geteuid() == 0:  # only root may mount a disk
 
     @scenario(prepare=small_tablespace)
     def postgresql_disk_full(rig, chance):
@@ -418,7 +418,7 @@ if os.geteuid() == 0:  # who may mount a disk
 
 
 def log_exhaust(rig):
-    """Uses up the files that the log has in reserve."""
+    """Uses up the recycled files of the log."""
 
     def panics():
         try:

@@ -1,4 +1,4 @@
-"""Gateways, workers and the keeper killed, frozen and told to end, at any moment; several processes
+"""Gateways, workers and the keeper killed, frozen and terminated at any moment; several processes
 of a gateway."""
 
 import os
@@ -33,7 +33,7 @@ def gateway_killed(rig, chance):
 @scenario(short=True)
 def gateway_killed_unconfirmed(rig, chance):
     """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed:
-    Redis has them still."""
+    Redis still holds them."""
     rig.stack.sigstop("rabbitmq")
     rig.wait_accepted(chance.randint(20, 150))
     for part in rig.gateways:
@@ -59,7 +59,7 @@ def all_killed(rig, chance):
 
 @scenario()
 def told_to_end(rig, chance):
-    """SIGTERM to any of them, a few times; it exits with 0 and is started again."""
+    """SIGTERM to any of them, a few times; it exits with 0 and is restarted."""
     for _ in range(chance.randint(2, 4)):
         part = chance.choice(rig.parts)
         rig.wait_answers(chance.randint(1, 200))
@@ -98,27 +98,26 @@ def frozen(rig, chance, part, seconds):
 
 @scenario(short=True)
 def gateway_frozen(rig, chance):
-    """A gateway frozen beyond the time-outs of calls, outcomes and the keeper's patience: its
-    messages are sent without it."""
+    """A gateway frozen beyond the time-outs of calls and outcomes and the keeper's wait: the keeper
+    sends its messages."""
     frozen(rig, chance, chance.choice(rig.gateways), FROZEN_S)
 
 
 @scenario()
 def gateway_frozen_long(rig, chance):
-    """… and beyond RabbitMQ's patience."""
+    """… and beyond RabbitMQ's heartbeats."""
     frozen(rig, chance, chance.choice(rig.gateways), LONG_S)
 
 
 @scenario()
 def worker_frozen(rig, chance):
-    """A worker that is not the keeper frozen; what it holds waits, or goes to the other."""
+    """A worker that is not the keeper is frozen; its deliveries wait, or go to the other."""
     frozen(rig, chance, next(part for part in rig.workers if part is not rig.keeper()), FROZEN_S)
 
 
 @scenario()
 def worker_frozen_long(rig, chance):
-    """… until RabbitMQ gives its deliveries to the other; then it acks what is not its own any
-    more."""
+    """… until RabbitMQ gives its deliveries to the other; then it acks what it no longer owns."""
     frozen(rig, chance, next(part for part in rig.workers if part is not rig.keeper()), LONG_S)
 
 
@@ -136,19 +135,19 @@ def keeper_frozen_for(rig, chance, seconds):
 @scenario(short=True)
 def keeper_frozen(rig, chance):
     """The keeper frozen beyond its lease: another takes over, and the first writes nothing when it
-    wakes up."""
+    continues."""
     keeper_frozen_for(rig, chance, (0.2, 2.0))
 
 
 @scenario()
 def keeper_frozen_long(rig, chance):
-    """… and beyond RabbitMQ's patience."""
+    """… and beyond RabbitMQ's heartbeats."""
     keeper_frozen_for(rig, chance, LONG_S)
 
 
 @scenario()
 def all_frozen(rig, chance):
-    """Every gateway and worker frozen at the same time; they wake up in any order."""
+    """Every gateway and worker frozen at the same time; they continue in any order."""
     rig.wait_answers(chance.randint(1, 200))
     for part in rig.parts:
         part.stop()
@@ -189,8 +188,7 @@ def worker_frozen_at_a_point(rig, chance):
 
 @scenario()
 def slow_at_all_points(rig, chance):
-    """A gateway and a worker that sleep 100 ms at each point of the way: others overtake them
-    everywhere."""
+    """A gateway and a worker that sleep 100 ms at each point: others overtake them everywhere."""
     for part in (chance.choice(rig.gateways), chance.choice(rig.workers)):
         points = points_of(f"{part.kind}_after")
         part.restart(fault=",".join(f"{point}:{chance.randint(1, 20)}:sleep" for point in points))
@@ -202,7 +200,7 @@ def slow_at_all_points(rig, chance):
 
 @scenario(settings={"COUPON_PROCESSES": 2}, gateways=1)
 def processes_killed(rig, chance):
-    """Of a gateway with two processes one is killed or frozen, and the parent starts it again."""
+    """One of two processes of a gateway is killed or frozen, and the parent restarts it."""
     for _ in range(3):
         part = rig.gateways[0]
         children = process_tree(part.pid)[1:]
@@ -222,7 +220,7 @@ def processes_killed(rig, chance):
 
 @scenario(settings={"COUPON_PROCESSES": 2})
 def processes_killed_at_points(rig, chance):
-    """Both processes of a gateway die at a fault point again and again, each start anew."""
+    """Both processes of a gateway die at a fault point repeatedly, after every start."""
     part = rig.gateways[0]
     point = chance.choice(points_of("gateway_"))
     part.restart(fault=f"{point}:{chance.randint(40, 80)}:kill")

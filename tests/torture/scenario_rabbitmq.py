@@ -1,5 +1,5 @@
 """RabbitMQ killed, out of memory, out of disk, refusing; its connections, channels, consumers,
-exchanges and queues taken away."""
+exchanges and queues closed or deleted."""
 
 import contextlib
 import re
@@ -37,7 +37,7 @@ def gateways_log(rig, text):
 
 @scenario(short=True)
 def rabbitmq_killed(rig, chance):
-    """RabbitMQ killed with kill -9 under load, and started again: who asks does not notice."""
+    """RabbitMQ killed with kill -9 under load, and restarted: requests are not affected."""
     rig.wait_answers(chance.randint(1, 300))
     say("kill -9 of RabbitMQ")
     rig.stack.kill9("rabbitmq")
@@ -63,14 +63,15 @@ def alarmed(rig, chance, begin, end):
     before = gateways_log(rig, "event=amqp_blocked")
     begin()
     rig.wait(lambda: gateways_log(rig, "event=amqp_blocked") > before)
-    rig.wait_accepted(chance.randint(20, 80))  # few ask, as many wait for a confirm
+    rig.wait_accepted(chance.randint(20, 80))  # few requests, because most clients wait for a
+    # confirm
     end()
     rig.wait_answers(100)
 
 
 @scenario()
 def rabbitmq_memory_alarm(rig, chance):
-    """RabbitMQ is told that it has no memory: publishers are blocked, and go on when it is over."""
+    """RabbitMQ gets a memory alarm: publishers are blocked, and continue when it ends."""
 
     def begin():
         say("vm_memory_high_watermark 1 MB")
@@ -83,7 +84,7 @@ def rabbitmq_memory_alarm(rig, chance):
 
 @scenario()
 def rabbitmq_disk_alarm(rig, chance):
-    """The same for its disk."""
+    """The same with a disk alarm."""
 
     def begin():
         say("disk_free_limit 900000 GB")
@@ -94,7 +95,7 @@ def rabbitmq_disk_alarm(rig, chance):
 
 @scenario()
 def rabbitmq_refuses(rig, chance):
-    """A policy gives the queue a length it is beyond, with reject-publish: publishes are refused
+    """A policy limits the queue to less than its length, with reject-publish: publishes are refused
     until it is removed."""
     arguments = '{"max-length":0,"overflow":"reject-publish"}'
 
@@ -132,7 +133,7 @@ def rabbitmq_connections_closed(rig, chance):
 
 @scenario(short=True)
 def rabbitmq_one_connection_closed(rig, chance):
-    """One connection after the other closed by the operator, whosoever it is."""
+    """One connection after the other closed by the operator, of any program."""
     for _ in range(4):
         rig.wait_answers(chance.randint(20, 100))
         found = rabbitmqctl(rig.stack, "list_connections", "pid", "state").splitlines()[1:]
@@ -140,7 +141,7 @@ def rabbitmq_one_connection_closed(rig, chance):
         if running:
             pid = chance.choice(running)
             say(f"close_connection {pid}")
-            with contextlib.suppress(AssertionError):  # it may have ended by itself
+            with contextlib.suppress(AssertionError):  # it may have ended meanwhile
                 rabbitmqctl(rig.stack, "close_connection", pid, "torture")
     rig.wait_answers(200)
 
@@ -166,15 +167,15 @@ def rabbitmq_exchanges_deleted(rig, chance):
         with channel_open(rig) as channel:
             channel.exchange_delete(name)
         rig.wait_answers(200)
-    # Nobody publishes to the dead letters' exchange now, so nobody misses it: a new channel
-    # declares it.
+    # No process publishes to the dead letters' exchange now, so its loss is not detected: a new
+    # channel declares it.
     rabbitmqctl(rig.stack, "close_all_connections", "torture")
 
 
 @scenario(short=True)
 def rabbitmq_consumers_cancelled(rig, chance):
-    """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and come
-    back to a new queue."""
+    """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and consume
+    a new queue."""
     rig.wait_answers(chance.randint(1, 300))
     with idle(rig):
         say(f"{QUEUE} deleted, empty")
@@ -186,7 +187,7 @@ def rabbitmq_consumers_cancelled(rig, chance):
 
 @contextlib.contextmanager
 def idle(rig):
-    """Clients find no gateway meanwhile, and everything accepted has its outcome."""
+    """Clients reach no gateway meanwhile, and every accepted receive has its outcome."""
     for part in rig.gateways:
         part.stop()
     rig.wait(lambda: queue_state(rig)[0] == 0)
@@ -198,8 +199,8 @@ def idle(rig):
 
 
 def settled(rig, pg):
-    """Whether every outcome is there of what RabbitMQ has confirmed: what the gateways hold is in
-    the outbox."""
+    """Whether every receive that RabbitMQ has confirmed has its outcome: what the gateways hold is
+    in the outbox."""
     for campaign in rig.load.campaigns:
         with rig.redis() as cache:
             outbox = cache.hvals(f"coupon:{{{campaign.coupon}}}:outbox")
@@ -213,19 +214,20 @@ def settled(rig, pg):
     return True
 
 
-# What only the queue had is lost: counted, named, and given up by the operator
+# Receives that only the queue held are lost: counted, listed, and given up by the operator
 
 
 @scenario(
     rate=False
-)  # who waits for the outcome of a lost receive, and asks again, waits to his deadline each time
+)  # a client that waits for the outcome of a lost receive, and retries, waits until its deadline
+# each time
 def rabbitmq_queue_destroyed(rig, chance):
-    """The queue deleted or purged with confirmed messages in it: each lost receive is named, given
+    """The queue deleted or purged with confirmed messages in it: each lost receive is listed, given
     up, and a rejection."""
     rig.on_stop(lambda: give_up_lost(rig))
     rig.wait_answers(chance.randint(1, 300))
     for part in rig.workers:
-        part.kill9()  # so that there are messages in it, and nobody has read them
+        part.kill9()  # so that there are messages in it that no consumer has read
     rig.wait(lambda: queue_state(rig)[0] >= chance.randint(2, 20))
     way = chance.choice(("queue_delete", "queue_purge"))
     say(f"{way} of {QUEUE} with {queue_state(rig)[0]} messages")
@@ -253,13 +255,13 @@ def give_up_lost(rig):
 
 
 def queue_unsettled(rig):
-    """Messages in the workers' queue, those with a worker too."""
+    """Messages in the workers' queue, including un-acked ones."""
     lines = rabbitmqctl(rig.stack, "list_queues", "name", "messages").splitlines()
     return next(int(line.split("\t")[1]) for line in lines if line.split("\t")[0] == QUEUE)
 
 
 def without_outcome(campaign):
-    """Receives that clients were told of, and PostgreSQL does not know."""
+    """Receives that clients were answered with, and that PostgreSQL does not hold."""
     rows, tombstones, _ = campaign._database()
     known = {(row[2], row[3]) for row in [*rows, *tombstones]}
     return {

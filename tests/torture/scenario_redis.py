@@ -1,4 +1,4 @@
-"""Redis killed, filled, frozen, refusing, forgetting, put back to an older state, and with a wrong
+"""Redis killed, full, frozen, refusing, losing data, restored to an older state, and with a wrong
 clock."""
 
 import contextlib
@@ -16,13 +16,13 @@ from scenario import scenario
 
 UNAVAILABLE, UNKNOWN = 21, 22
 LOADING_S = 3.0
-FILLER = 8192  # commands: Redis answers LOADING once in 1024 of them
+FILLER = 8192  # commands: Redis replies LOADING once in 1024 of them
 HOUR_S = 3600
 CLOCK_SHIFT = Path(__file__).parent / "clock_shift.c"
 
 
 def codes_wait(rig, *codes, more=5):
-    """Until clients were told one of these codes a few times more."""
+    """Waits until clients got one of these codes a few more times."""
 
     def told():
         return sum(rig.load.codes()[code] for code in codes)
@@ -33,7 +33,7 @@ def codes_wait(rig, *codes, more=5):
 
 @scenario(short=True)
 def redis_killed(rig, chance):
-    """Redis killed with kill -9 under load, and started again; twice."""
+    """Redis killed with kill -9 under load, and restarted; twice."""
     for _ in range(2):
         rig.wait_answers(chance.randint(1, 300))
         say("kill -9 of Redis")
@@ -58,7 +58,7 @@ def redis_frozen(rig, chance):
 
 @scenario(short=True)
 def redis_scripts_flushed(rig, chance):
-    """SCRIPT FLUSH again and again: nobody notices."""
+    """SCRIPT FLUSH repeatedly: clients are not affected."""
     before = rig.load.codes()
     for _ in range(20):
         rig.wait_answers(chance.randint(1, 60))
@@ -72,8 +72,8 @@ def redis_scripts_flushed(rig, chance):
 
 @scenario(short=True)
 def redis_out_of_memory(rig, chance):
-    """maxmemory below what is used, under noeviction: each script call is refused; then given back,
-    and once more."""
+    """maxmemory below the used memory, under noeviction: each script call is refused; then
+    restored, and once more."""
     with rig.redis() as cache:
         rig.on_heal(lambda: cache.config_set("maxmemory", 0))
         for _ in range(2):
@@ -88,12 +88,12 @@ def redis_out_of_memory(rig, chance):
 
 @scenario()
 def redis_loading(rig, chance):
-    """Redis killed, and three seconds at loading its log: LOADING to everybody."""
+    """Redis killed, and loading its log for three seconds: it replies LOADING to every client."""
     rig.wait_answers(chance.randint(50, 300))
     with rig.redis() as cache, cache.pipeline(transaction=False) as pipeline:
         log_rewrite(
             rig, cache
-        )  # else it holds all that scenarios before this one did, and loads for minutes
+        )  # otherwise it holds the writes of all earlier scenarios, and loads for minutes
         for number in range(FILLER):
             pipeline.set("torture:filler", number)
         pipeline.execute()
@@ -140,7 +140,7 @@ def loading_seen(rig):
 
 @scenario(short=True)
 def redis_made_a_replica(rig, chance):
-    """REPLICAOF a master that nobody reaches: read-only; and back."""
+    """REPLICAOF an unreachable master: read-only; and back."""
     with rig.redis() as cache:
         rig.on_heal(lambda: cache.replicaof("NO", "ONE"))
         for _ in range(2):
@@ -155,7 +155,7 @@ def redis_made_a_replica(rig, chance):
 
 @scenario(short=True)
 def redis_clients_paused(rig, chance):
-    """CLIENT PAUSE, of all commands or of writes alone, for longer than a call may take."""
+    """CLIENT PAUSE, of all commands or of writes only, for longer than a call may take."""
     for mode in ("ALL", "WRITE"):
         rig.wait_answers(chance.randint(50, 300))
         pause_ms = chance.randint(300, 2500)
@@ -168,7 +168,8 @@ def redis_clients_paused(rig, chance):
 
 @scenario()
 def redis_busy(rig, chance):
-    """Another program's script runs on and on: BUSY to everybody until it is killed."""
+    """A script of another program does not end: Redis replies BUSY to every client until it is
+    killed."""
     rig.wait_answers(chance.randint(50, 300))
     with rig.redis() as cache, redis.Redis.from_url(
         rig.stack.env["REDIS_URL"], socket_timeout=30
@@ -214,12 +215,12 @@ def redis_flushed(rig, chance):
             cache.flushall()
         rig.wait_answers(
             200
-        )  # the rebuild may be faster than a request that would be told unavailable
+        )  # the rebuild may be faster than a request that would be answered unavailable
 
 
 @scenario()
 def redis_older_state(rig, chance):
-    """Redis killed, and started with its files as they were a while before."""
+    """Redis killed, and started with an earlier copy of its files."""
     folder = rig.stack.run_dir / "redis"
     older = rig.stack.run_dir / "redis.older"
     shutil.rmtree(older, ignore_errors=True)
@@ -238,7 +239,7 @@ def redis_older_state(rig, chance):
 
 
 class Clock:
-    """Redis' wall clock, started right; see clock_shift.c."""
+    """Redis' wall clock, correct at first; see clock_shift.c."""
 
     def __init__(self, stack):
         self.stack = stack
@@ -263,8 +264,7 @@ def clock_prepare(rig, _chance):
 
 @scenario(prepare=clock_prepare)
 def redis_clock_wrong(rig, chance):
-    """Redis' clock jumps an hour ahead, back, and an hour behind: windows shift, and nothing
-    else."""
+    """Redis' clock jumps an hour ahead, back, and an hour behind: only the windows shift."""
     rig.on_heal(lambda: rig.clock.set(0))
     user = iter(range(1, 1000))
 
@@ -288,10 +288,11 @@ def redis_clock_wrong(rig, chance):
         say(f"Redis' clock {shift_s:+} s, and the keeper killed")
         keeper = rig.keeper()
         rig.clock.set(shift_s)
-        keeper.kill9()  # its lock ends by the new clock
+        keeper.kill9()  # its lock expires by the new clock
         rig.wait(lambda: rig.keeper() is not keeper)  # noqa: B023
         keeper.start()
-        told(window or window_make(), status)  # the keeper may have closed for good what was over
+        told(window or window_make(), status)  # the keeper may have closed a campaign that had
+        # ended
         rig.wait_answers(chance.randint(100, 200))
         if shift_s:
             orphan_leave(rig, chance)

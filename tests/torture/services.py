@@ -1,11 +1,11 @@
-"""What an operator, or an accident, can do to the three services of the rig's stack."""
+"""Operations and faults on the three services of the rig's stack."""
 
 import psycopg
 from load import Ask
 
 
 def say(text):
-    """What is done to whom: printed under the seed, so that a failure can be read."""
+    """The steps of a scenario: printed below the seed, to explain a failure."""
     print(f"    {text}", flush=True)
 
 
@@ -23,12 +23,12 @@ def rabbitmqctl(stack, *arguments):
 
 
 def rabbitmq_eval(stack, expression):
-    """An expression of Erlang's, in the broker."""
+    """Evaluates an Erlang expression in the broker."""
     return rabbitmqctl(stack, "eval", expression)
 
 
 def ask(rig, campaign, user, part=None, **members):
-    """One request more than the load's, at this gateway, and in its history; returns the reply."""
+    """One additional request to this gateway, recorded in the load's history; returns the reply."""
     part = part or rig.gateways[0]
     one = Ask("issue", user, **members)
     one.client, one.gateway, one.at = "scenario", part.name, rig.load.now()

@@ -1,19 +1,19 @@
-"""A short selection of `make torture`: by seed one scenario of each kind of part. SEED=n repeats
-it."""
+"""A short selection of `make torture`: one scenario of each kind of part, chosen by seed. SEED=n
+repeats it."""
 
 import os
 import random
 
 import pytest
 
-from rig import Rig  # first: it finds the others
+from rig import Rig  # first on the path, to import the others
 
 from scenario import scenarios_load
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
 SEED = int(os.environ.get("SEED") or random.randrange(1, 10**6))
 KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client")  # scenario_KIND.py
-OTHERS = ("point", "delivery")  # one of these besides
+OTHERS = ("point", "delivery")  # one of these in addition
 
 
 def chosen():
