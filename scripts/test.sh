@@ -259,6 +259,13 @@ run_chosen() {
 	pytest_run pytest "${selection[@]}"
 }
 
+# A second signal, for instance make's own, must not break this off.
+finish() {
+	trap '' INT TERM
+	parts_end
+	stacks_stop
+}
+
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh
@@ -266,7 +273,7 @@ build "$SAN" BUILD_DIR="$BUILD_DIR" build tests
 rm -rf "$OUT"
 mkdir -p "$OUT"
 stacks_each clean >/dev/null
-trap 'parts_end; stacks_stop' EXIT
+trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 if [[ -n $TESTS ]]; then
