@@ -7,6 +7,7 @@ import contextlib
 import json
 
 import psycopg
+import pytest
 
 from history import PARKED_QUEUE, History, queue_length
 from stack import wait_until
@@ -172,4 +173,65 @@ def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
         assert given_up.returncode != 0
         assert "transaction open" in given_up.stderr or "can still arrive" in given_up.stderr
     wait_until(lambda: issued_n(rough_pg, coupon) == 20)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+@pytest.fixture
+def slow(rough):
+    """slow(COUPON): each of its user coupons takes 50 ms to insert, until the end of the test or slow(0)."""
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner:
+
+        def make(coupon):
+            owner.execute("DROP TRIGGER IF EXISTS slow ON user_coupon")
+            owner.execute("DROP FUNCTION IF EXISTS slow_insert")
+            if coupon:
+                owner.execute(
+                    "CREATE FUNCTION slow_insert() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                    f" IF NEW.coupon_id = {int(coupon)} THEN PERFORM pg_sleep(0.05); END IF;"
+                    " RETURN NEW; END $$"
+                )
+                owner.execute(
+                    "CREATE TRIGGER slow BEFORE INSERT ON user_coupon"
+                    " FOR EACH ROW EXECUTE FUNCTION slow_insert()"
+                )
+
+        yield make
+        make(0)
+
+
+def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, worker_make, slow):
+    """Time-outs put it off: neither a queue nor pg_locks shows it, and it must not be given up."""
+    rough.stop("worker-1")
+    worker_make(rough, COUPON_SETTLE_TIMEOUT_MS=100)
+    coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
+    slow(coupon)
+    issue_all(rough, coupon, range(1, 21))
+    issue_all(rough, other, range(1, 21))
+    wait_until(lambda: issued_n(rough_pg, other) == 20, timeout=5)
+    wait_until(lambda: parked_n(rough) == 0 and rough.log_has("worker-extra-1", "failures=3"))
+    assert rough.ctl_run("audit", coupon, "--grace", 1).returncode in (0, 4)
+    given_up = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    assert given_up.returncode != 0
+    assert "put off" in given_up.stderr or "can still arrive" in given_up.stderr
+    slow(0)
+    wait_until(lambda: issued_n(rough_pg, coupon) == 20)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
+    """What RabbitMQ refuses to park is settled when the lock ends, and not only when it is parked."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_PREFETCH=4)
+    coupon = coupon_open(rough, 100)
+    full = '{"max-length": 1, "overflow": "reject-publish"}'
+    rough.rabbitmqctl("set_policy", "full", PARKED_QUEUE, full, "--apply-to", "queues")
+    try:
+        with locked(rough, coupon):
+            with rough.client() as client:
+                for user in range(1, 51):  # one message each
+                    assert client.issue(coupon, user)["code"] == 0
+            wait_until(lambda: "event=park_failed" in worker.log())
+        wait_until(lambda: issued_n(rough_pg, coupon) == 50, timeout=20)
+    finally:
+        rough.rabbitmqctl("clear_policy", "full")
     assert rough.ctl_run("audit", coupon).returncode == 0

@@ -557,17 +557,39 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	/* They come back from the parking queue, and are held for the next trial. */
 	add_coupon(s, 4, 7, 1, SETTLEMENT_FROM_PARKING);
 	assert_int_equal(settlement_put_off(s), 1);
-	assert_int_equal(settlement_take(s, 100, 10000), 1);
+	/* The one that the broker refused is still here, and is tried with it. */
+	assert_int_equal(settlement_take(s, 100, 10000), 2);
 	assert_int_equal(settlement_commit(s), 7);
-	ack_expect(s, 4, 0);
-	/* The lock has ended: what was not forwarded yet is settled here. */
+	ack_expect(s, 4, 1);
 	assert_null(forward_take(s, DESTINATION_PARKING));
-	assert_int_equal(settlement_take(s, 100, 10001), 1);
-	settlement_commit(s);
-	ack_expect(s, 2, 0);
+	assert_int_equal(settlement_held(s), 0);
 }
 
 /* A locked coupon holds its share of the prefetch at most (16 here). */
+/* The parking queue is full, or the broker accepts nothing: the lock may end before that does. */
+static void test_what_cannot_be_parked_is_tried(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	for (int64_t now_ms = 0; now_ms <= 1000; now_ms += 1000) {
+		assert_int_equal(settlement_take(s, 100, now_ms), 1);
+		settlement_blocked(s, now_ms);
+	}
+	assert_non_null(forward_take(s, DESTINATION_PARKING));
+	assert_int_equal(settlement_take(s, 100, 10000), 0); /* it may be in the queue by now */
+	settlement_forward_failed(s, settlement_epoch(s), 1);
+	assert_int_equal(settlement_take(s, 100, 10000), 1);
+	assert_int_equal(settlement_blocked(s, 10000).failures, 3);
+	assert_non_null(forward_take(s, DESTINATION_PARKING));
+	settlement_forward_failed(s, settlement_epoch(s), 1);
+	assert_int_equal(settlement_take(s, 100, 20000), 1);
+	assert_int_equal(settlement_commit(s), 7);
+	assert_int_equal(settlement_outgoing(s), 0);
+	ack_expect(s, 1, 0);
+	assert_int_equal(settlement_held(s), 0);
+}
+
 static void test_a_locked_coupon_never_fills_the_worker(void **state)
 {
 	struct settlement *s = *state;
@@ -868,6 +890,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_arrivals_of_a_locked_coupon_stay_apart, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_a_coupon_that_stays_locked_is_parked, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_what_cannot_be_parked_is_tried, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_a_locked_coupon_never_fills_the_worker, setup,
 						teardown),

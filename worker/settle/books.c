@@ -12,7 +12,7 @@ static void put_off_count(struct settlement *settlement, const struct delivery *
 
 	if (put_off)
 		put_off->held += (size_t)sign;
-	if (delivery->from_parking)
+	if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
 		settlement->put_off_parking_n += (size_t)sign;
 }
 
@@ -20,7 +20,7 @@ static void put_off_count(struct settlement *settlement, const struct delivery *
 static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
 {
 	settlement->in_state[delivery->state] += (size_t)sign;
-	if (delivery->state == DELIVERY_PUT_OFF)
+	if (delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING)
 		put_off_count(settlement, delivery, sign);
 }
 
@@ -36,7 +36,8 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 				  1u << DELIVERY_DONE | 1u << DELIVERY_DEAD,
 		[DELIVERY_DEAD] = 1u << DELIVERY_DEAD_SENT,
 		[DELIVERY_DEAD_SENT] = 1u << DELIVERY_DEAD | 1u << DELIVERY_DONE,
-		[DELIVERY_PARKING] = 1u << DELIVERY_PARKING_SENT | 1u << DELIVERY_WAITING,
+		[DELIVERY_PARKING] = 1u << DELIVERY_PARKING_SENT | 1u << DELIVERY_WAITING |
+				     1u << DELIVERY_SENT,
 		[DELIVERY_PARKING_SENT] = 1u << DELIVERY_PARKING | 1u << DELIVERY_DONE,
 		[DELIVERY_DONE] = 0,
 	};

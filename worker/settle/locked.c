@@ -53,10 +53,19 @@ int64_t settlement_trial_ms(const struct settlement *settlement)
 	return next->due_ms > settlement->trial_ms ? next->due_ms : settlement->trial_ms;
 }
 
+/*
+ * What waits to be parked is tried too: the parking queue may refuse it for longer than the lock is
+ * held.
+ */
+static int is_put_off(const struct delivery *delivery)
+{
+	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
+}
+
 static void trial_take(struct settlement *settlement, int64_t coupon, size_t receives_max)
 {
 	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
-		if (delivery->state != DELIVERY_PUT_OFF || delivery->message->coupon != coupon)
+		if (!is_put_off(delivery) || delivery->message->coupon != coupon)
 			continue;
 		if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
 			continue;
@@ -76,8 +85,7 @@ void locked_take(struct settlement *settlement, size_t receives_max, int64_t now
 static void put_off_over(struct settlement *settlement, int64_t coupon)
 {
 	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
-		if ((delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING) &&
-		    delivery->message->coupon == coupon)
+		if (is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
 }
