@@ -32,3 +32,12 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 	*locks = now;
 	return longest_ms >= LOCKS_OPEN_MS ? longest_ms : 0;
 }
+
+int locks_workers_hold(struct db *db)
+{
+	PGresult *result = db_query(db, sql_query_audit_workers, 0, NULL);
+	int hold = db_int(result, 0, "hold_num") > 0;
+
+	PQclear(result);
+	return hold;
+}

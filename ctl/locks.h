@@ -25,4 +25,10 @@ struct locks {
 /* Looks again. For how long the oldest one has been seen; 0: none for LOCKS_OPEN_MS. */
 int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms);
 
+/*
+ * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off: also
+ * when no lock is the reason, and until it has tried them again after one.
+ */
+int locks_workers_hold(struct db *db);
+
 #endif

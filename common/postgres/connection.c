@@ -20,8 +20,8 @@ struct postgres {
 	PostgresPollingStatusType polling; /* CONNECTING: what the next step waits for */
 	int flushing;                      /* more to write than the socket took */
 	int64_t deadline_ms;
-	int64_t lock_timeout_ms; /* the session's; 0: the server's own setting */
-	PGresult *result;        /* of the last statement; of several the first error */
+	struct postgres_session session; /* as it is set */
+	PGresult *result;                /* of the last statement; of several the first error */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
@@ -152,7 +152,10 @@ static void session_set(struct postgres *postgres)
 	char sql[512];
 
 	PQsetnonblocking(postgres->libpq, 1);
-	postgres->lock_timeout_ms = options->lock_timeout_ms;
+	postgres->session = (struct postgres_session){
+		.lock_timeout_ms = options->lock_timeout_ms,
+		.application_name = options->application_name,
+	};
 	check((size_t)snprintf(sql, sizeof(sql),
 			       "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
 			       "; %s",
@@ -307,16 +310,19 @@ void postgres_send_prepared(struct postgres *postgres, const char *name, int n,
 	     deadline_ms);
 }
 
-int postgres_set_lock_timeout(struct postgres *postgres, int64_t lock_timeout_ms,
-			      int64_t deadline_ms)
+int postgres_set_session(struct postgres *postgres, const struct postgres_session *session,
+			 int64_t deadline_ms)
 {
-	char sql[64];
+	char sql[160];
 
-	if (lock_timeout_ms == postgres->lock_timeout_ms)
+	if (session->lock_timeout_ms == postgres->session.lock_timeout_ms &&
+	    strcmp(session->application_name, postgres->session.application_name) == 0)
 		return 0;
-	snprintf(sql, sizeof(sql), "SET lock_timeout = %" PRId64, lock_timeout_ms);
+	check((size_t)snprintf(sql, sizeof(sql),
+			       "SET lock_timeout = %" PRId64 "; SET application_name = '%s'",
+			       session->lock_timeout_ms, session->application_name) < sizeof(sql));
 	postgres_send(postgres, sql, 0, NULL, deadline_ms);
-	postgres->lock_timeout_ms = lock_timeout_ms;
+	postgres->session = *session;
 	return 1;
 }
 

@@ -184,10 +184,10 @@ static void broker_query(struct look *look)
 	look->idle = is_empty && found.consumers == 0;
 	pass->locked_ms = locks_look(&look->locks, pass->audit->db, look->now_ms);
 	/*
-	 * Workers hold the overdue receives while one of them is in a long transaction, or another
-	 * session holds a lock: their time starts again.
+	 * Workers hold the overdue receives while one of them is in a long transaction or has put
+	 * off coupons, or another session holds a lock: their time starts again.
 	 */
-	if (audit_workers_slow(pass->audit->db) || pass->locked_ms > 0) {
+	if (locks_workers_hold(pass->audit->db) || pass->locked_ms > 0) {
 		look->unnamed_since_ms = look->now_ms;
 		for (size_t i = 0; i < pass->open.n; i++)
 			pass->open.list[i].since_ms = look->now_ms;

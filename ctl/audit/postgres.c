@@ -186,12 +186,3 @@ void audit_outcomes_read(struct db *db, int64_t coupon, const struct slot *slots
 		outcome_read(result, (int)i, &slots[i], &outcomes[i]);
 	PQclear(result);
 }
-
-int audit_workers_slow(struct db *db)
-{
-	PGresult *result = db_query(db, sql_query_audit_workers, 0, NULL);
-	int slow = db_int(result, 0, "slow_num") > 0;
-
-	PQclear(result);
-	return slow;
-}

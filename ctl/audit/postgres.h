@@ -69,7 +69,4 @@ struct columns {
 void columns_find(const PGresult *result, struct columns *columns);
 void slot_read(const PGresult *result, int row, const struct columns *columns, struct slot *slot);
 
-/* Whether a worker is in a long transaction. */
-int audit_workers_slow(struct db *db);
-
 #endif

@@ -241,8 +241,8 @@ static void queues_need_empty(const char *url)
 	broker_free(broker);
 }
 
-/* Where another session holds a lock, workers hold receives that no queue shows. */
-static void locks_need_none(struct db *db)
+/* Where a lock or a time-out keeps workers from settling, they hold receives that no queue shows. */
+static void workers_need_hold_none(struct db *db)
 {
 	struct timespec pause = { .tv_sec = 0, .tv_nsec = 200000000 };
 	struct locks locks = { .n = 0 };
@@ -255,6 +255,9 @@ static void locks_need_none(struct db *db)
 				  "coupons or receives: receives that wait for it can still be "
 				  "settled");
 	}
+	if (locks_workers_hold(db))
+		log_fatal("a worker has put off receives that it could not settle yet, or is in "
+			  "a long transaction: these receives can still be settled");
 }
 
 static void generations_read(struct lost *lost)
@@ -279,7 +282,7 @@ void lost_release(struct ctl *ctl, struct db *db)
 			     .before_ms = clock_wall_ms() - older_s * 1000 };
 
 	queues_need_empty(ctl->config.amqp_url);
-	locks_need_none(db);
+	workers_need_hold_none(db);
 	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
 	store_hash_scan(lost.redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT, users_give_up,

@@ -11,11 +11,14 @@
 #include <stdlib.h>
 
 #define STATEMENT "settle"
+/* As sql/query/audit_workers.sql reads them. */
+#define DATABASE_NAME "coupon-worker"
+#define DATABASE_NAME_PUT_OFF "coupon-worker put off"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement that prepares the connection */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 #define STEADY_MS 2000        /* a connection that lasted this long resets the backoff */
 
-/* LIMITING: the session's lock_timeout is changed for the settle() that follows. */
+/* LIMITING: the session is changed for the settle() that follows. */
 enum state { DOWN, CONNECTING, READING_SETTINGS, PREPARING, IDLE, LIMITING, SETTLING };
 
 struct database {
@@ -34,7 +37,7 @@ struct database *database_new(const char *url, int64_t settle_timeout_ms)
 	struct database *database = calloc(1, sizeof(*database));
 	const struct postgres_options options = {
 		.url = url,
-		.application_name = "coupon-worker",
+		.application_name = DATABASE_NAME,
 		.connect_timeout_ms = SETUP_TIMEOUT_MS,
 		.statement_timeout_ms = settle_timeout_ms,
 		.notice_event = "database_notice",
@@ -184,12 +187,16 @@ int database_ready(const struct database *database)
 }
 
 void database_settle(struct database *database, const struct settle_args *args,
-		     int64_t lock_timeout_ms, int64_t now_ms)
+		     int64_t lock_timeout_ms, int put_off, int64_t now_ms)
 {
+	const struct postgres_session session = {
+		.lock_timeout_ms = lock_timeout_ms,
+		.application_name = put_off ? DATABASE_NAME_PUT_OFF : DATABASE_NAME,
+	};
+
 	check(database_ready(database) && lock_timeout_ms > 0);
 	database->args = args;
-	if (postgres_set_lock_timeout(database->postgres, lock_timeout_ms,
-				      now_ms + SETUP_TIMEOUT_MS))
+	if (postgres_set_session(database->postgres, &session, now_ms + SETUP_TIMEOUT_MS))
 		database->state = LIMITING;
 	else
 		settle_send(database, args, now_ms);

@@ -141,6 +141,13 @@ static int64_t lock_timeout_ms(const struct settler *settler)
 	return longest_ms < SETTLE_LOCK_MS ? longest_ms : SETTLE_LOCK_MS;
 }
 
+/* Whether receives wait here that the transaction before this one could not settle. */
+static int holds_put_off(const struct settler *settler)
+{
+	return settlement_lock_suspect(settler->settlement) ||
+	       settlement_trial_ms(settler->settlement) < INT64_MAX;
+}
+
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
 	if (!database_ready(settler->database) || now_ms < settler->due_ms)
@@ -149,7 +156,8 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 		return;
 	settle_args_fill(&settler->args, settler->settlement);
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
-	database_settle(settler->database, &settler->args, lock_timeout_ms(settler), now_ms);
+	database_settle(settler->database, &settler->args, lock_timeout_ms(settler),
+			holds_put_off(settler), now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
 
