@@ -1,11 +1,11 @@
-/* PostgreSQL as couponmq uses it: what settle() does, one transaction after another. */
+/* PostgreSQL as couponmq uses it: the effects of settle(), one transaction after another. */
 #ifndef TESTS_SIM_MODEL_DATABASE_H
 #define TESTS_SIM_MODEL_DATABASE_H
 
 #include "tests/sim/model_redis.h"
 
 #define ROWS_MAX 4096
-#define POISON_COUPON 666 /* settle() refuses a transaction that has it */
+#define POISON_COUPON 666 /* settle() refuses a transaction that contains it */
 
 struct row {
 	struct receive receive;

@@ -1,6 +1,6 @@
 /*
- * Redis as couponmq uses it: issue.lua's rules on coupons with their users and outbox, and what
- * happened in truth.
+ * Redis as couponmq uses it: issue.lua's rules on coupons with their users and outbox, and a record
+ * of what really happened.
  */
 #ifndef TESTS_SIM_MODEL_REDIS_H
 #define TESTS_SIM_MODEL_REDIS_H
@@ -18,14 +18,14 @@
 
 enum coupon_status { STATUS_OPEN, STATUS_PAUSED, STATUS_CLOSED };
 
-/* One receive that Redis accepted, whoever remembers it. */
+/* One receive that Redis accepted, even if it is lost everywhere. */
 struct truth {
 	struct receive receive;
 	int slot;
 	char key[RECEIVE_KEY_MAX + 1];
 	int64_t seq;
-	int answered; /* some client was told */
-	int held;     /* the message has come to a gateway */
+	int answered; /* a client got this answer */
+	int held;     /* the message has reached a gateway */
 	size_t attempt;
 };
 
@@ -57,14 +57,14 @@ static struct {
 
 static struct truth truths[TRUTH_MAX];
 static size_t truths_n;
-static unsigned char denied[ATTEMPTS_MAX]; /* attempts that were told that nothing was done */
+static unsigned char denied[ATTEMPTS_MAX]; /* attempts that were answered that nothing was done */
 
 /*
- * The arguments of one script call; keys of requests are copied, for the gateway may be gone when
- * it runs.
+ * The arguments of one script call; keys of requests are copied, because the gateway may have died
+ * when it runs.
  */
 struct redis_call {
-	struct call *call; /* NULL: nobody waits for it any more */
+	struct call *call; /* NULL: no client waits for it any more */
 	uint64_t connection;
 	uint64_t run_id;
 	int64_t coupon;
@@ -73,7 +73,7 @@ struct redis_call {
 	size_t n;
 	struct {
 		int64_t user;
-		size_t attempt; /* which of all requests it is */
+		size_t attempt; /* its number among all requests */
 		char key[RECEIVE_KEY_MAX + 1];
 	} requests[MESSAGE_RECEIVES_MAX];
 	struct call_reply reply;
@@ -122,7 +122,7 @@ static void outbox_remove(struct redis_coupon *coupon, const struct ulid *batch)
 	}
 }
 
-/* Why the coupon takes nobody now, or ANSWER_OK. */
+/* The reason why the coupon refuses every user now, or ANSWER_OK. */
 static enum answer coupon_closed(const struct redis_coupon *coupon)
 {
 	if (coupon->status == STATUS_PAUSED)
@@ -190,7 +190,7 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 				 0,
 				 call->requests[i].attempt };
 	sim_check(!denied[known->attempt],
-		  "P7: a request was told that nothing was done, and then it was done");
+		  "P7: a request was answered that nothing was done, and then it was done");
 	strcpy(known->key, call->requests[i].key);
 	coupon->records[coupon->records_n++] = truths_n++;
 	coupon->stock--;
@@ -216,7 +216,7 @@ static char *body_make(const struct redis_call *call, const struct redis_coupon 
 	return body;
 }
 
-/* Runs the script; `reply` and `body` of the call hold what it returns. */
+/* Runs the script; `reply` and `body` of the call hold its result. */
 static void redis_issue(struct redis_call *call)
 {
 	struct redis_coupon *coupon = redis_coupon(call->coupon);

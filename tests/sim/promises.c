@@ -1,7 +1,7 @@
 /*
- * The core of gateway and worker in a simulated world: clients, Redis, RabbitMQ, PostgreSQL and a
- * keeper that go wrong in every way the design allows for. After every event, and when the storm is
- * over, the promises of the design are checked.
+ * The core of gateway and worker in a simulation: clients, Redis, RabbitMQ, PostgreSQL and a keeper
+ * that fail in every way the design allows for. The promises of the design are checked after every
+ * event, and when the storm has ended.
  *
  *	SIM_SEED=17 SIM_STEPS=900 build/tests/sim_promises     one seed, its storm ended after 900 events
  *	SIM_SEEDS=5000 build/tests/sim_promises                more of them
@@ -9,21 +9,21 @@
 #include "tests/sim/rig_gateway.h"
 
 #define STORM_MS 12000
-#define CALM_MS 120000 /* after the storm everything must have ended by then */
+#define CALM_MS 120000 /* the limit for everything to end after the storm */
 #define INTENTS_MAX 4096
 #define USERS 40
 #define RETRIES_MAX 8
 #define RESEND_AFTER_MS 3000
-/* the coupon of which PostgreSQL allows a user less than Redis: some receives are rejected */
+/* PostgreSQL allows a user less of this coupon than Redis: some receives are rejected */
 #define PLACE_STRICT 2
 
-/* What a client wants, over all its attempts. */
+/* A purchase of a client, over all its attempts. */
 struct intent {
 	int64_t coupon, user;
 	char key[RECEIVE_KEY_MAX + 1];
 	enum request_ack ack;
 	int tries;
-	int known; /* `receive` was told */
+	int known; /* `receive` was answered */
 	struct receive receive;
 };
 
@@ -40,8 +40,8 @@ static struct {
 	size_t intents_n;
 	size_t attempts;
 	size_t open;            /* requests not answered */
-	size_t unsent[COUPONS]; /* of them: in no call yet */
-	size_t retries;         /* yet to come */
+	size_t unsent[COUPONS]; /* of them, those in no call yet */
+	size_t retries;         /* not yet sent */
 	size_t answers[ANSWER_COUNT];
 	size_t rows_checked;
 	int wiped[COUPONS];
@@ -93,7 +93,7 @@ static size_t client_sent(struct request *request)
 	return client_of(request)->attempt;
 }
 
-/* A losing answer without a call comes out of the memory, which has its bounds. */
+/* A losing answer without a call comes from the memory, which has its limits. */
 static void memory_check(const struct client *client, enum answer answer)
 {
 	size_t place = (size_t)(client->request.coupon - COUPON_FIRST);
@@ -116,11 +116,12 @@ static void receive_check(struct client *client, const struct result *result)
 	struct truth *truth = truth_find(&result->receive);
 
 	sim_check(result->receive.coupon == intent->coupon && result->receive.user == intent->user,
-		  "the receive of somebody else");
+		  "the receive of another user");
 	sim_check(truth && truth->slot == result->slot,
 		  "P5: a receive or slot that Redis never gave");
 	sim_check(strcmp(truth->key, intent->key) == 0, "a receive with another key");
-	sim_check(*intent->key || !truth->answered, "two requests were told the same receive");
+	sim_check(*intent->key || !truth->answered,
+		  "two requests were answered with the same receive");
 	truth->answered = 1;
 	if (!*intent->key)
 		return;
@@ -130,23 +131,24 @@ static void receive_check(struct client *client, const struct result *result)
 	intent->receive = result->receive;
 }
 
-/* Any other answer says that nothing was done, now or later. */
+/* Any other answer promises that nothing was done, and will not be done later. */
 static void denial_check(const struct client *client, enum answer answer)
 {
 	if (answer == ANSWER_OK || answer == ANSWER_UNKNOWN || answer == ANSWER_REJECTED)
 		return;
 	denied[client->attempt] = 1;
 	for (size_t i = 0; i < truths_n; i++)
-		sim_check(truths[i].attempt != client->attempt, "P7: told %s, but it was done",
+		sim_check(truths[i].attempt != client->attempt, "P7: answered %s, but it was done",
 			  answer_status(answer));
 }
 
 static void outcome_check(const struct result *result)
 {
 	if (result->answer == ANSWER_OK && result->reached == ACK_ISSUED)
-		sim_check(row_issued(&result->receive) != NULL, "told issued, but it is not");
+		sim_check(row_issued(&result->receive) != NULL, "answered issued, but it is not");
 	if (result->answer == ANSWER_REJECTED)
-		sim_check(row_rejected(&result->receive) != NULL, "told rejected, but it is not");
+		sim_check(row_rejected(&result->receive) != NULL,
+			  "answered rejected, but it is not");
 }
 
 static void client_answered(struct request *request, const struct result *result)
@@ -162,7 +164,7 @@ static void client_answered(struct request *request, const struct result *result
 	sim_check(sim.now_ms - client->submitted_ms <= 20000, "P9: answered after %lld ms",
 		  (long long)(sim.now_ms - client->submitted_ms));
 	sim_check(seen.answer != ANSWER_OK || (seen.slot > 0 && seen.reached >= request->ack),
-		  "reached less than was asked for");
+		  "reached less than was requested");
 	if (seen.slot)
 		receive_check(client, &seen);
 	denial_check(client, seen.answer);
@@ -338,8 +340,7 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 		odd_message();
 		return;
 	/*
-	 * then PostgreSQL alone must be enough for P1 and P2, and nothing that the gateway holds is
-	 * lost
+	 * then PostgreSQL alone must keep P1 and P2, and nothing that the gateway holds is lost
 	 */
 	case REDIS_WIPE:
 		world.wiped[place % COUPONS] = 1;
@@ -371,7 +372,8 @@ static void promises_of_database(void)
 		struct truth *truth = truth_find(&row->receive);
 		int64_t rows = 0, of_user = 0;
 
-		sim_check(truth && truth->slot == row->slot, "P5: a coupon that nobody was given");
+		sim_check(truth && truth->slot == row->slot,
+			  "P5: a coupon that was given to no user");
 		for (size_t i = 0; i < database.rows_n; i++) {
 			rows += database.rows[i].receive.coupon == row->receive.coupon;
 			of_user += database.rows[i].receive.coupon == row->receive.coupon &&
@@ -435,7 +437,7 @@ static void promises_check(void)
 	promises_of_workers();
 }
 
-/* The promises that can only be told when all has ended */
+/* The promises that can only be checked when everything has ended */
 
 static size_t outbox_sum(void)
 {
@@ -467,9 +469,9 @@ static void truth_check(const struct truth *truth)
 
 	sim_check(issued + rejected <= 1, "P3: issued and rejected");
 	if (world.wiped[place] && !truth->held)
-		return; /* what Redis alone had is gone with it */
+		return; /* receives that only Redis held are lost with it */
 	sim_check(issued + rejected == 1,
-		  "P3: user %lld of coupon %lld was accepted%s, and nothing came of it",
+		  "P3: user %lld of coupon %lld was accepted%s, and has no outcome",
 		  (long long)truth->receive.user, (long long)truth->receive.coupon,
 		  truth->answered ? " and told so" : "");
 	if (world.wiped[place])
@@ -501,12 +503,12 @@ static void end_check(void)
 			  (long long)redis.coupons[i].seq);
 	}
 	sim_check(broker.dead_n >= world.odd_sent,
-		  "a message that nobody can settle was not dead-lettered");
+		  "a message that cannot be settled was not dead-lettered");
 	for (size_t i = 0; i < world.intents_n;
-	     i++) /* a key's receive is the one that its clients were told */
+	     i++) /* a key's receive is the one that its clients got */
 		if (world.intents[i].known)
 			sim_check(truth_find(&world.intents[i].receive) != NULL,
-				  "P6: a told receive does not exist");
+				  "P6: an answered receive does not exist");
 }
 
 /* One run */
@@ -575,7 +577,7 @@ static void world_stop(void)
 		redis_wipe(&redis.coupons[i]);
 }
 
-/* Half of the seeds get a little of everything, the others much of a few things. */
+/* Half of the seeds get all faults at a low rate, the others a few faults at a high rate. */
 static void storm_brew(void)
 {
 	static const int rates[] = { 0, 0, 5, 30, 150 };
@@ -630,8 +632,7 @@ static void world_run(void)
 }
 
 /*
- * What is left over in the queue of events when a run ends holds memory, so it is run out, without
- * looking.
+ * The events that are left when a run ends hold memory, so they are run without checks.
  */
 static void events_run_out(void)
 {
@@ -676,7 +677,7 @@ static void test_storms(void **state)
 }
 
 /*
- * Each fault by itself: at its N-th chance, once and from then on for as long as the storm lasts.
+ * Each fault alone: at its N-th chance, once, and in another run from then on until the storm ends.
  */
 static void test_sweep(void **state)
 {
@@ -699,7 +700,7 @@ static void test_sweep(void **state)
 					for (int i = 0; i < 4; i++)
 						event_at(500 + i * 700, catastrophe, NULL,
 							 ODD_MESSAGE, 0);
-				/* gateways that die leave something to send again */
+				/* a gateway that dies leaves messages to send again */
 				if (kind == FAULT_KEEPER)
 					for (int i = 0; i < 4; i++)
 						event_at(301 + i * 990, catastrophe, NULL,

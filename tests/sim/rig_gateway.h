@@ -1,7 +1,6 @@
 /*
  * A gateway: the real admission, waiters and confirm window, with models of the Redis connection,
- * the publisher and the look-ups behind their ports. It may crash at any event and comes back
- * empty.
+ * the publisher and the look-ups behind their ports. It may crash at any event and restarts empty.
  */
 #ifndef TESTS_SIM_RIG_GATEWAY_H
 #define TESTS_SIM_RIG_GATEWAY_H
@@ -19,11 +18,11 @@
 #define CHANNEL_TAGS_MAX 8192
 #define TOKENS_MAX 4096
 
-/* The client's side: what a request was answered with. */
+/* The client's side: the answer to a request. */
 static void client_answered(struct request *request, const struct result *result);
 static size_t client_sent(struct request *request);
 
-/* What the broker said of one message of the channel. */
+/* The broker's reply for one message of the channel. */
 struct channel_tag {
 	enum confirm_result result;
 	struct ulid batch;
@@ -41,8 +40,8 @@ static struct {
 	uint64_t run_id;
 	struct redis_call *oldest, *newest;
 	int64_t redis_busy_ms, replies_busy_ms;
-	int64_t told_ms[COUPONS][ANSWER_COUNT]; /* when a reply last said so */
-	int64_t told_seq[COUPONS];              /* the highest that a reply named */
+	int64_t told_ms[COUPONS][ANSWER_COUNT]; /* the time of the last such reply */
+	int64_t told_seq[COUPONS];              /* the highest in a reply */
 	/* The publisher */
 	int link_up;
 	uint64_t link;
@@ -53,7 +52,7 @@ static struct {
 	/* The broker's side of its channel */
 	struct channel_tag channel[CHANNEL_TAGS_MAX];
 	uint64_t channel_received, channel_told;
-	/* Look-ups under way */
+	/* Look-ups in flight */
 	int looking[COUPONS];
 	uint64_t tokens[TOKENS_MAX];
 	size_t tokens_n;
@@ -142,7 +141,7 @@ static void call_arrived(void *context, uint64_t a, uint64_t b)
 
 	(void)a;
 	(void)b;
-	/* What was sent before its connection broke may run all the same. */
+	/* A call that was sent before its connection broke may still run. */
 	if (!redis.up || (!waiting && sim_chance(500))) {
 		if (waiting)
 			redis_connection_cut();
@@ -169,7 +168,7 @@ static int port_send(void *context, struct call *call)
 	struct redis_call *sent;
 
 	(void)context;
-	for (size_t i = 0; i < call->requests_n; i++) /* to try it a second time is wrong already */
+	for (size_t i = 0; i < call->requests_n; i++) /* a second attempt is an error */
 		attempts[i] = client_sent(call->requests[i]);
 	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
 		return -1;
@@ -192,7 +191,7 @@ static int port_send(void *context, struct call *call)
 	sent->older = gateway.newest;
 	*(gateway.newest ? &gateway.newest->newer : &gateway.oldest) = sent;
 	gateway.newest = sent;
-	if (fault(FAULT_SLOW)) /* and the calls behind it wait */
+	if (fault(FAULT_SLOW)) /* and the calls after it wait */
 		gateway.redis_busy_ms = sim.now_ms + 3 * CALL_TIMEOUT_MS / 2;
 	event_at(line_time(&gateway.redis_busy_ms, 1, 6), call_arrived, sent, 0, 0);
 	event_at(sim.now_ms + CALL_TIMEOUT_MS, call_timeout, NULL, gateway.connection,
@@ -202,7 +201,7 @@ static int port_send(void *context, struct call *call)
 
 /* The publisher */
 
-/* A message on its way to the broker. */
+/* A message in flight to the broker. */
 struct sent_message {
 	struct ulid batch;
 	uint64_t reply_to;
@@ -240,7 +239,10 @@ static void outbox_removed(void *context, uint64_t connection, uint64_t b)
 	free(removal);
 }
 
-/* What the publisher's thread hands to the loop, and what it publishes again. */
+/*
+ * The batches that the publisher's thread returns to the loop, and those that it publishes
+ * again.
+ */
 static void publisher_collect(void)
 {
 	struct batch *batch;
@@ -303,8 +305,7 @@ static void confirm_tell(uint64_t tag)
 }
 
 /*
- * The broker confirms what it has got so far: together when all of it went well, or one by one in
- * any order.
+ * The broker confirms the messages so far: together when all succeeded, or one by one in any order.
  */
 static void confirms_told(void *context, uint64_t link, uint64_t b)
 {
@@ -481,7 +482,7 @@ static void gateway_outcomes_arrive(void *context, uint64_t incarnation, uint64_
 	if (incarnation == gateway.incarnation)
 		sim_check(outcome_message_decode(gateway.arena, context, len, outcome_told, NULL) ==
 				  0,
-			  "a reply is not understood");
+			  "a reply cannot be decoded");
 	free(context);
 }
 
@@ -507,7 +508,7 @@ static void port_answer(void *context, struct request *request, const struct res
 	client_answered(request, result);
 }
 
-/* Redis forgets nothing here. */
+/* Redis loses no data here. */
 static void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
 {
 	(void)context;
@@ -570,7 +571,7 @@ static void gateway_start(void)
 	event_at(sim.now_ms, gateway_tick, NULL, gateway.incarnation, 0);
 }
 
-/* Its memory is lost, and with it the connections of the clients that wait. */
+/* Its memory is lost, and so are the connections of the waiting clients. */
 static void gateway_die(void)
 {
 	struct batch *batch;

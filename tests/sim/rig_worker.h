@@ -1,14 +1,14 @@
 /*
  * The broker's queue and the workers: the real books of settlement (worker/settle/settlement.c)
- * between a queue that redelivers and a database that fails. Whatever is acked is checked against
- * the database at once.
+ * between a queue that redelivers and a database that fails. Every ack is checked against the
+ * database at once.
  */
 #ifndef TESTS_SIM_RIG_WORKER_H
 #define TESTS_SIM_RIG_WORKER_H
 
 #include "tests/sim/model_database.h"
 
-/* Both sides have an outcome of their own, and never meet but here. */
+/* Both sides have an enum outcome of their own; only here they are used together. */
 #define OUTCOME_ISSUED WORKER_ISSUED
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
@@ -41,7 +41,7 @@ struct worker_rig {
 	struct settlement *settlement;
 	struct json_arena *arena;
 	/*
-	 * rises with every crash and every new connection: what is under way to an old one is void
+	 * rises with every crash and every new connection: data in flight to an old one is dropped
 	 */
 	uint64_t incarnation;
 	uint64_t process; /* rises with every crash */
@@ -156,7 +156,7 @@ static void worker_up(void *context, uint64_t incarnation, uint64_t b)
 	broker_deliver();
 }
 
-/* What was not acked goes back to the head of its queue. */
+/* Messages that were not acked return to the head of their queue. */
 static void broker_take_back(struct worker_rig *worker)
 {
 	struct queued_list back[2] = { STAILQ_HEAD_INITIALIZER(back[0]),
@@ -175,7 +175,7 @@ static void broker_take_back(struct worker_rig *worker)
 	}
 }
 
-/* The connection is gone: the broker takes back what was not acked. */
+/* The connection is lost: the broker requeues the messages that were not acked. */
 static void worker_disconnect(struct worker_rig *worker)
 {
 	worker->incarnation++;
@@ -219,8 +219,8 @@ static int is_parked(const struct queued *acked)
 }
 
 /*
- * P3: what is acked is gone from the queue, so all of it must have its outcome, or be in the parking
- * queue.
+ * P3: an acked message is gone from the queue, so all its receives must have an outcome, or it must
+ * be in the parking queue.
  */
 static void acked_check(struct worker_rig *worker, const struct queued *message)
 {
@@ -256,7 +256,7 @@ static void broker_ack(struct worker_rig *worker, uint64_t tag, int multiple)
 			free(message);
 		}
 	}
-	sim_check(found, "an ack of tag %llu, which the broker does not know",
+	sim_check(found, "an ack of tag %llu, which is unknown to the broker",
 		  (unsigned long long)tag);
 	broker_deliver();
 }
@@ -309,7 +309,7 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t epoch_and
 
 enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_BLOCKED, SAYS_FAILED };
 
-/* A worker's word to the gateway that waits for it. */
+/* A worker's reply to the gateway that waits for it. */
 static void replies_send(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
@@ -393,7 +393,7 @@ static int transaction_has_poison(const struct worker_rig *worker)
 	return 0;
 }
 
-/* Another session locks one coupon now and then, for some time. */
+/* Another session locks one coupon at random times, for a while. */
 static int transaction_is_locked(const struct worker_rig *worker)
 {
 	static struct {

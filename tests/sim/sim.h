@@ -1,7 +1,6 @@
 /*
- * What every part of a simulation stands on: a virtual clock, one queue of events in the order of
- * their time, and one seeded generator that makes every choice. The same seed gives the same run,
- * event by event.
+ * The base of a simulation: a virtual clock, one queue of events ordered by time, and one seeded
+ * generator for every choice. The same seed gives the same run, event by event.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -18,22 +17,22 @@
 
 #define EVENTS_MAX 65536
 
-/* Places where the world may go wrong, each counted, so that a sweep can name the N-th. */
+/* Places where a fault may occur, each counted, so that a sweep can select the N-th. */
 enum fault {
 	FAULT_SEND,         /* a call cannot be sent */
 	FAULT_NOT_RUN,      /* Redis refuses to run it */
 	FAULT_REPLY_LOST,   /* it ran, and the connection broke */
-	FAULT_SLOW,         /* it runs when the gateway has given up */
+	FAULT_SLOW,         /* it runs after the gateway has given up */
 	FAULT_NACK,         /* the broker refuses a message */
 	FAULT_RETURN,       /* no queue takes it */
-	FAULT_CONFIRM_LOST, /* the broker has it, and the connection broke */
+	FAULT_CONFIRM_LOST, /* the broker accepted it, and the connection broke */
 	FAULT_DUPLICATE,    /* a message is queued twice */
 	FAULT_ACK_LOST,     /* a worker's connection breaks at an ack */
 	FAULT_SETTLE,       /* a transaction fails */
 	FAULT_LOCK,         /* another session locks a coupon for some time */
 	FAULT_COMMIT_LOST,  /* it is committed, and the connection broke */
 	FAULT_LOOKUP,       /* a look-up fails */
-	FAULT_OUTCOME_LOST, /* a worker's word does not reach the gateway */
+	FAULT_OUTCOME_LOST, /* a worker's reply does not reach the gateway */
 	FAULT_DEAD,         /* dead-lettering fails */
 	FAULT_KEEPER, /* the keeper dies between sending an outbox entry again and removing it */
 	FAULT_COUNT
@@ -49,7 +48,7 @@ typedef void event_fn(void *context, uint64_t a, uint64_t b);
 
 struct event {
 	int64_t at_ms;
-	uint64_t order; /* of events at the same time: first come, first run */
+	uint64_t order; /* events at the same time run in the order of their creation */
 	event_fn *run;
 	void *context;
 	uint64_t a, b;
@@ -59,7 +58,7 @@ static struct {
 	uint64_t seed, random;
 	int64_t now_ms;
 	uint64_t step;
-	const char *name; /* of what is swept, for messages */
+	const char *name; /* of the swept fault, for messages */
 	struct event heap[EVENTS_MAX];
 	size_t heap_n;
 	uint64_t order;
@@ -169,7 +168,7 @@ static struct event event_take(void)
 	}
 }
 
-/* Something that comes out in the order in which it went in: not before what went in last. */
+/* A time for an event of an ordered stream: not before that of the previous event. */
 static int64_t line_time(int64_t *busy_until_ms, int64_t least_ms, int64_t most_ms)
 {
 	int64_t at_ms = sim.now_ms + sim_between(least_ms, most_ms);

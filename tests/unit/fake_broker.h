@@ -1,7 +1,7 @@
 /*
- * A broker in a thread of its own that speaks enough AMQP 0-9-1 for a client of common/rabbit/: the
- * handshake, declarations, consumers and publishes. `plan` decides what becomes of each publish.
- * One connection at a time; every one of them is accepted.
+ * A broker in a thread of its own that implements enough of AMQP 0-9-1 for a client of
+ * common/rabbit/: the handshake, declarations, consumers and publishes. `plan` defines the reply to
+ * each publish. One connection at a time; every connection is accepted.
  */
 #ifndef TESTS_UNIT_FAKE_BROKER_H
 #define TESTS_UNIT_FAKE_BROKER_H
@@ -255,7 +255,7 @@ static void fake_header_take(struct fake_broker *broker, const char *payload, si
 	broker->header_len = len;
 	memcpy(&size, payload + 4, 8);
 	broker->body_left = be64toh(size);
-	/* What is returned has a body of one byte. */
+	/* Returned messages have a body of one byte. */
 	size = htobe64(1);
 	memcpy(broker->header + 4, &size, 8);
 	broker->tagged += (payload[12] & 0x20) != 0;
@@ -334,7 +334,7 @@ static void *fake_main(void *data)
 	return NULL;
 }
 
-/* `broker` is all zero but for `plan` and `delivers`. Writes its URL. 0, or -1. */
+/* `broker` is all zero except `plan` and `delivers`. Writes its URL. 0, or -1. */
 static int fake_broker_start(struct fake_broker *broker, char url[64])
 {
 	struct sockaddr_in address = { .sin_family = AF_INET,

@@ -1,6 +1,6 @@
 /*
- * Admission behind its port: batches, bounds, the memory of losing answers, and what each way a
- * call may end is answered with.
+ * Admission behind its port: batches, limits, the memory of losing answers, and the answers to each
+ * way a call may end.
  */
 #include "gateway/admit/admission.h"
 
@@ -15,7 +15,7 @@
 #define COUPONS_TOLD 1000
 #define REQUESTS_MAX 4096
 
-/* A request that remembers its answers. */
+/* A request that records its answers. */
 struct client {
 	struct request request; /* first, and its text last */
 	char text[RECEIVE_KEY_MAX + 2];
@@ -313,8 +313,8 @@ static void test_alone_goes_out_at_once(void **state)
 }
 
 /*
- * Requests of one loop turn go in one call; those that come while two are in flight wait for the
- * third.
+ * Requests of one loop turn go into one call; those that arrive while two are in flight wait for
+ * the third.
  */
 static void test_batches_form(void **state)
 {
@@ -358,7 +358,10 @@ static void test_batches_form(void **state)
 	assert_int_equal(rig.calls_n, 0);
 }
 
-/* A batch holds the newly accepted alone: their indexes are dense, whatever stands between them. */
+/*
+ * A batch holds only the newly accepted receives: their indexes are dense, whatever is between
+ * them.
+ */
 static void test_indexes(void **state)
 {
 	struct client *clients[6];
@@ -404,7 +407,7 @@ static void test_indexes(void **state)
 	assert_int_equal(clients[4]->result.receive.index, 2);
 }
 
-/* A call that accepted nothing publishes nothing and leaves nothing counted. */
+/* A call without accepted receives publishes nothing and leaves no counts. */
 static void test_nothing_accepted(void **state)
 {
 	struct client *client = submit(1, 1);
@@ -451,7 +454,7 @@ static void memory_expect(enum answer answer)
 	assert_int_equal(rig.sent, sent);
 	/* Not for requests with a key: theirs may be known. */
 	assert_int_equal(submit_as(1, 2, "k", ACK_ACCEPTED)->answers, 0);
-	/* Another coupon has nothing to do with it. */
+	/* Another coupon is not affected. */
 	assert_int_equal(submit(2, 2)->answers, 0);
 	admission_flush(rig.admission);
 	assert_int_equal(rig.sent, sent + 2);
@@ -479,7 +482,7 @@ static void test_memory_paused(void **state)
 	memory_expect(ANSWER_PAUSED);
 }
 
-/* Being over the limit is true of one user alone. */
+/* Being above the limit applies to one user only. */
 static void test_no_memory_of_limit_reached(void **state)
 {
 	(void)state;
@@ -523,7 +526,7 @@ static void test_memory_serves_the_waiting(void **state)
 	assert_int_equal(rig.calls_n, 2);
 	assert_int_equal(rig.calls[1]->requests_n, 1);
 	assert_true(rig.calls[1]->requests[0] == &keyed->request);
-	/* When all that waits is served so, no call is made of nothing. */
+	/* When all waiting requests are served so, no empty call is made. */
 	plain = submit(1, 5);
 	answer_expect(plain, ANSWER_OUT_OF_STOCK);
 }
@@ -565,7 +568,7 @@ static void test_memory_not_started_soon(void **state)
 	assert_int_equal(submit(1, 3)->answers, 0);
 }
 
-/* The reply was delayed, and the beginning came nearer meanwhile. */
+/* The reply was delayed, and the beginning is nearer by that time. */
 static void test_memory_not_started_late_reply(void **state)
 {
 	(void)state;
@@ -597,7 +600,7 @@ static void test_busy_per_coupon(void **state)
 	answer_expect(submit(1, 11), ANSWER_BUSY);
 	assert_int_equal(submit(2, 1)->answers, 0);
 	admission_flush(rig.admission);
-	/* In a call they count, accepted too, until they are confirmed. */
+	/* Receives count while they are in a call, and when accepted until they are confirmed. */
 	answer_expect(submit(1, 11), ANSWER_BUSY);
 	call_answer(ANSWER_OK);
 	answer_expect(submit(1, 11), ANSWER_BUSY);
@@ -690,7 +693,7 @@ static void test_unavailable(void **state)
 	assert_int_equal(admission_calls(rig.admission), 0);
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
 	assert_int_equal(rig.published_n, 0);
-	assert_false(admission_in_doubt(rig.admission, 1)); /* nothing of it took effect */
+	assert_false(admission_in_doubt(rig.admission, 1)); /* it had no effect */
 	/* None of it is remembered. */
 	assert_int_equal(submit(1, 9)->answers, 0);
 }
@@ -765,7 +768,7 @@ static void test_looked_up_at_once(void **state)
 	assert_int_equal(rig.lookups, 2);
 }
 
-/* What Redis was seen at */
+/* The highest numbers seen of Redis */
 
 static void seen_reply(int64_t generation, int64_t seq)
 {
@@ -796,7 +799,7 @@ static void test_seen(void **state)
 	seen_expect(0, 0);
 	seen_reply(1, 10);
 	seen_expect(1, 10);
-	seen_reply(1, 8); /* replies of two calls need not come in their order */
+	seen_reply(1, 8); /* replies of two calls may arrive out of order */
 	seen_expect(1, 10);
 	seen_reply(2, 3);
 	seen_expect(2, 3);
@@ -811,7 +814,7 @@ static void test_seen(void **state)
 	seen_expect(2, 3);
 }
 
-/* What Redis may have lost is reported to it */
+/* Reports of what Redis may have lost */
 
 static void refused(enum call_state state)
 {
@@ -869,7 +872,7 @@ static void test_report_over_a_new_connection(void **state)
 	report_expect(2, 3, 8);
 }
 
-/* Coupons that are forgotten */
+/* Evicted coupons */
 
 static void test_eviction(void **state)
 {
@@ -879,7 +882,7 @@ static void test_eviction(void **state)
 		admission_flush(rig.admission);
 		call_answer(coupon == 1 ? ANSWER_OK : ANSWER_LIMIT_REACHED);
 	}
-	/* 1 has something unconfirmed and stays; 2 is the least used of the others. */
+	/* 1 has unconfirmed receives and stays; 2 is the least recently used of the others. */
 	assert_int_equal(submit(100, 1)->answers, 0);
 	admission_flush(rig.admission);
 	call_answer(ANSWER_LIMIT_REACHED);
@@ -907,8 +910,8 @@ static void test_eviction_impossible(void **state)
 }
 
 /*
- * A coupon whose sends failed in the middle stands in the list of those that have something to
- * send: it must not be forgotten.
+ * A coupon whose sends failed in the middle is in the list of coupons with requests to send: it
+ * must not be evicted.
  */
 static void test_eviction_after_failed_send(void **state)
 {

@@ -1,4 +1,4 @@
-/* The answer codes: numbers and names are a promise to clients. */
+/* The answer codes: numbers and names are part of the protocol. */
 #include "common/answer.h"
 
 #include <setjmp.h>

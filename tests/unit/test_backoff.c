@@ -1,4 +1,4 @@
-/* Waits between attempts: they grow, have jitter, and never leave their bounds. */
+/* Waits between attempts: they grow, have jitter, and stay within their limits. */
 #include "common/backoff.h"
 
 #include <setjmp.h>

@@ -73,7 +73,7 @@ static void test_environment_and_flags(void **state)
 	setenv("COUPON_PROCESSES", "3", 1);
 	setenv("REDIS_URL", "redis://h", 1);
 	setenv("COUPON_UNIX_SOCKET", "/x", 1);
-	setenv("COUPON_HTTP_LISTEN", "", 1); /* empty is not given */
+	setenv("COUPON_HTTP_LISTEN", "", 1); /* an empty value counts as not set */
 	assert_int_equal(config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv), 6);
 	assert_string_equal(config.listen, "0.0.0.0:1");
 	assert_true(config.memory_ms == 7);
@@ -81,7 +81,7 @@ static void test_environment_and_flags(void **state)
 	assert_string_equal(config.redis_url, "redis://h");
 	assert_string_equal(config.unix_socket, "");
 	assert_string_equal(config.http_listen, "127.0.0.1:7480");
-	/* What it does not know is left, in order. */
+	/* Unknown arguments are left, in order. */
 	assert_string_equal(argv[1], "create");
 	assert_string_equal(argv[2], "--name");
 	assert_string_equal(argv[3], "--listen-x");
@@ -91,7 +91,7 @@ static void test_environment_and_flags(void **state)
 	config_free(&config);
 }
 
-/* A program takes neither the flags nor the environment of another. */
+/* A program reads neither the flags nor the environment of another. */
 static void test_programs(void **state)
 {
 	char **argv = ARGV(ARG("--http-listen=off"), ARG("--prefetch=5"));
@@ -136,7 +136,7 @@ static void test_file(void **state)
 	unlink(path);
 }
 
-/* In a child: what it says, and that it ends with 1. */
+/* Runs it in a child: checks its message and exit status 1. */
 static void fatal_expect(char **argv, const char *sentence)
 {
 	char said[1024];
@@ -163,7 +163,7 @@ static void fatal_expect(char **argv, const char *sentence)
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
 		fail_msg("it ended with %d: %s", status, said);
 	if (!strstr(said, sentence))
-		fail_msg("it said %s, wanted: %s", said, sentence);
+		fail_msg("it printed %s, wanted: %s", said, sentence);
 }
 
 static void test_wrong_values(void **state)
@@ -230,7 +230,7 @@ static void test_address(void **state)
 	}
 }
 
-/* Help tells every setting of the program, and no other. */
+/* The help text lists every setting of the program, and no other. */
 static void test_help(void **state)
 {
 	size_t size;

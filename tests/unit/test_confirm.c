@@ -1,6 +1,5 @@
 /*
- * The confirm window: every message ends once, in the order of its tag, as what the broker said of
- * it.
+ * The confirm window: every message ends once, in the order of its tag, with the broker's reply.
  */
 #include "common/rabbit/confirm.h"
 
@@ -82,7 +81,7 @@ static void test_multiple(void **state)
 	order_expect(4, (size_t[]){ 1, 0, 2, 3 });
 	assert_int_equal(results[1], CONFIRM_NACKED);
 	assert_int_equal(confirm_open(window), 2);
-	/* Tag 0 is all that were published so far. */
+	/* Tag 0 means all messages published so far. */
 	assert_int_equal(confirm_settle(window, 0, 1, CONFIRM_DONE), 0);
 	assert_int_equal(order_n, 6);
 	assert_int_equal(confirm_open(window), 0);
@@ -106,7 +105,7 @@ static void test_out_of_range(void **state)
 	assert_int_equal(confirm_settle(window, 2, 0, CONFIRM_DONE), 0);
 	assert_int_equal(confirm_settle(window, 2, 0, CONFIRM_DONE), -1); /* twice */
 	assert_int_equal(confirm_settle(window, 1, 0, CONFIRM_DONE), 0);
-	assert_int_equal(confirm_settle(window, 1, 1, CONFIRM_DONE), -1); /* all of it is gone */
+	assert_int_equal(confirm_settle(window, 1, 1, CONFIRM_DONE), -1); /* the window is empty */
 	assert_int_equal(order_n, 2);
 	assert_int_equal(confirm_open(window), 1);
 }
@@ -131,7 +130,7 @@ static void test_return_then_ack(void **state)
 	assert_int_equal(results[1], CONFIRM_RETURNED);
 	assert_int_equal(results[2], CONFIRM_DONE);
 	assert_int_equal(confirm_return(window, same, &items[2]), -1);
-	/* The mark does not stay on the place in the ring. */
+	/* The mark does not stay on the entry of the ring. */
 	push(window, 10, 300);
 	confirm_settle(window, 0, 1, CONFIRM_DONE);
 	for (size_t i = 10; i < 310; i++)
@@ -154,7 +153,7 @@ static void test_return_by_tag(void **state)
 	assert_int_equal(results[2], CONFIRM_DONE);
 }
 
-/* The ring grows while its beginning stands in the middle. */
+/* The ring grows while its beginning is in the middle. */
 static void test_growth_with_wrap_around(void **state)
 {
 	struct confirm_window *window = *state;
@@ -172,7 +171,7 @@ static void test_growth_with_wrap_around(void **state)
 	}
 }
 
-/* One that stays open keeps the ring from moving on, not the others from ending. */
+/* A message that stays open keeps its entry in the ring; the others end. */
 static void test_one_stays_open(void **state)
 {
 	struct confirm_window *window = *state;
@@ -203,7 +202,7 @@ static void test_reset(void **state)
 	assert_int_equal(results[0], CONFIRM_LOST);
 	assert_int_equal(results[4], CONFIRM_RETURNED);
 	assert_int_equal(confirm_open(window), 0);
-	/* A tag of the old channel says nothing of the new one until it is given out again. */
+	/* A tag of the old channel is unknown on the new one until it is used again. */
 	assert_int_equal(confirm_settle(window, 2, 0, CONFIRM_DONE), -1);
 	assert_true(confirm_push(window, &items[7]) == 1);
 	assert_int_equal(confirm_settle(window, 1, 0, CONFIRM_DONE), 0);

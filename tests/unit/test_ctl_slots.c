@@ -67,7 +67,7 @@ static void test_refuses_records(void **state)
 	slots_fini(&slots);
 }
 
-/* HSCAN may tell a field twice; one slot with two receives is something else. */
+/* HSCAN may return a field twice; one slot with two receives is another case. */
 static void test_sort_keeps_each_once(void **state)
 {
 	struct slots slots = { 0 };

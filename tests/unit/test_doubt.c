@@ -1,6 +1,6 @@
 /*
- * What the processes of a gateway record for each other. Here one process enters as each of them in
- * turn.
+ * Coupons in doubt, as recorded by the processes of a gateway for each other. Here one process
+ * enters as each of them in turn.
  */
 #include "gateway/admit/doubt.h"
 
@@ -24,8 +24,8 @@ static void test_alone(void **state)
 }
 
 /*
- * One after the other: each entering process is a new one, so that a page that was entered before
- * has died.
+ * One after the other: each entering process is a new one, so that the earlier process of a page
+ * counts as dead.
  */
 static void test_three(void **state)
 {
@@ -44,7 +44,7 @@ static void test_three(void **state)
 	assert_false(doubt_elsewhere(9, 5000));
 	assert_false(doubt_elsewhere(10, 1000));
 	/*
-	 * Process 0 has died and is there again: nothing is in its hands, but what was may still
+	 * Process 0 has died and was restarted: it holds no requests, but earlier ones may still
 	 * take effect.
 	 */
 	doubt_enter(0, 2000, MEMORY_MS);

@@ -1,4 +1,4 @@
-/* Strict JSON: what cJSON alone would let pass is refused here, each with its own sentence. */
+/* Strict JSON: texts that cJSON alone would accept are refused here, each with its own sentence. */
 #include "common/json.h"
 
 #include <setjmp.h>
@@ -22,8 +22,7 @@ static int teardown(void **state)
 }
 
 /*
- * Parses a copy that ends exactly at its last byte, so that a sanitizer sees what is read behind
- * it.
+ * Parses a copy that ends exactly at its last byte, so that a sanitizer detects reads beyond it.
  */
 static const cJSON *parse(struct json_arena *arena, const char *text, size_t len,
 			  const char **error)
@@ -256,8 +255,8 @@ static void test_members(void **state)
 }
 
 /*
- * The longest line a gateway takes by default, filled in the ways that need most memory and most
- * comparing.
+ * The longest line a gateway accepts by default, filled so that it needs most memory and most
+ * comparisons.
  */
 static void test_64_kib(void **state)
 {
@@ -288,8 +287,7 @@ static void test_64_kib(void **state)
 }
 
 /*
- * The arena is used again and again, also after texts that were refused half-way and after large
- * ones.
+ * The arena is reused, also after texts that were refused half-way and after large ones.
  */
 static void test_arena_reuse(void **state)
 {
@@ -311,7 +309,7 @@ static void test_arena_reuse(void **state)
 			parse(*state, "{\"a\":[1,2,{\"b\":", 15, &error);
 		}
 	}
-	/* Outside of json_parse() cJSON allocates as ever. */
+	/* Outside of json_parse() cJSON allocates as usual. */
 	cJSON_Delete(cJSON_CreateObject());
 }
 

@@ -1,6 +1,6 @@
 /*
- * What the keeper decides by numbers alone: when a campaign is over, and whether Redis and
- * PostgreSQL add up.
+ * The keeper's decisions by counts alone: when a campaign has ended, and whether Redis and
+ * PostgreSQL agree.
  */
 #include "keeper/close.h"
 #include "keeper/watch.h"

@@ -1,4 +1,7 @@
-/* Log lines: one a line, quoted where needed, JSON that any parser takes, and never a flood. */
+/*
+ * Log lines: one event a line, quoted where needed, JSON that any parser accepts, and limited in
+ * rate.
+ */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -29,7 +32,7 @@ static void capture_begin(void)
 	dup2(file, STDERR_FILENO);
 }
 
-/* What was written since capture_begin(); returns the number of lines. */
+/* Reads the text written since capture_begin(); returns the number of lines. */
 static int capture_end(void)
 {
 	ssize_t n;
@@ -105,7 +108,7 @@ static void test_json(void **state)
 	json_arena_free(arena);
 }
 
-/* A value longer than a line is cut, and the line is JSON all the same; however its end falls. */
+/* A value longer than a line is cut, and the line is still JSON, wherever the cut is. */
 static void test_long(void **state)
 {
 	struct json_arena *arena = json_arena_new();
@@ -123,7 +126,7 @@ static void test_long(void **state)
 			if (variant == 119)
 				len = 8000;
 			memcpy(text, "yyy",
-			       4); /* so that the cut falls into the middle of a character too */
+			       4); /* so that the cut is also in the middle of a character */
 			for (size_t at = (size_t)variant / 4 % 3; at < len; at += strlen(fill))
 				memcpy(text + at, fill, strlen(fill) + 1);
 			snprintf(event, sizeof(event), "long_%d_%d", as_json, variant / 8);
@@ -151,7 +154,7 @@ static void test_rate(void **state)
 	for (int i = 0; i < 500; i++)
 		log_info("flood", LOG_I("i", i));
 	log_info("other", LOG_I("i", 0));
-	/* When the second is over, the next line tells how many were left out. */
+	/* After the second, the next line has the number of suppressed lines. */
 	while (clock_monotonic_ms() - began_ms < 1001)
 		usleep(10000);
 	log_info("flood", LOG_I("i", 500));

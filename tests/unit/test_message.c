@@ -1,6 +1,5 @@
 /*
- * Receive messages: exactly what issue.lua builds is taken, and whatever is wrong with one has a
- * reason.
+ * Receive messages: exactly what issue.lua builds is accepted, and every refusal has a reason.
  */
 #include "common/message.h"
 
@@ -123,7 +122,7 @@ static void test_head(void **state)
 		refuse(*state, cases[i].body, cases[i].reason);
 }
 
-/* One member after another is replaced by something wrong. */
+/* One member after another is replaced by a wrong value. */
 static void test_members(void **state)
 {
 	static const struct {

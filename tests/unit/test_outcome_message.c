@@ -59,7 +59,7 @@ static void test_taken(void **state)
 	assert_int_equal(told, 0);
 }
 
-/* Only known reasons get into an answer. */
+/* Only known reasons are used in an answer. */
 static void test_reasons(void **state)
 {
 	static const char *const reasons[] = { "unknown_coupon", "slot_taken", "slot_invalid",
@@ -114,7 +114,7 @@ static void test_refused(void **state)
 			 "\",\"outcomes\":[[7,\"issued\"],%s,[8,\"issued\"]]}",
 			 outcomes[i]);
 		assert_int_equal(decode(*state, body), -1);
-		assert_string_equal(words, "7:issued "); /* what came before the fault */
+		assert_string_equal(words, "7:issued "); /* the outcomes before the fault */
 	}
 }
 

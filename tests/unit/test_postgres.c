@@ -49,7 +49,7 @@ static void test_numbers(void **state)
 					       "\0\0\0\x8\x80\0\0\0\0\0\0\0");
 }
 
-/* Nothing in a text needs quotes, and none is taken for NULL. */
+/* No text needs quotes, and none is read as NULL. */
 static void test_texts(void **state)
 {
 	struct postgres_array array;

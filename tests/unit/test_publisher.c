@@ -1,7 +1,7 @@
 /*
- * The gateway's publisher thread against peers that are no broker: nobody listens, one that says
- * nothing, one that hangs up, one that talks nonsense. It must take batches, give none up, and end
- * in time. Worth most under SAN=thread.
+ * The gateway's publisher thread against peers that are no broker: a port without a listener, a
+ * peer that sends nothing, one that closes the connection, one that sends another protocol. It must
+ * accept batches, drop none, and end in time. Most useful under SAN=thread.
  */
 #include "common/clock.h"
 #include "common/log.h"
@@ -126,7 +126,7 @@ static struct batch *batch_make(int number)
 	return batch;
 }
 
-/* What the event loop does all the time; nothing may come of it, as nobody confirms. */
+/* As the event loop does; nothing is collected, because there are no confirms. */
 static void loop_turn(struct publisher *publisher)
 {
 	struct outcome_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
@@ -147,7 +147,7 @@ static void publisher_end(struct publisher *publisher)
 	assert_true(clock_monotonic_ms() - began_ms < END_MS);
 }
 
-/* Until something is wrong and said so: the first try to connect is over. */
+/* Waits until an error is reported: the first attempt to connect has ended. */
 static void trouble_wait(struct publisher *publisher)
 {
 	int64_t began_ms = clock_monotonic_ms();
@@ -175,7 +175,7 @@ static void test_nobody_listens(void **state)
 	struct publisher *publisher;
 	int wake_fd, port,
 		fd = listener_new(
-			&port); /* bound, so that nobody else gets it, and never listening */
+			&port); /* bound, so that no other process gets it, and not listening */
 
 	(void)state;
 	publisher = publisher_at(port, &wake_fd);
@@ -211,7 +211,7 @@ static void peer_meet(enum manner manner, int tries)
 
 	peer_start(&peer, manner);
 	publisher = publisher_at(peer.port, &wake_fd);
-	while (atomic_load(&peer.accepted) < tries) { /* it comes again and again */
+	while (atomic_load(&peer.accepted) < tries) { /* it reconnects repeatedly */
 		assert_true(clock_monotonic_ms() - began_ms < END_MS);
 		publisher_submit(publisher, batch_make(0));
 		loop_turn(publisher);

@@ -1,6 +1,6 @@
 /*
  * The link, the confirmed publisher and the sender of common/rabbit/ against a broker that
- * confirms, refuses, returns, hangs up and blocks as a test wants it.
+ * confirms, refuses, returns, disconnects and blocks as each test requires.
  */
 #include "common/clock.h"
 #include "common/log.h"
@@ -166,7 +166,7 @@ static void test_confirmed_and_refused(void **state)
 	assert_int_equal(rig.broker.tagged, 3);
 }
 
-/* The returned message is found, and all is declared again before the next one. */
+/* The returned message is identified, and everything is declared again before the next one. */
 static void return_run(const struct rabbit_publisher_port *port, int tagged)
 {
 	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_RETURN, FAKE_ACK, FAKE_ACK,
@@ -201,7 +201,7 @@ static void test_returned_by_correlation(void **state)
 	return_run(&by_correlation, 0);
 }
 
-/* What is open ends as lost, in order; then another connection is there. */
+/* Open messages end as lost, in order; then there is a new connection. */
 static void test_connection_lost(void **state)
 {
 	static const enum fake_answer plan[] = { FAKE_ACK, FAKE_SILENCE, FAKE_HANG_UP, FAKE_ACK };
@@ -331,7 +331,7 @@ static void test_sender(void **state)
 	rig_stop(&rig);
 }
 
-/* It does not connect again, and every item ends. */
+/* It does not reconnect, and every item ends. */
 static void test_sender_whose_connection_is_lost(void **state)
 {
 	static const enum fake_answer plan[] = { FAKE_HANG_UP };

@@ -1,6 +1,6 @@
 /*
- * What the blocking client makes of errors: a refused command leaves the connection open, anything
- * else closes it. The server is a thread with canned replies.
+ * Error handling of the blocking client: a refused command leaves the connection open, any other
+ * error closes it. The server is a thread with canned replies.
  */
 #include "common/redis/client.h"
 

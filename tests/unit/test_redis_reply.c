@@ -1,4 +1,4 @@
-/* The names of keys in Redis, and what its replies and errors mean. */
+/* The names of keys in Redis, and the meaning of its replies and errors. */
 #include "common/redis/client.h"
 
 #include <setjmp.h>

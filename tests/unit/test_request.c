@@ -1,4 +1,4 @@
-/* Requests of clients: what each operation takes, every refusal, and the exact replies. */
+/* Requests of clients: the members of each operation, every refusal, and the exact replies. */
 #include "gateway/listen/reply.h"
 
 #include <setjmp.h>

@@ -58,7 +58,7 @@ static void test_scans(void **state)
 	json_arena_free(arena);
 }
 
-/* The same in another spelling, or with members that it does not know, is for the strict reader. */
+/* Another spelling of the same, or unknown members, are left to the strict reader. */
 static void test_leaves_to_strict(void **state)
 {
 	static const char *const lines[] = {

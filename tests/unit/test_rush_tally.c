@@ -184,7 +184,10 @@ static void test_told_otherwise(void **state)
 	assert_int_equal(tally(f)->other, 2);
 }
 
-/* One outcome for each unknown answer, and no more; one that was there before is nobody's. */
+/*
+ * One outcome for each unknown answer, and no more; an outcome from before the rush is not
+ * counted.
+ */
 static void test_unknown(void **state)
 {
 	struct fixture *f = *state;

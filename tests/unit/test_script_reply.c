@@ -1,4 +1,4 @@
-/* Replies of issue.lua in hiredis' form, right ones and malformed ones. */
+/* Replies of issue.lua in hiredis' form, well-formed and malformed. */
 #include "gateway/admit/script_reply.h"
 
 #include <setjmp.h>
@@ -12,8 +12,7 @@
 #define ELEMENTS_MAX 16
 
 /*
- * A reply that stands on the heap element by element, so that a sanitizer sees what is read beside
- * it.
+ * A reply with each element in heap memory of its own, so that a sanitizer detects reads beyond it.
  */
 static redisReply *integer(long long number)
 {
@@ -160,7 +159,7 @@ static void test_other_forms(void **state)
 	assert_int_equal(decode(ARRAY(OK_HEAD(""), integer(-2)), 2), -1);
 }
 
-/* One element of the head after another is of another type, or makes no sense. */
+/* One element of the head after another is of another type or out of range. */
 static void test_head(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /*
- * The books of settlement: what goes into a transaction, what becomes of it, and above all what may
- * be acked.
+ * The books of settlement: what goes into a transaction, its outcome, and above all what may be
+ * acked.
  */
 #include "worker/settle/settlement.h"
 
@@ -33,7 +33,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Nothing may be left over, whatever a test did. */
+/* Nothing may be left after any test. */
 static int teardown(void **state)
 {
 	settlement_free(*state);
@@ -174,7 +174,7 @@ static void test_outcomes_find_their_message(void **state)
 	for (size_t i = 0; i < 3; i++)
 		assert_int_equal(delivery_outcomes(settlement_taken_at(s, 1))[i].kind,
 				 i == 2 ? OUTCOME_REJECTED : 0);
-	/* A second attempt begins with a clean sheet. */
+	/* A second attempt starts without the outcomes of the first. */
 	settlement_retry(s);
 	assert_int_equal(settlement_take(s, 100, 0), 5);
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 1))[2].kind, OUTCOME_ISSUED);
@@ -286,7 +286,7 @@ static void test_bisect_finds_each_poison(void **state)
 		assert_string_equal(delivery_reason(dead), "unstorable: SQLSTATE 22P02");
 		while (settlement_ack(s, &tag, &multiple)) {
 			assert_int_not_equal(tag, base + poison);
-			/* `multiple` never reaches over the one that is held. */
+			/* `multiple` never includes the one that is held. */
 			assert_true(!multiple || tag < base + poison);
 			acked++;
 		}
@@ -384,7 +384,7 @@ static void test_parts_have_their_outcomes(void **state)
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[3].kind, OUTCOME_REJECTED);
 	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[2].kind, OUTCOME_ISSUED);
 	settlement_commit(s);
-	ack_expect(s, 1, 0); /* nothing of it was bad by itself */
+	ack_expect(s, 1, 0); /* no receive was refused alone */
 }
 
 static void test_split_goes_on_after_retry(void **state)
@@ -444,7 +444,7 @@ static void test_reset_in_flight_then_failure(void **state)
 	add(s, 1, 1, 0);
 	assert_int_equal(settlement_take(s, 1, 0), 1);
 	settlement_reset(s);
-	settlement_refuse(s, "22003"); /* alone, but no longer ours to dead-letter */
+	settlement_refuse(s, "22003"); /* alone, but this worker may no longer dead-letter it */
 	assert_int_equal(settlement_dead_waiting(s), 0);
 	ack_expect_none(s);
 }
@@ -488,7 +488,7 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 		assert_int_equal(blocked.coupon, locked);
 		assert_int_equal(blocked.wait_ms, SETTLEMENT_PUT_OFF_FIRST_MS);
 		assert_int_equal(settlement_put_off(s), 1);
-		/* It is not tried before its time, whatever else there is to do. */
+		/* It is not tried before it is due, whatever other work there is. */
 		now_ms = settlement_trial_ms(s);
 		assert_int_equal(settlement_take(s, 1000, now_ms - 1), 0);
 		assert_int_equal(settlement_take(s, 1000, now_ms), 2);
@@ -504,7 +504,7 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 	}
 }
 
-/* What arrives for a coupon that is put off never is in a transaction with others. */
+/* A delivery that arrives for a coupon that is put off is never in a transaction with others. */
 static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 {
 	struct settlement *s = *state;
@@ -528,7 +528,10 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 	ack_expect(s, 2, 1);
 }
 
-/* After the second failure all of it leaves, and what arrives later too, until a trial succeeds. */
+/*
+ * After the second failure all its deliveries are parked, and later ones too, until a trial
+ * succeeds.
+ */
 static void test_a_coupon_that_stays_locked_is_parked(void **state)
 {
 	struct settlement *s = *state;
@@ -608,7 +611,7 @@ static void test_a_locked_coupon_never_fills_the_worker(void **state)
 	assert_int_equal(parked, 14);
 }
 
-/* One locked coupon that fills what the broker delivers of the parking queue makes room in time. */
+/* One locked coupon that fills the prefetch of the parking queue makes room in time. */
 static void test_the_parking_queue_rotates(void **state)
 {
 	struct settlement *s = *state;
@@ -648,7 +651,7 @@ static void test_reset_keeps_in_mind_what_is_locked(void **state)
 	settlement_commit(s);
 }
 
-/* PostgreSQL answers the trial with a refusal: it is the data, no longer a lock. */
+/* PostgreSQL refuses the trial: the cause is the data, no longer a lock. */
 static void test_a_refusal_ends_the_putting_off(void **state)
 {
 	struct settlement *s = *state;
@@ -671,7 +674,7 @@ enum truth { ABSENT, HELD, FINISHED, ACKED };
 struct model {
 	enum truth truth[4096];
 	unsigned settled[4096]; /* a bit for each receive that was committed */
-	int refused[4096];      /* one of it was refused alone */
+	int refused[4096];      /* one of its receives was refused alone */
 	unsigned locked;        /* a bit for each coupon that another session holds */
 	int64_t now_ms;
 	uint64_t next_tag;
@@ -815,7 +818,7 @@ static void history_run(unsigned seed)
 			break;
 		}
 	}
-	/* The locks end, and everything comes to an end. */
+	/* The locks end, and everything is finished. */
 	if (settlement_taken(s) > 0)
 		settlement_retry(s);
 	for (int turn = 0; turn < 1000; turn++, model.now_ms += 100) {

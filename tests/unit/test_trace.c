@@ -1,4 +1,4 @@
-/* Tracing: which names switch on what, and what is refused. */
+/* Tracing: what each name enables, and which names are refused. */
 #include "common/trace.h"
 
 #include <setjmp.h>

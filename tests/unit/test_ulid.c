@@ -31,7 +31,7 @@ static void test_spelling(void **state)
 	}
 }
 
-/* Each bit by itself survives every way of writing it. */
+/* Each single bit is preserved in every notation. */
 static void test_each_bit(void **state)
 {
 	char text[ULID_SIZE], uuid[ULID_UUID_SIZE];

@@ -258,7 +258,7 @@ static void test_repeated_ends(void **state)
 }
 
 /*
- * A look-up that fails within the call, for instance because too many wait, counts like any other.
+ * A look-up that fails within the call, for instance because too many wait, counts as any other.
  */
 static void test_look_up_at_once(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * The words of settle(), the reply to a gateway, the arguments of settle(), and what the keeper
- * decides.
+ * The outcomes of settle(), the reply to a gateway, the arguments of settle(), and decisions of the
+ * keeper.
  */
 #include "keeper/judge.h"
 #include "worker/settle/settlement.h"
@@ -90,8 +90,8 @@ static void array_expect(const struct settle_args *args, int i, const void *byte
 }
 
 /*
- * PostgreSQL's binary arrays, byte by byte; filled twice, to see that nothing is left of the first
- * time.
+ * PostgreSQL's binary arrays, byte by byte; filled twice, so that remains of the first time are
+ * detected.
  */
 static void test_arguments(void **state)
 {
@@ -133,7 +133,7 @@ static void test_judge_absent(void **state)
 			 COUPON_LOAD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
 			 COUPON_KEEP);
-	/* A generation was given out, or rows are there: only a rebuild finds what is taken. */
+	/* A generation was started, or rows exist: only a rebuild finds the taken slots. */
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .issued = 1 }, none), COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none),
 			 COUPON_REBUILD);
@@ -142,7 +142,7 @@ static void test_judge_absent(void **state)
 						     .generation = 1 },
 				none),
 			 COUPON_REBUILD);
-	/* Something is in flight: never as if it were new. */
+	/* Receives are in flight: it is never handled as new. */
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_REBUILD);
 	assert_int_equal(judged((struct coupon_row){ .id = 1 }, users), COUPON_REBUILD);
 }
