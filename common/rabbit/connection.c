@@ -233,9 +233,11 @@ static int declaring_run(const struct declaring *declaring)
 	static const struct {
 		const char *name, *exchange, *routing_key;
 	} queues[] = {
-		{ AMQP_QUEUE, AMQP_EXCHANGE, AMQP_ROUTING_KEY },
-		{ AMQP_PARKED_QUEUE, AMQP_EXCHANGE, AMQP_PARKED_KEY },
-		{ AMQP_DEAD_QUEUE, AMQP_DEAD_EXCHANGE, "#" },
+		{ .name = AMQP_QUEUE, .exchange = AMQP_EXCHANGE, .routing_key = AMQP_ROUTING_KEY },
+		{ .name = AMQP_PARKED_QUEUE,
+		  .exchange = AMQP_EXCHANGE,
+		  .routing_key = AMQP_PARKED_KEY },
+		{ .name = AMQP_DEAD_QUEUE, .exchange = AMQP_DEAD_EXCHANGE, .routing_key = "#" },
 	};
 	int status;
 
