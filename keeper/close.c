@@ -15,26 +15,49 @@ int close_due(const struct coupon_row *row, int64_t now_ms)
 	       now_ms >= row->end_ms + CLOSE_GRACE_MS;
 }
 
+/*
+ * Runs a statement that returns whether this keeper is still elected, and whether the change was
+ * made (`*done`). 0, or -1 when the round is over. 0 with `refused` set: it failed for this coupon.
+ */
+static int fenced_change(struct keeper_context *context, const char *sql, int n,
+			 const struct postgres_argument *arguments, int *done)
+{
+	PGresult *result = keeper_database_query(context->database, sql, n, arguments);
+	int elected;
+
+	*done = 0;
+	if (!result)
+		return keeper_context_failed(context);
+	elected = *PQgetvalue(result, 0, 0) == 't';
+	*done = *PQgetvalue(result, 0, 1) == 't';
+	PQclear(result);
+	return elected ? 0 : keeper_context_fenced(context);
+}
+
 int close_ended(struct keeper_context *context, const struct coupon_row *row)
 {
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(row->version),
+						       postgres_number(context->fence) };
 	int closed, rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
-	rc = keeper_database_close(context->database, row->id, row->version, context->fence,
-				   &closed);
-	if (rc < 0)
-		return keeper_context_failed(context);
-	if (rc > 0)
-		return keeper_context_fenced(context);
-	if (!closed)
-		return 0; /* its terms have changed: the next sweep uses the new ones */
+	rc = fenced_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
+	if (rc || !closed)
+		return rc; /* not closed: its terms have changed; the next sweep uses the new ones */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("total", row->total));
 	keeper_metrics_add(KEEPER_METRIC_CLOSED, 1);
 	return 0;
 }
 
-int close_settles(const struct coupon_row *row, const struct coupon_look *look, const char *run_id)
+/*
+ * Whether PostgreSQL has an outcome for every receive that Redis has accepted, by `row` and
+ * `look`. Receives of older generations and pending releases are checked when the coupon is
+ * marked. Pure.
+ */
+static int close_settles(const struct coupon_row *row, const struct coupon_look *look,
+			 const char *run_id)
 {
 	if (row->status != COUPON_CLOSED || look->broken || row->pending || row->late ||
 	    row->rebuild_asked > row->rebuild_done)
@@ -86,19 +109,19 @@ static int highs_read(struct keeper_context *context, int64_t coupon, struct hig
 static int settled_mark(struct keeper_context *context, const struct coupon_row *row)
 {
 	struct highs highs = { .generations.type = POSTGRES_INT4, .seqs.type = POSTGRES_INT8 };
-	int settled = 0, rc = highs_read(context, row->id, &highs);
+	int settled = 0, rc;
 
-	if (rc == 0) {
-		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
-		rc = keeper_database_settled(context->database, row->id, context->fence,
-					     row->generation, row->settled, &highs.generations,
-					     &highs.seqs, &settled);
-		if (rc < 0)
-			rc = keeper_context_failed(context);
-		else if (rc > 0)
-			rc = keeper_context_fenced(context);
-	} else {
+	if (highs_read(context, row->id, &highs)) {
 		rc = keeper_context_redis_failed(context);
+	} else {
+		const struct postgres_argument arguments[] = {
+			postgres_number(row->id),           postgres_number(context->fence),
+			postgres_number(row->generation),   postgres_number(row->settled),
+			postgres_array(&highs.generations), postgres_array(&highs.seqs)
+		};
+
+		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
+		rc = fenced_change(context, sql_query_coupon_settled_set, 6, arguments, &settled);
 	}
 	postgres_array_fini(&highs.generations);
 	postgres_array_fini(&highs.seqs);
@@ -123,14 +146,15 @@ static void keys_expire(struct keeper_context *context, const struct coupon_row 
 static int expiry_record(struct keeper_context *context, const struct coupon_row *row,
 			 int64_t keep_ms)
 {
-	int rc;
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(context->fence),
+						       postgres_number(keep_ms) };
+	int recorded, rc;
 
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
-	rc = keeper_database_expires(context->database, row->id, context->fence, keep_ms);
-	if (rc < 0)
-		return keeper_context_failed(context);
-	if (rc > 0)
-		return keeper_context_fenced(context);
+	rc = fenced_change(context, sql_query_coupon_expires_set, 3, arguments, &recorded);
+	if (rc || context->refused)
+		return rc;
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("kept_ms", keep_ms));
 	keeper_metrics_add(KEEPER_METRIC_SETTLED, 1);

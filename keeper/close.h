@@ -27,12 +27,6 @@ int close_due(const struct coupon_row *row, int64_t now_ms);
 int close_ended(struct keeper_context *context, const struct coupon_row *row);
 
 /*
- * Whether PostgreSQL has an outcome for every receive that Redis has accepted, by `row` and
- * `look`. Receives of older generations and pending releases are checked when the coupon is
- * marked. Pure.
- */
-int close_settles(const struct coupon_row *row, const struct coupon_look *look, const char *run_id);
-/*
  * Marks a closed coupon as settled, if it is, and sets its keys to expire in `keep_ms`. 1 when
  * both are done, 0 when other work for the coupon may be due, -1 when Redis or PostgreSQL failed
  * or another keeper was elected.

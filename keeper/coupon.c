@@ -22,8 +22,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	struct placing placing = { .row = row };
 	char word[REDIS_WORD_SIZE];
 
-	if (keeper_database_generation(context->database, row, 0, context->fence,
-				       &placing.generation))
+	if (place_generation(context, row, 0, &placing.generation))
 		return keeper_context_failed(context);
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);

@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
+#include "embed.h"
 #include "keeper/coupon.h"
 #include "keeper/lock.h"
 #include "keeper/outbox.h"
@@ -61,6 +62,19 @@ struct keeper {
 	int elected;
 };
 
+/* 0, or -1: PostgreSQL failed. */
+static int fence_raise(struct keeper_context *context)
+{
+	PGresult *result = keeper_database_query(context->database, sql_query_keeper_fence, 0,
+						 NULL);
+	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+
+	if (rc == 0)
+		context->fence = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+	PQclear(result);
+	return rc;
+}
+
 /* Sets `elected`: whether this is the keeper. */
 static void election_step(struct keeper *keeper)
 {
@@ -71,7 +85,7 @@ static void election_step(struct keeper *keeper)
 		keeper->elected = 0;
 	if (keeper->elected || !keeper_lock_take(&keeper->lock))
 		return;
-	if (keeper_database_fence(keeper->context.database, &keeper->context.fence)) {
+	if (fence_raise(&keeper->context)) {
 		keeper_lock_release(&keeper->lock);
 		return;
 	}

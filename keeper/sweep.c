@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "keeper/close.h"
+#include "keeper/rows.h"
 #include "keeper/watch.h"
 
 #include <stdlib.h>
@@ -174,8 +175,7 @@ static int changed_turn(struct keeper_sweep *sweep)
 	}
 	if (n == 0)
 		return 0;
-	if (keeper_database_coupons(sweep->context->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, looks))
+	if (rows_of(sweep->context->database, ids, n, rows, &n) || rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
@@ -227,7 +227,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 	struct watch_sums before = sweep->watch.sums;
 	size_t n = 0;
 
-	if (keeper_database_page(sweep->context->database, sweep->after, rows, &n) ||
+	if (rows_page(sweep->context->database, sweep->after, rows, &n) ||
 	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
@@ -269,7 +269,7 @@ static int settled_turn(struct keeper_sweep *sweep)
 	struct keeper_expiring after = sweep->settled;
 	size_t n = 0;
 
-	if (keeper_database_expiring(sweep->context->database, &after, rows, &n) ||
+	if (rows_expiring(sweep->context->database, &after, rows, &n) ||
 	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++)

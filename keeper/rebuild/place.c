@@ -2,11 +2,29 @@
 
 #include "embed.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define KEYS_N (COUPON_KEYS_MAX + 2)
 #define HEAD 11
 #define EACH 3
+
+int place_generation(struct keeper_context *context, const struct coupon_row *row,
+		     int64_t redis_generation, int64_t *generation)
+{
+	const struct postgres_argument arguments[] = { postgres_number(row->id),
+						       postgres_number(row->generation),
+						       postgres_number(redis_generation),
+						       postgres_number(context->fence) };
+	PGresult *result = keeper_database_query(context->database,
+						 sql_query_coupon_generation_open, 4, arguments);
+
+	if (!result)
+		return -1;
+	*generation = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	PQclear(result);
+	return 0;
+}
 
 redisReply *place_run(struct keeper_context *context, const struct placing *placing)
 {

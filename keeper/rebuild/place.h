@@ -18,6 +18,12 @@ struct placing {
 	size_t older_n; /* at most SNAPSHOT_GENERATIONS_MAX */
 };
 
+/*
+ * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0, or -1: it failed.
+ * `*generation` is 0 when another keeper was elected or the row's generation is no longer current.
+ */
+int place_generation(struct keeper_context *context, const struct coupon_row *row,
+		     int64_t redis_generation, int64_t *generation);
 /* The reply of the script; NULL: the call failed. */
 redisReply *place_run(struct keeper_context *context, const struct placing *placing);
 /* Whether the coupon is in place: then `reply` has the five elements of the script. */

@@ -68,9 +68,8 @@ int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 static int generation_open(struct rebuild *rebuild, const struct coupon_row *row,
 			   const struct coupon_look *look)
 {
-	if (keeper_database_generation(rebuild->context->database, row,
-				       look->present ? look->generation : 0,
-				       rebuild->context->fence, &rebuild->generation))
+	if (place_generation(rebuild->context, row, look->present ? look->generation : 0,
+			     &rebuild->generation))
 		return -1;
 	/*
 	 * Another keeper was elected, or the row has changed since it was read: the next round

@@ -2,6 +2,7 @@
 
 #include "common/number.h"
 #include "embed.h"
+#include "keeper/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static int coupon_read(struct snapshot *snapshot)
 	int rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0) {
-		keeper_database_row(result, 0, &snapshot->row);
+		rows_read(result, 0, &snapshot->row);
 		snapshot->late = number_at(result, 0, 16);
 		snapshot->late_kept = number_at(result, 0, 17);
 		snapshot->unreleased = number_at(result, 0, 18);
@@ -45,7 +46,9 @@ static int generations_read(struct snapshot *snapshot)
 	first = rows > SNAPSHOT_GENERATIONS_MAX ? rows - SNAPSHOT_GENERATIONS_MAX : 0;
 	for (int i = first; i < rows; i++)
 		snapshot->generations[snapshot->generations_n++] = (struct snapshot_generation){
-			number_at(result, i, 0), number_at(result, i, 1), number_at(result, i, 2)
+			.number = number_at(result, i, 0),
+			.seq_seen = number_at(result, i, 1),
+			.settled = number_at(result, i, 2),
 		};
 	PQclear(result);
 	return 0;

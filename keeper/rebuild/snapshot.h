@@ -8,6 +8,7 @@
 
 #include "common/ulid.h"
 #include "keeper/database.h"
+#include "keeper/judge.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
 #define SNAPSHOT_GENERATIONS_MAX 400
