@@ -146,7 +146,7 @@ def test_asleep_before_it_closes(rough, seen, keeper_behind):
 def test_asleep_before_new_terms(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
-    gate.trap("Gives a coupon newer terms")
+    gate.trap("Applies newer terms to a coupon")
     coupon.pg.execute(
         "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,)
     )
@@ -348,8 +348,8 @@ def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, work
     "name, pattern",
     [
         ("DATABASE_URL", "Marks a closed coupon as settled"),
-        ("REDIS_URL", "Lets the keys of a closed coupon expire"),
-        ("DATABASE_URL", "The keys of a settled coupon expire in Redis: the keeper"),
+        ("REDIS_URL", "Sets the expiry time of the keys"),
+        ("DATABASE_URL", "Records when the keys of a settled coupon expire"),
     ],
 )
 def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pattern):
