@@ -163,6 +163,10 @@ def postgresql_deadlock(rig, chance):
     """A session that takes the workers' locks in the opposite order, with longer time-outs:
     settling is the deadlock victim."""
     before = workers_log(rig, "deadlock detected")
+    with pg_superuser(rig.stack) as pg:  # less than workers wait for a lock
+        pg.execute(f"ALTER ROLE {ROLE} SET deadlock_timeout = '300ms'")
+        reconnect_all(pg)
+    rig.on_heal(lambda: deadlock_timeout_reset(rig))
     for _ in range(5):  # the user's receive may not be in the transaction that waits
         rig.wait_answers(chance.randint(1, 300))
         campaign = chance.choice(rig.load.campaigns[:2])
@@ -173,6 +177,11 @@ def postgresql_deadlock(rig, chance):
     else:
         raise AssertionError("there was no deadlock")
     rig.wait_answers(100)
+
+
+def deadlock_timeout_reset(rig):
+    with pg_superuser(rig.stack) as pg:
+        pg.execute(f"ALTER ROLE {ROLE} RESET deadlock_timeout")
 
 
 def deadlock_try(rig, chance, lock, campaign):
@@ -188,7 +197,7 @@ def deadlock_try(rig, chance, lock, campaign):
         for part in rig.workers:
             part.cont()
         with pg_superuser(rig.stack) as pg:
-            rig.wait(lambda: pg.execute(BLOCKED, (ROLE,)).fetchone()[0] == len(rig.workers))
+            rig.wait(lambda: pg.execute(BLOCKED, (ROLE,)).fetchone()[0])
         say(f"coupon {campaign.coupon} locked, then the slot of user {user}")
         lock.execute(
             "INSERT INTO user_coupon SELECT (jsonb_populate_record(c, %s)).* FROM user_coupon"
