@@ -10,8 +10,7 @@
 #define PROGRAM_VERSION "0.1.0"
 
 /*
- * Handles --help (with `help`) and --version, wherever they stand: then the process ends with
- * status 0.
+ * Handles --help (with `help`) and --version at any position: the process ends with status 0.
  */
 void program_answer(const char *name, void (*help)(void), int argc, char **argv);
 

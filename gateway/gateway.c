@@ -173,8 +173,8 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 }
 
 /*
- * Whether the loop may end: everything is answered, confirmed and sent, or the time for it is
- * over.
+ * Whether the loop may end: everything is answered, confirmed and sent, or the time limit is
+ * reached.
  */
 static int may_end(const struct gateway *gateway)
 {

@@ -45,14 +45,14 @@ die() {
 scenario() {
 	local coupon small told before reply
 
-	need "two workers come up" up 2
+	need "two workers start" up 2
 	need "all of it is healthy" wait_until "$READY_S" all_healthy 2
-	check "migrate has run to its end" migrate_succeeded
+	check "migrate has succeeded" migrate_succeeded
 	check "the gateway is ready on its published port" http_ready
 	check "only the gateway's ports are published" ports_published
 	check "the programs run without privileges" privileges_few
 	check "their role cannot make tables" role_without_ddl
-	check "Redis writes each change to disk, evicts nothing and asks for its password" \
+	check "Redis writes each change to disk, evicts nothing and requires its password" \
 		redis_settings
 
 	coupon=$(couponctl create --name "Compose rush" --total 10000000)
@@ -60,18 +60,18 @@ scenario() {
 	need "and publishes it" quietly couponctl publish "$coupon"
 
 	load_start "$coupon"
-	need "two workers settle what comes in" \
+	need "two workers settle the receives" \
 		wait_until "$SETTLE_S" issued_at_least "$coupon" "$STEP"
 	need "scaled to four under load" up 4
 	need "all four are healthy" wait_until "$READY_S" all_healthy 4
 	check "all four consume" wait_until 30 queue_is consumers 4
 	before=$(sql -c "SELECT issued_num FROM coupon WHERE id = $coupon" </dev/null)
-	need "and the work goes on" \
+	need "and settlement continues" \
 		wait_until "$SETTLE_S" issued_at_least "$coupon" $((before + STEP))
 	need "the load ends" load_end
-	check "every request was answered as it should be" load_answered
+	check "every request was answered as expected" load_answered
 	told=$(wc -l <"$TOLD")
-	check "all that was accepted is settled" \
+	check "every accepted receive is settled" \
 		wait_until "$SETTLE_S" issued_at_least "$coupon" "$told"
 	check "every accepted receive is exactly one row, and there is no other" \
 		equals "$(accepted_against_rows "$coupon")" "$told|0|0|$told|1|0"
@@ -87,11 +87,11 @@ scenario() {
 	need "all of it stops" quietly compose_with down
 	sed -i '/^COUPON_DATABASE_PASSWORD=/d' "$ENV_FILE"
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
-	need "it comes up on its volumes, with a new password for the programs" up 2
+	need "it starts on its volumes, with a new password for the programs" up 2
 	need "all of it is healthy again" wait_until "$READY_S" all_healthy 2
-	check "who had one is still refused" wait_until 30 user_is_told "$coupon" 2 limit_reached
+	check "a user with one is still refused" wait_until 30 user_is_told "$coupon" 2 limit_reached
 	reply=$(ask '{"op":"issue","coupon":"'"$coupon"'","user":"900000001","ack":"issued"}')
-	check "and who had none gets one" equals "$(status_of "$reply")" issued
+	check "and one without gets one" equals "$(status_of "$reply")" issued
 	check "which is one row more" equals "$(issued_and_rows "$coupon")" \
 		"$((told + 1))|$((told + 1))"
 }
@@ -111,10 +111,10 @@ finish() {
 	if [[ ${#compose[@]} -gt 0 && -n ${images:-} ]]; then
 		if [[ $finished == no || $failed -gt 0 ]]; then
 			compose_with logs --no-color --tail 400 >"$ENGINE_DIR/services.log" 2>&1
-			say "what the services logged is in ${ENGINE_DIR##*/}/services.log"
+			say "the logs of the services are in ${ENGINE_DIR##*/}/services.log"
 		fi
 		quietly compose_with down -v -t 20 --remove-orphans
-		check "nothing is left of it" nothing_left
+		check "nothing is left behind" nothing_left
 	fi
 	[[ $engine_own == no ]] || engine_stop
 	[[ $finished == yes || $failed -gt 0 ]] || failed=1
@@ -177,7 +177,7 @@ mkdir -p "$ENGINE_DIR"
 [[ -e $ENGINE_DIR/lock || -z $(ls -A "$ENGINE_DIR") ]] ||
 	die "$ENGINE_DIR holds other files; choose another COMPOSE_RUN_DIR="
 exec 9>"$ENGINE_DIR/lock"
-flock -n 9 || die "another test is at work in $ENGINE_DIR"
+flock -n 9 || die "another test is running in $ENGINE_DIR"
 case ${1:-run} in
 run | clean) "${1:-run}" ;;
 *)

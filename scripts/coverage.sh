@@ -11,7 +11,7 @@ result=0
 scripts/packages.sh coverage
 find "$BUILD" "$BUILD-fault" -name '*.gcda' -delete 2>/dev/null || true
 SAN=coverage scripts/test.sh || result=$?
-echo "coverage: reading what was reached"
+echo "coverage: reading the counts"
 gcovr -r . -j "$(nproc)" --gcov-ignore-parse-errors -e tests/ -e bench/ -e 'build.*' \
 	--json-summary "$BUILD/coverage.json" "$BUILD" "$BUILD-fault" 2>"$BUILD/gcovr.log" ||
 	{ tail -n 5 "$BUILD/gcovr.log" && exit 1; }

@@ -58,7 +58,7 @@ action=${1:-run}
 case $action in
 run | merge) ;;
 *)
-	echo "fuzz: $action is none of run, merge" >&2
+	echo "fuzz: $action is neither run nor merge" >&2
 	exit 1
 	;;
 esac

@@ -124,7 +124,7 @@ command_start() {
 	settings_open
 	env_write
 	for name in "$@"; do
-		! process_runs "$name" || say "$name runs already (pid $(process_pid "$name"))"
+		! process_runs "$name" || say "$name already runs (pid $(process_pid "$name"))"
 	done
 	names_start "${wanted[@]}"
 }

@@ -221,7 +221,7 @@ parts_wait() {
 				read -r ok bad took <"$OUT/$name.count"
 			else
 				ok=0 bad=1 took='?'
-				echo "FAILED: $name did not come to its end"
+				echo "FAILED: $name did not finish"
 			fi
 			echo "---- $name: $ok passed, $bad failed, $took s"
 			cat "$OUT/$name.out"

@@ -250,7 +250,7 @@ class History:
         for user, count in collections.Counter(row[0] for row in rows if not row[4]).items():
             assert (
                 count <= keyless[user]
-            ), f"P5: user {user} has more than he asked for {where}: {self._asked_by(user)}"
+            ), f"P5: user {user} has more than he requested {where}: {self._asked_by(user)}"
 
     def _asked_by(self, user):
         return " ".join(str(asked) for asked in self.asked if asked.user == user)

@@ -20,7 +20,7 @@ struct postgres {
 	PostgresPollingStatusType polling; /* CONNECTING: what the next step waits for */
 	int flushing;                      /* more to write than the socket took */
 	int64_t deadline_ms;
-	struct postgres_session session; /* as it is set */
+	struct postgres_session session; /* its present settings */
 	PGresult *result;                /* of the last statement; of several the first error */
 	enum postgres_failure failure;
 	char sqlstate[6];

@@ -64,13 +64,13 @@ void postgres_prepare(struct postgres *postgres, const char *name, const char *s
 		      int64_t deadline_ms);
 void postgres_send_prepared(struct postgres *postgres, const char *name, int n,
 			    const struct postgres_argument *arguments, int64_t deadline_ms);
-/* What a session may change later. The name is lent, and contains no quotes. */
+/* The settings that a session may change later. The name is lent and contains no quotes. */
 struct postgres_session {
 	int64_t lock_timeout_ms;
-	const char *application_name; /* what other sessions see in pg_stat_activity */
+	const char *application_name; /* shown in pg_stat_activity */
 };
 
-/* Changes the session. 1: sent, and ends as a statement does; 0: it is set like this. */
+/* Changes the session. 1: sent, and ends as a statement does; 0: it has these settings. */
 int postgres_set_session(struct postgres *postgres, const struct postgres_session *session,
 			 int64_t deadline_ms);
 

@@ -20,7 +20,7 @@ enum postgres_failure postgres_classify(const char *sqlstate);
 
 /*
  * Whether a failure concerns only the coupons of the statement, which are put off while everything
- * else goes on.
+ * else continues.
  */
 int postgres_of_coupon(enum postgres_failure failure);
 

@@ -18,7 +18,7 @@ int postgres_open(struct postgres *postgres);
 /*
  * One statement, over a connection that is up: its result, to be cleared with PQclear(), or NULL:
  * postgres_failure(), postgres_why(). The connection is dropped when it is lost, or when the wait
- * is over, and never for an error that the server reports.
+ * is over, but not for an error that the server reports.
  */
 PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,

@@ -78,7 +78,7 @@ static amqp_rpc_reply_t login(amqp_connection_state_t connection,
 					  AMQP_SASL_METHOD_PLAIN, info->user, info->password);
 }
 
-/* The next RPC may take what is left of the time for all of them. */
+/* The next RPC may take the rest of the time for all of them. */
 static void time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_monotonic_ms();

@@ -25,7 +25,7 @@ struct redis_link_options {
 	void (*timed_out)(void); /* NULL, or called when a command is overdue */
 };
 
-/* The reply, lent; NULL: none came. */
+/* The reply, lent; NULL: none was received. */
 typedef void redis_done_fn(void *context, const redisReply *reply);
 
 struct redis_link *redis_link_new(const struct redis_link_options *options);

@@ -8,7 +8,7 @@
  *	                                                 ├─▶ not run: answered unavailable
  *	                                                 └─▶ lost: answered unknown, never sent again
  *
- * Every request that is submitted is answered exactly once, whatever happens to Redis. Its parts:
+ * Every request that is submitted is answered exactly once, also when Redis fails. Its parts:
  * call_queue.h gathers the calls, coupon_table.h holds what is remembered of each coupon, seen.h
  * detects a Redis that has fallen behind.
  */

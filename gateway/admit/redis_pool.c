@@ -150,7 +150,7 @@ static void call_refused(const struct call *call, enum call_state state)
 {
 	metrics_add(METRIC_CALLS_REFUSED, 1);
 	log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
-		 LOG_S("why", state == CALL_BEHIND ? "Redis knows less than it did"
+		 LOG_S("why", state == CALL_BEHIND ? "Redis is behind what was seen"
 						   : "not verified since Redis started"));
 }
 

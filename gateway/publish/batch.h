@@ -20,7 +20,7 @@ struct batch {
 	size_t receives;   /* how many it accepted */
 	int wants_outcome; /* a client waits for ack=issued: the worker sends the outcome back */
 	size_t body_len;
-	char body[]; /* the message, byte for byte as the outbox has it */
+	char body[]; /* the message, byte for byte as in the outbox */
 };
 
 STAILQ_HEAD(batch_list, batch);

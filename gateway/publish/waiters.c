@@ -188,7 +188,7 @@ void waiters_looked_up(struct waiters *waiters, uint64_t token, enum outcome_sta
 
 	HASH_FIND(hh, waiters->looking, &token, sizeof(token), waiter);
 	if (!waiter)
-		return; /* its outcome came by message during the look-up */
+		return; /* its outcome arrived by message during the look-up */
 	if (state == OUTCOME_ISSUED || state == OUTCOME_REJECTED || now_ms >= waiter->deadline_ms) {
 		waiter_end(waiters, waiter, state, ACK_ISSUED, reason);
 		return;

@@ -206,8 +206,8 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 }
 
 /*
- * The name that is to be looked up (malloc), or NULL. Of several hosts libpq looks the names up
- * itself, one after the other.
+ * The name that is to be looked up (malloc), or NULL. With several hosts libpq looks the names up
+ * itself, in order.
  */
 static char *host_of(const PQconninfoOption *options)
 {

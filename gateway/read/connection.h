@@ -14,12 +14,12 @@
 
 struct read_connection;
 
-/* What the connection calls. None is called within read_connection_send(). */
+/* The callbacks of the connection. None is called within read_connection_send(). */
 struct read_connection_port {
 	void *context;
 	void (*ready)(void *context);                       /* a statement can be sent */
-	void (*ended)(void *context, const PGresult *rows); /* rows only lent; NULL: refused */
-	void (*lost)(void *context); /* the statement in flight, too; or an attempt has failed */
+	void (*ended)(void *context, const PGresult *rows); /* the rows are lent; NULL: refused */
+	void (*lost)(void *context); /* with the statement in flight; or an attempt failed */
 };
 
 struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
@@ -27,14 +27,14 @@ struct read_connection *read_connection_new(struct event_base *base, const char 
 					    const struct read_connection_port *port);
 void read_connection_free(struct read_connection *connection); /* calls lost() first */
 
-/* While ready, and after the end of the previous statement. Lost when it has no end in time. */
+/* While ready, and after the end of the previous statement. Lost when it does not end in time. */
 void read_connection_send(struct read_connection *connection, const char *sql, int n,
 			  const struct postgres_argument *arguments, int64_t deadline_ms);
 
 int read_connection_ready(const struct read_connection *connection);
-/* How many times it was connected. */
+/* The number of times it was connected. */
 uint64_t read_connection_connects_n(const struct read_connection *connection);
-/* Why it is not ready. */
+/* The reason why it is not ready. */
 const char *read_connection_trouble(const struct read_connection *connection);
 
 #endif

@@ -87,14 +87,14 @@ static void on_lost(void *context)
 	queries_fail(context, INT64_MAX);
 }
 
-/* Fails what has waited too long for the connection. */
+/* Fails the look-ups that have waited too long for the connection. */
 static void on_tick(evutil_socket_t fd, short what, void *data)
 {
 	struct lookup *lookup = data;
 
 	(void)fd;
 	(void)what;
-	if (!read_connection_ready(lookup->connection)) /* whose own attempt goes on */
+	if (!read_connection_ready(lookup->connection)) /* its own attempt continues */
 		queries_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
 }
 

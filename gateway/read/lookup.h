@@ -13,7 +13,7 @@
 
 struct lookup;
 
-/* The rows, only lent; NULL: the look-up failed. */
+/* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
 
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,

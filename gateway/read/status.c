@@ -78,7 +78,10 @@ static int in_doubt(const struct status_parts *parts, int64_t coupon)
 	       doubt_elsewhere(coupon, clock_monotonic_ms());
 }
 
-/* Whether a receive that is absent now cannot appear later, as far as this gateway can tell. */
+/*
+ * Whether a receive that is absent now cannot appear later, as far as this gateway can
+ * determine.
+ */
 static int none_is_final(const struct status_query *query)
 {
 	return query->complete && !query->in_doubt &&

@@ -11,7 +11,7 @@ secret_missing_named() {
 			return 1
 		fi
 		[[ $output == *"set $name in .env"* ]] || {
-			echo "    without $name it says: $output"
+			echo "    without $name the output is: $output"
 			return 1
 		}
 	done

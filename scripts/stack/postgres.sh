@@ -27,8 +27,8 @@ postgres_as() {
 postgres_folder() {
 	local user=$1 elsewhere
 	if [[ -L $RUN_DIR/postgres && ! -d $RUN_DIR/postgres ]]; then
-		die "the database's folder $(readlink "$RUN_DIR/postgres") is gone;" \
-			"begin anew with: make clean RUN_DIR=$RUN_DIR"
+		die "the database's folder $(readlink "$RUN_DIR/postgres") does not exist;" \
+			"start again with: make clean RUN_DIR=$RUN_DIR"
 	fi
 	[[ ! -d $RUN_DIR/postgres ]] || return 0
 	mkdir -m 700 "$RUN_DIR/postgres"

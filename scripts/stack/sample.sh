@@ -18,7 +18,7 @@ sample_verdict() {
 		)
 		sleep 0.1
 	done
-	say "PostgreSQL: $total of $total issued, $total user coupons, none more than one: right"
+	say "PostgreSQL: $total of $total issued, $total user coupons, none more than one: correct"
 }
 
 command_run() {
@@ -31,7 +31,7 @@ command_run() {
 	coupon=$("$BUILD_DIR/couponctl" create --name "Noon rush" --total "$total" --limit 1 \
 		--valid-days 30)
 	"$BUILD_DIR/couponctl" publish "$coupon"
-	say "coupon $coupon: $total coupons, and now 20000 users"
+	say "coupon $coupon: $total coupons, 20000 users follow"
 	"$BUILD_DIR/couponctl" rush --coupon "$coupon" --users 20000
 	sample_verdict "$coupon" "$total"
 	env=$(shown "$RUN_DIR/env")

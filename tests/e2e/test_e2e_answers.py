@@ -126,7 +126,7 @@ def test_out_of_stock(gateway, make_coupon):
     coupon = make_coupon(2)
     assert [gateway.issue(coupon, user)["code"] for user in (1, 2, 3)] == [0, 0, 2]
     assert gateway.issue(coupon, 3)["status"] == "out_of_stock"
-    assert gateway.issue(coupon, 1)["code"] == 2, "stock is looked at before the limit"
+    assert gateway.issue(coupon, 1)["code"] == 2, "stock is checked before the limit"
 
 
 def test_a_total_of_nothing(gateway, make_coupon):
@@ -152,7 +152,7 @@ def test_limit_reached(gateway, make_coupon):
     coupon = make_coupon(10, limit=2)
     assert [gateway.issue(coupon, 1)["code"] for _ in range(3)] == [0, 0, 4]
     assert gateway.issue(coupon, 1)["status"] == "limit_reached"
-    assert gateway.issue(coupon, 2)["code"] == 0, "it is one user's alone"
+    assert gateway.issue(coupon, 2)["code"] == 0, "it applies to one user only"
 
 
 def test_not_started_and_then_it_begins(gateway, make_coupon):
@@ -247,7 +247,7 @@ def test_unavailable_while_redis_is_away(rough):
         assert client.call("status", coupon=coupon, user="1")["code"] == 21
         assert (
             client.call("status", receive=issued["receive"])["status"] == "issued"
-        ), "PostgreSQL knows it"
+        ), "PostgreSQL holds it"
         rough.start("redis")
         wait_until(lambda: client.issue(coupon, 2, key="k")["code"] == 0)
         assert client.call("coupon", coupon=coupon)["stock"] == 8

@@ -572,7 +572,7 @@ def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
         for _ in range(12):
             assert {finding["kind"] for finding in wrong(stack, ground.coupon)} == {
                 "terms"
-            }, "the limit is another, nothing else"
+            }, "only the limit differs"
         history.stop()
     ground.redis.hset(ground.key, "limit", 1)
     wait_until(lambda: wrong(stack, ground.coupon) == [], timeout=30)
@@ -761,4 +761,4 @@ def test_changes_nothing(stack, resting, pg_owner):
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (resting.coupon,))
         holder.execute("SELECT FROM user_coupon WHERE coupon_id = %s FOR UPDATE", (resting.coupon,))
-        assert wrong(stack, resting.coupon) == [], "it waits for nobody's lock"
+        assert wrong(stack, resting.coupon) == [], "it does not wait for another session's lock"

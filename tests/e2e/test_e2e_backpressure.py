@@ -78,7 +78,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, 
             assert [coupon.ask(client, user)["code"] for user in (10, 11)] == [20] * 2
         wait_until(lambda: unconfirmed() == 0, timeout=30)
         assert coupon.ask(client, 20)["code"] == 0
-    assert coupon.judge() == EACH + 1, "each once, and busy took nothing"
+    assert coupon.judge() == EACH + 1, "each once, and busy requests took no slot"
     assert other.judge() == room
     first.judge()
 
@@ -152,7 +152,7 @@ def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
 ):
     with rabbitmq_set(rough, heartbeat=2):
         worker = held_without_postgresql(rough, history, worker_make)
-        until = time.monotonic() + 6  # the broker gives up after twice the heartbeat
+        until = time.monotonic() + 6  # the broker closes the connection after twice the heartbeat
         while time.monotonic() < until:
             assert "amqp_lost" not in worker.log()
             assert queue_length(rough) == 0, "they are not given back"

@@ -196,7 +196,7 @@ def test_the_life_of_a_campaign(stack, redis_client, make_coupon, gateway):
         assert status_in_redis(redis_client, coupon) == in_redis
     for command in ("publish", "pause", "resume"):
         result = stack.ctl_run(command, coupon)
-        assert result.returncode == 1 and "is closed" in result.stderr, "closed is for good"
+        assert result.returncode == 1 and "is closed" in result.stderr, "closed is final"
     assert gateway.issue(coupon, 1)["code"] == 3
 
 
@@ -369,7 +369,7 @@ def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
     lower = rough.ctl_run("stock", coupon, "--total", 5)
     assert (
         lower.returncode == 1 and "nothing was changed" in lower.stderr
-    ), "Redis alone knows what is taken"
+    ), "only Redis holds the taken slots"
     rough.start("redis")
     with rough.client() as client:
         told = wait_until_told(client, coupon)

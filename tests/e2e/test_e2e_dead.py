@@ -237,7 +237,7 @@ def test_what_is_still_unstorable_comes_back_once(dead, history):
     with nothing_storable(dead):
         assert (
             dead.ctl("dead", "requeue", "--all") == "2 messages requeued"
-        ), "not those that came back meanwhile"
+        ), "not those that returned meanwhile"
         dead_wait(dead, 2)
     assert dead.ctl("dead", "requeue", "--all") == "2 messages requeued"
     assert history.judge() == 2

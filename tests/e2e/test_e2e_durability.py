@@ -156,7 +156,7 @@ def test_a_weak_postgresql(own_stack, superuser, setting):
         with own_stack.client() as client:
             assert (
                 client.issue(coupon, 1, ack="issued")["status"] == "issued"
-            ), "it is a warning, no more"
+            ), "it is only a warning"
     finally:
         superuser.execute(f"ALTER SYSTEM RESET {setting}")
         superuser.execute("SELECT pg_reload_conf()")

@@ -112,7 +112,7 @@ def test_scripts_flushed(campaign, rough_redis):
             rough_redis.script_flush()
         history.wait_accepted(300)
         history.judge()
-        assert not history.codes().keys() & {21, 22}, "nobody noticed"
+        assert not history.codes().keys() & {21, 22}, "clients were not affected"
 
 
 @pytest.mark.parametrize("way", ["stop", "kill9"])
@@ -212,7 +212,7 @@ def test_the_gateway_killed_under_load(campaign, rough):
             rough.start("gateway")
         history.wait_accepted(200)
         history.judge()
-        assert history.codes()[None] > 0, "somebody was left without an answer"
+        assert history.codes()[None] > 0, "some requests got no answer"
 
 
 def test_the_keeper_sends_what_a_killed_gateway_could_not(
@@ -261,7 +261,7 @@ def test_rabbitmq_restarted(campaign, rough, way):
     with campaign().start() as history:
         history.wait_accepted(1000)
         getattr(rough, way)("rabbitmq")
-        history.wait_accepted(1000)  # who asks does not notice
+        history.wait_accepted(1000)  # clients are not affected
         rough.start("rabbitmq")
         history.wait_accepted(200)
         history.judge()
@@ -292,7 +292,7 @@ def test_postgresql_restarted(campaign, rough, way):
     with campaign().start() as history:
         history.wait_accepted(1000)
         getattr(rough, way)("postgres")
-        history.wait_accepted(500)  # who asks does not notice
+        history.wait_accepted(500)  # clients are not affected
         rough.start("postgres")
         history.wait_accepted(200)
         history.judge()
@@ -355,7 +355,7 @@ def test_what_cannot_be_read_is_dead_lettered_with_its_reason(campaign, rough, a
         for user, body in enumerate(bad, 1):
             message_publish(amqp_rough, body, message_id=str(user))
             assert history.ask(client, user)["code"] == 0
-        assert history.judge() == len(bad), "their neighbours settle"
+        assert history.judge() == len(bad), "the receives beside them settle"
     wait_until(lambda: queue_length(rough, DEAD_QUEUE) == len(bad))
     reasons = {}
     for _ in bad:
@@ -387,7 +387,7 @@ def test_a_duplicate_changes_nothing(campaign, rough, rough_pg, amqp_rough):
         other = rough.coupon_make(1)
         assert (
             client.issue(other, 1, ack="issued")["status"] == "issued"
-        ), "it came after them in the queue"
+        ), "it was after them in the queue"
         assert [
             rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)
         ] == before
@@ -427,7 +427,7 @@ def test_one_keeper_at_a_time_and_another_takes_over(rough, rough_pg, rough_redi
     assert (rough_redis.get("couponmq:keeper"), fence(rough_pg)) == (
         token,
         before,
-    ), "nobody else is elected"
+    ), "no other keeper is elected"
     assert not any("keeper_elected" in worker.log() for worker in others)
     rough.kill9("worker-1")
     killed = time.monotonic()

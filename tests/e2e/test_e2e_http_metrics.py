@@ -34,7 +34,7 @@ def test_readyz_names_what_is_away(rough, service):
     rough.stop(service)
     status, body = wait_until(lambda: (answer := ready(rough))[0] == 503 and answer)
     assert status == 503 and body["ready"] is False
-    assert body[PARTS[service]] not in ("", "ok"), "it says why"
+    assert body[PARTS[service]] not in ("", "ok"), "the reason is reported"
     assert [part for part in PARTS.values() if body[part] != "ok"] == [PARTS[service]]
     assert requests.get(rough.http("/healthz"), timeout=5).status_code == 200
     rough.start(service)
@@ -150,7 +150,7 @@ def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
     wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 3)
     assert load(gateway, coupon, 10001).count(0) == 600
     metrics = gateway.metrics()
-    assert metrics["couponmq_requests_total"] == 1200, "what the dead one counted is not lost"
+    assert metrics["couponmq_requests_total"] == 1200, "the counts of the dead process are kept"
     assert "process_died" in gateway.log()
     assert gateway.terminate() == 0
     assert not children(gateway)
@@ -170,7 +170,7 @@ def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, g
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: gateway.log().count("event=process_not_started") >= 3)
     assert children(gateway) == [survivor]
-    assert load(gateway, coupon, 1, connections=5).count(0) == 100, "the other goes on"
+    assert load(gateway, coupon, 1, connections=5).count(0) == 100, "the other continues"
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     processes_limit(gateway, "unlimited" if most == resource.RLIM_INFINITY else most)
     wait_until(lambda: len(children(gateway)) == 2)

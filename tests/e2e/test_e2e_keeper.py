@@ -248,10 +248,8 @@ def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, seen, quick):
     assert "coupon_missing" not in quick.log()
     sweeps = quick.metrics()["couponmq_keeper_rounds_total"]
     wait_until(lambda: quick.metrics()["couponmq_keeper_rounds_total"] > sweeps + 3)
-    assert not coupon.redis.exists(coupon.key), "nobody loads it again"
-    assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} <= {
-        True
-    }, "what gateways have told of it"
+    assert not coupon.redis.exists(coupon.key), "it is not loaded again"
+    assert {coupon.redis.pttl(key) > 0 for key in keys(coupon)} <= {True}, "the reports of gateways"
 
 
 def test_one_that_was_never_loaded_is_settled(rough, rough_redis, rough_pg, quick):

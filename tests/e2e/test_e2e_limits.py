@@ -118,9 +118,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
         )
         rough.sigcont("worker-1")
         assert waiting.read_reply()["status"] == "issued"
-        assert (
-            waiting.call("ping")["code"] == 0
-        ), "an answer that came late does not end the connection"
+        assert waiting.call("ping")["code"] == 0, "a late answer does not end the connection"
 
 
 @pytest.fixture
@@ -155,7 +153,7 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
             pauses = wait_until(lambda: first.call("stats")["stats"]["accept_pauses_total"])
             assert wait_until(
                 lambda: first.call("stats")["stats"]["accept_pauses_total"] > pauses
-            ), "it tries again"
+            ), "it retries"
             assert (
                 first.call("stats")["stats"]["connections"] < 72
             ), "a quarter is kept for the services"
@@ -163,8 +161,8 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
                 client.close()
             assert all(
                 client.read_reply()["code"] == 0 for client in clients[30:]
-            ), "who waited gets in"
-        assert gateway.log().count("accept_pause") < 200, "it paused, it did not spin"
+            ), "a waiting connection is accepted"
+        assert gateway.log().count("accept_pause") < 200, "it paused instead of spinning"
         assert gateway.terminate() == 0
     finally:
         gateway.end()

@@ -7,7 +7,7 @@ import pytest
 from relay import Relay, port_of
 from stack import wait_until
 
-CONFIRM_SELECT = b"\x00\x55\x00\x0a"  # only connections that publish ask for confirms
+CONFIRM_SELECT = b"\x00\x55\x00\x0a"  # only connections that publish request confirms
 
 
 @pytest.fixture

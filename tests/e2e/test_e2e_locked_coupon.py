@@ -1,5 +1,5 @@
 """Rows that another session keeps locked: the work that needs them is put off, and all other work
-goes on."""
+continues."""
 
 import contextlib
 import uuid
@@ -33,7 +33,7 @@ def coupon_locked(stack, coupon):
 
 @pytest.fixture
 def told(rough):
-    """told(EVENT): how often the worker has logged it since the test began."""
+    """told(EVENT): how many times the worker has logged it since the test began."""
     path = rough.run_dir / "worker-1.log"
     begin = path.stat().st_size
 

@@ -337,7 +337,7 @@ def test_half_a_line_and_gone(stack, gateway):
     with stack.client() as client:
         client.send_bytes(b'{"op":"pi')
         client.socket.shutdown(socket.SHUT_WR)
-        assert client.read_line() is None, "half a line is no request"
+        assert client.read_line() is None, "an incomplete line is no request"
     assert still_talks(gateway)
 
 

@@ -260,7 +260,7 @@ def test_by_hand_twice_at_once(rough, rough_redis, rough_pg, coupon_make):
         history.judge()
     assert (
         generation_of(rough_pg, coupon) == 2
-    ), "what one had set right did not differ for the next"
+    ), "what one had corrected did not differ for the next"
 
 
 def test_stock_that_postgresql_does_not_have_is_taken_back(
@@ -338,7 +338,7 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         assert client.issue(coupon, 2, ack="issued")["status"] == "issued"
         amqp.basic_publish("coupon.topic", "coupon.receive", body)
         assert client.issue(coupon, 5, ack="issued")["status"] == "issued"
-    assert rejections(rough_pg, coupon) == {"lost": 3}, "one that arrives after all stays rejected"
+    assert rejections(rough_pg, coupon) == {"lost": 3}, "one that arrives later stays rejected"
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
     assert (
         count(rough_redis, coupon, "stock"),

@@ -133,7 +133,7 @@ def test_a_total_lowered_by_hand_is_no_endless_loop(stack, gateway, seen):
     assert [reply["status"] for reply in replies[:2]] == ["issued"] * 2
     assert {reply.get("reason", reply["status"]) for reply in replies[2:]} == {"out_of_stock"}
     rejected = [reply for reply in replies if reply["code"] == REJECTED]
-    assert 1 <= len(rejected) < 4998, "not until all that Redis had was given out"
+    assert 1 <= len(rejected) < 4998, "not until Redis has given out its whole stock"
     coupon.wait_released(len(rejected))
     assert sorted(coupon.users()) == ["1", "2"]
     wait_until(
@@ -173,7 +173,7 @@ def test_a_slot_that_cannot_be_is_free_again_and_its_next_owner_keeps_it(
     assert (coupon.users(), coupon.count("stock")) == (first, 9)
     pg_owner.execute("UPDATE coupon SET user_limit = 2 WHERE id = %s", (coupon.coupon,))
     reply = gateway.issue(coupon.coupon, 1, key="k", ack="issued")
-    assert (reply["status"], reply["slot"]) == ("issued", 2), "the key was given back too"
+    assert (reply["status"], reply["slot"]) == ("issued", 2), "the key was released too"
     before = coupon.state()
     coupon.replay()
     assert coupon.state() == before
@@ -304,4 +304,4 @@ def test_a_total_lowered_by_hand_under_load(rough, rough_pg):
         assert history.judge() == 700
     query = "SELECT reason, count(*) FROM receive_rejected WHERE coupon_id = %s GROUP BY reason"
     ((reason, n),) = rough_pg.execute(query, (coupon,)).fetchall()
-    assert reason == "out_of_stock" and n <= 500, "at most one for each that Redis had too much"
+    assert reason == "out_of_stock" and n <= 500, "at most one for each surplus slot of Redis"

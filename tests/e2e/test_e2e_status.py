@@ -163,7 +163,7 @@ def test_none_is_not_final_while_another_process_has_it_in_hand_or_lost_it(rough
             there, coupon, 42
         ), "the other process has a call whose outcome is unknown"
         assert not is_final(here, coupon, 42)
-        assert is_final(there, other, 42), "of that coupon alone"
+        assert is_final(there, other, 42), "of that coupon only"
 
 
 def test_none_is_not_final_after_a_process_died(rough, gateway_make):

@@ -52,7 +52,7 @@ def test_a_queue_purged_after_its_confirms(rough):
         rough.start("worker-1")
         assert (
             client.issue(coupon, 7, ack="issued")["status"] == "issued"
-        ), "who comes later is not held up"
+        ), "later requests are not delayed"
     assert_owed(rough, coupon, lost)
 
 

@@ -92,7 +92,7 @@ def test_report_of_an_older_generation_comes_out_of_the_stock(coupon):
     assert (counts(coupon), coupon.get("high:3")) == ((95, 5, 0), "75")
     assert report(coupon, 3, 1000) == 1
     assert counts(coupon) == (0, 100, 0)
-    assert report(coupon, 2, 5) == 0, "nobody waits for so old a one"
+    assert report(coupon, 2, 5) == 0, "so old a generation is not awaited"
 
 
 def test_a_gateway_that_knows_more_of_an_older_generation_is_refused_until_it_told(coupon):
@@ -175,7 +175,7 @@ def test_fill_in_flight_takes_only_free_slots(coupon):
         )
         == 2
     )
-    assert fill(coupon, "flight", "2", f"1:{B}:2:") == 0, "told twice"
+    assert fill(coupon, "flight", "2", f"1:{B}:2:") == 0, "counted once"
     assert coupon.redis.smembers(known) == {f"{B}:1", f"{B}:2"}
     assert fill(coupon, "flight", "3", f"1:{C}:0:", "4", f"1:{C}:1:", room=1) == 1
 

@@ -323,7 +323,7 @@ def test_redis_without_memory(private_coupon, what):
             release(coupon, receive)
         assert "command not allowed when used memory" in str(e.value)
         assert coupon.snapshot() == before
-        assert release(coupon, (1, 9, batch, 0, "drop"))[3:] == ["other"], "to look costs no memory"
+        assert release(coupon, (1, 9, batch, 0, "drop"))[3:] == ["other"], "a check needs no memory"
     finally:
         coupon.redis.config_set("maxmemory", 0)
     assert ended(coupon, receive) == [what]

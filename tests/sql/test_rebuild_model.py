@@ -242,7 +242,7 @@ class Story(World):
                 return
             for gateway in self.gateways:
                 gateway.report()
-        raise AssertionError(f"the keeper has not come to an end in {ROUNDS_MAX} rounds")
+        raise AssertionError(f"the keeper has not finished in {ROUNDS_MAX} rounds")
 
     def finish(self):
         for actor in self.actors:

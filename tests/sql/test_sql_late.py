@@ -93,7 +93,7 @@ def test_one_key_twice_in_one_call(db, coupon_new):
     coupon = rebuilt(db, coupon_new, limit=3)
     first = Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=1, seq=9, key="k")
     second = Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=2, seq=1, key="k")
-    assert db.settle(second, first) == ["key_taken", "issued"], "the earlier one has it"
+    assert db.settle(second, first) == ["key_taken", "issued"], "the earlier one holds it"
     assert [row[1] for row in db.rows(coupon)] == [1]
     assert db.audit(coupon) == []
 

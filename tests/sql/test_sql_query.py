@@ -184,10 +184,10 @@ def test_settled_set_wants_every_number_settled(db, coupon_new, fence):
 def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
     coupon = closed_new(db, coupon_new, fence)
     assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
-    assert not settled_set(db, coupon, fence, 2, 0, {1: 3}), "Redis knows of a third"
+    assert not settled_set(db, coupon, fence, 2, 0, {1: 3}), "Redis has a third one"
     assert not settled_set(
         db, coupon, fence, 2, 0, {1: 2, 7: 1}
-    ), "and of a generation that nothing came of"
+    ), "and a generation without settled receives"
     assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(
         db, coupon, fence, 2, 0
     )
@@ -337,7 +337,8 @@ def test_generation_next_is_guarded(db, coupon_new):
 
 
 def test_generation_is_above_every_one_ever_seen(db, coupon_new):
-    """As after the restore of a backup: messages know a generation that the coupon does not."""
+    """As after the restore of a backup: messages are of a generation that the coupon does not
+    have."""
     coupon = coupon_new()
     db.execute("BEGIN")
     fence = db.query("keeper_fence")[0]["fence"]

@@ -92,7 +92,7 @@ class Part:
         young = time.monotonic() - self.started < 1.0  # it may not handle signals yet
         code = self.process.terminate()
         if code != 0 and not (young and code == -signal.SIGTERM):
-            raise Violation(f"{self.name} told to end exits with {code}")
+            raise Violation(f"{self.name} exits on SIGTERM with {code}")
         self.death_expected = True
 
     def tell_to_end(self):

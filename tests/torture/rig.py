@@ -10,7 +10,7 @@ everything that it broke is repaired, and all promises are checked):
   rig.gateways, rig.workers lists of Part:
     part.kill9()                    the death is then expected
     part.terminate()                SIGTERM; it must exit with 0 in time
-    part.tell_to_end()              SIGTERM alone
+    part.tell_to_end()              SIGTERM only
     part.stop(), part.cont()        SIGSTOP and SIGCONT, its children too
     part.start(fault="", **settings)   again, at the same address; settings come on top of the
                                     rig's. fault: see common/fault.h
@@ -22,10 +22,10 @@ everything that it broke is repaired, and all promises are checked):
   rig.keeper()              the worker that is elected
   rig.load                  campaign.py: .accepted, .sure (answers so far), .codes(), .now(),
                             .campaigns
-  rig.wait_accepted(n)      until so many more requests are accepted
-  rig.wait_answers(n)       until so many more have a sure answer
-  rig.check_served()        while the scenario goes on: the load is answered as fast as before it
-  rig.pause(chance, a, b)   somewhere between a and b seconds
+  rig.wait_accepted(n)      until n more requests are accepted
+  rig.wait_answers(n)       until n more have a sure answer
+  rig.check_served()        during the scenario: the load is answered as fast as before it
+  rig.pause(chance, a, b)   a random time between a and b seconds
   rig.wait(condition, timeout)       as stack.wait_until
   rig.on_heal(function)     called first of all when the scenario has returned or failed: open the
                             link again, …
@@ -36,7 +36,7 @@ everything that it broke is repaired, and all promises are checked):
                             scenario (a relay's URL)
   rig.pg(), rig.redis()     connections, to be used in `with`
   rig.redis_get(coupon, field), rig.outbox_length()    of a coupon's hash, of all the campaigns
-  rig.expect_dead(n)        so many messages may be in the dead-letter queue afterwards
+  rig.expect_dead(n)        n messages may be in the dead-letter queue afterwards
 """
 
 import random
@@ -378,7 +378,7 @@ class Rig:
                 status != "9" for status in re.findall(r"event=process_died .*status=(\d+)", text)
             ):
                 raise Violation(
-                    f"{part.name}: one of its processes died by itself: {part.process.log_path}"
+                    f"{part.name}: one of its processes died unexpectedly: {part.process.log_path}"
                 )
         undisturbed = [part.name for part in self.gateways if not part.disturbed]
         if unanswered := self.load.unanswered(undisturbed):

@@ -118,7 +118,7 @@ def clients_read_slowly(rig, chance):
                     reader[0] = None
         for _, asks, data in readers:
             answers_take(rig, asks, data)
-            assert all(ask.reply for ask in asks), "everybody who reads gets every answer"
+            assert all(ask.reply for ask in asks), "every client that reads gets every answer"
 
 
 @scenario(short=True)

@@ -78,7 +78,7 @@ def deliveries_reordered(rig, chance):
             part.cont()
         rig.tap.publish(chance.sample(kept, len(kept)))
         rig.wait_answers(50)
-    say("4 times some messages again, shuffled, before and after workers came to them")
+    say("4 times some messages again, shuffled, before and after workers got them")
 
 
 def tap_and_link_open(rig, chance):

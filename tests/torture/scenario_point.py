@@ -18,7 +18,7 @@ def points_of(prefix):
 
 
 def kill_at(rig, chance, parts, point):
-    """At the n-th time, several times; each start counts anew."""
+    """At the n-th time, several times; each start counts from the beginning."""
     for _ in range(chance.randint(1, 3)):
         part = chance.choice(parts)
         if part.alive():
@@ -235,7 +235,7 @@ def release_killed_at(rig, chance, point):
         with rig.redis() as cache:
             assert (
                 cache.hgetall(f"coupon:{{{coupon}}}:users") == records
-            ), "each slot is whose it is in PostgreSQL"
+            ), "each slot has its owner of PostgreSQL"
             assert cache.hmget(f"coupon:{{{coupon}}}", "stock", "lost") in (
                 ["980", None],
                 ["980", "0"],
@@ -265,7 +265,7 @@ def kill_scenario(point):
 
     assert point in KEEPER_KILLS or not point.startswith(
         "keeper_"
-    ), f"nothing brings the keeper to {point}"
+    ), f"the keeper has no step for {point}"
     run.__name__ = f"kill_{point}"
     run.__doc__ = f"Killed at the n-th time it comes to {point}."
     scenario(short=point in SHORT_POINTS)(run)

@@ -133,7 +133,7 @@ def postgresql_answer_to_commit_lost(rig, chance):
     for _ in range(4):
         rig.wait_answers(chance.randint(1, 200))
         lost = workers_told(rig, "event=database_lost")
-        say("PostgreSQL's answers swallowed, then every connection reset")
+        say("PostgreSQL's answers discarded, then every connection reset")
         rig.relay.mode("lose", "down")
         rig.pause(chance, 0.1, 0.6)
         rig.relay.heal()
@@ -215,7 +215,7 @@ def postgresql_without_connections(rig, chance):
     then the role's limit."""
     with pg_superuser(rig.stack) as pg, contextlib.ExitStack() as after:
         rig.wait_answers(chance.randint(1, 300))
-        say("every connection taken by somebody else")
+        say("every connection taken by another program")
         before = workers_log(rig, "event=database_unreachable")
 
         def taken():

@@ -250,7 +250,7 @@ def give_up_lost(rig):
         named = set(re.findall(r"^lost: receive (\S+),", output, re.MULTILINE))
         assert wanted <= named, f"not named: {wanted - named}"
         told += len(named)
-    say(f"{told} receives named and given up")
+    say(f"{told} receives listed and given up")
     assert told
 
 

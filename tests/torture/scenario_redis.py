@@ -176,7 +176,7 @@ def redis_busy(rig, chance):
     ) as other:
         (before,) = cache.config_get("busy-reply-threshold").values()
         cache.config_set("busy-reply-threshold", 100)
-        say("a script without an end")
+        say("a script that does not end")
         endless = threading.Thread(target=script_endless, args=(other,))
         endless.start()
         with contextlib.ExitStack() as after:

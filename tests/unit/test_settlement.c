@@ -557,7 +557,7 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	ack_expect(s, 1, 0);
 	settlement_forwarded(s, settlement_epoch(s), 3);
 	ack_expect(s, 3, 0);
-	/* They come back from the parking queue, and are held for the next trial. */
+	/* They are delivered from the parking queue, and are held for the next trial. */
 	add_coupon(s, 4, 7, 1, SETTLEMENT_FROM_PARKING);
 	assert_int_equal(settlement_put_off(s), 1);
 	/* The one that the broker refused is still here, and is tried with it. */

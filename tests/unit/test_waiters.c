@@ -155,7 +155,7 @@ static void test_settled(void **state)
 	assert_int_equal(a->answers, 1);
 }
 
-/* No message came: one look-up at the deadline, whose result is final. */
+/* Without a message: one look-up at the deadline, whose result is final. */
 static void deadline_expect(enum request_ack ack, enum outcome_state found, enum answer answer)
 {
 	struct client *client = wait(ack, &batch_a, 3, 0);
@@ -190,7 +190,7 @@ static void test_deadline(void **state)
 	deadline_expect(ACK_QUEUED, OUTCOME_ISSUED, ANSWER_OK);
 }
 
-/* The message comes during the look-up: the later result is ignored. */
+/* The message arrives during the look-up: the later result is ignored. */
 static void test_word_overtakes_look_up(void **state)
 {
 	struct client *issued = wait(ACK_ISSUED, &batch_a, 0, 0),

@@ -29,7 +29,7 @@ struct settlement {
 	struct put_off put_off;
 	size_t put_off_max;
 	size_t parking_max;
-	size_t put_off_parking_n; /* PUT_OFF deliveries that came from the parking queue */
+	size_t put_off_parking_n; /* PUT_OFF deliveries of the parking queue */
 	int64_t trial_ms;         /* no trial before this time */
 	int64_t rotated_ms;
 };

@@ -36,10 +36,10 @@ int database_up(const struct database *database);    /* connected, idle or busy 
 int database_ready(const struct database *database); /* connected and idle */
 /*
  * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
- * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED,
- * REFUSED, FAILED or LOST. `put_off`: the worker holds receives of coupons that are put off; the
- * name of the session says so, for couponctl. Where the session is set otherwise, it is set first
- * (one round trip).
+ * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED, REFUSED,
+ * FAILED or LOST. `put_off`: the worker holds receives of coupons that are put off; the name of the
+ * session shows it, for couponctl. If the session has other settings, they are changed first (one
+ * round trip).
  */
 void database_settle(struct database *database, const struct settle_args *args,
 		     int64_t lock_timeout_ms, int put_off, int64_t now_ms);

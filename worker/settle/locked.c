@@ -54,8 +54,8 @@ int64_t settlement_trial_ms(const struct settlement *settlement)
 }
 
 /*
- * What waits to be parked is tried too: the parking queue may refuse it for longer than the lock is
- * held.
+ * Deliveries that wait to be parked are tried too: the parking queue may refuse them for longer
+ * than the lock is held.
  */
 static int is_put_off(const struct delivery *delivery)
 {

@@ -19,10 +19,10 @@
  * locked coupon is alone. That coupon is put off: its deliveries are left out of transactions and
  * tried alone, with a short lock time-out, after a pause that doubles. After the second failure, or
  * when they fill their share of what the worker may hold, they are parked: published to the parking
- * queue, and acked when that is confirmed. In this way they do not fill the worker's prefetch. What
- * waits to be parked is tried too. The worker consumes the parking queue too; what comes from there
- * waits as PUT_OFF, and moves to the queue's end from time to time, so that one coupon does not hide
- * the others behind it.
+ * queue, and acked when that is confirmed. In this way they do not fill the worker's prefetch.
+ * Deliveries that wait to be parked are tried too. The worker also consumes the parking queue; its
+ * deliveries wait as PUT_OFF, and move to the queue's end from time to time, so that one coupon
+ * does not hide the others behind it.
  */
 #ifndef WORKER_SETTLE_SETTLEMENT_H
 #define WORKER_SETTLE_SETTLEMENT_H
