@@ -145,8 +145,8 @@ part_programs() {
 	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
 }
 
-# A selection under sanitizers, built alone and quickly; the other build has told the warnings. Whole
-# runs are make test SAN=address and SAN=thread.
+# A selection under sanitizers, built alone and quickly; the other build has told the warnings.
+# Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
 	local quick=(OPTIMISE='-O1 -g -fno-omit-frame-pointer' WARN=-w)
 	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread "${quick[@]}" \

@@ -63,6 +63,7 @@ def test_none_is_not_final_after_redis_was_wiped_with_receives_in_flight(
 
 def test_none_is_not_final_before_a_restarted_redis_is_verified(rough, client):
     coupon = rough.coupon_make(10)
+    wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
     assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
     rough.stop("worker-1")
     rough.kill9("redis")
