@@ -10,7 +10,7 @@
 
 #define TEXT_SIZE 16384
 
-/* The outcomes that were passed on, encoded as worker/settle/delivery.c does. */
+/* The outcomes that were passed on, encoded as worker/consume/delivery.c does. */
 struct told {
 	char text[TEXT_SIZE];
 	size_t len;

@@ -1,5 +1,5 @@
 /*
- * The broker's queue and the workers: the real books of settlement (worker/settle/settlement.c)
+ * The broker's queue and the workers: the real books of settlement (worker/consume/settlement.c)
  * between a queue that redelivers and a database that fails. Every ack is checked against the
  * database at once.
  */
@@ -12,7 +12,7 @@
 #define OUTCOME_ISSUED WORKER_ISSUED
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED

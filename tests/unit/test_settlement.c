@@ -2,7 +2,7 @@
  * The books of settlement: what goes into a transaction, its outcome, and above all what may be
  * acked.
  */
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * keeper.
  */
 #include "keeper/judge.h"
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 #include "worker/settle/settle_args.h"
 
 #include <setjmp.h>

@@ -11,7 +11,7 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 struct forward {
 	struct settlement *settlement;

@@ -3,7 +3,7 @@
 #define WORKER_SETTLE_SETTLE_ARGS_H
 
 #include "common/postgres/argument.h"
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 #define SETTLE_ARGS_N 9
 

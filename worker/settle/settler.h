@@ -9,7 +9,7 @@
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
 #include "worker/settle/database.h"
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 /*
  * How long a statement waits for a lock. Longer than a settlement that another worker waits for;

@@ -1,4 +1,4 @@
-#include "worker/settle/delivery.h"
+#include "worker/consume/delivery.h"
 
 #include "common/check.h"
 

@@ -2,11 +2,11 @@
  * The list of the deliveries that a worker holds, and the one place where their states change. Only
  * for the files of settlement.h: settlement.c, transaction.c and locked.c.
  */
-#ifndef WORKER_SETTLE_BOOKS_H
-#define WORKER_SETTLE_BOOKS_H
+#ifndef WORKER_CONSUME_BOOKS_H
+#define WORKER_CONSUME_BOOKS_H
 
 #include "common/put_off.h"
-#include "worker/settle/delivery.h"
+#include "worker/consume/delivery.h"
 
 /*
  * All held deliveries are in one list in the order of their tags, so that the finished deliveries

@@ -1,4 +1,4 @@
-#include "worker/settle/books.h"
+#include "worker/consume/books.h"
 
 #include "common/check.h"
 #include "common/trace.h"

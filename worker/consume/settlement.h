@@ -24,10 +24,10 @@
  * deliveries wait as PUT_OFF, and move to the queue's end from time to time, so that one coupon
  * does not hide the others behind it.
  */
-#ifndef WORKER_SETTLE_SETTLEMENT_H
-#define WORKER_SETTLE_SETTLEMENT_H
+#ifndef WORKER_CONSUME_SETTLEMENT_H
+#define WORKER_CONSUME_SETTLEMENT_H
 
-#include "worker/settle/delivery.h"
+#include "worker/consume/delivery.h"
 
 #include <stddef.h>
 #include <stdint.h>

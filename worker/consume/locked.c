@@ -2,10 +2,10 @@
  * Coupons that another session has locked: finds them, puts them off, tries them alone, and parks
  * their messages. See settlement.h.
  */
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 #include "common/check.h"
-#include "worker/settle/books.h"
+#include "worker/consume/books.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive does not
  * prevent the others from being settled. The part that is tried is [first, end).
  */
-#ifndef WORKER_SETTLE_DELIVERY_H
-#define WORKER_SETTLE_DELIVERY_H
+#ifndef WORKER_CONSUME_DELIVERY_H
+#define WORKER_CONSUME_DELIVERY_H
 
 #include "common/message.h"
 

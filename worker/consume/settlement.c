@@ -1,8 +1,8 @@
 /* Deliveries that arrive, deliveries that are forwarded, and acks. */
-#include "worker/settle/settlement.h"
+#include "worker/consume/settlement.h"
 
 #include "common/check.h"
-#include "worker/settle/books.h"
+#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
