@@ -89,7 +89,7 @@ scenario() {
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
 	need "it starts on its volumes, with a new password for the programs" up 2
 	need "all of it is healthy again" wait_until "$READY_S" all_healthy 2
-	check "a user with one is still refused" wait_until 30 user_is_told "$coupon" 2 limit_reached
+	check "one with a coupon is refused" wait_until 30 user_is_told "$coupon" 2 limit_reached
 	reply=$(ask '{"op":"issue","coupon":"'"$coupon"'","user":"900000001","ack":"issued"}')
 	check "and one without gets one" equals "$(status_of "$reply")" issued
 	check "which is one row more" equals "$(issued_and_rows "$coupon")" \

@@ -178,7 +178,8 @@ def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
 
 @pytest.fixture
 def slow(rough):
-    """slow(COUPON): each of its user coupons takes 50 ms to insert, until the end of the test or slow(0)."""
+    """slow(COUPON): each of its user coupons takes 50 ms to insert, until the end of the test or
+    slow(0)."""
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner:
 
         def make(coupon):
@@ -219,7 +220,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
 
 
 def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
-    """What RabbitMQ refuses to park is settled when the lock ends, and not only when it is parked."""
+    """A message that RabbitMQ refuses to park is settled when the lock ends, not only once parked."""
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_PREFETCH=4)
     coupon = coupon_open(rough, 100)
