@@ -220,7 +220,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
 
 
 def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
-    """A message that RabbitMQ refuses to park is settled when the lock ends, not only once parked."""
+    """A message that RabbitMQ refuses to park is settled when the lock ends, parked or not."""
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_PREFETCH=4)
     coupon = coupon_open(rough, 100)
