@@ -1,4 +1,5 @@
--- The worker's job at one row a transaction: raise the coupon's count, insert the user coupon, commit.
+-- The worker's job at one row a transaction: raise the coupon's count, insert the user coupon,
+-- commit.
 \set user random(1, 9000000000000000000)
 BEGIN;
 UPDATE bench_coupon SET issued_num = issued_num + 1 WHERE id = 1;

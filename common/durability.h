@@ -37,7 +37,10 @@ void durability_tell(struct durability *durability, enum durability_part part, c
 /* The part does not show its settings, for instance because that is forbidden. */
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why);
 
-/* Appends a sentence for each setting that is weak, and for each part that does not show its settings. */
+/*
+ * Appends a sentence for each setting that is weak, and for each part that does not show its
+ * settings.
+ */
 void durability_warnings(const struct durability *durability, cJSON *array);
 int durability_warnings_n(const struct durability *durability); /* the number of these sentences */
 

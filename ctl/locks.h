@@ -1,6 +1,6 @@
 /*
- * Transactions that hold locks on the tables that settling writes. While one stays open, workers may
- * hold receives unacked for as long: then no receive can be called lost.
+ * Transactions that hold locks on the tables that settling writes. While one stays open, workers
+ * may hold receives unacked for as long: then no receive can be called lost.
  */
 #ifndef CTL_LOCKS_H
 #define CTL_LOCKS_H
@@ -26,8 +26,8 @@ struct locks {
 int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms);
 
 /*
- * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off: also
- * when no lock is the reason, and until it has tried them again after one.
+ * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off:
+ * also when no lock is the reason, and until it has retried them after one.
  */
 int locks_workers_hold(struct db *db);
 

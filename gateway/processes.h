@@ -2,7 +2,8 @@
  * The parent of several processes: it keeps a given number of them running, and serves no requests.
  *
  *	start ──▶ runs ──died──▶ waits, at most 2 s ──▶ start (also after a fork that failed)
- *	SIGTERM: passed on to each; what has not ended GATEWAY_FINISH_MS and some later, frozen for instance, is killed
+ *	SIGTERM: passed on to each; a process that has not ended some time after GATEWAY_FINISH_MS
+ *	         is killed
  */
 #ifndef GATEWAY_PROCESSES_H
 #define GATEWAY_PROCESSES_H

@@ -44,7 +44,7 @@ int close_ended(struct keeper_context *context, const struct coupon_row *row)
 	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
 	rc = fenced_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
 	if (rc || !closed)
-		return rc; /* not closed: its terms have changed; the next sweep uses the new ones */
+		return rc; /* not closed: the terms have changed, the next sweep uses them */
 	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("total", row->total));
 	keeper_metrics_add(KEEPER_METRIC_CLOSED, 1);

@@ -1,6 +1,7 @@
 /*
- * The keeper's connection to PostgreSQL. Statements run one at a time, each with a timeout. A failure concerns either the coupon of the statement (keeper_database_of_coupon(); the
- * connection is good) or the connection, which is dropped. Both are logged. One thread.
+ * The keeper's connection to PostgreSQL. Statements run one at a time, each with a timeout. A
+ * failure concerns either the coupon of the statement (keeper_database_of_coupon(); the connection
+ * is good) or the connection, which is dropped. Both are logged. One thread.
  */
 #ifndef KEEPER_DATABASE_H
 #define KEEPER_DATABASE_H

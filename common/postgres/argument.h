@@ -47,8 +47,8 @@ struct postgres_argument postgres_text(const char *text); /* NULL: SQL's NULL */
 struct postgres_argument postgres_array(const struct postgres_array *array);
 
 /*
- * The argument as libpq takes it; `scratch` is used for numbers and for arrays without elements. `*len` and `*is_binary` matter
- * for arrays alone.
+ * The argument as libpq takes it; `scratch` is used for numbers and for arrays without elements.
+ * `*len` and `*is_binary` matter for arrays alone.
  */
 const char *postgres_argument_value(const struct postgres_argument *argument,
 				    char scratch[NUMBER_SIZE], int *len, int *is_binary);

@@ -241,7 +241,7 @@ static void queues_need_empty(const char *url)
 	broker_free(broker);
 }
 
-/* Where a lock or a time-out keeps workers from settling, they hold receives that no queue shows. */
+/* Where a lock or a time-out stops settling, workers hold receives that no queue shows. */
 static void workers_need_hold_none(struct db *db)
 {
 	struct timespec pause = { .tv_sec = 0, .tv_nsec = 200000000 };

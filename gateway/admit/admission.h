@@ -4,9 +4,9 @@
  * time and replies are behind the port. One thread.
  *
  *	submit ─▶ waiting ─(flush, once a loop turn)─▶ call in flight
- *	                                                 ├─▶ replied: answered, or waits for its outcome
- *	                                                 ├─▶ not run: answered unavailable
- *	                                                 └─▶ lost: answered unknown, never sent again
+ *	                                                ├─▶ replied: answered, or waits
+ *	                                                ├─▶ not run: answered unavailable
+ *	                                                └─▶ lost: answered unknown, not sent again
  *
  * Every request that is submitted is answered exactly once, also when Redis fails. Its parts:
  * call_queue.h gathers the calls, coupon_table.h holds what is remembered of each coupon, seen.h

@@ -2,7 +2,7 @@
  * Requests that wait for a script call, and the calls in flight. While calls_per_coupon_max calls
  * of a coupon are in flight, its requests wait and go together in the next call. Part of admission.
  *
- *	add ─▶ waiting ─(flush)─▶ call, sent through the port ─▶ its requests refused or accepted ─▶ free_call
+ *	add ─▶ waiting ─(flush)─▶ call, sent ─▶ its requests refused or accepted ─▶ free_call
  *
  * It also counts what is open: receives waiting, in a call, being looked up, or not confirmed.
  */

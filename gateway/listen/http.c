@@ -95,8 +95,8 @@ static struct responder *exchange_new(struct http *http, struct evhttp_request *
 }
 
 /*
- * The query's parameters as a JSON object's text (malloc), so that there is one parser for all requests;
- * NULL: not a query.
+ * The query's parameters as a JSON object's text (malloc), so that there is one parser for all
+ * requests; NULL: not a query.
  */
 static char *query_object(const char *query)
 {

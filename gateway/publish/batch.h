@@ -1,7 +1,7 @@
 /*
  * A batch on its way to the queue: what one script call accepted. It has one owner at a time:
  *
- *	admission ──▶ publisher ──(confirmed)──▶ event loop, which removes the outbox entry and frees it
+ *	admission ──▶ publisher ──(confirmed)──▶ event loop: removes the outbox entry, frees it
  */
 #ifndef GATEWAY_PUBLISH_BATCH_H
 #define GATEWAY_PUBLISH_BATCH_H

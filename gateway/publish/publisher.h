@@ -4,8 +4,9 @@
  * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to).
  *
- *	event loop ── publisher_submit ──▶ inbox ──▶ pending ──▶ confirm window ──┐    publisher thread
- *	event loop ◀── publisher_collect ── confirmed, outcomes ◀────────────────┘
+ *	event loop                                          publisher thread
+ *	  publisher_submit ──▶ inbox ──▶ pending ──▶ confirm window ──┐
+ *	  publisher_collect ◀── confirmed, outcomes ◀────────────────┘
  *
  * inbox, confirmed and outcomes are the only shared lists, under one mutex; an eventfd wakes each
  * side. All functions are for the event loop's thread.

@@ -3,8 +3,8 @@
  * that fail in every way the design allows for. The promises of the design are checked after every
  * event, and when the storm has ended.
  *
- *	SIM_SEED=17 SIM_STEPS=900 build/tests/sim_promises     one seed, its storm ended after 900 events
- *	SIM_SEEDS=5000 build/tests/sim_promises                more of them
+ *	SIM_SEED=17 SIM_STEPS=900 build/tests/sim_promises  one seed, the storm ends at event 900
+ *	SIM_SEEDS=5000 build/tests/sim_promises             more of them
  */
 #include "tests/sim/rig_gateway.h"
 
