@@ -11,22 +11,22 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OTHERS_S = 3
 SECONDS = {  # approximate, on an idle machine with two cores
-    "test_torture.py": 85,  # and its build
-    "test_e2e_audit.py": 65,
-    "test_e2e_failures.py": 60,
-    "test_e2e_backpressure.py": 60,
-    "test_e2e_keeper.py": 45,
-    "test_e2e_http_metrics.py": 16,
-    "test_e2e_parking.py": 15,
-    "test_e2e_locked_coupon.py": 14,
+    "test_torture.py": 80,  # and its build
+    "test_e2e_audit.py": 85,
+    "test_e2e_failures.py": 55,
+    "test_e2e_backpressure.py": 55,
+    "test_e2e_keeper.py": 38,
+    "test_e2e_http_metrics.py": 24,
+    "test_e2e_parking.py": 21,
+    "test_e2e_locked_coupon.py": 17,
     "test_e2e_rebuild.py": 12,
-    "test_e2e_couponctl.py": 11,
+    "test_e2e_couponctl.py": 14,
     "test_e2e_status.py": 9,
     "test_e2e_durability.py": 9,
     "test_e2e_dead.py": 8,
     "test_e2e_answers.py": 6,
-    "test_sql_concurrent.py": 6,
-    "test_sql_migrate.py": 6,
+    "test_sql_concurrent.py": 12,
+    "test_sql_migrate.py": 9,
     "test_e2e_stores_lost.py": 6,
 }
 

@@ -240,6 +240,8 @@ def test_unavailable_while_redis_is_away(rough):
     with rough.client() as client:
         issued = client.issue(coupon, 1, ack="issued")
         rough.stop("redis")
+        # Until the gateway has noticed, a call that was sent is unknown.
+        wait_until(lambda: requests.get(rough.http("/readyz"), timeout=5).status_code == 503)
         reply = client.issue(coupon, 2)
         assert (reply["code"], reply["status"]) == (21, "unavailable")
         assert requests.get(rough.http(f"/v1/coupon?coupon={coupon}"), timeout=5).status_code == 503
