@@ -1,5 +1,6 @@
 """A local stack for tests: settings, processes to start, kill and freeze, and a socket client."""
 
+import itertools
 import json
 import os
 import shlex
@@ -15,6 +16,8 @@ RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"  # of the stack that `make te
 PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
+PORTS_FREE_FROM, PORTS_FREE_N = 400, 100  # from PORT_BASE on
+ports_given = itertools.count()
 
 
 def wait_until(condition, timeout=10.0, interval=0.02):
@@ -37,9 +40,18 @@ def port_answers(port):
 
 
 def port_free():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that is free now, of this run's own range: below those that the kernel gives to
+    outgoing connections, and apart from other runs."""
+    for _ in range(PORTS_FREE_N):
+        port = PORT_BASE + PORTS_FREE_FROM + next(ports_given) % PORTS_FREE_N
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError(f"no free port from {PORT_BASE + PORTS_FREE_FROM} on")
 
 
 def port_base_free(first):

@@ -92,7 +92,8 @@ def test_a_copy_is_settled_by_two_workers_at_once(
         holder.rollback()
     assert history.judge() == len(USERS)
     totals = [(counted(worker, "issued"), counted(worker, "repeated")) for worker in (one, two)]
-    assert sorted(map(sum, totals)) == [len(USERS)] * 2, "each settled each of them"
+    # Where the lock lasted long enough to park them, either worker may have got either copy.
+    assert sum(map(sum, totals)) == 2 * len(USERS), f"each copy is settled: {totals}"
     assert sum(issued for issued, _ in totals) == len(USERS), totals
     assert queue_length(rough) == 0, "and acked it"
 
