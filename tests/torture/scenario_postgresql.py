@@ -126,18 +126,23 @@ def pg_port(rig):
         return pg.info.port
 
 
+def connections_lost(rig):
+    """Also those that were lost while the worker was still connecting."""
+    return workers_log(rig, "event=database_lost") + workers_log(rig, "event=database_unreachable")
+
+
 @scenario(prepare=relay_to_postgresql, short=True)
 def postgresql_answer_to_commit_lost(rig, chance):
     """PostgreSQL's answers are discarded, then the connection is cut: for the workers, the outcome
     of the commit is unknown."""
     for _ in range(4):
         rig.wait_answers(chance.randint(1, 200))
-        lost = workers_told(rig, "event=database_lost")
+        before = connections_lost(rig)
         say("PostgreSQL's answers discarded, then every connection reset")
         rig.relay.mode("lose", "down")
         rig.pause(chance, 0.1, 0.6)
         rig.relay.heal()
-        lost()
+        rig.wait(lambda before=before: connections_lost(rig) > before)
     rig.wait_answers(200)
 
 
