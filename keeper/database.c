@@ -3,11 +3,13 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define CONNECT_TIMEOUT_MS 3000
+#define CHECK_EVERY_MS 5000
 #define GRACE_MS 1000 /* the server's timeout expires before ours */
 /*
  * For one lock. A worker's transaction locks a coupon for a few milliseconds. A longer lock delays
@@ -23,6 +25,7 @@ struct keeper_database {
 	size_t changed_n;
 	int changed_more; /* other, unknown coupons may have changed */
 	int notified;     /* since the last call of keeper_database_notified() */
+	int64_t used_ms;  /* the last statement */
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
@@ -71,6 +74,7 @@ PGresult *keeper_database_query(struct keeper_database *database, const char *sq
 
 	if (!postgres_idle(database->postgres))
 		return NULL;
+	database->used_ms = clock_monotonic_ms();
 	result = postgres_query(database->postgres, sql, n, arguments, &database->patience);
 	if (result)
 		return result;
@@ -88,6 +92,13 @@ int keeper_database_run(struct keeper_database *database, const char *sql, int n
 
 	PQclear(result);
 	return result ? 0 : -1;
+}
+
+int keeper_database_check(struct keeper_database *database)
+{
+	if (clock_monotonic_ms() - database->used_ms < CHECK_EVERY_MS)
+		return 0;
+	return keeper_database_run(database, sql_query_connection_check, 0, NULL);
 }
 
 int keeper_database_of_coupon(const struct keeper_database *database)

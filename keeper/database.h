@@ -35,6 +35,11 @@ PGresult *keeper_database_query(struct keeper_database *database, const char *sq
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments);
 /*
+ * Runs a statement if none has run for some seconds. A keeper that is not elected runs no others,
+ * and TCP alone does not notice every peer that is gone. 0, or -1 and the connection is dropped.
+ */
+int keeper_database_check(struct keeper_database *database);
+/*
  * Whether the last statement's failure concerns its coupon alone: a row of it is locked, or its
  * data is refused.
  */

@@ -201,6 +201,8 @@ static int64_t turn(struct keeper *keeper)
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
+	if (rc == 0)
+		rc = keeper_database_check(keeper->context.database);
 	if (rc)
 		return backoff_ms(&keeper->backoff);
 	backoff_reset(&keeper->backoff);

@@ -1,0 +1,2 @@
+-- Whether the server still answers on this connection.
+SELECT
