@@ -2,9 +2,9 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/rabbit/amqp.h"
 #include "common/redis/url.h"
 
-#include <amqp.h>
 #include <libpq-fe.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,6 +19,7 @@
 #include "embed.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GIVE "give "

@@ -2,9 +2,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rabbit/amqp.h"
 
-#include <amqp_framing.h>
-#include <amqp_tcp_socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>

@@ -6,7 +6,8 @@
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
 
-#include <amqp.h>
+#include "common/rabbit/amqp.h"
+
 #include <stddef.h>
 #include <stdint.h>
 

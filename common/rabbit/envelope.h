@@ -4,8 +4,8 @@
 #ifndef COMMON_RABBIT_ENVELOPE_H
 #define COMMON_RABBIT_ENVELOPE_H
 
-#include <amqp.h>
-#include <amqp_framing.h>
+#include "common/rabbit/amqp.h"
+
 #include <stdint.h>
 
 /* A longer body is truncated to this size; the script builds at most a twentieth of it. */

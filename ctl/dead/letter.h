@@ -3,10 +3,8 @@
 #define CTL_DEAD_LETTER_H
 
 #include "common/message.h"
+#include "common/rabbit/amqp.h"
 #include "ctl/output.h"
-
-#include <amqp.h>
-#include <amqp_framing.h>
 
 #define DEAD_REASON_SIZE 256
 

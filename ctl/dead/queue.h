@@ -7,8 +7,8 @@
 #ifndef CTL_DEAD_QUEUE_H
 #define CTL_DEAD_QUEUE_H
 
-#include <amqp.h>
-#include <amqp_framing.h>
+#include "common/rabbit/amqp.h"
+
 #include <stdint.h>
 
 #define DEAD_ORDER_MAX 1000 /* with more messages keeping the order would take too long */

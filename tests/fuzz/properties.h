@@ -4,10 +4,8 @@
 #ifndef TESTS_FUZZ_PROPERTIES_H
 #define TESTS_FUZZ_PROPERTIES_H
 
+#include "common/rabbit/amqp.h"
 #include "tests/fuzz/fuzz.h"
-
-#include <amqp.h>
-#include <amqp_framing.h>
 
 /*
  * Reads a length of two bytes and that many bytes; 0 with the properties, which are valid as long

@@ -6,8 +6,8 @@
 #ifndef TESTS_UNIT_FAKE_BROKER_H
 #define TESTS_UNIT_FAKE_BROKER_H
 
-#include <amqp.h>
-#include <amqp_framing.h>
+#include "common/rabbit/amqp.h"
+
 #include <arpa/inet.h>
 #include <endian.h>
 #include <netinet/in.h>
