@@ -10,7 +10,7 @@ secret_missing_named() {
 			echo "    without $name it is taken as complete"
 			return 1
 		fi
-		[[ $output == *"set $name in .env"* ]] || {
+		[[ $output == *"$name"*"make compose-env writes .env"* ]] || {
 			echo "    without $name the output is: $output"
 			return 1
 		}
