@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rabbit/arrival.h"
 #include "common/rabbit/watchdog.h"
 
 #include <poll.h>
@@ -30,15 +31,7 @@ struct rabbit_link {
 	int blocked;
 	uint64_t cuts;
 	char trouble[RABBIT_ERROR_SIZE]; /* the reason why it is down; empty when it is up */
-	/*
-	 * The message whose frames are arriving: a method, then the header, then pieces of the
-	 * body.
-	 */
-	amqp_method_number_t method; /* 0: none */
-	size_t source;
-	uint64_t tag;
-	struct envelope *envelope; /* from the header on */
-	uint64_t body_left;
+	struct arriving arriving;
 };
 
 struct rabbit_link *rabbit_link_new(const char *name, const char *url,
@@ -65,20 +58,13 @@ void rabbit_link_set_passive(struct rabbit_link *link)
 	link->plan.passive = 1;
 }
 
-static void message_forget(struct rabbit_link *link)
-{
-	envelope_free(link->envelope);
-	link->envelope = NULL;
-	link->method = 0;
-}
-
 static void connection_forget(struct rabbit_link *link)
 {
 	watch_free(link->watch);
 	link->watch = NULL;
 	link->connection = NULL;
 	link->blocked = 0;
-	message_forget(link);
+	arriving_reset(&link->arriving);
 }
 
 static void opening_forget(struct rabbit_link *link)
@@ -172,111 +158,70 @@ void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 		link->opening = rabbit_opening_begin(link->url, &link->plan);
 }
 
-static void message_complete(struct rabbit_link *link)
+/* 0, or -1: no consumer of this link has that tag. Takes over the envelope. */
+static int delivery_pass(struct rabbit_link *link, const struct arrival *delivery)
 {
-	struct envelope *envelope = link->envelope;
-
-	link->envelope = NULL;
-	if (link->method == AMQP_BASIC_DELIVER_METHOD && link->events->delivered) {
-		link->events->delivered(link->context, link->source, link->tag, envelope);
-		envelope = NULL;
-	} else if (link->method == AMQP_BASIC_RETURN_METHOD && link->events->returned) {
-		link->events->returned(link->context, envelope);
+	for (size_t i = 0; i < link->plan.sources_n && link->events->delivered; i++) {
+		if (strcmp(delivery->consumer, link->plan.sources[i].queue) != 0)
+			continue;
+		link->events->delivered(link->context, i, delivery->tag, delivery->envelope);
+		return 0;
 	}
-	envelope_free(envelope);
-	link->method = 0;
-}
-
-/* 0, or -1: no consumer of this link has that tag. */
-static int delivery_begin(struct rabbit_link *link, const amqp_basic_deliver_t *deliver)
-{
-	link->method = AMQP_BASIC_DELIVER_METHOD;
-	link->tag = deliver->delivery_tag;
-	for (link->source = 0; link->source < link->plan.sources_n; link->source++) {
-		const char *queue = link->plan.sources[link->source].queue;
-
-		if (deliver->consumer_tag.len == strlen(queue) &&
-		    memcmp(deliver->consumer_tag.bytes, queue, deliver->consumer_tag.len) == 0)
-			return 0;
-	}
+	envelope_free(delivery->envelope);
 	return -1;
 }
 
-/* 0, or -1 with the reason why the connection ended in `*why`. */
-static int method_read(struct rabbit_link *link, const amqp_method_t *method, const char **why)
+static int confirm_pass(struct rabbit_link *link, const struct arrival *confirm)
 {
-	const amqp_basic_ack_t *ack;
-	const amqp_basic_nack_t *nack;
-
-	switch (method->id) {
-	case AMQP_BASIC_DELIVER_METHOD:
-		*why = "the broker delivered for an unknown consumer";
-		return delivery_begin(link, method->decoded);
-	case AMQP_BASIC_RETURN_METHOD:
-		link->method = method->id;
-		return 0;
-	case AMQP_BASIC_ACK_METHOD:
-		ack = method->decoded;
-		*why = "the broker refuses every message";
-		return link->events->confirmed(link->context, ack->delivery_tag, ack->multiple, 1);
-	case AMQP_BASIC_NACK_METHOD:
-		nack = method->decoded;
-		*why = "the broker refuses every message";
-		return link->events->confirmed(link->context, nack->delivery_tag, nack->multiple,
-					       0);
-	case AMQP_CONNECTION_BLOCKED_METHOD:
-	case AMQP_CONNECTION_UNBLOCKED_METHOD:
-		link->blocked = method->id == AMQP_CONNECTION_BLOCKED_METHOD;
-		if (!link->plan.passive)
-			log_warn(link->blocked ? "amqp_blocked" : "amqp_unblocked",
-				 LOG_S("connection", link->name));
-		return 0;
-	case AMQP_BASIC_CANCEL_OK_METHOD:
-		return 0;
-	case AMQP_BASIC_CANCEL_METHOD:
-		*why = "the broker ended the consumer";
-		return -1;
-	case AMQP_CHANNEL_CLOSE_METHOD:
-		*why = "the broker closed the channel";
-		return -1;
-	case AMQP_CONNECTION_CLOSE_METHOD:
-		*why = "the broker closed the connection";
-		return -1;
-	default:
-		*why = "the broker sent an unexpected method";
-		return -1;
-	}
+	return link->events->confirmed
+		       ? link->events->confirmed(link->context, confirm->tag, confirm->multiple,
+						 confirm->kind == ARRIVAL_ACK)
+		       : 0;
 }
 
-static int frame_read(struct rabbit_link *link, const amqp_frame_t *frame, const char **why)
+static void blocked_set(struct rabbit_link *link, int blocked)
 {
-	*why = "the broker sent frames out of order";
-	switch (frame->frame_type) {
-	case AMQP_FRAME_METHOD:
-		return link->method ? -1 : method_read(link, &frame->payload.method, why);
-	case AMQP_FRAME_HEADER:
-		if (!link->method || link->envelope)
-			return -1;
-		link->body_left = frame->payload.properties.body_size;
-		link->envelope = envelope_new(frame->payload.properties.decoded, link->body_left);
+	link->blocked = blocked;
+	if (!link->plan.passive)
+		log_warn(blocked ? "amqp_blocked" : "amqp_unblocked",
+			 LOG_S("connection", link->name));
+}
+
+/* NULL, or the reason why the connection is of no further use. */
+static const char *arrival_pass(struct rabbit_link *link, const struct arrival *arrival)
+{
+	switch (arrival->kind) {
+	case ARRIVAL_NONE:
 		break;
-	case AMQP_FRAME_BODY:
-		if (!link->envelope)
-			return -1;
-		envelope_append(link->envelope, frame->payload.body_fragment, &link->body_left);
+	case ARRIVAL_DELIVERY:
+		if (delivery_pass(link, arrival))
+			return "the broker delivered for an unknown consumer";
 		break;
-	default: /* the library handles heartbeats internally */
-		return 0;
+	case ARRIVAL_RETURN:
+		if (link->events->returned)
+			link->events->returned(link->context, arrival->envelope);
+		envelope_free(arrival->envelope);
+		break;
+	case ARRIVAL_ACK:
+	case ARRIVAL_NACK:
+		if (confirm_pass(link, arrival))
+			return "the broker refuses every message";
+		break;
+	case ARRIVAL_BLOCKED:
+	case ARRIVAL_UNBLOCKED:
+		blocked_set(link, arrival->kind == ARRIVAL_BLOCKED);
+		break;
+	case ARRIVAL_END:
+		return arrival->why;
 	}
-	if (link->body_left == 0)
-		message_complete(link);
-	return 0;
+	return NULL;
 }
 
 void rabbit_link_read(struct rabbit_link *link)
 {
 	static const struct timeval no_wait;
-	const char *why = NULL;
+	struct arrival arrival;
+	const char *why;
 
 	opening_take(link);
 	for (int i = 0; i < READ_MAX && link->connection; i++) {
@@ -289,9 +234,13 @@ void rabbit_link_read(struct rabbit_link *link)
 		call_end(link);
 		if (status == AMQP_STATUS_TIMEOUT)
 			return;
-		if (status != AMQP_STATUS_OK)
+		if (status != AMQP_STATUS_OK) {
 			fail(link, amqp_error_string2(status));
-		else if (frame_read(link, &frame, &why))
+			return;
+		}
+		arrival = arriving_add(&link->arriving, &frame);
+		why = arrival_pass(link, &arrival);
+		if (why)
 			fail(link, why);
 	}
 }
