@@ -2,10 +2,10 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/postgres/url.h"
 #include "common/rabbit/amqp.h"
 #include "common/redis/url.h"
 
-#include <libpq-fe.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +26,8 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 /* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
-	char *url = strdup(config->amqp_url), *error = NULL;
+	char *url = strdup(config->amqp_url);
 	struct amqp_connection_info amqp;
-	PQconninfoOption *options;
 	struct redis_url redis;
 
 	check(url != NULL);
@@ -39,9 +38,5 @@ void program_check_urls(const struct config *config)
 		log_fatal("REDIS_URL is not of the form "
 			  "redis://[user:password@]host[:port][/database]");
 	redis_url_fini(&redis);
-	options = PQconninfoParse(config->database_url, &error);
-	if (!options)
-		log_fatal("DATABASE_URL is not a libpq connection string: %s",
-			  error ? error : "out of memory");
-	PQconninfoFree(options);
+	postgres_url_check("DATABASE_URL", config->database_url);
 }

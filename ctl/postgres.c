@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/postgres/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct db *db_open(const char *setting, const char *url)
 	struct db *db = calloc(1, sizeof(*db));
 
 	check(db != NULL);
+	postgres_url_check(setting, url);
 	db->postgres = postgres_new(&options);
 	if (postgres_open(db->postgres))
 		log_fatal("PostgreSQL, which %s names, cannot be reached: %s", setting,

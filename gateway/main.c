@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 		status = processes_run((size_t)config.processes, process_run,
 				       &(struct serving){ &config, &sockets });
 	if (*config.unix_socket)
-		unlink(config.unix_socket);
+		bind_unix_end(sockets.api[1], config.unix_socket);
 	config_free(&config);
 	return status;
 }

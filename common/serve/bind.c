@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -63,15 +64,47 @@ int bind_tcp(const char *setting, const char *address)
 	return fd;
 }
 
-/* Whether a process accepts connections on this socket file. */
-static int unix_is_alive(const struct sockaddr_un *address)
-{
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int alive = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+/* What a path is, for a process that wants to listen there. */
+enum unix_path { PATH_FREE, PATH_STALE, PATH_SERVED, PATH_FOREIGN };
 
-	if (fd >= 0)
-		close(fd);
-	return alive;
+static enum unix_path unix_path_inspect(const struct sockaddr_un *address)
+{
+	struct stat status;
+	int fd, rc, error;
+
+	if (lstat(address->sun_path, &status))
+		return errno == ENOENT ? PATH_FREE : PATH_FOREIGN;
+	if (!S_ISSOCK(status.st_mode))
+		return PATH_FOREIGN;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return PATH_FOREIGN;
+	rc = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+	error = errno;
+	close(fd);
+	if (rc == 0 || error == EAGAIN) /* EAGAIN: its backlog is full */
+		return PATH_SERVED;
+	return error == ECONNREFUSED ? PATH_STALE : PATH_FOREIGN;
+}
+
+static void unix_path_clear(const char *setting, const struct sockaddr_un *address)
+{
+	const char *path = address->sun_path;
+
+	switch (unix_path_inspect(address)) {
+	case PATH_FREE:
+		return;
+	case PATH_STALE:
+		if (unlink(path) && errno != ENOENT)
+			log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
+		return;
+	case PATH_SERVED:
+		log_fatal("%s is \"%s\": another process listens there", setting, path);
+	case PATH_FOREIGN:
+		log_fatal("%s is \"%s\": the file there is not the socket of a gateway that has "
+			  "ended, so it is not replaced; remove it, or choose another path",
+			  setting, path);
+	}
 }
 
 int bind_unix(const char *setting, const char *path)
@@ -83,11 +116,21 @@ int bind_unix(const char *setting, const char *path)
 		log_fatal("%s is \"%s\": allowed is a path of at most %zu bytes", setting, path,
 			  sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
-	if (unix_is_alive(&address))
-		log_fatal("%s is \"%s\": another process listens there", setting, path);
-	unlink(path);
+	unix_path_clear(setting, &address);
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
 	    listen(fd, BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
 	return fd;
+}
+
+/* The file of a socket that is shut down refuses connections, also while copies of it are open. */
+void bind_unix_end(int fd, const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	shutdown(fd, SHUT_RDWR);
+	close(fd);
+	strcpy(address.sun_path, path);
+	if (unix_path_inspect(&address) == PATH_STALE)
+		unlink(path);
 }

@@ -8,7 +8,12 @@
 /* Ends the process with a sentence unless `address` is host:port or off; binds nothing. */
 void bind_check(const char *setting, const char *address);
 int bind_tcp(const char *setting, const char *address); /* -1 for off */
-/* A stale socket file is replaced; one that another process listens on is not. */
+/*
+ * Replaces the socket file of a process that is gone. Anything else at the path, for instance a
+ * file, or a socket that a process listens on, stays, and ends this process with a sentence.
+ */
 int bind_unix(const char *setting, const char *path);
+/* Closes the socket, and removes its file unless another process listens there by now. */
+void bind_unix_end(int fd, const char *path);
 
 #endif

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/postgres/connection.h"
+#include "common/postgres/url.h"
 #include "common/resolving.h"
 #include "common/trace.h"
 #include "gateway/metrics.h"
@@ -205,41 +206,15 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 		connection_step(connection);
 }
 
-/*
- * The name that is to be looked up (malloc), or NULL. With several hosts libpq looks the names up
- * itself, in order.
- */
-static char *host_of(const PQconninfoOption *options)
-{
-	const char *host = NULL, *address = NULL;
-
-	for (; options->keyword; options++) {
-		if (strcmp(options->keyword, "host") == 0)
-			host = options->val;
-		if (strcmp(options->keyword, "hostaddr") == 0)
-			address = options->val;
-	}
-	return host && *host && !strchr(host, ',') && !(address && *address) &&
-			       !host_is_address(host)
-		       ? strdup(host)
-		       : NULL;
-}
-
 struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
 					    int64_t timeout_ms,
 					    const struct read_connection_port *port)
 {
 	struct read_connection *connection = calloc(1, sizeof(*connection));
 	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
-	PQconninfoOption *options;
-	char *error = NULL;
 
 	check(connection != NULL);
-	options = PQconninfoParse(database_url, &error);
-	if (!options)
-		log_fatal("DATABASE_URL is wrong: %s", error ? error : "out of memory");
-	connection->host = host_of(options);
-	PQconninfoFree(options);
+	connection->host = postgres_url_host(database_url);
 	connection->port = *port;
 	connection->base = base;
 	connection->url = strdup(database_url);

@@ -1,0 +1,127 @@
+"""What the programs do with a wrong setting at their start: they change no file that is not
+theirs, and print no password."""
+
+import os
+import socket
+import subprocess
+
+import pytest
+
+from process import gateway_process
+
+
+# With a password that libpq takes for something else. Its messages repeat the part that it does not
+# understand.
+PASSWORD = "secret-word"
+WRONG_URLS = {
+    "a space in an unquoted password": f"host=127.0.0.1 password=x {PASSWORD}",
+    "an equals sign after the space": f"host=127.0.0.1 password=x {PASSWORD}=1",
+    "a percent sign": f"postgresql://user:{PASSWORD}%zz@127.0.0.1/db",
+    "an unfinished IPv6 address": f"postgresql://user:{PASSWORD}@[::1/db",
+    "an unknown parameter": f"postgresql://user@127.0.0.1/db?{PASSWORD}",
+    "a slash": f"postgresql://user:{PASSWORD}/x@127.0.0.1/db",
+    "a colon and a slash": f"postgresql://user:12:{PASSWORD}/x@127.0.0.1/db",
+    "an at sign": f"postgresql://user:x@{PASSWORD}@127.0.0.1/db",
+}
+
+
+def run(stack, program, *arguments, **settings):
+    return subprocess.run(
+        [str(stack.build_dir / program), *arguments],
+        env={**os.environ, **stack.env, **settings},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def start_refused(stack, **settings):
+    """A gateway that does not start; returns its last line."""
+    gateway = gateway_process(stack, "gateway-refused", ready=None, **settings)
+    assert gateway.child.wait(30) == 1
+    return gateway.log().splitlines()[-1]
+
+
+@pytest.mark.parametrize("url", WRONG_URLS.values(), ids=WRONG_URLS)
+def test_a_wrong_database_url_is_named_and_not_printed(stack, url):
+    for program, arguments in (
+        ("coupon-gateway", ("-n",)),
+        ("coupon-worker", ("-n",)),
+        ("couponctl", ("list",)),
+    ):
+        result = run(stack, program, *arguments, DATABASE_URL=url)
+        output = result.stdout + result.stderr
+        assert result.returncode != 0 and "DATABASE_URL" in output, output
+        assert PASSWORD not in output
+
+
+def test_a_wrong_database_admin_url_too(stack):
+    url = WRONG_URLS["a percent sign"]
+    result = run(stack, "couponctl", "migrate", DATABASE_ADMIN_URL=url)
+    assert result.returncode != 0 and "DATABASE_ADMIN_URL" in result.stderr
+    assert PASSWORD not in result.stdout + result.stderr
+
+
+# The path of the Unix socket
+
+
+def test_a_file_at_the_path_of_the_socket_stays(stack, tmp_path):
+    path = tmp_path / "socket"
+    path.write_text("precious")
+    assert f'COUPON_UNIX_SOCKET is "{path}"' in start_refused(stack, COUPON_UNIX_SOCKET=path)
+    assert path.read_text() == "precious"
+
+
+def test_a_link_at_the_path_of_the_socket_stays(stack, tmp_path):
+    path, target = tmp_path / "socket", tmp_path / "target"
+    target.write_text("precious")
+    path.symlink_to(target)
+    assert f'COUPON_UNIX_SOCKET is "{path}"' in start_refused(stack, COUPON_UNIX_SOCKET=path)
+    assert path.is_symlink() and target.read_text() == "precious"
+
+
+def test_a_stale_socket_is_replaced(stack, tmp_path, gateway_make):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+        dead.listen()
+    gateway_make(stack, COUPON_UNIX_SOCKET=path)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+def test_the_socket_of_another_process_stays(stack, tmp_path):
+    """Also of one that does not accept, so that its backlog is full."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as other, socket.socket(socket.AF_UNIX) as waiting:
+        other.bind(str(path))
+        other.listen(0)
+        waiting.connect(str(path))
+        last = start_refused(stack, COUPON_UNIX_SOCKET=path)
+        assert "another process listens there" in last
+        assert path.is_socket()
+
+
+def test_a_socket_of_another_kind_stays(stack, tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(path))
+        assert f'COUPON_UNIX_SOCKET is "{path}"' in start_refused(stack, COUPON_UNIX_SOCKET=path)
+        assert path.is_socket()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_at_its_end_a_gateway_removes_its_own_socket_only(stack, tmp_path, gateway_make, processes):
+    path = tmp_path / "socket"
+    first = gateway_make(stack, COUPON_UNIX_SOCKET=path, COUPON_PROCESSES=processes)
+    assert first.terminate() == 0
+    assert not path.exists()
+    second = gateway_make(stack, COUPON_UNIX_SOCKET=path, COUPON_PROCESSES=processes)
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        assert second.terminate() == 0
+        assert path.is_socket()
