@@ -70,7 +70,8 @@ SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "time for which a losing answer is repeated without a call to Redis; 0: never")
 SETTING_NUMBER(
 	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
-	"maximum PostgreSQL look-ups that wait in one process; further ones are answered busy")
+	"maximum coupons, and maximum other look-ups in PostgreSQL, that wait in one process; "
+	"further ones are answered busy")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",

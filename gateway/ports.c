@@ -65,11 +65,11 @@ static void port_report(void *context, int64_t coupon, int64_t generation, int64
 	redis_pool_report(parts->redis, coupon, generation, seq);
 }
 
-static void on_coupon_state(void *context, const PGresult *rows)
+static void on_coupon_state(void *context, const PGresult *rows, int row)
 {
 	struct lookup_ticket *ticket = context;
 
-	admission_looked_up(ticket->parts->admission, ticket->coupon, coupon_state_of(rows));
+	admission_looked_up(ticket->parts->admission, ticket->coupon, coupon_state_of(rows, row));
 	free(ticket);
 }
 

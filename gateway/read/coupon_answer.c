@@ -17,18 +17,18 @@ static const char *column_text(const PGresult *rows, int row, const char *name)
 	return PQgetvalue(rows, row, PQfnumber(rows, name));
 }
 
-enum coupon_state coupon_state_of(const PGresult *rows)
+enum coupon_state coupon_state_of(const PGresult *rows, int row)
 {
 	const char *status;
 	int64_t end_ms, now_ms;
 
 	if (!rows)
 		return COUPON_LOOKUP_FAILED;
-	if (PQntuples(rows) == 0)
+	if (row < 0)
 		return COUPON_ABSENT;
-	status = column_text(rows, 0, "status");
-	end_ms = strtoll(column_text(rows, 0, "end_ms"), NULL, 10);
-	now_ms = strtoll(column_text(rows, 0, "now_ms"), NULL, 10);
+	status = column_text(rows, row, "status");
+	end_ms = strtoll(column_text(rows, row, "end_ms"), NULL, 10);
+	now_ms = strtoll(column_text(rows, row, "now_ms"), NULL, 10);
 	if (strcmp(status, "draft") == 0)
 		return COUPON_ABSENT; /* clients cannot see drafts */
 	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
@@ -36,12 +36,12 @@ enum coupon_state coupon_state_of(const PGresult *rows)
 	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
 }
 
-static void on_coupon_row(void *context, const PGresult *rows)
+static void on_coupon_row(void *context, const PGresult *rows, int row)
 {
 	struct coupon_query *query = context;
 	struct request *request = query->request;
 
-	switch (coupon_state_of(rows)) {
+	switch (coupon_state_of(rows, row)) {
 	case COUPON_ABSENT:
 		request_fail(request, ANSWER_NOT_FOUND, NULL);
 		break;

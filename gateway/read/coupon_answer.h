@@ -9,9 +9,8 @@
 void coupon_answer(const struct status_parts *parts, struct request *request); /* takes it */
 
 /*
- * A row of coupon_state.sql (NULL: the look-up failed) in the form of admission and the `coupon`
- * operation.
+ * What lookup_coupon() found, in the form of admission and the `coupon` operation.
  */
-enum coupon_state coupon_state_of(const PGresult *rows);
+enum coupon_state coupon_state_of(const PGresult *rows, int row);
 
 #endif

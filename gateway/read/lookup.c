@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "gateway/metrics.h"
 #include "gateway/read/connection.h"
+#include "gateway/read/coupon_queue.h"
 
 #include "embed.h"
 
@@ -14,6 +15,7 @@
 #define PARAMS_MAX 4
 #define TICK_MS 50
 
+/* A look-up that is a statement of its own. */
 struct query {
 	STAILQ_ENTRY(query) next;
 	const char *sql;
@@ -21,81 +23,149 @@ struct query {
 	int params_n;
 	lookup_fn *done;
 	void *context;
-	int64_t begun_ms;
+	int64_t queued_ms;
 };
+
+/* The kind of the statement in flight. */
+enum sent { SENT_NONE, SENT_QUERY, SENT_COUPONS };
 
 struct lookup {
 	struct read_connection *connection;
 	int64_t timeout_ms;
 	size_t waiting_max;
-	size_t waiting;
-	STAILQ_HEAD(, query) queries; /* the first is the one in flight, while `busy` */
-	int busy;
+	size_t waiting; /* queries */
+	STAILQ_HEAD(, query) queries;
+	struct coupon_queue coupons;
+	enum sent sent;
+	struct query *sent_query;        /* SENT_QUERY */
+	struct coupon_list sent_coupons; /* SENT_COUPONS */
+	int coupons_next;                /* it is their turn */
 	struct event *tick;
 };
 
-static void query_end(struct lookup *lookup, const PGresult *rows)
+static void query_end(struct query *query, const PGresult *rows)
 {
-	struct query *query = STAILQ_FIRST(&lookup->queries);
-
-	STAILQ_REMOVE_HEAD(&lookup->queries, next);
-	lookup->waiting--;
-	lookup->busy = 0;
 	if (!rows)
 		metrics_add(METRIC_LOOKUPS_FAILED, 1);
 	query->done(query->context, rows);
 	free(query);
 }
 
-/* Fails the look-ups that began before `before_ms`, not those added meanwhile. */
-static void queries_fail(struct lookup *lookup, int64_t before_ms)
+static void coupons_end(struct coupon_list *coupons, const PGresult *rows)
 {
-	for (size_t n = lookup->waiting;
-	     n > 0 && STAILQ_FIRST(&lookup->queries)->begun_ms < before_ms; n--)
-		query_end(lookup, NULL);
+	if (!rows && !STAILQ_EMPTY(coupons))
+		metrics_add(METRIC_LOOKUPS_FAILED, 1);
+	coupon_list_end(coupons, rows);
 }
 
-static void query_start(struct lookup *lookup)
+static struct query *query_take(struct lookup *lookup)
 {
 	struct query *query = STAILQ_FIRST(&lookup->queries);
+
+	STAILQ_REMOVE_HEAD(&lookup->queries, next);
+	lookup->waiting--;
+	return query;
+}
+
+/* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
+static void waiting_fail(struct lookup *lookup, int64_t before_ms)
+{
+	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
+
+	coupon_queue_take(&lookup->coupons, SIZE_MAX, before_ms, &coupons);
+	for (size_t n = lookup->waiting;
+	     n > 0 && STAILQ_FIRST(&lookup->queries)->queued_ms < before_ms; n--)
+		query_end(query_take(lookup), NULL);
+	coupons_end(&coupons, NULL);
+}
+
+static void sent_end(struct lookup *lookup, const PGresult *rows)
+{
+	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
+	struct query *query = lookup->sent_query;
+	enum sent sent = lookup->sent;
+
+	lookup->sent = SENT_NONE;
+	lookup->sent_query = NULL;
+	STAILQ_CONCAT(&coupons, &lookup->sent_coupons);
+	if (sent == SENT_QUERY)
+		query_end(query, rows);
+	coupons_end(&coupons, rows);
+}
+
+static void statement_send(struct lookup *lookup, enum sent sent, const char *sql, int n,
+			   const struct postgres_argument *arguments)
+{
+	lookup->sent = sent;
+	lookup->coupons_next = sent == SENT_QUERY;
+	metrics_add(METRIC_LOOKUPS, 1);
+	read_connection_send(lookup->connection, sql, n, arguments,
+			     clock_monotonic_ms() + lookup->timeout_ms);
+}
+
+static void query_send(struct lookup *lookup)
+{
+	struct query *query = lookup->sent_query = query_take(lookup);
 	struct postgres_argument arguments[PARAMS_MAX];
 
-	if (!read_connection_ready(lookup->connection) || lookup->busy || !query)
-		return;
 	for (int i = 0; i < query->params_n; i++)
 		arguments[i] = postgres_text(query->params[i]);
-	lookup->busy = 1;
-	metrics_add(METRIC_LOOKUPS, 1);
-	read_connection_send(lookup->connection, query->sql, query->params_n, arguments,
-			     query->begun_ms + lookup->timeout_ms);
+	statement_send(lookup, SENT_QUERY, query->sql, query->params_n, arguments);
+}
+
+static void coupons_send(struct lookup *lookup)
+{
+	struct postgres_argument argument;
+	struct coupon_entry *entry;
+	struct postgres_array ids;
+
+	coupon_queue_take(&lookup->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &lookup->sent_coupons);
+	postgres_array_init(&ids, POSTGRES_INT8);
+	STAILQ_FOREACH (entry, &lookup->sent_coupons, next)
+		postgres_array_add_number(&ids, entry->id);
+	argument = postgres_array(&ids);
+	statement_send(lookup, SENT_COUPONS, sql_query_coupon_state, 1, &argument);
+	postgres_array_fini(&ids);
+}
+
+static void send_next(struct lookup *lookup)
+{
+	int queries = !STAILQ_EMPTY(&lookup->queries);
+	int coupons = !coupon_queue_is_empty(&lookup->coupons);
+
+	if (!read_connection_ready(lookup->connection) || lookup->sent != SENT_NONE)
+		return;
+	if (coupons && (lookup->coupons_next || !queries))
+		coupons_send(lookup);
+	else if (queries)
+		query_send(lookup);
 }
 
 static void on_ready(void *context)
 {
-	query_start(context);
+	send_next(context);
 }
 
 static void on_ended(void *context, const PGresult *rows)
 {
-	query_end(context, rows);
-	query_start(context);
+	sent_end(context, rows);
+	send_next(context);
 }
 
 /* All waiting look-ups fail: no request waits for an unreachable database. */
 static void on_lost(void *context)
 {
-	queries_fail(context, INT64_MAX);
+	sent_end(context, NULL);
+	waiting_fail(context, INT64_MAX);
 }
 
-/* Fails the look-ups that have waited too long for the connection. */
 static void on_tick(evutil_socket_t fd, short what, void *data)
 {
 	struct lookup *lookup = data;
 
 	(void)fd;
 	(void)what;
-	if (!read_connection_ready(lookup->connection)) /* its own attempt continues */
-		queries_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
+	waiting_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
 }
 
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
@@ -114,6 +184,8 @@ struct lookup *lookup_new(struct event_base *base, const char *database_url, int
 	lookup->timeout_ms = timeout_ms;
 	lookup->waiting_max = waiting_max;
 	STAILQ_INIT(&lookup->queries);
+	STAILQ_INIT(&lookup->sent_coupons);
+	coupon_queue_init(&lookup->coupons, waiting_max);
 	lookup->connection = read_connection_new(base, database_url, timeout_ms, &port);
 	lookup->tick = event_new(base, -1, EV_PERSIST, on_tick, lookup);
 	check(lookup->tick != NULL);
@@ -142,7 +214,7 @@ static struct query *query_new(struct lookup *lookup, const char *sql, lookup_fn
 	query->sql = sql;
 	query->done = done;
 	query->context = context;
-	query->begun_ms = clock_monotonic_ms();
+	query->queued_ms = clock_monotonic_ms();
 	return query;
 }
 
@@ -155,17 +227,14 @@ static void query_add(struct lookup *lookup, struct query *query)
 {
 	lookup->waiting++;
 	STAILQ_INSERT_TAIL(&lookup->queries, query, next);
-	query_start(lookup);
+	send_next(lookup);
 }
 
-int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context)
+int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context)
 {
-	struct query *query = query_new(lookup, sql_query_coupon_state, done, context);
-
-	if (!query)
+	if (coupon_queue_add(&lookup->coupons, coupon, clock_monotonic_ms(), done, context))
 		return -1;
-	query_param_id(query, coupon);
-	query_add(lookup, query);
+	send_next(lookup);
 	return 0;
 }
 

@@ -1,7 +1,15 @@
 /*
- * Look-ups in PostgreSQL over one connection (connection.h), one at a time, in order. Look-ups only
+ * Look-ups in PostgreSQL over one connection (connection.h), one statement at a time. Look-ups only
  * read, so one that fails or is overdue is reported as failed and not repeated. Event-loop thread
  * only.
+ *
+ *	receives, users, settings ─▶ one a statement, in order ─┐
+ *	                                                        ├─▶ alternately ═ PostgreSQL
+ *	coupons ─▶ up to LOOKUP_COUPONS_MAX a statement ────────┘
+ *
+ * A burst of coupons that do not exist is therefore a few statements, and a `status` waits for one
+ * of them at most. A look-up fails when it was not sent within the time limit; the connection is
+ * lost only when a statement does not end within the time limit after it was sent.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -11,11 +19,16 @@
 #include <event2/event.h>
 #include <libpq-fe.h>
 
+#define LOOKUP_COUPONS_MAX 256
+
 struct lookup;
 
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
+/* The number of the coupon's row; -1: there is no such coupon. Rows NULL: the look-up failed. */
+typedef void lookup_coupon_fn(void *context, const PGresult *rows, int row);
 
+/* `waiting_max`: of the look-ups of the first kind, and of the coupons, each. */
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
 			  size_t waiting_max);
 void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
@@ -23,9 +36,9 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
  * not called). The columns are those of sql/query/coupon_state.sql, receive_outcome.sql and
- * user_outcomes.sql.
+ * user_outcomes.sql. What is found was true at some time after the call.
  */
-int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context);
+int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context);
 int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
 		   void *context);
 int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *done,

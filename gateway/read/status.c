@@ -256,13 +256,13 @@ static void outcome_look_up(struct status_query *query)
  * Redis does not hold the coupon. Nothing is in flight if the coupon was never loaded, or if the
  * keeper found it settled.
  */
-static void on_missing(void *context, const PGresult *rows)
+static void on_missing(void *context, const PGresult *rows, int row)
 {
 	struct status_query *query = context;
 
-	query->complete = rows && (PQntuples(rows) == 0 ||
-				   strcmp(column_text(rows, 0, "generation"), "0") == 0 ||
-				   strcmp(column_text(rows, 0, "settled"), "t") == 0);
+	query->complete = rows &&
+			  (row < 0 || strcmp(column_text(rows, row, "generation"), "0") == 0 ||
+			   strcmp(column_text(rows, row, "settled"), "t") == 0);
 	outcome_look_up(query);
 }
 

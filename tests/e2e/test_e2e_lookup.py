@@ -71,3 +71,74 @@ def test_none_is_not_final_while_its_own_issue_is_on_its_way(stack, make_coupon)
             replies = {reply["id"]: reply for reply in (client.read_reply(), client.read_reply())}
             assert replies[1]["code"] == 0
             assert replies[2]["receives"] or replies[2]["final"] is False
+
+
+def test_a_burst_of_unknown_coupons_delays_no_status(stack, make_coupon, gateway_make, proxy):
+    """PostgreSQL is slow and works. Of a burst of look-ups each one is answered, and the
+    connection stays, although the last ones wait for longer than the time limit of one."""
+    coupon, unknown = make_coupon(1), 700000000000
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=1000
+    )
+    with gateway.client() as burst, gateway.client() as other:
+        receive = other.issue(coupon, 1, ack="issued")["receive"]
+        connects = gateway.log().count("event=database_ready")
+        proxy.mode("delay", "down", ms=50)
+        burst.send_bytes(
+            b"".join(
+                json.dumps({"op": op, "coupon": unknown + n, **members}).encode() + b"\n"
+                for n in range(400)
+                for op, members in (("issue", {"user": "1"}), ("coupon", {}))
+            )
+        )
+        for _ in range(5):
+            begun = time.monotonic()
+            assert other.call("status", receive=receive)["status"] == "issued"
+            assert time.monotonic() - begun < 0.6, "two round trips, and slow machines"
+        assert [burst.read_reply()["status"] for _ in range(800)] == ["not_found"] * 800
+    assert "event=database_lost" not in gateway.log()
+    assert gateway.log().count("event=database_ready") == connects
+
+
+def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_make, proxy):
+    coupon = make_coupon(1)
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=400
+    )
+    with gateway.client() as client:
+        proxy.mode("delay", "down", ms=100)
+        states = [
+            reply["status"]
+            for reply in client.pipeline(
+                [{"op": "status", "coupon": coupon, "user": user} for user in range(1, 31)]
+            )
+        ]
+        assert set(states) == {"ok", "unavailable"} and states.count("ok") >= 2
+        proxy.heal()
+        assert client.call("status", coupon=coupon, user="1")["status"] == "ok"
+    assert "event=database_lost" not in gateway.log()
+
+
+def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, proxy):
+    """Beyond COUPON_LOOKUPS_MAX coupons, look-ups of others are answered busy, and `status` is
+    not."""
+    coupon, unknown = make_coupon(1), 700000000000
+    gateway = gateway_make(
+        stack,
+        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=20000,
+        COUPON_LOOKUPS_MAX=3,
+    )
+    with gateway.client() as burst, gateway.client() as other:
+        before = gateway.metrics()["couponmq_lookups_total"]
+        proxy.mode("hold", "down")
+        burst.send_line({"op": "coupon", "coupon": unknown})
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
+        lines = [{"op": "coupon", "coupon": unknown + 1 + n % 5} for n in range(50)]
+        burst.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        assert [burst.read_reply()["status"] for _ in range(20)] == ["busy"] * 20
+        other.send_line({"op": "status", "coupon": coupon, "user": "1"})
+        proxy.heal()
+        assert [burst.read_reply()["status"] for _ in range(31)] == ["not_found"] * 31
+        assert other.read_reply()["status"] == "ok"
+        assert gateway.metrics()["couponmq_lookups_total"] == before + 3

@@ -107,14 +107,17 @@ def test_user_outcomes_are_bounded(db, coupon_new):
 def test_coupon_state(db, coupon_new):
     coupon = coupon_new(begin="2030-01-01T00:00:00.123Z")
     before = int(time.time() * 1000)
-    row = db.query("coupon_state", coupon)[0]
+    row = db.query("coupon_state", f"{{{coupon}}}")[0]
     assert (row["status"], row["begin_ms"], row["end_ms"]) == ("draft", "1893456000123", "0")
     assert abs(int(row["now_ms"]) - before) < 60000
     assert (row["generation"], row["settled"]) == ("0", "f")
     db.execute("UPDATE coupon SET generation = 1, settled_at = now() WHERE id = %s", coupon)
-    row = db.query("coupon_state", coupon)[0]
+    row = db.query("coupon_state", f"{{{coupon}}}")[0]
     assert (row["generation"], row["settled"]) == ("1", "t")
-    assert db.query("coupon_state", 1) == []
+    assert db.query("coupon_state", "{1}") == []
+    one, two = coupon_new(), coupon_new()
+    found = db.query("coupon_state", f"{{1,{two},{one},2}}")
+    assert {row["id"] for row in found} == {str(one), str(two)}
 
 
 def test_keeper_fence_rises(db):
