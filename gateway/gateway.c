@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
+#include "common/rabbit/topology.h"
 #include "common/serve/listener.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
@@ -127,6 +128,7 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
+	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
 }
 
@@ -143,6 +145,7 @@ static int ready(void *context, cJSON **body)
 	struct gateway *gateway = context;
 	char trouble[TROUBLE_SIZE];
 	int all = gateway->stop_by_ms == 0;
+	cJSON *warnings;
 
 	*body = cJSON_CreateObject();
 	check(*body != NULL);
@@ -153,7 +156,9 @@ static int ready(void *context, cJSON **body)
 	if (gateway->stop_by_ms)
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	cJSON_AddBoolToObject(*body, "ready", all);
-	cJSON_AddItemToObject(*body, "warnings", weak_settings_json(&gateway->weak_settings));
+	warnings = weak_settings_json(&gateway->weak_settings);
+	rabbit_topology_warnings(warnings);
+	cJSON_AddItemToObject(*body, "warnings", warnings);
 	return all;
 }
 

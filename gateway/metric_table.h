@@ -30,6 +30,9 @@ METRIC(METRIC_REDIS_TIMEOUTS, "redis_timeouts_total", "counter",
 METRIC(METRIC_REDIS_UP, "redis_up", "gauge", "Processes connected to Redis.")
 METRIC(METRIC_AMQP_UP, "amqp_up", "gauge", "Processes connected to RabbitMQ.")
 METRIC(METRIC_DATABASE_UP, "database_up", "gauge", "Processes connected to PostgreSQL.")
+METRIC(METRIC_QUEUES_DIFFERING, "queues_differing", "gauge",
+       "Queues that exist with other arguments than the programs declare, summed over all "
+       "processes.")
 METRIC(METRIC_WEAK_SETTINGS, "weak_settings", "gauge",
        "Settings of Redis and PostgreSQL that are too weak for the promises, summed over all "
        "processes.")

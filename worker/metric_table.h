@@ -17,5 +17,7 @@ METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",
        "1 while the worker consumes from RabbitMQ.")
 METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
        "1 while the worker can publish to RabbitMQ: replies, dead letters, parked messages.")
+METRIC(METRIC_QUEUES_DIFFERING, "worker_queues_differing", "gauge",
+       "Queues that exist with other arguments than the programs declare.")
 METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
        "1 while the worker is connected to PostgreSQL.")

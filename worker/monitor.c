@@ -9,6 +9,7 @@
 #include "common/serve/exposition.h"
 #include "common/serve/http_reply.h"
 #include "common/serve/listener.h"
+#include "common/rabbit/topology.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
@@ -69,19 +70,26 @@ static void on_readyz(struct evhttp_request *request)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	int ready = rabbitmq && postgresql;
 	struct keeper_state keeper = keeper_state();
-	char text[256];
-	int n;
+	cJSON *body = cJSON_CreateObject(), *warnings;
+	char *text;
 
-	n = snprintf(text, sizeof(text),
-		     "{\"rabbitmq\":\"%s\",\"publisher\":\"%s\",\"postgresql\":\"%s\",\"redis\":\"%"
-		     "s\",\"keeper\":%s,"
-		     "\"ready\":%s}",
-		     word(rabbitmq), word(metrics_get(METRIC_PUBLISHER_UP) != 0), word(postgresql),
-		     word(keeper.redis_up), keeper.elected ? "true" : "false",
-		     rabbitmq && postgresql ? "true" : "false");
-	http_reply_json(request, rabbitmq && postgresql ? HTTP_OK : HTTP_SERVUNAVAIL, text,
-			(size_t)n);
+	check(body != NULL);
+	cJSON_AddStringToObject(body, "rabbitmq", word(rabbitmq));
+	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
+	cJSON_AddStringToObject(body, "postgresql", word(postgresql));
+	cJSON_AddStringToObject(body, "redis", word(keeper.redis_up));
+	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
+	cJSON_AddBoolToObject(body, "ready", ready);
+	warnings = cJSON_AddArrayToObject(body, "warnings");
+	check(warnings != NULL);
+	rabbit_topology_warnings(warnings);
+	text = cJSON_PrintUnformatted(body);
+	check(text != NULL);
+	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));
+	free(text);
+	cJSON_Delete(body);
 }
 
 static void on_metrics(struct evhttp_request *request)

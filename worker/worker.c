@@ -15,6 +15,7 @@
 #include "common/fault.h"
 #include "common/log.h"
 #include "common/rabbit/publisher.h"
+#include "common/rabbit/topology.h"
 #include "worker/consume/forward.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
@@ -216,6 +217,7 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
 	metrics_set(METRIC_PUBLISHER_UP,
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
+	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_DATABASE_UP, database_up(worker->settler.database));
 	monitor_beat();
 }

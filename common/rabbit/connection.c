@@ -1,7 +1,6 @@
 #include "common/rabbit/connection.h"
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/rabbit/amqp.h"
 
 #include <netinet/in.h>
@@ -77,8 +76,7 @@ static amqp_rpc_reply_t login(amqp_connection_state_t connection,
 					  AMQP_SASL_METHOD_PLAIN, info->user, info->password);
 }
 
-/* The next RPC may take the rest of the time for all of them. */
-static void time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
+void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_monotonic_ms();
 	struct timeval left = { .tv_usec = 1000 };
@@ -89,7 +87,7 @@ static void time_left_set(amqp_connection_state_t connection, int64_t deadline_m
 	amqp_set_rpc_timeout(connection, &left);
 }
 
-static void time_restore(amqp_connection_state_t connection)
+void rabbit_time_restore(amqp_connection_state_t connection)
 {
 	struct timeval timeout = { .tv_sec = RABBIT_TIMEOUT_S };
 
@@ -99,13 +97,13 @@ static void time_restore(amqp_connection_state_t connection)
 static int channel_open(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
 			char error[RABBIT_ERROR_SIZE])
 {
-	time_left_set(connection, deadline_ms);
+	rabbit_time_left_set(connection, deadline_ms);
 	amqp_channel_open(connection, RABBIT_CHANNEL);
 	if (rabbit_reply_check(amqp_get_rpc_reply(connection), error))
 		return -1;
 	if (!confirms)
 		return 0;
-	time_left_set(connection, deadline_ms);
+	rabbit_time_left_set(connection, deadline_ms);
 	amqp_confirm_select(connection, RABBIT_CHANNEL);
 	return rabbit_reply_check(amqp_get_rpc_reply(connection), error);
 }
@@ -144,12 +142,12 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	}
 	socket_tune(amqp_get_sockfd(connection));
 	amqp_set_handshake_timeout(connection, &timeout);
-	time_left_set(connection, deadline_ms);
+	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
-	time_restore(connection);
+	rabbit_time_restore(connection);
 	goto out;
 fail:
 	rabbit_connection_drop(connection);
@@ -159,113 +157,59 @@ out:
 	return connection;
 }
 
-static int closed_with(amqp_rpc_reply_t reply, int code)
+int rabbit_reply_code(amqp_rpc_reply_t reply)
 {
-	return reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
-	       reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD &&
-	       ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code == code;
+	if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION ||
+	    reply.reply.id != AMQP_CHANNEL_CLOSE_METHOD)
+		return 0;
+	return ((const amqp_channel_close_t *)reply.reply.decoded)->reply_code;
 }
 
-struct declaring {
-	amqp_connection_state_t connection;
-	int nowait;
-	int64_t deadline_ms;
-	char *error;
-};
-
-/* One declaration or binding. Without `nowait` its reply has the next method number. */
-static int declaring_step(const struct declaring *declaring, const char *name,
-			  amqp_method_number_t id, void *method)
+int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
+			  char error[RABBIT_ERROR_SIZE])
 {
-	amqp_method_number_t replies[] = { id + 1, 0 };
-	amqp_rpc_reply_t reply;
+	amqp_channel_close_ok_t closed = { 0 };
+	int status = amqp_send_method(connection, RABBIT_CHANNEL, AMQP_CHANNEL_CLOSE_OK_METHOD,
+				      &closed);
 
-	if (declaring->nowait)
-		return amqp_send_method(declaring->connection, RABBIT_CHANNEL, id, method);
-	time_left_set(declaring->connection, declaring->deadline_ms);
-	reply = amqp_simple_rpc(declaring->connection, RABBIT_CHANNEL, id, replies, method);
-	if (rabbit_reply_check(reply, declaring->error) == 0)
-		return 0;
-	if (closed_with(reply, AMQP_PRECONDITION_FAILED))
-		log_error("queue_differs", LOG_S("name", name), LOG_S("error", declaring->error));
+	if (status == AMQP_STATUS_OK)
+		return channel_open(connection, confirms, deadline_ms, error);
+	snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(status));
 	return -1;
 }
 
-static int exchange_declare(const struct declaring *declaring, const char *name)
+/* A text of the server's properties; empty when it has none of that name. */
+static amqp_bytes_t server_text(amqp_connection_state_t connection, const char *name)
 {
-	amqp_exchange_declare_t method = { .exchange = amqp_cstring_bytes(name),
-					   .type = amqp_cstring_bytes("topic"),
-					   .durable = 1,
-					   .nowait = declaring->nowait };
+	const amqp_table_t *properties = amqp_get_server_properties(connection);
 
-	return declaring_step(declaring, name, AMQP_EXCHANGE_DECLARE_METHOD, &method);
+	for (int i = 0; properties && i < properties->num_entries; i++) {
+		const amqp_table_entry_t *entry = &properties->entries[i];
+
+		if (entry->key.len == strlen(name) &&
+		    memcmp(entry->key.bytes, name, entry->key.len) == 0 &&
+		    entry->value.kind == AMQP_FIELD_KIND_UTF8)
+			return entry->value.value.bytes;
+	}
+	return amqp_empty_bytes;
 }
 
-static int queue_declare(const struct declaring *declaring, const char *name)
+void rabbit_server_version(amqp_connection_state_t connection, char version[RABBIT_VERSION_SIZE])
 {
-	amqp_table_entry_t type = { .key = amqp_cstring_bytes("x-queue-type"),
-				    .value = { .kind = AMQP_FIELD_KIND_UTF8,
-					       .value.bytes = amqp_cstring_bytes("quorum") } };
-	amqp_queue_declare_t method = { .queue = amqp_cstring_bytes(name),
-					.durable = 1,
-					.nowait = declaring->nowait,
-					.arguments = { .num_entries = 1, .entries = &type } };
+	amqp_bytes_t text = server_text(connection, "version");
 
-	return declaring_step(declaring, name, AMQP_QUEUE_DECLARE_METHOD, &method);
+	snprintf(version, RABBIT_VERSION_SIZE, "%.*s", (int)text.len, (const char *)text.bytes);
 }
 
-static int queue_bind(const struct declaring *declaring, const char *name, const char *exchange,
-		      const char *routing_key)
+int rabbit_server_major(amqp_connection_state_t connection)
 {
-	amqp_queue_bind_t method = { .queue = amqp_cstring_bytes(name),
-				     .exchange = amqp_cstring_bytes(exchange),
-				     .routing_key = amqp_cstring_bytes(routing_key),
-				     .nowait = declaring->nowait };
+	amqp_bytes_t product = server_text(connection, "product");
+	char version[RABBIT_VERSION_SIZE];
 
-	return declaring_step(declaring, name, AMQP_QUEUE_BIND_METHOD, &method);
-}
-
-/* 0, or the status of the step that failed. */
-static int declaring_run(const struct declaring *declaring)
-{
-	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
-	static const struct {
-		const char *name, *exchange, *routing_key;
-	} queues[] = {
-		{ .name = AMQP_QUEUE, .exchange = AMQP_EXCHANGE, .routing_key = AMQP_ROUTING_KEY },
-		{ .name = AMQP_PARKED_QUEUE,
-		  .exchange = AMQP_EXCHANGE,
-		  .routing_key = AMQP_PARKED_KEY },
-		{ .name = AMQP_DEAD_QUEUE, .exchange = AMQP_DEAD_EXCHANGE, .routing_key = "#" },
-	};
-	int status;
-
-	for (size_t i = 0; i < sizeof(exchanges) / sizeof(exchanges[0]); i++)
-		if ((status = exchange_declare(declaring, exchanges[i])))
-			return status;
-	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]); i++)
-		if ((status = queue_declare(declaring, queues[i].name)) ||
-		    (status = queue_bind(declaring, queues[i].name, queues[i].exchange,
-					 queues[i].routing_key)))
-			return status;
-	return 0;
-}
-
-int rabbit_connection_declare(amqp_connection_state_t connection, char error[RABBIT_ERROR_SIZE])
-{
-	struct declaring declaring = { .connection = connection,
-				       .deadline_ms = clock_monotonic_ms() +
-						      2000 * RABBIT_TIMEOUT_S,
-				       .error = error };
-	int rc = declaring_run(&declaring);
-
-	time_restore(connection);
-	return rc;
-}
-
-int rabbit_connection_declare_send(amqp_connection_state_t connection)
-{
-	return declaring_run(&(struct declaring){ .connection = connection, .nowait = 1 });
+	if (product.len != strlen("RabbitMQ") || memcmp(product.bytes, "RabbitMQ", product.len))
+		return 0;
+	rabbit_server_version(connection, version);
+	return atoi(version);
 }
 
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
@@ -278,7 +222,7 @@ int rabbit_connection_queue_read(amqp_connection_state_t connection, const char 
 
 	*ready = *consumers = 0;
 	if (rabbit_reply_check(reply, error))
-		return closed_with(reply, AMQP_NOT_FOUND) ? 1 : -1;
+		return rabbit_reply_code(reply) == AMQP_NOT_FOUND ? 1 : -1;
 	*ready = declared->message_count;
 	*consumers = declared->consumer_count;
 	amqp_maybe_release_buffers(connection);

@@ -1,7 +1,7 @@
 /*
  * A connection to RabbitMQ: bounded in time, one channel, heartbeats, and the client capabilities
  * that couponmq needs (connection.blocked, consumer_cancel_notify, basic.nack, publisher_confirms).
- * Every call but rabbit_connection_declare_send() blocks. A connection belongs to one thread.
+ * Every call blocks. A connection belongs to one thread.
  */
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
@@ -35,16 +35,22 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 					       char error[RABBIT_ERROR_SIZE]);
 
 /*
- * Declares the exchanges, the quorum queues and their bindings; all idempotent. 0, or -1 with
- * `error`. A queue or exchange that exists with other properties, a classic queue for instance, is
- * also logged as an error (queue_differs): it does not give the guarantees that couponmq needs.
+ * Opens the channel again after the broker has closed it (the reply of an RPC says so), in the time
+ * that is left until `deadline_ms`. 0, or -1 with `error`.
  */
-int rabbit_connection_declare(amqp_connection_state_t connection, char error[RABBIT_ERROR_SIZE]);
-/*
- * The same without waiting: should the broker refuse, it closes the channel. Returns a status of
- * the library.
- */
-int rabbit_connection_declare_send(amqp_connection_state_t connection);
+int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
+			  char error[RABBIT_ERROR_SIZE]);
+
+/* The next RPC may take the rest of the time for all of them. */
+void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms);
+/* Each RPC may take RABBIT_TIMEOUT_S again. */
+void rabbit_time_restore(amqp_connection_state_t connection);
+
+#define RABBIT_VERSION_SIZE 32
+/* The version that the broker states; empty if it states none. */
+void rabbit_server_version(amqp_connection_state_t connection, char version[RABBIT_VERSION_SIZE]);
+/* The first number of it; 0 if the broker is not a RabbitMQ or states no version. */
+int rabbit_server_major(amqp_connection_state_t connection);
 
 /*
  * The number of ready messages in a queue, and of its consumers; does not create the queue. 0; 1
@@ -61,5 +67,7 @@ void rabbit_connection_drop(amqp_connection_state_t connection);
 
 /* The outcome of an RPC: 0, or -1 with a sentence in `error`. */
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE]);
+/* The code with which the broker closed the channel instead of a reply; 0: it did not. */
+int rabbit_reply_code(amqp_rpc_reply_t reply);
 
 #endif

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/rabbit/arrival.h"
+#include "common/rabbit/topology.h"
 #include "common/rabbit/watchdog.h"
 
 #include <poll.h>
@@ -322,7 +323,7 @@ int rabbit_link_declare(struct rabbit_link *link)
 	if (link->plan.passive)
 		return 0;
 	watch_begin(link->watch);
-	return called(link, rabbit_connection_declare_send(link->connection));
+	return called(link, rabbit_topology_declare_send(link->connection));
 }
 
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)

@@ -5,6 +5,7 @@
 #include "common/rabbit/opening.h"
 
 #include "common/check.h"
+#include "common/rabbit/topology.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -46,7 +47,7 @@ static int source_consume(struct rabbit_opening *opening, const struct rabbit_so
 static int open_all(struct rabbit_opening *opening)
 {
 	if (!opening->plan.passive &&
-	    rabbit_connection_declare(opening->connection, opening->error))
+	    rabbit_topology_declare(opening->connection, opening->plan.confirms, opening->error))
 		return -1;
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
 		if (source_consume(opening, &opening->plan.sources[i]))

@@ -11,7 +11,7 @@ import redis
 import requests
 
 from history import QUEUE
-from process import Process, gateway_process, metrics_read
+from process import Worker, gateway_process, metrics_read
 from stack import wait_until
 
 
@@ -187,13 +187,14 @@ def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser)
     ids=["plain", "classic", "limit"],
 )
 def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
+    """The programs use it as it is, and say so until it is replaced."""
     with pika.BlockingConnection(pika.URLParameters(own_stack.env["AMQP_URL"])) as connection:
         channel = connection.channel()
         own_stack.stop("gateway", "worker-1")
         channel.queue_delete(QUEUE)
         channel.queue_declare(QUEUE, durable=True, arguments=arguments)
-        gateway = gateway_process(own_stack, "gateway-differs", ready=False)
-        worker = Process(own_stack, "coupon-worker", "worker-differs", {})
+        gateway = gateway_process(own_stack, "gateway-differs")
+        worker = Worker(own_stack, "worker-differs", {})
         try:
             coupon = own_stack.coupon_make(10)
             for process in (gateway, worker):
@@ -202,17 +203,19 @@ def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
                     "level=error" in line
                     and f"name={QUEUE}" in line
                     and "PRECONDITION_FAILED" in line
+                    and "couponctl queue move" in line
                 )
-            body = requests.get(gateway.http("/readyz"), timeout=5).json()
-            assert "PRECONDITION_FAILED" in body["rabbitmq"] and body["ready"] is False
-            assert (body["redis"], body["postgresql"]) == ("ok", "ok")
+                (warning,) = requests.get(process.http("/readyz"), timeout=5).json()["warnings"]
+                assert QUEUE in warning and "couponctl queue move" in warning
+            assert metrics_read(gateway.http("/metrics"))["couponmq_queues_differing"] == 1
+            wait_until(lambda: worker.metrics()["couponmq_worker_queues_differing"] == 1)
             with gateway.client() as client:
                 wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
-                receive = client.issue(coupon, 1)["receive"]
-            channel.queue_delete(QUEUE)
-            wait_until(gateway.ready)
-            with gateway.client() as client:
-                wait_until(lambda: client.call("status", receive=receive)["status"] == "issued")
+                assert client.issue(coupon, 1, ack="issued")["status"] == "issued"
+                channel.queue_delete(QUEUE)  # the worker declares it as ours
+                wait_until(lambda: worker.metrics()["couponmq_worker_queues_differing"] == 0)
+                assert client.issue(coupon, 2, ack="issued")["status"] == "issued"
+            assert len(lines(worker.log(), "queue_differs")) == 1
         finally:
             gateway.end()
             worker.end()

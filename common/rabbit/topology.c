@@ -1,0 +1,217 @@
+#include "common/rabbit/topology.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <amqp_framing.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define UNLIMITED_FROM 4 /* the major version of RabbitMQ that has a delivery limit by default */
+
+static const struct rabbit_queue_place places[RABBIT_QUEUES_N] = {
+	[RABBIT_QUEUE_RECEIVES] = { .name = AMQP_QUEUE,
+				    .exchange = AMQP_EXCHANGE,
+				    .routing_key = AMQP_ROUTING_KEY },
+	[RABBIT_QUEUE_PARKED] = { .name = AMQP_PARKED_QUEUE,
+				  .exchange = AMQP_EXCHANGE,
+				  .routing_key = AMQP_PARKED_KEY },
+	[RABBIT_QUEUE_DEAD] = { .name = AMQP_DEAD_QUEUE,
+				.exchange = AMQP_DEAD_EXCHANGE,
+				.routing_key = "#" },
+};
+
+static atomic_uint differing; /* a bit for each queue; all connections have the same broker */
+
+const struct rabbit_queue_place *rabbit_queue_place(enum rabbit_queue queue)
+{
+	return &places[queue];
+}
+
+static int differs(enum rabbit_queue queue)
+{
+	return (atomic_load(&differing) & 1u << queue) != 0;
+}
+
+struct declaring {
+	amqp_connection_state_t connection;
+	int nowait;
+	int confirms;
+	int64_t deadline_ms;
+	char *error;
+};
+
+/*
+ * One declaration or binding. Without `nowait` its reply has the next method number. 0, the status
+ * of the library, or -1 with `*code`: why the broker closed the channel, 0 if it did not.
+ */
+static int step(const struct declaring *declaring, amqp_method_number_t id, void *method, int *code)
+{
+	amqp_method_number_t replies[] = { id + 1, 0 };
+	amqp_rpc_reply_t reply;
+
+	*code = 0;
+	if (declaring->nowait)
+		return amqp_send_method(declaring->connection, RABBIT_CHANNEL, id, method);
+	rabbit_time_left_set(declaring->connection, declaring->deadline_ms);
+	reply = amqp_simple_rpc(declaring->connection, RABBIT_CHANNEL, id, replies, method);
+	*code = rabbit_reply_code(reply);
+	return rabbit_reply_check(reply, declaring->error);
+}
+
+static int exchange_declare(const struct declaring *declaring, const char *name)
+{
+	amqp_exchange_declare_t method = { .exchange = amqp_cstring_bytes(name),
+					   .type = amqp_cstring_bytes("topic"),
+					   .durable = 1,
+					   .nowait = declaring->nowait };
+	int code, status = step(declaring, AMQP_EXCHANGE_DECLARE_METHOD, &method, &code);
+
+	if (code == AMQP_PRECONDITION_FAILED)
+		log_error("exchange_differs", LOG_S("name", name),
+			  LOG_S("error", declaring->error));
+	return status;
+}
+
+static int queue_declare(const struct declaring *declaring, const char *name, int passive,
+			 int *code)
+{
+	amqp_table_entry_t arguments[] = {
+		{ .key = amqp_cstring_bytes("x-queue-type"),
+		  .value = { .kind = AMQP_FIELD_KIND_UTF8,
+			     .value.bytes = amqp_cstring_bytes("quorum") } },
+		{ .key = amqp_cstring_bytes("x-delivery-limit"),
+		  .value = { .kind = AMQP_FIELD_KIND_I32, .value.i32 = -1 } },
+	};
+	int arguments_n = rabbit_server_major(declaring->connection) >= UNLIMITED_FROM ? 2 : 1;
+	amqp_queue_declare_t method = { .queue = amqp_cstring_bytes(name),
+					.durable = 1,
+					.passive = passive,
+					.nowait = declaring->nowait,
+					.arguments = { .num_entries = arguments_n,
+						       .entries = arguments } };
+
+	return step(declaring, AMQP_QUEUE_DECLARE_METHOD, &method, code);
+}
+
+/* As queue_declare(); 1: it exists with other arguments, and the channel is open again. */
+static int queue_declare_or_reopen(const struct declaring *declaring, const char *name)
+{
+	char ignored[RABBIT_ERROR_SIZE];
+	int code, status = queue_declare(declaring, name, 0, &code);
+
+	if (code != AMQP_PRECONDITION_FAILED)
+		return status;
+	return rabbit_channel_reopen(declaring->connection, declaring->confirms,
+				     declaring->deadline_ms, ignored)
+		       ? -1
+		       : 1;
+}
+
+/* Declares the queue, or finds it as it is. */
+static int queue_ensure(const struct declaring *declaring, enum rabbit_queue queue)
+{
+	const char *name = places[queue].name;
+	int code, status;
+
+	if (declaring->nowait)
+		return queue_declare(declaring, name, differs(queue), &code);
+	status = queue_declare_or_reopen(declaring, name);
+	if (status == 0)
+		atomic_fetch_and(&differing, ~(1u << queue));
+	if (status != 1)
+		return status;
+	if (!(atomic_fetch_or(&differing, 1u << queue) & 1u << queue))
+		log_error("queue_differs", LOG_S("name", name), LOG_S("error", declaring->error),
+			  LOG_S("mend", "couponctl queue move"));
+	return queue_declare(declaring, name, 1, &code);
+}
+
+static int queue_bind(const struct declaring *declaring, const struct rabbit_queue_place *place)
+{
+	amqp_queue_bind_t method = { .queue = amqp_cstring_bytes(place->name),
+				     .exchange = amqp_cstring_bytes(place->exchange),
+				     .routing_key = amqp_cstring_bytes(place->routing_key),
+				     .nowait = declaring->nowait };
+	int code;
+
+	return step(declaring, AMQP_QUEUE_BIND_METHOD, &method, &code);
+}
+
+/* 0, or the status of the step that failed. */
+static int declaring_run(const struct declaring *declaring)
+{
+	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
+	int status;
+
+	for (size_t i = 0; i < sizeof(exchanges) / sizeof(exchanges[0]); i++)
+		if ((status = exchange_declare(declaring, exchanges[i])))
+			return status;
+	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
+		if ((status = queue_ensure(declaring, queue)) ||
+		    (status = queue_bind(declaring, &places[queue])))
+			return status;
+	return 0;
+}
+
+static struct declaring declaring_begin(amqp_connection_state_t connection, int confirms,
+					char error[RABBIT_ERROR_SIZE])
+{
+	return (struct declaring){ .connection = connection,
+				   .confirms = confirms,
+				   .deadline_ms = clock_monotonic_ms() + 2000 * RABBIT_TIMEOUT_S,
+				   .error = error };
+}
+
+int rabbit_topology_declare(amqp_connection_state_t connection, int confirms,
+			    char error[RABBIT_ERROR_SIZE])
+{
+	struct declaring declaring = declaring_begin(connection, confirms, error);
+	int rc = declaring_run(&declaring);
+
+	rabbit_time_restore(connection);
+	return rc;
+}
+
+int rabbit_topology_declare_send(amqp_connection_state_t connection)
+{
+	return declaring_run(&(struct declaring){ .connection = connection, .nowait = 1 });
+}
+
+int rabbit_queue_declare(amqp_connection_state_t connection, int confirms, const char *name,
+			 char error[RABBIT_ERROR_SIZE])
+{
+	struct declaring declaring = declaring_begin(connection, confirms, error);
+	int rc = queue_declare_or_reopen(&declaring, name);
+
+	rabbit_time_restore(connection);
+	return rc;
+}
+
+int rabbit_topology_differing_n(void)
+{
+	int n = 0;
+
+	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++)
+		n += differs(queue);
+	return n;
+}
+
+void rabbit_topology_warnings(cJSON *array)
+{
+	char sentence[192];
+
+	for (enum rabbit_queue queue = 0; queue < RABBIT_QUEUES_N; queue++) {
+		cJSON *item;
+
+		if (!differs(queue))
+			continue;
+		snprintf(sentence, sizeof(sentence),
+			 "rabbitmq: %s exists with other arguments, for instance a delivery limit; "
+			 "run couponctl queue move",
+			 places[queue].name);
+		item = cJSON_CreateString(sentence);
+		check(item != NULL && cJSON_AddItemToArray(array, item));
+	}
+}
