@@ -14,23 +14,40 @@ import time
 
 from stack import Client
 
+BEGAN = time.monotonic()
 UNANSWERED = None
 SURE = frozenset((0, 1, 2, 3, 4, 5, 6, 9))  # answers that are certain
+
+
+def now():
+    """The time of requests and answers, in seconds: the same clock in the whole program."""
+    return round(time.monotonic() - BEGAN, 4)
 
 
 class Ask:
     """One request: the gateway and time it was sent to, its answer and the time of that."""
 
     __slots__ = (
-        "op", "user", "key", "ack", "receive_asked", "client", "gateway", "at", "reply",
-        "answered_at", "ended",
+        "op", "user", "key", "ack", "receive_asked", "client", "gateway", "connected_at", "at",
+        "reply", "answered_at", "ended", "ended_at", "timed_out",
     )  # fmt: skip
 
     def __init__(self, op, user, key=None, ack=None, receive=None):
         self.op, self.user, self.key, self.ack, self.receive_asked = op, user, key, ack, receive
-        self.client = self.gateway = self.at = self.answered_at = None
+        self.client = self.gateway = self.connected_at = self.at = self.answered_at = None
         self.reply = UNANSWERED
-        self.ended = None  # why there is no answer: "time-out", or how the connection ended
+        self.ended = self.ended_at = None  # why there is no answer, and since when
+        self.timed_out = False  # otherwise the connection ended
+
+    def answer(self, reply):
+        self.answered_at = now()
+        self.reply = reply
+        return reply
+
+    def end(self, error):
+        """It gets no answer."""
+        self.ended_at, self.ended = now(), repr(error)
+        self.timed_out = isinstance(error, TimeoutError)
 
     @property
     def code(self):
@@ -56,8 +73,8 @@ class Ask:
 
     def __str__(self):
         names = (
-            "at", "client", "gateway", "op", "user", "key", "ack", "receive_asked", "answered_at",
-            "ended", "reply",
+            "at", "client", "gateway", "connected_at", "op", "user", "key", "ack", "receive_asked",
+            "answered_at", "ended_at", "ended", "reply",
         )  # fmt: skip
         asked = {name: getattr(self, name) for name in names}
         return json.dumps(
@@ -69,7 +86,7 @@ class LoadClient:
     def __init__(self, load, number):
         self.load, self.number = load, number
         self.chance = random.Random(f"{load.seed} client {number}")
-        self.connection = self.gateway = None
+        self.connection = self.gateway = self.connected_at = None
         self.sure = self.accepted = self.lost = 0
 
     def run(self):
@@ -98,21 +115,22 @@ class LoadClient:
             self._hang_up()
         if not self.connection:
             self.gateway, listen = self.chance.choice(self.load.gateways())
+            self.connected_at = now()
             self.connection = Client(listen, timeout=self.load.answer_s)
         book, window = self.load.window_make(self.chance)
-        at = self.load.now()
+        at = now()
         for ask in window:
             ask.client, ask.gateway, ask.at = self.number, self.gateway, at
+            ask.connected_at = self.connected_at
             book.note(ask)
         try:
             lines = "".join(ask.line(i, book.coupon) for i, ask in enumerate(window))
             self.connection.send_bytes(lines.encode())
             self._answers_read(window)
         except (OSError, EOFError) as error:
-            why = "time-out" if isinstance(error, TimeoutError) else repr(error)
             for ask in window:
                 if ask.reply is UNANSWERED:
-                    ask.ended = f"{self.load.now()}: {why}"
+                    ask.end(error)
             raise
         finally:
             self.load.window_ended(self.chance, book, window)
@@ -125,8 +143,8 @@ class LoadClient:
             reply = json.loads(line)
             ask = window[reply["id"]]
             assert ask.reply is UNANSWERED, f"answered twice: {line}"
-            ask.answered_at = self.load.now()
-            ask.reply = reply
+            ask.answer(reply)
+            self.load.on_answer(ask)
             self.sure += reply["code"] in SURE
             self.accepted += ask.op == "issue" and reply["code"] == 0
 
@@ -142,22 +160,20 @@ class Load:
         answer_s,
         moves=0.0,
         window_ended=lambda chance, book, window: None,
+        on_answer=lambda ask: None,
     ):
         """
         gateways(): (name, address) of the gateways that clients may connect to. Each client sends a
         window every every_s, waits answer_s for each answer, and changes its gateway with this
-        probability.
+        probability. on_answer(ask): called in the client's thread, as soon as it is read.
         """
         self.gateways, self.window_make, self.window_ended = gateways, window_make, window_ended
+        self.on_answer = on_answer
         self.seed, self.every_s, self.answer_s, self.moves = seed, every_s, answer_s, moves
-        self.began = time.monotonic()
         self.stopping = threading.Event()
         self.errors = []
         self.clients = [LoadClient(self, number) for number in range(1, clients + 1)]
         self.threads = [threading.Thread(target=client.run, daemon=True) for client in self.clients]
-
-    def now(self):
-        return round(time.monotonic() - self.began, 4)
 
     def start(self):
         for thread in self.threads:

@@ -5,8 +5,12 @@ import signal
 import time
 from pathlib import Path
 
+from load import now
 from process import Process, gateway_process
 from stack import process_tree, wait_until
+
+
+NEVER = float("inf")
 
 
 class Violation(AssertionError):
@@ -25,10 +29,18 @@ class Part:
         self.death_expected = False
         self.frozen = False
         self.via = None  # the relay through which clients reach it, if any
-        self.disturbed = False  # in this scenario; otherwise each request has an answer
+        # [from, until] in this scenario: at other times each request gets an answer
+        self.disturbances = []
 
     def disturb(self):
-        self.disturbed = True
+        """From now on it may leave clients without an answer."""
+        if not self.disturbances or self.disturbances[-1][1] < NEVER:
+            self.disturbances.append([now(), NEVER])
+
+    def calm(self):
+        """Not any more."""
+        if self.disturbances and self.disturbances[-1][1] == NEVER:
+            self.disturbances[-1][1] = now()
 
     @property
     def pid(self):
@@ -43,6 +55,13 @@ class Part:
 
     def log(self):
         return self.process.log()
+
+    def log_size(self):
+        return self.process.log_path.stat().st_size
+
+    def log_since(self, size):
+        """Of all its lives, from this size on."""
+        return self.process.log_path.read_bytes()[size:].decode(errors="replace")
 
     def metrics(self):
         return self.process.metrics()
@@ -74,6 +93,8 @@ class Part:
             self.process = Process(
                 self.rig.stack, "coupon-worker", self.name, {**wanted, "COUPON_FAULT": fault}
             )
+        if not fault:
+            self.calm()
         return self
 
     def restart(self, fault="", **settings):
@@ -116,6 +137,8 @@ class Part:
     def cont(self):
         if self.alive():
             self._signal_all(signal.SIGCONT)
+            if self.frozen:
+                self.calm()
         self.frozen = False
 
     def wait_fault(self, timeout=20):

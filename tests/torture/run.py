@@ -55,7 +55,7 @@ def scenario_run(rig, scenario, seed):
     print(
         f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  "
         f"{told['issued']:6} issued  {told['rate']:4.0f}/s, "
-        f"back after {told['back_s']:.1f} s  {told['codes']}",
+        f"back after {told['back_s']:.1f} s, {told['seen']}  {told['codes']}",
         flush=True,
     )
     return True

@@ -4,7 +4,17 @@ scenario is one decorated function."""
 import importlib
 from pathlib import Path
 
+from verdict import UNKNOWN_SHARE
+
 SCENARIOS = {}
+
+# What clients may be answered when something fails: see verdict.Allowed.
+OUTCOMES_LATE = {"unknown": 0.3}  # those who wait for RabbitMQ or PostgreSQL
+POSTGRESQL_AWAY = {"answers": ("status unavailable",), "unknown": 0.3}
+GATEWAY_STARTS = {"answers": ("unavailable",), "unknown": 0.3}  # without connections at first
+REDIS_AWAY = {"answers": ("unavailable",), "unknown": 0.3}
+# A user whose slot Redis has lost may be accepted a second time, which PostgreSQL rejects.
+REDIS_LOSES = {**REDIS_AWAY, "reasons": ("slot_taken", "key_taken")}
 
 
 class Scenario:
@@ -17,17 +27,22 @@ class Scenario:
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
+        self.answers = options.pop("answers", ())
+        self.reasons = options.pop("reasons", ())
+        self.unknown = options.pop("unknown", UNKNOWN_SHARE)
         assert not options, f"scenario {self.name}: unknown {options}"
 
 
 def scenario(**options):
     """
-    @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True)
+    @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True,
+              answers=(), reasons=(), unknown=0.01)
     def name_of_it(rig, chance): …
 
     short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS.
     prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
-    before and after is compared.
+    before and after is compared. answers, reasons, unknown: what may happen to requests, see
+    verdict.Allowed; every other answer, and every other rejection, is a violation.
     """
 
     def register(function):

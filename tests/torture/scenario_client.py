@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from load import Ask
+from load import Ask, now
 from scenario import scenario
 from stack import wait_until
 
@@ -46,7 +46,7 @@ def asks_make(rig, chance, campaign, number, users=10**9):
             f"key {chance.randint(1, 3)}",
             chance.choice((None, None, "queued", "issued")),
         )
-        ask.client, ask.gateway, ask.at = "own", "", rig.load.now()
+        ask.client, ask.gateway, ask.at = "own", "", now()
         campaign.note(ask)
         asks.append(ask)
     return asks
@@ -56,13 +56,13 @@ def lines_of(asks, campaign):
     return "".join(ask.line(number, campaign.coupon) for number, ask in enumerate(asks)).encode()
 
 
-def answers_take(rig, asks, data):
+def answers_take(asks, data):
     """The complete lines of `data` are answers to those requests."""
     for line in data.split(b"\n")[:-1]:
         reply = json.loads(line)
         ask = asks[reply["id"]]
         assert ask.reply is None, f"answered twice: {line}"
-        ask.reply, ask.answered_at = reply, rig.load.now()
+        ask.answer(reply)
 
 
 def read_until_end(one):
@@ -92,7 +92,7 @@ def clients_write_slowly(rig, chance):
             if at == 40:
                 rig.check_served()
         for one, asks, _ in writers:
-            answers_take(rig, asks, one.makefile("rb").readline())
+            answers_take(asks, one.makefile("rb").readline())
             assert asks[0].reply, "answered"
 
 
@@ -117,7 +117,7 @@ def clients_read_slowly(rig, chance):
                 if not piece:
                     reader[0] = None
         for _, asks, data in readers:
-            answers_take(rig, asks, data)
+            answers_take(asks, data)
             assert all(ask.reply for ask in asks), "every client that reads gets every answer"
 
 
@@ -136,7 +136,7 @@ def clients_half_close(rig, chance):
             one.shutdown(socket.SHUT_WR)
             halves.append((one, asks))
         for one, asks in halves:
-            answers_take(rig, asks, read_until_end(one))
+            answers_take(asks, read_until_end(one))
             assert all(ask.reply for ask in asks), "each is answered"
 
 

@@ -9,7 +9,7 @@ from scenario_link import LINKS, heal_all, link_open
 from scenario_rabbitmq import queue_unsettled
 from services import ask, say
 
-from scenario import scenario
+from scenario import OUTCOMES_LATE, REDIS_LOSES, scenario
 
 Copy = collections.namedtuple("Copy", "properties body")
 UNKNOWN_COUPON = 10**17
@@ -64,7 +64,7 @@ def deliveries_duplicated(rig, chance):
     say("15 times at least 10 messages, each two to six times")
 
 
-@scenario(prepare=tap_open)
+@scenario(prepare=tap_open, **OUTCOMES_LATE)
 def deliveries_reordered(rig, chance):
     """Workers get copies in any order, of settled and unsettled messages."""
     for _ in range(4):
@@ -86,7 +86,7 @@ def tap_and_link_open(rig, chance):
     tap_open(rig, chance)
 
 
-@scenario(prepare=tap_and_link_open)
+@scenario(prepare=tap_and_link_open, **REDIS_LOSES)
 def deliveries_a_day_later(rig, chance):
     """After everything is settled, every message is delivered again. Redis was wiped meanwhile:
     some slots have other owners than before."""

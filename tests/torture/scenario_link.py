@@ -3,7 +3,7 @@
 from relay import Relay, port_of
 from services import say
 
-from scenario import scenario
+from scenario import OUTCOMES_LATE, POSTGRESQL_AWAY, REDIS_AWAY, scenario
 
 RST_TIMES = 4
 NOTICED_S = 25.0  # beyond two heartbeats
@@ -13,18 +13,18 @@ class Link:
     """From the parts of one kind to the service of that setting, or from clients: one relay for
     each part."""
 
-    def __init__(self, parts, setting):
-        self.parts, self.setting = parts, setting
+    def __init__(self, parts, setting, allowed):
+        self.parts, self.setting, self.allowed = parts, setting, allowed
 
 
 LINKS = {
-    "client_gateway": Link("gateways", None),
-    "gateway_redis": Link("gateways", "REDIS_URL"),
-    "gateway_rabbitmq": Link("gateways", "AMQP_URL"),
-    "gateway_postgresql": Link("gateways", "DATABASE_URL"),
-    "worker_rabbitmq": Link("workers", "AMQP_URL"),
-    "worker_postgresql": Link("workers", "DATABASE_URL"),
-    "worker_redis": Link("workers", "REDIS_URL"),
+    "client_gateway": Link("gateways", None, {"unknown": 0.1}),
+    "gateway_redis": Link("gateways", "REDIS_URL", REDIS_AWAY),
+    "gateway_rabbitmq": Link("gateways", "AMQP_URL", OUTCOMES_LATE),
+    "gateway_postgresql": Link("gateways", "DATABASE_URL", POSTGRESQL_AWAY),
+    "worker_rabbitmq": Link("workers", "AMQP_URL", OUTCOMES_LATE),
+    "worker_postgresql": Link("workers", "DATABASE_URL", OUTCOMES_LATE),
+    "worker_redis": Link("workers", "REDIS_URL", {}),
 }
 
 
@@ -128,7 +128,9 @@ def link_scenario(name, link, way):
 
     run.__name__ = f"link_{name}_{way.__name__}"
     run.__doc__ = f"{name.replace('_', '–')}: {way.__doc__}."
-    scenario(prepare=lambda rig, _chance: link_open(rig, link), short=way in SHORT_WAYS)(run)
+    scenario(
+        prepare=lambda rig, _chance: link_open(rig, link), short=way in SHORT_WAYS, **link.allowed
+    )(run)
 
 
 for link_name, one in LINKS.items():

@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from scenario import scenario
+from scenario import GATEWAY_STARTS, OUTCOMES_LATE, REDIS_AWAY, REDIS_LOSES, scenario
 from stack import ROOT
 from ulid import ulid_make, ulid_uuid
 
@@ -244,6 +244,14 @@ def release_killed_at(rig, chance, point):
     rig.on_judge(judge)
 
 
+def allowed_at(point):
+    if point.startswith("rebuild_") or point == "late_counted":
+        return REDIS_LOSES
+    if point.startswith("gateway_") or point == "keeper_before_remove":
+        return GATEWAY_STARTS
+    return REDIS_AWAY if point.endswith("_verify") else OUTCOMES_LATE
+
+
 def kill_scenario(point):
     """The scenario that kills at this point."""
 
@@ -268,7 +276,7 @@ def kill_scenario(point):
     ), f"the keeper has no step for {point}"
     run.__name__ = f"kill_{point}"
     run.__doc__ = f"Killed at the n-th time it comes to {point}."
-    scenario(short=point in SHORT_POINTS)(run)
+    scenario(short=point in SHORT_POINTS, **allowed_at(point))(run)
 
 
 for _point in POINTS:

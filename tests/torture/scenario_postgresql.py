@@ -11,7 +11,7 @@ import psycopg
 from relay import Relay
 from services import ask, pg_superuser, rabbitmq_eval, say
 
-from scenario import scenario
+from scenario import POSTGRESQL_AWAY, scenario
 from stack import process_tree, wait_until
 
 ROLE = "couponmq"
@@ -58,7 +58,7 @@ def server_wait(rig):
 # Killed
 
 
-@scenario(short=True)
+@scenario(short=True, **POSTGRESQL_AWAY)
 def postgresql_killed(rig, chance):
     """The whole server killed with kill -9, each process of it, in the middle of a transaction."""
     rig.wait_answers(chance.randint(1, 300))
@@ -73,7 +73,7 @@ def postgresql_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **POSTGRESQL_AWAY)
 def postgresql_backends_killed(rig, chance):
     """A worker's backend is killed in the middle of a batch: PostgreSQL ends all others too, and
     recovers."""
@@ -101,7 +101,7 @@ def row_lock(pg, coupon):
         pass
 
 
-@scenario()
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_frozen(rig, chance):
     """PostgreSQL hangs, for longer than a transaction may take."""
     rig.wait_answers(chance.randint(1, 300))
@@ -131,7 +131,7 @@ def connections_lost(rig):
     return workers_log(rig, "event=database_lost") + workers_log(rig, "event=database_unreachable")
 
 
-@scenario(prepare=relay_to_postgresql, short=True)
+@scenario(prepare=relay_to_postgresql, short=True, **POSTGRESQL_AWAY)
 def postgresql_answer_to_commit_lost(rig, chance):
     """PostgreSQL's answers are discarded, then the connection is cut: for the workers, the outcome
     of the commit is unknown."""
@@ -149,7 +149,7 @@ def postgresql_answer_to_commit_lost(rig, chance):
 # Locks
 
 
-@scenario(short=True)
+@scenario(short=True, **POSTGRESQL_AWAY)
 def postgresql_lock_held(rig, chance):
     """Another session locks a coupon's row for longer than the workers' lock_timeout."""
     rig.wait_answers(chance.randint(1, 300))
@@ -163,7 +163,7 @@ def postgresql_lock_held(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_deadlock(rig, chance):
     """A session that takes the workers' locks in the opposite order, with longer time-outs:
     settling is the deadlock victim."""
@@ -214,7 +214,7 @@ def deadlock_try(rig, chance, lock, campaign):
 # Refusing
 
 
-@scenario()
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_without_connections(rig, chance):
     """The workers' and gateways' connections are ended, and new ones are refused: max_connections,
     then the role's limit."""
@@ -262,7 +262,7 @@ def reconnect_all_but(pg, application):
     )
 
 
-@scenario(short=True)
+@scenario(short=True, **POSTGRESQL_AWAY)
 def postgresql_read_only(rig, chance):
     """default_transaction_read_only on, as on a standby; and off."""
     with pg_superuser(rig.stack) as pg:
@@ -280,7 +280,7 @@ def postgresql_read_only(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_away_beyond_consumer_timeout(rig, chance):
     """PostgreSQL is away for longer than RabbitMQ waits for acks: the broker closes the workers'
     channels, again and again."""
@@ -400,7 +400,7 @@ def wal_move_back(rig, wal):
 
 if os.geteuid() == 0:  # only root may mount a disk
 
-    @scenario(prepare=small_tablespace)
+    @scenario(prepare=small_tablespace, **POSTGRESQL_AWAY)
     def postgresql_disk_full(rig, chance):
         """The disk with the tables is full: every transaction is refused until there is room.
         Nothing is dead-lettered."""
@@ -414,7 +414,7 @@ if os.geteuid() == 0:  # only root may mount a disk
         rig.disk.free()
         rig.wait_answers(200)
 
-    @scenario(prepare=wal_on_small_disk)
+    @scenario(prepare=wal_on_small_disk, **POSTGRESQL_AWAY)
     def postgresql_wal_disk_full(rig, chance):
         """The disk with the log is full: PostgreSQL panics, and does not start before there is
         room."""

@@ -4,7 +4,7 @@ of a gateway."""
 import os
 import signal
 
-from scenario import scenario
+from scenario import GATEWAY_STARTS, OUTCOMES_LATE, scenario
 from scenario_point import points_of
 from stack import process_tree
 
@@ -24,13 +24,13 @@ def kill_again_and_again(rig, chance, parts):
         part.start()
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def gateway_killed(rig, chance):
     """A gateway killed under load, a few times."""
     kill_again_and_again(rig, chance, rig.gateways)
 
 
-@scenario(short=True)
+@scenario(short=True, **GATEWAY_STARTS)
 def gateway_killed_unconfirmed(rig, chance):
     """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed:
     Redis still holds them."""
@@ -43,13 +43,13 @@ def gateway_killed_unconfirmed(rig, chance):
         part.start()
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def worker_killed(rig, chance):
     """A worker killed under load, a few times; it may be the keeper."""
     kill_again_and_again(rig, chance, rig.workers)
 
 
-@scenario(short=True)
+@scenario(short=True, **GATEWAY_STARTS)
 def all_killed(rig, chance):
     """Every gateway and worker killed at the same time, in any order."""
     rig.wait_answers(chance.randint(1, 300))
@@ -57,7 +57,7 @@ def all_killed(rig, chance):
         part.kill9()
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def told_to_end(rig, chance):
     """SIGTERM to any of them, a few times; it exits with 0 and is restarted."""
     for _ in range(chance.randint(2, 4)):
@@ -66,7 +66,7 @@ def told_to_end(rig, chance):
         part.restart()
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def rolling_restart(rig, _chance):
     """Workers, then gateways, one after the other."""
     for part in [*rig.workers, *rig.gateways]:
@@ -75,7 +75,7 @@ def rolling_restart(rig, _chance):
         rig.wait_answers(50)
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def killed_while_it_ends(rig, chance):
     """SIGTERM, and a moment later SIGKILL."""
     for part in chance.sample(rig.parts, 2):
@@ -96,26 +96,26 @@ def frozen(rig, chance, part, seconds):
     part.cont()
 
 
-@scenario(short=True)
+@scenario(short=True, **GATEWAY_STARTS)
 def gateway_frozen(rig, chance):
     """A gateway frozen beyond the time-outs of calls and outcomes and the keeper's wait: the keeper
     sends its messages."""
     frozen(rig, chance, chance.choice(rig.gateways), FROZEN_S)
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def gateway_frozen_long(rig, chance):
     """… and beyond RabbitMQ's heartbeats."""
     frozen(rig, chance, chance.choice(rig.gateways), LONG_S)
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def worker_frozen(rig, chance):
     """A worker that is not the keeper is frozen; its deliveries wait, or go to the other."""
     frozen(rig, chance, next(part for part in rig.workers if part is not rig.keeper()), FROZEN_S)
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def worker_frozen_long(rig, chance):
     """… until RabbitMQ gives its deliveries to the other; then it acks what it no longer owns."""
     frozen(rig, chance, next(part for part in rig.workers if part is not rig.keeper()), LONG_S)
@@ -132,20 +132,20 @@ def keeper_frozen_for(rig, chance, seconds):
     rig.wait(lambda: "event=keeper_lost" in keeper.log() or "event=keeper_redis" in keeper.log())
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def keeper_frozen(rig, chance):
     """The keeper frozen beyond its lease: another takes over, and the first writes nothing when it
     continues."""
     keeper_frozen_for(rig, chance, (0.2, 2.0))
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def keeper_frozen_long(rig, chance):
     """… and beyond RabbitMQ's heartbeats."""
     keeper_frozen_for(rig, chance, LONG_S)
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def all_frozen(rig, chance):
     """Every gateway and worker frozen at the same time; they continue in any order."""
     rig.wait_answers(chance.randint(1, 200))
@@ -168,7 +168,7 @@ def freeze_at(rig, chance, parts, points):
         part.restart()
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def gateway_frozen_at_a_point(rig, chance):
     """A gateway frozen at a fault point: after a reply, between publish and confirm, …"""
     freeze_at(
@@ -179,7 +179,7 @@ def gateway_frozen_at_a_point(rig, chance):
     )
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def worker_frozen_at_a_point(rig, chance):
     """A worker frozen at a fault point, for instance between COMMIT and ack: its deliveries are
     settled by the other meanwhile."""
@@ -187,7 +187,7 @@ def worker_frozen_at_a_point(rig, chance):
     freeze_at(rig, chance, rig.workers, points)
 
 
-@scenario()
+@scenario(**GATEWAY_STARTS)
 def slow_at_all_points(rig, chance):
     """A gateway and a worker that sleep 100 ms at each point: others overtake them everywhere."""
     for part in (chance.choice(rig.gateways), chance.choice(rig.workers)):
@@ -199,7 +199,7 @@ def slow_at_all_points(rig, chance):
 # Several processes
 
 
-@scenario(settings={"COUPON_PROCESSES": 2}, gateways=1)
+@scenario(settings={"COUPON_PROCESSES": 2}, gateways=1, **GATEWAY_STARTS)
 def processes_killed(rig, chance):
     """One of two processes of a gateway is killed or frozen, and the parent restarts it."""
     for _ in range(3):
@@ -217,9 +217,10 @@ def processes_killed(rig, chance):
             os.kill(victim, signal.SIGKILL)
             rig.wait(lambda part=part, died=died: part.log().count("event=process_died") > died)
         rig.wait(lambda part=part: len(process_tree(part.pid)) == 3)
+        part.calm()
 
 
-@scenario(settings={"COUPON_PROCESSES": 2})
+@scenario(settings={"COUPON_PROCESSES": 2}, **GATEWAY_STARTS)
 def processes_killed_at_points(rig, chance):
     """Both processes of a gateway die at a fault point repeatedly, after every start."""
     part = rig.gateways[0]

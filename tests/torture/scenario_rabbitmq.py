@@ -6,10 +6,10 @@ import re
 
 import pika
 from history import QUEUE
-from campaign import place_of
 from services import rabbitmq_eval, rabbitmqctl, say
+from verdict import place_of
 
-from scenario import scenario
+from scenario import GATEWAY_STARTS, OUTCOMES_LATE, scenario
 
 EXCHANGES = ("coupon.topic", "coupon.dlx")
 POLICY = "torture"
@@ -35,7 +35,7 @@ def gateways_log(rig, text):
     return sum(part.log().count(text) for part in rig.gateways)
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def rabbitmq_killed(rig, chance):
     """RabbitMQ killed with kill -9 under load, and restarted: requests are not affected."""
     rig.wait_answers(chance.randint(1, 300))
@@ -46,7 +46,7 @@ def rabbitmq_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def rabbitmq_frozen(rig, chance):
     """RabbitMQ hangs for longer than two heartbeats, connections open."""
     rig.wait_answers(chance.randint(1, 300))
@@ -69,7 +69,7 @@ def alarmed(rig, chance, begin, end):
     rig.wait_answers(100)
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_memory_alarm(rig, chance):
     """RabbitMQ gets a memory alarm: publishers are blocked, and continue when it ends."""
 
@@ -82,7 +82,7 @@ def rabbitmq_memory_alarm(rig, chance):
     )
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_disk_alarm(rig, chance):
     """The same with a disk alarm."""
 
@@ -93,7 +93,7 @@ def rabbitmq_disk_alarm(rig, chance):
     alarmed(rig, chance, begin, lambda: rabbitmqctl(rig.stack, "set_disk_free_limit", "50MB"))
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_refuses(rig, chance):
     """A policy limits the queue to less than its length, with reject-publish: publishes are refused
     until it is removed."""
@@ -121,7 +121,7 @@ def rabbitmq_refuses(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def rabbitmq_connections_closed(rig, chance):
     """Every connection closed by the operator, again and again."""
     for _ in range(3):
@@ -131,7 +131,7 @@ def rabbitmq_connections_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def rabbitmq_one_connection_closed(rig, chance):
     """One connection after the other closed by the operator, of any program."""
     for _ in range(4):
@@ -146,7 +146,7 @@ def rabbitmq_one_connection_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **OUTCOMES_LATE)
 def rabbitmq_channels_killed(rig, chance):
     """The broker's channel processes killed: each connection gets an internal error."""
     for _ in range(3):
@@ -156,7 +156,7 @@ def rabbitmq_channels_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario()
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_exchanges_deleted(rig, chance):
     """Exchanges deleted: the next publish gets its channel closed (404); they are declared
     again."""
@@ -172,7 +172,7 @@ def rabbitmq_exchanges_deleted(rig, chance):
     rabbitmqctl(rig.stack, "close_all_connections", "torture")
 
 
-@scenario(short=True)
+@scenario(short=True, **GATEWAY_STARTS)
 def rabbitmq_consumers_cancelled(rig, chance):
     """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and consume
     a new queue."""
@@ -217,10 +217,9 @@ def settled(rig, pg):
 # Receives that only the queue held are lost: counted, listed, and given up by the operator
 
 
-@scenario(
-    rate=False
-)  # a client that waits for the outcome of a lost receive, and retries, waits until its deadline
-# each time
+# A client that waits for the outcome of a lost receive, and retries, waits until its deadline each
+# time.
+@scenario(rate=False, answers=("unavailable",), reasons=("lost",), unknown=0.5)
 def rabbitmq_queue_destroyed(rig, chance):
     """The queue deleted or purged with confirmed messages in it: each lost receive is listed, given
     up, and a rejection."""
@@ -262,8 +261,8 @@ def queue_unsettled(rig):
 
 def without_outcome(campaign):
     """Receives that clients were answered with, and that PostgreSQL does not hold."""
-    rows, tombstones, _ = campaign._database()
-    known = {(row[2], row[3]) for row in [*rows, *tombstones]}
+    stored = campaign.stored()
+    known = stored.issued.keys() | stored.rejected.keys()
     return {
         one.receive for one in campaign.asked if one.receive and place_of(one.receive) not in known
     }

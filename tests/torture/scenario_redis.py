@@ -12,7 +12,7 @@ from pathlib import Path
 import redis
 from services import say
 
-from scenario import scenario
+from scenario import REDIS_AWAY, REDIS_LOSES, scenario
 
 UNAVAILABLE, UNKNOWN = 21, 22
 LOADING_S = 3.0
@@ -31,7 +31,7 @@ def codes_wait(rig, *codes, more=5):
     rig.wait(lambda: told() >= aim, 20)
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_AWAY)
 def redis_killed(rig, chance):
     """Redis killed with kill -9 under load, and restarted; twice."""
     for _ in range(2):
@@ -43,7 +43,7 @@ def redis_killed(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_AWAY)
 def redis_frozen(rig, chance):
     """Redis hangs for longer than a call may take, twice."""
     for _ in range(2):
@@ -70,7 +70,7 @@ def redis_scripts_flushed(rig, chance):
     assert not told[UNAVAILABLE] and not told[UNKNOWN], told
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_AWAY)
 def redis_out_of_memory(rig, chance):
     """maxmemory below the used memory, under noeviction: each script call is refused; then
     restored, and once more."""
@@ -86,7 +86,7 @@ def redis_out_of_memory(rig, chance):
             rig.wait_answers(200)
 
 
-@scenario()
+@scenario(**REDIS_AWAY)
 def redis_loading(rig, chance):
     """Redis killed, and loading its log for three seconds: it replies LOADING to every client."""
     rig.wait_answers(chance.randint(50, 300))
@@ -138,7 +138,7 @@ def loading_seen(rig):
     rig.wait(refused, 20)
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_AWAY)
 def redis_made_a_replica(rig, chance):
     """REPLICAOF an unreachable master: read-only; and back."""
     with rig.redis() as cache:
@@ -153,7 +153,7 @@ def redis_made_a_replica(rig, chance):
             rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_AWAY)
 def redis_clients_paused(rig, chance):
     """CLIENT PAUSE, of all commands or of writes only, for longer than a call may take."""
     for mode in ("ALL", "WRITE"):
@@ -166,7 +166,7 @@ def redis_clients_paused(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario()
+@scenario(**REDIS_AWAY)
 def redis_busy(rig, chance):
     """A script of another program does not end: Redis replies BUSY to every client until it is
     killed."""
@@ -205,7 +205,7 @@ def script_kill(rig, cache):
     rig.wait(killed)
 
 
-@scenario(short=True)
+@scenario(short=True, **REDIS_LOSES)
 def redis_flushed(rig, chance):
     """FLUSHALL in the middle of the load."""
     for _ in range(2):
@@ -218,7 +218,7 @@ def redis_flushed(rig, chance):
         )  # the rebuild may be faster than a request that would be answered unavailable
 
 
-@scenario()
+@scenario(**REDIS_LOSES)
 def redis_older_state(rig, chance):
     """Redis killed, and started with an earlier copy of its files."""
     folder = rig.stack.run_dir / "redis"
@@ -262,7 +262,7 @@ def clock_prepare(rig, _chance):
     rig.on_end(lambda: rig.stack.restart("redis"))
 
 
-@scenario(prepare=clock_prepare)
+@scenario(prepare=clock_prepare, **REDIS_AWAY)
 def redis_clock_wrong(rig, chance):
     """Redis' clock jumps an hour ahead, back, and an hour behind: only the windows shift."""
     rig.on_heal(lambda: rig.clock.set(0))

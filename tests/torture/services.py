@@ -1,7 +1,7 @@
 """Operations and faults on the three services of the rig's stack."""
 
 import psycopg
-from load import Ask
+from load import Ask, now
 
 
 def say(text):
@@ -31,10 +31,8 @@ def ask(rig, campaign, user, part=None, **members):
     """One additional request to this gateway, recorded in the load's history; returns the reply."""
     part = part or rig.gateways[0]
     one = Ask("issue", user, **members)
-    one.client, one.gateway, one.at = "scenario", part.name, rig.load.now()
+    one.client, one.gateway, one.at = "scenario", part.name, now()
     campaign.note(one)
     with part.process.client() as client:
         client.send_bytes(one.line(0, campaign.coupon).encode())
-        one.reply = client.read_reply()
-    one.answered_at = rig.load.now()
-    return one.reply
+        return one.answer(client.read_reply())

@@ -1,0 +1,322 @@
+"""The judge of histories itself: it accepts a true history, and catches each planted falsehood."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from load import Ask  # noqa: E402
+from ulid import ulid_make, ulid_uuid  # noqa: E402
+from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict, unanswered  # noqa: E402
+from witness import Witness  # noqa: E402
+
+COUPON = "1001"
+MEMBERS = {"accepted": 0, "issued": 0, "ok": 0, "not_found": 1, "out_of_stock": 2, "ended": 3}
+MEMBERS |= {"limit_reached": 4, "rejected": 9, "unavailable": 21, "unknown": 22}
+
+
+class Told:
+    """A history and its stores. The time goes on by one second with each request."""
+
+    def __init__(self, total=1000, limit=1):
+        self.terms = Terms(COUPON, total, limit)
+        self.asks, self.rows, self.tombstones = [], [], []
+        self.clock, self.number = 0.0, 0
+        self.batch = ulid_make()
+
+    def ask(self, user, status, op="issue", key=None, **members):
+        one = Ask(op, user, key)
+        one.client, one.gateway, one.connected_at = 1, "gateway-1", 0.0
+        one.at, one.answered_at = self.clock, self.clock + 0.5
+        self.clock += 1
+        if status:
+            one.reply = {"code": MEMBERS[status], "status": status, **members}
+        else:
+            one.answered_at, one.ended_at = None, one.answered_at
+        self.asks.append(one)
+        return one
+
+    def receive(self, user):
+        self.number += 1
+        return f"{COUPON}.{user}.{self.batch}.{self.number}"
+
+    def _place(self, receive):
+        return ulid_uuid(self.batch), int(receive.split(".")[3])
+
+    def issued(self, user, slot=1, key=None, status="accepted"):
+        """Accepted and issued."""
+        receive = self.receive(user)
+        self.rows.append(Row(user, slot, *self._place(receive), key or ""))
+        return self.ask(user, status, key=key, receive=receive, slot=slot)
+
+    def rejected(self, user, why, slot=1, status="accepted", **members):
+        """Accepted and rejected."""
+        receive = self.receive(user)
+        self.tombstones.append(Tombstone(user, slot, *self._place(receive), why))
+        return self.ask(user, status, receive=receive, slot=slot, **members)
+
+    def coupon(self, **wrong):
+        told = {"coupon": COUPON, "state": "open", "total": self.terms.total}
+        told |= {"limit": self.terms.limit, "stock": self.terms.total - len(self.rows)}
+        return self.ask(0, "ok", "coupon", **(told | wrong))
+
+    def judge(self, **allowed):
+        stock = self.terms.total - len(self.rows)
+        counts = {"total": self.terms.total, "stock": stock, "reserved": 0, "lost": 0}
+        stored = Stored(self.rows, self.tombstones, len(self.rows), self.rows, counts)
+        Verdict(self.terms, self.asks, stored, Allowed(**allowed)).check()
+
+    def caught(self, words, **allowed):
+        with pytest.raises(AssertionError, match=words):
+            self.judge(**allowed)
+
+
+def sold_out():
+    told = Told(total=3)
+    for user in (1, 2, 3):
+        told.issued(user)
+    return told
+
+
+# True histories
+
+
+def test_accepts_a_true_history():
+    told = sold_out()
+    told.ask(1, "out_of_stock")
+    told.ask(4, "out_of_stock")
+    told.ask(5, "unknown")
+    told.ask(6, None)
+    told.coupon()
+    told.ask(2, "ok", "status", receives=[{"receive": told.asks[1].receive, "state": "issued"}])
+    told.judge()
+
+
+def test_accepts_limits_and_keys():
+    told = Told(limit=2)
+    first = told.issued(1, key="a")
+    told.ask(1, "accepted", key="a", receive=first.receive, slot=1)
+    told.ask(1, "unknown", key="b")
+    told.rows.append(Row(1, 2, ulid_uuid(told.batch), 77, "b"))
+    told.ask(1, "limit_reached")
+    told.coupon()
+    told.judge()
+
+
+def test_accepts_the_rejection_of_a_lost_slot():
+    """Redis had lost user 1, who got the slot again; the stock of three was used up by then."""
+    told = sold_out()
+    told.rejected(1, "slot_taken", status="rejected", reason="slot_taken")
+    told.ask(1, "limit_reached")
+    told.ask(9, "out_of_stock")
+    told.judge(reasons=("slot_taken",))
+
+
+def test_accepts_answers_that_overlap():
+    """Two requests at the same time: the refused one may be answered first."""
+    told = Told(total=1)
+    refused = told.ask(2, "out_of_stock")
+    told.issued(1).at = refused.at
+    told.judge()
+
+
+# Answers that are not given here
+
+
+@pytest.mark.parametrize("status", ["ended", "not_found"])
+def test_catches_false_answers_about_an_open_coupon(status):
+    told = Told()
+    told.issued(1)
+    for user in range(2, 500):
+        told.ask(user, status)
+    told.caught("is not answered here", unknown=1.0, answers=("unavailable",))
+
+
+def test_catches_unavailable_where_nothing_fails():
+    told = Told()
+    told.ask(1, "unavailable")
+    told.caught("is not answered here")
+    told.judge(answers=("unavailable",))
+
+
+def test_catches_too_many_unknown():
+    told = Told()
+    for user in range(1, 500):
+        told.ask(user, "unknown" if user % 2 else None)
+    told.caught("requests are unknown")
+    told.caught("requests are unknown", unknown=0.9)
+    told.judge(unknown=1.0)
+
+
+# Rejections
+
+
+@pytest.mark.parametrize("reason", ["slot_taken", "key_taken", "out_of_stock", "lost"])
+def test_catches_accepted_receives_that_are_all_rejected(reason):
+    told = Told()
+    told.issued(1)
+    for user in range(2, 501):
+        told.rejected(user, reason)
+    told.caught("P3: rejected")
+    if reason != "lost":  # that one is an operator's decision
+        told.caught("P3", reasons=(reason,))
+
+
+def test_catches_rejected_for_a_key_that_is_free():
+    told = Told(limit=2)
+    told.issued(1, key="a")
+    told.rejected(1, "key_taken", slot=2).key = "b"
+    told.caught("the key is free", reasons=("key_taken",))
+
+
+def test_catches_rejected_whose_row_is_issued():
+    told = Told()
+    told.issued(1, status="rejected")
+    told.caught("P3: was rejected", reasons=("slot_taken",))
+
+
+def test_catches_another_reason():
+    told = Told()
+    told.issued(1)
+    told.rejected(1, "slot_taken", status="rejected", reason="lost")
+    told.caught("rejected as slot_taken", reasons=("slot_taken",))
+
+
+def test_catches_issued_that_is_rejected():
+    told = Told()
+    told.issued(1)
+    told.rejected(1, "slot_taken", status="issued")
+    told.caught("P3: was issued", reasons=("slot_taken",))
+
+
+# Stock and limits
+
+
+def with_tombstone(limit=1):
+    told = Told(limit=limit)
+    told.issued(1)
+    told.rejected(1, "slot_taken")
+    return told
+
+
+def test_catches_out_of_stock_beside_a_tombstone():
+    told = with_tombstone()
+    told.ask(2, "out_of_stock")
+    told.caught("2 of 1000 were accepted", reasons=("slot_taken",))
+
+
+def test_catches_limit_reached_beside_a_tombstone():
+    told = with_tombstone(limit=2)
+    told.issued(2)
+    told.ask(2, "limit_reached")
+    told.caught("had 1 of 2", reasons=("slot_taken",))
+
+
+def test_catches_limit_reached_before_the_first_receive():
+    told = Told()
+    told.ask(1, "limit_reached")
+    told.issued(1)
+    told.caught("had 0 of 1")
+
+
+def test_catches_out_of_stock_before_the_last_receive():
+    told = Told(total=1)
+    told.ask(1, "out_of_stock")
+    told.issued(2)
+    told.caught("0 of 1 were accepted")
+
+
+def test_catches_out_of_stock_before_an_unknown_receive():
+    told = Told(total=1)
+    told.ask(1, "out_of_stock")
+    told.ask(2, "unknown")
+    told.rows.append(Row(2, 1, ulid_uuid(told.batch), 77, ""))
+    told.caught("0 of 1 were accepted")
+
+
+# Replies to `coupon`
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"coupon": "1002"}, {"state": "ended"}, {"total": 999}, {"limit": 2}, {"stock": 999},
+        {"stock": 997}, {"stock": -1}, {"stock": 1000},
+    ],
+)  # fmt: skip
+def test_catches_a_false_coupon(wrong):
+    told = Told()
+    told.issued(1)
+    told.issued(2)
+    told.coupon(**wrong)
+    told.issued(3)
+    told.caught("terms" if "stock" not in wrong else "the stock was between 998 and 998")
+
+
+def test_catches_coupon_that_is_not_found():
+    told = Told()
+    told.ask(0, "not_found", "coupon")
+    told.caught("is not answered here")
+
+
+# Requests without an answer
+
+
+def waiting(at, ended_at, timed_out, connected_at=0.0):
+    one = Ask("issue", 1)
+    one.gateway, one.connected_at, one.at = "gateway-1", connected_at, at
+    one.ended_at, one.ended, one.timed_out = ended_at, "an error", timed_out
+    return one
+
+
+def test_catches_no_answer_outside_of_the_restart():
+    """The gateway was away from 10 to 12."""
+
+    def found(ask):
+        return unanswered([ask], {"gateway-1": [[10.0, 12.0]]}.get)
+
+    assert found(waiting(20.0, 25.0, True)), "it was back"
+    assert found(waiting(3.0, 8.0, True)), "it was not away yet"
+    assert found(waiting(3.0, 3.1, False)), "the connection ended before"
+    assert found(waiting(13.0, 13.1, False, connected_at=12.5)), "a new connection"
+    assert not found(waiting(9.9, 10.1, False)), "killed meanwhile"
+    assert not found(waiting(11.0, 16.0, True)), "sent while it was frozen"
+    assert not found(waiting(12.2, 12.3, False)), "an old connection, used afterwards"
+
+
+# `issued` at the moment of the answer
+
+
+class Rows(Witness):
+    """A witness with a table of its own."""
+
+    def __init__(self):
+        super().__init__("")
+        self.rows, self.seen = set(), threading.Semaphore(0)
+
+    def _look(self, ask):
+        self.pg = self
+        super()._look(ask)
+        self.seen.release()
+
+    def close(self):
+        pass
+
+    def _row_exists(self, receive, slot):
+        return receive in self.rows
+
+
+def test_catches_issued_before_the_row():
+    witness, told = Rows(), Told()
+    witness.start()
+    true, early = told.issued(1, status="issued"), told.issued(2, status="issued")
+    witness.rows.add(true.receive)
+    for ask in (true, early):
+        witness.on_answer(ask)
+        assert witness.seen.acquire(timeout=5)  # pylint: disable=consider-using-with
+    witness.rows.add(early.receive)  # a moment too late
+    witness.stop()
+    assert witness.false == [early] and (witness.looked, witness.told) == (2, 2)

@@ -1,0 +1,359 @@
+"""
+The verdict on the requests for one coupon and their answers, when everything is settled: compares
+them with what PostgreSQL and Redis have then.
+
+A request without an answer, or answered `unknown`, may have taken effect or not. Every other answer
+must have been true when it was given: docs/protocol.md defines what each answer promises, and P1 to
+P6 are checked as promises of the whole.
+
+The times are those of the client: a decision was made after the request was sent and before its
+answer arrived. A check uses the earliest or the latest moment that is possible, so that it never
+refuses a true history.
+"""
+
+import bisect
+import collections
+
+from load import UNANSWERED
+from ulid import ulid_uuid
+
+ALWAYS = frozenset(("accepted", "queued", "issued", "out_of_stock", "limit_reached"))
+TAKEN = frozenset(("accepted", "queued", "issued"))
+UNKNOWN = "unknown"
+UNKNOWN_SHARE = 0.01  # where nothing is declared: a busy machine may exceed a time-out
+UNKNOWN_FEW = 20  # allowed whatever their share is
+REASONS = ("slot_taken", "key_taken", "out_of_stock", "lost")  # that can be declared
+
+Row = collections.namedtuple("Row", "user slot batch index key")
+Tombstone = collections.namedtuple("Tombstone", "user slot batch index reason")
+Terms = collections.namedtuple("Terms", "coupon total limit")
+
+
+class Stored:
+    """What the stores have of the coupon: rows and rejections of PostgreSQL, slots of Redis as
+    rows, and its counts."""
+
+    def __init__(self, rows, tombstones, issued_num, slots, counts):
+        self.rows, self.tombstones, self.issued_num = rows, tombstones, issued_num
+        self.slots, self.counts = slots, counts
+        self.issued = {(row.batch, row.index): row for row in rows}
+        self.rejected = {(one.batch, one.index): one for one in tombstones}
+
+
+class Allowed:
+    """What may happen to this history besides requests being accepted, or refused for lack of
+    stock or at the user's limit. answers: other statuses, "status unavailable" for that operation
+    only. reasons: of rejections. unknown: the largest share of requests that may have no answer, or
+    `unknown`."""
+
+    def __init__(self, answers=(), reasons=(), unknown=UNKNOWN_SHARE):
+        self.answers, self.reasons, self.unknown = set(answers), set(reasons), unknown
+        assert self.reasons <= set(REASONS), f"cannot be declared: {self.reasons - set(REASONS)}"
+
+    def add(self, answers=(), reasons=(), unknown=0.0):
+        self.answers |= set(answers)
+        self.reasons |= set(reasons)
+        self.unknown = max(self.unknown, unknown)
+
+
+def place_of(receive):
+    """Of a receive in the tables: its batch and index."""
+    _, _, batch, index = receive.split(".")
+    return ulid_uuid(batch), int(index)
+
+
+def status_of(ask):
+    return ask.reply["status"] if ask.reply else None
+
+
+class Verdict:
+    """check() raises an AssertionError that names the promise, the place and the request."""
+
+    def __init__(self, terms, asks, stored, allowed, where=""):
+        self.terms, self.stored, self.allowed, self.where = terms, stored, allowed, where
+        self.issues = [ask for ask in asks if ask.op == "issue"]
+        self.queries = [ask for ask in asks if ask.op != "issue"]
+        self.by_user = collections.defaultdict(list)
+        for ask in self.issues:
+            self.by_user[ask.user].append(ask)
+        self.told = collections.defaultdict(list)  # place: the requests answered with it
+        for ask in self.issues:
+            if ask.receive:
+                self.told[place_of(ask.receive)].append(ask)
+
+    def check(self):
+        self._stores()
+        self._answers_allowed()
+        self._unknown_share()
+        self._rejections()
+        self._receives()
+        self._requested()
+        self._keys()
+        self._refusals()
+        self._queries()
+
+    def _of(self, user):
+        return " ".join(str(ask) for ask in self.by_user[user])
+
+    # The stores
+
+    def _stores(self):
+        """P1, P2, P4."""
+        stored, terms, where = self.stored, self.terms, self.where
+        assert (
+            stored.issued_num == len(stored.rows) <= terms.total
+        ), f"P1: {stored.issued_num} counted, {len(stored.rows)} rows of {terms.total} {where}"
+        for user, count in collections.Counter(row.user for row in stored.rows).items():
+            assert count <= terms.limit, f"P2: user {user} has {count} {where}: {self._of(user)}"
+        assert len(stored.issued) == len(stored.rows), f"P3: a receive has two rows {where}"
+        assert not stored.issued.keys() & stored.rejected.keys(), f"P3: issued and rejected {where}"
+        counts = stored.counts
+        in_all = counts["stock"] + counts["reserved"] + counts["lost"] + len(stored.slots)
+        assert in_all == counts["total"] == terms.total, f"P4: {counts} {where}"
+        taken = {row[:4] for row in stored.slots}
+        assert taken == {row[:4] for row in stored.rows}, f"P4: Redis and PostgreSQL differ {where}"
+
+    # The answers as such
+
+    def _answers_allowed(self):
+        allowed = ALWAYS | {UNKNOWN} | self.allowed.answers
+        if self.allowed.reasons:
+            allowed |= {"rejected"}
+        for ask in self.issues:
+            assert (
+                not ask.reply or status_of(ask) in allowed
+            ), f"is not answered here: {ask} {self.where}"
+        for ask in self.queries:
+            assert (
+                not ask.reply
+                or ask.reply["code"] == 0
+                or {status_of(ask), f"{ask.op} {status_of(ask)}"} & self.allowed.answers
+                or ask.op == "status"
+                and status_of(ask) in ("not_found", "rejected")
+            ), f"is not answered here: {ask} {self.where}"
+
+    def _unknown_share(self):
+        asks = [*self.issues, *self.queries]
+        unknown = [
+            ask
+            for ask in asks
+            if status_of(ask) == UNKNOWN or not ask.reply and ask.ended_at is not None
+        ]  # not those for which no client waited
+        bound = max(UNKNOWN_FEW, self.allowed.unknown * len(asks))
+        assert (
+            len(unknown) <= bound
+        ), f"{len(unknown)} of {len(asks)} requests are unknown, at most {bound:.0f}: {unknown[0]}"
+
+    def _rejections(self):
+        """P3, P10: a receive is rejected only for a reason that is declared, and that is true."""
+        held = {(row.user, row.slot) for row in self.stored.rows}
+        keys = {(row.user, row.key) for row in self.stored.rows if row.key}
+        for one in self.stored.tombstones:
+            assert one.reason in self.allowed.reasons, f"P3: rejected: {one} {self.where}"
+            if one.reason == "slot_taken":
+                assert (one.user, one.slot) in held, f"P3: the slot is free: {one} {self.where}"
+            if one.reason == "key_taken":
+                told = self.told[(one.batch, one.index)]
+                assert all(
+                    (ask.user, ask.key) in keys for ask in told
+                ), f"P3: the key is free: {one} {self.where}"
+            if one.reason == "out_of_stock":
+                assert (
+                    len(self.stored.rows) == self.terms.total
+                ), f"P3: {len(self.stored.rows)} are issued: {one} {self.where}"
+
+    # Receives
+
+    def _receives(self):
+        """P3: an accepted receive is exactly one row or exactly one rejection, and each answer
+        names the one that it is."""
+        for place, asks in self.told.items():
+            for ask in asks:
+                self._receive(ask, place)
+
+    def _receive(self, ask, place):
+        row, tombstone = self.stored.issued.get(place), self.stored.rejected.get(place)
+        coupon, user, _, _ = ask.receive.split(".")
+        assert (coupon, int(user)) == (self.terms.coupon, ask.user), f"{ask} {self.where}"
+        assert (row is None) != (tombstone is None), f"P3: {ask} {self.where}"
+        if status_of(ask) == "issued":
+            assert row, f"P3: was issued: {ask}, {tombstone} {self.where}"
+        if status_of(ask) == "rejected":
+            self._rejected(ask, ask.reply, place)
+        if status_of(ask) in TAKEN and row:
+            assert row[:2] == (ask.user, ask.reply["slot"]), f"P3: {ask}, {row} {self.where}"
+            assert row.key == (ask.key or ""), f"P6: {ask}, {row} {self.where}"
+
+    def _rejected(self, ask, told, place):
+        tombstone = self.stored.rejected.get(place)
+        assert tombstone, f"P3: was rejected: {ask} {self.where}"
+        assert (
+            told.get("reason", tombstone.reason) == tombstone.reason
+        ), f"P3: rejected as {tombstone.reason}: {ask} {self.where}"
+
+    def _requested(self):
+        """P5, P7: no user has more than he requested and was not refused."""
+        keys, keyless = collections.defaultdict(set), collections.Counter()
+        for ask in self.issues:
+            if not may_have_taken(ask):
+                continue
+            if ask.key:
+                keys[ask.user].add(ask.key)
+            else:
+                keyless[ask.user] += 1
+        with_key = collections.Counter((row.user, row.key) for row in self.stored.rows if row.key)
+        assert (
+            max(with_key.values(), default=0) <= 1
+        ), f"P6: a key was issued twice: {with_key.most_common(1)} {self.where}"
+        for user, key in with_key:
+            assert key in keys[user], f"P5: key {key!r} {self.where}: {self._of(user)}"
+        without = collections.Counter(row.user for row in self.stored.rows if not row.key)
+        for user, count in without.items():
+            assert (
+                count <= keyless[user]
+            ), f"P5: user {user} has more than he requested {self.where}: {self._of(user)}"
+
+    def _keys(self):
+        receives = {}
+        for ask in self.issues:
+            if not ask.key or not ask.receive or place_of(ask.receive) in self.stored.rejected:
+                continue  # the slot of a rejected receive was released, and its key with it
+            first = receives.setdefault((ask.user, ask.key), ask.receive)
+            assert first == ask.receive, f"P6: {ask} {self.where}: {self._of(ask.user)}"
+        keyless = [ask.receive for ask in self.issues if ask.receive and not ask.key]
+        assert len(keyless) == len(set(keyless)), f"one receive for two requests {self.where}"
+
+    # Refusals, in the order of the times
+
+    def _accepted_from(self, user, place, key):
+        """The earliest time at which this receive may have been accepted."""
+        told = self.told.get(place, ())
+        if key is None:  # a rejection has no key in PostgreSQL
+            key = next((ask.key for ask in told if ask.key), "")
+        asks = [ask for ask in self.by_user[user] if may_have_taken(ask)]
+        if key:
+            asks = [ask for ask in asks if ask.key == key]
+        elif told:
+            asks = told
+        return min((ask.at for ask in asks if ask.at is not None), default=0.0)
+
+    def _accepted_times(self):
+        """The same for every receive: (time, user)."""
+        receives = [(row.user, (row.batch, row.index), row.key) for row in self.stored.rows]
+        receives += [(one.user, (one.batch, one.index), None) for one in self.stored.tombstones]
+        return [(self._accepted_from(*receive), receive[0]) for receive in receives]
+
+    def _refusals(self):
+        """A user who was refused at his limit had that many receives by then, and stock that was
+        sold out had been accepted by then."""
+        times = self._accepted_times()
+        of_all = sorted(at for at, _ in times)
+        of_user = collections.defaultdict(list)
+        for at, user in times:
+            of_user[user].append(at)
+        for ask in self.issues:
+            if ask.answered_at is None:
+                continue
+            if status_of(ask) == "limit_reached":
+                number = sum(at <= ask.answered_at for at in of_user[ask.user])
+                assert (
+                    number >= self.terms.limit
+                ), f"had {number} of {self.terms.limit}: {ask} {self.where}: {self._of(ask.user)}"
+            if status_of(ask) == "out_of_stock":
+                number = bisect.bisect_right(of_all, ask.answered_at)
+                assert (
+                    number >= self.terms.total
+                ), f"{number} of {self.terms.total} were accepted: {ask} {self.where}"
+        self._refusals_final()
+
+    def _refusals_final(self):
+        """Without rejections nothing becomes free again, so they are true at the end as well."""
+        have = collections.Counter(row.user for row in self.stored.rows)
+        rejected = {one.user for one in self.stored.tombstones}
+        for ask in self.issues:
+            if status_of(ask) == "limit_reached" and ask.user not in rejected:
+                assert have[ask.user] == self.terms.limit, f"has {have[ask.user]}: {ask}"
+            if status_of(ask) == "out_of_stock" and not rejected:
+                number = len(self.stored.rows)
+                assert number == self.terms.total, f"{number} are issued: {ask} {self.where}"
+
+    # Queries
+
+    def _queries(self):
+        possible = sorted(at for at, _ in self._accepted_times())
+        certain = sorted(
+            min(ask.answered_at for ask in asks)
+            for place, asks in self.told.items()
+            if place in self.stored.issued and all(ask.answered_at is not None for ask in asks)
+        )
+        for ask in self.queries:
+            if not ask.reply:
+                continue
+            if ask.op == "status":
+                self._status(ask)
+            elif ask.reply["code"] == 0:
+                self._coupon(ask, possible, certain)
+
+    def _status(self, ask):
+        if status_of(ask) in ("accepted", "issued", "rejected"):
+            self._state(ask, ask.reply, status_of(ask))
+        for told in ask.reply.get("receives", []):
+            self._state(ask, told, told["state"])
+        if ask.reply.get("final"):
+            lost = [
+                one.receive
+                for one in self.by_user[ask.user]
+                if one.receive
+                and one.answered_at is not None
+                and one.answered_at < ask.at
+                and place_of(one.receive) not in self.stored.rejected
+            ]
+            assert not lost or (
+                ask.receive_asked and ask.receive_asked not in lost
+            ), f"there was {lost[0]} before: {ask} {self.where}"
+
+    def _state(self, ask, told, state):
+        place = place_of(told["receive"])
+        issued = place in self.stored.issued
+        assert issued != (
+            place in self.stored.rejected
+        ), f"P3: neither issued nor rejected in the end, or both: {ask} {self.where}"
+        assert state != "issued" or issued, f"P3: was issued: {ask} {self.where}"
+        if state == "rejected":
+            self._rejected(ask, told, place)
+
+    def _coupon(self, ask, possible, certain):
+        """Its terms, and a stock between what was certainly taken when the request was sent and
+        what may have been taken when it was answered."""
+        reply, terms = ask.reply, self.terms
+        told = (reply["coupon"], reply["state"], reply["total"], reply["limit"])
+        assert told == (
+            terms.coupon, "open", terms.total, terms.limit
+        ), f"is open with other terms: {ask} {self.where}"  # fmt: skip
+        least = terms.total - bisect.bisect_right(possible, ask.answered_at)
+        most = terms.total - bisect.bisect_left(certain, ask.at)
+        assert (
+            max(0, least) <= reply["stock"] <= most
+        ), f"P4: the stock was between {least} and {most}: {ask} {self.where}"
+
+
+def may_have_taken(ask):
+    """Whether this request may have been accepted."""
+    return not ask.reply or bool(ask.receive) or status_of(ask) == UNKNOWN
+
+
+def unanswered(asks, disturbances):
+    """The requests without an answer for which a client waited, of gateways that nothing had
+    happened to. disturbances(gateway): (from, until) of the times at which it may have left clients
+    without an answer. A connection that ended was open at such a time; a request that timed out was
+    waiting."""
+    found = []
+    for ask in asks:
+        if ask.reply is not UNANSWERED or ask.ended_at is None:
+            continue
+        began = ask.at if ask.timed_out else ask.connected_at
+        if not any(
+            start <= ask.ended_at and until >= began for start, until in disturbances(ask.gateway)
+        ):
+            found.append(ask)
+    return found

@@ -1,0 +1,101 @@
+"""
+Whether `issued` is true at the moment of the answer: a thread with a connection of its own to
+PostgreSQL looks for the row as soon as a client has read such an answer.
+
+It looks at one answer at a time, and at the next one that is read after that; answers that are read
+meanwhile are passed over, because a later look would prove less. share() is what it looked at.
+"""
+
+import queue
+import statistics
+import threading
+
+import psycopg
+
+from load import now
+from verdict import place_of
+
+CONNECT_S = 2
+JOIN_S = 30
+ROW = (
+    "SELECT FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s AND batch = %s"
+    " AND idx = %s"
+)
+
+
+def receives_issued(ask):
+    """(receive, slot) of each receive that this answer calls issued."""
+    reply = ask.reply
+    if reply["status"] == "issued":
+        return [(reply["receive"], reply["slot"])]
+    return [
+        (one["receive"], one["slot"])
+        for one in reply.get("receives", [])
+        if one["state"] == "issued"
+    ]
+
+
+class Witness:
+    def __init__(self, url):
+        self.url = url
+        self.asks = queue.Queue(maxsize=1)
+        self.told = self.looked = 0
+        self.delays = []  # seconds from each answer to the look
+        self.false = []  # answers whose row was not there
+        self.errors = []
+        self.pg = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self):
+        self.thread.start()
+        return self
+
+    def on_answer(self, ask):
+        """Called by the thread that has read it."""
+        if receives_issued(ask):
+            self.told += 1
+            try:
+                self.asks.put_nowait(ask)
+            except queue.Full:
+                pass
+
+    def stop(self):
+        self.asks.put(None)
+        self.thread.join(JOIN_S)
+        assert not self.thread.is_alive(), "the witness hangs"
+        assert not self.errors, self.errors
+
+    def share(self):
+        delay_ms = statistics.median(self.delays) * 1000 if self.delays else 0.0
+        return f"{self.looked} of {self.told} issued seen {delay_ms:.1f} ms later"
+
+    def _run(self):
+        while ask := self.asks.get():
+            try:
+                self._look(ask)
+            except psycopg.OperationalError:  # PostgreSQL is away: the next look connects again
+                self._close()
+            except Exception as error:  # an error of the thread, raised by stop()
+                self.errors.append(repr(error))
+        self._close()
+
+    def _close(self):
+        if self.pg:
+            self.pg.close()
+        self.pg = None
+
+    def _look(self, ask):
+        if not self.pg:
+            self.pg = psycopg.connect(
+                self.url, autocommit=True, connect_timeout=CONNECT_S, application_name="torture"
+            )
+        looked_at = now()
+        found = all(self._row_exists(receive, slot) for receive, slot in receives_issued(ask))
+        self.looked += 1
+        self.delays.append(looked_at - ask.answered_at)
+        if not found:
+            self.false.append(ask)
+
+    def _row_exists(self, receive, slot):
+        coupon, user, _, _ = receive.split(".")
+        return self.pg.execute(ROW, (int(user), int(coupon), slot, *place_of(receive))).rowcount
