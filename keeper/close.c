@@ -131,12 +131,12 @@ static int settled_mark(struct keeper_context *context, const struct coupon_row 
 static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
 			int64_t keep_ms, char word[REDIS_WORD_SIZE])
 {
-	const int64_t numbers[] = { context->fence, row->generation, row->settled, keep_ms };
-	char texts[4][NUMBER_SIZE];
-	const char *argv[4];
+	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], settled[NUMBER_SIZE],
+		keep[NUMBER_SIZE];
+	const char *argv[] = { keeper_context_fence(context, fence),
+			       number_text(row->generation, generation),
+			       number_text(row->settled, settled), number_text(keep_ms, keep) };
 
-	for (int i = 0; i < 4; i++)
-		argv[i] = number_text(numbers[i], texts[i]);
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_expire, row->id,
 						 COUPON_KEYS_ALL, 4, argv),
@@ -153,8 +153,8 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 
 	fault_point(FAULT_KEEPER_BEFORE_EXPIRY_MARK);
 	rc = fenced_change(context, sql_query_coupon_expires_set, 3, arguments, &recorded);
-	if (rc || context->refused)
-		return rc;
+	if (rc || !recorded)
+		return rc; /* not recorded: a further outcome has arrived, the next sweep checks */
 	log_info("coupon_settled", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
 		 LOG_I("kept_ms", keep_ms));
 	keeper_metrics_add(KEEPER_METRIC_SETTLED, 1);

@@ -86,6 +86,17 @@ void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
 }
 
+const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE])
+{
+	struct keeper_lock *lock = context->lock;
+
+	(void)keeper_lock_hold(lock);
+	snprintf(text, KEEPER_FENCE_SIZE, "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
+		 lock->until_ms > lock->lease_ms ? lock->until_ms - lock->lease_ms : 0,
+		 lock->until_ms);
+	return text;
+}
+
 int keeper_context_fenced(struct keeper_context *context)
 {
 	log_warn("keeper_fenced", LOG_I("fence", context->fence));

@@ -31,7 +31,7 @@ struct keeper_context {
 	struct keeper_lock *lock;
 	const atomic_int *stop;
 	int64_t fence;
-	int fenced; /* another keeper has a higher fence: a new election is needed */
+	int fenced; /* another keeper may have been elected: a new election is needed */
 	/*
 	 * Redis or PostgreSQL refused a command for this coupon alone, or a row of it is locked:
 	 * the coupon is put off
@@ -75,7 +75,15 @@ int keeper_context_run_id_read(struct keeper_context *context);
 	}
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
 
-/* Records that another keeper has a higher fence (logged). Returns -1. */
+/*
+ * The fence as the scripts take it, "NUMBER:FROM:UNTIL", with the times of Redis' clock within
+ * which the lock is held. Renews the lock when due; a script with the times of a lost lock writes
+ * nothing.
+ */
+#define KEEPER_FENCE_SIZE (3 * NUMBER_SIZE)
+const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE]);
+
+/* Records that another keeper has a higher fence, or may have been elected (logged). Returns -1. */
 int keeper_context_fenced(struct keeper_context *context);
 
 /*

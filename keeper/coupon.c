@@ -74,12 +74,12 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 static int terms(struct keeper_context *context, const struct coupon_row *row)
 {
 	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], fence[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+		limit[NUMBER_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
 	const char *argv[7] = {
-		number_text(row->version, version), coupon_status_text(row->status),
-		number_text(row->total, total),     number_text(row->begin_ms, begin),
-		number_text(row->end_ms, end),      number_text(row->limit, limit),
-		number_text(context->fence, fence)
+		number_text(row->version, version),  coupon_status_text(row->status),
+		number_text(row->total, total),      number_text(row->begin_ms, begin),
+		number_text(row->end_ms, end),       number_text(row->limit, limit),
+		keeper_context_fence(context, fence)
 	};
 
 	fault_point(FAULT_KEEPER_BEFORE_TERMS);

@@ -11,9 +11,10 @@
  * rejected receives (release): it runs in each round, and whenever the worker's loop wakes the
  * thread after a COMMIT.
  *
- * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because each
- * coupon that its successor has checked has a higher fence; in PostgreSQL, because `keeper` has
- * one. Two writes are valid from any worker at any time and have no fence: outbox.c removes
+ * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because the
+ * scripts refuse to run outside the times within which its lock is held, and each coupon that its
+ * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. Two writes are
+ * valid from any worker at any time and have no fence: outbox.c removes
  * confirmed entries, release.c releases rejected receives.
  */
 #include "keeper/keeper.h"

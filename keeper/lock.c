@@ -21,16 +21,16 @@ void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int6
 	ulid_format(&token, lock->token);
 }
 
-/* Whether the script, on the lock's key and with its token, replied 1. */
-static int script_run(struct keeper_lock *lock, const char *script, int argc, const char **argv)
+/* The number that the script, on the lock's key and with its token, replied; 0: it failed. */
+static int64_t script_run(struct keeper_lock *lock, const char *script, int argc, const char **argv)
 {
 	redisReply *reply = redis_client_eval(lock->redis, script, 1,
 					      (const char *[]){ KEEPER_LOCK_KEY }, argc, argv);
-	int one = reply && redis_reply_number(reply) == 1;
+	int64_t number = reply ? redis_reply_number(reply) : 0;
 
 	if (reply)
 		freeReplyObject(reply);
-	return one;
+	return number;
 }
 
 int keeper_lock_take(struct keeper_lock *lock)
@@ -39,7 +39,8 @@ int keeper_lock_take(struct keeper_lock *lock)
 	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease), LEASE_MOST_MS };
 	int64_t now_ms = clock_monotonic_ms();
 
-	lock->held = script_run(lock, lua_keeper_take, 3, argv);
+	lock->until_ms = script_run(lock, lua_keeper_take, 3, argv);
+	lock->held = lock->until_ms > 0;
 	lock->renewed_ms = now_ms;
 	return lock->held;
 }
@@ -48,8 +49,11 @@ static int renew(struct keeper_lock *lock)
 {
 	char lease[NUMBER_SIZE];
 	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease) };
+	int64_t until_ms = script_run(lock, lua_keeper_renew, 2, argv);
 
-	return script_run(lock, lua_keeper_renew, 2, argv);
+	if (until_ms > 0)
+		lock->until_ms = until_ms;
+	return until_ms > 0;
 }
 
 int keeper_lock_hold(struct keeper_lock *lock)

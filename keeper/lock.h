@@ -1,7 +1,8 @@
 /*
  * The keeper's lock: a key in Redis that expires after a lease and is renewed after a third of it.
  * A worker that cannot verify that it holds the lock treats it as lost. The lock prevents two
- * keepers from working at the same time; the fence makes the writes of an earlier keeper fail.
+ * keepers from working at the same time. The writes of an earlier keeper fail: each script compares
+ * the fence, and refuses to run outside the times within which this worker has held the lock.
  */
 #ifndef KEEPER_LOCK_H
 #define KEEPER_LOCK_H
@@ -14,6 +15,7 @@ struct keeper_lock {
 	struct redis_client *redis;
 	int64_t lease_ms;
 	int64_t renewed_ms; /* just before the last renewal that succeeded */
+	int64_t until_ms;   /* its expiry, by Redis' clock */
 	int held;
 	char token[KEEPER_TOKEN_SIZE];
 };

@@ -85,10 +85,10 @@ static int fence_is_old(const struct coupon_look *look, int64_t fence)
 }
 
 int look_fence(struct redis_client *redis, const struct coupon_row *rows, size_t n,
-	       const struct coupon_look *looks, int64_t fence)
+	       const struct coupon_look *looks, int64_t fence, const char *fence_text)
 {
-	char number[NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	const char *argv[] = { number_text(fence, number) };
+	char word[REDIS_WORD_SIZE];
+	const char *argv[] = { fence_text };
 	int fenced = 0;
 
 	for (size_t i = 0; i < n; i++)

@@ -19,10 +19,11 @@ int look_coupons(struct redis_client *redis, const struct coupon_row *rows, size
 
 /*
  * Raises the fence of those coupons whose fence is lower. Later writes of an earlier keeper to them
- * are refused. 0, 1 when a coupon has a higher fence, or -1: the connection is lost.
+ * are refused. `fence_text` is of keeper_context_fence(). 0, 1 when a coupon has a higher fence or
+ * the lock is lost, or -1: the connection is lost.
  */
 int look_fence(struct redis_client *redis, const struct coupon_row *rows, size_t n,
-	       const struct coupon_look *looks, int64_t fence);
+	       const struct coupon_look *looks, int64_t fence, const char *fence_text);
 
 /*
  * The number of known receives: of older generations, in flight, with a slot in Redis. 0, or -1 as

@@ -150,11 +150,13 @@ static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
 		     struct coupon_look *looks)
 {
+	char fence[KEEPER_FENCE_SIZE];
 	int fenced;
 
 	if (keeper_lock_hold(sweep->lock) || look_coupons(sweep->context->redis, rows, n, looks))
 		return -1;
-	fenced = look_fence(sweep->context->redis, rows, n, looks, sweep->context->fence);
+	fenced = look_fence(sweep->context->redis, rows, n, looks, sweep->context->fence,
+			    keeper_context_fence(sweep->context, fence));
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 

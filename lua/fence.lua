@@ -2,28 +2,28 @@
 -- keepers to this coupon are refused.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
--- ARGV  1 fence  0..2^53-1, the keeper's
+-- ARGV  1 fence  NUMBER:FROM:UNTIL, see fence_check()
 --
 -- Returns 'raised'; otherwise nothing is written: 'current' if the coupon has this fence; 'fenced'
--- if it has a higher one; 'missing'.
+-- if it has a higher one or the keeper's lock may not be held any more; 'missing'.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(1, 1)
-local fence = integer_check(1, 'fence')
+local fence, is_over = fence_check(1)
 
 types_check('hash')
 if call('EXISTS', KEYS[1]) == 0 then
 	return 'missing'
 end
 local known = call('HGET', KEYS[1], 'fence')
-if is_fenced(known, fence) then
+if is_over or is_fenced(known, fence) then
 	return 'fenced'
 end
 if tonumber(known) == fence then
 	return 'current'
 end
-call('HSET', KEYS[1], 'fence', ARGV[1])
+call('HSET', KEYS[1], 'fence', decimal(fence))
 return 'raised'

@@ -2,33 +2,35 @@
 --
 -- KEYS  1 coupon:{ID}:fill:GENERATION:users  hash, as coupon:{ID}:users
 --       2 coupon:{ID}:fill:GENERATION:known  set, as coupon:{ID}:known
--- ARGV  1 what  'issued': rows of PostgreSQL
+-- ARGV  1 fence NUMBER:FROM:UNTIL, see fence_check()
+--       2 what  'issued': rows of PostgreSQL
 --               'single': the same, for a coupon with limit 1: each user occurs once, so existing
 --               records are not read
 --               'flight': receives in flight. One whose slot is free takes the slot and is added
 --               to the set; any other is already issued, or will be rejected
---       2 room  0..2^53-1, the largest number of slots to add
---       3 ttl   1..86400000, ms until both keys expire; each piece that adds a slot renews it
---       4 past  0..2^53-1, the number of slots that earlier pieces have added
+--       3 room  0..2^53-1, the largest number of slots to add
+--       4 ttl   1..86400000, ms until both keys expire; each piece that adds a slot renews it
+--       5 past  0..2^53-1, the number of slots that earlier pieces have added
 --       then 1..256 pairs: user, and 'SLOT:BATCH:INDEX:KEY'
 --
--- Returns the number of slots added, or -1 if the slots of earlier pieces have expired; then
--- nothing is written.
+-- Returns the number of slots added, or -1 if the slots of earlier pieces have expired or the
+-- keeper's lock may not be held any more; then nothing is written.
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
-local HEAD = 4
+local HEAD = 5
 
 local base = match(KEYS[1] or '', '^(coupon:{[1-9]%d*}:fill:%d+):users$')
 if #KEYS ~= 2 or not base or KEYS[2] ~= base .. ':known' then
 	fail('KEYS: not the two keys of a rebuild')
 end
 local count = groups_count(HEAD, 2, 256)
-local what = ARGV[1]
+local _, is_over = fence_check(1)
+local what = ARGV[2]
 if what ~= 'issued' and what ~= 'single' and what ~= 'flight' then
 	fail('what: not issued, single or flight')
 end
-local room, past = integer_check(2, 'room'), integer_check(4, 'past')
-integer_check(3, 'ttl', 1, 86400000)
+local room, past = integer_check(3, 'room'), integer_check(5, 'past')
+integer_check(4, 'ttl', 1, 86400000)
 for i = HEAD + 1, #ARGV, 2 do
 	user_check(ARGV[i])
 	if not find(ARGV[i + 1], RECORD_SHAPE) then
@@ -36,13 +38,13 @@ for i = HEAD + 1, #ARGV, 2 do
 	end
 end
 
-if past > 0 and call('EXISTS', KEYS[1]) == 0 then
+if is_over or past > 0 and call('EXISTS', KEYS[1]) == 0 then
 	return -1
 end
 
 if what == 'single' and count <= room then
 	call('HSET', KEYS[1], unpack(ARGV, HEAD + 1))
-	call('PEXPIRE', KEYS[1], ARGV[3])
+	call('PEXPIRE', KEYS[1], ARGV[4])
 	return count
 end
 
@@ -79,9 +81,9 @@ for _, user in ipairs(order) do
 	hset[#hset + 1] = fresh[user]
 end
 call(unpack(hset))
-call('PEXPIRE', KEYS[1], ARGV[3])
+call('PEXPIRE', KEYS[1], ARGV[4])
 if #sadd > 2 then
 	call(unpack(sadd))
-	call('PEXPIRE', KEYS[2], ARGV[3])
+	call('PEXPIRE', KEYS[2], ARGV[4])
 end
 return added

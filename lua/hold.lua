@@ -3,17 +3,21 @@
 -- placeholder with this keeper's fence is written. A placeholder is never verified.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
--- ARGV  1 fence       0..2^53-1, the keeper's
+-- ARGV  1 fence       NUMBER:FROM:UNTIL, see fence_check()
 --       2 generation  1..2^53-1, for the placeholder
 --
--- Returns 'held', or 'fenced' if the coupon has a higher fence.
+-- Returns 'held', or 'fenced' if the coupon has a higher fence or the keeper's lock may not be held
+-- any more; then nothing is written.
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 keys_check(':users', ':outbox')
 arguments_check(2, 2)
-local fence = integer_check(1, 'fence')
+local fence, is_over = fence_check(1)
 integer_check(2, 'generation', 1)
 
+if is_over then
+	return 'fenced'
+end
 local kind = call('TYPE', KEYS[1]).ok
 if kind ~= 'hash' then
 	if kind ~= 'none' then
@@ -21,7 +25,8 @@ if kind ~= 'hash' then
 	end
 	call('HSET', KEYS[1], 'placeholder', '1', 'status', 'closed', 'run_id', RUN_ID_NONE,
 		'generation', ARGV[2], 'seq', '0', 'total', '0', 'stock', '0', 'reserved', '0',
-		'begin', '0', 'end', '0', 'limit', '1', 'fence', ARGV[1], 'version', '1')
+		'begin', '0', 'end', '0', 'limit', '1', 'fence', decimal(fence),
+		'version', '1')
 	return 'held'
 end
 -- A malformed fence does not prevent the hold: the rebuild writes a new one.
@@ -29,5 +34,5 @@ local known = integer(call('HGET', KEYS[1], 'fence'))
 if known and known > fence then
 	return 'fenced'
 end
-call('HSET', KEYS[1], 'run_id', RUN_ID_NONE, 'fence', ARGV[1])
+call('HSET', KEYS[1], 'run_id', RUN_ID_NONE, 'fence', decimal(fence))
 return 'held'

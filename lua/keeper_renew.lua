@@ -4,7 +4,8 @@
 -- ARGV  1 token   1..128 bytes of printable ASCII without space
 --       2 ttl_ms  1..86400000 milliseconds from now
 --
--- Returns 1, or 0 if the lock has expired or another keeper holds it.
+-- Returns the time of Redis' clock (ms) until which the lock is held, or 0 if it has expired or
+-- another keeper holds it.
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local token = token_check(2)
@@ -13,4 +14,5 @@ integer_check(2, 'ttl_ms', 1, 86400000)
 if lock_owner() ~= token then
 	return 0
 end
-return call('PEXPIRE', KEYS[1], ARGV[2])
+call('PEXPIRE', KEYS[1], ARGV[2])
+return call('PEXPIRETIME', KEYS[1])

@@ -7,7 +7,8 @@
 --       2 ttl_ms   1..86400000 milliseconds from now
 --       3 most_ms  the longest lease of any worker, likewise
 --
--- Returns 1, or 0 if another keeper holds the lock.
+-- Returns the time of Redis' clock (ms) until which the lock is held, or 0 if another keeper holds
+-- it.
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local token = token_check(3)
@@ -20,4 +21,4 @@ if left_ms >= 0 and left_ms <= most_ms then
 	return 0
 end
 call('SET', KEYS[1], token, 'PX', ARGV[2])
-return 1
+return call('PEXPIRETIME', KEYS[1])

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
 --       3 coupon:{ID}:known  set of 'BATCH:INDEX': receives in flight that have a slot in users
--- ARGV  1..128 times nine, with consecutive numbers: number, generation, seq (0: none), user,
+-- ARGV  1 fence  NUMBER:FROM:UNTIL, see fence_check()
+--       then 1..128 times nine, with consecutive numbers: number, generation, seq (0: none), user,
 --       slot, batch (ULID), index, key ('' = none), outcome:
 --         'issued'  the slot is this receive's in PostgreSQL
 --         'free'    rejected; its unit goes back to the stock
@@ -14,19 +15,21 @@
 -- other receive is counted in `reserved`: its unit becomes its slot, stock, or lost. If there is no
 -- unit left for an issued receive, the taken slots exceed the total, and `rebuild` is set to 1.
 --
--- Returns 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap' if earlier
+-- Returns 'fenced' if the coupon has a higher fence or the keeper's lock may not be held any more;
+-- 'missing' if Redis does not have the coupon or it is held for a rebuild; 'gap' if earlier
 -- numbers were never counted: a rebuild is needed, and the coupon's field `rebuild` is set to 1;
 -- otherwise {'ok', late, stock, reserved}, where late is the last number counted.
 --
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
-local EACH = 9
+local HEAD, EACH = 1, 9
 
 keys_check(':users', ':known')
-local count = groups_count(0, EACH, 128)
-local first, numbers = integer_check(1, 'number'), {}
+local count = groups_count(HEAD, EACH, 128)
+local fence, is_over = fence_check(1)
+local first, numbers = integer_check(HEAD + 1, 'number'), {}
 for i = 1, count do
-	local at = (i - 1) * EACH
+	local at = HEAD + (i - 1) * EACH
 	local user, slot, batch, index, key, outcome = unpack(ARGV, at + 4, at + EACH)
 	numbers[i] = {
 		number = integer_check(at + 1, 'number', first + i - 1, first + i - 1),
@@ -43,9 +46,13 @@ for i = 1, count do
 end
 
 types_check('hash', 'hash', 'set')
-local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id')
+local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id',
+	'fence')
 if not c[1] or c[6] == RUN_ID_NONE then
 	return 'missing'
+end
+if is_over or is_fenced(c[7], fence) then
+	return 'fenced'
 end
 local generation, stock, reserved = integer(c[1]), integer(c[2]), integer(c[3])
 local lost, late = integer(c[4] or '0'), integer(c[5] or '0')
@@ -126,7 +133,7 @@ end
 
 for i, one in ipairs(numbers) do
 	local older, _, user, slot, batch, index, key, outcome =
-		unpack(ARGV, (i - 1) * EACH + 2, i * EACH)
+		unpack(ARGV, HEAD + (i - 1) * EACH + 2, HEAD + i * EACH)
 	local receive = batch .. ':' .. index
 	if one.number > late then
 		late = one.number

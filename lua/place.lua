@@ -11,7 +11,7 @@
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
 --       5 coupon:{ID}:seen  6 coupon:{ID}:fill:GENERATION:users
 --       7 coupon:{ID}:fill:GENERATION:known
--- ARGV  1 fence       0..2^53-1, the keeper's
+-- ARGV  1 fence       NUMBER:FROM:UNTIL, see fence_check()
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the new one
 --       4 version     1..2^53-1, of the terms; newer terms in Redis are kept, unless more than
@@ -28,8 +28,8 @@
 --
 -- Returns {'placed', stock, reserved, known, over}. known: receives in flight that have a slot;
 -- over: receives in flight that exceed the stock. Otherwise nothing is written: 'fenced' if the
--- coupon has a higher fence, 'current' if it has this generation or a later one, 'gone' if the
--- filled keys have expired.
+-- coupon has a higher fence or the keeper's lock may not be held any more, 'current' if it has this
+-- generation or a later one, 'gone' if the filled keys have expired.
 --
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
@@ -40,7 +40,8 @@ if #ARGV < HEAD or (#ARGV - HEAD) % EACH ~= 0 then
 end
 keys_check(':users', ':outbox', ':known', ':seen',
 	':fill:' .. ARGV[3] .. ':users', ':fill:' .. ARGV[3] .. ':known')
-local fence, run_id = integer_check(1, 'fence'), run_id_check(2)
+local fence, is_over = fence_check(1)
+local run_id = run_id_check(2)
 local generation, version = integer_check(3, 'generation', 1), integer_check(4, 'version', 1)
 local status, total = status_check(5), integer_check(6, 'total')
 integer_check(7, 'begin')
@@ -61,7 +62,7 @@ end
 types_check('hash', false, 'hash', false, 'hash', 'hash', 'set')
 local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq', 'version', 'placeholder')
 local known_fence, old_generation, old_seq = integer(c[1]), integer(c[2]), integer(c[3])
-if known_fence and known_fence > fence then
+if is_over or known_fence and known_fence > fence then
 	return 'fenced'
 end
 if old_generation and old_generation >= generation and not c[5] then
@@ -118,7 +119,7 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5]) > 0 then
 end
 call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3], 'seq', '0',
 	'total', terms[2], 'stock', decimal(stock), 'reserved', decimal(reserved),
-	'begin', terms[3], 'end', terms[4], 'limit', terms[5], 'fence', ARGV[1],
+	'begin', terms[3], 'end', terms[4], 'limit', terms[5], 'fence', decimal(fence),
 	'version', terms[6], 'late', ARGV[11], unpack(highs))
 if call('EXISTS', KEYS[6]) == 1 then
 	call('RENAME', KEYS[6], KEYS[2])

@@ -123,6 +123,20 @@ local function user_check(user)
 	return user
 end
 
+-- An argument of the keeper's scripts: 'NUMBER:FROM:UNTIL', the keeper's fence, and the times of
+-- Redis' clock (ms) within which its lock is held. Returns the number, and whether the script runs
+-- outside these times. Then another keeper may have been elected: nothing may be written. A time
+-- before FROM means that the clock was set back.
+local function fence_check(i)
+	local number, from, to = match(ARGV[i] or '', '^(%d+):(%d+):(%d+)$')
+	number, from, to = integer(number), integer(from), integer(to)
+	if not number or not from or not to then
+		fail('fence: not NUMBER:FROM:UNTIL')
+	end
+	local now = now_ms()
+	return number, now < from or now >= to
+end
+
 -- Returns whether the coupon's field `fence`, as text, is higher than this keeper's fence.
 local function is_fenced(text, fence)
 	return (integer(text) or fail('coupon: its fence is malformed')) > fence

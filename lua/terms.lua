@@ -8,12 +8,12 @@
 --       4 begin    ms since the epoch, 0 = no bound
 --       5 end      ms since the epoch, 0 = no bound
 --       6 limit    1..100, coupons per user
---       7 fence    0..2^53-1, the keeper's; omitted by couponctl, which holds a lock on the coupon
---                  in PostgreSQL
+--       7 fence    NUMBER:FROM:UNTIL, see fence_check(); omitted by couponctl, which holds a lock
+--                  on the coupon in PostgreSQL
 --
--- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence;
--- 'missing'; 'current' if the coupon has this version or a later one; {'taken', n} if total is less
--- than n, the number of taken slots and reserved receives.
+-- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence or the
+-- keeper's lock may not be held any more; 'missing'; 'current' if the coupon has this version or a
+-- later one; {'taken', n} if total is less than n, the number of taken slots and reserved receives.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
@@ -25,7 +25,10 @@ local total = integer_check(3, 'total')
 integer_check(4, 'begin')
 integer_check(5, 'end')
 integer_check(6, 'limit', 1, 100)
-local fence = ARGV[7] and integer_check(7, 'fence')
+local fence, is_over
+if ARGV[7] then
+	fence, is_over = fence_check(7)
+end
 
 types_check('hash', 'hash', 'hash')
 if call('HEXISTS', KEYS[1], 'placeholder') == 1 or call('EXISTS', KEYS[1]) == 0 then
@@ -39,7 +42,7 @@ if not known or not total_old or not stock_old or not lost_old
 	or stock_old + lost_old > total_old then
 	fail('coupon: its version, total, stock or lost is malformed')
 end
-if fence and is_fenced(c[5], fence) then
+if fence and (is_over or is_fenced(c[5], fence)) then
 	return 'fenced'
 end
 if known >= version then

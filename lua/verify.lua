@@ -2,22 +2,24 @@
 -- PostgreSQL and the gateways have seen.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:seen
--- ARGV  1 fence       0..2^53-1, the keeper's
+-- ARGV  1 fence       NUMBER:FROM:UNTIL, see fence_check()
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the current one in PostgreSQL
 --       4 seq_seen    0..2^53-1, the highest number of it that PostgreSQL has seen
 --       5 late        0..2^53-1, the last late outcome that PostgreSQL has recorded as counted here
 --
 -- Returns 'verified', and run_id and fence are set; otherwise nothing is written: 'fenced' if the
--- coupon has a higher fence; 'missing'; 'behind' if the generation differs, seq is lower than
--- seq_seen or than the number that gateways have reported, or counted late outcomes are missing.
+-- coupon has a higher fence or the keeper's lock may not be held any more; 'missing'; 'behind' if
+-- the generation differs, seq is lower than seq_seen or than the number that gateways have
+-- reported, or counted late outcomes are missing.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
 
 keys_check(':users', ':outbox', ':seen')
 arguments_check(5, 5)
-local fence, run_id = integer_check(1, 'fence'), run_id_check(2)
+local fence, is_over = fence_check(1)
+local run_id = run_id_check(2)
 local generation, seq_seen = integer_check(3, 'generation', 1), integer_check(4, 'seq_seen')
 local late_least = integer_check(5, 'late')
 
@@ -31,7 +33,7 @@ local known, seq, late = integer(c[2], 1), integer(c[3]), integer(c[4] or '0')
 if not known or not seq or not late then
 	fail('coupon: its generation, seq or late is malformed')
 end
-if is_fenced(c[1], fence) then
+if is_over or is_fenced(c[1], fence) then
 	return 'fenced'
 end
 local reported = integer(call('HGET', KEYS[4], ARGV[3]) or '0')
@@ -40,6 +42,6 @@ if c[5] or known ~= generation or seq < seq_seen or late < late_least or not rep
 	return 'behind'
 end
 
-call('HSET', KEYS[1], 'run_id', run_id, 'fence', ARGV[1])
+call('HSET', KEYS[1], 'run_id', run_id, 'fence', decimal(fence))
 call('DEL', KEYS[4]) -- seq is at least as high as each report
 return 'verified'

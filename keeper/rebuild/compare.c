@@ -241,7 +241,8 @@ static int verify_prepare(struct keeper_context *context, const struct coupon_ro
 int compare_verify(struct keeper_context *context, const struct coupon_row *row,
 		   char word[REDIS_WORD_SIZE])
 {
-	char fence[NUMBER_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE];
+	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE],
+		late_text[NUMBER_SIZE];
 	int64_t late;
 
 	if (verify_prepare(context, row, &late))
@@ -249,7 +250,7 @@ int compare_verify(struct keeper_context *context, const struct coupon_row *row,
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_verify, row->id,
 						 COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 5,
 						 (const char *[]){
-							 number_text(context->fence, fence),
+							 keeper_context_fence(context, fence),
 							 context->run_id,
 							 number_text(row->generation, generation),
 							 number_text(row->seq_seen, seq),

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ARGS_HEAD 1
 #define ARGS_EACH 9
 #define NO_BATCH "00000000000000000000000000"
 
@@ -19,7 +20,7 @@ enum column { COUPON, NUM, GENERATION, SEQ, USER_ID, SLOT, BATCH, IDX, KEY, REAS
 struct part {
 	const PGresult *page;
 	int first, n;
-	const char *argv[LATE_PAGE * ARGS_EACH];
+	const char *argv[ARGS_HEAD + LATE_PAGE * ARGS_EACH];
 	char batches[LATE_PAGE][ULID_SIZE];
 };
 
@@ -49,7 +50,7 @@ static int is_possible(const struct part *part, int i)
 
 static void args_fill(struct part *part, int i)
 {
-	const char **argv = &part->argv[i * ARGS_EACH];
+	const char **argv = &part->argv[ARGS_HEAD + i * ARGS_EACH];
 	struct ulid batch;
 
 	if (!is_possible(part, i)) {
@@ -96,16 +97,17 @@ static int counted(struct late *late, struct keeper_context *context, const stru
 static int part_count(struct late *late, struct keeper_context *context, struct part *part)
 {
 	int64_t coupon = strtoll(value(part, 0, COUPON), NULL, 10);
-	char word[REDIS_WORD_SIZE];
+	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
 
 	if (*value(part, 0, IS_OVER) == 't')
 		return counted(late, context, part);
+	part->argv[0] = keeper_context_fence(context, fence);
 	for (int i = 0; i < part->n; i++)
 		args_fill(part, i);
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
 						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
 							 COUPON_KEY_KNOWN,
-						 part->n * ARGS_EACH, part->argv),
+						 ARGS_HEAD + part->n * ARGS_EACH, part->argv),
 			word);
 	if (strcmp(word, "ok") == 0) {
 		fault_point(FAULT_LATE_COUNTED);

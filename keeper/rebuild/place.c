@@ -32,9 +32,10 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	struct coupon_keys keys;
 	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
 	const char *names[KEYS_N];
-	char head[HEAD][NUMBER_SIZE], older[SNAPSHOT_GENERATIONS_MAX * EACH][NUMBER_SIZE];
+	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
+		older[SNAPSHOT_GENERATIONS_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + SNAPSHOT_GENERATIONS_MAX * EACH] = {
-		number_text(context->fence, head[0]),      context->run_id,
+		keeper_context_fence(context, fence),      context->run_id,
 		number_text(placing->generation, head[2]), number_text(row->version, head[3]),
 		coupon_status_text(row->status),           number_text(row->total, head[5]),
 		number_text(row->begin_ms, head[6]),       number_text(row->end_ms, head[7]),

@@ -40,8 +40,8 @@ struct rebuild {
 
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
 {
-	char fence[NUMBER_SIZE], generation[NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	const char *argv[] = { number_text(context->fence, fence),
+	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	const char *argv[] = { keeper_context_fence(context, fence),
 			       number_text(row->generation > 0 ? row->generation : 1, generation) };
 
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, row->id,

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HEAD_ARGS 4
+#define HEAD_ARGS 5
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
 
 struct slot_writer {
@@ -81,17 +81,18 @@ static const char *what_text(enum slot_kind what)
 int slot_writer_flush(struct slot_writer *writer)
 {
 	const char *argv[HEAD_ARGS + 2 * SLOT_WRITER_PIECE];
-	char room[NUMBER_SIZE], lasts[NUMBER_SIZE], past[NUMBER_SIZE];
+	char fence[KEEPER_FENCE_SIZE], room[NUMBER_SIZE], lasts[NUMBER_SIZE], past[NUMBER_SIZE];
 	redisReply *reply;
 	int rc = -1;
 
 	if (writer->n == 0)
 		return 0;
 	fault_point(FAULT_REBUILD_FILLING);
-	argv[0] = what_text(writer->what);
-	argv[1] = number_text(writer->room - writer->added, room);
-	argv[2] = number_text(SLOT_WRITER_LASTS_MS, lasts);
-	argv[3] = number_text(writer->past, past);
+	argv[0] = keeper_context_fence(writer->context, fence);
+	argv[1] = what_text(writer->what);
+	argv[2] = number_text(writer->room - writer->added, room);
+	argv[3] = number_text(SLOT_WRITER_LASTS_MS, lasts);
+	argv[4] = number_text(writer->past, past);
 	for (int i = 0; i < writer->n; i++) {
 		argv[HEAD_ARGS + 2 * i] = writer->ids[i];
 		argv[HEAD_ARGS + 2 * i + 1] = writer->records[i];

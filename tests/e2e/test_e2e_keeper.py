@@ -7,7 +7,9 @@ import psycopg
 import pytest
 
 from relay import Relay, port_of
+from sent import query_sent, script_sent
 from stack import wait_until
+from ulid import ulid_make, ulid_uuid
 
 ENDED = 3
 KEEP_S = 2
@@ -38,7 +40,8 @@ class Seen:
         rows = self.pg.execute(
             "SELECT coupon::text FROM coupon WHERE id = %s", (self.coupon,)
         ).fetchone()
-        return rows, {key: self.redis.dump(key) for key in self.redis.keys(f"{self.key}*")}
+        keys = self.redis.keys(f"{self.key}*")
+        return rows, {key: (self.redis.dump(key), self.redis.pttl(key) > 0) for key in keys}
 
 
 @pytest.fixture
@@ -127,7 +130,7 @@ def test_an_end_that_was_moved_counts(rough, seen):
 def test_asleep_before_it_closes(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("DATABASE_URL")
-    gate.trap("Closes a coupon whose end has passed")
+    gate.trap(query_sent("coupon_ended_set"))
     coupon.pg.execute(
         "UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,)
     )
@@ -146,7 +149,7 @@ def test_asleep_before_it_closes(rough, seen, keeper_behind):
 def test_asleep_before_new_terms(rough, seen, keeper_behind):
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
-    gate.trap("Applies newer terms to a coupon")
+    gate.trap(script_sent("terms"))
     coupon.pg.execute(
         "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s", (coupon.coupon,)
     )
@@ -172,7 +175,7 @@ def test_asleep_before_it_raises_fences(rough, seen, keeper_behind, worker_make)
     coupon = seen()
     worker, gate = keeper_behind("REDIS_URL")
     wait_until(lambda: coupon.field("fence") == str(fence(coupon.pg)))
-    gate.trap("Raises the fence of a coupon")
+    gate.trap(script_sent("fence"))
     coupon.redis.hset(coupon.key, "fence", 0)
     wait_until(gate.trapped_num)
     succeed(rough, worker, coupon)
@@ -187,6 +190,72 @@ def test_asleep_before_it_raises_fences(rough, seen, keeper_behind, worker_make)
 
 def fence(pg):
     return pg.execute("SELECT fence FROM keeper").fetchone()[0]
+
+
+LATE = """WITH counted AS (UPDATE coupon SET late_num = 1 WHERE id = %s RETURNING id)
+    INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key)
+    SELECT id, 1, 1, 1, 7, 1, %s, 0, '' FROM counted"""
+PAUSE = "UPDATE coupon SET status = 'paused', version = version + 1 WHERE id = %s"
+CAUSES = {
+    "terms": lambda c: c.pg.execute(PAUSE, (c.coupon,)),
+    "fence": lambda c: c.redis.hset(c.key, "fence", 0),
+    "verify": lambda c: c.redis.hset(c.key, "run_id", "1" * 40),
+    "hold": lambda c: c.redis.hset(c.key, "rebuild", 1),
+    "fill": lambda c: c.redis.hset(c.key, "rebuild", 1),
+    "place": lambda c: c.redis.hset(c.key, "rebuild", 1),
+    "late": lambda c: c.pg.execute(LATE, (c.coupon, ulid_uuid(ulid_make()))),
+    "expire": lambda c: c.pg.execute(PAUSE.replace("paused", "closed"), (c.coupon,)),
+}
+
+
+@pytest.fixture
+def usurp(rough_redis, rough_pg):
+    """Another keeper is elected, which then does nothing."""
+
+    def elect():
+        wait_until(lambda: rough_redis.set("couponmq:keeper", "other", px=600_000, nx=True))
+        rough_pg.execute("UPDATE keeper SET fence = fence + 1")
+
+    yield elect
+    rough_redis.delete("couponmq:keeper")
+
+
+@pytest.fixture
+def alone(seen, rough_redis, rough_pg):
+    """A coupon whose counts the test makes wrong."""
+    coupon = seen()
+    yield coupon
+    rough_pg.execute(
+        "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(),"
+        " expires_at = now() WHERE id = %s",
+        (coupon.coupon,),
+    )
+    rough_redis.delete(*keys(coupon))
+
+
+@pytest.mark.parametrize("script", CAUSES)
+def test_asleep_until_another_is_elected(rough, alone, keeper_behind, usurp, script):
+    """The other keeper has not raised the fence of the coupon yet."""
+    coupon = alone
+    with rough.client() as client:
+        assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
+    if script == "late":  # an outcome of generation 1
+        coupon.redis.hset(coupon.key, "rebuild", 1)
+        wait_until(lambda: coupon.field("generation") == "2" and coupon.row("late_num") == (0,))
+    worker, gate = keeper_behind("REDIS_URL")
+    wait_until(lambda: coupon.field("fence") == str(fence(coupon.pg)))
+    gate.trap(script_sent(script))
+    CAUSES[script](coupon)
+    wait_until(gate.trapped_num, timeout=20)
+    worker.signal(19)
+    usurp()
+    before = coupon.all()
+    gate.let_go()
+    wait_until(gate.said)
+    assert coupon.all() == before
+    worker.signal(18)
+    wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
+    assert coupon.all() == before
 
 
 def test_a_new_keeper_raises_every_fence(rough, seen, worker_make):
@@ -343,17 +412,18 @@ def test_one_that_expires_is_verified_on_another_redis_process(rough, seen, work
 
 
 @pytest.mark.parametrize(
-    "name, pattern",
+    "name, sent",
     [
-        ("DATABASE_URL", "Marks a closed coupon as settled"),
-        ("REDIS_URL", "Sets the expiry time of the keys"),
-        ("DATABASE_URL", "Records when the keys of a settled coupon expire"),
+        ("DATABASE_URL", query_sent("coupon_settled_set")),
+        ("REDIS_URL", script_sent("expire")),
+        ("DATABASE_URL", query_sent("coupon_expires_set")),
     ],
+    ids=["settled", "expire", "expires"],
 )
-def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pattern):
+def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, sent):
     coupon = seen()
     worker, gate = keeper_behind(name)
-    gate.trap(pattern)
+    gate.trap(sent)
     rough.ctl("close", coupon.coupon)
     wait_until(gate.trapped_num)
     succeed(
@@ -374,6 +444,20 @@ def test_asleep_before_it_lets_keys_expire(rough, seen, keeper_behind, name, pat
     worker.signal(18)
     rough.sigcont("worker-1")
     wait_until(lambda: is_settled(coupon), timeout=20)
+
+
+def test_settled_is_told_once_when_the_expiry_was_not_recorded(rough, seen, keeper_behind):
+    """A further outcome takes the mark away before the expiry is recorded."""
+    coupon = seen()
+    worker, gate = keeper_behind("DATABASE_URL")
+    gate.trap(query_sent("coupon_expires_set"))
+    rough.ctl("close", coupon.coupon)
+    wait_until(gate.trapped_num)
+    coupon.pg.execute("UPDATE coupon SET settled_at = NULL WHERE id = %s", (coupon.coupon,))
+    gate.let_go()
+    wait_until(lambda: is_settled(coupon), timeout=20)
+    wait_until(lambda: f"event=coupon_settled coupon={coupon.coupon} " in worker.log())
+    assert worker.log().count(f"event=coupon_settled coupon={coupon.coupon} ") == 1
 
 
 # Bounds

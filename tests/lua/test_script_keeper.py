@@ -3,6 +3,8 @@ lock."""
 import pytest
 import redis
 
+from ulid import ulid_make
+
 BIG = 2**53 - 1
 LOAD = {
     "fence": 5,
@@ -490,6 +492,50 @@ def test_wrong_keys(coupon, script, defaults):
     refused(coupon, "ARGV: ", lambda c: c.run(script, *args[:-1], keys=k + rest))
 
 
+def fill_args(coupon):
+    fill = f"{coupon.keys[0]}:fill:2"
+    record = f"1:{ulid_make()}:0:"
+    return ("issued", 10, 60000, 0, "1", record), [fill + ":users", fill + ":known"]
+
+
+def late_args(coupon):
+    outcome = (1, 0, 0, "5", 1, ulid_make(), 0, "", "issued")
+    return outcome, [*coupon.keys[:2], coupon.known]
+
+
+KEEPERS = {
+    "place": lambda c, fence: load(c, fence=fence),
+    "verify": lambda c, fence: verify(c, fence=fence),
+    "terms": lambda c, fence: terms(c, fence=fence),
+    "fence": lambda c, fence: c.run("fence", fence),
+    "hold": lambda c, fence: c.run("hold", fence, 1),
+    "expire": lambda c, fence: expire(c, fence=fence),
+    "fill": lambda c, fence: c.run("fill", fence, *fill_args(c)[0], keys=fill_args(c)[1]),
+    "late": lambda c, fence: c.run("late", fence, *late_args(c)[0], keys=late_args(c)[1]),
+}
+
+
+@pytest.mark.parametrize("script", KEEPERS)
+def test_a_keeper_whose_lock_may_be_lost_writes_nothing(coupon, script):
+    """Its lease is over, or has not begun by a clock that was set back."""
+    coupon.put(**(CLOSED if script == "expire" else {"seq": 7, "fence": 5}))
+    seconds, us = coupon.redis.time()
+    now = seconds * 1000 + us // 1000
+    wanted = -1 if script == "fill" else "fenced"
+    for window in (f"{now - 5000}:{now}", f"{now + 60000}:{now + 65000}"):
+        unchanged(coupon, wanted, KEEPERS[script], f"9:{window}")
+    reply = KEEPERS[script](coupon, f"9:{now}:{now + 60000}")
+    assert (reply[0] if isinstance(reply, list) else reply) in WORDS
+
+
+WORDS = ("placed", "verified", "applied", "raised", "held", "expires", "ok", 1)
+
+
+@pytest.mark.parametrize("fence", ["5:0", "5:0:x", "5::9", ":", "5:0:9:9", ":0:9", "5:0:9 "])
+def test_malformed_fence_of_the_keeper(coupon, fence):
+    refused(coupon.put(), "fence: ", lambda c: c.run("hold", fence, 1))
+
+
 def test_malformed_fence(coupon):
     coupon.put(seq=7, fence="x")
     refused(coupon, "coupon: its fence", verify)
@@ -513,6 +559,10 @@ def lock(coupon):
 LEASE_MOST = 600000
 
 
+def expires_at(coupon):
+    return coupon.redis.execute_command("PEXPIRETIME", coupon.lock)
+
+
 def take(coupon, *args):
     return coupon.run("keeper_take", *args, keys=[coupon.lock])
 
@@ -526,7 +576,7 @@ def release(coupon, *args):
 
 
 def test_take(lock):
-    assert take(lock, "me", 5000, LEASE_MOST) == 1
+    assert take(lock, "me", 5000, LEASE_MOST) == expires_at(lock)
     assert lock.redis.get(lock.lock) == "me"
     assert 0 < lock.redis.pttl(lock.lock) <= 5000
     assert take(lock, "you", 5000, LEASE_MOST) == 0 and lock.redis.get(lock.lock) == "me"
@@ -536,14 +586,14 @@ def test_take(lock):
 def test_take_what_would_last_longer_than_any_lease(lock, left_ms):
     """As after a step back of Redis' clock."""
     lock.redis.set(lock.lock, "dead", px=left_ms)
-    assert take(lock, "me", 5000, LEASE_MOST) == 1
+    assert take(lock, "me", 5000, LEASE_MOST) == expires_at(lock)
     assert lock.redis.get(lock.lock) == "me"
     assert 0 < lock.redis.pttl(lock.lock) <= 5000
 
 
 def test_renew_by_the_owner(lock):
     lock.redis.set(lock.lock, "me", px=5000)
-    assert renew(lock, "me", 60000) == 1
+    assert renew(lock, "me", 60000) == expires_at(lock)
     assert 50000 < lock.redis.pttl(lock.lock) <= 60000
     assert lock.redis.get(lock.lock) == "me"
 

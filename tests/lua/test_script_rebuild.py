@@ -3,6 +3,7 @@ are counted once."""
 import pytest
 import redis
 
+from script_coupon import fence_of
 from ulid import ulid_make
 
 NOBODY = "0" * 40
@@ -21,7 +22,9 @@ def report(coupon, generation, seq):
 
 
 def fill(coupon, what, *pairs, generation=2, room=100, past=0):
-    return coupon.run("fill", what, room, 60000, past, *pairs, keys=fill_keys(coupon, generation))
+    return coupon.run(
+        "fill", fence_of(5), what, room, 60000, past, *pairs, keys=fill_keys(coupon, generation)
+    )
 
 
 def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, version=1, limit=2):
@@ -47,7 +50,8 @@ def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, ve
 def late(coupon, *outcomes):
     """Each: number, generation, seq, user, slot, batch, index, key, outcome."""
     keys = [coupon.keys[0], coupon.keys[1], coupon.known]
-    return coupon.run("late", *[value for outcome in outcomes for value in outcome], keys=keys)
+    values = [value for outcome in outcomes for value in outcome]
+    return coupon.run("late", fence_of(5), *values, keys=keys)
 
 
 def counts(coupon):
@@ -193,9 +197,9 @@ def test_fill_bad_arguments(coupon):
         (),
     ):
         with pytest.raises(redis.ResponseError, match="couponmq: "):
-            coupon.run("fill", *arguments, keys=fill_keys(coupon, 2))
+            coupon.run("fill", fence_of(5), *arguments, keys=fill_keys(coupon, 2))
     with pytest.raises(redis.ResponseError, match="KEYS"):
-        coupon.run("fill", "issued", 1, 1, 0, "1", f"1:{A}:0:", keys=coupon.keys[:2])
+        coupon.run("fill", fence_of(5), "issued", 1, 1, 0, "1", f"1:{A}:0:", keys=coupon.keys[:2])
     assert not coupon.snapshot()
 
 

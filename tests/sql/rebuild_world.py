@@ -5,7 +5,7 @@ theirs, and they may end there."""
 import json
 import uuid
 
-from script_coupon import Coupon
+from script_coupon import Coupon, fence_of
 from sql_db import Receive
 from ulid import ulid_make, ulid_of, ulid_uuid
 
@@ -273,7 +273,14 @@ class Keeper:
 
     def fill(self, what, room, pairs):
         added = self.coupon.run(
-            "fill", what, room, LASTS_MS, self.added, *pairs, keys=self.fill_keys
+            "fill",
+            fence_of(self.fence),
+            what,
+            room,
+            LASTS_MS,
+            self.added,
+            *pairs,
+            keys=self.fill_keys,
         )
         if added < 0:
             raise Gone
@@ -331,7 +338,8 @@ class Keeper:
                 one["key"],
                 outcome,
             ]
-        word = self.word("late", *args, keys=self.coupon.keys[:2] + [self.coupon.known])
+        keys = self.coupon.keys[:2] + [self.coupon.known]
+        word = self.word("late", fence_of(self.fence), *args, keys=keys)
         if word == "ok":
             yield
             self.db.query("late_counted", self.world.id, page[-1]["num"], self.fence)
