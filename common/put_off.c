@@ -18,6 +18,15 @@ void put_off_clear(struct put_off *put_off)
 		entry_free(put_off, entry);
 }
 
+void put_off_forget(struct put_off *put_off, int64_t before_ms)
+{
+	struct put_off_coupon *entry, *next;
+
+	HASH_ITER (hh, put_off->coupons, entry, next)
+		if (entry->held == 0 && entry->due_ms < before_ms)
+			entry_free(put_off, entry);
+}
+
 struct put_off_coupon *put_off_find(const struct put_off *put_off, int64_t coupon)
 {
 	struct put_off_coupon *entry;

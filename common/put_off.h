@@ -20,7 +20,10 @@ struct put_off_coupon {
 	int64_t due_ms;    /* the next attempt, on the caller's clock */
 	int64_t wait_ms;   /* the pause before it */
 	unsigned failures; /* attempts that failed in a row */
-	size_t held;       /* items that wait for it; counted by the owner of the table */
+	/* The next three are the owner's of the table. */
+	size_t held;      /* items that wait for it */
+	int apart;        /* the next attempt does not include other coupons */
+	size_t items_max; /* the next attempt takes at most this many items; 0: no limit */
 	UT_hash_handle hh;
 };
 
@@ -31,6 +34,8 @@ struct put_off {
 };
 
 void put_off_clear(struct put_off *put_off); /* forgets all of them */
+/* Forgets those that hold nothing and whose next attempt was due before that time. */
+void put_off_forget(struct put_off *put_off, int64_t before_ms);
 
 /* The entry, or NULL: the coupon is not put off. */
 struct put_off_coupon *put_off_find(const struct put_off *put_off, int64_t coupon);

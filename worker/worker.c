@@ -176,7 +176,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
-	if (settlement_put_off(worker->settlement) > 0)
+	if (settlement_put_off_coupons(worker->settlement) > 0)
 		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
 	return earlier(deadline, forward_deadline_ms(&worker->forward));
 }

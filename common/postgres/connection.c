@@ -66,7 +66,7 @@ void postgres_drop(struct postgres *postgres, const char *why)
 	PQfinish(postgres->libpq);
 	postgres->libpq = NULL;
 	postgres->state = DOWN;
-	postgres->failure = POSTGRES_BROKEN;
+	postgres->failure = POSTGRES_DOWN;
 	postgres->sqlstate[0] = '\0';
 }
 

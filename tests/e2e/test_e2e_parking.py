@@ -6,14 +6,23 @@ settle all other coupons meanwhile, and this one when the lock ends.
 import contextlib
 import json
 
+import pika
 import psycopg
 import pytest
 
 from history import PARKED_QUEUE, History, queue_length
+from message import message, message_publish
 from stack import wait_until
 from ulid import ulid_make, ulid_uuid
 
 WAITING = 100_000
+
+
+def coupons_insert(pg, n):
+    """Coupons that PostgreSQL alone has: enough to settle."""
+    query = """INSERT INTO coupon (id, name, total_num, valid_days)
+        SELECT coupon_id_next(), 'test', 100, 30 FROM generate_series(1, %s) RETURNING id"""
+    return [row[0] for row in pg.execute(query, (n,))]
 
 
 @contextlib.contextmanager
@@ -76,6 +85,39 @@ def test_so_many_wait_for_a_locked_coupon(rough, rough_pg):
     wait_until(lambda: issued_n(rough_pg, coupon) == WAITING, timeout=60)
     wait_until(lambda: parked_n(rough) == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_many_coupons_are_locked_at_once(rough, rough_pg, worker_make):
+    """All of them are found at once: the others wait for a few time-outs, not for one each."""
+    rough.stop("worker-1")
+    worker = worker_make(rough)
+    coupons = coupons_insert(rough_pg, 300)
+    held, free = coupons[::2], coupons[1::2]
+
+    def receives(channel, user):
+        for coupon in coupons:
+            message_publish(channel, message(coupon, receives=[[str(user), 1, ""]]))
+
+    def settled(of, n):
+        query = "SELECT sum(issued_num) FROM coupon WHERE id = ANY (%s)"
+        return rough_pg.execute(query, (of,)).fetchone()[0] == n
+
+    def metric(name):
+        return worker.metrics()[f"couponmq_worker_{name}"]
+
+    with locked(rough, *held), pika.BlockingConnection(
+        pika.URLParameters(rough.env["AMQP_URL"])
+    ) as amqp:
+        receives(amqp.channel(), 1)
+        wait_until(lambda: settled(free, 150), timeout=5)
+        assert metric("blocked_total") <= 20
+        wait_until(lambda: metric("put_off_coupons") == 150)
+        receives(amqp.channel(), 2)
+        wait_until(lambda: settled(free, 300), timeout=5)
+        assert settled(held, 0)
+    wait_until(lambda: settled(held, 300))
+    wait_until(lambda: metric("held") == 0 and metric("put_off_coupons") == 0)
+    assert parked_n(rough) == 0
 
 
 def test_a_worker_killed_while_it_parks(rough, rough_pg):
@@ -178,17 +220,17 @@ def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
 
 @pytest.fixture
 def slow(rough):
-    """slow(COUPON): each of its user coupons takes 50 ms to insert, until the end of the test or
-    slow(0)."""
+    """slow(COUPON, SECONDS): each of its user coupons takes so long to insert, until the end of the
+    test or slow(0)."""
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner:
 
-        def make(coupon):
+        def make(coupon, seconds=0):
             owner.execute("DROP TRIGGER IF EXISTS slow ON user_coupon")
             owner.execute("DROP FUNCTION IF EXISTS slow_insert")
             if coupon:
                 owner.execute(
                     "CREATE FUNCTION slow_insert() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-                    f" IF NEW.coupon_id = {int(coupon)} THEN PERFORM pg_sleep(0.05); END IF;"
+                    f" IF NEW.coupon_id = {int(coupon)} THEN PERFORM pg_sleep({seconds}); END IF;"
                     " RETURN NEW; END $$"
                 )
                 owner.execute(
@@ -205,7 +247,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
     rough.stop("worker-1")
     worker_make(rough, COUPON_SETTLE_TIMEOUT_MS=100)
     coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
-    slow(coupon)
+    slow(coupon, 0.2)
     issue_all(rough, coupon, range(1, 21))
     issue_all(rough, other, range(1, 21))
     wait_until(lambda: issued_n(rough_pg, other) == 20, timeout=5)
@@ -216,6 +258,22 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
     assert "put off" in given_up.stderr or "can still arrive" in given_up.stderr
     slow(0)
     wait_until(lambda: issued_n(rough_pg, coupon) == 20)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_a_coupon_that_takes_too_long_is_settled_in_steps(rough, rough_pg, worker_make, slow):
+    """PostgreSQL cancels the transaction of all its receives, and also that of one message."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_SETTLE_TIMEOUT_MS=200)
+    coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
+    slow(coupon, 0.04)
+    issue_all(rough, coupon, range(1, 41))
+    wait_until(lambda: "event=settle_cancelled" in worker.log())
+    issue_all(rough, other, range(1, 21))
+    wait_until(lambda: issued_n(rough_pg, other) == 20)
+    assert issued_n(rough_pg, coupon) < 40
+    wait_until(lambda: issued_n(rough_pg, coupon) == 40, timeout=30)
+    wait_until(lambda: worker.metrics()["couponmq_worker_put_off_coupons"] == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 

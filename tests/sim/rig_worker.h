@@ -65,6 +65,14 @@ static struct {
 } broker;
 
 static struct worker_rig workers[WORKERS];
+
+/* What another session has locked. */
+static struct {
+	int64_t coupon;
+	int64_t until_ms;
+	int is_shown; /* by a look */
+} locked;
+
 static struct message decoded;
 
 static size_t unacked(const struct worker_rig *worker)
@@ -307,7 +315,7 @@ static void parked_confirmed(void *context, uint64_t process, uint64_t epoch_and
 	broker_deliver();
 }
 
-enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_BLOCKED, SAYS_FAILED };
+enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_BLOCKED, SAYS_CANCELLED, SAYS_FAILED };
 
 /* A worker's reply to the gateway that waits for it. */
 static void replies_send(const struct worker_rig *worker)
@@ -323,6 +331,15 @@ static void replies_send(const struct worker_rig *worker)
 		event_in(1, 20, gateway_outcomes_arrive, text, reply_to,
 			 delivery_reply(delivery, text));
 	}
+}
+
+/* The look shows some locks on rows of coupons, and none on rows of user coupons. */
+static void blocked(struct worker_rig *worker)
+{
+	struct lock_look look = { .locked = &locked.coupon };
+
+	look.n = sim.now_ms < locked.until_ms && locked.is_shown;
+	settlement_blocked(worker->settlement, &look, sim.now_ms);
 }
 
 static void transaction_told(void *context, uint64_t transaction, uint64_t says)
@@ -349,7 +366,10 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 		settlement_refuse(worker->settlement, "22003");
 		break;
 	case SAYS_BLOCKED:
-		settlement_blocked(worker->settlement, sim.now_ms);
+		blocked(worker);
+		break;
+	case SAYS_CANCELLED:
+		settlement_cancelled(worker->settlement, sim.now_ms);
 		break;
 	case SAYS_FAILED:
 		settlement_retry(worker->settlement);
@@ -396,20 +416,16 @@ static int transaction_has_poison(const struct worker_rig *worker)
 /* Another session locks one coupon at random times, for a while. */
 static int transaction_is_locked(const struct worker_rig *worker)
 {
-	static struct {
-		int64_t coupon;
-		int64_t until_ms;
-	} lock;
-
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		int64_t coupon =
 			delivery_message(settlement_taken_at(worker->settlement, i))->coupon;
 
 		if (fault(FAULT_LOCK) && coupon != POISON_COUPON) {
-			lock.coupon = coupon;
-			lock.until_ms = sim.now_ms + sim_between(50, 3000);
+			locked.coupon = coupon;
+			locked.until_ms = sim.now_ms + sim_between(50, 3000);
+			locked.is_shown = (int)sim_between(0, 1);
 		}
-		if (coupon == lock.coupon && sim.now_ms < lock.until_ms)
+		if (coupon == locked.coupon && sim.now_ms < locked.until_ms)
 			return 1;
 	}
 	return 0;
@@ -426,7 +442,7 @@ static void transaction_arrived(void *context, uint64_t transaction, uint64_t b)
 	if (fault(FAULT_SETTLE)) {
 		says = SAYS_FAILED;
 	} else if (transaction_is_locked(worker)) {
-		says = SAYS_BLOCKED;
+		says = locked.is_shown || sim_between(0, 1) ? SAYS_BLOCKED : SAYS_CANCELLED;
 	} else if (transaction_has_poison(worker)) {
 		says = SAYS_REFUSED;
 	} else {

@@ -7,7 +7,7 @@ from collections import Counter
 
 import psycopg
 import pytest
-from sql_db import Db, Receive, batch_make
+from sql_db import Db, Receive, array_text, batch_make
 from stack import wait_until
 
 
@@ -381,3 +381,33 @@ def test_every_receive_has_one_outcome_whatever_happens(
         )
         expected = {1: (max(of_generation[1]), len(of_generation[1]))} if of_generation[1] else {}
         assert db.generations(coupon) == expected
+
+
+def test_a_look_shows_the_coupons_that_others_have_locked(db, db_new, coupon_new):
+    """Not those whose user coupons alone are locked, nor those that are locked weakly."""
+    coupons = [coupon_new() for _ in range(5)]
+    operator = db_new()
+    operator.execute("BEGIN")
+    for coupon, lock in zip(coupons, ("UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE")):
+        operator.execute(f"SELECT FROM coupon WHERE id = {coupon} FOR {lock}")
+
+    def look():
+        rows = db.query("coupon_locked", array_text([*coupons, 1]))
+        return {int(row["id"]) for row in rows}
+
+    assert look() == set(coupons[:3])
+    operator.execute("ROLLBACK")
+    assert look() == set()
+
+
+@pytest.mark.parametrize("name, is_shown", [("psql", True), ("coupon-worker put off", False)])
+def test_a_look_does_not_show_what_workers_settle(db, db_new, coupon_new, name, is_shown):
+    """Their transactions end by themselves. The lock is that of an UPDATE here."""
+    coupon = coupon_new()
+    other = db_new()
+    other.execute(f"SET application_name = '{name}'")
+    begin_settle(other, *batch_make(coupon, [1, 2]))
+    shown = [{"id": str(coupon)}] if is_shown else []
+    assert db.query("coupon_locked", array_text([coupon])) == shown
+    other.execute("COMMIT")
+    assert db.query("coupon_locked", array_text([coupon])) == []

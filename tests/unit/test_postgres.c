@@ -127,24 +127,24 @@ static void test_failures(void **state)
 		enum postgres_failure failure;
 		int of_coupon;
 	} cases[] = {
-		{ "55P03", POSTGRES_BLOCKED, 1 }, /* lock_not_available */
-		{ "57014", POSTGRES_BLOCKED, 1 }, /* query_canceled */
-		{ "22003", POSTGRES_REFUSED, 1 }, /* numeric_value_out_of_range */
-		{ "22P02", POSTGRES_REFUSED, 1 }, /* invalid_text_representation */
-		{ "23505", POSTGRES_REFUSED, 1 }, /* unique_violation */
-		{ "23514", POSTGRES_REFUSED, 1 }, /* check_violation */
-		{ "40001", POSTGRES_AGAIN, 1 },   /* serialization_failure */
-		{ "40P01", POSTGRES_AGAIN, 1 },   /* deadlock_detected */
-		{ "40003", POSTGRES_BROKEN, 0 },  /* statement_completion_unknown */
-		{ "55006", POSTGRES_BROKEN, 0 },  /* object_in_use */
-		{ "57P01", POSTGRES_BROKEN, 0 },  /* admin_shutdown */
-		{ "57P03", POSTGRES_BROKEN, 0 },  /* cannot_connect_now */
-		{ "53100", POSTGRES_BROKEN, 0 },  /* disk_full */
-		{ "25006", POSTGRES_BROKEN, 0 },  /* read_only_sql_transaction */
-		{ "42501", POSTGRES_BROKEN, 0 },  /* insufficient_privilege */
-		{ "08006", POSTGRES_BROKEN, 0 },  /* connection_failure */
-		{ "XX000", POSTGRES_BROKEN, 0 },  /* internal_error */
-		{ "", POSTGRES_BROKEN, 0 },       { NULL, POSTGRES_BROKEN, 0 },
+		{ "55P03", POSTGRES_BLOCKED, 1 },   /* lock_not_available */
+		{ "57014", POSTGRES_CANCELLED, 1 }, /* query_canceled */
+		{ "22003", POSTGRES_REFUSED, 1 },   /* numeric_value_out_of_range */
+		{ "22P02", POSTGRES_REFUSED, 1 },   /* invalid_text_representation */
+		{ "23505", POSTGRES_REFUSED, 1 },   /* unique_violation */
+		{ "23514", POSTGRES_REFUSED, 1 },   /* check_violation */
+		{ "40001", POSTGRES_AGAIN, 1 },     /* serialization_failure */
+		{ "40P01", POSTGRES_AGAIN, 1 },     /* deadlock_detected */
+		{ "40003", POSTGRES_UNFIT, 0 },     /* statement_completion_unknown */
+		{ "55006", POSTGRES_UNFIT, 0 },     /* object_in_use */
+		{ "57P01", POSTGRES_UNFIT, 0 },     /* admin_shutdown */
+		{ "57P03", POSTGRES_UNFIT, 0 },     /* cannot_connect_now */
+		{ "53100", POSTGRES_UNFIT, 0 },     /* disk_full */
+		{ "25006", POSTGRES_UNFIT, 0 },     /* read_only_sql_transaction */
+		{ "42501", POSTGRES_UNFIT, 0 },     /* insufficient_privilege */
+		{ "08006", POSTGRES_UNFIT, 0 },     /* connection_failure */
+		{ "XX000", POSTGRES_UNFIT, 0 },     /* internal_error */
+		{ "", POSTGRES_DOWN, 0 },           { NULL, POSTGRES_DOWN, 0 },
 	};
 
 	(void)state;
@@ -167,7 +167,7 @@ static void test_nothing_listens(void **state)
 	assert_null(strchr(postgres_why_long(postgres), '\n'));
 	assert_false(postgres_up(postgres));
 	assert_int_equal(postgres_fd(postgres), -1);
-	assert_int_equal(postgres_failure(postgres), POSTGRES_BROKEN);
+	assert_int_equal(postgres_failure(postgres), POSTGRES_DOWN);
 	postgres_free(postgres);
 }
 

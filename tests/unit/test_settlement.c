@@ -464,14 +464,45 @@ static int taken_has_coupon(const struct settlement *s, int64_t coupon)
 	return 0;
 }
 
-/* Each of 13 coupons in turn is the locked one: it is found in few steps, the others settle. */
+/* The transaction is blocked, and a look shows these coupons as locked. */
+static void blocked_by(struct settlement *s, const int64_t *coupons, size_t n, int64_t now_ms)
+{
+	const struct lock_look look = { .locked = coupons, .n = n };
+
+	settlement_blocked(s, &look, now_ms);
+}
+
+/* What a look does not show: a lock on the row of a user coupon. */
+static void blocked(struct settlement *s, int64_t now_ms)
+{
+	blocked_by(s, NULL, 0, now_ms);
+}
+
+/* The only notice. */
+static struct settlement_notice notice_of(struct settlement *s)
+{
+	struct settlement_notice notice, more;
+
+	assert_int_equal(settlement_notice(s, &notice), 1);
+	assert_int_equal(settlement_notice(s, &more), 0);
+	return notice;
+}
+
+/* Commits; exactly this coupon is no longer put off. */
+static void commit_resumes(struct settlement *s, int64_t coupon)
+{
+	settlement_commit(s);
+	assert_int_equal(notice_of(s).coupon, coupon);
+}
+
+/* The look does not show it: each of 13 coupons in turn is found in few steps. */
 static void test_a_locked_coupon_is_found_and_put_off(void **state)
 {
 	struct settlement *s = *state;
 	uint64_t base = 0;
 
 	for (int64_t locked = 1; locked <= 13; locked++, base += 13) {
-		struct settlement_blocked blocked = { 0 };
+		struct settlement_notice notice;
 		int64_t now_ms = locked * 100000;
 		int runs = 0;
 
@@ -480,20 +511,22 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 		for (; settlement_take(s, 1000, now_ms) > 0; runs++) {
 			assert_int_equal(settlement_lock_suspect(s), runs > 0);
 			if (taken_has_coupon(s, locked))
-				blocked = settlement_blocked(s, now_ms);
+				blocked(s, now_ms);
 			else
-				assert_int_equal(settlement_commit(s), 0);
+				settlement_commit(s);
 		}
 		assert_in_range(runs, 4, 9);
-		assert_int_equal(blocked.coupon, locked);
-		assert_int_equal(blocked.wait_ms, SETTLEMENT_PUT_OFF_FIRST_MS);
+		notice = notice_of(s);
+		assert_int_equal(notice.coupon, locked);
+		assert_int_equal(notice.wait_ms, SETTLEMENT_PUT_OFF_FIRST_MS);
+		assert_int_equal(notice.failures, 1);
 		assert_int_equal(settlement_put_off(s), 1);
 		/* It is not tried before it is due, whatever other work there is. */
 		now_ms = settlement_trial_ms(s);
 		assert_int_equal(settlement_take(s, 1000, now_ms - 1), 0);
 		assert_int_equal(settlement_take(s, 1000, now_ms), 2);
 		assert_int_equal(settlement_lock_suspect(s), 1);
-		assert_int_equal(settlement_commit(s), locked);
+		commit_resumes(s, locked);
 		assert_int_equal(settlement_put_off_coupons(s), 0);
 		while (settlement_held(s) > 0) {
 			uint64_t tag;
@@ -511,7 +544,8 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 
 	add_coupon(s, 1, 7, 1, 0);
 	assert_int_equal(settlement_take(s, 100, 0), 1);
-	assert_int_equal(settlement_blocked(s, 0).coupon, 7);
+	blocked(s, 0);
+	assert_int_equal(notice_of(s).coupon, 7);
 	add_coupon(s, 2, 7, 1, 0);
 	add_coupon(s, 3, 8, 1, 0);
 	assert_int_equal(settlement_take(s, 100, 1), 1);
@@ -524,7 +558,7 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 	settlement_retry(s);
 	assert_int_equal(settlement_put_off(s), 2);
 	assert_int_equal(settlement_take(s, 100, 1000), 2);
-	assert_int_equal(settlement_commit(s), 7);
+	commit_resumes(s, 7);
 	ack_expect(s, 2, 1);
 }
 
@@ -540,10 +574,12 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	add_coupon(s, 1, 7, 1, 0);
 	add_coupon(s, 2, 7, 1, 0);
 	settlement_take(s, 100, 0);
-	settlement_blocked(s, 0);
+	blocked(s, 0);
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_take(s, 100, 1000), 2);
-	assert_int_equal(settlement_blocked(s, 1000).failures, 2);
+	notice_of(s);
+	blocked(s, 1000);
+	assert_int_equal(notice_of(s).failures, 2);
 	add_coupon(s, 3, 7, 1, 0);
 	for (uint64_t tag = 1; tag <= 3; tag++) {
 		parked = forward_take(s, DESTINATION_PARKING);
@@ -562,13 +598,12 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	assert_int_equal(settlement_put_off(s), 1);
 	/* The one that the broker refused is still here, and is tried with it. */
 	assert_int_equal(settlement_take(s, 100, 10000), 2);
-	assert_int_equal(settlement_commit(s), 7);
+	commit_resumes(s, 7);
 	ack_expect(s, 4, 1);
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_held(s), 0);
 }
 
-/* A locked coupon holds its share of the prefetch at most (16 here). */
 /* The parking queue is full, or the broker accepts nothing: the lock may end before that does. */
 static void test_what_cannot_be_parked_is_tried(void **state)
 {
@@ -577,22 +612,25 @@ static void test_what_cannot_be_parked_is_tried(void **state)
 	add_coupon(s, 1, 7, 1, 0);
 	for (int64_t now_ms = 0; now_ms <= 1000; now_ms += 1000) {
 		assert_int_equal(settlement_take(s, 100, now_ms), 1);
-		settlement_blocked(s, now_ms);
+		blocked(s, now_ms);
+		notice_of(s);
 	}
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_take(s, 100, 10000), 0); /* it may be in the queue by now */
 	settlement_forward_failed(s, settlement_epoch(s), 1);
 	assert_int_equal(settlement_take(s, 100, 10000), 1);
-	assert_int_equal(settlement_blocked(s, 10000).failures, 3);
+	blocked(s, 10000);
+	assert_int_equal(notice_of(s).failures, 3);
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
 	settlement_forward_failed(s, settlement_epoch(s), 1);
 	assert_int_equal(settlement_take(s, 100, 20000), 1);
-	assert_int_equal(settlement_commit(s), 7);
+	commit_resumes(s, 7);
 	assert_int_equal(settlement_outgoing(s), 0);
 	ack_expect(s, 1, 0);
 	assert_int_equal(settlement_held(s), 0);
 }
 
+/* A locked coupon holds its share of the prefetch at most (16 here). */
 static void test_a_locked_coupon_never_fills_the_worker(void **state)
 {
 	struct settlement *s = *state;
@@ -601,7 +639,7 @@ static void test_a_locked_coupon_never_fills_the_worker(void **state)
 	for (uint64_t tag = 1; tag <= 20; tag++)
 		add_coupon(s, tag, 7, 1, 0);
 	settlement_take(s, 100, 0);
-	settlement_blocked(s, 0);
+	blocked(s, 0);
 	assert_int_equal(settlement_put_off(s), 16);
 	for (uint64_t tag = 21; tag <= 30; tag++)
 		add_coupon(s, tag, 7, 1, 0);
@@ -618,7 +656,7 @@ static void test_the_parking_queue_rotates(void **state)
 
 	add_coupon(s, 1, 7, 1, 0);
 	settlement_take(s, 100, 0);
-	settlement_blocked(s, 0);
+	blocked(s, 0);
 	settlement_rotate(s, 0);
 	for (uint64_t tag = 2; tag <= 16; tag++)
 		add_coupon(s, tag, 7, 1, SETTLEMENT_FROM_PARKING);
@@ -634,13 +672,159 @@ static void test_the_parking_queue_rotates(void **state)
 	assert_int_equal(settlement_put_off(s), 1);
 }
 
+/* A look shows 6 of 12 coupons as locked: the others are settled by the next transaction. */
+static void test_many_locked_coupons_are_put_off_together(void **state)
+{
+	const int64_t locked[] = { 1, 3, 5, 7, 9, 11 };
+	struct settlement *s = *state;
+	struct settlement_notice notice;
+	unsigned put_off = 0, resumed = 0;
+
+	for (uint64_t i = 1; i <= 12; i++)
+		add_coupon(s, i, (int64_t)i, 1, 0);
+	assert_int_equal(settlement_take(s, 100, 0), 12);
+	blocked_by(s, locked, 6, 0);
+	while (settlement_notice(s, &notice)) {
+		assert_int_equal(notice.coupon % 2, 1);
+		put_off++;
+	}
+	assert_int_equal(put_off, 6);
+	assert_int_equal(settlement_take(s, 100, 1), 6);
+	assert_int_equal(settlement_lock_suspect(s), 1);
+	settlement_commit(s);
+	/* One trial for all: the four that are locked still do not hold up the two others. */
+	assert_int_equal(settlement_take(s, 100, 1000), 6);
+	blocked_by(s, locked, 4, 1000);
+	assert_int_equal(settlement_take(s, 100, 1000), 2);
+	while (settlement_notice(s, &notice))
+		assert_int_equal(notice.failures, 2);
+	settlement_commit(s);
+	while (settlement_notice(s, &notice)) {
+		assert_int_equal(notice.failures, 0);
+		assert_true(notice.coupon == 9 || notice.coupon == 11);
+		resumed++;
+	}
+	assert_int_equal(resumed, 2);
+	assert_int_equal(settlement_put_off_coupons(s), 4);
+}
+
+/* A trial of several coupons that fails for a reason that no look shows: then one by one. */
+static void test_a_trial_that_cannot_be_explained(void **state)
+{
+	const int64_t locked[] = { 1, 2, 3 };
+	struct settlement *s = *state;
+	int64_t now_ms = 1000;
+
+	for (uint64_t i = 1; i <= 3; i++)
+		add_coupon(s, i, (int64_t)i, 1, 0);
+	settlement_take(s, 100, 0);
+	blocked_by(s, locked, 3, 0);
+	assert_int_equal(settlement_take(s, 100, now_ms), 3);
+	blocked(s, now_ms);
+	assert_int_equal(settlement_take(s, 100, now_ms), 0);
+	for (int i = 0; i < 3; i++) {
+		now_ms = settlement_trial_ms(s);
+		assert_int_equal(settlement_take(s, 100, now_ms), 1);
+		settlement_commit(s);
+	}
+	assert_int_equal(settlement_put_off_coupons(s), 0);
+}
+
+/*
+ * PostgreSQL takes 3 receives of one coupon at most before it cancels: all are settled in steps,
+ * and what waits of another coupon goes between them.
+ */
+static void test_a_coupon_that_is_too_slow_goes_in_steps(void **state)
+{
+	struct settlement *s = *state;
+	size_t taken, settled = 0, most = 0;
+	int64_t now_ms = 0;
+	int runs = 0;
+
+	for (uint64_t tag = 1; tag <= 4; tag++)
+		add_coupon(s, tag, 7, 10, 0);
+	add_coupon(s, 5, 8, 1, 0);
+	for (; settlement_held(s) > 0; now_ms += 10) {
+		uint64_t tag;
+		int multiple;
+
+		taken = settlement_take(s, 1000, now_ms);
+		if (taken == 0)
+			continue;
+		assert_true(++runs < 60);
+		if (taken_has_coupon(s, 7) && taken > 3) {
+			settlement_cancelled(s, now_ms);
+			continue;
+		}
+		settled += taken;
+		most = taken > most ? taken : most;
+		settlement_commit(s);
+		while (settlement_ack(s, &tag, &multiple))
+			;
+	}
+	assert_int_equal(settled, 41);
+	assert_int_equal(most, 3);
+	assert_int_equal(settlement_put_off_coupons(s), 0);
+}
+
+/* After a slow trial, the other coupons are settled for as long as it took. */
+static void test_slow_trials_leave_time_to_the_others(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 40, 0);
+	assert_int_equal(settlement_take(s, 100, 0), 40);
+	settlement_cancelled(s, 5000);
+	assert_int_equal(notice_of(s).failures, 1);
+	assert_int_equal(settlement_take(s, 100, 6000), 20);
+	settlement_commit(s);
+	for (int64_t now_ms = 9000; now_ms < 12000; now_ms += 1000) {
+		add_coupon(s, (uint64_t)now_ms, 8, 1, 0);
+		assert_int_equal(settlement_take(s, 100, now_ms), 1);
+		assert_int_equal(coupon_of(s, 0), 8);
+		settlement_commit(s);
+	}
+	add_coupon(s, 12000, 8, 1, 0);
+	assert_int_equal(settlement_take(s, 100, 12000), 20);
+	commit_resumes(s, 7);
+}
+
+/* Another worker has settled what was parked: the entry that is left does not park what arrives. */
+static void test_a_stale_entry_does_no_harm(void **state)
+{
+	struct settlement *s = *state;
+	uint64_t tag;
+	int multiple;
+
+	add_coupon(s, 1, 7, 1, 0);
+	for (int64_t now_ms = 0; now_ms <= 1000; now_ms += 1000) {
+		assert_int_equal(settlement_take(s, 100, now_ms), 1);
+		blocked(s, now_ms);
+		notice_of(s);
+	}
+	assert_non_null(forward_take(s, DESTINATION_PARKING));
+	settlement_forwarded(s, settlement_epoch(s), 1);
+	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
+	add_coupon(s, 2, 7, 1, 0);
+	assert_null(forward_take(s, DESTINATION_PARKING));
+	assert_int_equal(settlement_take(s, 100, 5000), 1);
+	blocked(s, 5000); /* the lock has not ended */
+	assert_non_null(forward_take(s, DESTINATION_PARKING));
+	settlement_forwarded(s, settlement_epoch(s), 2);
+	assert_int_equal(settlement_put_off_coupons(s), 1);
+	settlement_rotate(s, 5000 + SETTLEMENT_FORGET_MS);
+	assert_int_equal(settlement_put_off_coupons(s), 1);
+	settlement_rotate(s, 7000 + SETTLEMENT_FORGET_MS);
+	assert_int_equal(settlement_put_off_coupons(s), 0);
+}
+
 static void test_reset_keeps_in_mind_what_is_locked(void **state)
 {
 	struct settlement *s = *state;
 
 	add_coupon(s, 1, 7, 1, 0);
 	settlement_take(s, 100, 0);
-	settlement_blocked(s, 0);
+	blocked(s, 0);
 	settlement_reset(s);
 	assert_int_equal(settlement_put_off(s), 0);
 	assert_int_equal(settlement_trial_ms(s), INT64_MAX);
@@ -658,7 +842,7 @@ static void test_a_refusal_ends_the_putting_off(void **state)
 
 	add_coupon(s, 1, 7, 1, 0);
 	settlement_take(s, 100, 0);
-	settlement_blocked(s, 0);
+	blocked(s, 0);
 	assert_int_equal(settlement_take(s, 100, 1000), 1);
 	settlement_refuse(s, "22003");
 	assert_int_equal(settlement_put_off_coupons(s), 0);
@@ -688,6 +872,21 @@ static int model_is_locked(const struct model *model, const struct settlement *s
 		if (model->locked & 1u << coupon_of(s, i))
 			return 1;
 	return 0;
+}
+
+/* Cancelled; or blocked, and a look shows all locks, or none. */
+static void model_blocked(struct model *model, struct settlement *s, int how)
+{
+	int64_t locked[COUPONS];
+	size_t n = 0;
+
+	for (int64_t coupon = 0; coupon < COUPONS; coupon++)
+		if (how == 1 && model->locked & 1u << coupon)
+			locked[n++] = coupon;
+	if (how == 2)
+		settlement_cancelled(s, model->now_ms);
+	else
+		blocked_by(s, locked, n, model->now_ms);
 }
 
 /* A copy of a parked delivery, from the parking queue. */
@@ -782,7 +981,7 @@ static void history_run(unsigned seed)
 			if (rand_r(&seed) % 4 == 0) {
 				settlement_retry(s);
 			} else if (model_is_locked(&model, s)) {
-				settlement_blocked(s, model.now_ms);
+				model_blocked(&model, s, rand_r(&seed) % 3);
 			} else if (rand_r(&seed) % 4 == 0) {
 				model_refuse(&model, s);
 				settlement_refuse(s, "22000");
@@ -899,6 +1098,15 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_locked_coupon_never_fills_the_worker, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_the_parking_queue_rotates, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_locked_coupons_are_put_off_together,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_trial_that_cannot_be_explained, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_coupon_that_is_too_slow_goes_in_steps, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_slow_trials_leave_time_to_the_others, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_stale_entry_does_no_harm, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_keeps_in_mind_what_is_locked, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_a_refusal_ends_the_putting_off, setup,

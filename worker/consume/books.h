@@ -1,12 +1,12 @@
 /*
  * The list of the deliveries that a worker holds, and the one place where their states change. Only
- * for the files of settlement.h: settlement.c, transaction.c and locked.c.
+ * for the files of settlement.h: settlement.c, transaction.c, locked.c and trial.c.
  */
 #ifndef WORKER_CONSUME_BOOKS_H
 #define WORKER_CONSUME_BOOKS_H
 
 #include "common/put_off.h"
-#include "worker/consume/delivery.h"
+#include "worker/consume/settlement.h"
 
 /*
  * All held deliveries are in one list in the order of their tags, so that the finished deliveries
@@ -24,14 +24,23 @@ struct settlement {
 	size_t taken_n;
 	size_t taken_size;
 	size_t taken_receives;
-	int lock_suspect; /* the transaction in flight */
+	int64_t taken_ms;    /* when it began */
+	size_t receives_max; /* the limit that it was given */
+	int lock_suspect;
 
 	struct put_off put_off;
 	size_t put_off_max;
 	size_t parking_max;
 	size_t put_off_parking_n; /* PUT_OFF deliveries of the parking queue */
 	int64_t trial_ms;         /* no trial before this time */
+	int trial;                /* the transaction in flight, or the last one, is a trial */
+	int64_t waiting_first_ms; /* before this time what waits goes before any trial */
 	int64_t rotated_ms;
+	int64_t forgot_ms;
+
+	struct settlement_notice *notices; /* not yet read */
+	size_t notices_n;
+	size_t notices_size;
 };
 
 /* Changes the state and the counts. The transition must be an allowed one. */
@@ -44,7 +53,7 @@ void books_remove(struct settlement *settlement, struct delivery *delivery);
 /* Removes every delivery from the list. Those of the transaction in flight stay in `taken`. */
 void books_clear(struct settlement *settlement);
 
-/* transaction.c, for locked.c */
+/* transaction.c, for the others */
 
 /* How a transaction ended. */
 enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
@@ -54,7 +63,7 @@ void transaction_end(struct settlement *settlement, enum ending ending, const ch
 /* Adds a delivery to the transaction, if it fits. 0, or -1 when there is no room. */
 int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max);
 
-/* locked.c, for the others */
+/* locked.c */
 
 /*
  * The state for a delivery of a coupon that is put off: held here while there is room, else
@@ -63,9 +72,21 @@ int transaction_add(struct settlement *settlement, struct delivery *delivery, si
 enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
 				 const struct put_off_coupon *put_off);
+/* Whether it waits because its coupon is put off; it goes into no transaction but a trial. */
+int locked_is_put_off(const struct delivery *delivery);
+void locked_notice(struct settlement *settlement, struct settlement_notice notice);
+
+/* trial.c */
+
 /* Takes a trial into the transaction, if one is due. */
-void locked_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
-/* The transaction in flight met no lock. Returns its coupon if that was put off, else 0. */
-int64_t locked_end(struct settlement *settlement);
+void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
+/*
+ * The transaction in flight met no lock, and was not cancelled: its coupons are no longer put off.
+ * One that is tried in small steps stays so: it is returned, else 0, and is to be passed to
+ * trial_rest() when the transaction has ended.
+ */
+int64_t trial_succeeded(struct settlement *settlement);
+/* The coupon is no longer put off if nothing is held of it. */
+void trial_rest(struct settlement *settlement, int64_t coupon);
 
 #endif

@@ -82,6 +82,12 @@ size_t delivery_part_size(const struct delivery *delivery)
 	return delivery->end - delivery->first;
 }
 
+void delivery_part_limit(struct delivery *delivery, size_t receives_max)
+{
+	if (delivery_part_size(delivery) > receives_max)
+		delivery->end = delivery->first + receives_max;
+}
+
 void delivery_part_begin(struct delivery *delivery)
 {
 	memset(delivery->outcomes + delivery->first, 0,

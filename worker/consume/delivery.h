@@ -90,6 +90,8 @@ struct delivery *delivery_new(uint64_t tag, const struct message *message, void 
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
 void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));
 
+/* Makes the part at most this long (positive). The rest is tried when the part is committed. */
+void delivery_part_limit(struct delivery *delivery, size_t receives_max);
 /* A part is about to be tried: its outcomes are ISSUED until settle() returns others. */
 void delivery_part_begin(struct delivery *delivery);
 /* The part is committed. What the delivery does next: WAITING with the rest, DEAD, or DONE. */

@@ -1,11 +1,10 @@
 /*
- * Coupons that another session has locked: finds them, puts them off, tries them alone, and parks
- * their messages. See settlement.h.
+ * Coupons that cannot be settled now, because another session has locked rows of them, or because
+ * it takes too long: finds them, puts them off, and parks their messages. See settlement.h.
  */
-#include "worker/consume/settlement.h"
+#include "worker/consume/books.h"
 
 #include "common/check.h"
-#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -15,7 +14,8 @@ enum delivery_state locked_state(const struct settlement *settlement,
 {
 	if (delivery->from_parking)
 		return DELIVERY_PUT_OFF;
-	if (put_off->failures >= SETTLEMENT_PARK_FAILURES)
+	/* If nothing is held of it, this delivery is what the trial takes. */
+	if (put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0)
 		return DELIVERY_PARKING;
 	return settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n <
 			       settlement->put_off_max
@@ -33,81 +33,33 @@ size_t settlement_put_off_coupons(const struct settlement *settlement)
 	return HASH_COUNT(settlement->put_off.coupons);
 }
 
-/* The coupon whose trial is due first, among those that are put off and have deliveries here. */
-static const struct put_off_coupon *trial_next(const struct settlement *settlement)
-{
-	struct put_off_coupon *entry, *next, *first = NULL;
-
-	HASH_ITER (hh, settlement->put_off.coupons, entry, next)
-		if (entry->held > 0 && (!first || entry->due_ms < first->due_ms))
-			first = entry;
-	return first;
-}
-
-int64_t settlement_trial_ms(const struct settlement *settlement)
-{
-	const struct put_off_coupon *next = trial_next(settlement);
-
-	if (!next)
-		return INT64_MAX;
-	return next->due_ms > settlement->trial_ms ? next->due_ms : settlement->trial_ms;
-}
-
 /*
  * Deliveries that wait to be parked are tried too: the parking queue may refuse them for longer
  * than the lock is held.
  */
-static int is_put_off(const struct delivery *delivery)
+int locked_is_put_off(const struct delivery *delivery)
 {
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
 }
 
-static void trial_take(struct settlement *settlement, int64_t coupon, size_t receives_max)
+void locked_notice(struct settlement *settlement, struct settlement_notice notice)
 {
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
-		if (!is_put_off(delivery) || delivery->message->coupon != coupon)
-			continue;
-		if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
-			continue;
-		delivery->lock_suspect = 1;
-		if (transaction_add(settlement, delivery, receives_max))
-			break;
+	if (settlement->notices_n == settlement->notices_size) {
+		settlement->notices_size = settlement->notices_size ? 2 * settlement->notices_size
+								    : 16;
+		settlement->notices = realloc(settlement->notices,
+					      settlement->notices_size * sizeof(notice));
+		check(settlement->notices != NULL);
 	}
+	settlement->notices[settlement->notices_n++] = notice;
 }
 
-void locked_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
+int settlement_notice(struct settlement *settlement, struct settlement_notice *notice)
 {
-	if (settlement_trial_ms(settlement) <= now_ms)
-		trial_take(settlement, trial_next(settlement)->coupon, receives_max);
-}
-
-/* The coupon can be settled again. */
-static void put_off_over(struct settlement *settlement, int64_t coupon)
-{
-	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer)
-		if (is_put_off(delivery) && delivery->message->coupon == coupon)
-			books_set_state(settlement, delivery, DELIVERY_WAITING);
-	put_off_end(&settlement->put_off, coupon);
-}
-
-/* The entry of the coupon of the transaction in flight, if that coupon is put off. */
-static struct put_off_coupon *taken_put_off(const struct settlement *settlement)
-{
-	if (settlement->taken_n == 0)
-		return NULL;
-	return put_off_find(&settlement->put_off, settlement->taken[0]->message->coupon);
-}
-
-int64_t locked_end(struct settlement *settlement)
-{
-	struct put_off_coupon *put_off = taken_put_off(settlement);
-	int64_t coupon = put_off ? put_off->coupon : 0;
-
-	for (size_t i = 0; i < settlement->taken_n; i++)
-		settlement->taken[i]->lock_suspect = 0;
-	if (put_off)
-		put_off_over(settlement, coupon);
-	return coupon;
+	if (settlement->notices_n == 0)
+		return 0;
+	*notice = settlement->notices[--settlement->notices_n];
+	return 1;
 }
 
 static int id_compare(const void *a, const void *b)
@@ -117,24 +69,33 @@ static int id_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The middle one of the coupons in the transaction; they go from `*least` to `*most`. */
-static int64_t taken_middle(const struct settlement *settlement, int64_t *least, int64_t *most)
-{
-	int64_t *ids = calloc(settlement->taken_n, sizeof(*ids)), middle;
-	size_t n = 0;
+/* The coupons of the transaction in flight, each once, ascending. */
+struct coupons {
+	int64_t *ids;
+	size_t n;
+};
 
-	check(ids != NULL);
-	for (size_t i = 0; i < settlement->taken_n; i++)
-		ids[i] = settlement->taken[i]->message->coupon;
-	qsort(ids, settlement->taken_n, sizeof(*ids), id_compare);
-	for (size_t i = 0; i < settlement->taken_n; i++)
-		if (n == 0 || ids[i] != ids[n - 1])
-			ids[n++] = ids[i];
-	*least = ids[0];
-	*most = ids[n - 1];
-	middle = ids[n / 2];
-	free(ids);
-	return middle;
+static struct coupons taken_coupons(const struct settlement *settlement)
+{
+	struct coupons coupons = { .ids = calloc(settlement->taken_n, sizeof(*coupons.ids)) };
+	size_t n = settlement->taken_n;
+
+	check(coupons.ids != NULL && n > 0);
+	for (size_t i = 0; i < n; i++)
+		coupons.ids[i] = settlement->taken[i]->message->coupon;
+	qsort(coupons.ids, n, sizeof(*coupons.ids), id_compare);
+	for (size_t i = 0; i < n; i++)
+		if (coupons.n == 0 || coupons.ids[i] != coupons.ids[coupons.n - 1])
+			coupons.ids[coupons.n++] = coupons.ids[i];
+	return coupons;
+}
+
+static int is_locked(const struct lock_look *look, int64_t coupon)
+{
+	for (size_t i = 0; i < look->n; i++)
+		if (look->locked[i] == coupon)
+			return 1;
+	return 0;
 }
 
 /* Splits the transaction into two: the coupons below `middle`, and the others. */
@@ -149,11 +110,39 @@ static void taken_split(struct settlement *settlement, int64_t middle)
 	settlement->next_group += 2;
 }
 
-/* Holds the coupon's deliveries while there is room, and parks the others. */
-static void put_off_begin(struct settlement *settlement, const struct put_off_coupon *put_off)
+/* The coupons that are not locked are retried together, without the others. */
+static void rest_apart(struct settlement *settlement, const struct lock_look *look)
+{
+	for (size_t i = 0; i < settlement->taken_n; i++) {
+		struct delivery *delivery = settlement->taken[i];
+
+		if (!is_locked(look, delivery->message->coupon))
+			delivery->group = settlement->next_group;
+		delivery->lock_suspect = 1;
+	}
+	settlement->next_group++;
+}
+
+static void coupon_put_off(struct settlement *settlement, int64_t coupon, int apart, int64_t now_ms)
+{
+	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
+
+	put_off->apart = apart || put_off->items_max;
+	locked_notice(settlement, (struct settlement_notice){ .coupon = coupon,
+							      .wait_ms = put_off->wait_ms,
+							      .failures = put_off->failures });
+}
+
+/* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */
+static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 {
 	for (struct delivery *delivery = settlement->oldest; delivery; delivery = delivery->newer) {
-		if (!delivery->message || delivery->message->coupon != put_off->coupon)
+		const struct put_off_coupon *put_off =
+			delivery->message
+				? put_off_find(&settlement->put_off, delivery->message->coupon)
+				: NULL;
+
+		if (!put_off || put_off->due_ms <= now_ms)
 			continue;
 		if (delivery->state == DELIVERY_WAITING)
 			books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
@@ -166,29 +155,76 @@ static void put_off_begin(struct settlement *settlement, const struct put_off_co
 	}
 }
 
-struct settlement_blocked settlement_blocked(struct settlement *settlement, int64_t now_ms)
+static int is_trial(const struct settlement *settlement)
 {
-	int64_t least, most, middle = taken_middle(settlement, &least, &most);
-	struct put_off_coupon *put_off;
+	return put_off_find(&settlement->put_off, settlement->taken[0]->message->coupon) != NULL;
+}
 
-	if (least != most) {
-		taken_split(settlement, middle);
-		transaction_end(settlement, ENDED_UNKNOWN, NULL);
-		return (struct settlement_blocked){ 0 };
+/* The transaction cannot be committed as it is, and no locked row was found that explains it. */
+static void cause_seek(struct settlement *settlement, const struct coupons *coupons, int64_t now_ms)
+{
+	if (coupons->n > 1 && !is_trial(settlement)) {
+		taken_split(settlement, coupons->ids[coupons->n / 2]);
+		return;
 	}
-	put_off = put_off_add(&settlement->put_off, least, now_ms);
+	for (size_t i = 0; i < coupons->n; i++)
+		coupon_put_off(settlement, coupons->ids[i], 1, now_ms);
 	settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
+}
+
+static void locked_put_off(struct settlement *settlement, const struct coupons *coupons,
+			   const struct lock_look *look, size_t found, int64_t now_ms)
+{
+	if (found == coupons->n || !is_trial(settlement))
+		settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
+	rest_apart(settlement, look);
+	for (size_t i = 0; i < coupons->n; i++)
+		if (is_locked(look, coupons->ids[i]))
+			coupon_put_off(settlement, coupons->ids[i], 0, now_ms);
+}
+
+void settlement_blocked(struct settlement *settlement, const struct lock_look *look, int64_t now_ms)
+{
+	struct coupons coupons = taken_coupons(settlement);
+	size_t found = 0;
+
+	for (size_t i = 0; i < coupons.n; i++)
+		found += (size_t)is_locked(look, coupons.ids[i]);
+	if (found > 0)
+		locked_put_off(settlement, &coupons, look, found, now_ms);
+	else
+		cause_seek(settlement, &coupons, now_ms);
+	free(coupons.ids);
 	transaction_end(settlement, ENDED_UNKNOWN, NULL);
-	put_off_begin(settlement, put_off);
-	return (struct settlement_blocked){ .coupon = least,
-					    .wait_ms = put_off->wait_ms,
-					    .failures = put_off->failures };
+	deliveries_put_off(settlement, now_ms);
+}
+
+void settlement_cancelled(struct settlement *settlement, int64_t now_ms)
+{
+	struct coupons coupons = taken_coupons(settlement);
+	size_t half = (settlement->taken_receives + 1) / 2;
+
+	cause_seek(settlement, &coupons, now_ms);
+	if (coupons.n == 1)
+		put_off_find(&settlement->put_off, coupons.ids[0])->items_max = half;
+	free(coupons.ids);
+	transaction_end(settlement, ENDED_UNKNOWN, NULL);
+	deliveries_put_off(settlement, now_ms);
+}
+
+static void stale_forget(struct settlement *settlement, int64_t now_ms)
+{
+	if (now_ms - settlement->forgot_ms < SETTLEMENT_PUT_OFF_LONGEST_MS)
+		return;
+	settlement->forgot_ms = now_ms;
+	put_off_forget(&settlement->put_off, now_ms - SETTLEMENT_FORGET_MS);
 }
 
 void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 {
 	int full = settlement->put_off_parking_n >= settlement->parking_max;
 
+	stale_forget(settlement, now_ms);
 	if (settlement->put_off_parking_n == 0)
 		settlement->rotated_ms = now_ms;
 	if (now_ms - settlement->rotated_ms <

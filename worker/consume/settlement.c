@@ -1,8 +1,7 @@
 /* Deliveries that arrive, deliveries that are forwarded, and acks. */
-#include "worker/consume/settlement.h"
+#include "worker/consume/books.h"
 
 #include "common/check.h"
-#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -31,6 +30,7 @@ void settlement_free(struct settlement *settlement)
 		delivery_free(settlement->taken[i], settlement->envelope_free);
 	put_off_clear(&settlement->put_off);
 	free(settlement->taken);
+	free(settlement->notices);
 	free(settlement);
 }
 

@@ -15,14 +15,22 @@
  * connection is lost: everything is forgotten, except what a transaction in flight needs, and that
  * is never acked.
  *
- * Locked coupons. A transaction that met a lock of another session is split by coupon until the
- * locked coupon is alone. That coupon is put off: its deliveries are left out of transactions and
- * tried alone, with a short lock time-out, after a pause that doubles. After the second failure, or
- * when they fill their share of what the worker may hold, they are parked: published to the parking
- * queue, and acked when that is confirmed. In this way they do not fill the worker's prefetch.
- * Deliveries that wait to be parked are tried too. The worker also consumes the parking queue; its
- * deliveries wait as PUT_OFF, and move to the queue's end from time to time, so that one coupon
- * does not hide the others behind it.
+ * Locked coupons. After a transaction that met a lock of another session, the caller looks which
+ * of its coupons are locked. These are put off, all together; the others are retried without them.
+ * The look shows locks on rows of coupons only: where it shows none, the transaction is split by
+ * coupon until the one that cannot be settled is alone. Deliveries of a coupon that is put off are
+ * left out of transactions until a trial, which has a short lock time-out, succeeds. Trials take
+ * place after a pause that doubles. One takes every coupon that is due, or a coupon alone if its
+ * lock was not shown.
+ *
+ * After the second failure, or when they fill their share of what the worker may hold, the
+ * deliveries are parked: published to the parking queue, and acked when that is confirmed. In this
+ * way they do not fill the worker's prefetch. Deliveries that wait to be parked are tried too. The
+ * worker also consumes the parking queue; its deliveries wait as PUT_OFF, and move to the queue's
+ * end from time to time, so that one coupon does not hide the others behind it.
+ *
+ * A transaction that takes too long is cancelled by PostgreSQL. It is split by coupon too; a coupon
+ * that is alone is put off, and its trials take half as many receives as before.
  */
 #ifndef WORKER_CONSUME_SETTLEMENT_H
 #define WORKER_CONSUME_SETTLEMENT_H
@@ -36,6 +44,7 @@
 #define SETTLEMENT_PUT_OFF_LONGEST_MS 1000
 #define SETTLEMENT_PARK_FAILURES 2    /* then its deliveries are parked */
 #define SETTLEMENT_TRIAL_PAUSE_MS 200 /* after a trial that failed, before the next coupon's */
+#define SETTLEMENT_FORGET_MS 60000    /* then a coupon of which nothing arrives is forgotten */
 #define SETTLEMENT_ROTATE_MS 500      /* between two moves to the parking queue's end, when full */
 #define SETTLEMENT_ROTATE_IDLE_MS 60000 /* and when not: the broker limits how long one is held */
 
@@ -70,7 +79,7 @@ size_t settlement_put_off(const struct settlement *settlement); /* of coupons th
 size_t settlement_put_off_coupons(const struct settlement *settlement);
 
 /*
- * Begins a transaction: a trial of a coupon that is put off, where one is due, or else what waits,
+ * Begins a transaction: a trial of coupons that are put off, where one is due, or else what waits,
  * oldest first: whole deliveries up to `receives_max` receives (one delivery always fits). Returns
  * the number of receives, 0 when there is nothing to do now. One transaction at a time.
  */
@@ -92,11 +101,8 @@ const struct delivery *settlement_taken_at(const struct settlement *settlement, 
  */
 int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome);
 
-/*
- * The transaction is committed. Read the outcomes before. Returns the coupon that is no longer put
- * off, 0: none.
- */
-int64_t settlement_commit(struct settlement *settlement);
+/* The transaction is committed. Read the outcomes before. */
+void settlement_commit(struct settlement *settlement);
 /* It did nothing, or its outcome is unknown: all its deliveries wait again. */
 void settlement_retry(struct settlement *settlement);
 /*
@@ -106,17 +112,33 @@ void settlement_retry(struct settlement *settlement);
  */
 void settlement_refuse(struct settlement *settlement, const char *sqlstate);
 
-/* What settlement_blocked() has put off. */
-struct settlement_blocked {
-	int64_t coupon; /* 0: none yet, the transaction was split */
-	int64_t wait_ms;
-	unsigned failures;
+/* Which of the coupons of a transaction are locked by other sessions. */
+struct lock_look {
+	const int64_t *locked;
+	size_t n;
 };
 
 /* It met a lock of another session, and did nothing. */
-struct settlement_blocked settlement_blocked(struct settlement *settlement, int64_t now_ms);
+void settlement_blocked(struct settlement *settlement, const struct lock_look *look,
+			int64_t now_ms);
+/* It was cancelled, after statement_timeout or by an operator, and did nothing. */
+void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
 
-/* Moves the deliveries held of the parking queue to that queue's end, when that is due. */
+/* A coupon was put off, or is no longer put off. */
+struct settlement_notice {
+	int64_t coupon;
+	int64_t wait_ms;   /* until the next trial */
+	unsigned failures; /* in a row; 0: it is no longer put off */
+};
+
+/* The next notice, in no particular order: 1, or 0 when there is none. */
+int settlement_notice(struct settlement *settlement, struct settlement_notice *notice);
+
+/*
+ * Moves the deliveries held of the parking queue to that queue's end, when that is due, and forgets
+ * coupons of which nothing is held. To be called every SETTLEMENT_ROTATE_MS while coupons are put
+ * off.
+ */
 void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 
 /* The destination of a delivery that this worker does not settle. */

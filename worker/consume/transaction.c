@@ -1,8 +1,7 @@
 /* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
-#include "worker/consume/settlement.h"
+#include "worker/consume/books.h"
 
 #include "common/check.h"
-#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -52,10 +51,19 @@ static void waiting_take(struct settlement *settlement, size_t receives_max)
 size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
 	check(settlement->taken_n == 0);
+	/* A slow trial leaves the same time to the other coupons. */
+	if (settlement->trial)
+		settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);
+	settlement->trial = 0;
 	settlement->lock_suspect = 0;
-	locked_take(settlement, receives_max, now_ms);
+	settlement->taken_ms = now_ms;
+	settlement->receives_max = receives_max;
+	if (now_ms >= settlement->waiting_first_ms)
+		trial_take(settlement, receives_max, now_ms);
 	if (settlement->taken_n == 0)
 		waiting_take(settlement, receives_max);
+	if (settlement->taken_n == 0)
+		trial_take(settlement, receives_max, now_ms);
 	return settlement->taken_receives;
 }
 
@@ -119,12 +127,18 @@ void transaction_end(struct settlement *settlement, enum ending ending, const ch
 	settlement->taken_receives = 0;
 }
 
-int64_t settlement_commit(struct settlement *settlement)
+static void transaction_judged(struct settlement *settlement, enum ending ending,
+			       const char *sqlstate)
 {
-	int64_t coupon = locked_end(settlement);
+	int64_t limited = trial_succeeded(settlement);
 
-	transaction_end(settlement, ENDED_COMMITTED, NULL);
-	return coupon;
+	transaction_end(settlement, ending, sqlstate);
+	trial_rest(settlement, limited);
+}
+
+void settlement_commit(struct settlement *settlement)
+{
+	transaction_judged(settlement, ENDED_COMMITTED, NULL);
 }
 
 void settlement_retry(struct settlement *settlement)
@@ -135,11 +149,11 @@ void settlement_retry(struct settlement *settlement)
 void settlement_refuse(struct settlement *settlement, const char *sqlstate)
 {
 	size_t half = settlement->taken_n / 2;
+	enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;
 
-	locked_end(settlement); /* PostgreSQL has checked the data, so no lock was in the way */
 	for (size_t i = 0; i < settlement->taken_n; i++)
 		settlement->taken[i]->group = settlement->next_group + (i >= half);
 	settlement->next_group += 2;
-	transaction_end(settlement, settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN,
-			sqlstate);
+	/* PostgreSQL has checked the data, so no lock was in the way. */
+	transaction_judged(settlement, ending, sqlstate);
 }

@@ -14,12 +14,12 @@
 /* As sql/query/audit_workers.sql reads them. */
 #define DATABASE_NAME "coupon-worker"
 #define DATABASE_NAME_PUT_OFF "coupon-worker put off"
-#define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement that prepares the connection */
+#define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 #define STEADY_MS 2000        /* a connection that lasted this long resets the backoff */
 
 /* LIMITING: the session is changed for the settle() that follows. */
-enum state { DOWN, CONNECTING, READING_SETTINGS, PREPARING, IDLE, LIMITING, SETTLING };
+enum state { DOWN, CONNECTING, READING_SETTINGS, PREPARING, IDLE, LIMITING, SETTLING, LOOKING };
 
 struct database {
 	struct postgres *postgres;
@@ -108,15 +108,27 @@ static enum database_event settle_ended(struct database *database)
 	case POSTGRES_BLOCKED:
 		log_warn("settle_blocked", LOG_S("why", why));
 		return DATABASE_BLOCKED;
+	case POSTGRES_CANCELLED:
+		log_warn("settle_cancelled", LOG_S("why", why));
+		return DATABASE_CANCELLED;
 	case POSTGRES_REFUSED:
 		log_warn("settle_refused", LOG_S("why", why));
 		return DATABASE_REFUSED;
 	case POSTGRES_AGAIN:
-	case POSTGRES_BROKEN:
+	case POSTGRES_UNFIT:
+	case POSTGRES_DOWN:
 		log_warn("settle_refused", LOG_S("why", why));
 		return DATABASE_FAILED;
 	}
 	return DATABASE_FAILED;
+}
+
+static enum database_event look_ended(struct database *database)
+{
+	database->state = IDLE;
+	if (postgres_failure(database->postgres) != POSTGRES_OK)
+		log_warn("lock_look_failed", LOG_S("why", postgres_why(database->postgres)));
+	return DATABASE_LOOKED;
 }
 
 static void connected(struct database *database, int64_t now_ms)
@@ -129,6 +141,8 @@ static enum database_event statement_ended(struct database *database, int64_t no
 {
 	if (database->state == SETTLING)
 		return settle_ended(database);
+	if (database->state == LOOKING)
+		return look_ended(database);
 	if (database->state == READING_SETTINGS) {
 		settings_read(database);
 		database->state = PREPARING;
@@ -200,6 +214,16 @@ void database_settle(struct database *database, const struct settle_args *args,
 		database->state = LIMITING;
 	else
 		settle_send(database, args, now_ms);
+}
+
+void database_look(struct database *database, const struct postgres_array *coupons, int64_t now_ms)
+{
+	struct postgres_argument argument = postgres_array(coupons);
+
+	check(database_ready(database));
+	database->state = LOOKING;
+	postgres_send(database->postgres, sql_query_coupon_locked, 1, &argument,
+		      now_ms + SETUP_TIMEOUT_MS);
 }
 
 const PGresult *database_result(const struct database *database)

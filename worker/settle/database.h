@@ -15,14 +15,13 @@ struct database;
 enum database_event {
 	DATABASE_NOTHING,
 	DATABASE_SETTLED, /* committed: database_result() has the exceptions */
-	/*
-	 * nothing was done: a row lock was not granted within lock_timeout_ms (55P03), or the
-	 * statement was cancelled, by its time-out or by an operator (57014)
-	 */
-	DATABASE_BLOCKED,
+	DATABASE_BLOCKED, /* nothing was done: a lock was not granted within lock_timeout_ms */
+	/* nothing was done: the statement was cancelled, by its time-out or by an operator */
+	DATABASE_CANCELLED,
 	/* nothing was done: the data is refused, also when it is sent again: database_sqlstate() */
 	DATABASE_REFUSED,
 	DATABASE_FAILED, /* any other error, nothing was done: it may be sent again */
+	DATABASE_LOOKED, /* database_result() has the locked coupons; none if that failed */
 	DATABASE_LOST    /* the connection is lost; whether the statement took effect is unknown */
 };
 
@@ -36,13 +35,19 @@ int database_up(const struct database *database);    /* connected, idle or busy 
 int database_ready(const struct database *database); /* connected and idle */
 /*
  * Sends one settle(), which waits at most `lock_timeout_ms` (positive) for each row lock; only when
- * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED, REFUSED,
- * FAILED or LOST. `put_off`: the worker holds receives of coupons that are put off; the name of the
- * session shows it, for couponctl. If the session has other settings, they are changed first (one
- * round trip).
+ * database_ready(). The arguments are lent until its result is an event: SETTLED, BLOCKED,
+ * CANCELLED, REFUSED, FAILED or LOST. `put_off`: the worker holds receives of coupons that are put
+ * off; the name of the session shows it, for couponctl. If the session has other settings, they are
+ * changed first (one round trip).
  */
 void database_settle(struct database *database, const struct settle_args *args,
 		     int64_t lock_timeout_ms, int put_off, int64_t now_ms);
+
+/*
+ * Looks which of these coupons other sessions have locked; only when database_ready(). The array is
+ * copied. Ends with LOOKED or LOST.
+ */
+void database_look(struct database *database, const struct postgres_array *coupons, int64_t now_ms);
 
 /*
  * The exceptions of the transaction: columns ord, outcome, reason as text. Until the next call of

@@ -1,5 +1,6 @@
 #include "worker/settle/settler.h"
 
+#include "common/check.h"
 #include "common/fault.h"
 #include "common/log.h"
 
@@ -9,12 +10,14 @@ void settler_init(struct settler *settler, const char *database_url)
 {
 	settler->database = database_new(database_url, settler->settle_timeout_ms);
 	settle_args_init(&settler->args);
+	postgres_array_init(&settler->coupons, POSTGRES_INT8);
 }
 
 void settler_fini(struct settler *settler)
 {
 	database_free(settler->database);
 	settle_args_fini(&settler->args);
+	postgres_array_fini(&settler->coupons);
 }
 
 /* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
@@ -93,18 +96,27 @@ static void replies_send(struct settler *settler)
 	}
 }
 
+static void notices_log(struct settler *settler)
+{
+	struct settlement_notice notice;
+
+	while (settlement_notice(settler->settlement, &notice))
+		if (notice.failures)
+			log_warn("coupon_put_off", LOG_I("coupon", notice.coupon),
+				 LOG_I("for_ms", notice.wait_ms),
+				 LOG_I("failures", notice.failures));
+		else
+			log_info("coupon_resumed", LOG_I("coupon", notice.coupon));
+}
+
 static void transaction_settled(struct settler *settler)
 {
-	int64_t coupon;
-
 	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&settler->backoff);
 	if (outcomes_read(settler) == 0)
 		replies_send(settler);
 	outcomes_count(settler);
-	coupon = settlement_commit(settler->settlement);
-	if (coupon)
-		log_info("coupon_resumed", LOG_I("coupon", coupon));
+	settlement_commit(settler->settlement);
 }
 
 static void transaction_retry(struct settler *settler, int64_t now_ms)
@@ -121,24 +133,48 @@ static void transaction_refused(struct settler *settler)
 	settlement_refuse(settler->settlement, database_sqlstate(settler->database));
 }
 
+/* The transaction stays in the books until the look has ended. */
+static void look_begin(struct settler *settler, int64_t now_ms)
+{
+	settler->stats->blocked++;
+	postgres_array_clear(&settler->coupons);
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
+		postgres_array_add_number(
+			&settler->coupons,
+			delivery_message(settlement_taken_at(settler->settlement, i))->coupon);
+	database_look(settler->database, &settler->coupons, now_ms);
+}
+
 static void transaction_blocked(struct settler *settler, int64_t now_ms)
 {
-	struct settlement_blocked blocked = settlement_blocked(settler->settlement, now_ms);
+	const PGresult *result = database_result(settler->database);
+	struct lock_look look = { .n = (size_t)PQntuples(result) };
+	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
 
+	check(ids != NULL);
+	for (size_t i = 0; i < look.n; i++)
+		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
+	look.locked = ids;
+	settlement_blocked(settler->settlement, &look, now_ms);
+	free(ids);
+}
+
+static void transaction_cancelled(struct settler *settler, int64_t now_ms)
+{
 	settler->stats->blocked++;
-	if (blocked.coupon)
-		log_warn("coupon_put_off", LOG_I("coupon", blocked.coupon),
-			 LOG_I("for_ms", blocked.wait_ms), LOG_I("failures", blocked.failures));
+	settlement_cancelled(settler->settlement, now_ms);
 }
 
 static int64_t lock_timeout_ms(const struct settler *settler)
 {
-	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1;
+	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1, wait_ms;
 
 	if (settlement_lock_suspect(settler->settlement))
 		return settlement_waiting(settler->settlement) > 0 ? SETTLE_LOCK_SUSPECT_MS
 								   : SETTLE_LOCK_IDLE_MS;
-	return longest_ms < SETTLE_LOCK_MS ? longest_ms : SETTLE_LOCK_MS;
+	wait_ms = settlement_put_off_coupons(settler->settlement) ? SETTLE_LOCK_AGAIN_MS
+								  : SETTLE_LOCK_MS;
+	return longest_ms < wait_ms ? longest_ms : wait_ms;
 }
 
 /* Whether receives wait here that the transaction before this one could not settle. */
@@ -175,13 +211,20 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 		transaction_refused(settler);
 		break;
 	case DATABASE_BLOCKED:
+		look_begin(settler, now_ms);
+		break;
+	case DATABASE_LOOKED:
 		transaction_blocked(settler, now_ms);
+		break;
+	case DATABASE_CANCELLED:
+		transaction_cancelled(settler, now_ms);
 		break;
 	case DATABASE_FAILED:
 	case DATABASE_LOST:
 		transaction_retry(settler, now_ms);
 		break;
 	}
+	notices_log(settler);
 	transaction_begin(settler, now_ms);
 	return settler->stats->rejected - rejected;
 }

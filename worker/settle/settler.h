@@ -17,7 +17,8 @@
  * including the steps that find its coupon.
  */
 #define SETTLE_LOCK_MS 600
-#define SETTLE_LOCK_SUSPECT_MS 30 /* after that, while other coupons wait */
+#define SETTLE_LOCK_AGAIN_MS 150  /* while a coupon is put off: others may be locked, too */
+#define SETTLE_LOCK_SUSPECT_MS 30 /* of coupons that may be locked, while others wait */
 #define SETTLE_LOCK_IDLE_MS 100   /* and while none does */
 
 struct settler {
@@ -29,6 +30,7 @@ struct settler {
 
 	struct database *database;
 	struct settle_args args;
+	struct postgres_array coupons; /* of a look */
 	struct backoff backoff;
 	int64_t due_ms; /* no transaction before this time */
 };
