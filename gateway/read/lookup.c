@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "gateway/metrics.h"
 #include "gateway/read/connection.h"
-#include "gateway/read/coupon_queue.h"
 
 #include "embed.h"
 

@@ -15,18 +15,17 @@
 #define GATEWAY_READ_LOOKUP_H
 
 #include "common/receive.h"
+#include "gateway/read/coupon_queue.h"
 
 #include <event2/event.h>
 #include <libpq-fe.h>
 
-#define LOOKUP_COUPONS_MAX 256
+#define LOOKUP_COUPONS_MAX 256 /* in one statement */
 
 struct lookup;
 
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
-/* The number of the coupon's row; -1: there is no such coupon. Rows NULL: the look-up failed. */
-typedef void lookup_coupon_fn(void *context, const PGresult *rows, int row);
 
 /* `waiting_max`: of the look-ups of the first kind, and of the coupons, each. */
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
