@@ -36,7 +36,8 @@ SETTING_NUMBER(
 	"maximum open socket connections per process; further ones are answered busy and closed")
 SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
 	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
-	       "maximum unanswered requests per connection; further ones are answered busy")
+	       "maximum unanswered requests per connection; then it is not read from until it has "
+	       "less")
 SETTING_NUMBER(inflight_max, "COUPON_INFLIGHT_MAX", "inflight-max", GATEWAY, 50000, 1, 10000000,
 	       "maximum unanswered requests per process; further ones are answered busy")
 SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GATEWAY, 200000, 1,

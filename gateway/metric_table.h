@@ -10,6 +10,8 @@ METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",
        "Connections closed because the client did not read its replies.")
+METRIC(METRIC_CONNECTIONS_HTTP, "connections_http_total", "counter",
+       "Connections closed because the client sent HTTP to the socket API.")
 METRIC(METRIC_CONNECTIONS_IDLE, "connections_idle_total", "counter",
        "Connections closed after COUPON_IDLE_TIMEOUT_MS without traffic.")
 METRIC(METRIC_ACCEPT_PAUSES, "accept_pauses_total", "counter",

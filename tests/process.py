@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+from pathlib import Path
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -64,6 +65,11 @@ class Process:
 
     def log(self):
         return self.log_path.read_bytes()[self.log_begin :].decode(errors="replace")
+
+    def memory(self):
+        """Resident bytes."""
+        pages = int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
 
     def signal(self, number):
         self.child.send_signal(number)

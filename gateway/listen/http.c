@@ -126,7 +126,7 @@ static void api_get(struct http *http, struct evhttp_request *request, enum requ
 	char *text = query_object(query ? query : "");
 
 	if (text)
-		intake_request(http->intake, text, strlen(text), op, responder, 0);
+		intake_request(http->intake, text, strlen(text), op, responder);
 	else
 		intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST,
 			      "the query: must be name=value pairs joined by &, without NUL");
@@ -144,7 +144,7 @@ static void api_post(struct http *http, struct evhttp_request *request, enum req
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	else
-		intake_request(http->intake, text, len ? len : 2, op, responder, 0);
+		intake_request(http->intake, text, len ? len : 2, op, responder);
 }
 
 static void on_api(struct http *http, struct evhttp_request *request, const char *name)

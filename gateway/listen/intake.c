@@ -41,9 +41,9 @@ static void request_enter(struct intake *intake)
 }
 
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
-		    struct responder *responder, int busy)
+		    struct responder *responder)
 {
-	int over = busy || intake->inflight >= intake->inflight_max;
+	int over = intake->inflight >= intake->inflight_max;
 	struct request *request;
 
 	request_enter(intake);

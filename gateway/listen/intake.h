@@ -16,12 +16,10 @@ struct intake *intake_new(size_t inflight_max, intake_dispatch_fn *dispatch, voi
 void intake_free(struct intake *intake);
 
 /*
- * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse. `busy`:
- * the connection is at a limit of its own, so that the request is only parsed, for its id, and
- * refused.
+ * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse.
  */
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
-		    struct responder *responder, int busy);
+		    struct responder *responder);
 /* The same for a request that was never parsed, for instance for its length. */
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);

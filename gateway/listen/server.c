@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/queue.h>
 #include <unistd.h>
 
@@ -27,7 +28,8 @@ struct conn {
 	size_t inflight;
 	size_t scanned; /* bytes at the front of the input without a line's end */
 	int skipping;   /* in a line that is too long */
-	int ended;      /* the client sends no more */
+	int paused;     /* not read from, until less is in flight */
+	int ended;      /* the client sends no more, or nothing more is taken from it */
 	int reading;    /* in on_read: not to be freed */
 	int cut;
 };
@@ -73,28 +75,51 @@ static void conn_reap(struct conn *conn)
 		free(conn);
 }
 
+static int conn_is_full(const struct conn *conn)
+{
+	return (int64_t)conn->inflight >= conn->server->config->inflight_per_connection_max;
+}
+
+/*
+ * Reads on when half of its requests are answered: then many lines are taken at once. Not before
+ * the next turn of the loop, because the parts that answer must not be called back.
+ */
+static void conn_resume(struct conn *conn)
+{
+	if (!conn->paused || conn->server->stopped ||
+	    (int64_t)conn->inflight > conn->server->config->inflight_per_connection_max / 2)
+		return;
+	conn->paused = 0;
+	bufferevent_trigger(conn->bev, EV_READ,
+			    BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+}
+
+static void conn_write(struct conn *conn, const char *line, size_t len)
+{
+	struct evbuffer *output = bufferevent_get_output(conn->bev);
+
+	fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
+	evbuffer_add(output, line, len);
+	evbuffer_add(output, "\n", 1);
+	if ((int64_t)evbuffer_get_length(output) <= conn->server->config->output_limit_bytes)
+		return;
+	log_warn("connection_cut", LOG_S("reason", "the client does not read its replies"));
+	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	conn->cut = 1;
+}
+
 static void conn_reply(struct responder *responder, enum answer answer, const char *line,
 		       size_t len)
 {
 	struct conn *conn = (struct conn *)responder;
-	struct evbuffer *output;
 
 	check(conn->inflight > 0);
 	conn->inflight--;
 	intake_answered(conn->server->intake, answer);
-	if (conn->bev && !conn->cut) {
-		fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
-		output = bufferevent_get_output(conn->bev);
-		evbuffer_add(output, line, len);
-		evbuffer_add(output, "\n", 1);
-		if ((int64_t)evbuffer_get_length(output) >
-		    conn->server->config->output_limit_bytes) {
-			log_warn("connection_cut",
-				 LOG_S("reason", "the client does not read its replies"));
-			metrics_add(METRIC_CONNECTIONS_CUT, 1);
-			conn->cut = 1;
-		}
-	}
+	if (conn->bev && !conn->cut)
+		conn_write(conn, line, len);
+	if (conn->bev && !conn->cut)
+		conn_resume(conn);
 	conn_reap(conn);
 }
 
@@ -108,47 +133,102 @@ static void conn_too_long(struct conn *conn)
 	intake_refuse(conn->server->intake, &conn->responder, ANSWER_TOO_LARGE, message);
 }
 
+/*
+ * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
+ * browser send HTTP to any port, with a body that the page chooses.
+ */
+static int line_is_http(const char *line, size_t len)
+{
+	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
+					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
+					      "CONNECT ", "PRI ",     "Host:" };
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (len >= strlen(begins[i]) &&
+		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
+			return 1;
+	return 0;
+}
+
+/* Takes nothing more from the client, so that the body is not executed. */
+static void conn_refuse_http(struct conn *conn)
+{
+	log_warn("connection_http", LOG_S("reason", "a client sent HTTP to the socket API"));
+	metrics_add(METRIC_CONNECTIONS_HTTP, 1);
+	conn->ended = 1;
+}
+
 static void conn_line(struct conn *conn, const char *line, size_t len)
 {
-	const struct config *config = conn->server->config;
-	int busy = (int64_t)conn->inflight >= config->inflight_per_connection_max;
-
 	if (len > 0 && line[len - 1] == '\r')
 		len--;
 	if (len == 0)
 		return;
-	if ((int64_t)len > config->line_limit_bytes) {
+	if (*line != '{' && line_is_http(line, len)) {
+		conn_refuse_http(conn);
+		return;
+	}
+	if ((int64_t)len > conn->server->config->line_limit_bytes) {
 		conn_too_long(conn);
 		return;
 	}
 	conn->inflight++;
-	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder, busy);
+	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder);
 }
 
-/* Takes the complete lines of `len` bytes; returns how many bytes were consumed. */
+/* The `len` bytes at the end of the input have no line's end. Returns how many were consumed. */
+static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
+{
+	conn->scanned = len;
+	if ((int64_t)len > conn->server->config->line_limit_bytes + 1 && !conn->skipping) {
+		conn->skipping = 1;
+		if (line_is_http(line, len))
+			conn_refuse_http(conn);
+		else
+			conn_too_long(conn);
+	}
+	if (!conn->skipping)
+		return 0;
+	conn->scanned = 0;
+	return len;
+}
+
+/*
+ * Takes the complete lines of `len` bytes, as many as the limit allows; returns how many bytes were
+ * consumed.
+ */
 static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 {
 	const char *at = data, *end = data + len, *stop;
 
-	while (!conn->cut &&
-	       (stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned))) {
+	while (!conn->cut && !conn->ended) {
+		if (conn_is_full(conn)) /* what is left is scanned later */
+			return (size_t)(at - data);
+		stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned);
+		if (!stop)
+			return (size_t)(at - data) +
+			       conn_partial_line(conn, at, (size_t)(end - at));
 		if (!conn->skipping)
 			conn_line(conn, at, (size_t)(stop - at));
 		conn->skipping = 0;
 		conn->scanned = 0;
 		at = stop + 1;
 	}
-	conn->scanned = (size_t)(end - at);
-	if ((int64_t)conn->scanned > conn->server->config->line_limit_bytes + 1) {
-		if (!conn->skipping)
-			conn_too_long(conn);
-		conn->skipping = 1;
+	return len;
+}
+
+/* Reads from the connection unless it has too much in flight, or has ended. */
+static void conn_flow(struct conn *conn)
+{
+	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
+
+	conn->paused = conn_is_full(conn);
+	if (conn->paused || conn->ended) {
+		bufferevent_disable(conn->bev, EV_READ);
+		return;
 	}
-	if (conn->skipping) {
-		conn->scanned = 0;
-		at = end;
-	}
-	return (size_t)(at - data);
+	if (!reads)
+		bufferevent_enable(conn->bev, EV_READ);
 }
 
 static void on_read(struct bufferevent *bev, void *data)
@@ -157,11 +237,14 @@ static void on_read(struct bufferevent *bev, void *data)
 	struct evbuffer *input = bufferevent_get_input(bev);
 	size_t len = evbuffer_get_length(input);
 
-	if (conn->cut || len == 0)
+	if (conn->cut || conn->server->stopped)
 		return;
 	conn->reading = 1;
-	evbuffer_drain(input, conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
+	if (len > 0)
+		evbuffer_drain(input,
+			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
 	conn->reading = 0;
+	conn_flow(conn);
 	conn_reap(conn);
 }
 
@@ -178,7 +261,8 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 
 	if (what & BEV_EVENT_TIMEOUT) {
 		if (!(what & BEV_EVENT_WRITING) && conn->inflight > 0) {
-			bufferevent_enable(bev, EV_READ); /* the timeout had switched it off */
+			if (!conn->paused) /* the timeout had switched it off */
+				bufferevent_enable(bev, EV_READ);
 			return;
 		}
 		metrics_add(METRIC_CONNECTIONS_IDLE, 1);

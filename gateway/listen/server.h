@@ -2,9 +2,10 @@
  * The socket API's connections: lines in, reply lines out, in the order of completion. Belongs to
  * one event loop.
  *
- * A connection may be closed before its requests are answered; it is freed with the last of them. A
- * client that does not read its replies is cut off at output_limit_bytes, and an idle one is
- * closed; other connections are not affected.
+ * A connection may be closed before its requests are answered; it is freed with the last of them.
+ * At inflight_per_connection_max requests in flight it is not read from until half of them are
+ * answered. A client that does not read its replies is cut off at output_limit_bytes, one that
+ * sends HTTP is answered no more, and an idle one is closed; other connections are not affected.
  */
 #ifndef GATEWAY_LISTEN_SERVER_H
 #define GATEWAY_LISTEN_SERVER_H

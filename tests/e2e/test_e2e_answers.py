@@ -227,7 +227,7 @@ def test_rejected_when_the_slot_cannot_be(gateway, make_coupon, amqp):
 
 def test_busy(stack, make_coupon, gateway_make):
     coupon = make_coupon(10)
-    with gateway_make(stack, COUPON_INFLIGHT_PER_CONNECTION_MAX=1).client() as client:
+    with gateway_make(stack, COUPON_INFLIGHT_MAX=1).client() as client:
         first, second = client.pipeline(
             [{"op": "issue", "coupon": coupon, "user": user} for user in (1, 2)]
         )

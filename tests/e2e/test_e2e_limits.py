@@ -19,16 +19,70 @@ def issues(coupon, users):
 
 
 def test_in_flight_of_one_connection(stack, make_coupon, gateway_make):
+    """Beyond the limit a connection is not read from until it has less in flight."""
     coupon = make_coupon(100)
     gateway = gateway_make(stack, COUPON_INFLIGHT_PER_CONNECTION_MAX=5)
     with gateway.client() as client, gateway.client() as other:
         codes = [reply["code"] for reply in client.pipeline(issues(coupon, range(1, 21)))]
-        assert codes == [0] * 5 + [20] * 15
+        assert codes == [0] * 20
         assert other.issue(coupon, 50)["code"] == 0
-        assert [reply["code"] for reply in client.pipeline(issues(coupon, range(21, 26)))] == [
-            0
-        ] * 5
-    assert gateway.metrics()["couponmq_answers_total{busy}"] == 15
+    assert gateway.metrics()["couponmq_answers_total{busy}"] == 0
+
+
+def test_three_thousand_lines_at_once(stack, make_coupon):
+    with stack.client() as client:
+        replies = client.pipeline(issues(make_coupon(3000), range(1, 3001)))
+        assert [reply["code"] for reply in replies] == [0] * 3000
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_a_half_closed_client_gets_the_replies_of_all_its_lines(
+    stack, make_coupon, gateway_make, limit
+):
+    coupon = make_coupon(100)
+    gateway = gateway_make(stack, COUPON_INFLIGHT_PER_CONNECTION_MAX=limit)
+    with gateway.client() as client:
+        lines = [{"id": n, **issue} for n, issue in enumerate(issues(coupon, range(1, 51)))]
+        lines = [*map(json.dumps, lines), '{"id":"last","op":"ping"}', '{"op":"half']
+        client.send_bytes("\n".join(lines).encode())
+        client.socket.shutdown(socket.SHUT_WR)
+        replies = []
+        while (line := client.read_line()) is not None:
+            replies.append(json.loads(line))
+        assert [reply["code"] for reply in replies] == [0] * 51
+        assert {reply["id"] for reply in replies} == {"last", *range(50)}
+
+
+def test_a_paused_connection(rough, gateway_make):
+    """It is not closed as idle, holds a bounded amount of what its client sends, delays no other
+    client, and goes on when its requests are answered."""
+    coupon = rough.coupon_make(1000)
+    gateway = gateway_make(
+        rough,
+        COUPON_INFLIGHT_PER_CONNECTION_MAX=3,
+        COUPON_IDLE_TIMEOUT_MS=300,
+        COUPON_ISSUED_TIMEOUT_MS=60000,
+    )
+    lines = [
+        b"".join(json.dumps({**issue, "ack": "issued"}).encode() + b"\n" for issue in part)
+        for part in (issues(coupon, range(1, 31)), issues(coupon, range(31, 61)))
+    ]
+    with gateway.client() as paused, gateway.client(timeout=2) as flooding:
+        rough.sigstop("worker-1")
+        paused.send_bytes(lines[0])
+        flooding.send_bytes(lines[1])
+        before = gateway.memory()
+        with pytest.raises(TimeoutError):
+            for _ in range(500):
+                flooding.send_bytes(b" " * 100 + b"\n" * 100000)
+        assert gateway.memory() - before < 2**20
+        with gateway.client() as other:
+            assert other.call("ping")["code"] == 0
+            assert other.read_line() is None, "an idle connection is closed meanwhile"
+        assert gateway.metrics()["couponmq_requests_inflight"] == 6
+        rough.sigcont("worker-1")
+        assert {paused.read_reply()["status"] for _ in range(30)} == {"issued"}
+    wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
 
 
 def test_in_flight_of_all(rough, gateway_make):

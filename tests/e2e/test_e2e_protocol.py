@@ -1,12 +1,14 @@
 """The contract of docs/protocol.md, byte by byte, over the socket and HTTP."""
 
 import concurrent.futures
+import contextlib
 import json
 import socket
 
 import pytest
 import requests
 
+from process import metrics_read
 from stack import wait_until
 
 LINE_LIMIT = 65536
@@ -158,7 +160,6 @@ def test_a_requests_id_that_is_refused(gateway, text):
         b'{"op":"ping","id":"\\x41"}',
         b'{"op":"ping","id":"a\tb"}',
         b'\xef\xbb\xbf{"op":"ping"}',
-        b"GET / HTTP/1.1",
         b"\x16\x03\x01\x02\x00\x01",
         b'{"op":"ping","id":1,"id":2}',
         b'{"op":"ping","op":"ping"}',
@@ -403,6 +404,51 @@ def test_one_users_requests_from_many_connections_at_once(stack, gateway, make_c
         codes = sum(pool.map(many, range(8)), [])
     assert (codes.count(0), codes.count(4)) == (3, 397)
     assert gateway.call("coupon", coupon=coupon)["stock"] == 997
+
+
+# HTTP that reaches the port of the socket API: a web page can make a browser send it, and chooses
+# the body
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "POST / HTTP/1.1",
+        "GET / HTTP/1.1",
+        "PUT /x HTTP/1.1",
+        "options * HTTP/1.1",
+        "PRI * HTTP/2.0",
+        "Host: 127.0.0.1",
+        "hOST:127.0.0.1",
+        "POST /" + "x" * 70000 + " HTTP/1.1",
+    ],
+    ids=lambda first: first[:12],
+)
+@pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
+def test_the_body_of_an_http_request_is_not_executed(stack, make_coupon, first, unix):
+    coupon = make_coupon(10)
+    body = json.dumps({"op": "issue", "coupon": coupon, "user": "1", "ack": "issued"})
+    before = metrics_read(stack.http("/metrics"))["couponmq_connections_http_total"]
+    with stack.client_unix() if unix else stack.client() as client:
+        assert client.issue(coupon, 2)["code"] == 0
+        client.send_bytes(f'{{"op":"ping","id":7}}\n{first}\r\n'.encode())
+        with contextlib.suppress(ConnectionError):
+            client.send_bytes(f"X: y\r\n\r\n{body}\n".encode())
+        with contextlib.suppress(ConnectionError):  # a reset may overtake the reply
+            assert client.read_line() in (None, '{"id":7,"code":0,"status":"ok"}')
+            assert client.read_line() is None
+    assert metrics_read(stack.http("/metrics"))["couponmq_connections_http_total"] == before + 1
+    with stack.client() as client:
+        assert client.call("status", coupon=coupon, user="1")["receives"] == []
+        assert client.call("ping")["code"] == 0
+    assert "event=connection_http" in stack.log("gateway")
+
+
+def test_lines_that_only_look_like_http_are_malformed_lines(stack):
+    with stack.client() as client:
+        for line in ("POSTPONE", "X-Host: a", "Hostname", '"GET /"', "get"):
+            client.send_line(line)
+            assert client.read_reply()["status"] == "bad_request"
 
 
 # HTTP

@@ -1,10 +1,27 @@
 /*
- * The socket API of the gateway with arbitrary bytes: as many replies as there are lines, each
- * strict JSON, and independent of where the bytes are cut.
+ * The socket API of the gateway with arbitrary bytes: as many replies as there are lines before the
+ * first that begins as HTTP, each strict JSON, and independent of where the bytes are cut.
  */
 #include "tests/fuzz/wire.h"
 
 #include "gateway/listen/server.h"
+
+#include <strings.h>
+
+static int begins_as_http(const uint8_t *data, size_t size)
+{
+	static const char *const words[] = { "GET",     "HEAD",  "POST",    "PUT", "DELETE",
+					     "OPTIONS", "TRACE", "CONNECT", "PRI", "PATCH" };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		size_t len = strlen(words[i]);
+
+		if (size > len && strncasecmp((const char *)data, words[i], len) == 0 &&
+		    data[len] == ' ')
+			return 1;
+	}
+	return size >= 5 && strncasecmp((const char *)data, "host:", 5) == 0;
+}
 
 /* The number of replies that the bytes require. */
 static size_t replies_owed(const struct wire *wire, const uint8_t *data, size_t size)
@@ -15,6 +32,8 @@ static size_t replies_owed(const struct wire *wire, const uint8_t *data, size_t 
 		const uint8_t *stop = memchr(data, '\n', size);
 		size_t len = stop ? (size_t)(stop - data) : size;
 
+		if (begins_as_http(data, len) && (stop || len > limit + 1))
+			return owed;
 		if (!stop)
 			return owed + (len > limit + 1);
 		owed += len > 1 || (len == 1 && data[0] != '\r');

@@ -89,7 +89,7 @@ static inline void wire_init(struct wire *wire)
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .line_limit_bytes = 256,
 					.connections_max = 100,
-					.inflight_per_connection_max = 1000000,
+					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,
 					.output_limit_bytes = 100000000,
 					.idle_timeout_ms = 300000 };
@@ -168,8 +168,10 @@ static inline void wire_run(struct wire *wire, const uint8_t *data, size_t size,
 		wire_read(fd, text);
 	}
 	wire_settle(wire, fd, text);
-	wire_answer(wire);
-	wire_settle(wire, fd, text);
+	while (!STAILQ_EMPTY(&wire->kept)) { /* a paused connection goes on then */
+		wire_answer(wire);
+		wire_settle(wire, fd, text);
+	}
 	shutdown(fd, SHUT_WR);
 	while (wire_read(fd, text)) {
 		wire_turn(wire);
