@@ -57,6 +57,7 @@ fuzz-corpus: ## put what fuzzing found into tests/fuzz/corpus, where it reaches 
 
 include scripts/stack.mk
 include scripts/compose.mk
+include scripts/platforms.mk
 
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k SAN=address

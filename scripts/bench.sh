@@ -7,7 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export RUN_DIR=${BENCH_RUN_DIR:-.run-bench}
 export PORT_BASE=${BENCH_PORT_BASE:-18400}
-export PG_BIN=${PG_BIN:-/usr/lib/postgresql/15/bin}
+# shellcheck source=scripts/installed.sh
+. scripts/installed.sh
+PG_BIN=${PG_BIN:-$(postgres_bin_find '*')}
+export PG_BIN
 
 trap 'RUN_DIR=$RUN_DIR scripts/stack.sh stop >/dev/null' EXIT
 # Fresh stores: data of an earlier run would be measured too.

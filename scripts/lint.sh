@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks the form of the source files: lint.sh [format]. With `format`, C and Python are formatted.
-# Formats differ between versions of the formatters: they are checked only with those of Debian 12.
+# Formats differ between versions of the formatters: they are checked only with those of Debian 12,
+# and other versions do not format.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,7 +32,7 @@ version_is() {
 	shift
 	found=$("$@" --version | grep -oE '[0-9]+\.[0-9.]+' | head -n 1)
 	[[ ${found%%.*} == "$major" ]] && return
-	echo "lint: $1 is $found: the format is checked with $major only"
+	echo "lint: $1 is $found: the format is made and checked with $major only"
 	return 1
 }
 
@@ -64,8 +65,16 @@ lines_short() {
 }
 
 format() {
-	! version_is "$CLANG_FORMAT_MAJOR" clang-format || clang-format -i "${c_files[@]}"
-	! version_is "$BLACK_MAJOR" black || black -q "${python_files[@]}"
+	if version_is "$CLANG_FORMAT_MAJOR" clang-format; then
+		clang-format -i "${c_files[@]}"
+	else
+		failed=1
+	fi
+	if version_is "$BLACK_MAJOR" black; then
+		black -q "${python_files[@]}"
+	else
+		failed=1
+	fi
 }
 
 lint() {

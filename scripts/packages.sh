@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building, running and testing need. Silent when all are
-# there.
-#   packages.sh [fuzz|coverage]   also those of `make fuzz` or `make coverage`
+# Installs the Debian packages that building, running and testing need. Silent when all are there.
+# A name with a version is found out, since it differs between releases of Debian.
+#   packages.sh [fuzz|coverage|platforms]   also those of that target of make
 set -euo pipefail
+# shellcheck source=scripts/installed.sh
+. "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
 
 PACKAGES=(
 	# build
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev uthash-dev
 	# run: the three services, and the tools that the stack scripts call
-	redis-server redis-tools rabbitmq-server postgresql-15 curl netcat-openbsd util-linux
+	redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# test: clients of other projects
 	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
 	python3-requests
 	# lint
-	black clang-format flake8 lua-check shellcheck
+	black clang-format flake8 git lua-check shellcheck
 )
+# The package of a server has the name of its command; any version of PostgreSQL will do.
+command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
+	PACKAGES+=("$(basename "${REDIS_SERVER:-redis-server}")")
+[[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
+[[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
@@ -63,8 +70,23 @@ keep_services_down() {
 	echo 'create_main_cluster = false' >"$NO_CLUSTER"
 }
 
+# Warns about a librabbitmq without the fixes of CVE-2026-61547 and CVE-2026-59986. Debian 12 and 13
+# have them in different versions, each with its own fixed package.
+librabbitmq_check() {
+	local version fixed=0.15.0-1+deb13u2
+	# shellcheck disable=SC2016 # dpkg-query's own variable
+	version=$(dpkg-query -W -f='${Version}' librabbitmq-dev 2>/dev/null) || return 0
+	! dpkg --compare-versions "$version" lt 0.12~ || fixed=0.11.0-1+deb12u3
+	dpkg --compare-versions "$version" lt "$fixed" || return 0
+	echo "packages: librabbitmq is $version; CVE-2026-61547 and CVE-2026-59986 are fixed in" \
+		"$fixed: apt-get install --only-upgrade librabbitmq-dev" >&2
+}
+
 find_missing
-[[ ${#missing[@]} -gt 0 ]] || exit 0
+if [[ ${#missing[@]} -eq 0 ]]; then
+	librabbitmq_check
+	exit 0
+fi
 
 if [[ $(id -u) -ne 0 ]]; then
 	echo "packages: some packages are missing; type" >&2
@@ -77,3 +99,4 @@ keep_services_down
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update || die "apt-get update failed; is there a network?"
 apt-get -q -y --no-install-recommends install "${missing[@]}" || die "apt-get install failed"
+librabbitmq_check

@@ -13,7 +13,6 @@ RUN_DIR=$(realpath -m -- "${RUN_DIR:-.run}")
 readonly RUN_DIR
 BUILD_DIR=$(realpath -m -- "${BUILD_DIR:-build}")
 readonly BUILD_DIR
-readonly PG_BIN=${PG_BIN:-/usr/lib/postgresql/15/bin}
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
 readonly BACKENDS=(epmd redis rabbitmq postgres)
 readonly DEFAULT_PORT_BASE=7400
@@ -33,7 +32,8 @@ usage() {
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
 	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and
-	REDIS_FLAGS are extra arguments.
+	REDIS_FLAGS are extra arguments. REDIS_SERVER is the command of the Redis server,
+	redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the folders of the others.
 	TEXT
 }
 
@@ -51,6 +51,9 @@ shown() {
 	echo "${1#"$ROOT/"}"
 }
 
+# shellcheck source=scripts/installed.sh
+. scripts/installed.sh
+readonly REDIS_SERVER=${REDIS_SERVER:-$(redis_server_find)}
 # shellcheck source=scripts/stack/settings.sh
 . scripts/stack/settings.sh
 # shellcheck source=scripts/stack/process.sh

@@ -1,4 +1,5 @@
 """A private Redis without persistence."""
+import os
 import shutil
 import subprocess
 import time
@@ -9,10 +10,18 @@ import redis
 from script_coupon import client_new
 from stack import port_free
 
+SERVERS = ("redis-server", "valkey-server")
+
+
+def server_find():
+    """REDIS_SERVER, as for scripts/stack.sh."""
+    names = [os.environ.get("REDIS_SERVER")] if os.environ.get("REDIS_SERVER") else SERVERS
+    return next(filter(None, map(shutil.which, names)), None)
+
 
 def server_start(folder):
     port = port_free()
-    server = shutil.which("redis-server") or pytest.skip("no redis-server")
+    server = server_find() or pytest.skip("no Redis server")
     process = subprocess.Popen(
         [
             server,

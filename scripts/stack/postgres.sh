@@ -1,6 +1,18 @@
 # shellcheck shell=bash
 # PostgreSQL: its folder, the process, the roles and the migration. Sourced by scripts/stack.sh.
 
+# Sets PG_BIN: the folder of the version that made the database, else of the newest.
+postgres_bin() {
+	local version=''
+	[[ -z ${PG_BIN:-} ]] || return 0
+	read -r version 2>/dev/null <"$(postgres_data)/PG_VERSION" || true
+	PG_BIN=$(postgres_bin_find "${version:-*}")
+	[[ -n $PG_BIN || -z $version ]] ||
+		die "PostgreSQL $version, which made the database in $RUN_DIR, is not installed;" \
+			"start again with: make clean RUN_DIR=$RUN_DIR"
+	[[ -x $PG_BIN/postgres ]] || die "there is no PostgreSQL server; run scripts/packages.sh"
+}
+
 postgres_data() {
 	readlink -f "$RUN_DIR/postgres/data"
 }
@@ -66,7 +78,7 @@ postgres_init() {
 
 postgres_spawn() {
 	local user data sockets
-	[[ -x $PG_BIN/postgres ]] || die "there is no $PG_BIN/postgres; run scripts/packages.sh"
+	postgres_bin
 	user=$(postgres_user)
 	postgres_folder "$user"
 	postgres_init "$user"
@@ -96,6 +108,7 @@ postgres_sql() {
 }
 
 postgres_ready() {
+	postgres_bin
 	"$PG_BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT_POSTGRES" -d postgres
 }
 

@@ -16,7 +16,7 @@ redis_spawn() {
 	maxmemory-policy noeviction
 	save ""
 	TEXT
-	process_spawn redis redis-server ./redis.conf "${flags[@]}"
+	process_spawn redis "$REDIS_SERVER" ./redis.conf "${flags[@]}"
 }
 
 redis_ready() {
