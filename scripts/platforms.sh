@@ -97,39 +97,49 @@ packages_install() {
 
 # Prints the versions in the root, for the summary.
 versions() {
-	local package list=''
+	local package found list=''
 	for package in "$2" rabbitmq-server 'postgresql-[0-9]*' libhiredis-dev librabbitmq-dev; do
 		# shellcheck disable=SC2016 # dpkg-query's own variable
-		list+=", ${package%-*} $(chroot "$1" dpkg-query -W \
-			-f='${source:Upstream-Version}\n' "$package" | tail -n 1)"
+		found=$(chroot "$1" dpkg-query -W -f='${source:Upstream-Version}\n' "$package" |
+			sort -V | tail -n 1)
+		list+=", ${package%%-*} $found"
 	done
 	echo "Debian $(<"$1/etc/debian_version"), GCC $(chroot "$1" gcc -dumpfullversion)$list"
 }
 
-platform_test() {
-	local name=$1 release server root output=$DIR/$1.out begun=$SECONDS code=0
+# make_test ROOT SERVER OUTPUT
+make_test() {
 	local setting settings=''
+	for setting in TESTS SEED TEST_PORT_BASE TEST_SHARDS; do
+		[[ -z ${!setting:-} ]] || settings+=" $setting=$(printf %q "${!setting}")"
+	done
+	root_run "$1" "REDIS_SERVER=$2$settings make test" >"$3" 2>&1
+}
+
+# Adds two lines to the summary: the result, and the versions.
+platform_test() {
+	local name=$1 release server root output=$DIR/$1.out begun result
 	read -r release server <<<"${ALL[$name]}"
 	root=$DIR/$release
 	root_make "$release"
 	tree_copy "$root"
 	say "$name: installing packages"
-	packages_install "$root" "$server" >"$output" 2>&1 ||
-		die "$name: the packages could not be installed: see $output"
-	for setting in TESTS SEED TEST_PORT_BASE TEST_SHARDS; do
-		[[ -z ${!setting:-} ]] || settings+=" $setting=$(printf %q "${!setting}")"
-	done
-	say "$name: make test; its output: $output"
-	root_run "$root" "REDIS_SERVER=$server$settings make test" >"$output" 2>&1 || code=$?
-	if [[ $code -ne 0 ]]; then
+	if ! packages_install "$root" "$server" >"$output" 2>&1; then
+		result='FAILED to install its packages'
+	else
+		say "$name: make test; its output: $output"
+		begun=$SECONDS
+		result=FAILED
+		! make_test "$root" "$server" "$output" || result=passed
+		result+=": $(grep -xE '[0-9]+ passed, [0-9]+ failed' "$output" || echo unfinished)"
+		result+=", $((SECONDS - begun)) s"
+	fi
+	if [[ $result == *FAILED* ]]; then
 		failed=$((failed + 1))
 		tail -n 40 "$output"
 	fi
-	summary+=("$(printf '%-16s %s%s, %s s' "$name" \
-		"$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$output" || echo 'no result')" \
-		"$([[ $code -eq 0 ]] || echo " (exit status $code)")" "$((SECONDS - begun))")"
-		"$(printf '%-16s %s' '' "$(versions "$root" "$server")")")
-	say "${summary[-2]}"
+	say "$name: $result"
+	summary+=("$name: $result" "    $(versions "$root" "$server")")
 }
 
 finish() {
