@@ -1,8 +1,10 @@
-# The three programs in one image: coupon-gateway, coupon-worker, couponctl.
-FROM debian:bookworm-slim AS builder
+# The three programs in one image: coupon-gateway, coupon-worker, couponctl. The names of the
+# libraries differ between releases of Debian: the second stage installs those that the first found.
+ARG DEBIAN=trixie
+FROM debian:${DEBIAN}-slim AS builder
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-		build-essential pkg-config postgresql-client-15 \
+		build-essential pkg-config postgresql-client \
 		libcjson-dev libevent-dev libhiredis-dev libpq-dev librabbitmq-dev libssl-dev \
 		uthash-dev \
 	&& rm -rf /var/lib/apt/lists/*
@@ -10,14 +12,18 @@ WORKDIR /src
 COPY . .
 RUN make build BUILD_DIR=build \
 	&& install -D -s -t /out build/coupon-gateway build/coupon-worker build/couponctl \
-		/usr/lib/postgresql/15/bin/psql \
+		/usr/lib/postgresql/*/bin/psql \
 	&& install -m 755 scripts/compose-migrate.sh /out/couponmq-migrate \
 	&& install -m 755 scripts/compose-health.sh /out/couponmq-health
+RUN ldd /out/coupon-gateway /out/coupon-worker /out/couponctl /out/psql \
+	| sed -n 's|.* => .*/\([^/ ]*/[^/ ]*\) (.*|*/\1|p' | sort -u | xargs dpkg-query -S \
+	| sed -n 's|^\([^ ]*\):[^ ]*: .*|\1|p' | sort -u >/libraries
 
-FROM debian:bookworm-slim
+FROM debian:${DEBIAN}-slim
+COPY --from=builder /libraries /libraries
 RUN apt-get update \
-	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-		libcjson1 libevent-2.1-7 libhiredis0.14 libpq5 libreadline8 librabbitmq4 libssl3 \
+	&& DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
+		</libraries \
 	&& rm -rf /var/lib/apt/lists/* \
 	&& groupadd --gid 7411 couponmq \
 	&& useradd --uid 7411 --gid couponmq --no-create-home --home-dir /nonexistent \

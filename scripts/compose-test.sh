@@ -4,8 +4,9 @@
 #                                    the next run
 #   COMPOSE_TEST_PORT=27411 COMPOSE_TEST_HTTP_PORT=27480
 #   COMPOSE_TEST_IMAGES=official|debian   default: official where they can be pulled
-#   COMPOSE="docker-compose"         the command; default: docker compose if there is one, else
-#                                    docker-compose
+#   COUPON_DEBIAN=trixie             the release of Debian in the images that are made here
+#   COMPOSE="docker-compose"         the command, or v2 for that of Debian 13; default: docker
+#                                    compose if there is one, else docker-compose
 set -euo pipefail
 umask 022
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,6 +16,7 @@ readonly ENGINE_DIR
 readonly ENV_FILE=$ENGINE_DIR/env TOLD=$ENGINE_DIR/told.tsv LOAD_LOG=$ENGINE_DIR/load.log
 readonly PROJECT=couponmq-test
 readonly READY_S=180 SETTLE_S=120
+export COUPON_DEBIAN=${COUPON_DEBIAN:-trixie}
 readonly STEP=8000 # receives that must be committed before the next step
 
 passed=0 failed=0 finished=no load_pid=
@@ -31,6 +33,8 @@ die() {
 
 # shellcheck source=scripts/compose/engine.sh
 . scripts/compose/engine.sh
+# shellcheck source=scripts/debian_root.sh
+. scripts/debian_root.sh
 # shellcheck source=scripts/compose/images.sh
 . scripts/compose/images.sh
 # shellcheck source=scripts/compose/check.sh
@@ -142,18 +146,18 @@ run() {
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
 
 	engine_open
-	compose_find
 	# A daemon that is started here cannot allow more open files than this process may open.
 	files=$(ulimit -Hn)
 	if [[ $engine_own == yes && $files != unlimited && $files -lt $COUPON_NOFILE ]]; then
 		COUPON_NOFILE=$files
 	fi
-	base_image_make
+	base_image_make "$COUPON_DEBIAN"
+	compose_find
 	images=$(images_choose)
 	compose_files=(-f docker-compose.yml)
 	[[ $images == official ]] || compose_files+=(-f tests/compose/docker-compose.debian.yml)
 	say "${compose[*]} $("${compose[@]}" version --short 2>/dev/null)," \
-		"and the services from the $images images"
+		"and the services from the $images images, Debian $COUPON_DEBIAN"
 	compose_with down -v -t 20 --remove-orphans >/dev/null 2>&1 || true
 	for port in "$COUPON_PORT" "$COUPON_HTTP_PORT"; do
 		! port_taken "$port" || die "port $port is in use; choose others with" \

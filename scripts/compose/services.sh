@@ -3,8 +3,26 @@
 
 readonly PROJECT_LABEL=label=com.docker.compose.project=$PROJECT
 
+# Compose 2 as Debian 13 has it, for a machine that has only docker-compose 1.29. It is one file,
+# which also runs on Debian 12. A container gets the package, since this machine may not know it.
+compose_v2_unpack() {
+	local folder=$ENGINE_DIR/compose-v2 package
+	compose=("$folder/usr/bin/docker-compose")
+	[[ ! -x ${compose[0]} ]] || return 0
+	base_image_make trixie
+	mkdir -p "$folder"
+	quietly docker run --rm --network host -v "$folder:/out" -w /out debian:trixie-slim \
+		sh -c 'apt-get -q update && apt-get -q download docker-compose' ||
+		die "the package docker-compose of Debian 13 could not be loaded"
+	for package in "$folder"/*.deb; do
+		dpkg-deb -x "$package" "$folder"
+	done
+}
+
 compose_find() {
-	if [[ -n ${COMPOSE:-} ]]; then
+	if [[ ${COMPOSE:-} == v2 ]]; then
+		compose_v2_unpack
+	elif [[ -n ${COMPOSE:-} ]]; then
 		read -r -a compose <<<"$COMPOSE"
 	elif docker compose version >/dev/null 2>&1; then
 		compose=(docker compose)

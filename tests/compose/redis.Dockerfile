@@ -1,4 +1,5 @@
-FROM debian:bookworm-slim
+ARG DEBIAN=trixie
+FROM debian:${DEBIAN}-slim
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server \
 	&& rm -rf /var/lib/apt/lists/* \
