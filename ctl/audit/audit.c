@@ -53,8 +53,14 @@ static void row_audit(void *context, const PGresult *page, int row)
 
 static int is_known(struct audit *audit, const char *coupon)
 {
-	PGresult *result = db_query(audit->db, sql_query_coupon_state, 1, &coupon);
-	int known = PQntuples(result) > 0;
+	char array[DB_NUMBER_SIZE + 2];
+	const char *const parameter = array;
+	PGresult *result;
+	int known;
+
+	snprintf(array, sizeof(array), "{%s}", coupon);
+	result = db_query(audit->db, sql_query_coupon_state, 1, &parameter);
+	known = PQntuples(result) > 0;
 
 	PQclear(result);
 	return known;
