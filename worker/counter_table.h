@@ -12,5 +12,7 @@ STAT(transactions, "Committed transactions.")
 STAT(retries, "Transactions that were refused or lost, and were retried.")
 STAT(blocked, "Transactions that met a lock or a statement time-out, and were split or put off.")
 STAT(parked, "Messages moved to the parking queue and confirmed.")
+STAT(rescued, "Messages with a high delivery count that were published to their queue again and "
+	      "confirmed.")
 STAT(replies, "Outcomes sent to gateways, one message each.")
 STAT(replies_lost, "Replies that could not be sent; the gateway looks the receive up instead.")

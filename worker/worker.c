@@ -26,6 +26,8 @@
 #include <stdlib.h>
 
 #define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
+/* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
+#define RESCUE_FROM_DELIVERIES 8
 
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
@@ -57,7 +59,14 @@ static void consumer_opened(void *context)
 
 static unsigned arrival_of(const struct envelope *envelope, size_t source)
 {
-	return (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
+	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
+
+	if (is_rescued)
+		log_warn("delivered_often",
+			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+			 LOG_I("count", envelope->delivery_count));
+	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
+	       (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
@@ -121,7 +130,8 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 						 &worker->forward);
 	worker->forward = (struct forward){ .settlement = worker->settlement,
 					    .publisher = worker->publisher,
-					    .stats = &worker->stats };
+					    .stats = &worker->stats,
+					    .ready_ms = clock_monotonic_ms() };
 	worker->settler = (struct settler){
 		.settlement = worker->settlement,
 		.publisher = worker->publisher,

@@ -3,6 +3,9 @@
 import datetime
 import re
 
+import pika
+
+from history import QUEUE
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, REDIS_AWAY, REDIS_LOSES, scenario
 from stack import ROOT
 from ulid import ulid_make, ulid_uuid
@@ -10,6 +13,7 @@ from ulid import ulid_make, ulid_uuid
 POINTS = re.findall(
     r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE
 )
+RESCUED_FROM = 8
 SHORT_POINTS = ("gateway_after_reply", "worker_after_commit", "keeper_before_remove")
 
 
@@ -41,6 +45,24 @@ def worker_parks(rig, chance, point):
         )
         part.wait_fault()
     part.start()
+
+
+def worker_rescues(rig, chance, point):
+    """Messages have been delivered often: a worker publishes them anew, and dies at it."""
+    for part in rig.workers:
+        part.terminate()
+    rig.wait_accepted(50)
+    with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
+        for _ in range(RESCUED_FROM):
+            channel = connection.channel()
+            for _ in range(20):
+                channel.basic_get(QUEUE)
+            channel.close()  # they return
+    part = chance.choice(rig.workers)
+    part.start(fault=f"{point}:{chance.randint(1, 10)}:kill")
+    part.wait_fault()
+    for part in rig.workers:
+        part.start()
 
 
 def keeper_only(rig, fault):
@@ -264,6 +286,8 @@ def kill_scenario(point):
             late_counted(rig, chance)
         elif point.endswith("_park"):
             worker_parks(rig, chance, point)
+        elif point.endswith("_rescue"):
+            worker_rescues(rig, chance, point)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:

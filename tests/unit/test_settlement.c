@@ -562,6 +562,35 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 	ack_expect(s, 2, 1);
 }
 
+/* Not settled before it is published again, and acked only after the confirm. */
+static void test_a_delivery_with_a_high_count_is_rescued(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_ALONE);
+	assert_int_equal(settlement_take(s, 100, 0), 0);
+	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
+	assert_int_equal(settlement_take(s, 100, 0), 0);
+	ack_expect_none(s);
+	settlement_forwarded(s, settlement_epoch(s), 1);
+	ack_expect(s, 1, 0);
+}
+
+static void test_a_delivery_that_cannot_be_rescued_is_settled(void **state)
+{
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE);
+	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_FROM_PARKING);
+	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
+	settlement_forward_failed(s, settlement_epoch(s), 1);
+	settlement_rescue_end(s);
+	assert_null(forward_take(s, DESTINATION_RESCUE));
+	assert_int_equal(settlement_take(s, 100, 0), 2);
+	settlement_commit(s);
+	ack_expect(s, 2, 1);
+}
+
 /*
  * After the second failure all its deliveries are parked, and later ones too, until a trial
  * succeeds.
@@ -1091,6 +1120,10 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_arrivals_of_a_locked_coupon_stay_apart, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_a_delivery_with_a_high_count_is_rescued, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_a_delivery_that_cannot_be_rescued_is_settled,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_coupon_that_stays_locked_is_parked, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_what_cannot_be_parked_is_tried, setup,

@@ -39,11 +39,14 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		[DELIVERY_PARKING] = 1u << DELIVERY_PARKING_SENT | 1u << DELIVERY_WAITING |
 				     1u << DELIVERY_SENT,
 		[DELIVERY_PARKING_SENT] = 1u << DELIVERY_PARKING | 1u << DELIVERY_DONE,
+		[DELIVERY_RESCUE] = 1u << DELIVERY_RESCUE_SENT | 1u << DELIVERY_WAITING,
+		[DELIVERY_RESCUE_SENT] = 1u << DELIVERY_WAITING | 1u << DELIVERY_DONE,
 		[DELIVERY_DONE] = 0,
 	};
-	static const char *const names[DELIVERY_STATES] = { "waiting",      "put_off",   "sent",
-							    "dead",         "dead_sent", "parking",
-							    "parking_sent", "done" };
+	static const char *const names[DELIVERY_STATES] = {
+		"waiting", "put_off",      "sent",   "dead",        "dead_sent",
+		"parking", "parking_sent", "rescue", "rescue_sent", "done"
+	};
 
 	check(allowed[delivery->state] & 1u << state);
 	trace_state(TRACE_DELIVERY, (int64_t)delivery->tag, names[delivery->state], names[state]);

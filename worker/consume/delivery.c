@@ -152,6 +152,11 @@ size_t delivery_end(const struct delivery *delivery)
 	return delivery->end;
 }
 
+int delivery_from_parking(const struct delivery *delivery)
+{
+	return delivery->from_parking;
+}
+
 uint64_t delivery_tag(const struct delivery *delivery)
 {
 	return delivery->tag;

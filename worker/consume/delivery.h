@@ -58,6 +58,8 @@ enum delivery_state {
 	DELIVERY_DEAD_SENT,    /* dead-lettered, the confirm is awaited */
 	DELIVERY_PARKING,      /* to be moved to the parking queue */
 	DELIVERY_PARKING_SENT, /* published there, the confirm is awaited */
+	DELIVERY_RESCUE,       /* to be published to its queue again, before a delivery limit */
+	DELIVERY_RESCUE_SENT,  /* published there, the confirm is awaited */
 	DELIVERY_DONE,         /* to be acked */
 	DELIVERY_STATES
 };
@@ -117,6 +119,8 @@ const struct outcome *delivery_outcomes(const struct delivery *delivery);
 size_t delivery_first(const struct delivery *delivery);
 size_t delivery_end(const struct delivery *delivery);
 size_t delivery_part_size(const struct delivery *delivery);
+/* It was delivered from the parking queue. */
+int delivery_from_parking(const struct delivery *delivery);
 uint64_t delivery_tag(const struct delivery *delivery);
 const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
 void *delivery_envelope(const struct delivery *delivery);

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#define RESCUE_WAIT_MS 3000 /* for a publisher that is not ready; then settled as any other */
+
 /* A copy that is published and not yet confirmed. */
 struct copy {
 	enum destination destination;
@@ -31,14 +33,34 @@ static const char *result_text(enum confirm_result result)
 
 static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
-	if (copy->destination == DESTINATION_PARKING) {
+	switch (copy->destination) {
+	case DESTINATION_DEAD:
+		forward->stats->dead++;
+		break;
+	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_AFTER_PARK);
 		forward->stats->parked++;
-	} else {
-		forward->stats->dead++;
+		break;
+	case DESTINATION_RESCUE:
+		fault_point(FAULT_WORKER_AFTER_RESCUE);
+		forward->stats->rescued++;
+		break;
 	}
 	backoff_reset(&forward->backoff);
 	settlement_forwarded(forward->settlement, copy->epoch, copy->tag);
+}
+
+static const char *failure_event(enum destination destination)
+{
+	switch (destination) {
+	case DESTINATION_DEAD:
+		return "dead_letter_failed";
+	case DESTINATION_PARKING:
+		return "park_failed";
+	case DESTINATION_RESCUE:
+		return "rescue_failed";
+	}
+	return "";
 }
 
 static void copy_failed(struct forward *forward, const struct copy *copy, const char *why)
@@ -49,8 +71,7 @@ static void copy_failed(struct forward *forward, const struct copy *copy, const 
 	 */
 	if (clock_monotonic_ms() >= forward->due_ms)
 		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
-	log_warn(copy->destination == DESTINATION_DEAD ? "dead_letter_failed" : "park_failed",
-		 LOG_S("why", why));
+	log_warn(failure_event(copy->destination), LOG_S("why", why));
 	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag);
 }
 
@@ -105,16 +126,16 @@ static void dead_letter_send(struct forward *forward, const struct delivery *del
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
-/* The reply address is kept: the gateway's client may still be waiting when the lock ends. */
-static void parked_send(struct forward *forward, const struct delivery *delivery, struct copy *copy)
+/* The reply address is kept: the gateway's client may still be waiting. */
+static void receives_send(struct forward *forward, const struct delivery *delivery,
+			  const char *routing_key, struct copy *copy)
 {
 	const struct envelope *envelope = delivery_envelope(delivery);
 	amqp_basic_properties_t properties = properties_of(envelope);
 
 	properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
 	properties.reply_to = envelope->reply_to;
-	fault_point(FAULT_WORKER_BEFORE_PARK);
-	rabbit_publisher_send(forward->publisher, AMQP_EXCHANGE, AMQP_PARKED_KEY, &properties,
+	rabbit_publisher_send(forward->publisher, AMQP_EXCHANGE, routing_key, &properties,
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
@@ -132,7 +153,14 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 		dead_letter_send(forward, delivery, copy);
 		break;
 	case DESTINATION_PARKING:
-		parked_send(forward, delivery, copy);
+		fault_point(FAULT_WORKER_BEFORE_PARK);
+		receives_send(forward, delivery, AMQP_PARKED_KEY, copy);
+		break;
+	case DESTINATION_RESCUE:
+		fault_point(FAULT_WORKER_BEFORE_RESCUE);
+		receives_send(forward, delivery,
+			      delivery_from_parking(delivery) ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY,
+			      copy);
 		break;
 	}
 }
@@ -142,6 +170,10 @@ void forward_send(struct forward *forward, int64_t now_ms)
 	const struct delivery *delivery;
 	enum destination destination;
 
+	if (rabbit_publisher_ready(forward->publisher))
+		forward->ready_ms = now_ms;
+	else if (now_ms - forward->ready_ms >= RESCUE_WAIT_MS)
+		settlement_rescue_end(forward->settlement);
 	if (now_ms < forward->due_ms)
 		return;
 	while (rabbit_publisher_ready(forward->publisher) &&

@@ -1,9 +1,9 @@
 /*
  * Forwards the deliveries that this worker does not settle. Those that cannot be settled go to the
- * dead-letter exchange with the reason; those of a locked coupon go to the parking queue. A
- * delivery is acked when the broker has confirmed the copy; until then it is published again, after
- * a pause that doubles. A worker that dies in between leaves the delivery and the copy; settlement
- * ignores the second one.
+ * dead-letter exchange with the reason; those of a locked coupon go to the parking queue; those
+ * with a high delivery count go to the end of their own queue. A delivery is acked when the broker
+ * has confirmed the copy; until then it is published again, after a pause that doubles. A worker
+ * that dies in between leaves the delivery and the copy; settlement ignores the second one.
  */
 #ifndef WORKER_CONSUME_FORWARD_H
 #define WORKER_CONSUME_FORWARD_H
@@ -18,7 +18,8 @@ struct forward {
 	struct rabbit_publisher *publisher;
 	struct stats *stats;
 	struct backoff backoff;
-	int64_t due_ms; /* no publish before this time */
+	int64_t due_ms;   /* no publish before this time */
+	int64_t ready_ms; /* when the publisher was ready last; at first: the start */
 };
 
 /* Publishes the waiting copies, as far as possible now. */

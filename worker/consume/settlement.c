@@ -43,7 +43,9 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 	delivery->from_parking = (how & SETTLEMENT_FROM_PARKING) != 0;
 	if (how & SETTLEMENT_ALONE)
 		delivery->group = settlement->next_group++;
-	if (put_off)
+	if (how & SETTLEMENT_RESCUE)
+		delivery->state = DELIVERY_RESCUE;
+	else if (put_off)
 		delivery->state = locked_state(settlement, delivery, put_off);
 	books_append(settlement, delivery);
 }
@@ -71,8 +73,20 @@ size_t settlement_dead_waiting(const struct settlement *settlement)
 
 size_t settlement_outgoing(const struct settlement *settlement)
 {
-	return settlement->in_state[DELIVERY_DEAD] + settlement->in_state[DELIVERY_PARKING];
+	return settlement->in_state[DELIVERY_DEAD] + settlement->in_state[DELIVERY_PARKING] +
+	       settlement->in_state[DELIVERY_RESCUE];
 }
+
+/* Deliveries that are to be forwarded: where to, and their state meanwhile. */
+static const struct {
+	int is_forwarded;
+	enum destination destination;
+	enum delivery_state sent;
+} forwards[DELIVERY_STATES] = {
+	[DELIVERY_DEAD] = { 1, DESTINATION_DEAD, DELIVERY_DEAD_SENT },
+	[DELIVERY_PARKING] = { 1, DESTINATION_PARKING, DELIVERY_PARKING_SENT },
+	[DELIVERY_RESCUE] = { 1, DESTINATION_RESCUE, DELIVERY_RESCUE_SENT },
+};
 
 const struct delivery *settlement_forward(struct settlement *settlement,
 					  enum destination *destination)
@@ -81,12 +95,10 @@ const struct delivery *settlement_forward(struct settlement *settlement,
 
 	if (settlement_outgoing(settlement) == 0)
 		return NULL;
-	while (delivery->state != DELIVERY_DEAD && delivery->state != DELIVERY_PARKING)
+	while (!forwards[delivery->state].is_forwarded)
 		delivery = delivery->newer;
-	*destination = delivery->state == DELIVERY_DEAD ? DESTINATION_DEAD : DESTINATION_PARKING;
-	books_set_state(settlement, delivery,
-			delivery->state == DELIVERY_DEAD ? DELIVERY_DEAD_SENT
-							 : DELIVERY_PARKING_SENT);
+	*destination = forwards[delivery->state].destination;
+	books_set_state(settlement, delivery, forwards[delivery->state].sent);
 	return delivery;
 }
 
@@ -121,10 +133,23 @@ void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, ui
 		books_set_state(settlement, delivery, DELIVERY_DEAD);
 		return;
 	}
+	if (delivery->state == DELIVERY_RESCUE_SENT) {
+		books_set_state(settlement, delivery, DELIVERY_WAITING);
+		return;
+	}
 	books_set_state(settlement, delivery, DELIVERY_PARKING);
 	if (!put_off_find(&settlement->put_off, delivery->message->coupon))
 		books_set_state(settlement, delivery,
 				DELIVERY_WAITING); /* the lock ended meanwhile */
+}
+
+void settlement_rescue_end(struct settlement *settlement)
+{
+	struct delivery *delivery = settlement->oldest;
+
+	for (; settlement->in_state[DELIVERY_RESCUE] > 0; delivery = delivery->newer)
+		if (delivery->state == DELIVERY_RESCUE)
+			books_set_state(settlement, delivery, DELIVERY_WAITING);
 }
 
 static void prefix_remove(struct settlement *settlement)

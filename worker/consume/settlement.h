@@ -31,6 +31,14 @@
  *
  * A transaction that takes too long is cancelled by PostgreSQL. It is split by coupon too; a coupon
  * that is alone is put off, and its trials take half as many receives as before.
+ *
+ * Rescue. RabbitMQ drops a message whose delivery count exceeds the limit of its queue, and AMQP
+ * does not report a limit that a policy sets. A delivery whose count is high is published to its
+ * queue again, with a count of 0, and acked when that is confirmed. While nothing can be published
+ * it is settled as any other.
+ *
+ *	RESCUE ──forward──▶ RESCUE_SENT ──confirmed──▶ DONE
+ *	   └──────────────────────┴─ not confirmed ──▶ WAITING
  */
 #ifndef WORKER_CONSUME_SETTLEMENT_H
 #define WORKER_CONSUME_SETTLEMENT_H
@@ -62,6 +70,7 @@ void settlement_free(struct settlement *settlement);
 /* How a message arrived. */
 #define SETTLEMENT_ALONE 1u        /* it is settled in a transaction of its own */
 #define SETTLEMENT_FROM_PARKING 2u /* from the parking queue */
+#define SETTLEMENT_RESCUE 4u       /* its delivery count is high */
 
 /*
  * A message has arrived. Tags ascend. The message is copied; `envelope` (NULL is allowed) is taken
@@ -142,7 +151,7 @@ int settlement_notice(struct settlement *settlement, struct settlement_notice *n
 void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 
 /* The destination of a delivery that this worker does not settle. */
-enum destination { DESTINATION_DEAD, DESTINATION_PARKING };
+enum destination { DESTINATION_DEAD, DESTINATION_PARKING, DESTINATION_RESCUE };
 
 size_t settlement_dead_waiting(const struct settlement *settlement); /* to be dead-lettered */
 size_t settlement_outgoing(const struct settlement *settlement);     /* to be forwarded anywhere */
@@ -152,6 +161,9 @@ const struct delivery *settlement_forward(struct settlement *settlement,
 /* The outcome of the publish; a tag that is unknown since a reset is ignored. */
 void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag);
 void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag);
+
+/* Nothing can be published for some time: what waits to be rescued is settled instead. */
+void settlement_rescue_end(struct settlement *settlement);
 
 /* The next ack to send: 1 with `tag` and `multiple`, or 0. The caller sends it, or resets. */
 int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple);
