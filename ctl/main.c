@@ -24,7 +24,8 @@ static void help_print(FILE *out)
 	config_help(CONFIG_CTL, out);
 	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
 	      "invalid;\n"
-	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no verdict.\n",
+	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no "
+	      "verdict;\n5 audit: receives are in flight without progress.\n",
 	      out);
 }
 

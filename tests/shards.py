@@ -12,10 +12,12 @@ HERE = Path(__file__).resolve().parent
 OTHERS_S = 3
 SECONDS = {  # approximate, on an idle machine with two cores
     "test_torture.py": 80,  # and its build
-    "test_e2e_audit.py": 85,
+    "test_e2e_audit.py": 60,
     "test_e2e_failures.py": 55,
     "test_e2e_backpressure.py": 55,
     "test_e2e_keeper.py": 38,
+    "test_e2e_audit_lost.py": 25,
+    "test_e2e_audit_stalled.py": 25,
     "test_e2e_http_metrics.py": 24,
     "test_e2e_parking.py": 21,
     "test_e2e_locked_coupon.py": 17,

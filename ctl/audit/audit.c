@@ -11,10 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_VERDICT 4      /* exit status: a store could not be read, or the data is undecided */
+/* Exit statuses, besides 0 and 1. */
+#define NO_VERDICT 4 /* a store could not be read, or the data is undecided */
+#define STALLED 5    /* no finding, but receives are in flight without progress */
+
 #define PATIENCE_MS 15000 /* a rebuild takes seconds */
 #define GRACE_S 30
-#define GRACE_MAX_S 86400
+#define STALLED_S 60
+#define SECONDS_MAX 86400
 
 /* Reports user coupons of coupons that do not exist. Returns how many. */
 static int64_t unknown_audit(struct audit *audit, const char *coupon)
@@ -68,22 +72,33 @@ static int is_known(struct audit *audit, const char *coupon)
 
 static int verdict(const struct audit *audit)
 {
-	return audit->findings.n > 0 ? 1 : audit->undecided_n > 0 ? NO_VERDICT : 0;
+	if (audit->findings.n > 0)
+		return 1;
+	if (audit->stalled_n > 0)
+		return STALLED;
+	return audit->undecided_n > 0 ? NO_VERDICT : 0;
 }
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
 {
-	static const char *const words[] = { [0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN" };
+	static const char *const words[] = {
+		[0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN", [STALLED] = "STALLED"
+	};
 	cJSON *object;
 
 	if (!coupons) {
-		printf("%s: %lld coupon%s audited, %lld wrong\n", words[verdict(audit)],
+		printf("%s: %lld coupon%s audited, %lld wrong", words[verdict(audit)],
 		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
 		       (long long)audit->findings.n);
+		if (audit->stalled_n > 0)
+			printf(", %lld with receives in flight without progress",
+			       (long long)audit->stalled_n);
+		printf("\n");
 		return;
 	}
 	object = output_object();
 	output_bool(object, "passed", verdict(audit) == 0);
+	output_text(object, "verdict", words[verdict(audit)]);
 	output_number(object, "audited", coupons_n);
 	output_add(object, "coupons", coupons);
 	findings_end(&audit->findings, object);
@@ -108,7 +123,9 @@ static int audit_run(struct ctl *ctl)
 
 	if (!coupon == !args_has(&ctl->args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
-	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, GRACE_MAX_S, GRACE_S);
+	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, SECONDS_MAX, GRACE_S);
+	audit.stalled_ms = 1000 *
+			   args_number(&ctl->args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);
 	log_fatal_status(NO_VERDICT);
 	open_all(&audit, ctl);
 	if (!coupon) {
@@ -133,6 +150,9 @@ static const struct option audit_options[] = {
 	SWITCH("all", "audit every coupon"),
 	OPTION("grace", "S",
 	       "receives that are younger count as in flight, in seconds; default 30"),
+	OPTION("stalled-after-s", "S",
+	       "receives in flight without progress for longer are stalled; 0 to 86400, default "
+	       "60"),
 	SWITCH("json", "print one JSON object"),
 	OPTIONS_END,
 };
@@ -149,5 +169,10 @@ const struct command audit_command = {
 		"stock + taken slots + reserved + lost = total, and each slot is a user coupon or "
 		"in "
 		"flight. Each finding is\n"
-		"printed; nothing is changed. Exit status: 0 no finding, 1 findings, 4 no verdict.",
+		"printed; nothing is changed. The last line begins with the verdict. Exit status:\n"
+		"  0  PASS     no finding\n"
+		"  1  FAIL     findings\n"
+		"  5  STALLED  no finding, but receives are in flight without progress; what they "
+		"wait for is printed\n"
+		"  4  UNKNOWN  no verdict: a store could not be read, or the data is undecided",
 };

@@ -74,8 +74,10 @@ void audit_coupon(struct audit *audit, int64_t coupon, cJSON *coupons)
 
 	for (int i = 1; !pass_try(&pass, audit, coupon, &suspected, &sum) && i < PASSES_MAX; i++)
 		pass_fini(&pass);
+	stall_judge(&pass);
 	receives_judge(&pass, &explained);
 	counts_judge(&pass, &explained, sum);
+	audit->stalled_n += pass.stall.n > 0;
 	audit->undecided_n += (pass.undecided && !pass.broker_ok) || pass.cut.held;
 	if (coupons)
 		check(cJSON_AddItemToArray(coupons, figures_json(&pass)));

@@ -50,6 +50,7 @@ void figures_print(const struct pass *pass)
 		       (long long)pass->coupon, (long long)pass->rows_n,
 		       (long long)pass_in_flight(pass));
 		undecided_print(pass);
+		stall_print(pass);
 		return;
 	}
 	printf("coupon %lld: total %lld, stock %lld, taken slots %lld, reserved %lld, in flight "
@@ -70,6 +71,7 @@ void figures_print(const struct pass *pass)
 		printf("coupon %lld: %lld of the total are lost until it is rebuilt\n",
 		       (long long)pass->coupon, (long long)c->lost);
 	undecided_print(pass);
+	stall_print(pass);
 }
 
 cJSON *figures_json(const struct pass *pass)
@@ -84,6 +86,8 @@ cJSON *figures_json(const struct pass *pass)
 	output_number(object, "rejected", pass->row.rejected);
 	output_number(object, "in_flight", pass_in_flight(pass));
 	output_number(object, "overdue", overdue(pass));
+	output_number(object, "stalled", pass->stall.n);
+	output_add(object, "waits_for", stall_json(pass));
 	if (pass->broker_asked && pass->broker_ok) {
 		output_number(object, "queued", pass->ready);
 		output_number(object, "dead", pass->dead);

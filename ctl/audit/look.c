@@ -61,14 +61,14 @@ static void rows_look(struct look *look, struct suspect *suspects, const struct 
 	freeReplyObject(records);
 }
 
-int look_is_future(const struct look *look, const struct slot *slot)
+int look_is_future(int64_t redis_ms, const struct slot *slot)
 {
-	return ulid_time_ms(&slot->batch) > look->redis_ms + SKEW_MS;
+	return ulid_time_ms(&slot->batch) > redis_ms + SKEW_MS;
 }
 
 static int is_old(const struct look *look, const struct slot *slot)
 {
-	return look->ignore_age || look_is_future(look, slot) ||
+	return look->ignore_age || look_is_future(look->redis_ms, slot) ||
 	       look->redis_ms - ulid_time_ms(&slot->batch) > look->pass->audit->grace_ms;
 }
 

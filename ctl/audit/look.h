@@ -24,7 +24,10 @@ struct look {
 /* Updates the state of every suspect, and the counts of the pass that looks find. */
 void look_once(struct look *look);
 
-/* Whether a slot's batch claims to be made in the future, so that its age means nothing. */
-int look_is_future(const struct look *look, const struct slot *slot);
+/*
+ * Whether a slot's batch claims to be made in the future of Redis' clock, so that its age means
+ * nothing.
+ */
+int look_is_future(int64_t redis_ms, const struct slot *slot);
 
 #endif

@@ -18,6 +18,7 @@
 #include "ctl/audit/cut.h"
 #include "ctl/audit/outbox.h"
 #include "ctl/audit/postgres.h"
+#include "ctl/audit/stall.h"
 #include "ctl/audit/suspect.h"
 #include "ctl/slots.h"
 
@@ -55,6 +56,7 @@ struct pass {
 	int64_t ready, dead; /* messages */
 	int64_t locked_ms;   /* another session has held a lock for so long; 0: none */
 	int undecided;       /* something is overdue, and cannot be called lost */
+	struct stall stall;
 };
 
 void pass_init(struct pass *pass, struct audit *audit, int64_t coupon);

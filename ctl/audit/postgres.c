@@ -18,6 +18,11 @@ void audit_session_set(struct db *db)
 		   "SET cursor_tuple_fraction = 1; SET jit = off");
 }
 
+static int64_t idle_read(const PGresult *result, int row)
+{
+	return db_is_null(result, row, "idle_ms") ? INT64_MAX : db_int(result, row, "idle_ms");
+}
+
 void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row)
 {
 	char id[DB_NUMBER_SIZE];
@@ -38,6 +43,7 @@ void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row)
 		row->seq_seen = db_int(result, 0, "seq_seen");
 		row->settled = db_int(result, 0, "settled_num");
 		row->settled_sum = row->settled + db_int(result, 0, "older_settled_num");
+		row->idle_ms = idle_read(result, 0);
 		row->rejected = db_int(result, 0, "rejected_num");
 		row->tombstones = db_int(result, 0, "tombstone_num");
 		row->unreleased = db_int(result, 0, "unreleased_num");
@@ -65,15 +71,18 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 	int first = PQntuples(result) - (AUDIT_GENERATIONS_MAX / 2);
 
 	generations->n = 0;
-	*generation_find(generations, row->generation) = (struct generation){
-		.number = row->generation, .high = row->seq_seen, .settled = row->settled
-	};
+	*generation_find(generations,
+			 row->generation) = (struct generation){ .number = row->generation,
+								 .high = row->seq_seen,
+								 .settled = row->settled,
+								 .idle_ms = row->idle_ms };
 	for (int i = first > 0 ? first : 0; i < PQntuples(result); i++) {
 		struct generation *generation = generation_find(generations,
 								db_int(result, i, "generation"));
 
 		generation->high = db_int(result, i, "seq_seen");
 		generation->settled = db_int(result, i, "settled_num");
+		generation->idle_ms = idle_read(result, i);
 	}
 	PQclear(result);
 }
@@ -90,6 +99,17 @@ int64_t generations_unsettled(const struct generations *generations, int64_t cur
 			n += generation->high - generation->settled;
 	}
 	return n;
+}
+
+int64_t audit_newest_read(struct db *db, int64_t coupon, int64_t after_ms)
+{
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
+						       postgres_number(after_ms) };
+	PGresult *result = db_query_arguments(db, sql_query_audit_overtaken, 2, arguments);
+	int64_t newest_ms = db_int(result, 0, "newest_ms");
+
+	PQclear(result);
+	return newest_ms;
 }
 
 void columns_find(const PGresult *result, struct columns *columns)

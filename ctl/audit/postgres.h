@@ -16,6 +16,7 @@ struct generation {
 	int64_t number;
 	int64_t high; /* the highest receive number in either store */
 	int64_t settled;
+	int64_t idle_ms; /* since its last outcome; INT64_MAX: none is recorded */
 };
 
 struct generations {
@@ -32,6 +33,7 @@ struct audit_row {
 	/* over all generations; includes receives that an operator gave up */
 	int64_t settled_sum;
 	int64_t rejected, unreleased;
+	int64_t idle_ms;    /* since the last outcome; INT64_MAX: none is recorded */
 	int64_t tombstones; /* the rejected receives, and those from before the coupon existed */
 };
 
@@ -57,6 +59,12 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 struct generation *generation_find(struct generations *generations, int64_t number);
 /* Receive numbers without an outcome, of all generations but `current`; 0: of all. */
 int64_t generations_unsettled(const struct generations *generations, int64_t current);
+
+/*
+ * When the latest receive that has an outcome was made, of those that were accepted after
+ * `after_ms`; 0: there is none.
+ */
+int64_t audit_newest_read(struct db *db, int64_t coupon, int64_t after_ms);
 
 /* The outcomes of at most AUDIT_ASK_MAX receives. */
 void audit_outcomes_read(struct db *db, int64_t coupon, const struct slot *slots, size_t n,

@@ -18,7 +18,7 @@ static int64_t need_ms(const struct look *look, const struct slot *slot)
 {
 	int64_t grace_ms = look->pass->audit->grace_ms;
 
-	return look_is_future(look, slot) || grace_ms < HOLD_MS ? grace_ms : HOLD_MS;
+	return look_is_future(look->redis_ms, slot) || grace_ms < HOLD_MS ? grace_ms : HOLD_MS;
 }
 
 enum verdict {

@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -180,7 +180,8 @@ BEGIN
 		UPDATE coupon AS c
 		SET issued_num = c.issued_num + asked_num,
 			seq_seen = greatest(c.seq_seen, seq_max),
-			settled_num = c.settled_num + asked_num
+			settled_num = c.settled_num + asked_num,
+			outcome_at = clock_timestamp()
 		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
 			AND c.issued_num + asked_num <= c.total_num;
 		IF FOUND THEN
@@ -458,15 +459,19 @@ BEGIN
 				ELSE c.seq_seen END,
 			settled_num = CASE WHEN c.generation = sums.generation
 				THEN c.settled_num + sums.settled_num
-				ELSE c.settled_num END
+				ELSE c.settled_num END,
+			outcome_at = clock_timestamp()
 		WHERE c.id = sums.coupon;
 
-		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num)
-		SELECT c.id, sums.generation, sums.seq_max, sums.settled_num FROM coupon AS c
+		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num,
+			outcome_at)
+		SELECT c.id, sums.generation, sums.seq_max, sums.settled_num, clock_timestamp()
+		FROM coupon AS c
 		WHERE c.id = sums.coupon AND c.generation <> sums.generation
 		ON CONFLICT (coupon_id, generation) DO UPDATE
 		SET seq_seen = greatest(g.seq_seen, excluded.seq_seen),
-			settled_num = g.settled_num + excluded.settled_num;
+			settled_num = g.settled_num + excluded.settled_num,
+			outcome_at = excluded.outcome_at;
 	END LOOP;
 
 	IF NOT all_issued THEN

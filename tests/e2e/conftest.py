@@ -6,6 +6,7 @@ import pytest
 import redis
 import requests
 
+from audit_ground import Ground
 from process import Worker, gateway_process
 from stack import wait_until
 
@@ -95,3 +96,18 @@ def worker_make():
     yield make
     for process in made:
         process.end()
+
+
+@pytest.fixture
+def ground_make(stack):
+    """ground_make(LIMIT, on=STACK): a coupon for tests of the audit; see audit_ground.py."""
+    made = []
+
+    def make(limit, on=stack):
+        made.append(Ground(on, limit))
+        return made[-1]
+
+    yield make
+    for ground in made:
+        ground.stack.ctl("close", ground.coupon)
+        ground.close()

@@ -678,3 +678,18 @@ def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
         everywhere = owner.query(name, None)
         assert all(row in everywhere for row in rows)
     owner.execute("ROLLBACK")
+
+
+def test_audit_overtaken(db, coupon_new):
+    """The newest by both clocks: a gateway whose clock is ahead does not count."""
+    coupon = coupon_new()
+
+    def receive(user, made_ms, at_ms, **fields):
+        batch = uuid.UUID(int=(made_ms << 80) + user)
+        return Receive(coupon, user, batch, 0, seq=user, at_ms=at_ms, **fields)
+
+    db.settle(receive(1, 5000, 5100), receive(2, 6000, 6100), receive(3, 99000, 5500))
+    assert db.query("audit_overtaken", coupon, 5000) == [{"newest_ms": "6000"}]
+    assert db.query("audit_overtaken", coupon, 6100) == [{"newest_ms": None}]
+    assert db.settle(receive(4, 7000, 7100, slot=9)) == ["slot_invalid"]
+    assert db.query("audit_overtaken", coupon, 5000) == [{"newest_ms": "7000"}]

@@ -401,3 +401,32 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
 def test_programs_role_cannot(db, statement):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         db.execute(statement)
+
+
+def outcome_at(db, coupon):
+    """Of the coupon, and of each older generation."""
+    (((current,)),) = db.execute("SELECT outcome_at FROM coupon WHERE id = %s", coupon)
+    older = db.execute(
+        "SELECT outcome_at FROM coupon_generation WHERE coupon_id = %s ORDER BY generation", coupon
+    )
+    return current, *(row[0] for row in older)
+
+
+def test_the_time_of_the_last_outcome_is_recorded(db, coupon_new):
+    coupon = coupon_new()
+    assert outcome_at(db, coupon) == (None,)
+    one, two = batch_make(coupon, [1, 2])
+    db.settle(one)
+    (first,) = outcome_at(db, coupon)
+    assert first is not None
+    db.settle(one)
+    assert outcome_at(db, coupon) == (first,), "a repeated message is no progress"
+    db.settle(Receive(coupon, 1, uuid.uuid4(), 0, seq=3))
+    (second,) = outcome_at(db, coupon)
+    assert second > first, "a rejection is an outcome"
+    db.settle(Receive(coupon, 3, uuid.uuid4(), 0, generation=one.generation + 5))
+    third, older = outcome_at(db, coupon)
+    assert third > second and older > second
+    db.settle(two)
+    fourth, unchanged = outcome_at(db, coupon)
+    assert fourth > third and unchanged == older

@@ -1,0 +1,273 @@
+#include "ctl/audit/stall.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/receive.h"
+#include "ctl/audit/look.h"
+#include "ctl/audit/open.h"
+#include "ctl/audit/pass.h"
+#include "ctl/audit/watch.h"
+#include "ctl/locks.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEARCH_PAUSE_US ((LOCKS_OPEN_MS + 100) * 1000)
+
+/* What the search reads before it looks at the receives. */
+struct search {
+	struct pass *pass;
+	int64_t limit_ms;
+	int64_t redis_ms;
+	int64_t idle_ms;
+	int64_t newest_ms; /* of the receives that have an outcome; 0: none is new enough */
+};
+
+/* A batch that claims to be made in the future has no usable age: it counts as old. */
+static int is_old(const struct search *search, const struct suspect *suspect)
+{
+	return search->redis_ms - ulid_time_ms(&suspect->slot.batch) > search->limit_ms ||
+	       look_is_future(search->redis_ms, &suspect->slot);
+}
+
+static int is_stalled(const struct search *search, const struct suspect *suspect)
+{
+	if (suspect->state == SUSPECT_HELD || watch_found_wrong(search->pass, suspect) ||
+	    !is_old(search, suspect))
+		return 0;
+	return search->idle_ms > search->limit_ms ||
+	       ulid_time_ms(&suspect->slot.batch) + search->limit_ms < search->newest_ms;
+}
+
+/* Receive numbers without an outcome in generations without progress. */
+static int64_t unnamed_stalled(const struct search *search, const struct audit_row *row)
+{
+	struct pass *pass = search->pass;
+	struct generations now;
+	int64_t n = 0;
+
+	if (pass->unnamed == 0 || pass->unnamed_overdue)
+		return 0;
+	audit_generations_read(pass->audit->db, pass->coupon, row, &now);
+	for (size_t i = 0; i < now.n; i++) {
+		const struct generation *then = generation_find(&pass->generations,
+								now.list[i].number);
+		int64_t high = then && then->high > now.list[i].high ? then->high
+								     : now.list[i].high;
+
+		if (now.list[i].idle_ms > search->limit_ms && high > now.list[i].settled)
+			n += high - now.list[i].settled;
+	}
+	return n < pass->unnamed ? n : pass->unnamed;
+}
+
+/* The age of the oldest receive that the search looks at; 0: there is none. */
+static int64_t oldest_age_ms(const struct search *search)
+{
+	const struct suspects *open = &search->pass->open;
+	int64_t oldest_ms = 0;
+
+	for (size_t i = 0; i < open->n; i++) {
+		int64_t age_ms = search->redis_ms - ulid_time_ms(&open->list[i].slot.batch);
+
+		if (is_old(search, &open->list[i]) && age_ms > oldest_ms)
+			oldest_ms = age_ms;
+	}
+	return oldest_ms;
+}
+
+static void stalled_count(const struct search *search, struct stall *stall)
+{
+	const struct suspects *open = &search->pass->open;
+
+	for (size_t i = 0; i < open->n; i++) {
+		const struct suspect *suspect = &open->list[i];
+		int64_t age_ms = search->redis_ms - ulid_time_ms(&suspect->slot.batch);
+
+		if (!is_stalled(search, suspect))
+			continue;
+		if (stall->n++ == stall->unnamed || age_ms > stall->age_ms) {
+			stall->oldest = suspect->slot;
+			stall->age_ms = age_ms;
+		}
+	}
+}
+
+/* One search for stalled receives. Outcomes are read last: what has one is not in flight. */
+static void stalled_find(struct pass *pass, struct stall *stall)
+{
+	struct search search = { .pass = pass, .limit_ms = pass->audit->stalled_ms };
+	struct audit_row row;
+	struct cut cut;
+	int64_t age_ms;
+
+	cut_read(pass->audit, pass->coupon, &cut, NULL, 0);
+	search.redis_ms = cut.at_ms;
+	audit_row_read(pass->audit->db, pass->coupon, &row);
+	search.idle_ms = row.idle_ms;
+	age_ms = oldest_age_ms(&search);
+	if (age_ms > search.limit_ms && search.idle_ms <= search.limit_ms)
+		search.newest_ms = audit_newest_read(pass->audit->db, pass->coupon,
+						     cut.at_ms - age_ms + search.limit_ms);
+	open_resolve(pass);
+	memset(stall, 0, sizeof(*stall));
+	stall->idle_ms = search.idle_ms;
+	stall->keeper = cut.keeper;
+	stall->unnamed = stall->n = unnamed_stalled(&search, &row);
+	stalled_count(&search, stall);
+}
+
+static int64_t outbox_count(const struct pass *pass)
+{
+	static struct slot slots[AUDIT_ASK_MAX];
+	static int has[AUDIT_ASK_MAX];
+	const struct suspects *open = &pass->open;
+	int64_t count = 0;
+
+	for (size_t at = 0; at < open->n; at += AUDIT_ASK_MAX) {
+		size_t n = open->n - at < AUDIT_ASK_MAX ? open->n - at : AUDIT_ASK_MAX;
+
+		for (size_t i = 0; i < n; i++)
+			slots[i] = open->list[at + i].slot;
+		outbox_has(pass->audit->redis, pass->coupon, slots, n, has);
+		for (size_t i = 0; i < n; i++)
+			count += has[i];
+	}
+	return count;
+}
+
+void stall_judge(struct pass *pass)
+{
+	struct locks locks = { .n = 0 };
+
+	if (!pass->row.known || pass->cut.bad || pass->cut.held ||
+	    (pass->open.n == 0 && pass->unnamed == 0))
+		return;
+	stalled_find(pass, &pass->stall);
+	if (pass->stall.n == 0)
+		return;
+	/* Once more: what was just on its way has an outcome then, and a lock is seen to stay. */
+	locks_look(&locks, pass->audit->db, clock_monotonic_ms());
+	usleep(SEARCH_PAUSE_US);
+	stalled_find(pass, &pass->stall);
+	if (pass->stall.n == 0)
+		return;
+	pass->stall.outbox = outbox_count(pass);
+	pass->stall.locked_ms = locks_look(&locks, pass->audit->db, clock_monotonic_ms());
+	pass->stall.held = locks_workers_hold(pass->audit->db);
+	broker_look(pass->audit->broker, &pass->stall.broker);
+}
+
+/* Where the reasons go: to standard output, or into a list. */
+struct reasons {
+	const struct pass *pass;
+	cJSON *list; /* NULL: print */
+	int n;
+};
+
+static void reason_add(struct reasons *reasons, const char *what, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void reason_add(struct reasons *reasons, const char *what, const char *format, ...)
+{
+	char text[400];
+	va_list list;
+	cJSON *object;
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	reasons->n++;
+	if (!reasons->list) {
+		printf("coupon %" PRId64 ": waits for %s (%s)\n", reasons->pass->coupon, text,
+		       what);
+		return;
+	}
+	object = output_object();
+	output_text(object, "what", what);
+	output_text(object, "text", text);
+	check(cJSON_AddItemToArray(reasons->list, object));
+}
+
+static void queues_explain(struct reasons *reasons, const struct broker_look *broker)
+{
+	if (!broker->ok)
+		reason_add(reasons, "rabbitmq", "RabbitMQ, which cannot be queried: %s",
+			   broker_error(reasons->pass->audit->broker));
+	else if (broker->ready > 0)
+		reason_add(reasons, "queue",
+			   "a worker: %" PRId64
+			   " messages in the queues, of any coupon, and %" PRId64 " consumers",
+			   broker->ready, broker->consumers);
+	if (broker->ok && broker->dead > 0)
+		reason_add(reasons, "dead",
+			   "an operator: %" PRId64
+			   " messages in the dead-letter queue, of any coupon; see couponctl dead",
+			   broker->dead);
+}
+
+static void reasons_explain(struct reasons *reasons)
+{
+	const struct stall *stall = &reasons->pass->stall;
+
+	queues_explain(reasons, &stall->broker);
+	if (stall->locked_ms > 0)
+		reason_add(reasons, "lock",
+			   "the end of a transaction of another session, which holds a lock");
+	if (stall->held)
+		reason_add(reasons, "worker",
+			   "a worker that is in a long transaction, or has put off coupons");
+	if (stall->outbox > 0)
+		reason_add(reasons, "outbox",
+			   "%s: %" PRId64 " receives have a message in the outbox",
+			   stall->keeper ? "the keeper, which publishes it again"
+					 : "a keeper, and none is elected",
+			   stall->outbox);
+	if (reasons->n == 0)
+		reason_add(reasons, "unacked",
+			   "a worker that holds their messages unacked; or the messages are lost");
+}
+
+/* "95 s", or "an unknown time". */
+static const char *seconds_text(int64_t ms, char out[40])
+{
+	if (ms == INT64_MAX)
+		snprintf(out, 40, "an unknown time");
+	else
+		snprintf(out, 40, "%" PRId64 " s", ms / 1000);
+	return out;
+}
+
+void stall_print(const struct pass *pass)
+{
+	const struct stall *stall = &pass->stall;
+	char oldest[RECEIVE_SIZE], idle[40];
+	struct receive receive = { .coupon = pass->coupon,
+				   .user = stall->oldest.user,
+				   .batch = stall->oldest.batch,
+				   .index = stall->oldest.index };
+
+	if (stall->n == 0)
+		return;
+	printf("STALLED coupon %" PRId64 ": %" PRId64 " receives in flight without progress; last "
+	       "outcome of the coupon: %s ago",
+	       pass->coupon, stall->n, seconds_text(stall->idle_ms, idle));
+	if (stall->n > stall->unnamed) {
+		receive_format(&receive, oldest);
+		printf("; oldest: %s, %" PRId64 " s", oldest, stall->age_ms / 1000);
+	}
+	printf("\n");
+	reasons_explain(&(struct reasons){ .pass = pass });
+}
+
+cJSON *stall_json(const struct pass *pass)
+{
+	struct reasons reasons = { .pass = pass, .list = cJSON_CreateArray() };
+
+	check(reasons.list != NULL);
+	if (pass->stall.n > 0)
+		reasons_explain(&reasons);
+	return reasons.list;
+}

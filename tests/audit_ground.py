@@ -1,0 +1,168 @@
+"""Runs couponctl audit, and makes the coupons that its tests audit."""
+
+import json
+import time
+
+import pika
+import psycopg
+import redis
+
+from history import DEAD_QUEUE, QUEUE, queue_length
+from stack import wait_until
+from ulid import ulid_uuid
+
+FAILED, NO_VERDICT, STALLED = 1, 4, 5  # exit statuses
+GRACE_S = 1
+USER = 10**10  # and the following: none of the users of the load
+SETTLED_USERS = 12
+STEADY_S = 0.035  # about two thousand requests a second: an audit reads all rows of their coupon
+
+
+def audit(stack, *arguments, **options):
+    """Its exit code and what it printed."""
+    result = stack.ctl_run("audit", *arguments, "--json", **options)
+    assert result.stdout, result.stderr
+    return result.returncode, json.loads(result.stdout)
+
+
+def wrong(stack, coupon, grace=GRACE_S):
+    """Its findings; its exit code must agree."""
+    code, told = audit(stack, coupon, "--grace", grace)
+    assert (code, told["passed"]) == ((FAILED, False) if told["wrong"] else (0, True)), told
+    return told["wrong"]
+
+
+def wrong_decided(stack, coupon):
+    """The same, once no undecided receive is overdue: on a busy machine, messages wait in the
+    queue."""
+    for _ in range(20):
+        _, told = audit(stack, coupon, "--grace", GRACE_S)
+        if told["coupons"][0]["overdue"] == 0:
+            break
+    return told["wrong"]
+
+
+class Ground:
+    """A coupon with some settled receives, in which errors are planted."""
+
+    def __init__(self, stack, limit, total=1_000_000):
+        self.stack, self.limit, self.total, self.made_at = stack, limit, total, time.time()
+        self.coupon = stack.coupon_make(total, limit)
+        self.key = f"coupon:{{{self.coupon}}}"
+        self.redis = redis.Redis.from_url(stack.env["REDIS_URL"], decode_responses=True)
+        self.pg = psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True)
+        self.receives = {}  # user: its first receive
+        with stack.client() as client:
+            wait_until(lambda: client.call("coupon", coupon=self.coupon)["code"] == 0)
+            for user in range(USER, USER + SETTLED_USERS):
+                reply = client.issue(self.coupon, user, key=f"key of {user}", ack="issued")
+                assert reply["status"] == "issued", reply
+                self.receives[user] = reply["receive"]
+            if limit > 1:
+                assert client.issue(self.coupon, USER + 1, ack="issued")["slot"] == 2
+        wait_until(lambda: self.redis.hlen(self.key + ":outbox") == 0)
+
+    def close(self):
+        self.redis.close()
+        self.pg.close()
+
+    def sql(self, statement, **values):
+        """A statement that has to change one row."""
+        assert (
+            self.pg.execute(statement, {"coupon": self.coupon, **values}).rowcount == 1
+        ), statement
+
+    def remove(self, table, condition, **values):
+        """Takes one row out; returns what puts it back."""
+        row = self.pg.execute(
+            f"DELETE FROM {table} WHERE coupon_id = %(coupon)s AND {condition} RETURNING *",
+            {"coupon": self.coupon, **values},
+        ).fetchall()
+        assert len(row) == 1
+        places = ", ".join(["%s"] * len(row[0]))
+        return lambda: self.pg.execute(f"INSERT INTO {table} VALUES ({places})", row[0])
+
+    def row_add(self, user, slot, batch, index, coupon=None):
+        coupon = coupon or self.coupon
+        self.pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
+            " valid_from)"
+            " VALUES (%s, %s, %s, %s, %s, now(), now())",
+            (user, coupon, slot, index, ulid_uuid(batch)),
+        )
+        return lambda: self.pg.execute(
+            "DELETE FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s",
+            (user, coupon, slot),
+        )
+
+    def receive(self, user, batch, index):
+        return f"{self.coupon}.{user}.{batch}.{index}"
+
+    def record(self, user):
+        return self.redis.hget(self.key + ":users", user)
+
+    def record_set(self, user, record):
+        """Returns what undoes it."""
+        before = self.record(user)
+        self.redis.hset(self.key + ":users", user, record)
+        if before is None:
+            return lambda: self.redis.hdel(self.key + ":users", user)
+        return lambda: self.redis.hset(self.key + ":users", user, before)
+
+    def add(self, field, number):
+        self.redis.hincrby(self.key, field, number)
+        return lambda: self.redis.hincrby(self.key, field, -number)
+
+    def rejected(self, user):
+        """A receive that was rejected and has given back its slot."""
+        with self.stack.client() as client:
+            self.redis.hset(self.key, "limit", self.limit + 1)
+            while (reply := client.issue(self.coupon, user, ack="issued"))["code"] == 0:
+                pass
+            self.redis.hset(self.key, "limit", self.limit)
+        assert reply["reason"] == "slot_invalid", reply
+        query = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NULL"
+        wait_until(lambda: self.pg.execute(query, (self.coupon,)).fetchone() == (0,))
+        return reply["receive"]
+
+
+PROMISES = {"issued_num": "P1", "coupon_unknown": "P1", "user_limit": "P2", "slot_limit": "P2"}
+OF_P3 = {
+    "issued_twice",
+    "issued_and_rejected",
+    "row_missing",
+    "receive_lost",
+    "settled_num",
+    "seq_seen",
+}
+
+
+def check_told(told, expected, coupon):
+    assert len(told) == 1, told
+    (finding,) = told
+    assert finding["coupon"] == coupon and expected.items() <= finding.items(), (finding, expected)
+    kind = finding["kind"]
+    assert finding["promise"] == PROMISES.get(kind, "P3" if kind in OF_P3 else "P4")
+    assert finding.keys() == {"kind", "promise", "coupon", "user", "slot", "receive", "text"}
+
+
+def accept(ground, users):
+    """Receives without an outcome yet, whose messages are in RabbitMQ."""
+    with ground.stack.client() as client:
+        receives = [client.issue(ground.coupon, user, ack="queued")["receive"] for user in users]
+    wait_until(lambda: ground.redis.hlen(ground.key + ":outbox") == 0)
+    return receives
+
+
+def purge(stack):
+    with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
+        connection.channel().queue_purge(QUEUE)
+
+
+def dead_letter(stack):
+    """Moves the oldest message to the dead-letter queue."""
+    with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        _, properties, body = channel.basic_get(QUEUE, auto_ack=True)
+        channel.basic_publish("", DEAD_QUEUE, body, properties)
+    wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)

@@ -1,0 +1,298 @@
+"""Errors to plant: each function plants one in the stores, and returns the finding that couponctl
+audit must report, and a function that undoes it."""
+
+import time
+
+from audit_ground import USER
+from ulid import ulid_at, ulid_make
+
+
+def issued_num_high(ground):
+    ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
+    return {"kind": "issued_num"}, lambda: ground.sql(
+        "UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s"
+    )
+
+
+def issued_num_low(ground):
+    """A row without its count as well."""
+    ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
+    return {"kind": "issued_num"}, lambda: ground.sql(
+        "UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s"
+    )
+
+
+def settled_num_high(ground):
+    ground.sql("UPDATE coupon SET settled_num = settled_num + 3 WHERE id = %(coupon)s")
+    return {"kind": "settled_num"}, lambda: ground.sql(
+        "UPDATE coupon SET settled_num = settled_num - 3 WHERE id = %(coupon)s"
+    )
+
+
+def settled_num_low(ground):
+    ground.sql("UPDATE coupon SET settled_num = settled_num - 1 WHERE id = %(coupon)s")
+    return {"kind": "settled_num"}, lambda: ground.sql(
+        "UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %(coupon)s"
+    )
+
+
+def seq_seen_high(ground):
+    ground.sql("UPDATE coupon SET seq_seen = seq_seen + 1000000 WHERE id = %(coupon)s")
+    return {"kind": "seq_seen"}, lambda: ground.sql(
+        "UPDATE coupon SET seq_seen = seq_seen - 1000000 WHERE id = %(coupon)s"
+    )
+
+
+def seq_seen_low(ground):
+    ground.sql("UPDATE coupon SET seq_seen = seq_seen - 1 WHERE id = %(coupon)s")
+    return {"kind": "seq_seen"}, lambda: ground.sql(
+        "UPDATE coupon SET seq_seen = seq_seen + 1 WHERE id = %(coupon)s"
+    )
+
+
+def row_deleted(ground):
+    back = ground.remove("user_coupon", "user_id = %(user)s", user=USER + 5)
+    return {
+        "kind": "row_missing",
+        "user": str(USER + 5),
+        "slot": 1,
+        "receive": ground.receives[USER + 5],
+    }, back
+
+
+def row_added(ground):
+    batch = ulid_make()
+    back = ground.row_add(USER + 777, 1, batch, 3)
+    return {
+        "kind": "row_unknown",
+        "user": str(USER + 777),
+        "slot": 1,
+        "receive": ground.receive(USER + 777, batch, 3),
+    }, back
+
+
+def row_added_and_issued_num(ground):
+    batch = ulid_make()
+    back = ground.row_add(USER + 777, 1, batch, 3)
+    ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
+
+    def undo():
+        back()
+        ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
+
+    return {
+        "kind": "row_unknown",
+        "user": str(USER + 777),
+        "slot": 1,
+        "receive": ground.receive(USER + 777, batch, 3),
+    }, undo
+
+
+def user_over_limit(ground):
+    batch = ulid_make()
+    back = ground.row_add(USER + 1, ground.limit + 1, batch, 0)
+    receive = ground.receive(USER + 1, batch, 0)
+    return {
+        "kind": "user_limit",
+        "user": str(USER + 1),
+        "slot": ground.limit + 1,
+        "receive": receive,
+    }, back
+
+
+def slot_beyond_limit(ground):
+    batch = ulid_make()
+    back = ground.row_add(USER + 778, 9, batch, 0)
+    return {
+        "kind": "slot_limit",
+        "user": str(USER + 778),
+        "slot": 9,
+        "receive": ground.receive(USER + 778, batch, 0),
+    }, back
+
+
+def issued_and_rejected(ground):
+    """Marked as released, or a worker would mark it."""
+    ground.sql(
+        "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
+        " received_at, released_at)"
+        " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
+        " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s",
+        user=USER + 6,
+    )
+    return (
+        {
+            "kind": "issued_and_rejected",
+            "user": str(USER + 6),
+            "slot": 1,
+            "receive": ground.receives[USER + 6],
+        },
+        lambda: ground.remove("receive_rejected", "user_id = %(user)s", user=USER + 6),
+    )
+
+
+def issued_twice(ground):
+    _, _, batch, index = ground.receives[USER + 7].split(".")
+    back = ground.row_add(USER + 779, 1, batch, index)
+    return {
+        "kind": "issued_twice",
+        "user": str(USER + 779),
+        "slot": 1,
+        "receive": ground.receive(USER + 779, batch, index),
+    }, back
+
+
+def slot_removed(ground):
+    before = ground.record(USER + 8)
+    ground.redis.hdel(ground.key + ":users", USER + 8)
+    return (
+        {
+            "kind": "slot_missing",
+            "user": str(USER + 8),
+            "slot": 1,
+            "receive": ground.receives[USER + 8],
+        },
+        lambda: ground.redis.hset(ground.key + ":users", USER + 8, before),
+    )
+
+
+def slot_added(ground):
+    batch = ulid_at(1_700_000_000_000)
+    back = ground.record_set(USER + 780, f"1:{batch}:0:")
+    return {
+        "kind": "slot_unknown",
+        "user": str(USER + 780),
+        "slot": 1,
+        "receive": ground.receive(USER + 780, batch, 0),
+    }, back
+
+
+def slot_added_of_the_future(ground):
+    batch = ulid_at(int(time.time() * 1000) + 10**9)
+    back = ground.record_set(USER + 781, f"1:{batch}:0:")
+    return {
+        "kind": "slot_unknown",
+        "user": str(USER + 781),
+        "slot": 1,
+        "receive": ground.receive(USER + 781, batch, 0),
+    }, back
+
+
+def slot_of_another(ground):
+    batch = ulid_at(1_700_000_000_000)
+    back = ground.record_set(USER + 9, f"1:{batch}:4:key of {USER + 9}")
+    return {
+        "kind": "slot_receive",
+        "user": str(USER + 9),
+        "slot": 1,
+        "receive": ground.receive(USER + 9, batch, 4),
+    }, back
+
+
+def another_key(ground):
+    back = ground.record_set(USER + 10, ground.record(USER + 10) + "0")
+    return {
+        "kind": "slot_key",
+        "user": str(USER + 10),
+        "slot": 1,
+        "receive": ground.receives[USER + 10],
+    }, back
+
+
+def records_malformed(ground):
+    back = ground.record_set(USER + 11, "1:not a batch:0:")
+    return {"kind": "records_malformed", "user": str(USER + 11)}, back
+
+
+def user_malformed(ground):
+    back = ground.record_set("nobody", f"1:{ulid_make()}:0:")
+    return {"kind": "records_malformed", "user": None}, back
+
+
+def slot_not_given_back(ground):
+    receive = ground.rejected(USER + 782)
+    _, user, batch, index = receive.split(".")
+    record = f"{ground.limit + 1}:{batch}:{index}:"
+    before = ground.record(user)
+    back = ground.record_set(user, before + "\n" + record)
+    return {
+        "kind": "slot_unreleased",
+        "user": str(USER + 782),
+        "slot": ground.limit + 1,
+        "receive": receive,
+    }, back
+
+
+def stock_more(ground):
+    return {"kind": "sum"}, ground.add("stock", 1)
+
+
+def stock_less(ground):
+    return {"kind": "sum"}, ground.add("stock", -1)
+
+
+def reserved_wrong(ground):
+    return {"kind": "sum"}, ground.add("reserved", 2)
+
+
+def lost_wrong(ground):
+    return {"kind": "sum"}, ground.add("lost", 1)
+
+
+def total_in_redis(ground):
+    ground.add("total", 5)
+    ground.add("stock", 5)
+    return {"kind": "terms"}, lambda: (ground.add("total", -5), ground.add("stock", -5))
+
+
+def total_in_postgresql(ground):
+    ground.sql("UPDATE coupon SET total_num = total_num + 5 WHERE id = %(coupon)s")
+    return {"kind": "terms"}, lambda: ground.sql(
+        "UPDATE coupon SET total_num = total_num - 5 WHERE id = %(coupon)s"
+    )
+
+
+ANYWHERE = [
+    issued_num_high, issued_num_low, settled_num_high, row_deleted, row_added,
+    row_added_and_issued_num, user_over_limit, slot_beyond_limit, issued_and_rejected, issued_twice,
+    slot_removed, slot_added, slot_added_of_the_future, slot_of_another, another_key,
+    records_malformed, user_malformed, slot_not_given_back, stock_more, stock_less, reserved_wrong,
+    lost_wrong, total_in_redis, total_in_postgresql,
+]  # fmt: skip
+
+
+# These are set right by the next settlement, or stop it.
+
+
+def coupon_malformed(ground):
+    before = ground.redis.hget(ground.key, "stock")
+    ground.redis.hset(ground.key, "stock", "many")
+    return {"kind": "coupon_malformed"}, lambda: ground.redis.hset(ground.key, "stock", before)
+
+
+def coupon_field_missing(ground):
+    before = ground.redis.hget(ground.key, "version")
+    ground.redis.hdel(ground.key, "version")
+    return {"kind": "coupon_malformed"}, lambda: ground.redis.hset(ground.key, "version", before)
+
+
+def users_of_another_type(ground):
+    key, aside = ground.key + ":users", "aside:" + ground.coupon
+    ground.redis.rename(key, aside)
+    ground.redis.set(key, "a string")
+    return {"kind": "key_type"}, lambda: ground.redis.rename(aside, key)
+
+
+def outbox_of_another_type(ground):
+    ground.redis.rpush(ground.key + ":outbox", "a list")
+    return {"kind": "key_type"}, lambda: ground.redis.delete(ground.key + ":outbox")
+
+
+def number_never_given_out(ground):
+    return {"kind": "receive_lost", "user": None, "receive": None}, ground.add("seq", 4)
+
+
+AT_REST = [
+    settled_num_low, seq_seen_high, seq_seen_low, coupon_malformed, coupon_field_missing,
+    users_of_another_type, outbox_of_another_type, number_never_given_out,
+]  # fmt: skip

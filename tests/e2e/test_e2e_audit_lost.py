@@ -1,0 +1,139 @@
+"""couponctl audit: receives whose message is lost, dead or not published, and stores that cannot be
+compared."""
+
+import time
+
+import pytest
+
+from audit_ground import (
+    FAILED, GRACE_S, NO_VERDICT, STEADY_S, USER, accept, audit, check_told, dead_letter, purge,
+    wrong, wrong_decided,
+)  # fmt: skip
+from history import History
+from message import AT_MS, message_text
+from stack import wait_until
+from ulid import ulid_make
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
+    ground = ground_make(limit, on=rough)
+    rough.stop("worker-1")
+    lost = accept(ground, [USER + 100, USER + 101, USER + 102])
+    accepted_at = time.time()
+    code, told = audit(rough, ground.coupon, "--grace", 0)
+    assert (code, told["wrong"]) == (0, []), "they wait in the queue"
+    assert (told["coupons"][0]["overdue"], told["coupons"][0]["queued"]) == (3, 3)
+    purge(rough)
+    code, told = audit(rough, ground.coupon)
+    assert (code, told["wrong"]) == (0, []), "younger than the grace"
+    wait_until(lambda: time.time() > accepted_at + GRACE_S)
+    found = wrong(rough, ground.coupon)
+    assert {finding["kind"] for finding in found} == {"receive_lost"} and {
+        finding["promise"] for finding in found
+    } == {"P3"}
+    assert sorted(finding["receive"] for finding in found) == sorted(lost)
+    rough.start("worker-1")
+    with History(rough, ground.coupon, ground.total, limit=limit, every_s=STEADY_S).start(
+        connections=2
+    ) as history:
+        history.wait_accepted(300)
+        found = wrong_decided(rough, ground.coupon)
+    assert {finding["kind"] for finding in found} == {"receive_lost"}
+    assert sorted(finding["receive"] for finding in found) == sorted(lost), "under load too"
+    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["in_flight"] == len(lost))
+    rough.ctl("rebuild", ground.coupon, "--release-lost", "--older-than-s", 1)
+    assert wrong(rough, ground.coupon) == [], "given up, each is rejected"
+
+
+def test_a_dead_letter_is_owed_and_not_lost(rough, ground_make):
+    ground = ground_make(1, on=rough)
+    rough.stop("worker-1")
+    accept(ground, [USER + 100])
+    dead_letter(rough)
+    code, told = audit(rough, ground.coupon, "--grace", 0)
+    assert (code, told["wrong"]) == (0, [])
+    assert (told["coupons"][0]["overdue"], told["coupons"][0]["dead"]) == (1, 1)
+    rough.start("worker-1")
+    rough.ctl("dead", "requeue", "--all")
+    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"])
+
+
+def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
+    ground = ground_make(1, on=rough)
+    rough.stop("worker-1")
+    accept(ground, [USER + 100])
+    rough.kill9("rabbitmq")
+    result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
+    assert (
+        result.returncode == NO_VERDICT and "RabbitMQ cannot be queried" in result.stdout
+    ), result.stdout
+    assert wrong(rough, ground.coupon, grace=60) == [], "nothing is overdue"
+    rough.start("rabbitmq", "worker-1")
+    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"], timeout=30)
+
+
+# The outbox
+
+
+def outbox_body(ground, user, batch, index=0, at=AT_MS, coupon=None):
+    receives = [[str(user + number), 1, f"key of {user + number}"] for number in range(index + 1)]
+    return message_text(coupon or ground.coupon, batch=batch, at=at, receives=receives)
+
+
+def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
+    """Without a worker, because the keeper would send the outbox."""
+    ground = ground_make(1, on=rough)
+    rough.stop("worker-1")
+    outbox = ground.key + ":outbox"
+    _, user, batch, _ = ground.receives[USER + 3].split(".")
+    other = ulid_make()
+    for field, body, expected in (
+        (batch, outbox_body(ground, int(user), batch), {"kind": "outbox_settled", "user": user}),
+        (other, outbox_body(ground, int(user), batch), {"kind": "outbox_malformed"}),
+        (other, outbox_body(ground, int(user), other, coupon="7"), {"kind": "outbox_malformed"}),
+        (other, "no message", {"kind": "outbox_malformed"}),
+    ):
+        ground.redis.hset(outbox, field, body)
+        (finding,) = wrong(rough, ground.coupon)
+        assert expected.items() <= finding.items() and finding["promise"] == "P3"
+        ground.redis.hdel(outbox, field)
+        assert wrong(rough, ground.coupon) == []
+    rough.start("worker-1")
+
+
+# Stores that cannot be compared
+
+
+def test_rows_of_an_unknown_coupon(rough, ground_make):
+    ground = ground_make(1, on=rough)
+    batch, unknown = ulid_make(), "987654321000"
+    undo = ground.row_add(USER, 1, batch, 2, coupon=unknown)
+    try:
+        for arguments in ((unknown,), ("--all",)):
+            code, told = audit(rough, *arguments, "--grace", 600)
+            assert code == FAILED
+            check_told(
+                [finding for finding in told["wrong"] if finding["coupon"] == unknown],
+                {
+                    "kind": "coupon_unknown",
+                    "user": str(USER),
+                    "slot": 1,
+                    "receive": f"{unknown}.{USER}.{batch}.2",
+                },
+                unknown,
+            )
+    finally:
+        undo()
+    assert rough.ctl_run("audit", unknown).returncode == NO_VERDICT
+
+
+@pytest.mark.parametrize("service", ["DATABASE_URL", "REDIS_URL"])
+def test_no_verdict_without_a_service(stack, ground_make, service):
+    ground = ground_make(1)
+    flag = {
+        "DATABASE_URL": "--database-url=postgresql://u@127.0.0.1:1/d",
+        "REDIS_URL": "--redis-url=redis://127.0.0.1:1/0",
+    }[service]
+    result = stack.ctl_run(flag, "audit", ground.coupon)
+    assert result.returncode == NO_VERDICT and service in result.stderr, result.stderr
