@@ -77,7 +77,7 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
-$(PROGRAMS):
+$(PROGRAMS): $(BUILD_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -118,6 +118,17 @@ $(BUILD_DIR)/%.o: %.c $(BUILD_DIR)/gen/embed.h
 	@mkdir -p $(@D)
 	@printf '  CC %s\n' $<
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# What `git describe` prints, if this directory is the root of the repository: none in a tarball. It
+# is written only when it differs, and only the programs contain it.
+SOURCE_VERSION := $(shell [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ] && \
+	git describe --always --tags --dirty 2>/dev/null)
+$(shell mkdir -p $(BUILD_DIR)/gen; \
+	text='const char program_source[] = "$(SOURCE_VERSION)";'; \
+	[ "$$(cat $(BUILD_DIR)/gen/version.c 2>/dev/null)" = "$$text" ] || \
+		printf '%s\n' "$$text" >$(BUILD_DIR)/gen/version.c)
+$(BUILD_DIR)/gen/version.o: $(BUILD_DIR)/gen/version.c
+	@$(CC) $(CFLAGS) -c -o $@ $<
 
 $(BUILD_DIR)/gen/embed.o: $(BUILD_DIR)/gen/embed.c
 	@printf '  CC %s\n' $<

@@ -9,6 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of build/gen/version.c: what `git describe` prints; empty without a repository. */
+extern const char program_source[];
+
+void program_version_print(const char *name)
+{
+	if (*program_source)
+		printf("%s %s (git %s)\n", name, PROGRAM_VERSION, program_source);
+	else
+		printf("%s %s\n", name, PROGRAM_VERSION);
+}
+
 void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
@@ -17,7 +28,7 @@ void program_answer(const char *name, void (*help)(void), int argc, char **argv)
 			exit(0);
 		}
 		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s\n", name, PROGRAM_VERSION);
+			program_version_print(name);
 			exit(0);
 		}
 	}

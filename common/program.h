@@ -10,6 +10,12 @@
 #define PROGRAM_VERSION "0.1.0"
 
 /*
+ * Prints the version, and that of the source when the program was built in its git repository:
+ * "coupon-gateway 0.1.0 (git 1a2b3c4)".
+ */
+void program_version_print(const char *name);
+
+/*
  * Handles --help (with `help`) and --version at any position: the process ends with status 0.
  */
 void program_answer(const char *name, void (*help)(void), int argc, char **argv);

@@ -1,5 +1,6 @@
 /* couponctl: the operator's tool. Finds the command by its name and runs it. */
 #include "common/log.h"
+#include "common/program.h"
 #include "ctl/ctl.h"
 
 #include <signal.h>
@@ -16,7 +17,8 @@ static const struct command *const commands[] = {
 
 static void help_print(FILE *out)
 {
-	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n\nCommands:\n", out);
+	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --version\n\nCommands:\n",
+	      out);
 	for (size_t i = 0; i < COMMANDS_N; i++)
 		fprintf(out, "  %-8s %-9s %s\n", commands[i]->name,
 			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
@@ -120,6 +122,10 @@ int main(int argc, char **argv)
 	static struct ctl ctl; /* lives as long as the process, however it ends */
 	int status;
 
+	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+		program_version_print("couponctl");
+		return 0;
+	}
 	signal(SIGPIPE, SIG_IGN);
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
 	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv);

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/program.h"
 #include "common/serve/bind.h"
+#include "common/service_version.h"
 #include "gateway/admit/admission.h"
 #include "gateway/gateway.h"
 #include "gateway/metrics.h"
@@ -90,6 +91,7 @@ int main(int argc, char **argv)
 	program_answer("coupon-gateway", help, argc, argv);
 	check_only = arguments(&config, argc, argv);
 	config_log(&config, "coupon-gateway");
+	service_version_init();
 	program_check_urls(&config);
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);

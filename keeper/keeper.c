@@ -187,14 +187,24 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	}
 }
 
+/* Connects when it is not connected; then the version of Redis is logged. 0, or -1. */
+static int redis_open(struct redis_client *redis)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s;
+
+	if (redis_client_is_open(redis))
+		return 0;
+	return redis_client_open(redis) ? -1 : redis_client_process(redis, run_id, &uptime_s);
+}
+
 /* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
-	if (redis_client_open(keeper->context.redis) ||
-	    keeper_database_open(keeper->context.database))
+	if (redis_open(keeper->context.redis) || keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/program.h"
 #include "common/serve/bind.h"
+#include "common/service_version.h"
 #include "keeper/keeper.h"
 #include "worker/monitor.h"
 #include "worker/worker.h"
@@ -58,6 +59,7 @@ int main(int argc, char **argv)
 		check_only = 1;
 	}
 	config_log(&config, "coupon-worker");
+	service_version_init();
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	if (check_only) {

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/service_version.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -219,6 +220,13 @@ static void failure_read(struct postgres *postgres)
 	why_keep(postgres, PQresultErrorMessage(postgres->result));
 }
 
+static void version_log(const PGconn *libpq)
+{
+	const char *version = PQparameterStatus(libpq, "server_version");
+
+	service_version_log(SERVICE_POSTGRESQL, "PostgreSQL", version ? version : "");
+}
+
 static enum postgres_event statement_step(struct postgres *postgres, int64_t now_ms)
 {
 	int ended = results_read(postgres), setting = postgres->state == SETTING;
@@ -232,6 +240,8 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 	if (setting && postgres->failure != POSTGRES_OK)
 		return lost(postgres, PQresultErrorMessage(postgres->result));
 	postgres->state = IDLE;
+	if (setting)
+		version_log(postgres->libpq);
 	return setting ? POSTGRES_CONNECTED : POSTGRES_ENDED;
 }
 

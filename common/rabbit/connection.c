@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/rabbit/amqp.h"
+#include "common/rabbit/server.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -145,6 +146,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
+	rabbit_server_log(connection);
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);
@@ -176,40 +178,6 @@ int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int6
 		return channel_open(connection, confirms, deadline_ms, error);
 	snprintf(error, RABBIT_ERROR_SIZE, "%s", amqp_error_string2(status));
 	return -1;
-}
-
-/* A text of the server's properties; empty when it has none of that name. */
-static amqp_bytes_t server_text(amqp_connection_state_t connection, const char *name)
-{
-	const amqp_table_t *properties = amqp_get_server_properties(connection);
-
-	for (int i = 0; properties && i < properties->num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->entries[i];
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0 &&
-		    entry->value.kind == AMQP_FIELD_KIND_UTF8)
-			return entry->value.value.bytes;
-	}
-	return amqp_empty_bytes;
-}
-
-void rabbit_server_version(amqp_connection_state_t connection, char version[RABBIT_VERSION_SIZE])
-{
-	amqp_bytes_t text = server_text(connection, "version");
-
-	snprintf(version, RABBIT_VERSION_SIZE, "%.*s", (int)text.len, (const char *)text.bytes);
-}
-
-int rabbit_server_major(amqp_connection_state_t connection)
-{
-	amqp_bytes_t product = server_text(connection, "product");
-	char version[RABBIT_VERSION_SIZE];
-
-	if (product.len != strlen("RabbitMQ") || memcmp(product.bytes, "RabbitMQ", product.len))
-		return 0;
-	rabbit_server_version(connection, version);
-	return atoi(version);
 }
 
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,

@@ -46,12 +46,6 @@ void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_m
 /* Each RPC may take RABBIT_TIMEOUT_S again. */
 void rabbit_time_restore(amqp_connection_state_t connection);
 
-#define RABBIT_VERSION_SIZE 32
-/* The version that the broker states; empty if it states none. */
-void rabbit_server_version(amqp_connection_state_t connection, char version[RABBIT_VERSION_SIZE]);
-/* The first number of it; 0 if the broker is not a RabbitMQ or states no version. */
-int rabbit_server_major(amqp_connection_state_t connection);
-
 /*
  * The number of ready messages in a queue, and of its consumers; does not create the queue. 0; 1
  * when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has

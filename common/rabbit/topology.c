@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rabbit/server.h"
 
 #include <amqp_framing.h>
 #include <stdatomic.h>

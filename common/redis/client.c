@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/number.h"
 #include "common/redis/url.h"
+#include "common/service_version.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -290,6 +291,8 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 {
 	const char *info[] = { "INFO", "server" };
 	redisReply *reply = redis_client_call(client, 2, info);
+	char version[REDIS_VERSION_SIZE];
+	const char *product;
 
 	if (!reply)
 		return -1;
@@ -297,6 +300,8 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 		reply_refuse(client, reply, "INFO");
 		return -1;
 	}
+	product = redis_reply_version(reply, version);
+	service_version_log(SERVICE_REDIS, product, version);
 	freeReplyObject(reply);
 	return 0;
 }

@@ -100,6 +100,16 @@ int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE],
 	return 0;
 }
 
+const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE])
+{
+	const char *valkey = info_find(reply, "\nvalkey_version:");
+	const char *redis = info_find(reply, "\nredis_version:");
+	const char *at = valkey ? valkey : redis ? redis : "";
+
+	snprintf(version, REDIS_VERSION_SIZE, "%.*s", (int)strcspn(at, "\r\n"), at);
+	return valkey ? "Valkey" : "Redis";
+}
+
 int redis_reply_is_scan(const redisReply *reply)
 {
 	return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&

@@ -29,6 +29,12 @@ void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
 int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
 /* The reply to INFO server: the process, and for how long it has run. 0, or -1. */
 int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
+#define REDIS_VERSION_SIZE 32
+/*
+ * The same reply: the product, "Redis" or "Valkey", and its version; empty when it is absent.
+ * Valkey also states the version of Redis that it is compatible with.
+ */
+const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE]);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
 

@@ -55,19 +55,12 @@ static void row_audit(void *context, const PGresult *page, int row)
 	audit_coupon(every->audit, db_int(page, row, "id"), every->coupons);
 }
 
-static int is_known(struct audit *audit, const char *coupon)
+static int is_known(struct audit *audit, int64_t coupon)
 {
-	char array[DB_NUMBER_SIZE + 2];
-	const char *const parameter = array;
-	PGresult *result;
-	int known;
+	struct audit_row row;
 
-	snprintf(array, sizeof(array), "{%s}", coupon);
-	result = db_query(audit->db, sql_query_coupon_state, 1, &parameter);
-	known = PQntuples(result) > 0;
-
-	PQclear(result);
-	return known;
+	audit_row_read(audit->db, coupon, &row);
+	return row.known;
 }
 
 static int verdict(const struct audit *audit)
@@ -134,7 +127,7 @@ static int audit_run(struct ctl *ctl)
 					       row_audit,
 					       &(struct every){ .audit = &audit,
 								.coupons = coupons });
-	} else if (is_known(&audit, coupon)) {
+	} else if (is_known(&audit, args_coupon(&ctl->args))) {
 		audit_coupon(&audit, args_coupon(&ctl->args), coupons);
 	} else if (unknown_audit(&audit, coupon) == 0) {
 		log_fatal("there is no coupon %s", coupon);

@@ -5,6 +5,7 @@
 #include "ctl/audit/counts.h"
 #include "ctl/audit/figures.h"
 #include "ctl/audit/receives.h"
+#include "ctl/audit/stall.h"
 #include "ctl/audit/watch.h"
 #include "ctl/store.h"
 

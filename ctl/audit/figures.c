@@ -1,5 +1,7 @@
 #include "ctl/audit/figures.h"
 
+#include "ctl/audit/stall.h"
+
 #include <stdio.h>
 
 /* Rejected receives whose slots Redis still holds. */

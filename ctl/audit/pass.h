@@ -18,9 +18,24 @@
 #include "ctl/audit/cut.h"
 #include "ctl/audit/outbox.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/audit/stall.h"
 #include "ctl/audit/suspect.h"
 #include "ctl/slots.h"
+
+/* Receives in flight without progress, and what they wait for: stall.h fills it. */
+struct stall {
+	int64_t n;          /* stalled receives; 0: none, and the rest is unset */
+	int64_t unnamed;    /* of these, without a slot */
+	struct slot oldest; /* of the others */
+	int64_t age_ms;     /* of the oldest */
+	int64_t idle_ms;    /* since the last outcome of the coupon; INT64_MAX: none is recorded */
+
+	/* What they wait for. */
+	int64_t outbox;            /* receives whose message is in the outbox */
+	int keeper;                /* one is elected */
+	struct broker_look broker; /* messages of any coupon */
+	int64_t locked_ms;         /* another session has held a lock for so long; 0: none */
+	int held;                  /* a worker is in a long transaction, or has put off coupons */
+};
 
 struct pass {
 	struct audit *audit;

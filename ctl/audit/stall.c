@@ -5,7 +5,6 @@
 #include "common/receive.h"
 #include "ctl/audit/look.h"
 #include "ctl/audit/open.h"
-#include "ctl/audit/pass.h"
 #include "ctl/audit/watch.h"
 #include "ctl/locks.h"
 

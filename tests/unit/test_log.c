@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/service_version.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -212,12 +213,37 @@ static void test_fatal(void **state)
 	assert_string_equal(captured, "prog: SETTING is \"x\": wrong\n");
 }
 
+static void test_service_versions(void **state)
+{
+	(void)state;
+	log_init("prog", LOG_LEVEL_INFO, 0);
+	service_version_init();
+	capture_begin();
+	service_version_log(SERVICE_REDIS, "Redis", "7.0.15");
+	service_version_log(SERVICE_POSTGRESQL, "PostgreSQL", "15.14 (Debian 15.14-0+deb12u1)");
+	service_version_log(SERVICE_REDIS, "Redis", "7.0.15");
+	service_version_log(SERVICE_REDIS, "Redis", "");
+	service_version_log(SERVICE_REDIS, "Valkey", "8.0.1");
+	service_version_log(SERVICE_REDIS, "Valkey", "8.0.1");
+	assert_int_equal(capture_end(), 3);
+	assert_non_null(strstr(captured,
+			       " event=service_version service=redis version=\"Redis 7.0.15\"\n"));
+	assert_non_null(strstr(captured, " service=postgresql version=\"PostgreSQL 15.14 (Debian "
+					 "15.14-0+deb12u1)\"\n"));
+	assert_non_null(strstr(captured, " service=redis version=\"Valkey 8.0.1\" before=\"Redis "
+					 "7.0.15\"\n"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),    cmocka_unit_test(test_json),
-		cmocka_unit_test(test_long),    cmocka_unit_test(test_rate),
-		cmocka_unit_test(test_threads), cmocka_unit_test(test_fatal),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_fatal),
+		cmocka_unit_test(test_service_versions),
 	};
 
 	return cmocka_run_group_tests_name("log", tests, NULL, NULL);

@@ -153,6 +153,27 @@ static void test_process(void **state)
 			 -1);
 }
 
+static void version_check(const char *info, const char *product, const char *version)
+{
+	redisReply reply = { .type = REDIS_REPLY_STRING, .str = (char *)(uintptr_t)info };
+	char found[REDIS_VERSION_SIZE];
+
+	assert_string_equal(redis_reply_version(&reply, found), product);
+	assert_string_equal(found, version);
+}
+
+static void test_version(void **state)
+{
+	(void)state;
+	version_check("# Server\r\nredis_version:7.0.15\r\nredis_git_sha1:0\r\n", "Redis",
+		      "7.0.15");
+	version_check("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\n"
+		      "valkey_version:8.0.1\r\n",
+		      "Valkey", "8.0.1");
+	version_check("# Server\r\n", "Redis", "");
+	version_check("# Server\r\nredis_version:8", "Redis", "8");
+}
+
 static void test_time_and_scan(void **state)
 {
 	redisReply *time = reply_of("*2\r\n$10\r\n1700000000\r\n$6\r\n123456\r\n");
@@ -178,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_errors_of_a_command),
 		cmocka_unit_test(test_numbers_and_words),
 		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_version),
 		cmocka_unit_test(test_time_and_scan),
 	};
 
