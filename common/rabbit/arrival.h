@@ -5,9 +5,9 @@
 #ifndef COMMON_RABBIT_ARRIVAL_H
 #define COMMON_RABBIT_ARRIVAL_H
 
+#include "common/rabbit/amqp.h"
 #include "common/rabbit/envelope.h"
 
-#include <amqp.h>
 #include <stdint.h>
 
 enum arrival_kind {

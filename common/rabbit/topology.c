@@ -3,9 +3,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/rabbit/amqp.h"
 #include "common/rabbit/server.h"
 
-#include <amqp_framing.h>
 #include <stdatomic.h>
 #include <stdio.h>
 

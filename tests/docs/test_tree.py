@@ -118,6 +118,18 @@ def test_a_program_includes_only_what_it_may():
     assert wrong == []
 
 
+def test_librabbitmq_is_included_in_one_place():
+    """Its headers have other names in other versions: common/rabbit/amqp.h selects them."""
+    wrong = [
+        path
+        for path in tree()
+        if re.fullmatch(r".*\.[ch]", path)
+        and path != "common/rabbit/amqp.h"
+        and re.search(r"^#include <(amqp|rabbitmq-c/)", (ROOT / path).read_text("utf-8"), re.M)
+    ]
+    assert wrong == []
+
+
 def circles(edges):
     """The sets of modules that reach each other (Tarjan's strongly connected components)."""
     found, index, low, stack = [], {}, {}, []

@@ -1,7 +1,7 @@
 /* Frames in any order: whole messages, single methods, and frames that do not belong together. */
+#include "common/rabbit/amqp.h"
 #include "common/rabbit/arrival.h"
 
-#include <amqp_framing.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
