@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 import psycopg
+from faults import FAULTS
 from relay import Relay
 from services import ask, pg_superuser, rabbitmq_eval, say
 
@@ -143,6 +144,15 @@ def postgresql_answer_to_commit_lost(rig, chance):
         rig.pause(chance, 0.1, 0.6)
         rig.relay.heal()
         rig.wait(lambda before=before: connections_lost(rig) > before)
+    rig.wait_answers(200)
+
+
+@scenario(short=True, **POSTGRESQL_AWAY)
+def postgresql_commits_wait(rig, chance):
+    """COMMIT waits for a standby: until it ends, no client may be told `issued`."""
+    rig.wait_answers(chance.randint(1, 300))
+    with FAULTS["postgresql_commits_wait"].lasting(rig, chance):
+        rig.pause(chance, 0.5, 4.0)  # also longer than a transaction may take
     rig.wait_answers(200)
 
 

@@ -1,0 +1,119 @@
+"""
+Faults while both gateways answer as many requests as they can, by `couponctl rush` on a coupon of
+its own, which also checks P1 to P3 of it. The rates before and after are printed; the bound is
+loose, because nothing else of the machine is idle then.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+import redis
+from faults import FAULTS
+from services import say
+
+from scenario import scenario
+
+FIRST_N = 10_000  # users, to learn the rate
+LASTS_S = 12
+USERS_MAX = 400_000  # of one gateway
+CONNECTIONS, PIPELINE = 16, 32
+ENDS_S = 240
+WINDOW_S = 0.25
+BACK_SHARE, BACK_S = 0.2, 20.0
+# Requests wait longer than the load's clients do, and gateways refuse what is too much.
+ALLOWED = {"answers": ("unavailable", "busy"), "unknown": 0.6}
+
+
+def rush_start(rig, coupon, part, first, users):
+    return subprocess.Popen(
+        [
+            str(rig.stack.build_dir / "couponctl"), "rush", "--json", "--coupon", coupon,
+            "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
+            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
+        ],
+        env={**os.environ, **rig.stack.env, "COUPON_LISTEN": part.listen},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def rushes(rig, coupon, first, users):
+    """One on each gateway, with users of its own; each must find its answers in PostgreSQL."""
+    started = [
+        rush_start(rig, coupon, part, first + number * users, users)
+        for number, part in enumerate(rig.gateways)
+    ]
+    try:
+        yield started
+        for one in started:
+            output, _ = one.communicate(timeout=ENDS_S)
+            assert one.returncode == 0, f"couponctl rush: {output}"
+            assert json.loads(output.splitlines()[-1])
+    finally:
+        for one in started:
+            one.kill()
+
+
+def accepted(rig, coupon):
+    """Receives so far; None while Redis is away."""
+    try:
+        return int(rig.redis_get(coupon, "seq") or 0)
+    except redis.exceptions.RedisError:
+        return None
+
+
+def rate_now(rig, coupon):
+    """Accepted receives a second in a short window."""
+    begun, before = time.monotonic(), accepted(rig, coupon)
+    time.sleep(WINDOW_S)  # the measure is the number of events in a given time
+    after = accepted(rig, coupon)
+    if before is None or after is None:
+        return 0.0
+    return (after - before) / (time.monotonic() - begun)
+
+
+def saturated(rig, chance, fault):
+    coupon = rig.stack.coupon_make(100_000_000, name="saturated")
+    rig.wait(lambda: accepted(rig, coupon) is not None and rig.redis_get(coupon, "run_id"))
+    begun = time.monotonic()
+    with rushes(rig, coupon, 1, FIRST_N):
+        pass
+    first_s = time.monotonic() - begun
+    users = int(min(USERS_MAX, max(FIRST_N, FIRST_N / first_s * LASTS_S)))
+    with rushes(rig, coupon, 10**6, users) as started:
+        rig.wait(lambda: accepted(rig, coupon) > 2 * FIRST_N + users // 10, ENDS_S)
+        before = max(rate_now(rig, coupon) for _ in range(3))
+        with FAULTS[fault].lasting(rig, chance):
+            rig.pause(chance, 0.2, 1.0)
+        told = back_wait(rig, coupon, before, started)
+    say(f"{before:.0f} accepted a second before, {told}")
+
+
+def back_wait(rig, coupon, before, started):
+    begun = time.monotonic()
+    while True:
+        rate = rate_now(rig, coupon)
+        took = time.monotonic() - begun
+        if any(one.poll() is not None for one in started):
+            return f"the load ended after {took:.1f} s"
+        if rate >= BACK_SHARE * before:
+            return f"{rate:.0f} after {took:.1f} s"
+        assert (
+            took < BACK_S
+        ), f"{before:.0f} accepted a second before, {rate:.0f} after {took:.1f} s"
+
+
+def saturated_scenario(fault):
+    def run(rig, chance):
+        saturated(rig, chance, fault)
+
+    run.__name__ = f"saturated_{fault}"
+    run.__doc__ = f"{fault} while the gateways answer as many requests as they can."
+    scenario(**ALLOWED)(run)
+
+
+for _fault in ("gateway_killed", "worker_killed", "redis_killed", "postgresql_killed"):
+    saturated_scenario(_fault)

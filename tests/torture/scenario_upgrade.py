@@ -1,0 +1,65 @@
+"""An older commit's programs beside this tree's, in the order of docs/operations.md."""
+
+from older import database_empty, migrate, older_build, rows_fill
+from services import say
+
+from scenario import GATEWAY_STARTS, scenario
+
+ROWS = 200_000  # in the tables when they are migrated
+
+
+def older_start(rig, _chance):
+    """Everything on the older schema, with the older programs."""
+    rig.older = older_build(rig.stack.run_dir)
+    rig.newer = rig.stack.build_dir
+    for part in rig.parts:
+        part.terminate()
+    rig.on_end(lambda: newer_stay(rig))
+    database_empty(rig.stack)
+    with rig.redis() as cache:
+        cache.flushall()
+    rig.stack.build_dir = rig.older
+    migrate(rig.stack, rig.older)
+    rows_fill(rig.stack, rig.stack.coupon_make(1, publish=False), ROWS)
+    for part in rig.parts:
+        part.start()
+    rig.wait(lambda: all(part.ready() for part in rig.parts), 30)
+
+
+def newer_stay(rig):
+    """The scenarios that follow have this tree's programs and its schema."""
+    if rig.stack.build_dir == rig.older:
+        rig.stack.build_dir = rig.newer
+        for part in rig.parts:
+            if part.alive():
+                part.terminate()
+    migrate(rig.stack, rig.newer)
+
+
+def exchange(rig, parts, build_dir):
+    """One after the other, under load, each beside those of the other version."""
+    rig.stack.build_dir = build_dir
+    for part in parts:
+        part.restart()
+        rig.wait(part.ready, 30)
+        rig.wait_accepted(100)
+        rig.wait_answers(200)
+
+
+@scenario(prepare=older_start, **GATEWAY_STARTS)
+def upgrade_and_back(rig, chance):
+    """An older version migrated and upgraded under load: migrate, workers, gateways; then back:
+    gateways, workers; then forward again."""
+    rig.wait_accepted(chance.randint(200, 400))
+    say("couponctl migrate: " + " ".join(migrate(rig.stack, rig.newer).split()))
+    rig.wait_accepted(200)
+    rig.wait_answers(300)
+    say("workers, then gateways")
+    exchange(rig, rig.workers, rig.newer)
+    exchange(rig, rig.gateways, rig.newer)
+    say("back: gateways, then workers")
+    exchange(rig, rig.gateways, rig.older)
+    exchange(rig, rig.workers, rig.older)
+    say("forward: workers, then gateways")
+    exchange(rig, rig.workers, rig.newer)
+    exchange(rig, rig.gateways, rig.newer)
