@@ -119,7 +119,11 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		}
 		return;
 	}
-	coupon_answer_fields(query->request, fields);
+	if (strcmp(fields[0], "unverified") == 0)
+		request_fail(query->request, ANSWER_UNAVAILABLE,
+			     "the coupon is being compared with PostgreSQL");
+	else
+		coupon_answer_fields(query->request, fields);
 	free(query);
 }
 

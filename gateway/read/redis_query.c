@@ -33,11 +33,13 @@ void redis_query_user(struct redis_pool *pool, const struct redis_user *user, re
 
 void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context)
 {
+	struct redis_link *link = redis_pool_pick(pool);
 	char key[COUPON_KEY_SIZE];
 	const char *argv[] = { "EVAL", lua_coupon_state, "1",
-			       coupon_key(coupon, COUPON_KEY_COUPON, key) };
+			       coupon_key(coupon, COUPON_KEY_COUPON, key),
+			       link ? redis_link_run_id(link) : "" };
 
-	query_send(redis_pool_pick(pool), 4, argv, done, context);
+	query_send(link, 5, argv, done, context);
 }
 
 void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,

@@ -266,6 +266,21 @@ def test_unavailable_while_published_and_not_loaded(rough):
         wait_until(lambda: client.issue(coupon, 1, key="k")["code"] == 0)
 
 
+def test_the_coupon_is_unavailable_until_it_is_compared_or_rebuilt(rough, rough_redis):
+    """A placeholder, or what a restarted Redis has, is not answered as the coupon's state."""
+    coupon = rough.coupon_make(10)
+    with rough.client() as client:
+        wait_until(lambda: client.issue(coupon, 1, key="k")["code"] == 0)
+        rough.stop("worker-1")
+        run_id = rough_redis.hget(f"coupon:{{{coupon}}}", "run_id")
+        rough_redis.hset(f"coupon:{{{coupon}}}", mapping={"run_id": "0" * 40, "stock": 10})
+        assert client.issue(coupon, 2)["status"] == "unavailable"
+        assert client.call("coupon", coupon=coupon)["status"] == "unavailable"
+        rough_redis.hset(f"coupon:{{{coupon}}}", mapping={"run_id": run_id, "stock": 9})
+        assert client.call("coupon", coupon=coupon)["stock"] == 9
+        rough.start("worker-1")
+
+
 def test_unknown_and_the_retry_with_the_key_consumes_once(rough, rough_pg, gateway_make):
     coupon = rough.coupon_make(10, limit=5)
     gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=200)

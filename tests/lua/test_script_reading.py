@@ -81,14 +81,11 @@ def test_user_state_of_keys_that_are_not_ours(coupon):
 
 
 def test_coupon_state(coupon):
-    reply = coupon.run("coupon_state", keys=coupon.keys[:1])
+    reply = coupon.run("coupon_state", coupon.run_id, keys=coupon.keys[:1])
     assert reply[:6] == [None] * 6 and abs(int(reply[6]) - coupon.time_ms()) < 60_000
     coupon.put(total=10, stock=7, limit=2, begin=1000, end=2000)
-    assert coupon.run("coupon_state", keys=coupon.keys[:1])[:6] == [
-        "open",
-        "10",
-        "7",
-        "2",
-        "1000",
-        "2000",
-    ]
+    terms = ["10", "7", "2", "1000", "2000"]
+    reply = coupon.run("coupon_state", coupon.run_id, keys=coupon.keys[:1])
+    assert reply[:6] == ["open", *terms]
+    reply = coupon.run("coupon_state", OTHER_RUN, keys=coupon.keys[:1])
+    assert reply[:6] == ["unverified", *terms], "of another Redis process"

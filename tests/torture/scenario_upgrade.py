@@ -1,6 +1,7 @@
 """An older commit's programs beside this tree's, in the order of docs/operations.md."""
 
 from older import database_empty, migrate, older_build, rows_fill
+from scenario_rabbitmq import queue_unsettled
 from services import say
 
 from scenario import GATEWAY_STARTS, scenario
@@ -59,6 +60,7 @@ def upgrade_and_back(rig, chance):
     exchange(rig, rig.gateways, rig.newer)
     say("back: gateways, then workers")
     exchange(rig, rig.gateways, rig.older)
+    rig.wait(lambda: queue_unsettled(rig) == 0, 60)  # messages of a new version, if there is one
     exchange(rig, rig.workers, rig.older)
     say("forward: workers, then gateways")
     exchange(rig, rig.workers, rig.newer)
