@@ -12,6 +12,7 @@ STAT(transactions, "Committed transactions.")
 STAT(retries, "Transactions that were refused or lost, and were retried.")
 STAT(blocked, "Transactions that met a lock or a statement time-out, and were split or put off.")
 STAT(parked, "Messages moved to the parking queue and confirmed.")
+STAT(requeued, "Messages moved to the end of the receive queue: the parking queue refuses them.")
 STAT(rescued, "Messages with a high delivery count that were published to their queue again and "
 	      "confirmed.")
 STAT(replies, "Outcomes sent to gateways, one message each.")

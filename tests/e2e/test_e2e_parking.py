@@ -278,10 +278,11 @@ def test_a_coupon_that_takes_too_long_is_settled_in_steps(rough, rough_pg, worke
 
 
 def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
-    """A message that RabbitMQ refuses to park is settled when the lock ends, parked or not."""
+    """The other coupons are settled, although what RabbitMQ refuses to park would fill the
+    prefetch; that is settled when the lock ends, parked or not."""
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_PREFETCH=4)
-    coupon = coupon_open(rough, 100)
+    coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
     full = '{"max-length": 1, "overflow": "reject-publish"}'
     rough.rabbitmqctl("set_policy", "full", PARKED_QUEUE, full, "--apply-to", "queues")
     try:
@@ -289,7 +290,12 @@ def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
             with rough.client() as client:
                 for user in range(1, 51):  # one message each
                     assert client.issue(coupon, user)["code"] == 0
-            wait_until(lambda: "event=park_failed" in worker.log())
+                wait_until(lambda: "event=park_failed" in worker.log())
+                for user in range(1, 11):
+                    assert client.issue(other, user)["code"] == 0
+            wait_until(lambda: issued_n(rough_pg, other) == 10, timeout=30)
+            assert issued_n(rough_pg, coupon) == 0
+            assert worker.metrics()["couponmq_worker_requeued_total"] > 0
         wait_until(lambda: issued_n(rough_pg, coupon) == 50, timeout=20)
     finally:
         rough.rabbitmqctl("clear_policy", "full")

@@ -12,6 +12,7 @@
 /* A copy that is published and not yet confirmed. */
 struct copy {
 	enum destination destination;
+	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
 	uint64_t tag;
 };
@@ -39,7 +40,8 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_AFTER_PARK);
-		forward->stats->parked++;
+		forward->stats->parked += !copy->requeued;
+		forward->stats->requeued += copy->requeued;
 		break;
 	case DESTINATION_RESCUE:
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
@@ -63,15 +65,20 @@ static const char *failure_event(enum destination destination)
 	return "";
 }
 
-static void copy_failed(struct forward *forward, const struct copy *copy, const char *why)
+static void copy_failed(struct forward *forward, const struct copy *copy,
+			enum confirm_result result)
 {
+	int refused = result == CONFIRM_NACKED || result == CONFIRM_RETURNED;
+
 	/*
 	 * Copies that fail together count as one failure: the pause must not grow with their
 	 * number.
 	 */
 	if (clock_monotonic_ms() >= forward->due_ms)
 		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
-	log_warn(failure_event(copy->destination), LOG_S("why", why));
+	log_warn(failure_event(copy->destination), LOG_S("why", result_text(result)));
+	if (refused && copy->destination == DESTINATION_PARKING && !copy->requeued)
+		forward->refused_ms = clock_monotonic_ms();
 	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag);
 }
 
@@ -82,7 +89,7 @@ void forward_done(void *context, void *item, enum confirm_result result)
 	if (result == CONFIRM_DONE)
 		copy_confirmed(context, copy);
 	else
-		copy_failed(context, copy, result_text(result));
+		copy_failed(context, copy, result);
 	free(copy);
 }
 
@@ -140,12 +147,13 @@ static void receives_send(struct forward *forward, const struct delivery *delive
 }
 
 static void copy_send(struct forward *forward, const struct delivery *delivery,
-		      enum destination destination)
+		      enum destination destination, int requeues)
 {
 	struct copy *copy = malloc(sizeof(*copy));
 
 	check(copy != NULL);
 	*copy = (struct copy){ .destination = destination,
+			       .requeued = requeues && destination == DESTINATION_PARKING,
 			       .epoch = settlement_epoch(forward->settlement),
 			       .tag = delivery_tag(delivery) };
 	switch (destination) {
@@ -154,7 +162,8 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_BEFORE_PARK);
-		receives_send(forward, delivery, AMQP_PARKED_KEY, copy);
+		receives_send(forward, delivery,
+			      copy->requeued ? AMQP_ROUTING_KEY : AMQP_PARKED_KEY, copy);
 		break;
 	case DESTINATION_RESCUE:
 		fault_point(FAULT_WORKER_BEFORE_RESCUE);
@@ -169,6 +178,7 @@ void forward_send(struct forward *forward, int64_t now_ms)
 {
 	const struct delivery *delivery;
 	enum destination destination;
+	int requeues;
 
 	if (rabbit_publisher_ready(forward->publisher))
 		forward->ready_ms = now_ms;
@@ -176,9 +186,13 @@ void forward_send(struct forward *forward, int64_t now_ms)
 		settlement_rescue_end(forward->settlement);
 	if (now_ms < forward->due_ms)
 		return;
+	requeues = forward->refused_ms && now_ms - forward->refused_ms < FORWARD_REFUSED_MS &&
+		   settlement_crowded(forward->settlement);
+	if (requeues)
+		forward->due_ms = now_ms + FORWARD_REQUEUE_MS;
 	while (rabbit_publisher_ready(forward->publisher) &&
 	       (delivery = settlement_forward(forward->settlement, &destination)))
-		copy_send(forward, delivery, destination);
+		copy_send(forward, delivery, destination, requeues);
 }
 
 int64_t forward_deadline_ms(const struct forward *forward)

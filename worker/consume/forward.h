@@ -2,8 +2,10 @@
  * Forwards the deliveries that this worker does not settle. Those that cannot be settled go to the
  * dead-letter exchange with the reason; those of a locked coupon go to the parking queue; those
  * with a high delivery count go to the end of their own queue. A delivery is acked when the broker
- * has confirmed the copy; until then it is published again, after a pause that doubles. A worker
- * that dies in between leaves the delivery and the copy; settlement ignores the second one.
+ * has confirmed the copy; until then it is published again, after a pause that doubles. Where the
+ * parking queue refuses what would fill the prefetch, the copy goes to the end of the receive
+ * queue, so that the messages behind it are delivered. A worker that dies in between leaves the
+ * delivery and the copy; settlement ignores the second one.
  */
 #ifndef WORKER_CONSUME_FORWARD_H
 #define WORKER_CONSUME_FORWARD_H
@@ -13,13 +15,17 @@
 #include "worker/metrics.h"
 #include "worker/consume/settlement.h"
 
+#define FORWARD_REFUSED_MS 5000 /* so long after a refusal the parking queue is not tried again */
+#define FORWARD_REQUEUE_MS 100  /* between two rounds of copies to the receive queue */
+
 struct forward {
 	struct settlement *settlement;
 	struct rabbit_publisher *publisher;
 	struct stats *stats;
 	struct backoff backoff;
-	int64_t due_ms;   /* no publish before this time */
-	int64_t ready_ms; /* when the publisher was ready last; at first: the start */
+	int64_t due_ms;     /* no publish before this time */
+	int64_t ready_ms;   /* when the publisher was ready last; at first: the start */
+	int64_t refused_ms; /* the last time that the parking queue refused a copy; 0: never */
 };
 
 /* Publishes the waiting copies, as far as possible now. */

@@ -33,6 +33,15 @@ size_t settlement_put_off_coupons(const struct settlement *settlement)
 	return HASH_COUNT(settlement->put_off.coupons);
 }
 
+int settlement_crowded(const struct settlement *settlement)
+{
+	size_t n = settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n +
+		   settlement->in_state[DELIVERY_PARKING] +
+		   settlement->in_state[DELIVERY_PARKING_SENT];
+
+	return 2 * n >= settlement->parking_max;
+}
+
 /*
  * Deliveries that wait to be parked are tried too: the parking queue may refuse them for longer
  * than the lock is held.

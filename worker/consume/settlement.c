@@ -83,9 +83,15 @@ static const struct {
 	enum destination destination;
 	enum delivery_state sent;
 } forwards[DELIVERY_STATES] = {
-	[DELIVERY_DEAD] = { 1, DESTINATION_DEAD, DELIVERY_DEAD_SENT },
-	[DELIVERY_PARKING] = { 1, DESTINATION_PARKING, DELIVERY_PARKING_SENT },
-	[DELIVERY_RESCUE] = { 1, DESTINATION_RESCUE, DELIVERY_RESCUE_SENT },
+	[DELIVERY_DEAD] = { .is_forwarded = 1,
+			    .destination = DESTINATION_DEAD,
+			    .sent = DELIVERY_DEAD_SENT },
+	[DELIVERY_PARKING] = { .is_forwarded = 1,
+			       .destination = DESTINATION_PARKING,
+			       .sent = DELIVERY_PARKING_SENT },
+	[DELIVERY_RESCUE] = { .is_forwarded = 1,
+			      .destination = DESTINATION_RESCUE,
+			      .sent = DELIVERY_RESCUE_SENT },
 };
 
 const struct delivery *settlement_forward(struct settlement *settlement,
@@ -123,6 +129,14 @@ void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_
 		books_set_state(settlement, delivery, DELIVERY_DONE);
 }
 
+/* It is settled as any other. */
+static void rescue_over(struct settlement *settlement, struct delivery *delivery)
+{
+	books_set_state(settlement, delivery, DELIVERY_WAITING);
+	if (put_off_find(&settlement->put_off, delivery->message->coupon))
+		books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
+}
+
 void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag)
 {
 	struct delivery *delivery = delivery_find(settlement, epoch, tag);
@@ -134,7 +148,7 @@ void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, ui
 		return;
 	}
 	if (delivery->state == DELIVERY_RESCUE_SENT) {
-		books_set_state(settlement, delivery, DELIVERY_WAITING);
+		rescue_over(settlement, delivery);
 		return;
 	}
 	books_set_state(settlement, delivery, DELIVERY_PARKING);
@@ -149,7 +163,7 @@ void settlement_rescue_end(struct settlement *settlement)
 
 	for (; settlement->in_state[DELIVERY_RESCUE] > 0; delivery = delivery->newer)
 		if (delivery->state == DELIVERY_RESCUE)
-			books_set_state(settlement, delivery, DELIVERY_WAITING);
+			rescue_over(settlement, delivery);
 }
 
 static void prefix_remove(struct settlement *settlement)

@@ -150,6 +150,9 @@ int settlement_notice(struct settlement *settlement, struct settlement_notice *n
  */
 void settlement_rotate(struct settlement *settlement, int64_t now_ms);
 
+/* Whether deliveries of coupons that are put off fill half of the prefetch of the receive queue. */
+int settlement_crowded(const struct settlement *settlement);
+
 /* The destination of a delivery that this worker does not settle. */
 enum destination { DESTINATION_DEAD, DESTINATION_PARKING, DESTINATION_RESCUE };
 
