@@ -10,7 +10,7 @@ METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",
 METRIC(METRIC_PUT_OFF, "worker_put_off", "gauge",
        "Of those, messages that wait because their coupon is put off.")
 METRIC(METRIC_PUT_OFF_COUPONS, "worker_put_off_coupons", "gauge",
-       "Coupons that this worker puts off because another session holds a lock.")
+       "Coupons that this worker puts off: they are locked, or take too long.")
 METRIC(METRIC_BATCH, "worker_batch_receives", "gauge",
        "Receives in the last committed transaction.")
 METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",

@@ -28,7 +28,7 @@ static const struct {
 	const char *type;
 	const char *help;
 } metrics[] = {
-#define METRIC(name, text, type, help) [name] = { text, type, help },
+#define METRIC(id, text, kind, about) [id] = { .name = text, .type = kind, .help = about },
 #include "worker/metric_table.h"
 #undef METRIC
 };
@@ -41,11 +41,6 @@ static void store(atomic_int_least64_t *at, int64_t value)
 static int64_t load(atomic_int_least64_t *at)
 {
 	return atomic_load_explicit(at, memory_order_relaxed);
-}
-
-void metrics_add(enum metric metric, int64_t amount)
-{
-	atomic_fetch_add_explicit(&values[metric], amount, memory_order_relaxed);
 }
 
 void metrics_set(enum metric metric, int64_t value)

@@ -26,13 +26,12 @@ void stats_step(struct stats *stats, int64_t now_ms);
 void stats_log(const struct stats *stats);
 
 enum metric {
-#define METRIC(name, text, type, help) name,
+#define METRIC(id, text, kind, about) id,
 #include "worker/metric_table.h"
 #undef METRIC
 	METRIC_COUNT
 };
 
-void metrics_add(enum metric metric, int64_t amount);
 void metrics_set(enum metric metric, int64_t value);
 int64_t metrics_get(enum metric metric);
 void metrics_stats(const struct stats *stats);

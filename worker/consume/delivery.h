@@ -64,9 +64,9 @@ enum delivery_state {
 	DELIVERY_STATES
 };
 
-/* Only settlement.c writes the fields of its own; other files use the functions. */
+/* Only the files of books.h and delivery.c use the fields; other files use the functions. */
 struct delivery {
-	/* settlement.c's */
+	/* of the books */
 	struct delivery *older, *newer;
 	enum delivery_state state;
 	uint64_t epoch;
