@@ -847,6 +847,24 @@ static void test_a_stale_entry_does_no_harm(void **state)
 	assert_int_equal(settlement_put_off_coupons(s), 0);
 }
 
+/* What cannot be rescued waits for its coupon as any other. */
+static void test_a_rescue_that_fails_while_its_coupon_is_put_off(void **state)
+{
+	enum destination destination;
+	struct settlement *s = *state;
+
+	add_coupon(s, 1, 7, 1, 0);
+	settlement_take(s, 100, 0);
+	blocked(s, 0);
+	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE);
+	add_coupon(s, 3, 7, 1, SETTLEMENT_RESCUE);
+	assert_int_equal(delivery_tag(settlement_forward(s, &destination)), 2);
+	settlement_forward_failed(s, settlement_epoch(s), 2);
+	settlement_rescue_end(s);
+	assert_int_equal(settlement_put_off(s), 3);
+	assert_int_equal(settlement_waiting(s), 0);
+}
+
 static void test_reset_keeps_in_mind_what_is_locked(void **state)
 {
 	struct settlement *s = *state;
@@ -1139,6 +1157,8 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_slow_trials_leave_time_to_the_others, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_a_rescue_that_fails_while_its_coupon_is_put_off, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_stale_entry_does_no_harm, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reset_keeps_in_mind_what_is_locked, setup,
 						teardown),
