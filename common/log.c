@@ -1,6 +1,7 @@
 #include "common/log.h"
 
 #include "common/clock.h"
+#include "common/log_output.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -9,13 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_SIZE 4096
 /* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128
 #define EVENTS_MAX 64
 
 struct line {
-	char text[LINE_SIZE];
+	char text[LOG_LINE_SIZE];
 	size_t len;
 };
 
@@ -35,13 +35,6 @@ static enum log_level log_least = LOG_LEVEL_INFO;
 static int log_as_json;
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct event_rate log_rates[EVENTS_MAX];
-
-void log_init(const char *program, enum log_level least, int as_json)
-{
-	log_program = program;
-	log_least = least;
-	log_as_json = as_json;
-}
 
 /* The rate of this event; events beyond the table share its last entry. */
 static struct event_rate *rate_find(const char *event)
@@ -77,7 +70,7 @@ static int rate_allows(const char *event, int64_t now_ms, int64_t *suppressed)
 
 static void line_put(struct line *line, const char *text, size_t len)
 {
-	size_t room = LINE_SIZE - 2 - line->len; /* there is always room for the newline */
+	size_t room = LOG_LINE_SIZE - 2 - line->len; /* there is always room for the newline */
 
 	if (len > room)
 		len = room;
@@ -95,7 +88,7 @@ static void line_quote(struct line *line, const char *text)
 	size_t begin;
 
 	line_put(line, "\"", 1);
-	for (begin = line->len; *text && line->len < LINE_SIZE - LINE_RESERVE; text++) {
+	for (begin = line->len; *text && line->len < LOG_LINE_SIZE - LINE_RESERVE; text++) {
 		char escaped[8];
 		unsigned char c = (unsigned char)*text;
 
@@ -124,7 +117,7 @@ static void line_field(struct line *line, const struct log_field *field)
 {
 	char number[32];
 
-	if (line->len >= LINE_SIZE - LINE_RESERVE)
+	if (line->len >= LOG_LINE_SIZE - LINE_RESERVE)
 		return;
 	if (line->len)
 		line_put(line, log_as_json ? "," : " ", 1);
@@ -143,74 +136,90 @@ static void line_field(struct line *line, const struct log_field *field)
 	}
 }
 
-static void line_write(struct line *line)
-{
-	const char *p = line->text;
-
-	line->text[line->len++] = '\n';
-	while (line->len > 0) {
-		ssize_t n = write(STDERR_FILENO, p, line->len);
-
-		if (n <= 0)
-			return; /* the log has no reader any more */
-		p += n;
-		line->len -= (size_t)n;
-	}
-}
-
-/* Writes one line; the mutex is held. */
-static void event_write(enum log_level level, const char *event, const struct log_field *fields,
-			int64_t suppressed)
+/* Makes the line of an event, with its newline. */
+static void event_format(struct line *line, enum log_level level, const char *event,
+			 const struct log_field *fields, int64_t suppressed)
 {
 	char time_text[CLOCK_RFC3339_SIZE];
-	struct line line = { .len = 0 };
 	const struct log_field head[] = { LOG_S("time", clock_rfc3339(clock_wall_ms(), time_text)),
 					  LOG_S("level", level_names[level]),
 					  LOG_S("program", log_program), LOG_S("event", event) };
 
+	line->len = 0;
 	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
-		line_field(&line, &head[i]);
+		line_field(line, &head[i]);
 	for (; fields->key; fields++)
-		line_field(&line, fields);
+		line_field(line, fields);
 	if (suppressed)
-		line_field(&line, &(struct log_field)LOG_I("suppressed", suppressed));
+		line_field(line, &(struct log_field)LOG_I("suppressed", suppressed));
 	if (log_as_json) {
-		memmove(line.text + 1, line.text, line.len);
-		line.text[0] = '{';
-		line.len++;
-		line_put(&line, "}", 1);
+		memmove(line->text + 1, line->text, line->len);
+		line->text[0] = '{';
+		line->len++;
+		line_put(line, "}", 1);
 	}
-	line_write(&line);
+	line->text[line->len++] = '\n';
+}
+
+static void event_write(enum log_level level, const char *event, const struct log_field *fields,
+			int64_t suppressed)
+{
+	struct line line;
+
+	event_format(&line, level, event, fields, suppressed);
+	log_output_write(line.text, line.len);
+}
+
+static size_t dropped_line(int64_t lines, char text[LOG_LINE_SIZE])
+{
+	struct line line;
+
+	event_format(&line, LOG_LEVEL_WARN, "log_dropped",
+		     (const struct log_field[]){ LOG_I("lines", lines), { 0 } }, 0);
+	memcpy(text, line.text, line.len);
+	return line.len;
+}
+
+void log_init(const char *program, enum log_level least, int as_json)
+{
+	log_program = program;
+	log_least = least;
+	log_as_json = as_json;
+	log_output_init(dropped_line);
 }
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields)
 {
 	int64_t suppressed = 0;
+	int allowed;
 
 	if (level < log_least)
 		return;
 	pthread_mutex_lock(&log_mutex);
-	if (rate_allows(event, clock_monotonic_ms(), &suppressed))
-		event_write(level, event, fields, suppressed);
+	allowed = rate_allows(event, clock_monotonic_ms(), &suppressed);
 	pthread_mutex_unlock(&log_mutex);
+	if (allowed)
+		event_write(level, event, fields, suppressed);
 }
 
 void log_unlimited(enum log_level level, const char *event, const struct log_field *fields)
 {
-	pthread_mutex_lock(&log_mutex);
 	event_write(level, event, fields, 0);
-	pthread_mutex_unlock(&log_mutex);
 }
 
 void log_fatal(const char *format, ...)
 {
+	char text[LOG_LINE_SIZE];
+	int len = snprintf(text, sizeof(text), "%s: ", log_program);
 	va_list args;
 
-	fprintf(stderr, "%s: ", log_program);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	len += vsnprintf(text + len, sizeof(text) - (size_t)len, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	if (len > (int)sizeof(text) - 1)
+		len = (int)sizeof(text) - 1;
+	text[len] = '\n';
+	log_output_last(text, (size_t)len + 1);
 	exit(fatal_status);
 }
 

@@ -1,7 +1,7 @@
 /*
  * Logging: one line an event on standard error, `key=value` pairs or JSON. An event that repeats is
  * written at most LOG_BURST times a second; the next line of that event has how many were
- * suppressed. Any thread.
+ * suppressed. Does not wait for the reader of standard error (log_output.h). Any thread.
  *
  *	log_warn("redis_lost", LOG_S("address", address), LOG_I("pending", pending));
  */

@@ -1,0 +1,32 @@
+/*
+ * Standard error, where the log goes, without waiting for whoever reads it. A line is written at
+ * once if the pipe, socket or terminal takes it. Otherwise it waits in a buffer of
+ * LOG_OUTPUT_BYTES, which a temporary thread empties; what does not fit is dropped and counted. At
+ * the end of the process the buffer is written for at most LOG_OUTPUT_END_MS. Any thread.
+ *
+ *	log_output_write() ─▶ buffer is empty ─▶ standard error
+ *	                  └─▶ buffer ─▶ thread ─┘
+ */
+#ifndef COMMON_LOG_OUTPUT_H
+#define COMMON_LOG_OUTPUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOG_LINE_SIZE 4096 /* with its newline: what a pipe takes in one piece */
+#define LOG_OUTPUT_BYTES 262144
+#define LOG_OUTPUT_END_MS 500
+
+/* Makes the line that reports how many lines were dropped; returns its length. Any thread. */
+typedef size_t log_dropped_fn(int64_t lines, char line[LOG_LINE_SIZE]);
+
+/* Once, before threads start. */
+void log_output_init(log_dropped_fn *dropped);
+
+/* Writes a line, which ends with a newline. */
+void log_output_write(const char *line, size_t len);
+
+/* The same for the last words before exit() or abort(): waits for up to LOG_OUTPUT_END_MS. */
+void log_output_last(const char *text, size_t len);
+
+#endif
