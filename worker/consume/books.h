@@ -6,7 +6,9 @@
 #define WORKER_CONSUME_BOOKS_H
 
 #include "common/put_off.h"
-#include "worker/consume/settlement.h"
+#include "worker/consume/delivery.h"
+
+struct settlement_notice;
 
 /*
  * All held deliveries are in one list in the order of their tags, so that the finished deliveries
@@ -74,7 +76,7 @@ enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct put_off_coupon *put_off);
 /* Whether it waits because its coupon is put off; it goes into no transaction but a trial. */
 int locked_is_put_off(const struct delivery *delivery);
-void locked_notice(struct settlement *settlement, struct settlement_notice notice);
+void locked_notice(struct settlement *settlement, const struct settlement_notice *notice);
 
 /* trial.c */
 

@@ -2,9 +2,10 @@
  * Coupons that cannot be settled now, because another session has locked rows of them, or because
  * it takes too long: finds them, puts them off, and parks their messages. See settlement.h.
  */
-#include "worker/consume/books.h"
+#include "worker/consume/settlement.h"
 
 #include "common/check.h"
+#include "worker/consume/books.h"
 
 #include <stdlib.h>
 
@@ -51,16 +52,16 @@ int locked_is_put_off(const struct delivery *delivery)
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
 }
 
-void locked_notice(struct settlement *settlement, struct settlement_notice notice)
+void locked_notice(struct settlement *settlement, const struct settlement_notice *notice)
 {
 	if (settlement->notices_n == settlement->notices_size) {
 		settlement->notices_size = settlement->notices_size ? 2 * settlement->notices_size
 								    : 16;
 		settlement->notices = realloc(settlement->notices,
-					      settlement->notices_size * sizeof(notice));
+					      settlement->notices_size * sizeof(*notice));
 		check(settlement->notices != NULL);
 	}
-	settlement->notices[settlement->notices_n++] = notice;
+	settlement->notices[settlement->notices_n++] = *notice;
 }
 
 int settlement_notice(struct settlement *settlement, struct settlement_notice *notice)
@@ -137,9 +138,9 @@ static void coupon_put_off(struct settlement *settlement, int64_t coupon, int ap
 	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
 
 	put_off->apart = apart || put_off->items_max;
-	locked_notice(settlement, (struct settlement_notice){ .coupon = coupon,
-							      .wait_ms = put_off->wait_ms,
-							      .failures = put_off->failures });
+	locked_notice(settlement, &(struct settlement_notice){ .coupon = coupon,
+							       .wait_ms = put_off->wait_ms,
+							       .failures = put_off->failures });
 }
 
 /* Of the coupons that have just failed: holds deliveries while there is room, parks the others. */

@@ -1,7 +1,8 @@
 /* Deliveries that arrive, deliveries that are forwarded, and acks. */
-#include "worker/consume/books.h"
+#include "worker/consume/settlement.h"
 
 #include "common/check.h"
+#include "worker/consume/books.h"
 
 #include <stdlib.h>
 

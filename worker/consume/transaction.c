@@ -1,7 +1,8 @@
 /* The transaction in flight: which deliveries it takes, and what its end means for each of them. */
-#include "worker/consume/books.h"
+#include "worker/consume/settlement.h"
 
 #include "common/check.h"
+#include "worker/consume/books.h"
 
 #include <stdlib.h>
 

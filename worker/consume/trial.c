@@ -2,6 +2,8 @@
  * Trials: transactions of coupons that are put off, which end the putting off when they are
  * committed. See settlement.h.
  */
+#include "worker/consume/settlement.h"
+
 #include "worker/consume/books.h"
 
 /* The coupon whose trial is due first, among those that are put off and have deliveries here. */
@@ -85,7 +87,7 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 		if (locked_is_put_off(delivery) && delivery->message->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
-	locked_notice(settlement, (struct settlement_notice){ .coupon = coupon });
+	locked_notice(settlement, &(struct settlement_notice){ .coupon = coupon });
 }
 
 int64_t trial_succeeded(struct settlement *settlement)
