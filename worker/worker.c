@@ -24,6 +24,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
 /* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
@@ -70,12 +71,33 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
+static int is_leave(const struct envelope *envelope)
+{
+	return envelope->type.len == strlen(RABBIT_LEAVE_TYPE) &&
+	       memcmp(envelope->type.bytes, RABBIT_LEAVE_TYPE, envelope->type.len) == 0;
+}
+
+/* First the ack: otherwise this message returns to the queue too. */
+static void source_leave(struct worker *worker, size_t source, uint64_t tag)
+{
+	log_info("queue_left",
+		 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+		 LOG_I("for_ms", RABBIT_LEAVE_MS));
+	rabbit_link_ack(worker->consumer, tag, 0);
+	rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
+}
+
 static void consumer_delivered(void *context, size_t source, uint64_t tag,
 			       struct envelope *envelope)
 {
 	struct worker *worker = context;
 	const char *error;
 
+	if (is_leave(envelope)) {
+		envelope_free(envelope);
+		source_leave(worker, source, tag);
+		return;
+	}
 	worker->stats.messages++;
 	if (envelope->body_len < envelope->body_size)
 		settlement_add_dead(worker->settlement, tag,

@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_MAX 1024      /* frames in one turn, so that other work is not delayed */
-#define LOOK_EVERY_MS 2000 /* heartbeats are sent and missed inside library calls only */
-#define STEADY_MS 2000     /* a connection that lasted this long resets the backoff */
+#define READ_MAX 1024        /* frames in one turn, so that other work is not delayed */
+#define LOOK_EVERY_MS 2000   /* heartbeats are sent and missed inside library calls only */
+#define CHECK_EVERY_MS 30000 /* while a queue differs: whether it has been replaced */
+#define STEADY_MS 2000       /* a connection that lasted this long resets the backoff */
 
 struct rabbit_link {
 	const char *name;
@@ -25,10 +26,14 @@ struct rabbit_link {
 	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection; /* NULL: down */
 	struct rabbit_opening *opening;     /* while it is being opened */
+	struct rabbit_opening *check;       /* declares everything on a connection of its own */
+	int64_t check_ms;                   /* when the next one is due */
 	struct watch *watch;
 	struct backoff backoff;
 	int64_t due_ms; /* the next attempt to connect */
 	int64_t opened_ms;
+	int64_t left_until_ms[RABBIT_SOURCES_MAX]; /* not consumed before this time */
+	int64_t renew_ms; /* then the connection is opened anew; 0: never */
 	int blocked;
 	uint64_t cuts;
 	char trouble[RABBIT_ERROR_SIZE]; /* the reason why it is down; empty when it is up */
@@ -70,6 +75,8 @@ static void connection_forget(struct rabbit_link *link)
 
 static void opening_forget(struct rabbit_link *link)
 {
+	rabbit_opening_abandon(link->check);
+	link->check = NULL;
 	rabbit_opening_abandon(link->opening);
 	link->opening = NULL;
 }
@@ -152,11 +159,64 @@ static void opening_take(struct rabbit_link *link)
 		link->events->opened(link->context);
 }
 
+void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms)
+{
+	check(source < link->plan.sources_n);
+	link->renew_ms = clock_monotonic_ms();
+	link->left_until_ms[source] = link->renew_ms + for_ms;
+}
+
+/* Closes the connection, to open it at once. */
+static void renew(struct rabbit_link *link, int64_t now_ms)
+{
+	watch_begin(link->watch);
+	rabbit_connection_close(link->connection);
+	connection_forget(link);
+	link->due_ms = now_ms;
+	if (link->events->lost)
+		link->events->lost(link->context);
+}
+
+static void opening_begin(struct rabbit_link *link, int64_t now_ms)
+{
+	struct rabbit_opening_plan plan = link->plan;
+
+	plan.sources_n = 0;
+	link->renew_ms = 0;
+	for (size_t i = 0; i < link->plan.sources_n; i++) {
+		if (now_ms >= link->left_until_ms[i])
+			plan.sources[plan.sources_n++] = link->plan.sources[i];
+		else if (!link->renew_ms || link->left_until_ms[i] < link->renew_ms)
+			link->renew_ms = link->left_until_ms[i];
+	}
+	link->opening = rabbit_opening_begin(link->url, &plan);
+}
+
+/* While a queue differs, declares everything again on another connection, which is closed then. */
+static void check_step(struct rabbit_link *link, int64_t now_ms)
+{
+	struct rabbit_opening_plan plan = { .confirms = link->plan.confirms };
+
+	if (link->check && rabbit_opening_done(link->check)) {
+		rabbit_opening_abandon(link->check);
+		link->check = NULL;
+	}
+	if (!link->connection || link->plan.passive || rabbit_topology_differing_n() == 0)
+		link->check_ms = now_ms + CHECK_EVERY_MS;
+	if (link->check || now_ms < link->check_ms)
+		return;
+	link->check = rabbit_opening_begin(link->url, &plan);
+	link->check_ms = now_ms + CHECK_EVERY_MS;
+}
+
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 {
 	opening_take(link);
+	if (link->connection && link->renew_ms && now_ms >= link->renew_ms)
+		renew(link, now_ms);
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
-		link->opening = rabbit_opening_begin(link->url, &link->plan);
+		opening_begin(link, now_ms);
+	check_step(link, now_ms);
 }
 
 /* 0, or -1: no consumer of this link has that tag. Takes over the envelope. */
@@ -293,6 +353,8 @@ int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms)
 		return link->due_ms;
 	if (amqp_frames_enqueued(link->connection) || amqp_data_in_buffer(link->connection))
 		return now_ms;
+	if (link->renew_ms && link->renew_ms < now_ms + LOOK_EVERY_MS)
+		return link->renew_ms;
 	return now_ms + LOOK_EVERY_MS;
 }
 

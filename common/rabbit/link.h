@@ -73,6 +73,13 @@ int rabbit_link_fd(const struct rabbit_link *link);        /* for poll(); -1 whe
  */
 int64_t rabbit_link_deadline_ms(const struct rabbit_link *link, int64_t now_ms);
 
+/*
+ * Stops consuming a source for some time. In the next rabbit_link_step() the connection is closed,
+ * so that everything it holds returns to its queue, and opened again without that source; and once
+ * more with it when the time is over. lost() is called each time.
+ */
+void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms);
+
 /* Each 0, or -1 and the link is lost. */
 int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_bytes_t routing_key,
 			int mandatory, const amqp_basic_properties_t *properties,

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define HEADERS_MAX 8
+#define HEADERS_MAX 64
 /*
  * After only nacks for this long, a new connection is opened. A full queue that refuses publishes
  * (reject-publish) signals each channel when it accepts messages again. The signal is not sent if

@@ -23,6 +23,13 @@ enum rabbit_queue {
 	RABBIT_QUEUES_N
 };
 
+/*
+ * The property `type` of a message that couponctl queue move sends to the consumers of a queue: the
+ * queue is about to be deleted. They return everything they hold of it, and stay away for a time.
+ */
+#define RABBIT_LEAVE_TYPE "couponmq.leave"
+#define RABBIT_LEAVE_MS 4000
+
 struct rabbit_queue_place {
 	const char *name;
 	const char *exchange;

@@ -272,7 +272,7 @@ def test_each_fault_point_is_used_and_described():
     points = dict(entries("common/fault_table.h", "FAULT"))
     sources = "".join(
         file.read_text(encoding="utf-8")
-        for part in ("gateway", "worker", "keeper")
+        for part in ("gateway", "worker", "keeper", "ctl")
         for file in (ROOT / part).rglob("*.c")
     )
     used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)

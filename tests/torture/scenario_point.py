@@ -1,11 +1,13 @@
 """Gateways, workers and the keeper killed at each fault point of common/fault_table.h."""
 
 import datetime
+import os
 import re
+import subprocess
 
 import pika
 
-from history import QUEUE
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, REDIS_AWAY, REDIS_LOSES, scenario
 from stack import ROOT
 from ulid import ulid_make, ulid_uuid
@@ -14,6 +16,7 @@ POINTS = re.findall(
     r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE
 )
 RESCUED_FROM = 8
+QUEUES = (QUEUE, PARKED_QUEUE, DEAD_QUEUE)
 SHORT_POINTS = ("gateway_after_reply", "worker_after_commit", "keeper_before_remove")
 
 
@@ -63,6 +66,48 @@ def worker_rescues(rig, chance, point):
     part.wait_fault()
     for part in rig.workers:
         part.start()
+
+
+def queues_replace(rig):
+    """Queues with an argument that is not ours, as after an upgrade of the broker."""
+    for part in rig.gateways:
+        part.terminate()
+    rig.wait(lambda: all(queue_length(rig.stack, queue) == 0 for queue in QUEUES))
+    for part in rig.workers:
+        part.terminate()
+    with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        for queue in QUEUES:
+            assert channel.queue_declare(queue, passive=True).method.message_count == 0
+            channel.queue_delete(queue)
+            channel.queue_declare(
+                queue,
+                durable=True,
+                arguments={"x-queue-type": "quorum", "x-max-length": 10_000_000},
+            )
+    for part in (*rig.workers, *rig.gateways):
+        part.start()
+
+
+def move_killed(rig, chance, point):
+    """couponctl queue move is killed, at any of its three queues; the next run finishes it."""
+    queues_replace(rig)
+    rig.wait_accepted(100)
+    at = chance.randint(1, 2)
+    killed = subprocess.run(
+        [str(rig.stack.build_dir / "couponctl"), "queue", "move"],
+        env={**os.environ, **rig.stack.env, "COUPON_FAULT": f"{point}:{at}:kill"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert killed.returncode in (-9, 0), killed
+    rig.wait_accepted(chance.randint(1, 200))
+    told = rig.stack.ctl_run("queue", "move")
+    assert told.returncode == 0, told
+    listed = rig.stack.rabbitmqctl("list_queues", "name", "arguments", "--no-table-headers")
+    assert "max-length" not in listed and ".moving" not in listed, listed
 
 
 def keeper_only(rig, fault):
@@ -269,7 +314,7 @@ def release_killed_at(rig, chance, point):
 def allowed_at(point):
     if point.startswith("rebuild_") or point == "late_counted":
         return REDIS_LOSES
-    if point.startswith("gateway_") or point == "keeper_before_remove":
+    if point.startswith(("gateway_", "move_")) or point == "keeper_before_remove":
         return GATEWAY_STARTS
     return REDIS_AWAY if point.endswith("_verify") else OUTCOMES_LATE
 
@@ -288,6 +333,8 @@ def kill_scenario(point):
             worker_parks(rig, chance, point)
         elif point.endswith("_rescue"):
             worker_rescues(rig, chance, point)
+        elif point.startswith("move_"):
+            move_killed(rig, chance, point)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:

@@ -1,0 +1,132 @@
+"""couponctl queue move: queues that exist with other arguments are replaced while everything
+runs."""
+
+import os
+import random
+import subprocess
+import time
+
+import pika
+import pytest
+
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, History, queue_length
+from stack import wait_until
+
+QUEUES = (QUEUE, PARKED_QUEUE, DEAD_QUEUE)
+OTHER = {"x-queue-type": "quorum", "x-max-length": 10_000_000}
+
+
+def amqp(stack):
+    return pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"]))
+
+
+def arguments(stack):
+    return stack.rabbitmqctl("list_queues", "name", "arguments", "--no-table-headers")
+
+
+@pytest.fixture
+def differing(rough):
+    """The queues of a stack that runs differ, as after an upgrade of the broker."""
+    rough.stop("gateway", "worker-1")
+    with amqp(rough) as connection:
+        channel = connection.channel()
+        for queue in QUEUES:
+            channel.queue_delete(queue)
+            channel.queue_declare(queue, durable=True, arguments=OTHER)
+    rough.start("gateway", "worker-1")
+    wait_until(lambda: rough.log_has("worker-1", "event=queue_differs"))
+    return rough
+
+
+def moved(stack):
+    listed = arguments(stack)
+    return "max-length" not in listed and ".moving" not in listed
+
+
+def coupon_open(stack, total):
+    coupon = stack.coupon_make(total)
+    with stack.client() as client:
+        wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+    return coupon
+
+
+def test_nothing_to_do(rough):
+    before = arguments(rough)
+    told = rough.ctl("queue", "move")
+    assert told.count("as it should be") == 3 and arguments(rough) == before
+
+
+def test_a_dry_run_changes_nothing(differing):
+    before = arguments(differing)
+    told = differing.ctl("queue", "move", "--dry-run")
+    assert told.count("is to be replaced") == 3 and "x-max-length" in told
+    assert arguments(differing) == before
+
+
+def test_under_load_and_killed_at_any_moment(differing):
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    history = History(differing, coupon_open(differing, 100_000), 100_000, ack="accepted")
+    with history.start():
+        history.wait_accepted(200)
+        for _ in range(4):
+            child = subprocess.Popen(
+                [str(differing.build_dir / "couponctl"), "queue", "move"],
+                env={**os.environ, **differing.env},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            time.sleep(chance.uniform(0.05, 4))
+            child.kill()
+            child.wait()
+        differing.ctl("queue", "move")
+        assert moved(differing), f"seed {seed}"
+        history.wait_accepted(100)
+    history.judge()
+
+
+def test_what_no_worker_takes_is_moved_with_all_it_has(differing):
+    """Receives, parked ones and dead letters, with their headers; no worker runs."""
+    differing.stop("worker-1")
+    headers = {"x-couponmq-reason": "unreadable: a test", "x-other": 7}
+    with amqp(differing) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for queue in QUEUES:
+            for number in range(600):
+                channel.basic_publish(
+                    "",
+                    queue,
+                    f"{queue} {number}".encode(),
+                    pika.BasicProperties(delivery_mode=2, headers=headers, type="t"),
+                    mandatory=True,
+                )
+        differing.ctl("queue", "move")
+        assert moved(differing)
+        found = []
+        for queue in QUEUES:
+            while True:
+                method, properties, body = channel.basic_get(queue, auto_ack=True)
+                if not method:
+                    break
+                found.append(body.decode())
+                assert headers.items() <= properties.headers.items() and properties.type == "t"
+        wanted = [f"{queue} {number}" for queue in QUEUES for number in range(600)]
+        assert sorted(found) == sorted(wanted)
+
+
+def test_a_second_run_is_refused(differing):
+    differing.sigstop("worker-1")  # holds its consumer
+    first = subprocess.Popen(
+        [str(differing.build_dir / "couponctl"), "queue", "move"],
+        env={**os.environ, **differing.env},
+    )
+    try:
+        wait_until(lambda: ".moving" in arguments(differing))
+        told = differing.ctl_run("queue", "move")
+        assert told.returncode == 1 and "another couponctl queue move is running" in told.stderr
+        differing.sigcont("worker-1")
+        assert first.wait(timeout=60) == 0
+    finally:
+        first.kill()
+    assert moved(differing) and queue_length(differing, QUEUE) == 0
