@@ -11,7 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OTHERS_S = 3
 SECONDS = {  # approximate, on an idle machine with two cores
-    "test_torture.py": 80,  # and its build
+    "test_torture.py": 90,  # and its build
     "test_e2e_audit.py": 60,
     "test_e2e_failures.py": 55,
     "test_e2e_backpressure.py": 55,
