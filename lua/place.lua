@@ -23,8 +23,8 @@
 --       9 limit       1..100, coupons a user
 --      10 issued      0..total, the number of rows in PostgreSQL, all of them filled
 --      11 late        0..2^53-1, the number of the last late outcome included in these counts
---      then 0..1000 times three: an older generation, its highest number in PostgreSQL, and the
---      number of its settled receives
+--      then three for each row of older generations in PostgreSQL: the generation, or 0 for those
+--      that are folded; its highest number; and the number of its settled receives
 --
 -- Returns {'placed', stock, reserved, known, over}. known: receives in flight that have a slot;
 -- over: receives in flight that exceed the stock. Otherwise nothing is written: 'fenced' if the

@@ -17,7 +17,7 @@ static void high_raise(struct generations *generations, const char *number, cons
 	struct generation *generation = generation_find(generations, strtoll(number, NULL, 10));
 	int64_t value = strtoll(high, NULL, 10);
 
-	if (generation && value > generation->high)
+	if (value > generation->high)
 		generation->high = value;
 }
 
@@ -151,7 +151,7 @@ static void highs_read(struct generations *generations, const struct cut *cut,
 {
 	struct generation *current = generation_find(generations, cut->coupon.generation);
 
-	if (current && cut->coupon.seq > current->high)
+	if (cut->coupon.seq > current->high)
 		current->high = cut->coupon.seq;
 	for (size_t i = 0; i + 1 < fields->elements; i += 2)
 		if (strncmp(fields->element[i]->str, "high:", 5) == 0)

@@ -146,7 +146,7 @@ static int64_t unnamed_count(const struct pass *pass, const struct generations *
 static void numbers_look(struct look *look)
 {
 	struct pass *pass = look->pass;
-	struct generations generations;
+	struct generations generations = { 0 };
 	struct audit_row row;
 	struct cut cut;
 	int64_t unnamed;
@@ -161,6 +161,7 @@ static void numbers_look(struct look *look)
 	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
 		      cut.coupon.generation == row.generation;
 	unnamed = unnamed_count(pass, &generations, &row, &cut);
+	generations_fini(&generations);
 	if (look->unnamed_looks++ == 0)
 		look->unnamed_since_ms = look->now_ms;
 	if (look->unnamed_looks == 1 || unnamed < pass->unnamed)

@@ -15,6 +15,7 @@ void pass_init(struct pass *pass, struct audit *audit, int64_t coupon)
 
 void pass_fini(struct pass *pass)
 {
+	generations_fini(&pass->generations);
 	PQclear(pass->twice);
 	slot_set_fini(&pass->set);
 	slot_set_fini(&pass->receives);

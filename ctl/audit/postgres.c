@@ -56,10 +56,20 @@ struct generation *generation_find(struct generations *generations, int64_t numb
 	for (size_t i = 0; i < generations->n; i++)
 		if (generations->list[i].number == number)
 			return &generations->list[i];
-	if (generations->n == AUDIT_GENERATIONS_MAX)
-		return NULL;
+	if (generations->n == generations->size) {
+		generations->size = generations->size ? 2 * generations->size : 128;
+		generations->list = realloc(generations->list,
+					    generations->size * sizeof(*generations->list));
+		check(generations->list != NULL);
+	}
 	generations->list[generations->n] = (struct generation){ .number = number };
 	return &generations->list[generations->n++];
+}
+
+void generations_fini(struct generations *generations)
+{
+	free(generations->list);
+	*generations = (struct generations){ 0 };
 }
 
 void audit_generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
@@ -68,7 +78,6 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 	char id[DB_NUMBER_SIZE];
 	PGresult *result = db_query(db, sql_query_coupon_generation_page, 1,
 				    (const char *[]){ db_number(coupon, id) });
-	int first = PQntuples(result) - (AUDIT_GENERATIONS_MAX / 2);
 
 	generations->n = 0;
 	*generation_find(generations,
@@ -76,7 +85,7 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 								 .high = row->seq_seen,
 								 .settled = row->settled,
 								 .idle_ms = row->idle_ms };
-	for (int i = first > 0 ? first : 0; i < PQntuples(result); i++) {
+	for (int i = 0; i < PQntuples(result); i++) {
 		struct generation *generation = generation_find(generations,
 								db_int(result, i, "generation"));
 

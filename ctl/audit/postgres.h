@@ -7,11 +7,9 @@
 
 #include <stddef.h>
 
-/* of one coupon; older ones are not read one by one */
-#define AUDIT_GENERATIONS_MAX 256
 #define AUDIT_ASK_MAX 1000 /* receives in one query */
 
-/* A generation: one rebuild of the coupon in Redis. */
+/* A generation: one rebuild of the coupon in Redis. Number 0: the sums of those that are folded. */
 struct generation {
 	int64_t number;
 	int64_t high; /* the highest receive number in either store */
@@ -20,8 +18,8 @@ struct generation {
 };
 
 struct generations {
-	struct generation list[AUDIT_GENERATIONS_MAX];
-	size_t n;
+	struct generation *list;
+	size_t n, size;
 };
 
 /* The state of one coupon in PostgreSQL. */
@@ -52,11 +50,12 @@ struct outcome {
 void audit_session_set(struct db *db);
 
 void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row);
-/* `high` is that of PostgreSQL. */
+/* Replaces the list, which is empty or was read before. `high` is that of PostgreSQL. */
 void audit_generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
 			    struct generations *generations);
-/* The generation with this number, which is added if it is new; NULL: there is no room. */
+/* The generation with this number, added if it is new. Valid until the next one is added. */
 struct generation *generation_find(struct generations *generations, int64_t number);
+void generations_fini(struct generations *generations);
 /* Receive numbers without an outcome, of all generations but `current`; 0: of all. */
 int64_t generations_unsettled(const struct generations *generations, int64_t current);
 

@@ -4,12 +4,20 @@
  *
  * Then the receives of older generations that no slot names are given up by number. Each step is a
  * statement of its own and may be repeated.
+ *
+ * Neither a slot nor the set of known receives has the generation of a receive. One that is not
+ * known is of the generation in Redis. One that is known is counted in the oldest generation that
+ * has numbers left, without those of receives that can still arrive: the generations of receives in
+ * the outbox are in their messages, and younger receives are of the latest generations.
  */
 #include "ctl/command/lost.h"
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/id.h"
 #include "common/log.h"
+#include "common/message.h"
+#include "common/number.h"
 #include "common/receive.h"
 #include "ctl/locks.h"
 #include "ctl/rabbit.h"
@@ -23,16 +31,27 @@
 #include <time.h>
 
 #define SCAN_COUNT 256
+#define OUTBOX_COUNT 32 /* entries; each may be 40 KB */
+#define HIGH "high:"    /* field of a coupon: the highest number of an older generation */
 #define OLDER_S 60
 #define OLDER_MAX_S 31536000
+
+/* An older generation. */
+struct older {
+	int64_t number;
+	int64_t left; /* numbers without an outcome */
+	int64_t owed; /* of these, numbers of receives that can still arrive */
+};
 
 struct lost {
 	struct db *db;
 	struct redis_client *redis;
 	int64_t coupon;
-	int64_t before_ms; /* only receives accepted before */
-	int64_t generation;
-	int64_t generation_older; /* the one before: receives in `known` have its numbers */
+	int64_t before_ms;   /* only receives accepted before */
+	int64_t generation;  /* of receives that are not known */
+	struct older *older; /* in the order of their numbers */
+	size_t older_n;
+	int64_t young; /* known receives that are too young to be given up */
 	int64_t named;
 };
 
@@ -71,13 +90,26 @@ static int is_in_outbox(struct lost *lost, const struct slot *slot)
 	return is_member(lost, "HEXISTS", COUPON_KEY_OUTBOX, ulid_format(&slot->batch, batch));
 }
 
-static int64_t generation_of(struct lost *lost, const struct slot *slot)
+static int is_known(struct lost *lost, const struct slot *slot)
 {
 	char batch[ULID_SIZE], member[ULID_SIZE + 8];
 
 	snprintf(member, sizeof(member), "%s:%d", ulid_format(&slot->batch, batch), slot->index);
-	return is_member(lost, "SISMEMBER", COUPON_KEY_KNOWN, member) ? lost->generation_older
-								      : lost->generation;
+	return is_member(lost, "SISMEMBER", COUPON_KEY_KNOWN, member);
+}
+
+/* The generation to count a receive in that is given up. */
+static int64_t generation_take(struct lost *lost, const struct slot *slot)
+{
+	if (!is_known(lost, slot))
+		return lost->generation;
+	for (size_t i = 0; i < lost->older_n; i++)
+		if (lost->older[i].left > lost->older[i].owed) {
+			lost->older[i].left--;
+			return lost->older[i].number;
+		}
+	/* receive_lost() counts it where it can. */
+	return lost->older_n > 0 ? lost->older[lost->older_n - 1].number : lost->generation;
 }
 
 static void arrays_fill(struct lost *lost, const struct slots *slots, int whole,
@@ -94,7 +126,7 @@ static void arrays_fill(struct lost *lost, const struct slots *slots, int whole,
 		postgres_array_add_number(&arrays[INDEXES], slot->index);
 		if (!whole)
 			continue;
-		postgres_array_add_number(&arrays[GENERATIONS], generation_of(lost, slot));
+		postgres_array_add_number(&arrays[GENERATIONS], generation_take(lost, slot));
 		postgres_array_add_number(&arrays[TIMES], ulid_time_ms(&slot->batch));
 	}
 }
@@ -128,18 +160,45 @@ static PGresult *slots_ask(struct lost *lost, const char *sql, int params_n,
 	return result;
 }
 
-static void slots_give_up(struct lost *lost, struct slots *slots)
+/* Keeps the receives without an outcome. */
+static void slots_keep_open(struct lost *lost, struct slots *slots)
 {
 	PGresult *ords = slots_ask(lost, sql_query_lost_candidates, 5, slots);
-	size_t n = 0;
 
 	slots_keep(slots, ords);
 	PQclear(ords);
+}
+
+static void slots_drop_sent(struct lost *lost, struct slots *slots)
+{
+	size_t n = 0;
+
 	for (size_t i = 0; i < slots->n; i++)
 		if (!is_in_outbox(lost, &slots->list[i]))
 			slots->list[n++] = slots->list[i];
 	slots->n = n;
-	if (n == 0)
+}
+
+static void slots_drop_young(struct lost *lost, struct slots *slots)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < slots->n; i++)
+		if (ulid_time_ms(&slots->list[i].batch) < lost->before_ms)
+			slots->list[n++] = slots->list[i];
+		else
+			lost->young += is_known(lost, &slots->list[i]);
+	slots->n = n;
+}
+
+static void slots_give_up(struct lost *lost, struct slots *slots)
+{
+	PGresult *ords;
+
+	slots_keep_open(lost, slots);
+	slots_drop_sent(lost, slots);
+	slots_drop_young(lost, slots);
+	if (slots->n == 0)
 		return;
 	ords = slots_ask(lost, sql_query_receive_lost, 7, slots);
 	slots_keep(slots, ords);
@@ -158,16 +217,6 @@ static void slots_give_up(struct lost *lost, struct slots *slots)
 	lost->named += (int64_t)slots->n;
 }
 
-static void slots_drop_young(struct lost *lost, struct slots *slots)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < slots->n; i++)
-		if (ulid_time_ms(&slots->list[i].batch) < lost->before_ms)
-			slots->list[n++] = slots->list[i];
-	slots->n = n;
-}
-
 static void users_give_up(void *context, const redisReply *users)
 {
 	struct lost *lost = context;
@@ -182,47 +231,81 @@ static void users_give_up(void *context, const redisReply *users)
 			(void)slots_add_records(&slots, user, records->str, records->len);
 	}
 	slots_sort(&slots);
-	slots_drop_young(lost, &slots);
 	if (slots.n > 0)
 		slots_give_up(lost, &slots);
 	slots_fini(&slots);
 }
 
-/* The highest receive number of a generation that Redis has. */
-static const char *high_of(struct lost *lost, const char *generation, char high[DB_NUMBER_SIZE])
+static struct older *older_find(struct lost *lost, int64_t number)
 {
-	char field[DB_NUMBER_SIZE + 8];
-	redisReply *reply;
-
-	snprintf(field, sizeof(field), "high:%s", generation);
-	reply = member_read(lost, "HGET", COUPON_KEY_COUPON, field);
-	db_number(redis_reply_number(reply), high);
-	freeReplyObject(reply);
-	return high;
+	for (size_t i = 0; i < lost->older_n; i++)
+		if (lost->older[i].number == number)
+			return &lost->older[i];
+	return NULL;
 }
 
-static void numbers_give_up(struct lost *lost)
+/* Receives in the outbox will arrive. Messages that cannot be parsed will be dead-lettered. */
+static void outbox_owe(void *context, const redisReply *entries)
 {
-	char coupon[DB_NUMBER_SIZE], high[DB_NUMBER_SIZE];
-	const char *id = db_number(lost->coupon, coupon);
-	PGresult *page = db_query(lost->db, sql_query_coupon_generation_page, 1, &id);
+	struct lost *lost = context;
+	struct json_arena *arena = json_arena_new();
+	struct message *message = malloc(sizeof(*message));
+	const char *error;
 
-	for (int row = 0; row < PQntuples(page); row++) {
-		const char *generation = db_text(page, row, "generation");
-		PGresult *result;
+	check(message != NULL);
+	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
+		const redisReply *body = entries->element[i + 1];
+		struct slots slots = { 0 };
+		struct older *older;
 
-		db_run(lost->db, "BEGIN");
-		PQclear(db_query(lost->db, sql_query_coupon_lock, 1, &id));
-		result = db_query(lost->db, sql_query_generation_lost, 3,
-				  (const char *[]){ id, generation,
-						    high_of(lost, generation, high) });
-		db_run(lost->db, "COMMIT");
-		if (PQntuples(result) == 1)
-			printf("lost: %s receives of generation %s that nothing names\n",
-			       db_text(result, 0, "lost_num"), generation);
-		PQclear(result);
+		if (message_decode(arena, body->str, body->len, message, &error) ||
+		    !(older = older_find(lost, message->generation)))
+			continue;
+		for (size_t j = 0; j < message->receives_n; j++)
+			slots_add(&slots,
+				  &(struct slot){ .user = message->receives[j].user,
+						  .batch = message->batch,
+						  .number = (int16_t)message->receives[j].slot,
+						  .index = (int16_t)j });
+		slots_keep_open(lost, &slots);
+		older->owed += (int64_t)slots.n;
+		slots_fini(&slots);
 	}
-	PQclear(page);
+	free(message);
+	json_arena_free(arena);
+}
+
+/* Younger receives are of the latest generations: their numbers stay in flight. */
+static void young_owe(struct lost *lost)
+{
+	for (size_t i = lost->older_n; i > 0 && lost->young > 0; i--) {
+		struct older *older = &lost->older[i - 1];
+		int64_t room = older->left - older->owed;
+		int64_t n = room < lost->young ? room : lost->young;
+
+		if (n > 0) {
+			older->owed += n;
+			lost->young -= n;
+		}
+	}
+}
+
+static void number_give_up(struct lost *lost, const struct older *older)
+{
+	char coupon[DB_NUMBER_SIZE], generation[DB_NUMBER_SIZE], owed[DB_NUMBER_SIZE];
+	const char *id = db_number(lost->coupon, coupon);
+	PGresult *result;
+
+	db_run(lost->db, "BEGIN");
+	PQclear(db_query(lost->db, sql_query_coupon_lock, 1, &id));
+	result = db_query(lost->db, sql_query_generation_lost, 4,
+			  (const char *[]){ id, db_number(older->number, generation), "0",
+					    db_number(older->owed, owed) });
+	db_run(lost->db, "COMMIT");
+	if (PQntuples(result) == 1)
+		printf("lost: %s receives of generation %s that nothing names\n",
+		       db_text(result, 0, "lost_num"), generation);
+	PQclear(result);
 }
 
 static void queues_need_empty(const char *url)
@@ -260,17 +343,60 @@ static void workers_need_hold_none(struct db *db)
 			  "a long transaction: these receives can still be settled");
 }
 
+/*
+ * Stores in PostgreSQL the highest numbers that Redis has of older generations, and reads the
+ * generation in Redis.
+ */
+static void redis_read(struct lost *lost)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(lost->coupon, COUPON_KEY_COUPON, key) };
+	redisReply *fields = redis_client_call(lost->redis, 2, hgetall);
+	struct postgres_array generations = { .type = POSTGRES_INT4 },
+			      seqs = { .type = POSTGRES_INT8 };
+	const struct postgres_argument arguments[] = { postgres_number(lost->coupon),
+						       postgres_array(&generations),
+						       postgres_array(&seqs) };
+	int64_t generation, seq;
+
+	store_redis_check(lost->redis, fields != NULL);
+	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		const char *name = fields->element[i]->str, *value = fields->element[i + 1]->str;
+
+		if (strcmp(name, "generation") == 0 &&
+		    number_parse(value, INT32_MAX, &generation) == 0 &&
+		    generation < lost->generation)
+			lost->generation = generation;
+		if (strncmp(name, HIGH, strlen(HIGH)) != 0 ||
+		    number_parse(name + strlen(HIGH), INT32_MAX, &generation) ||
+		    number_parse(value, INT64_MAX, &seq))
+			continue;
+		postgres_array_add_number(&generations, generation);
+		postgres_array_add_number(&seqs, seq);
+	}
+	freeReplyObject(fields);
+	PQclear(db_query_arguments(lost->db, sql_query_generation_seen, 3, arguments));
+	postgres_array_fini(&generations);
+	postgres_array_fini(&seqs);
+}
+
 static void generations_read(struct lost *lost)
 {
 	char coupon[DB_NUMBER_SIZE];
 	const char *id = db_number(lost->coupon, coupon);
 	PGresult *row = store_coupon_row(lost->db, sql_query_coupon_show, lost->coupon), *page;
 
-	lost->generation = lost->generation_older = db_int(row, 0, "generation");
+	lost->generation = db_int(row, 0, "generation");
 	PQclear(row);
+	redis_read(lost);
 	page = db_query(lost->db, sql_query_coupon_generation_page, 1, &id);
-	if (PQntuples(page) > 0)
-		lost->generation_older = db_int(page, PQntuples(page) - 1, "generation");
+	lost->older_n = (size_t)PQntuples(page);
+	lost->older = calloc(lost->older_n + 1, sizeof(*lost->older));
+	check(lost->older != NULL);
+	for (int i = 0; i < PQntuples(page); i++)
+		lost->older[i] = (struct older){ .number = db_int(page, i, "generation"),
+						 .left = db_int(page, i, "seq_seen") -
+							 db_int(page, i, "settled_num") };
 	PQclear(page);
 }
 
@@ -285,10 +411,15 @@ void lost_release(struct ctl *ctl, struct db *db)
 	workers_need_hold_none(db);
 	lost.redis = store_redis_open(ctl);
 	generations_read(&lost);
+	store_hash_scan(lost.redis, lost.coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, outbox_owe,
+			&lost);
 	store_hash_scan(lost.redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT, users_give_up,
 			&lost);
-	numbers_give_up(&lost);
+	young_owe(&lost);
+	for (size_t i = 0; i < lost.older_n; i++)
+		number_give_up(&lost, &lost.older[i]);
 	printf("coupon %lld: %lld receives given up by name\n", (long long)lost.coupon,
 	       (long long)lost.named);
+	free(lost.older);
 	redis_client_free(lost.redis);
 }

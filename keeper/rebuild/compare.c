@@ -297,6 +297,7 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		rc = compare->differs ? rebuild_run(context, row, look, compare->differs)
 				      : open_again(context, row, look);
 	}
+	snapshot_fini(&compare->snapshot);
 	free(compare);
 	if (rc == 0)
 		return 0;

@@ -1,5 +1,7 @@
 #include "keeper/rebuild/place.h"
 
+#include "common/check.h"
+#include "common/log.h"
 #include "embed.h"
 
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 #define KEYS_N (COUPON_KEYS_MAX + 2)
 #define HEAD 11
 #define EACH 3
+#define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
 
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation)
@@ -33,8 +36,8 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
 	const char *names[KEYS_N];
 	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
-		older[SNAPSHOT_GENERATIONS_MAX * EACH][NUMBER_SIZE];
-	const char *argv[HEAD + SNAPSHOT_GENERATIONS_MAX * EACH] = {
+		older[OLDER_MAX * EACH][NUMBER_SIZE];
+	const char *argv[HEAD + OLDER_MAX * EACH] = {
 		keeper_context_fence(context, fence),      context->run_id,
 		number_text(placing->generation, head[2]), number_text(row->version, head[3]),
 		coupon_status_text(row->status),           number_text(row->total, head[5]),
@@ -44,6 +47,12 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	};
 	int argc = HEAD;
 
+	/* Leaving some out would give their receives in flight away as stock. */
+	if (placing->older_n > OLDER_MAX) {
+		log_error("generations_too_many", LOG_I("coupon", row->id),
+			  LOG_I("generations", (int64_t)placing->older_n));
+		return NULL;
+	}
 	for (size_t i = 0; i < placing->older_n; i++) {
 		const struct snapshot_generation *generation = &placing->older[i];
 		const int64_t three[EACH] = { generation->number, generation->seq_seen,

@@ -15,7 +15,7 @@ struct placing {
 	int64_t issued;     /* PostgreSQL's rows, all of them filled */
 	int64_t late;       /* number of the last late outcome that is included */
 	const struct snapshot_generation *older;
-	size_t older_n; /* at most SNAPSHOT_GENERATIONS_MAX */
+	size_t older_n;
 };
 
 /*

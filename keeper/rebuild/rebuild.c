@@ -269,6 +269,7 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 	rebuild->context = context;
 	rebuild->coupon = row->id;
 	rc = rebuild_do(rebuild, row, look, why);
+	snapshot_fini(&rebuild->snapshot);
 	free(rebuild);
 	context->refused = rc != 0;
 	/* A failure that concerns this coupon alone must not delay the others. */

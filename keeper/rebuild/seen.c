@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#define SEEN_MAX 2048
 #define HIGH "high:"
 
 /* Generations and their highest numbers. */
@@ -16,7 +15,7 @@ static void seen_add(struct seen *seen, const char *generation_text, const char 
 {
 	int64_t generation, seq;
 
-	if (seen->seqs.n == SEEN_MAX || number_parse(generation_text, INT32_MAX, &generation) ||
+	if (number_parse(generation_text, INT32_MAX, &generation) ||
 	    number_parse(seq_text, INT64_MAX, &seq))
 		return;
 	postgres_array_add_number(&seen->generations, generation);

@@ -111,6 +111,11 @@ int slot_writer_flush(struct slot_writer *writer)
 	return rc == 0 ? keeper_context_goes_on(writer->context) : -1;
 }
 
+int slot_writer_is_full(const struct slot_writer *writer)
+{
+	return writer->added >= writer->room;
+}
+
 int64_t slot_writer_added(const struct slot_writer *writer)
 {
 	return writer->added;

@@ -35,6 +35,8 @@ int slot_writer_add(struct slot_writer *writer, int64_t user, int slot, const st
 /* Sends the buffered slots. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
 
+/* Whether as many slots were sent as slot_writer_begin() allows. */
+int slot_writer_is_full(const struct slot_writer *writer);
 int64_t slot_writer_added(const struct slot_writer *writer); /* sent since slot_writer_begin() */
 
 #endif

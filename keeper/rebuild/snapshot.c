@@ -1,5 +1,6 @@
 #include "keeper/rebuild/snapshot.h"
 
+#include "common/check.h"
 #include "common/number.h"
 #include "embed.h"
 #include "keeper/rows.h"
@@ -29,6 +30,7 @@ static int coupon_read(struct snapshot *snapshot)
 		snapshot->late = number_at(result, 0, 16);
 		snapshot->late_kept = number_at(result, 0, 17);
 		snapshot->unreleased = number_at(result, 0, 18);
+		snapshot->tombstone = *PQgetvalue(result, 0, 19) == 't';
 	}
 	PQclear(result);
 	return rc;
@@ -37,14 +39,14 @@ static int coupon_read(struct snapshot *snapshot)
 static int generations_read(struct snapshot *snapshot)
 {
 	PGresult *result = coupon_query(snapshot, sql_query_coupon_generation_page);
-	int rows, first;
+	int rows;
 
 	if (!result)
 		return -1;
 	rows = PQntuples(result);
-	/* Generations older than these have no receives in flight. */
-	first = rows > SNAPSHOT_GENERATIONS_MAX ? rows - SNAPSHOT_GENERATIONS_MAX : 0;
-	for (int i = first; i < rows; i++)
+	snapshot->generations = calloc((size_t)rows + 1, sizeof(*snapshot->generations));
+	check(snapshot->generations != NULL);
+	for (int i = 0; i < rows; i++)
 		snapshot->generations[snapshot->generations_n++] = (struct snapshot_generation){
 			.number = number_at(result, i, 0),
 			.seq_seen = number_at(result, i, 1),
@@ -115,4 +117,11 @@ void snapshot_end(struct snapshot *snapshot)
 	keeper_database_patient(snapshot->database, NULL, NULL);
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0,
 			    NULL); /* no effect on a dropped connection */
+}
+
+void snapshot_fini(struct snapshot *snapshot)
+{
+	free(snapshot->generations);
+	snapshot->generations = NULL;
+	snapshot->generations_n = 0;
 }

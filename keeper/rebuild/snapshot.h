@@ -11,9 +11,8 @@
 #include "keeper/judge.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
-#define SNAPSHOT_GENERATIONS_MAX 400
 
-/* A generation that is no longer current. */
+/* A generation that is no longer current; number 0: the sums of those that are folded. */
 struct snapshot_generation {
 	int64_t number, seq_seen, settled;
 };
@@ -24,7 +23,8 @@ struct snapshot {
 	int64_t late;       /* number of late outcomes that are included in the counts */
 	int64_t late_kept;  /* number of the latest of these that Redis may not have counted */
 	int64_t unreleased; /* rejected receives that may still hold a slot in Redis */
-	struct snapshot_generation generations[SNAPSHOT_GENERATIONS_MAX]; /* the latest ones */
+	int64_t tombstone;  /* not 0: the coupon has rejected receives */
+	struct snapshot_generation *generations; /* coupon_generation_open() bounds their number */
 	size_t generations_n;
 	PGresult *page;
 };
@@ -46,7 +46,8 @@ int snapshot_rows(struct snapshot *snapshot);
 int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches);
 /* Whether a receive is among those that snapshot_rejected() read. */
 int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *batch, int index);
-/* Must be called, also after a failure. */
+/* Ends the transaction; the counts stay. Must be called, also after a failure. */
 void snapshot_end(struct snapshot *snapshot);
+void snapshot_fini(struct snapshot *snapshot);
 
 #endif

@@ -1,7 +1,6 @@
 #include "keeper/rebuild/users.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 #include "common/id.h"
 #include "common/redis/user_records.h"
 
@@ -10,37 +9,34 @@
 #include <string.h>
 
 #define SCAN_COUNT 256
-#define YOUNG_MS (3600 * 1000)
 
-/* Slots of one scan. */
-struct young {
+/* A slot of one step of the scan. */
+struct taken {
 	int64_t user;
 	struct user_record record;
 };
 
-struct youngs {
-	struct young *list;
+struct slots {
+	struct taken *list;
 	size_t n, size;
 	struct postgres_array batches;
 };
 
-static void youngs_add(struct youngs *youngs, int64_t user, const struct user_record *record)
+static void slots_add(struct slots *slots, int64_t user, const struct user_record *record)
 {
-	if (youngs->n == youngs->size) {
-		youngs->size = youngs->size ? 2 * youngs->size : 512;
-		youngs->list = realloc(youngs->list, youngs->size * sizeof(*youngs->list));
-		check(youngs->list != NULL);
+	if (slots->n == slots->size) {
+		slots->size = slots->size ? 2 * slots->size : 512;
+		slots->list = realloc(slots->list, slots->size * sizeof(*slots->list));
+		check(slots->list != NULL);
 	}
-	youngs->list[youngs->n++] = (struct young){ user, *record };
-	postgres_array_add_uuid(&youngs->batches, &record->batch);
+	slots->list[slots->n++] = (struct taken){ user, *record };
+	postgres_array_add_uuid(&slots->batches, &record->batch);
 }
 
-static void youngs_read(struct youngs *youngs, const redisReply *pairs)
+static void slots_read(struct slots *slots, const redisReply *pairs)
 {
-	int64_t after_ms = clock_wall_ms() - YOUNG_MS;
-
-	youngs->n = 0;
-	postgres_array_clear(&youngs->batches);
+	slots->n = 0;
+	postgres_array_clear(&slots->batches);
 	for (size_t i = 0; i + 1 < pairs->elements; i += 2) {
 		const char *text = pairs->element[i + 1]->str;
 		struct user_record record;
@@ -49,28 +45,28 @@ static void youngs_read(struct youngs *youngs, const redisReply *pairs)
 		if (id_parse(pairs->element[i]->str, pairs->element[i]->len, &user))
 			continue;
 		while (user_record_next(&text, &record) == 0)
-			if (record.key_len <= RECEIVE_KEY_MAX &&
-			    ulid_time_ms(&record.batch) >= after_ms)
-				youngs_add(youngs, user, &record);
+			if (record.key_len <= RECEIVE_KEY_MAX)
+				slots_add(slots, user, &record);
 	}
 }
 
-static int youngs_write(const struct youngs *youngs, struct snapshot *snapshot,
-			struct slot_writer *writer)
+static int slots_write(const struct slots *slots, struct snapshot *snapshot,
+		       struct slot_writer *writer)
 {
-	if (youngs->n == 0)
+	if (slots->n == 0)
 		return 0;
-	if (snapshot_rejected(snapshot, &youngs->batches))
+	if (snapshot->tombstone && snapshot_rejected(snapshot, &slots->batches))
 		return -1;
-	for (size_t i = 0; i < youngs->n; i++) {
-		const struct user_record *record = &youngs->list[i].record;
+	for (size_t i = 0; i < slots->n; i++) {
+		const struct user_record *record = &slots->list[i].record;
 		char key[RECEIVE_KEY_MAX + 1];
 
-		if (snapshot_is_rejected(snapshot, &record->batch, record->index))
+		if (snapshot->tombstone &&
+		    snapshot_is_rejected(snapshot, &record->batch, record->index))
 			continue;
 		memcpy(key, record->key, record->key_len);
 		key[record->key_len] = '\0';
-		if (slot_writer_add(writer, youngs->list[i].user, record->slot, &record->batch,
+		if (slot_writer_add(writer, slots->list[i].user, record->slot, &record->batch,
 				    record->index, key))
 			return -1;
 	}
@@ -81,7 +77,7 @@ int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
-	struct youngs youngs = { .batches.type = POSTGRES_UUID };
+	struct slots slots = { .batches.type = POSTGRES_UUID };
 	int rc = 0;
 
 	coupon_key(snapshot->row.id, COUPON_KEY_USERS, key);
@@ -94,12 +90,12 @@ int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 				     : -1; /* a key of another type has no slots */
 			break;
 		}
-		youngs_read(&youngs, reply->element[1]);
-		rc = youngs_write(&youngs, snapshot, writer) || keeper_context_goes_on(context) ? -1
-												: 0;
+		slots_read(&slots, reply->element[1]);
+		rc = slots_write(&slots, snapshot, writer) || keeper_context_goes_on(context) ? -1
+											      : 0;
 		freeReplyObject(reply);
-	} while (rc == 0 && strcmp(cursor, "0") != 0);
-	free(youngs.list);
-	postgres_array_fini(&youngs.batches);
+	} while (rc == 0 && strcmp(cursor, "0") != 0 && !slot_writer_is_full(writer));
+	free(slots.list);
+	postgres_array_fini(&slots.batches);
 	return rc == 0 ? slot_writer_flush(writer) : -1;
 }

@@ -9,9 +9,10 @@
 #include "keeper/rebuild/snapshot.h"
 
 /*
- * Adds to `writer` (begun with SLOT_IN_FLIGHT) every slot of the last hour whose receive was not
- * rejected; fill.lua skips those that are issued. A missing or malformed hash adds none. 0, or
- * -1 when Redis or PostgreSQL failed.
+ * Adds to `writer` (begun with SLOT_IN_FLIGHT) every slot whose receive was not rejected, however
+ * old it is, until the writer is full: a message may wait in the queue for any time. fill.lua skips
+ * those that are issued. A missing or malformed hash adds none. 0, or -1 when Redis or PostgreSQL
+ * failed.
  */
 int rebuild_users(struct keeper_context *context, struct snapshot *snapshot,
 		  struct slot_writer *writer);

@@ -1,9 +1,12 @@
--- version: 2
+-- version: 3
 -- function: receive_lost(bigint,int[],uuid[],smallint[],bigint[],smallint[],bigint[])
 --
 -- Records receives of one coupon as lost that have no outcome and whose messages no longer exist.
 -- Each gets a tombstone, so that it is never issued even if its message arrives later. `generation`
--- is the generation of the receive. Returns the elements that had no outcome before.
+-- is the generation of the receive, or any older one if it is not known: the receive is counted in
+-- that generation if it has numbers in flight, else in the oldest one that has. So no generation
+-- gets more outcomes than it has numbers while another one has numbers in flight. Returns the
+-- elements that had no outcome before.
 CREATE OR REPLACE FUNCTION receive_lost(
 	coupon     bigint,
 	generation int[],
@@ -20,6 +23,7 @@ AS $$
 DECLARE
 	c coupon%ROWTYPE;
 	i int;
+	own int;
 BEGIN
 	-- As in settle(): tombstones are written under this lock, and rows that were inserted
 	-- without it are checked under it.
@@ -48,9 +52,15 @@ BEGIN
 			WHERE id = c.id;
 			CONTINUE;
 		END IF;
+		own := CASE WHEN receive_lost.generation[i] <= c.generation_folded THEN 0
+			ELSE receive_lost.generation[i] END;
+		SELECT g.generation INTO own FROM coupon_generation AS g
+		WHERE g.coupon_id = c.id AND (g.generation = own OR g.settled_num < g.seq_seen)
+		ORDER BY g.settled_num < g.seq_seen DESC, g.generation = own DESC, g.generation
+		LIMIT 1;
 		UPDATE coupon_generation AS g SET settled_num = g.settled_num + 1,
 			seq_seen = greatest(g.seq_seen, g.settled_num + 1)
-		WHERE g.coupon_id = c.id AND g.generation = receive_lost.generation[i];
+		WHERE g.coupon_id = c.id AND g.generation = own;
 		UPDATE coupon SET late_num = late_num + 1
 			WHERE id = c.id RETURNING late_num INTO c.late_num;
 		INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx,

@@ -1,4 +1,4 @@
--- version: 2
+-- version: 3
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -463,13 +463,22 @@ BEGIN
 			outcome_at = clock_timestamp()
 		WHERE c.id = sums.coupon;
 
+		-- The row of generation 0 has the sums of the folded generations; see
+		-- coupon_generation_open(). A receive that arrives although its number was given up
+		-- raises seq_seen: more receives than numbers would never count as settled.
 		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num,
 			outcome_at)
-		SELECT c.id, sums.generation, sums.seq_max, sums.settled_num, clock_timestamp()
+		SELECT c.id, CASE WHEN is_folded THEN 0 ELSE sums.generation END,
+			CASE WHEN is_folded THEN sums.settled_num ELSE sums.seq_max END,
+			sums.settled_num, clock_timestamp()
 		FROM coupon AS c
+			CROSS JOIN LATERAL (
+				SELECT sums.generation BETWEEN 1 AND c.generation_folded
+			) AS f (is_folded)
 		WHERE c.id = sums.coupon AND c.generation <> sums.generation
 		ON CONFLICT (coupon_id, generation) DO UPDATE
-		SET seq_seen = greatest(g.seq_seen, excluded.seq_seen),
+		SET seq_seen = greatest(g.seq_seen, excluded.seq_seen,
+				g.settled_num + excluded.settled_num),
 			settled_num = g.settled_num + excluded.settled_num,
 			outcome_at = excluded.outcome_at;
 	END LOOP;

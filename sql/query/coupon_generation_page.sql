@@ -1,5 +1,6 @@
--- The counts of the older generations of a coupon. idle_ms: since the last outcome, or the end of
--- the generation; NULL: that time is in the future.
+-- The counts of the older generations of a coupon; generation 0 has the sums of those that are
+-- folded. idle_ms: since the last outcome, or the end of the generation; NULL: that time is in the
+-- future.
 -- $1 coupon
 SELECT generation, seq_seen, settled_num,
 	CASE WHEN outcome_at <= clock_timestamp()

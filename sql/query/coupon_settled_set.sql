@@ -7,11 +7,11 @@ WITH elected AS (
 	SELECT fence FROM keeper WHERE fence = $2::bigint FOR SHARE
 ), owed AS (
 	-- The older generations whose settled receives are fewer than their highest number, in
-	-- PostgreSQL or in Redis.
+	-- PostgreSQL or in Redis. They are more if a receive arrived whose number was given up.
 	SELECT FROM coupon_generation AS g
 		LEFT JOIN unnest($5::int[], $6::bigint[]) AS high (generation, seq)
 			USING (generation)
-	WHERE g.coupon_id = $1::bigint AND g.settled_num <> greatest(g.seq_seen, high.seq)
+	WHERE g.coupon_id = $1::bigint AND g.settled_num < greatest(g.seq_seen, high.seq)
 	UNION ALL
 	SELECT FROM unnest($5::int[], $6::bigint[]) AS high (generation, seq)
 	WHERE high.seq > 0 AND NOT EXISTS (

@@ -12,6 +12,7 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	late_num,
 	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS late_kept,
 	(SELECT count(*) FROM receive_rejected AS t
-		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num
+		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
+	EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS has_rejected
 FROM coupon
 WHERE id = $1::bigint

@@ -7,7 +7,9 @@ import pika
 import pytest
 
 from history import DEAD_QUEUE, QUEUE, History
+from message import message, message_publish, message_text
 from stack import Client, wait_until
+from ulid import ulid_at
 
 LIMIT_REACHED, OUT_OF_STOCK, UNAVAILABLE = 4, 2, 21
 
@@ -35,6 +37,32 @@ def seq_seen(pg, coupon, generation):
     ).fetchone()[0]
 
 
+def generations(pg, coupon):
+    """Of the older ones: {generation: (seq_seen, settled_num)}"""
+    query = "SELECT generation, seq_seen, settled_num FROM coupon_generation WHERE coupon_id = %s"
+    return {row[0]: row[1:] for row in pg.execute(query, (coupon,)).fetchall()}
+
+
+def accept(redis_client, coupon, user, batch, key=""):
+    """As the script does, but the message is in no outbox any more."""
+    name = key_of(coupon)
+    redis_client.hset(name + ":users", user, f"1:{batch}:0:{key}")
+    redis_client.hincrby(name, "stock", -1)
+    return redis_client.hincrby(name, "seq", 1)
+
+
+def rebuild(redis_client, coupon):
+    generation = count(redis_client, coupon, "generation")
+    redis_client.hset(key_of(coupon), "rebuild", 1)
+    wait_open(redis_client, coupon, generation + 1)
+
+
+def close_until_settled(rough, pg, coupon):
+    rough.ctl("close", coupon)
+    query = "SELECT settled_at IS NOT NULL FROM coupon WHERE id = %s"
+    wait_until(lambda: pg.execute(query, (coupon,)).fetchone() == (True,), timeout=20)
+
+
 def rejections(pg, coupon):
     query = "SELECT reason, count(*) FROM receive_rejected WHERE coupon_id = %s GROUP BY reason"
     return dict(pg.execute(query, (coupon,)).fetchall())
@@ -52,6 +80,14 @@ def issue_all(client, coupon, users, **members):
     return client.pipeline(
         [{"op": "issue", "coupon": str(coupon), "user": str(user), **members} for user in users]
     )
+
+
+@pytest.fixture
+def amqp(rough):
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        channel.queue_purge(DEAD_QUEUE)  # dead letters of other tests
+        yield channel
 
 
 @pytest.fixture
@@ -144,6 +180,57 @@ def test_keys_are_known_again(rough, rough_redis, rough_pg, coupon_make):
             assert (again["receive"], again["slot"]) == (before["receive"], before["slot"])
         assert client.issue(coupon, 7, key="c")["code"] == LIMIT_REACHED
         assert count(rough_redis, coupon, "stock") == 98
+
+
+@pytest.mark.parametrize("hours", [-30, 2, 30])
+def test_a_slot_is_kept_however_old_its_receive_is(
+    hours, rough, rough_redis, rough_pg, coupon_make, amqp
+):
+    """Its message waits in a queue. The clock of the gateway that made its id may be wrong too."""
+    coupon = coupon_make(10, 2)
+    batch = ulid_at(rough_redis.time()[0] * 1000 - hours * 3_600_000)
+    seq = accept(rough_redis, coupon, 7, batch, key="k")
+    rebuild(rough_redis, coupon)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert client.issue(coupon, 7, key="k")["receive"] == f"{coupon}.7.{batch}.0"
+        message_publish(amqp, message(coupon, batch=batch, seq=seq, receives=[["7", 1, "k"]]))
+        again = wait_until(
+            lambda: (r := client.issue(coupon, 7, key="k", ack="issued"))["code"] == 0 and r
+        )
+        assert again["receive"] == f"{coupon}.7.{batch}.0"
+    wait_until(lambda: rough_redis.exists(key_of(coupon) + ":known") == 0)
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (9, 0)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_more_generations_than_are_kept(rough, rough_redis, rough_pg, coupon_make, amqp):
+    """Five receives of the third one are in flight."""
+    coupon = coupon_make(100)
+    with rough_pg.transaction():
+        rough_pg.execute(
+            "INSERT INTO coupon_generation SELECT %s, g, CASE g WHEN 3 THEN 5 ELSE 0 END, 0"
+            " FROM generate_series(1, 999) AS g",
+            (coupon,),
+        )
+        rough_pg.execute("UPDATE coupon SET generation = 1000 WHERE id = %s", (coupon,))
+    wait_open(rough_redis, coupon, 1001)
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (95, 5)
+    assert generations(rough_pg, coupon)[0] == (5, 0) and len(generations(rough_pg, coupon)) == 101
+    first, never_known = (
+        message(coupon, generation=3, seq=seq, receives=[[str(seq), 1, ""]]) for seq in (2, 60)
+    )
+    message_publish(amqp, first)
+    message_publish(amqp, first)
+    wait_until(lambda: count(rough_redis, coupon, "reserved") == 4)
+    assert count(rough_redis, coupon, "stock") == 95
+    told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0)
+    assert "lost: 4 receives of generation 0 that nothing names\n" in told
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (99, 0)
+    message_publish(amqp, never_known)
+    wait_until(lambda: count(rough_redis, coupon, "stock") == 98)
+    assert generations(rough_pg, coupon)[0] == (6, 6)
+    assert rough.ctl_run("audit", coupon).returncode == 0
+    close_until_settled(rough, rough_pg, coupon)
 
 
 def test_the_outbox_keeps_its_slots(rough, rough_redis, rough_pg, coupon_make):
@@ -297,14 +384,6 @@ def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
 # Receives that can no longer arrive
 
 
-@pytest.fixture
-def amqp(rough):
-    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
-        channel = connection.channel()
-        channel.queue_purge(DEAD_QUEUE)  # dead letters of other tests
-        yield channel
-
-
 def purge(amqp, n):
     """The messages of the queue are lost; one of them is returned."""
     wait_until(lambda: amqp.queue_declare(QUEUE, passive=True).method.message_count >= n)
@@ -371,3 +450,42 @@ def test_what_is_lost_without_a_name_is_given_up_by_number(
             0,
         )
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
+
+
+def test_each_lost_receive_is_counted_in_its_generation(
+    rough, rough_redis, rough_pg, coupon_make, worker_make, amqp
+):
+    """Three generations with receives in flight. Of the first, one is in the outbox; of the second,
+    one is too young to be given up."""
+    coupon = coupon_make(20)
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_RESEND_AFTER_MS=3_600_000)
+    now_ms = rough_redis.time()[0] * 1000
+    batches = [ulid_at(now_ms - 1_800_000) for _ in range(7)]
+    sent, young = batches[3], ulid_at(now_ms)
+    for user in (1, 2, 3):
+        accept(rough_redis, coupon, user, batches[user])
+    body = message_text(coupon, batch=sent, seq=3, at=now_ms, receives=[["3", 1, ""]])
+    rough_redis.hset(key_of(coupon) + ":outbox", sent, body)
+    rebuild(rough_redis, coupon)
+    accept(rough_redis, coupon, 4, batches[4])
+    accept(rough_redis, coupon, 5, young)
+    rebuild(rough_redis, coupon)
+    accept(rough_redis, coupon, 6, batches[6])
+    assert rough_redis.scard(key_of(coupon) + ":known") == 5
+    told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 600)
+    named = {line.split(",")[0] for line in told.splitlines() if line.startswith("lost: ")}
+    assert named == {
+        f"lost: receive {coupon}.{user}.{batches[user]}.0" for user in (1, 2, 4, 6)
+    }, told
+    assert generations(rough_pg, coupon) == {1: (3, 2), 2: (2, 1)}
+    worker.end()
+    rough.start("worker-1")
+    message_publish(
+        amqp, message(coupon, batch=young, generation=2, seq=2, receives=[["5", 1, ""]])
+    )
+    close_until_settled(rough, rough_pg, coupon)
+    assert generations(rough_pg, coupon) == {1: (3, 3), 2: (2, 2)}
+    assert rejections(rough_pg, coupon) == {"lost": 4}
+    assert rough_redis.hkeys(key_of(coupon) + ":users") == ["3", "5"]
+    assert rough.ctl_run("audit", coupon).returncode == 0

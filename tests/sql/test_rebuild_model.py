@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from rebuild_world import Gateway, Keeper, World, receives_of, release
 from redis_server import server_start
-from sql_db import MIGRATIONS, Db
+from sql_db import FUNCTIONS, MIGRATIONS, Db
 from ulid import ulid_of
 
 STEPS = 120
@@ -55,7 +55,7 @@ def databases(stack):
                 Db(make_conninfo(url, dbname=name))
                 for url in (owner_url, app_url, app_url, app_url)
             ]
-            for path in MIGRATIONS:
+            for path in (*MIGRATIONS, *FUNCTIONS):
                 with opened[0].connection.transaction():
                     opened[0].execute(path.read_text())
             for one in opened:
@@ -276,7 +276,7 @@ class Story(World):
         self.rounds()
         for g in self.db.query("coupon_generation_page", self.id):
             high = self.coupon.get("high:" + g["generation"]) or 0
-            self.db.query("generation_lost", self.id, g["generation"], high)
+            self.db.query("generation_lost", self.id, g["generation"], high, 0)
         self.db.query("rebuild_ask", self.id)
         self.rounds()
 

@@ -145,8 +145,82 @@ def test_lost_receives_are_rejected_for_ever(db, coupon_new):
 def test_numbers_given_up(db, coupon_new):
     coupon = rebuilt(db, coupon_new, generation=3)
     db.settle(*batch_make(coupon, [1, 2], seq_first=4, generation=1))
-    assert db.query("generation_lost", coupon, 1, 9) == [{"lost_num": "7"}]
-    assert (
-        db.query("generation_lost", coupon, 1, 9) == db.query("generation_lost", coupon, 2, 0) == []
-    )
+    assert db.query("generation_lost", coupon, 1, 9, 3) == [{"lost_num": "4"}]
+    assert db.query("generation_lost", coupon, 1, 9, 3) == []
+    assert db.query("generation_lost", coupon, 1, 9, 0) == [{"lost_num": "3"}]
+    assert db.query("generation_lost", coupon, 1, 9, 0) == []
+    assert db.query("generation_lost", coupon, 2, 0, 0) == []
     assert db.generations(coupon)[1] == (9, 9)
+
+
+def test_a_receive_whose_number_was_given_up_arrives(db, coupon_new):
+    """Without a name it got no tombstone."""
+    coupon = rebuilt(db, coupon_new)
+    db.execute("UPDATE coupon_generation SET seq_seen = 3 WHERE coupon_id = %s", coupon)
+    db.query("generation_lost", coupon, 1, 0, 0)
+    assert db.settle(Receive(coupon, 1, uuid.uuid4(), 0, seq=2, generation=1)) == ["issued"]
+    assert db.generations(coupon) == {1: (4, 4)}, "not more receives than numbers"
+
+
+def test_lost_receives_are_counted_where_numbers_are_in_flight(db, coupon_new):
+    """couponctl of an earlier version says that all of them are of the latest generation."""
+    coupon = rebuilt(db, coupon_new, generation=4)
+    for generation, seq in ((1, 2), (2, 0), (3, 1)):
+        values = (seq, coupon, generation)
+        db.execute(
+            "UPDATE coupon_generation SET seq_seen = %s WHERE coupon_id = %s AND generation = %s",
+            *values,
+        )
+    gone = [Receive(coupon, user, uuid.uuid4(), 0, generation=3) for user in range(1, 5)]
+    assert lost(db, coupon, *gone[:2]) == [1, 2]
+    assert db.generations(coupon) == {1: (2, 1), 2: (0, 0), 3: (1, 1)}
+    assert lost(db, coupon, *gone[2:]) == [1, 2]
+    assert db.generations(coupon) == {1: (2, 2), 2: (0, 0), 3: (2, 2)}
+
+
+# Folded generations
+
+KEPT = 100  # of sql/function/coupon_generation_open.sql
+
+
+def generation_open(db, coupon, times=1):
+    for _ in range(times):
+        fence = db.execute("SELECT fence FROM keeper")[0][0]
+        now = db.execute("SELECT generation FROM coupon WHERE id = %s", coupon)[0][0]
+        (opened,) = db.query("coupon_generation_open", coupon, now, 0, fence)
+    return int(opened["generation"])
+
+
+def sums(db, coupon):
+    rows = db.generations(coupon).values()
+    return sum(row[0] for row in rows), sum(row[1] for row in rows)
+
+
+def test_the_oldest_generations_are_folded(db, coupon_new):
+    coupon = coupon_new(total=1000)
+    assert generation_open(db, coupon) == 1
+    db.settle(*batch_make(coupon, [1, 2], seq_first=4, generation=1))  # 3 are in flight
+    generation_open(db, coupon)
+    db.settle(*batch_make(coupon, [3], generation=2))
+    generation_open(db, coupon, times=KEPT)
+    assert db.generations(coupon)[0] == (5, 2)
+    generation_open(db, coupon)
+    assert db.generations(coupon)[0] == (6, 3)
+    assert len(db.generations(coupon)) == 1 + KEPT
+    generation_open(db, coupon, times=50)
+    assert (len(db.generations(coupon)), sums(db, coupon)) == (1 + KEPT, (6, 3))
+
+
+def test_late_receives_of_folded_generations(db, coupon_new):
+    coupon = coupon_new(total=1000)
+    generation_open(db, coupon)
+    db.settle(*batch_make(coupon, [1], seq_first=3, generation=1))  # 2 are in flight
+    generation_open(db, coupon, times=KEPT + 10)
+    old, other = batch_make(coupon, [2, 3], generation=1)
+    assert db.settle(old, other.but(generation=2, seq=70)) == ["issued"] * 2
+    assert db.generations(coupon)[0] == (3, 3)
+    assert db.settle(old) == ["repeated"]
+    assert lost(db, coupon, Receive(coupon, 4, uuid.uuid4(), 0, generation=1)) == [1]
+    assert db.generations(coupon)[0] == (4, 4)
+    assert min(number for number in db.generations(coupon) if number) == 11
+    assert db.audit(coupon) == []
