@@ -31,9 +31,15 @@ SETTING_NUMBER(processes, "COUPON_PROCESSES", "processes", GATEWAY, 1, 1, 64,
 SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
 	       1048576,
 	       "maximum length of a request line or HTTP body; a longer one is answered too_large")
-SETTING_NUMBER(
-	connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1, 1000000,
-	"maximum open socket connections per process; further ones are answered busy and closed")
+SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
+	       1000000,
+	       "maximum open connections of the socket API and HTTP per process; further ones are "
+	       "answered "
+	       "busy and closed")
+SETTING_NUMBER(http_buffer_bytes, "COUPON_HTTP_BUFFER_BYTES", "http-buffer-bytes", GATEWAY,
+	       67108864, 65536, 1073741824,
+	       "maximum size of all HTTP requests that have not arrived completely, per process; "
+	       "beyond it those of more than 4096 bytes are answered busy")
 SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
 	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
 	       "maximum unanswered requests per connection; then it is not read from until it has "

@@ -233,7 +233,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 						 .admission = parts->admission };
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
-	gateway->intake = intake_new((size_t)config->inflight_max, dispatch, gateway);
+	gateway->intake = intake_new(config, dispatch, gateway);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }

@@ -14,6 +14,7 @@ METRIC(METRIC_CONNECTIONS_HTTP, "connections_http_total", "counter",
        "Connections closed because the client sent HTTP to the socket API.")
 METRIC(METRIC_CONNECTIONS_IDLE, "connections_idle_total", "counter",
        "Connections closed after COUPON_IDLE_TIMEOUT_MS without traffic.")
+METRIC(METRIC_HTTP_CONNECTIONS, "http_connections", "gauge", "Open HTTP connections.")
 METRIC(METRIC_ACCEPT_PAUSES, "accept_pauses_total", "counter",
        "Pauses of accepting because file descriptors were short.")
 METRIC(METRIC_REQUESTS, "requests_total", "counter", "Requests received, over the socket and HTTP.")

@@ -4,6 +4,7 @@
 #include "common/serve/exposition.h"
 #include "common/serve/http_reply.h"
 #include "common/serve/listener.h"
+#include "gateway/listen/http_connections.h"
 #include "gateway/metrics.h"
 
 #include <event2/buffer.h>
@@ -20,6 +21,7 @@
 struct http {
 	struct event_base *base;
 	struct evconnlistener *listener; /* evhttp's */
+	struct http_connections *connections;
 	size_t line_limit_bytes;
 	size_t sending; /* replies that are not yet in the kernel */
 	int stopped;
@@ -48,8 +50,11 @@ static void exchange_sent(struct exchange *exchange)
 
 static void on_sent(struct evhttp_request *request, void *data)
 {
+	struct exchange *exchange = data;
+
 	evhttp_connection_set_closecb(evhttp_request_get_connection(request), NULL, NULL);
-	exchange_sent(data);
+	http_connection_replied(exchange->http->connections, request);
+	exchange_sent(exchange);
 }
 
 /* The client closed the connection: evhttp frees the request. */
@@ -145,6 +150,7 @@ static void api_post(struct http *http, struct evhttp_request *request, enum req
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	else
 		intake_request(http->intake, text, len ? len : 2, op, responder);
+	evbuffer_drain(body, len); /* not kept until the reply */
 }
 
 static void on_api(struct http *http, struct evhttp_request *request, const char *name)
@@ -195,19 +201,33 @@ static void on_metrics(struct evhttp_request *request)
 	http_reply(request, HTTP_OK, EXPOSITION_TYPE, body);
 }
 
+/* Of a request that is answered at once. */
+static void on_replied(struct evhttp_request *request, void *data)
+{
+	struct http *http = data;
+
+	http_connection_replied(http->connections, request);
+}
+
 static void on_request(struct evhttp_request *request, void *data)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 	struct http *http = data;
+	enum http_admit admit = http_connection_request(http->connections, request);
 
 	if (!path)
 		path = "";
-	if (strcmp(path, "/healthz") == 0)
+	evhttp_request_set_on_complete_cb(request, on_replied, http);
+	if (admit == HTTP_ADMIT_NONE)
+		http_connection_refuse(http->connections, request);
+	else if (strcmp(path, "/healthz") == 0)
 		on_healthz(request);
 	else if (strcmp(path, "/readyz") == 0)
 		on_readyz(http, request);
 	else if (strcmp(path, "/metrics") == 0)
 		on_metrics(request);
+	else if (admit == HTTP_ADMIT_MONITORING)
+		http_connection_refuse(http->connections, request);
 	else
 		on_api(http, request, strncmp(path, API_PREFIX, 4) == 0 ? path + 4 : "");
 }
@@ -217,8 +237,9 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct http *http = data;
 
+	(void)base;
 	listener_spare_descriptors(http->listener);
-	return bufferevent_socket_new(base, -1, 0);
+	return http_connection_open(http->connections);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
@@ -234,6 +255,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->ready = ready;
 	http->context = context;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;
+	http->connections = http_connections_new(base, config, intake);
 	/*
 	 * Up to this size the reply is JSON; evhttp refuses a longer body with a page of its own.
 	 */
@@ -270,5 +292,6 @@ void http_free(struct http *http)
 	if (!http)
 		return;
 	evhttp_free(http->evhttp);
+	http_connections_free(http->connections);
 	free(http);
 }

@@ -9,17 +9,20 @@ struct intake {
 	struct json_arena *arena;
 	size_t inflight;
 	size_t inflight_max;
+	size_t connections;
+	size_t connections_max;
 	intake_dispatch_fn *dispatch;
 	void *context;
 };
 
-struct intake *intake_new(size_t inflight_max, intake_dispatch_fn *dispatch, void *context)
+struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = calloc(1, sizeof(*intake));
 
 	check(intake != NULL);
 	intake->arena = json_arena_new();
-	intake->inflight_max = inflight_max;
+	intake->inflight_max = (size_t)config->inflight_max;
+	intake->connections_max = (size_t)config->connections_max;
 	intake->dispatch = dispatch;
 	intake->context = context;
 	return intake;
@@ -61,6 +64,20 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 {
 	request_enter(intake);
 	responder_fail(responder, "", answer, message);
+}
+
+int intake_connection_open(struct intake *intake)
+{
+	if (intake->connections >= intake->connections_max)
+		return -1;
+	intake->connections++;
+	return 0;
+}
+
+void intake_connection_close(struct intake *intake)
+{
+	check(intake->connections > 0);
+	intake->connections--;
 }
 
 void intake_answered(struct intake *intake, enum answer answer)

@@ -1,18 +1,19 @@
 /*
  * Takes in requests from the socket API and HTTP: parses and counts them, refuses them with busy
- * beyond the limit, and passes them on to `dispatch`. The responder's reply function calls
- * intake_answered() for each reply.
+ * beyond the limit, and passes them on to `dispatch`. Counts the connections of both. The
+ * responder's reply function calls intake_answered() for each reply.
  */
 #ifndef GATEWAY_LISTEN_INTAKE_H
 #define GATEWAY_LISTEN_INTAKE_H
 
+#include "common/config.h"
 #include "gateway/listen/reply.h"
 
 struct intake;
 
 typedef void intake_dispatch_fn(void *context, struct request *request);
 
-struct intake *intake_new(size_t inflight_max, intake_dispatch_fn *dispatch, void *context);
+struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
 
 /*
@@ -23,6 +24,10 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 /* The same for a request that was never parsed, for instance for its length. */
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
+
+/* Counts a connection of a client: 0, or -1: there are connections_max. */
+int intake_connection_open(struct intake *intake);
+void intake_connection_close(struct intake *intake);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);

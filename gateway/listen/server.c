@@ -54,6 +54,7 @@ static void conn_disconnect(struct conn *conn)
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
 	conn->server->conns_n--;
+	intake_connection_close(conn->server->intake);
 	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
 }
 
@@ -300,7 +301,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		close(fd);
 		return;
 	}
-	if ((int64_t)server->conns_n >= server->config->connections_max) {
+	if (intake_connection_open(server->intake)) {
 		fd_refuse(fd);
 		return;
 	}

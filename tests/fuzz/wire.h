@@ -85,14 +85,15 @@ static inline void wire_init(struct wire *wire)
 
 	log_init("fuzz", LOG_LEVEL_ERROR, 0);
 	wire->base = event_base_new();
-	wire->intake = intake_new(1000000, wire_dispatch, wire);
 	STAILQ_INIT(&wire->kept);
 	wire->config = (struct config){ .line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,
 					.output_limit_bytes = 100000000,
+					.http_buffer_bytes = 1 << 20,
 					.idle_timeout_ms = 300000 };
+	wire->intake = intake_new(&wire->config, wire_dispatch, wire);
 	wire->address.sin_family = AF_INET;
 	wire->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	wire->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);

@@ -1,0 +1,191 @@
+"""HTTP connections, headers and bodies have limits too; what is small and in time is answered."""
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+
+from stack import wait_until
+
+HEAD = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\n"
+
+
+class Raw:
+    """One HTTP connection, byte by byte."""
+
+    def __init__(self, gateway, timeout=10):
+        host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def read_all(self):
+        """Until the gateway closes the connection."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := self.socket.recv(65536):
+                data += piece
+        return data
+
+    def read_reply(self):
+        """(status, body) of one reply with a length."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            piece = self.socket.recv(65536)
+            assert piece, data
+            data += piece
+        head, _, body = data.partition(b"\r\n\r\n")
+        (length,) = [
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        ]
+        while len(body) < length:
+            body += self.socket.recv(65536)
+        return int(head.split()[1]), body
+
+    def get(self, path):
+        self.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return self.read_reply()
+
+
+def http_connections(gateway):
+    with Raw(gateway) as raw:
+        _, body = raw.get("/metrics")
+    (line,) = [
+        line for line in body.decode().splitlines() if line.startswith("couponmq_http_connections ")
+    ]
+    return int(line.split()[1])
+
+
+def test_http_connections_count(stack, gateway_make):
+    """At COUPON_CONNECTIONS_MAX only health and metrics are served on a few more."""
+    gateway = gateway_make(stack, COUPON_CONNECTIONS_MAX=3)
+    with contextlib.ExitStack() as connections:
+        three = [connections.enter_context(Raw(gateway)) for _ in range(3)]
+        assert [raw.get("/v1/ping")[0] for raw in three] == [200] * 3
+        with gateway.client() as client:
+            assert client.read_reply()["status"] == "busy"
+        with Raw(gateway) as raw:
+            status, body = raw.get("/v1/ping")
+            assert status == 429 and json.loads(body)["status"] == "busy"
+            assert raw.read_all() == b""
+        for path in ("/healthz", "/readyz", "/metrics"):
+            with Raw(gateway) as raw:
+                assert raw.get(path)[0] == 200
+                assert raw.read_all() == b"", "it is closed after the reply"
+        many = [connections.enter_context(Raw(gateway)) for _ in range(40)]
+        assert any(b" 429 " in raw.read_all() for raw in many[30:]), "these are few"
+        assert three[0].get("/v1/ping")[0] == 200
+        for raw in (three[0], *many):
+            raw.socket.close()
+
+        def serves():
+            with gateway.client() as client:
+                client.send_line({"op": "ping"})
+                return client.read_reply()["code"] == 0
+
+        wait_until(serves)
+
+
+def test_closed_http_connections_no_longer_count(stack, gateway_make):
+    gateway = gateway_make(stack)
+    with contextlib.ExitStack() as connections:
+        raws = [connections.enter_context(Raw(gateway)) for _ in range(20)]
+        for raw in raws[:10]:
+            assert raw.get("/v1/ping")[0] == 200
+        for raw in raws[10:]:
+            raw.send(HEAD[:10])
+        assert http_connections(gateway) == 21
+    wait_until(lambda: http_connections(gateway) == 1)
+
+
+@pytest.mark.parametrize(
+    "begin", [HEAD, HEAD + b"Content-Length: 1000\r\n\r\n"], ids=["head", "body"]
+)
+def test_a_slow_request_is_ended(stack, gateway_make, begin):
+    """However often a byte comes."""
+    gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=600)
+    with Raw(gateway) as slow:
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            slow.send(begin)
+            while time.monotonic() - began < 5:
+                slow.send(b"x")
+                time.sleep(0.05)
+                slow.socket.settimeout(0.001)
+                with contextlib.suppress(TimeoutError):
+                    if not slow.socket.recv(1, socket.MSG_PEEK):
+                        break
+                    assert b" 408 " in slow.read_all()
+                    break
+        assert time.monotonic() - began < 4
+
+
+def test_a_connection_that_waits_for_its_answer_is_not_slow(rough, gateway_make):
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=300, COUPON_ISSUED_TIMEOUT_MS=1500)
+    rough.sigstop("worker-1")
+    body = json.dumps({"coupon": coupon, "user": "1", "ack": "issued"}).encode()
+    with Raw(gateway) as raw:
+        head = b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        raw.send(head + body)
+        assert raw.read_reply()[0] == 504
+    rough.sigcont("worker-1")
+
+
+def test_headers_are_few(stack, gateway_make):
+    gateway = gateway_make(stack)
+    lines = [b"X-%d: y\r\n" % n for n in range(150)]
+    with Raw(gateway) as raw:
+        raw.send(HEAD + b"".join(lines[:90]) + b"Content-Length: 2\r\n\r\n{}")
+        assert raw.read_reply()[0] == 200
+        raw.send(HEAD + b"".join(lines) + b"\r\n")
+        assert b" 431 " in raw.read_all()
+    with Raw(gateway) as raw:
+        raw.send(HEAD + b"".join(lines))
+        assert b" 431 " in raw.read_all(), "also before the headers end"
+
+
+def test_bodies_have_a_limit_together(stack, gateway_make):
+    gateway = gateway_make(stack, COUPON_HTTP_BUFFER_BYTES=262144)
+    with contextlib.ExitStack() as connections:
+        raws = [connections.enter_context(Raw(gateway)) for _ in range(20)]
+        for raw in raws:
+            with contextlib.suppress(ConnectionError):
+                raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 50000)
+        refused = sum(b" 429 " in raw.read_all() for raw in raws[10:])
+        assert refused == 10
+        with Raw(gateway) as small:
+            assert small.get("/v1/ping")[0] == 200
+        raws[0].send(b" " * 9998 + b"{}")
+        assert raws[0].read_reply()[0] == 200, "what was there before is answered"
+    with Raw(gateway) as raw:
+        raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 59998 + b"{}")
+        assert raw.read_reply()[0] == 200
+
+
+def test_pipelined_requests_wait_outside_the_gateway(rough, gateway_make):
+    """While a request is not answered, its connection is not read from."""
+    coupon = rough.coupon_make(10)
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=60000)
+    rough.sigstop("worker-1")
+    body = json.dumps({"coupon": coupon, "user": "1", "ack": "issued"}).encode()
+    with Raw(gateway, timeout=2) as raw:
+        head = b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        raw.send(head + body)
+        before = gateway.memory()
+        with pytest.raises(TimeoutError):
+            for _ in range(300):
+                raw.send((head + body) * 1000)
+        assert gateway.memory() - before < 2**20
+    rough.sigcont("worker-1")
