@@ -13,10 +13,10 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
+#include "common/rabbit/amqp.h"
 #include "common/rabbit/sender.h"
 #include "common/rabbit/topology.h"
 
-#include <amqp_framing.h>
 #include <stdlib.h>
 #include <string.h>
 

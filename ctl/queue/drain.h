@@ -6,9 +6,9 @@
 #ifndef CTL_QUEUE_DRAIN_H
 #define CTL_QUEUE_DRAIN_H
 
+#include "common/rabbit/amqp.h"
 #include "ctl/ctl.h"
 
-#include <amqp.h>
 #include <stdint.h>
 
 struct drain {
