@@ -1,6 +1,6 @@
 """
-Single faults that can be composed: each is a generator that begins the fault, yields while it lasts,
-and ends it. None of them waits for a part that another fault may have stopped.
+Single faults that can be composed: each is a generator that begins the fault, yields while it
+lasts, and ends it. None of them waits for a part that another fault may have stopped.
 """
 
 import contextlib
