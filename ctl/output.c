@@ -29,6 +29,15 @@ void output_number(cJSON *object, const char *name, int64_t number)
 	check(cJSON_AddRawToObject(object, name, text) != NULL);
 }
 
+void output_id(cJSON *object, const char *name, int64_t id)
+{
+	char text[24] = "";
+
+	if (id > 0)
+		snprintf(text, sizeof(text), "%lld", (long long)id);
+	output_text(object, name, text);
+}
+
 void output_bool(cJSON *object, const char *name, int truth)
 {
 	check(cJSON_AddBoolToObject(object, name, truth) != NULL);

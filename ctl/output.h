@@ -10,6 +10,8 @@ cJSON *output_object(void);
 void output_text(cJSON *object, const char *name, const char *text); /* NULL or "": null */
 void output_number(cJSON *object, const char *name,
 		   int64_t number); /* exact, unlike cJSON's numbers */
+/* Ids are strings, as in every answer: a program that reads numbers as doubles changes them. */
+void output_id(cJSON *object, const char *name, int64_t id); /* 0: null */
 void output_bool(cJSON *object, const char *name, int truth);
 void output_null(cJSON *object, const char *name);
 void output_add(cJSON *object, const char *name, cJSON *child); /* `child` becomes part of it */

@@ -1,7 +1,6 @@
 #include "ctl/slots.h"
 
 #include "common/check.h"
-#include "common/receive.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +131,16 @@ int slot_same_receive(const struct slot *a, const struct slot *b)
 {
 	return a->index == b->index &&
 	       memcmp(a->batch.bytes, b->batch.bytes, sizeof(a->batch.bytes)) == 0;
+}
+
+char *slot_receive_format(const struct slot *slot, int64_t coupon, char out[RECEIVE_SIZE])
+{
+	const struct receive receive = {
+		.coupon = coupon, .user = slot->user, .batch = slot->batch, .index = slot->index
+	};
+
+	receive_format(&receive, out);
+	return out;
 }
 
 void slots_sort(struct slots *slots)

@@ -2,6 +2,7 @@
 #ifndef CTL_SLOTS_H
 #define CTL_SLOTS_H
 
+#include "common/receive.h"
 #include "common/ulid.h"
 
 #include <stddef.h>
@@ -34,6 +35,9 @@ void slots_fini(struct slots *slots);
 /* Orders by user and number. */
 int slot_compare(const struct slot *a, const struct slot *b);
 int slot_same_receive(const struct slot *a, const struct slot *b);
+
+/* The id of the receive that has the slot. Returns `out`. */
+char *slot_receive_format(const struct slot *slot, int64_t coupon, char out[RECEIVE_SIZE]);
 
 /* What a user's records have in one slot. */
 enum slot_found {

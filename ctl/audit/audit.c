@@ -156,16 +156,14 @@ const struct command audit_command = {
 	.argument = "[ID]",
 	.options = audit_options,
 	.summary = "check the promises on a live system",
-	.detail =
-		"P1: nothing is oversold. P2: no user is over the limit. P3: each receive has one "
-		"outcome. P4: in Redis,\n"
-		"stock + taken slots + reserved + lost = total, and each slot is a user coupon or "
-		"in "
-		"flight. Each finding is\n"
-		"printed; nothing is changed. The last line begins with the verdict. Exit status:\n"
-		"  0  PASS     no finding\n"
-		"  1  FAIL     findings\n"
-		"  5  STALLED  no finding, but receives are in flight without progress; what they "
-		"wait for is printed\n"
-		"  4  UNKNOWN  no verdict: a store could not be read, or the data is undecided",
+	.detail = "P1: nothing is oversold. P2: no user is over the limit. P3: each receive has\n"
+		  "one outcome. P4: in Redis, stock + taken slots + reserved + lost = total,\n"
+		  "and each slot is a user coupon or in flight. Each finding is printed;\n"
+		  "nothing is changed. The last line begins with the verdict. Exit status:\n"
+		  "  0  PASS     no finding\n"
+		  "  1  FAIL     findings\n"
+		  "  5  STALLED  no finding, but receives are in flight without progress; what\n"
+		  "              they wait for is printed\n"
+		  "  4  UNKNOWN  no verdict: a store could not be read, or the data is\n"
+		  "              undecided",
 };

@@ -80,9 +80,8 @@ cJSON *figures_json(const struct pass *pass)
 {
 	const struct redis_coupon *c = &pass->cut.coupon;
 	cJSON *object = output_object();
-	char id[DB_NUMBER_SIZE];
 
-	output_text(object, "coupon", db_number(pass->coupon, id));
+	output_id(object, "coupon", pass->coupon);
 	output_bool(object, "loaded", pass->cut.present);
 	output_number(object, "issued", pass->rows_n);
 	output_number(object, "rejected", pass->row.rejected);

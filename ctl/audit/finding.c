@@ -36,16 +36,6 @@ static void number_add(cJSON *object, const char *name, int64_t number)
 		output_null(object, name);
 }
 
-/* Ids are strings, as in every answer: a program that reads numbers as doubles changes them. */
-static void id_add(cJSON *object, const char *name, int64_t id)
-{
-	char text[24] = "";
-
-	if (id > 0)
-		snprintf(text, sizeof(text), "%lld", (long long)id);
-	output_text(object, name, text);
-}
-
 static void json_print(struct findings *findings, enum finding finding, const struct place *place,
 		       const char *receive, const char *text)
 {
@@ -54,8 +44,8 @@ static void json_print(struct findings *findings, enum finding finding, const st
 
 	output_text(object, "kind", kinds[finding].word);
 	output_text(object, "promise", kinds[finding].promise);
-	id_add(object, "coupon", place->coupon);
-	id_add(object, "user", place->user);
+	output_id(object, "coupon", place->coupon);
+	output_id(object, "user", place->user);
 	number_add(object, "slot", place->slot);
 	output_text(object, "receive", receive);
 	output_text(object, "text", text);

@@ -25,11 +25,8 @@ static void parts_look(struct look *look, struct suspects *suspects, look_fn *fn
 	static struct slot slots[AUDIT_ASK_MAX];
 	size_t step = records_step(look->pass->row.limit);
 
-	for (size_t at = 0; at < suspects->n; at += step) {
-		size_t n = suspects->n - at < step ? suspects->n - at : step;
-
-		for (size_t i = 0; i < n; i++)
-			slots[i] = suspects->list[at + i].slot;
+	for (size_t at = 0, n; at < suspects->n; at += n) {
+		n = suspects_slots(suspects, at, step, slots);
 		fn(look, suspects->list + at, slots, n);
 	}
 	suspects_drop_gone(suspects);

@@ -58,11 +58,8 @@ void open_resolve(struct pass *pass)
 	struct suspects *open = &pass->open;
 	size_t kept = 0;
 
-	for (size_t at = 0; at < open->n; at += AUDIT_ASK_MAX) {
-		size_t n = open->n - at < AUDIT_ASK_MAX ? open->n - at : AUDIT_ASK_MAX;
-
-		for (size_t i = 0; i < n; i++)
-			slots[i] = open->list[at + i].slot;
+	for (size_t at = 0, n; at < open->n; at += n) {
+		n = suspects_slots(open, at, AUDIT_ASK_MAX, slots);
 		audit_outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
 		for (size_t i = 0; i < n; i++) {
 			struct suspect *suspect = &open->list[at + i];

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/receive.h"
 #include "ctl/audit/look.h"
 #include "ctl/audit/open.h"
 #include "ctl/audit/watch.h"
@@ -125,11 +124,8 @@ static int64_t outbox_count(const struct pass *pass)
 	const struct suspects *open = &pass->open;
 	int64_t count = 0;
 
-	for (size_t at = 0; at < open->n; at += AUDIT_ASK_MAX) {
-		size_t n = open->n - at < AUDIT_ASK_MAX ? open->n - at : AUDIT_ASK_MAX;
-
-		for (size_t i = 0; i < n; i++)
-			slots[i] = open->list[at + i].slot;
+	for (size_t at = 0, n; at < open->n; at += n) {
+		n = suspects_slots(open, at, AUDIT_ASK_MAX, slots);
 		outbox_has(pass->audit->redis, pass->coupon, slots, n, has);
 		for (size_t i = 0; i < n; i++)
 			count += has[i];
@@ -243,20 +239,16 @@ void stall_print(const struct pass *pass)
 {
 	const struct stall *stall = &pass->stall;
 	char oldest[RECEIVE_SIZE], idle[40];
-	struct receive receive = { .coupon = pass->coupon,
-				   .user = stall->oldest.user,
-				   .batch = stall->oldest.batch,
-				   .index = stall->oldest.index };
 
 	if (stall->n == 0)
 		return;
 	printf("STALLED coupon %" PRId64 ": %" PRId64 " receives in flight without progress; last "
 	       "outcome of the coupon: %s ago",
 	       pass->coupon, stall->n, seconds_text(stall->idle_ms, idle));
-	if (stall->n > stall->unnamed) {
-		receive_format(&receive, oldest);
-		printf("; oldest: %s, %" PRId64 " s", oldest, stall->age_ms / 1000);
-	}
+	if (stall->n > stall->unnamed)
+		printf("; oldest: %s, %" PRId64 " s",
+		       slot_receive_format(&stall->oldest, pass->coupon, oldest),
+		       stall->age_ms / 1000);
 	printf("\n");
 	reasons_explain(&(struct reasons){ .pass = pass });
 }

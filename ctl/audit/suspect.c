@@ -31,6 +31,15 @@ void suspects_drop_gone(struct suspects *suspects)
 	suspects->n = kept;
 }
 
+size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots)
+{
+	size_t n = suspects->n - at < most ? suspects->n - at : most;
+
+	for (size_t i = 0; i < n; i++)
+		slots[i] = suspects->list[at + i].slot;
+	return n;
+}
+
 int64_t suspects_count(const struct suspects *suspects, enum suspect_state state)
 {
 	int64_t n = 0;

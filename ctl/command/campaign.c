@@ -132,12 +132,10 @@ const struct command publish_command = {
 	.argument = "ID",
 	.options = publish_options,
 	.summary = "publish a draft",
-	.detail =
-		"PostgreSQL records the status; the keeper, a thread of coupon-worker, loads the "
-		"coupon into Redis.\n"
-		"Publishing again never refills a coupon. If the keeper does not load it in time, "
-		"the command prints a\n"
-		"warning and exits with 0.",
+	.detail = "PostgreSQL records the status; the keeper, a thread of coupon-worker, loads\n"
+		  "the coupon into Redis. Publishing again never refills a coupon. If the\n"
+		  "keeper does not load it in time, the command prints a warning and exits\n"
+		  "with 0.",
 };
 const struct command pause_command = {
 	.name = "pause",

@@ -134,6 +134,6 @@ const struct command create_command = {
 	.run = create_run,
 	.options = create_options,
 	.summary = "create a campaign as a draft, and print only its id",
-	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example "
+	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example\n"
 		  "2026-11-21T12:00:00+01:00.",
 };

@@ -18,7 +18,6 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/number.h"
-#include "common/receive.h"
 #include "ctl/locks.h"
 #include "ctl/rabbit.h"
 #include "ctl/slots.h"
@@ -204,14 +203,10 @@ static void slots_give_up(struct lost *lost, struct slots *slots)
 	slots_keep(slots, ords);
 	PQclear(ords);
 	for (size_t i = 0; i < slots->n; i++) {
-		struct receive receive = { .coupon = lost->coupon,
-					   .user = slots->list[i].user,
-					   .batch = slots->list[i].batch,
-					   .index = slots->list[i].index };
 		char text[RECEIVE_SIZE];
 
-		receive_format(&receive, text);
-		printf("lost: receive %s, user %lld, slot %d\n", text,
+		printf("lost: receive %s, user %lld, slot %d\n",
+		       slot_receive_format(&slots->list[i], lost->coupon, text),
 		       (long long)slots->list[i].user, slots->list[i].number);
 	}
 	lost->named += (int64_t)slots->n;

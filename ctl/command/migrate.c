@@ -131,13 +131,9 @@ const struct command migrate_command = {
 	.name = "migrate",
 	.run = migrate_run,
 	.summary = "upgrade the database to this program's version",
-	.detail =
-		"Migrations go forward only, each in a transaction of its own; then the functions "
-		"that differ are\n"
-		"replaced in one transaction. A function that is newer than this program's is "
-		"kept. "
-		"Concurrent runs\n"
-		"are safe. A database that is newer than this program is refused. Connects as the "
-		"owner of the\n"
-		"tables, DATABASE_ADMIN_URL.",
+	.detail = "Migrations go forward only, each in a transaction of its own; then the\n"
+		  "functions that differ are replaced in one transaction. A function that is\n"
+		  "newer than this program's is kept. Concurrent runs are safe. A database that\n"
+		  "is newer than this program is refused. Connects as the owner of the tables,\n"
+		  "DATABASE_ADMIN_URL.",
 };

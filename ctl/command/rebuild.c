@@ -81,17 +81,13 @@ const struct command rebuild_command = {
 	.argument = "ID",
 	.options = rebuild_options,
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
-	.detail =
-		"The keeper, a thread of coupon-worker, does it; clients get unavailable for about "
-		"a second. If nothing\n"
-		"differs, nothing is changed. Receives in flight stay accepted. It may run at any "
-		"time; concurrent runs are safe.\n"
-		"\n"
-		"--release-lost records receives without an outcome whose message is neither in "
-		"the outbox nor in a queue as\n"
-		"rejected (lost); their coupons can be issued again. It is refused while a queue "
-		"has messages. First check that\n"
-		"no worker holds messages (rabbitmqctl list_queues name messages_unacknowledged): "
-		"a receive that arrives later\n"
-		"stays rejected.",
+	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable for\n"
+		  "about a second. If nothing differs, nothing is changed. Receives in flight\n"
+		  "stay accepted. It may run at any time; concurrent runs are safe.\n"
+		  "\n"
+		  "--release-lost records receives without an outcome whose message is neither\n"
+		  "in the outbox nor in a queue as rejected (lost); their coupons can be issued\n"
+		  "again. It is refused while a queue has messages. First check that no worker\n"
+		  "holds messages (rabbitmqctl list_queues name messages_unacknowledged): a\n"
+		  "receive that arrives later stays rejected.",
 };

@@ -130,10 +130,8 @@ const struct command issue_command = {
 	.run = issue_run,
 	.options = issue_options,
 	.summary = "request a coupon for a user",
-	.detail =
-		"Needs --coupon and --user. Sends the request to the gateway at COUPON_LISTEN. The "
-		"exit\n"
-		"status is 0 only if the answer's code is 0.",
+	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
+		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0.",
 };
 
 const struct command status_command = {
@@ -142,6 +140,6 @@ const struct command status_command = {
 	.argument = "[RECEIVE]",
 	.options = status_options,
 	.summary = "print the status of a receive, or of a user's receives",
-	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only if "
-		  "the answer's code is 0.",
+	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
+		  "if the answer's code is 0.",
 };

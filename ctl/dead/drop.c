@@ -109,9 +109,7 @@ const struct command dead_drop_command = {
 	.argument = "[N|BATCH]",
 	.options = drop_options,
 	.summary = "delete dead letters",
-	.detail = "A receive in the dead-letter queue is still owed to its user: each one that can "
-		  "be "
-		  "read and has no\n"
-		  "outcome is named. After the deletion it cannot get an outcome, and its coupon "
-		  "counts it as in flight.",
+	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
+		  "can be read and has no outcome is named. After the deletion it cannot get an\n"
+		  "outcome, and its coupon counts it as in flight.",
 };

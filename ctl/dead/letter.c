@@ -116,13 +116,10 @@ void dead_letter_summary_print(const struct dead_letter *letter)
 cJSON *dead_letter_json(const struct dead_letter *letter)
 {
 	cJSON *object = output_object();
-	char coupon[ID_SIZE] = "";
 
-	if (letter->coupon)
-		id_format(letter->coupon, coupon);
 	output_number(object, "number", letter->number);
 	output_text(object, "reason", letter->reason);
-	output_text(object, "coupon", coupon);
+	output_id(object, "coupon", letter->coupon);
 	output_text(object, "batch", letter->batch);
 	if (letter->receives_n >= 0)
 		output_number(object, "receives", letter->receives_n);

@@ -70,9 +70,8 @@ static const struct command dead_list_command = {
 	.run = list_run,
 	.options = list_options,
 	.summary = "print the number of dead letters, and the oldest of them",
-	.detail = "Consumes nothing: the messages return to their places. Concurrent commands each "
-		  "see "
-		  "only part of them.",
+	.detail = "Consumes nothing: the messages return to their places. Concurrent commands\n"
+		  "each see only part of them.",
 };
 
 static const struct command *const dead_commands[] = {

@@ -121,11 +121,8 @@ const struct command dead_requeue_command = {
 	.argument = "[N|BATCH]",
 	.options = requeue_options,
 	.summary = "publish dead letters to the workers again",
-	.detail =
-		"First repair what made them fail, or they return. A message leaves the "
-		"dead-letter "
-		"queue only after\n"
-		"RabbitMQ has confirmed its copy. After an interruption it may be in both queues, "
-		"which changes nothing:\n"
-		"a receive is settled once.",
+	.detail = "First repair what made them fail, or they return. A message leaves the\n"
+		  "dead-letter queue only after RabbitMQ has confirmed its copy. After an\n"
+		  "interruption it may be in both queues, which changes nothing: a receive is\n"
+		  "settled once.",
 };

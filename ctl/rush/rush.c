@@ -74,9 +74,7 @@ const struct command rush_command = {
 	.run = rush_run,
 	.options = rush_options,
 	.summary = "put load on a coupon, and check the outcomes",
-	.detail = "Needs --coupon and --users. Connects to COUPON_LISTEN: host:port, or /path or "
-		  "unix:path of a Unix socket.\n"
-		  "Afterwards each accepted receive must be one row or one recorded rejection in "
-		  "PostgreSQL. The exit\n"
-		  "status is the verdict.",
+	.detail = "Needs --coupon and --users. Connects to COUPON_LISTEN: host:port, or /path\n"
+		  "or unix:path of a Unix socket. Afterwards each accepted receive must be one\n"
+		  "row or one recorded rejection in PostgreSQL. The exit status is the verdict.",
 };
