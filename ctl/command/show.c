@@ -97,6 +97,7 @@ static const char *const plain_columns[][2] = {
 	{ "valid_to", "valid_to" },
 	{ "created_at", "created_at" },
 	{ "updated_at", "updated_at" },
+	{ "outcome_at", "outcome_at" },
 	{ "settled_at", "settled_at" },
 	{ "expires_at", "expires_at" },
 };
@@ -158,6 +159,8 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 	pair_print("settled", db_int(row, 0, "settled_num"), ABSENT);
 	pair_print("outbox", ABSENT, *redis->error ? ABSENT : redis->outbox);
 	printf("\n  in flight    %lld\n", (long long)in_flight(row, redis));
+	if (!db_is_null(row, 0, "outcome_at"))
+		printf("  last outcome %s\n", db_text(row, 0, "outcome_at"));
 	if (*redis->error)
 		printf("  Redis        %s\n", redis->error);
 	else if (has)

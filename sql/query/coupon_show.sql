@@ -13,6 +13,7 @@ SELECT id::text, name, status, total_num, issued_num, user_limit,
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS rejected_num,
 	(SELECT count(*) FROM receive_rejected AS t
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
+	to_char(outcome_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS outcome_at,
 	to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS settled_at,
 	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
 	to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
