@@ -5,6 +5,8 @@
 #include "common/log.h"
 #include "embed.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,12 @@
  * the other coupons by this much.
  */
 #define LOCK_TIMEOUT_MS 300
+/*
+ * When statements of one round have waited this long for locks in vain, further ones wait only
+ * briefly, so that many locked coupons do not delay the others by LOCK_TIMEOUT_MS each.
+ */
+#define BLOCKED_ROUND_MS 600
+#define LOCK_TIMEOUT_SHORT_MS 20
 
 struct keeper_database {
 	struct postgres *postgres;
@@ -23,9 +31,11 @@ struct keeper_database {
 	struct postgres_patience patience;
 	int64_t changed[KEEPER_PAGE]; /* coupons named by NOTIFY */
 	size_t changed_n;
-	int changed_more; /* other, unknown coupons may have changed */
-	int notified;     /* since the last call of keeper_database_notified() */
-	int64_t used_ms;  /* the last statement */
+	int changed_more;        /* other, unknown coupons may have changed */
+	int notified;            /* since the last call of keeper_database_notified() */
+	int64_t used_ms;         /* the last statement */
+	int64_t blocked_ms;      /* waited for locks in vain, in this round */
+	int64_t lock_timeout_ms; /* of the session */
 };
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
@@ -67,17 +77,47 @@ static void drop(struct keeper_database *database, const char *event)
 	database->notified = 0;
 }
 
+void keeper_database_round(struct keeper_database *database)
+{
+	database->blocked_ms = 0;
+}
+
+/*
+ * Sets the lock timeout that the waits of this round allow. After a failure the session keeps the
+ * one that it has.
+ */
+static void lock_timeout_set(struct keeper_database *database)
+{
+	int64_t wanted_ms = database->blocked_ms < BLOCKED_ROUND_MS ? LOCK_TIMEOUT_MS
+								    : LOCK_TIMEOUT_SHORT_MS;
+	char sql[64];
+	PGresult *result;
+
+	if (wanted_ms == database->lock_timeout_ms ||
+	    PQtransactionStatus(postgres_libpq(database->postgres)) != PQTRANS_IDLE)
+		return;
+	snprintf(sql, sizeof(sql), "SET lock_timeout = %" PRId64, wanted_ms);
+	result = postgres_query(database->postgres, sql, 0, NULL, &database->patience);
+	if (result)
+		database->lock_timeout_ms = wanted_ms;
+	PQclear(result);
+}
+
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
 				const struct postgres_argument *arguments)
 {
 	PGresult *result;
 
+	if (postgres_idle(database->postgres))
+		lock_timeout_set(database);
 	if (!postgres_idle(database->postgres))
 		return NULL;
 	database->used_ms = clock_monotonic_ms();
 	result = postgres_query(database->postgres, sql, n, arguments, &database->patience);
 	if (result)
 		return result;
+	if (postgres_failure(database->postgres) == POSTGRES_BLOCKED)
+		database->blocked_ms += clock_monotonic_ms() - database->used_ms;
 	if (keeper_database_of_coupon(database))
 		log_warn("keeper_database_refused", LOG_S("why", postgres_why(database->postgres)));
 	else
@@ -124,6 +164,7 @@ int keeper_database_open(struct keeper_database *database)
 		drop(database, "keeper_database_unreachable");
 		return -1;
 	}
+	database->lock_timeout_ms = LOCK_TIMEOUT_MS;
 	database->changed_more = 1;
 	database->notified = 1;
 	return 0;

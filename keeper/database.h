@@ -28,6 +28,12 @@ int keeper_database_notified(struct keeper_database *database);
 size_t keeper_database_changed(struct keeper_database *database, int64_t ids[KEEPER_PAGE],
 			       int *more);
 
+/*
+ * A round begins: statements wait for locks as long as usual. When many of one round have waited in
+ * vain, the others of the round wait only briefly.
+ */
+void keeper_database_round(struct keeper_database *database);
+
 /* Runs one statement. Returns its rows, which the caller clears, or NULL: it failed. */
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
 				const struct postgres_argument *arguments);

@@ -206,6 +206,7 @@ static int64_t turn(struct keeper *keeper)
 
 	if (redis_open(keeper->context.redis) || keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
+	keeper_database_round(keeper->context.database);
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)
 		rc = keeper_sweep_round(keeper->sweep, &pause_ms);

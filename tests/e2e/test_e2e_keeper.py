@@ -593,3 +593,39 @@ def test_only_the_keeper_tells_of_coupons(rough, seen, worker_make):
         for name, value in other.metrics().items()
         if name.startswith("couponmq_keeper_coupons{")
     } == {0}
+
+
+# Time-outs of the server, which end a statement although its client is frozen
+
+
+def is_running(pg, application, query):
+    return pg.execute(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE application_name = %s AND state = 'active' AND strpos(query, %s) > 0",
+        (application, query),
+    ).fetchone() == (1,)
+
+
+def test_postgresql_ends_a_slow_statement_of_a_frozen_keeper(rough, seen):
+    coupon = seen()
+    rough.sigstop("worker-1")
+    coupon.pg.execute(
+        "UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id = %s", (coupon.coupon,)
+    )
+    owner_execute(
+        rough,
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql"
+        " AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';"
+        "CREATE TRIGGER slow BEFORE UPDATE ON coupon FOR EACH ROW"
+        f" WHEN (NEW.id = {coupon.coupon}) EXECUTE FUNCTION slow()",
+    )
+    sent = query_sent("coupon_ended_set")
+    try:
+        rough.sigcont("worker-1")
+        wait_until(lambda: is_running(coupon.pg, "coupon-keeper", sent))
+        rough.sigstop("worker-1")
+        wait_until(lambda: not is_running(coupon.pg, "coupon-keeper", sent), timeout=8)
+    finally:
+        owner_execute(rough, "DROP TRIGGER slow ON coupon; DROP FUNCTION slow()")
+    rough.sigcont("worker-1")
+    wait_until(lambda: coupon.row("status") == ("closed",), timeout=20)

@@ -183,3 +183,31 @@ def test_the_row_of_the_keeper(rough, rough_redis, rough_pg, told):
         wait_until(lambda: told("keeper_database_refused"), SOON_S)
     wait_until(lambda: is_open(rough_redis, coupon), AFTER_S)
     assert_issues(rough, rough_pg, coupon)
+
+
+MANY = 60
+
+
+@pytest.fixture
+def many_over(rough, rough_redis, rough_pg):
+    """Coupons whose end has passed while the worker was frozen."""
+    first = rough_pg.execute("SELECT greatest(max(id), 6000000000) FROM coupon").fetchone()[0]
+    made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, %s) AS i"
+    rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first, MANY))
+    wait_until(lambda: all(is_open(rough_redis, first + i) for i in range(1, MANY + 1)), AFTER_S)
+    rough.sigstop("worker-1")
+    rough_pg.execute(
+        "UPDATE coupon SET end_at = now() - interval '1 minute' WHERE id > %s", (first,)
+    )
+    return first
+
+
+def test_many_at_once(rough, rough_redis, rough_pg, told, many_over):
+    """Each attempt waits for its lock; all of them together do not delay the others."""
+    with locked(rough, "SELECT FROM coupon WHERE id > %s", many_over):
+        rough.sigcont("worker-1")
+        wait_until(lambda: told("coupon_put_off") > 0, SOON_S)
+        coupon = rough.ctl("create", "--name", "other", "--total", 5, "--id", 12345).strip()
+        rough.ctl("publish", coupon, "--wait-s", 0)
+        wait_until(lambda: is_open(rough_redis, coupon), SOON_S)
+    wait_until(lambda: column(rough_pg, many_over + MANY, "status") == "closed", AFTER_S)
