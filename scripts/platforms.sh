@@ -41,13 +41,15 @@ die() {
 # ---- a root
 
 # The first process of the namespace, in the root $1. It is a shell, which reaps the processes that
-# lose their parents.
+# lose their parents. /tmp is empty at each start: make names a file in it after its pid, and pids
+# are the same in the next run.
 # shellcheck disable=SC2016 # its own variables
 readonly FIRST='
 set -e
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+mount -t tmpfs -o mode=1777 tmpfs "$1/tmp"
 exec chroot "$@"'
 
 # root_run ROOT COMMAND..: runs a shell command in the tree of the root.
