@@ -251,18 +251,18 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	sweep(data, SWEEP_N);
 }
 
-/* Makes room for a connection where one was closed; not too often, as it looks at all of them. */
-static int room_make(struct http_connections *all)
+/* Frees the closed connections at once; not too often, as it looks at all of them. */
+static void room_make(void *context)
 {
+	struct http_connections *all = context;
 	int64_t now_ms = clock_monotonic_ms();
 	size_t n = all->n;
 
 	if (now_ms < all->swept_ms + SWEEP_PAUSE_MS)
-		return -1;
+		return;
 	sweep(all, SIZE_MAX);
 	if (all->n == n)
 		all->swept_ms = now_ms;
-	return intake_connection_open(all->intake);
 }
 
 struct bufferevent *http_connection_open(struct http_connections *all)
@@ -275,7 +275,7 @@ struct bufferevent *http_connection_open(struct http_connections *all)
 						 BEV_OPT_CLOSE_ON_FREE);
 	check(connection->bev != NULL);
 	bufferevent_incref(connection->bev);
-	connection->is_reserve = intake_connection_open(all->intake) && room_make(all);
+	connection->is_reserve = intake_connection_open(all->intake) != 0;
 	connection->until_ms = clock_monotonic_ms() + receive_ms(connection);
 	HASH_ADD_PTR(all->by_bev, bev, connection);
 	TAILQ_INSERT_TAIL(&all->list, connection, next);
@@ -375,6 +375,7 @@ struct http_connections *http_connections_new(struct event_base *base, const str
 	all->refuse = event_new(base, -1, 0, on_refuse, all);
 	check(all->tick != NULL && all->refuse != NULL);
 	event_add(all->tick, &tick);
+	intake_on_full(intake, room_make, all);
 	return all;
 }
 
@@ -382,6 +383,7 @@ void http_connections_free(struct http_connections *all)
 {
 	sweep(all, SIZE_MAX);
 	check(all->n == 0);
+	intake_on_full(all->intake, NULL, NULL);
 	event_free(all->tick);
 	event_free(all->refuse);
 	free(all);

@@ -105,7 +105,7 @@ def test_closed_http_connections_no_longer_count(stack, gateway_make):
             assert raw.get("/v1/ping")[0] == 200
         for raw in raws[10:]:
             raw.send(HEAD[:10])
-        assert http_connections(gateway) == 21
+        wait_until(lambda: http_connections(gateway) == 21)
     wait_until(lambda: http_connections(gateway) == 1)
 
 
