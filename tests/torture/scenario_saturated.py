@@ -1,7 +1,7 @@
 """
-Faults while both gateways answer as many requests as they can, by `couponctl rush` on a coupon of
-its own, which also checks P1 to P3 of it. The rates before and after are printed; the bound is
-loose, because nothing else of the machine is idle then.
+Faults while both gateways answer nearly as many requests as they can, by `couponctl rush` on a
+coupon of its own, which also checks P1 to P3 of it. The rate before is printed, and when it is
+reached again; the bound is loose, because nothing of the machine is idle then.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ from services import say
 from scenario import scenario
 
 FIRST_N = 30_000  # users of one gateway, to learn the rate
-LASTS_S = 12
+NEAR = 0.9  # of that rate is the load
+LASTS_S = 15
 USERS_MAX = 400_000  # of one gateway
 CONNECTIONS, PIPELINE = 16, 32
 ENDS_S = 240
@@ -27,12 +28,12 @@ SHARES, BACK_S = (0.2, 0.5, 0.9), 20.0  # the first one is required
 ALLOWED = {"answers": ("unavailable", "busy"), "unknown": 0.6}
 
 
-def rush_start(rig, coupon, part, first, users):
+def rush_start(rig, coupon, part, first, users, rate):
     return subprocess.Popen(
         [
             str(rig.stack.build_dir / "couponctl"), "rush", "--json", "--coupon", coupon,
             "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
-            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
+            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120", *(("--rate", str(rate)) if rate else ()),
         ],
         env={**os.environ, **rig.stack.env, "COUPON_LISTEN": part.listen},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -40,10 +41,10 @@ def rush_start(rig, coupon, part, first, users):
 
 
 @contextlib.contextmanager
-def rushes(rig, coupon, first, users):
+def rushes(rig, coupon, first, users, rate=0):
     """One on each gateway, with users of its own; each must find its answers in PostgreSQL."""
     started = [
-        rush_start(rig, coupon, part, first + number * users, users)
+        rush_start(rig, coupon, part, first + number * users, users, rate)
         for number, part in enumerate(rig.gateways)
     ]
     try:
@@ -80,8 +81,10 @@ def saturated(rig, chance, fault):
     rig.wait(lambda: accepted(rig, coupon) is not None and rig.redis_get(coupon, "run_id"))
     with rushes(rig, coupon, 1, FIRST_N):
         rate = max(rate_now(rig, coupon) for _ in range(6))
-    users = int(min(USERS_MAX, max(FIRST_N, rate / len(rig.gateways) * LASTS_S)))
-    with rushes(rig, coupon, 10**6, users) as started:
+    # At a fixed rate, because refusals are faster: they would use up the users at once.
+    rate = max(1, int(NEAR * rate / len(rig.gateways)))
+    users = min(USERS_MAX, max(FIRST_N, rate * LASTS_S))
+    with rushes(rig, coupon, 10**6, users, rate) as started:
         rig.wait(lambda: accepted(rig, coupon) > 2 * FIRST_N + users // 10, ENDS_S)
         before = max(rate_now(rig, coupon) for _ in range(3))
         with FAULTS[fault].lasting(rig, chance):
@@ -108,7 +111,7 @@ def saturated_scenario(fault):
         saturated(rig, chance, fault)
 
     run.__name__ = f"saturated_{fault}"
-    run.__doc__ = f"{fault} while the gateways answer as many requests as they can."
+    run.__doc__ = f"{fault} near saturation of the gateways."
     scenario(**ALLOWED)(run)
 
 
