@@ -2,6 +2,7 @@
 
 #include "common/rabbit/connection.h"
 #include "common/check.h"
+#include "common/clock.h"
 
 #include <stdlib.h>
 
@@ -44,6 +45,10 @@ static int queue_read(struct broker *broker, const char *queue, int64_t *ready, 
 					  broker->error);
 	if (rc == 0)
 		return 0;
+	if (rc > 0 && rabbit_channel_reopen(broker->connection, 0,
+					    clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
+					    broker->error) == 0)
+		return 0;
 	rabbit_connection_drop(broker->connection);
 	broker->connection = NULL;
 	return rc > 0 ? 0 : -1;
@@ -51,13 +56,17 @@ static int queue_read(struct broker *broker, const char *queue, int64_t *ready, 
 
 void broker_look(struct broker *broker, struct broker_look *look)
 {
-	int64_t parked, parked_consumers, none;
+	int64_t parked, parked_consumers, none, parked_moving, dead_moving;
 
 	look->ok = queue_read(broker, AMQP_QUEUE, &look->ready, &look->consumers) == 0 &&
 		   queue_read(broker, AMQP_PARKED_QUEUE, &parked, &parked_consumers) == 0 &&
-		   queue_read(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0;
+		   queue_read(broker, AMQP_DEAD_QUEUE, &look->dead, &none) == 0 &&
+		   queue_read(broker, AMQP_PARKED_QUEUE AMQP_MOVING_SUFFIX, &parked_moving,
+			      &none) == 0 &&
+		   queue_read(broker, AMQP_DEAD_QUEUE AMQP_MOVING_SUFFIX, &dead_moving, &none) == 0;
 	if (!look->ok)
 		return;
-	look->ready += parked;
+	look->ready += parked + parked_moving;
+	look->dead += dead_moving;
 	look->consumers += parked_consumers;
 }

@@ -50,12 +50,17 @@ static int64_t header_integer(const amqp_basic_properties_t *properties, const c
 	return 0;
 }
 
+int64_t envelope_delivery_count(const amqp_basic_properties_t *properties)
+{
+	return header_integer(properties, "x-delivery-count");
+}
+
 struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size)
 {
 	struct envelope *envelope = calloc(1, sizeof(*envelope));
 
 	check(envelope != NULL);
-	envelope->delivery_count = header_integer(properties, "x-delivery-count");
+	envelope->delivery_count = envelope_delivery_count(properties);
 	envelope->publish_tag = header_integer(properties, ENVELOPE_TAG_HEADER);
 	envelope->reply_to = property_copy(properties, AMQP_BASIC_REPLY_TO_FLAG,
 					   properties->reply_to);

@@ -31,6 +31,9 @@ struct envelope {
 	char *body;
 };
 
+/* The delivery count of a message; 0 when it has none. */
+int64_t envelope_delivery_count(const amqp_basic_properties_t *properties);
+
 struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size);
 void envelope_free(void *envelope); /* NULL is allowed */
 

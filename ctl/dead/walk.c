@@ -1,9 +1,11 @@
 #include "ctl/dead/walk.h"
 
 #include "common/rabbit/connection.h"
+#include "common/rabbit/envelope.h"
 #include "common/check.h"
 #include "common/id.h"
 #include "common/log.h"
+#include "ctl/dead/refresh.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,9 +49,10 @@ void dead_choice_read_many(struct dead_choice *choice, const struct ctl *ctl)
 
 void dead_walk_begin(struct dead_walk *walk, const struct ctl *ctl)
 {
-	walk->seen = walk->chosen = 0;
+	walk->seen = walk->chosen = walk->deliveries_most = 0;
 	walk->arena = json_arena_new();
 	walk->show_progress = isatty(STDERR_FILENO);
+	walk->url = ctl->config.amqp_url;
 	walk->queue = dead_queue_open(ctl->config.amqp_url);
 }
 
@@ -58,6 +61,14 @@ static void progress_print(const struct dead_walk *walk)
 	if (walk->show_progress && walk->seen > 0 && walk->seen % PROGRESS_EVERY == 0)
 		fprintf(stderr, "\rcouponctl: %" PRId64 " of %" PRId64 " looked at", walk->seen,
 			dead_queue_length(walk->queue));
+}
+
+static void deliveries_note(struct dead_walk *walk, const amqp_message_t *message)
+{
+	int64_t deliveries = envelope_delivery_count(&message->properties);
+
+	if (deliveries > walk->deliveries_most)
+		walk->deliveries_most = deliveries;
 }
 
 /* Takes the remaining messages: when all return, their order and numbers stay the same. */
@@ -70,6 +81,7 @@ static void rest_take(struct dead_walk *walk)
 		return;
 	while (dead_queue_held(walk->queue) > 0 && walk->seen < dead_queue_length(walk->queue) &&
 	       dead_queue_take(walk->queue, &message, &tag)) {
+		deliveries_note(walk, &message);
 		amqp_destroy_message(&message);
 		walk->seen++;
 		progress_print(walk);
@@ -82,6 +94,8 @@ void dead_walk_end(struct dead_walk *walk)
 	if (walk->show_progress && walk->seen >= PROGRESS_EVERY)
 		fputc('\n', stderr);
 	dead_queue_close(walk->queue);
+	if (walk->deliveries_most >= DEAD_REFRESH_DELIVERIES)
+		dead_refresh(walk->url);
 	json_arena_free(walk->arena);
 }
 
@@ -101,6 +115,7 @@ enum dead_step dead_walk_step(struct dead_walk *walk, struct dead_letter *letter
 {
 	if (is_over(walk) || !dead_queue_take(walk->queue, &letter->raw, &letter->tag))
 		return DEAD_STEP_END;
+	deliveries_note(walk, &letter->raw);
 	letter->number = ++walk->seen;
 	dead_letter_read(letter, walk->arena);
 	progress_print(walk);

@@ -22,8 +22,10 @@ struct dead_walk {
 	struct dead_queue *queue;
 	struct dead_choice choice;
 	struct json_arena *arena;
-	int64_t seen;   /* messages taken so far */
-	int64_t chosen; /* of these */
+	int64_t seen;            /* messages taken so far */
+	int64_t chosen;          /* of these */
+	int64_t deliveries_most; /* the highest delivery count of the messages taken */
+	const char *url;
 	int show_progress;
 };
 

@@ -9,22 +9,19 @@
  */
 #include "ctl/queue/drain.h"
 
-#include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log.h"
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/copy.h"
 #include "common/rabbit/sender.h"
 #include "common/rabbit/topology.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define ROUND 256 /* messages taken between two waits for confirms */
 #define TAKE_WAIT_US 50000
 #define LOOK_EVERY_MS 100
 #define CONFIRM_TIMEOUT_MS 30000
-#define HEADERS_MAX 64
 #define LEAVE_TTL_MS "10000"
 
 struct drainage {
@@ -79,26 +76,13 @@ static int is_leave(const amqp_basic_properties_t *properties)
 	       is_text(properties->type, RABBIT_LEAVE_TYPE);
 }
 
-/* Without what describes the delivery, and the user, whom RabbitMQ would compare with this one. */
 static void copy_publish(struct drainage *drainage, const amqp_message_t *message)
 {
-	amqp_basic_properties_t properties = message->properties;
-	amqp_table_entry_t headers[HEADERS_MAX];
-	int n = 0;
+	struct rabbit_copy copy;
 
-	properties._flags &= (amqp_flags_t)~AMQP_BASIC_USER_ID_FLAG;
-	if (properties._flags & AMQP_BASIC_HEADERS_FLAG) {
-		for (int i = 0; i < properties.headers.num_entries && n < HEADERS_MAX; i++) {
-			amqp_bytes_t key = properties.headers.entries[i].key;
-
-			if (!is_text(key, "x-delivery-count") &&
-			    !is_text(key, "x-acquired-count") && !is_text(key, ENVELOPE_TAG_HEADER))
-				headers[n++] = properties.headers.entries[i];
-		}
-		properties.headers = (amqp_table_t){ .num_entries = n, .entries = headers };
-	}
-	rabbit_sender_send(drainage->sender, "", drainage->drain->to, &properties, message->body,
-			   drainage);
+	rabbit_copy_init(&copy, &message->properties);
+	rabbit_sender_send(drainage->sender, "", drainage->drain->to, &copy.properties,
+			   message->body, drainage);
 	drainage->moved++;
 }
 

@@ -7,7 +7,7 @@ import pika
 import psycopg
 import pytest
 
-from history import PARKED_QUEUE, QUEUE, queue_length
+from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from stack import wait_until
 
 RECEIVES = 20
@@ -81,3 +81,19 @@ def test_a_message_is_rescued_before_the_limit(rough, worker_make, queue):
         with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as pg:
             wait_until(lambda: issued_n(pg, coupon) == RECEIVES)
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
+
+
+def test_looking_at_dead_letters_loses_none(rough):
+    """Each look is a delivery of every dead letter."""
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(3):
+            properties = pika.BasicProperties(headers={"x-couponmq-reason": f"test {number}"})
+            channel.basic_publish("", DEAD_QUEUE, b"{}", properties, mandatory=True)
+        with delivery_limit(rough):
+            for _ in range(2 * LIMIT):
+                told = rough.ctl("dead", "list")
+                places = [told.index(f"test {number}") for number in range(3)]
+                assert places == sorted(places)
+        channel.queue_purge(DEAD_QUEUE)
