@@ -13,6 +13,8 @@ OTHERS_S = 3
 SECONDS = {  # approximate, on an idle machine with two cores
     "test_torture.py": 90,  # and its build
     "test_e2e_audit.py": 60,
+    "test_e2e_queue_move.py": 50,
+    "test_e2e_delivery_limit.py": 20,
     "test_e2e_failures.py": 55,
     "test_e2e_backpressure.py": 55,
     "test_e2e_keeper.py": 38,

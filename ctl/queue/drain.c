@@ -17,6 +17,7 @@
 #include "common/rabbit/topology.h"
 
 #include <string.h>
+#include <sys/time.h>
 
 #define ROUND 256 /* messages taken between two waits for confirms */
 #define TAKE_WAIT_US 50000
