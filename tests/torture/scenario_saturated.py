@@ -33,7 +33,8 @@ def rush_start(rig, coupon, part, first, users, rate):
         [
             str(rig.stack.build_dir / "couponctl"), "rush", "--json", "--coupon", coupon,
             "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
-            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120", *(("--rate", str(rate)) if rate else ()),
+            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
+            *(("--rate", str(rate)) if rate else ()),
         ],
         env={**os.environ, **rig.stack.env, "COUPON_LISTEN": part.listen},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
