@@ -43,7 +43,7 @@ static int is_stalled(const struct search *search, const struct suspect *suspect
 static int64_t unnamed_stalled(const struct search *search, const struct audit_row *row)
 {
 	struct pass *pass = search->pass;
-	struct generations now;
+	struct generations now = { 0 };
 	int64_t n = 0;
 
 	if (pass->unnamed == 0 || pass->unnamed_overdue)
@@ -58,6 +58,7 @@ static int64_t unnamed_stalled(const struct search *search, const struct audit_r
 		if (now.list[i].idle_ms > search->limit_ms && high > now.list[i].settled)
 			n += high - now.list[i].settled;
 	}
+	generations_fini(&now);
 	return n < pass->unnamed ? n : pass->unnamed;
 }
 
