@@ -154,9 +154,9 @@ def accept(ground, users):
     return receives
 
 
-def purge(stack):
+def purge(stack, queue=QUEUE):
     with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
-        connection.channel().queue_purge(QUEUE)
+        connection.channel().queue_purge(queue)
 
 
 def dead_letter(stack):

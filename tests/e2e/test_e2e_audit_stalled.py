@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from audit_ground import FAILED, GRACE_S, STALLED, USER, accept, audit, dead_letter, purge
+from history import DEAD_QUEUE
 from stack import wait_until
 
 PASSED = 0
@@ -15,6 +16,7 @@ LIMIT_S = 1
 
 @pytest.fixture
 def ground(rough, ground_make):
+    purge(rough, DEAD_QUEUE)  # of other tests
     return ground_make(1, on=rough)
 
 
@@ -86,7 +88,6 @@ def test_a_locked_coupon(ground):
 
 def test_rabbitmq_is_away(ground):
     rough = ground.stack
-    rough.queues_register()
     rough.kill9("rabbitmq")
     with rough.client() as client:
         assert client.issue(ground.coupon, USER + 100)["code"] == 0

@@ -10,6 +10,7 @@ import pika
 import psycopg
 import pytest
 
+from audit_ground import purge
 from history import DEAD_QUEUE, PARKED_QUEUE, History, queue_length
 from message import message, message_publish
 from stack import wait_until
@@ -200,8 +201,7 @@ def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
 
 def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
     """The workers hold the receives, and no queue counts them."""
-    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
-        connection.channel().queue_purge(DEAD_QUEUE)  # dead letters would be undecided as well
+    purge(rough, DEAD_QUEUE)  # dead letters would be undecided as well
     coupon = coupon_open(rough, 100)
     with locked(rough, coupon):
         issue_all(rough, coupon, range(1, 21))

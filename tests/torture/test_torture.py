@@ -12,9 +12,9 @@ from scenario import scenarios_load
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
 SEED = int(os.environ.get("SEED") or random.randrange(1, 10**6))
-KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client", "composed")
+KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client")
 # in scenario_KIND.py
-OTHERS = ("point", "delivery")  # one of these in addition
+OTHERS = ("point", "delivery", "composed")  # one of these in addition
 
 
 def chosen():
