@@ -6,7 +6,8 @@ import pytest
 import redis
 import requests
 
-from audit_ground import Ground
+from audit_ground import Ground, purge
+from history import DEAD_QUEUE
 from process import Worker, gateway_process
 from stack import wait_until
 
@@ -104,6 +105,8 @@ def ground_make(stack):
     made = []
 
     def make(limit, on=stack):
+        if on is not stack:
+            purge(on, DEAD_QUEUE)  # of tests before, which would be named as well
         made.append(Ground(on, limit))
         return made[-1]
 

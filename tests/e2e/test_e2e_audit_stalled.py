@@ -7,7 +7,6 @@ import psycopg
 import pytest
 
 from audit_ground import FAILED, GRACE_S, STALLED, USER, accept, audit, dead_letter, purge
-from history import DEAD_QUEUE
 from stack import wait_until
 
 PASSED = 0
@@ -16,7 +15,6 @@ LIMIT_S = 1
 
 @pytest.fixture
 def ground(rough, ground_make):
-    purge(rough, DEAD_QUEUE)  # of other tests
     return ground_make(1, on=rough)
 
 
