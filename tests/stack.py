@@ -21,8 +21,9 @@ ports_given = itertools.count()
 
 
 def wait_until(condition, timeout=10.0, interval=0.02):
-    """Returns the first true value of condition(); fails with the last one after timeout
-    seconds."""
+    """Returns the first true value of condition(); fails with the last one after timeout seconds.
+    The interval grows, because several tests wait at once, and a condition may be a whole
+    connection to a service."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -31,6 +32,7 @@ def wait_until(condition, timeout=10.0, interval=0.02):
         if time.monotonic() >= deadline:
             raise AssertionError(f"still {value!r} after {timeout} s")
         time.sleep(interval)
+        interval = max(interval, min(1.5 * interval, 0.25))
 
 
 def port_answers(port):

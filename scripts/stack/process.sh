@@ -92,7 +92,7 @@ process_wait() {
 		fi
 		[[ $SECONDS -lt $deadline ]] ||
 			start_failed "$name" "was not ready after $START_S s"
-		sleep 0.1
+		sleep 0.2
 	done
 }
 
