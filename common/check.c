@@ -1,6 +1,6 @@
 #include "common/check.h"
 
-#include "common/log_output.h"
+#include "common/log/log_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

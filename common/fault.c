@@ -2,7 +2,7 @@
 
 #ifdef COUPON_FAULTS
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <pthread.h>
 #include <signal.h>

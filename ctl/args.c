@@ -1,8 +1,8 @@
 #include "ctl/args.h"
 
 #include "common/check.h"
-#include "common/id.h"
-#include "common/rfc3339.h"
+#include "common/message/id.h"
+#include "common/message/rfc3339.h"
 
 #include <errno.h>
 #include <stdarg.h>

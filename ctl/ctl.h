@@ -2,7 +2,7 @@
 #ifndef CTL_CTL_H
 #define CTL_CTL_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "ctl/args.h"
 
 /* Exit status: PostgreSQL has the change, but Redis could not be updated. */

@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/config.h"
-#include "common/log.h"
+#include "common/program/config.h"
+#include "common/log/log.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 /* couponctl: the operator's tool. Finds the command by its name and runs it. */
-#include "common/log.h"
-#include "common/program.h"
+#include "common/log/log.h"
+#include "common/program/program.h"
 #include "ctl/ctl.h"
 
 #include <signal.h>

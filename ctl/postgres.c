@@ -1,7 +1,7 @@
 #include "ctl/postgres.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/postgres/url.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "ctl/redis_coupon.h"
 
 #include "common/check.h"
-#include "common/number.h"
+#include "common/message/number.h"
 #include "embed.h"
 
 #include <stdio.h>

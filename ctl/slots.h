@@ -2,8 +2,8 @@
 #ifndef CTL_SLOTS_H
 #define CTL_SLOTS_H
 
-#include "common/receive.h"
-#include "common/ulid.h"
+#include "common/message/receive.h"
+#include "common/message/ulid.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include "ctl/store.h"
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <string.h>
 

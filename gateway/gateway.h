@@ -11,7 +11,7 @@
 #ifndef GATEWAY_GATEWAY_H
 #define GATEWAY_GATEWAY_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 
 #define GATEWAY_LISTENERS_MAX 2
 

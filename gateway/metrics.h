@@ -5,7 +5,7 @@
 #ifndef GATEWAY_METRICS_H
 #define GATEWAY_METRICS_H
 
-#include "common/answer.h"
+#include "common/message/answer.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #ifndef GATEWAY_PORTS_H
 #define GATEWAY_PORTS_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/publish/publisher.h"

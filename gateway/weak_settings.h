@@ -6,7 +6,7 @@
 #ifndef GATEWAY_WEAK_SETTINGS_H
 #define GATEWAY_WEAK_SETTINGS_H
 
-#include "common/durability.h"
+#include "common/program/durability.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/redis_query.h"
 

@@ -1,7 +1,7 @@
 #include "keeper/close.h"
 
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 #include "keeper/metrics.h"
 

@@ -1,7 +1,7 @@
 #include "keeper/context.h"
 
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "keeper/metrics.h"
 
 #include <inttypes.h>

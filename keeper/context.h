@@ -6,7 +6,7 @@
 #define KEEPER_CONTEXT_H
 
 #include "common/put_off.h"
-#include "common/number.h"
+#include "common/message/number.h"
 #include "keeper/database.h"
 #include "keeper/lock.h"
 #include "keeper/look.h"

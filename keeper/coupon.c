@@ -2,7 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 #include "keeper/rebuild/compare.h"
 #include "keeper/rebuild/place.h"

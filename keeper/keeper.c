@@ -23,7 +23,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 #include "keeper/coupon.h"
 #include "keeper/lock.h"

@@ -7,7 +7,7 @@
 #ifndef KEEPER_KEEPER_H
 #define KEEPER_KEEPER_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 
 struct evbuffer;
 struct keeper;

@@ -1,9 +1,9 @@
 #include "keeper/lock.h"
 
 #include "common/clock.h"
-#include "common/log.h"
-#include "common/number.h"
-#include "common/ulid.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/message/ulid.h"
 #include "embed.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "keeper/look.h"
 
-#include "common/number.h"
+#include "common/message/number.h"
 #include "embed.h"
 
 #include <stdio.h>

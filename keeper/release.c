@@ -12,10 +12,10 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "common/log.h"
-#include "common/number.h"
-#include "common/receive.h"
-#include "common/ulid.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/message/receive.h"
+#include "common/message/ulid.h"
 #include "embed.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #ifndef KEEPER_RELEASE_H
 #define KEEPER_RELEASE_H
 
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 #include "keeper/database.h"
 #include "common/redis/client.h"
 

@@ -20,7 +20,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "keeper/close.h"
 #include "keeper/rows.h"
 #include "keeper/watch.h"

@@ -6,7 +6,7 @@
 #ifndef KEEPER_SWEEP_H
 #define KEEPER_SWEEP_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "keeper/coupon.h"
 #include "keeper/lock.h"
 #include "keeper/outbox.h"

@@ -1,6 +1,6 @@
 #include "keeper/watch.h"
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
-#include "common/config.h"
-#include "common/log.h"
-#include "common/program.h"
+#include "common/program/config.h"
+#include "common/log/log.h"
+#include "common/program/program.h"
 #include "common/serve/bind.h"
-#include "common/service_version.h"
+#include "common/log/service_version.h"
 #include "keeper/keeper.h"
 #include "worker/monitor.h"
 #include "worker/worker.h"

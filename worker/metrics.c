@@ -1,6 +1,6 @@
 #include "worker/metrics.h"
 
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/serve/exposition.h"
 
 #include <stdatomic.h>
@@ -9,7 +9,7 @@ static atomic_int_least64_t values[METRIC_COUNT];
 static const char *const reasons[] = {
 	"",
 #define REASON(name, text) text,
-#include "common/reason_table.h"
+#include "common/message/reason_table.h"
 #undef REASON
 };
 

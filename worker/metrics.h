@@ -35,7 +35,7 @@ enum metric {
 void metrics_set(enum metric metric, int64_t value);
 int64_t metrics_get(enum metric metric);
 void metrics_stats(const struct stats *stats);
-/* A receive was rejected; `reason` is its place in common/reason_table.h, from 1. */
+/* A receive was rejected; `reason` is its place in common/message/reason_table.h, from 1. */
 void metrics_rejected(size_t reason);
 
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */

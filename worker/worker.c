@@ -13,7 +13,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "worker/consume/forward.h"

@@ -2,7 +2,7 @@
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "keeper/keeper.h"
 
 struct worker;

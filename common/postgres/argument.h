@@ -5,8 +5,8 @@
 #ifndef COMMON_POSTGRES_ARGUMENT_H
 #define COMMON_POSTGRES_ARGUMENT_H
 
-#include "common/number.h"
-#include "common/ulid.h"
+#include "common/message/number.h"
+#include "common/message/ulid.h"
 
 #include <stddef.h>
 #include <stdint.h>

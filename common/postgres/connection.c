@@ -1,8 +1,8 @@
 #include "common/postgres/connection.h"
 
 #include "common/check.h"
-#include "common/log.h"
-#include "common/service_version.h"
+#include "common/log/log.h"
+#include "common/log/service_version.h"
 
 #include <inttypes.h>
 #include <poll.h>

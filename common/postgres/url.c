@@ -1,7 +1,7 @@
 #include "common/postgres/url.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/resolving.h"
 
 #include <libpq-fe.h>

@@ -3,7 +3,7 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/arrival.h"
 #include "common/rabbit/topology.h"
 #include "common/rabbit/watchdog.h"

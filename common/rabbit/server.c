@@ -1,6 +1,6 @@
 #include "common/rabbit/server.h"
 
-#include "common/service_version.h"
+#include "common/log/service_version.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <pthread.h>
 #include <stdint.h>

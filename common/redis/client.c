@@ -1,9 +1,9 @@
 #include "common/redis/client.h"
 
 #include "common/check.h"
-#include "common/number.h"
+#include "common/message/number.h"
 #include "common/redis/url.h"
-#include "common/service_version.h"
+#include "common/log/service_version.h"
 
 #include <errno.h>
 #include <stdio.h>

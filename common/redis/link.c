@@ -3,13 +3,13 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
-#include "common/number.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
 #include "common/redis/reply.h"
 #include "common/redis/url.h"
 #include "common/resolving.h"
-#include "common/service_version.h"
-#include "common/trace.h"
+#include "common/log/service_version.h"
+#include "common/log/trace.h"
 
 #include <hiredis/async.h>
 #include <hiredis/adapters/libevent.h>

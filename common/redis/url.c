@@ -1,6 +1,6 @@
 #include "common/redis/url.h"
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <event2/http.h>
 #include <stdlib.h>

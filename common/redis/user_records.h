@@ -5,7 +5,7 @@
 #ifndef COMMON_REDIS_USER_RECORDS_H
 #define COMMON_REDIS_USER_RECORDS_H
 
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 /* A taken slot. */
 struct user_record {

@@ -1,8 +1,8 @@
 #include "common/serve/bind.h"
 
 #include "common/check.h"
-#include "common/config.h"
-#include "common/log.h"
+#include "common/program/config.h"
+#include "common/log/log.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,7 +1,7 @@
 #include "common/serve/listener.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <errno.h>
 #include <event2/event.h>

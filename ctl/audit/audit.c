@@ -2,7 +2,7 @@
  * couponctl audit: checks the promises on a live system. It names what is wrong; the exit status is
  * the verdict.
  */
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/audit/coupon.h"
 #include "ctl/audit/postgres.h"
 #include "ctl/store.h"

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/id.h"
+#include "common/message/id.h"
 #include "ctl/audit/open.h"
 #include "ctl/audit/records.h"
 #include "ctl/store.h"

@@ -1,6 +1,6 @@
 #include "ctl/audit/counts.h"
 
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "ctl/audit/cut.h"
 
 #include "common/check.h"
-#include "common/json.h"
+#include "common/message/json.h"
 #include "ctl/store.h"
 
 #include <stddef.h>

@@ -1,7 +1,7 @@
 #include "ctl/audit/finding.h"
 
 #include "common/check.h"
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 #include <stdarg.h>
 #include <string.h>

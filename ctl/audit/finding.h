@@ -5,7 +5,7 @@
 #ifndef CTL_AUDIT_FINDING_H
 #define CTL_AUDIT_FINDING_H
 
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 #include "ctl/output.h"
 
 #include <stdint.h>

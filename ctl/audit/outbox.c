@@ -1,7 +1,7 @@
 #include "ctl/audit/outbox.h"
 
 #include "common/check.h"
-#include "common/message.h"
+#include "common/message/message.h"
 #include "ctl/audit/postgres.h"
 #include "ctl/store.h"
 

@@ -1,7 +1,7 @@
 #include "ctl/audit/postgres.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "ctl/audit/records.h"
 
 #include "common/check.h"
-#include "common/id.h"
+#include "common/message/id.h"
 #include "ctl/store.h"
 
 #define STEP_USERS 250 /* of one slot each: Redis needs about 0.3 ms */

@@ -3,7 +3,7 @@
  * nothing.
  */
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/command/change.h"
 #include "embed.h"
 

@@ -1,8 +1,8 @@
 /* couponctl create: a new campaign, as a draft. Clients cannot see drafts. */
 #include "common/clock.h"
-#include "common/json.h"
-#include "common/log.h"
-#include "common/receive.h"
+#include "common/message/json.h"
+#include "common/log/log.h"
+#include "common/message/receive.h"
 #include "ctl/store.h"
 #include "embed.h"
 

@@ -2,7 +2,7 @@
  * couponctl migrate: brings the tables and functions of the database to the version that this
  * program was built for.
  */
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 #include "embed.h"

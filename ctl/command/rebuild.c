@@ -3,7 +3,7 @@
  * rebuild it if anything differs.
  */
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/command/lost.h"
 #include "ctl/store.h"
 #include "embed.h"

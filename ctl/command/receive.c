@@ -1,9 +1,9 @@
 /* couponctl issue and status: one request over the gateway's socket API. */
-#include "common/answer.h"
+#include "common/message/answer.h"
 #include "common/check.h"
-#include "common/json.h"
-#include "common/log.h"
-#include "common/receive.h"
+#include "common/message/json.h"
+#include "common/log/log.h"
+#include "common/message/receive.h"
 #include "ctl/ctl.h"
 #include "ctl/gateway.h"
 #include "ctl/output.h"

@@ -4,8 +4,8 @@
  * PostgreSQL. So Redis never issues more than PostgreSQL accepts, wherever the command is
  * interrupted, and repeating it completes the change.
  */
-#include "common/json.h"
-#include "common/log.h"
+#include "common/message/json.h"
+#include "common/log/log.h"
 #include "ctl/command/change.h"
 #include "embed.h"
 

@@ -1,6 +1,6 @@
 /* couponctl dead drop: deletes dead letters, and names the receives that are still owed. */
 #include "common/check.h"
-#include "common/receive.h"
+#include "common/message/receive.h"
 #include "ctl/postgres.h"
 #include "ctl/dead/walk.h"
 #include "embed.h"

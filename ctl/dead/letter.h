@@ -2,7 +2,7 @@
 #ifndef CTL_DEAD_LETTER_H
 #define CTL_DEAD_LETTER_H
 
-#include "common/message.h"
+#include "common/message/message.h"
 #include "common/rabbit/amqp.h"
 #include "ctl/output.h"
 

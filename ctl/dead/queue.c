@@ -3,7 +3,7 @@
 #include "common/rabbit/connection.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <stdlib.h>
 #include <unistd.h>

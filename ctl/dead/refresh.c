@@ -1,7 +1,7 @@
 #include "ctl/dead/refresh.h"
 
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/copy.h"
 #include "common/rabbit/sender.h"
 

@@ -10,7 +10,7 @@
  * Two connections: one takes messages with basic.get, which blocks, the other publishes.
  */
 #include "common/rabbit/sender.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/dead/walk.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
 #include "common/check.h"
-#include "common/id.h"
-#include "common/log.h"
+#include "common/message/id.h"
+#include "common/log/log.h"
 #include "ctl/dead/refresh.h"
 
 #include <inttypes.h>

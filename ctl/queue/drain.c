@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/copy.h"
 #include "common/rabbit/sender.h"
 #include "common/rabbit/topology.h"

@@ -20,7 +20,7 @@
  */
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/topology.h"
 #include "ctl/queue/drain.h"
 #include "ctl/store.h"

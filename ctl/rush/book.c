@@ -1,8 +1,8 @@
 #include "ctl/rush/book.h"
 
-#include "common/answer.h"
+#include "common/message/answer.h"
 #include "common/check.h"
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #ifndef CTL_RUSH_BOOK_H
 #define CTL_RUSH_BOOK_H
 
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 #include "ctl/rush/plan.h"
 #include "ctl/rush/scan.h"
 

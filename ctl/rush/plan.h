@@ -5,7 +5,7 @@
 #ifndef CTL_RUSH_PLAN_H
 #define CTL_RUSH_PLAN_H
 
-#include "common/id.h"
+#include "common/message/id.h"
 #include "ctl/args.h"
 
 #include <stddef.h>

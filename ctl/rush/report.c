@@ -1,6 +1,6 @@
 #include "ctl/rush/report.h"
 
-#include "common/answer.h"
+#include "common/message/answer.h"
 #include "ctl/output.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* couponctl rush: sends the requests of many users, and checks the answers in the database. */
-#include "common/log.h"
+#include "common/log/log.h"
 #include "ctl/ctl.h"
 #include "ctl/rush/report.h"
 

@@ -1,6 +1,6 @@
 #include "ctl/rush/scan.h"
 
-#include "common/answer.h"
+#include "common/message/answer.h"
 
 #include <string.h>
 

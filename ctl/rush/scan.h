@@ -5,7 +5,7 @@
 #ifndef CTL_RUSH_SCAN_H
 #define CTL_RUSH_SCAN_H
 
-#include "common/json.h"
+#include "common/message/json.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 #include "gateway/admit/admission.h"
 
 #include "common/check.h"
-#include "common/trace.h"
+#include "common/log/trace.h"
 #include "gateway/admit/call_queue.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/seen.h"

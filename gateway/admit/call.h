@@ -2,9 +2,9 @@
 #ifndef GATEWAY_ADMIT_CALL_H
 #define GATEWAY_ADMIT_CALL_H
 
-#include "common/answer.h"
-#include "common/message.h"
-#include "common/ulid.h"
+#include "common/message/answer.h"
+#include "common/message/message.h"
+#include "common/message/ulid.h"
 #include "gateway/listen/request.h"
 
 struct coupon;

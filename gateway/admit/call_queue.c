@@ -1,7 +1,7 @@
 #include "gateway/admit/call_queue.h"
 
 #include "common/check.h"
-#include "common/trace.h"
+#include "common/log/trace.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 #include "gateway/admit/outbox_removals.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/redis/key.h"
 
 #include <stdlib.h>

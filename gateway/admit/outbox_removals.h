@@ -6,7 +6,7 @@
 #define GATEWAY_ADMIT_OUTBOX_REMOVALS_H
 
 #include "common/redis/link.h"
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 
 struct outbox_removals;
 

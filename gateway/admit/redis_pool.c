@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "common/log.h"
-#include "common/number.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
 #include "common/redis/key.h"
 #include "common/redis/reply.h"
 #include "gateway/admit/outbox_removals.h"

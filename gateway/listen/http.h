@@ -5,7 +5,7 @@
 #ifndef GATEWAY_LISTEN_HTTP_H
 #define GATEWAY_LISTEN_HTTP_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "gateway/listen/intake.h"
 
 #include <event2/event.h>

@@ -6,7 +6,7 @@
 #ifndef GATEWAY_LISTEN_INTAKE_H
 #define GATEWAY_LISTEN_INTAKE_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "gateway/listen/reply.h"
 
 struct intake;

@@ -4,9 +4,9 @@
 #ifndef GATEWAY_LISTEN_REQUEST_H
 #define GATEWAY_LISTEN_REQUEST_H
 
-#include "common/answer.h"
-#include "common/json.h"
-#include "common/receive.h"
+#include "common/message/answer.h"
+#include "common/message/json.h"
+#include "common/message/receive.h"
 #include "gateway/listen/responder.h"
 
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #ifndef GATEWAY_LISTEN_RESPONDER_H
 #define GATEWAY_LISTEN_RESPONDER_H
 
-#include "common/answer.h"
+#include "common/message/answer.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>

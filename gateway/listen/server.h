@@ -10,7 +10,7 @@
 #ifndef GATEWAY_LISTEN_SERVER_H
 #define GATEWAY_LISTEN_SERVER_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 #include "gateway/listen/intake.h"
 
 #include <event2/event.h>

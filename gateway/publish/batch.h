@@ -6,7 +6,7 @@
 #ifndef GATEWAY_PUBLISH_BATCH_H
 #define GATEWAY_PUBLISH_BATCH_H
 
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 
 #include <stddef.h>
 #include <stdint.h>

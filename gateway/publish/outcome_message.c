@@ -17,7 +17,7 @@ const char *outcome_reason(const char *text)
 {
 	static const char *const reasons[] = {
 #define REASON(name, text) text,
-#include "common/reason_table.h"
+#include "common/message/reason_table.h"
 #undef REASON
 	};
 

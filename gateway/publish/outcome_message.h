@@ -5,7 +5,7 @@
 #ifndef GATEWAY_PUBLISH_OUTCOME_MESSAGE_H
 #define GATEWAY_PUBLISH_OUTCOME_MESSAGE_H
 
-#include "common/json.h"
+#include "common/message/json.h"
 #include "gateway/publish/waiters.h"
 
 /* A message from a worker: the outcomes of one batch, as JSON. */

@@ -3,11 +3,11 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/postgres/connection.h"
 #include "common/postgres/url.h"
 #include "common/resolving.h"
-#include "common/trace.h"
+#include "common/log/trace.h"
 #include "gateway/metrics.h"
 
 #include <poll.h>

@@ -14,7 +14,7 @@
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
 
-#include "common/receive.h"
+#include "common/message/receive.h"
 #include "gateway/read/coupon_queue.h"
 
 #include <event2/event.h>

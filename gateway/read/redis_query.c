@@ -1,7 +1,7 @@
 #include "gateway/read/redis_query.h"
 
-#include "common/id.h"
-#include "common/number.h"
+#include "common/message/id.h"
+#include "common/message/number.h"
 #include "common/redis/key.h"
 #include "embed.h"
 

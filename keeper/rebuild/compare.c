@@ -11,8 +11,8 @@
 #include "keeper/rebuild/compare.h"
 
 #include "common/check.h"
-#include "common/log.h"
-#include "common/receive.h"
+#include "common/log/log.h"
+#include "common/message/receive.h"
 #include "embed.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"

@@ -3,8 +3,8 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
-#include "common/receive.h"
+#include "common/log/log.h"
+#include "common/message/receive.h"
 #include "embed.h"
 
 #include <stdlib.h>

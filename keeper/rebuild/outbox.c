@@ -1,7 +1,7 @@
 #include "keeper/rebuild/outbox.h"
 
 #include "common/check.h"
-#include "common/message.h"
+#include "common/message/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "keeper/rebuild/place.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "embed.h"
 #include "keeper/rebuild/outbox.h"
 #include "keeper/rebuild/place.h"

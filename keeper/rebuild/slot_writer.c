@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "common/id.h"
-#include "common/receive.h"
+#include "common/message/id.h"
+#include "common/message/receive.h"
 #include "embed.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef KEEPER_REBUILD_SLOT_WRITER_H
 #define KEEPER_REBUILD_SLOT_WRITER_H
 
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 #include "keeper/context.h"
 
 #define SLOT_WRITER_PIECE 256

@@ -1,7 +1,7 @@
 #include "keeper/rebuild/snapshot.h"
 
 #include "common/check.h"
-#include "common/number.h"
+#include "common/message/number.h"
 #include "embed.h"
 #include "keeper/rows.h"
 

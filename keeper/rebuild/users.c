@@ -1,7 +1,7 @@
 #include "keeper/rebuild/users.h"
 
 #include "common/check.h"
-#include "common/id.h"
+#include "common/message/id.h"
 #include "common/redis/user_records.h"
 
 #include <stdio.h>

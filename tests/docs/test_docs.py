@@ -104,7 +104,7 @@ def test_config_has_every_setting_as_help_tells_it():
 
 
 def test_config_means_what_help_says():
-    table = one_line_each(text("common/setting_table.h"))
+    table = one_line_each(text("common/program/setting_table.h"))
     meanings = dict(re.findall(r'"([A-Z_]+)", "[a-z-]+",[^"]*(?:"[^"]*",)?[^"]*"([^"]*)"\)', table))
     documented = {env: meaning for env, (meaning, *_) in settings_documented().items()}
     assert documented == meanings
@@ -179,7 +179,7 @@ def test_protocol_has_every_answer():
 def answers():
     found = re.findall(
         r'^ANSWER\((\w+), (\d+), "(\w+)", (\d+), "([^"]*)"\)$',
-        one_line_each(text("common/answer_table.h")),
+        one_line_each(text("common/message/answer_table.h")),
         re.MULTILINE,
     )
     assert found

@@ -17,7 +17,7 @@ PROGRAMS = ("coupon-gateway", "coupon-worker", "couponctl")
 
 def version_stated():
     (version,) = re.findall(
-        r'^#define PROGRAM_VERSION "(.+)"$', (ROOT / "common/program.h").read_text(), re.M
+        r'^#define PROGRAM_VERSION "(.+)"$', (ROOT / "common/program/program.h").read_text(), re.M
     )
     return version
 

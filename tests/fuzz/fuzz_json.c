@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/json.h"
+#include "common/message/json.h"
 
 #include <math.h>
 

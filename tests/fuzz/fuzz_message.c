@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/message.h"
+#include "common/message/message.h"
 #include "worker/settle/settle_args.h"
 
 #include <stdio.h>

@@ -5,10 +5,10 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/clock.h"
-#include "common/config.h"
-#include "common/receive.h"
+#include "common/program/config.h"
+#include "common/message/receive.h"
 #include "common/redis/url.h"
-#include "common/rfc3339.h"
+#include "common/message/rfc3339.h"
 #include "ctl/rush/scan.h"
 
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 
 #include "tests/fuzz/fuzz.h"
 
-#include "common/config.h"
-#include "common/log.h"
+#include "common/program/config.h"
+#include "common/log/log.h"
 #include "gateway/listen/intake.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The answer codes: numbers and names are part of the protocol. */
-#include "common/answer.h"
+#include "common/message/answer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Settings: flags before environment before defaults, and a wrong value ends the start with a
  * sentence.
  */
-#include "common/config.h"
+#include "common/program/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 static const char *const names[] = {
 #define SETTING_TEXT(field, env, flag, programs, fallback, help) env, env "_FILE",
 #define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) env,
-#include "common/setting_table.h"
+#include "common/program/setting_table.h"
 #undef SETTING_TEXT
 #undef SETTING_NUMBER
 };
@@ -54,7 +54,7 @@ static void test_defaults(void **state)
 	assert_string_equal(config.field, fallback);
 #define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) \
 	assert_true(config.field == (fallback) && (fallback) >= (least) && (fallback) <= (most));
-#include "common/setting_table.h"
+#include "common/program/setting_table.h"
 #undef SETTING_TEXT
 #undef SETTING_NUMBER
 	config_free(&config);

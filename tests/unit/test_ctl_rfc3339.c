@@ -1,5 +1,5 @@
 #include "common/clock.h"
-#include "common/rfc3339.h"
+#include "common/message/rfc3339.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Coupon and user ids: every positive signed 64-bit integer, each in one spelling only. */
-#include "common/id.h"
+#include "common/message/id.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

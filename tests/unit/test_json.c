@@ -1,5 +1,5 @@
 /* Strict JSON: texts that cJSON alone would accept are refused here, each with its own sentence. */
-#include "common/json.h"
+#include "common/message/json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * rate.
  */
 #include "common/clock.h"
-#include "common/json.h"
-#include "common/log.h"
-#include "common/service_version.h"
+#include "common/message/json.h"
+#include "common/log/log.h"
+#include "common/log/service_version.h"
 
 #include <fcntl.h>
 #include <pthread.h>

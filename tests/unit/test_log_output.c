@@ -4,8 +4,8 @@
  */
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
-#include "common/log_output.h"
+#include "common/log/log.h"
+#include "common/log/log_output.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /*
  * Receive messages: exactly what issue.lua builds is accepted, and every refusal has a reason.
  */
-#include "common/message.h"
+#include "common/message/message.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

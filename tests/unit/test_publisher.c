@@ -4,7 +4,7 @@
  * accept batches, drop none, and end in time. Most useful under SAN=thread.
  */
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "gateway/publish/publisher.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,7 @@
  * confirms, refuses, returns, disconnects and blocks as each test requires.
  */
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/rabbit/sender.h"
 #include "fake_broker.h"
 

@@ -1,5 +1,5 @@
 /* Receives: <coupon>.<user>.<batch>.<index> in one spelling, and what an idempotency key may be. */
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Tracing: what each name enables, and which names are refused. */
-#include "common/trace.h"
+#include "common/log/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

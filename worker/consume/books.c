@@ -1,7 +1,7 @@
 #include "worker/consume/books.h"
 
 #include "common/check.h"
-#include "common/trace.h"
+#include "common/log/trace.h"
 
 #include <stdlib.h>
 

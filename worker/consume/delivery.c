@@ -175,7 +175,7 @@ void *delivery_envelope(const struct delivery *delivery)
 static const char *const reasons[REASON_COUNT] = {
 	[REASON_NONE] = "",
 #define REASON(name, text) [REASON_##name] = text,
-#include "common/reason_table.h"
+#include "common/message/reason_table.h"
 #undef REASON
 };
 

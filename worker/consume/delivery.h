@@ -7,7 +7,7 @@
 #ifndef WORKER_CONSUME_DELIVERY_H
 #define WORKER_CONSUME_DELIVERY_H
 
-#include "common/message.h"
+#include "common/message/message.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ enum outcome_kind { OUTCOME_ISSUED, OUTCOME_REPEATED, OUTCOME_REJECTED };
 enum outcome_reason {
 	REASON_NONE,
 #define REASON(name, text) REASON_##name,
-#include "common/reason_table.h"
+#include "common/message/reason_table.h"
 #undef REASON
 	REASON_COUNT
 };

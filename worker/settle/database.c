@@ -3,8 +3,8 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/durability.h"
-#include "common/log.h"
+#include "common/program/durability.h"
+#include "common/log/log.h"
 #include "common/postgres/connection.h"
 #include "embed.h"
 

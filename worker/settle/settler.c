@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * random bits. Unique; no code depends on its order. The text is 26 characters of Crockford's base
  * 32 in upper case.
  */
-#ifndef COMMON_ULID_H
-#define COMMON_ULID_H
+#ifndef COMMON_MESSAGE_ULID_H
+#define COMMON_MESSAGE_ULID_H
 
 #include <stddef.h>
 #include <stdint.h>

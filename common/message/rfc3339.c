@@ -1,4 +1,4 @@
-#include "common/rfc3339.h"
+#include "common/message/rfc3339.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * reconnect when it differs. One line for the process, however many connections it has. Any thread.
  * The level is debug until service_version_init(): a command of couponctl logs nothing by default.
  */
-#ifndef COMMON_SERVICE_VERSION_H
-#define COMMON_SERVICE_VERSION_H
+#ifndef COMMON_LOG_SERVICE_VERSION_H
+#define COMMON_LOG_SERVICE_VERSION_H
 
 enum service { SERVICE_REDIS, SERVICE_RABBITMQ, SERVICE_POSTGRESQL };
 

@@ -2,10 +2,10 @@
  * Common to the main function of every program: the version, and checks of settings beyond those of
  * config_read.
  */
-#ifndef COMMON_PROGRAM_H
-#define COMMON_PROGRAM_H
+#ifndef COMMON_PROGRAM_PROGRAM_H
+#define COMMON_PROGRAM_PROGRAM_H
 
-#include "common/config.h"
+#include "common/program/config.h"
 
 #define PROGRAM_VERSION "0.1.0"
 

@@ -5,8 +5,8 @@
  *
  *	log_warn("redis_lost", LOG_S("address", address), LOG_I("pending", pending));
  */
-#ifndef COMMON_LOG_H
-#define COMMON_LOG_H
+#ifndef COMMON_LOG_LOG_H
+#define COMMON_LOG_LOG_H
 
 #include <stddef.h>
 #include <stdint.h>

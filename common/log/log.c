@@ -1,7 +1,7 @@
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include "common/clock.h"
-#include "common/log_output.h"
+#include "common/log/log_output.h"
 
 #include <pthread.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * Reads a time as RFC 3339 writes it: 2026-11-21T12:00:00Z, 2026-11-21 13:00:00.250+01:00.
  * clock_rfc3339() writes one.
  */
-#ifndef COMMON_RFC3339_H
-#define COMMON_RFC3339_H
+#ifndef COMMON_MESSAGE_RFC3339_H
+#define COMMON_MESSAGE_RFC3339_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "common/number.h"
+#include "common/message/number.h"
 
 #include <inttypes.h>
 #include <stdio.h>

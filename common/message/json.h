@@ -7,8 +7,8 @@
  * The tree lives in an arena that is reset by the next parse: never call cJSON_Delete on it, keep
  * no pointer into it. One arena serves one thread.
  */
-#ifndef COMMON_JSON_H
-#define COMMON_JSON_H
+#ifndef COMMON_MESSAGE_JSON_H
+#define COMMON_MESSAGE_JSON_H
 
 #include <cjson/cJSON.h>
 #include <stddef.h>

@@ -7,11 +7,11 @@
  * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
  * receive is user, slot and idempotency key.
  */
-#ifndef COMMON_MESSAGE_H
-#define COMMON_MESSAGE_H
+#ifndef COMMON_MESSAGE_MESSAGE_H
+#define COMMON_MESSAGE_MESSAGE_H
 
-#include "common/json.h"
-#include "common/receive.h"
+#include "common/message/json.h"
+#include "common/message/receive.h"
 
 #define MESSAGE_VERSION 1
 #define MESSAGE_RECEIVES_MAX 256

@@ -1,4 +1,4 @@
-#include "common/trace.h"
+#include "common/log/trace.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@ unsigned trace_set;
 
 static const char *const names[] = {
 #define TRACE(name, text) [name] = text,
-#include "common/trace_table.h"
+#include "common/log/trace_table.h"
 #undef TRACE
 };
 

@@ -1,8 +1,8 @@
-#include "common/config.h"
+#include "common/program/config.h"
 
 #include "common/check.h"
-#include "common/log.h"
-#include "common/trace.h"
+#include "common/log/log.h"
+#include "common/log/trace.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static const struct setting settings[] = {
 	{ env, flag, help, fallback, programs, offsetof(struct config, field), 0, 0, 0 },
 #define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) \
 	{ env, flag, help, NULL, programs, offsetof(struct config, field), fallback, least, most },
-#include "common/setting_table.h"
+#include "common/program/setting_table.h"
 #undef SETTING_TEXT
 #undef SETTING_NUMBER
 };

@@ -1,4 +1,4 @@
-#include "common/receive.h"
+#include "common/message/receive.h"
 
 #include <string.h>
 

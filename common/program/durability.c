@@ -1,7 +1,7 @@
-#include "common/durability.h"
+#include "common/program/durability.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static const struct {
 	const char *lost;
 } table[] = {
 #define DURABILITY(part, setting, values, lost) { DURABILITY_##part, setting, values, lost },
-#include "common/durability_table.h"
+#include "common/program/durability_table.h"
 #undef DURABILITY
 };
 

@@ -1,4 +1,4 @@
-#include "common/log_output.h"
+#include "common/log/log_output.h"
 
 #include "common/clock.h"
 

@@ -7,8 +7,8 @@
  *	log_output_write() ─▶ buffer is empty ─▶ standard error
  *	                  └─▶ buffer ─▶ thread ─┘
  */
-#ifndef COMMON_LOG_OUTPUT_H
-#define COMMON_LOG_OUTPUT_H
+#ifndef COMMON_LOG_LOG_OUTPUT_H
+#define COMMON_LOG_LOG_OUTPUT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-#include "common/json.h"
+#include "common/message/json.h"
 
 #include "common/check.h"
-#include "common/id.h"
+#include "common/message/id.h"
 
 #include <ctype.h>
 #include <pthread.h>

@@ -1,12 +1,12 @@
 /*
  * The answers to a request: one table (answer_table.h) for socket, HTTP, CLI and docs.
  */
-#ifndef COMMON_ANSWER_H
-#define COMMON_ANSWER_H
+#ifndef COMMON_MESSAGE_ANSWER_H
+#define COMMON_MESSAGE_ANSWER_H
 
 enum answer {
 #define ANSWER(name, code, status, http, text) name,
-#include "common/answer_table.h"
+#include "common/message/answer_table.h"
 #undef ANSWER
 	ANSWER_COUNT
 };

@@ -1,4 +1,4 @@
-#include "common/id.h"
+#include "common/message/id.h"
 
 #include "common/check.h"
 

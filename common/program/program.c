@@ -1,7 +1,7 @@
-#include "common/program.h"
+#include "common/program/program.h"
 
 #include "common/check.h"
-#include "common/log.h"
+#include "common/log/log.h"
 #include "common/postgres/url.h"
 #include "common/rabbit/amqp.h"
 #include "common/redis/url.h"

@@ -1,6 +1,6 @@
 /* Whole numbers as text, for the arguments of commands and queries. */
-#ifndef COMMON_NUMBER_H
-#define COMMON_NUMBER_H
+#ifndef COMMON_MESSAGE_NUMBER_H
+#define COMMON_MESSAGE_NUMBER_H
 
 #include <stdint.h>
 

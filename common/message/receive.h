@@ -2,11 +2,11 @@
  * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that one look-up
  * finds its outcome.
  */
-#ifndef COMMON_RECEIVE_H
-#define COMMON_RECEIVE_H
+#ifndef COMMON_MESSAGE_RECEIVE_H
+#define COMMON_MESSAGE_RECEIVE_H
 
-#include "common/id.h"
-#include "common/ulid.h"
+#include "common/message/id.h"
+#include "common/message/ulid.h"
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
 #define RECEIVE_SIZE (2 * ID_SIZE + ULID_SIZE + 4)

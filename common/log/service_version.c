@@ -1,6 +1,6 @@
-#include "common/service_version.h"
+#include "common/log/service_version.h"
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 #include <pthread.h>
 #include <stdio.h>

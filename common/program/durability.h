@@ -3,8 +3,8 @@
  * (weak_setting) once for each connection and whenever it changes; one that cannot be read is
  * logged once. Belongs to one thread. No I/O.
  */
-#ifndef COMMON_DURABILITY_H
-#define COMMON_DURABILITY_H
+#ifndef COMMON_PROGRAM_DURABILITY_H
+#define COMMON_PROGRAM_DURABILITY_H
 
 #include <cjson/cJSON.h>
 

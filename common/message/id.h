@@ -2,8 +2,8 @@
  * Coupon and user ids: positive signed 64-bit integers in canonical decimal (no sign, no leading
  * zero).
  */
-#ifndef COMMON_ID_H
-#define COMMON_ID_H
+#ifndef COMMON_MESSAGE_ID_H
+#define COMMON_MESSAGE_ID_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "common/message.h"
+#include "common/message/message.h"
 
 #include <string.h>
 

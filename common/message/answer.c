@@ -1,4 +1,4 @@
-#include "common/answer.h"
+#include "common/message/answer.h"
 
 #include "common/check.h"
 
@@ -11,7 +11,7 @@ static const struct {
 	const char *text;
 } answers[] = {
 #define ANSWER(name, code, status, http, text) [name] = { code, http, status, text },
-#include "common/answer_table.h"
+#include "common/message/answer_table.h"
 #undef ANSWER
 };
 

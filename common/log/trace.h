@@ -2,14 +2,14 @@
  * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of
  * the named objects, not limited in rate. A trace that is off costs one comparison.
  */
-#ifndef COMMON_TRACE_H
-#define COMMON_TRACE_H
+#ifndef COMMON_LOG_TRACE_H
+#define COMMON_LOG_TRACE_H
 
-#include "common/log.h"
+#include "common/log/log.h"
 
 enum trace {
 #define TRACE(name, text) name,
-#include "common/trace_table.h"
+#include "common/log/trace_table.h"
 #undef TRACE
 	TRACE_COUNT
 };

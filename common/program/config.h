@@ -3,8 +3,8 @@
  * flags and the environment; flags have precedence. A text setting NAME may instead be given as
  * NAME_FILE, the path of a file that holds the value (for secrets).
  */
-#ifndef COMMON_CONFIG_H
-#define COMMON_CONFIG_H
+#ifndef COMMON_PROGRAM_CONFIG_H
+#define COMMON_PROGRAM_CONFIG_H
 
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum config_program { CONFIG_GATEWAY = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4 };
 struct config {
 #define SETTING_TEXT(field, env, flag, programs, fallback, help) char *field;
 #define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help) int64_t field;
-#include "common/setting_table.h"
+#include "common/program/setting_table.h"
 #undef SETTING_TEXT
 #undef SETTING_NUMBER
 };

@@ -1,4 +1,4 @@
-#include "common/ulid.h"
+#include "common/message/ulid.h"
 
 #include "common/check.h"
 
