@@ -300,9 +300,9 @@ def rows():
         f"{ratio('sold_out_per_s', 'script_calls_per_s'):.1f} x redis-benchmark"
     )
     yield "  end to end, to the last committed row", f"{f['end_to_end_per_s']:,.0f} /s", (
-        f"{ratio('end_to_end_per_s', 'rows_single_per_s'):.1f} x count and one row, "
-        f"{ratio('end_to_end_per_s', 'inserts_single_per_s'):.1f} x one row alone"
+        f"{ratio('end_to_end_per_s', 'rows_single_per_s'):.1f} x count and row"
     )
+    yield "", "", f"{ratio('end_to_end_per_s', 'inserts_single_per_s'):.1f} x one row alone"
     yield "  20,000 users for 10,000 coupons: answers / rows", (
         f"{f['rush_answers_s']:.3f} / {f['rush_rows_s']:.3f} s"
     ), ""
@@ -337,7 +337,7 @@ for measure in (
 with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
     json.dump(figures, file, indent=1)
 for label, value, note in rows():
-    print(label if value is None else f"{label:<54}{value:>24}  {note}".rstrip())
+    print(label if value is None else f"{label:<54}{value:>22}  {note}".rstrip())
 for failure in failures:
     print(f"FAILED {failure}")
 sys.exit(1 if failures else 0)

@@ -33,6 +33,8 @@ die() {
 
 # shellcheck source=scripts/compose/engine.sh
 . scripts/compose/engine.sh
+# shellcheck source=scripts/run_folder.sh
+. scripts/run_folder.sh
 # shellcheck source=scripts/debian_root.sh
 . scripts/debian_root.sh
 # shellcheck source=scripts/compose/images.sh
@@ -177,15 +179,4 @@ clean() {
 	rm -rf "$ENGINE_DIR"
 }
 
-mkdir -p "$ENGINE_DIR"
-[[ -e $ENGINE_DIR/lock || -z $(ls -A "$ENGINE_DIR") ]] ||
-	die "$ENGINE_DIR holds other files; choose another COMPOSE_RUN_DIR="
-exec 9>"$ENGINE_DIR/lock"
-flock -n 9 || die "another test is running in $ENGINE_DIR"
-case ${1:-run} in
-run | clean) "${1:-run}" ;;
-*)
-	echo "usage: scripts/compose-test.sh [run|clean]" >&2
-	exit 2
-	;;
-esac
+run_folder_main "$ENGINE_DIR" COMPOSE_RUN_DIR "$@"

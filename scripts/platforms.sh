@@ -35,6 +35,8 @@ die() {
 	exit 1
 }
 
+# shellcheck source=scripts/run_folder.sh
+. scripts/run_folder.sh
 # shellcheck source=scripts/debian_root.sh
 . scripts/debian_root.sh
 
@@ -173,15 +175,4 @@ clean() {
 	rm -rf --one-file-system "$DIR"
 }
 
-mkdir -p "$DIR"
-[[ -e $DIR/lock || -z $(ls -A "$DIR") ]] ||
-	die "$DIR holds other files; choose another PLATFORMS_DIR="
-exec 9>"$DIR/lock"
-flock -n 9 || die "another test is running in $DIR"
-case ${1:-run} in
-run | clean) "${1:-run}" ;;
-*)
-	echo "usage: scripts/platforms.sh [run|clean]" >&2
-	exit 2
-	;;
-esac
+run_folder_main "$DIR" PLATFORMS_DIR "$@"
