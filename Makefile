@@ -22,7 +22,7 @@ SANITIZE_coverage = --coverage -fprofile-update=atomic
 SANITIZE = $(SANITIZE_$(SAN))
 
 PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
-CPPFLAGS = -I. -I$(BUILD_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE)
+CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
 ifeq ($(MAKELEVEL),0)
@@ -30,11 +30,17 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
 
-objects = $(patsubst %.c,$(BUILD_DIR)/%.o,$(wildcard $(1)/*.c $(1)/*/*.c))
+FOLDERS = gateway worker keeper ctl common
+# A build with fault points compiles the files that have some, and takes the other objects from the
+# build without.
+PLAIN_DIR = $(BUILD_DIR:%-fault=%)
+FAULT_SOURCES := $(if $(FAULTS),$(shell grep -rl --include='*.c' common/fault.h $(FOLDERS)))
+object = $(if $(filter $(1),$(FAULT_SOURCES)),$(BUILD_DIR),$(PLAIN_DIR))/$(1:.c=.o)
+objects = $(foreach source,$(wildcard $(1)/*.c $(1)/*/*.c),$(call object,$(source)))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
-LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,gateway worker keeper ctl common)
+LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -77,7 +83,7 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
-$(PROGRAMS): $(BUILD_DIR)/gen/version.o
+$(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -85,7 +91,7 @@ $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
-$(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(BUILD_DIR)/gen/embed.o
+$(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o
 $(LIBRARIES):
 	@printf '  AR %s\n' $@
 	@rm -f $@ && $(AR) qcs $@ $^
@@ -114,28 +120,31 @@ $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
-$(BUILD_DIR)/%.o: %.c $(BUILD_DIR)/gen/embed.h
-	@mkdir -p $(@D)
-	@printf '  CC %s\n' $<
-	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+define compile
+$(1)/%.o: %.c $(PLAIN_DIR)/gen/embed.h
+	@mkdir -p $$(@D)
+	@printf '  CC %s\n' $$<
+	@$$(CC) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach folder,$(sort $(BUILD_DIR) $(PLAIN_DIR)),$(eval $(call compile,$(folder))))
 
 # What `git describe` prints, if this directory is the root of the repository: none in a tarball. It
 # is written only when it differs, and only the programs contain it.
 SOURCE_VERSION := $(shell [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ] && \
 	git describe --always --tags --dirty 2>/dev/null)
-$(shell mkdir -p $(BUILD_DIR)/gen; \
+$(shell mkdir -p $(PLAIN_DIR)/gen; \
 	text='const char program_source[] = "$(SOURCE_VERSION)";'; \
-	[ "$$(cat $(BUILD_DIR)/gen/version.c 2>/dev/null)" = "$$text" ] || \
-		printf '%s\n' "$$text" >$(BUILD_DIR)/gen/version.c)
-$(BUILD_DIR)/gen/version.o: $(BUILD_DIR)/gen/version.c
+	[ "$$(cat $(PLAIN_DIR)/gen/version.c 2>/dev/null)" = "$$text" ] || \
+		printf '%s\n' "$$text" >$(PLAIN_DIR)/gen/version.c)
+$(PLAIN_DIR)/gen/version.o: $(PLAIN_DIR)/gen/version.c
 	@$(CC) $(CFLAGS) -c -o $@ $<
 
-$(BUILD_DIR)/gen/embed.o: $(BUILD_DIR)/gen/embed.c
+$(PLAIN_DIR)/gen/embed.o: $(PLAIN_DIR)/gen/embed.c
 	@printf '  CC %s\n' $<
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
-$(BUILD_DIR)/gen/embed.c $(BUILD_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh scripts/lua.awk
+$(PLAIN_DIR)/gen/embed.c $(PLAIN_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.sh scripts/lua.awk
 	@mkdir -p $(@D)
-	@scripts/embed.sh $(BUILD_DIR)/gen/embed.h $(BUILD_DIR)/gen/embed.c $(EMBEDDED)
+	@scripts/embed.sh $(PLAIN_DIR)/gen/embed.h $(PLAIN_DIR)/gen/embed.c $(EMBEDDED)
 
-.PRECIOUS: $(BUILD_DIR)/%.o
--include $(shell find $(BUILD_DIR) -name '*.d' 2>/dev/null)
+.PRECIOUS: $(BUILD_DIR)/%.o $(PLAIN_DIR)/%.o
+-include $(shell find $(sort $(BUILD_DIR) $(PLAIN_DIR)) -name '*.d' 2>/dev/null)
