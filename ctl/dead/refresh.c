@@ -1,19 +1,18 @@
 #include "ctl/dead/refresh.h"
 
-#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/rabbit/copy.h"
 #include "common/rabbit/sender.h"
-
-#include <inttypes.h>
+#include "ctl/dead/queue.h"
 
 #define ROUND 64 /* messages taken between two waits for confirms */
 #define CONFIRM_TIMEOUT_MS 30000
 
 struct refresh {
-	amqp_connection_state_t connection;
+	struct dead_queue *queue;
 	struct rabbit_sender *sender;
-	uint64_t tag; /* the last one taken */
+	uint64_t tags[ROUND]; /* of the messages copied in this round */
+	size_t tags_n;
 	const char *failure;
 };
 
@@ -21,13 +20,6 @@ static void failure_check(const char *failure)
 {
 	if (failure)
 		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, failure);
-}
-
-static void reply_check(amqp_rpc_reply_t reply)
-{
-	char error[RABBIT_ERROR_SIZE];
-
-	failure_check(rabbit_reply_check(reply, error) ? error : NULL);
 }
 
 static void copy_done(void *context, void *item, enum confirm_result result)
@@ -42,17 +34,7 @@ static void copy_done(void *context, void *item, enum confirm_result result)
 /* 1, or 0 when the queue is empty. */
 static int take(struct refresh *refresh, amqp_message_t *message)
 {
-	amqp_rpc_reply_t reply;
-
-	amqp_maybe_release_buffers(refresh->connection);
-	reply = amqp_basic_get(refresh->connection, RABBIT_CHANNEL,
-			       amqp_cstring_bytes(AMQP_DEAD_QUEUE), 0);
-	reply_check(reply);
-	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
-		return 0;
-	refresh->tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
-	reply_check(amqp_read_message(refresh->connection, RABBIT_CHANNEL, message, 0));
-	return 1;
+	return dead_queue_take(refresh->queue, message, &refresh->tags[refresh->tags_n]);
 }
 
 static void copy_publish(struct refresh *refresh, amqp_message_t *message)
@@ -63,6 +45,7 @@ static void copy_publish(struct refresh *refresh, amqp_message_t *message)
 	rabbit_sender_send(refresh->sender, "", AMQP_DEAD_QUEUE, &copy.properties, message->body,
 			   refresh);
 	amqp_destroy_message(message);
+	refresh->tags_n++;
 }
 
 /* Removes the originals when all copies are confirmed. */
@@ -71,13 +54,13 @@ static void round_end(struct refresh *refresh)
 	const char *trouble = rabbit_sender_wait(refresh->sender, CONFIRM_TIMEOUT_MS);
 
 	failure_check(trouble ? trouble : refresh->failure);
-	if (amqp_basic_ack(refresh->connection, RABBIT_CHANNEL, refresh->tag, 1) != AMQP_STATUS_OK)
-		failure_check("the connection is lost");
+	for (size_t i = 0; i < refresh->tags_n; i++)
+		dead_queue_remove(refresh->queue, refresh->tags[i]);
+	refresh->tags_n = 0;
 }
 
-/* `message` is the oldest of `length`, and is taken. The order stays the same. */
-static void all_refresh(struct refresh *refresh, const char *url, amqp_message_t *message,
-			int64_t length)
+/* `message` is the oldest, and is taken. The order stays the same. */
+static void all_refresh(struct refresh *refresh, const char *url, amqp_message_t *message)
 {
 	char error[RABBIT_ERROR_SIZE];
 	int64_t n = 0;
@@ -87,29 +70,19 @@ static void all_refresh(struct refresh *refresh, const char *url, amqp_message_t
 		failure_check(error);
 	do {
 		copy_publish(refresh, message);
-		if (++n % ROUND == 0)
+		if (refresh->tags_n == ROUND)
 			round_end(refresh);
-	} while (n < length && take(refresh, message));
-	if (n % ROUND != 0)
-		round_end(refresh);
+	} while (++n < dead_queue_length(refresh->queue) && take(refresh, message));
+	round_end(refresh);
 	rabbit_sender_close(refresh->sender);
 }
 
 void dead_refresh(const char *url)
 {
-	struct refresh refresh = { 0 };
-	int64_t length, consumers;
-	char error[RABBIT_ERROR_SIZE];
+	struct refresh refresh = { .queue = dead_queue_open(url) };
 	amqp_message_t message;
 
-	refresh.connection = rabbit_connection_open(url, 0, error);
-	if (!refresh.connection)
-		log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
-	if (rabbit_connection_queue_read(refresh.connection, AMQP_DEAD_QUEUE, &length, &consumers,
-					 error))
-		failure_check(error);
-	if (length > 0 && take(&refresh, &message))
-		all_refresh(&refresh, url, &message, length);
-	reply_check(amqp_channel_close(refresh.connection, RABBIT_CHANNEL, AMQP_REPLY_SUCCESS));
-	rabbit_connection_close(refresh.connection);
+	if (dead_queue_length(refresh.queue) > 0 && take(&refresh, &message))
+		all_refresh(&refresh, url, &message);
+	dead_queue_close(refresh.queue);
 }
