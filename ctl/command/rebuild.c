@@ -4,7 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/command/lost.h"
+#include "ctl/lost/lost.h"
 #include "ctl/store.h"
 #include "embed.h"
 
