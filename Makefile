@@ -44,8 +44,8 @@ LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
-THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission confirm publisher \
-	rabbit_publisher waiters)
+THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
+	admission_memory confirm publisher rabbit_publisher waiters)
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \

@@ -279,13 +279,3 @@ size_t admission_unconfirmed(const struct admission *admission)
 {
 	return admission->queue.open - admission->queue.waiting;
 }
-
-size_t admission_calls(const struct admission *admission)
-{
-	return admission->queue.calls;
-}
-
-size_t admission_waiting(const struct admission *admission)
-{
-	return admission->queue.waiting;
-}

@@ -81,8 +81,5 @@ void admission_seen(const struct admission *admission, int64_t coupon, int64_t *
 		    int64_t *seq);
 
 size_t admission_unconfirmed(const struct admission *admission);
-size_t admission_calls(const struct admission *admission); /* in flight */
-/* requests not answered: waiting, in a call, being looked up */
-size_t admission_waiting(const struct admission *admission);
 
 #endif

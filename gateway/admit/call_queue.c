@@ -86,7 +86,6 @@ void call_queue_confirmed(struct call_queue *queue, struct coupon *coupon, size_
 void call_queue_free_call(struct call_queue *queue, struct call *call)
 {
 	call->coupon->calls--;
-	queue->calls--;
 	busy_report(queue, call->coupon);
 	ready_mark(queue, call->coupon);
 	free(call);
@@ -139,7 +138,6 @@ static void coupon_send(struct call_queue *queue, struct coupon *coupon)
 			return;
 		}
 		coupon->calls++;
-		queue->calls++;
 		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
 		if (queue->port->send(queue->port->context, call)) {
 			call_queue_refuse_all(queue, call, ANSWER_UNAVAILABLE);

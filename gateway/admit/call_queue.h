@@ -20,7 +20,6 @@ struct call_queue {
 	struct coupon_list ready; /* have something to send */
 	size_t open;              /* the sum over all coupons */
 	size_t waiting;           /* requests that are not answered */
-	size_t calls;             /* in flight */
 };
 
 /* `port` and `limits` must outlive it. */

@@ -1,0 +1,157 @@
+/*
+ * What happens to the gateway and the workers: the keeper's turns, changed terms, crashes, cuts,
+ * restarts, a wiped Redis.
+ */
+#ifndef TESTS_SIM_DISTURBANCES_H
+#define TESTS_SIM_DISTURBANCES_H
+
+#include "tests/sim/clients.h"
+
+#define RESEND_AFTER_MS 3000
+
+/* The keeper: loads, verifies, sends what is left in the outbox. */
+
+static void keeper_resend(struct redis_coupon *coupon)
+{
+	for (size_t i = coupon->outbox_n; i-- > 0;) {
+		const struct outbox_entry *entry = &coupon->outbox[i];
+
+		if (redis_now_ms() - entry->at_ms < RESEND_AFTER_MS)
+			continue;
+		broker_enqueue(MESSAGE_RECEIVES, entry->body, entry->len, 0);
+		if (fault(FAULT_KEEPER))
+			return;
+		outbox_remove(coupon, &entry->batch);
+	}
+}
+
+static void keeper_turn(void *context, uint64_t a, uint64_t b)
+{
+	(void)context;
+	(void)a;
+	(void)b;
+	for (int i = 0; i < COUPONS && redis.up; i++) {
+		struct redis_coupon *coupon = &redis.coupons[i];
+		struct database_coupon *row = &database.coupons[i];
+
+		if (row->published && row->generation == 0) {
+			row->generation = 1;
+			*coupon = (struct redis_coupon){ .present = 1,
+							 .status = STATUS_OPEN,
+							 .total = row->total,
+							 .stock = row->total,
+							 .limit = row->limit,
+							 .generation = 1,
+							 .run_id = redis.run_id };
+		}
+		if (!coupon->present)
+			continue;
+		if (coupon->run_id != redis.run_id && coupon->generation == row->generation &&
+		    coupon->seq >= row->seq_seen)
+			coupon->run_id = redis.run_id;
+		keeper_resend(coupon);
+	}
+	event_in(300, 700, keeper_turn, NULL, 0, 0);
+}
+
+/* Operators */
+
+static void terms_change(void *context, uint64_t a, uint64_t b)
+{
+	int place = (int)sim_between(0, 2);
+	struct redis_coupon *coupon = &redis.coupons[place];
+
+	(void)context;
+	(void)a;
+	(void)b;
+	if (!world.stormy)
+		return;
+	if (sim_chance(300)) {
+		database.coupons[place].total += 5;
+		if (coupon->present) {
+			coupon->total += 5;
+			coupon->stock += 5;
+		}
+	} else if (coupon->present) {
+		coupon->status = coupon->status == STATUS_OPEN ? STATUS_PAUSED : STATUS_OPEN;
+	}
+	event_in(200, 3000, terms_change, NULL, 0, 0);
+}
+
+/* Catastrophes */
+
+static void redis_back(void *context, uint64_t a, uint64_t b)
+{
+	(void)context;
+	(void)a;
+	(void)b;
+	redis.up = 1;
+}
+
+enum catastrophe {
+	GATEWAY_CRASH,
+	REDIS_RESTART,
+	WORKER_CRASH,
+	WORKER_CUT,
+	LINK_CUT,
+	REDIS_CUT,
+	ODD_MESSAGE,
+	REDIS_WIPE
+};
+
+static void odd_message(void)
+{
+	static const char poison[] = "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"coupon\":"
+				     "\"666\",\"generation\":1,\"seq\":1,"
+				     "\"at\":5,\"receives\":[[\"1\",1,\"\"]]}";
+	int garbage = sim_chance(500);
+
+	world.odd_sent++;
+	broker_enqueue(garbage ? MESSAGE_GARBAGE : MESSAGE_POISON, poison,
+		       garbage ? 40 : sizeof(poison) - 1, 0);
+}
+
+static void catastrophe(void *context, uint64_t kind, uint64_t place)
+{
+	(void)context;
+	if (!world.stormy)
+		return;
+	switch ((enum catastrophe)kind) {
+	case GATEWAY_CRASH:
+		if (!world.may_crash)
+			return;
+		gateway_die();
+		gateway_start();
+		return;
+	case REDIS_RESTART:
+		redis.up = 0;
+		redis.run_id++;
+		redis_connection_cut();
+		event_in(50, 1500, redis_back, NULL, 0, 0);
+		return;
+	case WORKER_CRASH:
+		worker_crash(&workers[place % WORKERS]);
+		return;
+	case WORKER_CUT:
+		worker_connection_cut(&workers[place % WORKERS]);
+		return;
+	case LINK_CUT:
+		link_cut();
+		return;
+	case REDIS_CUT:
+		redis_connection_cut();
+		return;
+	case ODD_MESSAGE:
+		odd_message();
+		return;
+	/*
+	 * then PostgreSQL alone must keep P1 and P2, and nothing that the gateway holds is lost
+	 */
+	case REDIS_WIPE:
+		world.wiped[place % COUPONS] = 1;
+		redis_wipe(&redis.coupons[place % COUPONS]);
+		return;
+	}
+}
+
+#endif

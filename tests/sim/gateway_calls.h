@@ -1,0 +1,149 @@
+/*
+ * The gateway's connection to Redis, behind the port of admission: calls and replies take time, get
+ * lost, or time out.
+ */
+#ifndef TESTS_SIM_GATEWAY_CALLS_H
+#define TESTS_SIM_GATEWAY_CALLS_H
+
+#include "tests/sim/gateway_state.h"
+
+static void redis_connected(void *context, uint64_t connection, uint64_t b)
+{
+	(void)context;
+	(void)b;
+	if (connection != gateway.connection)
+		return;
+	if (!redis.up) {
+		event_in(50, 500, redis_connected, NULL, connection, 0);
+		return;
+	}
+	gateway.connected = 1;
+	gateway.run_id = redis.run_id;
+}
+
+/* The connection is replaced: the outcome of its calls is unknown. */
+static void redis_connection_cut(void)
+{
+	struct redis_call *call, *next;
+
+	gateway.connection++;
+	gateway.connected = 0;
+	for (call = gateway.oldest; call; call = next) {
+		struct call *lost = call->call;
+
+		next = call->newer;
+		call->call = NULL;
+		if (lost)
+			admission_lost(gateway.admission, lost);
+	}
+	event_in(10, 300, redis_connected, NULL, gateway.connection, 0);
+}
+
+static void redis_call_free(struct redis_call *call)
+{
+	*(call->older ? &call->older->newer : &gateway.oldest) = call->newer;
+	*(call->newer ? &call->newer->older : &gateway.newest) = call->older;
+	free(call->body);
+	free(call);
+}
+
+static void call_timeout(void *context, uint64_t connection, uint64_t sent_ms)
+{
+	(void)context;
+	if (connection != gateway.connection)
+		return;
+	for (struct redis_call *call = gateway.oldest; call; call = call->newer) {
+		if (call->call && call->connection == connection &&
+		    (uint64_t)call->call->sent_ms <= sent_ms) {
+			redis_connection_cut();
+			return;
+		}
+	}
+}
+
+static void call_replied(void *context, uint64_t a, uint64_t b)
+{
+	struct redis_call *call = context;
+	struct call *waiting = call->call;
+
+	(void)a;
+	(void)b;
+	call->call = NULL;
+	if (waiting) {
+		for (size_t i = 0; call->reply.state == CALL_OK && i < call->n; i++)
+			gateway.told_ms[call->coupon - COUPON_FIRST]
+				       [call->reply.verdicts[i].answer] = sim.now_ms;
+		if (call->reply.state == CALL_OK &&
+		    call->reply.seq > gateway.told_seq[call->coupon - COUPON_FIRST])
+			gateway.told_seq[call->coupon - COUPON_FIRST] = call->reply.seq;
+		admission_replied(gateway.admission, waiting, &call->reply);
+	}
+	redis_call_free(call);
+}
+
+static void call_arrived(void *context, uint64_t a, uint64_t b)
+{
+	struct redis_call *call = context;
+	struct call *waiting = call->call;
+
+	(void)a;
+	(void)b;
+	/* A call that was sent before its connection broke may still run. */
+	if (!redis.up || (!waiting && sim_chance(500))) {
+		if (waiting)
+			redis_connection_cut();
+		redis_call_free(call);
+		return;
+	}
+	if (waiting && fault(FAULT_NOT_RUN)) {
+		redis_call_free(call);
+		admission_not_run(gateway.admission, waiting);
+		return;
+	}
+	redis_issue(call);
+	if (waiting && fault(FAULT_REPLY_LOST)) {
+		redis_connection_cut();
+		redis_call_free(call);
+		return;
+	}
+	event_at(line_time(&gateway.replies_busy_ms, 1, 8), call_replied, call, 0, 0);
+}
+
+static int port_send(void *context, struct call *call)
+{
+	size_t attempts[MESSAGE_RECEIVES_MAX];
+	struct redis_call *sent;
+
+	(void)context;
+	for (size_t i = 0; i < call->requests_n; i++) /* a second attempt is an error */
+		attempts[i] = client_sent(call->requests[i]);
+	if (gateway.dying || !gateway.connected || fault(FAULT_SEND))
+		return -1;
+	sim_check(call->seen_seq == gateway.told_seq[call->coupon_id - COUPON_FIRST],
+		  "the call does not carry what the gateway has seen");
+	sent = calloc(1, sizeof(*sent));
+	sent->call = call;
+	sent->connection = gateway.connection;
+	sent->run_id = gateway.run_id;
+	sent->coupon = call->coupon_id;
+	sent->batch = call->batch;
+	sent->seen_generation = call->seen_generation;
+	sent->seen_seq = call->seen_seq;
+	sent->n = call->requests_n;
+	for (size_t i = 0; i < call->requests_n; i++) {
+		sent->requests[i].user = call->requests[i]->user;
+		strcpy(sent->requests[i].key, request_key(call->requests[i]));
+		sent->requests[i].attempt = attempts[i];
+	}
+	sent->older = gateway.newest;
+	*(gateway.newest ? &gateway.newest->newer : &gateway.oldest) = sent;
+	gateway.newest = sent;
+	if (fault(FAULT_SLOW)) /* and the calls after it wait */
+		gateway.redis_busy_ms = sim.now_ms + 3 * CALL_TIMEOUT_MS / 2;
+	event_at(line_time(&gateway.redis_busy_ms, 1, 6), call_arrived, sent, 0, 0);
+	event_at(sim.now_ms + CALL_TIMEOUT_MS, call_timeout, NULL, gateway.connection,
+		 (uint64_t)sim.now_ms);
+	return 0;
+}
+
+#endif

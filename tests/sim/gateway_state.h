@@ -1,0 +1,60 @@
+/*
+ * What a gateway of the simulation has, between two events.
+ */
+#ifndef TESTS_SIM_GATEWAY_STATE_H
+#define TESTS_SIM_GATEWAY_STATE_H
+
+#include "common/rabbit/confirm.h"
+#include "gateway/publish/outcome_message.h"
+#include "tests/sim/rig_worker.h"
+
+#define CALL_TIMEOUT_MS 2000
+#define ISSUED_TIMEOUT_MS 5000
+#define UNCONFIRMED_MAX 120
+#define UNCONFIRMED_PER_COUPON_MAX 80
+#define MEMORY_MS 100
+#define WINDOW_MAX 16
+#define CHANNEL_TAGS_MAX 8192
+#define TOKENS_MAX 4096
+
+/* The client's side: the answer to a request. */
+static void client_answered(struct request *request, const struct result *result);
+static size_t client_sent(struct request *request);
+
+/* The broker's reply for one message of the channel. */
+struct channel_tag {
+	enum confirm_result result;
+	struct ulid batch;
+};
+
+static struct {
+	struct admission *admission;
+	struct waiters *waiters;
+	struct json_arena *arena;
+	uint64_t incarnation;
+	int dying;
+	/* Redis */
+	int connected;
+	uint64_t connection;
+	uint64_t run_id;
+	struct redis_call *oldest, *newest;
+	int64_t redis_busy_ms, replies_busy_ms;
+	int64_t told_ms[COUPONS][ANSWER_COUNT]; /* the time of the last such reply */
+	int64_t told_seq[COUPONS];              /* the highest in a reply */
+	/* The publisher */
+	int link_up;
+	uint64_t link;
+	struct confirm_window *window;
+	struct batch_list pending, again, finished;
+	size_t held[COUPONS]; /* receives of batches that are not confirmed */
+	int64_t hold_until_ms, publish_busy_ms;
+	/* The broker's side of its channel */
+	struct channel_tag channel[CHANNEL_TAGS_MAX];
+	uint64_t channel_received, channel_told;
+	/* Look-ups in flight */
+	int looking[COUPONS];
+	uint64_t tokens[TOKENS_MAX];
+	size_t tokens_n;
+} gateway;
+
+#endif

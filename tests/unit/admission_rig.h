@@ -1,0 +1,303 @@
+/*
+ * Admission behind a port that records what it sends, publishes, looks up and reports.
+ */
+#ifndef TESTS_UNIT_ADMISSION_RIG_H
+#define TESTS_UNIT_ADMISSION_RIG_H
+
+#include "gateway/admit/admission.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CALLS_MAX 4096
+#define COUPONS_TOLD 1000
+#define REQUESTS_MAX 4096
+
+/* A request that records its answers. */
+struct client {
+	struct request request; /* first, and its text last */
+	char text[RECEIVE_KEY_MAX + 2];
+	int answers;
+	struct result result;
+};
+
+static struct {
+	struct admission *admission;
+	struct waiters *waiters;
+	int64_t now_ms;
+	unsigned ulids;
+	int send_fails;
+	struct call *calls[CALLS_MAX]; /* in flight, oldest first */
+	size_t calls_n;
+	size_t sent; /* in all */
+	int lookups;
+	int64_t lookup_coupon;
+	int lookup_at_once; /* a coupon_state + 1: the look-up ends within the call */
+	int reports;
+	int64_t reported_coupon, reported_generation, reported_seq;
+	int busy[COUPONS_TOLD];
+	int64_t doubt_coupon, doubt_until_ms;
+	struct batch_list published;
+	size_t published_n;
+	struct client *clients[REQUESTS_MAX];
+	size_t clients_n;
+} rig;
+
+static const struct admission_limits limits_default = {
+	.batch_receives_max = 256,
+	.calls_per_coupon_max = 2,
+	.unconfirmed_max = 3000,
+	.unconfirmed_per_coupon_max = 2000,
+	.memory_ms = 100,
+	.coupons_max = 8,
+};
+
+static inline int64_t port_now_ms(void *context)
+{
+	(void)context;
+	return rig.now_ms;
+}
+
+static inline void port_ulid_new(void *context, struct ulid *ulid)
+{
+	(void)context;
+	memset(ulid, 0, sizeof(*ulid));
+	rig.ulids++;
+	memcpy(ulid->bytes + 12, &rig.ulids, sizeof(rig.ulids));
+}
+
+static inline int port_send(void *context, struct call *call)
+{
+	(void)context;
+	if (rig.send_fails) {
+		rig.send_fails--;
+		return -1;
+	}
+	assert_true(rig.calls_n < CALLS_MAX);
+	rig.calls[rig.calls_n++] = call;
+	rig.sent++;
+	return 0;
+}
+
+static inline void port_look_up(void *context, int64_t coupon)
+{
+	(void)context;
+	rig.lookups++;
+	rig.lookup_coupon = coupon;
+	if (rig.lookup_at_once)
+		admission_looked_up(rig.admission, coupon,
+				    (enum coupon_state)(rig.lookup_at_once - 1));
+}
+
+static inline void port_publish(void *context, struct batch *batch)
+{
+	(void)context;
+	STAILQ_INSERT_TAIL(&rig.published, batch, next);
+	rig.published_n++;
+}
+
+static inline void port_answer(void *context, struct request *request, const struct result *result)
+{
+	struct client *client = (struct client *)(void *)request;
+
+	(void)context;
+	client->answers++;
+	client->result = *result;
+	assert_int_equal(client->answers, 1);
+}
+
+static inline void port_look_up_receive(void *context, const struct receive *receive,
+					uint64_t token)
+{
+	(void)context;
+	(void)receive;
+	waiters_looked_up(rig.waiters, token, OUTCOME_ISSUED, NULL);
+}
+
+static inline void port_report(void *context, int64_t coupon, int64_t generation, int64_t seq)
+{
+	(void)context;
+	rig.reports++;
+	rig.reported_coupon = coupon;
+	rig.reported_generation = generation;
+	rig.reported_seq = seq;
+}
+
+/* Reported only on a change. */
+static inline void port_busy(void *context, int64_t coupon, int busy)
+{
+	(void)context;
+	assert_in_range(coupon, 0, COUPONS_TOLD - 1);
+	assert_int_equal(rig.busy[coupon], !busy);
+	rig.busy[coupon] = busy;
+}
+
+static inline void port_doubt(void *context, int64_t coupon, int64_t until_ms)
+{
+	(void)context;
+	rig.doubt_coupon = coupon;
+	rig.doubt_until_ms = until_ms;
+}
+
+static inline void rig_up(const struct admission_limits *limits)
+{
+	static const struct admission_port port = {
+		.now_ms = port_now_ms,
+		.ulid_new = port_ulid_new,
+		.send = port_send,
+		.look_up = port_look_up,
+		.publish = port_publish,
+		.answer = port_answer,
+		.report = port_report,
+		.busy = port_busy,
+		.doubt = port_doubt,
+	};
+	static const struct waiters_port waiters_port = {
+		.now_ms = port_now_ms,
+		.look_up = port_look_up_receive,
+		.answer = port_answer,
+	};
+
+	memset(&rig, 0, sizeof(rig));
+	rig.now_ms = 1000;
+	STAILQ_INIT(&rig.published);
+	rig.waiters = waiters_new(&waiters_port, 5000);
+	rig.admission = admission_new(&port, limits, rig.waiters);
+}
+
+static inline int setup(void **state)
+{
+	(void)state;
+	rig_up(&limits_default);
+	return 0;
+}
+
+static inline void batches_confirm(void)
+{
+	struct batch *batch;
+
+	while ((batch = STAILQ_FIRST(&rig.published))) {
+		STAILQ_REMOVE_HEAD(&rig.published, next);
+		admission_confirmed(rig.admission, batch);
+		waiters_confirmed(rig.waiters, &batch->ulid);
+		free(batch);
+	}
+}
+
+/* Requests that admission has neither answered nor given to the waiters. */
+static inline size_t requests_open(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < rig.clients_n; i++)
+		n += rig.clients[i]->answers == 0;
+	return n - waiters_count(rig.waiters);
+}
+
+static inline void rig_down(void)
+{
+	while (rig.calls_n > 0)
+		admission_lost(rig.admission, rig.calls[--rig.calls_n]);
+	admission_flush(rig.admission);
+	while (rig.calls_n > 0)
+		admission_lost(rig.admission, rig.calls[--rig.calls_n]);
+	batches_confirm();
+	assert_int_equal(admission_unconfirmed(rig.admission), 0);
+	if (requests_open() == 0)
+		for (int i = 0; i < COUPONS_TOLD; i++)
+			assert_false(rig.busy[i]);
+	admission_free(rig.admission);
+	waiters_free(rig.waiters);
+	for (size_t i = 0; i < rig.clients_n; i++)
+		free(rig.clients[i]);
+}
+
+static inline int teardown(void **state)
+{
+	(void)state;
+	rig_down();
+	return 0;
+}
+
+static inline struct client *submit_as(int64_t coupon, int64_t user, const char *key,
+				       enum request_ack ack)
+{
+	struct client *client = calloc(1, sizeof(*client));
+
+	assert_true(rig.clients_n < REQUESTS_MAX);
+	rig.clients[rig.clients_n++] = client;
+	client->request.op = OP_ISSUE;
+	client->request.ack = ack;
+	client->request.coupon = coupon;
+	client->request.user = user;
+	client->request.key_len = strlen(key);
+	admission_submit(rig.admission, &client->request);
+	return client;
+}
+
+static inline struct client *submit(int64_t coupon, int64_t user)
+{
+	return submit_as(coupon, user, "", ACK_ACCEPTED);
+}
+
+static inline struct call *call_take(void)
+{
+	struct call *call = rig.calls[0];
+
+	assert_true(rig.calls_n > 0);
+	memmove(rig.calls, rig.calls + 1, --rig.calls_n * sizeof(*rig.calls));
+	return call;
+}
+
+static struct call_reply reply; /* the last one that was made */
+
+/* Every request of the call gets `answer`: slot 1, or the refusal. */
+static inline void reply_make(const struct call *call, int64_t generation, int64_t seq,
+			      enum answer answer)
+{
+	memset(&reply, 0, sizeof(reply));
+	reply.state = CALL_OK;
+	reply.generation = generation;
+	reply.seq = seq;
+	reply.now_ms = 1700000000000;
+	reply.body = "";
+	for (size_t i = 0; i < call->requests_n; i++) {
+		reply.verdicts[i].answer = answer;
+		reply.verdicts[i].slot = answer == ANSWER_OK;
+	}
+	if (answer == ANSWER_OK) {
+		reply.body = "{body}";
+		reply.body_len = 6;
+	}
+}
+
+static inline void call_answer(enum answer answer)
+{
+	struct call *call = call_take();
+
+	reply_make(call, 1, 1, answer);
+	admission_replied(rig.admission, call, &reply);
+}
+
+static inline void call_state(enum call_state state)
+{
+	struct call *call = call_take();
+
+	memset(&reply, 0, sizeof(reply));
+	reply.state = state;
+	admission_replied(rig.admission, call, &reply);
+}
+
+static inline void answer_expect(const struct client *client, enum answer answer)
+{
+	assert_int_equal(client->answers, 1);
+	assert_int_equal(client->result.answer, answer);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * Admission remembers losing answers for a short time, and answers with them without a call.
+ */
+#include "tests/unit/admission_rig.h"
+
+static void memory_expect(enum answer answer)
+{
+	size_t sent;
+
+	submit(1, 1);
+	admission_flush(rig.admission);
+	call_answer(answer);
+	sent = rig.sent;
+	rig.now_ms += 99;
+	answer_expect(submit(1, 2), answer);
+	admission_flush(rig.admission);
+	assert_int_equal(rig.sent, sent);
+	/* Not for requests with a key: theirs may be known. */
+	assert_int_equal(submit_as(1, 2, "k", ACK_ACCEPTED)->answers, 0);
+	/* Another coupon is not affected. */
+	assert_int_equal(submit(2, 2)->answers, 0);
+	admission_flush(rig.admission);
+	assert_int_equal(rig.sent, sent + 2);
+	rig.now_ms += 1;
+	assert_int_equal(submit(1, 3)->answers, 0);
+	admission_flush(rig.admission);
+	assert_int_equal(rig.sent, sent + 3);
+}
+
+static void test_memory_out_of_stock(void **state)
+{
+	(void)state;
+	memory_expect(ANSWER_OUT_OF_STOCK);
+}
+
+static void test_memory_ended(void **state)
+{
+	(void)state;
+	memory_expect(ANSWER_ENDED);
+}
+
+static void test_memory_paused(void **state)
+{
+	(void)state;
+	memory_expect(ANSWER_PAUSED);
+}
+
+/* Being above the limit applies to one user only. */
+static void test_no_memory_of_limit_reached(void **state)
+{
+	(void)state;
+	submit(1, 1);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_LIMIT_REACHED);
+	assert_int_equal(submit(1, 2)->answers, 0);
+}
+
+static void test_memory_switched_off(void **state)
+{
+	struct admission_limits limits = limits_default;
+
+	(void)state;
+	limits.memory_ms = 0;
+	rig_up(&limits);
+	submit(1, 1);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_OUT_OF_STOCK);
+	assert_int_equal(submit(1, 2)->answers, 0);
+	rig_down();
+}
+
+/* Waiting requests are answered from memory too; those with a key are sent. */
+static void test_memory_serves_the_waiting(void **state)
+{
+	struct client *plain, *keyed;
+
+	(void)state;
+	submit(1, 1);
+	admission_flush(rig.admission);
+	submit(1, 2);
+	admission_flush(rig.admission);
+	plain = submit(1, 3);
+	keyed = submit_as(1, 4, "k", ACK_ACCEPTED);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_OUT_OF_STOCK);
+	admission_flush(rig.admission);
+	answer_expect(plain, ANSWER_OUT_OF_STOCK);
+	assert_int_equal(keyed->answers, 0);
+	assert_int_equal(rig.calls_n, 2);
+	assert_int_equal(rig.calls[1]->requests_n, 1);
+	assert_true(rig.calls[1]->requests[0] == &keyed->request);
+	/* When all waiting requests are served so, no empty call is made. */
+	plain = submit(1, 5);
+	answer_expect(plain, ANSWER_OUT_OF_STOCK);
+}
+
+/*
+ * `until_begin_ms` by Redis' clock when the script ran, the reply `late_ms` after the call was
+ * sent.
+ */
+static void not_started_make(int64_t until_begin_ms, int64_t late_ms)
+{
+	struct call *call;
+
+	submit(1, 1);
+	admission_flush(rig.admission);
+	rig.now_ms += late_ms;
+	call = call_take();
+	reply_make(call, 1, 0, ANSWER_NOT_STARTED);
+	reply.begin_ms = reply.now_ms + until_begin_ms;
+	admission_replied(rig.admission, call, &reply);
+}
+
+static void test_memory_not_started_far_off(void **state)
+{
+	(void)state;
+	not_started_make(3600000, 0);
+	rig.now_ms += 99;
+	answer_expect(submit(1, 2), ANSWER_NOT_STARTED);
+	rig.now_ms += 1;
+	assert_int_equal(submit(1, 3)->answers, 0);
+}
+
+static void test_memory_not_started_soon(void **state)
+{
+	(void)state;
+	not_started_make(30, 0);
+	rig.now_ms += 29;
+	answer_expect(submit(1, 2), ANSWER_NOT_STARTED);
+	rig.now_ms += 1;
+	assert_int_equal(submit(1, 3)->answers, 0);
+}
+
+/* The reply was delayed, and the beginning is nearer by that time. */
+static void test_memory_not_started_late_reply(void **state)
+{
+	(void)state;
+	not_started_make(80, 50);
+	rig.now_ms += 29;
+	answer_expect(submit(1, 2), ANSWER_NOT_STARTED);
+	rig.now_ms += 1;
+	assert_int_equal(submit(1, 3)->answers, 0);
+}
+
+static void test_memory_not_started_too_late_reply(void **state)
+{
+	(void)state;
+	not_started_make(80, 500);
+	assert_int_equal(submit(1, 2)->answers, 0);
+}
+
+/* Sold out is answered from memory even when full. */
+static void test_memory_before_busy(void **state)
+{
+	struct admission_limits limits = limits_default;
+
+	(void)state;
+	limits.unconfirmed_per_coupon_max = 2;
+	rig_up(&limits);
+	submit(1, 1);
+	admission_flush(rig.admission);
+	submit_as(1, 2, "k", ACK_ACCEPTED);
+	call_answer(ANSWER_OUT_OF_STOCK);
+	submit_as(1, 3, "k", ACK_ACCEPTED);
+	answer_expect(submit_as(1, 4, "k", ACK_ACCEPTED), ANSWER_BUSY);
+	answer_expect(submit(1, 4), ANSWER_OUT_OF_STOCK);
+	rig_down();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_memory_out_of_stock),
+		TEST(test_memory_ended),
+		TEST(test_memory_paused),
+		TEST(test_no_memory_of_limit_reached),
+		cmocka_unit_test(test_memory_switched_off),
+		TEST(test_memory_serves_the_waiting),
+		TEST(test_memory_not_started_far_off),
+		TEST(test_memory_not_started_soon),
+		TEST(test_memory_not_started_late_reply),
+		TEST(test_memory_not_started_too_late_reply),
+		cmocka_unit_test(test_memory_before_busy),
+	};
+
+	return cmocka_run_group_tests_name("admission_memory", tests, NULL, NULL);
+}
