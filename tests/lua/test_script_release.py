@@ -6,9 +6,9 @@ import random
 import pytest
 import redis
 
+from keeper_scripts import refused, unchanged
 from script_coupon import Coupon
 from ulid import ulid_make
-from test_script_keeper import refused, unchanged
 
 BIG = 2**53 - 1
 OTHER = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

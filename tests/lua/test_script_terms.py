@@ -1,0 +1,99 @@
+"""terms.lua: new terms of a coupon, from the keeper and from couponctl."""
+import pytest
+
+from keeper_scripts import NUMBERS_BAD, refused, terms, unchanged
+
+
+def test_terms_apply(coupon):
+    coupon.put(total=100, stock=60, reserved=10, version=1, limit=1, seq=4)
+    before = coupon.redis.hgetall(coupon.keys[0])
+    assert (
+        terms(coupon, version=2, status="paused", total=150, begin=5, end=9, limit=3) == "applied"
+    )
+    assert coupon.redis.hgetall(coupon.keys[0]) == {
+        **before,
+        "version": "2",
+        "status": "paused",
+        "total": "150",
+        "stock": "110",
+        "begin": "5",
+        "end": "9",
+        "limit": "3",
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_terms_only_move_forward(coupon, version):
+    coupon.put(version=3)
+    unchanged(coupon, "current", terms, version=version, total=500)
+
+
+def test_terms_skip_a_version(coupon):
+    coupon.put(version=3)
+    assert terms(coupon, version=10, total=7) == "applied"
+    unchanged(coupon, "current", terms, version=9)
+    assert (coupon.get("total"), coupon.get("version")) == ("7", "10")
+
+
+def test_terms_never_below_what_is_taken(coupon):
+    coupon.put(total=10, limit=1)
+    coupon.issue("1", "2", "3")
+    coupon.set(reserved=2, stock=5)
+    unchanged(coupon, ["taken", 5], terms, total=4)
+    assert terms(coupon, total=5) == "applied"
+    assert coupon.get("stock") == "0"
+    assert coupon.issue("4").verdicts == [-2]
+    assert terms(coupon, version=3, total=6) == "applied"
+    assert coupon.issue("4", "5").verdicts == [1, -2]
+
+
+def test_terms_missing(coupon):
+    unchanged(coupon, "missing", terms)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"total": 5, "stock": 6}, {"stock": "-1"}, {"stock": "x"}, {"version": ""}]
+)
+def test_terms_of_a_corrupt_coupon(coupon, fields):
+    coupon.put(**fields)
+    refused(coupon, "coupon: ", terms, version=9)
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("version", "version"),
+        ("total", "total"),
+        ("begin", "begin"),
+        ("end", "end"),
+        ("limit", "limit"),
+    ],
+)
+@pytest.mark.parametrize("value", NUMBERS_BAD)
+def test_terms_bad_number(coupon, name, sentence, value):
+    refused(coupon.put(), f"{sentence}: ", terms, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"version": 0}, "version: "),
+        ({"limit": 0}, "limit: "),
+        ({"limit": 101}, "limit: "),
+        ({"status": "draft"}, "status: "),
+        ({"fence": "x"}, "fence: "),
+        ({"fence": 1, "extra": 1}, "ARGV: "),
+    ],
+)
+def test_terms_bad_argument(coupon, changes, sentence):
+    refused(coupon.put(), sentence, terms, **changes)
+
+
+def test_terms_of_a_keeper_are_fenced(coupon):
+    coupon.put(version=1, fence=5)
+    unchanged(coupon, "fenced", terms, fence=4)
+    assert terms(coupon, fence=5) == "applied"
+    assert terms(coupon, version=3, fence=6) == "applied"
+    assert terms(coupon, version=4) == "applied", "couponctl's"
+    coupon.set(fence="")
+    refused(coupon, "coupon: ", terms, version=9, fence=7)
