@@ -33,8 +33,13 @@ SECONDS = {  # approximate, on two cores, while the other shards run
     "test_e2e_couponctl.py": 8,
     "test_e2e_links.py": 8,
     "test_sql_migrate.py": 8,
-    "test_sql_query.py": 8,
     "test_sql_settle.py": 7,
+    "test_sql_query.py": 2,
+    "test_sql_query_audit.py": 1,
+    "test_sql_query_coupon.py": 2,
+    "test_sql_query_keeper.py": 1,
+    "test_sql_query_lookup.py": 1,
+    "test_sql_query_release.py": 1,
 }
 
 

@@ -1,0 +1,239 @@
+"""The statements of the keeper: what it watches, ends, settles, and loads under a new
+generation."""
+
+import pytest
+from sql_db import array_text, batch_make
+
+
+def test_keeper_fence_rises(db):
+    db.execute("BEGIN")
+    first = int(db.query("keeper_fence")[0]["fence"])
+    assert int(db.query("keeper_fence")[0]["fence"]) == first + 1
+    db.execute("ROLLBACK")
+
+
+def settled_set(db, coupon, fence, generation=0, seq=0, highs=(), elected=True):
+    """Whether it was marked; highs: {generation: seq}."""
+    arrays = array_text(dict(highs)), array_text(dict(highs).values())
+    row = db.query("coupon_settled_set", coupon, fence, generation, seq, *arrays)[0]
+    assert row["is_elected"] == ("t" if elected else "f")
+    return row["is_settled"] == "t"
+
+
+def expires_set(db, coupon, fence, keep_ms=1000, elected=True):
+    row = db.query("coupon_expires_set", coupon, fence, keep_ms)[0]
+    assert row["is_elected"] == ("t" if elected else "f")
+    return row["is_recorded"] == "t"
+
+
+@pytest.fixture
+def fence(db):
+    """Of a keeper that was just elected; all changes of the test are rolled back."""
+    db.execute("BEGIN")
+    yield int(db.query("keeper_fence")[0]["fence"])
+    db.execute("ROLLBACK")
+
+
+def closed_new(db, coupon_new, fence, users=(1, 2), **terms):
+    """A closed coupon whose receives of generation 1 are settled."""
+    coupon = coupon_new(**terms)
+    db.query("coupon_status_set", coupon, "published")
+    assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "1"}]
+    if users:
+        db.settle(*batch_make(coupon, users, generation=1))
+    db.query("coupon_status_set", coupon, "closed")
+    return coupon
+
+
+def test_settled_set_is_guarded(db, coupon_new, fence):
+    coupon, published = closed_new(db, coupon_new, fence), coupon_new()
+    db.query("coupon_status_set", published, "published")
+    assert not settled_set(db, coupon, fence - 1, 1, 2, elected=False)
+    assert not settled_set(db, published, fence)
+    for generation, seq in ((1, 1), (1, 3), (0, 2), (2, 2)):
+        assert not settled_set(db, coupon, fence, generation, seq)
+    assert settled_set(db, coupon, fence, 1, 2)
+    assert settled_set(db, coupon, fence, 1, 2), "it is"
+    assert not expires_set(db, coupon, fence - 1, elected=False)
+    assert not expires_set(db, closed_new(db, coupon_new, fence), fence), "not settled"
+    assert expires_set(db, coupon, fence)
+
+
+def test_settled_set_wants_every_number_settled(db, coupon_new, fence):
+    """The second of three is in flight."""
+    coupon = closed_new(db, coupon_new, fence, users=())
+    first, second, third = batch_make(coupon, [1, 2, 3], generation=1)
+    db.settle(first, third)
+    assert not settled_set(db, coupon, fence, 1, 3) and not settled_set(db, coupon, fence, 1, 2)
+    db.settle(second)
+    assert settled_set(db, coupon, fence, 1, 3)
+
+
+def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence)
+    assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
+    assert not settled_set(db, coupon, fence, 2, 0, {1: 3}), "Redis has a third one"
+    assert not settled_set(
+        db, coupon, fence, 2, 0, {1: 2, 7: 1}
+    ), "and a generation without settled receives"
+    assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(
+        db, coupon, fence, 2, 0
+    )
+    (late,) = batch_make(coupon, [9], seq_first=5, generation=1)
+    db.settle(late)
+    assert not settled_set(db, coupon, fence, 2, 0), "3 and 4 are owed"
+
+
+def test_settled_set_wants_all_given_back(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence, total=1)
+    assert not settled_set(db, coupon, fence, 1, 2)
+    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    assert settled_set(db, coupon, fence, 1, 2)
+
+
+def test_a_late_outcome_unsettles(db, coupon_new, fence):
+    coupon = closed_new(db, coupon_new, fence)
+    assert settled_set(db, coupon, fence, 1, 2) and expires_set(db, coupon, fence)
+    db.settle(*batch_make(coupon, [1], generation=1))
+    marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
+    assert db.execute(marks, coupon) == [(False, True)]
+    assert [row["is_settled"] for row in db.query("coupon_page", 0, 1, array_text([coupon]))] == [
+        "f"
+    ]
+    assert coupon not in [
+        int(row["id"]) for row in db.query("coupon_expiring_page", "-infinity", 0, 100_000)
+    ]
+
+
+def test_coupon_expiring_page(db, coupon_new, fence):
+    coupons = [closed_new(db, coupon_new, fence) for _ in range(5)]
+    for coupon, keep_ms in zip(coupons, (3000, 1000, 2000, -1000, 2000)):
+        assert settled_set(db, coupon, fence, 1, 2) and expires_set(db, coupon, fence, keep_ms)
+    found, after = [], ("-infinity", 0)
+    while page := [row for row in db.query("coupon_expiring_page", *after, 2)]:
+        found += page
+        after = page[-1]["expires_at"], page[-1]["id"]
+    first, second, third, gone, fourth = coupons
+    assert [int(row["id"]) for row in found if int(row["id"]) in coupons] == [
+        second,
+        *sorted([third, fourth]),
+        first,
+    ]
+    assert {(row["generation"], row["seq_seen"]) for row in found if int(row["id"]) in coupons} == {
+        ("1", "2")
+    }
+
+
+def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
+    ids = sorted(coupon_new(total=7, limit=2, end="2030-01-01T00:00:00Z") for _ in range(5))
+    draft, published, paused, closed, settled = ids
+    db.execute("BEGIN")
+    fence = db.query("keeper_fence")[0]["fence"]
+    for coupon in ids[1:]:
+        db.query("coupon_status_set", coupon, "published")
+    db.query("coupon_status_set", paused, "paused")
+    for coupon in (closed, settled):
+        db.query("coupon_status_set", coupon, "closed")
+    assert settled_set(db, settled, fence) and expires_set(db, settled, fence)
+
+    watched = []
+    after = ids[0] - 1
+    while page := db.query("coupon_page", after, 2, None):
+        assert len(page) <= 2
+        watched += page
+        after = page[-1]["id"]
+    mine = [row for row in watched if int(row["id"]) in ids]
+    assert [int(row["id"]) for row in mine] == [published, paused, closed]
+    assert mine[0] == {
+        "id": str(published),
+        "status": "published",
+        "version": "2",
+        "total_num": "7",
+        "issued_num": "0",
+        "user_limit": "2",
+        "begin_ms": "0",
+        "end_ms": "1893456000000",
+        "generation": "0",
+        "seq_seen": "0",
+        "settled_num": "0",
+        "rebuild_asked": "0",
+        "rebuild_done": "0",
+        "is_pending": "f",
+        "is_settled": "f",
+        "is_late": "f",
+    }
+    assert mine[1].items() >= db.query("coupon_lock", paused)[0].items()
+    assert [
+        int(row["id"])
+        for row in db.query("coupon_page", 0, 9, array_text([paused, settled, closed, 1]))
+    ] == [paused, closed]
+    db.execute("ROLLBACK")
+
+
+def test_coupon_page_tells_what_is_not_given_back(db, coupon_new):
+    coupon = coupon_new(total=1)
+    db.query("coupon_status_set", coupon, "published")
+    db.settle(*batch_make(coupon, [1, 2]))
+    assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "t"
+    db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
+    assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "f"
+
+
+def test_coupon_ended_set_is_guarded(db, coupon_new):
+    draft, published, paused, endless, later = (
+        coupon_new(end=end) for end in (*["2020-01-01T00:00:00Z"] * 3, None, "2100-01-01T00:00:00Z")
+    )
+    db.execute("BEGIN")
+    fence = int(db.query("keeper_fence")[0]["fence"])
+    for coupon in (published, paused, endless, later):
+        db.query("coupon_status_set", coupon, "published")
+    db.query("coupon_status_set", paused, "paused")
+    assert db.query("coupon_ended_set", published, 2, fence - 1) == [
+        {"is_elected": "f", "is_closed": "f"}
+    ]
+    for coupon, version in ((published, 1), (draft, 1), (1, 1), (endless, 2), (later, 2)):
+        assert db.query("coupon_ended_set", coupon, version, fence) == [
+            {"is_elected": "t", "is_closed": "f"}
+        ]
+    for coupon, version in ((published, 2), (paused, 3)):
+        assert db.query("coupon_ended_set", coupon, version, fence) == [
+            {"is_elected": "t", "is_closed": "t"}
+        ]
+        assert db.execute("SELECT status, version FROM coupon WHERE id = %s", coupon) == [
+            ("closed", version + 1)
+        ]
+        assert db.query("coupon_ended_set", coupon, version + 1, fence) == [
+            {"is_elected": "t", "is_closed": "f"}
+        ]
+    db.execute("ROLLBACK")
+
+
+def test_generation_next_is_guarded(db, coupon_new):
+    coupon = coupon_new()
+    db.execute("BEGIN")
+    fence = int(db.query("keeper_fence")[0]["fence"])
+    assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "1"}]
+    db.settle(*batch_make(coupon, [1, 2], generation=1))
+    assert db.query("coupon_generation_open", coupon, 0, 0, fence) == []
+    assert db.query("coupon_generation_open", coupon, 1, 0, fence - 1) == []
+    assert db.query("coupon_generation_open", 1, 0, 0, fence) == []
+    assert db.counts(coupon) == (2, 2, 2)
+    assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
+    assert db.counts(coupon) == (2, 0, 0)
+    assert db.generations(coupon) == {1: (2, 2)}
+    db.execute("ROLLBACK")
+
+
+def test_generation_is_above_every_one_ever_seen(db, coupon_new):
+    """As after the restore of a backup: messages are of a generation that the coupon does not
+    have."""
+    coupon = coupon_new()
+    db.execute("BEGIN")
+    fence = db.query("keeper_fence")[0]["fence"]
+    db.settle(*batch_make(coupon, [1], generation=8))
+    assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "9"}]
+    assert db.generations(coupon) == {8: (1, 1)}
+    assert db.query("coupon_generation_open", coupon, 9, 20, fence) == [
+        {"generation": "21"}
+    ], "above that of Redis"
+    db.execute("ROLLBACK")
