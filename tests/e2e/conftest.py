@@ -7,8 +7,10 @@ import redis
 import requests
 
 from audit_ground import Ground, purge
+from coupon_seen import Seen
 from history import DEAD_QUEUE
 from process import Worker, gateway_process
+from relay import Relay, port_of
 from stack import wait_until
 
 SERVICES = ("redis", "rabbitmq", "postgres")
@@ -70,6 +72,26 @@ def rough_pg(rough):
 
 
 @pytest.fixture
+def rough_owner(rough):
+    """PostgreSQL in the role that owns the tables."""
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def rough_coupon(rough, rough_redis, rough_pg):
+    """rough_coupon(total=10, loaded=True, **terms): a new coupon, see coupon_seen.py."""
+
+    def make(total=10, loaded=True, **terms):
+        one = Seen(rough.coupon_make(total, **terms), rough_redis, rough_pg)
+        if loaded:
+            wait_until(lambda: rough_redis.exists(one.key))
+        return one
+
+    return make
+
+
+@pytest.fixture
 def gateway_make():
     """gateway_make(stack, COUPON_X=…): one more gateway on that stack, on ports of its own."""
     made = []
@@ -97,6 +119,25 @@ def worker_make():
     yield make
     for process in made:
         process.end()
+
+
+@pytest.fixture
+def keeper_behind(rough, worker_make):
+    """keeper_behind(NAME): the elected keeper in a worker whose connection to REDIS_URL or
+    DATABASE_URL goes through a gate."""
+    gates = []
+
+    def make(name):
+        rough.stop("worker-1")
+        gate = Relay(port_of(rough.env[name]))
+        gates.append(gate)
+        worker = worker_make(rough, **{name: gate.url(rough.env[name])})
+        wait_until(lambda: "keeper_elected" in worker.log())
+        return worker, gate
+
+    yield make
+    for gate in gates:
+        gate.close()
 
 
 @pytest.fixture

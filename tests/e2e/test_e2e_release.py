@@ -1,9 +1,9 @@
 """The slots of rejected receives are released in Redis: at once, or later by the keeper, and never
 twice."""
 
-
 import pytest
 
+from coupon_seen import Seen
 from history import History
 from relay import Relay, port_of
 from stack import wait_until
@@ -12,12 +12,8 @@ from ulid import ulid_make, ulid_uuid
 REJECTED, OUT_OF_STOCK, LIMIT_REACHED, UNAVAILABLE = 9, 2, 4, 21
 
 
-class Seen:
-    """The state of one coupon in Redis and PostgreSQL."""
-
-    def __init__(self, coupon, redis_client, pg):
-        self.coupon, self.redis, self.pg = coupon, redis_client, pg
-        self.key = f"coupon:{{{coupon}}}"
+class Rejecting(Seen):
+    """A coupon with rejected receives, whose slots are to be released."""
 
     def users(self):
         return self.redis.hgetall(self.key + ":users")
@@ -70,7 +66,7 @@ class Seen:
 @pytest.fixture
 def seen(make_coupon, redis_client, pg):
     """seen(total, limit=1): the state of a new coupon of the shared stack."""
-    return lambda total, limit=1: Seen(make_coupon(total, limit), redis_client, pg)
+    return lambda total, limit=1: Rejecting(make_coupon(total, limit), redis_client, pg)
 
 
 @pytest.fixture
@@ -78,7 +74,7 @@ def rough_seen(rough, rough_redis, rough_pg):
     """The same, on the stack that tests may break."""
 
     def make(total, limit=1):
-        one = Seen(rough.coupon_make(total, limit), rough_redis, rough_pg)
+        one = Rejecting(rough.coupon_make(total, limit), rough_redis, rough_pg)
         wait_until(lambda: rough_redis.exists(one.key))
         return one
 

@@ -1,0 +1,31 @@
+"""The state of one coupon in Redis and PostgreSQL, as a test reads it."""
+
+
+class Seen:
+    def __init__(self, coupon, redis_client, pg):
+        self.coupon, self.redis, self.pg = coupon, redis_client, pg
+        self.key = f"coupon:{{{coupon}}}"
+
+    def field(self, name):
+        return self.redis.hget(self.key, name)
+
+    def row(self, *names):
+        return self.pg.execute(
+            f"SELECT {', '.join(names)} FROM coupon WHERE id = %s", (self.coupon,)
+        ).fetchone()
+
+    def all(self):
+        rows = self.pg.execute(
+            "SELECT coupon::text FROM coupon WHERE id = %s", (self.coupon,)
+        ).fetchone()
+        return rows, {key: (self.redis.dump(key), self.redis.pttl(key) > 0) for key in self.keys()}
+
+    def keys(self):
+        return sorted(self.redis.keys(f"{self.key}*"))
+
+    def is_settled(self):
+        return self.row("settled_at IS NOT NULL AND expires_at IS NOT NULL") == (True,)
+
+
+def keeper_fence(pg):
+    return pg.execute("SELECT fence FROM keeper").fetchone()[0]
