@@ -327,7 +327,7 @@ def test_unknown_with_the_receive_when_the_outcome_is_late(rough, gateway_make):
         wait_until(lambda: client.call("status", receive=reply["receive"])["status"] == "issued")
 
 
-# 40 and 43 (all their causes: test_e2e_protocol.py)
+# 40 and 43 (all their causes: test_e2e_protocol.py, test_e2e_protocol_lines.py)
 
 
 def test_bad_request(gateway):

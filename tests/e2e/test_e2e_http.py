@@ -1,0 +1,161 @@
+"""The operations over HTTP, as docs/protocol.md defines them."""
+
+import json
+import socket
+
+import pytest
+import requests
+
+from replies import LINE_LIMIT, refused, still_talks
+from stack import wait_until
+
+
+def http_ask(stack, path, body=None, method="POST", **options):
+    return requests.request(method, stack.http(path), data=body, timeout=10, **options)
+
+
+def test_http_each_operation_by_post(stack, make_coupon):
+    coupon = make_coupon(1, limit=2)
+    response = http_ask(
+        stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued", "id": 5})
+    )
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
+    issued = response.json()
+    assert (issued["id"], issued["status"]) == (5, "issued")
+    assert (
+        http_ask(stack, "/v1/status", json.dumps({"receive": issued["receive"]})).json()["status"]
+        == "issued"
+    )
+    assert http_ask(stack, "/v1/coupon", json.dumps({"coupon": coupon})).json()["stock"] == 0
+    assert http_ask(stack, "/v1/ping").json() == {"code": 0, "status": "ok"}
+    assert http_ask(stack, "/v1/ping", "{}").json() == {"code": 0, "status": "ok"}
+    assert http_ask(stack, "/v1/stats", "{}").json()["stats"]["requests_total"] > 0
+    lost = http_ask(stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "2"}))
+    assert (lost.status_code, lost.json()["status"]) == (409, "out_of_stock")
+
+
+def test_http_the_reading_operations_by_get(stack, make_coupon):
+    coupon = make_coupon(1)
+    receive = http_ask(
+        stack, "/v1/issue", json.dumps({"coupon": coupon, "user": "1", "ack": "issued"})
+    ).json()["receive"]
+    assert (
+        http_ask(stack, f"/v1/status?receive={receive}", method="GET").json()["status"] == "issued"
+    )
+    assert (
+        len(http_ask(stack, f"/v1/status?coupon={coupon}&user=1", method="GET").json()["receives"])
+        == 1
+    )
+    assert http_ask(stack, f"/v1/coupon?coupon={coupon}", method="GET").json()["state"] == "open"
+    assert http_ask(stack, "/v1/ping", method="GET").status_code == 200
+    assert http_ask(stack, "/v1/stats", method="GET").status_code == 200
+
+
+def test_http_status_codes(stack, make_coupon):
+    def status(body):
+        return http_ask(stack, "/v1/issue", json.dumps(body)).status_code
+
+    assert status({"coupon": "987654321", "user": "1"}) == 404
+    assert status({"coupon": "0", "user": "1"}) == 400
+    coupon = make_coupon(10)
+    assert [status({"coupon": coupon, "user": "1"}) for _ in range(2)] == [200, 409]
+    stack.ctl("pause", coupon)
+    assert status({"coupon": coupon, "user": "2"}) == 409
+    stack.ctl("close", coupon)
+    assert status({"coupon": coupon, "user": "2"}) == 409
+
+
+@pytest.mark.parametrize(
+    "method, path, status",
+    [
+        ("GET", "/v1/issue?coupon=1&user=1", 405),
+        ("HEAD", "/v1/issue", 405),
+        ("POST", "/v1/redeem", 404),
+        ("POST", "/v1/", 404),
+        ("POST", "/v1/issue/", 404),
+        ("GET", "/", 404),
+        ("GET", "/v2/ping", 404),
+        ("GET", "/v1/coupon?coupon=042", 400),
+        ("GET", "/v1/coupon?coupon=%31%00", 400),
+        ("GET", "/v1/coupon?coupon=1&coupon=2", 400),
+        ("GET", "/v1/coupon?coupon=1&x=2", 400),
+        ("GET", "/v1/coupon?coupon=%ff", 400),
+        ("GET", "/v1/coupon", 400),
+    ],
+)
+def test_http_wrong_method_path_or_query(stack, method, path, status):
+    assert http_ask(stack, path, method=method).status_code == status
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_http_methods_that_nobody_needs(stack, method):
+    assert http_ask(stack, "/v1/ping", method=method).status_code in (405, 501)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"coupon=1&user=1",
+        b'{"op":"issue","coupon":"1","user":"1"}',
+        b"\xff",
+        b'{"coupon":"1","user":"1"}x',
+    ],
+)
+def test_http_bodies_that_are_refused(stack, body):
+    response = http_ask(stack, "/v1/issue", body)
+    assert response.status_code == 400
+    refused(response.json())
+
+
+def test_http_body_of_the_limit_and_beyond(stack):
+    assert http_ask(stack, "/v1/ping", b"{" + b" " * (LINE_LIMIT - 2) + b"}").status_code == 200
+    assert http_ask(stack, "/v1/ping", b"{" + b" " * (LINE_LIMIT - 1) + b"}").status_code == 413
+    assert http_ask(stack, "/v1/ping").status_code == 200
+
+
+def test_http_keep_alive(stack):
+    host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+    request = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n" + b'{"id":%d}'
+    with socket.create_connection((host, int(port)), 10) as connection, connection.makefile(
+        "rb"
+    ) as reader:
+        for number in (1, 2, 3):
+            connection.sendall(request % number)
+            assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            headers = dict(
+                iter(
+                    lambda: tuple(reader.readline().decode().strip().lower().partition(": ")[::2]),
+                    ("", ""),
+                )
+            )
+            assert json.loads(reader.read(int(headers["content-length"])))["id"] == number
+
+
+def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon):
+    coupon = make_coupon(100)
+    host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+    for user in range(1, 51):
+        body = json.dumps({"coupon": coupon, "user": user, "ack": "issued"}).encode()
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(
+                b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                % (len(body), body)
+            )
+    wait_until(lambda: gateway.call("coupon", coupon=coupon)["stock"] == 50)
+    assert still_talks(gateway)
+    assert requests.get(stack.http("/healthz"), timeout=5).status_code == 200
+
+
+def test_http_head_has_no_body(stack):
+    with socket.create_connection(stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)) as connection:
+        connection.settimeout(5)
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = connection.recv(65536)
+        assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        rest = b""
+        while piece := connection.recv(65536):
+            rest += piece
+        assert rest.startswith(b"HTTP/1.1 200") and rest.endswith(b'{"status":"ok"}\n')
