@@ -72,6 +72,12 @@ class Ground:
             self.pg.execute(statement, {"coupon": self.coupon, **values}).rowcount == 1
         ), statement
 
+    def count_add(self, column, number):
+        """Adds to a number of the coupon in PostgreSQL; returns what undoes it."""
+        statement = f"UPDATE coupon SET {column} = {column} + %(number)s WHERE id = %(coupon)s"
+        self.sql(statement, number=number)
+        return lambda: self.sql(statement, number=-number)
+
     def remove(self, table, condition, **values):
         """Takes one row out; returns what puts it back."""
         row = self.pg.execute(

@@ -8,46 +8,28 @@ from ulid import ulid_at, ulid_make
 
 
 def issued_num_high(ground):
-    ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
-    return {"kind": "issued_num"}, lambda: ground.sql(
-        "UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s"
-    )
+    return {"kind": "issued_num"}, ground.count_add("issued_num", 1)
 
 
 def issued_num_low(ground):
     """A row without its count as well."""
-    ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
-    return {"kind": "issued_num"}, lambda: ground.sql(
-        "UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s"
-    )
+    return {"kind": "issued_num"}, ground.count_add("issued_num", -1)
 
 
 def settled_num_high(ground):
-    ground.sql("UPDATE coupon SET settled_num = settled_num + 3 WHERE id = %(coupon)s")
-    return {"kind": "settled_num"}, lambda: ground.sql(
-        "UPDATE coupon SET settled_num = settled_num - 3 WHERE id = %(coupon)s"
-    )
+    return {"kind": "settled_num"}, ground.count_add("settled_num", 3)
 
 
 def settled_num_low(ground):
-    ground.sql("UPDATE coupon SET settled_num = settled_num - 1 WHERE id = %(coupon)s")
-    return {"kind": "settled_num"}, lambda: ground.sql(
-        "UPDATE coupon SET settled_num = settled_num + 1 WHERE id = %(coupon)s"
-    )
+    return {"kind": "settled_num"}, ground.count_add("settled_num", -1)
 
 
 def seq_seen_high(ground):
-    ground.sql("UPDATE coupon SET seq_seen = seq_seen + 1000000 WHERE id = %(coupon)s")
-    return {"kind": "seq_seen"}, lambda: ground.sql(
-        "UPDATE coupon SET seq_seen = seq_seen - 1000000 WHERE id = %(coupon)s"
-    )
+    return {"kind": "seq_seen"}, ground.count_add("seq_seen", 1_000_000)
 
 
 def seq_seen_low(ground):
-    ground.sql("UPDATE coupon SET seq_seen = seq_seen - 1 WHERE id = %(coupon)s")
-    return {"kind": "seq_seen"}, lambda: ground.sql(
-        "UPDATE coupon SET seq_seen = seq_seen + 1 WHERE id = %(coupon)s"
-    )
+    return {"kind": "seq_seen"}, ground.count_add("seq_seen", -1)
 
 
 def row_deleted(ground):
@@ -74,18 +56,13 @@ def row_added(ground):
 def row_added_and_issued_num(ground):
     batch = ulid_make()
     back = ground.row_add(USER + 777, 1, batch, 3)
-    ground.sql("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %(coupon)s")
-
-    def undo():
-        back()
-        ground.sql("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %(coupon)s")
-
+    counted_back = ground.count_add("issued_num", 1)
     return {
         "kind": "row_unknown",
         "user": str(USER + 777),
         "slot": 1,
         "receive": ground.receive(USER + 777, batch, 3),
-    }, undo
+    }, lambda: (back(), counted_back())
 
 
 def user_over_limit(ground):
@@ -246,10 +223,7 @@ def total_in_redis(ground):
 
 
 def total_in_postgresql(ground):
-    ground.sql("UPDATE coupon SET total_num = total_num + 5 WHERE id = %(coupon)s")
-    return {"kind": "terms"}, lambda: ground.sql(
-        "UPDATE coupon SET total_num = total_num - 5 WHERE id = %(coupon)s"
-    )
+    return {"kind": "terms"}, ground.count_add("total_num", 5)
 
 
 ANYWHERE = [
