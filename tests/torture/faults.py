@@ -16,8 +16,8 @@ FAULTS = {}
 
 
 class Fault:
-    def __init__(self, function, target, allowed):
-        self.name, self.function = function.__name__, function
+    def __init__(self, name, function, target, allowed):
+        self.name, self.function = name, function
         self.target, self.allowed = target, allowed
 
     @contextlib.contextmanager
@@ -28,11 +28,13 @@ class Fault:
         say(f"ended: {self.name}")
 
 
-def fault(target, allowed):
-    """Only faults of different targets are composed."""
+def fault(target, allowed, name=None):
+    """Only faults of different targets are composed. The name is that of the function, unless it is
+    given."""
 
     def register(function):
-        FAULTS[function.__name__] = Fault(function, target, allowed)
+        own_name = name or function.__name__
+        FAULTS[own_name] = Fault(own_name, function, target, allowed)
         return function
 
     return register
@@ -94,27 +96,24 @@ def keeper_frozen(rig, _chance):
 # Services
 
 
-def service_killed(rig, name):
-    rig.stack.kill9(name)
-    yield
-    if not rig.stack.runs(name):
-        rig.stack.start(name)
+def service_faults(target, process, allowed):
+    """The process is killed, or frozen: TARGET_killed, TARGET_frozen."""
+
+    @fault(target, allowed, f"{target}_killed")
+    def killed(rig, _chance):
+        rig.stack.kill9(process)
+        yield
+        if not rig.stack.runs(process):
+            rig.stack.start(process)
+
+    @fault(target, allowed, f"{target}_frozen")
+    def frozen(rig, _chance):
+        rig.stack.sigstop(process)
+        yield
+        rig.stack.sigcont(process)
 
 
-def service_frozen(rig, name):
-    rig.stack.sigstop(name)
-    yield
-    rig.stack.sigcont(name)
-
-
-@fault("redis", REDIS_AWAY)
-def redis_killed(rig, _chance):
-    yield from service_killed(rig, "redis")
-
-
-@fault("redis", REDIS_AWAY)
-def redis_frozen(rig, _chance):
-    yield from service_frozen(rig, "redis")
+service_faults("redis", "redis", REDIS_AWAY)
 
 
 @fault("redis", REDIS_AWAY)
@@ -133,14 +132,7 @@ def redis_flushed(rig, _chance):
     yield
 
 
-@fault("rabbitmq", OUTCOMES_LATE)
-def rabbitmq_killed(rig, _chance):
-    yield from service_killed(rig, "rabbitmq")
-
-
-@fault("rabbitmq", OUTCOMES_LATE)
-def rabbitmq_frozen(rig, _chance):
-    yield from service_frozen(rig, "rabbitmq")
+service_faults("rabbitmq", "rabbitmq", OUTCOMES_LATE)
 
 
 @fault("rabbitmq", OUTCOMES_LATE)
@@ -149,14 +141,7 @@ def rabbitmq_connections_closed(rig, _chance):
     yield
 
 
-@fault("postgresql", POSTGRESQL_AWAY)
-def postgresql_killed(rig, _chance):
-    yield from service_killed(rig, "postgres")
-
-
-@fault("postgresql", POSTGRESQL_AWAY)
-def postgresql_frozen(rig, _chance):
-    yield from service_frozen(rig, "postgres")
+service_faults("postgresql", "postgres", POSTGRESQL_AWAY)
 
 
 @fault("postgresql", POSTGRESQL_AWAY)
