@@ -141,74 +141,93 @@ static void test_other_operations(void **state)
 	assert_true(request_op_reads(OP_STATUS) && request_op_reads(OP_COUPON));
 }
 
+/* A request, and words of the reply that refuses it. */
+struct refusal {
+	const char *text, *line;
+};
+
+static void refuse_each(struct json_arena *arena, const struct refusal *refusals, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		refuse(arena, refusals[i].text, refusals[i].line);
+}
+
+/* Whatever the operation is. */
+static const struct refusal refused[] = {
+	{ "", "{\"code\":40,\"status\":\"bad_request\",\"message\":\"the request: not "
+	      "JSON\"}" },
+	{ "{", "not JSON" },
+	{ "[]", "must be a JSON object" },
+	{ "5", "must be a JSON object" },
+	{ "{}", "op: is missing" },
+	{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op:"
+			" is missing\"}" },
+	{ "{\"op\":\"buy\"}",
+	  "op is \\\"buy\\\": must be one of issue, status, coupon, ping, stats" },
+	{ "{\"op\":5}", "op is 5: must be one of" },
+	{ "{\"op\":\"ping\",\"op\":\"ping\"}", "occurs twice" },
+	{ "{\"op\":\"ping\"} {}", "bytes after" },
+	{ "{\"op\":\"ping\",\"user\":\"1\"}", "user: no such member of ping" },
+	{ "{\"id\":1.5,\"op\":\"ping\"}", "only integers" },
+	{ "{\"id\":9007199254740992,\"op\":\"ping\"}", ": must be an integer from" },
+	{ "{\"id\":null,\"op\":\"ping\"}", "id is null: must be" },
+	{ "{\"id\":{},\"op\":\"ping\"}", "id is {}: must be" },
+	{ "{\"id\":true,\"op\":\"ping\"}", "id is true: must be" },
+};
+
 static void test_refused(void **state)
 {
-	static const struct {
-		const char *text, *line;
-	} cases[] = {
-		{ "", "{\"code\":40,\"status\":\"bad_request\",\"message\":\"the request: not "
-		      "JSON\"}" },
-		{ "{", "not JSON" },
-		{ "[]", "must be a JSON object" },
-		{ "5", "must be a JSON object" },
-		{ "{}", "op: is missing" },
-		{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op:"
-				" is missing\"}" },
-		{ "{\"op\":\"buy\"}",
-		  "op is \\\"buy\\\": must be one of issue, status, coupon, ping, stats" },
-		{ "{\"op\":5}", "op is 5: must be one of" },
-		{ "{\"op\":\"ping\",\"op\":\"ping\"}", "occurs twice" },
-		{ "{\"op\":\"ping\"} {}", "bytes after" },
-		{ "{\"op\":\"ping\",\"user\":\"1\"}", "user: no such member of ping" },
-		{ "{\"op\":\"issue\"}", "coupon: is missing" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\"}", "user: is missing" },
-		{ "{\"op\":\"issue\",\"user\":\"1\"}", "coupon: is missing" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"slot\":1}",
-		  "slot: no such member of issue" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"Key\":\"k\"}",
-		  "Key: no such member" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"x\"}",
-		  "receive: no such member" },
-		{ "{\"op\":\"issue\",\"coupon\":\"01\",\"user\":\"2\"}",
-		  "coupon is \\\"01\\\": must be an integer from 1 to" },
-		{ "{\"op\":\"issue\",\"coupon\":9007199254740993,\"user\":\"2\"}",
-		  "send it as a string" },
-		{ "{\"op\":\"issue\",\"coupon\":0,\"user\":\"2\"}", "coupon is 0: must be" },
-		{ "{\"op\":\"issue\",\"coupon\":null,\"user\":\"2\"}", "coupon is null: must be" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":1.0}", "only integers" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\"}",
-		  "key is \\\"\\\": must be a string of 1 to 64" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":5}",
-		  "key is 5: must be" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\\u00e9\"}",
-		  "must be a string of 1 to 64 printable" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"a\\nb\"}",
-		  "must be a string of 1 to 64 printable" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":\"done\"}",
-		  "ack is \\\"done\\\": must be accepted, queued or issued" },
-		{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":1}",
-		  "ack is 1: must be" },
-		{ "{\"op\":\"status\"}", "takes either receive, or coupon and user" },
-		{ "{\"op\":\"status\",\"coupon\":\"1\"}",
-		  "takes either receive, or coupon and user" },
-		{ "{\"op\":\"status\",\"user\":\"1\"}", "takes either" },
-		{ "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"1.2." BATCH
-		  ".0\"}",
-		  "takes either" },
-		{ "{\"op\":\"status\",\"receive\":\"1.2." BATCH ".256\"}", "receive is" },
-		{ "{\"op\":\"status\",\"receive\":5}", "receive is 5: must be a receive" },
-		{ "{\"op\":\"coupon\"}", "coupon: is missing" },
-		{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"user\":\"1\"}",
-		  "user: no such member of coupon" },
-		{ "{\"id\":1.5,\"op\":\"ping\"}", "only integers" },
-		{ "{\"id\":9007199254740992,\"op\":\"ping\"}", ": must be an integer from" },
-		{ "{\"id\":null,\"op\":\"ping\"}", "id is null: must be" },
-		{ "{\"id\":{},\"op\":\"ping\"}", "id is {}: must be" },
-		{ "{\"id\":true,\"op\":\"ping\"}", "id is true: must be" },
-	};
+	refuse_each(*state, refused, sizeof(refused) / sizeof(refused[0]));
+}
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		refuse(*state, cases[i].text, cases[i].line);
+static const struct refusal refused_issue[] = {
+	{ "{\"op\":\"issue\"}", "coupon: is missing" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\"}", "user: is missing" },
+	{ "{\"op\":\"issue\",\"user\":\"1\"}", "coupon: is missing" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"slot\":1}",
+	  "slot: no such member of issue" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"Key\":\"k\"}",
+	  "Key: no such member" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"x\"}",
+	  "receive: no such member" },
+	{ "{\"op\":\"issue\",\"coupon\":\"01\",\"user\":\"2\"}",
+	  "coupon is \\\"01\\\": must be an integer from 1 to" },
+	{ "{\"op\":\"issue\",\"coupon\":9007199254740993,\"user\":\"2\"}", "send it as a string" },
+	{ "{\"op\":\"issue\",\"coupon\":0,\"user\":\"2\"}", "coupon is 0: must be" },
+	{ "{\"op\":\"issue\",\"coupon\":null,\"user\":\"2\"}", "coupon is null: must be" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":1.0}", "only integers" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\"}",
+	  "key is \\\"\\\": must be a string of 1 to 64" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":5}", "key is 5: must be" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"\\u00e9\"}",
+	  "must be a string of 1 to 64 printable" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"key\":\"a\\nb\"}",
+	  "must be a string of 1 to 64 printable" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":\"done\"}",
+	  "ack is \\\"done\\\": must be accepted, queued or issued" },
+	{ "{\"op\":\"issue\",\"coupon\":\"1\",\"user\":\"2\",\"ack\":1}", "ack is 1: must be" },
+};
+
+static void test_refused_issue(void **state)
+{
+	refuse_each(*state, refused_issue, sizeof(refused_issue) / sizeof(refused_issue[0]));
+}
+
+static const struct refusal refused_reading[] = {
+	{ "{\"op\":\"status\"}", "takes either receive, or coupon and user" },
+	{ "{\"op\":\"status\",\"coupon\":\"1\"}", "takes either receive, or coupon and user" },
+	{ "{\"op\":\"status\",\"user\":\"1\"}", "takes either" },
+	{ "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\",\"receive\":\"1.2." BATCH ".0\"}",
+	  "takes either" },
+	{ "{\"op\":\"status\",\"receive\":\"1.2." BATCH ".256\"}", "receive is" },
+	{ "{\"op\":\"status\",\"receive\":5}", "receive is 5: must be a receive" },
+	{ "{\"op\":\"coupon\"}", "coupon: is missing" },
+	{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"user\":\"1\"}", "user: no such member of coupon" },
+};
+
+static void test_refused_reading(void **state)
+{
+	refuse_each(*state, refused_reading, sizeof(refused_reading) / sizeof(refused_reading[0]));
 }
 
 /* A long wrong value is shown in part, and never half a character of it. */
@@ -267,33 +286,7 @@ static struct result result_make(enum answer answer, enum request_ack reached, i
 
 static void test_answers(void **state)
 {
-	static const struct {
-		enum answer answer;
-		const char *rest;
-	} refusals[] = {
-		{ ANSWER_NOT_FOUND,
-		  "\"code\":1,\"status\":\"not_found\",\"message\":\"there is no coupon 1001\"" },
-		{ ANSWER_OUT_OF_STOCK, "\"code\":2,\"status\":\"out_of_stock\",\"message\":"
-				       "\"coupon 1001 is sold out\"" },
-		{ ANSWER_ENDED,
-		  "\"code\":3,\"status\":\"ended\",\"message\":\"coupon 1001 has ended\"" },
-		{ ANSWER_LIMIT_REACHED, "\"code\":4,\"status\":\"limit_reached\",\"message\":"
-					"\"user 42 has as many of coupon 1001 as allowed\"" },
-		{ ANSWER_NOT_STARTED, "\"code\":5,\"status\":\"not_started\",\"message\":\"coupon "
-				      "1001 has not begun\"" },
-		{ ANSWER_PAUSED,
-		  "\"code\":6,\"status\":\"paused\",\"message\":\"coupon 1001 is paused\"" },
-		{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached; "
-			       "nothing was done; retry later\"" },
-		{ ANSWER_UNAVAILABLE, "\"code\":21,\"status\":\"unavailable\",\"message\":\"a "
-				      "required service is not available; nothing was done; "
-				      "retry later\"" },
-		{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"may or may "
-				  "not have been done; query status, or retry "
-				  "with the same key\"" },
-	};
 	struct result result = result_make(ANSWER_OK, ACK_ACCEPTED, 2);
-	char line[512];
 
 	answer_expect(*state, "1", &result,
 		      "{\"id\":1,\"code\":0,\"status\":\"accepted\"," RECEIVE "}");
@@ -314,6 +307,38 @@ static void test_answers(void **state)
 		      "{\"id\":7,\"code\":22,\"status\":\"unknown\"," RECEIVE
 		      ",\"message\":\"accepted, but its outcome is not yet known; "
 		      "query status\"}");
+}
+
+/* The members that follow the id. */
+static const struct {
+	enum answer answer;
+	const char *rest;
+} refusals[] = {
+	{ ANSWER_NOT_FOUND,
+	  "\"code\":1,\"status\":\"not_found\",\"message\":\"there is no coupon 1001\"" },
+	{ ANSWER_OUT_OF_STOCK, "\"code\":2,\"status\":\"out_of_stock\",\"message\":"
+			       "\"coupon 1001 is sold out\"" },
+	{ ANSWER_ENDED, "\"code\":3,\"status\":\"ended\",\"message\":\"coupon 1001 has ended\"" },
+	{ ANSWER_LIMIT_REACHED, "\"code\":4,\"status\":\"limit_reached\",\"message\":"
+				"\"user 42 has as many of coupon 1001 as allowed\"" },
+	{ ANSWER_NOT_STARTED, "\"code\":5,\"status\":\"not_started\",\"message\":\"coupon "
+			      "1001 has not begun\"" },
+	{ ANSWER_PAUSED, "\"code\":6,\"status\":\"paused\",\"message\":\"coupon 1001 is paused\"" },
+	{ ANSWER_BUSY, "\"code\":20,\"status\":\"busy\",\"message\":\"a limit is reached; "
+		       "nothing was done; retry later\"" },
+	{ ANSWER_UNAVAILABLE, "\"code\":21,\"status\":\"unavailable\",\"message\":\"a "
+			      "required service is not available; nothing was done; "
+			      "retry later\"" },
+	{ ANSWER_UNKNOWN, "\"code\":22,\"status\":\"unknown\",\"message\":\"may or may "
+			  "not have been done; query status, or retry "
+			  "with the same key\"" },
+};
+
+static void test_answers_without_a_receive(void **state)
+{
+	struct result result;
+	char line[512];
+
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		result = result_make(refusals[i].answer, ACK_ACCEPTED, 0);
 		snprintf(line, sizeof(line), "{\"id\":1,%s}", refusals[i].rest);
@@ -378,9 +403,11 @@ static void test_other_replies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_issue),         TEST(test_other_operations), TEST(test_refused),
-		TEST(test_long_values),   TEST(test_answers),          TEST(test_longest),
-		TEST(test_other_replies),
+		TEST(test_issue),           TEST(test_other_operations),
+		TEST(test_refused),         TEST(test_refused_issue),
+		TEST(test_refused_reading), TEST(test_long_values),
+		TEST(test_answers),         TEST(test_answers_without_a_receive),
+		TEST(test_longest),         TEST(test_other_replies),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
