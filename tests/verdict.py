@@ -23,6 +23,9 @@ UNKNOWN = "unknown"
 UNKNOWN_SHARE = 0.01  # where nothing is declared: a busy machine may exceed a time-out
 UNKNOWN_FEW = 20  # allowed whatever their share is
 REASONS = ("slot_taken", "key_taken", "out_of_stock", "lost")  # that can be declared
+REDIS_LOST = frozenset(("slot_taken", "key_taken", "out_of_stock"))  # only if Redis lost slots
+OUTCOMES = ("issued", "rejected")  # final
+REJECTED_LISTED = 100  # a list of `status` has the newest ones
 
 Row = collections.namedtuple("Row", "user slot batch index key")
 Tombstone = collections.namedtuple("Tombstone", "user slot batch index reason")
@@ -66,6 +69,17 @@ def status_of(ask):
     return ask.reply["status"] if ask.reply else None
 
 
+def told_by(ask):
+    """The receives that the answer names, each with its `state`."""
+    reply = ask.reply or {}
+    if "receives" in reply:
+        return reply["receives"]
+    if "receive" not in reply:
+        return []
+    state = reply["status"] if reply["status"] in OUTCOMES else "accepted"
+    return [{**reply, "state": state}]
+
+
 class Verdict:
     """check() raises an AssertionError that names the promise, the place and the request."""
 
@@ -80,6 +94,21 @@ class Verdict:
         for ask in self.issues:
             if ask.receive:
                 self.told[place_of(ask.receive)].append(ask)
+        self.known = self._known()
+
+    def _known(self):
+        """What clients knew: by user, then by receive, the earliest times at which an answer named
+        it (None), and called it issued or rejected."""
+        known = collections.defaultdict(dict)
+        for ask in [*self.issues, *self.queries]:
+            if ask.answered_at is None:
+                continue
+            for one in told_by(ask):
+                receive, state = one["receive"], one["state"]
+                times = known[ask.user].setdefault(receive, {})
+                for what in {None, state if state in OUTCOMES else None}:
+                    times[what] = min(times.get(what, ask.answered_at), ask.answered_at)
+        return known
 
     def check(self):
         self._stores()
@@ -295,30 +324,58 @@ class Verdict:
                 self._coupon(ask, possible, certain)
 
     def _status(self, ask):
-        if status_of(ask) in ("accepted", "issued", "rejected"):
-            self._state(ask, ask.reply, status_of(ask))
-        for told in ask.reply.get("receives", []):
-            self._state(ask, told, told["state"])
-        if ask.reply.get("final"):
-            lost = [
-                one.receive
-                for one in self.by_user[ask.user]
-                if one.receive
-                and one.answered_at is not None
-                and one.answered_at < ask.at
-                and place_of(one.receive) not in self.stored.rejected
-            ]
-            assert not lost or (
-                ask.receive_asked and ask.receive_asked not in lost
-            ), f"there was {lost[0]} before: {ask} {self.where}"
+        for one in told_by(ask):
+            self._state(ask, one)
+        self._whole(ask)
+        self._earlier(ask)
 
-    def _state(self, ask, told, state):
-        place = place_of(told["receive"])
-        issued = place in self.stored.issued
-        assert issued != (
-            place in self.stored.rejected
+    def _whole(self, ask):
+        """The reply is about what was queried, and names no receive twice."""
+        of_user = f"{self.terms.coupon}.{ask.user}."
+        receives = [one["receive"] for one in told_by(ask)]
+        assert len(receives) == len(set(receives)), f"a receive is listed twice: {ask} {self.where}"
+        for receive in receives:
+            assert receive.startswith(of_user) and (
+                not ask.receive_asked or receive == ask.receive_asked
+            ), f"another receive: {ask} {self.where}"
+
+    def _earlier(self, ask):
+        """What an answer had named before the query was sent is there, and an outcome stays. Redis
+        may lose a receive that has no outcome only where that is declared."""
+        if ask.reply["code"] and status_of(ask) not in ("not_found", "rejected"):
+            return  # no statement about receives
+        told = {one["receive"]: one["state"] for one in told_by(ask)}
+        cut = sum(state == "rejected" for state in told.values()) >= REJECTED_LISTED
+        for receive, times in self.known[ask.user].items():
+            if ask.receive_asked not in (None, receive):
+                continue
+            before = {what for what, at in times.items() if at < ask.at}
+            outcome = next((what for what in OUTCOMES if what in before), None)
+            if outcome and not (cut and outcome == "rejected"):
+                assert (
+                    told.get(receive) == outcome
+                ), f"P3: {receive} was {outcome} before: {ask} {self.where}"
+            elif before and not (cut and place_of(receive) in self.stored.rejected):
+                assert receive in told or self._may_be_absent(
+                    ask, receive
+                ), f"P3: {receive} was accepted before: {ask} {self.where}"
+
+    def _may_be_absent(self, ask, receive):
+        """Redis has lost the receive, which still has no outcome. Where the reply is final, the
+        slot was given to another."""
+        return self.allowed.reasons & REDIS_LOST and (
+            not ask.reply.get("final") or place_of(receive) in self.stored.rejected
+        )
+
+    def _state(self, ask, told):
+        place, state = place_of(told["receive"]), told["state"]
+        row, tombstone = self.stored.issued.get(place), self.stored.rejected.get(place)
+        assert (row is None) != (
+            tombstone is None
         ), f"P3: neither issued nor rejected in the end, or both: {ask} {self.where}"
-        assert state != "issued" or issued, f"P3: was issued: {ask} {self.where}"
+        assert state != "issued" or row, f"P3: was issued: {ask} {self.where}"
+        slot = (row or tombstone).slot
+        assert told.get("slot", slot) == slot, f"P3: its slot is {slot}: {ask} {self.where}"
         if state == "rejected":
             self._rejected(ask, told, place)
 

@@ -14,8 +14,8 @@ from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict, unanswered 
 from witness import Witness  # noqa: E402
 
 COUPON = "1001"
-MEMBERS = {"accepted": 0, "issued": 0, "ok": 0, "not_found": 1, "out_of_stock": 2, "ended": 3}
-MEMBERS |= {"limit_reached": 4, "rejected": 9, "unavailable": 21, "unknown": 22}
+MEMBERS = {"accepted": 0, "queued": 0, "issued": 0, "ok": 0, "not_found": 1, "out_of_stock": 2}
+MEMBERS |= {"ended": 3, "limit_reached": 4, "rejected": 9, "unavailable": 21, "unknown": 22}
 
 
 class Told:
@@ -260,6 +260,150 @@ def test_catches_coupon_that_is_not_found():
     told = Told()
     told.ask(0, "not_found", "coupon")
     told.caught("is not answered here")
+
+
+# Replies to `status`
+
+
+def listed(told, user, *states, **members):
+    """A list of these states, of the receives that were told in this order."""
+    receives = [
+        {"receive": ask.receive, "slot": slot, "state": state}
+        for slot, (ask, state) in enumerate(states, 1)
+    ]
+    return told.ask(user, "ok", "status", receives=receives, **members)
+
+
+def two_receives():
+    told = Told(limit=3)
+    told.first = told.issued(1)
+    told.second = told.issued(1, slot=2, status="issued")
+    return told
+
+
+def test_accepts_lists_that_are_whole():
+    told = two_receives()
+    listed(told, 1, (told.first, "accepted"), (told.second, "issued"))
+    late = listed(told, 1, (told.first, "accepted"), (told.second, "issued"))
+    third = told.issued(1, slot=3)
+    listed(told, 1, (told.first, "issued"), (told.second, "issued"), (third, "accepted"))
+    listed(told, 2, final=True)
+    third.at = third.answered_at = late.at  # before or after it: both are possible
+    told.judge()
+
+
+def test_accepts_a_list_without_the_receive_that_redis_lost():
+    """It has no outcome yet, and PostgreSQL does not have it."""
+    told = two_receives()
+    listed(told, 1, (told.second, "issued")).reply["receives"][0]["slot"] = 2
+    told.ask(1, "not_found", "status", final=False).receive_asked = told.first.receive
+    told.judge(reasons=("slot_taken",))
+    told.caught("was accepted before")
+    told.caught("was accepted before", reasons=("lost",))
+
+
+@pytest.mark.parametrize("status", ["accepted", "queued", "unknown"])
+def test_catches_a_list_without_an_earlier_receive(status):
+    told = Told()
+    told.issued(1, status=status)
+    listed(told, 1, final=False)
+    told.caught("was accepted before")
+
+
+def test_catches_a_list_without_the_last_of_several():
+    told = two_receives()
+    third = told.issued(1, slot=3)
+    listed(told, 1, (told.first, "issued"), (told.second, "issued"))
+    told.caught(f"{third.receive} was accepted before")
+
+
+def test_catches_a_list_without_what_another_list_had():
+    told = Told()
+    told.ask(1, "unknown")
+    told.rows.append(Row(1, 1, ulid_uuid(told.batch), 77, ""))
+    receive = f"{COUPON}.1.{told.batch}.77"
+    told.ask(1, "ok", "status", receives=[{"receive": receive, "state": "accepted"}])
+    listed(told, 1, final=False)
+    told.caught(f"{receive} was accepted before")
+
+
+@pytest.mark.parametrize("reasons", [(), ("slot_taken",)])
+def test_catches_a_list_without_an_issued_receive(reasons):
+    """Also where Redis may lose receives: PostgreSQL has it."""
+    told = two_receives()
+    listed(told, 1, (told.first, "issued"))
+    told.caught(f"{told.second.receive} was issued before", reasons=reasons)
+
+
+def test_catches_issued_that_is_accepted_again():
+    told = two_receives()
+    listed(told, 1, (told.first, "accepted"), (told.second, "accepted"))
+    told.caught(f"{told.second.receive} was issued before")
+
+
+def test_catches_a_single_issued_receive_that_is_accepted_again():
+    told = two_receives()
+    again = told.ask(1, "accepted", "status", receive=told.second.receive, slot=2)
+    again.receive_asked = told.second.receive
+    told.caught(f"{told.second.receive} was issued before")
+
+
+def test_catches_not_found_of_an_accepted_receive():
+    told = two_receives()
+    told.ask(1, "not_found", "status", final=False).receive_asked = told.first.receive
+    told.caught(f"{told.first.receive} was accepted before")
+
+
+def test_catches_a_final_list_without_a_receive_that_redis_lost():
+    told = Told()
+    told.issued(1)
+    listed(told, 1, final=True)
+    told.caught("was accepted before", reasons=("slot_taken",))
+
+
+def rejected_beside_another():
+    told = Told()
+    told.first = told.issued(1)
+    told.second = told.rejected(1, "slot_taken", status="rejected", reason="slot_taken")
+    return told
+
+
+def test_catches_a_list_without_a_rejection():
+    told = rejected_beside_another()
+    listed(told, 1, (told.first, "issued"))
+    told.caught(f"{told.second.receive} was rejected before", reasons=("slot_taken",))
+
+
+def test_accepts_a_list_with_the_newest_rejections_only():
+    told = Told()
+    told.first = told.issued(1)
+    all_ = [told.rejected(1, "slot_taken", status="rejected") for _ in range(101)]
+    rejections = [{"receive": one.receive, "state": "rejected"} for one in all_]
+    first = {"receive": told.first.receive, "state": "issued"}
+    told.ask(1, "ok", "status", receives=[first, *rejections[1:]])
+    told.judge(reasons=("slot_taken",))
+    told.ask(1, "ok", "status", receives=[first, *rejections[2:]])
+    told.caught("was rejected before", reasons=("slot_taken",))
+
+
+def test_catches_a_receive_that_is_listed_twice():
+    told = two_receives()
+    listed(told, 1, (told.first, "issued"), (told.second, "issued"))
+    told.asks[-1].reply["receives"].append(told.asks[-1].reply["receives"][0])
+    told.caught("is listed twice")
+
+
+def test_catches_a_receive_of_another_user():
+    told = Told()
+    other = told.issued(11)
+    listed(told, 1, (other, "issued"))
+    told.caught("another receive")
+
+
+def test_catches_another_slot():
+    told = two_receives()
+    listed(told, 1, (told.second, "issued"), (told.first, "issued"))
+    told.caught("its slot is 2")
 
 
 # Requests without an answer
