@@ -3,7 +3,7 @@
  * the verdict.
  */
 #include "common/log/log.h"
-#include "ctl/audit/coupon.h"
+#include "ctl/audit/group.h"
 #include "ctl/audit/postgres.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -16,6 +16,7 @@
 #define STALLED 5    /* no finding, but receives are in flight without progress */
 
 #define PATIENCE_MS 15000 /* a rebuild takes seconds */
+#define RESOLVE_MS 4000   /* a receive gets its outcome within milliseconds */
 #define GRACE_S 30
 #define STALLED_S 60
 #define SECONDS_MAX 86400
@@ -43,16 +44,9 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 	return n;
 }
 
-struct every {
-	struct audit *audit;
-	cJSON *coupons;
-};
-
 static void row_audit(void *context, const PGresult *page, int row)
 {
-	struct every *every = context;
-
-	audit_coupon(every->audit, db_int(page, row, "id"), every->coupons);
+	group_audit(context, db_int(page, row, "id"));
 }
 
 static int is_known(struct audit *audit, int64_t coupon)
@@ -110,8 +104,11 @@ static int audit_run(struct ctl *ctl)
 {
 	int json = args_has(&ctl->args, "json");
 	const char *coupon = args_coupon(&ctl->args) ? ctl->args.argument : NULL;
-	struct audit audit = { .findings.json = json, .patience_ms = PATIENCE_MS };
+	struct audit audit = { .findings.json = json,
+			       .patience_ms = PATIENCE_MS,
+			       .resolve_ms = RESOLVE_MS };
 	cJSON *coupons = json ? cJSON_CreateArray() : NULL;
+	struct group group = { .audit = &audit, .coupons = coupons };
 	int64_t coupons_n = 1;
 
 	if (!coupon == !args_has(&ctl->args, "all"))
@@ -124,14 +121,13 @@ static int audit_run(struct ctl *ctl)
 	if (!coupon) {
 		unknown_audit(&audit, NULL);
 		coupons_n = store_coupons_read(audit.db, sql_query_audit_coupons, 0, INT64_MAX,
-					       row_audit,
-					       &(struct every){ .audit = &audit,
-								.coupons = coupons });
+					       row_audit, &group);
 	} else if (is_known(&audit, args_coupon(&ctl->args))) {
-		audit_coupon(&audit, args_coupon(&ctl->args), coupons);
+		group_audit(&group, args_coupon(&ctl->args));
 	} else if (unknown_audit(&audit, coupon) == 0) {
 		log_fatal("there is no coupon %s", coupon);
 	}
+	group_end(&group);
 	verdict_print(&audit, coupons_n, coupons);
 	broker_free(audit.broker);
 	redis_client_free(audit.redis);

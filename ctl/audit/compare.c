@@ -12,7 +12,7 @@
 
 #define OPEN_MAX 50000 /* open slots to collect before their outcomes are read */
 #define RESOLVE_WAIT_MS 2000
-#define RESOLVE_PAUSE_US 100000
+#define RESOLVE_PAUSE_MS 100
 
 /* The user coupons of one page, in the order of the page. */
 struct page {
@@ -161,12 +161,14 @@ static void users_scan(struct pass *pass)
 /* Where only an outcome says whether the cut counts a receive, waits a moment for outcomes. */
 static void open_wait(struct pass *pass)
 {
+	struct audit *audit = pass->audit;
 	int64_t until_ms = clock_monotonic_ms() + RESOLVE_WAIT_MS;
 
 	open_resolve(pass);
 	while (!pass_counts_users(pass) && suspects_count(&pass->open, SUSPECT_NEW) > 0 &&
-	       clock_monotonic_ms() < until_ms) {
-		usleep(RESOLVE_PAUSE_US);
+	       clock_monotonic_ms() < until_ms && audit->resolve_ms > 0) {
+		usleep(RESOLVE_PAUSE_MS * 1000);
+		audit->resolve_ms -= RESOLVE_PAUSE_MS;
 		open_resolve(pass);
 	}
 }

@@ -5,10 +5,9 @@
 #include "ctl/audit/counts.h"
 #include "ctl/audit/figures.h"
 #include "ctl/audit/receives.h"
-#include "ctl/audit/stall.h"
-#include "ctl/audit/watch.h"
 #include "ctl/store.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,38 +50,64 @@ static int was_replaced(const struct pass *pass)
 				  now.coupon.generation != pass->cut.coupon.generation);
 }
 
-/* 1 when the pass may be judged, with the verdict on its sum. */
-static int pass_try(struct pass *pass, struct audit *audit, int64_t coupon, int *suspected,
-		    enum sum_verdict *sum)
+static void pass_run(struct coupon_audit *one)
 {
-	keeper_wait(audit, coupon);
-	compare_run(pass, audit, coupon);
-	*sum = pass_sum(pass);
-	if (*sum == SUM_SUSPECT && ++*suspected == SUSPECT_PASSES)
-		*sum = SUM_WRONG;
-	if (*sum == SUM_SUSPECT || *sum == SUM_UNSURE)
-		return 0;
-	watch_run(pass);
-	return !was_replaced(pass);
+	int is_sure;
+
+	if (one->passes_n++ > 0)
+		pass_fini(&one->pass);
+	keeper_wait(one->audit, one->coupon);
+	compare_run(&one->pass, one->audit, one->coupon);
+	one->sum = pass_sum(&one->pass);
+	if (one->sum == SUM_SUSPECT && ++one->suspected_n == SUSPECT_PASSES)
+		one->sum = SUM_WRONG;
+	is_sure = one->sum != SUM_SUSPECT && one->sum != SUM_UNSURE;
+	one->watch.done = 1;
+	one->is_void = !is_sure;
 }
 
-void audit_coupon(struct audit *audit, int64_t coupon, cJSON *coupons)
+static void passes_run(struct coupon_audit *one)
 {
-	static struct pass pass;
-	struct explained explained;
-	enum sum_verdict sum = SUM_RIGHT;
-	int suspected = 0;
+	do
+		pass_run(one);
+	while (one->is_void && one->passes_n < PASSES_MAX);
+	slot_set_fini(&one->pass.set); /* it is large, and of no more use */
+	if (!one->is_void)
+		watch_start(&one->watch, &one->pass);
+}
 
-	for (int i = 1; !pass_try(&pass, audit, coupon, &suspected, &sum) && i < PASSES_MAX; i++)
-		pass_fini(&pass);
-	stall_judge(&pass);
-	receives_judge(&pass, &explained);
-	counts_judge(&pass, &explained, sum);
-	audit->stalled_n += pass.stall.n > 0;
-	audit->undecided_n += (pass.undecided && !pass.broker_ok) || pass.cut.held;
+struct coupon_audit *coupon_audit_new(struct audit *audit, int64_t coupon)
+{
+	struct coupon_audit *one = calloc(1, sizeof(*one));
+
+	check(one != NULL);
+	one->audit = audit;
+	one->coupon = coupon;
+	passes_run(one);
+	return one;
+}
+
+int coupon_audit_again(struct coupon_audit *one)
+{
+	if (one->passes_n >= PASSES_MAX || !was_replaced(&one->pass))
+		return 0;
+	passes_run(one);
+	return 1;
+}
+
+void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
+{
+	struct explained explained;
+
+	receives_judge(&one->pass, &explained);
+	counts_judge(&one->pass, &explained, one->sum);
+	one->audit->stalled_n += one->pass.stall.n > 0;
+	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker_ok) ||
+				   one->pass.cut.held;
 	if (coupons)
-		check(cJSON_AddItemToArray(coupons, figures_json(&pass)));
+		check(cJSON_AddItemToArray(coupons, figures_json(&one->pass)));
 	else
-		figures_print(&pass);
-	pass_fini(&pass);
+		figures_print(&one->pass);
+	pass_fini(&one->pass);
+	free(one);
 }

@@ -15,7 +15,7 @@ struct explained {
 	int64_t slots_extra, slots_missing; /* in Redis */
 };
 
-/* After watch_run(). Reports what is wrong and fills `explained`. */
+/* After the watch. Reports what is wrong and fills `explained`. */
 void receives_judge(struct pass *pass, struct explained *explained);
 
 #endif

@@ -5,7 +5,6 @@
 #include "ctl/audit/look.h"
 #include "ctl/audit/open.h"
 #include "ctl/audit/watch.h"
-#include "ctl/locks.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -134,24 +133,28 @@ static int64_t outbox_count(const struct pass *pass)
 	return count;
 }
 
-void stall_judge(struct pass *pass)
+int stall_search(struct pass *pass)
 {
-	struct locks locks = { .n = 0 };
-
 	if (!pass->row.known || pass->cut.bad || pass->cut.held ||
 	    (pass->open.n == 0 && pass->unnamed == 0))
-		return;
+		return 0;
 	stalled_find(pass, &pass->stall);
-	if (pass->stall.n == 0)
-		return;
-	/* Once more: what was just on its way has an outcome then, and a lock is seen to stay. */
-	locks_look(&locks, pass->audit->db, clock_monotonic_ms());
+	return pass->stall.n > 0;
+}
+
+void stall_pause(struct audit *audit, struct locks *locks)
+{
+	locks_look(locks, audit->db, clock_monotonic_ms());
 	usleep(SEARCH_PAUSE_US);
+}
+
+void stall_confirm(struct pass *pass, struct locks *locks)
+{
 	stalled_find(pass, &pass->stall);
 	if (pass->stall.n == 0)
 		return;
 	pass->stall.outbox = outbox_count(pass);
-	pass->stall.locked_ms = locks_look(&locks, pass->audit->db, clock_monotonic_ms());
+	pass->stall.locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
 	pass->stall.held = locks_workers_hold(pass->audit->db);
 	broker_look(pass->audit->broker, &pass->stall.broker);
 }

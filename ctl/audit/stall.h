@@ -9,9 +9,19 @@
 #define CTL_AUDIT_STALL_H
 
 #include "ctl/audit/pass.h"
+#include "ctl/locks.h"
 
-/* After watch_run(): fills the pass's `stall`. Takes a second when something is stalled. */
-void stall_judge(struct pass *pass);
+/*
+ * After the watch. The search is made twice, with a pause in between, for any number of passes:
+ * what was just on its way has an outcome then, and a lock is seen to stay.
+ *
+ *	stall_search() of each ── stall_pause() ── stall_confirm() of those that found something
+ */
+int stall_search(struct pass *pass); /* whether something is stalled */
+/* Takes a second. `locks` is all zero at first. */
+void stall_pause(struct audit *audit, struct locks *locks);
+/* Fills the pass's `stall`. */
+void stall_confirm(struct pass *pass, struct locks *locks);
 
 /* Prints the stalled receives, and one line for each thing that they wait for. */
 void stall_print(const struct pass *pass);

@@ -21,6 +21,12 @@ void suspects_fini(struct suspects *suspects)
 	memset(suspects, 0, sizeof(*suspects));
 }
 
+void suspects_restart(struct suspects *suspects)
+{
+	for (size_t i = 0; i < suspects->n; i++)
+		suspects->list[i].looks = 0;
+}
+
 void suspects_drop_gone(struct suspects *suspects)
 {
 	size_t kept = 0;

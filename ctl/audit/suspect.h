@@ -35,6 +35,9 @@ struct suspects {
 void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how);
 void suspects_fini(struct suspects *suspects);
 
+/* Looks at them do not count any more. */
+void suspects_restart(struct suspects *suspects);
+
 /* Removes those that are SUSPECT_GONE. */
 void suspects_drop_gone(struct suspects *suspects);
 

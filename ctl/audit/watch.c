@@ -2,7 +2,6 @@
 
 #include "common/clock.h"
 #include "common/rabbit/connection.h"
-#include "ctl/audit/look.h"
 
 #include <unistd.h>
 
@@ -102,18 +101,30 @@ static int is_done(const struct look *look, int64_t begin_ms)
 	return left[VERDICT_LATER] == 0;
 }
 
-void watch_run(struct pass *pass)
+void watch_start(struct watch *watch, struct pass *pass)
 {
-	struct look look = { .pass = pass, .ignore_age = pass_gone(pass) > 0 };
-	int64_t begin_ms = clock_monotonic_ms();
+	*watch = (struct watch){
+		.look = { .pass = pass, .ignore_age = pass_gone(pass) > 0 },
+		.begin_ms = clock_monotonic_ms(),
+		.done = !pass->row.known || pass->cut.bad || pass->cut.held,
+	};
+	suspects_restart(&pass->rows);
+	suspects_restart(&pass->open);
+	suspects_restart(&pass->outbox.settled);
+	watch_look(watch);
+}
 
-	if (!pass->row.known || pass->cut.bad || pass->cut.held)
+void watch_look(struct watch *watch)
+{
+	if (watch->done)
 		return;
-	look_once(&look);
-	while (!is_done(&look, begin_ms)) {
-		usleep(PAUSE_US);
-		look_once(&look);
-	}
+	look_once(&watch->look);
+	watch->done = is_done(&watch->look, watch->begin_ms);
+}
+
+void watch_pause(void)
+{
+	usleep(PAUSE_US);
 }
 
 int watch_found_wrong(const struct pass *pass, const struct suspect *suspect)

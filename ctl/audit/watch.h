@@ -8,11 +8,21 @@
 #ifndef CTL_AUDIT_WATCH_H
 #define CTL_AUDIT_WATCH_H
 
-#include "ctl/audit/pass.h"
+#include "ctl/audit/look.h"
 
-void watch_run(struct pass *pass);
+/* Several passes are watched together: a pause is for all of them. */
+struct watch {
+	struct look look;
+	int64_t begin_ms;
+	int done; /* no other look is needed */
+};
 
-/* Whether a suspect is wrong, after watch_run(). */
+/* The first look at the pass, which must stay where it is. Earlier looks at it do not count. */
+void watch_start(struct watch *watch, struct pass *pass);
+void watch_look(struct watch *watch); /* the next one, unless it is done */
+void watch_pause(void);               /* between two looks */
+
+/* Whether a suspect is wrong, after the watch. */
 int watch_found_wrong(const struct pass *pass, const struct suspect *suspect);
 
 #endif

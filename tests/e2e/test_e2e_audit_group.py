@@ -1,0 +1,74 @@
+"""couponctl audit --all pauses for all coupons together, however many need several looks."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from audit_ground import FAILED, STALLED, USER, purge
+from stack import wait_until
+
+SOURCE = Path(__file__).parent / "count_sleeps.c"
+COUPONS = 4
+
+
+@pytest.fixture
+def audit_counted(rough, tmp_path):
+    """Audits, and returns the exit status, the figures by coupon, and the number of pauses."""
+    library, counted = tmp_path / "count_sleeps.so", tmp_path / "counted"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)
+
+    def run(*arguments):
+        counted.unlink(missing_ok=True)
+        result = subprocess.run(
+            [rough.build_dir / "couponctl", "audit", "--json", *arguments],
+            env={
+                **os.environ,
+                **rough.env,
+                "LD_PRELOAD": str(library),
+                "COUNT_SLEEPS": str(counted),
+                "ASAN_OPTIONS": "verify_asan_link_order=0",
+            },
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=120,
+        )
+        coupons = {one["coupon"]: one for one in json.loads(result.stdout)["coupons"]}
+        return result.returncode, coupons, counted.stat().st_size if counted.exists() else 0
+
+    return run
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted, limit):
+    """Overdue and stalled receives of several coupons, whose messages are in the queue."""
+    coupons = [rough.coupon_make(10, limit) for _ in range(COUPONS)]
+    with rough.client() as client:
+        for coupon in coupons:
+            wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+        rough.stop("worker-1")
+        stalled = [
+            client.issue(coupon, USER + user, ack="queued")["receive"]
+            for coupon in coupons
+            for user in range(2)
+        ]
+    accepted_at = time.time()
+    wait_until(lambda: time.time() > accepted_at + 1.1)
+    young = ("--grace", "1", "--stalled-after-s", "1")
+    code, one, pauses_of_one = audit_counted(coupons[0], *young)
+    assert (code, one[coupons[0]]["stalled"], pauses_of_one > 2) == (STALLED, 2, True)
+    code, all_, pauses = audit_counted("--all", *young)
+    assert code == STALLED
+    assert sum(all_[coupon]["stalled"] for coupon in coupons) == len(stalled)
+    assert all(all_[coupon]["waits_for"][0]["what"] == "queue" for coupon in coupons)
+    assert pauses <= 2 * pauses_of_one, f"of one coupon: {pauses_of_one}"
+    purge(rough)
+    code, all_, _ = audit_counted("--all", *young)
+    lost = [all_[coupon]["stalled"] == 0 for coupon in coupons]
+    assert code == FAILED and all(lost), "found lost, because nothing consumes"
+    rough.start("worker-1")
+    for coupon in coupons:
+        rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 1)
