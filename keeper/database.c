@@ -83,8 +83,8 @@ void keeper_database_round(struct keeper_database *database)
 }
 
 /*
- * Sets the lock timeout that the waits of this round allow. After a failure the session keeps the
- * one that it has.
+ * Sets the lock timeout that the waits of this round allow. After an error the session keeps the one
+ * that it has.
  */
 static void lock_timeout_set(struct keeper_database *database)
 {
@@ -100,6 +100,8 @@ static void lock_timeout_set(struct keeper_database *database)
 	result = postgres_query(database->postgres, sql, 0, NULL, &database->patience);
 	if (result)
 		database->lock_timeout_ms = wanted_ms;
+	else if (!postgres_idle(database->postgres))
+		drop(database, "keeper_database_lost");
 	PQclear(result);
 }
 

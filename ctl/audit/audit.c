@@ -138,7 +138,7 @@ static int audit_run(struct ctl *ctl)
 static const struct option audit_options[] = {
 	SWITCH("all", "audit every coupon"),
 	OPTION("grace", "S",
-	       "receives that are younger count as in flight, in seconds; default 30"),
+	       "receives that are younger count as in flight, in seconds; 0 to 86400, default 30"),
 	OPTION("stalled-after-s", "S",
 	       "receives in flight without progress for longer are stalled; 0 to 86400, default "
 	       "60"),

@@ -51,6 +51,9 @@ static int rebuild_run(struct ctl *ctl)
 	struct db *db;
 
 	args_coupon(&ctl->args);
+	if (args_has(&ctl->args, "older-than-s") && !args_has(&ctl->args, "release-lost"))
+		args_fail("--older-than-s is \"%s\": allowed only with --release-lost",
+			  args_text(&ctl->args, "older-than-s"));
 	db = store_postgres_open(ctl);
 	if (args_has(&ctl->args, "release-lost"))
 		lost_release(ctl, db);

@@ -132,6 +132,10 @@ def test_create_names_the_field_the_value_and_what_is_allowed(
         (["publish", "042"], 'ID is "042"'),
         (["publish", "1", "2"], "one argument"),
         (["stock", "1"], "--total"),
+        (
+            ["rebuild", "1", "--older-than-s", "5"],
+            '--older-than-s is "5": allowed only with --release-lost',
+        ),
         (["nonsense"], '"nonsense"'),
     ],
 )
