@@ -83,8 +83,8 @@ void keeper_database_round(struct keeper_database *database)
 }
 
 /*
- * Sets the lock timeout that the waits of this round allow. After an error the session keeps the one
- * that it has.
+ * Sets the lock timeout that the waits of this round allow. After an error the session keeps the
+ * one that it has.
  */
 static void lock_timeout_set(struct keeper_database *database)
 {
