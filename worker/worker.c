@@ -137,7 +137,8 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 		[SOURCE_PARKED] = { .queue = AMQP_PARKED_QUEUE,
 				    .prefetch = (uint16_t)config->prefetch },
 	};
-	static const struct rabbit_publisher_port port = { .done = forward_done };
+	static const struct rabbit_publisher_port port = { .done = forward_done,
+							   .way = forward_way };
 	struct worker *worker = calloc(1, sizeof(*worker));
 
 	check(worker != NULL);

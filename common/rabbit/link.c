@@ -266,7 +266,7 @@ static const char *arrival_pass(struct rabbit_link *link, const struct arrival *
 	case ARRIVAL_ACK:
 	case ARRIVAL_NACK:
 		if (confirm_pass(link, arrival))
-			return "the broker refuses every message";
+			return "the broker refuses the messages for a queue";
 		break;
 	case ARRIVAL_BLOCKED:
 	case ARRIVAL_UNBLOCKED:

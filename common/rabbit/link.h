@@ -25,8 +25,8 @@ struct rabbit_link_events {
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 	void (*returned)(void *context, const struct envelope *envelope);
 	/*
-	 * 0, or -1: the broker refuses everything on this connection, and a new one is to be
-	 * opened.
+	 * 0, or -1: the broker has refused messages on this connection for long, and a new one is
+	 * to be opened.
 	 */
 	int (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
 	void (*lost)(void *context); /* only after opened() */

@@ -4,12 +4,14 @@
 #include "common/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HEADERS_MAX 64
 /*
- * After only nacks for this long, a new connection is opened. A full queue that refuses publishes
- * (reject-publish) signals each channel when it accepts messages again. The signal is not sent if
- * its policy is removed meanwhile: the channel stays refused, a new one is not (RabbitMQ 3.10).
+ * After only nacks from one way for this long, a new connection is opened. A full queue that
+ * refuses publishes (reject-publish) signals each channel when it accepts messages again. The
+ * signal is not sent if its policy is removed meanwhile: the channel stays refused, a new one is
+ * not (RabbitMQ 3.10).
  */
 #define REFUSED_MAX_MS 4000
 
@@ -18,12 +20,26 @@ struct rabbit_publisher {
 	void *context;
 	struct rabbit_link *link;
 	struct confirm_window *window;
-	/* since then no message except replies was confirmed; 0: the last one was */
-	int64_t refused_since_ms;
+	/* since then no message of this way was confirmed; 0: the last one was */
+	int64_t refused_since_ms[RABBIT_PUBLISHER_WAYS];
+	int refused_long;  /* one of the ways, and again just now */
 	int declare_again; /* a message was returned: a queue or its binding is gone */
 };
 
 static char reply_item; /* the item of every reply in the confirm window */
+
+static void way_note(struct rabbit_publisher *publisher, size_t way, enum confirm_result result)
+{
+	int64_t *since_ms = &publisher->refused_since_ms[way], now_ms = clock_monotonic_ms();
+
+	check(way < RABBIT_PUBLISHER_WAYS);
+	if (result == CONFIRM_DONE)
+		*since_ms = 0;
+	else if (!*since_ms)
+		*since_ms = now_ms;
+	else if (now_ms - *since_ms >= REFUSED_MAX_MS)
+		publisher->refused_long = 1;
+}
 
 static void item_done(void *context, void *item, enum confirm_result result)
 {
@@ -31,10 +47,7 @@ static void item_done(void *context, void *item, enum confirm_result result)
 
 	if (item == &reply_item)
 		return;
-	if (result == CONFIRM_DONE)
-		publisher->refused_since_ms = 0;
-	else if (!publisher->refused_since_ms)
-		publisher->refused_since_ms = clock_monotonic_ms();
+	way_note(publisher, publisher->port->way ? publisher->port->way(item) : 0, result);
 	publisher->port->done(publisher->context, item, result);
 }
 
@@ -42,7 +55,8 @@ static void opened(void *context)
 {
 	struct rabbit_publisher *publisher = context;
 
-	publisher->refused_since_ms = 0;
+	memset(publisher->refused_since_ms, 0, sizeof(publisher->refused_since_ms));
+	publisher->refused_long = 0;
 	publisher->declare_again = 0;
 	if (publisher->port->opened)
 		publisher->port->opened(publisher->context);
@@ -64,10 +78,7 @@ static int confirmed(void *context, uint64_t tag, int multiple, int acked)
 	struct rabbit_publisher *publisher = context;
 
 	confirm_settle(publisher->window, tag, multiple, acked ? CONFIRM_DONE : CONFIRM_NACKED);
-	return publisher->refused_since_ms &&
-			       clock_monotonic_ms() - publisher->refused_since_ms >= REFUSED_MAX_MS
-		       ? -1
-		       : 0;
+	return publisher->refused_long ? -1 : 0;
 }
 
 static void lost(void *context)

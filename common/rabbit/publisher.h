@@ -11,6 +11,7 @@
 #include "common/rabbit/link.h"
 
 #define RABBIT_PUBLISHER_OPEN_MAX 4096 /* messages that await their confirm */
+#define RABBIT_PUBLISHER_WAYS 4
 
 struct rabbit_publisher;
 
@@ -24,6 +25,12 @@ struct rabbit_publisher_port {
 	 * header instead, which is slower for the broker.
 	 */
 	int (*same)(const void *item, const void *wanted);
+	/*
+	 * The way of an item, below RABBIT_PUBLISHER_WAYS: messages of one way go to the same
+	 * queue. A queue that refuses them for long is recognised although those of other ways are
+	 * confirmed, and a new connection is opened. NULL: there is one way.
+	 */
+	size_t (*way)(const void *item);
 	void (*opened)(void *context);
 	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
 	/* A queue that is consumed on the same channel, and its deliveries as those of a link. */

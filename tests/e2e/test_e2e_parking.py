@@ -302,3 +302,29 @@ def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
     finally:
         rough.rabbitmqctl("clear_policy", "full")
     assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_a_parking_queue_that_was_full(rough, rough_pg, worker_make):
+    """It is used again before the lock ends, although RabbitMQ 3.10 does not tell the worker's
+    channel, and confirms the copies that circulate in the receive queue all the time."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_PREFETCH=4)
+    coupon = coupon_open(rough, 100)
+    full = '{"max-length": 1, "overflow": "reject-publish"}'
+    rough.rabbitmqctl("set_policy", "full", PARKED_QUEUE, full, "--apply-to", "queues")
+    try:
+        with locked(rough, coupon):
+            with rough.client() as client:
+                for user in range(1, 21):  # one message each
+                    assert client.issue(coupon, user)["code"] == 0
+            wait_until(lambda: worker.metrics()["couponmq_worker_requeued_total"] > 0)
+            rough.rabbitmqctl("clear_policy", "full")
+            parked = worker.metrics()["couponmq_worker_parked_total"]
+            wait_until(
+                lambda: worker.metrics()["couponmq_worker_parked_total"] >= parked + 5, timeout=30
+            )
+        wait_until(lambda: issued_n(rough_pg, coupon) == 20, timeout=20)
+    finally:
+        if "full" in rough.rabbitmqctl("list_policies"):
+            rough.rabbitmqctl("clear_policy", "full")
+    assert rough.ctl_run("audit", coupon).returncode == 0

@@ -9,11 +9,42 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #define ITEMS 16
 #define WAIT_MS 10000
+
+/*
+ * The clocks of common/clock.c, which are not linked: the monotonic one may be moved on. The tests
+ * have one thread that reads it, besides those that open connections.
+ */
+static atomic_llong moved_ms;
+
+int64_t clock_monotonic_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 + moved_ms * 1000;
+}
+
+int64_t clock_monotonic_ms(void)
+{
+	return clock_monotonic_us() / 1000;
+}
+
+int64_t clock_wall_ms(void)
+{
+	return (int64_t)time(NULL) * 1000;
+}
+
+char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
+{
+	snprintf(out, CLOCK_RFC3339_SIZE, "%lld", (long long)wall_ms);
+	return out;
+}
 
 struct item {
 	char correlation[8];
@@ -201,6 +232,60 @@ static void test_returned_by_correlation(void **state)
 	return_run(&by_correlation, 0);
 }
 
+/* Items 0 to 7 go to one queue, the others to another. */
+static size_t item_way(const void *item)
+{
+	return atoi(((const struct item *)item)->correlation + strlen("c-")) >= 8;
+}
+
+static const struct rabbit_publisher_port by_way = {
+	.done = item_done, .way = item_way, .opened = opened, .lost = lost
+};
+
+#define REFUSED_MS 4100 /* more than the publisher endures */
+
+/* One queue refuses, and the messages for another one are confirmed all the time. */
+static void test_a_queue_that_refuses_beside_another(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_NACK, FAKE_ACK,  FAKE_ACK,
+						 FAKE_NACK, FAKE_NACK, FAKE_ACK };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 6);
+	publisher_start(&rig, &by_way);
+	items_send(&rig, 0, 1);
+	items_send(&rig, 8, 1);
+	moved_ms += REFUSED_MS;
+	items_send(&rig, 9, 1);
+	assert_int_equal(rig.lost, 0); /* not tried again: it may accept messages now */
+	items_send(&rig, 1, 1);
+	UNTIL(rabbit_publisher_link(rig.publisher), rig.lost == 1);
+	assert_int_equal(rig.items[1].result, CONFIRM_NACKED);
+	UNTIL(rabbit_publisher_link(rig.publisher), rig.opened == 2);
+	/* A new connection begins anew. */
+	items_send(&rig, 2, 1);
+	items_send(&rig, 3, 1);
+	assert_int_equal(rig.lost, 1);
+	assert_int_equal(rig.items[3].result, CONFIRM_DONE);
+	rig_stop(&rig);
+}
+
+static void test_a_queue_that_accepts_in_between(void **state)
+{
+	static const enum fake_answer plan[] = { FAKE_NACK, FAKE_ACK, FAKE_NACK, FAKE_ACK };
+	struct rig rig;
+
+	(void)state;
+	rig_start(&rig, plan, 4);
+	publisher_start(&rig, &by_way);
+	items_send(&rig, 0, 2);
+	moved_ms += REFUSED_MS;
+	items_send(&rig, 2, 2);
+	assert_int_equal(rig.lost, 0);
+	rig_stop(&rig);
+}
+
 /* Open messages end as lost, in order; then there is a new connection. */
 static void test_connection_lost(void **state)
 {
@@ -362,6 +447,8 @@ int main(void)
 		cmocka_unit_test(test_confirmed_and_refused),
 		cmocka_unit_test(test_returned_by_tag),
 		cmocka_unit_test(test_returned_by_correlation),
+		cmocka_unit_test(test_a_queue_that_refuses_beside_another),
+		cmocka_unit_test(test_a_queue_that_accepts_in_between),
 		cmocka_unit_test(test_connection_lost),
 		cmocka_unit_test(test_blocked_for_a_moment),
 		cmocka_unit_test(test_open_items_end_when_it_is_freed),

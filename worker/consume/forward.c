@@ -9,9 +9,13 @@
 
 #define RESCUE_WAIT_MS 3000 /* for a publisher that is not ready; then settled as any other */
 
+/* The queue that a copy goes to. */
+enum way { WAY_RECEIVES, WAY_PARKED, WAY_DEAD };
+
 /* A copy that is published and not yet confirmed. */
 struct copy {
 	enum destination destination;
+	enum way way;
 	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
 	uint64_t tag;
@@ -93,6 +97,11 @@ void forward_done(void *context, void *item, enum confirm_result result)
 	free(copy);
 }
 
+size_t forward_way(const void *item)
+{
+	return ((const struct copy *)item)->way;
+}
+
 static amqp_flags_t flag_if(amqp_bytes_t value, amqp_flags_t flag)
 {
 	return value.len ? flag : 0;
@@ -135,8 +144,9 @@ static void dead_letter_send(struct forward *forward, const struct delivery *del
 
 /* The reply address is kept: the gateway's client may still be waiting. */
 static void receives_send(struct forward *forward, const struct delivery *delivery,
-			  const char *routing_key, struct copy *copy)
+			  struct copy *copy)
 {
+	const char *routing_key = copy->way == WAY_PARKED ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY;
 	const struct envelope *envelope = delivery_envelope(delivery);
 	amqp_basic_properties_t properties = properties_of(envelope);
 
@@ -146,14 +156,29 @@ static void receives_send(struct forward *forward, const struct delivery *delive
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
+static enum way way_of(const struct delivery *delivery, enum destination destination, int requeued)
+{
+	switch (destination) {
+	case DESTINATION_DEAD:
+		return WAY_DEAD;
+	case DESTINATION_PARKING:
+		return requeued ? WAY_RECEIVES : WAY_PARKED;
+	case DESTINATION_RESCUE:
+		return delivery_from_parking(delivery) ? WAY_PARKED : WAY_RECEIVES;
+	}
+	return WAY_RECEIVES;
+}
+
 static void copy_send(struct forward *forward, const struct delivery *delivery,
 		      enum destination destination, int requeues)
 {
+	int requeued = requeues && destination == DESTINATION_PARKING;
 	struct copy *copy = malloc(sizeof(*copy));
 
 	check(copy != NULL);
 	*copy = (struct copy){ .destination = destination,
-			       .requeued = requeues && destination == DESTINATION_PARKING,
+			       .way = way_of(delivery, destination, requeued),
+			       .requeued = requeued,
 			       .epoch = settlement_epoch(forward->settlement),
 			       .tag = delivery_tag(delivery) };
 	switch (destination) {
@@ -162,14 +187,11 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_BEFORE_PARK);
-		receives_send(forward, delivery,
-			      copy->requeued ? AMQP_ROUTING_KEY : AMQP_PARKED_KEY, copy);
+		receives_send(forward, delivery, copy);
 		break;
 	case DESTINATION_RESCUE:
 		fault_point(FAULT_WORKER_BEFORE_RESCUE);
-		receives_send(forward, delivery,
-			      delivery_from_parking(delivery) ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY,
-			      copy);
+		receives_send(forward, delivery, copy);
 		break;
 	}
 }

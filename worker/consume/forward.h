@@ -32,6 +32,8 @@ struct forward {
 void forward_send(struct forward *forward, int64_t now_ms);
 /* The end of one publish; a confirm_fn whose context is the struct. */
 void forward_done(void *forward, void *item, enum confirm_result result);
+/* The queue that the copy goes to: way() of the publisher. */
+size_t forward_way(const void *item);
 /* When forward_send() is to be called next; INT64_MAX when it has nothing to do. */
 int64_t forward_deadline_ms(const struct forward *forward);
 
