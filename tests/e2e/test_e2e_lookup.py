@@ -5,6 +5,7 @@ import json
 import threading
 import time
 
+import psycopg
 import pytest
 
 from relay import Relay, port_of
@@ -143,3 +144,91 @@ def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, pro
         assert other.read_reply()["status"] == "ok"
         sent = gateway.metrics()["couponmq_lookups_total"] - before
         assert 3 <= sent <= 6, "the 51 requests share look-ups; one may be repeated when slow"
+
+
+CALL_MS = 1000
+
+
+@pytest.fixture
+def admin(stack):
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
+        yield pg
+
+
+@pytest.fixture
+def backends(admin):
+    """The number of sessions of this database that run the look-up of a user's receives."""
+
+    def running():
+        return admin.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'coupon-gateway' AND state = 'active'"
+            " AND query LIKE '%FROM user_coupon%'"
+        ).fetchone()[0]
+
+    return running
+
+
+def status_send(client, coupon):
+    client.send_line({"op": "status", "coupon": coupon, "user": "1"})
+
+
+def test_a_look_up_that_waits_for_a_lock_fails_alone(
+    stack, make_coupon, gateway_make, admin, backends
+):
+    """It ends before the time limit of a call, so the connection stays, and look-ups behind it
+    that need no lock are answered."""
+    coupon = make_coupon(1)
+    gateway = gateway_make(stack, COUPON_CALL_TIMEOUT_MS=CALL_MS)
+    with gateway.client() as asking, gateway.client() as other:
+        receive = other.issue(coupon, 1, ack="issued")["receive"]
+        with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as locking:
+            locking.execute("LOCK TABLE user_coupon IN ACCESS EXCLUSIVE MODE")
+            status_send(asking, coupon)
+            wait_until(lambda: backends() == 1)
+            assert other.call("coupon", coupon=700000000000)["status"] == "not_found"
+            reply = asking.read_reply()
+            assert reply["status"] == "unavailable" and "PostgreSQL" in reply["message"]
+            wait_until(lambda: backends() == 0)
+            assert gateway.log().count("event=lookup_failed") == 1
+        assert asking.call("status", coupon=coupon, user="1")["receives"][0]["receive"] == receive
+        assert other.call("status", receive=receive)["status"] == "issued"
+    assert "event=database_lost" not in gateway.log()
+
+
+def test_the_lock_wait_of_a_gateway_that_died_ends(
+    stack, make_coupon, gateway_make, admin, backends
+):
+    """PostgreSQL does not notice the end of a client that waits for a lock."""
+    coupon = make_coupon(1)
+    gateway = gateway_make(stack, COUPON_CALL_TIMEOUT_MS=CALL_MS)
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as locking:
+        locking.execute("LOCK TABLE user_coupon IN ACCESS EXCLUSIVE MODE")
+        with gateway.client() as asking:
+            status_send(asking, coupon)
+            wait_until(lambda: backends() == 1)
+            gateway.kill9()
+        wait_until(lambda: backends() == 0, timeout=5)
+
+
+def test_a_look_up_that_runs_for_too_long_is_ended_by_the_server(
+    stack, make_coupon, gateway_make, admin, backends
+):
+    """It waits for no lock. The gateway opens another connection, on which look-ups go on, and does
+    not leave the slow one to the server."""
+    coupon = make_coupon(1)
+    gateway = gateway_make(stack, COUPON_CALL_TIMEOUT_MS=CALL_MS)
+    with gateway.client() as asking:
+        assert asking.issue(coupon, 1, ack="issued")["status"] == "issued"
+        admin.execute("CREATE POLICY slow ON user_coupon USING (pg_sleep(60) IS NOT NULL)")
+        try:
+            admin.execute("ALTER TABLE user_coupon ENABLE ROW LEVEL SECURITY")
+            status_send(asking, coupon)
+            wait_until(lambda: backends() == 1)
+            assert asking.read_reply()["status"] == "unavailable"
+            wait_until(lambda: backends() == 0, timeout=5)
+        finally:
+            admin.execute("ALTER TABLE user_coupon DISABLE ROW LEVEL SECURITY")
+            admin.execute("DROP POLICY slow ON user_coupon")
+        wait_until(gateway.ready)
+        assert asking.call("status", coupon=coupon, user="1")["receives"][0]["state"] == "issued"
