@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_MAX 1024        /* frames in one turn, so that other work is not delayed */
-#define LOOK_EVERY_MS 2000   /* heartbeats are sent and missed inside library calls only */
-#define CHECK_EVERY_MS 30000 /* while a queue differs: whether it has been replaced */
-#define STEADY_MS 2000       /* a connection that lasted this long resets the backoff */
+#define READ_MAX 1024      /* frames in one turn, so that other work is not delayed */
+#define LOOK_EVERY_MS 2000 /* heartbeats are sent and missed inside library calls only */
+#define RECHECK_MS 30000   /* while a queue differs: whether it has been replaced */
+#define STEADY_MS 2000     /* a connection that lasted this long resets the backoff */
 
 struct rabbit_link {
 	const char *name;
@@ -26,8 +26,7 @@ struct rabbit_link {
 	struct rabbit_opening_plan plan;
 	amqp_connection_state_t connection; /* NULL: down */
 	struct rabbit_opening *opening;     /* while it is being opened */
-	struct rabbit_opening *check;       /* declares everything on a connection of its own */
-	int64_t check_ms;                   /* when the next one is due */
+	int64_t recheck_ms;                 /* when differing queues are declared again */
 	struct watch *watch;
 	struct backoff backoff;
 	int64_t due_ms; /* the next attempt to connect */
@@ -75,8 +74,6 @@ static void connection_forget(struct rabbit_link *link)
 
 static void opening_forget(struct rabbit_link *link)
 {
-	rabbit_opening_abandon(link->check);
-	link->check = NULL;
 	rabbit_opening_abandon(link->opening);
 	link->opening = NULL;
 }
@@ -192,21 +189,21 @@ static void opening_begin(struct rabbit_link *link, int64_t now_ms)
 	link->opening = rabbit_opening_begin(link->url, &plan);
 }
 
-/* While a queue differs, declares everything again on another connection, which is closed then. */
-static void check_step(struct rabbit_link *link, int64_t now_ms)
+/*
+ * While a queue differs, declares everything again, on a connection of its own, since a refusal
+ * ends the channel. Another thread closes it: this one does not wait. It takes less than the
+ * interval.
+ */
+static void recheck_step(struct rabbit_link *link, int64_t now_ms)
 {
 	struct rabbit_opening_plan plan = { .confirms = link->plan.confirms };
+	int differs = link->connection && !link->plan.passive && rabbit_topology_differing_n() > 0;
 
-	if (link->check && rabbit_opening_done(link->check)) {
-		rabbit_opening_abandon(link->check);
-		link->check = NULL;
-	}
-	if (!link->connection || link->plan.passive || rabbit_topology_differing_n() == 0)
-		link->check_ms = now_ms + CHECK_EVERY_MS;
-	if (link->check || now_ms < link->check_ms)
+	if (differs && now_ms < link->recheck_ms)
 		return;
-	link->check = rabbit_opening_begin(link->url, &plan);
-	link->check_ms = now_ms + CHECK_EVERY_MS;
+	if (differs)
+		rabbit_opening_abandon(rabbit_opening_begin(link->url, &plan));
+	link->recheck_ms = now_ms + RECHECK_MS;
 }
 
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
@@ -216,7 +213,7 @@ void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 		renew(link, now_ms);
 	if (!link->connection && !link->opening && now_ms >= link->due_ms)
 		opening_begin(link, now_ms);
-	check_step(link, now_ms);
+	recheck_step(link, now_ms);
 }
 
 /* 0, or -1: no consumer of this link has that tag. Takes over the envelope. */

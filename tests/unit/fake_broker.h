@@ -1,7 +1,7 @@
 /*
  * A broker in a thread of its own that implements enough of AMQP 0-9-1 for a client of
  * common/rabbit/: the handshake, declarations, consumers and publishes. `plan` defines the reply to
- * each publish. One connection at a time; every connection is accepted.
+ * each publish. Every connection is accepted, and has a thread.
  */
 #ifndef TESTS_UNIT_FAKE_BROKER_H
 #define TESTS_UNIT_FAKE_BROKER_H
@@ -22,9 +22,23 @@
 
 #define FAKE_FRAME_MAX 131072
 #define FAKE_PLAN_MAX 64
-#define FAKE_CONSUMERS_MAX 4
+#define FAKE_CONNECTIONS_MAX 64
 
 enum fake_answer { FAKE_ACK, FAKE_NACK, FAKE_RETURN, FAKE_HANG_UP, FAKE_SILENCE, FAKE_BLOCK };
+
+struct fake_connection {
+	struct fake_broker *broker;
+	pthread_t thread;
+	int fd;
+	uint64_t tag;      /* of the last publish */
+	uint64_t delivery; /* of the last delivery */
+	uint16_t prefetch; /* of the last basic.qos */
+	char *header;      /* payload of the publish's header frame */
+	size_t header_len;
+	uint64_t body_left;
+	char payload[FAKE_FRAME_MAX];
+	amqp_pool_t pool;
+};
 
 struct fake_broker {
 	int listener, port;
@@ -33,31 +47,23 @@ struct fake_broker {
 	enum fake_answer plan[FAKE_PLAN_MAX]; /* by publish; set before the first connection */
 	atomic_int published;                 /* over all connections */
 	atomic_int connections;
+	atomic_int closed;       /* connections that have ended */
 	atomic_int declared;     /* exchanges and queues, over all connections */
+	atomic_int differs;      /* each queue exists with other arguments */
 	atomic_int prefetch_sum; /* of all basic.qos */
 	atomic_int cancelled;
 	/* Delivers one message to each consumer at its basic.consume. */
 	int delivers;
-	int tagged; /* publishes that had headers */
-
-	/* Of the connection. */
-	int fd;
-	uint64_t tag;      /* of the last publish */
-	uint64_t delivery; /* of the last delivery */
-	uint16_t prefetch; /* of the last basic.qos */
-	char *header;      /* payload of the publish's header frame */
-	size_t header_len;
-	uint64_t body_left;
-	int reads_body;
-	amqp_pool_t pool;
+	atomic_int tagged; /* publishes that had headers */
+	struct fake_connection *list[FAKE_CONNECTIONS_MAX];
 };
 
-static int fake_write(struct fake_broker *broker, const void *bytes, size_t len)
+static int fake_write(struct fake_connection *connection, const void *bytes, size_t len)
 {
 	const char *at = bytes;
 
 	while (len > 0) {
-		ssize_t n = send(broker->fd, at, len, MSG_NOSIGNAL);
+		ssize_t n = send(connection->fd, at, len, MSG_NOSIGNAL);
 
 		if (n <= 0)
 			return -1;
@@ -67,19 +73,19 @@ static int fake_write(struct fake_broker *broker, const void *bytes, size_t len)
 	return 0;
 }
 
-static int fake_read(struct fake_broker *broker, void *bytes, size_t len)
+static int fake_read(struct fake_connection *connection, void *bytes, size_t len)
 {
 	char *at = bytes;
 
 	while (len > 0) {
-		struct pollfd pollfd = { .fd = broker->fd, .events = POLLIN };
+		struct pollfd pollfd = { .fd = connection->fd, .events = POLLIN };
 		ssize_t n;
 
-		if (broker->stop)
+		if (connection->broker->stop)
 			return -1;
 		if (poll(&pollfd, 1, 20) <= 0)
 			continue;
-		n = recv(broker->fd, at, len, 0);
+		n = recv(connection->fd, at, len, 0);
 		if (n <= 0)
 			return -1;
 		at += n;
@@ -88,19 +94,19 @@ static int fake_read(struct fake_broker *broker, void *bytes, size_t len)
 	return 0;
 }
 
-static int fake_frame(struct fake_broker *broker, uint8_t type, uint16_t channel,
+static int fake_frame(struct fake_connection *connection, uint8_t type, uint16_t channel,
 		      const void *payload, size_t len)
 {
 	unsigned char head[7] = { type, (unsigned char)(channel >> 8), (unsigned char)channel };
 	uint32_t size = htobe32((uint32_t)len);
 
 	memcpy(head + 3, &size, 4);
-	return fake_write(broker, head, sizeof(head)) || fake_write(broker, payload, len) ||
-	       fake_write(broker, "\xce", 1);
+	return fake_write(connection, head, sizeof(head)) || fake_write(connection, payload, len) ||
+	       fake_write(connection, "\xce", 1);
 }
 
-static int fake_method(struct fake_broker *broker, uint16_t channel, amqp_method_number_t id,
-		       void *method)
+static int fake_method(struct fake_connection *connection, uint16_t channel,
+		       amqp_method_number_t id, void *method)
 {
 	char payload[4096];
 	uint32_t number = htobe32(id);
@@ -112,36 +118,36 @@ static int fake_method(struct fake_broker *broker, uint16_t channel, amqp_method
 						 .bytes = payload + 4 });
 	if (len < 0)
 		return -1;
-	return fake_frame(broker, AMQP_FRAME_METHOD, channel, payload, (size_t)len + 4);
+	return fake_frame(connection, AMQP_FRAME_METHOD, channel, payload, (size_t)len + 4);
 }
 
 /* A message after its method: `header` is the payload of a header frame. */
-static int fake_message(struct fake_broker *broker, amqp_method_number_t id, void *method,
+static int fake_message(struct fake_connection *connection, amqp_method_number_t id, void *method,
 			const void *header, size_t header_len, const char *body, size_t len)
 {
-	return fake_method(broker, 1, id, method) ||
-	       fake_frame(broker, AMQP_FRAME_HEADER, 1, header, header_len) ||
-	       (len > 0 && fake_frame(broker, AMQP_FRAME_BODY, 1, body, len));
+	return fake_method(connection, 1, id, method) ||
+	       fake_frame(connection, AMQP_FRAME_HEADER, 1, header, header_len) ||
+	       (len > 0 && fake_frame(connection, AMQP_FRAME_BODY, 1, body, len));
 }
 
-static int fake_deliver(struct fake_broker *broker, amqp_bytes_t consumer_tag)
+static int fake_deliver(struct fake_connection *connection, amqp_bytes_t consumer_tag)
 {
 	amqp_basic_deliver_t deliver = { .consumer_tag = consumer_tag,
-					 .delivery_tag = ++broker->delivery,
+					 .delivery_tag = ++connection->delivery,
 					 .exchange = amqp_cstring_bytes("x"),
 					 .routing_key = amqp_cstring_bytes("y") };
 	/* Class 60, weight 0, four bytes of body, no properties. */
 	static const char header[14] = { 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0 };
 
-	return fake_message(broker, AMQP_BASIC_DELIVER_METHOD, &deliver, header, sizeof(header),
+	return fake_message(connection, AMQP_BASIC_DELIVER_METHOD, &deliver, header, sizeof(header),
 			    "body", 4);
 }
 
-static int fake_publish_answer(struct fake_broker *broker)
+static int fake_publish_answer(struct fake_connection *connection)
 {
-	int n = atomic_fetch_add(&broker->published, 1);
-	amqp_basic_ack_t ack = { .delivery_tag = ++broker->tag };
-	amqp_basic_nack_t nack = { .delivery_tag = broker->tag };
+	int n = atomic_fetch_add(&connection->broker->published, 1);
+	amqp_basic_ack_t ack = { .delivery_tag = ++connection->tag };
+	amqp_basic_nack_t nack = { .delivery_tag = connection->tag };
 	amqp_basic_return_t returned = { .reply_code = 312,
 					 .reply_text = amqp_cstring_bytes("NO_ROUTE"),
 					 .exchange = amqp_cstring_bytes("x"),
@@ -150,14 +156,14 @@ static int fake_publish_answer(struct fake_broker *broker)
 	amqp_connection_unblocked_t unblocked = { 0 };
 	static const char body[1] = "b";
 
-	switch (broker->plan[n % FAKE_PLAN_MAX]) {
+	switch (connection->broker->plan[n % FAKE_PLAN_MAX]) {
 	case FAKE_ACK:
 		break;
 	case FAKE_NACK:
-		return fake_method(broker, 1, AMQP_BASIC_NACK_METHOD, &nack);
+		return fake_method(connection, 1, AMQP_BASIC_NACK_METHOD, &nack);
 	case FAKE_RETURN: /* then acks, as RabbitMQ does */
-		if (fake_message(broker, AMQP_BASIC_RETURN_METHOD, &returned, broker->header,
-				 broker->header_len, body, sizeof(body)))
+		if (fake_message(connection, AMQP_BASIC_RETURN_METHOD, &returned,
+				 connection->header, connection->header_len, body, sizeof(body)))
 			return -1;
 		break;
 	case FAKE_HANG_UP:
@@ -165,40 +171,52 @@ static int fake_publish_answer(struct fake_broker *broker)
 	case FAKE_SILENCE:
 		return 0;
 	case FAKE_BLOCK: /* for a moment */
-		if (fake_method(broker, 0, AMQP_CONNECTION_BLOCKED_METHOD, &blocked))
+		if (fake_method(connection, 0, AMQP_CONNECTION_BLOCKED_METHOD, &blocked))
 			return -1;
 		usleep(300000);
-		if (fake_method(broker, 0, AMQP_CONNECTION_UNBLOCKED_METHOD, &unblocked))
+		if (fake_method(connection, 0, AMQP_CONNECTION_UNBLOCKED_METHOD, &unblocked))
 			return -1;
 		break;
 	}
-	return fake_method(broker, 1, AMQP_BASIC_ACK_METHOD, &ack);
+	return fake_method(connection, 1, AMQP_BASIC_ACK_METHOD, &ack);
 }
 
-static int fake_declare_answer(struct fake_broker *broker, amqp_method_number_t id, int nowait)
+static int fake_exchange_answer(struct fake_connection *connection,
+				const amqp_exchange_declare_t *declare)
 {
-	amqp_exchange_declare_ok_t exchange = { 0 };
-	amqp_queue_declare_ok_t queue = { .queue = amqp_cstring_bytes("q") };
+	amqp_exchange_declare_ok_t ok = { 0 };
 
-	atomic_fetch_add(&broker->declared, 1);
-	if (nowait)
-		return 0;
-	return id == AMQP_EXCHANGE_DECLARE_METHOD
-		       ? fake_method(broker, 1, AMQP_EXCHANGE_DECLARE_OK_METHOD, &exchange)
-		       : fake_method(broker, 1, AMQP_QUEUE_DECLARE_OK_METHOD, &queue);
+	atomic_fetch_add(&connection->broker->declared, 1);
+	return declare->nowait ? 0
+			       : fake_method(connection, 1, AMQP_EXCHANGE_DECLARE_OK_METHOD, &ok);
 }
 
-static int fake_consume_answer(struct fake_broker *broker, const amqp_basic_consume_t *consume)
+static int fake_queue_answer(struct fake_connection *connection,
+			     const amqp_queue_declare_t *declare)
+{
+	amqp_queue_declare_ok_t ok = { .queue = declare->queue };
+	amqp_channel_close_t refusal = { .reply_code = AMQP_PRECONDITION_FAILED,
+					 .reply_text = amqp_cstring_bytes("PRECONDITION_FAILED") };
+
+	atomic_fetch_add(&connection->broker->declared, 1);
+	if (connection->broker->differs && !declare->passive)
+		return fake_method(connection, 1, AMQP_CHANNEL_CLOSE_METHOD, &refusal);
+	return declare->nowait ? 0 : fake_method(connection, 1, AMQP_QUEUE_DECLARE_OK_METHOD, &ok);
+}
+
+static int fake_consume_answer(struct fake_connection *connection,
+			       const amqp_basic_consume_t *consume)
 {
 	amqp_basic_consume_ok_t ok = { .consumer_tag = consume->consumer_tag };
 
-	if (consume->no_ack != (broker->prefetch == 0))
+	if (consume->no_ack != (connection->prefetch == 0))
 		return -1;
-	return fake_method(broker, 1, AMQP_BASIC_CONSUME_OK_METHOD, &ok) ||
-	       (broker->delivers && fake_deliver(broker, consume->consumer_tag));
+	return fake_method(connection, 1, AMQP_BASIC_CONSUME_OK_METHOD, &ok) ||
+	       (connection->broker->delivers && fake_deliver(connection, consume->consumer_tag));
 }
 
-static int fake_method_answer(struct fake_broker *broker, amqp_method_number_t id, void *decoded)
+static int fake_method_answer(struct fake_connection *connection, amqp_method_number_t id,
+			      void *decoded)
 {
 	amqp_connection_tune_t tune = { .channel_max = 16, .frame_max = FAKE_FRAME_MAX };
 	amqp_connection_open_ok_t open_ok = { 0 };
@@ -211,126 +229,127 @@ static int fake_method_answer(struct fake_broker *broker, amqp_method_number_t i
 
 	switch (id) {
 	case AMQP_CONNECTION_START_OK_METHOD:
-		return fake_method(broker, 0, AMQP_CONNECTION_TUNE_METHOD, &tune);
+		return fake_method(connection, 0, AMQP_CONNECTION_TUNE_METHOD, &tune);
 	case AMQP_CONNECTION_OPEN_METHOD:
-		return fake_method(broker, 0, AMQP_CONNECTION_OPEN_OK_METHOD, &open_ok);
+		return fake_method(connection, 0, AMQP_CONNECTION_OPEN_OK_METHOD, &open_ok);
 	case AMQP_CHANNEL_OPEN_METHOD:
-		return fake_method(broker, 1, AMQP_CHANNEL_OPEN_OK_METHOD, &channel_ok);
+		return fake_method(connection, 1, AMQP_CHANNEL_OPEN_OK_METHOD, &channel_ok);
 	case AMQP_CONFIRM_SELECT_METHOD:
-		return fake_method(broker, 1, AMQP_CONFIRM_SELECT_OK_METHOD, &select_ok);
+		return fake_method(connection, 1, AMQP_CONFIRM_SELECT_OK_METHOD, &select_ok);
 	case AMQP_EXCHANGE_DECLARE_METHOD:
-		return fake_declare_answer(broker, id,
-					   ((const amqp_exchange_declare_t *)decoded)->nowait);
+		return fake_exchange_answer(connection, decoded);
 	case AMQP_QUEUE_DECLARE_METHOD:
-		return fake_declare_answer(broker, id,
-					   ((const amqp_queue_declare_t *)decoded)->nowait);
+		return fake_queue_answer(connection, decoded);
 	case AMQP_QUEUE_BIND_METHOD:
 		return ((const amqp_queue_bind_t *)decoded)->nowait
 			       ? 0
-			       : fake_method(broker, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);
+			       : fake_method(connection, 1, AMQP_QUEUE_BIND_OK_METHOD, &bind_ok);
 	case AMQP_BASIC_QOS_METHOD:
-		broker->prefetch = ((const amqp_basic_qos_t *)decoded)->prefetch_count;
-		atomic_fetch_add(&broker->prefetch_sum, broker->prefetch);
-		return fake_method(broker, 1, AMQP_BASIC_QOS_OK_METHOD, &qos_ok);
+		connection->prefetch = ((const amqp_basic_qos_t *)decoded)->prefetch_count;
+		atomic_fetch_add(&connection->broker->prefetch_sum, connection->prefetch);
+		return fake_method(connection, 1, AMQP_BASIC_QOS_OK_METHOD, &qos_ok);
 	case AMQP_BASIC_CONSUME_METHOD:
-		return fake_consume_answer(broker, decoded);
+		return fake_consume_answer(connection, decoded);
 	case AMQP_BASIC_CANCEL_METHOD:
-		atomic_fetch_add(&broker->cancelled, 1);
-		return fake_method(broker, 1, AMQP_BASIC_CANCEL_OK_METHOD, &cancel_ok);
+		atomic_fetch_add(&connection->broker->cancelled, 1);
+		return fake_method(connection, 1, AMQP_BASIC_CANCEL_OK_METHOD, &cancel_ok);
 	case AMQP_CONNECTION_CLOSE_METHOD:
-		fake_method(broker, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &close_ok);
+		fake_method(connection, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &close_ok);
 		return -1;
 	default: /* tune-ok, acks, the method of a publish */
 		return 0;
 	}
 }
 
-static void fake_header_take(struct fake_broker *broker, const char *payload, size_t len)
+static void fake_header_take(struct fake_connection *connection, const char *payload, size_t len)
 {
 	uint64_t size;
 
-	free(broker->header);
-	broker->header = malloc(len);
-	memcpy(broker->header, payload, len);
-	broker->header_len = len;
+	free(connection->header);
+	connection->header = malloc(len);
+	memcpy(connection->header, payload, len);
+	connection->header_len = len;
 	memcpy(&size, payload + 4, 8);
-	broker->body_left = be64toh(size);
+	connection->body_left = be64toh(size);
 	/* Returned messages have a body of one byte. */
 	size = htobe64(1);
-	memcpy(broker->header + 4, &size, 8);
-	broker->tagged += (payload[12] & 0x20) != 0;
+	memcpy(connection->header + 4, &size, 8);
+	connection->broker->tagged += (payload[12] & 0x20) != 0;
 }
 
 /* 0, or -1: the connection ends. */
-static int fake_frame_take(struct fake_broker *broker)
+static int fake_frame_take(struct fake_connection *connection)
 {
-	static char payload[FAKE_FRAME_MAX];
+	char *payload = connection->payload;
 	unsigned char head[7];
 	uint32_t size;
 	void *decoded;
 
-	if (fake_read(broker, head, sizeof(head)))
+	if (fake_read(connection, head, sizeof(head)))
 		return -1;
 	memcpy(&size, head + 3, 4);
 	size = be32toh(size);
-	if (size + 1 > sizeof(payload) || fake_read(broker, payload, size + 1))
+	if (size + 1 > FAKE_FRAME_MAX || fake_read(connection, payload, size + 1))
 		return -1;
 	if (head[0] == AMQP_FRAME_METHOD) {
 		uint32_t id;
 
 		memcpy(&id, payload, 4);
 		id = be32toh(id);
-		recycle_amqp_pool(&broker->pool);
-		if (amqp_decode_method(id, &broker->pool,
+		recycle_amqp_pool(&connection->pool);
+		if (amqp_decode_method(id, &connection->pool,
 				       (amqp_bytes_t){ .len = size - 4, .bytes = payload + 4 },
 				       &decoded))
 			return -1;
-		return fake_method_answer(broker, id, decoded);
+		return fake_method_answer(connection, id, decoded);
 	}
 	if (head[0] == AMQP_FRAME_HEADER)
-		fake_header_take(broker, payload, size);
+		fake_header_take(connection, payload, size);
 	else if (head[0] == AMQP_FRAME_BODY)
-		broker->body_left -= size;
+		connection->body_left -= size;
 	else
 		return 0;
-	return broker->body_left == 0 ? fake_publish_answer(broker) : 0;
+	return connection->body_left == 0 ? fake_publish_answer(connection) : 0;
 }
 
-static void fake_connection_serve(struct fake_broker *broker)
+static void *fake_connection_serve(void *data)
 {
+	struct fake_connection *connection = data;
 	amqp_connection_start_t start = { .version_minor = 9,
 					  .mechanisms = amqp_cstring_bytes("PLAIN"),
 					  .locales = amqp_cstring_bytes("en_US") };
 	char protocol[8];
 
-	broker->tag = broker->delivery = 0;
-	broker->prefetch = 0;
-	if (fake_read(broker, protocol, sizeof(protocol)) ||
-	    fake_method(broker, 0, AMQP_CONNECTION_START_METHOD, &start))
-		return;
-	while (fake_frame_take(broker) == 0)
-		;
+	init_amqp_pool(&connection->pool, 4096);
+	if (fake_read(connection, protocol, sizeof(protocol)) == 0 &&
+	    fake_method(connection, 0, AMQP_CONNECTION_START_METHOD, &start) == 0)
+		while (fake_frame_take(connection) == 0)
+			;
+	close(connection->fd);
+	atomic_fetch_add(&connection->broker->closed, 1);
+	empty_amqp_pool(&connection->pool);
+	free(connection->header);
+	return NULL;
 }
 
 static void *fake_main(void *data)
 {
 	struct fake_broker *broker = data;
 
-	init_amqp_pool(&broker->pool, 4096);
-	while (!broker->stop) {
+	while (!broker->stop && broker->connections < FAKE_CONNECTIONS_MAX) {
 		struct pollfd pollfd = { .fd = broker->listener, .events = POLLIN };
+		struct fake_connection *connection;
 
 		if (poll(&pollfd, 1, 20) <= 0)
 			continue;
-		broker->fd = accept(broker->listener, NULL, NULL);
-		if (broker->fd < 0)
-			continue;
-		atomic_fetch_add(&broker->connections, 1);
-		fake_connection_serve(broker);
-		close(broker->fd);
+		connection = calloc(1, sizeof(*connection));
+		connection->broker = broker;
+		connection->fd = accept(broker->listener, NULL, NULL);
+		if (connection->fd < 0 ||
+		    pthread_create(&connection->thread, NULL, fake_connection_serve, connection))
+			abort();
+		broker->list[atomic_fetch_add(&broker->connections, 1)] = connection;
 	}
-	empty_amqp_pool(&broker->pool);
-	free(broker->header);
 	return NULL;
 }
 
@@ -355,6 +374,10 @@ static void fake_broker_stop(struct fake_broker *broker)
 {
 	broker->stop = 1;
 	pthread_join(broker->thread, NULL);
+	for (int i = 0; i < broker->connections; i++) {
+		pthread_join(broker->list[i]->thread, NULL);
+		free(broker->list[i]);
+	}
 	close(broker->listener);
 }
 

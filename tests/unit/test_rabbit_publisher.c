@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/rabbit/sender.h"
+#include "common/rabbit/topology.h"
 #include "fake_broker.h"
 
 #include <setjmp.h>
@@ -380,6 +381,51 @@ static void test_a_link_of_two_sources(void **state)
 	rig_stop(&rig);
 }
 
+static void turns(struct rabbit_link *link, int n)
+{
+	while (n-- > 0)
+		link_turn(link);
+}
+
+/*
+ * Queues with other arguments, which are replaced while the link is up: the warning ends, and the
+ * connection stays.
+ */
+static void test_queues_that_differ_for_a_time(void **state)
+{
+	static const struct rabbit_link_events events = { .lost = lost };
+	struct rabbit_link *link;
+	struct rig rig;
+	cJSON *warnings = cJSON_CreateArray();
+
+	(void)state;
+	rig_start(&rig, NULL, 0);
+	rig.broker.differs = 1;
+	link = rabbit_link_new("test", rig.url, NULL, 0, &events, &rig);
+	UNTIL(link, rabbit_link_up(link));
+	assert_int_equal(rabbit_topology_differing_n(), RABBIT_QUEUES_N);
+	rabbit_topology_warnings(warnings);
+	assert_int_equal(cJSON_GetArraySize(warnings), RABBIT_QUEUES_N);
+	cJSON_Delete(warnings);
+	turns(link, 20);
+	assert_int_equal(rig.broker.connections, 1);
+	moved_ms += 31000;
+	UNTIL(link, rig.broker.connections == 2 && rig.broker.closed == 1);
+	assert_int_equal(rabbit_topology_differing_n(), RABBIT_QUEUES_N);
+	rig.broker.differs = 0;
+	turns(link, 20);
+	assert_int_equal(rig.broker.connections, 2);
+	moved_ms += 31000;
+	UNTIL(link, rabbit_topology_differing_n() == 0 && rig.broker.closed == 2);
+	moved_ms += 31000;
+	turns(link, 20);
+	assert_int_equal(rig.broker.connections, 3);
+	assert_true(rabbit_link_up(link));
+	assert_int_equal(rig.lost, 0);
+	rabbit_link_free(link);
+	rig_stop(&rig);
+}
+
 static void sender_item_send(struct rabbit_sender *sender, struct rig *rig, int i)
 {
 	amqp_basic_properties_t properties = { 0 };
@@ -454,6 +500,7 @@ int main(void)
 		cmocka_unit_test(test_open_items_end_when_it_is_freed),
 		cmocka_unit_test(test_replies_are_consumed_on_the_same_channel),
 		cmocka_unit_test(test_a_link_of_two_sources),
+		cmocka_unit_test(test_queues_that_differ_for_a_time),
 		cmocka_unit_test(test_sender),
 		cmocka_unit_test(test_sender_whose_connection_is_lost),
 	};
