@@ -33,6 +33,7 @@ struct rabbit_link {
 	int64_t opened_ms;
 	int64_t left_until_ms[RABBIT_SOURCES_MAX]; /* not consumed before this time */
 	int64_t renew_ms; /* then the connection is opened anew; 0: never */
+	int cancelled;    /* it has no consumers any more */
 	int blocked;
 	uint64_t cuts;
 	char trouble[RABBIT_ERROR_SIZE]; /* the reason why it is down; empty when it is up */
@@ -159,6 +160,8 @@ static void opening_take(struct rabbit_link *link)
 void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms)
 {
 	check(source < link->plan.sources_n);
+	if (link->cancelled)
+		return;
 	link->renew_ms = clock_monotonic_ms();
 	link->left_until_ms[source] = link->renew_ms + for_ms;
 }
@@ -396,6 +399,8 @@ int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)
 int rabbit_link_cancel(struct rabbit_link *link)
 {
 	opening_forget(link);
+	link->cancelled = 1;
+	link->renew_ms = 0;
 	if (!link->connection)
 		return -1;
 	for (size_t i = 0; i < link->plan.sources_n; i++) {

@@ -90,7 +90,7 @@ int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_byt
  */
 int rabbit_link_declare(struct rabbit_link *link);
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple);
-/* Ends every consumer: the broker sends no more deliveries. */
+/* Ends every consumer, for good: the broker sends no more deliveries. */
 int rabbit_link_cancel(struct rabbit_link *link);
 
 #endif

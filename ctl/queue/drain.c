@@ -16,12 +16,14 @@
 #include "common/rabbit/sender.h"
 #include "common/rabbit/topology.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/time.h>
 
 #define ROUND 256 /* messages taken between two waits for confirms */
 #define TAKE_WAIT_US 50000
 #define LOOK_EVERY_MS 100
+#define LEAVE_EVERY_MS 300 /* a consumer that leaves takes less */
 #define CONFIRM_TIMEOUT_MS 30000
 #define LEAVE_TTL_MS "10000"
 
@@ -32,6 +34,9 @@ struct drainage {
 	const char *failure; /* of a publish; NULL: none */
 	int64_t moved;
 	uint64_t tag; /* the last one taken */
+	/* others have been requested to leave since then; 0: there are none */
+	int64_t leave_since_ms;
+	int64_t leave_sent_ms; /* the last time */
 };
 
 static void copy_done(void *context, void *item, enum confirm_result result)
@@ -104,11 +109,22 @@ static int take(struct drainage *drainage, amqp_envelope_t *envelope, int wait_u
 	return 1;
 }
 
+/* Ends the process unless everything that was published is confirmed. */
+static void confirms_await(struct drainage *drainage)
+{
+	const char *trouble = rabbit_sender_wait(drainage->sender, CONFIRM_TIMEOUT_MS);
+
+	if (!trouble)
+		trouble = drainage->failure;
+	if (trouble)
+		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
+			  trouble, drainage->drain->from);
+}
+
 /* Takes what is there, publishes it, and acks it when it is confirmed. Returns how many it was. */
 static int round_run(struct drainage *drainage)
 {
 	amqp_envelope_t envelope;
-	const char *trouble;
 	int n = 0;
 
 	while (n < ROUND && take(drainage, &envelope, n == 0 ? TAKE_WAIT_US : 0)) {
@@ -120,12 +136,7 @@ static int round_run(struct drainage *drainage)
 	}
 	if (n == 0)
 		return 0;
-	trouble = rabbit_sender_wait(drainage->sender, CONFIRM_TIMEOUT_MS);
-	if (!trouble)
-		trouble = drainage->failure;
-	if (trouble)
-		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
-			  trouble, drainage->drain->from);
+	confirms_await(drainage);
 	fault_point(FAULT_MOVE_BEFORE_ACK);
 	if (amqp_basic_ack(drainage->consumer, RABBIT_CHANNEL, drainage->tag, 1) != AMQP_STATUS_OK)
 		log_fatal("RabbitMQ, queue %s: the connection is lost. Run the command again",
@@ -134,22 +145,27 @@ static int round_run(struct drainage *drainage)
 }
 
 /* Requests the other consumers to leave: one message for each. */
-static void others_leave(struct drainage *drainage, int64_t others)
+static void others_leave(struct drainage *drainage, int64_t others, int64_t now_ms)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_TYPE_FLAG |
 							 AMQP_BASIC_EXPIRATION_FLAG,
 					       .type = amqp_cstring_bytes(RABBIT_LEAVE_TYPE),
 					       .expiration = amqp_cstring_bytes(LEAVE_TTL_MS) };
 
+	if (now_ms - drainage->leave_sent_ms < LEAVE_EVERY_MS)
+		return;
+	drainage->leave_sent_ms = now_ms;
+	if (!drainage->leave_since_ms)
+		drainage->leave_since_ms = now_ms;
 	/* Round robin: about half of them arrive here when there is one other consumer. */
 	for (int64_t i = 0; i < 2 * others; i++)
 		rabbit_sender_send(drainage->sender, "", drainage->drain->from, &properties,
 				   amqp_empty_bytes, drainage);
-	rabbit_sender_wait(drainage->sender, CONFIRM_TIMEOUT_MS);
+	confirms_await(drainage);
 }
 
 /* Whether the queue is empty and has no other consumer. */
-static int look(struct drainage *drainage)
+static int look(struct drainage *drainage, int64_t now_ms)
 {
 	const struct drain *drain = drainage->drain;
 	int64_t ready, consumers;
@@ -157,8 +173,15 @@ static int look(struct drainage *drainage)
 
 	if (rabbit_connection_queue_read(drain->control, drain->from, &ready, &consumers, error))
 		log_fatal("RabbitMQ, queue %s: %s", drain->from, error);
-	if (ready == 0 && consumers > 1)
-		others_leave(drainage, consumers - 1);
+	if (consumers <= 1)
+		drainage->leave_since_ms = 0;
+	else if (ready == 0 && drainage->leave_since_ms &&
+		 now_ms - drainage->leave_since_ms >= drain->leave_timeout_ms)
+		log_fatal("%" PRId64 " other consumers of %s do not leave: programs of another "
+			  "version, or other clients. End them, and run the command again",
+			  consumers - 1, drain->from);
+	else if (ready == 0)
+		others_leave(drainage, consumers - 1, now_ms);
 	return ready == 0 && consumers <= 1;
 }
 
@@ -178,7 +201,7 @@ int64_t drain_run(const struct drain *drain)
 			continue;
 		looked_ms = now_ms;
 		drain->turn(drain->context, drainage.moved);
-		if (!look(&drainage))
+		if (!look(&drainage, now_ms))
 			quiet_since_ms = now_ms;
 	}
 	rabbit_sender_close(drainage.sender);

@@ -14,6 +14,7 @@
 struct drain {
 	const struct ctl *ctl;
 	const char *from, *to;
+	int64_t leave_timeout_ms;        /* for other consumers of an empty queue */
 	amqp_connection_state_t control; /* for looks at the queue; the caller's */
 	/* Called about ten times a second with the number of messages moved so far. */
 	void (*turn)(void *context, int64_t moved);

@@ -34,6 +34,8 @@
 #define HELPER_SIZE 64
 #define CONSUMERS_BACK_MS (RABBIT_LEAVE_MS + 4000)
 #define LOOK_US 50000
+#define LEAVE_S 60
+#define SECONDS_MAX 86400
 
 struct move {
 	const struct ctl *ctl;
@@ -43,6 +45,7 @@ struct move {
 	char helper[HELPER_SIZE];
 	int helper_stays; /* it is a queue of the programs */
 	int had_consumers;
+	int64_t leave_timeout_ms;
 	int show_progress;
 };
 
@@ -143,6 +146,7 @@ static int64_t drain(struct move *move, const char *from, const char *to,
 	int64_t moved = drain_run(&(struct drain){ .ctl = move->ctl,
 						   .from = from,
 						   .to = to,
+						   .leave_timeout_ms = move->leave_timeout_ms,
 						   .control = move->connection,
 						   .turn = turn,
 						   .context = move });
@@ -220,6 +224,8 @@ static struct move move_begin(const struct ctl *ctl, amqp_connection_state_t con
 			     .connection = connection,
 			     .place = rabbit_queue_place(queue),
 			     .helper_stays = queue == RABBIT_QUEUE_RECEIVES,
+			     .leave_timeout_ms = 1000 * args_number(&ctl->args, "leave-timeout-s",
+								    1, SECONDS_MAX, LEAVE_S),
 			     .show_progress = isatty(STDERR_FILENO) };
 
 	snprintf(move.helper, sizeof(move.helper), "%s%s",
@@ -282,6 +288,8 @@ static int move_run(struct ctl *ctl)
 
 static const struct option move_options[] = {
 	SWITCH("dry-run", "print what is to be done, and change nothing"),
+	OPTION("leave-timeout-s", "S",
+	       "how long to wait for consumers that do not leave; 1 to 86400, default 60"),
 	OPTIONS_END,
 };
 

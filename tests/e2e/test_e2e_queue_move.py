@@ -130,3 +130,31 @@ def test_a_second_run_is_refused(differing):
     finally:
         first.kill()
     assert moved(differing) and queue_length(differing, QUEUE) == 0
+
+
+def test_a_consumer_that_does_not_leave(differing):
+    """Another client, or a program of another version: the command ends, and loses nothing."""
+    differing.stop("worker-1")
+    with amqp(differing) as connection:
+        channel = connection.channel()
+        channel.basic_publish("", QUEUE, b"held", pika.BasicProperties(delivery_mode=2))
+        channel.basic_consume(QUEUE, lambda *_: None)
+        connection.process_data_events(time_limit=1)
+        child = subprocess.Popen(
+            [differing.build_dir / "couponctl", "queue", "move", "--leave-timeout-s", "1"],
+            env={**os.environ, **differing.env},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while child.poll() is None:
+            connection.process_data_events(time_limit=0.1)
+        assert child.returncode == 1
+        assert f"1 other consumers of {QUEUE} do not leave" in child.stderr.read()
+    differing.ctl("queue", "move")
+    assert moved(differing)
+    with amqp(differing) as connection:
+        found = {
+            connection.channel().basic_get(queue, auto_ack=True)[2]
+            for queue in (QUEUE, PARKED_QUEUE)
+        }
+        assert b"held" in found

@@ -359,6 +359,12 @@ static void test_replies_are_consumed_on_the_same_channel(void **state)
 	rig_stop(&rig);
 }
 
+static void turns(struct rabbit_link *link, int n)
+{
+	while (n-- > 0)
+		link_turn(link);
+}
+
 /* Each with its prefetch; one cancel a consumer. */
 static void test_a_link_of_two_sources(void **state)
 {
@@ -376,15 +382,13 @@ static void test_a_link_of_two_sources(void **state)
 	assert_int_equal(rabbit_link_ack(link, rig.last_tag, 1), 0);
 	assert_int_equal(rabbit_link_cancel(link), 0);
 	UNTIL(link, rig.broker.cancelled == 2);
+	rabbit_link_leave(link, 0, 1000); /* requested before the broker had read the cancel */
+	assert_true(rabbit_link_deadline_ms(link, clock_monotonic_ms()) > clock_monotonic_ms());
+	turns(link, 5);
 	assert_true(rabbit_link_up(link));
+	assert_int_equal(rig.broker.connections, 1);
 	rabbit_link_free(link);
 	rig_stop(&rig);
-}
-
-static void turns(struct rabbit_link *link, int n)
-{
-	while (n-- > 0)
-		link_turn(link);
 }
 
 /*
