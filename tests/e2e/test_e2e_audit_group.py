@@ -42,10 +42,10 @@ def audit_counted(rough, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted, limit):
-    """Overdue and stalled receives of several coupons, whose messages are in the queue."""
-    coupons = [rough.coupon_make(10, limit) for _ in range(COUPONS)]
+def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
+    """Overdue and stalled receives of several coupons, whose messages are in the queue. With a
+    limit above 1, a pass waits for their outcomes as well."""
+    coupons = [rough.coupon_make(10, 2) for _ in range(COUPONS)]
     with rough.client() as client:
         for coupon in coupons:
             wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
