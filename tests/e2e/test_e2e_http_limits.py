@@ -81,7 +81,7 @@ def test_http_connections_count(stack, gateway_make):
             assert status == 429 and json.loads(body)["status"] == "busy"
             assert raw.read_all() == b""
         for path in ("/healthz", "/readyz", "/metrics"):
-            with Raw(gateway) as raw:
+            with Raw(gateway, timeout=2) as raw:  # an idle one is closed after 5 s
                 assert raw.get(path)[0] == 200
                 assert raw.read_all() == b"", "it is closed after the reply"
         many = [connections.enter_context(Raw(gateway)) for _ in range(40)]
@@ -132,6 +132,15 @@ def test_a_slow_request_is_ended(stack, gateway_make, begin):
         assert time.monotonic() - began < 4
 
 
+def test_a_connection_that_is_used_is_not_slow(stack, gateway_make):
+    """The time is for each request, not for the connection."""
+    gateway = gateway_make(stack, COUPON_IDLE_TIMEOUT_MS=600)
+    with Raw(gateway) as raw:
+        for _ in range(6):
+            assert raw.get("/v1/ping")[0] == 200
+            time.sleep(0.2)
+
+
 def test_a_connection_that_waits_for_its_answer_is_not_slow(rough, gateway_make):
     coupon = rough.coupon_make(10)
     gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=300, COUPON_ISSUED_TIMEOUT_MS=1500)
@@ -155,6 +164,10 @@ def test_headers_are_few(stack, gateway_make):
     with Raw(gateway) as raw:
         raw.send(HEAD + b"".join(lines))
         assert b" 431 " in raw.read_all(), "also before the headers end"
+    with Raw(gateway) as raw:
+        assert raw.get("/v1/ping")[0] == 200
+        raw.send(HEAD + b"".join(lines))
+        assert b" 431 " in raw.read_all(), "also those of the next request"
 
 
 def wait_closed(raws, n):
@@ -181,6 +194,17 @@ def test_bodies_have_a_limit_together(stack, gateway_make):
         (first, *_) = (raw for raw in raws if raw not in refused)
         first.send(b" " * 9998 + b"{}")
         assert first.read_reply()[0] == 200, "what was there before is answered"
+    with Raw(gateway) as raw:
+        raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 59998 + b"{}")
+        assert raw.read_reply()[0] == 200
+
+
+def test_bodies_of_closed_connections_do_not_count(stack, gateway_make):
+    gateway = gateway_make(stack, COUPON_HTTP_BUFFER_BYTES=262144)
+    for _ in range(8):
+        with Raw(gateway) as raw:
+            raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 50000)
+        wait_until(lambda: http_connections(gateway) == 1)
     with Raw(gateway) as raw:
         raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 59998 + b"{}")
         assert raw.read_reply()[0] == 200

@@ -101,6 +101,27 @@ def test_a_burst_of_unknown_coupons_delays_no_status(stack, make_coupon, gateway
     assert gateway.log().count("event=database_ready") == connects
 
 
+def test_coupons_of_one_statement_are_told_apart(stack, pg, gateway_make, proxy):
+    """While the first look-up is under way, the others wait, and are then one statement."""
+    gateway = gateway_make(stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]))
+    closed, unknown = int(stack.ctl("create", "--name", "Closed", "--total", 1)), 700000001000
+    pg.execute("UPDATE coupon SET status = 'closed' WHERE id = %s", (closed,))
+    coupons = [unknown, closed, unknown + 1, unknown + 2]
+    with gateway.client() as client:
+        assert client.call("coupon", coupon=unknown + 3)["status"] == "not_found"
+        proxy.mode("delay", "down", ms=50)
+        client.send_bytes(
+            b"".join(
+                json.dumps({"id": coupon, "op": "coupon", "coupon": coupon}).encode() + b"\n"
+                for coupon in coupons
+            )
+        )
+        replies = [client.read_reply() for _ in coupons]
+    assert {reply["id"]: reply["status"] for reply in replies} == {
+        coupon: "ended" if coupon == closed else "not_found" for coupon in coupons
+    }
+
+
 def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(1)
     gateway = gateway_make(
