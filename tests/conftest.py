@@ -1,4 +1,5 @@
-"""Fixtures of all tests. `stack` is shared: a test that breaks a process uses `own_stack`."""
+"""Fixtures of all tests. `stack` is shared: a test that breaks a process uses `rough`, or makes a
+stack with `stack_make`."""
 
 
 import signal
@@ -45,16 +46,6 @@ def stack_make():
     yield make
     for one in made:
         one.down()
-
-
-@pytest.fixture(scope="module")
-def own_stack(stack_make):
-    """A stack for this file only, whose processes it may kill: services, gateway and one worker."""
-    own = stack_make()
-    own.services()
-    own.start("gateway", "worker-1")
-    yield own
-    own.down()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ulid import ulid_uuid
 from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict
 
 WINDOW = 32  # requests of one connection in flight
-EVERY_S = 0.01
+EVERY_S = 0.03
 ANSWER_S = 15.0
 UNKNOWN_SHARE = 0.5  # of a history during a failure, where the test names no other
 REGULARS = 50  # users who send many requests, so that limits and keys are met

@@ -141,14 +141,15 @@ def keeper_behind(rough, worker_make):
 
 
 @pytest.fixture
-def ground_make(stack):
-    """ground_make(LIMIT, on=STACK): a coupon for tests of the audit; see audit_ground.py."""
+def ground_make(request):
+    """ground_make(LIMIT, on=STACK): a coupon for tests of the audit, on the shared stack if no
+    other is given; see audit_ground.py."""
     made = []
 
-    def make(limit, on=stack):
-        if on is not stack:
+    def make(limit, on=None):
+        if on:
             purge(on, DEAD_QUEUE)  # of tests before, which would be named as well
-        made.append(Ground(on, limit))
+        made.append(Ground(on or request.getfixturevalue("stack"), limit))
         return made[-1]
 
     yield make

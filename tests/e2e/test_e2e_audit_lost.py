@@ -130,11 +130,11 @@ def test_rows_of_an_unknown_coupon(rough, ground_make):
 
 
 @pytest.mark.parametrize("service", ["DATABASE_URL", "REDIS_URL"])
-def test_no_verdict_without_a_service(stack, ground_make, service):
-    ground = ground_make(1)
+def test_no_verdict_without_a_service(rough, ground_make, service):
+    ground = ground_make(1, on=rough)
     flag = {
         "DATABASE_URL": "--database-url=postgresql://u@127.0.0.1:1/d",
         "REDIS_URL": "--redis-url=redis://127.0.0.1:1/0",
     }[service]
-    result = stack.ctl_run(flag, "audit", ground.coupon)
+    result = rough.ctl_run(flag, "audit", ground.coupon)
     assert result.returncode == NO_VERDICT and service in result.stderr, result.stderr

@@ -14,19 +14,21 @@ from history import QUEUE
 from process import Worker, gateway_process, metrics_read
 from stack import wait_until
 
+PROGRAMS = ("gateway", "worker-1")
+
 
 @pytest.fixture
-def cache(own_stack):
-    with redis.Redis.from_url(own_stack.env["REDIS_URL"], decode_responses=True) as client:
+def cache(rough):
+    with redis.Redis.from_url(rough.env["REDIS_URL"], decode_responses=True) as client:
         yield client
 
 
 @pytest.fixture
-def superuser(own_stack):
+def superuser(rough):
     """PostgreSQL with a role that may ALTER SYSTEM."""
-    settings = (own_stack.run_dir / "settings").read_text()
+    settings = (rough.run_dir / "settings").read_text()
     password = re.search(r"^STACK_PG_PASSWORD=(.*)$", settings, re.MULTILINE)[1]
-    owner = own_stack.env["DATABASE_ADMIN_URL"]
+    owner = rough.env["DATABASE_ADMIN_URL"]
     url = re.sub(r"//[^@]*@", f"//postgres:{password}@", owner)
     with psycopg.connect(url, autocommit=True) as connection:
         yield connection
@@ -73,14 +75,17 @@ def redis_set(stack, cache, setting, value):
         wait_until(lambda: warnings(stack) == [])
 
 
-def test_the_stack_as_it_is_warns_of_nothing(own_stack, cache):
-    redis_reconnect(own_stack, cache)
-    assert readyz(own_stack) == (
+def test_the_stack_as_it_is_warns_of_nothing(rough, cache):
+    before = {name: len(rough.log(name)) for name in PROGRAMS}
+    rough.stop(*PROGRAMS)
+    rough.start(*PROGRAMS)
+    redis_reconnect(rough, cache)
+    assert readyz(rough) == (
         200,
         {"redis": "ok", "rabbitmq": "ok", "postgresql": "ok", "ready": True, "warnings": []},
     )
-    for name in ("gateway", "worker-1"):
-        log = own_stack.log(name)
+    for name in PROGRAMS:
+        log = rough.log(name)[before[name] :]
         assert [
             lines(log, event) for event in ("weak_setting", "setting_unknown", "queue_differs")
         ] == [[], [], []]
@@ -94,37 +99,37 @@ def test_the_stack_as_it_is_warns_of_nothing(own_stack, cache):
         ("maxmemory-policy", "allkeys-lru", "noeviction"),
     ],
 )
-def test_a_weak_redis(own_stack, cache, setting, value, wanted):
-    told = len(lines(own_stack.log("gateway"), "weak_setting"))
-    with redis_set(own_stack, cache, setting, value):
-        (warning,) = wait_until(lambda: warnings(own_stack))
+def test_a_weak_redis(rough, cache, setting, value, wanted):
+    told = len(lines(rough.log("gateway"), "weak_setting"))
+    with redis_set(rough, cache, setting, value):
+        (warning,) = wait_until(lambda: warnings(rough))
         assert warning.startswith(f"redis: {setting} is {value}, wanted {wanted}: ")
-        assert readyz(own_stack)[0] == 200 and readyz(own_stack)[1]["ready"] is True
-        wait_until(lambda: metrics_read(own_stack.http("/metrics"))["couponmq_weak_settings"] == 1)
-        (line,) = lines(own_stack.log("gateway"), "weak_setting")[told:]
+        assert readyz(rough)[0] == 200 and readyz(rough)[1]["ready"] is True
+        wait_until(lambda: metrics_read(rough.http("/metrics"))["couponmq_weak_settings"] == 1)
+        (line,) = lines(rough.log("gateway"), "weak_setting")[told:]
         assert (
             "level=warn" in line
             and f"setting={setting} value={value} wanted={wanted} effect=" in line
         )
-        redis_reconnect(own_stack, cache)
-        wait_until(lambda: len(lines(own_stack.log("gateway"), "weak_setting")) == told + 2)
+        redis_reconnect(rough, cache)
+        wait_until(lambda: len(lines(rough.log("gateway"), "weak_setting")) == told + 2)
 
 
-def test_a_redis_that_does_not_tell_is_unknown_and_said_once(own_stack, cache):
+def test_a_redis_that_does_not_tell_is_unknown_and_said_once(rough, cache):
     cache.execute_command("ACL", "SETUSER", "default", "-config")
     try:
         for _ in range(2):
-            redis_reconnect(own_stack, cache)
+            redis_reconnect(rough, cache)
             wait_until(
-                lambda: [warning.split(":")[:2] for warning in warnings(own_stack)]
+                lambda: [warning.split(":")[:2] for warning in warnings(rough)]
                 == [["redis", " does not show its settings"]]
             )
-        assert len(lines(own_stack.log("gateway"), "setting_unknown")) == 1
-        assert readyz(own_stack)[0] == 200
+        assert len(lines(rough.log("gateway"), "setting_unknown")) == 1
+        assert readyz(rough)[0] == 200
     finally:
         cache.execute_command("ACL", "SETUSER", "default", "+config")
-        redis_reconnect(own_stack, cache)
-    wait_until(lambda: warnings(own_stack) == [])
+        redis_reconnect(rough, cache)
+    wait_until(lambda: warnings(rough) == [])
 
 
 def programs_disconnect(superuser):
@@ -134,26 +139,26 @@ def programs_disconnect(superuser):
 
 
 @pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes", "fsync"])
-def test_a_weak_postgresql(own_stack, superuser, setting):
+def test_a_weak_postgresql(rough, superuser, setting):
     before = {
-        name: len(lines(own_stack.log(name), "weak_setting")) for name in ("gateway", "worker-1")
+        name: len(lines(rough.log(name), "weak_setting")) for name in PROGRAMS
     }
     superuser.execute(f"ALTER SYSTEM SET {setting} = off")
     superuser.execute("SELECT pg_reload_conf()")
     try:
         wait_until(lambda: superuser.execute(f"SHOW {setting}").fetchone() == ("off",))
         programs_disconnect(superuser)
-        (warning,) = wait_until(lambda: warnings(own_stack))
+        (warning,) = wait_until(lambda: warnings(rough))
         assert warning.startswith(f"postgresql: {setting} is off, wanted on: ")
         for name, told in before.items():
-            wait_until(lambda: len(lines(own_stack.log(name), "weak_setting")) == told + 1)
+            wait_until(lambda: len(lines(rough.log(name), "weak_setting")) == told + 1)
             assert (
                 f"part=postgresql setting={setting} value=off wanted=on"
-                in lines(own_stack.log(name), "weak_setting")[-1]
+                in lines(rough.log(name), "weak_setting")[-1]
             )
-        wait_until(lambda: readyz(own_stack)[0] == 200)
-        coupon = own_stack.coupon_make(10)
-        with own_stack.client() as client:
+        wait_until(lambda: readyz(rough)[0] == 200)
+        coupon = rough.coupon_make(10)
+        with rough.client() as client:
             assert (
                 client.issue(coupon, 1, ack="issued")["status"] == "issued"
             ), "it is only a warning"
@@ -162,20 +167,20 @@ def test_a_weak_postgresql(own_stack, superuser, setting):
         superuser.execute("SELECT pg_reload_conf()")
         wait_until(lambda: superuser.execute(f"SHOW {setting}").fetchone() == ("on",))
         programs_disconnect(superuser)
-    wait_until(lambda: warnings(own_stack) == [])
-    wait_until(lambda: metrics_read(own_stack.http("/metrics"))["couponmq_weak_settings"] == 0)
+    wait_until(lambda: warnings(rough) == [])
+    wait_until(lambda: metrics_read(rough.http("/metrics"))["couponmq_weak_settings"] == 0)
 
 
-def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser):
+def test_commits_that_wait_for_less_than_a_replica_will_do(rough, superuser):
     superuser.execute("ALTER ROLE couponmq SET synchronous_commit = local")
     try:
-        before = own_stack.log("gateway").count("event=database_ready")
+        before = rough.log("gateway").count("event=database_ready")
         programs_disconnect(superuser)
-        wait_until(lambda: own_stack.log("gateway").count("event=database_ready") > before)
-        asked = own_stack.log("worker-1").count("event=database_connected")
+        wait_until(lambda: rough.log("gateway").count("event=database_ready") > before)
+        asked = rough.log("worker-1").count("event=database_connected")
         programs_disconnect(superuser)
-        wait_until(lambda: own_stack.log("worker-1").count("event=database_connected") > asked)
-        assert warnings(own_stack) == []
+        wait_until(lambda: rough.log("worker-1").count("event=database_connected") > asked)
+        assert warnings(rough) == []
     finally:
         superuser.execute("ALTER ROLE couponmq RESET synchronous_commit")
         programs_disconnect(superuser)
@@ -186,17 +191,17 @@ def test_commits_that_wait_for_less_than_a_replica_will_do(own_stack, superuser)
     [{}, {"x-queue-type": "classic"}, {"x-queue-type": "quorum", "x-delivery-limit": 5}],
     ids=["plain", "classic", "limit"],
 )
-def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
+def test_a_queue_that_is_not_declared_as_ours(rough, arguments):
     """The programs use it as it is, and say so until it is replaced."""
-    with pika.BlockingConnection(pika.URLParameters(own_stack.env["AMQP_URL"])) as connection:
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
         channel = connection.channel()
-        own_stack.stop("gateway", "worker-1")
+        rough.stop("gateway", "worker-1")
         channel.queue_delete(QUEUE)
         channel.queue_declare(QUEUE, durable=True, arguments=arguments)
-        gateway = gateway_process(own_stack, "gateway-differs")
-        worker = Worker(own_stack, "worker-differs", {})
+        gateway = gateway_process(rough, "gateway-differs")
+        worker = Worker(rough, "worker-differs", {})
         try:
-            coupon = own_stack.coupon_make(10)
+            coupon = rough.coupon_make(10)
             for process in (gateway, worker):
                 line = wait_until(lambda: lines(process.log(), "queue_differs"))[0]
                 assert (
@@ -220,4 +225,4 @@ def test_a_queue_that_is_not_declared_as_ours(own_stack, arguments):
             gateway.end()
             worker.end()
             channel.queue_delete(QUEUE, if_unused=False)
-    own_stack.start("gateway", "worker-1")
+    rough.start("gateway", "worker-1")
