@@ -140,9 +140,7 @@ def programs_disconnect(superuser):
 
 @pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes", "fsync"])
 def test_a_weak_postgresql(rough, superuser, setting):
-    before = {
-        name: len(lines(rough.log(name), "weak_setting")) for name in PROGRAMS
-    }
+    before = {name: len(lines(rough.log(name), "weak_setting")) for name in PROGRAMS}
     superuser.execute(f"ALTER SYSTEM SET {setting} = off")
     superuser.execute("SELECT pg_reload_conf()")
     try:
