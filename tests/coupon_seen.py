@@ -1,4 +1,6 @@
-"""The state of one coupon in Redis and PostgreSQL, as a test reads it."""
+"""The state of one coupon in Redis and PostgreSQL, and of the keeper, as a test reads it."""
+
+from stack import wait_until
 
 
 class Seen:
@@ -29,3 +31,13 @@ class Seen:
 
 def keeper_fence(pg):
     return pg.execute("SELECT fence FROM keeper").fetchone()[0]
+
+
+def rounds_pass(worker, count=5):
+    """Waits until the keeper of that worker has finished so many rounds."""
+
+    def rounds():
+        return worker.metrics()["couponmq_keeper_rounds_total"]
+
+    before = rounds()
+    wait_until(lambda: rounds() > before + count)
