@@ -50,7 +50,7 @@ void rabbit_time_restore(amqp_connection_state_t connection);
 /*
  * The number of ready messages in a queue, and of its consumers; does not create the queue. 0; 1
  * when there is no such queue; -1. After 1 and -1 `error` holds a sentence and the channel has
- * ended: only rabbit_connection_drop() is left.
+ * ended: rabbit_channel_reopen() is possible after 1, only rabbit_connection_drop() after -1.
  */
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
 				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);

@@ -152,6 +152,8 @@ def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, pro
         COUPON_LOOKUPS_MAX=3,
     )
     with gateway.client() as burst, gateway.client() as other:
+        # The query of the settings, which a new connection begins with, has ended then.
+        assert burst.call("coupon", coupon=unknown + 99)["status"] == "not_found"
         before = gateway.metrics()["couponmq_lookups_total"]
         proxy.mode("hold", "down")
         burst.send_line({"op": "coupon", "coupon": unknown})
