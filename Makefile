@@ -24,7 +24,8 @@ SANITIZE = $(SANITIZE_$(SAN))
 PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
 CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
-LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE)
+LINKER ?=
+LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif

@@ -149,6 +149,7 @@ part_programs() {
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
 	local quick=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer' WARN=-w)
+	[[ -z $(command -v ld.gold) ]] || quick+=(LINKER=-fuse-ld=gold)
 	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread "${quick[@]}" \
 		thread-tests
 	programs_run build-thread 'unit_*'
@@ -156,14 +157,18 @@ part_sanitized() {
 	SIM_SEEDS=100 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
 }
 
-# part_pytest NUMBER: torture needs the build with fault points.
+# part_pytest NUMBER
 part_pytest() {
-	local files
-	mapfile -t files < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
-	[[ " ${files[*]}" != *" tests/torture/"* ]] ||
-		build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+	local chosen
+	mapfile -t chosen < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
 	RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
-		pytest_run "pytest-$1" "${files[@]}"
+		pytest_run "pytest-$1" "${chosen[@]}"
+}
+
+# With the build that has fault points.
+part_torture() {
+	build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+	PORT_BASE=$((PORT_BASE + PORTS_EACH * SHARDS)) pytest_run torture tests/torture
 }
 
 declare -A part_pids=()
@@ -242,6 +247,7 @@ run_all() {
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"
 	done
+	part_start torture part_torture
 	part_start programs part_programs
 	if [[ -z $SAN ]]; then
 		part_start lint part_lint

@@ -12,6 +12,27 @@ import redis
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--stack",
+        choices=("rough", "shared"),
+        help="of tests/e2e, only the tests that use `rough`, or only the others",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    stack = config.getoption("--stack")
+    if not stack:
+        return
+
+    def is_other(item):
+        on_rough = "rough_stack" in item.fixturenames
+        return item.path.parent.name == "e2e" and on_rough != (stack == "rough")
+
+    config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
+    items[:] = [item for item in items if not is_other(item)]
+
+
 def pytest_configure():
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,67 +1,85 @@
-"""Divides the pytest files into shards: shards.py NUMBER COUNT prints the files of one of COUNT
-shards.
+"""Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
+one of COUNT shards.
 
-Each shard has stacks of its own: the shared one, and `rough`, which tests may break. The longest
-files are assigned first, each to the shard with the least work so far.
+A shard starts one stack, and runs the tests of tests/e2e that use it: most shards the one that
+tests may break, `rough`, and the last ones the shared one. The longest files are assigned first,
+each to the shard with the least work so far. tests/torture is not among them.
 """
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-OTHERS_S = 3
-# Approximate, on two cores, while the other shards run.
-ROUGH_S = {  # files whose tests use no stack but `rough`
-    "test_e2e_failures.py": 100,
-    "test_e2e_backpressure.py": 90,
-    "test_e2e_queue_move.py": 78,
-    "test_e2e_parking.py": 65,
-    "test_e2e_rebuild.py": 44,
-    "test_e2e_audit_stalled.py": 45,
-    "test_e2e_audit_lost.py": 39,
-    "test_e2e_locked_coupon.py": 34,
-    "test_e2e_keeper_frozen.py": 29,
-    "test_e2e_keeper.py": 27,
-    "test_e2e_keeper_settled.py": 18,
-    "test_e2e_durability.py": 14,
-    "test_e2e_interleavings.py": 10,
-    "test_e2e_links.py": 8,
-    "test_e2e_audit_group.py": 20,
-    "test_e2e_delivery_limit.py": 3,
-    "test_e2e_names.py": 3,
-}
+OTHERS_S = 2
+# The seconds of a file's tests on `rough`, and of its other tests: approximate, on two cores, while
+# the other shards run.
 SECONDS = {
-    "test_torture.py": 90,
-    "test_e2e_audit.py": 100,
-    "test_e2e_http_metrics.py": 45,
-    "test_sql_concurrent.py": 23,
-    "test_e2e_dead.py": 13,
-    "test_e2e_answers.py": 13,
-    "test_e2e_stores_lost.py": 10,
-    "test_e2e_limits.py": 10,
-    "test_e2e_release.py": 9,
-    "test_e2e_couponctl.py": 8,
-    "test_sql_migrate.py": 8,
-    "test_sql_settle.py": 7,
+    "test_e2e_failures.py": (137, 0),
+    "test_e2e_backpressure.py": (115, 0),
+    "test_e2e_queue_move.py": (74, 0),
+    "test_e2e_parking.py": (72, 0),
+    "test_e2e_audit_stalled.py": (51, 0),
+    "test_e2e_audit.py": (44, 93),
+    "test_e2e_audit_lost.py": (42, 0),
+    "test_e2e_rebuild.py": (36, 0),
+    "test_e2e_locked_coupon.py": (35, 0),
+    "test_e2e_keeper.py": (31, 0),
+    "test_e2e_keeper_frozen.py": (29, 0),
+    "test_e2e_http_metrics.py": (27, 24),
+    "test_e2e_audit_group.py": (26, 0),
+    "test_e2e_keeper_settled.py": (18, 0),
+    "test_e2e_dead.py": (16, 0),
+    "test_e2e_interleavings.py": (11, 0),
+    "test_e2e_limits.py": (9, 6),
+    "test_e2e_links.py": (9, 0),
+    "test_e2e_status.py": (9, 0),
+    "test_e2e_delivery_limit.py": (9, 0),
+    "test_e2e_release.py": (8, 3),
+    "test_e2e_answers.py": (7, 6),
+    "test_e2e_durability.py": (7, 0),
+    "test_e2e_couponctl.py": (5, 7),
+    "test_e2e_stores_lost.py": (0, 13),
+    "test_e2e_log.py": (0, 13),
+    "test_e2e_lookup.py": (0, 8),
+    "test_sql_concurrent.py": (0, 30),
+    "test_sql_migrate.py": (0, 6),
+    "test_sql_settle.py": (0, 5),
+    "test_script_issue_errors.py": (0, 6),
 }
 
 
-def seconds_of(file):
-    return ROUGH_S.get(file.name) or SECONDS.get(file.name, OTHERS_S)
+def assign(shards, files, seconds):
+    """Adds the files to the shards, which are pairs: [seconds, files]."""
+    for file in sorted(files, key=lambda file: (-seconds(file), file.name)):
+        least = min(shards, key=lambda shard: shard[0])
+        least[0] += seconds(file)
+        least[1].append(file)
 
 
 def shards(count):
-    chosen = [[] for _ in range(count)]
-    files = sorted(HERE.glob("*/test_*.py"), key=lambda file: (-seconds_of(file), file.name))
-    for rough in (False, True):
-        # A shard in the first half starts `rough` only.
-        allowed = chosen if rough else chosen[count // 2 :]
-        for file in files:
-            if (file.name in ROUGH_S) == rough:
-                min(allowed, key=lambda shard: sum(map(seconds_of, shard))).append(file)
-    return chosen
+    """[(stack, files), …]; stack is None where one shard does all."""
+
+    def on_rough(file):
+        return SECONDS.get(file.name, (0, 0))[0]
+
+    def elsewhere(file):
+        return SECONDS.get(file.name, (0, OTHERS_S))[1]
+
+    files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]
+    if count == 1:
+        return [(None, files)]
+    works = [[0, []] for _ in range(count)]
+    shared = works[count - max(count // 4, 1) :]
+    rough = works[: count - len(shared)]
+    assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
+    assign(shared, [file for file in files if file.parent.name in ("e2e", "sql")], elsewhere)
+    assign(works, [file for file in files if file.parent.name not in ("e2e", "sql")], elsewhere)
+    return [("rough" if work in rough else "shared", work[1]) for work in works]
 
 
 if __name__ == "__main__":
-    for one in shards(int(sys.argv[2]))[int(sys.argv[1]) - 1]:
+    stack, chosen = shards(int(sys.argv[2]))[int(sys.argv[1]) - 1]
+    if stack:
+        print(f"--stack={stack}")
+    for one in chosen:
         print(one.relative_to(HERE.parent))
