@@ -169,6 +169,52 @@ def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, pro
         assert 3 <= sent <= 6, "the 51 requests share look-ups; one may be repeated when slow"
 
 
+def test_the_two_kinds_of_look_ups_take_turns(stack, make_coupon, gateway_make, proxy):
+    """Neither a burst of unknown coupons nor one of `status` makes the other wait until its end."""
+    coupon, unknown, in_one = make_coupon(1), 700000002000, 256
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=20000
+    )
+    coupons = [{"op": "coupon", "coupon": unknown + n} for n in range(2 * in_one + 50)]
+    with gateway.client() as client, gateway.client() as first:
+        assert client.call("coupon", coupon=unknown - 1)["status"] == "not_found"
+        before = gateway.metrics()["couponmq_lookups_total"]
+        proxy.mode("hold", "down")
+        status_send(first, coupon)
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
+        status = [{"op": "status", "coupon": coupon, "user": str(n)} for n in range(1, 5)]
+        client.send_bytes(
+            b"".join(json.dumps(line).encode() + b"\n" for line in (*coupons, *status))
+        )
+        wait_until(
+            lambda: gateway.metrics()["couponmq_requests_inflight"] == len(coupons + status) + 1
+        )
+        # A reply of Redis after those to all of them.
+        with gateway.client() as last:
+            assert last.call("coupon", coupon=coupon)["code"] == 0
+        proxy.heal()
+        replies = [client.read_reply() for _ in range(len(coupons) + len(status))]
+    kinds = "".join("S" if "receives" in reply else "C" for reply in replies)
+    assert kinds == f"{'C' * in_one}S{'C' * in_one}S{'C' * 50}SS"
+
+
+def test_what_waits_for_a_lost_connection_fails_at_once(stack, make_coupon, gateway_make, proxy):
+    coupon = make_coupon(1)
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=20000
+    )
+    with gateway.client() as client:
+        assert client.call("coupon", coupon=700000003000)["status"] == "not_found"
+        before = gateway.metrics()["couponmq_lookups_total"]
+        proxy.mode("hold", "down")
+        lines = [{"op": "status", "coupon": coupon, "user": str(user)} for user in range(1, 6)]
+        lines += [{"op": "coupon", "coupon": 700000003001 + n} for n in range(5)]
+        client.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
+        proxy.cut()  # and new connections are held
+        assert {client.read_reply()["status"] for _ in lines} == {"unavailable"}
+
+
 CALL_MS = 1000
 
 

@@ -54,13 +54,13 @@ def worker_rescues(rig, chance, point):
     """Messages have been delivered often: a worker publishes them anew, and dies at it."""
     for part in rig.workers:
         part.terminate()
-    rig.wait_accepted(50)
+    rig.wait(lambda: queue_length(rig.stack, QUEUE) >= 20)
     with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
+        channel = connection.channel()
         for _ in range(RESCUED_FROM):
-            channel = connection.channel()
             for _ in range(20):
                 channel.basic_get(QUEUE)
-            channel.close()  # they return
+            channel.basic_nack(multiple=True)  # all of them return, to the head of the queue
     part = chance.choice(rig.workers)
     part.start(fault=f"{point}:{chance.randint(1, 10)}:kill")
     part.wait_fault()

@@ -183,7 +183,7 @@ def gateway_frozen_at_a_point(rig, chance):
 def worker_frozen_at_a_point(rig, chance):
     """A worker frozen at a fault point, for instance between COMMIT and ack: its deliveries are
     settled by the other meanwhile."""
-    points = [point for point in points_of("worker_") if not point.endswith("_park")]
+    points = [point for point in points_of("worker_") if not point.endswith(("_park", "_rescue"))]
     freeze_at(rig, chance, rig.workers, points)
 
 
