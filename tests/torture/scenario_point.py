@@ -50,6 +50,14 @@ def worker_parks(rig, chance, point):
     part.start()
 
 
+def are_delivered_often(channel):
+    """Takes the messages at the head of the queue, and returns them there."""
+    taken = [channel.basic_get(QUEUE)[1] for _ in range(20)]
+    channel.basic_nack(multiple=True)
+    counts = [(one.headers or {}).get("x-delivery-count", 0) if one else 0 for one in taken]
+    return min(counts) >= RESCUED_FROM
+
+
 def worker_rescues(rig, chance, point):
     """Messages have been delivered often: a worker publishes them anew, and dies at it."""
     for part in rig.workers:
@@ -57,10 +65,7 @@ def worker_rescues(rig, chance, point):
     rig.wait(lambda: queue_length(rig.stack, QUEUE) >= 20)
     with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
         channel = connection.channel()
-        for _ in range(RESCUED_FROM):
-            for _ in range(20):
-                channel.basic_get(QUEUE)
-            channel.basic_nack(multiple=True)  # all of them return, to the head of the queue
+        rig.wait(lambda: are_delivered_often(channel))
     part = chance.choice(rig.workers)
     part.start(fault=f"{point}:{chance.randint(1, 10)}:kill")
     part.wait_fault()
