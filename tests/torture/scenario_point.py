@@ -50,22 +50,24 @@ def worker_parks(rig, chance, point):
     part.start()
 
 
-def are_delivered_often(channel):
-    """Takes the messages at the head of the queue, and returns them there."""
-    taken = [channel.basic_get(QUEUE)[1] for _ in range(20)]
-    channel.basic_nack(multiple=True)
-    counts = [(one.headers or {}).get("x-delivery-count", 0) if one else 0 for one in taken]
-    return min(counts) >= RESCUED_FROM
-
-
 def worker_rescues(rig, chance, point):
-    """Messages have been delivered often: a worker publishes them anew, and dies at it."""
+    """Messages have been delivered often: a worker publishes them anew, and dies at it. Meanwhile
+    nothing is published, so that each time the same messages are at the head of the queue."""
     for part in rig.workers:
         part.terminate()
     rig.wait(lambda: queue_length(rig.stack, QUEUE) >= 20)
+    for part in rig.gateways:
+        part.terminate()
+    length = queue_length(rig.stack, QUEUE)
     with pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"])) as connection:
-        channel = connection.channel()
-        rig.wait(lambda: are_delivered_often(channel))
+        for _ in range(RESCUED_FROM):
+            channel = connection.channel()
+            for _ in range(20):
+                channel.basic_get(QUEUE)
+            channel.close()  # they return
+            rig.wait(lambda: queue_length(rig.stack, QUEUE) == length)
+    for part in rig.gateways:
+        part.start()
     part = chance.choice(rig.workers)
     part.start(fault=f"{point}:{chance.randint(1, 10)}:kill")
     part.wait_fault()
@@ -319,7 +321,7 @@ def release_killed_at(rig, chance, point):
 def allowed_at(point):
     if point.startswith("rebuild_") or point == "late_counted":
         return REDIS_LOSES
-    if point.startswith(("gateway_", "move_")) or point == "keeper_before_remove":
+    if point.startswith(("gateway_", "move_")) or point.endswith(("_rescue", "_before_remove")):
         return GATEWAY_STARTS
     return REDIS_AWAY if point.endswith("_verify") else OUTCOMES_LATE
 
