@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "embed.h"
+#include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
 
@@ -23,6 +24,7 @@
 #include <string.h>
 
 #define SCAN_COUNT 512
+#define ATTEMPTS_MAX 5
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
 
 struct compare {
@@ -32,6 +34,7 @@ struct compare {
 	int64_t slots;
 	int64_t in_flight_older;
 	const char *differs; /* the first difference, a constant */
+	int is_behind;       /* Redis has not counted all late outcomes of the snapshot */
 };
 
 static void differ(struct compare *compare, const char *what)
@@ -168,6 +171,7 @@ static void counts_judge(struct compare *compare, const redisReply *counts, int6
 
 	if (seq < row->seq_seen || seq < row->settled)
 		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
+	compare->is_behind = late < compare->snapshot.late;
 	if (late != compare->snapshot.late || reserved + known != compare->in_flight_older)
 		differ(compare, "what is in flight of older generations");
 	if (lost != 0 || stock + compare->slots + reserved != total)
@@ -274,18 +278,61 @@ static int open_again(struct keeper_context *context, const struct coupon_row *r
 	return rebuild_answer(context, row, "nothing differs");
 }
 
+/* Counts the late outcomes of the coupon that PostgreSQL has. 0, or -1. */
+static int late_count(struct keeper_context *context, int64_t coupon)
+{
+	struct late late = { .coupon = coupon };
+	int rc;
+
+	do
+		rc = late_step(&late, context);
+	while (rc > 0 && late.coupon == coupon);
+	put_off_clear(&late.put_off);
+	return rc < 0 ? -1 : 0;
+}
+
+/*
+ * Redis counts no late outcome while the coupon is held. Those that PostgreSQL gets between the last
+ * count and the snapshot are no difference: the coupon is opened for the next count, and compared
+ * again. 0; 1: it could not be held; -1: something cannot be read.
+ */
+static int hold_and_compare(struct compare *compare, const struct coupon_row *row)
+{
+	struct keeper_context *context = compare->context;
+	char word[REDIS_WORD_SIZE];
+
+	for (int i = 1;; i++) {
+		if (late_count(context, row->id) && keeper_context_usable(context))
+			return 1;
+		if (rebuild_hold(context, row))
+			return 1;
+		if (all_compare(compare, row->id))
+			return -1;
+		if (!compare->is_behind || i == ATTEMPTS_MAX)
+			return 0;
+		if (compare_verify(context, row, word))
+			return -1;
+		if (strcmp(word, "verified") != 0)
+			return 0;
+		snapshot_fini(&compare->snapshot);
+		*compare = (struct compare){ .context = context };
+	}
+}
+
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
 {
-	struct compare *compare;
+	struct compare *compare = calloc(1, sizeof(*compare));
 	int rc;
 
-	if (rebuild_hold(context, row))
-		return keeper_context_usable(context);
-	compare = calloc(1, sizeof(*compare));
 	check(compare != NULL);
 	compare->context = context;
-	rc = all_compare(compare, row->id);
+	rc = hold_and_compare(compare, row);
+	if (rc > 0) {
+		snapshot_fini(&compare->snapshot);
+		free(compare);
+		return keeper_context_usable(context);
+	}
 	if (rc && keeper_context_usable(context) == 0) {
 		differ(compare, "what cannot be read");
 		rc = 0;

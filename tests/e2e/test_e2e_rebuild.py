@@ -8,6 +8,7 @@ import pytest
 
 from history import DEAD_QUEUE, QUEUE, History
 from message import message, message_publish, message_text
+from sent import script_sent
 from stack import Client, wait_until
 from ulid import ulid_at
 
@@ -333,6 +334,28 @@ def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon
         history.judge()
     assert rejections(rough_pg, coupon) == {}
     assert generation_of(rough_pg, coupon) == 5
+
+
+def test_by_hand_what_is_settled_meanwhile_is_no_difference(
+    rough, rough_redis, rough_pg, coupon_make, keeper_behind, amqp
+):
+    """A receive of an older generation is settled after the keeper has counted late outcomes and
+    before it compares."""
+    coupon, batch = coupon_make(50), ulid_at(rough_redis.time()[0] * 1000)
+    seq = accept(rough_redis, coupon, 7, batch)
+    rebuild(rough_redis, coupon)
+    _, gate = keeper_behind("REDIS_URL")
+    with ThreadPoolExecutor(1) as pool:
+        gate.trap(script_sent("hold"))
+        told = pool.submit(rough.ctl, "rebuild", coupon)
+        wait_until(lambda: gate.trapped_num() == 1)
+        message_publish(amqp, message(coupon, batch=batch, seq=seq, receives=[["7", 1, ""]]))
+        wait_until(lambda: generations(rough_pg, coupon)[1] == (1, 1))
+        gate.let_go()
+        assert "nothing differs" in told.result()
+    assert generation_of(rough_pg, coupon) == 2
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "late")) == (49, 1)
+    assert rough.ctl_run("audit", coupon).returncode == 0
 
 
 def test_by_hand_twice_at_once(rough, rough_redis, rough_pg, coupon_make):
