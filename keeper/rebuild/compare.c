@@ -292,9 +292,9 @@ static int late_count(struct keeper_context *context, int64_t coupon)
 }
 
 /*
- * Redis counts no late outcome while the coupon is held. Those that PostgreSQL gets between the last
- * count and the snapshot are no difference: the coupon is opened for the next count, and compared
- * again. 0; 1: it could not be held; -1: something cannot be read.
+ * Redis counts no late outcome while the coupon is held. Those that PostgreSQL gets between the
+ * last count and the snapshot are no difference: the coupon is opened for the next count, and
+ * compared again. 0; 1: it could not be held; -1: something cannot be read.
  */
 static int hold_and_compare(struct compare *compare, const struct coupon_row *row)
 {
