@@ -142,6 +142,7 @@ part_lint() {
 }
 
 part_programs() {
+	build "$SAN" BUILD_DIR="$BUILD_DIR" tests
 	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
 }
 
@@ -277,7 +278,7 @@ finish() {
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh
-build "$SAN" BUILD_DIR="$BUILD_DIR" build tests
+build "$SAN" BUILD_DIR="$BUILD_DIR" build
 rm -rf "$OUT"
 mkdir -p "$OUT"
 stacks_each clean >/dev/null
