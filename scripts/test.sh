@@ -155,7 +155,7 @@ part_sanitized() {
 		thread-tests
 	programs_run build-thread 'unit_*'
 	nice -n 10 make --no-print-directory SAN=address BUILD_DIR=build-address "${quick[@]}" tests
-	SIM_SEEDS=100 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+	SIM_SEEDS=50 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
 }
 
 # part_pytest NUMBER

@@ -13,6 +13,7 @@ from verdict import unanswered
 CLIENTS = 4
 WINDOW = 10  # requests of a client at once
 EVERY_S = 0.066  # a window of each client: 600 requests a second in all
+WINDOW_SHORT = 5  # in `make test`, which runs much else beside it
 ANSWER_S = 5.0  # longer than all time-outs of the gateway together; the client's own time-out
 USERS = 10**9
 REGULARS = 60  # users who send many requests, so that limits and keys are met
@@ -42,7 +43,7 @@ class Campaign(History):
 class TortureLoad(Load):
     """The load on all the campaigns."""
 
-    def __init__(self, campaigns, gateways, seed, on_answer):
+    def __init__(self, campaigns, gateways, seed, on_answer, window=WINDOW):
         super().__init__(
             gateways,
             self._window_make,
@@ -55,10 +56,11 @@ class TortureLoad(Load):
             on_answer,
         )
         self.campaigns = campaigns
+        self.window = window
 
     def _window_make(self, chance):
         campaign = chance.choice(self.campaigns)
-        return campaign, [self._ask_make(chance, campaign) for _ in range(WINDOW)]
+        return campaign, [self._ask_make(chance, campaign) for _ in range(self.window)]
 
     @staticmethod
     def _window_ended(chance, campaign, window):

@@ -52,7 +52,7 @@ import redis
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from campaign import Campaign, TortureLoad  # noqa: E402
+from campaign import WINDOW, Campaign, TortureLoad  # noqa: E402
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY  # noqa: E402
@@ -96,12 +96,13 @@ def fault_build_dir(build_dir):
 
 
 class Rig:
-    def __init__(self, run_dir, port_base):
+    def __init__(self, run_dir, port_base, window=WINDOW):
         self.stack = Stack(run_dir, port_base)
         self.stack.build_dir = fault_build_dir(self.stack.build_dir)
         self.stack.settings = {"RABBITMQ_HEARTBEAT_S": HEARTBEAT_S}
         self.gateways, self.workers = [], []
         self.settings = dict(SETTINGS)
+        self.window = window  # of each client of the load
         self.load = self.seed = self.rate_before = None
         self._healers, self._stoppers, self._judges, self._enders = [], [], [], []
         self._dead_expected = 0
@@ -321,6 +322,7 @@ class Rig:
             lambda: [(part.name, part.via or part.listen) for part in self.gateways],
             f"{seed} {scenario.name}",
             self._witness.on_answer,
+            self.window,
         ).start()
         try:
             self.rate_before = self.rate_measure()

@@ -8,6 +8,7 @@ import pytest
 
 from rig import Rig  # first on the path, to import the others
 
+from campaign import WINDOW_SHORT
 from scenario import scenarios_load
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
@@ -45,7 +46,7 @@ def rig_make():
             made[-1].down()
         if not made or made[-1].broken:
             folder = f"{RUN_DIR}-torture-{len(made) + 1}"
-            made.append(Rig(folder, port_base_free(PORT_BASE + 100)))
+            made.append(Rig(folder, port_base_free(PORT_BASE + 100), WINDOW_SHORT))
             made[-1].up()
         return made[-1]
 
