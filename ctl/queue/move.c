@@ -234,13 +234,22 @@ static struct move move_begin(const struct ctl *ctl, amqp_connection_state_t con
 	return move;
 }
 
-/* Returns whether anything is to be done. */
+static const char *unfinished(struct move *move)
+{
+	int64_t unused;
+
+	return !move->helper_stays && queue_find(move, move->helper, &unused, &unused)
+		       ? "; a move is to be finished"
+		       : "";
+}
+
+/* Returns whether it is to be replaced. */
 static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
 {
-	int64_t ready = 0, consumers = 0, unused;
+	int64_t ready = 0, consumers = 0;
 
 	if (!queue_find(move, move->place->name, &ready, &consumers)) {
-		printf("%s: does not exist\n", move->place->name);
+		printf("%s: does not exist%s\n", move->place->name, unfinished(move));
 		return 0;
 	}
 	move->had_consumers = consumers > 0;
@@ -250,9 +259,7 @@ static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
 		return 1;
 	}
 	printf("%s: as it should be, %" PRId64 " messages ready%s\n", move->place->name, ready,
-	       !move->helper_stays && queue_find(move, move->helper, &unused, &unused)
-		       ? "; a move is to be finished"
-		       : "");
+	       unfinished(move));
 	return 0;
 }
 

@@ -279,28 +279,33 @@ def test_a_coupon_that_takes_too_long_is_settled_in_steps(rough, rough_pg, worke
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
+@contextlib.contextmanager
+def parking_full(stack):
+    """RabbitMQ refuses to park a second message. Yields a function that ends that earlier."""
+    policy = '{"max-length": 1, "overflow": "reject-publish"}'
+    stack.rabbitmqctl("set_policy", "full", PARKED_QUEUE, policy, "--apply-to", "queues")
+    with contextlib.ExitStack() as ends:
+        ends.callback(stack.rabbitmqctl, "clear_policy", "full")
+        yield ends.close
+
+
 def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
     """The other coupons are settled, although what RabbitMQ refuses to park would fill the
     prefetch; that is settled when the lock ends, parked or not."""
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_PREFETCH=4)
     coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
-    full = '{"max-length": 1, "overflow": "reject-publish"}'
-    rough.rabbitmqctl("set_policy", "full", PARKED_QUEUE, full, "--apply-to", "queues")
-    try:
-        with locked(rough, coupon):
-            with rough.client() as client:
-                for user in range(1, 51):  # one message each
-                    assert client.issue(coupon, user)["code"] == 0
-                wait_until(lambda: "event=park_failed" in worker.log())
-                for user in range(1, 11):
-                    assert client.issue(other, user)["code"] == 0
+    with parking_full(rough):
+        with locked(rough, coupon), rough.client() as client:
+            for user in range(1, 51):  # one message each
+                assert client.issue(coupon, user)["code"] == 0
+            wait_until(lambda: "event=park_failed" in worker.log())
+            for user in range(1, 11):
+                assert client.issue(other, user)["code"] == 0
             wait_until(lambda: issued_n(rough_pg, other) == 10, timeout=30)
             assert issued_n(rough_pg, coupon) == 0
             assert worker.metrics()["couponmq_worker_requeued_total"] > 0
         wait_until(lambda: issued_n(rough_pg, coupon) == 50, timeout=20)
-    finally:
-        rough.rabbitmqctl("clear_policy", "full")
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
@@ -310,21 +315,15 @@ def test_a_parking_queue_that_was_full(rough, rough_pg, worker_make):
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_PREFETCH=4)
     coupon = coupon_open(rough, 100)
-    full = '{"max-length": 1, "overflow": "reject-publish"}'
-    rough.rabbitmqctl("set_policy", "full", PARKED_QUEUE, full, "--apply-to", "queues")
-    try:
-        with locked(rough, coupon):
-            with rough.client() as client:
-                for user in range(1, 21):  # one message each
-                    assert client.issue(coupon, user)["code"] == 0
-            wait_until(lambda: worker.metrics()["couponmq_worker_requeued_total"] > 0)
-            rough.rabbitmqctl("clear_policy", "full")
-            parked = worker.metrics()["couponmq_worker_parked_total"]
-            wait_until(
-                lambda: worker.metrics()["couponmq_worker_parked_total"] >= parked + 5, timeout=30
-            )
-        wait_until(lambda: issued_n(rough_pg, coupon) == 20, timeout=20)
-    finally:
-        if "full" in rough.rabbitmqctl("list_policies"):
-            rough.rabbitmqctl("clear_policy", "full")
+    with parking_full(rough) as end, locked(rough, coupon):
+        with rough.client() as client:
+            for user in range(1, 21):  # one message each
+                assert client.issue(coupon, user)["code"] == 0
+        wait_until(lambda: worker.metrics()["couponmq_worker_requeued_total"] > 0)
+        end()
+        parked = worker.metrics()["couponmq_worker_parked_total"]
+        wait_until(
+            lambda: worker.metrics()["couponmq_worker_parked_total"] >= parked + 5, timeout=30
+        )
+    wait_until(lambda: issued_n(rough_pg, coupon) == 20, timeout=20)
     assert rough.ctl_run("audit", coupon).returncode == 0

@@ -115,6 +115,25 @@ def test_what_no_worker_takes_is_moved_with_all_it_has(differing):
         assert sorted(found) == sorted(wanted)
 
 
+def test_after_a_death_between_deletion_and_declaration(rough):
+    """A dry run says that a move is to be finished, and the next run finishes it."""
+    rough.stop("gateway", "worker-1")
+    with amqp(rough) as connection:
+        channel = connection.channel()
+        channel.queue_delete(DEAD_QUEUE)
+        channel.queue_declare(f"{DEAD_QUEUE}.moving", durable=True, arguments=OTHER)
+        channel.confirm_delivery()
+        channel.basic_publish(
+            "", f"{DEAD_QUEUE}.moving", b"moved", pika.BasicProperties(delivery_mode=2)
+        )
+    told = rough.ctl("queue", "move", "--dry-run")
+    assert f"{DEAD_QUEUE}: does not exist; a move is to be finished" in told
+    rough.ctl("queue", "move")
+    assert moved(rough)
+    with amqp(rough) as connection:
+        assert connection.channel().basic_get(DEAD_QUEUE, auto_ack=True)[2] == b"moved"
+
+
 def test_a_second_run_is_refused(differing):
     differing.sigstop("worker-1")  # holds its consumer
     first = subprocess.Popen(
