@@ -69,13 +69,14 @@ static int taken_twice(const struct slots *slots, size_t first)
 	return 0;
 }
 
-int slots_add_records(struct slots *slots, int64_t user, const char *records, size_t len)
+int slots_add_records(struct slots *slots, const struct user_id *user, const char *records,
+		      size_t len)
 {
 	const char *p = records, *key;
 	size_t n = slots->n, key_len;
 
 	while (p) {
-		struct slot slot = { .user = user };
+		struct slot slot = { .user = *user };
 
 		if (record_next(&slot, &p, records + len, &key, &key_len)) {
 			slots->n = n;
@@ -117,8 +118,10 @@ enum slot_found slot_look_up(const struct slot *wanted, const char *key, const c
 
 int slot_compare(const struct slot *a, const struct slot *b)
 {
-	if (a->user != b->user)
-		return a->user < b->user ? -1 : 1;
+	int order = user_id_compare(&a->user, &b->user);
+
+	if (order)
+		return order;
 	return (a->number > b->number) - (a->number < b->number);
 }
 
@@ -176,12 +179,26 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
+static uint64_t user_print(const struct user_id *user)
+{
+	uint64_t print = 0x9e3779b97f4a7c15 + user->len;
+
+	for (size_t at = 0; at < user->len; at += sizeof(uint64_t)) {
+		uint64_t word = 0;
+
+		memcpy(&word, user->text + at,
+		       user->len - at < sizeof(word) ? user->len - at : sizeof(word));
+		print = mix(print ^ word);
+	}
+	return print;
+}
+
 static uint64_t print_make(const struct slot *slot)
 {
 	uint64_t words[2], print;
 
 	memcpy(words, slot->batch.bytes, sizeof(words));
-	print = mix((uint64_t)slot->user + 0x9e3779b97f4a7c15);
+	print = user_print(&slot->user);
 	print = mix(print ^ words[0]);
 	print = mix(print + words[1]);
 	print = mix(print ^ ((uint64_t)slot->number << 16 | (uint64_t)slot->index));

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct slot {
-	int64_t user;
+	struct user_id user;
 	struct ulid batch;
 	int16_t number; /* 1…100 */
 	int16_t index;
@@ -26,7 +26,8 @@ void slots_add(struct slots *slots, const struct slot *slot);
  * Adds a user's records, lines of SLOT:BATCH:INDEX:KEY. 0, or -1 when they are malformed: then none
  * was added.
  */
-int slots_add_records(struct slots *slots, int64_t user, const char *records, size_t len);
+int slots_add_records(struct slots *slots, const struct user_id *user, const char *records,
+		      size_t len);
 
 /* Sorts by user and number, and removes duplicates, which a scan may return. */
 void slots_sort(struct slots *slots);

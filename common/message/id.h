@@ -1,6 +1,5 @@
 /*
- * Coupon and user ids: positive signed 64-bit integers in canonical decimal (no sign, no leading
- * zero).
+ * Coupon ids: positive signed 64-bit integers in canonical decimal (no sign, no leading zero).
  */
 #ifndef COMMON_MESSAGE_ID_H
 #define COMMON_MESSAGE_ID_H

@@ -59,7 +59,7 @@ static int receive_decode(const cJSON *item, struct message_receive *receive)
 
 	if (!key || key->next || !cJSON_IsString(user) || !cJSON_IsString(key))
 		return -1;
-	if (id_parse(user->valuestring, strlen(user->valuestring), &receive->user))
+	if (user_id_parse(&receive->user, user->valuestring, strlen(user->valuestring)))
 		return -1;
 	if (json_integer(slot, 0, INT16_MAX, &number))
 		return -1;

@@ -17,7 +17,7 @@
 #define MESSAGE_RECEIVES_MAX 256
 
 struct message_receive {
-	int64_t user;
+	struct user_id user;
 	/* any integer from 0 to 32767: settlement checks whether the coupon allows it */
 	int slot;
 	char key[RECEIVE_KEY_MAX + 1];

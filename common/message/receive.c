@@ -8,7 +8,8 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 
 	p += id_format(receive->coupon, p);
 	*p++ = '.';
-	p += id_format(receive->user, p);
+	memcpy(p, receive->user.text, receive->user.len);
+	p += receive->user.len;
 	*p++ = '.';
 	ulid_format(&receive->batch, p);
 	p += ULID_LEN;
@@ -54,7 +55,7 @@ int receive_parse(struct receive *receive, const char *text, size_t len)
 	if (id_parse(part, n, &receive->coupon))
 		return -1;
 	n = part_take(&text, end, &part);
-	if (id_parse(part, n, &receive->user))
+	if (user_id_parse(&receive->user, part, n))
 		return -1;
 	n = part_take(&text, end, &part);
 	if (ulid_parse(&receive->batch, part, n))

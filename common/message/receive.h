@@ -7,15 +7,16 @@
 
 #include "common/message/id.h"
 #include "common/message/ulid.h"
+#include "common/message/user_id.h"
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
-#define RECEIVE_SIZE (2 * ID_SIZE + ULID_SIZE + 4)
+#define RECEIVE_SIZE (ID_SIZE + USER_ID_SIZE + ULID_SIZE + 4)
 #define RECEIVE_KEY_MAX 64   /* bytes of an idempotency key, printable ASCII */
 #define RECEIVE_SLOT_MAX 100 /* the highest per-user limit a coupon may have */
 
 struct receive {
 	int64_t coupon;
-	int64_t user;
+	struct user_id user;
 	struct ulid batch;
 	int index;
 };

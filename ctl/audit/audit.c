@@ -34,7 +34,7 @@ static int64_t unknown_audit(struct audit *audit, const char *coupon)
 		slot_read(rows, row, &columns, &slot);
 		finding_add(&audit->findings, FINDING_COUPON_UNKNOWN,
 			    &(struct place){ .coupon = db_int(rows, row, "coupon_id"),
-					     .user = slot.user,
+					     .user = &slot.user,
 					     .slot = slot.number,
 					     .batch = &slot.batch,
 					     .index = slot.index },

@@ -127,11 +127,11 @@ static void snapshot_read(struct pass *pass)
 
 static void records_take(struct pass *pass, const redisReply *user, const redisReply *records)
 {
-	struct slot malformed = { .user = 0 };
+	struct slot malformed = { 0 };
 	struct slots slots = { 0 };
 
-	if (id_parse(user->str, user->len, &malformed.user) ||
-	    slots_add_records(&slots, malformed.user, records->str, records->len))
+	if (user_id_parse(&malformed.user, user->str, user->len) ||
+	    slots_add_records(&slots, &malformed.user, records->str, records->len))
 		slots_add(&pass->malformed, &malformed);
 	pass->several_n += slots.n > 1;
 	for (size_t i = 0; i < slots.n; i++)

@@ -16,12 +16,11 @@ static const struct {
 
 static const char *receive_text(const struct place *place, char out[RECEIVE_SIZE])
 {
-	struct receive receive = { .coupon = place->coupon,
-				   .user = place->user,
-				   .index = place->index };
+	struct receive receive = { .coupon = place->coupon, .index = place->index };
 
 	out[0] = '\0';
-	if (place->batch && place->user > 0) {
+	if (place->batch && place->user) {
+		receive.user = *place->user;
 		receive.batch = *place->batch;
 		receive_format(&receive, out);
 	}
@@ -45,7 +44,7 @@ static void json_print(struct findings *findings, enum finding finding, const st
 	output_text(object, "kind", kinds[finding].word);
 	output_text(object, "promise", kinds[finding].promise);
 	output_id(object, "coupon", place->coupon);
-	output_id(object, "user", place->user);
+	output_text(object, "user", place->user ? place->user->text : "");
 	number_add(object, "slot", place->slot);
 	output_text(object, "receive", receive);
 	output_text(object, "text", text);
@@ -62,8 +61,8 @@ static void place_format(const struct place *place, const char *receive, char *o
 {
 	size_t n = (size_t)snprintf(out, size, "coupon %lld", (long long)place->coupon);
 
-	if (place->user > 0)
-		n += (size_t)snprintf(out + n, size - n, ", user %lld", (long long)place->user);
+	if (place->user)
+		n += (size_t)snprintf(out + n, size - n, ", user %s", place->user->text);
 	if (place->slot > 0)
 		n += (size_t)snprintf(out + n, size - n, ", slot %d", place->slot);
 	if (*receive)

@@ -6,6 +6,7 @@
 #define CTL_AUDIT_FINDING_H
 
 #include "common/message/ulid.h"
+#include "common/message/user_id.h"
 #include "ctl/output.h"
 
 #include <stdint.h>
@@ -19,9 +20,9 @@ enum finding {
 /* What a finding is about. */
 struct place {
 	int64_t coupon;
-	int64_t user;             /* 0: none */
-	int slot;                 /* 0: none */
-	const struct ulid *batch; /* NULL: no receive */
+	const struct user_id *user; /* NULL: none */
+	int slot;                   /* 0: none */
+	const struct ulid *batch;   /* NULL: no receive */
 	int index;
 };
 

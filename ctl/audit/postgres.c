@@ -136,9 +136,15 @@ static void batch_read(const char *uuid, struct ulid *batch)
 		log_fatal("PostgreSQL: a batch is not a uuid");
 }
 
+static void user_read(const char *text, struct user_id *user)
+{
+	if (user_id_parse(user, text, strlen(text)))
+		log_fatal("PostgreSQL: a user is no valid id");
+}
+
 void slot_read(const PGresult *result, int row, const struct columns *columns, struct slot *slot)
 {
-	slot->user = strtoll(PQgetvalue(result, row, columns->user), NULL, 10);
+	user_read(PQgetvalue(result, row, columns->user), &slot->user);
 	slot->number = (int16_t)strtol(PQgetvalue(result, row, columns->slot), NULL, 10);
 	slot->index = (int16_t)strtol(PQgetvalue(result, row, columns->idx), NULL, 10);
 	batch_read(PQgetvalue(result, row, columns->batch), &slot->batch);
@@ -156,7 +162,7 @@ static void ask_make(struct ask *ask, const struct slot *slots, size_t n)
 	postgres_array_init(&ask->batches, POSTGRES_UUID);
 	postgres_array_init(&ask->indexes, POSTGRES_INT2);
 	for (size_t i = 0; i < n; i++) {
-		postgres_array_add_number(&ask->users, slots[i].user);
+		postgres_array_add_number(&ask->users, user_id_number(&slots[i].user));
 		postgres_array_add_number(&ask->slots, slots[i].number);
 		postgres_array_add_uuid(&ask->batches, &slots[i].batch);
 		postgres_array_add_number(&ask->indexes, slots[i].index);

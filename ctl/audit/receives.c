@@ -17,7 +17,7 @@ static struct place place_of(const struct pass *pass, const struct slot *slot)
 {
 	return (struct place){
 		.coupon = pass->coupon,
-		.user = slot->user,
+		.user = &slot->user,
 		.slot = slot->number,
 		.batch = &slot->batch,
 		.index = slot->index,
@@ -39,7 +39,7 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 	char id[DB_NUMBER_SIZE];
 	PGresult *rows = db_query(pass->audit->db, sql_query_audit_receive, 3,
 				  (const char *[]){ db_number(pass->coupon, id), batch, index });
-	struct slot slot, chosen = { .user = 0 };
+	struct slot slot, chosen = { 0 };
 	struct columns columns;
 	struct place place;
 
@@ -47,7 +47,7 @@ static void issued_twice_judge(struct judge *judge, const char *batch, const cha
 	for (int i = 0; i < PQntuples(rows); i++) {
 		slot_read(rows, i, &columns, &slot);
 		slots_add(&judge->named, &slot);
-		if (chosen.user == 0 ||
+		if (chosen.user.len == 0 ||
 		    (suspects_have(&pass->rows, &slot) && !suspects_have(&pass->rows, &chosen)))
 			chosen = slot;
 	}
@@ -89,10 +89,10 @@ static void twice_judge(struct judge *judge)
 	}
 }
 
-static int64_t user_rows(const PGresult *users, int64_t user)
+static int64_t user_rows(const PGresult *users, const struct user_id *user)
 {
 	for (int row = 0; row < PQntuples(users); row++)
-		if (db_int(users, row, "user_id") == user)
+		if (strcmp(db_text(users, row, "user_id"), user->text) == 0)
 			return db_int(users, row, "row_num");
 	return 0;
 }
@@ -112,14 +112,14 @@ static void limit_judge(struct judge *judge)
 	for (size_t i = 0; i < pass->beyond.n; i++) {
 		const struct slot *slot = &pass->beyond.list[i];
 		struct place place = place_of(pass, slot);
-		int64_t rows = user_rows(users, slot->user);
+		int64_t rows = user_rows(users, &slot->user);
 
 		slots_add(&judge->named, slot);
 		judge->explained->rows_extra++;
 		if (rows <= pass->row.limit)
 			finding_add(judge->findings, FINDING_SLOT_LIMIT, &place,
 				    "the limit is %" PRId64, pass->row.limit);
-		else if (i == 0 || pass->beyond.list[i - 1].user != slot->user)
+		else if (i == 0 || !user_id_same(&pass->beyond.list[i - 1].user, &slot->user))
 			finding_add(judge->findings, FINDING_USER_LIMIT, &place,
 				    "the user has %" PRId64 " coupons, and the limit is %" PRId64,
 				    rows, pass->row.limit);
@@ -243,13 +243,15 @@ static void malformed_judge(struct judge *judge)
 	struct place place = { .coupon = pass->coupon };
 
 	for (size_t i = 0; i < pass->malformed.n; i++) {
-		place.user = pass->malformed.list[i].user;
+		const struct user_id *user = &pass->malformed.list[i].user;
+
+		place.user = user->len ? user : NULL;
 		finding_add(judge->findings, FINDING_RECORDS_MALFORMED, &place,
 			    place.user ? "the user's records in Redis are malformed"
 				       : "a user in Redis is no valid id");
 	}
 	for (size_t i = 0; i < pass->outbox.bad_n; i++) {
-		place.user = 0;
+		place.user = NULL;
 		finding_add(judge->findings, FINDING_OUTBOX_MALFORMED, &place,
 			    "entry %s of the outbox: %s", pass->outbox.bad[i].batch,
 			    pass->outbox.bad[i].error);

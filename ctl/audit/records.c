@@ -1,7 +1,6 @@
 #include "ctl/audit/records.h"
 
 #include "common/check.h"
-#include "common/message/id.h"
 #include "ctl/store.h"
 
 #define STEP_USERS 250 /* of one slot each: Redis needs about 0.3 ms */
@@ -17,7 +16,6 @@ size_t records_step(int64_t limit)
 redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
 			 size_t n)
 {
-	static char users[STEP_USERS][ID_SIZE];
 	const char *argv[STEP_USERS + 2];
 	char key[COUPON_KEY_SIZE];
 	redisReply *reply;
@@ -25,10 +23,8 @@ redisReply *records_read(struct redis_client *redis, int64_t coupon, const struc
 	check(n >= 1 && n <= STEP_USERS);
 	argv[0] = "HMGET";
 	argv[1] = coupon_key(coupon, COUPON_KEY_USERS, key);
-	for (size_t i = 0; i < n; i++) {
-		id_format(slots[i].user, users[i]);
-		argv[i + 2] = users[i];
-	}
+	for (size_t i = 0; i < n; i++)
+		argv[i + 2] = slots[i].user.text;
 	reply = redis_client_call(redis, (int)n + 2, argv);
 	store_redis_check(redis, reply != NULL);
 	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == n);

@@ -18,16 +18,14 @@ struct drop {
 
 static int is_owed(struct drop *drop, const struct receive *receive)
 {
-	char coupon[DB_NUMBER_SIZE], user[DB_NUMBER_SIZE], index[DB_NUMBER_SIZE],
-		batch[ULID_UUID_SIZE];
+	char coupon[DB_NUMBER_SIZE], index[DB_NUMBER_SIZE], batch[ULID_UUID_SIZE];
 	PGresult *rows;
 	int owed;
 
 	if (!drop->db)
 		drop->db = db_open("DATABASE_URL", drop->ctl->config.database_url);
 	rows = db_query(drop->db, sql_query_receive_outcome, 4,
-			(const char *[]){ db_number(receive->coupon, coupon),
-					  db_number(receive->user, user),
+			(const char *[]){ db_number(receive->coupon, coupon), receive->user.text,
 					  ulid_to_uuid(&receive->batch, batch),
 					  db_number(receive->index, index) });
 	owed = PQntuples(rows) == 0;

@@ -64,7 +64,7 @@ static void arrays_fill(struct lost_receives *lost, const struct slots *slots, i
 	for (size_t i = 0; i < slots->n; i++) {
 		const struct slot *slot = &slots->list[i];
 
-		postgres_array_add_number(&arrays[USERS], slot->user);
+		postgres_array_add_number(&arrays[USERS], user_id_number(&slot->user));
 		postgres_array_add_number(&arrays[SLOTS], slot->number);
 		postgres_array_add_uuid(&arrays[BATCHES], &slot->batch);
 		postgres_array_add_number(&arrays[INDEXES], slot->index);
@@ -153,9 +153,9 @@ static void slots_give_up(struct lost_receives *lost, struct slots *slots)
 	for (size_t i = 0; i < slots->n; i++) {
 		char text[RECEIVE_SIZE];
 
-		printf("lost: receive %s, user %lld, slot %d\n",
+		printf("lost: receive %s, user %s, slot %d\n",
 		       slot_receive_format(&slots->list[i], lost->coupon, text),
-		       (long long)slots->list[i].user, slots->list[i].number);
+		       slots->list[i].user.text, slots->list[i].number);
 	}
 	lost->named += (int64_t)slots->n;
 }
@@ -164,14 +164,14 @@ static void users_give_up(void *context, const redisReply *users)
 {
 	struct lost_receives *lost = context;
 	struct slots slots = { 0 };
-	int64_t user;
+	struct user_id user;
 
 	for (size_t i = 0; i + 1 < users->elements; i += 2) {
 		const redisReply *id = users->element[i], *records = users->element[i + 1];
 
 		/* Malformed records are left to the audit. */
-		if (id_parse(id->str, id->len, &user) == 0)
-			(void)slots_add_records(&slots, user, records->str, records->len);
+		if (user_id_parse(&user, id->str, id->len) == 0)
+			(void)slots_add_records(&slots, &user, records->str, records->len);
 	}
 	slots_sort(&slots);
 	if (slots.n > 0)

@@ -89,7 +89,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 		      const struct rush_receive *receive, const char *what)
 {
 	struct receive full = { .coupon = book->plan->coupon,
-				.user = receive->user,
+				.user = user_id_of_number(receive->user),
 				.batch = receive->batch,
 				.index = receive->index };
 	char text[RECEIVE_SIZE];

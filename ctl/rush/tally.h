@@ -12,7 +12,7 @@
 #define RUSH_WRONG_SIZE 160
 
 struct rush_receive {
-	int64_t user;
+	int64_t user; /* as a number */
 	struct ulid batch;
 	int16_t index;
 	int16_t code; /* of answered ones: the code of the answer */

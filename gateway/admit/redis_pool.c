@@ -99,7 +99,6 @@ static int ticket_send(struct ticket *ticket)
 	const struct call *call = ticket->call;
 	char coupon[ID_SIZE], batch[ULID_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
 	struct coupon_keys keys;
-	char users[MESSAGE_RECEIVES_MAX][ID_SIZE];
 	const char *argv[CALL_ARGS_MAX] = { "EVALSHA",
 					    redis_link_script(ticket->link),
 					    "3",
@@ -120,8 +119,8 @@ static int ticket_send(struct ticket *ticket)
 	for (int i = 0; i < argc; i++)
 		lengths[i] = strlen(argv[i]);
 	for (size_t i = 0; i < call->requests_n; i++) {
-		argv[argc] = users[i];
-		lengths[argc++] = id_format(call->requests[i]->user, users[i]);
+		argv[argc] = call->requests[i]->user.text;
+		lengths[argc++] = call->requests[i]->user.len;
 		argv[argc] = request_key(call->requests[i]);
 		lengths[argc++] = call->requests[i]->key_len;
 	}

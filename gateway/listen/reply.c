@@ -24,8 +24,8 @@ static void refusal_text(const struct request *request, const struct result *res
 		snprintf(message, MESSAGE_SIZE, "coupon %lld has ended", coupon);
 		break;
 	case ANSWER_LIMIT_REACHED:
-		snprintf(message, MESSAGE_SIZE, "user %lld has as many of coupon %lld as allowed",
-			 (long long)request->user, coupon);
+		snprintf(message, MESSAGE_SIZE, "user %s has as many of coupon %lld as allowed",
+			 request->user.text, coupon);
 		break;
 	case ANSWER_NOT_STARTED:
 		snprintf(message, MESSAGE_SIZE, "coupon %lld has not begun", coupon);

@@ -29,7 +29,7 @@ struct parse {
 	enum request_ack ack;
 	const char *key;
 	int64_t coupon;
-	int64_t user;
+	struct user_id user;
 	struct receive receive;
 	int by_receive;
 };
@@ -112,6 +112,16 @@ static int number_member(struct parse *parse, const cJSON *item, int64_t *id)
 	const char *error;
 
 	return json_id(item, id, &error) ? parse_fail(parse, item->string, item, error) : 0;
+}
+
+static int user_member(struct parse *parse, const cJSON *item)
+{
+	int64_t number;
+
+	if (number_member(parse, item, &number))
+		return -1;
+	parse->user = user_id_of_number(number);
+	return 0;
 }
 
 static int op_member(struct parse *parse, const cJSON *item)
@@ -213,7 +223,7 @@ static int member_take(struct parse *parse, const cJSON *item, int member)
 	case MEMBER_COUPON:
 		return number_member(parse, item, &parse->coupon);
 	case MEMBER_USER:
-		return number_member(parse, item, &parse->user);
+		return user_member(parse, item);
 	case MEMBER_KEY:
 		return key_member(parse, item);
 	case MEMBER_ACK:
@@ -301,6 +311,7 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	parse.ack = ACK_ACCEPTED;
 	parse.key = NULL;
 	parse.by_receive = 0;
+	parse.user = (struct user_id){ 0 };
 	if (!root) {
 		parse_fail(&parse, "the request", NULL, error);
 		return NULL;

@@ -33,7 +33,7 @@ struct request {
 	enum request_ack ack;
 	int by_receive; /* OP_STATUS: of one receive, not of all of a user */
 	int64_t coupon;
-	int64_t user;
+	struct user_id user;
 	struct receive receive;
 	int64_t begun_us; /* monotonic */
 	size_t id_len;    /* 0: the request had none */

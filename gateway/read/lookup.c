@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/queue.h>
 
 #define PARAMS_MAX 4
@@ -222,6 +223,11 @@ static void query_param_id(struct query *query, int64_t id)
 	id_format(id, query->params[query->params_n++]);
 }
 
+static void query_param_user(struct query *query, const struct user_id *user)
+{
+	memcpy(query->params[query->params_n++], user->text, user->len + 1);
+}
+
 static void query_add(struct lookup *lookup, struct query *query)
 {
 	lookup->waiting++;
@@ -245,21 +251,22 @@ int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_
 	if (!query)
 		return -1;
 	query_param_id(query, receive->coupon);
-	query_param_id(query, receive->user);
+	query_param_user(query, &receive->user);
 	ulid_to_uuid(&receive->batch, query->params[query->params_n++]);
 	snprintf(query->params[query->params_n++], sizeof(query->params[0]), "%d", receive->index);
 	query_add(lookup, query);
 	return 0;
 }
 
-int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *done, void *context)
+int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
+		void *context)
 {
 	struct query *query = query_new(lookup, sql_query_user_outcomes, done, context);
 
 	if (!query)
 		return -1;
 	query_param_id(query, coupon);
-	query_param_id(query, user);
+	query_param_user(query, user);
 	query_add(lookup, query);
 	return 0;
 }

@@ -40,7 +40,7 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context);
 int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
 		   void *context);
-int lookup_user(struct lookup *lookup, int64_t coupon, int64_t user, lookup_fn *done,
+int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
 		void *context);
 
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */

@@ -16,18 +16,17 @@ void redis_query_user(struct redis_pool *pool, const struct redis_user *user, re
 		      void *context)
 {
 	struct redis_link *link = redis_pool_pick(pool);
-	char keys[2][COUPON_KEY_SIZE], id[ID_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
+	char keys[2][COUPON_KEY_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
 	const char *argv[] = { "EVAL",
 			       lua_user_state,
 			       "2",
 			       coupon_key(user->coupon, COUPON_KEY_COUPON, keys[0]),
 			       coupon_key(user->coupon, COUPON_KEY_USERS, keys[1]),
-			       id,
+			       user->user->text,
 			       link ? redis_link_run_id(link) : "",
 			       number_text(user->seen_generation, generation),
 			       number_text(user->seen_seq, seq) };
 
-	id_format(user->user, id);
 	query_send(link, 9, argv, done, context);
 }
 

@@ -12,7 +12,7 @@
 /* The arguments of lua/user_state.lua. */
 struct redis_user {
 	int64_t coupon;
-	int64_t user;
+	const struct user_id *user;
 	int64_t seen_generation; /* as in a call */
 	int64_t seen_seq;
 };

@@ -225,8 +225,7 @@ static void on_user(void *context, const PGresult *rows)
 	check(object != NULL);
 	id_format(request->coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
-	id_format(request->user, id);
-	cJSON_AddStringToObject(object, "user", id);
+	cJSON_AddStringToObject(object, "user", request->user.text);
 	receives = cJSON_AddArrayToObject(object, "receives");
 	add_settled(receives, request, rows);
 	add_in_flight(receives, query, rows);
@@ -244,7 +243,7 @@ static void outcome_look_up(struct status_query *query)
 	if (request->by_receive)
 		rc = lookup_receive(query->parts->lookup, &request->receive, on_receive, query);
 	else
-		rc = lookup_user(query->parts->lookup, request->coupon, request->user, on_user,
+		rc = lookup_user(query->parts->lookup, request->coupon, &request->user, on_user,
 				 query);
 	if (rc) {
 		request_fail(request, ANSWER_BUSY, NULL);
@@ -306,7 +305,7 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 
 void status_answer(const struct status_parts *parts, struct request *request)
 {
-	struct redis_user asked = { .coupon = request->coupon, .user = request->user };
+	struct redis_user asked = { .coupon = request->coupon, .user = &request->user };
 
 	admission_seen(parts->admission, request->coupon, &asked.seen_generation, &asked.seen_seq);
 	redis_query_user(parts->redis, &asked, on_records, query_new(parts, request));

@@ -77,7 +77,7 @@ static int message_add(struct snapshot *snapshot, struct slot_writer *writer,
 		if (receive->slot < 1 || receive->slot > RECEIVE_SLOT_MAX ||
 		    snapshot_is_rejected(snapshot, &message->batch, (int)i))
 			continue;
-		if (slot_writer_add(writer, receive->user, receive->slot, &message->batch, (int)i,
+		if (slot_writer_add(writer, &receive->user, receive->slot, &message->batch, (int)i,
 				    receive->key))
 			return -1;
 	}

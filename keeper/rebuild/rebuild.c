@@ -92,12 +92,14 @@ static int rows_write(struct rebuild *rebuild)
 			return -1;
 		rows = PQntuples(snapshot->page);
 		for (int i = 0; i < rows; i++) {
+			const char *user_text = PQgetvalue(snapshot->page, i, 0);
+			struct user_id user;
 			struct ulid batch;
 
+			check(user_id_parse(&user, user_text, strlen(user_text)) == 0);
 			check(ulid_from_uuid(&batch, PQgetvalue(snapshot->page, i, 2)) ==
 			      0); /* PostgreSQL's own spelling */
-			if (slot_writer_add(rebuild->writer,
-					    strtoll(PQgetvalue(snapshot->page, i, 0), NULL, 10),
+			if (slot_writer_add(rebuild->writer, &user,
 					    (int)strtol(PQgetvalue(snapshot->page, i, 1), NULL, 10),
 					    &batch,
 					    (int)strtol(PQgetvalue(snapshot->page, i, 3), NULL, 10),

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/fault.h"
-#include "common/message/id.h"
 #include "common/message/receive.h"
 #include "embed.h"
 
@@ -20,7 +19,7 @@ struct slot_writer {
 	int64_t added;
 	int64_t past; /* added of all kinds */
 	int n;
-	char ids[SLOT_WRITER_PIECE][ID_SIZE];
+	struct user_id users_of[SLOT_WRITER_PIECE];
 	char records[SLOT_WRITER_PIECE][RECORD_SIZE];
 };
 
@@ -51,14 +50,14 @@ int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t r
 	return 0;
 }
 
-int slot_writer_add(struct slot_writer *writer, int64_t user, int slot, const struct ulid *batch,
-		    int index, const char *key)
+int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int slot,
+		    const struct ulid *batch, int index, const char *key)
 {
 	char ulid[ULID_SIZE];
 
 	if (writer->n == SLOT_WRITER_PIECE && slot_writer_flush(writer))
 		return -1;
-	id_format(user, writer->ids[writer->n]);
+	writer->users_of[writer->n] = *user;
 	ulid_format(batch, ulid);
 	snprintf(writer->records[writer->n], RECORD_SIZE, "%d:%s:%d:%s", slot, ulid, index, key);
 	writer->n++;
@@ -94,7 +93,7 @@ int slot_writer_flush(struct slot_writer *writer)
 	argv[3] = number_text(SLOT_WRITER_LASTS_MS, lasts);
 	argv[4] = number_text(writer->past, past);
 	for (int i = 0; i < writer->n; i++) {
-		argv[HEAD_ARGS + 2 * i] = writer->ids[i];
+		argv[HEAD_ARGS + 2 * i] = writer->users_of[i].text;
 		argv[HEAD_ARGS + 2 * i + 1] = writer->records[i];
 	}
 	reply = redis_client_eval(writer->context->redis, lua_fill, 2,

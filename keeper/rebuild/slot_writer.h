@@ -7,6 +7,7 @@
 #define KEEPER_REBUILD_SLOT_WRITER_H
 
 #include "common/message/ulid.h"
+#include "common/message/user_id.h"
 #include "keeper/context.h"
 
 #define SLOT_WRITER_PIECE 256
@@ -30,8 +31,8 @@ void slot_writer_free(struct slot_writer *writer);
  */
 int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room);
 /* Adds one slot. 0, or -1 when Redis failed or refused. */
-int slot_writer_add(struct slot_writer *writer, int64_t user, int slot, const struct ulid *batch,
-		    int index, const char *key);
+int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int slot,
+		    const struct ulid *batch, int index, const char *key);
 /* Sends the buffered slots. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
 

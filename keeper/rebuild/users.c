@@ -1,7 +1,6 @@
 #include "keeper/rebuild/users.h"
 
 #include "common/check.h"
-#include "common/message/id.h"
 #include "common/redis/user_records.h"
 
 #include <stdio.h>
@@ -12,7 +11,7 @@
 
 /* A slot of one step of the scan. */
 struct taken {
-	int64_t user;
+	struct user_id user;
 	struct user_record record;
 };
 
@@ -22,14 +21,15 @@ struct slots {
 	struct postgres_array batches;
 };
 
-static void slots_add(struct slots *slots, int64_t user, const struct user_record *record)
+static void slots_add(struct slots *slots, const struct user_id *user,
+		      const struct user_record *record)
 {
 	if (slots->n == slots->size) {
 		slots->size = slots->size ? 2 * slots->size : 512;
 		slots->list = realloc(slots->list, slots->size * sizeof(*slots->list));
 		check(slots->list != NULL);
 	}
-	slots->list[slots->n++] = (struct taken){ user, *record };
+	slots->list[slots->n++] = (struct taken){ *user, *record };
 	postgres_array_add_uuid(&slots->batches, &record->batch);
 }
 
@@ -40,13 +40,13 @@ static void slots_read(struct slots *slots, const redisReply *pairs)
 	for (size_t i = 0; i + 1 < pairs->elements; i += 2) {
 		const char *text = pairs->element[i + 1]->str;
 		struct user_record record;
-		int64_t user;
+		struct user_id user;
 
-		if (id_parse(pairs->element[i]->str, pairs->element[i]->len, &user))
+		if (user_id_parse(&user, pairs->element[i]->str, pairs->element[i]->len))
 			continue;
 		while (user_record_next(&text, &record) == 0)
 			if (record.key_len <= RECEIVE_KEY_MAX)
-				slots_add(slots, user, &record);
+				slots_add(slots, &user, &record);
 	}
 }
 
@@ -66,7 +66,7 @@ static int slots_write(const struct slots *slots, struct snapshot *snapshot,
 			continue;
 		memcpy(key, record->key, record->key_len);
 		key[record->key_len] = '\0';
-		if (slot_writer_add(writer, slots->list[i].user, record->slot, &record->batch,
+		if (slot_writer_add(writer, &slots->list[i].user, record->slot, &record->batch,
 				    record->index, key))
 			return -1;
 	}

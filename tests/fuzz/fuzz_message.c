@@ -22,8 +22,7 @@ static char *message_text(const struct message *message)
 		const struct message_receive *receive = &message->receives[i];
 		cJSON *item = cJSON_CreateArray();
 
-		id_format(receive->user, id);
-		cJSON_AddItemToArray(item, cJSON_CreateString(id));
+		cJSON_AddItemToArray(item, cJSON_CreateString(receive->user.text));
 		cJSON_AddItemToArray(item, cJSON_CreateNumber(receive->slot));
 		cJSON_AddItemToArray(item, cJSON_CreateString(receive->key));
 		cJSON_AddItemToArray(receives, item);
@@ -50,7 +49,7 @@ static void bounds_check(const struct message *message)
 		const struct message_receive *receive = &message->receives[i];
 		size_t len = strlen(receive->key);
 
-		check(receive->user > 0 && receive->slot >= 0 && receive->slot <= INT16_MAX);
+		check(receive->user.len > 0 && receive->slot >= 0 && receive->slot <= INT16_MAX);
 		check(len == 0 || receive_key_valid(receive->key, len));
 	}
 }
@@ -68,7 +67,7 @@ static void same_again_check(const struct message *message)
 	      again.at_ms == message->at_ms);
 	check(again.receives_n == message->receives_n);
 	for (size_t i = 0; i < again.receives_n; i++) {
-		check(again.receives[i].user == message->receives[i].user &&
+		check(user_id_same(&again.receives[i].user, &message->receives[i].user) &&
 		      again.receives[i].slot == message->receives[i].slot);
 		check(strcmp(again.receives[i].key, message->receives[i].key) == 0);
 	}

@@ -87,7 +87,7 @@ static char *request_text(const struct request *request, int with_op)
 		   request->op == OP_STATUS) {
 		member_id(object, "coupon", request->coupon);
 		if (request->op != OP_COUPON)
-			member_id(object, "user", request->user);
+			cJSON_AddStringToObject(object, "user", request->user.text);
 	}
 	if (request->key_len)
 		cJSON_AddStringToObject(object, "key", request_key(request));
@@ -110,7 +110,7 @@ static void request_check(const struct request *request, enum request_op op)
 	      again->by_receive == request->by_receive);
 	check(!named || (again->coupon == request->coupon && request->coupon > 0));
 	check(!named || request->op == OP_COUPON ||
-	      (again->user == request->user && request->user > 0));
+	      (user_id_same(&again->user, &request->user) && request->user.len > 0));
 	check(!request->by_receive ||
 	      memcmp(&again->receive.batch, &request->receive.batch, sizeof(struct ulid)) == 0);
 	check(!request->by_receive || again->receive.index == request->receive.index);

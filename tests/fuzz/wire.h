@@ -50,8 +50,7 @@ static inline void wire_answer_one(struct request *request)
 	if (request->op == OP_ISSUE) {
 		id_format(request->coupon, id);
 		cJSON_AddStringToObject(object, "coupon", id);
-		id_format(request->user, id);
-		cJSON_AddStringToObject(object, "user", id);
+		cJSON_AddStringToObject(object, "user", request->user.text);
 		cJSON_AddStringToObject(object, "key", request_key(request));
 	}
 	request_answer_object(request, ANSWER_OK, NULL, object);

@@ -62,7 +62,7 @@ static void client_submit(struct intent *intent)
 	assert_true(world.attempts < ATTEMPTS_MAX);
 	client->request.op = OP_ISSUE;
 	client->request.coupon = intent->coupon;
-	client->request.user = intent->user;
+	client->request.user = user_id_of_number(intent->user);
 	client->request.ack = intent->ack;
 	client->request.key_len = key_len;
 	memcpy(client->request.text + 1, intent->key, key_len + 1);
@@ -110,7 +110,8 @@ static void receive_check(struct client *client, const struct result *result)
 	struct intent *intent = client->intent;
 	struct truth *truth = truth_find(&result->receive);
 
-	sim_check(result->receive.coupon == intent->coupon && result->receive.user == intent->user,
+	sim_check(result->receive.coupon == intent->coupon &&
+			  user_id_number(&result->receive.user) == intent->user,
 		  "the receive of another user");
 	sim_check(truth && truth->slot == result->slot,
 		  "P5: a receive or slot that Redis never gave");

@@ -62,8 +62,8 @@ static const struct row *row_holder(const struct receive *receive, int slot)
 	for (size_t i = 0; i < database.rows_n; i++) {
 		const struct row *row = &database.rows[i];
 
-		if (row->receive.user == receive->user && row->receive.coupon == receive->coupon &&
-		    row->slot == slot)
+		if (user_id_same(&row->receive.user, &receive->user) &&
+		    row->receive.coupon == receive->coupon && row->slot == slot)
 			return row;
 	}
 	return NULL;

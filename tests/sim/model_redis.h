@@ -72,7 +72,7 @@ struct redis_call {
 	int64_t seen_generation, seen_seq;
 	size_t n;
 	struct {
-		int64_t user;
+		struct user_id user;
 		size_t attempt; /* its number among all requests */
 		char key[RECEIVE_KEY_MAX + 1];
 	} requests[MESSAGE_RECEIVES_MAX];
@@ -102,7 +102,7 @@ static struct truth *truth_find(const struct receive *receive)
 	for (size_t i = truths_n; i-- > 0;) {
 		struct truth *truth = &truths[i];
 
-		if (truth->receive.user == receive->user &&
+		if (user_id_same(&truth->receive.user, &receive->user) &&
 		    truth->receive.coupon == receive->coupon &&
 		    truth->receive.index == receive->index &&
 		    ulid_same(&truth->receive.batch, &receive->batch))
@@ -137,8 +137,8 @@ static enum answer coupon_closed(const struct redis_coupon *coupon)
 }
 
 /* The user's taken slots as bits, and the record that has the key, or NULL. */
-static unsigned user_slots(const struct redis_coupon *coupon, int64_t user, const char *key,
-			   struct truth **known)
+static unsigned user_slots(const struct redis_coupon *coupon, const struct user_id *user,
+			   const char *key, struct truth **known)
 {
 	unsigned taken = 0;
 
@@ -146,7 +146,7 @@ static unsigned user_slots(const struct redis_coupon *coupon, int64_t user, cons
 	for (size_t i = 0; i < coupon->records_n; i++) {
 		struct truth *truth = &truths[coupon->records[i]];
 
-		if (truth->receive.user != user)
+		if (!user_id_same(&truth->receive.user, user))
 			continue;
 		taken |= 1u << truth->slot;
 		if (*key && strcmp(truth->key, key) == 0)
@@ -160,7 +160,7 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 {
 	struct verdict *verdict = &call->reply.verdicts[i];
 	struct truth *known;
-	unsigned taken = user_slots(coupon, call->requests[i].user, call->requests[i].key, &known);
+	unsigned taken = user_slots(coupon, &call->requests[i].user, call->requests[i].key, &known);
 	int slot = 1;
 
 	verdict->answer = ANSWER_OK;
@@ -209,8 +209,8 @@ static char *body_make(const struct redis_call *call, const struct redis_coupon 
 			(long long)redis_now_ms());
 
 	for (int i = 0; i < accepted; i++)
-		n += sprintf(body + n, "%s[\"%lld\",%d,\"%s\"]", i ? "," : "",
-			     (long long)first[i].receive.user, first[i].slot, first[i].key);
+		n += sprintf(body + n, "%s[\"%s\",%d,\"%s\"]", i ? "," : "",
+			     first[i].receive.user.text, first[i].slot, first[i].key);
 	n += sprintf(body + n, "]}");
 	*len = (size_t)n;
 	return body;

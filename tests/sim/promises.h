@@ -36,7 +36,7 @@ static void promises_of_database(void)
 		for (size_t i = 0; i < database.rows_n; i++) {
 			rows += database.rows[i].receive.coupon == row->receive.coupon;
 			of_user += database.rows[i].receive.coupon == row->receive.coupon &&
-				   database.rows[i].receive.user == row->receive.user;
+				   user_id_same(&database.rows[i].receive.user, &row->receive.user);
 		}
 		sim_check(rows == coupon->issued && rows <= coupon->total, "P1: %lld rows of %lld",
 			  (long long)rows, (long long)coupon->total);
@@ -121,15 +121,15 @@ static void truth_check(const struct truth *truth)
 	if (world.wiped[place] && !truth->held)
 		return; /* receives that only Redis held are lost with it */
 	sim_check(issued + rejected == 1,
-		  "P3: user %lld of coupon %lld was accepted%s, and has no outcome",
-		  (long long)truth->receive.user, (long long)truth->receive.coupon,
+		  "P3: user %s of coupon %lld was accepted%s, and has no outcome",
+		  truth->receive.user.text, (long long)truth->receive.coupon,
 		  truth->answered ? " and answered" : "");
 	if (world.wiped[place])
 		return;
 	sim_check(issued || place == PLACE_STRICT,
 		  "P3: rejected, though Redis and PostgreSQL agree");
 	if (*truth->key) {
-		user_slots(&redis.coupons[place], truth->receive.user, truth->key, &known);
+		user_slots(&redis.coupons[place], &truth->receive.user, truth->key, &known);
 		sim_check(known && receive_same(&known->receive, &truth->receive),
 			  "P6: the key is forgotten, or taken twice");
 	}

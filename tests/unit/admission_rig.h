@@ -233,7 +233,7 @@ static inline struct client *submit_as(int64_t coupon, int64_t user, const char 
 	client->request.op = OP_ISSUE;
 	client->request.ack = ack;
 	client->request.coupon = coupon;
-	client->request.user = user;
+	client->request.user = user_id_of_number(user);
 	client->request.key_len = strlen(key);
 	admission_submit(rig.admission, &client->request);
 	return client;

@@ -51,7 +51,7 @@ static inline void add_coupon(struct settlement *s, uint64_t tag, int64_t coupon
 	message.seq = (int64_t)tag * 1000;
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++)
-		message.receives[i].user = (int64_t)(tag * 1000 + i);
+		message.receives[i].user = user_id_of_number((int64_t)(tag * 1000 + i));
 	settlement_add(s, tag, &message, how, envelope_make());
 }
 

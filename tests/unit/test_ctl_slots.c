@@ -14,7 +14,9 @@
 
 static int add(struct slots *slots, int64_t user, const char *records)
 {
-	return slots_add_records(slots, user, records, strlen(records));
+	struct user_id id = user_id_of_number(user);
+
+	return slots_add_records(slots, &id, records, strlen(records));
 }
 
 static void test_reads_records(void **state)
@@ -32,7 +34,7 @@ static void test_reads_records(void **state)
 	assert_int_equal(slots.list[0].index, 255);
 	assert_int_equal(slots.list[1].number, 2);
 	assert_int_equal(slots.list[2].number, 100);
-	assert_int_equal(slots.list[2].user, 42);
+	assert_int_equal(user_id_number(&slots.list[2].user), 42);
 	assert_string_equal(ulid_format(&slots.list[1].batch, batch), BATCH);
 	slots_fini(&slots);
 }
@@ -79,9 +81,9 @@ static void test_sort_keeps_each_once(void **state)
 	assert_int_equal(add(&slots, 1, "1:" BATCH ":9:"), 0);
 	slots_sort(&slots);
 	assert_int_equal(slots.n, 3);
-	assert_int_equal(slots.list[0].user, 1);
-	assert_int_equal(slots.list[1].user, 1);
-	assert_int_equal(slots.list[2].user, 2);
+	assert_int_equal(user_id_number(&slots.list[0].user), 1);
+	assert_int_equal(user_id_number(&slots.list[1].user), 1);
+	assert_int_equal(user_id_number(&slots.list[2].user), 2);
 	assert_false(slot_same_receive(&slots.list[0], &slots.list[1]));
 	slots_fini(&slots);
 }
@@ -95,7 +97,7 @@ static enum slot_found look_up(const struct slot *wanted, const char *key, const
 
 static void test_look_up(void **state)
 {
-	struct slot wanted = { .user = 42, .number = 2, .index = 7 }, found;
+	struct slot wanted = { .user = user_id_of_number(42), .number = 2, .index = 7 }, found;
 	const char *records = "1:" BATCH ":0:a\n2:" BATCH ":7:key\n3:" BATCH ":9:";
 
 	(void)state;
@@ -108,7 +110,7 @@ static void test_look_up(void **state)
 	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found),
 			 SLOT_OTHER);
 	assert_int_equal(found.index, 7);
-	assert_int_equal(found.user, 42);
+	assert_int_equal(user_id_number(&found.user), 42);
 	wanted.number = 4;
 	assert_int_equal(look_up(&wanted, NULL, records), SLOT_NONE);
 	assert_int_equal(look_up(&wanted, NULL, "1:" BATCH ":0:\n"), SLOT_MALFORMED);
@@ -116,19 +118,19 @@ static void test_look_up(void **state)
 
 static void test_set(void **state)
 {
-	struct slot slot = { .user = 1, .number = 1 };
+	struct slot slot = { .user = user_id_of_number(1), .number = 1 };
 	struct slot_set set;
 
 	(void)state;
 	slot_set_init(&set, 5000);
 	assert_false(slot_set_has(&set, &slot));
 	for (int64_t user = 1; user <= 6000; user++) {
-		slot.user = user;
+		slot.user = user_id_of_number(user);
 		assert_int_equal(slot_set_add(&set, &slot), user <= 5000);
 	}
 	assert_int_equal(set.n, 5000);
 	for (int64_t user = 1; user <= 6000; user++) {
-		slot = (struct slot){ .user = user, .number = 1 };
+		slot = (struct slot){ .user = user_id_of_number(user), .number = 1 };
 		assert_int_equal(slot_set_has(&set, &slot), user <= 5000);
 		slot.number = 2;
 		assert_false(slot_set_has(&set, &slot));

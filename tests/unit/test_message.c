@@ -60,10 +60,10 @@ static void test_as_the_script_builds_it(void **state)
 	assert_true(message.seq == 8121);
 	assert_true(message.at_ms == 1700000000123);
 	assert_int_equal(message.receives_n, 2);
-	assert_true(message.receives[0].user == 42);
+	assert_true(user_id_number(&message.receives[0].user) == 42);
 	assert_int_equal(message.receives[0].slot, 1);
 	assert_string_equal(message.receives[0].key, "");
-	assert_true(message.receives[1].user == 43);
+	assert_true(user_id_number(&message.receives[1].user) == 43);
 	assert_string_equal(message.receives[1].key, "order-77");
 }
 
@@ -81,7 +81,8 @@ static void test_extremes(void **state)
 		 "[\"1\",0,\" \\\"\\\\:\"]]}",
 		 key);
 	take(*state, body);
-	assert_true(message.coupon == INT64_MAX && message.receives[0].user == INT64_MAX);
+	assert_true(message.coupon == INT64_MAX &&
+		    user_id_number(&message.receives[0].user) == INT64_MAX);
 	assert_int_equal(message.receives[0].slot, 32767);
 	assert_string_equal(message.receives[0].key, key);
 	assert_int_equal(message.receives[1].slot, 0); /* for settlement to reject */
@@ -212,7 +213,7 @@ static void test_how_many(void **state)
 	take(*state, body_of(1));
 	take(*state, body_of(256));
 	assert_int_equal(message.receives_n, 256);
-	assert_true(message.receives[255].user == 256);
+	assert_true(user_id_number(&message.receives[255].user) == 256);
 	assert_string_equal(message.receives[255].key, "k255");
 	refuse(*state, body_of(257), "receives is not an array of 1 to 256");
 	take(*state, body_of(2));

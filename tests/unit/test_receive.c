@@ -26,7 +26,7 @@ static void test_round_trip(void **state)
 		assert_int_equal(receive_format(&receive, out), strlen(texts[i]));
 		assert_string_equal(out, texts[i]);
 	}
-	assert_true(receive.coupon == INT64_MAX && receive.user == INT64_MAX);
+	assert_true(receive.coupon == INT64_MAX && user_id_number(&receive.user) == INT64_MAX);
 	assert_int_equal(receive.index, 100);
 }
 

@@ -88,14 +88,15 @@ static void test_issue(void **state)
 
 	assert_int_equal(request->op, OP_ISSUE);
 	assert_int_equal(request->ack, ACK_ISSUED);
-	assert_true(request->coupon == 1001 && request->user == 42);
+	assert_true(request->coupon == 1001 && user_id_number(&request->user) == 42);
 	assert_int_equal(request->key_len, 8);
 	assert_string_equal(request_key(request), "order-77");
 	free(request);
 	request = parse(*state, "{\"op\":\"issue\",\"user\":9007199254740991,\"coupon\":"
 				"\"9223372036854775807\",\"ack\":\"queued\"}");
 	assert_int_equal(request->ack, ACK_QUEUED);
-	assert_true(request->coupon == INT64_MAX && request->user == JSON_INTEGER_MAX);
+	assert_true(request->coupon == INT64_MAX &&
+		    user_id_number(&request->user) == JSON_INTEGER_MAX);
 	assert_int_equal(request->id_len, 0);
 	assert_int_equal(request->key_len, 0);
 	assert_string_equal(request_key(request), "");
@@ -112,11 +113,12 @@ static void test_other_operations(void **state)
 
 	assert_int_equal(request->op, OP_STATUS);
 	assert_int_equal(request->by_receive, 1);
-	assert_true(request->coupon == 1001 && request->user == 42 && request->receive.index == 3);
+	assert_true(request->coupon == 1001 && user_id_number(&request->user) == 42 &&
+		    request->receive.index == 3);
 	free(request);
 	request = parse(*state, "{\"op\":\"status\",\"coupon\":\"7\",\"user\":\"8\"}");
 	assert_int_equal(request->by_receive, 0);
-	assert_true(request->coupon == 7 && request->user == 8);
+	assert_true(request->coupon == 7 && user_id_number(&request->user) == 8);
 	free(request);
 	request = parse(*state, "{\"op\":\"coupon\",\"coupon\":\"7\"}");
 	assert_int_equal(request->op, OP_COUPON);
@@ -276,7 +278,7 @@ static struct result result_make(enum answer answer, enum request_ack reached, i
 	struct result result = { .answer = answer,
 				 .reached = reached,
 				 .slot = slot,
-				 .receive = { 1001, 42, { { 0 } }, 3 } };
+				 .receive = { 1001, user_id_of_number(42), { { 0 } }, 3 } };
 
 	ulid_parse(&result.receive.batch, BATCH, ULID_LEN);
 	return result;
@@ -361,7 +363,8 @@ static void test_longest(void **state)
 		 "{\"id\":\"%s\",\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"%lld\"}", id,
 		 (long long)INT64_MAX, (long long)INT64_MAX);
 	request = parse(*state, text);
-	result.receive = (struct receive){ INT64_MAX, INT64_MAX, result.receive.batch, 255 };
+	result.receive = (struct receive){ INT64_MAX, user_id_of_number(INT64_MAX),
+					   result.receive.batch, 255 };
 	result.reason = "unknown_coupon";
 	request_answer(request, &result);
 	assert_non_null(json_parse(other, client.line, strlen(client.line), &error));

@@ -88,7 +88,7 @@ static int teardown(void **state)
 static struct client *wait(enum request_ack ack, const struct ulid *batch, int index, int repeated)
 {
 	struct client *client = calloc(1, sizeof(*client) + 2);
-	struct receive receive = { 1001, 42 + index, *batch, index };
+	struct receive receive = { 1001, user_id_of_number(42 + index), *batch, index };
 
 	assert_true(rig.clients_n < CLIENTS_MAX);
 	rig.clients[rig.clients_n++] = client;
@@ -102,7 +102,8 @@ static void answer_expect(const struct client *client, enum answer answer)
 	assert_int_equal(client->answers, 1);
 	assert_int_equal(client->result.answer, answer);
 	assert_int_equal(client->result.slot, 1 + client->result.receive.index);
-	assert_true(client->result.receive.user == 42 + client->result.receive.index);
+	assert_true(user_id_number(&client->result.receive.user) ==
+		    42 + client->result.receive.index);
 }
 
 /* ack=queued ends with the confirm, ack=issued does not. */

@@ -27,7 +27,7 @@ static struct settlement *taken_make(size_t receives, const char *key)
 	message.at_ms = 1700000000123;
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++) {
-		message.receives[i].user = 42 + (int64_t)i;
+		message.receives[i].user = user_id_of_number(42 + (int64_t)i);
 		message.receives[i].slot = 7;
 		strcpy(message.receives[i].key, key);
 	}

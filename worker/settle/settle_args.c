@@ -33,7 +33,7 @@ static void delivery_put(struct postgres_array *arrays, const struct delivery *d
 		postgres_array_add_number(&arrays[SEQ], message->seq + (int64_t)i);
 		postgres_array_add_uuid(&arrays[BATCH], &message->batch);
 		postgres_array_add_number(&arrays[IDX], (int64_t)i);
-		postgres_array_add_number(&arrays[USER_ID], receive->user);
+		postgres_array_add_number(&arrays[USER_ID], user_id_number(&receive->user));
 		postgres_array_add_number(&arrays[SLOT], receive->slot);
 		postgres_array_add_text(&arrays[KEY], receive->key, strlen(receive->key));
 		postgres_array_add_number(&arrays[AT_MS], message->at_ms);
