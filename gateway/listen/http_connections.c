@@ -64,6 +64,7 @@ struct http_connection {
 	int head_ended;
 	int is_reserve; /* not counted by intake */
 	int is_new;     /* REFUSED, and the reply is not yet sent */
+	int gets_reply; /* REFUSED */
 };
 
 struct http_connections {
@@ -127,6 +128,9 @@ static void refuse(struct http_connection *connection, enum refusal refusal)
 	connection->state = REFUSED;
 	connection->refusal = refusal;
 	connection->is_new = 1;
+	/* A connection that is idle between two requests gets no reply. */
+	connection->gets_reply = connection->received > 0 || refusal == REFUSAL_FULL;
+	received_set(connection, 0); /* at once: the next one need not be refused as well */
 	event_active(connection->all->refuse, EV_TIMEOUT, 1);
 }
 
@@ -150,13 +154,11 @@ static void refusal_send(struct http_connection *connection)
 		     "Connection: close\r\n\r\n%s\n",
 		     refusals[connection->refusal].status, refusals[connection->refusal].reason,
 		     n + 1, body);
-	/* A connection that is idle between two requests gets no reply. */
-	if (connection->received > 0 || connection->refusal == REFUSAL_FULL)
+	if (connection->gets_reply)
 		if (send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 			metrics_add(METRIC_CONNECTIONS_CUT, 1);
 	shutdown(fd, SHUT_RDWR);
 	evbuffer_drain(bufferevent_get_input(connection->bev), SIZE_MAX);
-	received_set(connection, 0);
 }
 
 static void on_refuse(evutil_socket_t fd, short what, void *data)
