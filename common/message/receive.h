@@ -28,7 +28,8 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE]);
 int receive_parse(struct receive *receive, const char *text, size_t len);
 
 /*
- * Whether these `len` bytes are an idempotency key: 1–64 bytes of printable ASCII (space to tilde).
+ * Whether these `len` bytes are an idempotency key: 1 to 64 bytes of printable ASCII (space to
+ * tilde).
  */
 int receive_key_valid(const char *text, size_t len);
 

@@ -181,22 +181,25 @@ def wait_closed(raws, n):
     return wait_until(answered)
 
 
-def test_bodies_have_a_limit_together(stack, gateway_make):
+@pytest.mark.parametrize("n", [8, 14, 24])
+def test_bodies_have_a_limit_together(stack, gateway_make, n):
     gateway = gateway_make(stack, COUPON_HTTP_BUFFER_BYTES=262144)
     with contextlib.ExitStack() as connections:
-        raws = [connections.enter_context(Raw(gateway)) for _ in range(20)]
-        # All at once: those that are refused make room for the others.
+        raws = [connections.enter_context(Raw(gateway)) for _ in range(n)]
+        # All at once: five fit, and those that are refused take none of their room.
         gateway.signal(signal.SIGSTOP)
         for raw in raws:
             raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 50000)
         gateway.signal(signal.SIGCONT)
-        refused = wait_closed(raws, 15)
+        refused = wait_closed(raws, n - 5)
         assert all(b" 429 " in raw.read_all() for raw in refused)
         with Raw(gateway) as small:
             assert small.get("/v1/ping")[0] == 200
-        (first, *_) = (raw for raw in raws if raw not in refused)
-        first.send(b" " * 9998 + b"{}")
-        assert first.read_reply()[0] == 200, "what was there before is answered"
+        kept = [raw for raw in raws if raw not in refused]
+        assert len(kept) == 5
+        for raw in kept:
+            raw.send(b" " * 9998 + b"{}")
+            assert raw.read_reply()[0] == 200, "what was there before is answered"
     with Raw(gateway) as raw:
         raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 59998 + b"{}")
         assert raw.read_reply()[0] == 200
