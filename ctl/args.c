@@ -10,15 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A value may come from somewhere else: it must not write a line of its own to a terminal. */
 void args_fail(const char *format, ...)
 {
+	char *text;
 	va_list list;
 
-	fputs("couponctl: ", stderr);
 	va_start(list, format);
-	vfprintf(stderr, format, list);
+	check(vasprintf(&text, format, list) >= 0);
 	va_end(list);
+	fputs("couponctl: ", stderr);
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			fprintf(stderr, "\\x%02x", (unsigned char)*p);
+		else
+			fputc(*p, stderr);
 	fputc('\n', stderr);
+	free(text);
 	exit(ARGS_USAGE);
 }
 
@@ -32,6 +40,13 @@ static int option_find(const struct command *command, const char *name, size_t l
 			return i;
 	}
 	return -1;
+}
+
+int args_takes_value(const struct command *command, const char *word)
+{
+	int i = strncmp(word, "--", 2) == 0 ? option_find(command, word + 2, strlen(word + 2)) : -1;
+
+	return i >= 0 && command->options[i].value;
 }
 
 /* Takes the option in argv[0]. Returns how many words it used. */

@@ -1,6 +1,7 @@
 /*
  * The command line of one command, read by its table of options. An error in it ends the process
- * with exit status 2 and one sentence: the option, its value and what is allowed.
+ * with exit status 2 and one sentence without control bytes: the option, its value and what is
+ * allowed.
  */
 #ifndef CTL_ARGS_H
 #define CTL_ARGS_H
@@ -52,6 +53,9 @@ _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 
 
 /* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
+
+/* Whether the word is an option of the command whose value is the next word, whatever that is. */
+int args_takes_value(const struct command *command, const char *word);
 
 /* `name` must be in the command's table. */
 int args_has(const struct args *args, const char *name);

@@ -72,12 +72,30 @@ static int is_help(const char *word)
 	return is_help_flag(word) || strcmp(word, "help") == 0;
 }
 
-/* Whether any word is a help flag, which takes precedence over errors. */
-static int has_help_flag(int argc, char **argv)
+/* Whether a word is a help flag, which takes precedence over errors, and no option's value. */
+static int has_help_flag(const struct command *command, int argc, char **argv)
 {
-	for (int i = 0; i < argc; i++)
+	for (int i = 0; i < argc; i++) {
 		if (is_help_flag(argv[i]))
 			return 1;
+		if (args_takes_value(command, argv[i]))
+			i++;
+	}
+	return 0;
+}
+
+/* Whether the word is an option with a value, of any command. */
+static int is_option_with_value(const char *word)
+{
+	for (size_t i = 0; i < COMMANDS_N; i++) {
+		const struct command *const *sub = commands[i]->subcommands;
+
+		if (args_takes_value(commands[i], word))
+			return 1;
+		for (; sub && *sub; sub++)
+			if (args_takes_value(*sub, word))
+				return 1;
+	}
 	return 0;
 }
 
@@ -107,7 +125,8 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 
 	if (command->subcommands && argc > 1 && !is_help(argv[1]))
 		command = subcommand_find(command, argv[used++]);
-	if (has_help_flag(argc - used, argv + used) || (command->subcommands && argc > used)) {
+	if (has_help_flag(command, argc - used, argv + used) ||
+	    (command->subcommands && argc > used)) {
 		command_help_print(command);
 		return 0;
 	}
@@ -129,7 +148,7 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
-	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv);
+	argc = config_read_beside(&ctl.config, CONFIG_CTL, argc, argv, is_option_with_value);
 	config_log(&ctl.config, "couponctl");
 	if (argc < 2) {
 		help_print(stderr);

@@ -12,18 +12,30 @@
 
 struct db {
 	struct postgres *postgres;
+	db_notice_fn *notice;
+	void *notice_context;
 };
+
+static void notice(void *context, const char *text)
+{
+	const struct db *db = context;
+
+	if (db->notice)
+		db->notice(db->notice_context, text);
+}
 
 struct db *db_open(const char *setting, const char *url)
 {
+	struct db *db = calloc(1, sizeof(*db));
 	const struct postgres_options options = {
 		.url = url,
 		.application_name = "couponctl",
 		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",
+		.notice = notice,
+		.notice_context = db,
 	};
-	struct db *db = calloc(1, sizeof(*db));
 
 	check(db != NULL);
 	postgres_url_check(setting, url);
@@ -40,6 +52,12 @@ void db_close(struct db *db)
 		return;
 	postgres_free(db->postgres);
 	free(db);
+}
+
+void db_on_notice(struct db *db, db_notice_fn *fn, void *context)
+{
+	db->notice = fn;
+	db->notice_context = context;
 }
 
 const char *db_error(struct db *db)

@@ -20,6 +20,10 @@ struct db;
 struct db *db_open(const char *setting, const char *url);
 void db_close(struct db *db); /* NULL is allowed */
 
+/* The server's notices are passed to `fn` while a statement runs. NULL: dropped. */
+typedef void db_notice_fn(void *context, const char *text);
+void db_on_notice(struct db *db, db_notice_fn *fn, void *context);
+
 /* Statements without parameters and without rows; several are allowed. */
 void db_run(struct db *db, const char *sql);
 /* The same; 0, or -1 with the sentence in db_error(). */

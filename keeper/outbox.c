@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT 16     /* entries requested at a time; each may be 40 KB */
+#define SCAN_COUNT 16     /* entries requested at a time; each may be 70 KB */
 #define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
 #define POLL_MS 50
 

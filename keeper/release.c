@@ -128,9 +128,11 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 static int row_possible(const PGresult *page, int row)
 {
 	int64_t slot = number_at(page, row, SLOT);
+	const char *user_text = PQgetvalue(page, row, USER_ID);
+	struct user_id user;
 
-	return slot >= 1 && slot <= RECEIVE_SLOT_MAX && number_at(page, row, IDX) <= INDEX_MAX &&
-	       number_at(page, row, USER_ID) > 0 &&
+	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
+	       slot <= RECEIVE_SLOT_MAX && number_at(page, row, IDX) <= INDEX_MAX &&
 	       (PQgetisnull(page, row, HOLDER_BATCH) ||
 		number_at(page, row, HOLDER_IDX) <= INDEX_MAX);
 }

@@ -10,7 +10,8 @@
 --       3 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
 --       4 generation_seen 0..2^53-1, the highest the gateway has seen
 --       5 seq_seen        0..2^53-1, the highest it has seen in that generation
---       then 1..256 pairs: user (as coupon), key (0..64 bytes of printable ASCII; '' = none)
+--       then 1..256 pairs: user (1..64 bytes, '!' to '~'),
+--       key (0..64 bytes of printable ASCII; '' = none)
 --
 -- Returns {state, generation, seq} where nothing was decided:
 --   'missing'     Redis does not have the coupon (generation and seq are 0)
@@ -67,11 +68,16 @@ if not generation_seen or not seq_seen or generation_seen > MAX_INT or seq_seen 
 end
 
 local hmget = {'HMGET', KEYS[2]}
-local keyed = false
+-- A user without the bytes that JSON escapes; digits and capitals are in the first range.
+local PLAIN = '^[#-[^-~!%]]+$'
+local keyed, escapes = false, false
 for i = 1, count do
 	local user, key = argv[HEAD - 1 + i * 2], argv[HEAD + i * 2]
-	if not find(user, '^[1-9]%d*$') or #user > 18 and (#user > 19 or user > MAX_ID) then
-		fail('user: not a positive 64-bit integer in canonical decimal')
+	if #user > 64 or not find(user, PLAIN) then
+		if #user > 64 or not find(user, '^[!-~]+$') then
+			fail('user: not 1 to 64 bytes of printable ASCII without spaces')
+		end
+		escapes = true
 	end
 	if key ~= '' then
 		if #key > 64 or not find(key, '^[ -~]*$') then
@@ -177,7 +183,9 @@ local parts, size = {}, 0
 local at = {}
 local accepted = 0
 local fresh = '1:' .. batch .. ':'
+
 local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
+local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
 
 for i = 1, count do
 	local user, key = hmget[i + 2], argv[HEAD + i * 2]
@@ -191,7 +199,7 @@ for i = 1, count do
 		hset[last + 1] = user
 		hset[last + 2] = fresh .. accepted .. ':'
 		last = last + 2
-		parts[size + 1] = user
+		parts[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
 		parts[size + 2] = NEXT
 		size = size + 2
 		verdict, took = 1, true
@@ -229,9 +237,9 @@ for i = 1, count do
 					last = place
 				end
 				hset[place] = text and text .. '\n' .. record or record
-				parts[size + 1] = user
-				local escaped = string.gsub(key, '["\\]', '\\%0')
-				parts[size + 2] = '",' .. slot .. ',"' .. escaped .. '"],["'
+				parts[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
+				parts[size + 2] = '",' .. slot .. ',"'
+					.. string.gsub(key, ESCAPED, ESCAPE) .. '"],["'
 				size = size + 2
 				verdict, took = slot, true
 			end

@@ -117,8 +117,8 @@ local function status_check(i)
 end
 
 local function user_check(user)
-	if not find(user, '^[1-9]%d*$') or #user > 18 and (#user > 19 or user > MAX_ID) then
-		fail('user: not a positive 64-bit integer in canonical decimal')
+	if #user > 64 or not find(user, '^[!-~]+$') then
+		fail('user: not 1 to 64 bytes of printable ASCII without spaces')
 	end
 	return user
 end

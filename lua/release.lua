@@ -4,7 +4,7 @@
 -- fail.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
--- ARGV  1..256 times five: user (positive 64-bit integer), slot (1..100), batch (ULID), index
+-- ARGV  1..256 times five: user (1..64 bytes), slot (1..100), batch (ULID), index
 --       (0..255), what to do:
 --         'free'  the slot is freed and its unit goes back to the stock
 --         'drop'  the slot is freed, but PostgreSQL has no stock for its unit: the stock is

@@ -10,12 +10,17 @@ import redis
 from history import DEAD_QUEUE, QUEUE, queue_length
 from stack import wait_until
 from ulid import ulid_uuid
+from user_ids import user_of
 
 FAILED, NO_VERDICT, STALLED = 1, 4, 5  # exit statuses
 GRACE_S = 1
-USER = 10**10  # and the following: none of the users of the load
 SETTLED_USERS = 12
 STEADY_S = 0.035  # about two thousand requests a second: an audit reads all rows of their coupon
+
+
+def user(number):
+    """None of the users of the load."""
+    return user_of(10**10 + number, "audit")
 
 
 def audit(stack, *arguments, **options):
@@ -54,12 +59,13 @@ class Ground:
         self.receives = {}  # user: its first receive
         with stack.client() as client:
             wait_until(lambda: client.call("coupon", coupon=self.coupon)["code"] == 0)
-            for user in range(USER, USER + SETTLED_USERS):
-                reply = client.issue(self.coupon, user, key=f"key of {user}", ack="issued")
+            for number in range(SETTLED_USERS):
+                one, key = user(number), f"key of {number}"
+                reply = client.issue(self.coupon, one, key=key, ack="issued")
                 assert reply["status"] == "issued", reply
-                self.receives[user] = reply["receive"]
+                self.receives[one] = reply["receive"]
             if limit > 1:
-                assert client.issue(self.coupon, USER + 1, ack="issued")["slot"] == 2
+                assert client.issue(self.coupon, user(1), ack="issued")["slot"] == 2
         wait_until(lambda: self.redis.hlen(self.key + ":outbox") == 0)
 
     def close(self):
@@ -88,42 +94,42 @@ class Ground:
         places = ", ".join(["%s"] * len(row[0]))
         return lambda: self.pg.execute(f"INSERT INTO {table} VALUES ({places})", row[0])
 
-    def row_add(self, user, slot, batch, index, coupon=None):
+    def row_add(self, owner, slot, batch, index, coupon=None):
         coupon = coupon or self.coupon
         self.pg.execute(
             "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
             " valid_from)"
             " VALUES (%s, %s, %s, %s, %s, now(), now())",
-            (user, coupon, slot, index, ulid_uuid(batch)),
+            (owner, coupon, slot, index, ulid_uuid(batch)),
         )
         return lambda: self.pg.execute(
             "DELETE FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s",
-            (user, coupon, slot),
+            (owner, coupon, slot),
         )
 
-    def receive(self, user, batch, index):
-        return f"{self.coupon}.{user}.{batch}.{index}"
+    def receive(self, owner, batch, index):
+        return f"{self.coupon}.{owner}.{batch}.{index}"
 
-    def record(self, user):
-        return self.redis.hget(self.key + ":users", user)
+    def record(self, owner):
+        return self.redis.hget(self.key + ":users", owner)
 
-    def record_set(self, user, record):
+    def record_set(self, owner, record):
         """Returns what undoes it."""
-        before = self.record(user)
-        self.redis.hset(self.key + ":users", user, record)
+        before = self.record(owner)
+        self.redis.hset(self.key + ":users", owner, record)
         if before is None:
-            return lambda: self.redis.hdel(self.key + ":users", user)
-        return lambda: self.redis.hset(self.key + ":users", user, before)
+            return lambda: self.redis.hdel(self.key + ":users", owner)
+        return lambda: self.redis.hset(self.key + ":users", owner, before)
 
     def add(self, field, number):
         self.redis.hincrby(self.key, field, number)
         return lambda: self.redis.hincrby(self.key, field, -number)
 
-    def rejected(self, user):
+    def rejected(self, owner):
         """A receive that was rejected and has given back its slot."""
         with self.stack.client() as client:
             self.redis.hset(self.key, "limit", self.limit + 1)
-            while (reply := client.issue(self.coupon, user, ack="issued"))["code"] == 0:
+            while (reply := client.issue(self.coupon, owner, ack="issued"))["code"] == 0:
                 pass
             self.redis.hset(self.key, "limit", self.limit)
         assert reply["reason"] == "slot_invalid", reply
@@ -155,7 +161,7 @@ def check_told(told, expected, coupon):
 def accept(ground, users):
     """Receives without an outcome yet, whose messages are in RabbitMQ."""
     with ground.stack.client() as client:
-        receives = [client.issue(ground.coupon, user, ack="queued")["receive"] for user in users]
+        receives = [client.issue(ground.coupon, one, ack="queued")["receive"] for one in users]
     wait_until(lambda: ground.redis.hlen(ground.key + ":outbox") == 0)
     return receives
 

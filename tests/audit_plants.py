@@ -3,8 +3,9 @@ audit must report, and a function that undoes it."""
 
 import time
 
-from audit_ground import USER
+from audit_ground import user
 from ulid import ulid_at, ulid_make
+from user_ids import receive_parts
 
 
 def issued_num_high(ground):
@@ -33,45 +34,45 @@ def seq_seen_low(ground):
 
 
 def row_deleted(ground):
-    back = ground.remove("user_coupon", "user_id = %(user)s", user=USER + 5)
+    back = ground.remove("user_coupon", "user_id = %(user)s", user=user(5))
     return {
         "kind": "row_missing",
-        "user": str(USER + 5),
+        "user": user(5),
         "slot": 1,
-        "receive": ground.receives[USER + 5],
+        "receive": ground.receives[user(5)],
     }, back
 
 
 def row_added(ground):
     batch = ulid_make()
-    back = ground.row_add(USER + 777, 1, batch, 3)
+    back = ground.row_add(user(777), 1, batch, 3)
     return {
         "kind": "row_unknown",
-        "user": str(USER + 777),
+        "user": user(777),
         "slot": 1,
-        "receive": ground.receive(USER + 777, batch, 3),
+        "receive": ground.receive(user(777), batch, 3),
     }, back
 
 
 def row_added_and_issued_num(ground):
     batch = ulid_make()
-    back = ground.row_add(USER + 777, 1, batch, 3)
+    back = ground.row_add(user(777), 1, batch, 3)
     counted_back = ground.count_add("issued_num", 1)
     return {
         "kind": "row_unknown",
-        "user": str(USER + 777),
+        "user": user(777),
         "slot": 1,
-        "receive": ground.receive(USER + 777, batch, 3),
+        "receive": ground.receive(user(777), batch, 3),
     }, lambda: (back(), counted_back())
 
 
 def user_over_limit(ground):
     batch = ulid_make()
-    back = ground.row_add(USER + 1, ground.limit + 1, batch, 0)
-    receive = ground.receive(USER + 1, batch, 0)
+    back = ground.row_add(user(1), ground.limit + 1, batch, 0)
+    receive = ground.receive(user(1), batch, 0)
     return {
         "kind": "user_limit",
-        "user": str(USER + 1),
+        "user": user(1),
         "slot": ground.limit + 1,
         "receive": receive,
     }, back
@@ -79,12 +80,12 @@ def user_over_limit(ground):
 
 def slot_beyond_limit(ground):
     batch = ulid_make()
-    back = ground.row_add(USER + 778, 9, batch, 0)
+    back = ground.row_add(user(778), 9, batch, 0)
     return {
         "kind": "slot_limit",
-        "user": str(USER + 778),
+        "user": user(778),
         "slot": 9,
-        "receive": ground.receive(USER + 778, batch, 0),
+        "receive": ground.receive(user(778), batch, 0),
     }, back
 
 
@@ -95,106 +96,106 @@ def issued_and_rejected(ground):
         " received_at, released_at)"
         " SELECT coupon_id, batch, idx, user_id, slot, 'slot_taken', received_at, now()"
         " FROM user_coupon WHERE coupon_id = %(coupon)s AND user_id = %(user)s",
-        user=USER + 6,
+        user=user(6),
     )
     return (
         {
             "kind": "issued_and_rejected",
-            "user": str(USER + 6),
+            "user": user(6),
             "slot": 1,
-            "receive": ground.receives[USER + 6],
+            "receive": ground.receives[user(6)],
         },
-        lambda: ground.remove("receive_rejected", "user_id = %(user)s", user=USER + 6),
+        lambda: ground.remove("receive_rejected", "user_id = %(user)s", user=user(6)),
     )
 
 
 def issued_twice(ground):
-    _, _, batch, index = ground.receives[USER + 7].split(".")
-    back = ground.row_add(USER + 779, 1, batch, index)
+    _, _, batch, index = receive_parts(ground.receives[user(7)])
+    back = ground.row_add(user(779), 1, batch, index)
     return {
         "kind": "issued_twice",
-        "user": str(USER + 779),
+        "user": user(779),
         "slot": 1,
-        "receive": ground.receive(USER + 779, batch, index),
+        "receive": ground.receive(user(779), batch, index),
     }, back
 
 
 def slot_removed(ground):
-    before = ground.record(USER + 8)
-    ground.redis.hdel(ground.key + ":users", USER + 8)
+    before = ground.record(user(8))
+    ground.redis.hdel(ground.key + ":users", user(8))
     return (
         {
             "kind": "slot_missing",
-            "user": str(USER + 8),
+            "user": user(8),
             "slot": 1,
-            "receive": ground.receives[USER + 8],
+            "receive": ground.receives[user(8)],
         },
-        lambda: ground.redis.hset(ground.key + ":users", USER + 8, before),
+        lambda: ground.redis.hset(ground.key + ":users", user(8), before),
     )
 
 
 def slot_added(ground):
     batch = ulid_at(1_700_000_000_000)
-    back = ground.record_set(USER + 780, f"1:{batch}:0:")
+    back = ground.record_set(user(780), f"1:{batch}:0:")
     return {
         "kind": "slot_unknown",
-        "user": str(USER + 780),
+        "user": user(780),
         "slot": 1,
-        "receive": ground.receive(USER + 780, batch, 0),
+        "receive": ground.receive(user(780), batch, 0),
     }, back
 
 
 def slot_added_of_the_future(ground):
     batch = ulid_at(int(time.time() * 1000) + 10**9)
-    back = ground.record_set(USER + 781, f"1:{batch}:0:")
+    back = ground.record_set(user(781), f"1:{batch}:0:")
     return {
         "kind": "slot_unknown",
-        "user": str(USER + 781),
+        "user": user(781),
         "slot": 1,
-        "receive": ground.receive(USER + 781, batch, 0),
+        "receive": ground.receive(user(781), batch, 0),
     }, back
 
 
 def slot_of_another(ground):
     batch = ulid_at(1_700_000_000_000)
-    back = ground.record_set(USER + 9, f"1:{batch}:4:key of {USER + 9}")
+    back = ground.record_set(user(9), f"1:{batch}:4:key of 9")
     return {
         "kind": "slot_receive",
-        "user": str(USER + 9),
+        "user": user(9),
         "slot": 1,
-        "receive": ground.receive(USER + 9, batch, 4),
+        "receive": ground.receive(user(9), batch, 4),
     }, back
 
 
 def another_key(ground):
-    back = ground.record_set(USER + 10, ground.record(USER + 10) + "0")
+    back = ground.record_set(user(10), ground.record(user(10)) + "0")
     return {
         "kind": "slot_key",
-        "user": str(USER + 10),
+        "user": user(10),
         "slot": 1,
-        "receive": ground.receives[USER + 10],
+        "receive": ground.receives[user(10)],
     }, back
 
 
 def records_malformed(ground):
-    back = ground.record_set(USER + 11, "1:not a batch:0:")
-    return {"kind": "records_malformed", "user": str(USER + 11)}, back
+    back = ground.record_set(user(11), "1:not a batch:0:")
+    return {"kind": "records_malformed", "user": user(11)}, back
 
 
 def user_malformed(ground):
-    back = ground.record_set("nobody", f"1:{ulid_make()}:0:")
+    back = ground.record_set("no id", f"1:{ulid_make()}:0:")
     return {"kind": "records_malformed", "user": None}, back
 
 
 def slot_not_given_back(ground):
-    receive = ground.rejected(USER + 782)
-    _, user, batch, index = receive.split(".")
+    receive = ground.rejected(user(782))
+    _, owner, batch, index = receive_parts(receive)
     record = f"{ground.limit + 1}:{batch}:{index}:"
-    before = ground.record(user)
-    back = ground.record_set(user, before + "\n" + record)
+    before = ground.record(owner)
+    back = ground.record_set(owner, before + "\n" + record)
     return {
         "kind": "slot_unreleased",
-        "user": str(USER + 782),
+        "user": user(782),
         "slot": ground.limit + 1,
         "receive": receive,
     }, back

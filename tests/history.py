@@ -12,6 +12,7 @@ import redis
 from load import Ask, Load, now
 from stack import wait_until
 from ulid import ulid_uuid
+from user_ids import user_of
 from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict
 
 WINDOW = 32  # requests of one connection in flight
@@ -85,16 +86,16 @@ class History:
         return self, [self._ask_make(chance) for _ in range(WINDOW)]
 
     def _ask_make(self, chance):
-        user = chance.randint(1, REGULARS if chance.random() < 0.2 else self.users)
+        number = chance.randint(1, REGULARS if chance.random() < 0.2 else self.users)
         key = f"key {chance.randint(1, 3)}" if chance.random() < self.keys else None
-        return Ask("issue", user, key, self.ack)
+        return Ask("issue", user_of(number, self.seed), key, self.ack)
 
     def note(self, ask):
         self.asked.append(ask)
 
     def ask(self, client, user, key=None, **members):
         """One request, recorded as well."""
-        ask = Ask("issue", int(user), key)
+        ask = Ask("issue", user, key)
         ask.at = now()
         self.note(ask)
         return ask.answer(
@@ -203,7 +204,7 @@ class History:
             for user, records in cache.hgetall(key + ":users").items():
                 for record in records.split("\n"):
                     slot, batch, index, key_ = record.split(":", 3)
-                    slots.append(Row(int(user), int(slot), ulid_uuid(batch), int(index), key_))
+                    slots.append(Row(user, int(slot), ulid_uuid(batch), int(index), key_))
         return slots, counts
 
 

@@ -33,7 +33,8 @@ class Ask:
     )  # fmt: skip
 
     def __init__(self, op, user, key=None, ack=None, receive=None):
-        self.op, self.user, self.key, self.ack, self.receive_asked = op, user, key, ack, receive
+        self.op, self.user, self.key, self.ack = op, str(user), key, ack
+        self.receive_asked = receive
         self.client = self.gateway = self.connected_at = self.at = self.answered_at = None
         self.reply = UNANSWERED
         self.ended = self.ended_at = None  # why there is no answer, and since when
@@ -64,7 +65,7 @@ class Ask:
         else:
             request["coupon"] = coupon
             if self.op != "coupon":
-                request["user"] = str(self.user)
+                request["user"] = self.user
         if self.key:
             request["key"] = self.key
         if self.ack:

@@ -16,6 +16,7 @@ import collections
 
 from load import UNANSWERED
 from ulid import ulid_uuid
+from user_ids import receive_parts
 
 ALWAYS = frozenset(("accepted", "queued", "issued", "out_of_stock", "limit_reached"))
 TAKEN = frozenset(("accepted", "queued", "issued"))
@@ -61,7 +62,7 @@ class Allowed:
 
 def place_of(receive):
     """Of a receive in the tables: its batch and index."""
-    _, _, batch, index = receive.split(".")
+    _, _, batch, index = receive_parts(receive)
     return ulid_uuid(batch), int(index)
 
 
@@ -202,8 +203,9 @@ class Verdict:
 
     def _receive(self, ask, place):
         row, tombstone = self.stored.issued.get(place), self.stored.rejected.get(place)
-        coupon, user, _, _ = ask.receive.split(".")
-        assert (coupon, int(user)) == (self.terms.coupon, ask.user), f"{ask} {self.where}"
+        assert receive_parts(ask.receive)[:2] == (
+            self.terms.coupon, ask.user
+        ), f"{ask} {self.where}"  # fmt: skip
         assert (row is None) != (tombstone is None), f"P3: {ask} {self.where}"
         if status_of(ask) == "issued":
             assert row, f"P3: was issued: {ask}, {tombstone} {self.where}"
@@ -331,11 +333,11 @@ class Verdict:
 
     def _whole(self, ask):
         """The reply is about what was queried, and names no receive twice."""
-        of_user = f"{self.terms.coupon}.{ask.user}."
+        of_user = (self.terms.coupon, ask.user)
         receives = [one["receive"] for one in told_by(ask)]
         assert len(receives) == len(set(receives)), f"a receive is listed twice: {ask} {self.where}"
         for receive in receives:
-            assert receive.startswith(of_user) and (
+            assert receive_parts(receive)[:2] == of_user and (
                 not ask.receive_asked or receive == ask.receive_asked
             ), f"another receive: {ask} {self.where}"
 

@@ -13,6 +13,7 @@ import threading
 import psycopg
 
 from load import now
+from user_ids import receive_parts
 from verdict import place_of
 
 CONNECT_S = 2
@@ -97,5 +98,5 @@ class Witness:
             self.false.append(ask)
 
     def _row_exists(self, receive, slot):
-        coupon, user, _, _ = receive.split(".")
-        return self.pg.execute(ROW, (int(user), int(coupon), slot, *place_of(receive))).rowcount
+        coupon, user, _, _ = receive_parts(receive)
+        return self.pg.execute(ROW, (user, int(coupon), slot, *place_of(receive))).rowcount

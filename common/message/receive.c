@@ -23,15 +23,12 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	return (size_t)(p - out);
 }
 
-/* The part before the next dot, or up to the end; moves `*text` behind the dot. */
-static size_t part_take(const char **text, const char *end, const char **part)
+/* The length up to the last dot of `text`, or -1. */
+static ptrdiff_t last_dot(const char *text, size_t len)
 {
-	const char *dot = memchr(*text, '.', (size_t)(end - *text));
-	const char *stop = dot ? dot : end;
+	const char *dot = memrchr(text, '.', len);
 
-	*part = *text;
-	*text = dot ? dot + 1 : end;
-	return (size_t)(stop - *part);
+	return dot ? dot - text : -1;
 }
 
 static int index_parse(const char *text, size_t len, int *index)
@@ -46,21 +43,23 @@ static int index_parse(const char *text, size_t len, int *index)
 	return 0;
 }
 
+/* From both ends: the user may contain dots. */
 int receive_parse(struct receive *receive, const char *text, size_t len)
 {
-	const char *end = text + len, *part;
-	size_t n;
+	const char *user = memchr(text, '.', len);
+	ptrdiff_t index, batch;
 
-	n = part_take(&text, end, &part);
-	if (id_parse(part, n, &receive->coupon))
+	if (!user || id_parse(text, (size_t)(user - text), &receive->coupon))
 		return -1;
-	n = part_take(&text, end, &part);
-	if (user_id_parse(&receive->user, part, n))
+	user++;
+	len -= (size_t)(user - text);
+	index = last_dot(user, len);
+	if (index < 0 || index_parse(user + index + 1, len - (size_t)index - 1, &receive->index))
 		return -1;
-	n = part_take(&text, end, &part);
-	if (ulid_parse(&receive->batch, part, n))
+	batch = last_dot(user, (size_t)index);
+	if (batch < 0 || ulid_parse(&receive->batch, user + batch + 1, (size_t)(index - batch - 1)))
 		return -1;
-	return index_parse(text, (size_t)(end - text), &receive->index);
+	return user_id_parse(&receive->user, user, (size_t)batch);
 }
 
 int receive_key_valid(const char *text, size_t len)

@@ -1,6 +1,6 @@
 /*
  * A receive: one accepted request, written <coupon>.<user>.<batch>.<index>, so that one look-up
- * finds its outcome.
+ * finds its outcome. The user may contain dots, the other parts do not.
  */
 #ifndef COMMON_MESSAGE_RECEIVE_H
 #define COMMON_MESSAGE_RECEIVE_H

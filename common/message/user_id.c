@@ -1,12 +1,23 @@
 #include "common/message/user_id.h"
 
+#include "common/message/number.h"
+
+#include <stdio.h>
 #include <string.h>
+
+/* How many bytes there are before the first that no id contains; `len`: there is none. */
+static size_t valid_length(const char *text, size_t len)
+{
+	size_t n = 0;
+
+	while (n < len && text[n] >= '!' && text[n] <= '~')
+		n++;
+	return n;
+}
 
 int user_id_parse(struct user_id *user, const char *text, size_t len)
 {
-	int64_t number;
-
-	if (id_parse(text, len, &number))
+	if (len == 0 || len > USER_ID_MAX || valid_length(text, len) != len)
 		return -1;
 	user->len = (unsigned char)len;
 	memcpy(user->text, text, len);
@@ -14,20 +25,24 @@ int user_id_parse(struct user_id *user, const char *text, size_t len)
 	return 0;
 }
 
+void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE])
+{
+	size_t valid = valid_length(text, len);
+
+	if (valid < len)
+		snprintf(out, USER_ID_WHY_SIZE, "byte %zu is not allowed: must be %s", valid + 1,
+			 USER_ID_ALLOWED);
+	else
+		snprintf(out, USER_ID_WHY_SIZE, "has %zu bytes: must be %s", len, USER_ID_ALLOWED);
+}
+
 struct user_id user_id_of_number(int64_t number)
 {
 	struct user_id user;
 
-	user.len = (unsigned char)id_format(number, user.text);
+	number_text(number, user.text);
+	user.len = (unsigned char)strlen(user.text);
 	return user;
-}
-
-int64_t user_id_number(const struct user_id *user)
-{
-	int64_t number = 0;
-
-	(void)id_parse(user->text, user->len, &number);
-	return number;
 }
 
 int user_id_same(const struct user_id *a, const struct user_id *b)

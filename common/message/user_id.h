@@ -1,24 +1,34 @@
 /*
- * A user id: its bytes are the caller's. Two are the same when all their bytes are.
+ * A user id: 1 to 64 bytes of printable ASCII without spaces ('!' to '~'), chosen by the caller. It
+ * is opaque: two are the same when all their bytes are, so `42` and `042` are two users.
  */
 #ifndef COMMON_MESSAGE_USER_ID_H
 #define COMMON_MESSAGE_USER_ID_H
 
-#include "common/message/id.h"
+#include <stddef.h>
+#include <stdint.h>
 
-#define USER_ID_SIZE ID_SIZE /* with its NUL */
+#define USER_ID_MAX 64
+#define USER_ID_SIZE (USER_ID_MAX + 1) /* with its NUL */
+#define USER_ID_WHY_SIZE 128
+#define USER_ID_ALLOWED "1 to 64 bytes of printable ASCII without spaces"
 
 struct user_id {
 	unsigned char len; /* 0: none */
 	char text[USER_ID_SIZE];
 };
 
-/* Exactly `len` bytes. 0, or -1 unless they are an id as id_parse() takes it. */
+/* Exactly `len` bytes. 0, or -1 unless they are an id. */
 int user_id_parse(struct user_id *user, const char *text, size_t len);
 
-/* The id that is written as this number, which is 1 or more, and back. */
+/*
+ * Writes why these bytes, which are no id, are none: where the first wrong byte is (from 1), or how
+ * many there are, and what is allowed.
+ */
+void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE]);
+
+/* The id that is the decimal text of the number, which is 0 or more. */
 struct user_id user_id_of_number(int64_t number);
-int64_t user_id_number(const struct user_id *user); /* 0: none */
 
 int user_id_same(const struct user_id *a, const struct user_id *b);
 

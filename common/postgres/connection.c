@@ -86,14 +86,17 @@ static enum postgres_event lost(struct postgres *postgres, const char *why)
 }
 
 /* libpq would write them to standard error, between the lines of the log. */
-static void notice(void *data, const char *message)
+static void notice(void *data, const PGresult *result)
 {
 	const struct postgres *postgres = data;
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	char line[256];
 
+	if (postgres->options.notice)
+		postgres->options.notice(postgres->options.notice_context, text ? text : "");
 	if (!postgres->options.notice_event)
 		return;
-	snprintf(line, sizeof(line), "%s", message);
+	snprintf(line, sizeof(line), "%s", PQresultErrorMessage(result));
 	line[strcspn(line, "\n")] = '\0';
 	log_warn(postgres->options.notice_event, LOG_S("why", line));
 }
@@ -121,7 +124,7 @@ int postgres_connect(struct postgres *postgres, const char *address, int64_t now
 	check(postgres->state == DOWN);
 	postgres->libpq = PQconnectStartParams(keywords, values, 1);
 	check(postgres->libpq != NULL);
-	PQsetNoticeProcessor(postgres->libpq, notice, postgres);
+	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	postgres->polling = PGRES_POLLING_WRITING;
 	postgres->state = CONNECTING;
 	postgres->deadline_ms = now_ms + postgres->options.connect_timeout_ms;

@@ -28,6 +28,9 @@ struct postgres_options {
 	int64_t lock_timeout_ms;      /* and for one lock; 0: its own setting */
 	const char *session;          /* further SET statements; NULL: none */
 	const char *notice_event;     /* the server's notices are logged as this; NULL: dropped */
+	/* Gets the text of each of the server's notices, from within a step. NULL: none. */
+	void (*notice)(void *context, const char *text);
+	void *notice_context;
 };
 
 enum postgres_event {

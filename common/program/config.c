@@ -119,10 +119,8 @@ static const struct setting *setting_find(enum config_program program, const cha
 	return NULL;
 }
 
-int config_read(struct config *config, enum config_program program, int argc, char **argv)
+static void defaults_read(struct config *config, enum config_program program)
 {
-	int left = 1;
-
 	memset(config, 0, sizeof(*config));
 	for (size_t i = 0; i < SETTINGS_N; i++) {
 		if (settings[i].fallback)
@@ -132,6 +130,14 @@ int config_read(struct config *config, enum config_program program, int argc, ch
 		if (settings[i].programs & (int)program)
 			environment_read(config, &settings[i]);
 	}
+}
+
+int config_read_beside(struct config *config, enum config_program program, int argc, char **argv,
+		       int (*takes_value)(const char *flag))
+{
+	int left = 1;
+
+	defaults_read(config, program);
 	for (int i = 1; i < argc; i++) {
 		const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
 		size_t len = strcspn(name, "=");
@@ -139,6 +145,8 @@ int config_read(struct config *config, enum config_program program, int argc, ch
 
 		if (!setting) {
 			argv[left++] = argv[i];
+			if (takes_value && i + 1 < argc && takes_value(argv[i]))
+				argv[left++] = argv[++i];
 		} else if (name[len] == '=') {
 			setting_set(config, setting, argv[i], name + len + 1);
 		} else {
@@ -150,6 +158,11 @@ int config_read(struct config *config, enum config_program program, int argc, ch
 	}
 	argv[left] = NULL;
 	return left;
+}
+
+int config_read(struct config *config, enum config_program program, int argc, char **argv)
+{
+	return config_read_beside(config, program, argc, argv, NULL);
 }
 
 void config_free(struct config *config)

@@ -26,6 +26,10 @@ struct config {
  * setting, the value and what is allowed.
  */
 int config_read(struct config *config, enum config_program program, int argc, char **argv);
+
+/* The same, but the word after a flag for which `takes_value` is true is left with it, unread. */
+int config_read_beside(struct config *config, enum config_program program, int argc, char **argv,
+		       int (*takes_value)(const char *flag));
 void config_free(struct config *config);
 
 void config_help(enum config_program program, FILE *out); /* the settings part of --help */

@@ -72,7 +72,7 @@ static void place_format(const struct place *place, const char *receive, char *o
 void finding_add(struct findings *findings, enum finding finding, const struct place *place,
 		 const char *format, ...)
 {
-	char text[512], where[RECEIVE_SIZE + 100], receive[RECEIVE_SIZE];
+	char text[512], where[RECEIVE_SIZE + USER_ID_SIZE + 100], receive[RECEIVE_SIZE];
 	va_list list;
 
 	va_start(list, format);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_STEP 16 /* entries, each of which may be 40 KB */
+#define SCAN_STEP 16 /* entries, each of which may be 70 KB */
 
 struct reading {
 	struct outbox *outbox;

@@ -157,12 +157,12 @@ struct ask {
 
 static void ask_make(struct ask *ask, const struct slot *slots, size_t n)
 {
-	postgres_array_init(&ask->users, POSTGRES_INT8);
+	postgres_array_init(&ask->users, POSTGRES_TEXT);
 	postgres_array_init(&ask->slots, POSTGRES_INT2);
 	postgres_array_init(&ask->batches, POSTGRES_UUID);
 	postgres_array_init(&ask->indexes, POSTGRES_INT2);
 	for (size_t i = 0; i < n; i++) {
-		postgres_array_add_number(&ask->users, user_id_number(&slots[i].user));
+		postgres_array_add_text(&ask->users, slots[i].user.text, slots[i].user.len);
 		postgres_array_add_number(&ask->slots, slots[i].number);
 		postgres_array_add_uuid(&ask->batches, &slots[i].batch);
 		postgres_array_add_number(&ask->indexes, slots[i].index);

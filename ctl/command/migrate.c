@@ -4,11 +4,19 @@
  */
 #include "common/log/log.h"
 #include "ctl/ctl.h"
+#include "ctl/output.h"
 #include "ctl/postgres.h"
+#include "ctl/progress.h"
 #include "embed.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Half of what was measured, so that an estimate is rather long: see docs/operations.md. */
+#define COPY_ROWS_S 150000
+#define COPY_ROW_BYTES 180 /* with its index */
+#define MIGRATION_USER_TEXT 10
 
 static int64_t version_read(struct db *db)
 {
@@ -23,40 +31,96 @@ static int64_t version_read(struct db *db)
 	return version;
 }
 
+static int newest_version(void)
+{
+	int newest = 0;
+
+	for (const struct migration *m = migrations; m->name; m++)
+		newest = m->version;
+	return newest;
+}
+
+/* The version of the database, which may be upgraded to this program's. */
+static int64_t version_check(struct db *db)
+{
+	int64_t version = version_read(db);
+
+	if (version > newest_version())
+		log_fatal("the database is at version %lld, newer than this program's %d: use a "
+			  "newer couponctl",
+			  (long long)version, newest_version());
+	if (version == newest_version())
+		printf("the database is at version %d already\n", newest_version());
+	return version;
+}
+
+/* What the operator must know before the one migration whose time depends on the data. */
+static void copy_announce(struct db *db)
+{
+	PGresult *result = db_query(db, sql_query_migration_user_text, 0, NULL);
+	int64_t rows = db_int(result, 0, "rows_num"), seconds = rows / COPY_ROWS_S + 1;
+	char rows_text[OUTPUT_GROUPED_SIZE], megabytes[OUTPUT_GROUPED_SIZE];
+
+	PQclear(result);
+	if (rows == 0)
+		return;
+	printf("%04d copies about %s user coupons: about %" PRId64 " min %" PRId64
+	       " s, with %s MB of disk beside the present ones.\n"
+	       "     Nothing has to be stopped. Until it ends nothing is settled: receives wait in "
+	       "the\n     queue, look-ups in PostgreSQL fail, and `issued` is answered late.\n",
+	       MIGRATION_USER_TEXT, output_grouped(rows, rows_text), seconds / 60, seconds % 60,
+	       output_grouped(rows * COPY_ROW_BYTES / 1000000 + 1, megabytes));
+}
+
+static void plan_print(int64_t version)
+{
+	for (const struct migration *m = migrations; m->name; m++)
+		if (m->version > version)
+			printf("%04d %s: to be applied\n", m->version, m->name);
+}
+
+static void progress_notice(void *context, const char *text)
+{
+	char step[PROGRESS_WHAT_SIZE];
+	long long done, total;
+
+	if (sscanf(text, "progress %31s %lld %lld", step, &done, &total) == 3)
+		progress_show(context, step, done, total);
+}
+
+/* In the transaction that is open. */
 static void migration_apply(struct db *db, const struct migration *migration)
 {
 	char version[DB_NUMBER_SIZE];
 	const char *const params[] = { db_number(migration->version, version), migration->name };
+	struct progress progress = { 0 };
+	int failed;
 
-	db_run(db, "BEGIN");
-	if (db_run_try(db, migration->sql))
+	db_on_notice(db, progress_notice, &progress);
+	failed = db_run_try(db, migration->sql);
+	db_on_notice(db, NULL, NULL);
+	progress_end(&progress);
+	if (failed)
 		log_fatal("migration %04d %s failed, and nothing of it was kept: %s",
 			  migration->version, migration->name, db_error(db));
 	PQclear(db_query(db, sql_query_migration_record, 2, params));
-	db_run(db, "COMMIT");
 	printf("%04d %s: applied\n", migration->version, migration->name);
 	fflush(stdout);
 }
 
-static void migrations_apply(struct db *db)
+/*
+ * Each in a transaction of its own. That of the last one stays open for the functions: those of the
+ * version before may not fit the tables.
+ */
+static void migrations_apply(struct db *db, int64_t version)
 {
-	int64_t version = version_read(db);
-	int newest = 0, applied = 0;
-
-	for (const struct migration *m = migrations; m->name; m++)
-		newest = m->version;
-	if (version > newest)
-		log_fatal("the database is at version %lld, newer than this program's %d: use a "
-			  "newer couponctl",
-			  (long long)version, newest);
 	for (const struct migration *m = migrations; m->name; m++) {
 		if (m->version <= version)
 			continue;
 		migration_apply(db, m);
-		applied++;
+		if (m->version < newest_version())
+			db_run(db, "COMMIT; BEGIN");
 	}
-	if (applied == 0)
-		printf("the database is at version %d already\n", newest);
 }
 
 /* What to say of applying the function; NULL: it stays as it is. */
@@ -100,17 +164,15 @@ static void function_apply(struct db *db, const struct function *function, const
 	printf("function %s: applying version %d%s\n", function->name, function->version, reason);
 }
 
-/* In one transaction: functions call each other, and workers must not meet half of a change. */
+/* All in the transaction that is open: functions call each other. */
 static void functions_apply(struct db *db)
 {
-	db_run(db, "BEGIN");
 	for (const struct function *f = functions; f->name; f++) {
 		const char *reason = function_reason(db, f);
 
 		if (reason)
 			function_apply(db, f, reason);
 	}
-	db_run(db, "COMMIT");
 }
 
 static int migrate_run(struct ctl *ctl)
@@ -120,20 +182,40 @@ static int migrate_run(struct ctl *ctl)
 				as_admin ? ctl->config.database_admin_url
 					 : ctl->config.database_url);
 
+	int64_t version;
+
 	PQclear(db_query(db, sql_query_migration_lock, 0, NULL));
-	migrations_apply(db);
-	functions_apply(db);
+	db_run(db, "BEGIN");
+	version = version_check(db);
+	if (version > 0 && version < MIGRATION_USER_TEXT)
+		copy_announce(db);
+	fflush(stdout);
+	if (args_has(&ctl->args, "dry-run")) {
+		plan_print(version);
+		db_run(db, "ROLLBACK");
+	} else {
+		migrations_apply(db, version);
+		functions_apply(db);
+		db_run(db, "COMMIT");
+	}
 	db_close(db);
 	return 0;
 }
 
+static const struct option migrate_options[] = {
+	SWITCH("dry-run", "print the migrations that would be applied, and apply nothing"),
+	OPTIONS_END,
+};
+
 const struct command migrate_command = {
 	.name = "migrate",
 	.run = migrate_run,
+	.options = migrate_options,
 	.summary = "upgrade the database to this program's version",
-	.detail = "Migrations go forward only, each in a transaction of its own; then the\n"
-		  "functions that differ are replaced in one transaction. A function that is\n"
-		  "newer than this program's is kept. Concurrent runs are safe. A database that\n"
-		  "is newer than this program is refused. Connects as the owner of the tables,\n"
+	.detail = "Migrations go forward only, each in a transaction of its own. The functions\n"
+		  "that differ are replaced in that of the last one. A function that is newer\n"
+		  "than this program's is kept. Concurrent runs are safe. A database that is\n"
+		  "newer than this program is refused. What takes long is announced before it\n"
+		  "begins, and shows its progress. Connects as the owner of the tables,\n"
 		  "DATABASE_ADMIN_URL.",
 };

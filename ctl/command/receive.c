@@ -56,12 +56,25 @@ static int request_run(struct ctl *ctl, cJSON *request)
 	return code == answer_code(ANSWER_OK) ? 0 : 1;
 }
 
-/* Adds an option that is an id, as a string. */
-static void id_add(cJSON *request, const struct args *args, const char *name)
+/* As a string: a number beyond 2^53-1 is refused. */
+static void coupon_add(cJSON *request, const struct args *args)
 {
-	args_required(args, name);
-	args_id(args, name);
-	output_text(request, name, args_text(args, name));
+	args_required(args, "coupon");
+	args_id(args, "coupon");
+	output_text(request, "coupon", args_text(args, "coupon"));
+}
+
+static void user_add(cJSON *request, const struct args *args)
+{
+	const char *text = args_required(args, "user");
+	char why[USER_ID_WHY_SIZE];
+	struct user_id user;
+
+	if (user_id_parse(&user, text, strlen(text))) {
+		user_id_why(text, strlen(text), why);
+		args_fail("--user is \"%s\": %s", text, why);
+	}
+	output_text(request, "user", text);
 }
 
 static int issue_run(struct ctl *ctl)
@@ -71,8 +84,8 @@ static int issue_run(struct ctl *ctl)
 	cJSON *request = output_object();
 
 	output_text(request, "op", "issue");
-	id_add(request, args, "coupon");
-	id_add(request, args, "user");
+	coupon_add(request, args);
+	user_add(request, args);
 	if (key && !receive_key_valid(key, strlen(key)))
 		args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII", key,
 			  RECEIVE_KEY_MAX);
@@ -102,8 +115,8 @@ static int status_run(struct ctl *ctl)
 				  args->argument);
 		output_text(request, "receive", args->argument);
 	} else {
-		id_add(request, args, "coupon");
-		id_add(request, args, "user");
+		coupon_add(request, args);
+		user_add(request, args);
 	}
 	return request_run(ctl, request);
 }

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 
 #define SCAN_COUNT 256
-#define OUTBOX_COUNT 32 /* entries; each may be 40 KB */
+#define OUTBOX_COUNT 32 /* entries; each may be 70 KB */
 
 enum { USERS, SLOTS, BATCHES, INDEXES, GENERATIONS, TIMES, ARRAYS };
 
 static const enum postgres_type types[ARRAYS] = {
-	[USERS] = POSTGRES_INT8,   [SLOTS] = POSTGRES_INT2,       [BATCHES] = POSTGRES_UUID,
+	[USERS] = POSTGRES_TEXT,   [SLOTS] = POSTGRES_INT2,       [BATCHES] = POSTGRES_UUID,
 	[INDEXES] = POSTGRES_INT2, [GENERATIONS] = POSTGRES_INT4, [TIMES] = POSTGRES_INT8,
 };
 
@@ -64,7 +64,7 @@ static void arrays_fill(struct lost_receives *lost, const struct slots *slots, i
 	for (size_t i = 0; i < slots->n; i++) {
 		const struct slot *slot = &slots->list[i];
 
-		postgres_array_add_number(&arrays[USERS], user_id_number(&slot->user));
+		postgres_array_add_text(&arrays[USERS], slot->user.text, slot->user.len);
 		postgres_array_add_number(&arrays[SLOTS], slot->number);
 		postgres_array_add_uuid(&arrays[BATCHES], &slot->batch);
 		postgres_array_add_number(&arrays[INDEXES], slot->index);

@@ -82,14 +82,16 @@ static struct rush_told *told_add(struct rush_book *book)
 static int told_read(struct rush_told *told, const struct rush_plan *plan, uint32_t request,
 		     const struct rush_reply *reply)
 {
-	char start[2 * ID_SIZE + 2];
+	struct user_id user = rush_users_id(&plan->users, rush_plan_user(plan, request));
+	char start[ID_SIZE + USER_ID_SIZE + 2];
 	size_t len = plan->coupon_len;
 	const char *p = reply->receive;
 	int index = 0;
 
 	memcpy(start, plan->coupon_text, len);
 	start[len++] = '.';
-	len += id_format(rush_plan_user(plan, request), start + len);
+	memcpy(start + len, user.text, user.len);
+	len += user.len;
 	start[len++] = '.';
 	if (reply->receive_len < len + ULID_LEN + 2 || reply->receive_len > len + ULID_LEN + 4 ||
 	    memcmp(p, start, len) != 0 || p[len + ULID_LEN] != '.')

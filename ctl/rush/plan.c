@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#define USERS_MAX 50000000
 #define CONNECTIONS 50
 #define CONNECTIONS_MAX 10000
 #define PIPELINE 64
@@ -33,18 +32,12 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 	int64_t requests_n;
 
 	args_required(args, "coupon");
-	args_required(args, "users");
 	memset(plan, 0, sizeof(*plan));
 	plan->coupon = args_id(args, "coupon");
 	plan->coupon_len = id_format(plan->coupon, plan->coupon_text);
-	plan->users_n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1);
-	plan->first_user = args_has(args, "first-user") ? args_id(args, "first-user") : 1;
-	if (plan->first_user > INT64_MAX - plan->users_n)
-		args_fail(
-			"--first-user is \"%s\": with --users that goes beyond 9223372036854775807",
-			args_text(args, "first-user"));
+	rush_users_read(&plan->users, args);
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
-	requests_n = (int64_t)plan->users_n * plan->requests_per_user;
+	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
 	if (requests_n > RUSH_REQUESTS_MAX)
 		args_fail("--requests-per-user is %u: with --users that is %lld requests, and "
 			  "allowed are %d",
@@ -78,18 +71,18 @@ static char *put_request(char *out, uint32_t request)
 
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 {
-	char user[ID_SIZE], *p = out;
-	size_t user_len = id_format(rush_plan_user(plan, request), user);
+	struct user_id user = rush_users_id(&plan->users, rush_plan_user(plan, request));
+	char *p = out;
 
 	p = PUT(p, "{\"id\":");
 	p = put_request(p, request);
 	p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
 	p = put(p, plan->coupon_text, plan->coupon_len);
 	p = PUT(p, "\",\"user\":\"");
-	p = put(p, user, user_len);
+	p = put(p, user.text, user.len);
 	if (plan->keys) {
 		p = PUT(p, "\",\"key\":\"rush-");
-		p = put(p, user, user_len);
+		p = put(p, user.text, user.len);
 	}
 	if (plan->ack != RUSH_ACCEPTED) {
 		const char *ack = rush_ack_text(plan->ack);

@@ -7,13 +7,14 @@
 
 #include "common/message/id.h"
 #include "ctl/args.h"
+#include "ctl/rush/users.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define RUSH_REQUESTS_MAX 100000000
-/* bytes of a request line: four numbers of 20 digits and the words around them */
-#define RUSH_LINE_MAX 224
+/* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
+#define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + 80)
 
 enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
 
@@ -21,8 +22,7 @@ struct rush_plan {
 	int64_t coupon;
 	char coupon_text[ID_SIZE];
 	size_t coupon_len;
-	int64_t first_user;
-	uint32_t users_n;
+	struct rush_users users;
 	uint32_t requests_per_user;
 	uint32_t requests_n;
 	int keys; /* each user's requests carry the same idempotency key */
@@ -33,9 +33,10 @@ struct rush_plan {
 	int64_t timeout_us; /* a later answer counts as unknown */
 };
 
-static inline int64_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
+/* The user of a request: its index in plan->users. */
+static inline uint32_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
 {
-	return plan->first_user + request / plan->requests_per_user;
+	return request / plan->requests_per_user;
 }
 
 /* From the command line. A wrong option ends the process. */

@@ -147,10 +147,14 @@ void rush_report_text(const struct rush_report *report)
 	char requests[OUTPUT_GROUPED_SIZE], users[OUTPUT_GROUPED_SIZE], rate[OUTPUT_GROUPED_SIZE];
 
 	printf("rush on coupon %s: %s requests of %s users, %u connections x %u", plan->coupon_text,
-	       output_grouped(plan->requests_n, requests), output_grouped(plan->users_n, users),
+	       output_grouped(plan->requests_n, requests), output_grouped(plan->users.n, users),
 	       report->figures->connected, plan->pipeline);
 	if (plan->rate)
 		printf(", %s a second", output_grouped(plan->rate, rate));
+	if (plan->users.form != RUSH_INT)
+		printf(", user ids %s", rush_form_text(plan->users.form));
+	if (plan->users.seeded)
+		printf(", user seed %lld", (long long)plan->users.seed);
 	printf(", ack %s\n\n", rush_ack_text(plan->ack));
 	answers_print(report);
 	if (report->verify)
@@ -226,7 +230,12 @@ void rush_report_json(const struct rush_report *report)
 
 	output_bool(object, "passed", report->passed);
 	output_text(object, "coupon", plan->coupon_text);
-	output_number(object, "users", plan->users_n);
+	output_number(object, "users", plan->users.n);
+	output_text(object, "user_ids", rush_form_text(plan->users.form));
+	if (plan->users.seeded)
+		output_number(object, "user_seed", plan->users.seed);
+	else
+		output_null(object, "user_seed");
 	output_number(object, "requests", plan->requests_n);
 	output_number(object, "connections", figures->connected);
 	output_number(object, "pipeline", plan->pipeline);

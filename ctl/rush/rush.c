@@ -52,7 +52,11 @@ static const struct option rush_options[] = {
 	OPTION("coupon", "ID", "the coupon to request"),
 	OPTION("users", "N", "number of users"),
 	OPTION("first-user", "U",
-	       "id of the first user; the next have the ids after it; default 1"),
+	       "number of the first user; the next have the numbers after it; default 1"),
+	OPTION("user-ids", "FORM",
+	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
+	OPTION("user-seed", "N",
+	       "ids that look random, without any order; the same seed gives the same ids"),
 	OPTION("requests-per-user", "N", "requests of each user; default 1"),
 	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
 		       "same receive"),

@@ -89,7 +89,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 		      const struct rush_receive *receive, const char *what)
 {
 	struct receive full = { .coupon = book->plan->coupon,
-				.user = user_id_of_number(receive->user),
+				.user = rush_users_id(&book->plan->users, receive->user),
 				.batch = receive->batch,
 				.index = receive->index };
 	char text[RECEIVE_SIZE];
@@ -141,7 +141,7 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book,
 		      const struct rush_receives *rejections)
 {
 	size_t row = 0, rejection = 0, next;
-	int64_t kept = 0; /* the last user with a receive that was not rejected */
+	int64_t kept = -1; /* the last user with a receive that was not rejected */
 
 	for (size_t i = 0; i < told->n; i = next) {
 		const struct rush_receive *one = &told->list[i];
@@ -170,16 +170,15 @@ static int is_unknown(int end)
 /* How many outcomes of each of the plan's users an unknown answer explains. */
 static uint16_t *unknown_count(const struct rush_book *book, const struct rush_receives *told)
 {
-	uint16_t *counts = calloc(book->plan->users_n, sizeof(*counts));
+	uint16_t *counts = calloc(book->plan->users.n, sizeof(*counts));
 
 	check(counts != NULL);
 	for (uint32_t i = 0; i < book->next; i++)
-		if (is_unknown(book->end[i]) &&
-		    counts[i / book->plan->requests_per_user] < UINT16_MAX)
-			counts[i / book->plan->requests_per_user]++;
+		if (is_unknown(book->end[i]) && counts[rush_plan_user(book->plan, i)] < UINT16_MAX)
+			counts[rush_plan_user(book->plan, i)]++;
 	for (size_t i = 0; i < told->n; i++)
 		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
-			counts[told->list[i].user - book->plan->first_user]--;
+			counts[told->list[i].user]--;
 	return counts;
 }
 
@@ -192,7 +191,7 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct rush_receive *one = &outcomes->list[i];
-		uint16_t *left = &unknown[one->user - book->plan->first_user];
+		uint16_t *left = &unknown[one->user];
 
 		/* A duplicate: equal_take() has moved behind its receive. */
 		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)

@@ -9,10 +9,10 @@
 #include "ctl/rush/book.h"
 
 #define RUSH_WRONG_MAX 20 /* wrong receives are named up to this number, and all are counted */
-#define RUSH_WRONG_SIZE 160
+#define RUSH_WRONG_SIZE 192
 
 struct rush_receive {
-	int64_t user; /* as a number */
+	uint32_t user; /* its index in the plan */
 	struct ulid batch;
 	int16_t index;
 	int16_t code; /* of answered ones: the code of the answer */

@@ -7,6 +7,7 @@
 #include "gateway/listen/http_connections.h"
 #include "gateway/metrics.h"
 
+#include <ctype.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
@@ -100,6 +101,21 @@ static struct responder *exchange_new(struct http *http, struct evhttp_request *
 }
 
 /*
+ * Whether two hexadecimal digits follow each %, of a byte other than NUL. libevent would leave any
+ * other % as it is, and it would end the value at a NUL and read `1%00x` as 1.
+ */
+static int percent_valid(const char *query)
+{
+	while ((query = strchr(query, '%'))) {
+		if (!isxdigit((unsigned char)query[1]) || !isxdigit((unsigned char)query[2]) ||
+		    (query[1] == '0' && query[2] == '0'))
+			return 0;
+		query += 3;
+	}
+	return 1;
+}
+
+/*
  * The query's parameters as a JSON object's text (malloc), so that there is one parser for all
  * requests; NULL: not a query.
  */
@@ -110,8 +126,7 @@ static char *query_object(const char *query)
 	cJSON *object;
 	char *text;
 
-	/* libevent would end the value at a NUL and read `1%00x` as 1. */
-	if (strstr(query, "%00") || evhttp_parse_query_str(query, &params))
+	if (!percent_valid(query) || evhttp_parse_query_str(query, &params))
 		return NULL;
 	object = cJSON_CreateObject();
 	check(object != NULL);
@@ -126,15 +141,18 @@ static char *query_object(const char *query)
 
 static void api_get(struct http *http, struct evhttp_request *request, enum request_op op)
 {
-	const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
+	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+	const char *query = evhttp_uri_get_query(uri);
 	struct responder *responder = exchange_new(http, request);
-	char *text = query_object(query ? query : "");
+	/* Behind a # that was not encoded there may be the rest of an id. */
+	char *text = evhttp_uri_get_fragment(uri) ? NULL : query_object(query ? query : "");
 
 	if (text)
 		intake_request(http->intake, text, strlen(text), op, responder);
 	else
 		intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST,
-			      "the query: must be name=value pairs joined by &, without NUL");
+			      "the query: must be percent-encoded name=value pairs joined by &, "
+			      "without NUL");
 	free(text);
 }
 

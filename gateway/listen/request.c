@@ -114,12 +114,30 @@ static int number_member(struct parse *parse, const cJSON *item, int64_t *id)
 	return json_id(item, id, &error) ? parse_fail(parse, item->string, item, error) : 0;
 }
 
+static int user_text_member(struct parse *parse, const cJSON *item)
+{
+	char why[USER_ID_WHY_SIZE];
+	const char *text = item->valuestring;
+
+	if (user_id_parse(&parse->user, text, strlen(text)) == 0)
+		return 0;
+	user_id_why(text, strlen(text), why);
+	return parse_fail(parse, "user", item, why);
+}
+
 static int user_member(struct parse *parse, const cJSON *item)
 {
+	static const char allowed[] = "must be a string of " USER_ID_ALLOWED
+				      ", or an integer from 0 to 2^53-1";
 	int64_t number;
 
-	if (number_member(parse, item, &number))
-		return -1;
+	if (cJSON_IsString(item))
+		return user_text_member(parse, item);
+	if (json_integer(item, 0, JSON_INTEGER_MAX, &number))
+		return parse_fail(parse, "user", item,
+				  cJSON_IsNumber(item) && item->valuedouble > 0
+					  ? "is beyond 2^53-1 as a number: send it as a string"
+					  : allowed);
 	parse->user = user_id_of_number(number);
 	return 0;
 }

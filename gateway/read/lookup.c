@@ -13,13 +13,14 @@
 #include <sys/queue.h>
 
 #define PARAMS_MAX 4
+#define PARAM_SIZE USER_ID_SIZE /* the longest; with its NUL */
 #define TICK_MS 50
 
 /* A look-up that is a statement of its own. */
 struct query {
 	STAILQ_ENTRY(query) next;
 	const char *sql;
-	char params[PARAMS_MAX][ULID_UUID_SIZE];
+	char params[PARAMS_MAX][PARAM_SIZE];
 	int params_n;
 	lookup_fn *done;
 	void *context;
@@ -222,6 +223,8 @@ static void query_param_id(struct query *query, int64_t id)
 {
 	id_format(id, query->params[query->params_n++]);
 }
+
+_Static_assert(PARAM_SIZE >= ULID_UUID_SIZE && PARAM_SIZE >= ID_SIZE, "each parameter must fit");
 
 static void query_param_user(struct query *query, const struct user_id *user)
 {

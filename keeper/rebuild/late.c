@@ -40,10 +40,12 @@ static const char *outcome_of(const char *reason)
 static int is_possible(const struct part *part, int i)
 {
 	long slot = strtol(value(part, i, SLOT), NULL, 10);
+	const char *user_text = value(part, i, USER_ID);
+	struct user_id user;
 
-	return slot >= 1 && slot <= RECEIVE_SLOT_MAX &&
+	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
+	       slot <= RECEIVE_SLOT_MAX &&
 	       strtol(value(part, i, IDX), NULL, 10) <= RECEIVE_INDEX_MAX &&
-	       strtoll(value(part, i, USER_ID), NULL, 10) > 0 &&
 	       strtoll(value(part, i, GENERATION), NULL, 10) >= 0 &&
 	       strtoll(value(part, i, SEQ), NULL, 10) >= 0;
 }

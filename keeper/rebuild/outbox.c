@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT 32  /* entries requested at a time; each may be 40 KB */
+#define SCAN_COUNT 32  /* entries requested at a time; each may be 70 KB */
 #define UUIDS_MAX 1024 /* of one scan: HSCAN may return more than COUNT */
 
 /* The batches of one scan that can be parsed. */

@@ -96,7 +96,11 @@ static int rows_write(struct rebuild *rebuild)
 			struct user_id user;
 			struct ulid batch;
 
-			check(user_id_parse(&user, user_text, strlen(user_text)) == 0);
+			if (user_id_parse(&user, user_text, strlen(user_text))) {
+				log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
+					  LOG_S("user", user_text));
+				return -1;
+			}
 			check(ulid_from_uuid(&batch, PQgetvalue(snapshot->page, i, 2)) ==
 			      0); /* PostgreSQL's own spelling */
 			if (slot_writer_add(rebuild->writer, &user,

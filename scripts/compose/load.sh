@@ -38,7 +38,7 @@ load_answered() {
 # issued | most of one user | rejected
 accepted_against_rows() {
 	{
-		echo "CREATE TEMP TABLE told (user_id bigint, batch uuid, idx int, slot int);"
+		echo "CREATE TEMP TABLE told (user_id text, batch uuid, idx int, slot int);"
 		echo "COPY told FROM STDIN;"
 		cat "$TOLD"
 		printf '%s\n' '\.'

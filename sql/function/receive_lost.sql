@@ -1,5 +1,5 @@
--- version: 3
--- function: receive_lost(bigint,int[],uuid[],smallint[],bigint[],smallint[],bigint[])
+-- version: 4
+-- function: receive_lost(bigint,int[],uuid[],smallint[],text[],smallint[],bigint[])
 --
 -- Records receives of one coupon as lost that have no outcome and whose messages no longer exist.
 -- Each gets a tombstone, so that it is never issued even if its message arrives later. `generation`
@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION receive_lost(
 	generation int[],
 	batch      uuid[],
 	idx        smallint[],
-	user_id    bigint[],
+	user_id    text[],
 	slot       smallint[],
 	at_ms      bigint[])
 RETURNS SETOF int
@@ -73,8 +73,8 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
+	bigint, int[], uuid[], smallint[], text[], smallint[], bigint[])
 	FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
+	bigint, int[], uuid[], smallint[], text[], smallint[], bigint[])
 	TO couponmq_app;

@@ -1,5 +1,5 @@
--- version: 3
--- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
+-- version: 4
+-- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
 --
@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION settle(
 	seq        bigint[],    -- each receive's own number
 	batch      uuid[],
 	idx        smallint[],
-	user_id    bigint[],
+	user_id    text[],
 	slot       smallint[],
 	key        text[],      -- '' is none
 	at_ms      bigint[])
@@ -58,7 +58,7 @@ DECLARE
 	-- The rows that this call inserted.
 	own_num       bigint;
 	own_coupon    bigint[];
-	own_user      bigint[];
+	own_user      text[];
 	own_slot      smallint[];
 
 	-- The coupons that exist, as they are under the lock.
@@ -165,7 +165,7 @@ BEGIN
 					WHERE t.coupon_id = r.coupon AND t.batch = r.batch
 						AND t.idx = r.idx LIMIT 1) IS NULL
 					ELSE true END
-			ORDER BY r.coupon, r.user_id, r.slot, r.ord
+			ORDER BY r.coupon, r.user_id COLLATE "C", r.slot, r.ord
 			ON CONFLICT DO NOTHING
 			RETURNING coupon_id, user_id, slot
 		)
@@ -499,8 +499,8 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
 	FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[], bigint[])
+	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
 	TO couponmq_app;

@@ -1,10 +1,8 @@
--- A page of the user coupons of a range of users, in the order of user, batch and index.
--- $1 coupon, $2 first user, $3 last user, $4 $5 $6 after this user, batch and index,
--- $7 limit
-SELECT user_id, batch, idx
-FROM user_coupon
-WHERE coupon_id = $1::bigint AND user_id BETWEEN $2::bigint AND $3::bigint
-	AND user_id >= $4::bigint
-	AND (user_id, batch, idx) > ($4::bigint, $5::uuid, $6::smallint)
-ORDER BY user_id, batch, idx
-LIMIT $7::int
+-- The user coupons of some users of a coupon, unordered; ord is the user's position, from 1.
+-- OFFSET 0 keeps the inner SELECT a look-up by index for each user: a join may read whole tables.
+-- $1 coupon, $2 users
+SELECT r.ord, o.batch, o.idx
+FROM unnest($2::text[]) WITH ORDINALITY AS r (user_id, ord)
+	CROSS JOIN LATERAL (SELECT t.batch, t.idx FROM user_coupon AS t
+		WHERE t.coupon_id = $1::bigint AND t.user_id = r.user_id
+		OFFSET 0) AS o

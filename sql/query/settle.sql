@@ -3,5 +3,5 @@
 -- $1 coupons, $2 generations, $3 numbers of the receives, $4 batches, $5 indexes, $6 users,
 -- $7 slots, $8 keys ('' = none), $9 times of acceptance (ms)
 SELECT ord, outcome, reason
-FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::bigint[],
+FROM settle($1::bigint[], $2::int[], $3::bigint[], $4::uuid[], $5::smallint[], $6::text[],
 	$7::smallint[], $8::text[], $9::bigint[])

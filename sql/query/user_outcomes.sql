@@ -6,12 +6,12 @@
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	coalesce(key, '') AS key
 FROM user_coupon
-WHERE coupon_id = $1::bigint AND user_id = $2::bigint
+WHERE coupon_id = $1::bigint AND user_id = $2::text
 ORDER BY user_coupon.slot
 LIMIT 100)
 UNION ALL
 (SELECT batch, idx, slot, 'rejected', reason, NULL, NULL, ''
 FROM receive_rejected
-WHERE coupon_id = $1::bigint AND user_id = $2::bigint
+WHERE coupon_id = $1::bigint AND user_id = $2::text
 ORDER BY rejected_at DESC, batch, idx
 LIMIT 100)

@@ -30,15 +30,16 @@ class Users:
 
     def __init__(self, coupon):
         self.coupon = coupon
-        self.users = itertools.count(1)
+        self.numbers = itertools.count(1)
         self.asked = []
 
     def window_make(self, _chance):
         window = []
         while len(window) < WINDOW:
-            user = next(self.users)
-            key = None if user % 4 else f"press {user}"
-            window += [Ask("issue", user, key) for _ in range(2 if user % 4 < 2 else 1)]
+            number = next(self.numbers)
+            key = None if number % 4 else f"press {number}"
+            asks_num = 2 if number % 4 < 2 else 1
+            window += [Ask("issue", str(number), key) for _ in range(asks_num)]
         return self, window
 
     def note(self, ask):
@@ -58,7 +59,7 @@ def summary(book, receives, lost):
     if lost:
         answers["connection lost"] = lost
     for user, owned in receives.items():
-        strange = sum(receive.split(".")[1] != str(user) for receive in owned)
+        strange = sum(receive.split(".")[1] != user for receive in owned)
         if strange:
             answers["receive of another user"] += strange
     return {

@@ -58,7 +58,7 @@ def test_issued_is_committed_when_it_is_answered(gateway, make_coupon, pg):
     rows = pg.execute(
         "SELECT user_id, slot, key FROM user_coupon WHERE coupon_id = %s", (coupon,)
     ).fetchall()
-    assert rows == [(42, 1, "order-77")]
+    assert rows == [("42", 1, "order-77")]
     assert pg.execute("SELECT issued_num FROM coupon WHERE id = %s", (coupon,)).fetchone() == (1,)
 
 

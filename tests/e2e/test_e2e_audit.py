@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from audit_ground import (
-    GRACE_S, SETTLED_USERS, STEADY_S, USER, Ground, audit, check_told, wrong, wrong_decided,
+    GRACE_S, SETTLED_USERS, STEADY_S, Ground, audit, check_told, user, wrong, wrong_decided,
 )  # fmt: skip
 from audit_plants import (
     ANYWHERE, AT_REST, row_deleted, slot_added, slot_removed, stock_less, stock_more,
@@ -145,7 +145,7 @@ def test_a_line_names_the_place(stack, resting):
         undo()
     line = result.stdout.splitlines()[0]
     assert line.startswith(
-        f"WRONG P4: coupon {resting.coupon}, user {USER + 8}, slot 1, receive"
+        f"WRONG P4: coupon {resting.coupon}, user {user(8)}, slot 1, receive"
         f" {expected['receive']}: "
     )
     assert (

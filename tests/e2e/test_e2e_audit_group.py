@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_ground import FAILED, STALLED, USER, purge
+from audit_ground import FAILED, STALLED, purge, user
 from stack import wait_until
 
 SOURCE = Path(__file__).parent / "count_sleeps.c"
@@ -53,9 +53,9 @@ def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
             wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         rough.stop("worker-1")
         stalled = [
-            client.issue(coupon, USER + user, ack="queued")["receive"]
+            client.issue(coupon, user(number), ack="queued")["receive"]
             for coupon in coupons
-            for user in range(2)
+            for number in range(2)
         ]
     accepted_at = time.time()
     wait_until(lambda: time.time() > accepted_at + 1.1)

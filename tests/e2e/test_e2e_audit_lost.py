@@ -6,20 +6,21 @@ import time
 import pytest
 
 from audit_ground import (
-    FAILED, GRACE_S, NO_VERDICT, STEADY_S, USER, accept, audit, check_told, dead_letter, purge,
+    FAILED, GRACE_S, NO_VERDICT, STEADY_S, accept, audit, check_told, dead_letter, purge, user,
     wrong, wrong_decided,
 )  # fmt: skip
 from history import History
-from message import AT_MS, message_text
+from message import message_text
 from stack import wait_until
 from ulid import ulid_make
+from user_ids import receive_parts
 
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     ground = ground_make(limit, on=rough)
     rough.stop("worker-1")
-    lost = accept(ground, [USER + 100, USER + 101, USER + 102])
+    lost = accept(ground, [user(100), user(101), user(102)])
     accepted_at = time.time()
     code, told = audit(rough, ground.coupon, "--grace", 0)
     assert (code, told["wrong"]) == (0, []), "they wait in the queue"
@@ -49,7 +50,7 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
 def test_a_dead_letter_is_owed_and_not_lost(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
-    accept(ground, [USER + 100])
+    accept(ground, [user(100)])
     dead_letter(rough)
     code, told = audit(rough, ground.coupon, "--grace", 0)
     assert (code, told["wrong"]) == (0, [])
@@ -62,7 +63,7 @@ def test_a_dead_letter_is_owed_and_not_lost(rough, ground_make):
 def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
-    accept(ground, [USER + 100])
+    accept(ground, [user(100)])
     rough.kill9("rabbitmq")
     result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
     assert (
@@ -76,9 +77,9 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
 # The outbox
 
 
-def outbox_body(ground, user, batch, index=0, at=AT_MS, coupon=None):
-    receives = [[str(user + number), 1, f"key of {user + number}"] for number in range(index + 1)]
-    return message_text(coupon or ground.coupon, batch=batch, at=at, receives=receives)
+def outbox_body(ground, owner, batch, coupon=None):
+    receives = [[owner, 1, "key of 3"]]
+    return message_text(coupon or ground.coupon, batch=batch, receives=receives)
 
 
 def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
@@ -86,12 +87,12 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
     outbox = ground.key + ":outbox"
-    _, user, batch, _ = ground.receives[USER + 3].split(".")
+    _, owner, batch, _ = receive_parts(ground.receives[user(3)])
     other = ulid_make()
     for field, body, expected in (
-        (batch, outbox_body(ground, int(user), batch), {"kind": "outbox_settled", "user": user}),
-        (other, outbox_body(ground, int(user), batch), {"kind": "outbox_malformed"}),
-        (other, outbox_body(ground, int(user), other, coupon="7"), {"kind": "outbox_malformed"}),
+        (batch, outbox_body(ground, owner, batch), {"kind": "outbox_settled", "user": owner}),
+        (other, outbox_body(ground, owner, batch), {"kind": "outbox_malformed"}),
+        (other, outbox_body(ground, owner, other, coupon="7"), {"kind": "outbox_malformed"}),
         (other, "no message", {"kind": "outbox_malformed"}),
     ):
         ground.redis.hset(outbox, field, body)
@@ -108,7 +109,7 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
 def test_rows_of_an_unknown_coupon(rough, ground_make):
     ground = ground_make(1, on=rough)
     batch, unknown = ulid_make(), "987654321000"
-    undo = ground.row_add(USER, 1, batch, 2, coupon=unknown)
+    undo = ground.row_add(user(0), 1, batch, 2, coupon=unknown)
     try:
         for arguments in ((unknown,), ("--all",)):
             # Receives of other tests that are in flight are not searched for progress.
@@ -118,9 +119,9 @@ def test_rows_of_an_unknown_coupon(rough, ground_make):
                 [finding for finding in told["wrong"] if finding["coupon"] == unknown],
                 {
                     "kind": "coupon_unknown",
-                    "user": str(USER),
+                    "user": user(0),
                     "slot": 1,
-                    "receive": f"{unknown}.{USER}.{batch}.2",
+                    "receive": f"{unknown}.{user(0)}.{batch}.2",
                 },
                 unknown,
             )

@@ -1,12 +1,13 @@
 """couponctl audit: receives in flight without progress are no PASS, and it prints what they wait
 for."""
 
+import itertools
 import time
 
 import psycopg
 import pytest
 
-from audit_ground import FAILED, GRACE_S, STALLED, USER, accept, audit, dead_letter, purge
+from audit_ground import FAILED, GRACE_S, STALLED, accept, audit, dead_letter, purge, user
 from stack import wait_until
 
 PASSED = 0
@@ -46,7 +47,7 @@ def wait_settled(ground):
 
 def test_receives_in_a_purged_queue(ground):
     ground.stack.stop("worker-1")
-    accept(ground, [USER + 100, USER + 101, USER + 102])
+    accept(ground, [user(100), user(101), user(102)])
     purge(ground.stack)
     code, figures, _ = audit_stalled(ground, limit_s=60)
     assert (code, figures["stalled"]) == (PASSED, 0), "younger than the limit"
@@ -61,7 +62,7 @@ def test_receives_in_a_purged_queue(ground):
 def test_no_worker_runs(ground):
     rough = ground.stack
     rough.stop("worker-1")
-    first, *_ = accept(ground, [USER + 100, USER + 101])
+    first, *_ = accept(ground, [user(100), user(101)])
     assert wait_stalled(ground, 2) == {"queue"}
     rough.restart("redis")
     assert wait_stalled(ground, 2) == {"queue"}, "Redis has run for less than the limit"
@@ -79,7 +80,7 @@ def test_no_worker_runs(ground):
 def test_a_locked_coupon(ground):
     with psycopg.connect(ground.stack.env["DATABASE_ADMIN_URL"]) as session:
         session.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (ground.coupon,))
-        accept(ground, [USER + 100])
+        accept(ground, [user(100)])
         assert "lock" in wait_stalled(ground, 1)
     wait_settled(ground)
 
@@ -88,7 +89,7 @@ def test_rabbitmq_is_away(ground):
     rough = ground.stack
     rough.kill9("rabbitmq")
     with rough.client() as client:
-        assert client.issue(ground.coupon, USER + 100)["code"] == 0
+        assert client.issue(ground.coupon, user(100))["code"] == 0
     assert wait_stalled(ground, 1) == {"rabbitmq", "outbox"}
     rough.start("rabbitmq")
     wait_settled(ground)
@@ -98,15 +99,14 @@ def test_one_receive_is_stuck_while_others_pass_it(ground):
     """As a dead letter. The others are settled at once, so the coupon as a whole makes progress."""
     rough = ground.stack
     rough.stop("worker-1")
-    (stuck,) = accept(ground, [USER + 100])
+    (stuck,) = accept(ground, [user(100)])
     dead_letter(rough)
     stuck_at = time.time()
     rough.start("worker-1")
-    user = USER + 101
+    others = map(user, itertools.count(101))
     with rough.client() as client:
         while time.time() < stuck_at + LIMIT_S + 1:
-            assert client.issue(ground.coupon, user, ack="issued")["status"] == "issued"
-            user += 1
+            assert client.issue(ground.coupon, next(others), ack="issued")["status"] == "issued"
     code, figures, waits_for = audit_stalled(ground)
     assert (code, figures["stalled"], waits_for) == (STALLED, 1, {"dead"})
     assert stuck in rough.ctl_run("audit", ground.coupon, "--stalled-after-s", LIMIT_S).stdout
@@ -118,7 +118,7 @@ def test_a_backlog_that_is_worked_off_is_not_stalled(ground, worker_make):
     """Its receives are older than the limit, and one after the other gets its outcome."""
     rough = ground.stack
     rough.stop("worker-1")
-    accept(ground, range(USER + 100, USER + 180))
+    accept(ground, map(user, range(100, 180)))
     accepted_at = time.time()
     wait_until(lambda: time.time() > accepted_at + 3)
     ground.pg.execute(
@@ -144,7 +144,7 @@ def test_a_backlog_that_is_worked_off_is_not_stalled(ground, worker_make):
 def test_receives_of_an_older_generation_that_are_only_numbers(ground):
     """How old they are is unknown: what counts is the last outcome of their generation."""
     ground.stack.stop("worker-1")
-    accept(ground, [USER + 100])  # as long as it is in the queue, none can be called lost
+    accept(ground, [user(100)])  # as long as it is in the queue, none can be called lost
     generation = "INSERT INTO coupon_generation VALUES (%s, 7, 2, 0, now())"
     ground.pg.execute(generation, (ground.coupon,))
     assert audit_stalled(ground, limit_s=60)[0] == PASSED

@@ -16,6 +16,7 @@ from message import message
 from relay import Relay
 from stack import wait_until
 from ulid import ulid_make
+from user_ids import HOSTILE, receive_parts
 
 CHECK = "nobody_for_a_while"
 BASIC_ACK = b"\x00\x3c\x00\x50"  # class and method, as in a frame
@@ -59,7 +60,7 @@ def listed(stack, *arguments):
 def nothing_storable(stack):
     """A CHECK that refuses every user coupon."""
     with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
-        pg.execute(f"ALTER TABLE user_coupon ADD CONSTRAINT {CHECK} CHECK (user_id < 0) NOT VALID")
+        pg.execute(f"ALTER TABLE user_coupon ADD CONSTRAINT {CHECK} CHECK (user_id = '') NOT VALID")
         try:
             yield
         finally:
@@ -205,11 +206,11 @@ def test_their_order_stays_whatever_is_looked_at(dead, amqp_rough):
 
 
 def test_what_was_unstorable_for_a_while_is_settled_after_requeue(dead, history):
-    unstorable(dead, history, range(1, 8))
+    unstorable(dead, history, HOSTILE[7:14])
     told = listed(dead)
     assert told["count"] == 7
     for one, asked in zip(told["messages"], history.asked):
-        coupon, _, batch, _ = asked.receive.split(".")
+        coupon, _, batch, _ = receive_parts(asked.receive)
         assert (one["coupon"], one["batch"], one["receives"]) == (coupon, batch, 1)
         assert one["reason"] == "unstorable: SQLSTATE 23514" and one["readable"]
     batch = told["messages"][4]["batch"]
@@ -294,7 +295,7 @@ def test_nothing_leaves_when_no_queue_takes_it(dead, history, amqp_rough):
 
 
 def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
-    unstorable(dead, history, [1, 2])
+    unstorable(dead, history, ["1.42.01JD8Z6Q4T1M0V5K9X3B7C2N8R.0", '"],["43",1,""'])
     publish(amqp_rough, b"hello")
     dead_wait(dead, 3)
     owed = [f"owed: {asked.receive}" for asked in history.asked]
@@ -310,7 +311,7 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
         == "1 message dropped, with 0 receives that were owed"
     )
     dead_wait(dead, 2)
-    batch = history.asked[0].receive.split(".")[2]
+    batch = receive_parts(history.asked[0].receive)[2]
     dropped = dead.ctl("dead", "drop", batch, "--yes").splitlines()
     assert dropped[0].startswith(f"dropped 1: coupon {history.coupon}, batch {batch}, 1 receive")
     assert (
@@ -318,7 +319,7 @@ def test_drop_names_what_is_owed_and_needs_yes(dead, history, amqp_rough):
         and dropped[-1] == "1 message dropped, with 1 receive that was owed"
     )
     assert [one["batch"] for one in listed(dead)["messages"]] == [
-        history.asked[1].receive.split(".")[2]
+        receive_parts(history.asked[1].receive)[2]
     ]
 
 

@@ -174,9 +174,8 @@ def test_a_worker_killed_between_commit_and_ack(
         assert history.ask(client, 21, ack="issued")["status"] == "issued"
     assert heir.terminate() == 0
     assert worker_total(heir.log(), "repeated") == 20, "they were delivered again"
-    assert (
-        rough_pg.execute(rows, (history.coupon,)).fetchall()[:20] == committed
-    ), "and that changed nothing"
+    found = rough_pg.execute(rows, (history.coupon,)).fetchall()
+    assert [row for row in found if row[1] != "21"] == committed, "and that changed nothing"
     rough.start("worker-1")
     assert history.judge() == 21
 
@@ -340,7 +339,8 @@ def broken_messages(coupon):
         {"coupon": 1001}, {"coupon": "01"}, {"seq": 0}, {"seq": 1.5}, {"at": -1},
         {"generation": None}, {"receives": []}, {"receives": None}, {"receives": [["42", 1]]},
         {"receives": [[42, 1, ""]]}, {"receives": [["42", "1", ""]]},
-        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["0", 1, ""]]},
+        {"receives": [["42", 1, "x" * 65]]}, {"receives": [["", 1, ""]]},
+        {"receives": [["4 2", 1, ""]]}, {"receives": [["x" * 65, 1, ""]]},
         {"receives": [["42", 1, "é"]]},
         {"receives": [[str(user), 1, ""] for user in range(1, 258)]},
     ]  # fmt: skip
@@ -500,4 +500,4 @@ def test_a_wiped_redis_never_refills(campaign, rough, rough_pg, rough_redis):
     rows = rough_pg.execute(
         "SELECT user_id FROM user_coupon WHERE coupon_id = %s ORDER BY 1", (history.coupon,)
     )
-    assert [row[0] for row in rows.fetchall()] == [1, 2, 3, 4, 5]
+    assert [row[0] for row in rows.fetchall()] == ["1", "2", "3", "4", "5"]

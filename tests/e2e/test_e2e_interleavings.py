@@ -14,6 +14,7 @@ from stack import wait_until
 
 USERS = range(1, 21)
 CONNECTED = "event=amqp_connected connection=consumer"
+SETTLE = "settle(int8[], int[], int8[], uuid[], int2[], text[], int2[], text[], int8[])"
 BLOCKED = "SELECT pid FROM pg_locks WHERE NOT granted AND pid <> ALL (%s)"
 
 
@@ -41,9 +42,9 @@ def coupon_locked(stack, coupon):
 def patient(rough):
     """Transactions wait for locks for as long as a test needs: no coupon is put off."""
     with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as owner:
-        owner.execute("ALTER FUNCTION settle SET lock_timeout = '25s'")
+        owner.execute(f"ALTER FUNCTION {SETTLE} SET lock_timeout = '25s'")
         yield
-        owner.execute("ALTER FUNCTION settle RESET lock_timeout")
+        owner.execute(f"ALTER FUNCTION {SETTLE} RESET lock_timeout")
 
 
 def next_blocked(pg, *known):
@@ -151,7 +152,8 @@ def test_a_receive_that_cannot_be_stored_takes_none_with_it(
         rough.env["DATABASE_ADMIN_URL"], autocommit=True
     ) as owner, rough.client() as client:
         owner.execute(
-            f"ALTER TABLE user_coupon ADD CONSTRAINT no_{bad} CHECK (user_id <> {bad}) NOT VALID"
+            f"ALTER TABLE user_coupon ADD CONSTRAINT no_{bad} CHECK (user_id <> '{bad}')"
+            " NOT VALID"
         )
         try:
             rough.sigstop("worker-1")

@@ -8,7 +8,7 @@ from stack import wait_until
 
 ENDED = 3
 KEEP_S = 2
-POISON = "ALTER TABLE user_coupon ADD CONSTRAINT poison CHECK (user_id <> 666) NOT VALID"
+POISON = "ALTER TABLE user_coupon ADD CONSTRAINT poison CHECK (user_id <> '666') NOT VALID"
 NO_POISON = "ALTER TABLE user_coupon DROP CONSTRAINT poison"
 
 

@@ -187,7 +187,7 @@ def test_slot_1_is_given_back_and_slot_2_stays(rough, rough_seen):
         coupon.pg.execute(
             "INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,"
             " received_at)"
-            " VALUES (%s, %s, %s, 42, 1, 'slot_invalid', now())",
+            " VALUES (%s, %s, %s, '42', 1, 'slot_invalid', now())",
             (coupon.coupon, ulid_uuid(batch), index),
         )
         coupon.pg.execute(

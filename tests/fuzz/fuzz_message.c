@@ -49,7 +49,9 @@ static void bounds_check(const struct message *message)
 		const struct message_receive *receive = &message->receives[i];
 		size_t len = strlen(receive->key);
 
-		check(receive->user.len > 0 && receive->slot >= 0 && receive->slot <= INT16_MAX);
+		check(receive->user.len > 0 && receive->user.len <= USER_ID_MAX &&
+		      strlen(receive->user.text) == receive->user.len);
+		check(receive->slot >= 0 && receive->slot <= INT16_MAX);
 		check(len == 0 || receive_key_valid(receive->key, len));
 	}
 }

@@ -1,11 +1,13 @@
 /*
  * A request's text: it yields a request or exactly one reply. A refusal is strict JSON, has the
- * code bad_request and names the member; a request that is encoded again yields the same request.
+ * code bad_request and names the member; a request that is encoded again yields the same request;
+ * each answer to it is strict JSON with its user.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "gateway/listen/reply.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define REPLY_MAX 2048
@@ -13,6 +15,7 @@
 static struct {
 	struct responder responder; /* first */
 	int replies;
+	enum answer answer;
 	size_t len;
 	char line[REPLY_MAX];
 } client;
@@ -22,8 +25,9 @@ static struct json_arena *arena;
 static void client_reply(struct responder *responder, enum answer answer, const char *line,
 			 size_t len)
 {
-	check(responder == &client.responder && answer == ANSWER_BAD_REQUEST && len < REPLY_MAX);
+	check(responder == &client.responder && len < REPLY_MAX);
 	client.replies++;
+	client.answer = answer;
 	client.len = len;
 	memcpy(client.line, line, len);
 }
@@ -50,7 +54,7 @@ static void refusal_check(void)
 	const cJSON *root = json_parse(arena, client.line, client.len, &error), *message;
 	int64_t code;
 
-	check(root != NULL);
+	check(root != NULL && client.answer == ANSWER_BAD_REQUEST);
 	check(json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, 99, &code) == 0 &&
 	      code == answer_code(ANSWER_BAD_REQUEST));
 	message = cJSON_GetObjectItemCaseSensitive(root, "message");
@@ -122,6 +126,37 @@ static void request_check(const struct request *request, enum request_op op)
 	cJSON_free(text);
 }
 
+static void answer_text_check(const char *name, const char *wanted)
+{
+	const char *error;
+	const cJSON *root = json_parse(arena, client.line, client.len, &error), *item;
+
+	check(root != NULL);
+	item = cJSON_GetObjectItemCaseSensitive(root, name);
+	check(cJSON_IsString(item) && strcmp(item->valuestring, wanted) == 0);
+}
+
+/* Frees the request. */
+static void answers_check(struct request *request, enum request_op op)
+{
+	struct result result = { .answer = ANSWER_OK,
+				 .slot = RECEIVE_SLOT_MAX,
+				 .receive = { request->coupon, request->user, { { 0xff } }, 255 } };
+	char *text = request_text(request, op == OP_COUNT), receive[RECEIVE_SIZE], message[256];
+	struct request *again = request_parse(arena, text, strlen(text), op, &client.responder);
+
+	receive_format(&result.receive, receive);
+	request_answer(request, &result);
+	check(client.replies == 1 && client.answer == ANSWER_OK);
+	answer_text_check("receive", receive);
+	snprintf(message, sizeof(message), "user %s has as many of coupon %lld as allowed",
+		 again->user.text, (long long)again->coupon);
+	result = (struct result){ .answer = ANSWER_LIMIT_REACHED };
+	request_answer(again, &result);
+	answer_text_check("message", message);
+	cJSON_free(text);
+}
+
 /* The first byte chooses the operation that a path would name; the rest is the text. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -137,10 +172,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	client.replies = 0;
 	request = request_parse(arena, (const char *)data + 1, size - 1, op, &client.responder);
 	check(client.replies == (request ? 0 : 1));
-	if (request)
-		request_check(request, op);
-	else
+	if (!request) {
 		refusal_check();
-	free(request);
+		return 0;
+	}
+	request_check(request, op);
+	if (request->op == OP_ISSUE)
+		answers_check(request, op);
+	else
+		free(request);
 	return 0;
 }

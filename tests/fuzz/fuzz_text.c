@@ -1,6 +1,6 @@
 /*
- * The short texts: ids, receives, times, addresses, reply lines. A text that is parsed and written
- * again parses to the same value.
+ * The short texts: ids, users, receives, times, addresses, reply lines. A text that is parsed and
+ * written again parses to the same value.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -23,6 +23,39 @@ static void id_check(const char *text, size_t len)
 	check(id > 0 && id_format(id, again) == len && memcmp(again, text, len) == 0);
 }
 
+static int is_user(const char *text, size_t len)
+{
+	if (len == 0 || len > 64)
+		return 0;
+	for (size_t i = 0; i < len; i++)
+		if (text[i] <= ' ' || text[i] > '~')
+			return 0;
+	return 1;
+}
+
+/* A text is a user or it is clear why not, and the receive of any user is read as that receive. */
+static void user_check(const char *text, size_t len)
+{
+	struct receive receive = { .coupon = INT64_MAX, .index = (int)(len % 256) }, again;
+	char why[USER_ID_WHY_SIZE], written[RECEIVE_SIZE];
+	size_t n;
+
+	if (user_id_parse(&receive.user, text, len)) {
+		check(!is_user(text, len));
+		user_id_why(text, len, why);
+		check(strstr(why, ": must be ") && strlen(why) < USER_ID_WHY_SIZE - 1);
+		return;
+	}
+	check(is_user(text, len) && receive.user.len == len && strlen(receive.user.text) == len);
+	check(memcmp(receive.user.text, text, len) == 0);
+	memcpy(receive.batch.bytes, text, len < 16 ? len : 16);
+	n = receive_format(&receive, written);
+	check(n < RECEIVE_SIZE && receive_parse(&again, written, n) == 0);
+	check(again.coupon == INT64_MAX && again.index == receive.index);
+	check(user_id_same(&again.user, &receive.user) &&
+	      memcmp(&again.batch, &receive.batch, sizeof(again.batch)) == 0);
+}
+
 static void receive_check(const char *text, size_t len)
 {
 	struct receive receive;
@@ -31,6 +64,7 @@ static void receive_check(const char *text, size_t len)
 	if (receive_parse(&receive, text, len))
 		return;
 	check(receive.index >= 0 && receive.index <= RECEIVE_INDEX_MAX);
+	check(is_user(receive.user.text, receive.user.len));
 	check(receive_format(&receive, again) == len && memcmp(again, text, len) == 0);
 }
 
@@ -119,6 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	switch (data[0] % 8) {
 	case 0:
 		id_check((const char *)data + 1, len);
+		user_check((const char *)data + 1, len);
 		break;
 	case 1:
 		receive_check((const char *)data + 1, len);

@@ -49,13 +49,13 @@ class Told:
     def issued(self, user, slot=1, key=None, status="accepted"):
         """Accepted and issued."""
         receive = self.receive(user)
-        self.rows.append(Row(user, slot, *self._place(receive), key or ""))
+        self.rows.append(Row(str(user), slot, *self._place(receive), key or ""))
         return self.ask(user, status, key=key, receive=receive, slot=slot)
 
     def rejected(self, user, why, slot=1, status="accepted", **members):
         """Accepted and rejected."""
         receive = self.receive(user)
-        self.tombstones.append(Tombstone(user, slot, *self._place(receive), why))
+        self.tombstones.append(Tombstone(str(user), slot, *self._place(receive), why))
         return self.ask(user, status, receive=receive, slot=slot, **members)
 
     def coupon(self, **wrong):
@@ -100,7 +100,7 @@ def test_accepts_limits_and_keys():
     first = told.issued(1, key="a")
     told.ask(1, "accepted", key="a", receive=first.receive, slot=1)
     told.ask(1, "unknown", key="b")
-    told.rows.append(Row(1, 2, ulid_uuid(told.batch), 77, "b"))
+    told.rows.append(Row("1", 2, ulid_uuid(told.batch), 77, "b"))
     told.ask(1, "limit_reached")
     told.coupon()
     told.judge()
@@ -233,7 +233,7 @@ def test_catches_out_of_stock_before_an_unknown_receive():
     told = Told(total=1)
     told.ask(1, "out_of_stock")
     told.ask(2, "unknown")
-    told.rows.append(Row(2, 1, ulid_uuid(told.batch), 77, ""))
+    told.rows.append(Row("2", 1, ulid_uuid(told.batch), 77, ""))
     told.caught("0 of 1 were accepted")
 
 
@@ -320,7 +320,7 @@ def test_catches_a_list_without_the_last_of_several():
 def test_catches_a_list_without_what_another_list_had():
     told = Told()
     told.ask(1, "unknown")
-    told.rows.append(Row(1, 1, ulid_uuid(told.batch), 77, ""))
+    told.rows.append(Row("1", 1, ulid_uuid(told.batch), 77, ""))
     receive = f"{COUPON}.1.{told.batch}.77"
     told.ask(1, "ok", "status", receives=[{"receive": receive, "state": "accepted"}])
     listed(told, 1, final=False)

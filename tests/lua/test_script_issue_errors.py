@@ -4,6 +4,7 @@ import pytest
 import redis
 
 from ulid import ulid_make
+from user_ids import BAD
 
 GOOD_RUN_ID = "0123456789abcdef0123456789abcdef01234567"
 ULID = "01JD0000000000000000000000"
@@ -44,7 +45,7 @@ BAD_IDS = [
 ]
 
 
-@pytest.mark.parametrize("user", BAD_IDS)
+@pytest.mark.parametrize("user", [user for user, _ in BAD])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_bad_user(coupon, user, place):
     coupon.put(limit=2)
@@ -70,9 +71,7 @@ def test_good_key_at_the_bounds(coupon, key):
     assert coupon.put().issue(("1", key)).verdicts == [1]
 
 
-@pytest.mark.parametrize(
-    "user", ["1", "10", "9223372036854775807", "8999999999999999999", "999999999999999999"]
-)
+@pytest.mark.parametrize("user", ["0", "!", "~", "9" * 64, "!" * 64, "~" * 64])
 def test_good_user_at_the_bounds(coupon, user):
     assert coupon.put().issue(user).verdicts == [1]
 

@@ -8,6 +8,7 @@ import pytest
 
 from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, Coupon
 from ulid import ulid_make
+from user_ids import user_id_random
 
 HOUR = 3600 * 1000
 STEPS = 150
@@ -145,9 +146,7 @@ def test_sequence(shared_redis, seed):
     reserved = rng.choice([0, 0, 3])
     total = rng.choice([5, 60, 400])
     model = Model(max(total, reserved), reserved, rng.choice([1, 2, 3]), rng.randrange(1, 5))
-    people = [
-        str(rng.choice([i, 2**53 + i, 2**63 - i])) for i in range(1, rng.choice([4, 30, 300]))
-    ]
+    people = [user_id_random(rng) for _ in range(rng.choice([3, 30, 300]))]
     keys = ["", "", "", "a", "b", 'q"\\ :', "1:2:3:"]
     coupon.put(
         total=model.total,

@@ -187,7 +187,8 @@ def test_fill_in_flight_takes_only_free_slots(coupon):
 def test_fill_bad_arguments(coupon):
     for arguments in (
         ("other", 1, 1, 0, "1", f"1:{A}:0:"),
-        ("issued", 1, 1, 0, "0", f"1:{A}:0:"),
+        ("issued", 1, 1, 0, "", f"1:{A}:0:"),
+        ("issued", 1, 1, 0, "1 ", f"1:{A}:0:"),
         ("issued", 1, 1, 0, "1", "x"),
         ("issued", "x", 1, 0, "1", f"1:{A}:0:"),
         ("issued", 1, 0, 0, "1", f"1:{A}:0:"),
@@ -376,7 +377,8 @@ def test_late_of_what_no_script_gave_out(rebuilt):
 @pytest.mark.parametrize(
     "outcome",
     [
-        (1, 1, 3, 0, 1, C, 0, "", "issued"),
+        (1, 1, 3, "", 1, C, 0, "", "issued"),
+        (1, 1, 3, "5 ", 1, C, 0, "", "issued"),
         (1, 1, 3, 5, 0, C, 0, "", "issued"),
         (1, 1, 3, 5, 1, "x", 0, "", "issued"),
         (1, 1, 3, 5, 1, C, 0, "", "other"),

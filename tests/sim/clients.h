@@ -12,7 +12,8 @@
 
 /* A purchase of a client, over all its attempts. */
 struct intent {
-	int64_t coupon, user;
+	int64_t coupon;
+	struct user_id user;
 	char key[RECEIVE_KEY_MAX + 1];
 	enum request_ack ack;
 	int tries;
@@ -51,6 +52,33 @@ static struct client *client_of(struct request *request)
 
 /* Clients */
 
+/* One of the users. Their ids are numbers, UUIDs, and texts that a wrong reader would cut. */
+static struct user_id user_choose(void)
+{
+	static const struct {
+		const char *before, *after;
+	} forms[] = {
+		{ "", "" },
+		{ "0", "" },
+		{ "6f1c2b1e-0d52-4b1f-9c52-00000000000", "" },
+		{ "auth0|", ".01ARZ3NDEKTSV4RRFFQ69G5FAV.3" },
+		{ "..", "." },
+		{ "\",1,\"\"],[\"", "" },
+		{ "", "\\" },
+		{ "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:", ":" },
+		{ "%s%n{", "}';--" },
+		{ "~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~", "" },
+	};
+	int number = (int)sim_between(0, USERS - 1);
+	char text[USER_ID_SIZE];
+	struct user_id user;
+	int len = snprintf(text, sizeof(text), "%s%d%s", forms[number % 10].before, number / 10,
+			   forms[number % 10].after);
+
+	assert_int_equal(user_id_parse(&user, text, (size_t)len), 0);
+	return user;
+}
+
 static void client_submit(struct intent *intent)
 {
 	size_t key_len = strlen(intent->key);
@@ -62,7 +90,7 @@ static void client_submit(struct intent *intent)
 	assert_true(world.attempts < ATTEMPTS_MAX);
 	client->request.op = OP_ISSUE;
 	client->request.coupon = intent->coupon;
-	client->request.user = user_id_of_number(intent->user);
+	client->request.user = intent->user;
 	client->request.ack = intent->ack;
 	client->request.key_len = key_len;
 	memcpy(client->request.text + 1, intent->key, key_len + 1);
@@ -111,7 +139,7 @@ static void receive_check(struct client *client, const struct result *result)
 	struct truth *truth = truth_find(&result->receive);
 
 	sim_check(result->receive.coupon == intent->coupon &&
-			  user_id_number(&result->receive.user) == intent->user,
+			  user_id_same(&result->receive.user, &intent->user),
 		  "the receive of another user");
 	sim_check(truth && truth->slot == result->slot,
 		  "P5: a receive or slot that Redis never gave");
@@ -211,7 +239,7 @@ static void clients_burst(void *context, uint64_t a, uint64_t b)
 		struct intent *intent = &world.intents[world.intents_n++];
 
 		*intent = (struct intent){ .coupon = COUPON_FIRST + sim_between(0, COUPONS - 1),
-					   .user = sim_between(1, USERS) };
+					   .user = user_choose() };
 		intent->ack = (enum request_ack)sim_between(0, 2);
 		if (sim_chance(500))
 			snprintf(intent->key, sizeof(intent->key), "key-%zu", world.intents_n);

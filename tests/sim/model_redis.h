@@ -196,10 +196,25 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 	coupon->stock--;
 }
 
+/* As in a JSON string. */
+static const char *user_escaped(const struct user_id *user, char out[2 * USER_ID_SIZE])
+{
+	char *at = out;
+
+	for (const char *p = user->text; *p; p++) {
+		if (*p == '"' || *p == '\\')
+			*at++ = '\\';
+		*at++ = *p;
+	}
+	*at = '\0';
+	return out;
+}
+
 static char *body_make(const struct redis_call *call, const struct redis_coupon *coupon,
 		       int accepted, size_t *len)
 {
-	char *body = malloc(256 + (size_t)accepted * 160), ulid[ULID_SIZE];
+	char *body = malloc(256 + (size_t)accepted * 320), ulid[ULID_SIZE];
+	char user[2 * USER_ID_SIZE];
 	const struct truth *first = &truths[truths_n - (size_t)accepted];
 	int n = sprintf(body,
 			"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%lld\",\"generation\":%lld,\"seq\":"
@@ -210,7 +225,8 @@ static char *body_make(const struct redis_call *call, const struct redis_coupon 
 
 	for (int i = 0; i < accepted; i++)
 		n += sprintf(body + n, "%s[\"%s\",%d,\"%s\"]", i ? "," : "",
-			     first[i].receive.user.text, first[i].slot, first[i].key);
+			     user_escaped(&first[i].receive.user, user), first[i].slot,
+			     first[i].key);
 	n += sprintf(body + n, "]}");
 	*len = (size_t)n;
 	return body;

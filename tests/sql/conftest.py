@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from fresh import Fresh, database_empty
 from sql_db import FUNCTIONS, MIGRATIONS, Db
 from stack import wait_until
 
@@ -171,3 +172,14 @@ def background(connections):
             one.connection.cancel()
         for running in started:
             running.thread.join(0.1)
+
+
+@pytest.fixture
+def empty(stack, env):
+    """An empty database of the owner, as Fresh."""
+    with database_empty(stack) as name:
+        made = Fresh(stack, make_conninfo(env["DATABASE_ADMIN_URL"], dbname=name))
+        try:
+            yield made
+        finally:
+            made.connection.close()

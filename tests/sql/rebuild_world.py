@@ -19,7 +19,7 @@ def receives_of(body):
     return [
         Receive(
             int(m["coupon"]),
-            int(user),
+            user,
             ulid_uuid(m["batch"]),
             i,
             slot=slot,

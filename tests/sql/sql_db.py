@@ -12,13 +12,26 @@ ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
 FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
+# The version before had numbers as users: its statements differ in the type of this parameter only.
+USERS_AT = {
+    "settle": 6,
+    "receive_lost": 5,
+    "receive_outcome": 2,
+    "user_outcomes": 2,
+    "lost_candidates": 2,
+    "audit_outcomes": 2,
+}
+QUERIES_BEFORE = QUERIES | {
+    name: QUERIES[name].replace(f"${position}::text", f"${position}::bigint")
+    for name, position in USERS_AT.items()
+}
 AT_MS = 1700000000123
 
 
 @dataclass(frozen=True)
 class Receive:
     coupon: int
-    user: int
+    user: str
     batch: uuid.UUID
     idx: int
     slot: int = 1
@@ -38,9 +51,12 @@ def array_text(values):
 
 
 class Db:
+    queries = QUERIES
+
     def __init__(self, url):
         self.connection = psycopg.connect(url, autocommit=True)
         self.pid = self.connection.info.backend_pid
+        self.prepared = set()
 
     def close(self):
         self.connection.close()
@@ -49,10 +65,20 @@ class Db:
         cursor = self.connection.execute(text, params or None)
         return cursor.fetchall() if cursor.description else []
 
+    def prepare(self, name):
+        """From now on this query is a prepared statement."""
+        result = self.connection.pgconn.prepare(name.encode(), self.queries[name].encode())
+        if result.status != ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(result)
+        self.prepared.add(name)
+
     def query(self, name, *params):
         """Rows of sql/query/NAME.sql, as dictionaries of text."""
         values = [None if value is None else str(value).encode() for value in params]
-        result = self.connection.pgconn.exec_params(QUERIES[name].encode(), values)
+        if name in self.prepared:
+            result = self.connection.pgconn.exec_prepared(name.encode(), values)
+        else:
+            result = self.connection.pgconn.exec_params(self.queries[name].encode(), values)
         if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
             raise psycopg.errors.error_from_result(result)
         names = [result.fname(column).decode() for column in range(result.nfields)]
@@ -124,6 +150,17 @@ class Db:
 
     def is_blocked(self, pid):
         return self.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", pid)[0][0]
+
+
+class DbBefore(Db):
+    """As the programs of the version before use it."""
+
+    queries = QUERIES_BEFORE
+
+
+def users_make(first, end):
+    """Ids of one length, so that they sort as their numbers."""
+    return [f"{number:03}" for number in range(first, end)]
 
 
 def batch_make(coupon, users, seq_first=1, **fields):

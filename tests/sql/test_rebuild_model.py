@@ -4,16 +4,14 @@ failing run prints its seed; COUPON_TEST_SEED repeats it, COUPON_TEST_RUNS is th
 
 import os
 import random
-import re
-import uuid
 
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from fresh import database_migrated
 from rebuild_world import Gateway, Keeper, World, receives_of, release
 from redis_server import server_start
-from sql_db import FUNCTIONS, MIGRATIONS, Db
+from sql_db import Db, array_text
 from ulid import ulid_of
+from user_ids import user_ids_random
 
 STEPS = 120
 ROUNDS_MAX = 12  # of the keeper, until it has nothing left to do
@@ -40,31 +38,15 @@ def redis_private(tmp_path_factory):
 def databases(stack):
     """Three connections of the programs' role, then the owner's, to a database without another
     keeper."""
-    password = re.search(
-        r"^STACK_PG_PASSWORD=(.*)$", (stack.run_dir / "settings").read_text(), re.MULTILINE
-    )[1]
-    app_url, owner_url = stack.env["DATABASE_URL"], stack.env["DATABASE_ADMIN_URL"]
-    name = f"couponmq_model_{uuid.uuid4().hex}"
-    opened = []
-    with psycopg.connect(
-        re.sub(r"//[^@]*@", f"//postgres:{password}@", owner_url), autocommit=True
-    ) as superuser:
-        superuser.execute(f"CREATE DATABASE {name} OWNER couponmq_owner")
+    with database_migrated(stack) as (app_url, owner_url):
+        opened = [Db(url) for url in (owner_url, app_url, app_url, app_url)]
         try:
-            opened = [
-                Db(make_conninfo(url, dbname=name))
-                for url in (owner_url, app_url, app_url, app_url)
-            ]
-            for path in (*MIGRATIONS, *FUNCTIONS):
-                with opened[0].connection.transaction():
-                    opened[0].execute(path.read_text())
             for one in opened:
                 one.execute("SET synchronous_commit = off")
             yield (*opened[1:], opened[0])
         finally:
             for one in opened:
                 one.close()
-            superuser.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Story(World):
@@ -74,7 +56,7 @@ class Story(World):
     def __init__(self, rng, client, coupon_id, dbs, limit, careful):
         super().__init__(rng, client, coupon_id, dbs)
         self.limit, self.careful = limit, careful
-        self.people = [str(n) for n in range(1, self.rng.choice([4, 12, 25]))]
+        self.people = user_ids_random(rng, self.rng.choice([3, 11, 24]))
         self.published = set()
         self.keepers = []
 
@@ -271,7 +253,9 @@ class Story(World):
         for member in sorted(self.coupon.redis.smembers(self.coupon.known)):
             batch, idx = member.split(":")
             (r,) = [r for r in receives_of(self.bodies[batch]) if r.idx == int(idx)]
-            arrays = ["{%s}" % v for v in (r.generation, r.batch, r.idx, r.user, r.slot, r.at_ms)]
+            arrays = [
+                array_text([v]) for v in (r.generation, r.batch, r.idx, r.user, r.slot, r.at_ms)
+            ]
             self.db.query("receive_lost", self.id, *arrays)
         self.rounds()
         for g in self.db.query("coupon_generation_page", self.id):
@@ -301,7 +285,7 @@ class Story(World):
         } == set(rows)
         c, n = self.counts()
         stored = {
-            (int(user), *line.split(":", 3))
+            (user, *line.split(":", 3))
             for user, text in self.coupon.users().items()
             for line in text.split("\n")
         }

@@ -7,8 +7,9 @@ from collections import Counter
 
 import psycopg
 import pytest
-from sql_db import Db, Receive, array_text, batch_make
+from sql_db import Db, Receive, array_text, batch_make, users_make
 from stack import wait_until
+from user_ids import user_ids_random
 
 
 def begin_settle(db, *receives):
@@ -20,7 +21,7 @@ def test_copy_waits_and_is_repeated(db, db_new, coupon_new, background):
     """The rows that a copy waited for are visible to its decision, unlike in the snapshot of a
     single statement."""
     coupon = coupon_new()
-    batch = batch_make(coupon, [1, 2])
+    batch = batch_make(coupon, ["1", "2"])
     assert begin_settle(db, *batch) == ["issued", "issued"]
     other = db_new()
     copy = background(other.settle, *reversed(batch))
@@ -32,7 +33,7 @@ def test_copy_waits_and_is_repeated(db, db_new, coupon_new, background):
 
 def test_copy_is_issued_when_the_first_rolls_back(db, db_new, coupon_new, background):
     coupon = coupon_new()
-    batch = batch_make(coupon, [1, 2])
+    batch = batch_make(coupon, ["1", "2"])
     begin_settle(db, *batch)
     other = db_new()
     copy = background(other.settle, *batch)
@@ -45,8 +46,8 @@ def test_copy_waits_for_another_receive_and_finds_its_slot_taken(
     db, db_new, coupon_new, background
 ):
     coupon = coupon_new()
-    first, other_receive = Receive(coupon, 1, uuid.uuid4(), 0), Receive(
-        coupon, 1, uuid.uuid4(), 0, seq=2
+    first, other_receive = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
+        coupon, "1", uuid.uuid4(), 0, seq=2
     )
     begin_settle(db, first)
     other = db_new()
@@ -68,7 +69,7 @@ def test_copy_of_a_receive_that_is_surplus_elsewhere(
 ):
     """Its row is free when the copy continues, and there is stock: only the tombstone stops it."""
     coupon = coupon_new(total=1)
-    batch = batch_make(coupon, [1, 2])
+    batch = batch_make(coupon, ["1", "2"])
     db.execute("BEGIN")
     assert db.settle(*batch) == ["issued", "out_of_stock"]
     db.query("coupon_total_set", coupon, 10)
@@ -88,8 +89,8 @@ def test_call_is_counted_anew_when_a_tombstone_appears(
     """It waits with all its rows inserted and enough stock; then some of its receives are found to
     be rejected."""
     coupon = coupon_new(total=0)
-    rejected = batch_make(coupon, [1, 2], seq_first=5)
-    fresh = batch_make(coupon, range(11, 11 + fresh_num))
+    rejected = batch_make(coupon, ["1", "2"], seq_first=5)
+    fresh = batch_make(coupon, users_make(11, 11 + fresh_num))
     db.execute("BEGIN")
     assert db.settle(*rejected) == ["out_of_stock"] * 2
     db.query("coupon_total_set", coupon, 100)
@@ -107,7 +108,9 @@ def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coup
     """The late copy is stored before its tombstone is visible, and blocks the receive that owns the
     slot: retried."""
     coupon = coupon_new(total=0)
-    late, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    late, rightful = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
+        coupon, "1", uuid.uuid4(), 0, seq=2
+    )
     db.execute("BEGIN")
     assert db.settle(late) == ["out_of_stock"]
     db.query("coupon_total_set", coupon, 1)
@@ -125,14 +128,16 @@ def test_slot_in_the_way_was_given_back(db, db_new, coupon_new, background):
     """The row that blocked this one is gone under the lock: it is neither stored nor rejected, so
     it is retried."""
     coupon = coupon_new()
-    first, second = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    first, second = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
+        coupon, "1", uuid.uuid4(), 0, seq=2
+    )
     assert db.settle(first) == ["issued"]
     db.execute("BEGIN")
     db.query("coupon_lock", coupon)
     other = db_new()
     running = background(other.settle, second)
     wait_until(lambda: db.is_blocked(other.pid))
-    db.execute("DELETE FROM user_coupon WHERE user_id = 1 AND coupon_id = %s", coupon)
+    db.execute("DELETE FROM user_coupon WHERE user_id = '1' AND coupon_id = %s", coupon)
     db.execute("UPDATE coupon SET issued_num = 0 WHERE id = %s", coupon)
     db.execute("COMMIT")
     with pytest.raises(psycopg.errors.SerializationFailure):
@@ -142,7 +147,7 @@ def test_slot_in_the_way_was_given_back(db, db_new, coupon_new, background):
 
 def test_coupon_is_not_created_while_a_receive_of_it_is_rejected(db, db_new, coupon_id, background):
     unknown = coupon_id()
-    receive = Receive(unknown, 1, uuid.uuid4(), 0)
+    receive = Receive(unknown, "1", uuid.uuid4(), 0)
     assert begin_settle(db, receive) == ["unknown_coupon"]
     other = db_new()
     creation = background(
@@ -157,7 +162,7 @@ def test_coupon_is_not_created_while_a_receive_of_it_is_rejected(db, db_new, cou
 
 def test_coupon_that_is_created_meanwhile_is_found(db, db_new, coupon_id, background):
     coupon = coupon_id()
-    receive = Receive(coupon, 1, uuid.uuid4(), 0)
+    receive = Receive(coupon, "1", uuid.uuid4(), 0)
     db.execute("BEGIN")
     db.query("coupon_create", coupon, "early", 1, 1, None, None, None, None, None)
     other = db_new()
@@ -173,7 +178,7 @@ def test_counts_of_a_generation_that_ends_meanwhile(db, db_new, coupon_new, back
     """Opening a generation waits for what is being settled and moves its counts too."""
     coupon = coupon_new()
     db.execute("UPDATE coupon SET generation = 1 WHERE id = %s", coupon)
-    begin_settle(db, *batch_make(coupon, [1, 2], generation=1))
+    begin_settle(db, *batch_make(coupon, ["1", "2"], generation=1))
     other = db_new()
     other.execute("BEGIN")
     fence = other.execute("SELECT fence FROM keeper")[0][0]
@@ -186,11 +191,11 @@ def test_counts_of_a_generation_that_ends_meanwhile(db, db_new, coupon_new, back
     assert db.generations(coupon) == {1: (2, 2)}
 
 
-@pytest.mark.parametrize("users", [[3], [3, 4]])
+@pytest.mark.parametrize("users", [["3"], ["3", "4"]])
 def test_generation_ends_while_a_receive_of_it_waits(db, db_new, coupon_new, background, users):
     coupon = coupon_new()
     db.execute("UPDATE coupon SET generation = 1 WHERE id = %s", coupon)
-    db.settle(*batch_make(coupon, [1], seq_first=9, generation=1))
+    db.settle(*batch_make(coupon, ["1"], seq_first=9, generation=1))
     db.execute("BEGIN")
     fence = db.execute("SELECT fence FROM keeper")[0][0]
     assert db.query("coupon_generation_open", coupon, 1, 0, fence) == [{"generation": "2"}]
@@ -203,10 +208,10 @@ def test_generation_ends_while_a_receive_of_it_waits(db, db_new, coupon_new, bac
     assert db.generations(coupon) == {1: (19 + len(users), 1 + len(users))}
 
 
-@pytest.mark.parametrize("users", [[2], [2, 3]])
+@pytest.mark.parametrize("users", [["2"], ["2", "3"]])
 def test_stock_ends_while_a_receive_waits(db, db_new, coupon_new, background, users):
     coupon = coupon_new(total=2)
-    begin_settle(db, *batch_make(coupon, [10, 11], seq_first=1))
+    begin_settle(db, *batch_make(coupon, ["10", "11"], seq_first=1))
     other = db_new()
     running = background(other.settle, *batch_make(coupon, users, seq_first=3))
     wait_until(lambda: db.is_blocked(other.pid))
@@ -221,7 +226,7 @@ def test_stock_ends_while_a_receive_waits(db, db_new, coupon_new, background, us
 )
 def test_terms_change_while_settling(db, db_new, coupon_new, background, name, wanted):
     coupon = coupon_new()
-    begin_settle(db, *batch_make(coupon, [1, 2]))
+    begin_settle(db, *batch_make(coupon, ["1", "2"]))
     other = db_new()
     other.execute("BEGIN")
     change = background(other.query, name, coupon, wanted)
@@ -240,7 +245,7 @@ def test_two_copies_in_opposite_order_never_deadlock(db_new, coupon_new, backgro
     one, two = db_new(), db_new()
     for total in [200] * 30 + [35] * 30:
         coupon = coupon_new(total=total)
-        batch = batch_make(coupon, range(1, 61))
+        batch = batch_make(coupon, users_make(1, 61))
         running = background(two.settle_retrying, *reversed(batch))
         first = one.settle_retrying(*batch)
         second = list(reversed(running.result()))
@@ -258,11 +263,11 @@ def test_two_calls_with_coupons_in_opposite_order_never_deadlock(db_new, coupon_
     one, two = db_new(), db_new()
     for _ in range(30):
         coupons = [coupon_new(total=5) for _ in range(4)]
-        mine = [r for coupon in coupons for r in batch_make(coupon, range(1, 5))]
+        mine = [r for coupon in coupons for r in batch_make(coupon, users_make(1, 5))]
         yours = [
             r
             for coupon in reversed(coupons)
-            for r in batch_make(coupon, range(11, 15), seq_first=5)
+            for r in batch_make(coupon, users_make(11, 15), seq_first=5)
         ]
         running = background(two.settle_retrying, *yours)
         outcomes = Counter(one.settle_retrying(*mine) + running.result())
@@ -274,7 +279,7 @@ def test_two_calls_that_reject_the_same_never_deadlock(db_new, coupon_id, backgr
     """No coupon's lock guards the tombstones of an unknown coupon, only their order."""
     one, two = db_new(), db_new()
     for _ in range(30):
-        batch = batch_make(coupon_id(), range(1, 401))
+        batch = batch_make(coupon_id(), users_make(1, 401))
         running = background(two.settle_retrying, *reversed(batch))
         assert one.settle_retrying(*batch) == ["unknown_coupon"] * 400
         assert running.result() == ["unknown_coupon"] * 400
@@ -284,6 +289,7 @@ def receives_random(rng, coupons, unknown):
     """Batches of receives, some of them for a slot of another receive, a slot that does not exist,
     or an unknown coupon."""
     seqs = Counter()
+    users = user_ids_random(rng, 150)
     batches = []
     for _ in range(60):
         coupon = rng.choice([*coupons, *coupons, unknown])
@@ -295,7 +301,7 @@ def receives_random(rng, coupons, unknown):
             receives.append(
                 Receive(
                     coupon,
-                    rng.randrange(1, 150),
+                    rng.choice(users),
                     batch,
                     index,
                     slot=rng.choice([1, 1, 1, 2, 2, 3, 0]),
@@ -406,7 +412,7 @@ def test_a_look_does_not_show_what_workers_settle(db, db_new, coupon_new, name, 
     coupon = coupon_new()
     other = db_new()
     other.execute(f"SET application_name = '{name}'")
-    begin_settle(other, *batch_make(coupon, [1, 2]))
+    begin_settle(other, *batch_make(coupon, ["1", "2"]))
     shown = [{"id": str(coupon)}] if is_shown else []
     assert db.query("coupon_locked", array_text([coupon])) == shown
     other.execute("COMMIT")

@@ -26,14 +26,14 @@ def late_num(db, coupon):
     return db.execute("SELECT late_num FROM coupon WHERE id = %s", coupon)[0][0]
 
 
-@pytest.mark.parametrize("users", [[7], [7, 8, 9]])
+@pytest.mark.parametrize("users", [["7"], ["7", "8", "9"]])
 def test_what_is_of_this_generation_is_not_late(db, coupon_new, users):
     coupon = rebuilt(db, coupon_new)
     assert db.settle(*batch_make(coupon, users, generation=2)) == ["issued"] * len(users)
     assert (late(db, coupon), late_num(db, coupon)) == ([], 0)
 
 
-@pytest.mark.parametrize("users", [[7], [7, 8]])
+@pytest.mark.parametrize("users", [["7"], ["7", "8"]])
 def test_each_late_outcome_once_and_numbered(db, coupon_new, users):
     coupon = rebuilt(db, coupon_new)
     batch = batch_make(coupon, users, seq_first=5, generation=1, key="k")
@@ -48,42 +48,42 @@ def test_each_late_outcome_once_and_numbered(db, coupon_new, users):
 
 def test_late_rejections_and_a_mixture(db, coupon_new):
     coupon, other = rebuilt(db, coupon_new, total=2), rebuilt(db, coupon_new, generation=3)
-    db.settle(Receive(coupon, 1, uuid.uuid4(), 0, generation=2))
-    old = batch_make(coupon, [1, 2, 3], seq_first=1, generation=1)
+    db.settle(Receive(coupon, "1", uuid.uuid4(), 0, generation=2))
+    old = batch_make(coupon, ["1", "2", "3"], seq_first=1, generation=1)
     assert db.settle(
         *old,
-        Receive(other, 4, uuid.uuid4(), 0, generation=2),
-        Receive(other, 5, uuid.uuid4(), 0, generation=3),
+        Receive(other, "4", uuid.uuid4(), 0, generation=2),
+        Receive(other, "5", uuid.uuid4(), 0, generation=3),
     ) == ["slot_taken", "issued", "out_of_stock", "issued", "issued"]
     assert [(row[0], row[3], row[8]) for row in late(db, coupon)] == [
-        (1, 1, "slot_taken"),
-        (2, 2, None),
-        (3, 3, "out_of_stock"),
+        (1, "1", "slot_taken"),
+        (2, "2", None),
+        (3, "3", "out_of_stock"),
     ]
-    assert [(row[0], row[3], row[8]) for row in late(db, other)] == [(1, 4, None)]
+    assert [(row[0], row[3], row[8]) for row in late(db, other)] == [(1, "4", None)]
     assert (late_num(db, coupon), late_num(db, other)) == (3, 1)
     assert db.audit(coupon, other) == []
 
 
 def test_a_coupon_that_was_never_loaded_has_nothing_late(db, coupon_new):
     coupon = coupon_new()
-    db.settle(*batch_make(coupon, [1, 2], generation=8))
+    db.settle(*batch_make(coupon, ["1", "2"], generation=8))
     assert (late(db, coupon), late_num(db, coupon)) == ([], 0)
 
 
-@pytest.mark.parametrize("other", [[], [50]])
+@pytest.mark.parametrize("other", [[], ["50"]])
 @pytest.mark.parametrize("generation", [1, 2])
 def test_a_key_that_redis_forgot(db, coupon_new, other, generation):
     """User 7 has slot 2 by this key; Redis, after a wipe, gave him slot 1 by the same key."""
     coupon = rebuilt(db, coupon_new, limit=3)
-    db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=1, key="k"))
-    again = batch_make(coupon, [7, *other], seq_first=1, generation=generation, key="k")
+    db.settle(Receive(coupon, "7", uuid.uuid4(), 0, slot=2, generation=1, key="k"))
+    again = batch_make(coupon, ["7", *other], seq_first=1, generation=generation, key="k")
     assert db.settle(*again) == ["key_taken"] + ["issued"] * len(other)
     assert db.settle(*again) == ["key_taken"] + ["repeated"] * len(other)
-    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=2, key="another")) == [
-        "issued"
-    ]
-    assert db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=3, generation=2)) == [
+    assert db.settle(
+        Receive(coupon, "7", uuid.uuid4(), 0, slot=1, generation=2, key="another")
+    ) == ["issued"]
+    assert db.settle(Receive(coupon, "7", uuid.uuid4(), 0, slot=3, generation=2)) == [
         "issued"
     ], "without a key: another one"
     assert db.audit(coupon) == []
@@ -91,8 +91,8 @@ def test_a_key_that_redis_forgot(db, coupon_new, other, generation):
 
 def test_one_key_twice_in_one_call(db, coupon_new):
     coupon = rebuilt(db, coupon_new, limit=3)
-    first = Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=1, seq=9, key="k")
-    second = Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=2, seq=1, key="k")
+    first = Receive(coupon, "7", uuid.uuid4(), 0, slot=1, generation=1, seq=9, key="k")
+    second = Receive(coupon, "7", uuid.uuid4(), 0, slot=2, generation=2, seq=1, key="k")
     assert db.settle(second, first) == ["key_taken", "issued"], "the earlier one holds it"
     assert [row[1] for row in db.rows(coupon)] == [1]
     assert db.audit(coupon) == []
@@ -101,9 +101,9 @@ def test_one_key_twice_in_one_call(db, coupon_new):
 def test_a_slot_that_a_doubled_key_was_in_the_way_of(db, coupon_new):
     """The receive that conflicts with it is neither lost nor rejected."""
     coupon = rebuilt(db, coupon_new, limit=3)
-    db.settle(Receive(coupon, 7, uuid.uuid4(), 0, slot=2, generation=1, key="k"))
-    doubled = Receive(coupon, 7, uuid.uuid4(), 0, slot=1, generation=2, seq=1, key="k")
-    rightful = Receive(coupon, 7, uuid.uuid4(), 1, slot=1, generation=2, seq=2)
+    db.settle(Receive(coupon, "7", uuid.uuid4(), 0, slot=2, generation=1, key="k"))
+    doubled = Receive(coupon, "7", uuid.uuid4(), 0, slot=1, generation=2, seq=1, key="k")
+    rightful = Receive(coupon, "7", uuid.uuid4(), 1, slot=1, generation=2, seq=2)
     assert db.settle_retrying(doubled) == ["key_taken"]
     assert db.settle_retrying(rightful) == ["issued"]
 
@@ -112,7 +112,8 @@ def test_in_the_first_generation_keys_are_the_scripts(db, coupon_new):
     coupon = rebuilt(db, coupon_new, generation=1, limit=3)
     batch = uuid.uuid4()
     one, two = (
-        Receive(coupon, 7, batch, n, slot=n + 1, seq=n + 1, generation=1, key="k") for n in range(2)
+        Receive(coupon, "7", batch, n, slot=n + 1, seq=n + 1, generation=1, key="k")
+        for n in range(2)
     )
     assert db.settle(one, two) == ["issued"] * 2
 
@@ -129,14 +130,14 @@ def lost(db, coupon, *receives):
 
 def test_lost_receives_are_rejected_for_ever(db, coupon_new):
     coupon = rebuilt(db, coupon_new)
-    issued, gone = batch_make(coupon, [1, 2], generation=2)
-    old = Receive(coupon, 3, uuid.uuid4(), 0, generation=1, seq=4)
+    issued, gone = batch_make(coupon, ["1", "2"], generation=2)
+    old = Receive(coupon, "3", uuid.uuid4(), 0, generation=1, seq=4)
     db.settle(issued)
     assert lost(db, coupon, issued, gone, old) == [2, 3]
     assert lost(db, coupon, issued, gone, old) == []
     assert db.counts(coupon) == (1, 2, 2)
     assert db.generations(coupon) == {1: (1, 1)}
-    assert [(row[1], row[3], row[8]) for row in late(db, coupon)] == [(1, 3, "lost")]
+    assert [(row[1], row[3], row[8]) for row in late(db, coupon)] == [(1, "3", "lost")]
     assert db.settle(issued, gone, old) == ["repeated", "lost", "lost"]
     assert db.counts(coupon) == (1, 2, 2), "not counted twice"
     assert db.audit(coupon) == []
@@ -144,7 +145,7 @@ def test_lost_receives_are_rejected_for_ever(db, coupon_new):
 
 def test_numbers_given_up(db, coupon_new):
     coupon = rebuilt(db, coupon_new, generation=3)
-    db.settle(*batch_make(coupon, [1, 2], seq_first=4, generation=1))
+    db.settle(*batch_make(coupon, ["1", "2"], seq_first=4, generation=1))
     assert db.query("generation_lost", coupon, 1, 9, 3) == [{"lost_num": "4"}]
     assert db.query("generation_lost", coupon, 1, 9, 3) == []
     assert db.query("generation_lost", coupon, 1, 9, 0) == [{"lost_num": "3"}]
@@ -158,7 +159,7 @@ def test_a_receive_whose_number_was_given_up_arrives(db, coupon_new):
     coupon = rebuilt(db, coupon_new)
     db.execute("UPDATE coupon_generation SET seq_seen = 3 WHERE coupon_id = %s", coupon)
     db.query("generation_lost", coupon, 1, 0, 0)
-    assert db.settle(Receive(coupon, 1, uuid.uuid4(), 0, seq=2, generation=1)) == ["issued"]
+    assert db.settle(Receive(coupon, "1", uuid.uuid4(), 0, seq=2, generation=1)) == ["issued"]
     assert db.generations(coupon) == {1: (4, 4)}, "not more receives than numbers"
 
 
@@ -171,7 +172,7 @@ def test_lost_receives_are_counted_where_numbers_are_in_flight(db, coupon_new):
             "UPDATE coupon_generation SET seq_seen = %s WHERE coupon_id = %s AND generation = %s",
             *values,
         )
-    gone = [Receive(coupon, user, uuid.uuid4(), 0, generation=3) for user in range(1, 5)]
+    gone = [Receive(coupon, user, uuid.uuid4(), 0, generation=3) for user in "1234"]
     assert lost(db, coupon, *gone[:2]) == [1, 2]
     assert db.generations(coupon) == {1: (2, 1), 2: (0, 0), 3: (1, 1)}
     assert lost(db, coupon, *gone[2:]) == [1, 2]
@@ -199,9 +200,9 @@ def sums(db, coupon):
 def test_the_oldest_generations_are_folded(db, coupon_new):
     coupon = coupon_new(total=1000)
     assert generation_open(db, coupon) == 1
-    db.settle(*batch_make(coupon, [1, 2], seq_first=4, generation=1))  # 3 are in flight
+    db.settle(*batch_make(coupon, ["1", "2"], seq_first=4, generation=1))  # 3 are in flight
     generation_open(db, coupon)
-    db.settle(*batch_make(coupon, [3], generation=2))
+    db.settle(*batch_make(coupon, ["3"], generation=2))
     generation_open(db, coupon, times=KEPT)
     assert db.generations(coupon)[0] == (5, 2)
     generation_open(db, coupon)
@@ -214,13 +215,13 @@ def test_the_oldest_generations_are_folded(db, coupon_new):
 def test_late_receives_of_folded_generations(db, coupon_new):
     coupon = coupon_new(total=1000)
     generation_open(db, coupon)
-    db.settle(*batch_make(coupon, [1], seq_first=3, generation=1))  # 2 are in flight
+    db.settle(*batch_make(coupon, ["1"], seq_first=3, generation=1))  # 2 are in flight
     generation_open(db, coupon, times=KEPT + 10)
-    old, other = batch_make(coupon, [2, 3], generation=1)
+    old, other = batch_make(coupon, ["2", "3"], generation=1)
     assert db.settle(old, other.but(generation=2, seq=70)) == ["issued"] * 2
     assert db.generations(coupon)[0] == (3, 3)
     assert db.settle(old) == ["repeated"]
-    assert lost(db, coupon, Receive(coupon, 4, uuid.uuid4(), 0, generation=1)) == [1]
+    assert lost(db, coupon, Receive(coupon, "4", uuid.uuid4(), 0, generation=1)) == [1]
     assert db.generations(coupon)[0] == (4, 4)
     assert min(number for number in db.generations(coupon) if number) == 11
     assert db.audit(coupon) == []

@@ -1,81 +1,18 @@
 """couponctl migrate: the tables in order, then the functions that differ from what was applied."""
 
-import os
 import re
 import subprocess
 import uuid
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sql_db import FUNCTIONS, MIGRATIONS, ROOT
+from sql_db import FUNCTIONS, ROOT
 from stack import wait_until
 
 HEADER = re.compile(r"-- version: ([1-9]\d*)\n-- function: (([a-z_]+)\([^ \n]*\))\n--\n")
 OTHER_BODY = (
     "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"
 )
-
-
-class Fresh:
-    """An empty database of the owner."""
-
-    def __init__(self, stack, url):
-        self.stack, self.url = stack, url
-        self.connection = psycopg.connect(url, autocommit=True)
-
-    def start(self):
-        return subprocess.Popen(
-            [str(self.stack.build_dir / "couponctl"), "migrate"],
-            env={**os.environ, **self.stack.env, "DATABASE_ADMIN_URL": self.url},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def run(self):
-        """(exit status, what it printed about functions, what it logged)"""
-        process = self.start()
-        out, err = process.communicate(timeout=60)
-        return (
-            process.returncode,
-            [line for line in out.splitlines() if line.startswith("function ")],
-            err,
-        )
-
-    def functions_printed(self):
-        status, lines, err = self.run()
-        assert status == 0, err
-        return lines
-
-    def execute(self, text, *params):
-        cursor = self.connection.execute(text, params or None)
-        return cursor.fetchall() if cursor.description else []
-
-    def recorded(self):
-        return dict(self.execute("SELECT name, version FROM schema_function"))
-
-    def body(self, name):
-        return self.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", name)[0][0]
-
-    def may_execute(self, role, signature):
-        return self.execute("SELECT has_function_privilege(%s, %s, 'EXECUTE')", role, signature)[0][
-            0
-        ]
-
-
-@pytest.fixture
-def empty(stack, env):
-    password = stack.kept()["STACK_PG_PASSWORD"]
-    superuser_url = make_conninfo(env["DATABASE_ADMIN_URL"], user="postgres", password=password)
-    owner = conninfo_to_dict(env["DATABASE_ADMIN_URL"])["user"]
-    name = f"couponmq_migrate_{uuid.uuid4().hex}"
-    with psycopg.connect(superuser_url, autocommit=True) as superuser:
-        superuser.execute(f"CREATE DATABASE {name} OWNER {owner}")
-        made = Fresh(stack, make_conninfo(env["DATABASE_ADMIN_URL"], dbname=name))
-        try:
-            yield made
-        finally:
-            made.connection.close()
-            superuser.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -140,17 +77,7 @@ def test_a_new_database(empty):
 
 
 def test_the_last_database_without_function_files(empty):
-    empty.execute(
-        "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL,"
-        " applied_at timestamptz NOT NULL DEFAULT now())"
-    )
-    for path in MIGRATIONS[:6]:
-        empty.execute(path.read_text())
-        empty.execute(
-            "INSERT INTO schema_migration (version, name) VALUES (%s, %s)",
-            int(path.name[:4]),
-            path.stem[5:],
-        )
+    empty.migrate_to(6)
     assert len(empty.functions_printed()) == len(FUNCTIONS)
     assert empty.body("settle") in (ROOT / "sql/function/settle.sql").read_text()
 

@@ -7,7 +7,7 @@ from sql_db import Receive, batch_make
 
 def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
     coupon, nowhere = coupon_new(total=3, limit=2), coupon_id()
-    batch = batch_make(coupon, [1, 2, 3, 4])
+    batch = batch_make(coupon, ["1", "2", "3", "4"])
     db.settle(*batch)
     assert db.audit(coupon) == []
     owner.execute("BEGIN")
@@ -15,16 +15,16 @@ def test_audits_find_what_is_wrong(db, owner, coupon_new, coupon_id):
         "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
         " VALUES (%s, %s, %s, %s, %s, now(), now())"
     )
-    owner.execute(add, 7, nowhere, 1, 0, uuid.uuid4())
+    owner.execute(add, "7", nowhere, 1, 0, uuid.uuid4())
     assert owner.audit(nowhere) == [
         (
             "audit_stock",
             {"coupon_id": str(nowhere), "total_num": None, "issued_num": None, "row_num": "1"},
         )
     ]
-    owner.execute(add, 1, coupon, 2, batch[3].idx, batch[3].batch)  # the rejected one
+    owner.execute(add, "1", coupon, 2, batch[3].idx, batch[3].batch)  # the rejected one
     owner.execute(
-        add, 1, coupon, 3, batch[2].idx, batch[2].batch
+        add, "1", coupon, 3, batch[2].idx, batch[2].batch
     )  # another user's, and a third slot
     expected = {
         "audit_stock": [
@@ -64,11 +64,11 @@ def test_audit_overtaken(db, coupon_new):
     coupon = coupon_new()
 
     def receive(user, made_ms, at_ms, **fields):
-        batch = uuid.UUID(int=(made_ms << 80) + user)
-        return Receive(coupon, user, batch, 0, seq=user, at_ms=at_ms, **fields)
+        batch = uuid.UUID(int=made_ms << 80)
+        return Receive(coupon, user, batch, 0, seq=made_ms, at_ms=at_ms, **fields)
 
-    db.settle(receive(1, 5000, 5100), receive(2, 6000, 6100), receive(3, 99000, 5500))
+    db.settle(receive("1", 5000, 5100), receive("2", 6000, 6100), receive("3", 99000, 5500))
     assert db.query("audit_overtaken", coupon, 5000) == [{"newest_ms": "6000"}]
     assert db.query("audit_overtaken", coupon, 6100) == [{"newest_ms": None}]
-    assert db.settle(receive(4, 7000, 7100, slot=9)) == ["slot_invalid"]
+    assert db.settle(receive("4", 7000, 7100, slot=9)) == ["slot_invalid"]
     assert db.query("audit_overtaken", coupon, 5000) == [{"newest_ms": "7000"}]

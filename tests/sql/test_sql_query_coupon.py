@@ -44,7 +44,9 @@ def test_create_refuses_terms_that_make_no_sense(db, terms):
 
 def test_show_and_list(db, coupon_new):
     coupon = coupon_new(total=1, begin="2030-01-01T01:00:00+01:00", days=30)
-    db.settle(*batch_make(coupon, [1, 2]), *batch_make(coupon, [3], seq_first=9, generation=4))
+    db.settle(
+        *batch_make(coupon, ["1", "2"]), *batch_make(coupon, ["3"], seq_first=9, generation=4)
+    )
     row = db.query("coupon_show", coupon)[0]
     times = ("created_at", "updated_at", "outcome_at")
     assert {name: row[name] for name in row if name not in times} == {
@@ -125,7 +127,7 @@ def test_status_set_of_no_coupon(db):
 
 def test_total_set(db, coupon_new):
     coupon = coupon_new(total=5)
-    db.settle(*batch_make(coupon, [1, 2]))
+    db.settle(*batch_make(coupon, ["1", "2"]))
 
     def total_set(total):
         row = db.query("coupon_total_set", coupon, total)[0]
@@ -166,7 +168,7 @@ def test_new_terms_are_announced_and_settling_is_not(db, db_new, coupon_new):
     assert announced() == []
     db.query("coupon_total_set", coupon, 6)
     assert announced() == [str(coupon)]
-    db.settle(*batch_make(coupon, [1]))
+    db.settle(*batch_make(coupon, ["1"]))
     assert announced() == []
     db.query("coupon_status_set", coupon, "closed")
     assert announced() == [str(coupon)]

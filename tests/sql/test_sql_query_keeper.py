@@ -34,7 +34,7 @@ def fence(db):
     db.execute("ROLLBACK")
 
 
-def closed_new(db, coupon_new, fence, users=(1, 2), **terms):
+def closed_new(db, coupon_new, fence, users=("1", "2"), **terms):
     """A closed coupon whose receives of generation 1 are settled."""
     coupon = coupon_new(**terms)
     db.query("coupon_status_set", coupon, "published")
@@ -62,7 +62,7 @@ def test_settled_set_is_guarded(db, coupon_new, fence):
 def test_settled_set_wants_every_number_settled(db, coupon_new, fence):
     """The second of three is in flight."""
     coupon = closed_new(db, coupon_new, fence, users=())
-    first, second, third = batch_make(coupon, [1, 2, 3], generation=1)
+    first, second, third = batch_make(coupon, ["1", "2", "3"], generation=1)
     db.settle(first, third)
     assert not settled_set(db, coupon, fence, 1, 3) and not settled_set(db, coupon, fence, 1, 2)
     db.settle(second)
@@ -79,7 +79,7 @@ def test_settled_set_wants_older_generations_settled(db, coupon_new, fence):
     assert settled_set(db, coupon, fence, 2, 0, {1: 2, 7: 0}) and settled_set(
         db, coupon, fence, 2, 0
     )
-    (late,) = batch_make(coupon, [9], seq_first=5, generation=1)
+    (late,) = batch_make(coupon, ["9"], seq_first=5, generation=1)
     db.settle(late)
     assert not settled_set(db, coupon, fence, 2, 0), "3 and 4 are owed"
 
@@ -94,7 +94,7 @@ def test_settled_set_wants_all_given_back(db, coupon_new, fence):
 def test_a_late_outcome_unsettles(db, coupon_new, fence):
     coupon = closed_new(db, coupon_new, fence)
     assert settled_set(db, coupon, fence, 1, 2) and expires_set(db, coupon, fence)
-    db.settle(*batch_make(coupon, [1], generation=1))
+    db.settle(*batch_make(coupon, ["1"], generation=1))
     marks = "SELECT settled_at IS NOT NULL, expires_at IS NOT NULL FROM coupon WHERE id = %s"
     assert db.execute(marks, coupon) == [(False, True)]
     assert [row["is_settled"] for row in db.query("coupon_page", 0, 1, array_text([coupon]))] == [
@@ -173,7 +173,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
 def test_coupon_page_tells_what_is_not_given_back(db, coupon_new):
     coupon = coupon_new(total=1)
     db.query("coupon_status_set", coupon, "published")
-    db.settle(*batch_make(coupon, [1, 2]))
+    db.settle(*batch_make(coupon, ["1", "2"]))
     assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "t"
     db.execute("UPDATE receive_rejected SET released_at = now() WHERE coupon_id = %s", coupon)
     assert db.query("coupon_page", 0, 1, array_text([coupon]))[0]["is_pending"] == "f"
@@ -213,7 +213,7 @@ def test_generation_next_is_guarded(db, coupon_new):
     db.execute("BEGIN")
     fence = int(db.query("keeper_fence")[0]["fence"])
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "1"}]
-    db.settle(*batch_make(coupon, [1, 2], generation=1))
+    db.settle(*batch_make(coupon, ["1", "2"], generation=1))
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == []
     assert db.query("coupon_generation_open", coupon, 1, 0, fence - 1) == []
     assert db.query("coupon_generation_open", 1, 0, 0, fence) == []
@@ -230,7 +230,7 @@ def test_generation_is_above_every_one_ever_seen(db, coupon_new):
     coupon = coupon_new()
     db.execute("BEGIN")
     fence = db.query("keeper_fence")[0]["fence"]
-    db.settle(*batch_make(coupon, [1], generation=8))
+    db.settle(*batch_make(coupon, ["1"], generation=8))
     assert db.query("coupon_generation_open", coupon, 0, 0, fence) == [{"generation": "9"}]
     assert db.generations(coupon) == {8: (1, 1)}
     assert db.query("coupon_generation_open", coupon, 9, 20, fence) == [

@@ -4,7 +4,7 @@ import uuid
 
 import psycopg
 import pytest
-from sql_db import Receive, array_text, batch_make
+from sql_db import Receive, array_text, batch_make, users_make
 
 
 def release_pending(db, *coupons, page=256):
@@ -27,22 +27,22 @@ def release_done(db, *receives):
 def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
     db.execute("BEGIN")  # not visible to a running keeper
     coupon, full, nowhere = coupon_new(total=10), coupon_new(total=1), coupon_id()
-    holder = Receive(coupon, 1, uuid.uuid4(), 5, key="its: key")
+    holder = Receive(coupon, "1", uuid.uuid4(), 5, key="its: key")
     db.settle(holder)
     rejected = [
-        Receive(coupon, 1, uuid.uuid4(), 9, key="k"),
-        Receive(coupon, 2, uuid.uuid4(), 0, slot=2),
-        *batch_make(full, [1, 2])[1:],
-        Receive(nowhere, 1, uuid.uuid4(), 0),
+        Receive(coupon, "1", uuid.uuid4(), 9, key="k"),
+        Receive(coupon, "2", uuid.uuid4(), 0, slot=2),
+        *batch_make(full, ["1", "2"])[1:],
+        Receive(nowhere, "1", uuid.uuid4(), 0),
     ]
-    db.settle(Receive(full, 7, uuid.uuid4(), 0))
+    db.settle(Receive(full, "7", uuid.uuid4(), 0))
     assert db.settle(*rejected) == ["slot_taken", "slot_invalid", "out_of_stock", "unknown_coupon"]
     expected = [
         {
             "coupon_id": str(one.coupon),
             "batch": str(one.batch),
             "idx": str(one.idx),
-            "user_id": str(one.user),
+            "user_id": one.user,
             "slot": str(one.slot),
             "reason": reason,
             "holder_batch": str(holder.batch) if reason == "slot_taken" else None,
@@ -63,7 +63,7 @@ def test_release_pending_tells_who_has_the_slot(db, coupon_new, coupon_id):
 def test_released_ones_are_not_pending(db, coupon_new):
     db.execute("BEGIN")
     coupon = coupon_new(total=1)
-    batch = batch_make(coupon, range(1, 12))
+    batch = batch_make(coupon, users_make(1, 12))
     db.settle(*batch)
     left = sorted(str(one.idx) for one in batch[1:])
     release_done(db, batch[0], *batch[3:6])  # the first was issued
@@ -86,7 +86,7 @@ def test_released_ones_are_not_pending(db, coupon_new):
 
 def test_releasing_waits_for_nobody(db, db_new, coupon_new):
     coupon = coupon_new(total=1)
-    batch = batch_make(coupon, [1, 2, 3])
+    batch = batch_make(coupon, ["1", "2", "3"])
     db.settle(*batch)
     other = db_new()
     other.execute("BEGIN")

@@ -5,15 +5,20 @@ import uuid
 
 import psycopg
 import pytest
-from sql_db import AT_MS, Receive, batch_make
+from sql_db import AT_MS, Receive, batch_make, users_make
+from user_ids import HOSTILE
 
 UTC = datetime.timezone.utc
 AT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
 
 
+def by_user(receive):
+    return receive.user
+
+
 def test_new_receives_are_issued(db, coupon_new):
     coupon = coupon_new(total=10)
-    batch = batch_make(coupon, [7, 3, 9223372036854775807])
+    batch = batch_make(coupon, ["7", "3", "9223372036854775807"])
     assert db.settle(*batch) == ["issued"] * 3
     assert db.rows(coupon) == [(r.user, 1, r.batch, r.idx) for r in (batch[1], batch[0], batch[2])]
     assert db.counts(coupon) == (3, 3, 3)
@@ -27,7 +32,7 @@ def test_no_receives_are_settled_too(db):
 
 def test_repeated_message_counts_once(db, coupon_new):
     coupon = coupon_new()
-    batch = batch_make(coupon, [1, 2, 3])
+    batch = batch_make(coupon, ["1", "2", "3"])
     assert db.settle(*batch[:2]) == ["issued"] * 2
     assert db.settle(*batch) == ["repeated", "repeated", "issued"]
     assert db.settle(*batch) == ["repeated"] * 3
@@ -36,7 +41,7 @@ def test_repeated_message_counts_once(db, coupon_new):
 
 def test_equal_elements_of_one_call_count_once(db, coupon_new):
     coupon = coupon_new()
-    one, two = batch_make(coupon, [1, 2])
+    one, two = batch_make(coupon, ["1", "2"])
     assert db.settle(one, two, one, one) == ["issued", "issued", "repeated", "repeated"]
     assert db.counts(coupon) == (2, 2, 2)
     assert db.settle(one, one) == ["repeated", "repeated"]
@@ -44,17 +49,19 @@ def test_equal_elements_of_one_call_count_once(db, coupon_new):
 
 def test_equal_rejected_elements_have_one_reason(db, coupon_new):
     coupon = coupon_new(limit=2)
-    one = Receive(coupon, 1, uuid.uuid4(), 0, slot=3)
+    one = Receive(coupon, "1", uuid.uuid4(), 0, slot=3)
     assert db.settle(one, one) == ["slot_invalid"] * 2
     assert db.counts(coupon) == (0, 1, 1)
 
 
 def test_slot_of_another_receive_is_taken(db, coupon_new):
     coupon = coupon_new()
-    first, other = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    first, other = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
+        coupon, "1", uuid.uuid4(), 0, seq=2
+    )
     assert db.settle(first) == ["issued"]
     assert db.settle(other) == ["slot_taken"]
-    assert db.tombstones(coupon) == [(1, 1, other.batch, 0, "slot_taken")]
+    assert db.tombstones(coupon) == [("1", 1, other.batch, 0, "slot_taken")]
     assert db.counts(coupon) == (1, 2, 2)
     assert db.settle(other, first) == ["slot_taken", "repeated"]
     assert db.counts(coupon) == (1, 2, 2)
@@ -62,16 +69,16 @@ def test_slot_of_another_receive_is_taken(db, coupon_new):
 
 def test_of_two_receives_for_a_slot_the_first_wins(db, coupon_new):
     coupon = coupon_new()
-    first = Receive(coupon, 1, uuid.UUID(int=2**128 - 1), 9, seq=20)
-    other = Receive(coupon, 1, uuid.UUID(int=1), 0, seq=3)
+    first = Receive(coupon, "1", uuid.UUID(int=2**128 - 1), 9, seq=20)
+    other = Receive(coupon, "1", uuid.UUID(int=1), 0, seq=3)
     assert db.settle(first, other) == ["issued", "slot_taken"]
-    assert db.rows(coupon) == [(1, 1, first.batch, 9)]
+    assert db.rows(coupon) == [("1", 1, first.batch, 9)]
 
 
 def test_index_alone_does_not_make_the_same_receive(db, coupon_new):
     coupon = coupon_new()
     batch = uuid.uuid4()
-    assert db.settle(Receive(coupon, 1, batch, 0), Receive(coupon, 1, batch, 1)) == [
+    assert db.settle(Receive(coupon, "1", batch, 0), Receive(coupon, "1", batch, 1)) == [
         "issued",
         "slot_taken",
     ]
@@ -81,7 +88,7 @@ def test_user_takes_slots_up_to_the_limit(db, coupon_new):
     coupon = coupon_new(limit=2)
     batch = uuid.uuid4()
     receives = [
-        Receive(coupon, 1, batch, slot + 1, slot=slot, seq=slot + 2) for slot in (-1, 0, 1, 2, 3)
+        Receive(coupon, "1", batch, slot + 1, slot=slot, seq=slot + 2) for slot in (-1, 0, 1, 2, 3)
     ]
     assert db.settle(*receives) == [
         "slot_invalid",
@@ -103,8 +110,8 @@ def test_user_takes_slots_up_to_the_limit(db, coupon_new):
 
 def test_unknown_coupon_is_rejected_for_ever(db, coupon_id, coupon_new):
     unknown, known = coupon_id(), coupon_new()
-    late, fresh = Receive(unknown, 1, uuid.uuid4(), 0), Receive(unknown, 2, uuid.uuid4(), 0)
-    assert db.settle(late, Receive(known, 1, uuid.uuid4(), 0)) == ["unknown_coupon", "issued"]
+    late, fresh = Receive(unknown, "1", uuid.uuid4(), 0), Receive(unknown, "2", uuid.uuid4(), 0)
+    assert db.settle(late, Receive(known, "1", uuid.uuid4(), 0)) == ["unknown_coupon", "issued"]
     assert db.generations(unknown) == {}
     db.query("coupon_create", unknown, "created later", 10, 1, None, None, None, None, None)
     assert db.settle(late, fresh) == ["unknown_coupon", "issued"]
@@ -116,17 +123,17 @@ def test_status_does_not_matter(db, coupon_new, status):
     coupon = coupon_new()
     db.execute("BEGIN")
     db.execute("UPDATE coupon SET status = %s WHERE id = %s", status, coupon)
-    assert db.settle(*batch_make(coupon, [1])) == ["issued"]
+    assert db.settle(*batch_make(coupon, ["1"])) == ["issued"]
     db.execute("ROLLBACK")
 
 
 def test_stock_ends_within_a_batch(db, coupon_new):
     coupon = coupon_new(total=3)
-    assert db.settle(*batch_make(coupon, [100])) == ["issued"]
-    batch = batch_make(coupon, [5, 4, 3, 2], seq_first=2)
+    assert db.settle(*batch_make(coupon, ["100"])) == ["issued"]
+    batch = batch_make(coupon, ["5", "4", "3", "2"], seq_first=2)
     # By seq, whatever the order in the call or of the users.
     assert db.settle(*reversed(batch)) == ["out_of_stock", "out_of_stock", "issued", "issued"]
-    assert [row[0] for row in db.rows(coupon)] == [4, 5, 100]
+    assert [row[0] for row in db.rows(coupon)] == ["100", "4", "5"]
     assert db.counts(coupon) == (3, 5, 5)
     assert db.settle(*batch) == ["repeated", "repeated", "out_of_stock", "out_of_stock"]
     assert db.counts(coupon) == (3, 5, 5)
@@ -135,36 +142,36 @@ def test_stock_ends_within_a_batch(db, coupon_new):
 
 def test_older_generation_is_served_before_a_newer_one(db, coupon_new):
     coupon = coupon_new(total=1)
-    newer = Receive(coupon, 1, uuid.uuid4(), 0, generation=2, seq=1)
-    older = Receive(coupon, 2, uuid.uuid4(), 0, generation=1, seq=900)
+    newer = Receive(coupon, "1", uuid.uuid4(), 0, generation=2, seq=1)
+    older = Receive(coupon, "2", uuid.uuid4(), 0, generation=1, seq=900)
     assert db.settle(newer, older) == ["out_of_stock", "issued"]
 
 
 def test_rejected_receive_stays_rejected_when_stock_comes_back(db, coupon_new):
     coupon = coupon_new(total=1)
-    one, two = batch_make(coupon, [1, 2])
+    one, two = batch_make(coupon, ["1", "2"])
     assert db.settle(one, two) == ["issued", "out_of_stock"]
     db.query("coupon_total_set", coupon, 10)
     assert db.settle(two) == ["out_of_stock"]
-    assert db.settle(two, *batch_make(coupon, [3])) == ["out_of_stock", "issued"]
+    assert db.settle(two, *batch_make(coupon, ["3"])) == ["out_of_stock", "issued"]
     assert db.counts(coupon)[0] == 2
 
 
 def test_issued_receive_stays_issued_when_the_stock_is_gone(db, coupon_new):
     coupon = coupon_new(total=1, limit=2)
-    one, two = batch_make(coupon, [1, 2])
+    one, two = batch_make(coupon, ["1", "2"])
     assert db.settle(one) == ["issued"]
     assert db.settle(two, one) == ["out_of_stock", "repeated"]
     db.execute("UPDATE coupon SET status = 'closed' WHERE id = %s", coupon)
     assert db.settle(one, two) == ["repeated", "out_of_stock"]
-    assert db.rows(coupon) == [(1, 1, one.batch, one.idx)]
+    assert db.rows(coupon) == [("1", 1, one.batch, one.idx)]
     assert db.audit(coupon) == []
 
 
 def test_rejected_receive_does_not_hold_the_slot_against_the_next(db, coupon_new):
     coupon = coupon_new(total=0)
-    rejected, rightful = Receive(coupon, 1, uuid.uuid4(), 0), Receive(
-        coupon, 1, uuid.uuid4(), 0, seq=2
+    rejected, rightful = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
+        coupon, "1", uuid.uuid4(), 0, seq=2
     )
     assert db.settle(rejected) == ["out_of_stock"]
     db.query("coupon_total_set", coupon, 1)
@@ -173,7 +180,7 @@ def test_rejected_receive_does_not_hold_the_slot_against_the_next(db, coupon_new
 
 def test_second_receive_for_a_slot_that_is_undone_is_out_of_stock(db, coupon_new):
     coupon = coupon_new(total=0)
-    one, other = Receive(coupon, 1, uuid.uuid4(), 0), Receive(coupon, 1, uuid.uuid4(), 0, seq=2)
+    one, other = Receive(coupon, "1", uuid.uuid4(), 0), Receive(coupon, "1", uuid.uuid4(), 0, seq=2)
     assert db.settle(one, other) == ["out_of_stock", "out_of_stock"]
     assert db.rows(coupon) == []
 
@@ -181,12 +188,12 @@ def test_second_receive_for_a_slot_that_is_undone_is_out_of_stock(db, coupon_new
 def test_counts_are_kept_per_generation(db, coupon_new):
     coupon = coupon_new(total=4)
     db.execute("UPDATE coupon SET generation = 3 WHERE id = %s", coupon)
-    current = batch_make(coupon, [1, 2], seq_first=50, generation=3)
-    old = batch_make(coupon, [3, 4, 1], seq_first=7, generation=2)
+    current = batch_make(coupon, ["1", "2"], seq_first=50, generation=3)
+    old = batch_make(coupon, ["3", "4", "1"], seq_first=7, generation=2)
     assert db.settle(*old, *current) == ["issued", "issued", "issued", "slot_taken", "issued"]
     assert db.counts(coupon) == (4, 51, 2)
     assert db.generations(coupon) == {2: (9, 3)}
-    late = batch_make(coupon, [9], seq_first=2, generation=2)
+    late = batch_make(coupon, ["9"], seq_first=2, generation=2)
     assert db.settle(*late, *old) == ["out_of_stock", "repeated", "repeated", "repeated"]
     assert db.counts(coupon) == (4, 51, 2)
     assert db.generations(coupon) == {2: (9, 4)}
@@ -195,8 +202,8 @@ def test_counts_are_kept_per_generation(db, coupon_new):
 def test_two_generations_in_one_call(db, coupon_new):
     coupon = coupon_new(total=9)
     db.execute("UPDATE coupon SET generation = 3 WHERE id = %s", coupon)
-    current = batch_make(coupon, [1, 2], seq_first=50, generation=3)
-    old = batch_make(coupon, [3, 4], seq_first=70, generation=2)
+    current = batch_make(coupon, ["1", "2"], seq_first=50, generation=3)
+    old = batch_make(coupon, ["3", "4"], seq_first=70, generation=2)
     assert db.settle(*current, *old) == ["issued"] * 4
     assert db.counts(coupon) == (4, 51, 2)
     assert db.generations(coupon) == {2: (71, 2)}
@@ -204,9 +211,9 @@ def test_two_generations_in_one_call(db, coupon_new):
 
 def test_many_coupons_in_one_call(db, coupon_new):
     coupons = [coupon_new(total=2) for _ in range(20)]
-    receives = [r for coupon in coupons for r in batch_make(coupon, [11, 12, 13])]
+    receives = [r for coupon in coupons for r in batch_make(coupon, ["11", "12", "13"])]
     order = sorted(receives, key=lambda r: (r.user, r.batch))
-    expected = {11: "issued", 12: "issued", 13: "out_of_stock"}
+    expected = {"11": "issued", "12": "issued", "13": "out_of_stock"}
     assert db.settle(*order) == [expected[r.user] for r in order]
     assert all(db.counts(coupon) == (2, 3, 3) for coupon in coupons)
     assert db.audit(*coupons) == []
@@ -217,13 +224,13 @@ def test_many_coupons_in_one_call(db, coupon_new):
 )
 def test_keys_of_any_printable_byte(db, coupon_new, key):
     coupon = coupon_new()
-    assert db.settle(*batch_make(coupon, [1], key=key)) == ["issued"]
+    assert db.settle(*batch_make(coupon, ["1"], key=key)) == ["issued"]
     assert db.execute("SELECT key FROM user_coupon WHERE coupon_id = %s", coupon) == [(key,)]
 
 
 def test_no_key_is_null(db, coupon_new):
     coupon = coupon_new()
-    db.settle(*batch_make(coupon, [1]))
+    db.settle(*batch_make(coupon, ["1"]))
     assert db.execute("SELECT key FROM user_coupon WHERE coupon_id = %s", coupon) == [(None,)]
 
 
@@ -245,7 +252,7 @@ def test_validity(db, coupon_new, terms, expected):
     coupon = coupon_new(**terms)
     # Across the end of summer time: a day of validity is 24 hours everywhere.
     db.execute("SET TimeZone = 'America/New_York'")
-    db.settle(*batch_make(coupon, [1]))
+    db.settle(*batch_make(coupon, ["1"]))
     rows = db.execute(
         "SELECT received_at, valid_from, valid_to FROM user_coupon WHERE coupon_id = %s", coupon
     )
@@ -255,7 +262,7 @@ def test_validity(db, coupon_new, terms, expected):
 def test_days_of_validity_do_not_follow_the_clocks(db, coupon_new):
     coupon = coupon_new(days=300)
     db.execute("SET TimeZone = 'America/New_York'")
-    db.settle(*batch_make(coupon, [1]))
+    db.settle(*batch_make(coupon, ["1"]))
     assert db.execute(
         "SELECT extract(epoch FROM valid_to - valid_from)::bigint FROM user_coupon WHERE"
         " coupon_id = %s",
@@ -265,7 +272,7 @@ def test_days_of_validity_do_not_follow_the_clocks(db, coupon_new):
 
 def test_tombstone_keeps_the_moment_of_the_receive(db, coupon_id):
     coupon = coupon_id()
-    db.settle(*batch_make(coupon, [1]))
+    db.settle(*batch_make(coupon, ["1"]))
     assert db.execute("SELECT received_at FROM receive_rejected WHERE coupon_id = %s", coupon) == [
         (AT,)
     ]
@@ -274,14 +281,14 @@ def test_tombstone_keeps_the_moment_of_the_receive(db, coupon_id):
 def test_all_or_nothing(db, coupon_new):
     coupon = coupon_new()
     db.execute("BEGIN")
-    assert db.settle(*batch_make(coupon, [1])) == ["issued"]
+    assert db.settle(*batch_make(coupon, ["1"])) == ["issued"]
     db.execute("ROLLBACK")
     assert (db.rows(coupon), db.counts(coupon)) == ([], (0, 0, 0))
 
 
 def test_inside_a_savepoint(db, coupon_new):
     coupon = coupon_new(total=1)
-    batch = batch_make(coupon, [1, 2])
+    batch = batch_make(coupon, ["1", "2"])
     db.execute("BEGIN")
     db.execute("SAVEPOINT one")
     assert db.settle(*batch) == ["issued", "out_of_stock"]
@@ -294,8 +301,8 @@ def test_inside_a_savepoint(db, coupon_new):
 @pytest.mark.parametrize(
     "broken, sqlstate_class",
     [
-        ({"user": -1}, "23"),
-        ({"user": 2**63}, "22"),
+        ({"user": ""}, "23"),
+        ({"user": "u" * 65}, "23"),
         ({"idx": -1}, "23"),
         ({"idx": 40000}, "22"),
         ({"key": "x" * 65}, "23"),
@@ -306,12 +313,56 @@ def test_inside_a_savepoint(db, coupon_new):
 )
 def test_what_cannot_be_stored_is_an_error_that_bisects(db, coupon_new, broken, sqlstate_class):
     coupon = coupon_new(limit=5)
-    good, bad = batch_make(coupon, [1, 2])
+    good, bad = batch_make(coupon, ["1", "2"])
     with pytest.raises(psycopg.Error) as caught:
         db.settle(good, bad.but(**broken))
     assert caught.value.sqlstate[:2] == sqlstate_class
     assert db.rows(coupon) == []
     assert db.settle(good) == ["issued"]
+
+
+@pytest.mark.parametrize("user", ["", "u" * 65, "ü" * 33])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_user_of_a_length_that_is_not_allowed(db, coupon_new, coupon_id, user, others):
+    """Wherever it would be stored: as a user coupon, or as a rejection."""
+    full, unknown = coupon_new(total=0), coupon_id()
+    for coupon in (coupon_new(), full, unknown):
+        batch = batch_make(coupon, [*users_make(0, others), user])
+        with pytest.raises(psycopg.errors.CheckViolation):
+            db.settle(*batch)
+        assert db.rows(coupon) == db.tombstones(coupon) == []
+
+
+def test_users_of_any_printable_byte(db, coupon_new):
+    coupon = coupon_new(total=len(HOSTILE))
+    batch = batch_make(coupon, HOSTILE)
+    assert db.settle(*batch) == ["issued"] * len(HOSTILE)
+    assert db.rows(coupon) == [(r.user, 1, r.batch, r.idx) for r in sorted(batch, key=by_user)]
+    assert db.settle(*batch) == ["repeated"] * len(HOSTILE)
+    again = batch_make(coupon, HOSTILE, seq_first=len(HOSTILE) + 1)
+    assert db.settle(*again) == ["slot_taken"] * len(HOSTILE)
+    assert [row[0] for row in db.tombstones(coupon)] == sorted(HOSTILE)
+    for one in batch:
+        outcomes = db.query("user_outcomes", coupon, one.user)
+        assert [(row["state"], int(row["idx"])) for row in outcomes] == [
+            ("issued", one.idx),
+            ("rejected", one.idx),
+        ]
+    assert db.audit(coupon) == []
+
+
+@pytest.mark.parametrize(
+    "one, other", [("user", "User"), ("42", "042"), ("42", "42.0"), ("a", "a~"), ("null", "NULL")]
+)
+def test_ids_that_differ_in_one_byte_are_two_users(db, coupon_new, one, other):
+    """Each has the limit and the keys for himself."""
+    coupon = coupon_new(limit=1)
+    db.execute("UPDATE coupon SET generation = 2 WHERE id = %s", coupon)
+    first, second = batch_make(coupon, [one, other], generation=2, key="k")
+    assert db.settle(first) == ["issued"]
+    assert db.settle(second) == ["issued"]
+    assert db.settle(*batch_make(coupon, [other, one], generation=2)) == ["slot_taken"] * 2
+    assert db.query("receive_outcome", coupon, other, first.batch, first.idx) == []
 
 
 def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):
@@ -332,7 +383,7 @@ def test_only_read_committed(db, coupon_new, level):
     coupon = coupon_new()
     db.execute(f"BEGIN ISOLATION LEVEL {level}")
     with pytest.raises(psycopg.errors.InvalidTransactionState):
-        db.settle(*batch_make(coupon, [1]))
+        db.settle(*batch_make(coupon, ["1"]))
     db.execute("ROLLBACK")
 
 
@@ -344,8 +395,8 @@ def test_settling_keeps_the_coupon_row_hot(db, coupon_new):
     before = db.execute(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'"
     )[0]
-    for user in range(1, 11):
-        db.settle(*batch_make(coupon, [user], seq_first=user))
+    for seq, user in enumerate(users_make(1, 11), 1):
+        db.settle(*batch_make(coupon, [user], seq_first=seq))
     after = db.execute(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'coupon'"
     )[0]
@@ -357,7 +408,9 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
     """The plans are kept for the whole session while the tables grow."""
     one, other, unknown = coupon_new(total=20, limit=2), coupon_new(total=3), coupon_id()
     several = (
-        batch_make(one, range(1, 11)) + batch_make(other, range(1, 11)) + batch_make(unknown, [1])
+        batch_make(one, users_make(1, 11))
+        + batch_make(other, users_make(1, 11))
+        + batch_make(unknown, ["1"])
     )
     scans = "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0"
     db.execute("BEGIN")
@@ -365,8 +418,8 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
         several[:1],
         several[:10],
         several,
-        batch_make(other, [30]),
-        batch_make(one, [40], generation=7),
+        batch_make(other, ["30"]),
+        batch_make(one, ["40"], generation=7),
     ):
         for _ in range(2):
             db.settle(*call)
@@ -415,16 +468,16 @@ def outcome_at(db, coupon):
 def test_the_time_of_the_last_outcome_is_recorded(db, coupon_new):
     coupon = coupon_new()
     assert outcome_at(db, coupon) == (None,)
-    one, two = batch_make(coupon, [1, 2])
+    one, two = batch_make(coupon, ["1", "2"])
     db.settle(one)
     (first,) = outcome_at(db, coupon)
     assert first is not None
     db.settle(one)
     assert outcome_at(db, coupon) == (first,), "a repeated message is no progress"
-    db.settle(Receive(coupon, 1, uuid.uuid4(), 0, seq=3))
+    db.settle(Receive(coupon, "1", uuid.uuid4(), 0, seq=3))
     (second,) = outcome_at(db, coupon)
     assert second > first, "a rejection is an outcome"
-    db.settle(Receive(coupon, 3, uuid.uuid4(), 0, generation=one.generation + 5))
+    db.settle(Receive(coupon, "3", uuid.uuid4(), 0, generation=one.generation + 5))
     third, older = outcome_at(db, coupon)
     assert third > second and older > second
     db.settle(two)

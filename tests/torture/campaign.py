@@ -8,6 +8,7 @@ import collections
 
 from history import History
 from load import Ask, Load
+from user_ids import user_of
 from verdict import unanswered
 
 CLIENTS = 4
@@ -25,7 +26,8 @@ MOVES = 0.04  # how often a client changes its gateway, so that all have clients
 class Campaign(History):
     """One coupon of the load."""
 
-    def __init__(self, stack, total, limit, seed, allowed):
+    def __init__(self, stack, total, limit, seed, allowed, user_numbers=False):
+        """user_numbers: every user is an integer, as before user ids were text."""
         super().__init__(
             stack,
             stack.coupon_make(total, limit, name="torture"),
@@ -34,7 +36,11 @@ class Campaign(History):
             seed=seed,
             allowed=allowed,
         )
+        self.user_numbers = user_numbers
         self.repeats = collections.deque(maxlen=REPEATS_KEPT)  # requests to be retried
+
+    def user(self, number):
+        return str(number) if self.user_numbers else user_of(number, self.seed)
 
     def lines(self):
         return sorted((ask for ask in self.asked if ask.at is not None), key=lambda ask: ask.at)
@@ -73,7 +79,7 @@ class TortureLoad(Load):
         if campaign.repeats and kind < 0.3:
             again = campaign.repeats.popleft()
             return Ask("issue", again.user, again.key, again.ack)
-        user = chance.randint(1, REGULARS if chance.random() < 0.15 else USERS)
+        user = campaign.user(chance.randint(1, REGULARS if chance.random() < 0.15 else USERS))
         if kind < 0.85:
             key = f"key {chance.randint(1, 3)}" if chance.random() < 0.5 else None
             return Ask(

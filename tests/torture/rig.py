@@ -310,7 +310,8 @@ class Rig:
         began = time.monotonic()
         self._allowed = Allowed(scenario.answers, scenario.reasons, scenario.unknown)
         campaigns = [
-            Campaign(self.stack, total, limit, seed, self._allowed) for total, limit in CAMPAIGNS
+            Campaign(self.stack, total, limit, seed, self._allowed, scenario.user_numbers)
+            for total, limit in CAMPAIGNS
         ]
         self._open_wait(campaigns)
         for part in self.parts:

@@ -27,6 +27,7 @@ class Scenario:
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
+        self.user_numbers = options.pop("user_numbers", False)
         self.answers = options.pop("answers", ())
         self.reasons = options.pop("reasons", ())
         self.unknown = options.pop("unknown", UNKNOWN_SHARE)
@@ -36,13 +37,14 @@ class Scenario:
 def scenario(**options):
     """
     @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True,
-              answers=(), reasons=(), unknown=0.01)
+              user_numbers=False, answers=(), reasons=(), unknown=0.01)
     def name_of_it(rig, chance): …
 
     short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS.
     prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
-    before and after is compared. answers, reasons, unknown: what may happen to requests, see
-    verdict.Allowed; every other answer, and every other rejection, is a violation.
+    before and after is compared. user_numbers: every user is an integer. answers, reasons, unknown:
+    what may happen to requests, see verdict.Allowed; every other answer, and every other rejection,
+    is a violation.
     """
 
     def register(function):

@@ -42,7 +42,7 @@ def asks_make(rig, chance, campaign, number, users=10**9):
     for _ in range(number):
         ask = Ask(
             "issue",
-            chance.randint(1, users),
+            campaign.user(chance.randint(1, users)),
             f"key {chance.randint(1, 3)}",
             chance.choice((None, None, "queued", "issued")),
         )

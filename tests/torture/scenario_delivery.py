@@ -103,7 +103,7 @@ def slots_given_twice(rig, chance):
     """Redis loses users whose messages have not reached RabbitMQ: they retry and get a second slot,
     and one of the two is rejected."""
     campaign = rig.load.campaigns[0]
-    users = chance.sample(range(10**12, 10**13), 20)
+    users = [campaign.user(n) for n in chance.sample(range(10**12, 10**13), 20)]
     for relay in rig.relays:
         relay.mode("hold")
     for user in users:

@@ -11,6 +11,7 @@ from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, REDIS_AWAY, REDIS_LOSES, scenario
 from stack import ROOT
 from ulid import ulid_make, ulid_uuid
+from user_ids import user_of
 
 POINTS = re.findall(
     r'^FAULT\(\w+, "(\w+)"\)$', (ROOT / "common/fault_table.h").read_text(), re.MULTILINE
@@ -284,10 +285,10 @@ def plant(pg, coupon, user):
 def release_killed_at(rig, chance, point):
     """Receives are rejected, and the worker dies while it releases their slots: another worker does
     it, once."""
-    coupon, users = rig.stack.coupon_make(1000), range(1, 21)
+    coupon, users = rig.stack.coupon_make(1000), [user_of(n, rig.seed) for n in range(1, 21)]
     coupon_is_open(rig, coupon)
     with rig.pg() as pg:
-        records = {str(user): plant(pg, coupon, user) for user in users}
+        records = {user: plant(pg, coupon, user) for user in users}
     part = keeper_only(rig, f"{point}:1:kill")
     with rig.gateways[0].process.client() as client:
         for user in users:

@@ -200,7 +200,7 @@ def deadlock_timeout_reset(rig):
 
 
 def deadlock_try(rig, chance, lock, campaign):
-    user = chance.randint(10**12, 10**13)
+    user = campaign.user(chance.randint(10**12, 10**13))
     row = psycopg.types.json.Jsonb({"user_id": user, "coupon_id": int(campaign.coupon), "slot": 1})
     lock.execute("SET deadlock_timeout = '20s'")
     for part in rig.workers:

@@ -1,4 +1,5 @@
-"""An older commit's programs beside this tree's, in the order of docs/operations.md."""
+"""An older commit's programs beside this tree's, in the order of docs/operations.md. Older programs
+take only numbers as users."""
 
 from older import database_empty, migrate, older_build, rows_fill
 from scenario_rabbitmq import queue_unsettled
@@ -47,7 +48,7 @@ def exchange(rig, parts, build_dir):
         rig.wait_answers(200)
 
 
-@scenario(prepare=older_start, **GATEWAY_STARTS)
+@scenario(prepare=older_start, user_numbers=True, **GATEWAY_STARTS)
 def upgrade_and_back(rig, chance):
     """An older version migrated and upgraded under load: migrate, workers, gateways; then back:
     gateways, workers; then forward again."""

@@ -34,7 +34,7 @@ static void test_reads_records(void **state)
 	assert_int_equal(slots.list[0].index, 255);
 	assert_int_equal(slots.list[1].number, 2);
 	assert_int_equal(slots.list[2].number, 100);
-	assert_int_equal(user_id_number(&slots.list[2].user), 42);
+	assert_string_equal(slots.list[2].user.text, "42");
 	assert_string_equal(ulid_format(&slots.list[1].batch, batch), BATCH);
 	slots_fini(&slots);
 }
@@ -81,10 +81,41 @@ static void test_sort_keeps_each_once(void **state)
 	assert_int_equal(add(&slots, 1, "1:" BATCH ":9:"), 0);
 	slots_sort(&slots);
 	assert_int_equal(slots.n, 3);
-	assert_int_equal(user_id_number(&slots.list[0].user), 1);
-	assert_int_equal(user_id_number(&slots.list[1].user), 1);
-	assert_int_equal(user_id_number(&slots.list[2].user), 2);
+	assert_string_equal(slots.list[0].user.text, "1");
+	assert_string_equal(slots.list[1].user.text, "1");
+	assert_string_equal(slots.list[2].user.text, "2");
 	assert_false(slot_same_receive(&slots.list[0], &slots.list[1]));
+	slots_fini(&slots);
+}
+
+static int add_text(struct slots *slots, const char *user, const char *records)
+{
+	struct user_id id;
+
+	assert_int_equal(user_id_parse(&id, user, strlen(user)), 0);
+	return slots_add_records(slots, &id, records, strlen(records));
+}
+
+/* Byte by byte, as the collation "C" of PostgreSQL orders them. */
+static void test_sort_by_any_user(void **state)
+{
+	static const char *const sorted[] = { "!",   "\"",  "%s",  "042", "10", "2",
+					      "42",  "420", "42:", "A",   "\\", "a",
+					      "a.b", "aa",  "{\"", "|",   "~",  "~~" };
+	size_t n = sizeof(sorted) / sizeof(sorted[0]);
+	struct slots slots = { 0 };
+	char text[RECEIVE_SIZE];
+
+	(void)state;
+	for (size_t i = n; i-- > 0;) {
+		assert_int_equal(add_text(&slots, sorted[i], "1:" BATCH ":0:"), 0);
+		assert_int_equal(add_text(&slots, sorted[i], "1:" BATCH ":0:"), 0);
+	}
+	slots_sort(&slots);
+	assert_int_equal(slots.n, n);
+	for (size_t i = 0; i < n; i++)
+		assert_string_equal(slots.list[i].user.text, sorted[i]);
+	assert_string_equal(slot_receive_format(&slots.list[12], 7, text), "7.a.b." BATCH ".0");
 	slots_fini(&slots);
 }
 
@@ -110,7 +141,7 @@ static void test_look_up(void **state)
 	assert_int_equal(slot_look_up(&wanted, "key", records, strlen(records), &found),
 			 SLOT_OTHER);
 	assert_int_equal(found.index, 7);
-	assert_int_equal(user_id_number(&found.user), 42);
+	assert_string_equal(found.user.text, "42");
 	wanted.number = 4;
 	assert_int_equal(look_up(&wanted, NULL, records), SLOT_NONE);
 	assert_int_equal(look_up(&wanted, NULL, "1:" BATCH ":0:\n"), SLOT_MALFORMED);
@@ -140,6 +171,36 @@ static void test_set(void **state)
 		slot.index = 0;
 		slot.batch.bytes[15] = 1;
 		assert_false(slot_set_has(&set, &slot));
+	}
+	slot_set_fini(&set);
+}
+
+/* Also users that differ only in their last byte, or in their length. */
+static void test_set_of_any_user(void **state)
+{
+	struct slot slot = { .number = 1 };
+	struct slot_set set;
+	char text[USER_ID_MAX];
+
+	(void)state;
+	memset(text, 'u', sizeof(text));
+	slot_set_init(&set, 5000);
+	for (size_t len = 1; len <= USER_ID_MAX; len++) {
+		for (char c = '!'; c < '~'; c += 2) {
+			text[len - 1] = c;
+			assert_int_equal(user_id_parse(&slot.user, text, len), 0);
+			assert_int_equal(slot_set_add(&set, &slot), 1);
+		}
+		text[len - 1] = 'u';
+	}
+	assert_int_equal(set.n, USER_ID_MAX * 47);
+	for (size_t len = 1; len <= USER_ID_MAX; len++) {
+		for (char c = '!'; c <= '~'; c++) {
+			text[len - 1] = c;
+			assert_int_equal(user_id_parse(&slot.user, text, len), 0);
+			assert_int_equal(slot_set_has(&set, &slot), (c - '!') % 2 == 0);
+		}
+		text[len - 1] = 'u';
 	}
 	slot_set_fini(&set);
 }
@@ -180,6 +241,8 @@ int main(void)
 		cmocka_unit_test(test_sort_keeps_each_once),
 		cmocka_unit_test(test_look_up),
 		cmocka_unit_test(test_set),
+		cmocka_unit_test(test_sort_by_any_user),
+		cmocka_unit_test(test_set_of_any_user),
 		cmocka_unit_test(test_grouped),
 		cmocka_unit_test(test_numbers_are_exact),
 	};

@@ -1,5 +1,5 @@
-/* Coupon and user ids: every positive signed 64-bit integer, each in one spelling only. */
-#include "common/message/user_id.h"
+/* Coupon ids: every positive signed 64-bit integer, each in one spelling only. */
+#include "common/message/id.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,41 +77,11 @@ static void test_length(void **state)
 	assert_int_equal(id_parse("12", 0, &id), -1);
 }
 
-static struct user_id user_make(const char *text)
-{
-	struct user_id user;
-
-	assert_int_equal(user_id_parse(&user, text, strlen(text)), 0);
-	return user;
-}
-
-static void test_users(void **state)
-{
-	struct user_id two = user_make("2"), ten = user_make("10"),
-		       most = user_make("9223372036854775807"), wrong;
-
-	(void)state;
-	assert_string_equal(most.text, "9223372036854775807");
-	assert_int_equal(most.len, strlen(most.text));
-	assert_true(user_id_number(&most) == INT64_MAX);
-	wrong = user_id_of_number(INT64_MAX);
-	assert_true(user_id_same(&most, &wrong));
-	assert_false(user_id_same(&two, &ten));
-	assert_true(user_id_compare(&ten, &two) < 0 && user_id_compare(&two, &ten) > 0);
-	assert_int_equal(user_id_compare(&two, &two), 0);
-	assert_int_equal(user_id_parse(&wrong, "042", 3), -1);
-	assert_int_equal(user_id_parse(&wrong, "4 2", 3), -1);
-	assert_int_equal(user_id_parse(&wrong, "", 0), -1);
-	wrong = (struct user_id){ 0 };
-	assert_true(user_id_number(&wrong) == 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken),
 		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_users),
 		cmocka_unit_test(test_length),
 	};
 

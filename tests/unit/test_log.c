@@ -70,6 +70,19 @@ static void test_text(void **state)
 	assert_memory_equal(captured, "time=20", 7);
 }
 
+/* No user ends its value, or the line. */
+static void test_users(void **state)
+{
+	(void)state;
+	log_init("prog", LOG_LEVEL_INFO, 0);
+	capture_begin();
+	log_info("users", LOG_S("a", "\"x\""), LOG_S("b", "\\"), LOG_S("c", "a=b"),
+		 LOG_S("d", "%s%n"), LOG_S("e", "a,b:{c}|'$&;<>`~!#*"));
+	assert_int_equal(capture_end(), 1);
+	assert_non_null(strstr(captured, " a=\"\\\"x\\\"\" b=\"\\\\\" c=\"a=b\" d=%s%n "
+					 "e=a,b:{c}|'$&;<>`~!#*\n"));
+}
+
 static const cJSON *json_line(struct json_arena *arena)
 {
 	const char *error = "";
@@ -237,13 +250,10 @@ static void test_service_versions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_long),
-		cmocka_unit_test(test_rate),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_fatal),
-		cmocka_unit_test(test_service_versions),
+		cmocka_unit_test(test_text),  cmocka_unit_test(test_users),
+		cmocka_unit_test(test_json),  cmocka_unit_test(test_long),
+		cmocka_unit_test(test_rate),  cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_fatal), cmocka_unit_test(test_service_versions),
 	};
 
 	return cmocka_run_group_tests_name("log", tests, NULL, NULL);

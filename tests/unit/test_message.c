@@ -60,10 +60,10 @@ static void test_as_the_script_builds_it(void **state)
 	assert_true(message.seq == 8121);
 	assert_true(message.at_ms == 1700000000123);
 	assert_int_equal(message.receives_n, 2);
-	assert_true(user_id_number(&message.receives[0].user) == 42);
+	assert_string_equal(message.receives[0].user.text, "42");
 	assert_int_equal(message.receives[0].slot, 1);
 	assert_string_equal(message.receives[0].key, "");
-	assert_true(user_id_number(&message.receives[1].user) == 43);
+	assert_string_equal(message.receives[1].user.text, "43");
 	assert_string_equal(message.receives[1].key, "order-77");
 }
 
@@ -81,12 +81,76 @@ static void test_extremes(void **state)
 		 "[\"1\",0,\" \\\"\\\\:\"]]}",
 		 key);
 	take(*state, body);
-	assert_true(message.coupon == INT64_MAX &&
-		    user_id_number(&message.receives[0].user) == INT64_MAX);
+	assert_true(message.coupon == INT64_MAX);
+	assert_string_equal(message.receives[0].user.text, "9223372036854775807");
 	assert_int_equal(message.receives[0].slot, 32767);
 	assert_string_equal(message.receives[0].key, key);
 	assert_int_equal(message.receives[1].slot, 0); /* for settlement to reject */
 	assert_string_equal(message.receives[1].key, " \"\\:");
+}
+
+/* As a message of the release before has it: decimal users, none of them escaped. */
+static void test_of_the_release_before(void **state)
+{
+	static const char *const users[] = { "1", "42", "9007199254740993", "9223372036854775807" };
+
+	take(*state, HEAD "\"receives\":[[\"1\",1,\"\"],[\"42\",2,\"a\\\"\\\\b\"],"
+			  "[\"9007199254740993\",1,\"\"],[\"9223372036854775807\",100,\"k\"]]}");
+	assert_int_equal(message.receives_n, 4);
+	for (size_t i = 0; i < 4; i++) {
+		assert_string_equal(message.receives[i].user.text, users[i]);
+		assert_int_equal(message.receives[i].user.len, strlen(users[i]));
+	}
+	assert_string_equal(message.receives[1].key, "a\"\\b");
+}
+
+/* Each as JSON has it, and the id that it is. */
+static const struct {
+	const char *json, *user;
+} users[] = {
+	{ "0", "0" },
+	{ "042", "042" },
+	{ "-1", "-1" },
+	{ "\\\"", "\"" },
+	{ "\\\\", "\\" },
+	{ "\\\\u0041", "\\u0041" },
+	{ "\\u0041\\/", "A/" },
+	{ "a.b." BATCH ".0", "a.b." BATCH ".0" },
+	{ "1:" BATCH ":0:", "1:" BATCH ":0:" },
+	{ "\\\",1,\\\"\\\"],[\\\"", "\",1,\"\"],[\"" },
+	{ "{}|%s%n$(x)`<>&;--'~!#*", "{}|%s%n$(x)`<>&;--'~!#*" },
+	{ "6f1c2b1e-0d52-4b1f-9c52-0123456789ab", "6f1c2b1e-0d52-4b1f-9c52-0123456789ab" },
+};
+
+static void test_users(void **state)
+{
+	char body[512], user[3] = "u", longest[USER_ID_MAX + 2];
+
+	for (size_t i = 0; i < sizeof(users) / sizeof(users[0]); i++) {
+		snprintf(body, sizeof(body), HEAD "\"receives\":[[\"%s\",1,\"k\"],[\"z\",1,\"\"]]}",
+			 users[i].json);
+		take(*state, body);
+		assert_int_equal(message.receives_n, 2);
+		assert_string_equal(message.receives[0].user.text, users[i].user);
+		assert_string_equal(message.receives[0].key, "k");
+		assert_string_equal(message.receives[1].user.text, "z");
+	}
+	for (int c = '!'; c <= '~'; c++) {
+		user[1] = (char)c;
+		snprintf(body, sizeof(body), HEAD "\"receives\":[[\"u%s%c\",1,\"\"]]}",
+			 c == '"' || c == '\\' ? "\\" : "", c);
+		take(*state, body);
+		assert_string_equal(message.receives[0].user.text, user);
+	}
+	memset(longest, '~', sizeof(longest));
+	longest[USER_ID_MAX] = '\0';
+	snprintf(body, sizeof(body), HEAD "\"receives\":[[\"%s\",1,\"\"]]}", longest);
+	take(*state, body);
+	assert_string_equal(message.receives[0].user.text, longest);
+	longest[USER_ID_MAX] = '~';
+	longest[USER_ID_MAX + 1] = '\0';
+	snprintf(body, sizeof(body), HEAD "\"receives\":[[\"%s\",1,\"\"]]}", longest);
+	refuse(*state, body, "a receive is not [user, slot, key]");
 }
 
 /* A later minor addition must not stop an older worker. */
@@ -172,8 +236,13 @@ static void test_receives(void **state)
 		"[\"42\",1]",
 		"[\"42\",1,\"\",\"\"]",
 		"[42,1,\"\"]",
-		"[\"0\",1,\"\"]",
-		"[\"-1\",1,\"\"]",
+		"[\"4 2\",1,\"\"]",
+		"[\" 42\",1,\"\"]",
+		"[\"4\\t2\",1,\"\"]",
+		"[\"42\\u007f\",1,\"\"]",
+		"[\"\xc3\xa9\",1,\"\"]",
+		"[null,1,\"\"]",
+		"[[\"42\"],1,\"\"]",
 		"[\"\",1,\"\"]",
 		"[\"42\",\"1\",\"\"]",
 		"[\"42\",-1,\"\"]",
@@ -213,11 +282,33 @@ static void test_how_many(void **state)
 	take(*state, body_of(1));
 	take(*state, body_of(256));
 	assert_int_equal(message.receives_n, 256);
-	assert_true(user_id_number(&message.receives[255].user) == 256);
+	assert_string_equal(message.receives[255].user.text, "256");
 	assert_string_equal(message.receives[255].key, "k255");
 	refuse(*state, body_of(257), "receives is not an array of 1 to 256");
 	take(*state, body_of(2));
 	assert_int_equal(message.receives_n, 2);
+}
+
+/* 256 receives whose users and keys are longest, with every byte escaped. */
+static void test_largest(void **state)
+{
+	static char body[80000];
+	char escaped[2 * USER_ID_MAX + 1], text[USER_ID_MAX + 1];
+	int len = snprintf(body, sizeof(body), HEAD "\"receives\":[");
+
+	memset(escaped, '\\', sizeof(escaped));
+	escaped[2 * USER_ID_MAX] = '\0';
+	memset(text, '\\', sizeof(text));
+	text[USER_ID_MAX] = '\0';
+	for (int i = 0; i < MESSAGE_RECEIVES_MAX; i++)
+		len += snprintf(body + len, sizeof(body) - (size_t)len, "%s[\"%s\",100,\"%s\"]",
+				i ? "," : "", escaped, escaped);
+	snprintf(body + len, sizeof(body) - (size_t)len, "]}");
+	assert_in_range(strlen(body), 65536, 70 * 1024);
+	take(*state, body);
+	assert_int_equal(message.receives_n, MESSAGE_RECEIVES_MAX);
+	assert_string_equal(message.receives[255].user.text, text);
+	assert_string_equal(message.receives[255].key, text);
 }
 
 static void test_not_json(void **state)
@@ -231,6 +322,8 @@ static void test_not_json(void **state)
 	       "a member that occurs twice");
 	refuse(*state, HEAD "\"receives\":[[\"42\",1,\"\\u0000\"]]}",
 	       "a NUL character in a string");
+	refuse(*state, HEAD "\"receives\":[[\"4\\u00002\",1,\"\"]]}",
+	       "a NUL character in a string");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -240,11 +333,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_as_the_script_builds_it),
 		TEST(test_extremes),
+		TEST(test_of_the_release_before),
+		TEST(test_users),
 		TEST(test_unknown_members),
 		TEST(test_head),
 		TEST(test_members),
 		TEST(test_receives),
 		TEST(test_how_many),
+		TEST(test_largest),
 		TEST(test_not_json),
 	};
 

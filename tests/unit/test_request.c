@@ -1,84 +1,5 @@
 /* Requests of clients: the members of each operation, every refusal, and the exact replies. */
-#include "gateway/listen/reply.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define BATCH "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-
-/* A client that keeps its last reply. */
-static struct {
-	struct responder responder; /* first */
-	int replies;
-	enum answer answer;
-	char line[2048];
-} client;
-
-static void client_reply(struct responder *responder, enum answer answer, const char *line,
-			 size_t len)
-{
-	assert_ptr_equal(responder, &client.responder);
-	assert_true(len < sizeof(client.line));
-	client.replies++;
-	client.answer = answer;
-	memcpy(client.line, line, len);
-	client.line[len] = '\0';
-}
-
-static int setup(void **state)
-{
-	memset(&client, 0, sizeof(client));
-	client.responder.reply = client_reply;
-	*state = json_arena_new();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	json_arena_free(*state);
-	return 0;
-}
-
-static struct request *parse_as(struct json_arena *arena, const char *text, enum request_op op)
-{
-	client.replies = 0;
-	client.line[0] = '\0';
-	return request_parse(arena, text, strlen(text), op, &client.responder);
-}
-
-static struct request *parse(struct json_arena *arena, const char *text)
-{
-	struct request *request = parse_as(arena, text, OP_COUNT);
-
-	if (!request)
-		fail_msg("%s was refused: %s", text, client.line);
-	assert_int_equal(client.replies, 0);
-	assert_ptr_equal(request->responder, &client.responder);
-	return request;
-}
-
-static void refuse_as(struct json_arena *arena, const char *text, enum request_op op,
-		      const char *line)
-{
-	struct request *request = parse_as(arena, text, op);
-
-	if (request)
-		fail_msg("%s was taken", text);
-	assert_int_equal(client.replies, 1);
-	assert_int_equal(client.answer, ANSWER_BAD_REQUEST);
-	if (!strstr(client.line, line))
-		fail_msg("%s: the reply is %s, wanted: %s", text, client.line, line);
-}
-
-static void refuse(struct json_arena *arena, const char *text, const char *line)
-{
-	refuse_as(arena, text, OP_COUNT, line);
-}
+#include "tests/unit/request_rig.h"
 
 static void test_issue(void **state)
 {
@@ -88,15 +9,16 @@ static void test_issue(void **state)
 
 	assert_int_equal(request->op, OP_ISSUE);
 	assert_int_equal(request->ack, ACK_ISSUED);
-	assert_true(request->coupon == 1001 && user_id_number(&request->user) == 42);
+	assert_true(request->coupon == 1001);
+	assert_string_equal(request->user.text, "42");
 	assert_int_equal(request->key_len, 8);
 	assert_string_equal(request_key(request), "order-77");
 	free(request);
 	request = parse(*state, "{\"op\":\"issue\",\"user\":9007199254740991,\"coupon\":"
 				"\"9223372036854775807\",\"ack\":\"queued\"}");
 	assert_int_equal(request->ack, ACK_QUEUED);
-	assert_true(request->coupon == INT64_MAX &&
-		    user_id_number(&request->user) == JSON_INTEGER_MAX);
+	assert_true(request->coupon == INT64_MAX);
+	assert_string_equal(request->user.text, "9007199254740991");
 	assert_int_equal(request->id_len, 0);
 	assert_int_equal(request->key_len, 0);
 	assert_string_equal(request_key(request), "");
@@ -113,12 +35,13 @@ static void test_other_operations(void **state)
 
 	assert_int_equal(request->op, OP_STATUS);
 	assert_int_equal(request->by_receive, 1);
-	assert_true(request->coupon == 1001 && user_id_number(&request->user) == 42 &&
-		    request->receive.index == 3);
+	assert_true(request->coupon == 1001 && request->receive.index == 3);
+	assert_string_equal(request->user.text, "42");
 	free(request);
 	request = parse(*state, "{\"op\":\"status\",\"coupon\":\"7\",\"user\":\"8\"}");
 	assert_int_equal(request->by_receive, 0);
-	assert_true(request->coupon == 7 && user_id_number(&request->user) == 8);
+	assert_true(request->coupon == 7);
+	assert_string_equal(request->user.text, "8");
 	free(request);
 	request = parse(*state, "{\"op\":\"coupon\",\"coupon\":\"7\"}");
 	assert_int_equal(request->op, OP_COUPON);
@@ -141,17 +64,6 @@ static void test_other_operations(void **state)
 	assert_int_equal(request_op_find(""), OP_COUNT);
 	assert_false(request_op_reads(OP_ISSUE));
 	assert_true(request_op_reads(OP_STATUS) && request_op_reads(OP_COUPON));
-}
-
-/* A request, and words of the reply that refuses it. */
-struct refusal {
-	const char *text, *line;
-};
-
-static void refuse_each(struct json_arena *arena, const struct refusal *refusals, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		refuse(arena, refusals[i].text, refusals[i].line);
 }
 
 /* Whatever the operation is. */
@@ -273,17 +185,6 @@ static void answer_expect(struct json_arena *arena, const char *id, const struct
 	assert_string_equal(client.line, line);
 }
 
-static struct result result_make(enum answer answer, enum request_ack reached, int slot)
-{
-	struct result result = { .answer = answer,
-				 .reached = reached,
-				 .slot = slot,
-				 .receive = { 1001, user_id_of_number(42), { { 0 } }, 3 } };
-
-	ulid_parse(&result.receive.batch, BATCH, ULID_LEN);
-	return result;
-}
-
 #define RECEIVE "\"receive\":\"1001.42." BATCH ".3\",\"slot\":2"
 
 static void test_answers(void **state)
@@ -348,10 +249,10 @@ static void test_answers_without_a_receive(void **state)
 	}
 }
 
-/* The longest id and the largest numbers fit. */
+/* The longest id and user, and the largest numbers fit. */
 static void test_longest(void **state)
 {
-	char text[1024], id[400] = "";
+	char text[1024], id[400] = "", user[USER_ID_MAX];
 	struct result result = result_make(ANSWER_REJECTED, ACK_ISSUED, 100);
 	struct json_arena *other = json_arena_new();
 	struct request *request;
@@ -363,14 +264,15 @@ static void test_longest(void **state)
 		 "{\"id\":\"%s\",\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":\"%lld\"}", id,
 		 (long long)INT64_MAX, (long long)INT64_MAX);
 	request = parse(*state, text);
-	result.receive = (struct receive){ INT64_MAX, user_id_of_number(INT64_MAX),
-					   result.receive.batch, 255 };
+	result.receive.coupon = INT64_MAX;
+	result.receive.index = 255;
+	memset(user, '"', USER_ID_MAX);
+	user_id_parse(&result.receive.user, user, USER_ID_MAX);
 	result.reason = "unknown_coupon";
 	request_answer(request, &result);
 	assert_non_null(json_parse(other, client.line, strlen(client.line), &error));
 	assert_non_null(strstr(client.line, id));
-	assert_non_null(strstr(client.line, "9223372036854775807.9223372036854775807." BATCH
-					    ".255\",\"slot\":100"));
+	assert_non_null(strstr(client.line, "\\\"." BATCH ".255\",\"slot\":100"));
 	json_arena_free(other);
 }
 
@@ -400,8 +302,6 @@ static void test_other_replies(void **state)
 					 "request is larger than allowed\"}");
 	assert_string_equal(request_ack_name(ACK_QUEUED), "queued");
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

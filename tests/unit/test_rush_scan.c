@@ -121,8 +121,7 @@ static void test_broken_lines(void **state)
 static void test_plan_lines(void **state)
 {
 	struct rush_plan plan = { .coupon = 1001,
-				  .first_user = 42,
-				  .users_n = 3,
+				  .users = { .n = 3, .first = 42 },
 				  .requests_per_user = 2,
 				  .requests_n = 6 };
 	char line[RUSH_LINE_MAX + 1];
@@ -141,13 +140,18 @@ static void test_plan_lines(void **state)
 	assert_string_equal(line, "{\"id\":5,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"44\","
 				  "\"key\":\"rush-44\","
 				  "\"ack\":\"issued\"}\n");
+	plan.ack = RUSH_ACCEPTED;
+	plan.users.form = RUSH_UUID;
+	line[rush_plan_line(&plan, 4, line)] = '\0';
+	assert_string_equal(line, "{\"id\":4,\"op\":\"issue\",\"coupon\":\"1001\","
+				  "\"user\":\"00000000-0000-4000-8000-00000000002c\","
+				  "\"key\":\"rush-00000000-0000-4000-8000-00000000002c\"}\n");
 }
 
 static void test_plan_longest_line_fits(void **state)
 {
 	struct rush_plan plan = { .coupon = INT64_MAX,
-				  .first_user = INT64_MAX - 99999999,
-				  .users_n = 100000000,
+				  .users = { .n = 100000000, .form = RUSH_UUID },
 				  .requests_per_user = 1,
 				  .requests_n = 100000000,
 				  .keys = 1,

@@ -1,5 +1,7 @@
 #include "ctl/rush/tally.h"
 
+#include "common/message/receive.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,8 +30,7 @@ static int setup(void **state)
 
 	memset(&f, 0, sizeof(f));
 	f.plan = (struct rush_plan){ .coupon = 1001,
-				     .first_user = 10,
-				     .users_n = 3,
+				     .users = { .n = 3, .first = 10 },
 				     .requests_per_user = 2,
 				     .requests_n = 6,
 				     .timeout_us = 1000000 };
@@ -70,9 +71,10 @@ static void told(struct fixture *f, int request, int code, int index)
 	assert_int_equal(answer(f, request, code, receive), 0);
 }
 
+/* Of the user with this number. */
 static void outcome(struct rush_receives *receives, int user, int index)
 {
-	struct rush_receive receive = { .user = user, .index = (int16_t)index };
+	struct rush_receive receive = { .user = (uint32_t)user - 10, .index = (int16_t)index };
 
 	assert_int_equal(ulid_parse(&receive.batch, BATCH, ULID_LEN), 0);
 	rush_receives_add(receives, &receive);
@@ -118,6 +120,30 @@ static void test_lost(void **state)
 			    "1001.10." BATCH ".5: accepted, but neither issued nor rejected");
 }
 
+/* The id of a user is in the answers and in the names of wrong receives, not its number. */
+static void test_uuids(void **state)
+{
+	struct fixture *f = *state;
+	char receive[RECEIVE_SIZE], wrong[RUSH_WRONG_SIZE];
+	struct user_id user;
+
+	f->plan.users = (struct rush_users){
+		.n = 3, .first = 10, .form = RUSH_UUID, .seeded = 1, .seed = 7
+	};
+	user = rush_users_id(&f->plan.users, 1);
+	snprintf(receive, sizeof(receive), "1001.%s." BATCH ".255", user.text);
+	snprintf(wrong, sizeof(wrong), "%s: accepted, but neither issued nor rejected", receive);
+	assert_int_equal(answer(f, 0, 0, receive), RUSH_WRONG);
+	assert_int_equal(answer(f, 4, 0, receive), RUSH_WRONG);
+	assert_int_equal(answer(f, 3, 0, receive), 0);
+	assert_int_equal(tally(f)->lost, 1);
+	assert_string_equal(f->tally.wrong[0], wrong);
+	outcome(&f->rows, 11, 255);
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(rush_tally_wrong(&f->tally), 0);
+	assert_int_equal(f->tally.issued, 1);
+}
+
 static void test_both_and_twice(void **state)
 {
 	struct fixture *f = *state;
@@ -157,6 +183,20 @@ static void test_key_not_kept(void **state)
 	outcome(&f->rows, 10, 5);
 	outcome(&f->rows, 10, 6);
 	assert_int_equal(tally(f)->unkept, 1);
+}
+
+/* The first user is number 0 of the plan, which is not "none". */
+static void test_first_user_keeps_its_key(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.keys = 1;
+	told(f, 0, 0, 5);
+	told(f, 1, 0, 5);
+	told(f, 2, 0, 6);
+	outcome(&f->rows, 10, 5);
+	outcome(&f->rows, 11, 6);
+	assert_int_equal(rush_tally_wrong(tally(f)), 0);
 }
 
 static void test_key_given_back_by_a_rejection(void **state)
@@ -252,6 +292,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_all_well, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_uuids, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_first_user_keeps_its_key, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_receive_for_two_requests, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_key_not_kept, setup, teardown),

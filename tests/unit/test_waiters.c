@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,10 +86,21 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* Users that are alike, and whose receives are: only the batch and the index count. */
+static struct user_id user_of(int index)
+{
+	struct user_id user;
+	char text[USER_ID_SIZE];
+	int len = snprintf(text, sizeof(text), "42.01ARZ3NDEKTSV4RRFFQ69G5FAV.%d\"\\%%s", index);
+
+	assert_int_equal(user_id_parse(&user, text, (size_t)len), 0);
+	return user;
+}
+
 static struct client *wait(enum request_ack ack, const struct ulid *batch, int index, int repeated)
 {
 	struct client *client = calloc(1, sizeof(*client) + 2);
-	struct receive receive = { 1001, user_id_of_number(42 + index), *batch, index };
+	struct receive receive = { 1001, user_of(index), *batch, index };
 
 	assert_true(rig.clients_n < CLIENTS_MAX);
 	rig.clients[rig.clients_n++] = client;
@@ -99,11 +111,13 @@ static struct client *wait(enum request_ack ack, const struct ulid *batch, int i
 
 static void answer_expect(const struct client *client, enum answer answer)
 {
+	struct user_id user;
+
 	assert_int_equal(client->answers, 1);
 	assert_int_equal(client->result.answer, answer);
 	assert_int_equal(client->result.slot, 1 + client->result.receive.index);
-	assert_true(user_id_number(&client->result.receive.user) ==
-		    42 + client->result.receive.index);
+	user = user_of(client->result.receive.index);
+	assert_true(user_id_same(&client->result.receive.user, &user));
 }
 
 /* ack=queued ends with the confirm, ack=issued does not. */

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 static struct message message;
+static struct user_id second_user; /* of the second receive; none: 43 */
 
 static struct settlement *taken_make(size_t receives, const char *key)
 {
@@ -27,7 +28,9 @@ static struct settlement *taken_make(size_t receives, const char *key)
 	message.at_ms = 1700000000123;
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++) {
-		message.receives[i].user = user_id_of_number(42 + (int64_t)i);
+		message.receives[i].user = i == 1 && second_user.len
+						   ? second_user
+						   : user_id_of_number(42 + (int64_t)i);
 		message.receives[i].slot = 7;
 		strcpy(message.receives[i].key, key);
 	}
@@ -95,10 +98,12 @@ static void array_expect(const struct settle_args *args, int i, const void *byte
  */
 static void test_arguments(void **state)
 {
-	struct settlement *s = taken_make(2, "k~");
+	struct settlement *s;
 	struct settle_args args;
 
 	(void)state;
+	user_id_parse(&second_user, "{\"", 2);
+	s = taken_make(2, "k~");
 	settle_args_init(&args);
 	settle_args_fill(&args, s);
 	settle_args_fill(&args, s);
@@ -111,6 +116,10 @@ static void test_arguments(void **state)
 	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2k~\0\0\0\2k~",
 		     32);
 	assert_int_equal(args.arrays[3].len, 20 + 2 * 20);
+	array_expect(&args, 5,
+		     "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2"
+		     "42\0\0\0\2{\"",
+		     32);
 	settle_args_fini(&args);
 	settlement_free(s);
 }

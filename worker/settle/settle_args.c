@@ -6,7 +6,7 @@ enum argument { COUPON, GENERATION, SEQ, BATCH, IDX, USER_ID, SLOT, KEY, AT_MS }
 
 static const enum postgres_type types[SETTLE_ARGS_N] = {
 	[COUPON] = POSTGRES_INT8, [GENERATION] = POSTGRES_INT4, [SEQ] = POSTGRES_INT8,
-	[BATCH] = POSTGRES_UUID,  [IDX] = POSTGRES_INT2,        [USER_ID] = POSTGRES_INT8,
+	[BATCH] = POSTGRES_UUID,  [IDX] = POSTGRES_INT2,        [USER_ID] = POSTGRES_TEXT,
 	[SLOT] = POSTGRES_INT2,   [KEY] = POSTGRES_TEXT,        [AT_MS] = POSTGRES_INT8,
 };
 
@@ -33,7 +33,7 @@ static void delivery_put(struct postgres_array *arrays, const struct delivery *d
 		postgres_array_add_number(&arrays[SEQ], message->seq + (int64_t)i);
 		postgres_array_add_uuid(&arrays[BATCH], &message->batch);
 		postgres_array_add_number(&arrays[IDX], (int64_t)i);
-		postgres_array_add_number(&arrays[USER_ID], user_id_number(&receive->user));
+		postgres_array_add_text(&arrays[USER_ID], receive->user.text, receive->user.len);
 		postgres_array_add_number(&arrays[SLOT], receive->slot);
 		postgres_array_add_text(&arrays[KEY], receive->key, strlen(receive->key));
 		postgres_array_add_number(&arrays[AT_MS], message->at_ms);

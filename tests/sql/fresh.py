@@ -1,0 +1,104 @@
+"""Databases that a test creates for itself, where the test's stack has a superuser."""
+
+import os
+import subprocess
+import uuid
+from contextlib import contextmanager
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sql_db import FUNCTIONS, MIGRATIONS
+
+
+def superuser_connect(stack):
+    password = stack.kept()["STACK_PG_PASSWORD"]
+    url = make_conninfo(stack.env["DATABASE_ADMIN_URL"], user="postgres", password=password)
+    return psycopg.connect(url, autocommit=True)
+
+
+@contextmanager
+def database_empty(stack, options=""):
+    """The name of a database of the owner, which is dropped at the end."""
+    owner = conninfo_to_dict(stack.env["DATABASE_ADMIN_URL"])["user"]
+    name = f"couponmq_test_{uuid.uuid4().hex}"
+    with superuser_connect(stack) as superuser:
+        superuser.execute(f"CREATE DATABASE {name} OWNER {owner} {options}")
+        try:
+            yield name
+        finally:
+            superuser.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def database_migrated(stack, options=""):
+    """(the programs' conninfo, the owner's) of such a database with the tables and functions."""
+    with database_empty(stack, options) as name:
+        app, owner = (
+            make_conninfo(stack.env[url], dbname=name)
+            for url in ("DATABASE_URL", "DATABASE_ADMIN_URL")
+        )
+        with psycopg.connect(owner, autocommit=True) as connection:
+            for path in MIGRATIONS + FUNCTIONS:
+                with connection.transaction():
+                    connection.execute(path.read_text())
+        yield app, owner
+
+
+class Fresh:
+    """An empty database of the owner, in which a test runs `couponctl migrate` itself."""
+
+    def __init__(self, stack, url):
+        self.stack, self.url = stack, url
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def start(self, *options):
+        return subprocess.Popen(
+            [str(self.stack.build_dir / "couponctl"), "migrate", *options],
+            env={**os.environ, **self.stack.env, "DATABASE_ADMIN_URL": self.url},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self):
+        """(exit status, what it printed about functions, what it logged)"""
+        process = self.start()
+        out, err = process.communicate(timeout=60)
+        return (
+            process.returncode,
+            [line for line in out.splitlines() if line.startswith("function ")],
+            err,
+        )
+
+    def migrate_to(self, version):
+        """The migrations up to this one, as a couponctl without function files left them."""
+        self.execute(
+            "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL,"
+            " applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        for path in MIGRATIONS[:version]:
+            self.execute(path.read_text())
+            self.execute(
+                "INSERT INTO schema_migration (version, name) VALUES (%s, %s)",
+                int(path.name[:4]),
+                path.stem[5:],
+            )
+
+    def functions_printed(self):
+        status, lines, err = self.run()
+        assert status == 0, err
+        return lines
+
+    def execute(self, text, *params):
+        cursor = self.connection.execute(text, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def recorded(self):
+        return dict(self.execute("SELECT name, version FROM schema_function"))
+
+    def body(self, name):
+        return self.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", name)[0][0]
+
+    def may_execute(self, role, signature):
+        return self.execute("SELECT has_function_privilege(%s, %s, 'EXECUTE')", role, signature)[0][
+            0
+        ]
