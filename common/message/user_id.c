@@ -1,6 +1,6 @@
 #include "common/message/user_id.h"
 
-#include "common/message/number.h"
+#include "common/message/id.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,10 +38,10 @@ void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE])
 
 struct user_id user_id_of_number(int64_t number)
 {
-	struct user_id user;
+	struct user_id user = { .len = 1, .text = "0" };
 
-	number_text(number, user.text);
-	user.len = (unsigned char)strlen(user.text);
+	if (number > 0)
+		user.len = (unsigned char)id_format(number, user.text);
 	return user;
 }
 
