@@ -46,7 +46,7 @@ TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard t
 	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
-	admission_memory confirm publisher rabbit_publisher waiters)
+	admission_memory confirm outboxes publisher rabbit_publisher waiters)
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
@@ -101,9 +101,9 @@ $(BUILD_DIR)/bench_fsync: $(BUILD_DIR)/bench/fsync.o $(BUILD_DIR)/libcommon.a
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^
 
-# Built with TSan: the programs that link only the gateway and common/.
+# Built with TSan: the programs that link only the gateway, the worker's own and common/.
 $(THREAD_TESTS): $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o \
-	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libgateway.a $(BUILD_DIR)/libworker.a $(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)

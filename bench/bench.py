@@ -152,6 +152,7 @@ def script_calls_round(sha, run_id):
         "01JD8Z6Q4T1M0V__rand_int__",
         0,
         0,
+        2**53 - 1,
         "9__rand_int__",
         "",
     )

@@ -33,6 +33,7 @@ struct gateway {
 	uint64_t redis_connects; /* at which admission reported what it has seen */
 	struct status_parts status;
 	struct weak_settings weak_settings;
+	struct comparison comparison;
 	struct json_arena *arena; /* for messages of workers */
 	int64_t stop_by_ms;       /* 0: not stopping */
 };
@@ -68,12 +69,14 @@ static void dispatch(void *context, struct request *request)
 	check(0);
 }
 
-/* Collects what the publisher has for the loop. */
+/*
+ * Collects what the publisher has for the loop. The outbox entry of a confirmed batch stays: a
+ * worker removes it after the COMMIT of its receives.
+ */
 
 static void batch_confirmed(struct gateway *gateway, struct batch *batch)
 {
 	fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
-	redis_pool_outbox_remove(gateway->parts.redis, batch->coupon, &batch->ulid);
 	admission_confirmed(gateway->parts.admission, batch);
 	waiters_confirmed(gateway->parts.waiters, &batch->ulid);
 	free(batch);
@@ -120,12 +123,12 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	(void)fd;
 	(void)what;
 	waiters_tick(gateway->parts.waiters);
-	redis_pool_tick(gateway->parts.redis);
 	if (gateway->redis_connects != redis_pool_connects(gateway->parts.redis)) {
 		gateway->redis_connects = redis_pool_connects(gateway->parts.redis);
 		admission_report(gateway->parts.admission);
 	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
+	comparison_tick(&gateway->comparison, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
@@ -143,16 +146,19 @@ static int part_ready(cJSON *body, const char *part, const char *trouble)
 static int ready(void *context, cJSON **body)
 {
 	struct gateway *gateway = context;
+	const char *database_trouble = lookup_trouble(gateway->parts.lookup);
 	char trouble[TROUBLE_SIZE];
 	int all = gateway->stop_by_ms == 0;
 	cJSON *warnings;
 
+	if (!database_trouble)
+		database_trouble = comparison_trouble(&gateway->comparison);
 	*body = cJSON_CreateObject();
 	check(*body != NULL);
 	publisher_trouble(gateway->parts.publisher, trouble, sizeof(trouble));
 	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->parts.redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
-	all &= part_ready(*body, "postgresql", lookup_trouble(gateway->parts.lookup));
+	all &= part_ready(*body, "postgresql", database_trouble);
 	if (gateway->stop_by_ms)
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	cJSON_AddBoolToObject(*body, "ready", all);
@@ -223,14 +229,17 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 	*gateway = (struct gateway){ .base = event_base_new(), .arena = json_arena_new() };
 	check(gateway->base != NULL);
 	parts->redis = redis_pool_new(gateway->base, config->redis_url,
-				      (size_t)config->redis_connections, config->call_timeout_ms);
+				      (size_t)config->redis_connections, config->call_timeout_ms,
+				      config->unsettled_max);
 	parts->lookup = lookup_new(gateway->base, config->database_url, config->call_timeout_ms,
 				   (size_t)config->lookups_max);
 	parts->publisher = publisher_new(config->amqp_url, publisher_fd);
 	ports_connect(parts, config);
 	gateway->status = (struct status_parts){ .redis = parts->redis,
 						 .lookup = parts->lookup,
+						 .comparison = &gateway->comparison,
 						 .admission = parts->admission };
+	gateway->comparison = (struct comparison){ .redis = parts->redis, .lookup = parts->lookup };
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
 	gateway->intake = intake_new(config, dispatch, gateway);

@@ -148,6 +148,31 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 	return rebuild_run(context, row, look, rebuild_why(row, look));
 }
 
+int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
+		       const struct coupon_look *look)
+{
+	const struct postgres_argument argument = postgres_number(row->id);
+	char key[COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+	const char *keys[] = { coupon_key(row->id, COUPON_KEY_TERMS, key) };
+	PGresult *result;
+
+	if (look->kept_version >= row->version || (row->status == COUPON_CLOSED && !look->present))
+		return 0;
+	result = keeper_database_query(context->database, sql_query_coupon_terms, 1, &argument);
+	if (!result)
+		return keeper_context_failed(context);
+	*word = '\0';
+	if (PQntuples(result) == 1) {
+		const char *argv[] = { keeper_context_fence(context, fence),
+				       PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1) };
+
+		redis_word_take(redis_client_eval(context->redis, lua_keep_terms, 1, keys, 3, argv),
+				word);
+	}
+	PQclear(result);
+	return keeper_context_word(context, word);
+}
+
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {

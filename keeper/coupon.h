@@ -14,6 +14,13 @@
  */
 #define KEEPER_VERIFY_AFTER_MS 2500
 
+/*
+ * Keeps the coupon's row in Redis when its terms have changed: what Redis accepts receives for can
+ * be made anew if PostgreSQL is put back to an earlier moment. As keeper_coupon_step().
+ */
+int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
+		       const struct coupon_look *look);
+
 /* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look);

@@ -42,9 +42,10 @@ struct coupon_look {
 	int64_t stock;
 	int64_t reserved;
 	int64_t lost;
-	int64_t placeholder; /* not 0: left by an unfinished rebuild */
-	int64_t flagged;     /* not 0: a script has requested a rebuild */
-	int64_t reported;    /* the highest number of this generation that gateways reported */
+	int64_t placeholder;  /* not 0: left by an unfinished rebuild */
+	int64_t flagged;      /* not 0: a script has requested a rebuild */
+	int64_t reported;     /* the highest number of this generation that gateways reported */
+	int64_t kept_version; /* of the row that is kept in Redis (lua/keep_terms.lua) */
 	int users_present;
 	int64_t outbox_n;
 	int broken; /* Redis refused to read a key of it, for instance of a wrong type */

@@ -4,7 +4,7 @@
  *	PostgreSQL ──coupons──▶ sweep ──look──▶ Redis
  *	     ▲                    ├─ load, verify, terms ──▶ Redis        (coupon)
  *	     └─ close at its end ─┤                                       (close)
- *	                          ├─ outbox ──▶ RabbitMQ ──confirm──▶ HDEL (outbox)
+ *	                          ├─ outbox, where messages may be lost ──▶ RabbitMQ  (outbox)
  *	                          └─ sums ──▶ metrics                     (watch)
  *
  * A round starts after the pause, or on NOTIFY. Every step requires the lock, except the release of
@@ -14,8 +14,8 @@
  * The writes of a keeper that was suspended for longer than its lease fail: in Redis, because the
  * scripts refuse to run outside the times within which its lock is held, and each coupon that its
  * successor has checked has a higher fence; in PostgreSQL, because `keeper` has one. Two writes are
- * valid from any worker at any time and have no fence: outbox.c removes
- * confirmed entries, release.c releases rejected receives.
+ * valid from any worker at any time and have no fence: outbox.c removes confirmed entries that
+ * cannot be parsed, release.c releases rejected receives.
  */
 #include "keeper/keeper.h"
 
@@ -28,6 +28,7 @@
 #include "keeper/coupon.h"
 #include "keeper/lock.h"
 #include "keeper/outbox.h"
+#include "keeper/put_back.h"
 #include "keeper/sweep.h"
 #include "keeper/watch.h"
 #include "keeper/metrics.h"
@@ -52,12 +53,14 @@ struct keeper {
 	int stop_fd;     /* readable: stop */
 	atomic_int stop; /* the same, checked between two steps */
 	int wake_fd;     /* readable: release rejected receives */
+	atomic_int copy_asked;
 	int release_due; /* a release was interrupted */
 	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
 	struct keeper_context context;
 	struct late late;
 	struct release release;
+	struct put_back put_back;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
 	int elected;
@@ -107,11 +110,23 @@ void keeper_wake(struct keeper *keeper)
 		return;
 }
 
+void keeper_copy_ask(struct keeper *keeper)
+{
+	keeper->copy_asked = 1;
+	keeper_wake(keeper);
+}
+
+int64_t keeper_copy(struct changes *copy)
+{
+	return put_back_copy(copy);
+}
+
 struct keeper_state keeper_state(void)
 {
 	return (struct keeper_state){
 		.redis_up = keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0,
 		.elected = keeper_metrics_get(KEEPER_METRIC_ELECTED) != 0,
+		.is_behind = keeper_metrics_get(KEEPER_METRIC_BEHIND) != 0,
 	};
 }
 
@@ -154,10 +169,15 @@ static int late_run(struct keeper *keeper)
 
 static void wake_take(struct keeper *keeper)
 {
+	struct changes copy;
 	uint64_t wakes;
 
 	/* Before the work, so that a wake during the work is not lost. */
-	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) == sizeof(wakes))
+	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) != sizeof(wakes))
+		return;
+	if (keeper->copy_asked && put_back_copy_read(&keeper->context, &copy) == 0)
+		keeper->copy_asked = 0;
+	if (!keeper->put_back.is_behind)
 		release_run(keeper);
 }
 
@@ -198,6 +218,20 @@ static int redis_open(struct redis_client *redis)
 	return redis_client_open(redis) ? -1 : redis_client_process(redis, run_id, &uptime_s);
 }
 
+/*
+ * A turn while PostgreSQL is behind. The lock is enough: its fence, which was put back too, is
+ * below that of the coupons.
+ */
+static int behind_turn(struct keeper *keeper)
+{
+	if (keeper->elected)
+		keeper_lock_release(&keeper->lock);
+	keeper->elected = 0;
+	if (keeper_lock_hold(&keeper->lock) && !keeper_lock_take(&keeper->lock))
+		return 0;
+	return put_back_hold(&keeper->put_back, &keeper->context);
+}
+
 /* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
@@ -207,6 +241,13 @@ static int64_t turn(struct keeper *keeper)
 	if (redis_open(keeper->context.redis) || keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
 	keeper_database_round(keeper->context.database);
+	if (put_back_look(&keeper->put_back, &keeper->context))
+		return backoff_ms(&keeper->backoff);
+	if (keeper->put_back.is_behind)
+		return behind_turn(keeper) ? backoff_ms(&keeper->backoff) : pause_ms;
+	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
+	if (keeper->elected && keeper->put_back.fence != keeper->context.fence)
+		keeper_context_fenced(&keeper->context);
 	election_step(keeper);
 	if (keeper->elected && (rc = late_run(keeper)) == 0)
 		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
@@ -274,7 +315,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
-	keeper->outbox = keeper_outbox_new(config->amqp_url, keeper->context.redis,
+	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
 	keeper->context.lock = &keeper->lock;
 	keeper->context.stop = &keeper->stop;

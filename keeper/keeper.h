@@ -7,6 +7,7 @@
 #ifndef KEEPER_KEEPER_H
 #define KEEPER_KEEPER_H
 
+#include "common/changes.h"
 #include "common/program/config.h"
 
 struct evbuffer;
@@ -19,10 +20,18 @@ void keeper_stop(struct keeper *keeper);
 /* Wakes the thread to release the slots of rejected receives in Redis. Any thread; never waits. */
 void keeper_wake(struct keeper *keeper);
 
+/*
+ * Has the thread read the copy of PostgreSQL's numbers in Redis soon; keeper_copy() returns it, and
+ * when it was read (monotonic; 0: never). Any thread; neither waits.
+ */
+void keeper_copy_ask(struct keeper *keeper);
+int64_t keeper_copy(struct changes *copy);
+
 /* Of the keeper's thread in this process; 0 while there is none. Any thread. */
 struct keeper_state {
 	int redis_up;
 	int elected;
+	int is_behind; /* PostgreSQL was put back to an earlier moment */
 };
 struct keeper_state keeper_state(void);
 /* The metrics of the keeper, in the text exposition format 0.0.4. Any thread. */

@@ -4,14 +4,15 @@
 #include "embed.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define LOOK_COMMANDS 4 /* for one coupon */
+#define LOOK_COMMANDS 5 /* for one coupon */
 #define LOOK_FIELDS 11  /* of its hash */
 
 static void look_append(struct redis_client *redis, const struct coupon_row *row)
 {
-	char keys[4][COUPON_KEY_SIZE], generation[NUMBER_SIZE];
+	char keys[5][COUPON_KEY_SIZE], generation[NUMBER_SIZE];
 	const char *coupon[] = { "HMGET",      coupon_key(row->id, COUPON_KEY_COUPON, keys[0]),
 				 "run_id",     "version",
 				 "generation", "fence",
@@ -23,11 +24,14 @@ static void look_append(struct redis_client *redis, const struct coupon_row *row
 	const char *outbox[] = { "HLEN", coupon_key(row->id, COUPON_KEY_OUTBOX, keys[2]) };
 	const char *seen[] = { "HGET", coupon_key(row->id, COUPON_KEY_SEEN, keys[3]),
 			       number_text(row->generation, generation) };
+	const char *terms[] = { "GETRANGE", coupon_key(row->id, COUPON_KEY_TERMS, keys[4]), "0",
+				"20" };
 
 	redis_client_append(redis, LOOK_FIELDS + 2, coupon);
 	redis_client_append(redis, 2, users);
 	redis_client_append(redis, 2, outbox);
 	redis_client_append(redis, 3, seen);
+	redis_client_append(redis, 4, terms);
 }
 
 static void fields_take(redisReply *const *fields, struct coupon_look *look)
@@ -55,6 +59,8 @@ static void look_take(const redisReply *reply, int command, struct coupon_look *
 		look->outbox_n = redis_reply_number(reply);
 	else if (command == 3)
 		look->reported = redis_reply_number(reply);
+	else if (command == 4 && reply->type == REDIS_REPLY_STRING)
+		look->kept_version = strtoll(reply->str, NULL, 10);
 }
 
 int look_coupons(struct redis_client *redis, const struct coupon_row *rows, size_t n,

@@ -7,6 +7,8 @@ METRIC(KEEPER_METRIC_REDIS_UP, "keeper_redis_up", "gauge",
        "1 while the keeper's thread is connected to Redis.")
 METRIC(KEEPER_METRIC_DATABASE_UP, "keeper_database_up", "gauge",
        "1 while the keeper's thread is connected to PostgreSQL.")
+METRIC(KEEPER_METRIC_BEHIND, "keeper_postgresql_behind", "gauge",
+       "1 while PostgreSQL is behind its copy in Redis: it was put back to an earlier moment.")
 METRIC(KEEPER_METRIC_ELECTED, "keeper_elected", "gauge", "1 while this worker is the keeper.")
 METRIC(KEEPER_METRIC_ELECTIONS, "keeper_elections_total", "counter",
        "Times this worker was elected.")
@@ -38,4 +40,4 @@ METRIC(KEEPER_METRIC_LOST, "keeper_stock_lost", "gauge",
 METRIC(KEEPER_METRIC_OUTBOX, "keeper_outbox_messages", "gauge",
        "Messages in the outboxes of all watched coupons.")
 METRIC(KEEPER_METRIC_OUTBOX_AGE, "keeper_outbox_age_milliseconds", "gauge",
-       "Age of the oldest message found in an outbox.")
+       "Age of the oldest message of the outboxes.")

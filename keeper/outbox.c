@@ -5,58 +5,101 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/message.h"
+#include "common/rabbit/topology.h"
+#include "embed.h"
+#include "keeper/dead.h"
 #include "keeper/metrics.h"
+#include "keeper/resend.h"
+#include "keeper/stuck.h"
 
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SCAN_COUNT 16     /* entries requested at a time; each may be 70 KB */
 #define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
 #define POLL_MS 50
+#define CONFIRM_MS \
+	300        /* the broker confirms something in this time, or the round publishes nothing */
+#define ASK_MS 100 /* between two questions for the lengths of the queues */
 
 struct keeper_outbox {
-	struct redis_client *redis;
+	struct keeper_context *context;
 	struct rabbit_publisher *publisher;
+	struct resend *resend;
 	struct json_arena *arena;
 	struct message message;
 	int64_t resend_after_ms;
-	struct entry *confirmed; /* to be removed from the outbox */
-	int64_t resent;
-	int64_t until_ms;     /* the step's end */
+	int64_t ask_due_ms;
+	int stuck; /* in this round: the broker does not confirm */
+	struct unreadable *confirmed;
+	int64_t resent;       /* confirmed, not yet in the metrics */
 	int64_t oldest_at_ms; /* of the entries that were read; 0: none */
 };
 
-/* An entry that was sent. */
-struct entry {
-	struct entry *next;
+/*
+ * A message that cannot be parsed: a worker dead-letters it, but cannot remove it from the outbox,
+ * so the keeper removes it when it is confirmed.
+ */
+struct unreadable {
+	struct unreadable *next;
 	int64_t coupon;
 	char batch[];
 };
 
-static void entry_done(void *context, void *item, enum confirm_result result)
+static const char *const queues[RESEND_QUEUES] = {
+	[RESEND_RECEIVES] = AMQP_QUEUE,
+	[RESEND_PARKED] = AMQP_PARKED_QUEUE,
+	[RESEND_DEAD] = AMQP_DEAD_QUEUE,
+};
+
+static char readable; /* the item of every other message */
+
+static void copy_done(void *context, void *item, enum confirm_result result)
 {
 	struct keeper_outbox *outbox = context;
-	struct entry *entry = item;
+	struct unreadable *unreadable = item == &readable ? NULL : item;
 
+	outbox->resent += result == CONFIRM_DONE;
+	if (!unreadable)
+		return;
 	if (result != CONFIRM_DONE) {
-		free(entry); /* it is still in the outbox */
+		free(unreadable); /* it is still in the outbox */
 		return;
 	}
-	entry->next = outbox->confirmed;
-	outbox->confirmed = entry;
+	unreadable->next = outbox->confirmed;
+	outbox->confirmed = unreadable;
 }
 
-struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_client *redis,
+static void link_opened(void *context)
+{
+	struct keeper_outbox *outbox = context;
+
+	resend_connected(outbox->resend);
+	outbox->ask_due_ms = 0;
+}
+
+static void queue_read(void *context, const char *name, uint32_t ready)
+{
+	struct keeper_outbox *outbox = context;
+
+	for (int i = 0; i < RESEND_QUEUES; i++)
+		if (strcmp(name, queues[i]) == 0)
+			resend_ready(outbox->resend, (enum resend_queue)i, ready,
+				     clock_monotonic_ms());
+}
+
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_context *context,
 					int64_t resend_after_ms)
 {
-	static const struct rabbit_publisher_port port = { .done = entry_done };
+	static const struct rabbit_publisher_port port = { .done = copy_done,
+							   .opened = link_opened,
+							   .queue = queue_read };
 	struct keeper_outbox *outbox = calloc(1, sizeof(*outbox));
 
 	check(outbox != NULL);
-	outbox->redis = redis;
+	outbox->context = context;
+	outbox->resend = resend_new(resend_after_ms);
 	outbox->resend_after_ms = resend_after_ms;
 	outbox->arena = json_arena_new();
 	outbox->publisher = rabbit_publisher_new("keeper", amqp_url, &port, outbox);
@@ -65,11 +108,11 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_clien
 
 static void confirmed_forget(struct keeper_outbox *outbox)
 {
-	struct entry *entry;
+	struct unreadable *unreadable;
 
-	while ((entry = outbox->confirmed)) {
-		outbox->confirmed = entry->next;
-		free(entry);
+	while ((unreadable = outbox->confirmed)) {
+		outbox->confirmed = unreadable->next;
+		free(unreadable);
 	}
 }
 
@@ -79,8 +122,14 @@ void keeper_outbox_free(struct keeper_outbox *outbox)
 		return;
 	rabbit_publisher_free(outbox->publisher);
 	confirmed_forget(outbox);
+	resend_free(outbox->resend);
 	json_arena_free(outbox->arena);
 	free(outbox);
+}
+
+void keeper_outbox_restart(struct keeper_outbox *outbox)
+{
+	resend_reset(outbox->resend);
 }
 
 struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
@@ -89,8 +138,8 @@ struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
 }
 
 /*
- * Removes confirmed entries from the outbox. 0, or -1 when Redis is lost: then they are sent again,
- * which changes no outcome.
+ * Removes what cannot be parsed and is confirmed. 0, or -1 when Redis is lost: then it is sent
+ * again.
  *
  * Not fenced: a confirm is final, and the id of a batch is never reused. A keeper that was
  * suspended may remove the entry after another keeper was elected; that keeper would send it again
@@ -98,177 +147,266 @@ struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
  */
 static int confirmed_remove(struct keeper_outbox *outbox)
 {
-	struct entry *entry;
+	struct unreadable *unreadable;
 
-	while ((entry = outbox->confirmed)) {
+	while ((unreadable = outbox->confirmed)) {
 		char key[COUPON_KEY_SIZE];
-		const char *hdel[] = { "HDEL", coupon_key(entry->coupon, COUPON_KEY_OUTBOX, key),
-				       entry->batch };
+		const char *hdel[] = { "HDEL",
+				       coupon_key(unreadable->coupon, COUPON_KEY_OUTBOX, key),
+				       unreadable->batch };
 		redisReply *reply;
 
 		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
-		reply = redis_client_call(outbox->redis, 3, hdel);
-		if (!reply && !redis_client_is_open(outbox->redis))
+		reply = redis_client_call(outbox->context->redis, 3, hdel);
+		if (!reply && !redis_client_is_open(outbox->context->redis))
 			return -1;
 		/* A refused removal leaves the entry in the outbox. Other coupons go on. */
-		outbox->resent += reply != NULL;
 		if (reply)
 			freeReplyObject(reply);
-		outbox->confirmed = entry->next;
-		free(entry);
-	}
-	return 0;
-}
-
-/* Waits until the connection is open, or the step is over. 0, or -1: the lock is lost. */
-static int opening_wait(struct keeper_outbox *outbox, struct keeper_lock *lock,
-			const atomic_int *stop)
-{
-	struct rabbit_link *link = rabbit_publisher_link(outbox->publisher);
-
-	rabbit_link_step(link, clock_monotonic_ms());
-	while (rabbit_link_opens(link) && !*stop && clock_monotonic_ms() < outbox->until_ms) {
-		struct pollfd pollfd = { .fd = rabbit_link_fd(link), .events = POLLIN };
-
-		if (keeper_lock_hold(lock))
-			return -1;
-		poll(&pollfd, 1, POLL_MS);
-		rabbit_link_step(link, clock_monotonic_ms());
+		outbox->confirmed = unreadable->next;
+		free(unreadable);
 	}
 	return 0;
 }
 
 /*
- * Reads the connection until at most `most` messages are unconfirmed, or the step is over. 0, or
- * -1: the lock is lost.
+ * Reads the connection until half of the window is free, or the broker has confirmed nothing for
+ * CONFIRM_MS. 0, or -1: the lock or Redis is lost, or the worker stops.
  */
-static int confirms_wait(struct keeper_outbox *outbox, size_t most, struct keeper_lock *lock,
-			 const atomic_int *stop)
+static int window_wait(struct keeper_outbox *outbox)
 {
-	for (;;) {
-		struct pollfd pollfd = { .fd = rabbit_link_fd(
-						 rabbit_publisher_link(outbox->publisher)),
+	size_t open = rabbit_publisher_open(outbox->publisher), left = open;
+	int64_t until_ms = clock_monotonic_ms() + CONFIRM_MS;
+
+	while (left > IN_FLIGHT_MAX / 2 && clock_monotonic_ms() < until_ms) {
+		struct pollfd pollfd = { .fd = rabbit_link_fd(keeper_outbox_link(outbox)),
 					 .events = POLLIN };
 
-		rabbit_link_read(rabbit_publisher_link(outbox->publisher));
-		if (confirmed_remove(outbox) || keeper_lock_hold(lock))
+		if (keeper_context_goes_on(outbox->context))
 			return -1;
-		if (rabbit_publisher_open(outbox->publisher) <= most || *stop ||
-		    clock_monotonic_ms() >= outbox->until_ms)
-			return 0;
 		poll(&pollfd, 1, POLL_MS);
+		rabbit_link_read(keeper_outbox_link(outbox));
+		left = rabbit_publisher_open(outbox->publisher);
 	}
+	outbox->stuck = left == open;
+	return confirmed_remove(outbox);
 }
 
-/*
- * Whether the entry is old enough, or its time is in the future because Redis' clock was set back.
- * An entry that cannot be parsed is sent too: a worker dead-letters it.
- */
-static int entry_due(struct keeper_outbox *outbox, const redisReply *body, int64_t now_ms)
+/* Whether another message can be published now. */
+static int has_room(const struct keeper_outbox *outbox)
 {
-	const char *error;
-	int64_t age_ms;
-
-	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
-		return 1;
-	if (outbox->oldest_at_ms == 0 || outbox->message.at_ms < outbox->oldest_at_ms)
-		outbox->oldest_at_ms = outbox->message.at_ms;
-	age_ms = now_ms - outbox->message.at_ms;
-	return age_ms > outbox->resend_after_ms || age_ms < -outbox->resend_after_ms;
+	return !outbox->stuck && rabbit_publisher_ready(outbox->publisher) &&
+	       rabbit_publisher_open(outbox->publisher) < IN_FLIGHT_MAX;
 }
 
-static void entry_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *batch,
-		       const redisReply *body)
+static void copy_send(struct keeper_outbox *outbox, const redisReply *batch, const redisReply *body,
+		      void *item)
 {
-	struct entry *entry = calloc(1, sizeof(*entry) + batch->len + 1);
 	amqp_basic_properties_t properties = {
 		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG,
 		.content_type = amqp_cstring_bytes("application/json"),
 		.correlation_id = { batch->len, batch->str },
 	};
 
-	check(entry != NULL);
-	entry->coupon = coupon;
-	memcpy(entry->batch, batch->str, batch->len);
 	rabbit_publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      (amqp_bytes_t){ body->len, body->str }, entry);
+			      (amqp_bytes_t){ body->len, body->str }, item);
 }
 
-/* Sends the due entries of one scan. 0, or -1. */
-static int entries_send(struct keeper_outbox *outbox, int64_t coupon, const redisReply *entries,
-			int64_t now_ms, struct keeper_lock *lock, const atomic_int *stop)
+static struct unreadable *unreadable_new(int64_t coupon, const redisReply *batch)
 {
-	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
-		const redisReply *batch = entries->element[i], *body = entries->element[i + 1];
+	struct unreadable *unreadable = calloc(1, sizeof(*unreadable) + batch->len + 1);
 
-		if (batch->len > 255 || !entry_due(outbox, body, now_ms))
-			continue;
-		if (rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX &&
-		    confirms_wait(outbox, IN_FLIGHT_MAX / 2, lock, stop))
-			return -1;
-		if (!rabbit_publisher_ready(outbox->publisher) ||
-		    rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
-			return 0; /* later */
-		entry_send(outbox, coupon, batch, body);
-	}
-	return 0;
+	check(unreadable != NULL);
+	unreadable->coupon = coupon;
+	memcpy(unreadable->batch, batch->str, batch->len);
+	return unreadable;
 }
 
-static int outbox_scan(struct keeper_outbox *outbox, int64_t coupon, int64_t now_ms,
-		       struct keeper_lock *lock, const atomic_int *stop)
+/* Old enough, or its time is in the future because Redis' clock was set back. */
+static int is_old(const struct keeper_outbox *outbox, int64_t at_ms, int64_t now_ms)
 {
-	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
+	int64_t age_ms = now_ms - at_ms;
+
+	return age_ms > outbox->resend_after_ms || age_ms < -outbox->resend_after_ms;
+}
+
+/* The item with which an entry is published in this pass; NULL: it is not. */
+static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *pass,
+			int64_t coupon, const redisReply *batch, const redisReply *body,
+			int64_t now_ms)
+{
+	const struct message *message = &outbox->message;
+	const char *error;
+
+	if (batch->len > 255)
+		return NULL;
+	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
+		return unreadable_new(coupon, batch);
+	if (outbox->oldest_at_ms == 0 || message->at_ms < outbox->oldest_at_ms)
+		outbox->oldest_at_ms = message->at_ms;
+	if (!is_old(outbox, message->at_ms, now_ms) ||
+	    !resend_covers(pass, message->generation, message->seq))
+		return NULL;
+	return &readable;
+}
+
+/* Publishes those entries of a scan that are due. 0, or -1: the round is over. */
+static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
+			const redisReply *entries, int64_t now_ms)
+{
+	size_t n = entries->elements / 2;
+	const char **batches = calloc(n + 1, sizeof(*batches));
+	char *dead = calloc(n + 1, 1);
 	int rc;
 
+	check(batches != NULL && dead != NULL);
+	for (size_t i = 0; i < n; i++)
+		batches[i] = entries->element[2 * i]->str;
+	rc = dead_read(outbox->context, coupon, batches, n, dead);
+	for (size_t i = 0; rc == 0 && i + 1 < entries->elements; i += 2) {
+		const redisReply *batch = entries->element[i], *body = entries->element[i + 1];
+		void *item = dead[i / 2] ? NULL
+					 : entry_item(outbox, pass, coupon, batch, body, now_ms);
+
+		if (!item)
+			continue;
+		if (rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
+			rc = window_wait(outbox);
+		if (rc == 0 && has_room(outbox)) {
+			copy_send(outbox, batch, body, item);
+			pass->sent++;
+		} else if (item != &readable) {
+			free(item);
+		}
+	}
+	free(batches);
+	free(dead);
+	return rc;
+}
+
+/* 1 when the pass has ended, 0 when it is to go on, -1: the round is over. */
+static int pass_run(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
+		    int64_t until_ms)
+{
+	char key[COUPON_KEY_SIZE];
+	int64_t now_ms;
+	int rc;
+
+	if (redis_client_time_ms(outbox->context->redis, &now_ms))
+		return -1;
 	coupon_key(coupon, COUPON_KEY_OUTBOX, key);
 	do {
 		redisReply *reply;
 
-		if (keeper_lock_hold(lock))
+		if (keeper_context_goes_on(outbox->context))
 			return -1;
-		reply = redis_client_hscan(outbox->redis, key, cursor, SCAN_COUNT);
+		reply = redis_client_hscan(outbox->context->redis, key, pass->cursor, SCAN_COUNT);
 		if (!reply)
-			return redis_client_is_open(outbox->redis) ? 0 : -1;
-		rc = entries_send(outbox, coupon, reply->element[1], now_ms, lock, stop);
+			return redis_client_is_open(outbox->context->redis) ? 1 : -1;
+		rc = entries_send(outbox, pass, coupon, reply->element[1], now_ms);
 		freeReplyObject(reply);
-	} while (rc == 0 && strcmp(cursor, "0") != 0 && rabbit_publisher_ready(outbox->publisher) &&
-		 !*stop && clock_monotonic_ms() < outbox->until_ms);
-	return rc;
+	} while (rc == 0 && strcmp(pass->cursor, "0") != 0 && has_room(outbox) &&
+		 clock_monotonic_ms() < until_ms);
+	return rc == 0 ? strcmp(pass->cursor, "0") == 0 : -1;
 }
 
-static int outbox_turn(struct keeper_outbox *outbox, int64_t coupon, struct keeper_lock *lock,
-		       const atomic_int *stop)
+/*
+ * Whether another session has locked the coupon: then its messages may be in the parking queue, or
+ * held by workers. -1: PostgreSQL is lost.
+ */
+static int is_locked(struct keeper_outbox *outbox, int64_t coupon)
 {
-	int64_t now_ms;
+	struct postgres_array ids;
+	struct postgres_argument argument;
+	PGresult *result;
+	int locked;
 
-	if (opening_wait(outbox, lock, stop))
-		return -1;
-	/* Messages of an earlier step that are still unconfirmed would be sent again now. */
-	if (confirms_wait(outbox, 0, lock, stop))
-		return -1;
-	if (rabbit_publisher_open(outbox->publisher) > 0 ||
-	    !rabbit_publisher_ready(outbox->publisher))
-		return 0;
-	if (redis_client_time_ms(outbox->redis, &now_ms))
-		return -1;
-	if (outbox_scan(outbox, coupon, now_ms, lock, stop))
-		return -1;
-	return confirms_wait(outbox, 0, lock, stop);
+	postgres_array_init(&ids, POSTGRES_INT8);
+	postgres_array_add_number(&ids, coupon);
+	argument = postgres_array(&ids);
+	result = keeper_database_query(outbox->context->database, sql_query_coupon_locked, 1,
+				       &argument);
+	postgres_array_fini(&ids);
+	if (!result)
+		return keeper_context_failed(outbox->context) ? -1 : 1;
+	locked = PQntuples(result) > 0;
+	PQclear(result);
+	return locked;
 }
 
-int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, int64_t until_ms,
-		       struct keeper_lock *lock, const atomic_int *stop)
+static void queues_ask(struct keeper_outbox *outbox)
 {
-	int rc;
+	int64_t now_ms = clock_monotonic_ms();
 
-	outbox->until_ms = until_ms;
-	outbox->resent = 0;
-	rc = outbox_turn(outbox, coupon, lock, stop);
+	if (now_ms < outbox->ask_due_ms)
+		return;
+	outbox->ask_due_ms = now_ms + ASK_MS;
+	for (int i = 0; i < RESEND_QUEUES; i++)
+		if (rabbit_link_queue_ask(keeper_outbox_link(outbox), queues[i]))
+			return;
+}
+
+static void pass_ended(struct keeper_outbox *outbox, const struct resend_coupon *coupon,
+		       const struct resend_pass *pass)
+{
+	static const char *const why[] = {
+		[RESEND_ALL] = "the queue is empty",
+		[RESEND_OVERTAKEN] = "later ones are settled",
+		[RESEND_SLOTS] = "",
+	};
+
+	if (pass->kind == RESEND_SLOTS)
+		log_warn("slots_settled", LOG_I("coupon", coupon->id),
+			 LOG_I("receives", pass->sent));
+	else if (pass->sent > 0)
+		log_info("outbox_resent", LOG_I("coupon", coupon->id),
+			 LOG_I("messages", pass->sent), LOG_S("why", why[pass->kind]));
+	resend_pass_end(outbox->resend, coupon, clock_monotonic_ms());
+}
+
+void keeper_outbox_round(struct keeper_outbox *outbox)
+{
+	outbox->stuck = 0;
 	keeper_metrics_add(KEEPER_METRIC_RESENT, outbox->resent);
-	if (outbox->resent > 0)
-		log_info("outbox_resent", LOG_I("coupon", coupon),
-			 LOG_I("messages", outbox->resent));
-	return rc;
+	outbox->resent = 0;
+}
+
+int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
+		       const struct coupon_look *look, int64_t until_ms)
+{
+	const struct resend_coupon coupon = { .id = row->id,
+					      .generation = row->generation,
+					      .seq = look->seq,
+					      .seq_seen = row->seq_seen,
+					      .settled = row->settled,
+					      .outbox_n = look->outbox_n };
+	struct rabbit_link *link = keeper_outbox_link(outbox);
+	struct resend_pass *pass;
+	int rc = 0;
+
+	if (look->outbox_n == 0 && !may_be_stuck(row, look, outbox->context->run_id)) {
+		resend_forget(outbox->resend, row->id);
+		return 0;
+	}
+	rabbit_link_step(link, clock_monotonic_ms());
+	rabbit_link_read(link);
+	if (confirmed_remove(outbox))
+		return -1;
+	if (!rabbit_link_up(link) || !has_room(outbox))
+		return 0;
+	queues_ask(outbox);
+	pass = resend_look(outbox->resend, &coupon, clock_monotonic_ms());
+	if (!pass)
+		return 0;
+	if (pass->kind == RESEND_ALL)
+		rc = is_locked(outbox, row->id);
+	if (rc == 0 && pass->kind == RESEND_SLOTS)
+		rc = stuck_settle(outbox->context, row, look, pass, until_ms);
+	else if (rc == 0)
+		rc = pass_run(outbox, pass, row->id, until_ms);
+	if (rc > 0)
+		pass_ended(outbox, &coupon, pass);
+	return rc < 0 ? -1 : 0;
 }
 
 int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox)

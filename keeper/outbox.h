@@ -1,32 +1,35 @@
 /*
- * Sends the messages in a coupon's outbox again that are older than a limit: their gateway did not
- * get a confirm for them. The keeper removes an entry only when RabbitMQ has confirmed it. The
- * keeper's thread.
+ * Publishes the messages of a coupon's outbox again that RabbitMQ may have lost, as resend.h
+ * decides. They stay in the outbox until a worker has settled them. What is in the dead-letter
+ * queue is the operator's, and is left alone. The keeper's thread; waits for no connection.
  */
 #ifndef KEEPER_OUTBOX_H
 #define KEEPER_OUTBOX_H
 
-#include "keeper/lock.h"
 #include "common/rabbit/publisher.h"
-
-#include <stdatomic.h>
+#include "keeper/context.h"
 
 struct keeper_outbox;
 
-struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct redis_client *redis,
+struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_context *context,
 					int64_t resend_after_ms);
 void keeper_outbox_free(struct keeper_outbox *outbox);
 
-/*
- * Sends the due entries of one coupon's outbox, until about `until_ms`; the next step sends the
- * rest. 0, or -1 when the lock or Redis is lost. `stop` is checked between the steps.
- */
-int keeper_outbox_step(struct keeper_outbox *outbox, int64_t coupon, int64_t until_ms,
-		       struct keeper_lock *lock, const atomic_int *stop);
+/* After an election: nothing of an earlier term of office is true any more. */
+void keeper_outbox_restart(struct keeper_outbox *outbox);
+/* A round begins. */
+void keeper_outbox_round(struct keeper_outbox *outbox);
 
 /*
- * The time at which the oldest entry read since the last call was accepted, by Redis' clock; 0:
- * no entry was read.
+ * Publishes what is due of one coupon, until about `until_ms`; the next step goes on. 0, or -1 when
+ * the lock, Redis or PostgreSQL is lost.
+ */
+int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
+		       const struct coupon_look *look, int64_t until_ms);
+
+/*
+ * The time at which the oldest message read since the last call was accepted, by Redis' clock; 0:
+ * no message was read.
  */
 int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox);
 

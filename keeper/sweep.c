@@ -49,8 +49,6 @@ struct keeper_sweep {
 	 * when coupons may be verified on a new Redis process; 0: it is not new any more
 	 */
 	int64_t verify_due_ms;
-	int64_t resend_due_ms;
-	int resend; /* in this sweep */
 	int hurry;
 	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
@@ -87,7 +85,7 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
 	put_off_clear(&sweep->put_off);
-	sweep->resend_due_ms = 0;
+	keeper_outbox_restart(sweep->outbox);
 	sweep->running = 0;
 	sweep->hurry = 1;
 }
@@ -98,6 +96,10 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 {
 	int rc;
 
+	if (keeper_coupon_keep(sweep->context, row, look))
+		return -1;
+	if (sweep->context->refused)
+		return 0;
 	if (close_due(row, sweep->now_ms))
 		return close_ended(sweep->context, row);
 	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
@@ -133,17 +135,18 @@ static int64_t later(int64_t a, int64_t b)
 }
 
 static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
-		       const struct coupon_look *look, int resend)
+		       const struct coupon_look *look)
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	if (coupon_step(sweep, row, look))
-		return -1;
-	if (!resend || look->outbox_n == 0)
-		return 0;
-	return keeper_outbox_step(sweep->outbox, row->id,
-				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS),
-				  sweep->lock, sweep->stop);
+	return coupon_step(sweep, row, look);
+}
+
+static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
+		       const struct coupon_look *look)
+{
+	return keeper_outbox_step(sweep->outbox, row, look,
+				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS));
 }
 
 /* Reads the state of the coupons in Redis and raises their fences. */
@@ -181,7 +184,7 @@ static int changed_turn(struct keeper_sweep *sweep)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
-		if (coupon_turn(sweep, &rows[i], &looks[i], 0))
+		if (coupon_turn(sweep, &rows[i], &looks[i]))
 			return -1;
 	}
 	return 0;
@@ -201,25 +204,21 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	sweep->after = 0;
 	if (sweep->settled_left)
 		settled_begin(sweep);
-	/* Not in each sweep: scanning entries that are too young to be sent again is costly. */
-	sweep->resend = sweep->begun_ms >= sweep->resend_due_ms;
-	if (sweep->resend)
-		sweep->resend_due_ms = sweep->begun_ms + sweep->config->resend_after_ms / 3;
 	keeper_watch_begin(&sweep->watch);
 }
 
 static void sweep_end(struct keeper_sweep *sweep)
 {
+	int64_t oldest_ms;
+
 	sweep->running = 0;
 	sweep->hurry = 0;
 	keeper_watch_end(&sweep->watch);
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
-	if (sweep->resend) {
-		int64_t oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
-
+	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
+	if (oldest_ms || sweep->watch.sums.outbox == 0)
 		keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE,
 				   oldest_ms ? later(sweep->now_ms - oldest_ms, 0) : 0);
-	}
 }
 
 static int watched_turn(struct keeper_sweep *sweep)
@@ -235,7 +234,8 @@ static int watched_turn(struct keeper_sweep *sweep)
 	for (size_t i = 0; i < n; i++) {
 		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
-		    coupon_turn(sweep, &rows[i], &looks[i], sweep->resend)) {
+		    coupon_turn(sweep, &rows[i], &looks[i]) ||
+		    outbox_turn(sweep, &rows[i], &looks[i])) {
 			sweep->watch.sums = before; /* the page is repeated */
 			return -1;
 		}
@@ -333,6 +333,7 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	int64_t begun_ms = clock_monotonic_ms(), took_ms;
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
+	keeper_outbox_round(sweep->outbox);
 	if (keeper_context_run_id_read(sweep->context) ||
 	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) || changed_turn(sweep) ||
 	    pages_turn(sweep))

@@ -4,12 +4,13 @@
 --
 -- KEYS  1 coupon:{ID}         hash: the coupon's terms and counts
 --       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line
---       3 coupon:{ID}:outbox  hash: batch -> the exact message body
+--       3 coupon:{ID}:outbox  hash: batch -> the exact message body, until its receives are settled
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
 --       2 coupon          1..2^63-1 in canonical decimal, the ID of KEYS
 --       3 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
 --       4 generation_seen 0..2^53-1, the highest the gateway has seen
 --       5 seq_seen        0..2^53-1, the highest it has seen in that generation
+--       6 unsettled_max   1..2^53-1: while the outbox has so many messages, none is added
 --       then 1..256 pairs: user (1..64 bytes, '!' to '~'),
 --       key (0..64 bytes of printable ASCII; '' = none)
 --
@@ -22,8 +23,10 @@
 -- after the call, body '' when nothing was accepted, and for each request, in order:
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
---                          5 not_started, 6 paused
+--                          5 not_started, 6 paused, 20 busy (unsettled_max is reached)
 --   'SLOT:BATCH:INDEX'     the user's key is known: the receive that was accepted with it
+-- A known key comes before every refusal, and of several refusals the first of this order is
+-- returned: paused, ended, not_started, out_of_stock, limit_reached, busy.
 -- A call that cannot accept any request and has no key reads only the coupon's hash.
 --
 -- Errors: ERR couponmq: <the argument or field, and what is wrong with it>. A user's records are
@@ -32,7 +35,7 @@
 local concat = table.concat
 local argv = ARGV
 
-local HEAD = 5
+local HEAD = 6
 
 -- Arguments. The checks are inline, where other scripts call functions of the prelude: each
 -- definition costs 0.2 µs per call of the script, even if it is not used.
@@ -44,7 +47,7 @@ if #KEYS ~= 3 then
 	fail('KEYS: 3 are needed')
 end
 if count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
-	fail('ARGV: 5 arguments and then 1 to 256 pairs of user and key are needed')
+	fail('ARGV: 6 arguments and then 1 to 256 pairs of user and key are needed')
 end
 if #run_id ~= 40 or not find(run_id, '^[%da-f]*$') then
 	fail('run_id: not 40 hexadecimal digits')
@@ -65,6 +68,10 @@ end
 local generation_seen, seq_seen = tonumber(argv[4]), tonumber(argv[5])
 if not generation_seen or not seq_seen or generation_seen > MAX_INT or seq_seen > MAX_INT then
 	fail('generation_seen, seq_seen: not within 0..2^53-1')
+end
+local unsettled_max = tonumber(argv[6])
+if not find(argv[6], '^[1-9]%d*$') or unsettled_max > MAX_INT then
+	fail('unsettled_max: not an integer within 1..2^53-1')
 end
 
 local hmget = {'HMGET', KEYS[2]}
@@ -168,6 +175,15 @@ if seq > MAX_INT - count then
 	fail('coupon: seq has no numbers left')
 end
 
+local full = false -- whether the outbox has no room for a message
+if not closed then
+	local messages = pcall('HLEN', KEYS[3])
+	if type(messages) == 'table' then
+		fail('outbox: ' .. messages.err)
+	end
+	full = messages >= unsettled_max
+end
+
 -- The users
 
 local records = pcall(unpack(hmget))
@@ -194,7 +210,7 @@ for i = 1, count do
 
 	if key == '' and closed then
 		verdict = closed
-	elseif key == '' and not place and not records[i] then
+	elseif key == '' and not full and not place and not records[i] then
 		at[user] = last + 2
 		hset[last + 1] = user
 		hset[last + 2] = fresh .. accepted .. ':'
@@ -225,6 +241,8 @@ for i = 1, count do
 			end
 			if used >= limit then
 				verdict = -4
+			elseif full then
+				verdict = -20
 			else
 				while taken[slot] do
 					slot = slot + 1
@@ -267,16 +285,13 @@ local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","gene
 	.. ',"receives":[["' .. concat(parts)
 seq, stock = seq + accepted, stock - accepted
 
--- The only write that can fail is the first: because of the key's type, because the batch exists,
--- or because Redis refuses it (OOM, ...).
+-- The only write that can fail is the first: because the batch exists, or because Redis refuses it
+-- (OOM, ...).
 local added = pcall('HSETNX', KEYS[3], batch, body)
 if added == 0 then
 	fail('batch: is in the outbox already')
 end
 if added ~= 1 then
-	if sub(added.err, 1, 9) == 'WRONGTYPE' then
-		fail('outbox: ' .. added.err)
-	end
 	return added
 end
 call(unpack(hset))

@@ -21,6 +21,10 @@ readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-5}
 readonly PORTS_EACH=500  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
+# A build that is made quickly; the other build has told the warnings.
+QUICK=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer' WARN=-w)
+[[ -z $(command -v ld.gold) ]] || QUICK+=(LINKER=-fuse-ld=gold)
+readonly QUICK
 readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
 # The arguments of `make test` are for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
@@ -146,16 +150,14 @@ part_programs() {
 	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
 }
 
-# A selection under sanitizers, built alone and quickly; the other build has told the warnings.
+# A selection under sanitizers, built alone and quickly.
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
-	local quick=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer' WARN=-w)
-	[[ -z $(command -v ld.gold) ]] || quick+=(LINKER=-fuse-ld=gold)
-	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread "${quick[@]}" \
+	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread "${QUICK[@]}" \
 		thread-tests
 	programs_run build-thread 'unit_*'
-	nice -n 10 make --no-print-directory SAN=address BUILD_DIR=build-address "${quick[@]}" tests
-	SIM_SEEDS=50 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+	nice -n 10 make --no-print-directory SAN=address BUILD_DIR=build-address "${QUICK[@]}" tests
+	SIM_SEEDS=25 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
 }
 
 # part_pytest NUMBER
@@ -168,7 +170,7 @@ part_pytest() {
 
 # With the build that has fault points.
 part_torture() {
-	build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
+	build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" "${QUICK[@]}" build
 	PORT_BASE=$((PORT_BASE + PORTS_EACH * SHARDS)) pytest_run torture tests/torture
 }
 

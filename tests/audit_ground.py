@@ -159,11 +159,11 @@ def check_told(told, expected, coupon):
 
 
 def accept(ground, users):
-    """Receives without an outcome yet, whose messages are in RabbitMQ."""
+    """Receives without an outcome yet, whose messages are in RabbitMQ and in the outbox."""
     with ground.stack.client() as client:
-        receives = [client.issue(ground.coupon, one, ack="queued")["receive"] for one in users]
-    wait_until(lambda: ground.redis.hlen(ground.key + ":outbox") == 0)
-    return receives
+        replies = [client.issue(ground.coupon, one, ack="queued") for one in users]
+    assert {reply["status"] for reply in replies} == {"queued"}
+    return [reply["receive"] for reply in replies]
 
 
 def purge(stack, queue=QUEUE):
@@ -171,10 +171,19 @@ def purge(stack, queue=QUEUE):
         connection.channel().queue_purge(queue)
 
 
+def outbox_lose(stack, coupon):
+    """Redis loses all messages of the coupon."""
+    with redis.Redis.from_url(stack.env["REDIS_URL"]) as client:
+        assert client.delete(f"coupon:{{{coupon}}}:outbox") == 1
+
+
 def dead_letter(stack):
-    """Moves the oldest message to the dead-letter queue."""
+    """Moves the oldest message to the dead-letter queue, and marks it as a worker does."""
     with pika.BlockingConnection(pika.URLParameters(stack.env["AMQP_URL"])) as connection:
         channel = connection.channel()
         _, properties, body = channel.basic_get(QUEUE, auto_ack=True)
         channel.basic_publish("", DEAD_QUEUE, body, properties)
+    message = json.loads(body)
+    with redis.Redis.from_url(stack.env["REDIS_URL"]) as client:
+        client.sadd(f"coupon:{{{message['coupon']}}}:dead", message["batch"])
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)

@@ -16,7 +16,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--stack",
         choices=("rough", "shared"),
-        help="of tests/e2e, only the tests that use `rough`, or only the others",
+        help="of tests/e2e, only the tests that use `stack`, or only the others",
     )
 
 
@@ -26,8 +26,9 @@ def pytest_collection_modifyitems(config, items):
         return
 
     def is_other(item):
-        on_rough = "rough_stack" in item.fixturenames
-        return item.path.parent.name == "e2e" and on_rough != (stack == "rough")
+        names = item.fixturenames
+        on_shared = "stack" in names and "rough_stack" not in names
+        return item.path.parent.name == "e2e" and on_shared != (stack == "shared")
 
     config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
     items[:] = [item for item in items if not is_other(item)]

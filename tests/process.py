@@ -26,6 +26,12 @@ def metrics_read(url):
     return samples
 
 
+def confirmed_wait(stack):
+    """Until RabbitMQ has confirmed all that the stack's gateway has published."""
+    url = stack.http("/metrics")
+    wait_until(lambda: metrics_read(url)["couponmq_receives_unconfirmed"] == 0)
+
+
 def privileges_drop():
     """A limit on processes does not apply to root."""
     if os.getuid() == 0:

@@ -10,9 +10,12 @@ from ulid import ulid_make
 
 LUA = pathlib.Path(__file__).resolve().parents[1] / "lua"
 # Where each script of the keeper takes its fence; tests give its number.
-FENCE_AT = {name: 0 for name in ("place", "verify", "fence", "hold", "expire")} | {"terms": 6}
+FENCE_AT = {name: 0 for name in ("place", "verify", "fence", "hold", "expire", "keep_terms")} | {
+    "terms": 6
+}
 STATES_NOT_OK = ("missing", "unverified", "behind")
-OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED = -2, -3, -4, -5, -6
+OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED, BUSY = -2, -3, -4, -5, -6, -20
+UNBOUNDED = 2**53 - 1
 
 
 def client_new(url):
@@ -60,12 +63,15 @@ class Coupon:
         self.id = str(rng.randrange(10**17, 9 * 10**18))
         base = "coupon:{%s}" % self.id
         self.keys = [base, base + ":users", base + ":outbox"]
-        self.known, self.seen = base + ":known", base + ":seen"
+        self.known, self.seen, self.dead = base + ":known", base + ":seen", base + ":dead"
+        self.settled, self.rejected = base + ":settled", base + ":rejected"
+        self.terms = base + ":terms"
         self.run_id = client.info("server")["run_id"]
         self.scripts = {}
 
     def delete(self):
-        self.redis.delete(*self.keys, self.known, self.seen)
+        more = (self.known, self.seen, self.dead, self.settled, self.rejected, self.terms)
+        self.redis.delete(*self.keys, *more)
 
     def put(self, **fields):
         """Writes the coupon's hash directly: open, verified, stock = total unless fields are
@@ -110,7 +116,16 @@ class Coupon:
             args = (*args[:at], fence_of(args[at]), *args[at + 1 :])
         return self.redis.evalsha(self.scripts[name], len(keys), *keys, *args)
 
-    def issue_raw(self, *requests, batch=None, run_id=None, coupon=None, seen=(0, 0), keys=None):
+    def issue_raw(
+        self,
+        *requests,
+        batch=None,
+        run_id=None,
+        coupon=None,
+        seen=(0, 0),
+        unsettled_max=UNBOUNDED,
+        keys=None,
+    ):
         """Each request is a user, or a pair of user and key."""
         flat = []
         for r in requests:
@@ -121,6 +136,7 @@ class Coupon:
             self.id if coupon is None else coupon,
             batch or ulid_make(),
             *seen,
+            unsettled_max,
             *flat,
             keys=keys,
         )

@@ -1,9 +1,9 @@
 """Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
 one of COUNT shards.
 
-A shard starts one stack, and runs the tests of tests/e2e that use it: most shards the one that
-tests may break, `rough`, and the last ones the shared one. The longest files are assigned first,
-each to the shard with the least work so far. tests/torture is not among them.
+A shard starts one stack, and runs the tests of tests/e2e that use it: the last ones the shared
+stack, the others the one that tests may break, `rough`, or stacks of their own. The longest files
+are assigned first, each to the shard with the least work so far. tests/torture is not among them.
 """
 
 import sys
@@ -14,14 +14,16 @@ OTHERS_S = 2
 # The seconds of a file's tests on `rough`, and of its other tests: approximate, on two cores, while
 # the other shards run.
 SECONDS = {
-    "test_e2e_queue_move.py": (120, 0),
-    "test_e2e_failures.py": (112, 0),
-    "test_e2e_backpressure.py": (100, 0),
-    "test_e2e_parking.py": (80, 0),
-    "test_e2e_audit_stalled.py": (52, 0),
+    "test_e2e_failures.py": (100, 0),
+    "test_e2e_queue_move.py": (80, 0),
+    "test_e2e_broker_lost.py": (100, 0),
+    "test_e2e_backpressure.py": (75, 0),
+    "test_e2e_parking.py": (140, 0),
+    "test_e2e_audit_stalled.py": (70, 0),
     "test_e2e_rebuild.py": (39, 0),
+    "test_e2e_outbox.py": (36, 0),
     "test_e2e_audit_lost.py": (35, 0),
-    "test_e2e_audit.py": (34, 72),
+    "test_e2e_audit.py": (50, 90),
     "test_e2e_locked_coupon.py": (33, 0),
     "test_e2e_keeper.py": (31, 0),
     "test_e2e_keeper_frozen.py": (28, 0),
@@ -39,16 +41,17 @@ SECONDS = {
     "test_e2e_durability.py": (7, 0),
     "test_e2e_couponctl.py": (5, 7),
     "test_e2e_http_limits.py": (4, 4),
-    "test_sql_concurrent.py": (0, 32),
-    "test_e2e_log.py": (0, 24),
-    "test_e2e_stores_lost.py": (0, 15),
+    "test_sql_concurrent.py": (0, 40),
+    "test_e2e_log.py": (0, 30),
+    "test_e2e_stores_lost.py": (50, 0),
+    "test_e2e_recover.py": (35, 0),
     "test_sql_migrate.py": (0, 10),
     "test_sql_migrate_user.py": (0, 24),
     "test_script_users.py": (0, 15),
     "test_sql_locale.py": (0, 6),
     "test_e2e_user_ids.py": (2, 13),
     "test_e2e_keeper_users.py": (7, 0),
-    "test_e2e_lookup.py": (0, 8),
+    "test_e2e_lookup.py": (0, 15),
     "test_sql_settle.py": (0, 6),
     "test_script_issue_errors.py": (0, 6),
 }

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
+RABBITMQ_NODE = "couponmq@localhost"
+ERL_CALL_TEXT = '{ok, "'  # before a text, and its quote and brace after it
 RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"  # of the stack that `make test` started
 PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 25, 32, 69, 72, 79, 80, 81, 82)
@@ -194,34 +196,67 @@ class Stack:
         lines = (self.run_dir / "settings").read_text().splitlines()
         return dict(shlex.split(line)[0].split("=", 1) for line in lines if "=" in line)
 
-    def rabbitmqctl(self, *arguments):
-        """Returns its output; fails if it refuses."""
+    def _rabbitmq_run(self, *command, **options):
         home = self.run_dir / "rabbitmq"
         base = int(self.kept()["STACK_PORT_BASE"])
-        result = subprocess.run(
-            [f"{RABBITMQ_BIN}/rabbitmqctl", "-q", *map(str, arguments)],
+        return subprocess.run(
+            [*map(str, command)],
             env={
                 **os.environ,
                 "HOME": str(home),
                 "LANG": "C.UTF-8",
                 "ERL_EPMD_ADDRESS": "127.0.0.1",
                 "ERL_EPMD_PORT": str(base + 69),
-                "RABBITMQ_NODENAME": "couponmq@localhost",
+                "RABBITMQ_NODENAME": RABBITMQ_NODE,
                 "RABBITMQ_DIST_PORT": str(base + 25),
                 "RABBITMQ_CONF_ENV_FILE": "/dev/null",
                 "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
                 "RABBITMQ_LOG_BASE": str(home / "log"),
             },
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
+            **options,
+        )
+
+    def rabbitmqctl(self, *arguments):
+        """Returns its output; fails if it refuses. It takes a second: see rabbitmq_eval()."""
+        result = self._rabbitmq_run(
+            f"{RABBITMQ_BIN}/rabbitmqctl", "-q", *arguments, stdin=subprocess.DEVNULL
         )
         assert (
             result.returncode == 0
         ), f"rabbitmqctl {shlex.join(map(str, arguments))}: {result.stdout}{result.stderr}"
         return result.stdout
+
+    def rabbitmq_eval(self, expression):
+        """The text of the value of an Erlang expression in the broker."""
+        text = f'lists:flatten(io_lib:format("~0p", [begin {expression} end])).\n'
+        told = self._rabbitmq_run("erl_call", "-n", RABBITMQ_NODE, "-e", input=text).stdout
+        assert told.startswith(ERL_CALL_TEXT), f"{expression}: {told}"
+        return told[len(ERL_CALL_TEXT) : -2].replace('\\"', '"')
+
+    def policy_set(self, name, queues, definition):
+        """queues: a regular expression; definition: JSON."""
+        values = (json.dumps(value) for value in (name, queues, definition))
+        name, queues, definition = (f"<<{value}>>" for value in values)
+        told = self.rabbitmq_eval(
+            f'rabbit_policy:parse_set(<<"/">>, {name}, {queues}, {definition}, 0, <<"queues">>,'
+            ' <<"test">>)'
+        )
+        assert told == "ok", told
+
+    def policy_clear(self, name):
+        """Whether it was set or not."""
+        self.rabbitmq_eval(f'rabbit_policy:delete(<<"/">>, <<"{name}">>, <<"test">>)')
+
+    def queues_told(self):
+        """The names and arguments of all queues, as a text."""
+        return self.rabbitmq_eval(
+            "lists:sort([{amqqueue:get_name(Q), amqqueue:get_arguments(Q)}"
+            " || Q <- rabbit_amqqueue:list()])"
+        )
 
     # The whole stack
 
@@ -273,7 +308,7 @@ class Stack:
         """Writes the names of the quorum queues to disk. RabbitMQ does so up to three seconds after
         a declaration; a queue that a crash in between takes off its register comes back empty and
         never elects a leader."""
-        self.rabbitmqctl("eval", "[ok = dets:sync(Table) || Table <- dets:all()].")
+        self.rabbitmq_eval("[ok = dets:sync(Table) || Table <- dets:all()]")
 
     def _signal(self, pids, number):
         for pid in pids:

@@ -19,5 +19,9 @@ METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
        "1 while the worker can publish to RabbitMQ: replies, dead letters, parked messages.")
 METRIC(METRIC_QUEUES_DIFFERING, "worker_queues_differing", "gauge",
        "Queues that exist with other arguments than the programs declare.")
+METRIC(METRIC_OUTBOX_REMOVED, "worker_outbox_removed_total", "counter",
+       "Messages removed from an outbox after all their receives got an outcome.")
+METRIC(METRIC_OUTBOX_FORGOTTEN, "worker_outbox_forgotten_total", "counter",
+       "Messages not removed or not marked as dead, because Redis refused or was away too long.")
 METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
        "1 while the worker is connected to PostgreSQL.")

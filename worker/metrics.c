@@ -48,6 +48,11 @@ void metrics_set(enum metric metric, int64_t value)
 	store(&values[metric], value);
 }
 
+void metrics_count(enum metric metric, int64_t n)
+{
+	atomic_fetch_add_explicit(&values[metric], n, memory_order_relaxed);
+}
+
 int64_t metrics_get(enum metric metric)
 {
 	return load(&values[metric]);

@@ -33,6 +33,7 @@ enum metric {
 };
 
 void metrics_set(enum metric metric, int64_t value);
+void metrics_count(enum metric metric, int64_t n); /* any thread */
 int64_t metrics_get(enum metric metric);
 void metrics_stats(const struct stats *stats);
 /* A receive was rejected; `reason` is its place in common/message/reason_table.h, from 1. */

@@ -70,15 +70,18 @@ static void on_readyz(struct evhttp_request *request)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
-	int ready = rabbitmq && postgresql;
 	struct keeper_state keeper = keeper_state();
+	int ready = rabbitmq && postgresql && !keeper.is_behind;
 	cJSON *body = cJSON_CreateObject(), *warnings;
 	char *text;
 
 	check(body != NULL);
 	cJSON_AddStringToObject(body, "rabbitmq", word(rabbitmq));
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
-	cJSON_AddStringToObject(body, "postgresql", word(postgresql));
+	cJSON_AddStringToObject(body, "postgresql",
+				keeper.is_behind
+					? "put back to an earlier moment; run couponctl recover"
+					: word(postgresql));
 	cJSON_AddStringToObject(body, "redis", word(keeper.redis_up));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);

@@ -2,9 +2,11 @@
  * One thread owns all of it:
  *
  *	RabbitMQ ──deliveries──▶ settlement ◀──▶ settler ◀──▶ PostgreSQL
- *	    ▲  ▲                   │   │            │
- *	    │  └──────── acks ─────┘   │            └─ rejections: the keeper's thread is woken
+ *	    ▲  ▲                   │   │            ├─ rejections: the keeper's thread is woken
+ *	    │  └──────── acks ─────┘   │            └─ settled batches ──▶ outboxes ──▶ Redis
  *	    └── publisher ◀── forward ─┘ dead letters, parked messages; replies
+ *
+ * The batches of dead letters go to the outboxes as well, which have a thread of their own.
  *
  * No batch waits for a timer: the next transaction is what has arrived when the database is idle.
  */
@@ -19,6 +21,7 @@
 #include "worker/consume/forward.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
+#include "worker/outboxes.h"
 #include "worker/settle/settler.h"
 
 #include <poll.h>
@@ -40,6 +43,7 @@ struct worker {
 	struct settler settler;
 	struct rabbit_link *consumer;
 	struct rabbit_publisher *publisher;
+	struct outboxes *outboxes;
 	struct forward forward;
 	struct json_arena *arena;
 	struct message message; /* the one being decoded */
@@ -151,15 +155,19 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
 						 &worker->forward);
+	worker->outboxes = outboxes_start(config->redis_url);
 	worker->forward = (struct forward){ .settlement = worker->settlement,
 					    .publisher = worker->publisher,
+					    .outboxes = worker->outboxes,
 					    .stats = &worker->stats,
 					    .ready_ms = clock_monotonic_ms() };
 	worker->settler = (struct settler){
 		.settlement = worker->settlement,
 		.publisher = worker->publisher,
+		.outboxes = worker->outboxes,
 		.stats = &worker->stats,
 		.settle_timeout_ms = config->settle_timeout_ms,
+		.gate = { .keeper = keeper },
 		.transaction_receives_max = (size_t)config->transaction_receives_max
 	};
 	settler_init(&worker->settler, config->database_url);
@@ -174,6 +182,7 @@ void worker_free(struct worker *worker)
 	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
 	rabbit_publisher_free(worker->publisher);
 	settler_fini(&worker->settler);
+	outboxes_stop(worker->outboxes);
 	json_arena_free(worker->arena);
 	settlement_free(worker->settlement);
 	free(worker);

@@ -53,6 +53,10 @@ SETTING_NUMBER(unconfirmed_max, "COUPON_UNCONFIRMED_MAX", "unconfirmed-max", GAT
 SETTING_NUMBER(unconfirmed_per_coupon_max, "COUPON_UNCONFIRMED_PER_COUPON_MAX",
 	       "unconfirmed-per-coupon-max", GATEWAY, 100000, 1, 100000000,
 	       "the same limit for each coupon")
+SETTING_NUMBER(unsettled_max, "COUPON_UNSETTLED_MAX", "unsettled-max", GATEWAY, 2000000, 1,
+	       100000000,
+	       "maximum messages of one coupon that are accepted and not yet settled in "
+	       "PostgreSQL; further requests are answered busy")
 SETTING_NUMBER(output_limit_bytes, "COUPON_OUTPUT_LIMIT_BYTES", "output-limit-bytes", GATEWAY,
 	       524288, 4096, 1073741824,
 	       "maximum size of the replies that a client has not read; beyond it the connection "
@@ -91,7 +95,9 @@ SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WOR
 	       600000, "lifetime of the keeper's lock without renewal")
 SETTING_NUMBER(keeper_round_ms, "COUPON_KEEPER_ROUND_MS", "keeper-round-ms", WORKER, 500, 20, 60000,
 	       "pause between two rounds of the keeper")
-SETTING_NUMBER(resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER, 3000, 100,
-	       3600000, "age, by Redis time, at which the keeper publishes an outbox entry again")
-SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 86400, 1, 31536000,
+SETTING_NUMBER(
+	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL, 3000, 100,
+	3600000,
+	"age, by Redis time, from which the keeper publishes a message again that may be lost")
+SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 604800, 1, 31536000,
 	       "time for which the keys of a closed and settled coupon stay in Redis")

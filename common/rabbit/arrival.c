@@ -12,14 +12,27 @@ static struct arrival confirm(enum arrival_kind kind, uint64_t tag, int multiple
 	return (struct arrival){ .kind = kind, .tag = tag, .multiple = multiple };
 }
 
+static void name_set(struct arrival *arrival, amqp_bytes_t name)
+{
+	size_t len = name.len;
+
+	if (len >= sizeof(arrival->name))
+		len = sizeof(arrival->name) - 1;
+	memcpy(arrival->name, name.bytes, len);
+}
+
 static void delivery_begin(struct arrival *message, const amqp_basic_deliver_t *deliver)
 {
-	size_t len = deliver->consumer_tag.len;
-
 	*message = (struct arrival){ .kind = ARRIVAL_DELIVERY, .tag = deliver->delivery_tag };
-	if (len >= sizeof(message->consumer))
-		len = sizeof(message->consumer) - 1;
-	memcpy(message->consumer, deliver->consumer_tag.bytes, len);
+	name_set(message, deliver->consumer_tag);
+}
+
+static struct arrival queue_read(const amqp_queue_declare_ok_t *queue)
+{
+	struct arrival arrival = { .kind = ARRIVAL_QUEUE, .ready = queue->message_count };
+
+	name_set(&arrival, queue->queue);
+	return arrival;
 }
 
 static struct arrival method_add(struct arriving *arriving, const amqp_method_t *method)
@@ -40,6 +53,8 @@ static struct arrival method_add(struct arriving *arriving, const amqp_method_t 
 	case AMQP_BASIC_NACK_METHOD:
 		nack = method->decoded;
 		return confirm(ARRIVAL_NACK, nack->delivery_tag, nack->multiple);
+	case AMQP_QUEUE_DECLARE_OK_METHOD:
+		return queue_read(method->decoded);
 	case AMQP_CONNECTION_BLOCKED_METHOD:
 		return (struct arrival){ .kind = ARRIVAL_BLOCKED };
 	case AMQP_CONNECTION_UNBLOCKED_METHOD:

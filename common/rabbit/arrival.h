@@ -16,20 +16,22 @@ enum arrival_kind {
 	ARRIVAL_RETURN,
 	ARRIVAL_ACK,
 	ARRIVAL_NACK,
+	ARRIVAL_QUEUE, /* the length of a queue */
 	ARRIVAL_BLOCKED,
 	ARRIVAL_UNBLOCKED,
 	ARRIVAL_END /* the connection is of no further use */
 };
 
-#define ARRIVAL_CONSUMER_SIZE 256 /* a short string of AMQP, with its end */
+#define ARRIVAL_NAME_SIZE 256 /* a short string of AMQP, with its end */
 
 struct arrival {
 	enum arrival_kind kind;
-	uint64_t tag;                         /* of a delivery, an ack or a nack */
-	int multiple;                         /* of an ack or a nack */
-	char consumer[ARRIVAL_CONSUMER_SIZE]; /* of a delivery */
-	struct envelope *envelope;            /* of a delivery or a return; the caller frees it */
-	const char *why;                      /* of the end */
+	uint64_t tag;                 /* of a delivery, an ack or a nack */
+	int multiple;                 /* of an ack or a nack */
+	char name[ARRIVAL_NAME_SIZE]; /* of a queue, or of the consumer of a delivery */
+	uint32_t ready;               /* of a queue: messages that wait for a consumer */
+	struct envelope *envelope;    /* of a delivery or a return; the caller frees it */
+	const char *why;              /* of the end */
 };
 
 /* A message whose frames are arriving. All zero at first. */

@@ -223,7 +223,7 @@ void rabbit_link_step(struct rabbit_link *link, int64_t now_ms)
 static int delivery_pass(struct rabbit_link *link, const struct arrival *delivery)
 {
 	for (size_t i = 0; i < link->plan.sources_n && link->events->delivered; i++) {
-		if (strcmp(delivery->consumer, link->plan.sources[i].queue) != 0)
+		if (strcmp(delivery->name, link->plan.sources[i].queue) != 0)
 			continue;
 		link->events->delivered(link->context, i, delivery->tag, delivery->envelope);
 		return 0;
@@ -267,6 +267,10 @@ static const char *arrival_pass(struct rabbit_link *link, const struct arrival *
 	case ARRIVAL_NACK:
 		if (confirm_pass(link, arrival))
 			return "the broker refuses the messages for a queue";
+		break;
+	case ARRIVAL_QUEUE:
+		if (link->events->queue)
+			link->events->queue(link->context, arrival->name, arrival->ready);
 		break;
 	case ARRIVAL_BLOCKED:
 	case ARRIVAL_UNBLOCKED:
@@ -386,6 +390,18 @@ int rabbit_link_declare(struct rabbit_link *link)
 		return 0;
 	watch_begin(link->watch);
 	return called(link, rabbit_topology_declare_send(link->connection));
+}
+
+int rabbit_link_queue_ask(struct rabbit_link *link, const char *queue)
+{
+	amqp_queue_declare_t method = { .queue = amqp_cstring_bytes(queue), .passive = 1 };
+
+	if (!link->connection)
+		return -1;
+	watch_begin(link->watch);
+	/* Not amqp_queue_declare_passive(): that waits for the reply. */
+	return called(link, amqp_send_method(link->connection, RABBIT_CHANNEL,
+					     AMQP_QUEUE_DECLARE_METHOD, &method));
 }
 
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple)

@@ -29,6 +29,8 @@ struct rabbit_link_events {
 	 * to be opened.
 	 */
 	int (*confirmed)(void *context, uint64_t tag, int multiple, int acked);
+	/* The reply to rabbit_link_queue_ask(): how many messages wait for a consumer. */
+	void (*queue)(void *context, const char *name, uint32_t ready);
 	void (*lost)(void *context); /* only after opened() */
 };
 
@@ -89,6 +91,11 @@ int rabbit_link_publish(struct rabbit_link *link, const char *exchange, amqp_byt
  * follows.
  */
 int rabbit_link_declare(struct rabbit_link *link);
+/*
+ * Asks for the length of a queue, without waiting. If there is no such queue the broker closes the
+ * channel, and the next connection declares the queue.
+ */
+int rabbit_link_queue_ask(struct rabbit_link *link, const char *queue);
 int rabbit_link_ack(struct rabbit_link *link, uint64_t tag, int multiple);
 /* Ends every consumer, for good: the broker sends no more deliveries. */
 int rabbit_link_cancel(struct rabbit_link *link);

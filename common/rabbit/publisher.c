@@ -81,6 +81,14 @@ static int confirmed(void *context, uint64_t tag, int multiple, int acked)
 	return publisher->refused_long ? -1 : 0;
 }
 
+static void queue_read(void *context, const char *name, uint32_t ready)
+{
+	struct rabbit_publisher *publisher = context;
+
+	if (publisher->port->queue)
+		publisher->port->queue(publisher->context, name, ready);
+}
+
 static void lost(void *context)
 {
 	struct rabbit_publisher *publisher = context;
@@ -105,6 +113,7 @@ struct rabbit_publisher *rabbit_publisher_new(const char *name, const char *url,
 							  .delivered = delivered,
 							  .returned = returned,
 							  .confirmed = confirmed,
+							  .queue = queue_read,
 							  .lost = lost };
 	struct rabbit_publisher *publisher = calloc(1, sizeof(*publisher));
 

@@ -33,6 +33,7 @@ struct rabbit_publisher_port {
 	size_t (*way)(const void *item);
 	void (*opened)(void *context);
 	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
+	void (*queue)(void *context, const char *name, uint32_t ready); /* as of a link */
 	/* A queue that is consumed on the same channel, and its deliveries as those of a link. */
 	const struct rabbit_source *source;
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define ERROR_SIZE 256
-#define EVAL_HEAD 3 /* EVAL, the script, how many keys */
+#define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 
 struct redis_client {
 	struct redis_url url;
@@ -166,12 +166,12 @@ struct eval {
 	char keys_n[NUMBER_SIZE];
 };
 
-static void eval_make(struct eval *eval, const char *script, int keys_n, const char *const *keys,
-		      int argc, const char **argv)
+static void eval_make(struct eval *eval, const char *command, const char *script, int keys_n,
+		      const char *const *keys, int argc, const char **argv)
 {
 	check(keys_n <= REDIS_CLIENT_KEYS_MAX && argc <= REDIS_CLIENT_ARGS_MAX);
 	eval->argc = EVAL_HEAD + keys_n + argc;
-	eval->argv[0] = "EVAL";
+	eval->argv[0] = command;
 	eval->argv[1] = script;
 	eval->argv[2] = number_text(keys_n, eval->keys_n);
 	memcpy(eval->argv + EVAL_HEAD, keys, (size_t)keys_n * sizeof(*keys));
@@ -184,7 +184,7 @@ redisReply *redis_client_eval(struct redis_client *client, const char *script, i
 {
 	struct eval eval;
 
-	eval_make(&eval, script, keys_n, keys, argc, argv);
+	eval_make(&eval, "EVAL", script, keys_n, keys, argc, argv);
 	return redis_client_call(client, eval.argc, eval.argv);
 }
 
@@ -212,15 +212,27 @@ void redis_client_append(struct redis_client *client, int argc, const char **arg
 		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
 }
 
-void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
-				     int64_t coupon, unsigned keys, int argc, const char **argv)
+static void coupon_eval_append(struct redis_client *client, const char *command, const char *script,
+			       int64_t coupon, unsigned keys, int argc, const char **argv)
 {
 	struct coupon_keys names;
 	struct eval eval;
 
 	coupon_keys_make(&names, coupon, keys);
-	eval_make(&eval, script, names.n, names.names, argc, argv);
+	eval_make(&eval, command, script, names.n, names.names, argc, argv);
 	redis_client_append(client, eval.argc, eval.argv);
+}
+
+void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
+				     int64_t coupon, unsigned keys, int argc, const char **argv)
+{
+	coupon_eval_append(client, "EVAL", script, coupon, keys, argc, argv);
+}
+
+void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
+					int64_t coupon, unsigned keys, int argc, const char **argv)
+{
+	coupon_eval_append(client, "EVALSHA", sha, coupon, keys, argc, argv);
 }
 
 redisReply *redis_client_next(struct redis_client *client)

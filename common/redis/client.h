@@ -1,6 +1,6 @@
 /*
- * A blocking connection to Redis, for the keeper and couponctl. Connecting and each call are
- * bounded in time. One thread.
+ * A blocking connection to Redis, for threads of the worker and for couponctl. Connecting and each
+ * call are bounded in time. One thread.
  *
  * A failed call is of one of two kinds. Refused: Redis replied an error to this command, which
  * concerns the keys that it names; the connection stays open. Lost: the connection was dropped, did
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, and for each reply */
-#define REDIS_CLIENT_KEYS_MAX 7      /* of a script */
+#define REDIS_CLIENT_KEYS_MAX 9      /* of a script */
 #define REDIS_CLIENT_ARGS_MAX 1280
 #define REDIS_CURSOR_SIZE 24
 
@@ -60,6 +60,9 @@ void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE]);
 void redis_client_append(struct redis_client *client, int argc, const char **argv);
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
+/* A script that was loaded: `sha` is the reply to SCRIPT LOAD. */
+void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
+					int64_t coupon, unsigned keys, int argc, const char **argv);
 redisReply *redis_client_next(struct redis_client *client);
 
 /* The words of a command, at most eight; the last one is NULL. */

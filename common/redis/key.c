@@ -16,6 +16,14 @@ static const char *suffix_of(enum coupon_key key)
 		return ":known";
 	case COUPON_KEY_SEEN:
 		return ":seen";
+	case COUPON_KEY_DEAD:
+		return ":dead";
+	case COUPON_KEY_SETTLED:
+		return ":settled";
+	case COUPON_KEY_REJECTED:
+		return ":rejected";
+	case COUPON_KEY_TERMS:
+		return ":terms";
 	}
 	return "";
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define COUPON_KEY_SIZE 80
-#define COUPON_KEYS_MAX 5
+#define COUPON_KEYS_MAX 9
 
 /* A set of them is passed as one number. Scripts get the keys of a set in this order. */
 enum coupon_key {
@@ -16,13 +16,23 @@ enum coupon_key {
 	COUPON_KEY_USERS = 1 << 1,  /* hash: user to the records of its slots */
 	COUPON_KEY_OUTBOX = 1 << 2, /* hash: batch to message body */
 	COUPON_KEY_KNOWN = 1 << 3,  /* set: receives of older generations that have their slot */
-	COUPON_KEY_SEEN = 1 << 4    /* hash: generation to the highest seq that gateways saw */
+	COUPON_KEY_SEEN = 1 << 4,   /* hash: generation to the highest seq that gateways saw */
+	COUPON_KEY_DEAD = 1 << 5,   /* set: batches in the dead-letter queue */
+	/* What PostgreSQL has, should it be put back to an earlier moment: */
+	COUPON_KEY_SETTLED = 1 << 6,  /* list: "BATCH:AT", the time of each settled batch, in ms */
+	COUPON_KEY_REJECTED = 1 << 7, /* list: "BATCH:INDEX:SLOT:REASON:USER" */
+	COUPON_KEY_TERMS = 1 << 8     /* string: "VERSION JSON", the row of the coupon */
 };
 
 #define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
-#define COUPON_KEYS_ALL (COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN)
+#define COUPON_KEYS_PLACE (COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN)
+#define COUPON_KEYS_SETTLED (COUPON_KEY_OUTBOX | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED)
+#define COUPON_KEYS_ALL                                                                   \
+	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
+	 COUPON_KEY_TERMS)
 
 #define KEEPER_LOCK_KEY "couponmq:keeper" /* string: the token of the elected keeper */
+#define CHANGES_KEY "couponmq:changes"    /* hash: a copy of the table change_count */
 
 /* The name of one key. Returns `out`. */
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);

@@ -5,6 +5,7 @@
 #include "common/log/log.h"
 #include "ctl/audit/group.h"
 #include "ctl/audit/postgres.h"
+#include "ctl/behind.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -63,7 +64,7 @@ static int verdict(const struct audit *audit)
 		return 1;
 	if (audit->stalled_n > 0)
 		return STALLED;
-	return audit->undecided_n > 0 ? NO_VERDICT : 0;
+	return audit->undecided_n > 0 || audit->behind > 0 ? NO_VERDICT : 0;
 }
 
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
@@ -74,6 +75,8 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 	cJSON *object;
 
 	if (!coupons) {
+		if (audit->behind > 0)
+			printf(BEHIND_TEXT "\n", (long long)audit->behind);
 		printf("%s: %lld coupon%s audited, %lld wrong", words[verdict(audit)],
 		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
 		       (long long)audit->findings.n);
@@ -87,6 +90,7 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 	output_bool(object, "passed", verdict(audit) == 0);
 	output_text(object, "verdict", words[verdict(audit)]);
 	output_number(object, "audited", coupons_n);
+	output_number(object, "behind", audit->behind);
 	output_add(object, "coupons", coupons);
 	findings_end(&audit->findings, object);
 }
@@ -97,6 +101,8 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	audit_session_set(audit->db);
 	audit->redis = store_redis_open(ctl);
 	store_run_id_read(audit->redis, audit->run_id);
+	audit->behind = behind_read(audit->db, audit->redis);
+	store_redis_check(audit->redis, audit->behind >= 0);
 	audit->broker = broker_new(ctl->config.amqp_url);
 }
 
@@ -113,6 +119,7 @@ static int audit_run(struct ctl *ctl)
 
 	if (!coupon == !args_has(&ctl->args, "all"))
 		args_fail("audit takes either a coupon's ID or --all");
+	audit.resend_after_ms = ctl->config.resend_after_ms;
 	audit.grace_ms = 1000 * args_number(&ctl->args, "grace", 0, SECONDS_MAX, GRACE_S);
 	audit.stalled_ms = 1000 *
 			   args_number(&ctl->args, "stalled-after-s", 0, SECONDS_MAX, STALLED_S);

@@ -184,5 +184,6 @@ void compare_run(struct pass *pass, struct audit *audit, int64_t coupon)
 	open_wait(pass);
 	cut_read(audit, coupon, &pass->after, NULL, 0);
 	if (pass->cut.outbox > 0)
-		outbox_read(&pass->outbox, audit, coupon, pass->after.at_ms - audit->grace_ms);
+		outbox_read(&pass->outbox, audit, coupon, &pass->open,
+			    pass->after.at_ms - audit->grace_ms);
 }

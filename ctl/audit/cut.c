@@ -165,11 +165,9 @@ static void highs_read(struct generations *generations, const struct cut *cut,
 static const struct {
 	enum coupon_key key;
 	const char *type;
-} keys[] = { { COUPON_KEY_COUPON, "hash" },
-	     { COUPON_KEY_USERS, "hash" },
-	     { COUPON_KEY_OUTBOX, "hash" },
-	     { COUPON_KEY_SEEN, "hash" },
-	     { COUPON_KEY_KNOWN, "set" } };
+} keys[] = { { COUPON_KEY_COUPON, "hash" }, { COUPON_KEY_USERS, "hash" },
+	     { COUPON_KEY_OUTBOX, "hash" }, { COUPON_KEY_SEEN, "hash" },
+	     { COUPON_KEY_KNOWN, "set" },   { COUPON_KEY_DEAD, "set" } };
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 enum { AT_TIME = KEYS, AT_COUPON, AT_USERS, AT_OUTBOX, AT_SEEN, AT_KNOWN, AT_KEEPER, COMMANDS };

@@ -29,7 +29,8 @@ static void undecided_print(const struct pass *pass)
 {
 	if (!pass->undecided)
 		return;
-	printf("coupon %lld: %lld receives are older than the grace and have no outcome; ",
+	printf("coupon %lld: %lld receives are older than the grace, and have neither an outcome "
+	       "nor a message in the outbox; ",
 	       (long long)pass->coupon, (long long)overdue(pass));
 	if (!pass->broker_ok)
 		printf("RabbitMQ cannot be queried: %s\n", broker_error(pass->audit->broker));

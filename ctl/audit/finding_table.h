@@ -17,7 +17,8 @@ FINDING(SETTLED_NUM, "settled_num", "P3", "`settled_num` is not the number of ou
 FINDING(SEQ_SEEN, "seq_seen", "P3",
 	"`seq_seen` was never assigned, or is less than the number of settled receives")
 FINDING(OUTBOX_MALFORMED, "outbox_malformed", "P3", "an outbox entry that the script did not write")
-FINDING(OUTBOX_SETTLED, "outbox_settled", "P3", "an outbox entry that was settled long ago")
+FINDING(OUTBOX_SETTLED, "outbox_settled", "P3",
+	"an outbox entry that was settled long ago, and that no worker removes")
 FINDING(ROW_UNKNOWN, "row_unknown", "P4",
 	"a user coupon that was never counted, and that Redis does not have")
 FINDING(SLOT_MISSING, "slot_missing", "P4", "an issued receive whose slot in Redis is gone")

@@ -107,16 +107,23 @@ static void outbox_look(struct look *look, struct suspect *suspects, const struc
 			state_set(look, &suspects[i], has[i] ? SUSPECT_OUTBOX : SUSPECT_OVERDUE);
 }
 
-/* Settled entries that are still in the outbox. */
+/*
+ * Settled entries that are still in the outbox. A worker that was killed has not removed them; the
+ * keeper then publishes them again, and another worker removes them, once they have passed the
+ * queue. Dead letters are left to an operator.
+ */
 static void entries_look(struct look *look, struct suspect *suspects, const struct slot *slots,
 			 size_t n)
 {
-	static int has[AUDIT_ASK_MAX];
+	static int has[AUDIT_ASK_MAX], dead[AUDIT_ASK_MAX];
+	const struct pass *pass = look->pass;
+	int waits = !look->keeper || !pass->broker_ok || pass->ready > 0;
 
-	outbox_has(look->pass->audit->redis, look->pass->coupon, slots, n, has);
+	outbox_has(pass->audit->redis, pass->coupon, slots, n, has);
+	outbox_dead(pass->audit->redis, pass->coupon, slots, n, dead);
 	for (size_t i = 0; i < n; i++) {
-		if (has[i])
-			state_set(look, &suspects[i], SUSPECT_OVERDUE);
+		if (has[i] && !dead[i])
+			state_set(look, &suspects[i], waits ? SUSPECT_FLIGHT : SUSPECT_OVERDUE);
 		else
 			suspects[i].state = SUSPECT_GONE;
 	}
@@ -155,6 +162,7 @@ static void numbers_look(struct look *look)
 		generation_find(&generations, row.generation)->high = 0;
 	cut_read(pass->audit, pass->coupon, &cut, &generations, 0);
 	look->redis_ms = cut.at_ms;
+	look->keeper = cut.keeper;
 	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
 		      cut.coupon.generation == row.generation;
 	unnamed = unnamed_count(pass, &generations, &row, &cut);
@@ -204,9 +212,9 @@ void look_once(struct look *look)
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 ||
 	    suspects_count(&pass->open, SUSPECT_OUTBOX) > 0)
 		parts_look(look, &pass->open, outbox_look);
-	parts_look(look, &pass->outbox.settled, entries_look);
 	/* RabbitMQ may be on another network: it is queried only when it decides something. */
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->outbox.settled.n > 0 ||
 	    pass->unnamed > 0)
 		broker_query(look);
+	parts_look(look, &pass->outbox.settled, entries_look);
 }

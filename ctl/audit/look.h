@@ -11,6 +11,7 @@ struct look {
 	int64_t now_ms;   /* of this look, on the monotonic clock */
 	int64_t redis_ms; /* on Redis' clock */
 	int quiet;        /* every receive number has an outcome */
+	int keeper;       /* one is elected */
 	/* PostgreSQL's own counts lack an outcome: young slots are looked into, too. */
 	int ignore_age;
 	int busy_n;  /* consecutive looks that found messages in the receive queue */

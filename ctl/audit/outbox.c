@@ -13,6 +13,7 @@
 struct reading {
 	struct outbox *outbox;
 	struct audit *audit;
+	const struct suspects *open;
 	int64_t coupon, before_ms;
 	struct json_arena *arena;
 };
@@ -39,6 +40,22 @@ static void settled_add(struct outbox *outbox, const struct slot *first)
 		if (slot_same_receive(&outbox->settled.list[i].slot, first))
 			return;
 	suspects_add(&outbox->settled, first, SLOT_SAME);
+}
+
+static int batch_compare(const void *key, const void *element)
+{
+	const struct suspect *suspect = element;
+
+	return memcmp(key, &suspect->slot.batch, sizeof(suspect->slot.batch));
+}
+
+/* Most messages are in flight, and PostgreSQL need not be asked about them. */
+static int is_open(const struct reading *reading, const struct message *message)
+{
+	const struct suspects *open = reading->open;
+
+	return open->n > 0 && bsearch(&message->batch, open->list, open->n, sizeof(*open->list),
+				      batch_compare) != NULL;
 }
 
 /* Whether all receives of a message have an outcome. `*first` is its first receive. */
@@ -79,7 +96,7 @@ static void entry_take(struct reading *reading, const redisReply *batch, const r
 	else if (message.coupon != reading->coupon)
 		bad_add(outbox, batch, "its message is of another coupon");
 	else if (message.at_ms < reading->before_ms && outbox->settled.n < OUTBOX_ENTRIES_MAX &&
-		 is_settled(reading, &message, &first))
+		 !is_open(reading, &message) && is_settled(reading, &message, &first))
 		settled_add(outbox, &first);
 }
 
@@ -89,11 +106,13 @@ static void step_take(void *context, const redisReply *entries)
 		entry_take(context, entries->element[i], entries->element[i + 1]);
 }
 
-void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon, int64_t before_ms)
+void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
+		 const struct suspects *open, int64_t before_ms)
 {
 	struct reading reading = {
 		.outbox = outbox,
 		.audit = audit,
+		.open = open,
 		.coupon = coupon,
 		.before_ms = before_ms,
 		.arena = json_arena_new(),
@@ -109,11 +128,12 @@ void outbox_fini(struct outbox *outbox)
 	suspects_fini(&outbox->settled);
 }
 
-static int batch_has(struct redis_client *redis, const char *key, const struct ulid *batch)
+static int batch_has(struct redis_client *redis, const char *command, const char *key,
+		     const struct ulid *batch)
 {
 	char text[ULID_SIZE];
 	redisReply *reply = redis_client_call(redis, 3,
-					      (const char *[]){ "HEXISTS", key,
+					      (const char *[]){ command, key,
 								ulid_format(batch, text) });
 	int has;
 
@@ -123,16 +143,29 @@ static int batch_has(struct redis_client *redis, const char *key, const struct u
 	return has;
 }
 
+static void batches_find(struct redis_client *redis, const char *command, const char *key,
+			 const struct slot *slots, size_t n, int *has)
+{
+	for (size_t i = 0; i < n; i++) {
+		int same = i > 0 && memcmp(&slots[i].batch, &slots[i - 1].batch,
+					   sizeof(slots[i].batch)) == 0;
+
+		has[i] = same ? has[i - 1] : batch_has(redis, command, key, &slots[i].batch);
+	}
+}
+
 void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
 		int *has)
 {
 	char key[COUPON_KEY_SIZE];
 
-	coupon_key(coupon, COUPON_KEY_OUTBOX, key);
-	for (size_t i = 0; i < n; i++) {
-		int same = i > 0 && memcmp(&slots[i].batch, &slots[i - 1].batch,
-					   sizeof(slots[i].batch)) == 0;
+	batches_find(redis, "HEXISTS", coupon_key(coupon, COUPON_KEY_OUTBOX, key), slots, n, has);
+}
 
-		has[i] = same ? has[i - 1] : batch_has(redis, key, &slots[i].batch);
-	}
+void outbox_dead(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		 int *dead)
+{
+	char key[COUPON_KEY_SIZE];
+
+	batches_find(redis, "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), slots, n, dead);
 }

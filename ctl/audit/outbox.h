@@ -20,12 +20,19 @@ struct outbox {
 	struct suspects settled;
 };
 
-/* Fills a zeroed `outbox`. Of settled entries only those that are older than `before_ms`. */
-void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon, int64_t before_ms);
+/*
+ * Fills a zeroed `outbox`. Of settled entries only those that are older than `before_ms`. `open`
+ * are slots without an outcome, sorted by batch.
+ */
+void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
+		 const struct suspects *open, int64_t before_ms);
 void outbox_fini(struct outbox *outbox);
 
 /* Whether the batch of each slot is in the outbox. Slots of one batch should stand together. */
 void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
 		int *has);
+/* The same for the batches that are marked as dead-lettered. */
+void outbox_dead(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		 int *dead);
 
 #endif

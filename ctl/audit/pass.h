@@ -30,7 +30,8 @@ struct stall {
 	int64_t idle_ms;    /* since the last outcome of the coupon; INT64_MAX: none is recorded */
 
 	/* What they wait for. */
-	int64_t outbox;            /* receives whose message is in the outbox */
+	int64_t dead;              /* receives whose message is marked as dead-lettered */
+	int64_t outbox;            /* others whose message is in the outbox */
 	int keeper;                /* one is elected */
 	struct broker_look broker; /* messages of any coupon */
 	int64_t locked_ms;         /* another session has held a lock for so long; 0: none */

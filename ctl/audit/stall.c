@@ -76,7 +76,8 @@ static int64_t oldest_age_ms(const struct search *search)
 	return oldest_ms;
 }
 
-static void stalled_count(const struct search *search, struct stall *stall)
+/* With `stalled` it collects those that have a slot. */
+static void stalled_count(const struct search *search, struct stall *stall, struct slots *stalled)
 {
 	const struct suspects *open = &search->pass->open;
 
@@ -90,12 +91,15 @@ static void stalled_count(const struct search *search, struct stall *stall)
 			stall->oldest = suspect->slot;
 			stall->age_ms = age_ms;
 		}
+		if (stalled)
+			slots_add(stalled, &suspect->slot);
 	}
 }
 
 /* One search for stalled receives. Outcomes are read last: what has one is not in flight. */
-static void stalled_find(struct pass *pass, struct stall *stall)
+static void stalled_find(struct pass *pass, struct slots *stalled)
 {
+	struct stall *stall = &pass->stall;
 	struct search search = { .pass = pass, .limit_ms = pass->audit->stalled_ms };
 	struct audit_row row;
 	struct cut cut;
@@ -114,23 +118,23 @@ static void stalled_find(struct pass *pass, struct stall *stall)
 	stall->idle_ms = search.idle_ms;
 	stall->keeper = cut.keeper;
 	stall->unnamed = stall->n = unnamed_stalled(&search, &row);
-	stalled_count(&search, stall);
+	stalled_count(&search, stall, stalled);
 }
 
-static int64_t outbox_count(const struct pass *pass)
+/* Where the messages of the stalled receives are. */
+static void messages_find(struct pass *pass, const struct slots *stalled)
 {
-	static struct slot slots[AUDIT_ASK_MAX];
-	static int has[AUDIT_ASK_MAX];
-	const struct suspects *open = &pass->open;
-	int64_t count = 0;
+	static int has[AUDIT_ASK_MAX], dead[AUDIT_ASK_MAX];
 
-	for (size_t at = 0, n; at < open->n; at += n) {
-		n = suspects_slots(open, at, AUDIT_ASK_MAX, slots);
-		outbox_has(pass->audit->redis, pass->coupon, slots, n, has);
-		for (size_t i = 0; i < n; i++)
-			count += has[i];
+	for (size_t at = 0, n; at < stalled->n; at += n) {
+		n = stalled->n - at < AUDIT_ASK_MAX ? stalled->n - at : AUDIT_ASK_MAX;
+		outbox_has(pass->audit->redis, pass->coupon, stalled->list + at, n, has);
+		outbox_dead(pass->audit->redis, pass->coupon, stalled->list + at, n, dead);
+		for (size_t i = 0; i < n; i++) {
+			pass->stall.dead += dead[i];
+			pass->stall.outbox += has[i] && !dead[i];
+		}
 	}
-	return count;
 }
 
 int stall_search(struct pass *pass)
@@ -138,7 +142,7 @@ int stall_search(struct pass *pass)
 	if (!pass->row.known || pass->cut.bad || pass->cut.held ||
 	    (pass->open.n == 0 && pass->unnamed == 0))
 		return 0;
-	stalled_find(pass, &pass->stall);
+	stalled_find(pass, NULL);
 	return pass->stall.n > 0;
 }
 
@@ -150,10 +154,13 @@ void stall_pause(struct audit *audit, struct locks *locks)
 
 void stall_confirm(struct pass *pass, struct locks *locks)
 {
-	stalled_find(pass, &pass->stall);
+	struct slots stalled = { 0 };
+
+	stalled_find(pass, &stalled);
+	messages_find(pass, &stalled);
+	slots_fini(&stalled);
 	if (pass->stall.n == 0)
 		return;
-	pass->stall.outbox = outbox_count(pass);
 	pass->stall.locked_ms = locks_look(locks, pass->audit->db, clock_monotonic_ms());
 	pass->stall.held = locks_workers_hold(pass->audit->db);
 	broker_look(pass->audit->broker, &pass->stall.broker);
@@ -190,6 +197,12 @@ static void reason_add(struct reasons *reasons, const char *what, const char *fo
 	check(cJSON_AddItemToArray(reasons->list, object));
 }
 
+/* Stalled receives without a message in the outbox; those without a slot have none to look for. */
+static int64_t stalled_outside(const struct stall *stall)
+{
+	return stall->n - stall->outbox - stall->dead;
+}
+
 static void queues_explain(struct reasons *reasons, const struct broker_look *broker)
 {
 	if (!broker->ok)
@@ -200,16 +213,68 @@ static void queues_explain(struct reasons *reasons, const struct broker_look *br
 			   "a worker: %" PRId64
 			   " messages in the queues, of any coupon, and %" PRId64 " consumers",
 			   broker->ready, broker->consumers);
-	if (broker->ok && broker->dead > 0)
+	/* One that has no mark may be a receive that is not in the outbox either. */
+	if (broker->ok && broker->dead > 0 && stalled_outside(&reasons->pass->stall) > 0)
 		reason_add(reasons, "dead",
 			   "an operator: %" PRId64
 			   " messages in the dead-letter queue, of any coupon; see couponctl dead",
 			   broker->dead);
 }
 
+/* Dead letters that are marked. */
+static void dead_explain(struct reasons *reasons)
+{
+	const struct stall *stall = &reasons->pass->stall;
+	char key[COUPON_KEY_SIZE];
+
+	if (stall->dead == 0)
+		return;
+	if (stall->broker.ok && stall->broker.dead == 0)
+		reason_add(reasons, "dead",
+			   "an operator: the messages of %" PRId64
+			   " receives were dead-lettered, and the dead-letter queue is empty; "
+			   "delete %s in Redis, and the keeper publishes them again",
+			   stall->dead, coupon_key(reasons->pass->coupon, COUPON_KEY_DEAD, key));
+	else
+		reason_add(reasons, "dead",
+			   "an operator: the messages of %" PRId64
+			   " receives are dead letters; see couponctl dead",
+			   stall->dead);
+}
+
+static void outbox_explain(struct reasons *reasons)
+{
+	const struct stall *stall = &reasons->pass->stall;
+
+	if (stall->outbox > 0)
+		reason_add(reasons, "outbox",
+			   "%s: %" PRId64 " receives have a message in the outbox",
+			   stall->keeper ? "the keeper, which publishes it again"
+					 : "a keeper, and none is elected",
+			   stall->outbox);
+}
+
+/* Where the messages may be that are neither in a queue nor dead letters. */
+static void messages_explain(struct reasons *reasons)
+{
+	const struct stall *stall = &reasons->pass->stall;
+	int64_t outside = stalled_outside(stall);
+
+	outbox_explain(reasons);
+	if (stall->broker.consumers > 0 && stall->outbox + outside > 0)
+		reason_add(reasons, "unacked", "a worker that may hold their messages unacked%s",
+			   outside > 0 ? "; or the messages are lost" : "");
+	else if (outside > 0)
+		reason_add(reasons, "lost",
+			   "nothing: %" PRId64
+			   " receives have no message in the outbox or in a queue",
+			   outside);
+}
+
 static void reasons_explain(struct reasons *reasons)
 {
 	const struct stall *stall = &reasons->pass->stall;
+	int n;
 
 	queues_explain(reasons, &stall->broker);
 	if (stall->locked_ms > 0)
@@ -218,15 +283,12 @@ static void reasons_explain(struct reasons *reasons)
 	if (stall->held)
 		reason_add(reasons, "worker",
 			   "a worker that is in a long transaction, or has put off coupons");
-	if (stall->outbox > 0)
-		reason_add(reasons, "outbox",
-			   "%s: %" PRId64 " receives have a message in the outbox",
-			   stall->keeper ? "the keeper, which publishes it again"
-					 : "a keeper, and none is elected",
-			   stall->outbox);
-	if (reasons->n == 0)
-		reason_add(reasons, "unacked",
-			   "a worker that holds their messages unacked; or the messages are lost");
+	n = reasons->n;
+	dead_explain(reasons);
+	if (n == 0)
+		messages_explain(reasons);
+	else if (!stall->keeper && stall->broker.consumers > 0)
+		outbox_explain(reasons);
 }
 
 /* "95 s", or "an unknown time". */

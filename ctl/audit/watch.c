@@ -10,6 +10,7 @@
 #define HOLD_MS (2 * RABBIT_HEARTBEAT_S * 1000 + 5000)
 #define BUSY_LOOKS 8   /* consecutive ones with messages in the queue: it will not be empty soon */
 #define LOCKED_MS 5000 /* a transaction that is open for so long will not end soon */
+#define RESENT_AFTER 5 /* times COUPON_RESEND_AFTER_MS: what is overtaken is sent again by then */
 #define EXTRA_MS 10000 /* beyond the time that a suspect has to be overdue, for interruptions */
 
 /* How long a slot has to be overdue before it is wrong. */
@@ -47,15 +48,18 @@ static enum verdict overdue_judge(const struct look *look, int64_t begin_ms, int
 	return VERDICT_LATER;
 }
 
-/* A settled outbox entry: the queues do not matter. */
+/* A settled outbox entry: the keeper has had the time to publish it again. */
 static enum verdict entry_judge(const struct look *look, const struct suspect *entry)
 {
-	if (!look->pass->broker_ok)
-		return VERDICT_NONE;
-	return entry->looks >= LOOKS &&
-			       look->now_ms - entry->since_ms >= need_ms(look, &entry->slot)
-		       ? VERDICT_WRONG
-		       : VERDICT_LATER;
+	int64_t wanted_ms = need_ms(look, &entry->slot);
+	int64_t resent_ms = look->pass->audit->resend_after_ms * RESENT_AFTER;
+
+	if (entry->state != SUSPECT_OVERDUE)
+		return VERDICT_RIGHT;
+	if (wanted_ms < resent_ms)
+		wanted_ms = resent_ms;
+	return entry->looks >= LOOKS && look->now_ms - entry->since_ms >= wanted_ms ? VERDICT_WRONG
+										    : VERDICT_LATER;
 }
 
 static enum verdict open_judge(const struct look *look, int64_t begin_ms,

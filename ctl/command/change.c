@@ -1,5 +1,6 @@
 #include "ctl/command/change.h"
 
+#include "ctl/behind.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -32,6 +33,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->redis = redis_client_new(ctl->config.redis_url, NULL);
 	(void)redis_client_open(change->redis); /* or every call fails */
+	behind_refuse(change->db, change->redis);
 	db_run(change->db, "BEGIN");
 	row_lock(change);
 	change->loaded = redis_coupon_read(change->redis, change->coupon, &change->in_redis);

@@ -3,7 +3,8 @@
  * lua/terms.lua, which accepts only a higher version. The row of the coupon is locked, so two
  * changes have the same order in both stores.
  *
- *	change_begin()   BEGIN, lock the row, read the coupon in Redis
+ *	change_begin()   refuse if PostgreSQL is behind Redis
+ *	                 BEGIN, lock the row, read the coupon in Redis
  *	  …              the caller's statements on change->db
  *	change_commit()  COMMIT, update Redis
  */

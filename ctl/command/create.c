@@ -3,6 +3,7 @@
 #include "common/message/json.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
+#include "ctl/behind.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -94,12 +95,16 @@ static PGresult *creation_insert(struct db *db, const struct creation *c)
 
 static int create_run(struct ctl *ctl)
 {
+	struct redis_client *redis;
 	struct creation creation;
 	PGresult *result;
 	struct db *db;
 
 	creation_read(&ctl->args, &creation);
 	db = store_postgres_open(ctl);
+	redis = store_redis_open(ctl);
+	behind_refuse(db, redis);
+	redis_client_free(redis);
 	result = creation_insert(db, &creation);
 	if (PQntuples(result) == 0)
 		log_fatal("--id is \"%s\": a coupon with this id exists",

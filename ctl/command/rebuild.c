@@ -4,6 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "ctl/behind.h"
 #include "ctl/lost/lost.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -47,6 +48,7 @@ static int rebuild_run(struct ctl *ctl)
 {
 	int64_t wait_s = args_number(&ctl->args, "wait-s", 1, WAIT_MAX_S, WAIT_S);
 	const char *coupon = ctl->args.argument;
+	struct redis_client *redis;
 	int64_t asked, until_ms;
 	struct db *db;
 
@@ -55,6 +57,9 @@ static int rebuild_run(struct ctl *ctl)
 		args_fail("--older-than-s is \"%s\": allowed only with --release-lost",
 			  args_text(&ctl->args, "older-than-s"));
 	db = store_postgres_open(ctl);
+	redis = store_redis_open(ctl);
+	behind_refuse(db, redis);
+	redis_client_free(redis);
 	if (args_has(&ctl->args, "release-lost"))
 		lost_release(ctl, db);
 	asked = request_add(db, coupon);

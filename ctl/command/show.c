@@ -1,4 +1,5 @@
 /* couponctl show: the state of one coupon in PostgreSQL and in Redis, side by side. */
+#include "ctl/behind.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -12,28 +13,28 @@ struct redis_side {
 	int verified;
 	struct redis_coupon coupon;
 	int64_t outbox;
+	int64_t behind; /* transactions that PostgreSQL is behind Redis; below 0: unknown */
+	int64_t dead;   /* messages that are in the dead-letter queue, or were dropped from it */
 };
 
-static int outbox_length(struct redis_client *redis, int64_t coupon, int64_t *length)
+static int outbox_length(struct redis_client *redis, int64_t coupon, struct redis_side *side)
 {
-	char key[COUPON_KEY_SIZE];
+	char key[COUPON_KEY_SIZE], dead[COUPON_KEY_SIZE];
 	const char *hlen[] = { "HLEN", coupon_key(coupon, COUPON_KEY_OUTBOX, key) };
+	const char *scard[] = { "SCARD", coupon_key(coupon, COUPON_KEY_DEAD, dead) };
 
-	return redis_client_integer(redis, 2, hlen, length);
+	return redis_client_integer(redis, 2, hlen, &side->outbox) ||
+	       redis_client_integer(redis, 2, scard, &side->dead);
 }
 
-static void redis_read(struct redis_side *side, const char *url, int64_t coupon)
+static void redis_read(struct redis_side *side, struct redis_client *redis, int64_t coupon)
 {
-	struct redis_client *redis = redis_client_new(url, NULL);
-
-	memset(side, 0, sizeof(*side));
-	if (redis_client_open(redis) ||
+	if (side->behind < 0 ||
 	    (side->loaded = redis_coupon_read(redis, coupon, &side->coupon)) < 0 ||
-	    outbox_length(redis, coupon, &side->outbox))
+	    outbox_length(redis, coupon, side))
 		snprintf(side->error, sizeof(side->error), "%s", redis_client_error(redis));
 	else
 		side->verified = side->loaded && redis_coupon_is_verified(redis, &side->coupon);
-	redis_client_free(redis);
 }
 
 /* Receives without an outcome: of this generation by the higher number of both stores. */
@@ -73,6 +74,7 @@ static cJSON *redis_json(const struct redis_side *redis)
 	}
 	output_bool(object, "loaded", redis->loaded);
 	output_number(object, "outbox", redis->outbox);
+	output_number(object, "dead", redis->dead);
 	if (!redis->loaded)
 		return object;
 	output_text(object, "status", c->status);
@@ -119,6 +121,10 @@ static void show_json(const PGresult *row, const struct redis_side *redis)
 	output_add(object, "postgresql", postgresql_json(row));
 	output_add(object, "redis", redis_json(redis));
 	output_number(object, "in_flight", in_flight(row, redis));
+	if (redis->behind < 0)
+		output_null(object, "behind");
+	else
+		output_number(object, "behind", redis->behind);
 	output_print(object);
 }
 
@@ -158,6 +164,7 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 	pair_print("seq", db_int(row, 0, "seq_seen"), has ? c->seq : ABSENT);
 	pair_print("settled", db_int(row, 0, "settled_num"), ABSENT);
 	pair_print("outbox", ABSENT, *redis->error ? ABSENT : redis->outbox);
+	pair_print("dead letters", ABSENT, *redis->error ? ABSENT : redis->dead);
 	printf("\n  in flight    %lld\n", (long long)in_flight(row, redis));
 	if (!db_is_null(row, 0, "outcome_at"))
 		printf("  last outcome %s\n", db_text(row, 0, "outcome_at"));
@@ -185,24 +192,31 @@ static void show_text(const PGresult *row, const struct redis_side *redis)
 	else
 		puts("  valid        from the receive, without an end");
 	sides_print(row, redis);
+	if (redis->behind > 0)
+		printf("\n" BEHIND_TEXT "\n", (long long)redis->behind);
 }
 
 static int show_run(struct ctl *ctl)
 {
 	int64_t coupon = args_coupon(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
-	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
-	PGresult *row = store_coupon_row(db, sql_query_coupon_show, coupon);
-	struct redis_side redis;
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
+	struct redis_side side = { .behind = -1 };
+	PGresult *row;
 
-	redis_read(&redis, ctl->config.redis_url, coupon);
+	if (redis_client_open(redis) == 0)
+		side.behind = behind_read(db, redis);
+	/* PostgreSQL is read first: then every settled receive is in the state of Redis. */
+	row = store_coupon_row(db, sql_query_coupon_show, coupon);
+	redis_read(&side, redis, coupon);
+	redis_client_free(redis);
 	if (args_has(&ctl->args, "json"))
-		show_json(row, &redis);
+		show_json(row, &side);
 	else
-		show_text(row, &redis);
+		show_text(row, &side);
 	PQclear(row);
 	db_close(db);
-	return *redis.error ? 1 : 0;
+	return *side.error ? 1 : 0;
 }
 
 static const struct option show_options[] = {

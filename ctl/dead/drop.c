@@ -2,6 +2,7 @@
 #include "common/check.h"
 #include "common/message/receive.h"
 #include "ctl/postgres.h"
+#include "ctl/dead/outbox.h"
 #include "ctl/dead/walk.h"
 #include "embed.h"
 
@@ -10,6 +11,7 @@
 
 struct drop {
 	struct dead_walk walk;
+	struct dead_outbox outbox;
 	const struct ctl *ctl;
 	struct db *db; /* NULL: not needed so far */
 	int sure;      /* --yes */
@@ -55,6 +57,8 @@ static void owed_print(struct drop *drop, const struct dead_letter *letter)
 
 static void letter_drop(struct drop *drop, const struct dead_letter *letter)
 {
+	if (drop->sure)
+		dead_outbox_open(&drop->outbox, letter);
 	printf("%s %" PRId64 ": ", drop->sure ? "dropped" : "would drop", letter->number);
 	dead_letter_summary_print(letter);
 	if (!letter->unreadable)
@@ -64,14 +68,17 @@ static void letter_drop(struct drop *drop, const struct dead_letter *letter)
 		       letter->unreadable);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
-	if (drop->sure)
-		dead_queue_remove(drop->walk.queue, letter->tag);
+	if (!drop->sure)
+		return;
+	/* Before the removal: interrupted in between, the command finds the letter once more. */
+	dead_outbox_remove(&drop->outbox, letter);
+	dead_queue_remove(drop->walk.queue, letter->tag);
 }
 
 static int drop_run(struct ctl *ctl)
 {
 	static struct dead_letter letter;
-	struct drop drop = { .ctl = ctl, .sure = args_has(&ctl->args, "yes") };
+	struct drop drop = { .outbox.ctl = ctl, .ctl = ctl, .sure = args_has(&ctl->args, "yes") };
 	enum dead_step step;
 
 	dead_choice_read_many(&drop.walk.choice, ctl);
@@ -84,6 +91,7 @@ static int drop_run(struct ctl *ctl)
 	}
 	dead_walk_end(&drop.walk);
 	db_close(drop.db);
+	dead_outbox_close(&drop.outbox);
 	dead_walk_check_found(&drop.walk);
 	printf("%" PRId64 " message%s %s, with %" PRId64 " receive%s that %s owed\n",
 	       drop.walk.chosen, drop.walk.chosen == 1 ? "" : "s",
@@ -109,5 +117,6 @@ const struct command dead_drop_command = {
 	.summary = "delete dead letters",
 	.detail = "A receive in the dead-letter queue is still owed to its user: each one that\n"
 		  "can be read and has no outcome is named. After the deletion it cannot get an\n"
-		  "outcome, and its coupon counts it as in flight.",
+		  "outcome, and its coupon counts it as in flight. The message is removed from\n"
+		  "the outbox in Redis, too.",
 };

@@ -1,7 +1,8 @@
 /*
  * couponctl dead requeue. Publishes a copy of each message, and removes the original from the
  * dead-letter queue after RabbitMQ has confirmed the copy. After an interruption in between the
- * message is in both queues, never in neither; settling it twice changes nothing.
+ * message is in both queues, never in neither; settling it twice changes nothing. Before the
+ * publish its mark in Redis is removed, so that the keeper sends it again if RabbitMQ loses it.
  *
  *	coupon.receive.dead ──take, un-acked──▶ round ──publish, mandatory──▶ coupon.topic
  *	        ▲                                 │ ◀──────── confirm ────────────┘
@@ -11,6 +12,7 @@
  */
 #include "common/rabbit/sender.h"
 #include "common/log/log.h"
+#include "ctl/dead/outbox.h"
 #include "ctl/dead/walk.h"
 
 #include <inttypes.h>
@@ -21,6 +23,7 @@
 
 struct requeue {
 	struct dead_walk walk;
+	struct dead_outbox outbox;
 	struct rabbit_sender *sender;
 	uint64_t tags[ROUND]; /* of the dead letters published in this round */
 	size_t tags_n;
@@ -77,6 +80,7 @@ static int round_run(struct requeue *requeue)
 		step = dead_walk_step(&requeue->walk, &letter);
 		if (step != DEAD_STEP_CHOSEN)
 			continue;
+		dead_outbox_unmark(&requeue->outbox, &letter);
 		letter_publish(requeue, &letter);
 		dead_letter_fini(&letter);
 	}
@@ -89,7 +93,7 @@ static int round_run(struct requeue *requeue)
 static int requeue_run(struct ctl *ctl)
 {
 	char error[RABBIT_ERROR_SIZE];
-	struct requeue requeue = { 0 };
+	struct requeue requeue = { .outbox.ctl = ctl };
 
 	dead_choice_read_many(&requeue.walk.choice, ctl);
 	dead_walk_begin(&requeue.walk, ctl);
@@ -102,6 +106,7 @@ static int requeue_run(struct ctl *ctl)
 		fprintf(stderr, "couponctl: %s; what was not confirmed is still in %s\n",
 			requeue.failure, AMQP_DEAD_QUEUE);
 	rabbit_sender_close(requeue.sender);
+	dead_outbox_close(&requeue.outbox);
 	dead_walk_end(&requeue.walk);
 	if (!requeue.failure)
 		dead_walk_check_found(&requeue.walk);

@@ -6,7 +6,6 @@
 #include "common/message/number.h"
 #include "common/redis/key.h"
 #include "common/redis/reply.h"
-#include "gateway/admit/outbox_removals.h"
 #include "gateway/admit/script_reply.h"
 #include "gateway/metrics.h"
 
@@ -16,7 +15,7 @@
 #include <string.h>
 
 #define LINKS_MAX 16
-#define CALL_HEAD_ARGS 11 /* of EVALSHA, before the pairs of user and key */
+#define CALL_HEAD_ARGS 12 /* of EVALSHA, before the pairs of user and key */
 #define CALL_ARGS_MAX (CALL_HEAD_ARGS + 2 * MESSAGE_RECEIVES_MAX)
 #define NOSCRIPT_TRIES 3
 
@@ -24,7 +23,7 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	struct outbox_removals *removals;
+	char unsettled_max[NUMBER_SIZE]; /* an argument of the script */
 };
 
 /* A script call in flight. */
@@ -41,7 +40,7 @@ static void command_timed_out(void)
 }
 
 struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
-				  int64_t timeout_ms)
+				  int64_t timeout_ms, int64_t unsettled_max)
 {
 	const struct redis_link_options options = { .base = base,
 						    .url = url,
@@ -51,7 +50,7 @@ struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size
 	struct redis_pool *pool = calloc(1, sizeof(*pool));
 
 	check(pool != NULL && connections >= 1 && connections <= LINKS_MAX);
-	pool->removals = outbox_removals_new();
+	number_text(unsettled_max, pool->unsettled_max);
 	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)
 		pool->links[pool->links_n] = redis_link_new(&options);
 	return pool;
@@ -68,7 +67,6 @@ void redis_pool_free(struct redis_pool *pool)
 		return;
 	for (size_t i = 0; i < pool->links_n; i++)
 		redis_link_free(pool->links[i]);
-	outbox_removals_free(pool->removals);
 	free(pool);
 }
 
@@ -109,7 +107,8 @@ static int ticket_send(struct ticket *ticket)
 					    coupon,
 					    batch,
 					    number_text(call->seen_generation, generation),
-					    number_text(call->seen_seq, seq) };
+					    number_text(call->seen_seq, seq),
+					    ticket->pool->unsettled_max };
 	size_t lengths[CALL_ARGS_MAX];
 	int argc = CALL_HEAD_ARGS;
 
@@ -205,15 +204,6 @@ int redis_pool_send(struct redis_pool *pool, struct call *call)
 	return 0;
 }
 
-void redis_pool_outbox_remove(struct redis_pool *pool, int64_t coupon, const struct ulid *batch)
-{
-	outbox_removals_add(pool->removals, coupon, batch);
-}
-
-/*
- * No client waits for a removal, but each write costs Redis a sync of its log: removals are sent
- * together with other commands.
- */
 void redis_pool_flush(struct redis_pool *pool)
 {
 	for (size_t i = 0; i < pool->links_n; i++) {
@@ -221,15 +211,9 @@ void redis_pool_flush(struct redis_pool *pool)
 
 		if (!redis_link_has_unsent(link))
 			continue;
-		outbox_removals_send(pool->removals, link);
 		redis_link_flush(link);
 		fault_point(FAULT_GATEWAY_AFTER_SEND);
 	}
-}
-
-void redis_pool_tick(struct redis_pool *pool)
-{
-	outbox_removals_send(pool->removals, redis_pool_pick(pool));
 }
 
 static void report_done(void *context, const redisReply *reply)
@@ -265,7 +249,7 @@ int redis_pool_is_idle(const struct redis_pool *pool)
 	for (size_t i = 0; i < pool->links_n; i++)
 		if (redis_link_in_flight(pool->links[i]) > 0)
 			return 0;
-	return outbox_removals_n(pool->removals) == 0;
+	return 1;
 }
 
 const char *redis_pool_trouble(const struct redis_pool *pool)

@@ -60,6 +60,14 @@ static int repeated_decode(const redisReply *element, struct verdict *verdict)
 	return verdict->index < 0 || text != end ? -1 : 0;
 }
 
+/* Whether it is minus the code of an answer with which the script refuses. */
+static int is_refusal(long long number)
+{
+	return number == -answer_code(ANSWER_BUSY) ||
+	       (number <= -answer_code(ANSWER_OUT_OF_STOCK) &&
+		number >= -answer_code(ANSWER_PAUSED));
+}
+
 static int verdict_decode(const redisReply *element, struct verdict *verdict)
 {
 	if (element->type == REDIS_REPLY_STRING)
@@ -74,8 +82,7 @@ static int verdict_decode(const redisReply *element, struct verdict *verdict)
 		verdict->slot = (int)element->integer;
 		return 0;
 	}
-	if (element->integer > -answer_code(ANSWER_OUT_OF_STOCK) ||
-	    element->integer < -answer_code(ANSWER_PAUSED))
+	if (!is_refusal(element->integer))
 		return -1;
 	verdict->answer = answer_from_code((int)-element->integer);
 	return 0;

@@ -1,7 +1,8 @@
 /*
- * A batch on its way to the queue: what one script call accepted. It has one owner at a time:
+ * A batch on its way to the queue: what one script call accepted. The outbox has its message too,
+ * until its receives are settled. It has one owner at a time:
  *
- *	admission ──▶ publisher ──(confirmed)──▶ event loop: removes the outbox entry, frees it
+ *	admission ──▶ publisher ──(confirmed)──▶ event loop: frees it
  */
 #ifndef GATEWAY_PUBLISH_BATCH_H
 #define GATEWAY_PUBLISH_BATCH_H

@@ -284,6 +284,16 @@ int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 	return 0;
 }
 
+int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
+{
+	struct query *query = query_new(lookup, sql_query_change_counts, done, context);
+
+	if (!query)
+		return -1;
+	query_add(lookup, query);
+	return 0;
+}
+
 uint64_t lookup_connects_n(const struct lookup *lookup)
 {
 	return read_connection_connects_n(lookup->connection);

@@ -46,6 +46,9 @@ int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *use
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
+/* Its numbers: the columns are those of sql/query/change_counts.sql. */
+int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
+
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */
 const char *lookup_trouble(const struct lookup *lookup); /* NULL when connected, else the reason */
 

@@ -41,6 +41,13 @@ void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *
 	query_send(link, 5, argv, done, context);
 }
 
+void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *context)
+{
+	const char *argv[] = { "HGETALL", CHANGES_KEY };
+
+	query_send(redis_pool_pick(pool), 2, argv, done, context);
+}
+
 void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
 			void *context)
 {

@@ -23,6 +23,8 @@ void redis_query_user(struct redis_pool *pool, const struct redis_user *user, re
 /* lua/coupon_state.lua */
 void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done,
 			void *context);
+/* The copy of PostgreSQL's numbers: see common/changes.h. */
+void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *context);
 /* CONFIG GET of one setting. */
 void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
 			void *context);

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of what PostgreSQL does not have. */
+#define PUT_BACK "PostgreSQL may have been put back to an earlier moment: the outcome is unknown"
+
 static char *text_copy(const char *text)
 {
 	char *copy = strdup(text);
@@ -132,11 +135,13 @@ static void on_receive(void *context, const PGresult *rows)
 	int rejected;
 
 	if (!rows || PQntuples(rows) == 0) {
-		if (rows)
+		if (rows && comparison_is_good(query->parts->comparison))
 			answer_by_redis(query);
 		else
 			request_fail(request, ANSWER_UNAVAILABLE,
-				     "PostgreSQL is unreachable: the receive cannot be looked up");
+				     rows ? PUT_BACK
+					  : "PostgreSQL is unreachable: the receive cannot be "
+					    "looked up");
 		query_free(query);
 		return;
 	}
@@ -218,6 +223,11 @@ static void on_user(void *context, const PGresult *rows)
 		request_fail(request, ANSWER_UNAVAILABLE,
 			     rows ? "Redis is unreachable: receives in flight are unknown"
 				  : "PostgreSQL is unreachable: the receives cannot be looked up");
+		query_free(query);
+		return;
+	}
+	if (!comparison_is_good(query->parts->comparison)) {
+		request_fail(request, ANSWER_UNAVAILABLE, PUT_BACK);
 		query_free(query);
 		return;
 	}

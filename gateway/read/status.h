@@ -10,12 +10,14 @@
 #define GATEWAY_READ_STATUS_H
 
 #include "gateway/admit/admission.h"
+#include "gateway/read/comparison.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/redis_query.h"
 
 struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
+	const struct comparison *comparison;
 	struct admission *admission;
 };
 

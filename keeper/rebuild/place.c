@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_N (COUPON_KEYS_MAX + 2)
+#define KEYS_MAX (COUPON_KEYS_MAX + 2)
 #define HEAD 11
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
@@ -34,7 +34,7 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	const struct coupon_row *row = placing->row;
 	struct coupon_keys keys;
 	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
-	const char *names[KEYS_N];
+	const char *names[KEYS_MAX];
 	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
 		older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
@@ -61,13 +61,12 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 		for (int j = 0; j < EACH; j++, argc++)
 			argv[argc] = number_text(three[j], older[argc - HEAD]);
 	}
-	coupon_keys_make(&keys, row->id, COUPON_KEYS_ALL);
-	memcpy(names, keys.names, COUPON_KEYS_MAX * sizeof(*names));
-	names[COUPON_KEYS_MAX] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS,
-						    users);
-	names[COUPON_KEYS_MAX + 1] = coupon_key_filling(row->id, placing->generation,
-							COUPON_KEY_KNOWN, known);
-	return redis_client_eval(context->redis, lua_place, KEYS_N, names, argc, argv);
+	coupon_keys_make(&keys, row->id, COUPON_KEYS_PLACE);
+	memcpy(names, keys.names, (size_t)keys.n * sizeof(*names));
+	names[keys.n] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS, users);
+	names[keys.n + 1] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_KNOWN,
+					       known);
+	return redis_client_eval(context->redis, lua_place, keys.n + 2, names, argc, argv);
 }
 
 int place_is_done(const redisReply *reply)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_ground import FAILED, STALLED, purge, user
+from audit_ground import FAILED, STALLED, outbox_lose, purge, user
 from stack import wait_until
 
 SOURCE = Path(__file__).parent / "count_sleeps.c"
@@ -45,8 +45,8 @@ def audit_counted(rough, tmp_path):
 
 
 def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
-    """Overdue and stalled receives of several coupons, whose messages are in the queue. With a
-    limit above 1, a pass waits for their outcomes as well."""
+    """Overdue and stalled receives of several coupons, whose messages are in the queue and not in
+    the outbox. With a limit above 1, a pass waits for their outcomes as well."""
     coupons = [rough.coupon_make(10, 2) for _ in range(COUPONS)]
     with rough.client() as client:
         for coupon in coupons:
@@ -57,6 +57,8 @@ def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
             for coupon in coupons
             for number in range(2)
         ]
+    for coupon in coupons:
+        outbox_lose(rough, coupon)
     accepted_at = time.time()
     wait_until(lambda: time.time() > accepted_at + 1.1)
     young = ("--grace", "1", "--stalled-after-s", "1")

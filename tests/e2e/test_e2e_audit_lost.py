@@ -1,13 +1,14 @@
 """couponctl audit: receives whose message is lost, dead or not published, and stores that cannot be
 compared."""
 
+import json
 import time
 
 import pytest
 
 from audit_ground import (
-    FAILED, GRACE_S, NO_VERDICT, STEADY_S, accept, audit, check_told, dead_letter, purge, user,
-    wrong, wrong_decided,
+    FAILED, GRACE_S, NO_VERDICT, STEADY_S, accept, audit, check_told, dead_letter, outbox_lose,
+    purge, user, wrong, wrong_decided,
 )  # fmt: skip
 from history import History
 from message import message_text
@@ -22,6 +23,9 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     rough.stop("worker-1")
     lost = accept(ground, [user(100), user(101), user(102)])
     accepted_at = time.time()
+    code, told = audit(rough, ground.coupon, "--grace", 0)
+    assert (code, told["wrong"], told["coupons"][0]["overdue"]) == (0, [], 0), "in the outbox"
+    outbox_lose(rough, ground.coupon)
     code, told = audit(rough, ground.coupon, "--grace", 0)
     assert (code, told["wrong"]) == (0, []), "they wait in the queue"
     assert (told["coupons"][0]["overdue"], told["coupons"][0]["queued"]) == (3, 3)
@@ -47,11 +51,23 @@ def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     assert wrong(rough, ground.coupon) == [], "given up, each is rejected"
 
 
+def test_receives_of_a_purged_queue_are_not_lost(rough, ground_make):
+    """Their messages are in the outbox, and the keeper publishes them again."""
+    ground = ground_make(1, on=rough)
+    rough.stop("worker-1")
+    accept(ground, [user(100), user(101)])
+    purge(rough)
+    assert wrong(rough, ground.coupon, grace=0) == []
+    rough.start("worker-1")
+    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"])
+
+
 def test_a_dead_letter_is_owed_and_not_lost(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")
     accept(ground, [user(100)])
     dead_letter(rough)
+    outbox_lose(rough, ground.coupon)
     code, told = audit(rough, ground.coupon, "--grace", 0)
     assert (code, told["wrong"]) == (0, [])
     assert (told["coupons"][0]["overdue"], told["coupons"][0]["dead"]) == (1, 1)
@@ -65,6 +81,8 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     rough.stop("worker-1")
     accept(ground, [user(100)])
     rough.kill9("rabbitmq")
+    assert wrong(rough, ground.coupon, grace=0) == [], "its message is in the outbox"
+    outbox_lose(rough, ground.coupon)
     result = rough.ctl_run("audit", ground.coupon, "--grace", 0)
     assert (
         result.returncode == NO_VERDICT and "RabbitMQ cannot be queried" in result.stdout
@@ -90,7 +108,6 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
     _, owner, batch, _ = receive_parts(ground.receives[user(3)])
     other = ulid_make()
     for field, body, expected in (
-        (batch, outbox_body(ground, owner, batch), {"kind": "outbox_settled", "user": owner}),
         (other, outbox_body(ground, owner, batch), {"kind": "outbox_malformed"}),
         (other, outbox_body(ground, owner, other, coupon="7"), {"kind": "outbox_malformed"}),
         (other, "no message", {"kind": "outbox_malformed"}),
@@ -101,6 +118,34 @@ def test_finds_what_is_wrong_in_the_outbox(rough, ground_make):
         ground.redis.hdel(outbox, field)
         assert wrong(rough, ground.coupon) == []
     rough.start("worker-1")
+
+
+def test_finds_a_settled_message_that_stays_in_the_outbox(rough, ground_make, worker_make):
+    """A keeper has to be there that could have sent it again, and it must be no dead letter."""
+    ground = ground_make(1, on=rough)
+    rough.stop("worker-1")
+    _, owner, batch, _ = receive_parts(ground.receives[user(3)])
+    ground.redis.hset(ground.key + ":outbox", batch, outbox_body(ground, owner, batch))
+
+    def told(resend_after_ms=200):
+        result = rough.ctl_run(
+            f"--resend-after-ms={resend_after_ms}", "audit", ground.coupon, "--grace", GRACE_S,
+            "--json",
+        )  # fmt: skip
+        return json.loads(result.stdout)["wrong"]
+
+    assert told() == [], "no keeper"
+    worker = worker_make(rough, COUPON_RESEND_AFTER_MS=3600000)
+    wait_until(lambda: "keeper_elected" in worker.log())
+    (finding,) = told()
+    assert (finding["kind"], finding["promise"], finding["user"]) == ("outbox_settled", "P3", owner)
+    ground.redis.sadd(ground.key + ":dead", batch)
+    assert told() == [], "an operator's"
+    worker.end()
+    ground.redis.delete(ground.key + ":dead")
+    rough.start("worker-1")
+    assert told(resend_after_ms=5000) == [], "sent again and removed while the audit waits"
+    assert ground.redis.hlen(ground.key + ":outbox") == 0
 
 
 # Stores that cannot be compared

@@ -2,12 +2,16 @@
 for."""
 
 import itertools
+import json
 import time
 
 import psycopg
 import pytest
 
-from audit_ground import FAILED, GRACE_S, STALLED, accept, audit, dead_letter, purge, user
+from audit_ground import (
+    FAILED, GRACE_S, STALLED, accept, audit, dead_letter, outbox_lose, purge, user,
+)  # fmt: skip
+from history import DEAD_QUEUE
 from stack import wait_until
 
 PASSED = 0
@@ -40,18 +44,48 @@ def wait_stalled(ground, n):
     return found[2]
 
 
+def text_stalled(ground):
+    result = ground.stack.ctl_run("audit", ground.coupon, "--stalled-after-s", LIMIT_S)
+    assert result.returncode == STALLED
+    return result.stdout
+
+
 def wait_settled(ground):
     wait_until(lambda: audit_stalled(ground)[1]["settled"], timeout=30)
     assert audit_stalled(ground)[0] == PASSED
 
 
 def test_receives_in_a_purged_queue(ground):
+    """Without a worker, nobody publishes them again."""
     ground.stack.stop("worker-1")
     accept(ground, [user(100), user(101), user(102)])
     purge(ground.stack)
     code, figures, _ = audit_stalled(ground, limit_s=60)
     assert (code, figures["stalled"]) == (PASSED, 0), "younger than the limit"
-    assert wait_stalled(ground, 3) == {"unacked"}
+    assert wait_stalled(ground, 3) == {"outbox"}
+    assert "waits for a keeper, and none is elected: 3 receives" in text_stalled(ground)
+    ground.stack.start("worker-1")
+    wait_settled(ground)
+
+
+def test_a_keeper_that_has_not_published_again_yet(ground, worker_make):
+    ground.stack.stop("worker-1")
+    accept(ground, [user(100), user(101)])
+    purge(ground.stack)
+    worker_make(ground.stack, COUPON_RESEND_AFTER_MS=3600000)
+    wait_until(lambda: wait_stalled(ground, 2) == {"outbox", "unacked"})
+    told = text_stalled(ground)
+    assert "waits for the keeper, which publishes it again: 2 receives" in told
+    assert "waits for a worker that may hold their messages unacked (unacked)" in told
+
+
+def test_receives_in_a_purged_queue_that_redis_lost_as_well(ground):
+    ground.stack.stop("worker-1")
+    accept(ground, [user(100), user(101), user(102)])
+    purge(ground.stack)
+    outbox_lose(ground.stack, ground.coupon)
+    assert wait_stalled(ground, 3) == {"lost"}
+    assert "waits for nothing: 3 receives have no message" in text_stalled(ground)
     code, told = audit(ground.stack, ground.coupon, "--grace", GRACE_S, "--stalled-after-s", 1)
     assert (code, told["coupons"][0]["stalled"]) == (FAILED, 0), "a finding each"
     ground.stack.start("worker-1")
@@ -90,7 +124,7 @@ def test_rabbitmq_is_away(ground):
     rough.kill9("rabbitmq")
     with rough.client() as client:
         assert client.issue(ground.coupon, user(100))["code"] == 0
-    assert wait_stalled(ground, 1) == {"rabbitmq", "outbox"}
+    assert wait_stalled(ground, 1) == {"rabbitmq"}
     rough.start("rabbitmq")
     wait_settled(ground)
 
@@ -109,8 +143,25 @@ def test_one_receive_is_stuck_while_others_pass_it(ground):
             assert client.issue(ground.coupon, next(others), ack="issued")["status"] == "issued"
     code, figures, waits_for = audit_stalled(ground)
     assert (code, figures["stalled"], waits_for) == (STALLED, 1, {"dead"})
-    assert stuck in rough.ctl_run("audit", ground.coupon, "--stalled-after-s", LIMIT_S).stdout
+    told = text_stalled(ground)
+    shown = json.loads(rough.ctl("show", ground.coupon, "--json"))["redis"]
+    assert (shown["outbox"], shown["dead"]) == (1, 1)
+    assert stuck in told and "the messages of 1 receives are dead letters" in told
     rough.ctl("dead", "requeue", "--all")
+    wait_settled(ground)
+
+
+def test_dead_letters_that_were_purged(ground):
+    """Their marks keep the keeper from publishing them again."""
+    rough = ground.stack
+    rough.stop("worker-1")
+    accept(ground, [user(100)])
+    dead_letter(rough)
+    purge(rough, DEAD_QUEUE)
+    rough.start("worker-1")
+    assert wait_stalled(ground, 1) == {"dead"}
+    assert f"delete {ground.key}:dead in Redis" in text_stalled(ground)
+    ground.redis.delete(ground.key + ":dead")
     wait_settled(ground)
 
 
@@ -118,7 +169,7 @@ def test_a_backlog_that_is_worked_off_is_not_stalled(ground, worker_make):
     """Its receives are older than the limit, and one after the other gets its outcome."""
     rough = ground.stack
     rough.stop("worker-1")
-    accept(ground, map(user, range(100, 180)))
+    accept(ground, map(user, range(100, 160)))
     accepted_at = time.time()
     wait_until(lambda: time.time() > accepted_at + 3)
     ground.pg.execute(

@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from history import DEAD_QUEUE, QUEUE, History, queue_length
-from relay import Relay
+from relay import Relay, port_of
 from stack import wait_until
 
 ALL, EACH = 10, 6  # unconfirmed receives of one process, and of one coupon
@@ -17,14 +17,15 @@ CONSUMER_CONNECTED = "event=amqp_connected connection=consumer"
 
 
 @contextlib.contextmanager
-def rabbitmq_stopped(stack, gateway, publish):
-    stack.kill9("rabbitmq")
+def rabbitmq_unreachable(stack, gateway, relay, publish):
+    """What is published is lost on the way, and no connection can be opened."""
+    relay.mode("lose")
     yield
-    stack.start("rabbitmq")
+    relay.heal()
 
 
 @contextlib.contextmanager
-def rabbitmq_blocked(stack, gateway, publish):
+def rabbitmq_blocked(stack, gateway, relay, publish):
     """A resource alarm: the broker notifies a connection when it publishes, and stops reading from
     it."""
     stack.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1MB")
@@ -39,28 +40,37 @@ def rabbitmq_blocked(stack, gateway, publish):
 
 
 @contextlib.contextmanager
-def rabbitmq_refusing(stack, gateway, publish):
+def rabbitmq_refusing(stack, gateway, relay, publish):
     """The queue has a maximum length, and has reached it."""
     stack.stop("worker-1")
     publish()
     wait_until(lambda: queue_length(stack) >= 1)
     arguments = '{"max-length":1,"overflow":"reject-publish"}'
-    stack.rabbitmqctl("set_policy", POLICY, f"^{QUEUE}$", arguments, "--apply-to", "queues")
+    stack.policy_set(POLICY, f"^{QUEUE}$", arguments)
     try:
         before = gateway.metrics()["couponmq_messages_failed_total"]
         while gateway.metrics()["couponmq_messages_failed_total"] == before:
             publish()  # the policy takes effect with a delay
         yield
     finally:
-        stack.rabbitmqctl("clear_policy", POLICY)
+        stack.policy_clear(POLICY)
         stack.start("worker-1")
 
 
-@pytest.mark.parametrize("trouble", [rabbitmq_stopped, rabbitmq_blocked, rabbitmq_refusing])
-def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, trouble):
+@pytest.fixture
+def relay(rough):
+    with Relay(port_of(rough.env["AMQP_URL"])) as one:
+        yield one
+
+
+@pytest.mark.parametrize("trouble", [rabbitmq_unreachable, rabbitmq_blocked, rabbitmq_refusing])
+def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway_make, trouble):
     coupon, other, first = (History(rough, rough.coupon_make(100), 100) for _ in range(3))
     gateway = gateway_make(
-        rough, COUPON_UNCONFIRMED_MAX=ALL, COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH
+        rough,
+        AMQP_URL=relay.url(rough.env["AMQP_URL"]),
+        COUPON_UNCONFIRMED_MAX=ALL,
+        COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH,
     )
     users = iter(range(1, 90))
 
@@ -68,7 +78,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, gateway_make, 
         return gateway.metrics()["couponmq_receives_unconfirmed"]
 
     with gateway.client() as client:
-        with trouble(rough, gateway, lambda: first.ask(client, next(users))):
+        with trouble(rough, gateway, relay, lambda: first.ask(client, next(users))):
             codes = [coupon.ask(client, user)["code"] for user in range(1, 10)]
             assert codes == [0] * EACH + [20] * 3
             codes = [other.ask(client, user)["code"] for user in range(1, 7)]
@@ -90,9 +100,7 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
         channel = connection.channel()
         channel.queue_purge(DEAD_QUEUE)
         arguments = '{"max-length":1,"overflow":"reject-publish"}'
-        rough.rabbitmqctl(
-            "set_policy", POLICY, f"^{DEAD_QUEUE}$", arguments, "--apply-to", "queues"
-        )
+        rough.policy_set(POLICY, f"^{DEAD_QUEUE}$", arguments)
         try:
             sent, told = 0, rough.log("worker-1").count("dead_letter_failed")
             while (
@@ -104,9 +112,34 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
                 sent += 1
             assert queue_length(rough, DEAD_QUEUE) < sent
         finally:
-            rough.rabbitmqctl("clear_policy", POLICY)
+            rough.policy_clear(POLICY)
         wait_until(lambda: queue_length(rough, DEAD_QUEUE) >= sent, timeout=30)
         channel.queue_purge(DEAD_QUEUE)
+
+
+# Workers
+
+
+def test_so_many_messages_are_accepted_while_nothing_settles_them(rough, gateway_make):
+    """Although RabbitMQ has confirmed them. A known key, the limit and another coupon are answered
+    as ever."""
+    coupon, other = (History(rough, rough.coupon_make(100), 100) for _ in range(2))
+    gateway = gateway_make(rough, COUPON_UNSETTLED_MAX=EACH)
+    with gateway.client() as client:
+        wait_until(lambda: client.call("coupon", coupon=other.coupon)["code"] == 0)
+        rough.stop("worker-1")
+        first = coupon.ask(client, 1, key="k", ack="queued")
+        codes = [coupon.ask(client, user, ack="queued")["code"] for user in range(2, 9)]
+        assert codes == [0] * (EACH - 1) + [20] * (8 - EACH)
+        wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 0)
+        assert coupon.ask(client, 20, key="k")["status"] == "busy"
+        assert coupon.ask(client, 1, key="k")["receive"] == first["receive"]
+        assert coupon.ask(client, 1)["status"] == "limit_reached"
+        assert other.ask(client, 1)["code"] == 0
+        rough.start("worker-1")
+        wait_until(lambda: coupon.ask(client, 20, key="k")["code"] == 0, timeout=30)
+    assert coupon.judge() == EACH + 1, "each once, and busy requests took no slot"
+    assert other.judge() == 1
 
 
 # PostgreSQL
@@ -119,14 +152,13 @@ def rabbitmq_set(stack, **settings):
     new = "".join(
         f"application:set_env(rabbit, {name}, {value}), " for name, value in settings.items()
     )
-    before = stack.rabbitmqctl("eval", f"Old = [{old}], {new}Old.").strip()
+    before = stack.rabbitmq_eval(f"Old = [{old}], {new}Old")
     try:
         yield
     finally:
-        stack.rabbitmqctl(
-            "eval",
+        stack.rabbitmq_eval(
             "[case V of undefined -> application:unset_env(rabbit, N);"
-            f" {{ok, W}} -> application:set_env(rabbit, N, W) end || {{N, V}} <- {before}].",
+            f" {{ok, W}} -> application:set_env(rabbit, N, W) end || {{N, V}} <- {before}]"
         )
 
 
@@ -152,7 +184,7 @@ def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
 ):
     with rabbitmq_set(rough, heartbeat=2):
         worker = held_without_postgresql(rough, history, worker_make)
-        until = time.monotonic() + 6  # the broker closes the connection after twice the heartbeat
+        until = time.monotonic() + 5  # the broker closes the connection after twice the heartbeat
         while time.monotonic() < until:
             assert "amqp_lost" not in worker.log()
             assert queue_length(rough) == 0, "they are not given back"

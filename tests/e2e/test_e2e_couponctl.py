@@ -362,14 +362,15 @@ def test_audit_takes_one_coupon_or_all(stack):
 # With Redis unreachable
 
 
-def test_recorded_although_redis_could_not_be_told(rough, rough_pg):
+def test_recorded_although_redis_could_not_be_told(rough, rough_pg, rough_redis):
     coupon = rough.coupon_make(10)
-    rough.stop("redis")
+    rough_redis.config_set("maxmemory", 1)
     result = rough.ctl_run("pause", coupon)
     assert result.returncode == 3 and "Redis could not be updated" in result.stderr
     assert rough_pg.execute("SELECT status FROM coupon WHERE id = %s", (coupon,)).fetchone() == (
         "paused",
     )
+    rough.stop("redis")
     lower = rough.ctl_run("stock", coupon, "--total", 5)
     assert (
         lower.returncode == 1 and "nothing was changed" in lower.stderr

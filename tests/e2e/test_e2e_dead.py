@@ -2,13 +2,11 @@
 and no owed receive is lost."""
 
 import base64
-import contextlib
 import json
 import os
 import subprocess
 
 import pika
-import psycopg
 import pytest
 
 from history import DEAD_QUEUE, QUEUE, History, queue_length
@@ -16,9 +14,9 @@ from message import message
 from relay import Relay
 from stack import wait_until
 from ulid import ulid_make
+from unstorable import nothing_storable
 from user_ids import HOSTILE, receive_parts
 
-CHECK = "nobody_for_a_while"
 BASIC_ACK = b"\x00\x3c\x00\x50"  # class and method, as in a frame
 
 
@@ -54,17 +52,6 @@ def dead_wait(stack, count):
 
 def listed(stack, *arguments):
     return json.loads(stack.ctl("dead", "list", "--json", *arguments))
-
-
-@contextlib.contextmanager
-def nothing_storable(stack):
-    """A CHECK that refuses every user coupon."""
-    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
-        pg.execute(f"ALTER TABLE user_coupon ADD CONSTRAINT {CHECK} CHECK (user_id = '') NOT VALID")
-        try:
-            yield
-        finally:
-            pg.execute(f"ALTER TABLE user_coupon DROP CONSTRAINT {CHECK}")
 
 
 def unstorable(stack, history, users):

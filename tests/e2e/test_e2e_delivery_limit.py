@@ -17,13 +17,11 @@ RESCUED_FROM = 8
 
 @contextlib.contextmanager
 def delivery_limit(stack):
-    stack.rabbitmqctl(
-        "set_policy", "limit", "^coupon[.]", f'{{"delivery-limit":{LIMIT}}}', "--apply-to", "queues"
-    )
+    stack.policy_set("limit", "^coupon[.]", f'{{"delivery-limit":{LIMIT}}}')
     try:
         yield
     finally:
-        stack.rabbitmqctl("clear_policy", "limit")
+        stack.policy_clear("limit")
 
 
 def take_and_return(stack, queue, messages, rounds):

@@ -21,12 +21,12 @@ def proxy(stack):
 
 def first_look_ups(gateway, client, unknown):
     """Their number, when those have ended that a new connection begins with: here one of a coupon,
-    and the query of the settings, which is sent some time after the connection was made."""
+    and the queries of the settings and of PostgreSQL's numbers, some time after it was made."""
     assert client.call("coupon", coupon=unknown)["status"] == "not_found"
-    wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == 2)
+    wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == 3)
     with gateway.client() as other:  # one statement at a time: the second has ended
         assert other.call("coupon", coupon=unknown)["status"] == "not_found"
-    return 3
+    return 4
 
 
 def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_make, proxy):

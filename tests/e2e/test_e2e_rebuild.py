@@ -424,6 +424,7 @@ def test_what_is_lost_is_given_up_by_name(rough, rough_redis, rough_pg, coupon_m
         refused = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
         assert refused.returncode == 1 and "the receive queue holds 3 messages" in refused.stderr
         body = purge(amqp, 3)
+        rough_redis.delete(key_of(coupon) + ":outbox")
         rough.start("worker-1")
         told = rough.ctl("rebuild", coupon, "--release-lost")
         assert "coupon %s: 0 receives given up by name" % coupon in told, "too young"

@@ -5,6 +5,7 @@ import pytest
 
 from coupon_seen import Seen
 from history import History
+from process import confirmed_wait
 from relay import Relay, port_of
 from stack import wait_until
 from ulid import ulid_make, ulid_uuid
@@ -233,11 +234,11 @@ def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_ma
     rough.stop("worker-1")
     proxy = Relay(port_of(rough.env["REDIS_URL"]))
     try:
-        proxy.hold()
         worker = worker_make(rough, REDIS_URL=proxy.url(rough.env["REDIS_URL"]))
         with rough.client() as client:
             assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
             first = coupon.users()
+            proxy.hold()
             assert client.issue(coupon.coupon, 1, ack="issued")["reason"] == "out_of_stock"
         worker.kill9()
         assert coupon.tombstones() == [False]
@@ -261,7 +262,7 @@ def test_while_redis_is_away_it_stays_pending(rough, rough_seen):
     with rough.client() as client:
         rough.sigstop("worker-1")
         assert client.issue(coupon.coupon, 1)["code"] == 0
-        wait_until(lambda: coupon.redis.hlen(coupon.key + ":outbox") == 0)
+        confirmed_wait(rough)
         rough.stop("redis")
         rough.sigcont("worker-1")
         wait_until(lambda: coupon.tombstones() == [False])
@@ -280,8 +281,8 @@ def test_what_redis_had_lost_is_not_there_to_be_given_back(rough, rough_seen):
     with rough.client() as client:
         rough.sigstop("worker-1")
         assert [client.issue(coupon.coupon, user)["code"] for user in (1, 2)] == [0, 0]
-        wait_until(lambda: coupon.redis.hlen(coupon.key + ":outbox") == 0)
-        coupon.redis.delete(coupon.key, coupon.key + ":users")
+        confirmed_wait(rough)
+        coupon.redis.delete(coupon.key, coupon.key + ":users", coupon.key + ":outbox")
         rough.sigcont("worker-1")
         coupon.wait_released()
     wait_until(

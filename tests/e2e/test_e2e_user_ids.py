@@ -9,6 +9,7 @@ import urllib.parse
 import pika
 import pytest
 
+from audit_ground import purge
 from coupon_seen import Seen
 from history import QUEUE
 from process import Worker, metrics_read
@@ -222,8 +223,8 @@ def test_receives_that_are_lost(rough, rough_coupon, rough_redis):
     rough.stop("worker-1")
     with rough.client() as client:
         lost = issue_all(client, one.coupon, FEW, ack="queued")
-        wait_until(lambda: not rough_redis.exists(one.key + ":outbox"))
-        rough.rabbitmqctl("purge_queue", QUEUE)
+        rough_redis.delete(one.key + ":outbox")
+        purge(rough)
         rough.start("worker-1")
         receives = {reply["receive"]: user for user, reply in zip(FEW, lost)}
         result = rough.ctl_run("audit", one.coupon, "--grace", 0, "--json")

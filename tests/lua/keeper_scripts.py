@@ -56,11 +56,9 @@ def terms(coupon, **changes):
 
 
 def expire(coupon, keys=None, **changes):
-    keys = (
-        [*coupon.keys, coupon.keys[0] + ":known", coupon.keys[0] + ":seen"]
-        if keys is None
-        else keys
-    )
+    if keys is None:
+        more = (coupon.known, coupon.seen, coupon.dead)
+        keys = [*coupon.keys, *more, coupon.settled, coupon.rejected, coupon.terms]
     return coupon.run("expire", *{**EXPIRE, **changes}.values(), keys=keys)
 
 

@@ -8,13 +8,16 @@ def test_expire_gives_all_keys_the_same_end(coupon):
     coupon.put(**CLOSED)
     coupon.redis.hset(coupon.keys[1], "1", "x")
     coupon.redis.hset(coupon.keys[0] + ":seen", "1", "7")
+    coupon.redis.sadd(coupon.dead, "batch")
+    coupon.redis.rpush(coupon.settled, "batch:1")
+    coupon.redis.rpush(coupon.rejected, "batch:0:1:slot_taken:42")
+    coupon.redis.set(coupon.terms, "1 {}")
     before = coupon.time_ms()
     assert expire(coupon, fence=6) == "expires"
     ends = {coupon.redis.execute_command("PEXPIRETIME", key) for key in coupon.snapshot()}
-    assert len(coupon.snapshot()) == 3 and len(ends) == 1
+    assert len(coupon.snapshot()) == 7 and len(ends) == 1
     assert before + 60000 <= ends.pop() <= coupon.time_ms() + 60000
     assert coupon.get("fence") == "6"
-    coupon.redis.delete(coupon.keys[0] + ":seen")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,10 @@ def test_expire_bad_argument(coupon, changes):
 def test_expire_bad_keys(coupon):
     coupon.put(**CLOSED)
     refused(coupon, "KEYS: ", expire, keys=coupon.keys)
-    coupon.redis.set(coupon.keys[0] + ":known", "x")
-    refused(coupon, coupon.keys[0] + ":known", expire)
-    coupon.redis.delete(coupon.keys[0] + ":known")
+    refused(coupon, "KEYS: ", expire, keys=[*coupon.keys, coupon.known, coupon.seen, coupon.dead])
+    for key in (coupon.known, coupon.dead, coupon.settled, coupon.rejected):
+        coupon.redis.set(key, "x")
+        refused(coupon, key, expire)
+        coupon.redis.delete(key)
+    coupon.redis.sadd(coupon.terms, "x")
+    refused(coupon, coupon.terms, expire)

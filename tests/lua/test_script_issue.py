@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED
+from script_coupon import BUSY, ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED
 from ulid import ulid_make
 
 HOUR = 3600 * 1000
@@ -209,14 +209,96 @@ def test_order_of_verdicts(coupon):
         (ENDED, {"end": 0}),
         (OUT_OF_STOCK, {"stock": 3, "total": 4}),
         (LIMIT_REACHED, {"limit": 2}),
+        (BUSY, {"limit": 2}),
     ):
-        assert coupon.issue("1", ("1", "other"), ("1", "mine")).verdicts == [
-            verdict,
-            verdict,
-            known,
-        ]
+        requests = ["1", ("1", "other"), ("1", "mine")]
+        assert coupon.issue(*requests, unsettled_max=1).verdicts == [verdict, verdict, known]
         coupon.set(**healed)
-    assert coupon.issue(("1", "mine"), "1").verdicts == [known, 2]
+    assert coupon.issue(("1", "mine"), "1", unsettled_max=2).verdicts == [known, 2]
+
+
+# The bound of the outbox
+
+
+def fill_outbox(coupon, messages, **terms):
+    """A coupon with so many messages that are not settled: user `first1` has the key `k`."""
+    coupon.put(**terms)
+    for n in range(1, messages + 1):
+        coupon.issue((f"first{n}", "k"))
+    assert len(coupon.outbox()) == messages
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_no_message_is_added_at_the_bound(coupon, key):
+    fill_outbox(coupon, 3)
+    before = coupon.snapshot()
+    for bound in (3, 2, 1):
+        a = coupon.issue(("1", key), ("2", key), ("1", key), unsettled_max=bound)
+        assert a.verdicts == [BUSY] * 3
+        assert (a.body, a.seq, a.stock) == ("", 3, 97)
+        assert coupon.snapshot() == before
+    assert coupon.issue(("1", key), ("2", key), unsettled_max=4).verdicts == [1, 1]
+    assert coupon.issue(("3", key), unsettled_max=4).verdicts == [BUSY]
+
+
+def test_the_bound_is_of_messages(coupon):
+    """One call adds one message, so the call that reaches the bound is accepted whole."""
+    coupon.put(total=1000)
+    users = [str(n) for n in range(256)]
+    assert coupon.issue(*users, unsettled_max=1).verdicts == [1] * 256
+    assert coupon.issue("256", unsettled_max=1).verdicts == [BUSY]
+    assert len(coupon.outbox()) == 1
+
+
+def test_a_known_key_at_the_bound(coupon):
+    fill_outbox(coupon, 1, limit=2)
+    (batch,) = coupon.outbox()
+    a = coupon.issue(("first1", "k"), ("first1", "other"), "first1", "1", unsettled_max=1)
+    assert a.verdicts == [f"1:{batch}:0", BUSY, BUSY, BUSY]
+
+
+def test_a_busy_key_is_not_burned(coupon):
+    fill_outbox(coupon, 1)
+    assert coupon.issue(("1", "k"), unsettled_max=1).verdicts == [BUSY]
+    assert coupon.issue(("1", "k"), unsettled_max=2).verdicts == [1]
+
+
+def test_the_limit_comes_before_the_bound(coupon):
+    fill_outbox(coupon, 2)
+    a = coupon.issue("first1", "1", ("first2", "new"), unsettled_max=2)
+    assert a.verdicts == [LIMIT_REACHED, BUSY, LIMIT_REACHED]
+
+
+@pytest.mark.parametrize("verdict", [PAUSED, ENDED, NOT_STARTED, OUT_OF_STOCK])
+@pytest.mark.parametrize("key", ["", "new"])
+def test_a_closed_coupon_comes_before_the_bound(coupon, verdict, key):
+    fill_outbox(coupon, 1)
+    coupon.set(**closed_terms(coupon)[verdict])
+    assert coupon.issue(("1", key), "2", unsettled_max=1).verdicts == [verdict] * 2
+
+
+def test_a_settled_message_makes_room(coupon):
+    fill_outbox(coupon, 2)
+    assert coupon.issue("1", unsettled_max=2).verdicts == [BUSY]
+    coupon.redis.hdel(coupon.keys[2], sorted(coupon.outbox())[0])
+    assert coupon.issue("1", unsettled_max=2).verdicts == [1]
+    assert coupon.issue("2", unsettled_max=2).verdicts == [BUSY]
+
+
+@pytest.mark.parametrize("terms, reads", [({}, 1), ({"status": "paused"}, 0), ({"stock": 0}, 0)])
+def test_the_outbox_is_read_only_where_something_may_be_accepted(private_coupon, terms, reads):
+    coupon = private_coupon.put(**terms)
+    coupon.issue(("1", "k"), "2", unsettled_max=1)
+    with coupon.redis.monitor() as monitor:
+        coupon.issue(("1", "k"), "2", unsettled_max=1)
+        coupon.redis.echo("end")
+        seen = []
+        for command in monitor.listen():
+            if command["command"].startswith("ECHO"):
+                break
+            if command["client_type"] == "lua":
+                seen.append(command["command"].split()[0])
+    assert seen.count("HLEN") == reads and "HSETNX" not in seen
 
 
 # Slots

@@ -3,6 +3,7 @@ coupon before and after."""
 import pytest
 import redis
 
+from script_coupon import PAUSED
 from ulid import ulid_make
 from user_ids import BAD
 
@@ -108,29 +109,43 @@ def test_bad_run_id(coupon, run_id):
     refused(coupon.put(), "run_id: ", coupon.issue_raw, "1", run_id=run_id)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "",
-        "-1",
-        "1.5",
-        "01",
-        "00",
-        "1e3",
-        "0x1",
-        " 1",
-        "nan",
-        "9007199254740992",
-        "9" * 30,
-        "a",
-        "1,1",
-    ],
-)
+BAD_NUMBERS = [
+    "",
+    "-1",
+    "1.5",
+    "01",
+    "00",
+    "1e3",
+    "0x1",
+    " 1",
+    "nan",
+    "9007199254740992",
+    "9" * 30,
+    "a",
+    "1,1",
+]
+
+
+@pytest.mark.parametrize("number", BAD_NUMBERS)
 @pytest.mark.parametrize("place", [0, 1])
 def test_bad_seen(coupon, number, place):
     seen = ["0", "0"]
     seen[place] = number
     refused(coupon.put(), "generation_seen, seq_seen: ", coupon.issue_raw, "1", seen=seen)
+
+
+@pytest.mark.parametrize("number", ["0", "1\n", "1\0", "\xff", "inf", *BAD_NUMBERS])
+def test_bad_unsettled_max(coupon, number):
+    coupon.put()
+    sentence = "unsettled_max: not an integer within 1..2^53-1"
+    refused(coupon, sentence, coupon.issue_raw, "1", unsettled_max=number)
+    coupon.set(status="paused")
+    refused(coupon, sentence, coupon.issue_raw, ("1", "k"), unsettled_max=number)
+
+
+@pytest.mark.parametrize("number", [1, 2**53 - 1])
+def test_good_unsettled_max_at_the_bounds(coupon, number):
+    assert coupon.put().issue("1", unsettled_max=number).verdicts == [1]
 
 
 @pytest.mark.parametrize("bad", BAD_IDS)
@@ -169,28 +184,42 @@ def test_keys_of_another_coupon(coupon):
 
 def test_number_of_arguments(coupon):
     coupon.put(total=1000)
-    good = [coupon.run_id, coupon.id, ULID, "0", "0"]
+    good = [coupon.run_id, coupon.id, ULID, "0", "0", "1"]
     for tail in ([], ["1"], ["1", "", "2"], ["1", ""] * 257, ["1", ""] * 300 + ["1"]):
         refused(coupon, "ARGV: ", coupon.run, "issue", *good, *tail)
-    for n in range(5):
+    for n in range(6):
         refused(coupon, "ARGV: ", coupon.run, "issue", *good[:n])
 
 
+KINDS = {
+    "string": lambda r, key: r.set(key, "x"),
+    "list": lambda r, key: r.lpush(key, "x"),
+    "set": lambda r, key: r.sadd(key, "x"),
+    "zset": lambda r, key: r.zadd(key, {"x": 1}),
+    "stream": lambda r, key: r.xadd(key, {"x": "1"}),
+}
+
+
 @pytest.mark.parametrize("which, name", [(0, "coupon"), (1, "users"), (2, "outbox")])
-@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_wrong_type(coupon, which, name, kind):
     coupon.put(limit=2)
     coupon.issue("1")
-    r, key = coupon.redis, coupon.keys[which]
-    r.delete(key)
-    {
-        "string": lambda: r.set(key, "x"),
-        "list": lambda: r.lpush(key, "x"),
-        "set": lambda: r.sadd(key, "x"),
-        "zset": lambda: r.zadd(key, {"x": 1}),
-        "stream": lambda: r.xadd(key, {"x": "1"}),
-    }[kind]()
+    coupon.redis.delete(coupon.keys[which])
+    KINDS[kind](coupon.redis, coupon.keys[which])
     refused(coupon, f"{name}: WRONGTYPE", coupon.issue_raw, "1", ("2", "k"), "3")
+    refused(coupon, f"{name}: WRONGTYPE", coupon.issue_raw, "1", unsettled_max=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_outbox_of_another_type_is_read_only_where_needed(coupon, kind):
+    """Not where nothing can be accepted."""
+    coupon.put(limit=2)
+    batch = coupon.issue(("1", "k")).message["batch"]
+    coupon.redis.delete(coupon.keys[2])
+    KINDS[kind](coupon.redis, coupon.keys[2])
+    coupon.set(status="paused")
+    assert coupon.issue(("1", "k"), "2").verdicts == [f"1:{batch}:0", PAUSED]
 
 
 @pytest.mark.parametrize(
@@ -374,6 +403,7 @@ def test_refusal_by_redis_keeps_its_code(private_coupon):
                     ulid_make(),
                     0,
                     0,
+                    1000,
                     "9",
                     "",
                 )

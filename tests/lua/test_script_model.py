@@ -6,7 +6,16 @@ import random
 
 import pytest
 
-from script_coupon import ENDED, LIMIT_REACHED, NOT_STARTED, OUT_OF_STOCK, PAUSED, Coupon
+from script_coupon import (
+    BUSY,
+    ENDED,
+    LIMIT_REACHED,
+    NOT_STARTED,
+    OUT_OF_STOCK,
+    PAUSED,
+    UNBOUNDED,
+    Coupon,
+)
 from ulid import ulid_make
 from user_ids import user_id_random
 
@@ -28,7 +37,7 @@ class Model:
         self.users = {}  # user -> [(slot, batch, index, key)]
         self.outbox = {}
 
-    def verdict(self, user, key, batch, index):
+    def verdict(self, user, key, batch, index, full):
         records = self.users.get(user, [])
         for slot, old_batch, old_index, old_key in records:
             if key and old_key == key:
@@ -41,15 +50,18 @@ class Model:
             return OUT_OF_STOCK
         if len(records) >= self.limit:
             return LIMIT_REACHED
+        if full:
+            return BUSY
         slot = min(set(range(1, self.limit + 1)) - {r[0] for r in records})
         self.users.setdefault(user, []).append((slot, batch, index, key))
         self.stock -= 1
         return slot
 
-    def issue(self, batch, requests):
+    def issue(self, batch, requests, unsettled_max):
         verdicts, receives = [], []
+        full = len(self.outbox) >= unsettled_max
         for user, key in requests:
-            verdict = self.verdict(user, key, batch, len(receives))
+            verdict = self.verdict(user, key, batch, len(receives), full)
             verdicts.append(verdict)
             if isinstance(verdict, int) and verdict > 0:
                 receives.append([user, verdict, key])
@@ -68,8 +80,12 @@ def issue_step(rng, coupon, model, people, keys):
         (rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))
     ]
     batch = ulid_make(rng)
-    a = coupon.issue(*requests, batch=batch, seen=(model.generation, model.seq))
-    verdicts, receives, first = model.issue(batch, requests)
+    unsettled = len(model.outbox)
+    bound = rng.choice([UNBOUNDED, UNBOUNDED, 1, unsettled or 1, unsettled + 1])
+    a = coupon.issue(
+        *requests, batch=batch, seen=(model.generation, model.seq), unsettled_max=bound
+    )
+    verdicts, receives, first = model.issue(batch, requests, bound)
     assert a.verdicts == verdicts
     assert (a.generation, a.seq, a.stock) == (model.generation, model.seq, model.stock)
     if not receives:
@@ -120,7 +136,7 @@ def release_step(rng, coupon, model):
     assert coupon.run("release", user, slot, batch, index, "free") == ["ok", model.stock, 0, "free"]
 
 
-def confirm_step(rng, coupon, model):
+def settle_step(rng, coupon, model):
     if model.outbox:
         batch = rng.choice(sorted(model.outbox))
         del model.outbox[batch]
@@ -157,7 +173,7 @@ def test_sequence(shared_redis, seed):
     )
     try:
         for _ in range(STEPS):
-            step = rng.choices(["issue", "terms", "release", "confirm"], [12, 2, 2, 3])[0]
+            step = rng.choices(["issue", "terms", "release", "settle"], [12, 2, 2, 3])[0]
             if step == "issue":
                 issue_step(rng, coupon, model, people, keys)
             elif step == "terms":
@@ -165,7 +181,7 @@ def test_sequence(shared_redis, seed):
             elif step == "release":
                 release_step(rng, coupon, model)
             else:
-                confirm_step(rng, coupon, model)
+                settle_step(rng, coupon, model)
             check(coupon, model)
     except BaseException:
         print(f"seed: COUPON_TEST_SEED={seed}")

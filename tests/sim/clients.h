@@ -42,6 +42,7 @@ static struct {
 	int wiped[COUPONS];
 	int stormy;
 	int may_crash; /* the gateway */
+	int may_purge; /* the broker may lose its messages */
 	size_t odd_sent;
 } world;
 

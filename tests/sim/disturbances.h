@@ -5,24 +5,51 @@
 #ifndef TESTS_SIM_DISTURBANCES_H
 #define TESTS_SIM_DISTURBANCES_H
 
+#include "keeper/resend.h"
 #include "tests/sim/clients.h"
 
 #define RESEND_AFTER_MS 3000
 
-/* The keeper: loads, verifies, sends what is left in the outbox. */
+/* The keeper: loads, verifies, publishes again what may be lost. */
 
-static void keeper_resend(struct redis_coupon *coupon)
+static struct resend *resend;
+
+static void entry_resend(struct resend_pass *pass, const struct outbox_entry *entry)
 {
-	for (size_t i = coupon->outbox_n; i-- > 0;) {
-		const struct outbox_entry *entry = &coupon->outbox[i];
+	const char *error;
 
-		if (redis_now_ms() - entry->at_ms < RESEND_AFTER_MS)
-			continue;
-		broker_enqueue(MESSAGE_RECEIVES, entry->body, entry->len, 0);
-		if (fault(FAULT_KEEPER))
-			return;
-		outbox_remove(coupon, &entry->batch);
+	assert_int_equal(message_decode(workers[0].arena, entry->body, entry->len, &decoded,
+					&error),
+			 0);
+	if (redis_now_ms() - entry->at_ms < RESEND_AFTER_MS ||
+	    !resend_covers(pass, decoded.generation, decoded.seq))
+		return;
+	pass->sent++;
+	broker_enqueue(MESSAGE_RECEIVES, entry->body, entry->len, 0);
+}
+
+static void keeper_resend(int place)
+{
+	const struct redis_coupon *coupon = &redis.coupons[place];
+	const struct database_coupon *row = &database.coupons[place];
+	const struct resend_coupon view = { .id = COUPON_FIRST + place,
+					    .generation = row->generation,
+					    .seq = coupon->seq,
+					    .seq_seen = row->seq_seen,
+					    .settled = row->settled,
+					    .outbox_n = (int64_t)coupon->outbox_n };
+	struct resend_pass *pass;
+
+	if (coupon->outbox_n == 0) {
+		resend_forget(resend, view.id);
+		return;
 	}
+	pass = resend_look(resend, &view, sim.now_ms);
+	if (!pass)
+		return;
+	for (size_t i = 0; i < coupon->outbox_n; i++)
+		entry_resend(pass, &coupon->outbox[i]);
+	resend_pass_end(resend, &view, sim.now_ms);
 }
 
 static void keeper_turn(void *context, uint64_t a, uint64_t b)
@@ -30,6 +57,7 @@ static void keeper_turn(void *context, uint64_t a, uint64_t b)
 	(void)context;
 	(void)a;
 	(void)b;
+	resend_ready(resend, RESEND_RECEIVES, (int64_t)broker_waiting(), sim.now_ms);
 	for (int i = 0; i < COUPONS && redis.up; i++) {
 		struct redis_coupon *coupon = &redis.coupons[i];
 		struct database_coupon *row = &database.coupons[i];
@@ -49,7 +77,7 @@ static void keeper_turn(void *context, uint64_t a, uint64_t b)
 		if (coupon->run_id != redis.run_id && coupon->generation == row->generation &&
 		    coupon->seq >= row->seq_seen)
 			coupon->run_id = redis.run_id;
-		keeper_resend(coupon);
+		keeper_resend(i);
 	}
 	event_in(300, 700, keeper_turn, NULL, 0, 0);
 }
@@ -96,6 +124,7 @@ enum catastrophe {
 	LINK_CUT,
 	REDIS_CUT,
 	ODD_MESSAGE,
+	QUEUE_PURGE,
 	REDIS_WIPE
 };
 
@@ -143,6 +172,10 @@ static void catastrophe(void *context, uint64_t kind, uint64_t place)
 		return;
 	case ODD_MESSAGE:
 		odd_message();
+		return;
+	case QUEUE_PURGE:
+		if (world.may_purge)
+			broker_purge();
 		return;
 	/*
 	 * then PostgreSQL alone must keep P1 and P2, and nothing that the gateway holds is lost

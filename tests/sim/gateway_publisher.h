@@ -15,11 +15,6 @@ struct sent_message {
 	char body[];
 };
 
-struct outbox_removal {
-	int64_t coupon;
-	struct ulid batch;
-};
-
 static void publisher_pump(void *context, uint64_t a, uint64_t b);
 
 static void batch_settled(void *context, void *item, enum confirm_result result)
@@ -35,16 +30,6 @@ static void batch_settled(void *context, void *item, enum confirm_result result)
 		gateway.hold_until_ms = sim.now_ms + 200;
 }
 
-static void outbox_removed(void *context, uint64_t connection, uint64_t b)
-{
-	struct outbox_removal *removal = context;
-
-	(void)b;
-	if (redis.up && connection == gateway.connection)
-		outbox_remove(redis_coupon(removal->coupon), &removal->batch);
-	free(removal);
-}
-
 /*
  * The batches that the publisher's thread returns to the loop, and those that it publishes
  * again.
@@ -55,13 +40,6 @@ static void publisher_collect(void)
 
 	while ((batch = STAILQ_FIRST(&gateway.finished))) {
 		STAILQ_REMOVE_HEAD(&gateway.finished, next);
-		if (gateway.connected) {
-			struct outbox_removal *removal = malloc(sizeof(*removal));
-
-			*removal = (struct outbox_removal){ batch->coupon, batch->ulid };
-			event_at(line_time(&gateway.redis_busy_ms, 1, 4), outbox_removed, removal,
-				 gateway.connection, 0);
-		}
 		gateway.held[batch->coupon - COUPON_FIRST] -= batch->receives;
 		admission_confirmed(gateway.admission, batch);
 		waiters_confirmed(gateway.waiters, &batch->ulid);

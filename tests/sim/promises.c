@@ -70,6 +70,7 @@ static void world_start(uint64_t seed)
 	workers_start();
 	memset(&gateway, 0, sizeof(gateway));
 	gateway_start();
+	resend = resend_new(RESEND_AFTER_MS);
 	event_at(0, clients_burst, NULL, 0, 0);
 	event_at(sim_between(200, 2000), keeper_turn, NULL, 0, 0);
 }
@@ -78,6 +79,7 @@ static void world_stop(void)
 {
 	gateway_die();
 	workers_stop();
+	resend_free(resend);
 	for (int i = 0; i < COUPONS; i++)
 		redis_wipe(&redis.coupons[i]);
 }
@@ -90,11 +92,11 @@ static void storm_brew(void)
 
 	for (int i = 0; i < FAULT_COUNT; i++)
 		sim.rates[i] = sim.seed % 2 ? 10 : rates[sim_between(0, 4)];
-	sim.rates[FAULT_SLOW] /= 10; /* each stops Redis for seconds */
-	world.may_crash = !wipe;
+	sim.rates[FAULT_SLOW] /= 10;               /* each stops Redis for seconds */
+	world.may_crash = world.may_purge = !wipe; /* two stores lost at once may lose receives */
 	for (int64_t n = sim_between(0, 14); n > 0; n--)
 		event_at(sim_between(100, STORM_MS), catastrophe, NULL,
-			 (uint64_t)sim_between(GATEWAY_CRASH, ODD_MESSAGE),
+			 (uint64_t)sim_between(GATEWAY_CRASH, QUEUE_PURGE),
 			 (uint64_t)sim_between(0, 9));
 	if (wipe)
 		event_at(sim_between(1000, STORM_MS), catastrophe, NULL, REDIS_WIPE,
@@ -197,10 +199,6 @@ static int sweep_run(int kind, int at, int for_ever)
 	if (kind == FAULT_DEAD)
 		for (int i = 0; i < 4; i++)
 			event_at(500 + i * 700, catastrophe, NULL, ODD_MESSAGE, 0);
-	/* a gateway that dies leaves messages to send again */
-	if (kind == FAULT_KEEPER)
-		for (int i = 0; i < 4; i++)
-			event_at(301 + i * 990, catastrophe, NULL, GATEWAY_CRASH, 0);
 	world.may_crash = 1;
 	world_run();
 	counted = sim.counts[kind];

@@ -34,14 +34,14 @@ enum fault {
 	FAULT_LOOKUP,       /* a look-up fails */
 	FAULT_OUTCOME_LOST, /* a worker's reply does not reach the gateway */
 	FAULT_DEAD,         /* dead-lettering fails */
-	FAULT_KEEPER, /* the keeper dies between sending an outbox entry again and removing it */
+	FAULT_REMOVAL,      /* a settled message is not removed from the outbox */
 	FAULT_COUNT
 };
 
 static const char *const fault_names[FAULT_COUNT] = {
-	"send",         "not_run",      "reply_lost", "slow",   "nack", "return",
-	"confirm_lost", "duplicate",    "ack_lost",   "settle", "lock", "commit_lost",
-	"lookup",       "outcome_lost", "dead",       "keeper",
+	"send",         "not_run",      "reply_lost", "slow",    "nack", "return",
+	"confirm_lost", "duplicate",    "ack_lost",   "settle",  "lock", "commit_lost",
+	"lookup",       "outcome_lost", "dead",       "removal",
 };
 
 typedef void event_fn(void *context, uint64_t a, uint64_t b);

@@ -156,6 +156,34 @@ static void broker_ack(struct worker_rig *worker, uint64_t tag, int multiple)
 	broker_deliver();
 }
 
+/* The messages that wait in the queue of receives. */
+static size_t broker_waiting(void)
+{
+	const struct queued *message;
+	size_t n = 0;
+
+	STAILQ_FOREACH (message, &broker.queue[RECEIVES], next)
+		n++;
+	return n;
+}
+
+/* The broker loses every receive that waits in its queues. */
+static void broker_purge(void)
+{
+	for (int queue = RECEIVES; queue <= PARKING; queue++) {
+		struct queued *message, *next;
+
+		for (message = STAILQ_FIRST(&broker.queue[queue]); message; message = next) {
+			next = STAILQ_NEXT(message, next);
+			if (message->kind != MESSAGE_RECEIVES)
+				continue;
+			STAILQ_REMOVE(&broker.queue[queue], message, queued, next);
+			broker.queued_n--;
+			free(message);
+		}
+	}
+}
+
 static void queued_free(struct queued_list *list)
 {
 	struct queued *message;

@@ -24,6 +24,38 @@ static void replies_send(const struct worker_rig *worker)
 	}
 }
 
+struct outbox_removal {
+	int64_t coupon;
+	struct ulid batch;
+};
+
+static void outbox_removed(void *context, uint64_t a, uint64_t b)
+{
+	struct outbox_removal *removal = context;
+	struct redis_coupon *coupon = redis_coupon(removal->coupon);
+
+	(void)a;
+	(void)b;
+	if (redis.up && coupon)
+		outbox_remove(coupon, &removal->batch);
+	free(removal);
+}
+
+static void outboxes_remove(const struct worker_rig *worker)
+{
+	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+		struct outbox_removal *removal;
+
+		if (!delivery_is_settled_by_part(delivery) || fault(FAULT_REMOVAL))
+			continue;
+		removal = malloc(sizeof(*removal));
+		*removal = (struct outbox_removal){ delivery_message(delivery)->coupon,
+						    delivery_message(delivery)->batch };
+		event_in(1, 40, outbox_removed, removal, 0, 0);
+	}
+}
+
 /* The look shows some locks on rows of coupons, and none on rows of user coupons. */
 static void blocked(struct worker_rig *worker)
 {
@@ -51,6 +83,7 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 								    worker->outcomes[position]),
 						 0);
 		replies_send(worker);
+		outboxes_remove(worker);
 		settlement_commit(worker->settlement);
 		break;
 	case SAYS_REFUSED:

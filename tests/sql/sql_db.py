@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
 FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
-# The version before had numbers as users: its statements differ in the type of this parameter only.
+# The version before had numbers as users: its statements differ in the type of this parameter, and
+# it did not count its transactions.
+COUNTING = "UNION ALL SELECT 0, 'changed', change_note()\n"
 USERS_AT = {
     "settle": 6,
     "receive_lost": 5,
@@ -22,7 +24,7 @@ USERS_AT = {
     "audit_outcomes": 2,
 }
 QUERIES_BEFORE = QUERIES | {
-    name: QUERIES[name].replace(f"${position}::text", f"${position}::bigint")
+    name: QUERIES[name].replace(f"${position}::text", f"${position}::bigint").replace(COUNTING, "")
     for name, position in USERS_AT.items()
 }
 AT_MS = 1700000000123
@@ -57,6 +59,7 @@ class Db:
         self.connection = psycopg.connect(url, autocommit=True)
         self.pid = self.connection.info.backend_pid
         self.prepared = set()
+        self.change = None  # of the last settle(): 'STRIPE:NUM'
 
     def close(self):
         self.connection.close()
@@ -96,6 +99,10 @@ class Db:
         rows = self.query(
             "settle", *(array_text(getattr(one, field) for one in receives) for field in fields)
         )
+        if COUNTING in self.queries["settle"]:
+            changed = rows.pop()
+            assert (changed["ord"], changed["outcome"]) == ("0", "changed"), "it comes last"
+            self.change = changed["reason"]
         outcomes = ["issued"] * len(receives)
         for row in rows:
             assert (row["outcome"] == "rejected") == (row["reason"] is not None), row

@@ -64,7 +64,7 @@ class Story(World):
         "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12,
         "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4,
         "state_keep": 4, "restart": 1, "lose": 3, "gateway_dies": 1, "gateway_new": 1, "total": 3,
-        "ask": 1,
+        "ask": 1, "purge": 2,
     }  # fmt: skip
 
     def step(self):
@@ -96,15 +96,19 @@ class Story(World):
         gateway = self.rng.choice(self.gateways)
         ready = sorted(self.published & set(gateway.unconfirmed))
         if ready:
-            batch = self.rng.choice(ready)
-            del gateway.unconfirmed[batch]
-            self.coupon.redis.hdel(self.coupon.keys[2], batch)
+            del gateway.unconfirmed[self.rng.choice(ready)]
 
     def step_resend(self):
-        for batch, body in sorted(self.coupon.outbox().items())[:2]:
-            self.queue.append(body)
-            if self.rng.random() < 0.7:
-                self.coupon.redis.hdel(self.coupon.keys[2], batch)
+        self.queue += [body for _, body in sorted(self.coupon.outbox().items())[:2]]
+
+    def step_purge(self):
+        """RabbitMQ loses all it has. In a careful history not what Redis has lost before, and the
+        keeper publishes it again before Redis loses it as well."""
+        outbox = list(self.coupon.outbox().values())
+        if not self.careful:
+            self.queue = []
+        elif set(self.queue) <= {*outbox, *self.delivered}:
+            self.queue = outbox
 
     def step_deliver(self):
         self.rng.shuffle(self.queue)
@@ -112,8 +116,15 @@ class Story(World):
         if not bodies:
             return
         self.settle(bodies)
+        if self.rng.random() < 0.8:  # otherwise the worker forgets to remove them
+            self.settled_remove(bodies)
         self.delivered += bodies
         self.queue = kept if self.rng.random() < 0.8 else bodies + kept
+
+    def settled_remove(self, bodies):
+        self.coupon.redis.hdel(
+            self.coupon.keys[2], *(ulid_of(receives_of(body)[0].batch) for body in bodies)
+        )
 
     def step_redeliver(self):
         if self.delivered:
@@ -240,10 +251,10 @@ class Story(World):
 
     def drain(self):
         self.queue += self.coupon.outbox().values()
-        for batch in self.coupon.outbox():
-            self.coupon.redis.hdel(self.coupon.keys[2], batch)
         while self.queue:
-            self.settle([self.queue.pop(self.rng.randrange(len(self.queue)))])
+            body = self.queue.pop(self.rng.randrange(len(self.queue)))
+            self.settle([body])
+            self.settled_remove([body])
             self.check()
 
     def lost_give_up(self):

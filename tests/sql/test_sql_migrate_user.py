@@ -9,8 +9,8 @@ import pytest
 
 from stack import wait_until
 
-ROWS = int(os.environ.get("MIGRATE_ROWS", "30000"))
-BEFORE, AFTER = 9, 10
+ROWS = int(os.environ.get("MIGRATE_ROWS", "10000"))
+BEFORE, AFTER = 9, 11
 LAST = 2**63 - 1
 COLUMNS = "coupon_id, slot, idx, batch, received_at, valid_from, valid_to, key"
 
@@ -136,8 +136,9 @@ def test_the_form_is_that_of_0001_but_for_the_user(numbers):
     before = form(numbers)
     assert migrate(numbers)[0] == 0
     differ = set(form(numbers)) ^ set(before)
-    assert {(table, name) for table, name, *_ in differ if "user_id" not in name} == {
-        ("schema_function", name) for table, name, *_ in differ if table == "schema_function"
+    assert {table for table, name, *_ in differ if "user_id" not in name} <= {
+        "schema_function",
+        "change_count",  # of the migration after it
     }, "nothing else changes its name or its definition"
 
 

@@ -11,6 +11,7 @@ SCENARIOS = {}
 # What clients may be answered when something fails: see verdict.Allowed.
 OUTCOMES_LATE = {"unknown": 0.3}  # those who wait for RabbitMQ or PostgreSQL
 POSTGRESQL_AWAY = {"answers": ("status unavailable",), "unknown": 0.3}
+POSTGRESQL_BACK = {"answers": ("unavailable", "status unavailable"), "unknown": 0.5}
 GATEWAY_STARTS = {"answers": ("unavailable",), "unknown": 0.3}  # without connections at first
 REDIS_AWAY = {"answers": ("unavailable",), "unknown": 0.3}
 # A user whose slot Redis has lost may be accepted a second time, which PostgreSQL rejects.

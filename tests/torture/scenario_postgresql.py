@@ -313,7 +313,7 @@ def consumer_timeout_set(rig, timeout_ms, look_ms):
         f"application:set_env(rabbit, consumer_timeout, {timeout_ms}),"
         f" application:set_env(rabbit, channel_tick_interval, {look_ms}),"
         ' [rabbit_networking:close_connection(Pid, "torture") || Pid <-'
-        " rabbit_networking:connections()], ok.",
+        " rabbit_networking:connections()], ok",
     )
 
 

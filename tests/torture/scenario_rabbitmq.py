@@ -102,22 +102,18 @@ def rabbitmq_refuses(rig, chance):
     def metric():
         return sum(part.metrics()["couponmq_messages_failed_total"] for part in rig.gateways)
 
-    def remove():
-        if POLICY in rabbitmqctl(rig.stack, "list_policies"):
-            rabbitmqctl(rig.stack, "clear_policy", POLICY)
-
-    rig.on_heal(remove)
+    rig.on_heal(lambda: rig.stack.policy_clear(POLICY))
     rig.wait_answers(chance.randint(1, 300))
     before = metric()
     say(f"policy {arguments}")
     for part in rig.workers:
         part.stop()  # so that there are messages in it
-    rabbitmqctl(rig.stack, "set_policy", POLICY, f"^{QUEUE}$", arguments, "--apply-to", "queues")
+    rig.stack.policy_set(POLICY, f"^{QUEUE}$", arguments)
     rig.wait(lambda: metric() > before + 2)
     for part in rig.workers:
         part.cont()
     rig.pause(chance, 0.5, 1.5)
-    remove()
+    rig.stack.policy_clear(POLICY)
     rig.wait_answers(200)
 
 
@@ -152,7 +148,7 @@ def rabbitmq_channels_killed(rig, chance):
     for _ in range(3):
         rig.wait_answers(chance.randint(50, 300))
         say("every channel's process killed in the broker")
-        rabbitmq_eval(rig.stack, "[exit(Pid, kill) || Pid <- rabbit_channel:list()], ok.")
+        rabbitmq_eval(rig.stack, "[exit(Pid, kill) || Pid <- rabbit_channel:list()], ok")
     rig.wait_answers(200)
 
 
@@ -191,53 +187,43 @@ def idle(rig):
     for part in rig.gateways:
         part.stop()
     rig.wait(lambda: queue_state(rig)[0] == 0)
-    with rig.pg() as pg:
-        rig.wait(lambda: settled(rig, pg))
+    rig.wait(lambda: rig.outbox_length() == 0)
     yield
     for part in rig.gateways:
         part.cont()
 
 
-def settled(rig, pg):
-    """Whether every receive that RabbitMQ has confirmed has its outcome: what the gateways hold is
-    in the outbox."""
-    for campaign in rig.load.campaigns:
-        with rig.redis() as cache:
-            outbox = cache.hvals(f"coupon:{{{campaign.coupon}}}:outbox")
-            seq = int(cache.hget(f"coupon:{{{campaign.coupon}}}", "seq") or 0)
-        (done,) = pg.execute(
-            "SELECT settled_num FROM coupon WHERE id = %s", (campaign.coupon,)
-        ).fetchone()
-        waiting = sum(body.count("[") - 1 for body in outbox)
-        if done < seq - waiting:
-            return False
-    return True
-
-
-# Receives that only the queue held are lost: counted, listed, and given up by the operator
+# Receives that only the queue and the outbox held are lost: counted, listed, and given up by the
+# operator
 
 
 # A client that waits for the outcome of a lost receive, and retries, waits until its deadline each
 # time.
 @scenario(rate=False, answers=("unavailable",), reasons=("lost",), unknown=0.5)
-def rabbitmq_queue_destroyed(rig, chance):
-    """The queue deleted or purged with confirmed messages in it: each lost receive is listed, given
-    up, and a rejection."""
+def rabbitmq_and_outbox_lost(rig, chance):
+    """The queue deleted or purged with confirmed messages in it, and the outboxes too: each lost
+    receive is listed, given up, and a rejection."""
     rig.on_stop(lambda: give_up_lost(rig))
     rig.wait_answers(chance.randint(1, 300))
     for part in rig.workers:
         part.kill9()  # so that there are messages in it that no consumer has read
     rig.wait(lambda: queue_state(rig)[0] >= chance.randint(2, 20))
     way = chance.choice(("queue_delete", "queue_purge"))
-    say(f"{way} of {QUEUE} with {queue_state(rig)[0]} messages")
-    with channel_open(rig) as channel:
+    say(f"{way} of {QUEUE} with {queue_state(rig)[0]} messages, and every outbox deleted")
+    with channel_open(rig) as channel, rig.redis() as cache:
         getattr(channel, way)(QUEUE)
+        cache.delete(*(f"coupon:{{{one.coupon}}}:outbox" for one in rig.load.campaigns))
     for part in rig.workers:
         part.start()
     rig.wait_answers(200)
 
 
+def unconfirmed(rig):
+    return sum(part.metrics()["couponmq_receives_unconfirmed"] for part in rig.gateways)
+
+
 def give_up_lost(rig):
+    rig.wait(lambda: unconfirmed(rig) == 0)
     rig.wait(lambda: queue_unsettled(rig) == 0)
     rig.wait(lambda: rig.outbox_length() == 0)
     told = 0

@@ -24,7 +24,7 @@ def rabbitmqctl(stack, *arguments):
 
 def rabbitmq_eval(stack, expression):
     """Evaluates an Erlang expression in the broker."""
-    return rabbitmqctl(stack, "eval", expression)
+    return stack.rabbitmq_eval(expression)
 
 
 def ask(rig, campaign, user, part=None, **members):

@@ -15,13 +15,15 @@ from stack import PORT_BASE, RUN_DIR, port_base_free
 SEED = int(os.environ.get("SEED") or random.randrange(1, 10**6))
 KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client")
 # in scenario_KIND.py
-OTHERS = ("point", "delivery", "composed")  # one of these in addition
+OTHERS = ("point", "delivery", "composed")
+STORES = ("broker_lost", "postgresql_lost")
+# Of them five are chosen: a store that is lost, one of OTHERS, and three of KINDS.
 
 
 def chosen():
     chance = random.Random(SEED)
     found = []
-    for kind in (*KINDS, chance.choice(OTHERS)):
+    for kind in (*chance.sample(KINDS, 3), chance.choice(OTHERS), chance.choice(STORES)):
         module = f"scenario_{kind}"
         short = [
             one

@@ -140,6 +140,27 @@ static void test_nothing_accepted(void **state)
 	assert_int_equal(admission_unconfirmed(rig.admission), 0);
 }
 
+/* The outbox has no room: only the request with a known key has a receive. */
+static void test_busy_by_the_script(void **state)
+{
+	struct client *known = submit_as(1, 1, "k", ACK_ACCEPTED), *one = submit(1, 2),
+		      *waits = submit_as(1, 3, "", ACK_ISSUED);
+	struct call *call;
+
+	(void)state;
+	admission_flush(rig.admission);
+	call = call_take();
+	reply_make(call, 1, 1, ANSWER_BUSY);
+	reply.verdicts[0] = (struct verdict){ .answer = ANSWER_OK, .slot = 2, .repeated = 1 };
+	admission_replied(rig.admission, call, &reply);
+	answer_expect(known, ANSWER_OK);
+	assert_int_equal(known->result.slot, 2);
+	answer_expect(one, ANSWER_BUSY);
+	answer_expect(waits, ANSWER_BUSY);
+	assert_int_equal(rig.published_n, 0);
+	assert_int_equal(admission_unconfirmed(rig.admission), 0);
+}
+
 static void test_repeated_waits_for_its_outcome(void **state)
 {
 	struct client *client = submit_as(1, 1, "k", ACK_ISSUED);
@@ -274,6 +295,7 @@ int main(void)
 		TEST(test_batches_form),
 		TEST(test_indexes),
 		TEST(test_nothing_accepted),
+		TEST(test_busy_by_the_script),
 		TEST(test_repeated_waits_for_its_outcome),
 		cmocka_unit_test(test_busy_per_coupon),
 		cmocka_unit_test(test_busy_in_all),

@@ -55,6 +55,22 @@ static void test_no_memory_of_limit_reached(void **state)
 	assert_int_equal(submit(1, 2)->answers, 0);
 }
 
+/* Room may be made at any moment. */
+static void test_no_memory_of_busy(void **state)
+{
+	struct client *client;
+
+	(void)state;
+	client = submit(1, 1);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_BUSY);
+	answer_expect(client, ANSWER_BUSY);
+	assert_int_equal(admission_unconfirmed(rig.admission), 0);
+	assert_int_equal(submit(1, 2)->answers, 0);
+	admission_flush(rig.admission);
+	assert_int_equal(rig.sent, 2);
+}
+
 static void test_memory_switched_off(void **state)
 {
 	struct admission_limits limits = limits_default;
@@ -174,6 +190,7 @@ int main(void)
 		TEST(test_memory_ended),
 		TEST(test_memory_paused),
 		TEST(test_no_memory_of_limit_reached),
+		TEST(test_no_memory_of_busy),
 		cmocka_unit_test(test_memory_switched_off),
 		TEST(test_memory_serves_the_waiting),
 		TEST(test_memory_not_started_far_off),

@@ -53,7 +53,7 @@ static void test_a_delivery_in_pieces(void **state)
 	arrival = add(&arriving, body_frame("def"));
 	assert_int_equal(arrival.kind, ARRIVAL_DELIVERY);
 	assert_int_equal(arrival.tag, 7);
-	assert_string_equal(arrival.consumer, "queue");
+	assert_string_equal(arrival.name, "queue");
 	assert_memory_equal(arrival.envelope->body, "abcdef", 6);
 	envelope_free(arrival.envelope);
 }

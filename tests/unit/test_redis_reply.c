@@ -20,6 +20,7 @@ static void test_key_names(void **state)
 	assert_string_equal(coupon_key(1001, COUPON_KEY_KNOWN, key), "coupon:{1001}:known");
 	assert_string_equal(coupon_key(INT64_MAX, COUPON_KEY_SEEN, key),
 			    "coupon:{9223372036854775807}:seen");
+	assert_string_equal(coupon_key(1001, COUPON_KEY_DEAD, key), "coupon:{1001}:dead");
 	assert_string_equal(coupon_key_filling(1001, 3, COUPON_KEY_USERS, key),
 			    "coupon:{1001}:fill:3:users");
 	/* The longest one fits. */
@@ -33,11 +34,18 @@ static void test_key_sets_are_in_the_order_of_scripts(void **state)
 
 	(void)state;
 	coupon_keys_make(&keys, 7, COUPON_KEYS_ALL);
-	assert_int_equal(keys.n, 5);
+	assert_int_equal(keys.n, 9);
 	assert_string_equal(keys.names[0], "coupon:{7}");
 	assert_string_equal(keys.names[1], "coupon:{7}:users");
 	assert_string_equal(keys.names[2], "coupon:{7}:outbox");
 	assert_string_equal(keys.names[3], "coupon:{7}:known");
+	assert_string_equal(keys.names[4], "coupon:{7}:seen");
+	assert_string_equal(keys.names[5], "coupon:{7}:dead");
+	assert_string_equal(keys.names[6], "coupon:{7}:settled");
+	assert_string_equal(keys.names[7], "coupon:{7}:rejected");
+	assert_string_equal(keys.names[8], "coupon:{7}:terms");
+	coupon_keys_make(&keys, 7, COUPON_KEYS_PLACE);
+	assert_int_equal(keys.n, 5);
 	assert_string_equal(keys.names[4], "coupon:{7}:seen");
 	coupon_keys_make(&keys, 7, COUPON_KEY_COUPON | COUPON_KEY_SEEN);
 	assert_int_equal(keys.n, 2);

@@ -1,6 +1,7 @@
 /* Replies of issue.lua in hiredis' form, well-formed and malformed. */
 #include "gateway/admit/script_reply.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -93,8 +94,8 @@ static void test_ok(void **state)
 	assert_int_equal(decode(ARRAY(OK_HEAD("{body}"), integer(1), integer(-4),
 				      string("2:" BATCH ":255"), integer(100), integer(-2),
 				      integer(-3), integer(-5), integer(-6),
-				      string("100:" BATCH ":0")),
-				9),
+				      string("100:" BATCH ":0"), integer(-20)),
+				10),
 			 0);
 	assert_int_equal(decoded.state, CALL_OK);
 	assert_true(decoded.generation == 3 && decoded.seq == 8122);
@@ -116,6 +117,8 @@ static void test_ok(void **state)
 	assert_int_equal(decoded.verdicts[6].answer, ANSWER_NOT_STARTED);
 	assert_int_equal(decoded.verdicts[7].answer, ANSWER_PAUSED);
 	assert_int_equal(decoded.verdicts[8].slot, 100);
+	assert_int_equal(decoded.verdicts[9].answer, ANSWER_BUSY);
+	assert_int_equal(decoded.verdicts[9].slot, 0);
 	assert_int_equal(decode(ARRAY(OK_HEAD(""), integer(-2)), 1), 0);
 	assert_int_equal(decoded.body_len, 0);
 }
@@ -182,8 +185,9 @@ static void test_head(void **state)
 
 static void test_verdicts(void **state)
 {
-	static const long long numbers[] = { 0,   101, -1,   -7,   -8,          -9,        -20,
-					     -22, -40, -100, -101, -4294967298, 4294967297 };
+	static const long long numbers[] = { 0,    101,  -1,          -7,         -8,
+					     -9,   -19,  -21,         -22,        -40,
+					     -100, -101, -4294967298, 4294967297, LLONG_MIN };
 	static const char *const texts[] = {
 		"",
 		"1",

@@ -72,6 +72,27 @@ static void test_reply(void **state)
 	settlement_free(s);
 }
 
+static void test_settled_by_its_last_part(void **state)
+{
+	struct settlement *s = taken_make(5, "");
+	struct delivery *delivery = delivery_new(2, &message, NULL);
+
+	(void)state;
+	assert_true(delivery_is_settled_by_part(settlement_taken_at(s, 0)));
+	delivery_part_limit(delivery, 2);
+	assert_false(delivery_is_settled_by_part(delivery));
+	assert_int_equal(delivery_part_committed(delivery), DELIVERY_WAITING);
+	assert_true(delivery_is_settled_by_part(delivery));
+	/* The receive at index 2 is refused, the rest is settled. */
+	assert_int_equal(delivery_part_refused(delivery, "22P02"), DELIVERY_WAITING);
+	assert_int_equal(delivery_part_size(delivery), 1);
+	assert_int_equal(delivery_part_refused(delivery, "22P02"), DELIVERY_WAITING);
+	assert_int_equal(delivery_end(delivery), 5);
+	assert_false(delivery_is_settled_by_part(delivery));
+	delivery_free(delivery, NULL);
+	settlement_free(s);
+}
+
 static void test_longest_reply_fits(void **state)
 {
 	struct settlement *s = taken_make(MESSAGE_RECEIVES_MAX, "");
@@ -212,10 +233,14 @@ static void test_judge_rebuild(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outcome_words),      cmocka_unit_test(test_reply),
-		cmocka_unit_test(test_longest_reply_fits), cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_judge_absent),       cmocka_unit_test(test_judge_present),
+		cmocka_unit_test(test_outcome_words),
+		cmocka_unit_test(test_reply),
+		cmocka_unit_test(test_longest_reply_fits),
+		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_judge_absent),
+		cmocka_unit_test(test_judge_present),
 		cmocka_unit_test(test_judge_rebuild),
+		cmocka_unit_test(test_settled_by_its_last_part),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

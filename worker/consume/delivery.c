@@ -103,6 +103,11 @@ enum delivery_state delivery_part_committed(struct delivery *delivery)
 	return DELIVERY_WAITING;
 }
 
+int delivery_is_settled_by_part(const struct delivery *delivery)
+{
+	return delivery->end == delivery->message->receives_n && delivery->bad_n == 0;
+}
+
 static void bad_add(struct delivery *delivery, size_t n, const char *sqlstate)
 {
 	char reason[SETTLEMENT_REASON_SIZE];

@@ -105,6 +105,12 @@ enum delivery_state delivery_part_committed(struct delivery *delivery);
 enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate);
 
 /*
+ * Whether the commit of the part gives every receive of the message its outcome: it is the last
+ * part, and no receive was refused.
+ */
+int delivery_is_settled_by_part(const struct delivery *delivery);
+
+/*
  * Writes the reply to a gateway that waits for the outcomes of the part, and returns its length:
  * {"v":1,"batch":"…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}. A receive that was
  * issued earlier is reported as `issued`.

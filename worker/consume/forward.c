@@ -19,6 +19,8 @@ struct copy {
 	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
 	uint64_t tag;
+	int64_t coupon; /* 0: the message could not be read */
+	struct ulid batch;
 };
 
 static const char *result_text(enum confirm_result result)
@@ -41,6 +43,8 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 	switch (copy->destination) {
 	case DESTINATION_DEAD:
 		forward->stats->dead++;
+		if (copy->coupon)
+			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_AFTER_PARK);
@@ -172,6 +176,7 @@ static enum way way_of(const struct delivery *delivery, enum destination destina
 static void copy_send(struct forward *forward, const struct delivery *delivery,
 		      enum destination destination, int requeues)
 {
+	const struct delivery_message *message = delivery_message(delivery);
 	int requeued = requeues && destination == DESTINATION_PARKING;
 	struct copy *copy = malloc(sizeof(*copy));
 
@@ -181,6 +186,10 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 			       .requeued = requeued,
 			       .epoch = settlement_epoch(forward->settlement),
 			       .tag = delivery_tag(delivery) };
+	if (message) {
+		copy->coupon = message->coupon;
+		copy->batch = message->batch;
+	}
 	switch (destination) {
 	case DESTINATION_DEAD:
 		dead_letter_send(forward, delivery, copy);

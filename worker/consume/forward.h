@@ -6,6 +6,9 @@
  * parking queue refuses what would fill the prefetch, the copy goes to the end of the receive
  * queue, so that the messages behind it are delivered. A worker that dies in between leaves the
  * delivery and the copy; settlement ignores the second one.
+ *
+ * The batch of a confirmed dead letter is marked in Redis, so that the keeper does not send it
+ * again.
  */
 #ifndef WORKER_CONSUME_FORWARD_H
 #define WORKER_CONSUME_FORWARD_H
@@ -13,6 +16,7 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
+#include "worker/outboxes.h"
 #include "worker/consume/settlement.h"
 
 #define FORWARD_REFUSED_MS 5000 /* so long after a refusal the parking queue is not tried again */
@@ -21,6 +25,7 @@
 struct forward {
 	struct settlement *settlement;
 	struct rabbit_publisher *publisher;
+	struct outboxes *outboxes;
 	struct stats *stats;
 	struct backoff backoff;
 	int64_t due_ms;     /* no publish before this time */

@@ -19,7 +19,17 @@
 #define STEADY_MS 2000        /* a connection that lasted this long resets the backoff */
 
 /* LIMITING: the session is changed for the settle() that follows. */
-enum state { DOWN, CONNECTING, READING_SETTINGS, PREPARING, IDLE, LIMITING, SETTLING, LOOKING };
+enum state {
+	DOWN,
+	CONNECTING,
+	READING_SETTINGS,
+	PREPARING,
+	IDLE,
+	LIMITING,
+	SETTLING,
+	LOOKING,
+	COUNTING
+};
 
 struct database {
 	struct postgres *postgres;
@@ -59,7 +69,8 @@ void database_free(struct database *database)
 
 static enum database_event lost(struct database *database)
 {
-	enum database_event event = database->state >= LIMITING ? DATABASE_LOST : DATABASE_NOTHING;
+	int in_flight = database->state >= LIMITING && database->state != COUNTING;
+	enum database_event event = in_flight ? DATABASE_LOST : DATABASE_NOTHING;
 	int64_t now_ms = clock_monotonic_ms(), wait_ms;
 
 	if (database->state >= IDLE && now_ms - database->connected_ms >= STEADY_MS)
@@ -131,6 +142,14 @@ static enum database_event look_ended(struct database *database)
 	return DATABASE_LOOKED;
 }
 
+static enum database_event count_ended(struct database *database)
+{
+	database->state = IDLE;
+	if (postgres_failure(database->postgres) != POSTGRES_OK)
+		log_warn("change_count_failed", LOG_S("why", postgres_why(database->postgres)));
+	return DATABASE_COUNTED;
+}
+
 static void connected(struct database *database, int64_t now_ms)
 {
 	database->state = READING_SETTINGS;
@@ -143,6 +162,8 @@ static enum database_event statement_ended(struct database *database, int64_t no
 		return settle_ended(database);
 	if (database->state == LOOKING)
 		return look_ended(database);
+	if (database->state == COUNTING)
+		return count_ended(database);
 	if (database->state == READING_SETTINGS) {
 		settings_read(database);
 		database->state = PREPARING;
@@ -224,6 +245,19 @@ void database_look(struct database *database, const struct postgres_array *coupo
 	database->state = LOOKING;
 	postgres_send(database->postgres, sql_query_coupon_locked, 1, &argument,
 		      now_ms + SETUP_TIMEOUT_MS);
+}
+
+void database_count(struct database *database, int64_t now_ms)
+{
+	check(database_ready(database));
+	database->state = COUNTING;
+	postgres_send(database->postgres, sql_query_change_counts, 0, NULL,
+		      now_ms + SETUP_TIMEOUT_MS);
+}
+
+int64_t database_connected_ms(const struct database *database)
+{
+	return database->connected_ms;
 }
 
 const PGresult *database_result(const struct database *database)

@@ -20,9 +20,10 @@ enum database_event {
 	DATABASE_CANCELLED,
 	/* nothing was done: the data is refused, also when it is sent again: database_sqlstate() */
 	DATABASE_REFUSED,
-	DATABASE_FAILED, /* any other error, nothing was done: it may be sent again */
-	DATABASE_LOOKED, /* database_result() has the locked coupons; none if that failed */
-	DATABASE_LOST    /* the connection is lost; whether the statement took effect is unknown */
+	DATABASE_FAILED,  /* any other error, nothing was done: it may be sent again */
+	DATABASE_LOOKED,  /* database_result() has the locked coupons; none if that failed */
+	DATABASE_COUNTED, /* database_result() has the rows of change_count; none if that failed */
+	DATABASE_LOST     /* the connection is lost; whether the statement took effect is unknown */
 };
 
 struct database *database_new(const char *url, int64_t settle_timeout_ms);
@@ -49,8 +50,15 @@ void database_settle(struct database *database, const struct settle_args *args,
  */
 void database_look(struct database *database, const struct postgres_array *coupons, int64_t now_ms);
 
+/* Reads change_count; only when database_ready(). Ends with COUNTED, unless the
+ * connection is lost. */
+void database_count(struct database *database, int64_t now_ms);
+
+/* When the connection was made; only when database_up(). */
+int64_t database_connected_ms(const struct database *database);
+
 /*
- * The exceptions of the transaction: columns ord, outcome, reason as text. Until the next call of
+ * The rows of sql/query/settle.sql as text: ord, outcome, reason. Until the next call of
  * database_step().
  */
 const PGresult *database_result(const struct database *database);

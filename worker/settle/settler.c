@@ -1,6 +1,7 @@
 #include "worker/settle/settler.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 
@@ -20,21 +21,30 @@ void settler_fini(struct settler *settler)
 	postgres_array_fini(&settler->coupons);
 }
 
+/* A receive that was not newly issued, or the number of the transaction. 0, or -1: unknown. */
+static int row_read(struct settler *settler, const PGresult *result, int row)
+{
+	long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
+	const char *reason = PQgetvalue(result, row, 2);
+	struct outcome outcome;
+
+	if (ord == 0)
+		return PQgetisnull(result, row, 2) ? 0
+						   : outboxes_changed(settler->outboxes, reason);
+	if (ord < 0 || outcome_parse(PQgetvalue(result, row, 1), reason, &outcome))
+		return -1;
+	return settlement_outcome(settler->settlement, (size_t)ord - 1, outcome);
+}
+
 /* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
 static int outcomes_read(struct settler *settler)
 {
 	const PGresult *result = database_result(settler->database);
-	struct outcome outcome;
 	int rc = 0;
 
 	for (int row = 0; row < PQntuples(result); row++) {
-		long position = strtol(PQgetvalue(result, row, 0), NULL, 10) - 1;
-
-		if (position < 0 ||
-		    outcome_parse(PQgetvalue(result, row, 1), PQgetvalue(result, row, 2),
-				  &outcome) ||
-		    settlement_outcome(settler->settlement, (size_t)position, outcome)) {
-			log_error("outcome_unreadable", LOG_I("ord", position + 1),
+		if (row_read(settler, result, row)) {
+			log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
 				  LOG_S("outcome", PQgetvalue(result, row, 1)),
 				  LOG_S("reason", PQgetvalue(result, row, 2)));
 			rc = -1;
@@ -96,6 +106,31 @@ static void replies_send(struct settler *settler)
 	}
 }
 
+static void outbox_clear(struct outboxes *outboxes, const struct delivery *delivery)
+{
+	const struct delivery_message *message = delivery_message(delivery);
+	const struct outcome *outcomes = delivery_outcomes(delivery);
+
+	outboxes_settled(outboxes, message->coupon, &message->batch, message->at_ms);
+	for (size_t i = 0; i < message->receives_n; i++)
+		if (outcomes[i].kind == OUTCOME_REJECTED)
+			outboxes_rejected(outboxes, i, message->receives[i].slot,
+					  outcome_reason_text(&outcomes[i]),
+					  &message->receives[i].user);
+}
+
+/* After COMMIT. Also of deliveries whose connection was lost meanwhile. */
+static void outboxes_clear(struct settler *settler)
+{
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		if (delivery_is_settled_by_part(delivery))
+			outbox_clear(settler->outboxes, delivery);
+	}
+	outboxes_send(settler->outboxes);
+}
+
 static void notices_log(struct settler *settler)
 {
 	struct settlement_notice notice;
@@ -113,8 +148,11 @@ static void transaction_settled(struct settler *settler)
 {
 	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&settler->backoff);
-	if (outcomes_read(settler) == 0)
+	/* With an unknown outcome the messages stay in the outbox, for a newer worker. */
+	if (outcomes_read(settler) == 0) {
 		replies_send(settler);
+		outboxes_clear(settler);
+	}
 	outcomes_count(settler);
 	settlement_commit(settler->settlement);
 }
@@ -186,7 +224,8 @@ static int holds_put_off(const struct settler *settler)
 
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
-	if (!database_ready(settler->database) || now_ms < settler->due_ms)
+	if (!database_ready(settler->database) || now_ms < settler->due_ms ||
+	    !gate_is_open(&settler->gate, settler->database, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
@@ -219,6 +258,9 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 	case DATABASE_CANCELLED:
 		transaction_cancelled(settler, now_ms);
 		break;
+	case DATABASE_COUNTED:
+		gate_counted(&settler->gate, database_result(settler->database));
+		break;
 	case DATABASE_FAILED:
 	case DATABASE_LOST:
 		transaction_retry(settler, now_ms);
@@ -236,6 +278,8 @@ int64_t settler_deadline_ms(const struct settler *settler)
 
 	if (!database_ready(settler->database))
 		return deadline_ms;
+	if (!settler->gate.is_open)
+		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
 	if (settlement_waiting(settler->settlement) > 0)
 		begin_ms = 0;
 	if (begin_ms < settler->due_ms)

@@ -8,7 +8,9 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
+#include "worker/outboxes.h"
 #include "worker/settle/database.h"
+#include "worker/settle/gate.h"
 #include "worker/consume/settlement.h"
 
 /*
@@ -22,8 +24,9 @@
 #define SETTLE_LOCK_IDLE_MS 100   /* and while none does */
 
 struct settler {
-	struct settlement *settlement;      /* not owned, nor are the next two */
+	struct settlement *settlement;      /* not owned, nor are the next three */
 	struct rabbit_publisher *publisher; /* of replies */
+	struct outboxes *outboxes;
 	struct stats *stats;
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;
@@ -31,6 +34,7 @@ struct settler {
 	struct database *database;
 	struct settle_args args;
 	struct postgres_array coupons; /* of a look */
+	struct gate gate;              /* its keeper is set by the caller, too */
 	struct backoff backoff;
 	int64_t due_ms; /* no transaction before this time */
 };

@@ -1,0 +1,76 @@
+#include "common/changes.h"
+
+#include "common/message/number.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void pair_take(struct changes *changes, const char *stripe_text, const char *num_text)
+{
+	int64_t stripe, num;
+
+	if (number_parse(stripe_text, CHANGES_STRIPES - 1, &stripe) == 0 &&
+	    number_parse(num_text, INT64_MAX, &num) == 0)
+		changes->num[stripe] = num;
+}
+
+int changes_add(struct changes *changes, const char *text)
+{
+	char stripe_text[NUMBER_SIZE] = "";
+	size_t len = strcspn(text, ":");
+	int64_t stripe, num;
+
+	if (text[len] != ':' || len >= sizeof(stripe_text))
+		return -1;
+	memcpy(stripe_text, text, len);
+	if (number_parse(stripe_text, CHANGES_STRIPES - 1, &stripe) ||
+	    number_parse(text + len + 1, INT64_MAX, &num))
+		return -1;
+	if (changes->num[stripe] < num)
+		changes->num[stripe] = num;
+	return 0;
+}
+
+void changes_raise(struct changes *changes, const struct changes *by)
+{
+	for (int i = 0; i < CHANGES_STRIPES; i++)
+		if (changes->num[i] < by->num[i])
+			changes->num[i] = by->num[i];
+}
+
+void changes_copy_take(struct changes *copy, const redisReply *reply)
+{
+	memset(copy, 0, sizeof(*copy));
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+		pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
+}
+
+int changes_copy_read(struct changes *copy, struct redis_client *redis)
+{
+	const char *hgetall[] = { "HGETALL", CHANGES_KEY };
+	redisReply *reply = redis_client_call(redis, 2, hgetall);
+
+	memset(copy, 0, sizeof(*copy));
+	if (!reply)
+		return redis_client_is_open(redis) ? 0 : -1;
+	changes_copy_take(copy, reply);
+	freeReplyObject(reply);
+	return 0;
+}
+
+void changes_take(struct changes *changes, const PGresult *rows)
+{
+	memset(changes, 0, sizeof(*changes));
+	for (int i = 0; i < PQntuples(rows); i++)
+		pair_take(changes, PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1));
+}
+
+int64_t changes_behind(const struct changes *changes, const struct changes *copy)
+{
+	int64_t behind = 0;
+
+	for (int i = 0; i < CHANGES_STRIPES; i++)
+		if (changes->num[i] < copy->num[i])
+			behind += copy->num[i] - changes->num[i];
+	return behind;
+}

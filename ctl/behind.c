@@ -1,0 +1,31 @@
+#include "ctl/behind.h"
+
+#include "common/changes.h"
+#include "common/log/log.h"
+#include "embed.h"
+
+int64_t behind_read(struct db *db, struct redis_client *redis)
+{
+	struct changes changes, copy;
+	PGresult *rows;
+
+	if (changes_copy_read(&copy, redis))
+		return -1;
+	rows = db_query(db, sql_query_change_counts, 0, NULL);
+	changes_take(&changes, rows);
+	PQclear(rows);
+	return changes_behind(&changes, &copy);
+}
+
+void behind_refuse(struct db *db, struct redis_client *redis)
+{
+	int64_t behind = behind_read(db, redis);
+
+	if (behind < 0)
+		log_fatal(
+			"nothing was changed, because Redis, which REDIS_URL names and which knows "
+			"whether PostgreSQL was put back to an earlier moment, cannot be read: %s",
+			redis_client_error(redis));
+	if (behind > 0)
+		log_fatal(BEHIND_TEXT, (long long)behind);
+}

@@ -1,0 +1,192 @@
+#include "ctl/recover/coupons.h"
+
+#include "common/check.h"
+#include "common/message/id.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "coupon:{"
+#define HIGH "high:" /* field of a coupon: the highest number of an older generation */
+#define ALWAYS "0:9007199254740991" /* the hold is right at any time */
+
+struct ids {
+	int64_t *list;
+	size_t n, size;
+};
+
+static void ids_take(struct ids *ids, const redisReply *keys)
+{
+	for (size_t i = 0; i < keys->elements; i++) {
+		const char *first = keys->element[i]->str + strlen(PREFIX);
+		const char *end = strchr(first, '}');
+		int64_t id;
+
+		if (!end || id_parse(first, (size_t)(end - first), &id))
+			continue;
+		if (ids->n == ids->size) {
+			ids->size = ids->size ? 2 * ids->size : 256;
+			ids->list = realloc(ids->list, ids->size * sizeof(*ids->list));
+			check(ids->list != NULL);
+		}
+		ids->list[ids->n++] = id;
+	}
+}
+
+static int id_compare(const void *a, const void *b)
+{
+	const int64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static size_t ids_unique(struct ids *ids)
+{
+	size_t n = 0;
+
+	if (ids->n > 1)
+		qsort(ids->list, ids->n, sizeof(*ids->list), id_compare);
+	for (size_t i = 0; i < ids->n; i++)
+		if (n == 0 || ids->list[n - 1] != ids->list[i])
+			ids->list[n++] = ids->list[i];
+	return n;
+}
+
+size_t coupons_find(struct redis_client *redis, int64_t **list)
+{
+	char cursor[REDIS_CURSOR_SIZE] = "0";
+	const char *scan[] = { "SCAN", cursor, "MATCH", PREFIX "*", "COUNT", "1000" };
+	struct ids ids = { 0 };
+
+	do {
+		redisReply *reply = redis_client_call(redis, 6, scan);
+
+		store_redis_check(redis, reply != NULL);
+		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+		ids_take(&ids, reply->element[1]);
+		freeReplyObject(reply);
+	} while (strcmp(cursor, "0") != 0);
+	*list = ids.list;
+	return ids_unique(&ids);
+}
+
+static void high_add(struct recover_coupon *coupon, int64_t generation, int64_t high)
+{
+	postgres_array_add_number(&coupon->generations, generation);
+	postgres_array_add_number(&coupon->highs, high);
+}
+
+static void field_take(struct recover_coupon *coupon, const char *name, const char *value)
+{
+	const struct {
+		const char *name;
+		int64_t *number;
+	} numbers[] = {
+		{ "generation", &coupon->generation }, { "seq", &coupon->seq },
+		{ "reserved", &coupon->reserved },     { "fence", &coupon->fence },
+		{ "version", &coupon->version },       { "total", &coupon->total },
+		{ "begin", &coupon->begin_ms },        { "end", &coupon->end_ms },
+		{ "limit", &coupon->limit },
+	};
+	int64_t generation, high;
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (strcmp(name, numbers[i].name) == 0)
+			(void)number_parse(value, INT64_MAX, numbers[i].number);
+	if (strcmp(name, "status") == 0)
+		snprintf(coupon->status, sizeof(coupon->status), "%s", value);
+	if (strcmp(name, "placeholder") == 0)
+		coupon->has_hash = 0;
+	if (strncmp(name, HIGH, strlen(HIGH)) == 0 &&
+	    number_parse(name + strlen(HIGH), INT32_MAX, &generation) == 0 &&
+	    number_parse(value, INT64_MAX, &high) == 0)
+		high_add(coupon, generation, high);
+}
+
+void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hgetall[] = { "HGETALL", coupon_key(id, COUPON_KEY_COUPON, key) };
+	redisReply *fields = redis_client_call(recover->redis, 2, hgetall);
+
+	store_redis_check(recover->redis, fields != NULL);
+	*coupon = (struct recover_coupon){ .recover = recover,
+					   .id = id,
+					   .has_hash = fields->elements > 0,
+					   .generations.type = POSTGRES_INT4,
+					   .highs.type = POSTGRES_INT8 };
+	for (size_t i = 0; i + 1 < fields->elements; i += 2)
+		field_take(coupon, fields->element[i]->str, fields->element[i + 1]->str);
+	freeReplyObject(fields);
+	if (coupon->has_hash && coupon->generation > 0)
+		high_add(coupon, coupon->generation, coupon->seq);
+}
+
+void recover_coupon_fini(struct recover_coupon *coupon)
+{
+	postgres_array_fini(&coupon->generations);
+	postgres_array_fini(&coupon->highs);
+	times_fini(&coupon->settled);
+	times_fini(&coupon->outbox);
+}
+
+static void persist(const struct recover_coupon *coupon)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	struct coupon_keys keys;
+
+	coupon_keys_make(&keys, coupon->id, COUPON_KEYS_ALL);
+	for (int i = 0; i < keys.n; i++) {
+		int64_t had;
+
+		store_redis_check(redis,
+				  redis_client_integer(redis, 2,
+						       (const char *[]){ "PERSIST", keys.names[i] },
+						       &had) == 0);
+	}
+}
+
+/* With the fence that the coupon has: it is no keeper's. */
+void recover_coupon_hold(const struct recover_coupon *coupon)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	char fence[3 * NUMBER_SIZE], generation[NUMBER_SIZE];
+	const char *argv[] = { fence, generation };
+	redisReply *reply;
+
+	persist(coupon);
+	if (coupon->generation == 0)
+		return;
+	snprintf(fence, sizeof(fence), "%lld:" ALWAYS, (long long)coupon->fence);
+	number_text(coupon->generation, generation);
+	reply = redis_client_coupon_eval(redis, lua_hold, coupon->id, COUPON_KEYS_ISSUE, 2, argv);
+	store_redis_check(redis, reply != NULL);
+	freeReplyObject(reply);
+}
+
+void recover_coupon_delete(const struct recover_coupon *coupon)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	const char *unlink[1 + COUPON_KEYS_MAX] = { "UNLINK" };
+	struct coupon_keys keys;
+	int64_t n;
+
+	coupon_keys_make(&keys, coupon->id, COUPON_KEYS_ALL);
+	for (int i = 0; i < keys.n; i++)
+		unlink[1 + i] = keys.names[i];
+	store_redis_check(redis, redis_client_integer(redis, 1 + keys.n, unlink, &n) == 0);
+}
+
+int64_t recover_coupon_users(const struct recover_coupon *coupon)
+{
+	struct redis_client *redis = coupon->recover->redis;
+	char key[COUPON_KEY_SIZE];
+	const char *hlen[] = { "HLEN", coupon_key(coupon->id, COUPON_KEY_USERS, key) };
+	int64_t n;
+
+	store_redis_check(redis, redis_client_integer(redis, 2, hlen, &n) == 0);
+	return n;
+}

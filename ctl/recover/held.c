@@ -1,0 +1,137 @@
+#include "ctl/recover/held.h"
+
+#include "common/check.h"
+#include "ctl/recover/coupons.h"
+#include "ctl/recover/report.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SCAN_COUNT 4000
+
+struct reading {
+	struct recover_coupon *coupon;
+	held_fn *take;
+	struct held *list;
+	size_t n;
+};
+
+static void list_take(struct reading *reading)
+{
+	if (reading->n > 0)
+		reading->take(reading->coupon, reading->list, reading->n);
+	reading->n = 0;
+}
+
+static void unreadable(struct recover_coupon *coupon, const redisReply *user)
+{
+	char detail[128];
+
+	snprintf(detail, sizeof(detail), "the records of user %.64s", user->str);
+	coupon->recover->counts.unreadable++;
+	report_coupon(coupon->recover, "unreadable", coupon->id, detail);
+}
+
+static void records_add(struct reading *reading, const redisReply *id, const char *text)
+{
+	struct held held;
+
+	if (user_id_parse(&held.user, id->str, id->len)) {
+		unreadable(reading->coupon, id);
+		return;
+	}
+	while (user_record_next(&text, &held.record) == 0 &&
+	       held.record.key_len <= RECEIVE_KEY_MAX) {
+		if (reading->n == HELD_MAX)
+			list_take(reading);
+		reading->list[reading->n++] = held;
+	}
+	if (text)
+		unreadable(reading->coupon, id);
+}
+
+static void users_take(void *context, const redisReply *users)
+{
+	struct reading *reading = context;
+	struct recover *recover = reading->coupon->recover;
+
+	for (size_t i = 0; i + 1 < users->elements; i += 2)
+		records_add(reading, users->element[i], users->element[i + 1]->str);
+	list_take(reading); /* its keys are lent by the reply */
+	recover->users_done += (int64_t)users->elements / 2;
+	/* A scan may return a user twice. */
+	if (recover->users_done > recover->users_n)
+		recover->users_done = recover->users_n;
+	progress_show(&recover->progress, "users", recover->users_done, recover->users_n);
+}
+
+void held_read(struct recover_coupon *coupon, held_fn *take)
+{
+	struct reading reading = { .coupon = coupon, .take = take };
+
+	reading.list = malloc(HELD_MAX * sizeof(*reading.list));
+	check(reading.list != NULL);
+	store_hash_scan(coupon->recover->redis, coupon->id, COUPON_KEY_USERS, SCAN_COUNT,
+			users_take, &reading);
+	free(reading.list);
+}
+
+size_t held_keep_open(struct recover_coupon *coupon, struct held *list, size_t n)
+{
+	struct postgres_array users = { .type = POSTGRES_TEXT }, slots = { .type = POSTGRES_INT2 },
+			      batches = { .type = POSTGRES_UUID },
+			      indexes = { .type = POSTGRES_INT2 };
+	const struct postgres_argument arguments[] = {
+		postgres_number(coupon->id), postgres_array(&users), postgres_array(&slots),
+		postgres_array(&batches), postgres_array(&indexes)
+	};
+	PGresult *open;
+	size_t kept;
+
+	for (size_t i = 0; i < n; i++) {
+		postgres_array_add_text(&users, list[i].user.text, list[i].user.len);
+		postgres_array_add_number(&slots, list[i].record.slot);
+		postgres_array_add_uuid(&batches, &list[i].record.batch);
+		postgres_array_add_number(&indexes, list[i].record.index);
+	}
+	open = db_query_arguments(coupon->recover->db, sql_query_lost_candidates, 5, arguments);
+	kept = (size_t)PQntuples(open);
+	for (size_t i = 0; i < kept; i++)
+		list[i] = list[db_int(open, (int)i, "ord") - 1];
+	PQclear(open);
+	postgres_array_fini(&users);
+	postgres_array_fini(&slots);
+	postgres_array_fini(&batches);
+	postgres_array_fini(&indexes);
+	return kept;
+}
+
+static void times_read(struct recover_coupon *coupon)
+{
+	if (coupon->times_are_read)
+		return;
+	coupon->times_are_read = 1;
+	times_read_settled(&coupon->settled, coupon->recover->redis, coupon->id);
+	times_read_outbox(&coupon->outbox, coupon->recover->redis, coupon->id);
+}
+
+int64_t held_time(struct recover_coupon *coupon, const struct ulid *batch)
+{
+	int64_t at_ms;
+
+	times_read(coupon);
+	if (times_find(&coupon->settled, batch, &at_ms) == 0 ||
+	    times_find(&coupon->outbox, batch, &at_ms) == 0)
+		return at_ms;
+	return ulid_time_ms(batch);
+}
+
+int held_is_sent(struct recover_coupon *coupon, const struct ulid *batch)
+{
+	int64_t at_ms;
+
+	times_read(coupon);
+	return times_find(&coupon->outbox, batch, &at_ms) == 0;
+}

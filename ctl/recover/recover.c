@@ -1,0 +1,204 @@
+/*
+ * couponctl recover. PostgreSQL was put back to an earlier moment; Redis has what it lost:
+ *
+ *	1. hold every coupon in Redis
+ *	2. PostgreSQL: the keeper's fence above those in Redis; the sequence of ids, too
+ *	3. for each coupon: bring back what Redis has, or give it up; open a new generation
+ *	   (coupon.c)
+ *	4. PostgreSQL: the numbers of change_count above those in Redis
+ *
+ * Until 4 PostgreSQL is behind Redis: workers settle nothing, the keeper holds all coupons, and
+ * other commands refuse changes. The session does not count its own transactions, or 3 could end
+ * that. Each step may be repeated, so a run that was interrupted anywhere is finished by the next
+ * one. After 4 the keeper rebuilds the coupons under their new generations, and opens them.
+ */
+#include "common/changes.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log/log.h"
+#include "ctl/behind.h"
+#include "ctl/recover/coupon.h"
+#include "ctl/recover/coupons.h"
+#include "ctl/recover/report.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * The sequence gives ids one after the other. An id of Redis at most this far above the last one
+ * came from it; one further away, such as a snowflake, was chosen by the operator.
+ */
+#define IDS_GAP 100000
+
+/* Fails if another run has the lock. */
+static void lock_take(struct recover *recover)
+{
+	PGresult *result = db_query(recover->db, sql_query_recover_lock, 0, NULL);
+	int is_locked = strcmp(db_text(result, 0, "locked"), "t") == 0;
+
+	PQclear(result);
+	if (!is_locked)
+		log_fatal("another couponctl recover is running");
+}
+
+/* Step 1. Returns the highest fence. */
+static int64_t coupons_hold(struct recover *recover, const int64_t *ids, size_t n)
+{
+	int64_t fence = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct recover_coupon coupon;
+
+		recover_coupon_read(&coupon, recover, ids[i]);
+		if (!recover->is_dry)
+			recover_coupon_hold(&coupon);
+		if (coupon.fence > fence)
+			fence = coupon.fence;
+		recover->users_n += recover_coupon_users(&coupon);
+		recover_coupon_fini(&coupon);
+	}
+	return fence;
+}
+
+static void fence_raise(struct recover *recover, int64_t fence)
+{
+	char text[DB_NUMBER_SIZE];
+
+	PQclear(db_query(recover->db, sql_query_recover_fence, 1,
+			 (const char *[]){ db_number(fence, text) }));
+}
+
+static void ids_advance(struct recover *recover, const int64_t *ids, size_t n)
+{
+	PGresult *result = db_query(recover->db, sql_query_recover_id_last, 0, NULL);
+	int64_t from = db_int(result, 0, "id"), last = from;
+	char text[DB_NUMBER_SIZE];
+
+	PQclear(result);
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] > last && ids[i] - last <= IDS_GAP)
+			last = ids[i];
+	if (last > from)
+		PQclear(db_query(recover->db, sql_query_recover_ids, 1,
+				 (const char *[]){ db_number(last - from, text) }));
+}
+
+/* Names the coupons of PostgreSQL that Redis does not hold, unless they are over. */
+static void left_report(struct recover *recover, const int64_t *ids, size_t n)
+{
+	struct postgres_array held = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&held);
+	PGresult *rows;
+
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&held, ids[i]);
+	rows = db_query_arguments(recover->db, sql_query_recover_left, 1, &argument);
+	recover->counts.left = PQntuples(rows);
+	for (int row = 0; row < PQntuples(rows); row++)
+		if (strcmp(db_text(rows, row, "is_settled"), "t") != 0)
+			report_coupon(recover, "left", db_int(rows, row, "id"),
+				      db_text(rows, row, "status"));
+	PQclear(rows);
+	postgres_array_fini(&held);
+}
+
+/* Step 4. */
+static void behind_end(struct recover *recover)
+{
+	struct postgres_array stripes = { .type = POSTGRES_INT2 },
+			      numbers = { .type = POSTGRES_INT8 };
+	const struct postgres_argument arguments[] = { postgres_array(&stripes),
+						       postgres_array(&numbers) };
+	struct changes copy;
+
+	store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
+	for (int i = 0; i < CHANGES_STRIPES; i++) {
+		postgres_array_add_number(&stripes, i);
+		postgres_array_add_number(&numbers, copy.num[i]);
+	}
+	PQclear(db_query_arguments(recover->db, sql_query_recover_done, 2, arguments));
+	postgres_array_fini(&stripes);
+	postgres_array_fini(&numbers);
+}
+
+static void all_run(struct recover *recover)
+{
+	int64_t *ids, fence, begun_ms = clock_monotonic_ms();
+	size_t n = coupons_find(recover->redis, &ids);
+
+	fence = coupons_hold(recover, ids, n);
+	fault_point(FAULT_RECOVER_HELD);
+	if (!recover->is_dry) {
+		fence_raise(recover, fence);
+		ids_advance(recover, ids, n);
+	}
+	fault_point(FAULT_RECOVER_FENCED);
+	for (size_t i = 0; i < n; i++)
+		recover_coupon_run(recover, ids[i]);
+	left_report(recover, ids, n);
+	fault_point(FAULT_RECOVER_BEFORE_END);
+	if (!recover->is_dry)
+		behind_end(recover);
+	report_end(recover, clock_monotonic_ms() - begun_ms);
+	free(ids);
+}
+
+static int recover_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int is_unsure = args_has(args, "accept-loss") && !args_has(args, "yes");
+	struct recover recover = { .gives_up = args_has(args, "accept-loss"),
+				   .is_dry = args_has(args, "dry-run") || is_unsure,
+				   .is_json = args_has(args, "json") };
+	int64_t behind;
+
+	if (args_has(args, "all") == recover.gives_up)
+		args_fail("recover takes either --all or --accept-loss");
+	recover.db = store_postgres_open(ctl);
+	recover.redis = store_redis_open(ctl);
+	lock_take(&recover);
+	PQclear(db_query(recover.db, sql_query_recover_session, 0, NULL));
+	behind = behind_read(recover.db, recover.redis);
+	store_redis_check(recover.redis, behind >= 0);
+	if (behind > 0)
+		all_run(&recover);
+	else if (recover.is_json)
+		report_end(&recover, 0);
+	else
+		puts("nothing to recover: PostgreSQL is not behind Redis");
+	redis_client_free(recover.redis);
+	db_close(recover.db);
+	if (behind > 0 && is_unsure && !args_has(args, "dry-run"))
+		args_fail("nothing was given up: that needs --yes");
+	return 0;
+}
+
+static const struct option recover_options[] = {
+	SWITCH("all", "bring back every receive that Redis holds"),
+	SWITCH("accept-loss", "name each receive that PostgreSQL has lost, and give it up"),
+	SWITCH("yes", "with --accept-loss: do it; without it, only print what would be lost"),
+	SWITCH("dry-run", "do the same in transactions that are rolled back, and change nothing"),
+	SWITCH("json", "print a JSON object for each thing that is named, and one at the end"),
+	OPTIONS_END,
+};
+
+const struct command recover_command = {
+	.name = "recover",
+	.run = recover_run,
+	.options = recover_options,
+	.summary = "recover after PostgreSQL was put back to an earlier moment",
+	.detail =
+		"Needs --all or --accept-loss. As long as PostgreSQL is behind Redis, nothing is\n"
+		"issued or settled, and changes are refused. --all restores coupons, terms,\n"
+		"rejections and receives from Redis, each receive with its id, slot, key and\n"
+		"validity. Then the keeper opens the coupons again. After an interruption run it\n"
+		"again. Not behind: nothing is done, and the exit status is 0.\n"
+		"\n"
+		"--accept-loss keeps what PostgreSQL has, and records the receives that it lost "
+		"as\n"
+		"rejected (lost), except those whose messages still exist. Coupons that\n"
+		"PostgreSQL does not have are deleted in Redis.",
+};

@@ -1,0 +1,33 @@
+/*
+ * Notices that PostgreSQL was put back to an earlier moment: a number of change_count is below its
+ * copy in Redis (common/changes.h). While it is, the keeper holds every coupon in Redis and does
+ * nothing else, until couponctl recover has ended. The keeper's thread, but for put_back_copy().
+ */
+#ifndef KEEPER_PUT_BACK_H
+#define KEEPER_PUT_BACK_H
+
+#include "common/changes.h"
+#include "keeper/context.h"
+
+#define PUT_BACK_HOLD_MS 2000 /* between two passes over all coupons */
+
+struct put_back {
+	int is_behind;
+	int64_t fence; /* of the last elected keeper, by PostgreSQL */
+	int64_t hold_due_ms;
+};
+
+/* Reads the copy and publishes it for put_back_copy(). 0, or -1: Redis failed. */
+int put_back_copy_read(struct keeper_context *context, struct changes *copy);
+/* The copy, and when it was read (monotonic); 0: never. Any thread. */
+int64_t put_back_copy(struct changes *copy);
+
+/*
+ * Compares PostgreSQL with the copy, and raises the copy. 0, and `is_behind` and `fence` are set;
+ * or -1: Redis or PostgreSQL failed.
+ */
+int put_back_look(struct put_back *put_back, struct keeper_context *context);
+/* Holds every coupon in Redis, when a pass is due. 0, or -1: Redis or the lock is lost. */
+int put_back_hold(struct put_back *put_back, struct keeper_context *context);
+
+#endif

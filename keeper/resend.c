@@ -1,0 +1,276 @@
+#include "keeper/resend.h"
+
+#include "common/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#define UNKNOWN (-1)
+
+/* The place of a receive in the order in which a coupon's receives were accepted. */
+struct place {
+	int64_t generation;
+	int64_t seq;
+};
+
+struct entry {
+	int64_t coupon;
+	struct place mark;     /* the highest receive that was settled, at `mark_ms` */
+	struct place settled;  /* the mark before: settled for long */
+	struct place passed;   /* accepted when the last pass that published something ended */
+	int64_t mark_ms;       /* 0: no mark yet */
+	int64_t due_ms;        /* the next pass */
+	int64_t pause_ms;      /* 0: none so far */
+	int64_t seen_n;        /* settled at the last look */
+	int64_t progress_ms;   /* when that grew; 0: it never did */
+	int64_t settled_n;     /* at that last pass */
+	int64_t outbox_n;      /* at that last pass */
+	int64_t idle_settled;  /* without messages: as many were settled, */
+	int64_t idle_since_ms; /* since then; 0: there were messages */
+	struct resend_pass pass;
+	UT_hash_handle hh;
+};
+
+struct resend {
+	int64_t after_ms;
+	int64_t ready[RESEND_QUEUES]; /* UNKNOWN at first */
+	int64_t empty_since_ms;       /* of the receive queue; 0: it is not empty, or unknown */
+	struct entry *entries;
+};
+
+static void queues_forget(struct resend *resend)
+{
+	resend->empty_since_ms = 0;
+	for (int i = 0; i < RESEND_QUEUES; i++)
+		resend->ready[i] = UNKNOWN;
+}
+
+struct resend *resend_new(int64_t after_ms)
+{
+	struct resend *resend = calloc(1, sizeof(*resend));
+
+	check(resend != NULL);
+	resend->after_ms = after_ms;
+	queues_forget(resend);
+	return resend;
+}
+
+void resend_free(struct resend *resend)
+{
+	if (!resend)
+		return;
+	resend_reset(resend);
+	free(resend);
+}
+
+static void entry_free(struct resend *resend, struct entry *entry)
+{
+	HASH_DEL(resend->entries, entry);
+	free(entry);
+}
+
+void resend_reset(struct resend *resend)
+{
+	struct entry *entry, *next;
+
+	HASH_ITER (hh, resend->entries, entry, next)
+		entry_free(resend, entry);
+	queues_forget(resend);
+}
+
+void resend_connected(struct resend *resend)
+{
+	struct entry *entry, *next;
+
+	queues_forget(resend);
+	HASH_ITER (hh, resend->entries, entry, next) {
+		entry->due_ms = 0;
+		entry->pause_ms = 0;
+	}
+}
+
+void resend_ready(struct resend *resend, enum resend_queue queue, int64_t ready, int64_t now_ms)
+{
+	resend->ready[queue] = ready;
+	if (queue != RESEND_RECEIVES)
+		return;
+	if (ready > 0)
+		resend->empty_since_ms = 0;
+	else if (resend->empty_since_ms == 0)
+		resend->empty_since_ms = now_ms;
+}
+
+static struct entry *entry_find(const struct resend *resend, int64_t coupon)
+{
+	struct entry *entry;
+
+	HASH_FIND(hh, resend->entries, &coupon, sizeof(coupon), entry);
+	return entry;
+}
+
+static struct entry *entry_of(struct resend *resend, const struct resend_coupon *coupon)
+{
+	struct entry *entry = entry_find(resend, coupon->id);
+
+	if (entry)
+		return entry;
+	if (HASH_COUNT(resend->entries) >= RESEND_COUPONS_MAX)
+		entry_free(resend, resend->entries);
+	entry = calloc(1, sizeof(*entry));
+	check(entry != NULL);
+	entry->coupon = coupon->id;
+	entry->seen_n = coupon->settled;
+	HASH_ADD(hh, resend->entries, coupon, sizeof(entry->coupon), entry);
+	return entry;
+}
+
+void resend_forget(struct resend *resend, int64_t coupon)
+{
+	struct entry *entry = entry_find(resend, coupon);
+
+	if (entry)
+		entry_free(resend, entry);
+}
+
+static int is_before(const struct place *a, const struct place *b)
+{
+	return a->generation < b->generation || (a->generation == b->generation && a->seq < b->seq);
+}
+
+/* What the mark was longer ago than twice `after_ms` is settled for long. */
+static void mark_move(struct entry *entry, const struct resend_coupon *coupon, int64_t interval_ms,
+		      int64_t now_ms)
+{
+	if (entry->mark_ms && now_ms - entry->mark_ms < interval_ms)
+		return;
+	if (entry->mark_ms)
+		entry->settled = entry->mark;
+	entry->mark = (struct place){ coupon->generation, coupon->seq_seen };
+	entry->mark_ms = now_ms;
+}
+
+static int has_progressed(const struct entry *entry, const struct resend_coupon *coupon)
+{
+	return coupon->settled != entry->settled_n || coupon->outbox_n < entry->outbox_n;
+}
+
+/* Settling goes on again: a long pause is cut. */
+static void pause_cut(struct resend *resend, struct entry *entry,
+		      const struct resend_coupon *coupon, int64_t now_ms)
+{
+	if (entry->pause_ms <= resend->after_ms || !has_progressed(entry, coupon))
+		return;
+	entry->pause_ms = resend->after_ms;
+	if (entry->due_ms > now_ms + entry->pause_ms)
+		entry->due_ms = now_ms + entry->pause_ms;
+}
+
+static int queue_is_empty(const struct resend *resend, int64_t now_ms)
+{
+	return resend->empty_since_ms && now_ms - resend->empty_since_ms >= resend->after_ms;
+}
+
+static void progress_see(struct entry *entry, const struct resend_coupon *coupon, int64_t now_ms)
+{
+	if (coupon->settled != entry->seen_n)
+		entry->progress_ms = now_ms;
+	entry->seen_n = coupon->settled;
+}
+
+/* The workers hold its messages, and settle them slowly. */
+static int is_settling(const struct resend *resend, const struct entry *entry, int64_t now_ms)
+{
+	return entry->progress_ms && now_ms - entry->progress_ms < resend->after_ms;
+}
+
+/* Whether receives may have been overtaken, and no copies of them are on their way. */
+static int may_be_overtaken(const struct entry *entry)
+{
+	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed);
+}
+
+static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind, int64_t now_ms)
+{
+	entry->pass = (struct resend_pass){ .is_running = 1,
+					    .kind = kind,
+					    .generation = entry->settled.generation,
+					    .seq = entry->settled.seq,
+					    .begun_ms = now_ms,
+					    .cursor = "0" };
+	return &entry->pass;
+}
+
+/* Whether receives without a message have been in flight for long. */
+static int is_stuck(struct resend *resend, struct entry *entry, const struct resend_coupon *coupon,
+		    int64_t now_ms)
+{
+	if (coupon->outbox_n > 0) {
+		entry->idle_since_ms = 0;
+		return 0;
+	}
+	if (entry->idle_since_ms == 0 || entry->idle_settled != coupon->settled) {
+		entry->idle_settled = coupon->settled;
+		entry->idle_since_ms = now_ms;
+	}
+	return now_ms - entry->idle_since_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
+	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
+}
+
+struct resend_pass *resend_look(struct resend *resend, const struct resend_coupon *coupon,
+				int64_t now_ms)
+{
+	struct entry *entry = entry_of(resend, coupon);
+	int stuck = is_stuck(resend, entry, coupon, now_ms);
+
+	progress_see(entry, coupon, now_ms);
+	mark_move(entry, coupon, 2 * resend->after_ms, now_ms);
+	if (entry->pass.is_running)
+		return &entry->pass;
+	pause_cut(resend, entry, coupon, now_ms);
+	if (now_ms < entry->due_ms)
+		return NULL;
+	if (stuck)
+		return pass_begin(entry, RESEND_SLOTS, now_ms);
+	if (coupon->outbox_n == 0)
+		return NULL;
+	if (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))
+		return pass_begin(entry, RESEND_ALL, now_ms);
+	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, now_ms) : NULL;
+}
+
+int resend_covers(const struct resend_pass *pass, int64_t generation, int64_t seq)
+{
+	const struct place place = { generation, seq }, last = { pass->generation, pass->seq };
+
+	return pass->kind == RESEND_ALL || !is_before(&last, &place);
+}
+
+static void pause_lengthen(struct resend *resend, struct entry *entry,
+			   const struct resend_coupon *coupon)
+{
+	if (entry->pause_ms == 0 || has_progressed(entry, coupon))
+		entry->pause_ms = resend->after_ms;
+	else if (entry->pause_ms < RESEND_PAUSE_LONGEST_MS / 2)
+		entry->pause_ms *= 2;
+	else
+		entry->pause_ms = RESEND_PAUSE_LONGEST_MS;
+	entry->settled_n = coupon->settled;
+	entry->outbox_n = coupon->outbox_n;
+	entry->passed = (struct place){ coupon->generation, coupon->seq };
+}
+
+void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms)
+{
+	struct entry *entry = entry_of(resend, coupon);
+	int64_t least_ms = (now_ms - entry->pass.begun_ms) * RESEND_WORK_SHARE;
+
+	if (entry->pass.sent > 0)
+		pause_lengthen(resend, entry, coupon);
+	else
+		entry->pause_ms = 0;
+	entry->due_ms = now_ms + (entry->pause_ms ? entry->pause_ms : resend->after_ms);
+	if (entry->due_ms < now_ms + least_ms)
+		entry->due_ms = now_ms + least_ms;
+	entry->pass.is_running = 0;
+}

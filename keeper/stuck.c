@@ -1,0 +1,147 @@
+#include "keeper/stuck.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "embed.h"
+#include "keeper/dead.h"
+#include "keeper/user_slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SCAN_COUNT 256
+
+/* The arguments of settle(). */
+enum { COUPONS, GENERATIONS, NUMBERS, BATCHES, INDEXES, USERS, SLOTS, KEYS, TIMES, ARRAYS };
+
+static const enum postgres_type types[ARRAYS] = {
+	[COUPONS] = POSTGRES_INT8, [GENERATIONS] = POSTGRES_INT4, [NUMBERS] = POSTGRES_INT8,
+	[BATCHES] = POSTGRES_UUID, [INDEXES] = POSTGRES_INT2,     [USERS] = POSTGRES_TEXT,
+	[SLOTS] = POSTGRES_INT2,   [KEYS] = POSTGRES_TEXT,        [TIMES] = POSTGRES_INT8,
+};
+
+/* One step of the scan. */
+struct page {
+	struct keeper_context *context;
+	int64_t coupon;
+	const struct coupon_look *look;
+	struct user_slots slots;
+	struct postgres_array arrays[ARRAYS];
+	int64_t n; /* elements of each array */
+};
+
+int may_be_stuck(const struct coupon_row *row, const struct coupon_look *look, const char *run_id)
+{
+	return look->present && !look->broken && !look->placeholder &&
+	       look->generation == row->generation && look->reserved == 0 &&
+	       strcmp(look->run_id, run_id) == 0 && look->seq > row->settled;
+}
+
+/*
+ * The number of the receive is not known: the highest one is that of one of them. The time is that
+ * of the batch's id.
+ */
+static void slot_put(struct page *page, const struct user_slot *slot)
+{
+	const struct user_record *record = &slot->record;
+
+	postgres_array_add_number(&page->arrays[COUPONS], page->coupon);
+	postgres_array_add_number(&page->arrays[GENERATIONS], page->look->generation);
+	postgres_array_add_number(&page->arrays[NUMBERS], page->look->seq);
+	postgres_array_add_uuid(&page->arrays[BATCHES], &record->batch);
+	postgres_array_add_number(&page->arrays[INDEXES], record->index);
+	postgres_array_add_text(&page->arrays[USERS], slot->user.text, slot->user.len);
+	postgres_array_add_number(&page->arrays[SLOTS], record->slot);
+	postgres_array_add_text(&page->arrays[KEYS], record->key, record->key_len);
+	postgres_array_add_number(&page->arrays[TIMES], ulid_time_ms(&record->batch));
+	page->n++;
+}
+
+/* Puts those that are not the operator's into the arguments. 0, or -1: Redis is lost. */
+static int slots_put(struct page *page)
+{
+	size_t n = page->slots.n;
+	char(*batches)[ULID_SIZE] = calloc(n + 1, sizeof(*batches)), *dead = calloc(n + 1, 1);
+	const char **names = calloc(n + 1, sizeof(*names));
+	int rc;
+
+	check(batches != NULL && dead != NULL && names != NULL);
+	for (size_t i = 0; i < n; i++)
+		names[i] = ulid_format(&page->slots.list[i].record.batch, batches[i]);
+	rc = dead_read(page->context, page->coupon, names, n, dead);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (!dead[i])
+			slot_put(page, &page->slots.list[i]);
+	free(names);
+	free(dead);
+	free(batches);
+	return rc;
+}
+
+/* Settles them. Returns how many got their outcome now, or -1. */
+static int64_t page_settle(struct page *page)
+{
+	struct postgres_argument arguments[ARRAYS];
+	int64_t settled = page->n;
+	PGresult *rows;
+
+	if (page->n == 0)
+		return 0;
+	for (int i = 0; i < ARRAYS; i++)
+		arguments[i] = postgres_array(&page->arrays[i]);
+	rows = keeper_database_query(page->context->database, sql_query_settle, ARRAYS, arguments);
+	if (!rows)
+		return -1;
+	for (int row = 0; row < PQntuples(rows); row++)
+		settled -= strcmp(PQgetvalue(rows, row, 1), "changed") != 0;
+	PQclear(rows);
+	return settled;
+}
+
+static int64_t page_run(struct page *page, const redisReply *pairs)
+{
+	int64_t settled;
+
+	user_slots_read(&page->slots, pairs);
+	page->n = 0;
+	for (int i = 0; i < ARRAYS; i++)
+		postgres_array_init(&page->arrays[i], types[i]);
+	settled = slots_put(page) ? -1 : page_settle(page);
+	for (int i = 0; i < ARRAYS; i++)
+		postgres_array_fini(&page->arrays[i]);
+	return settled;
+}
+
+/* As stuck_settle(). */
+static int pages_run(struct page *page, struct resend_pass *pass, int64_t until_ms)
+{
+	char key[COUPON_KEY_SIZE];
+	int64_t settled;
+
+	coupon_key(page->coupon, COUPON_KEY_USERS, key);
+	do {
+		redisReply *reply;
+
+		if (keeper_context_goes_on(page->context))
+			return -1;
+		reply = redis_client_hscan(page->context->redis, key, pass->cursor, SCAN_COUNT);
+		if (!reply)
+			return redis_client_is_open(page->context->redis) ? 1 : -1;
+		settled = page_run(page, reply->element[1]);
+		freeReplyObject(reply);
+		if (settled < 0)
+			return keeper_context_failed(page->context) ? -1 : 1;
+		pass->sent += settled;
+	} while (strcmp(pass->cursor, "0") != 0 && clock_monotonic_ms() < until_ms);
+	return strcmp(pass->cursor, "0") == 0;
+}
+
+int stuck_settle(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look, struct resend_pass *pass, int64_t until_ms)
+{
+	struct page page = { .context = context, .coupon = row->id, .look = look };
+	int rc = pages_run(&page, pass, until_ms);
+
+	user_slots_fini(&page.slots);
+	return rc;
+}

@@ -1,0 +1,18 @@
+-- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
+-- those that it did not have. Those that hold a slot in Redis are to be released there.
+-- $1 coupon, $2 batches, $3 indexes, $4 users, $5 slots, $6 reasons, $7 times of acceptance (ms),
+-- $8 whether they hold a slot (1, 0): arrays of one length
+WITH r AS (
+	SELECT * FROM unnest($2::uuid[], $3::smallint[], $4::text[], $5::smallint[], $6::text[],
+		$7::bigint[], $8::smallint[])
+		WITH ORDINALITY AS r (batch, idx, user_id, slot, reason, at_ms, holds, ord)
+), added AS (
+	INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason, received_at,
+		released_at)
+	SELECT $1::bigint, batch, idx, user_id, slot, reason,
+		timestamptz 'epoch' + at_ms * interval '1 ms', CASE holds WHEN 0 THEN now() END
+	FROM r
+	ON CONFLICT DO NOTHING
+	RETURNING batch, idx
+)
+SELECT min(r.ord) AS ord FROM r JOIN added USING (batch, idx) GROUP BY batch, idx

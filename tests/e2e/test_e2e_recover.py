@@ -1,0 +1,377 @@
+"""PostgreSQL is put back to an earlier moment: couponctl refuses changes, and recovers from Redis
+what was lost, or gives it up by name."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import time
+
+import psycopg
+import pytest
+import redis
+
+from stack import wait_until
+from ulid import ulid_make, ulid_of, ulid_uuid
+
+ROWS = (
+    "SELECT coupon_id, user_id, slot, batch, idx, key, received_at, valid_from, valid_to"
+    " FROM user_coupon ORDER BY coupon_id, user_id, slot"
+)
+REJECTED = (
+    "SELECT coupon_id, batch, idx, user_id, slot, reason, received_at FROM receive_rejected"
+    " ORDER BY coupon_id, batch, idx"
+)
+TERMS = (
+    "SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,"
+    " status, version FROM coupon ORDER BY id"
+)
+ALL = (
+    ROWS,
+    REJECTED,
+    "SELECT * FROM coupon ORDER BY id",
+    "SELECT * FROM coupon_generation ORDER BY coupon_id, generation",
+    "SELECT * FROM change_count ORDER BY stripe",
+    "SELECT fence FROM keeper",
+    "SELECT last_value FROM coupon_id_seq",
+)
+
+
+class World:
+    """A stack, the backup of its PostgreSQL, and what PostgreSQL had before it was put back."""
+
+    def __init__(self, stack):
+        self.stack = stack
+        self.data = (stack.run_dir / "postgres").resolve() / "data"
+        self.before = {}
+
+    def pg(self):
+        return psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"], autocommit=True)
+
+    def redis(self):
+        return redis.Redis.from_url(self.stack.env["REDIS_URL"], decode_responses=True)
+
+    def read(self, *queries):
+        with self.pg() as pg:
+            return [pg.execute(query).fetchall() for query in queries]
+
+    def cache(self):
+        """Everything in Redis that belongs to coupons, by its value."""
+        with self.redis() as cache:
+            return {key: cache.dump(key) for key in sorted(cache.keys("coupon*:*"))}
+
+    def backup(self):
+        shutil.rmtree(self.data.with_name("backup"), ignore_errors=True)
+        self.stack.stop("postgres")
+        subprocess.run(["cp", "-a", self.data, self.data.with_name("backup")], check=True)
+        self.stack.start("postgres")
+
+    def restore(self):
+        """Everything that programs tell Redis of PostgreSQL has reached it; then PostgreSQL goes
+        back to the backup."""
+        self.before = dict(zip((ROWS, REJECTED, TERMS), self.read(ROWS, REJECTED, TERMS)))
+        self.remember()
+        self.stack.stop("worker-1", "postgres")
+        shutil.rmtree(self.data)
+        subprocess.run(["cp", "-a", self.data.with_name("backup"), self.data], check=True)
+        self.stack.start("postgres")
+
+    def remember(self):
+        with self.pg() as pg, self.redis() as cache:
+            copy = dict(pg.execute("SELECT stripe, num FROM change_count").fetchall())
+            cache.hset("couponmq:changes", mapping=copy)
+            for coupon, version, row in pg.execute(
+                "SELECT id, version, to_jsonb(coupon)::text FROM coupon"
+            ):
+                cache.set(f"coupon:{{{coupon}}}:terms", f"{version} {row}")
+            for coupon, batch, at in pg.execute(
+                "SELECT DISTINCT coupon_id, batch, (extract(epoch FROM received_at) * 1000)::bigint"
+                " FROM (SELECT coupon_id, batch, received_at FROM user_coupon UNION ALL"
+                " SELECT coupon_id, batch, received_at FROM receive_rejected) AS outcome"
+            ):
+                cache.rpush(f"coupon:{{{coupon}}}:settled", f"{ulid_of(batch)}:{at}")
+            for coupon, batch, idx, slot, reason, user in pg.execute(
+                "SELECT coupon_id, batch, idx, slot, reason, user_id FROM receive_rejected"
+            ):
+                entry = f"{ulid_of(batch)}:{idx}:{slot}:{reason}:{user}"
+                cache.rpush(f"coupon:{{{coupon}}}:rejected", entry)
+
+    def issue(self, coupon, user, ack="issued", **members):
+        with self.stack.client() as client:
+            reply = wait_until(
+                lambda: (
+                    (told := client.issue(coupon, user, ack=ack, **members))["status"]
+                    != "unavailable"
+                    and told
+                )
+            )
+        return reply
+
+    def recover(self, *arguments):
+        told = self.stack.ctl_run("recover", *arguments, "--json")
+        assert told.returncode == 0, told
+        lines = [json.loads(line) for line in told.stdout.splitlines()]
+        assert lines[-1]["what"] == "end"
+        return lines[:-1], lines[-1]
+
+
+@pytest.fixture(scope="module")
+def own_stack(stack_make):
+    own = stack_make()
+    own.settings = {"COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100}
+    own.services()
+    own.start("gateway", "worker-1")
+    yield own
+    own.down()
+
+
+@pytest.fixture
+def world(own_stack):
+    for name in ("redis", "rabbitmq", "postgres", "gateway", "worker-1"):
+        if not own_stack.runs(name):
+            own_stack.start(name)
+    own = World(own_stack)
+    yield own
+    own_stack.ctl_run("recover", "--all")
+
+
+def reject_one(world, coupon):
+    """A receive that PostgreSQL has no stock for; its slot is released."""
+    with world.pg() as pg:
+        total = "UPDATE coupon SET total_num = %s WHERE id = %s"
+        pg.execute(total, (1, coupon))
+        assert world.issue(coupon, "rejected:user")["status"] == "rejected"
+        released = (
+            "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
+        )
+        wait_until(lambda: pg.execute(released, (coupon,)).fetchone() == (1,))
+        pg.execute(total, (100, coupon))
+
+
+def campaigns(world):
+    """Coupons before and after the backup, with receives in each state. Returns those that are open
+    at the end."""
+    ctl, make, issue = world.stack.ctl, world.stack.coupon_make, world.issue
+    many = make(100, limit=3, name="many")
+    larger = make(
+        2, name="larger", valid_from="2026-01-01T00:00:00Z", valid_to="2036-01-01T00:00:00Z"
+    )
+    paused, closed = make(10, name="paused"), make(10, name="closed")
+    draft = make(10, name="draft", publish=False)
+    rejecting = make(100, name="rejecting")
+    assert issue(many, "early", key="k1")["status"] == "issued"
+    assert issue(larger, "early")["status"] == "issued"
+    world.backup()
+    for user in ("early", "late"):
+        for key in ("k1", "k2", "k3"):
+            assert issue(many, user, key=key)["status"] == "issued"
+    assert issue(rejecting, "other")["status"] == "issued"
+    reject_one(world, rejecting)
+    ctl("stock", larger, "--total", 5)
+    for user in range(4):
+        assert issue(larger, user)["status"] == "issued"
+    for coupon, command in ((paused, "pause"), (closed, "close")):
+        assert issue(coupon, 1)["status"] == "issued"
+        ctl(command, coupon)
+    ctl("publish", draft)
+    assert issue(draft, "auth0|x")["status"] == "issued"
+    new = make(50, limit=2, name='new "name"', valid_days=7)
+    assert issue(new, 1, key="a:b")["status"] == "issued"
+    make(5, name="second draft", publish=False)
+    return many, rejecting, draft, new
+
+
+def test_nothing_to_recover(world):
+    assert "nothing to recover" in world.stack.ctl("recover", "--all")
+    assert "nothing to recover" in world.stack.ctl("recover", "--accept-loss")
+    assert world.recover("--all")[1]["receives"] == 0
+    for wrong in ((), ("--all", "--accept-loss")):
+        told = world.stack.ctl_run("recover", *wrong)
+        assert told.returncode == 2 and "--accept-loss" in told.stderr
+
+
+def test_changes_are_refused(world):
+    stack = world.stack
+    coupon, draft = stack.coupon_make(10), stack.coupon_make(10, publish=False)
+    world.backup()
+    stack.coupon_make(10)
+    world.restore()
+    behind = "PostgreSQL is behind Redis by at least"
+    for command in (
+        ("create", "--name", "x", "--total", 1),
+        ("publish", draft),
+        ("pause", coupon),
+        ("resume", coupon),
+        ("close", coupon),
+        ("stock", coupon, "--total", 20),
+        ("rebuild", coupon),
+        ("rebuild", coupon, "--release-lost"),
+    ):
+        told = stack.ctl_run(*command)
+        assert told.returncode == 1 and behind in told.stderr, told
+    assert behind in stack.ctl("show", coupon)
+    assert json.loads(stack.ctl("show", coupon, "--json"))["behind"] > 0
+    told = stack.ctl_run("audit", coupon, "--json")
+    assert told.returncode != 0 and json.loads(told.stdout)["behind"] > 0
+    assert behind in stack.ctl_run("audit", coupon).stdout
+    assert stack.ctl("list") and stack.ctl("migrate")
+    stack.ctl("recover", "--all")
+    stack.start("worker-1")
+    stack.ctl("stock", coupon, "--total", 20)
+    assert json.loads(stack.ctl("show", coupon, "--json"))["behind"] == 0
+
+
+def test_changes_need_redis(world):
+    stack = world.stack
+    coupon = stack.coupon_make(10)
+    stack.stop("redis")
+    for command in (
+        ("create", "--name", "x", "--total", 1),
+        ("close", coupon),
+        ("rebuild", coupon),
+    ):
+        told = stack.ctl_run(*command)
+        assert told.returncode == 1 and "Redis" in told.stderr, told
+    assert json.loads(stack.ctl_run("show", coupon, "--json").stdout)["behind"] is None
+    stack.start("redis")
+
+
+def in_flight(world, coupon, users):
+    """Accepted, and settled by no worker."""
+    world.stack.stop("worker-1")
+    for user in users:
+        assert world.issue(coupon, user, ack="queued")["status"] == "queued"
+
+
+def assert_open(world, coupons):
+    world.stack.start("worker-1")
+    for coupon in coupons:
+        assert world.issue(coupon, "after", key="new")["status"] == "issued"
+    wait_until(
+        lambda: world.stack.ctl_run("audit", "--all", "--grace", 0).returncode == 0, timeout=20
+    )
+
+
+def assert_recovered(world, coupons, users):
+    rows, rejected, terms = world.read(ROWS, REJECTED, TERMS)
+    assert terms == world.before[TERMS] and rejected == world.before[REJECTED]
+    extra = [(coupons[0], user) for user in users]
+    assert [row for row in rows if (str(row[0]), row[1]) not in extra] == world.before[ROWS]
+    assert len(rows) == len(world.before[ROWS]) + len(users)
+    assert "nothing to recover" in world.stack.ctl("recover", "--all")
+    assert_open(world, coupons)
+    with world.pg() as pg:
+        flight = "SELECT count(*) FROM coupon_generation WHERE settled_num <> seq_seen"
+        assert pg.execute(flight).fetchone() == (0,)
+
+
+def test_everything_comes_back(world):
+    coupons = campaigns(world)
+    in_flight(world, coupons[0], ["flight1", "flight2"])
+    world.restore()
+    states = world.read(*ALL), world.cache()
+    named, dry = world.recover("--all", "--dry-run")
+    assert (world.read(*ALL), world.cache()) == states
+    named_then, done = world.recover("--all")
+    assert named_then == named and {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
+    assert done["receives"] == len(world.before[ROWS]) - len(states[0][0]) + 2
+    assert done["rejections"] == 1 and done["receives_rejected"] == 0 == done["unreadable"]
+    assert done["created"] == 2 and done["changed"] == 4, named
+    assert_recovered(world, coupons, ["flight1", "flight2"])
+    with world.pg() as pg:
+        ids = pg.execute("SELECT last_value, (SELECT max(id) FROM coupon) FROM coupon_id_seq")
+        assert len(set(ids.fetchone())) == 1
+
+
+def test_killed_at_any_moment(world):
+    coupons = campaigns(world)
+    in_flight(world, coupons[0], ["flight1"])
+    world.restore()
+    chance = random.Random(seed := random.randrange(1 << 30))
+    for _ in range(8):
+        child = subprocess.Popen(
+            [str(world.stack.build_dir / "couponctl"), "recover", "--all"],
+            env={**os.environ, **world.stack.env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(chance.uniform(0, 0.15))
+        child.kill()
+        child.wait()
+    world.stack.ctl("recover", "--all")
+    assert_recovered(world, coupons, ["flight1"]), seed
+
+
+def test_two_at_once(world):
+    coupon = world.stack.coupon_make(10)
+    with world.pg() as pg:
+        pg.execute("SELECT pg_advisory_lock(hashtext('couponmq'), hashtext('recover'))")
+        told = world.stack.ctl_run("recover", "--all")
+    assert told.returncode == 1 and "another couponctl recover is running" in told.stderr, coupon
+
+
+def test_accept_loss_names_each(world):
+    stack = world.stack
+    known = stack.coupon_make(100, limit=2)
+    assert world.issue(known, "early", key="k")["status"] == "issued"
+    world.backup()
+    lost = [world.issue(known, user)["receive"] for user in ("early", "a.b", "c")]
+    unknown = stack.coupon_make(10)
+    lost.append(world.issue(unknown, 5)["receive"])
+    in_flight(world, known, ["flight"])
+    world.restore()
+    states = world.read(*ALL), world.cache()
+    told = stack.ctl_run("recover", "--accept-loss")
+    assert told.returncode == 2 and "--yes" in told.stderr
+    assert sorted(re.findall(r"^lost: receive (\S+),", told.stdout, re.MULTILINE)) == sorted(lost)
+    assert world.recover("--accept-loss", "--dry-run")[1]["receives_lost"] == 4
+    assert (world.read(*ALL), world.cache()) == states
+    named, done = world.recover("--accept-loss", "--yes")
+    assert sorted(line["receive"] for line in named if line["what"] == "lost") == sorted(lost)
+    assert done["receives_lost"] == 4 and done["deleted"] == 1
+    with world.redis() as cache:
+        assert not cache.keys(f"coupon:{{{unknown}}}*")
+    stack.start("worker-1")
+    with stack.client() as client:
+        wait_until(lambda: client.call("status", receive=lost[0])["status"] == "rejected")
+    users = f"SELECT user_id FROM user_coupon WHERE coupon_id = {known} ORDER BY user_id"
+    wait_until(lambda: world.read(users) == [[("early",), ("flight",)]])
+    assert world.issue(known, "c")["status"] == "issued", "its coupon is free again"
+    assert_open(world, [known])
+
+
+def test_what_settling_rejects_is_named(world):
+    """PostgreSQL has another receive in the slot: it was put back, and then used."""
+    coupon = world.stack.coupon_make(10)
+    world.issue(coupon, 1)
+    world.backup()
+    reply = world.issue(coupon, 2)
+    world.stack.coupon_make(1)
+    world.restore()
+    with world.pg() as pg:
+        pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, batch, idx, received_at,"
+            " valid_from) VALUES ('2', %s, 1, %s, 0, now(), now())",
+            (coupon, ulid_uuid(ulid_make())),
+        )
+        pg.execute("UPDATE coupon SET issued_num = issued_num + 1 WHERE id = %s", (coupon,))
+    named, done = world.recover("--all")
+    assert done["receives_rejected"] == 1
+    rejected = [line for line in named if line["what"] == "rejected"]
+    assert [(line["receive"], line["reason"]) for line in rejected] == [
+        (reply["receive"], "slot_taken")
+    ]
+    assert_open(world, [coupon])
+
+
+def test_ids_far_away_do_not_move_the_sequence(world):
+    stack = world.stack
+    world.backup()
+    far = stack.coupon_make(10, id=7_000_000_000_000_000_001)
+    near = stack.coupon_make(10)
+    world.restore()
+    world.stack.ctl("recover", "--all")
+    stack.start("worker-1")
+    assert int(stack.coupon_make(1)) == int(near) + 1, far

@@ -1,0 +1,61 @@
+/*
+ * What the worker writes to Redis about messages that have come to their end: a thread removes
+ * settled batches from the outboxes, and adds dead-lettered ones to the set of the keys that the
+ * keeper does not send again. The worker's loop only appends to lists, and never waits.
+ *
+ * What PostgreSQL may lose when it is put back to an earlier moment is recorded first: no batch is
+ * removed before the number of its transaction has been copied (common/changes.h); and with the
+ * removal the time of the batch and its rejected receives.
+ *
+ * While Redis cannot be reached, batches are kept for it, OUTBOXES_HELD_MAX of each kind, where a
+ * rejected receive counts as one more. A batch
+ * that does not fit, or whose removal Redis refuses, is forgotten and counted: the keeper sends it
+ * again, and it is settled again, which changes nothing, or dead-lettered again.
+ */
+#ifndef WORKER_OUTBOXES_H
+#define WORKER_OUTBOXES_H
+
+#include "common/message/ulid.h"
+#include "common/message/user_id.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OUTBOXES_HELD_MAX 65536
+#define OUTBOXES_GATHER_MS 20   /* a batch waits so long for others */
+#define OUTBOXES_STOP_MS 1000   /* no call to Redis begins so long after outboxes_stop() */
+#define OUTBOXES_DEAD_S 2592000 /* 30 days: the set expires so long after its last addition */
+
+struct outboxes;
+
+/* Starts the thread, which connects at its first batch. A malformed URL ends the process. */
+struct outboxes *outboxes_start(const char *redis_url);
+/*
+ * Sends what is held, and stops the thread. A call to Redis in progress is waited for, at most
+ * REDIS_CLIENT_TIMEOUT_MS; while Redis cannot be reached, nothing is tried.
+ */
+void outboxes_stop(struct outboxes *outboxes); /* NULL is allowed */
+
+/* The functions below: only from the thread that started it. */
+
+/*
+ * The number of a committed transaction, 'STRIPE:NUM'. Kept until outboxes_send(). 0, or -1 when it
+ * is malformed.
+ */
+int outboxes_changed(struct outboxes *outboxes, const char *number);
+/*
+ * Every receive of the batch, which was accepted at this time, has an outcome in PostgreSQL. Kept
+ * until outboxes_send().
+ */
+void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
+		      int64_t at_ms);
+/* One of them was rejected: of the batch that was passed last. */
+void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const char *reason,
+		       const struct user_id *user);
+/* Hands this over to the thread. A number without a settled batch waits for the next one. */
+void outboxes_send(struct outboxes *outboxes);
+
+/* RabbitMQ has confirmed the dead letter of this batch. */
+void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch);
+
+#endif

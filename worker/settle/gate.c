@@ -1,0 +1,54 @@
+#include "worker/settle/gate.h"
+
+#include "common/log/log.h"
+
+#define POLL_MS 10 /* while the keeper's thread reads the copy */
+
+static void restart(struct gate *gate, int64_t connected_ms)
+{
+	gate->connected_ms = connected_ms;
+	gate->asked_ms = 0;
+	gate->is_open = 0;
+}
+
+int gate_is_open(struct gate *gate, struct database *database, int64_t now_ms)
+{
+	if (gate->connected_ms != database_connected_ms(database) ||
+	    (gate->is_open && keeper_state().is_behind))
+		restart(gate, database_connected_ms(database));
+	if (gate->is_open)
+		return 1;
+	if (gate->asked_ms == 0) {
+		gate->asked_ms = now_ms;
+		keeper_copy_ask(gate->keeper);
+	} else if (now_ms >= gate->asked_ms && keeper_copy(&gate->copy) >= gate->asked_ms) {
+		database_count(database, now_ms);
+	}
+	return 0;
+}
+
+void gate_counted(struct gate *gate, const PGresult *rows)
+{
+	struct changes changes;
+	int64_t behind;
+
+	changes_take(&changes, rows);
+	behind = changes_behind(&changes, &gate->copy);
+	gate->is_open = behind == 0;
+	if (behind == 0) {
+		gate->is_behind = 0;
+		return;
+	}
+	if (!gate->is_behind)
+		log_error("postgresql_behind", LOG_I("transactions", behind),
+			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			  LOG_S("mend", "couponctl recover"));
+	gate->is_behind = 1;
+	gate->asked_ms += GATE_AGAIN_MS;
+	keeper_copy_ask(gate->keeper);
+}
+
+int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
+{
+	return gate->asked_ms > now_ms ? gate->asked_ms : now_ms + POLL_MS;
+}
