@@ -5,6 +5,7 @@
 #   TESTS=tests/e2e/test_x.py      only that file, shown; other words choose programs by name, and
 #                                  go to pytest -k
 #   SEED=n                         of the torture scenarios, and of other randomized tests
+#   ALL=1                          all of the long tests, of which otherwise half is chosen
 #   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=5 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

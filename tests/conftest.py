@@ -1,7 +1,8 @@
 """Fixtures of all tests. `stack` is shared: a test that breaks a process uses `rough`, or makes a
 stack with `stack_make`."""
 
-
+import os
+import random
 import signal
 
 import pika
@@ -20,6 +21,13 @@ def pytest_addoption(parser):
     )
 
 
+def is_chosen(item):
+    """Of the long tests, a whole run chooses half by its seed."""
+    if not item.get_closest_marker("long") or os.environ.get("ALL"):
+        return True
+    return random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random() < 0.5
+
+
 def pytest_collection_modifyitems(config, items):
     stack = config.getoption("--stack")
     if not stack:
@@ -28,14 +36,16 @@ def pytest_collection_modifyitems(config, items):
     def is_other(item):
         names = item.fixturenames
         on_shared = "stack" in names and "rough_stack" not in names
-        return item.path.parent.name == "e2e" and on_shared != (stack == "shared")
+        elsewhere = item.path.parent.name == "e2e" and on_shared != (stack == "shared")
+        return elsewhere or not is_chosen(item)
 
     config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
     items[:] = [item for item in items if not is_other(item)]
 
 
-def pytest_configure():
+def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
+    config.addinivalue_line("markers", "long: a whole run chooses half of these by its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -75,6 +75,7 @@ def test_finds_under_load(stack, ground_make, limit, plant):
         assert wrong(stack, ground.coupon) == [], "it is as it was"
 
 
+@pytest.mark.long
 def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
     """Many receives are in flight, older than the grace, and settled all at once."""
     ground = ground_make(2, on=rough)
@@ -98,6 +99,7 @@ def test_no_false_alarm_while_workers_come_and_go(rough, ground_make):
     assert wrong(rough, ground.coupon) == []
 
 
+@pytest.mark.long
 def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
     """It holds messages that RabbitMQ does not count."""
     ground = ground_make(2, on=rough)
@@ -116,6 +118,7 @@ def test_no_false_alarm_while_a_worker_hangs(rough, ground_make):
         history.settle()
 
 
+@pytest.mark.long
 def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
     """Redis has a higher limit than PostgreSQL, so that every second receive of a user is
     rejected."""

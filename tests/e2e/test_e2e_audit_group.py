@@ -44,6 +44,7 @@ def audit_counted(rough, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_pauses_do_not_grow_with_the_number_of_coupons(rough, audit_counted):
     """Overdue and stalled receives of several coupons, whose messages are in the queue and not in
     the outbox. With a limit above 1, a pass waits for their outcomes as well."""

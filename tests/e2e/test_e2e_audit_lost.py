@@ -18,6 +18,7 @@ from user_ids import receive_parts
 
 
 @pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.long
 def test_names_each_receive_of_a_purged_queue(rough, ground_make, limit):
     ground = ground_make(limit, on=rough)
     rough.stop("worker-1")
@@ -76,6 +77,7 @@ def test_a_dead_letter_is_owed_and_not_lost(rough, ground_make):
     wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"])
 
 
+@pytest.mark.long
 def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     ground = ground_make(1, on=rough)
     rough.stop("worker-1")

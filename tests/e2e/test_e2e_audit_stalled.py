@@ -93,6 +93,7 @@ def test_receives_in_a_purged_queue_that_redis_lost_as_well(ground):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_no_worker_runs(ground):
     rough = ground.stack
     rough.stop("worker-1")
@@ -119,6 +120,7 @@ def test_a_locked_coupon(ground):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_rabbitmq_is_away(ground):
     rough = ground.stack
     rough.kill9("rabbitmq")

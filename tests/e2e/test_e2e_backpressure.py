@@ -64,6 +64,7 @@ def relay(rough):
 
 
 @pytest.mark.parametrize("trouble", [rabbitmq_unreachable, rabbitmq_blocked, rabbitmq_refusing])
+@pytest.mark.long
 def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway_make, trouble):
     coupon, other, first = (History(rough, rough.coupon_make(100), 100) for _ in range(3))
     gateway = gateway_make(
@@ -207,6 +208,7 @@ def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history,
 # A publisher that is stuck
 
 
+@pytest.mark.long
 def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gateway_make):
     """By the kernel after 10 s (TCP_USER_TIMEOUT), else by the watchdog after 15 s."""
     coupon = rough.coupon_make(200_000)

@@ -117,6 +117,7 @@ def test_all_that_was_confirmed_is_lost(rough, history, lose):
     assert any(EMPTY in line for line in resent_log(rough, history))
 
 
+@pytest.mark.long
 def test_the_data_is_gone_and_gateway_and_worker_are_killed(rough, history):
     rough.stop("worker-1")
     accept(rough, history, RECEIVES)
@@ -194,6 +195,7 @@ def settling_slowly(stack, delay_s=0.05):
             owner.execute("DROP FUNCTION slowly()")
 
 
+@pytest.mark.long
 def test_what_later_receives_have_overtaken(rough, history_make, worker_make):
     """The queue is never empty, because a load continues."""
     history = history_make(every_s=0.1)
@@ -245,6 +247,7 @@ def test_a_queue_that_is_slow_is_not_filled(rough, history, worker_make):
     assert worker.metrics()[RESENT] <= messages, "the last ones, when the queue was empty"
 
 
+@pytest.mark.long
 def test_postgresql_away_sends_nothing_again_and_again(rough, history):
     before = resent_n(rough)
     rough.stop("postgres")
@@ -258,6 +261,7 @@ def test_postgresql_away_sends_nothing_again_and_again(rough, history):
     all_issued(history)
 
 
+@pytest.mark.long
 def test_a_locked_coupon_is_left_alone(rough, history_make):
     """Workers hold its messages, and park them; those of another coupon are lost."""
     locked, other = history_make(), history_make()

@@ -260,6 +260,7 @@ def test_the_gateway_told_to_end_answers_who_waits(rough, gateway_make):
 # RabbitMQ
 
 
+@pytest.mark.long
 def test_rabbitmq_restarted(campaign, rough):
     """It is stopped, and then killed."""
     with campaign().start() as history:

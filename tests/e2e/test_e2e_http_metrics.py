@@ -178,6 +178,7 @@ def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, g
     assert gateway.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(
     stack, make_coupon, gateway_make
 ):

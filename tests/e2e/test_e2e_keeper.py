@@ -78,6 +78,7 @@ def many(rough_pg):
     )
 
 
+@pytest.mark.long
 def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_make):
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_KEEPER_ROUND_MS=2000, COUPON_KEEPER_LEASE_MS=2000)
@@ -107,6 +108,7 @@ def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_
     assert keeper_fence(rough_pg) == elections, "the lock was kept"
 
 
+@pytest.mark.long
 def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, worker_make):
     rough.stop("worker-1")
     worker = worker_make(rough)

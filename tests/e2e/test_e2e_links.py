@@ -42,6 +42,7 @@ def test_a_publisher_that_hangs_does_not_hold_up_settling(rough, rough_pg, worke
     assert worker.terminate() == 0
 
 
+@pytest.mark.long
 def test_the_keeper_is_not_held_up_by_its_publisher(rough, rough_redis, worker_make, deaf):
     rough.stop("worker-1")
     worker = worker_make(rough, AMQP_URL=deaf.url(rough.env["AMQP_URL"]))

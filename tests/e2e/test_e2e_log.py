@@ -11,6 +11,7 @@ from stack import Client, port_answers, port_free, wait_until
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.long
 def test_a_log_that_nobody_reads_stops_nothing(stack, make_coupon, processes):
     """Standard error is a pipe that is full: requests are answered, the end of the process is not
     held up, and once the pipe is read, the log goes on and tells how much was dropped."""

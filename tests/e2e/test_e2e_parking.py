@@ -56,6 +56,7 @@ def parked_n(stack):
     return queue_length(stack, PARKED_QUEUE)
 
 
+@pytest.mark.long
 def test_a_locked_coupon_does_not_stop_the_others(rough, rough_pg):
     locked_coupon = History(rough, coupon_open(rough, 1000), 1000, ack="accepted")
     other = coupon_open(rough, 1000)
@@ -270,6 +271,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
+@pytest.mark.long
 def test_a_coupon_that_takes_too_long_is_settled_in_steps(rough, rough_pg, worker_make, slow):
     """PostgreSQL cancels the transaction of all its receives, and also that of one message. The
     keeper sends no copies meanwhile."""
@@ -297,6 +299,7 @@ def parking_full(stack):
         yield ends.close
 
 
+@pytest.mark.long
 def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
     """The other coupons are settled, although what RabbitMQ refuses to park would fill the
     prefetch; that is settled when the lock ends, parked or not."""
@@ -317,6 +320,7 @@ def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
+@pytest.mark.long
 def test_a_parking_queue_that_was_full(rough, rough_pg, worker_make):
     """It is used again before the lock ends, although RabbitMQ 3.10 does not tell the worker's
     channel, and confirms the copies that circulate in the receive queue all the time."""

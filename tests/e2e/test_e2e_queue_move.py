@@ -53,6 +53,7 @@ def test_nothing_to_do(rough):
     assert told.count("as it should be") == 3 and rough.queues_told() == before
 
 
+@pytest.mark.long
 def test_under_load_and_killed_at_any_moment(differing):
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
@@ -75,6 +76,7 @@ def test_under_load_and_killed_at_any_moment(differing):
     history.judge()
 
 
+@pytest.mark.long
 def test_what_no_worker_takes_is_moved_with_all_it_has(differing):
     """Receives, parked ones and dead letters, with their headers; no worker runs. A dry run changes
     nothing."""
@@ -128,6 +130,7 @@ def test_after_a_death_between_deletion_and_declaration(rough):
         assert connection.channel().basic_get(DEAD_QUEUE, auto_ack=True)[2] == b"moved"
 
 
+@pytest.mark.long
 def test_a_second_run_is_refused(differing):
     differing.sigstop("worker-1")  # holds its consumer
     first = subprocess.Popen(
@@ -145,6 +148,7 @@ def test_a_second_run_is_refused(differing):
     assert moved(differing) and queue_length(differing, QUEUE) == 0
 
 
+@pytest.mark.long
 def test_a_consumer_that_does_not_leave(differing):
     """Another client, or a program of another version: the command ends, and loses nothing."""
     differing.stop("worker-1")

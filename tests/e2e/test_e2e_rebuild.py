@@ -101,6 +101,7 @@ def coupon_make(rough, rough_redis):
     return make
 
 
+@pytest.mark.long
 def test_wiped_in_mid_campaign(rough, rough_redis, rough_pg, coupon_make):
     coupon = coupon_make(100_000, 3)
     with History(rough, coupon, 100_000, 3, users=5000, keys=0.4) as history:

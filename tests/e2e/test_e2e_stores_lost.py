@@ -77,6 +77,7 @@ def states(stack):
     ]
 
 
+@pytest.mark.long
 def test_postgresql_put_back_to_an_earlier_moment(lost_stack):
     stack = lost_stack
     coupon, users = stack.coupon_make(1000), itertools.count(100)
@@ -108,6 +109,7 @@ def test_postgresql_put_back_to_an_earlier_moment(lost_stack):
     wait_until(lambda: states(stack) == ["ok", "ok"])
 
 
+@pytest.mark.long
 def test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery(lost_stack):
     """Accepted by Redis before it was noticed; nothing is settled or acked meanwhile."""
     stack = lost_stack
