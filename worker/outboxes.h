@@ -22,7 +22,8 @@
 #include <stdint.h>
 
 #define OUTBOXES_HELD_MAX 65536
-#define OUTBOXES_GATHER_MS 20   /* a batch waits so long for others */
+/* A batch waits so long for others: each flush costs Redis an fsync, and nobody waits for it. */
+#define OUTBOXES_GATHER_MS 200
 #define OUTBOXES_STOP_MS 1000   /* no call to Redis begins so long after outboxes_stop() */
 #define OUTBOXES_DEAD_S 2592000 /* 30 days: the set expires so long after its last addition */
 
