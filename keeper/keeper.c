@@ -167,16 +167,23 @@ static int late_run(struct keeper *keeper)
 	return more < 0 ? -1 : 0;
 }
 
-static void wake_take(struct keeper *keeper)
+/* Reads the copy for the worker's loop, which may be connected to PostgreSQL when this is not. */
+static void copy_answer(struct keeper *keeper)
 {
 	struct changes copy;
+
+	if (keeper->copy_asked && put_back_copy_read(&keeper->context, &copy) == 0)
+		keeper->copy_asked = 0;
+}
+
+static void wake_take(struct keeper *keeper)
+{
 	uint64_t wakes;
 
 	/* Before the work, so that a wake during the work is not lost. */
 	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) != sizeof(wakes))
 		return;
-	if (keeper->copy_asked && put_back_copy_read(&keeper->context, &copy) == 0)
-		keeper->copy_asked = 0;
+	copy_answer(keeper);
 	if (!keeper->put_back.is_behind)
 		release_run(keeper);
 }
@@ -238,7 +245,10 @@ static int64_t turn(struct keeper *keeper)
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
-	if (redis_open(keeper->context.redis) || keeper_database_open(keeper->context.database))
+	if (redis_open(keeper->context.redis))
+		return backoff_ms(&keeper->backoff);
+	copy_answer(keeper);
+	if (keeper_database_open(keeper->context.database))
 		return backoff_ms(&keeper->backoff);
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))

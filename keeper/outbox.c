@@ -19,8 +19,8 @@
 #define SCAN_COUNT 16     /* entries requested at a time; each may be 70 KB */
 #define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
 #define POLL_MS 50
-#define CONFIRM_MS \
-	300        /* the broker confirms something in this time, or the round publishes nothing */
+/* In this time the broker confirms something, or nothing more is published in this round. */
+#define CONFIRM_MS 300
 #define ASK_MS 100 /* between two questions for the lengths of the queues */
 
 struct keeper_outbox {

@@ -1,16 +1,16 @@
 /*
  * What the worker writes to Redis about messages that have come to their end: a thread removes
- * settled batches from the outboxes, and adds dead-lettered ones to the set of the keys that the
- * keeper does not send again. The worker's loop only appends to lists, and never waits.
+ * settled batches from the outboxes, and adds dead-lettered ones to the set of batches that the
+ * keeper does not publish again. The worker's loop only appends to lists, and never waits.
  *
  * What PostgreSQL may lose when it is put back to an earlier moment is recorded first: no batch is
  * removed before the number of its transaction has been copied (common/changes.h); and with the
  * removal the time of the batch and its rejected receives.
  *
  * While Redis cannot be reached, batches are kept for it, OUTBOXES_HELD_MAX of each kind, where a
- * rejected receive counts as one more. A batch
- * that does not fit, or whose removal Redis refuses, is forgotten and counted: the keeper sends it
- * again, and it is settled again, which changes nothing, or dead-lettered again.
+ * rejected receive counts as one more. A batch that does not fit, or whose removal Redis refuses,
+ * is forgotten and counted: the keeper publishes it again, and it is settled again, which changes
+ * nothing, or dead-lettered again.
  */
 #ifndef WORKER_OUTBOXES_H
 #define WORKER_OUTBOXES_H

@@ -25,11 +25,13 @@ static void list_take(struct reading *reading)
 	reading->n = 0;
 }
 
-static void unreadable(struct recover_coupon *coupon, const redisReply *user)
+/* `user` is NULL when its id is malformed: it may have any bytes. */
+static void unreadable(struct recover_coupon *coupon, const struct user_id *user)
 {
 	char detail[128];
 
-	snprintf(detail, sizeof(detail), "the records of user %.64s", user->str);
+	snprintf(detail, sizeof(detail), "the records of user %s",
+		 user ? user->text : "(a malformed id)");
 	coupon->recover->counts.unreadable++;
 	report_coupon(coupon->recover, "unreadable", coupon->id, detail);
 }
@@ -39,7 +41,7 @@ static void records_add(struct reading *reading, const redisReply *id, const cha
 	struct held held;
 
 	if (user_id_parse(&held.user, id->str, id->len)) {
-		unreadable(reading->coupon, id);
+		unreadable(reading->coupon, NULL);
 		return;
 	}
 	while (user_record_next(&text, &held.record) == 0 &&
@@ -49,7 +51,7 @@ static void records_add(struct reading *reading, const redisReply *id, const cha
 		reading->list[reading->n++] = held;
 	}
 	if (text)
-		unreadable(reading->coupon, id);
+		unreadable(reading->coupon, &held.user);
 }
 
 static void users_take(void *context, const redisReply *users)

@@ -6,7 +6,7 @@ CREATE TABLE change_count (
 	num    bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 INSERT INTO change_count (stripe) SELECT generate_series(0, 63);
-GRANT SELECT, UPDATE (num) ON change_count TO couponmq_app;
+GRANT SELECT, INSERT, UPDATE (num) ON change_count TO couponmq_app;
 
 -- Changes by operators and the keeper. Those of settle() are counted by sql/query/settle.sql.
 CREATE FUNCTION coupon_change_count() RETURNS trigger LANGUAGE plpgsql

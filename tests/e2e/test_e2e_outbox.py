@@ -266,6 +266,21 @@ def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_ma
     assert outbox.is_copied() and outbox.is_recorded()
 
 
+def test_nothing_is_settled_before_the_numbers_can_be_read(rough, rough_owner, outbox, worker_make):
+    """Not even when Redis has no copy of them, which compares with anything."""
+    outbox.redis.delete(CHANGES)
+    rough_owner.execute("REVOKE SELECT ON keeper FROM couponmq_app")
+    try:
+        worker = worker_make(rough, **LATER)
+        outbox.send(1)
+        wait_until(lambda: worker.log().count("event=change_count_failed") > 1)
+        assert outbox.issued() == 0
+        assert "postgresql_behind" not in worker.log()
+    finally:
+        rough_owner.execute("GRANT SELECT ON keeper TO couponmq_app")
+    wait_until(lambda: outbox.issued() == 1)
+
+
 # Redis away
 
 

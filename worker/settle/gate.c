@@ -2,7 +2,10 @@
 
 #include "common/log/log.h"
 
-#define POLL_MS 10 /* while the keeper's thread reads the copy */
+/* While the keeper's thread reads the copy: at first, and while it cannot. */
+#define POLL_MS 10
+#define POLL_SLOWLY_MS 200
+#define POLL_SLOWLY_AFTER_MS 1000
 
 static void restart(struct gate *gate, int64_t connected_ms)
 {
@@ -32,23 +35,23 @@ void gate_counted(struct gate *gate, const PGresult *rows)
 	struct changes changes;
 	int64_t behind;
 
+	gate->asked_ms += GATE_AGAIN_MS;
+	keeper_copy_ask(gate->keeper);
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
+		return;
 	changes_take(&changes, rows);
 	behind = changes_behind(&changes, &gate->copy);
 	gate->is_open = behind == 0;
-	if (behind == 0) {
-		gate->is_behind = 0;
-		return;
-	}
-	if (!gate->is_behind)
+	if (behind > 0 && !gate->is_behind)
 		log_error("postgresql_behind", LOG_I("transactions", behind),
 			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
 			  LOG_S("mend", "couponctl recover"));
-	gate->is_behind = 1;
-	gate->asked_ms += GATE_AGAIN_MS;
-	keeper_copy_ask(gate->keeper);
+	gate->is_behind = behind > 0;
 }
 
 int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
 {
-	return gate->asked_ms > now_ms ? gate->asked_ms : now_ms + POLL_MS;
+	if (gate->asked_ms > now_ms)
+		return gate->asked_ms;
+	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
 }

@@ -26,7 +26,7 @@ struct gate {
  * comparison, after which the database may be busy.
  */
 int gate_is_open(struct gate *gate, struct database *database, int64_t now_ms);
-/* The event DATABASE_COUNTED. */
+/* The event DATABASE_COUNTED. After a failure the comparison is repeated. */
 void gate_counted(struct gate *gate, const PGresult *rows);
 /* When gate_is_open() is to be called next, while it is not. */
 int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms);
