@@ -43,7 +43,8 @@ library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
-	$(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c)) $(FUZZ_TARGETS)
+	$(SIMULATIONS) $(FUZZ_TARGETS)
+SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
 	admission_memory confirm outboxes publisher rabbit_publisher waiters)
@@ -52,9 +53,10 @@ FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
-.PHONY: build tests thread-tests fuzzers fuzz fuzz-corpus
+.PHONY: build tests simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
+simulations: $(SIMULATIONS)
 thread-tests: $(THREAD_TESTS)
 fuzzers: $(FUZZ_TARGETS)
 fuzz: ## feed each fuzz target for FUZZ_S=60 seconds: FUZZ=json for one of them

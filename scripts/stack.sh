@@ -93,6 +93,7 @@ names_start() {
 	done
 	for name in "$@"; do
 		process_wait "$name"
+		[[ $name != rabbitmq ]] || rabbitmq_started
 		[[ $started != *" $name "* ]] || say "$name is up (pid $(process_pid "$name"))"
 	done
 	[[ " $* " != *" postgres "* ]] || postgres_roles

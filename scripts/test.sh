@@ -151,14 +151,16 @@ part_programs() {
 	programs_run "$BUILD_DIR" 'unit_*' 'sim_*' 'fuzz_*'
 }
 
-# A selection under sanitizers, built alone and quickly.
+# Without SAN= the programs are built quickly for AddressSanitizer and UBSan, those with threads for
+# ThreadSanitizer too, and the simulations also without, for many seeds.
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
-	nice -n 10 make --no-print-directory SAN=thread BUILD_DIR=build-thread "${QUICK[@]}" \
-		thread-tests
+	make --no-print-directory SAN=thread BUILD_DIR=build-thread "${QUICK[@]}" thread-tests
 	programs_run build-thread 'unit_*'
-	nice -n 10 make --no-print-directory SAN=address BUILD_DIR=build-address "${QUICK[@]}" tests
+	make --no-print-directory SAN=address BUILD_DIR=build-address "${QUICK[@]}" tests
 	SIM_SEEDS=25 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+	build '' BUILD_DIR="$BUILD_DIR" simulations
+	programs_run "$BUILD_DIR" 'sim_*'
 }
 
 # part_pytest NUMBER
@@ -252,10 +254,11 @@ run_all() {
 		part_start "pytest-$shard" part_pytest "$shard"
 	done
 	part_start torture part_torture
-	part_start programs part_programs
-	if [[ -z $SAN ]]; then
-		part_start lint part_lint
+	if [[ -n $SAN ]]; then
+		part_start programs part_programs
+	else
 		part_start sanitized part_sanitized
+		part_start lint part_lint
 	fi
 	parts_wait
 }

@@ -131,7 +131,7 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
             holder.rollback()
         assert history.judge() == len(USERS)
         assert worker.log().count(CONNECTED) == 3, "no ack closed the channel"
-        wait_until(lambda: counted(worker, "repeated") > 0)
+        wait_until(lambda: worker.metrics()["couponmq_worker_repeated_total"] > 0)
     finally:
         proxy.close()
     rough.start("worker-1")

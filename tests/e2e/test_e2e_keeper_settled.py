@@ -42,7 +42,8 @@ def test_a_closed_coupon_is_settled_and_its_keys_expire(rough, rough_coupon, qui
         assert (told["status"], told["slot"]) == ("issued", 1)
         told = client.call("status", coupon=coupon.coupon, user="1")
         assert [(one["receive"], one["state"]) for one in told["receives"]] == [(receive, "issued")]
-    assert quick.log().count(f"event=coupon_settled coupon={coupon.coupon} issued=2") == 1
+    told = f"event=coupon_settled coupon={coupon.coupon} issued=2"
+    wait_until(lambda: quick.log().count(told) == 1)
     assert "coupon_missing" not in quick.log()
     rounds_pass(quick, 3)
     assert not coupon.redis.exists(coupon.key), "it is not loaded again"

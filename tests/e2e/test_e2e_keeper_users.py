@@ -3,7 +3,7 @@ slots, its late outcomes are counted, and what is lost is given up by name."""
 
 import pika
 
-from history import QUEUE
+from history import DEAD_QUEUE, QUEUE
 from stack import Client, wait_until
 from ulid import ulid_make, ulid_uuid
 from user_ids import HOSTILE
@@ -114,6 +114,7 @@ def test_lost_receives_are_given_up_by_name(rough, rough_redis):
         with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as amqp:
             channel = amqp.channel()
             wait_until(lambda: channel.queue_purge(QUEUE).method.message_count == 0)
+            channel.queue_purge(DEAD_QUEUE)  # those of other tests
         rough_redis.delete(key_of(coupon) + ":outbox")
         rough.start("worker-1")
         told = rough.ctl("rebuild", coupon, "--release-lost", "--older-than-s", 0).splitlines()
