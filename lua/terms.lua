@@ -1,5 +1,7 @@
 -- Applies newer terms to a coupon, for the keeper and couponctl. Taken slots do not change: a
 -- change of the total changes the stock and, if the stock is used up, `lost` (see release.lua).
+-- When a rebuild is due and nothing is lost, more slots may be taken than are counted here: then a
+-- greater total adds nothing to the stock, and the rebuild computes it.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
 -- ARGV  1 version  1..2^53-1, of these terms
@@ -35,7 +37,7 @@ if call('HEXISTS', KEYS[1], 'placeholder') == 1 or call('EXISTS', KEYS[1]) == 0 
 	return 'missing'
 end
 
-local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence')
+local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence', 'rebuild')
 local known, total_old, stock_old = integer(c[1], 1), integer(c[2]), integer(c[3])
 local lost_old = integer(c[4] or '0')
 if not known or not total_old or not stock_old or not lost_old
@@ -52,9 +54,13 @@ local taken = total_old - stock_old - lost_old
 if total < taken then
 	return {'taken', taken}
 end
+local stock = math.max(total - taken - lost_old, 0)
+if c[6] and lost_old == 0 then
+	stock = math.min(stock, stock_old)
+end
 
 call('HSET', KEYS[1], 'version', ARGV[1], 'status', status, 'total', ARGV[3],
-	'stock', decimal(math.max(total - taken - lost_old, 0)), 'begin', ARGV[4], 'end', ARGV[5],
+	'stock', decimal(stock), 'begin', ARGV[4], 'end', ARGV[5],
 	'limit', ARGV[6])
 if total - taken == 0 then
 	call('HDEL', KEYS[1], 'lost', 'rebuild')

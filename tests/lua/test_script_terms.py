@@ -47,6 +47,18 @@ def test_terms_never_below_what_is_taken(coupon):
     assert coupon.issue("4", "5").verdicts == [1, -2]
 
 
+@pytest.mark.parametrize("total, stock", [(4, 1), (5, 2), (7, 2)])
+def test_a_greater_total_is_no_stock_before_a_rebuild_that_is_due(coupon, total, stock):
+    coupon.put(total=5, stock=2, rebuild=1)
+    assert terms(coupon, total=total, status="paused") == "applied"
+    assert [coupon.get(name) for name in ("total", "stock", "status", "rebuild")] == [
+        str(total),
+        str(stock),
+        "paused",
+        "1",
+    ]
+
+
 def test_terms_missing(coupon):
     unchanged(coupon, "missing", terms)
 

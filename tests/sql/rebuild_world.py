@@ -436,9 +436,9 @@ class World:
         if c and "placeholder" not in c:
             taken = self.coupon.taken()
             given = n["stock"] + taken + n["reserved"] + n["lost"]
-            # Checks the warning where Redis gave out a slot twice because no report reached it in
-            # time.
+            # Until a rebuild that is due, a raised total adds nothing to the stock, and Redis may
+            # have given out a slot twice because no report reached it in time.
             assert given == n["total"] or (
-                given > n["total"] and not self.careful and "rebuild" in c and not n["stock"]
+                "rebuild" in c and (given < n["total"] or not self.careful and not n["stock"])
             ), (n, taken)
             assert min(n.values()) >= 0, n
