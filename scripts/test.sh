@@ -158,7 +158,7 @@ part_sanitized() {
 	make --no-print-directory SAN=thread BUILD_DIR=build-thread "${QUICK[@]}" thread-tests
 	programs_run build-thread 'unit_*'
 	make --no-print-directory SAN=address BUILD_DIR=build-address "${QUICK[@]}" tests
-	SIM_SEEDS=25 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+	SIM_SEEDS=8 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
 	build '' BUILD_DIR="$BUILD_DIR" simulations
 	programs_run "$BUILD_DIR" 'sim_*'
 }
