@@ -21,7 +21,7 @@
 #include "worker/consume/forward.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/outboxes.h"
+#include "worker/outbox/outboxes.h"
 #include "worker/settle/settler.h"
 
 #include <poll.h>

@@ -1,17 +1,14 @@
 #include "ctl/lost/receives.h"
 
-#include "common/check.h"
 #include "common/message/id.h"
-#include "common/message/message.h"
+#include "ctl/outbox.h"
 #include "ctl/slots.h"
 #include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define SCAN_COUNT 256
-#define OUTBOX_COUNT 32 /* entries; each may be 70 KB */
 
 enum { USERS, SLOTS, BATCHES, INDEXES, GENERATIONS, TIMES, ARRAYS };
 
@@ -179,41 +176,28 @@ static void users_give_up(void *context, const redisReply *users)
 	slots_fini(&slots);
 }
 
-/* Receives in the outbox will arrive. Messages that cannot be parsed will be dead-lettered. */
-static void outbox_owe(void *context, const redisReply *entries)
+/* Receives in the outbox will arrive. Messages that cannot be read will be dead-lettered. */
+static void message_owe(void *context, const struct message *message)
 {
 	struct lost_receives *lost = context;
-	struct json_arena *arena = json_arena_new();
-	struct message *message = malloc(sizeof(*message));
-	const char *error;
+	struct older *older = lost_generations_find(lost->generations, message->generation);
+	struct slots slots = { 0 };
 
-	check(message != NULL);
-	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
-		const redisReply *body = entries->element[i + 1];
-		struct slots slots = { 0 };
-		struct older *older;
-
-		if (message_decode(arena, body->str, body->len, message, &error) ||
-		    !(older = lost_generations_find(lost->generations, message->generation)))
-			continue;
-		for (size_t j = 0; j < message->receives_n; j++)
-			slots_add(&slots,
-				  &(struct slot){ .user = message->receives[j].user,
+	if (!older)
+		return;
+	for (size_t i = 0; i < message->receives_n; i++)
+		slots_add(&slots, &(struct slot){ .user = message->receives[i].user,
 						  .batch = message->batch,
-						  .number = (int16_t)message->receives[j].slot,
-						  .index = (int16_t)j });
-		slots_keep_open(lost, &slots);
-		older->owed += (int64_t)slots.n;
-		slots_fini(&slots);
-	}
-	free(message);
-	json_arena_free(arena);
+						  .number = (int16_t)message->receives[i].slot,
+						  .index = (int16_t)i });
+	slots_keep_open(lost, &slots);
+	older->owed += (int64_t)slots.n;
+	slots_fini(&slots);
 }
 
 void lost_receives_owe(struct lost_receives *lost)
 {
-	store_hash_scan(lost->redis, lost->coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, outbox_owe,
-			lost);
+	outbox_scan(lost->redis, lost->coupon, message_owe, lost);
 }
 
 void lost_receives_give_up(struct lost_receives *lost)

@@ -1,15 +1,12 @@
 #include "ctl/recover/times.h"
 
 #include "common/check.h"
-#include "common/message/message.h"
 #include "common/message/number.h"
+#include "ctl/outbox.h"
 #include "ctl/recover/pages.h"
-#include "ctl/store.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define OUTBOX_COUNT 32 /* entries; each may be 70 KB */
 
 static void times_add(struct times *times, const struct ulid *batch, int64_t at_ms)
 {
@@ -56,27 +53,14 @@ void times_read_settled(struct times *times, struct redis_client *redis, int64_t
 	times_sort(times);
 }
 
-static void outbox_take(void *context, const redisReply *entries)
+static void message_take(void *context, const struct message *message)
 {
-	struct times *times = context;
-	struct json_arena *arena = json_arena_new();
-	struct message *message = malloc(sizeof(*message));
-	const char *error;
-
-	check(message != NULL);
-	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
-		const redisReply *body = entries->element[i + 1];
-
-		if (message_decode(arena, body->str, body->len, message, &error) == 0)
-			times_add(times, &message->batch, message->at_ms);
-	}
-	free(message);
-	json_arena_free(arena);
+	times_add(context, &message->batch, message->at_ms);
 }
 
 void times_read_outbox(struct times *times, struct redis_client *redis, int64_t coupon)
 {
-	store_hash_scan(redis, coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, outbox_take, times);
+	outbox_scan(redis, coupon, message_take, times);
 	times_sort(times);
 }
 

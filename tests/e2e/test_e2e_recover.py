@@ -342,6 +342,41 @@ def test_accept_loss_names_each(world):
     assert_open(world, [known])
 
 
+@pytest.mark.long
+def test_accept_loss_killed_at_any_moment(world):
+    """Each lost receive is named by some run, and recorded once."""
+    stack, chance = world.stack, random.Random(seed := random.randrange(1 << 30))
+    known = stack.coupon_make(1000)
+    assert world.issue(known, "early")["status"] == "issued"
+    world.backup()
+    lost = {world.issue(known, f"late{user}")["receive"] for user in range(40)}
+    unknown = stack.coupon_make(10)
+    lost.add(world.issue(unknown, 5)["receive"])
+    world.restore()
+    told = ""
+    for _ in range(8):
+        child = subprocess.Popen(
+            [str(stack.build_dir / "couponctl"), "recover", "--accept-loss", "--yes"],
+            env={**os.environ, **stack.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        time.sleep(chance.uniform(0, 0.15))
+        child.kill()
+        told += child.communicate()[0]
+    told += stack.ctl("recover", "--accept-loss", "--yes")
+    assert set(re.findall(r"^lost: receive (\S+),", told, re.MULTILINE)) == lost, seed
+    ids = "coupon_id || '.' || user_id || '.' || batch || '.' || idx"
+    rows, rejected = world.read(
+        f"SELECT user_id FROM user_coupon WHERE coupon_id = {known}",
+        f"SELECT count(*), count(DISTINCT {ids}) FROM receive_rejected"
+        f" WHERE coupon_id = {known} AND reason = 'lost'",
+    )
+    assert rows == [("early",)] and rejected == [(40, 40)], seed
+    assert_open(world, [known])
+
+
 def test_what_settling_rejects_is_named(world):
     """PostgreSQL has another receive in the slot: it was put back, and then used."""
     coupon = world.stack.coupon_make(10)

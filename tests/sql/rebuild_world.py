@@ -5,6 +5,7 @@ theirs, and they may end there."""
 import json
 import uuid
 
+from backup import CHANGES, numbers_of
 from script_coupon import Coupon, fence_of
 from sql_db import Receive
 from ulid import ulid_make, ulid_of, ulid_uuid
@@ -89,8 +90,12 @@ class Keeper:
 
     def __init__(self, world, db):
         self.world, self.db, self.coupon = world, db, world.coupon
-        self.fence = int(db.query("keeper_fence")[0]["fence"])
         self.rebuilds = 0
+        self.elect()
+
+    def elect(self):
+        self.fence = int(self.db.query("keeper_fence")[0]["fence"])
+        self.is_fenced = False
 
     def word(self, name, *args, keys=None):
         reply = self.coupon.run(name, *args, keys=keys)
@@ -102,6 +107,7 @@ class Keeper:
     def round(self):
         """One turn; True if there was nothing to do."""
         try:
+            self.world.numbers_copy(numbers_of(self.db))
             idle = yield from self.late()
             rows = self.db.query("coupon_page", self.world.id - 1, 1, "{%d}" % self.world.id)
             yield
@@ -121,7 +127,10 @@ class Keeper:
                 yield
             released = yield from release(self.world, self.db)
             return idle and not action and not released
-        except (Fenced, Gone):
+        except Gone:
+            return False
+        except Fenced:
+            self.is_fenced = True
             return False
         finally:
             self.db.execute("ROLLBACK")
@@ -143,14 +152,15 @@ class Keeper:
         if not cache["present"]:
             is_known = row["generation"] or row["issued_num"] or cache["users"]
             return "rebuild" if is_known else "load"
+        is_asked = row["rebuild_asked"] > row["rebuild_done"]
         if cache["generation"] > row["generation"]:
-            return "foreign"
+            return "rebuild" if is_asked else "foreign"
         if (
             cache["generation"] < row["generation"]
             or "placeholder" in cache
             or "rebuild" in cache
             or cache["told"] > cache["seq"]
-            or row["rebuild_asked"] > row["rebuild_done"]
+            or is_asked
         ):
             return "rebuild"
         if cache["run_id"] != self.world.run_id:
@@ -393,6 +403,11 @@ class World:
 
     def report(self, generation, seq):
         self.coupon.run("report", generation, seq, keys=[self.coupon.keys[0], self.coupon.seen])
+
+    def numbers_copy(self, numbers):
+        """By a worker before it removes what it has settled, and by the keeper."""
+        pairs = [text for pair in numbers.items() for text in pair]
+        self.coupon.run("changes", *pairs, keys=[CHANGES])
 
     def settle(self, bodies):
         receives = [r for body in bodies for r in receives_of(body)]

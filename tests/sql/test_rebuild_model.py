@@ -1,11 +1,13 @@
-"""Rebuilds in random histories: see rebuild_world.py. After every step nothing is lost or
-duplicated in Redis; at the end each receive has one outcome, and Redis and PostgreSQL agree. A
-failing run prints its seed; COUPON_TEST_SEED repeats it, COUPON_TEST_RUNS is the number of runs."""
+"""Rebuilds and recoveries in random histories: see rebuild_world.py. After every step nothing is
+lost or duplicated in Redis; at the end each receive has one outcome, and Redis and PostgreSQL
+agree. A failing run prints its seed; COUPON_TEST_SEED repeats it, COUPON_TEST_RUNS is the number of
+runs."""
 
 import os
 import random
 
 import pytest
+from backup import CHANGES, Backup, numbers_of, recover
 from fresh import database_migrated
 from rebuild_world import Gateway, Keeper, World, receives_of, release
 from redis_server import server_start
@@ -53,9 +55,11 @@ class Story(World):
     """The random steps. In a careful history gateways report what they have seen before the keeper
     continues, and no gateway dies: then no accepted user gets the answer that he has no receive."""
 
-    def __init__(self, rng, client, coupon_id, dbs, limit, careful):
+    def __init__(self, rng, client, coupon_id, dbs, limit, careful, program):
+        *dbs, self.owner = dbs
         super().__init__(rng, client, coupon_id, dbs)
-        self.limit, self.careful = limit, careful
+        self.limit, self.careful, self.program = limit, careful, program
+        self.backups = []
         self.people = user_ids_random(rng, self.rng.choice([3, 11, 24]))
         self.published = set()
         self.keepers = []
@@ -64,7 +68,7 @@ class Story(World):
         "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12,
         "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4,
         "state_keep": 4, "restart": 1, "lose": 3, "gateway_dies": 1, "gateway_new": 1, "total": 3,
-        "ask": 1, "purge": 2,
+        "ask": 1, "purge": 2, "back_up": 4, "put_back": 2,
     }  # fmt: skip
 
     def step(self):
@@ -122,9 +126,26 @@ class Story(World):
         self.queue = kept if self.rng.random() < 0.8 else bodies + kept
 
     def settled_remove(self, bodies):
-        self.coupon.redis.hdel(
-            self.coupon.keys[2], *(ulid_of(receives_of(body)[0].batch) for body in bodies)
-        )
+        stripe, number = self.db.change.split(":")
+        self.numbers_copy({stripe: number})
+        for body in bodies:
+            self.coupon.run("settled", *self.settled_args(body), keys=self.settled_keys())
+
+    def settled_keys(self):
+        return [self.coupon.keys[2], self.coupon.keys[0] + ":settled", self.rejected_key()]
+
+    def rejected_key(self):
+        return self.coupon.keys[0] + ":rejected"
+
+    def settled_args(self, body):
+        receives = receives_of(body)
+        yield f"{ulid_of(receives[0].batch)}:{receives[0].at_ms}"
+        for one in receives:
+            if self.outcomes[one] != "issued":
+                yield self.rejected_text(one)
+
+    def rejected_text(self, one):
+        return f"{ulid_of(one.batch)}:{one.idx}:{one.slot}:{self.outcomes[one]}:{one.user}"
 
     def step_redeliver(self):
         if self.delivered:
@@ -181,8 +202,54 @@ class Story(World):
 
     def step_lose(self):
         self.wipe(self.rng.choice(self.states) if self.states and self.rng.random() < 0.5 else ())
+        self.backups = []
         if self.careful or self.rng.random() < 0.5:
             self.restart()
+
+    def step_back_up(self):
+        self.backups.append(Backup(self.owner, self.id))
+
+    def step_put_back(self):
+        """PostgreSQL is put back to a moment since which Redis has lost nothing. Redis has counted
+        what was in flight when it lost something before."""
+        if not self.backups or not self.held() <= self.stored():
+            return
+        for actor in self.actors:
+            actor.close()
+        self.actors, self.keepers = [], []
+        self.rng.choice(self.backups).put_back(self.owner)
+        self.backups = []
+        copied = self.coupon.redis.hgetall(CHANGES).items()
+        numbers = numbers_of(self.db)
+        if any(int(number) > numbers[stripe] for stripe, number in copied):
+            self.recover()
+        else:
+            self.step_ask()  # nothing noticed that it was put back
+
+    def held(self):
+        """Of each user coupon in PostgreSQL: (user, its record in Redis)."""
+        rows = self.db.execute(
+            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
+            " coupon_id = %s",
+            self.id,
+        )
+        return {
+            (user, f"{slot}:{ulid_of(batch)}:{idx}:{key}") for user, slot, batch, idx, key in rows
+        }
+
+    def stored(self):
+        """The same of each slot in Redis."""
+        users = self.coupon.users().items()
+        return {(user, line) for user, text in users for line in text.split("\n")}
+
+    def recover(self):
+        told = recover(self.program, self.coupon.redis, self.db)
+        assert told["unreadable"] == 0, told
+        held = self.coupon.redis.lrange(self.rejected_key(), 0, -1)
+        for one, outcome in list(self.outcomes.items()):
+            # Its message is still in the outbox, and is settled once more.
+            if outcome != "issued" and self.rejected_text(one) not in held:
+                del self.outcomes[one]
 
     def step_gateway_dies(self):
         if not self.careful:
@@ -233,6 +300,8 @@ class Story(World):
                 self.check()
             if idle and self.coupon.get("run_id") == self.run_id:
                 return
+            if keeper.is_fenced:
+                keeper.elect()
             for gateway in self.gateways:
                 gateway.report()
         raise AssertionError(f"the keeper has not finished in {ROUNDS_MAX} rounds")
@@ -284,35 +353,25 @@ class Story(World):
         ), reasons
         if self.careful:
             assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
-        rows = self.db.execute(
-            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
-            " coupon_id = %s",
-            self.id,
-        )
-        assert {
-            (r.user, r.slot, r.batch, r.idx, r.key)
-            for r, outcome in self.outcomes.items()
+        held = self.held()
+        assert held == {
+            (one.user, f"{one.slot}:{ulid_of(one.batch)}:{one.idx}:{one.key}")
+            for one, outcome in self.outcomes.items()
             if outcome == "issued"
-        } == set(rows)
+        }
+        assert held == self.stored()
         c, n = self.counts()
-        stored = {
-            (user, *line.split(":", 3))
-            for user, text in self.coupon.users().items()
-            for line in text.split("\n")
-        }
-        assert stored == {
-            (user, str(slot), ulid_of(batch), str(idx), key) for user, slot, batch, idx, key in rows
-        }
         assert (n["reserved"], self.coupon.redis.scard(self.coupon.known)) == (0, 0), n
-        assert n["stock"] + n["lost"] == n["total"] - len(rows)
-        keyed = [(user, key) for user, _, _, _, key in rows if key]
+        assert n["stock"] + n["lost"] == n["total"] - len(held)
+        records = [(user, record.split(":", 3)[3]) for user, record in held]
+        keyed = [(user, key) for user, key in records if key]
         if self.careful or int(c["generation"]) > 1:
             assert len(keyed) == len(set(keyed)), "a key has two coupons"
         assert self.db.audit(self.id) == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_history(redis_private, databases, seed):
+def test_history(redis_private, databases, stack, seed):
     rng = random.Random(seed)
     careful, limit = seed % 2 == 0, rng.randrange(1, 4)
     *dbs, owner = databases
@@ -330,7 +389,8 @@ def test_history(redis_private, databases, seed):
         None,
     )
     owner.execute("UPDATE coupon SET status = 'published' WHERE id = %s", coupon)
-    story = Story(rng, redis_private, coupon, dbs, limit, careful)
+    program = stack.build_dir / "couponctl"
+    story = Story(rng, redis_private, coupon, databases, limit, careful, program)
     try:
         story.rounds()
         for _ in range(STEPS):
@@ -343,3 +403,6 @@ def test_history(redis_private, databases, seed):
     except BaseException:
         print(f"seed: COUPON_TEST_SEED={seed}")
         raise
+    finally:
+        story.wipe()
+        redis_private.delete(CHANGES)

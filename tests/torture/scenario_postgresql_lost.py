@@ -45,6 +45,30 @@ def campaigns_change(rig, chance):
     return replies
 
 
+def reject_one(rig):
+    """A receive that PostgreSQL has no stock for. Returns its coupon, once the worker has recorded
+    the rejection in Redis."""
+    coupon = rig.stack.coupon_make(100)
+    total = f"UPDATE coupon SET total_num = %s WHERE id = {coupon}"
+    with rig.pg() as pg, rig.redis() as cache, rig.gateways[0].process.client() as client:
+        rig.wait(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
+        pg.execute(total, (1,))
+        assert client.issue(coupon, "first", ack="issued")["status"] == "issued"
+        assert client.issue(coupon, "rejected:user", ack="issued")["status"] == "rejected"
+        rig.wait(lambda: cache.llen(f"coupon:{{{coupon}}}:rejected") == 1)
+        pg.execute(total, (100,))
+    return coupon
+
+
+def rejected_of(rig, coupon):
+    with rig.pg() as pg:
+        return pg.execute(
+            "SELECT user_id, slot, batch, idx, reason, received_at FROM receive_rejected"
+            " WHERE coupon_id = %s",
+            (coupon,),
+        ).fetchall()
+
+
 def rows_of(rig, coupons):
     with rig.pg() as pg:
         return pg.execute(
@@ -74,12 +98,13 @@ def postgresql_put_back(rig, chance):
         rig.wait_answers(chance.randint(1, 300))
         replies = campaigns_change(rig, chance)
         assert all(r["status"] == "issued" for several in replies.values() for r in several)
+        rejecting = reject_one(rig)
         rig.wait_answers(chance.randint(1, 300))
-        before = rows_of(rig, replies)
+        before = rows_of(rig, replies), rejected_of(rig, rejecting)
         put_back(rig, data, backup)
         rig.pause(chance, 0, 2)
         told = rig.stack.ctl("recover", "--all")
         say(told.splitlines()[-1])
         assert "rejected: receive" not in told, told
-        assert rows_of(rig, replies) == before
+        assert (rows_of(rig, replies), rejected_of(rig, rejecting)) == before
         rig.wait_answers(200)

@@ -8,7 +8,7 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
-#include "worker/outboxes.h"
+#include "worker/outbox/outboxes.h"
 #include "worker/settle/database.h"
 #include "worker/settle/gate.h"
 #include "worker/consume/settlement.h"
