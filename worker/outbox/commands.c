@@ -2,7 +2,6 @@
 
 #include "common/message/number.h"
 #include "embed.h"
-#include "worker/outbox/outboxes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +87,7 @@ size_t commands_append_dead(struct redis_client *redis, const struct entry **at)
 	char key[COUPON_KEY_SIZE], seconds[NUMBER_SIZE], batches[BATCHES_MAX][ULID_SIZE];
 	int64_t coupon = (*at)->coupon;
 	const char *sadd[2 + BATCHES_MAX] = { "SADD", coupon_key(coupon, COUPON_KEY_DEAD, key) };
-	const char *expire[] = { "EXPIRE", key, number_text(OUTBOXES_DEAD_S, seconds) };
+	const char *expire[] = { "EXPIRE", key, number_text(COMMANDS_DEAD_S, seconds) };
 	size_t n = 0;
 
 	for (; *at && (*at)->coupon == coupon && n < BATCHES_MAX; n++) {

@@ -7,6 +7,7 @@
 #include "worker/outbox/entries.h"
 
 #define COMMANDS_SHA_SIZE 41
+#define COMMANDS_DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 
 /*
  * Loads lua/settled.lua, each time, since it may have been flushed, and copies the numbers: in a

@@ -24,8 +24,7 @@
 #define OUTBOXES_HELD_MAX 65536
 /* A batch waits so long for others: each flush costs Redis an fsync, and nobody waits for it. */
 #define OUTBOXES_GATHER_MS 200
-#define OUTBOXES_STOP_MS 1000   /* no call to Redis begins so long after outboxes_stop() */
-#define OUTBOXES_DEAD_S 2592000 /* 30 days: the set expires so long after its last addition */
+#define OUTBOXES_STOP_MS 1000 /* no call to Redis begins so long after outboxes_stop() */
 
 struct outboxes;
 
