@@ -1,4 +1,4 @@
--- version: 2
+-- version: 3
 -- function: coupon_generation_open(bigint,int,int,bigint)
 --
 -- Opens a new generation of a coupon and stores the counts of the old one. Returns NULL and changes
@@ -7,9 +7,7 @@
 -- including after a restore of an older backup.
 --
 -- Only the latest 100 older generations keep a row each, because every reader looks at all of them.
--- Those before are folded into the row with generation 0, which has the sums of their counts, so
--- that what is in flight is unchanged. A late receive of a folded generation is counted in that row
--- (settle(), receive_lost()). The numbers that Redis and gateways have of it are not used any more.
+-- Those before are folded.
 CREATE OR REPLACE FUNCTION coupon_generation_open(
 	coupon           bigint,
 	expected         int,
@@ -53,25 +51,11 @@ BEGIN
 	FROM coupon_generation AS g WHERE g.coupon_id = old.id AND g.generation > 0
 	ORDER BY g.generation DESC OFFSET kept_max LIMIT 1;
 	IF FOUND THEN
-		WITH gone AS (
-			DELETE FROM coupon_generation AS g
-			WHERE g.coupon_id = old.id AND g.generation BETWEEN 1 AND folded
-			RETURNING greatest(g.seq_seen, g.settled_num) AS seq_seen, g.settled_num,
-				g.outcome_at
-		)
-		INSERT INTO coupon_generation AS g (coupon_id, generation, seq_seen, settled_num,
-			outcome_at)
-		SELECT old.id, 0, sum(gone.seq_seen), sum(gone.settled_num), max(gone.outcome_at)
-		FROM gone
-		ON CONFLICT (coupon_id, generation) DO UPDATE
-		SET seq_seen = greatest(g.seq_seen, g.settled_num) + excluded.seq_seen,
-			settled_num = g.settled_num + excluded.settled_num,
-			outcome_at = greatest(g.outcome_at, excluded.outcome_at);
+		PERFORM coupon_generation_fold(old.id, folded);
 	END IF;
 
 	UPDATE coupon AS c
-	SET generation = opened, seq_seen = 0, settled_num = 0, settled_at = NULL,
-		generation_folded = greatest(c.generation_folded, folded)
+	SET generation = opened, seq_seen = 0, settled_num = 0, settled_at = NULL
 	WHERE c.id = old.id;
 	RETURN opened;
 END

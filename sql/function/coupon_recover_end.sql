@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: coupon_recover_end(bigint,int,int[],bigint[],bigint,bigint)
 --
 -- For couponctl recover, when every receive that Redis holds has its outcome: makes the counts of a
@@ -7,7 +7,8 @@
 --
 -- `generations` and `highs` are the highest numbers that Redis has, those of `redis_generation`
 -- included. `own_owed` receives of that generation and `older_owed` of earlier ones have no outcome
--- yet. Redis does not know of which earlier ones: the latest are taken.
+-- yet. Redis does not know of which earlier ones, so these are folded: a late receive of any of
+-- them ends one of those in flight.
 CREATE OR REPLACE FUNCTION coupon_recover_end(
 	coupon           bigint,
 	redis_generation int,
@@ -22,6 +23,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	present    int;
+	folded     int;
 	elected    bigint;
 	older_left bigint := coupon_recover_end.older_owed;
 	owed       bigint;
@@ -31,7 +33,7 @@ DECLARE
 BEGIN
 	-- Held to the end: no keeper is elected meanwhile.
 	SELECT k.fence INTO elected FROM keeper AS k FOR SHARE;
-	SELECT c.generation INTO present FROM coupon AS c
+	SELECT c.generation, c.generation_folded INTO present, folded FROM coupon AS c
 		WHERE c.id = coupon_recover_end.coupon FOR NO KEY UPDATE;
 	IF NOT FOUND THEN
 		RETURN NULL;
@@ -49,6 +51,7 @@ BEGIN
 			SELECT r.generation, r.high
 			FROM unnest(coupon_recover_end.generations, coupon_recover_end.highs)
 				AS r (generation, high)
+			WHERE r.generation > folded
 		) AS n
 		GROUP BY n.generation ORDER BY n.generation DESC
 	LOOP
@@ -73,6 +76,11 @@ BEGIN
 			SET seq_seen = excluded.seq_seen, settled_num = excluded.settled_num;
 		END IF;
 	END LOOP;
+
+	IF coupon_recover_end.older_owed > 0 THEN
+		PERFORM coupon_generation_fold(coupon_recover_end.coupon,
+			coupon_recover_end.redis_generation - 1);
+	END IF;
 
 	-- Receives that were settled before it was noticed that PostgreSQL was put back: Redis has
 	-- other receives under their numbers.

@@ -250,6 +250,11 @@ class Story(World):
             # Its message is still in the outbox, and is settled once more.
             if outcome != "issued" and self.rejected_text(one) not in held:
                 del self.outcomes[one]
+        # Those whose messages are lost were settled from their slots.
+        for user, record in self.held():
+            _, batch, idx, _ = record.split(":", 3)
+            one = receives_of(self.bodies[batch])[int(idx)]
+            assert one.user == user and self.outcomes.setdefault(one, "issued") == "issued"
 
     def step_gateway_dies(self):
         if not self.careful:
