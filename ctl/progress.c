@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #define BAR_WIDTH 40 /* characters */
+#define LINE_WIDTH (sizeof("couponctl:  [] 100 %") + PROGRESS_WHAT_SIZE + BAR_WIDTH)
 
 static void bar_draw(const struct progress *progress)
 {
@@ -35,6 +36,14 @@ void progress_show(struct progress *progress, const char *what, int64_t done, in
 		else
 			fprintf(stderr, "couponctl: %s: %d %%\n", what, percent);
 	}
+}
+
+void progress_hide(struct progress *progress)
+{
+	if (!progress->what[0] || !isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "\r%*s\r", (int)LINE_WIDTH, "");
+	progress->percent = -1;
 }
 
 void progress_end(struct progress *progress)

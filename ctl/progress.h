@@ -17,7 +17,10 @@ struct progress {
 /* `done` of `total` of the step `what`; another step than the last begins a new line. */
 void progress_show(struct progress *progress, const char *what, int64_t done, int64_t total);
 
-/* Ends the line of the bar, before other output. */
+/* Removes the bar before other output; the next progress draws it again. */
+void progress_hide(struct progress *progress);
+
+/* Ends the line of the bar. */
 void progress_end(struct progress *progress);
 
 #endif

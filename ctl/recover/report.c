@@ -9,7 +9,7 @@ void report_coupon(struct recover *recover, const char *what, int64_t coupon, co
 {
 	cJSON *object;
 
-	progress_end(&recover->progress);
+	progress_hide(&recover->progress);
 	if (!recover->is_json) {
 		printf("%s: coupon %" PRId64 "%s%s\n", what, coupon, detail ? ", " : "",
 		       detail ? detail : "");
@@ -32,7 +32,7 @@ void report_receive(struct recover *recover, const char *what, int64_t coupon,
 	char text[RECEIVE_SIZE];
 	cJSON *object;
 
-	progress_end(&recover->progress);
+	progress_hide(&recover->progress);
 	receive_format(&receive, text);
 	if (!recover->is_json) {
 		printf("%s: receive %s, user %s, slot %d%s%s\n", what, text, held->user.text,

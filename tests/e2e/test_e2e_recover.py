@@ -112,6 +112,8 @@ class World:
     def recover(self, *arguments):
         told = self.stack.ctl_run("recover", *arguments, "--json")
         assert told.returncode == 0, told
+        shown = re.findall(r"^couponctl: users: (\d+) %$", told.stderr, re.MULTILINE)
+        assert len(shown) == len(set(shown)), told.stderr
         lines = [json.loads(line) for line in told.stdout.splitlines()]
         assert lines[-1]["what"] == "end"
         return lines[:-1], lines[-1]
