@@ -1,4 +1,4 @@
--- version: 4
+-- version: 5
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -16,10 +16,10 @@
 --      stay, write tombstones;
 --   4. count.
 --
--- Most calls concern one coupon in its current generation, and all their rows are inserted. Then
--- the UPDATE of the counts also takes the lock, and the call ends if there are no tombstones. Apart
--- from its rows, a call costs its number of statements; therefore a single receive has a simpler
--- INSERT.
+-- Most calls concern coupons in their current generation, and all their rows are inserted, within
+-- the stock. Then the call ends after one UPDATE of all counts, if there are no tombstones; with
+-- one coupon the UPDATE also takes the lock. Apart from its rows, a call costs its number of
+-- statements; therefore a single receive has a simpler INSERT.
 --
 -- Every call waits for locks in the same order (user coupons by key, coupons by id, tombstones by
 -- key), so no two calls deadlock.
@@ -52,6 +52,11 @@ DECLARE
 	asked_num     int := cardinality(settle.coupon);
 	is_uniform    boolean;     -- all of one coupon and one generation
 	coupon_ids    bigint[];    -- distinct, ascending
+	-- Of each of them, if there are several: the number of its receives, their highest number
+	-- and their generation; NULL if they are of more than one.
+	coupon_num    bigint[];
+	coupon_seq    bigint[];
+	coupon_generation int[];
 	suspect_ids   bigint[];    -- the coupons that have a tombstone
 	seq_max       bigint;
 
@@ -68,6 +73,7 @@ DECLARE
 	locked_generation int[];
 
 	all_issued    boolean;
+	is_rebuilt    boolean;     -- Redis may have lost keys that PostgreSQL still has
 
 	-- The state of each element, if not all were issued.
 	judged_ord    bigint[];
@@ -102,8 +108,18 @@ BEGIN
 	IF is_uniform THEN
 		coupon_ids := ARRAY[settle.coupon[1]];
 	ELSE
-		SELECT coalesce(array_agg(c ORDER BY c), '{}') INTO coupon_ids
-		FROM (SELECT DISTINCT c FROM unnest(settle.coupon) AS c) AS one_each;
+		SELECT coalesce(array_agg(id), '{}'), array_agg(num), array_agg(seq_most),
+			array_agg(CASE WHEN generation_least = generation_most
+				THEN generation_least END)
+		INTO coupon_ids, coupon_num, coupon_seq, coupon_generation
+		FROM (
+			SELECT r.id, count(*) AS num, max(r.seq) AS seq_most,
+				min(r.generation) AS generation_least,
+				max(r.generation) AS generation_most
+			FROM (SELECT unnest(settle.coupon) AS id, unnest(settle.seq) AS seq,
+				unnest(settle.generation) AS generation) AS r
+			GROUP BY r.id ORDER BY r.id
+		) AS one_each;
 	END IF;
 
 	-- Step 1. A receive whose tombstone is visible is not inserted: its row would take the slot
@@ -221,6 +237,48 @@ BEGIN
 			SET issued_num = c.issued_num - asked_num,
 				settled_num = c.settled_num - asked_num
 			WHERE c.id = settle.coupon[1];
+		END IF;
+	END IF;
+
+	-- The same with several coupons. The counts are changed last.
+	IF NOT is_uniform AND own_num = asked_num AND asked_num > 0 THEN
+		SELECT count(*) = cardinality(coupon_ids)
+				AND bool_and(l.generation = g.generation AND g.num <= l.left_num)
+					IS TRUE,
+			bool_or(l.generation > 1)
+		INTO all_issued, is_rebuilt
+		FROM (SELECT id, total_num - issued_num AS left_num, generation FROM coupon
+				WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS l
+			JOIN unnest(coupon_ids, coupon_num, coupon_generation)
+				AS g (id, num, generation) ON g.id = l.id;
+		IF all_issued THEN
+			all_issued := NOT EXISTS (SELECT FROM unnest(coupon_ids) AS c
+					WHERE (SELECT true FROM receive_rejected AS t
+						WHERE t.coupon_id = c LIMIT 1))
+				OR NOT EXISTS (
+					SELECT FROM (SELECT DISTINCT c, b
+						FROM unnest(settle.coupon, settle.batch)
+							AS r (c, b)) AS one_each
+					WHERE (SELECT true FROM receive_rejected AS t
+						WHERE t.coupon_id = c AND t.batch = b LIMIT 1));
+		END IF;
+		IF all_issued AND is_rebuilt THEN
+			all_issued := NOT EXISTS (
+				SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot,
+					settle.key) AS r (coupon, user_id, slot, key)
+				WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
+					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
+						AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
+		END IF;
+		IF all_issued THEN
+			UPDATE coupon AS c
+			SET issued_num = c.issued_num + g.num,
+				seq_seen = greatest(c.seq_seen, g.seq),
+				settled_num = c.settled_num + g.num,
+				outcome_at = clock_timestamp()
+			FROM unnest(coupon_ids, coupon_num, coupon_seq) AS g (id, num, seq)
+			WHERE c.id = g.id AND c.id = ANY (coupon_ids);
+			RETURN;
 		END IF;
 	END IF;
 
