@@ -243,8 +243,8 @@ BEGIN
 	-- The same with several coupons. The counts are changed last.
 	IF NOT is_uniform AND own_num = asked_num AND asked_num > 0 THEN
 		SELECT count(*) = cardinality(coupon_ids)
-				AND bool_and(l.generation = g.generation AND g.num <= l.left_num)
-					IS TRUE,
+				AND bool_and(coalesce(l.generation = g.generation
+					AND g.num <= l.left_num, false)),
 			bool_or(l.generation > 1)
 		INTO all_issued, is_rebuilt
 		FROM (SELECT id, total_num - issued_num AS left_num, generation FROM coupon

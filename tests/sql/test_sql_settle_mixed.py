@@ -11,13 +11,13 @@ SEEDS = (
     if "COUPON_TEST_SEED" in os.environ
     else [random.SystemRandom().randrange(2**32) for _ in range(20)]
 )
-CALLS = 6
+CALLS = 8
 COUNTED = "SELECT issued_num, seq_seen, settled_num, late_num, generation FROM coupon WHERE id = %s"
 
 
 def coupons_make(db, rng, coupon_new, count):
     """Twice `count` coupons, the second half like the first."""
-    terms = [(rng.choice([3, 8, 1000]), rng.randrange(1, 3)) for _ in range(count)]
+    terms = [(rng.choice([5, 1000, 1000]), 2) for _ in range(count)]
     generations = [rng.choice([1, 1, 2]) for _ in range(count)]
     made = [[coupon_new(total=total, limit=limit) for total, limit in terms] for _ in range(2)]
     for half in made:
@@ -27,26 +27,31 @@ def coupons_make(db, rng, coupon_new, count):
 
 
 def receives_make(rng, coupons, generations, seqs, earlier):
-    """Mostly new ones of the current generation, so that many calls have nothing else."""
-    is_plain, found = rng.random() < 0.5, []
-    for _ in range(rng.randrange(1, 12)):
-        which = rng.randrange(len(coupons))
-        first = seqs[which] = seqs[which] + 1
-        if earlier and not is_plain and rng.random() < 0.2:
+    """In most calls only one thing is out of the ordinary."""
+    kind = rng.choice(["plain", "other generation", "same users", "same users", "anything"])
+    is_any, found, taken = kind == "anything", [], set()
+    for _ in range(rng.randrange(2, 12)):
+        if is_any and earlier and rng.random() < 0.2:
             found.append(rng.choice(earlier))
             continue
-        generation = generations[which]
-        if not is_plain and rng.random() < 0.2:
-            generation = 3 - generation
-        (one,) = batch_make(
+        which, chance = rng.randrange(len(coupons)), rng.random()
+        is_other = chance < 0.2 and (is_any or kind == "other generation")
+        user = str(rng.randrange(40 if is_any else 10**9))
+        if kind == "same users":
+            user = f"{len(earlier)}:{rng.randrange(3)}"
+        slot = rng.randrange(1, 4 if is_any else 3)
+        if (which, user, slot) in taken and not is_any:
+            continue
+        taken.add((which, user, slot))
+        seqs[which] += 1
+        found += batch_make(
             coupons[which],
-            [str(rng.randrange(10**9 if is_plain else 8))],
-            seq_first=first,
-            generation=generation,
-            slot=1 if is_plain else rng.randrange(1, 4),
-            key=rng.choice(["", "", "a", "b"]),
+            [user],
+            seq_first=seqs[which],
+            generation=3 - generations[which] if is_other else generations[which],
+            slot=slot,
+            key=rng.choice(["", "a"]),
         )
-        found.append(one)
     earlier += found
     rng.shuffle(found)
     return found
