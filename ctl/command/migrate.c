@@ -108,21 +108,6 @@ static void migration_apply(struct db *db, const struct migration *migration)
 	fflush(stdout);
 }
 
-/*
- * Each in a transaction of its own. That of the last one stays open for the functions: those of the
- * version before may not fit the tables.
- */
-static void migrations_apply(struct db *db, int64_t version)
-{
-	for (const struct migration *m = migrations; m->name; m++) {
-		if (m->version <= version)
-			continue;
-		migration_apply(db, m);
-		if (m->version < newest_version())
-			db_run(db, "COMMIT; BEGIN");
-	}
-}
-
 /* What to say of applying the function; NULL: it stays as it is. */
 static const char *function_reason(struct db *db, const struct function *function)
 {
@@ -172,6 +157,23 @@ static void functions_apply(struct db *db)
 
 		if (reason)
 			function_apply(db, f, reason);
+	}
+}
+
+/*
+ * Each in a transaction of its own. From the one that changed the type of users on, the functions
+ * are applied in it too: those of the version before may not fit the tables, and its programs go on
+ * meanwhile.
+ */
+static void migrations_apply(struct db *db, int64_t version)
+{
+	for (const struct migration *m = migrations; m->name; m++) {
+		if (m->version <= version)
+			continue;
+		migration_apply(db, m);
+		if (m->version >= MIGRATION_USER_TEXT)
+			functions_apply(db);
+		db_run(db, "COMMIT; BEGIN");
 	}
 }
 

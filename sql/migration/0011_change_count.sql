@@ -9,7 +9,7 @@ INSERT INTO change_count (stripe) SELECT generate_series(0, 63);
 GRANT SELECT, INSERT, UPDATE (num) ON change_count TO couponmq_app;
 
 -- Changes by operators and the keeper. Those of settle() are counted by sql/query/settle.sql.
-CREATE FUNCTION coupon_change_count() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION coupon_change_count() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$
 BEGIN
