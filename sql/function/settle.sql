@@ -414,7 +414,7 @@ BEGIN
 		), slots AS (
 			SELECT second_look.*,
 				bool_or(surplus) OVER by_slot AS slot_surplus,
-				bool_or(state = 'undone' OR doubled) OVER by_slot AS slot_undone
+				bool_or(state = 'undone') OVER by_slot AS slot_undone
 			FROM second_look
 			WINDOW by_slot AS (PARTITION BY coupon, user_id, slot)
 		)
@@ -422,7 +422,8 @@ BEGIN
 			array_agg(CASE WHEN doubled THEN 'doubled'
 				WHEN surplus THEN 'surplus'
 				-- The slot becomes free because another receive is undone: a retry
-				-- issues this one.
+				-- issues this one. If this call rejects the other, a retry would do
+				-- the same again.
 				WHEN state = 'refused' AND slot_undone THEN 'lost'
 				ELSE state END ORDER BY ord),
 			array_agg(CASE WHEN recorded IS NOT NULL THEN recorded

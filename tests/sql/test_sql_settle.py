@@ -209,6 +209,20 @@ def test_two_generations_in_one_call(db, coupon_new):
     assert db.generations(coupon) == {2: (71, 2)}
 
 
+def test_a_slot_of_a_receive_that_is_rejected_for_its_key(db, coupon_new):
+    """Redis gave the slot out twice: settling both ends, whoever gets it."""
+    coupon = coupon_new(limit=3)
+    db.execute("UPDATE coupon SET generation = 2 WHERE id = %s", coupon)
+    first, doubled, other = (
+        one.but(slot=slot, key=key)
+        for slot, key in ((1, "k"), (2, "k"), (2, ""))
+        for one in batch_make(coupon, ["1"], generation=2)
+    )
+    assert db.settle(first) == ["issued"]
+    assert db.settle(doubled, other) == ["key_taken", "slot_taken"]
+    assert db.audit(coupon) == []
+
+
 def test_many_coupons_in_one_call(db, coupon_new):
     coupons = [coupon_new(total=2) for _ in range(20)]
     receives = [r for coupon in coupons for r in batch_make(coupon, ["11", "12", "13"])]
