@@ -215,7 +215,7 @@ const struct command migrate_command = {
 	.options = migrate_options,
 	.summary = "upgrade the database to this program's version",
 	.detail = "Migrations go forward only, each in a transaction of its own. The functions\n"
-		  "that differ are replaced in that of the last one. A function that is newer\n"
+		  "that differ are replaced in the same transaction. A function that is newer\n"
 		  "than this program's is kept. Concurrent runs are safe. A database that is\n"
 		  "newer than this program is refused. What takes long is announced before it\n"
 		  "begins, and shows its progress. Connects as the owner of the tables,\n"

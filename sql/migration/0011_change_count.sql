@@ -1,3 +1,33 @@
+-- For the trigger. Settling queues behind a request for this lock, so it is given up soon and
+-- requested again.
+DO $$
+DECLARE
+	holders text;
+BEGIN
+	PERFORM set_config('lock_timeout', '500', true);
+	FOR i IN 1 .. 5 LOOP
+		BEGIN
+			LOCK TABLE coupon IN SHARE ROW EXCLUSIVE MODE;
+			RETURN;
+		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+			PERFORM pg_sleep(0.2 * i);
+		END;
+	END LOOP;
+	SELECT string_agg(DISTINCT format('%s (%s)', a.pid, a.application_name), ', ')
+	INTO holders
+	FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+	WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
+		AND l.database = (SELECT d.oid FROM pg_database AS d
+			WHERE d.datname = current_database())
+		AND l.relation = 'coupon'::regclass AND l.mode <> 'AccessShareLock'
+		AND l.mode <> 'RowShareLock';
+	RAISE EXCEPTION 'coupon cannot be locked: it is used by the processes %',
+			coalesce(holders, 'that have ended meanwhile')
+		USING HINT = 'End their transactions, then run couponctl migrate again.';
+END
+$$;
+SET LOCAL lock_timeout = 0;
+
 -- How many transactions have changed something. The numbers only grow, and each is copied to Redis
 -- after its COMMIT: a PostgreSQL whose numbers are below the copy was put back to an earlier
 -- moment. There are many rows, so that no transaction waits for another one to count.

@@ -224,3 +224,30 @@ def test_an_open_transaction_is_named_and_others_do_not_wait_for_it(numbers):
         assert "End their transactions" in err
         assert waited < 3, "a look-up does not queue for long behind the request for the lock"
     assert migrate(numbers)[0] == 0
+
+
+def test_between_the_migrations_the_version_before_goes_on(numbers):
+    """An operator's open transaction stops migration 0011, after 0010, and is named. Programs of
+    the version before find their users meanwhile, and nobody queues for long for a coupon."""
+    numbers.execute("INSERT INTO coupon (id, name, total_num) VALUES (1001, 'x', 1)")
+    look_up = "SELECT count(*) FROM user_coupon WHERE user_id = 2::bigint"
+    with psycopg.connect(numbers.url, application_name="an edit") as operator, psycopg.connect(
+        numbers.url, autocommit=True
+    ) as other:
+        operator.execute("UPDATE coupon SET name = name")
+        pid = operator.info.backend_pid
+        process = numbers.start()
+        waited = 0.0
+        while process.poll() is None:
+            assert other.execute(look_up).fetchone() == (1,)
+            began = time.monotonic()
+            other.execute("UPDATE coupon SET updated_at = now() WHERE id = 0")
+            waited = max(waited, time.monotonic() - began)
+            time.sleep(0.02)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "0010 user_text: applied" in out and version(numbers) == BEFORE + 1
+    assert f"it is used by the processes {pid} (an edit)" in err
+    assert waited < 3
+    assert migrate(numbers)[0] == 0
+    assert version(numbers) == AFTER
