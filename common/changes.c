@@ -38,24 +38,35 @@ void changes_raise(struct changes *changes, const struct changes *by)
 			changes->num[i] = by->num[i];
 }
 
-void changes_copy_take(struct changes *copy, const redisReply *reply)
+/* Whether Redis refuses to read the key because it is of another type. */
+static int is_no_copy(const char *error)
+{
+	return strncmp(error, "WRONGTYPE", strlen("WRONGTYPE")) == 0;
+}
+
+int changes_copy_take(struct changes *copy, const redisReply *reply)
 {
 	memset(copy, 0, sizeof(*copy));
+	if (reply->type == REDIS_REPLY_ERROR)
+		return is_no_copy(reply->str) ? 0 : -1;
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 		pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
+	return 0;
 }
 
 int changes_copy_read(struct changes *copy, struct redis_client *redis)
 {
 	const char *hgetall[] = { "HGETALL", CHANGES_KEY };
 	redisReply *reply = redis_client_call(redis, 2, hgetall);
+	int rc;
 
 	memset(copy, 0, sizeof(*copy));
 	if (!reply)
-		return redis_client_is_open(redis) ? 0 : -1;
-	changes_copy_take(copy, reply);
+		return redis_client_is_open(redis) && is_no_copy(redis_client_error(redis)) ? 0
+											    : -1;
+	rc = changes_copy_take(copy, reply);
 	freeReplyObject(reply);
-	return 0;
+	return rc;
 }
 
 void changes_take(struct changes *changes, const PGresult *rows)

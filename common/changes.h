@@ -23,12 +23,13 @@ int changes_add(struct changes *changes, const char *text);
 void changes_raise(struct changes *changes, const struct changes *by);
 
 /*
- * Reads the copy, which is to be read before PostgreSQL. 0, or -1: the connection is lost. A key
- * that Redis refuses to read, because something else was written to it, is no copy.
+ * Reads the copy, which is to be read before PostgreSQL. 0, or -1: the connection is lost, or Redis
+ * refuses, for instance while it loads its data. A key of another type, to which something else was
+ * written, is no copy.
  */
 int changes_copy_read(struct changes *copy, struct redis_client *redis);
-/* Takes the reply to HGETALL of CHANGES_KEY. */
-void changes_copy_take(struct changes *copy, const redisReply *reply);
+/* The same with the reply to HGETALL of CHANGES_KEY. */
+int changes_copy_take(struct changes *copy, const redisReply *reply);
 /* Takes the rows of sql/query/change_counts.sql. */
 void changes_take(struct changes *changes, const PGresult *rows);
 

@@ -22,9 +22,8 @@ static void on_copy(void *context, const redisReply *reply)
 	struct comparison *comparison = context;
 
 	comparison->is_asking = 0;
-	if (!reply)
+	if (!reply || changes_copy_take(&comparison->copy, reply))
 		return;
-	changes_copy_take(&comparison->copy, reply);
 	comparison->is_asking = lookup_changes(comparison->lookup, on_rows, comparison) == 0;
 }
 

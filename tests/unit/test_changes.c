@@ -46,13 +46,31 @@ static void test_nothing(void **state)
 	assert_int_equal(changes_behind(&some, &none), 0);
 }
 
+/* What Redis has is not known while it refuses; only a key of another type is no copy. */
+static void test_refused_replies(void **state)
+{
+	char loading[] = "LOADING Redis is loading the dataset in memory",
+	     forbidden[] = "NOPERM No permissions to access a key",
+	     other[] = "WRONGTYPE Operation against a key holding the wrong kind of value";
+	redisReply reply = { .type = REDIS_REPLY_ERROR };
+	struct changes copy = { .num = { 5 } };
+
+	(void)state;
+	reply.str = loading;
+	assert_int_equal(changes_copy_take(&copy, &reply), -1);
+	reply.str = forbidden;
+	assert_int_equal(changes_copy_take(&copy, &reply), -1);
+	reply.str = other;
+	assert_int_equal(changes_copy_take(&copy, &reply), 0);
+	assert_int_equal(copy.num[0], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal),
-		cmocka_unit_test(test_ahead),
-		cmocka_unit_test(test_behind),
-		cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_equal),           cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_behind),          cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_refused_replies),
 	};
 
 	return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
