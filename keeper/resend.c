@@ -138,7 +138,7 @@ static int is_before(const struct place *a, const struct place *b)
 	return a->generation < b->generation || (a->generation == b->generation && a->seq < b->seq);
 }
 
-/* What the mark was longer ago than twice `after_ms` is settled for long. */
+/* Once an interval. What was the mark an interval ago counts as settled long ago. */
 static void mark_move(struct entry *entry, const struct resend_coupon *coupon, int64_t interval_ms,
 		      int64_t now_ms)
 {
