@@ -254,7 +254,8 @@ def test_a_refused_record_stops_no_other_coupon(rough, outbox, worker_make):
 
 def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_make):
     worker = worker_make(rough, **LATER)
-    outbox.redis.execute_command("ACL", "SETUSER", "default", "resetkeys", "~coupon:*")
+    keys = "resetkeys", "~coupon:*", "%R~couponmq:*"
+    outbox.redis.execute_command("ACL", "SETUSER", "default", *keys)
     try:
         batches = {outbox.send(user) for user in range(1, 6)}
         wait_until(lambda: outbox.issued() == 5)
