@@ -19,6 +19,7 @@
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "worker/consume/forward.h"
+#include "worker/consume/unpack.h"
 #include "worker/metrics.h"
 #include "worker/monitor.h"
 #include "worker/outbox/outboxes.h"
@@ -29,7 +30,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALONE_FROM_DELIVERIES 2 /* redelivered this often: it may be what kills workers */
+/* Redelivered this often, a message may be what kills workers; then it is one of its batches. */
+#define ALONE_FROM_DELIVERIES 2
+#define APART_FROM_DELIVERIES 4
 /* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
 #define RESCUE_FROM_DELIVERIES 8
 
@@ -45,8 +48,7 @@ struct worker {
 	struct rabbit_publisher *publisher;
 	struct outboxes *outboxes;
 	struct forward forward;
-	struct json_arena *arena;
-	struct message message; /* the one being decoded */
+	struct unpack unpack;
 	struct stats stats;
 	int64_t stop_by_ms; /* 0: not stopping */
 	int ready_logged;
@@ -72,6 +74,7 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
 	       (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
+	       (envelope->delivery_count >= APART_FROM_DELIVERIES ? SETTLEMENT_APART : 0) |
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
 }
 
@@ -91,11 +94,20 @@ static void source_leave(struct worker *worker, size_t source, uint64_t tag)
 	rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
 }
 
+/* As if the batch had come in a message of its own. */
+static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+{
+	char correlation_id[ULID_SIZE] = "";
+
+	if (batch)
+		ulid_format(batch, correlation_id);
+	return envelope_new_part(whole, amqp_cstring_bytes(correlation_id), text, len);
+}
+
 static void consumer_delivered(void *context, size_t source, uint64_t tag,
 			       struct envelope *envelope)
 {
 	struct worker *worker = context;
-	const char *error;
 
 	if (is_leave(envelope)) {
 		envelope_free(envelope);
@@ -106,16 +118,9 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 	if (envelope->body_len < envelope->body_size)
 		settlement_add_dead(worker->settlement, tag,
 				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
-	else if (message_decode(worker->arena, envelope->body, envelope->body_len, &worker->message,
-				&error) == 0)
-		settlement_add(worker->settlement, tag, &worker->message,
-			       arrival_of(envelope, source), envelope);
-	else {
-		char reason[SETTLEMENT_REASON_SIZE];
-
-		snprintf(reason, sizeof(reason), "unreadable: %s", error);
-		settlement_add_dead(worker->settlement, tag, reason, envelope);
-	}
+	else
+		unpack_add(&worker->unpack, tag, envelope->body, envelope->body_len,
+			   arrival_of(envelope, source), envelope);
 }
 
 static void consumer_lost(void *context)
@@ -150,7 +155,10 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 	worker->keeper = keeper;
 	worker->settlement = settlement_new(envelope_free, put_off_max(config),
 					    (size_t)config->prefetch);
-	worker->arena = json_arena_new();
+	worker->unpack = (struct unpack){ .settlement = worker->settlement,
+					  .arena = json_arena_new(),
+					  .part_new = part_new,
+					  .envelope_free = envelope_free };
 	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
@@ -183,7 +191,7 @@ void worker_free(struct worker *worker)
 	rabbit_publisher_free(worker->publisher);
 	settler_fini(&worker->settler);
 	outboxes_stop(worker->outboxes);
-	json_arena_free(worker->arena);
+	json_arena_free(worker->unpack.arena);
 	settlement_free(worker->settlement);
 	free(worker);
 }
@@ -267,13 +275,9 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 /* Deliveries that wait for another session's lock are not finished: another worker gets them. */
 static int finished(const struct worker *worker, int64_t now_ms)
 {
-	const struct settlement *settlement = worker->settlement;
-
 	if (!worker->stop_by_ms)
 		return 0;
-	return now_ms >= worker->stop_by_ms ||
-	       (settlement_held(settlement) == settlement_put_off(settlement) &&
-		settlement_taken(settlement) == 0);
+	return now_ms >= worker->stop_by_ms || settlement_rests(worker->settlement);
 }
 
 void worker_run(struct worker *worker, int signal_fd)

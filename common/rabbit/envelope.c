@@ -80,6 +80,36 @@ struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_
 	return envelope;
 }
 
+static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
+{
+	amqp_bytes_t copy = bytes.len ? amqp_bytes_malloc_dup(bytes) : amqp_empty_bytes;
+
+	check(copy.len == bytes.len);
+	return copy;
+}
+
+struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,
+				   const char *body, size_t len)
+{
+	struct envelope *envelope = malloc(sizeof(*envelope));
+
+	check(envelope != NULL);
+	*envelope = (struct envelope){ .delivery_count = whole->delivery_count,
+				       .reply_to = bytes_copy(whole->reply_to),
+				       .correlation_id = bytes_copy(correlation_id),
+				       .content_type = bytes_copy(whole->content_type),
+				       .content_encoding = bytes_copy(whole->content_encoding),
+				       .message_id = bytes_copy(whole->message_id),
+				       .type = bytes_copy(whole->type),
+				       .body_size = len,
+				       .body_len = len,
+				       .body_room = len,
+				       .body = malloc(len + 1) };
+	check(envelope->body != NULL);
+	memcpy(envelope->body, body, len);
+	return envelope;
+}
+
 void envelope_free(void *memory)
 {
 	struct envelope *envelope = memory;

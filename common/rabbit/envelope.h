@@ -35,6 +35,9 @@ struct envelope {
 int64_t envelope_delivery_count(const amqp_basic_properties_t *properties);
 
 struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size);
+/* Another one with the same properties but these two, which are copied. */
+struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,
+				   const char *body, size_t len);
 void envelope_free(void *envelope); /* NULL is allowed */
 
 /* Adds a piece of the body; `*left` is how much of it is still missing. */

@@ -36,9 +36,8 @@ static int is_owed(struct drop *drop, const struct receive *receive)
 }
 
 /* A receive is owed unless another copy of its message was settled. */
-static void owed_print(struct drop *drop, const struct dead_letter *letter)
+static void owed_print(struct drop *drop, const struct message *message)
 {
-	const struct message *message = &letter->message;
 	char text[RECEIVE_SIZE];
 
 	for (size_t i = 0; i < message->receives_n; i++) {
@@ -55,17 +54,25 @@ static void owed_print(struct drop *drop, const struct dead_letter *letter)
 	}
 }
 
+static void batch_print(struct drop *drop, const struct dead_batch *batch)
+{
+	static struct message message;
+
+	if (dead_batch_decode(batch, drop->walk.arena, &message) == 0)
+		owed_print(drop, &message);
+	else
+		printf("  cannot be read (%s): it may contain receives that are owed\n",
+		       batch->unreadable);
+}
+
 static void letter_drop(struct drop *drop, const struct dead_letter *letter)
 {
 	if (drop->sure)
 		dead_outbox_open(&drop->outbox, letter);
 	printf("%s %" PRId64 ": ", drop->sure ? "dropped" : "would drop", letter->number);
 	dead_letter_summary_print(letter);
-	if (!letter->unreadable)
-		owed_print(drop, letter);
-	else
-		printf("  cannot be read (%s): it may contain receives that are owed\n",
-		       letter->unreadable);
+	for (size_t i = 0; i < letter->batches_n; i++)
+		batch_print(drop, &letter->batches[i]);
 	/* Printed before the removal: then no receive vanishes unnamed. */
 	fflush(stdout);
 	if (!drop->sure)

@@ -3,10 +3,20 @@
 #define CTL_DEAD_LETTER_H
 
 #include "common/message/message.h"
+#include "common/message/packed.h"
 #include "common/rabbit/amqp.h"
 #include "ctl/output.h"
 
 #define DEAD_REASON_SIZE 256
+
+/* A batch in it. Also one that is not readable, of a newer version for instance. */
+struct dead_batch {
+	amqp_bytes_t body;      /* lent by the letter */
+	int64_t coupon;         /* 0: unknown */
+	char ulid[ULID_SIZE];   /* "": unknown */
+	int64_t receives_n;     /* -1: unknown */
+	const char *unreadable; /* why workers of this version cannot read it; NULL: they can */
+};
 
 struct dead_letter {
 	int64_t number; /* its position in the queue, 1 for the oldest */
@@ -15,15 +25,13 @@ struct dead_letter {
 
 	/* why it was dead-lettered, printable; "": no reason is recorded */
 	char reason[DEAD_REASON_SIZE];
-	/* why workers of this version cannot read the body; NULL: they can */
-	const char *unreadable;
-	struct message message; /* when it is readable */
+	int body_is_text; /* JSON or ASCII */
 
-	/* Also of messages that are not readable, of a newer version for instance. */
-	int64_t coupon;        /* 0: unknown */
-	char batch[ULID_SIZE]; /* "": unknown */
-	int64_t receives_n;    /* -1: unknown */
-	int body_is_text;      /* JSON or ASCII */
+	/* one, or those of a packed message */
+	struct dead_batch batches[PACKED_BATCHES_MAX];
+	size_t batches_n;
+	const char *unreadable; /* of the first batch that is not readable; NULL: all are */
+	int64_t receives_n;     /* of all batches; -1: unknown */
 };
 
 /* Reads `raw`. */
@@ -39,7 +47,13 @@ void dead_bytes_print(amqp_bytes_t bytes, int keep_lines);
 /* Whether all bytes are printable ASCII, tabs or line ends. */
 int dead_is_text(amqp_bytes_t bytes);
 
-/* "coupon 1001, batch 01JD…, 2 receives, 120 bytes; reason". */
+/* The only batch, or NULL: it has several. */
+const struct dead_batch *dead_letter_batch(const struct dead_letter *letter);
+/* 0 with the batch's receives in `message`, or -1: it is not readable. */
+int dead_batch_decode(const struct dead_batch *batch, struct json_arena *arena,
+		      struct message *message);
+
+/* "coupon 1001, batch 01JD…, 2 receives, 120 bytes; reason", or "3 batches, …". */
 void dead_letter_summary_print(const struct dead_letter *letter);
 
 /* The members that list and show have in common. */

@@ -5,21 +5,26 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PAGE 20
 #define PAGE_MAX 1000
 
 static void row_print(const struct dead_letter *letter)
 {
-	char coupon[ID_SIZE] = "-", receives[24] = "-";
+	const struct dead_batch *batch = dead_letter_batch(letter);
+	char coupon[ID_SIZE] = "-", ulid[ULID_SIZE] = "-", receives[24] = "-";
 
-	if (letter->coupon)
-		id_format(letter->coupon, coupon);
+	if (batch && batch->coupon)
+		id_format(batch->coupon, coupon);
+	if (!batch)
+		snprintf(ulid, sizeof(ulid), "%zu batches", letter->batches_n);
+	else if (*batch->ulid)
+		memcpy(ulid, batch->ulid, sizeof(ulid));
 	if (letter->receives_n >= 0)
 		snprintf(receives, sizeof(receives), "%" PRId64, letter->receives_n);
-	printf("%6" PRId64 "  %-20s %-26s %8s %8zu  %s\n", letter->number, coupon,
-	       *letter->batch ? letter->batch : "-", receives, letter->raw.body.len,
-	       *letter->reason ? letter->reason : "-");
+	printf("%6" PRId64 "  %-20s %-26s %8s %8zu  %s\n", letter->number, coupon, ulid, receives,
+	       letter->raw.body.len, *letter->reason ? letter->reason : "-");
 }
 
 static int list_run(struct ctl *ctl)

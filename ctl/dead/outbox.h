@@ -1,7 +1,7 @@
 /*
- * What Redis has of a dead letter: the entry in its coupon's outbox, and the mark, its batch in the
- * set of dead ones, with which the keeper does not send the entry again. A letter whose coupon or
- * batch is unknown has neither. When Redis cannot be reached or refuses, the process ends with one
+ * What Redis has of each batch of a dead letter: the entry in its coupon's outbox, and the mark, its
+ * id in the set of dead ones, with which the keeper does not send the entry again. A batch whose
+ * coupon or id is unknown has neither. When Redis cannot be reached or refuses, the process ends with one
  * sentence.
  */
 #ifndef CTL_DEAD_OUTBOX_H
@@ -22,11 +22,11 @@ void dead_outbox_open(struct dead_outbox *outbox, const struct dead_letter *lett
 void dead_outbox_close(struct dead_outbox *outbox);
 
 /*
- * Removes the entry. One with another body than the letter's stays, and its mark is removed: it is
- * another message, which the keeper sends.
+ * Removes the entries. One with another body than in the letter stays, and its mark is removed: it
+ * is another message, which the keeper sends.
  */
 void dead_outbox_remove(struct dead_outbox *outbox, const struct dead_letter *letter);
-/* Removes the mark: should RabbitMQ lose the message, the keeper sends it again. */
+/* Removes the marks: should RabbitMQ lose the message, the keeper sends its batches again. */
 void dead_outbox_unmark(struct dead_outbox *outbox, const struct dead_letter *letter);
 
 #endif

@@ -99,10 +99,18 @@ void dead_walk_end(struct dead_walk *walk)
 	json_arena_free(walk->arena);
 }
 
+static int has_batch(const struct dead_letter *letter, const char *ulid)
+{
+	for (size_t i = 0; i < letter->batches_n; i++)
+		if (strcmp(letter->batches[i].ulid, ulid) == 0)
+			return 1;
+	return 0;
+}
+
 static int is_chosen(const struct dead_choice *choice, const struct dead_letter *letter)
 {
 	return (!choice->number || choice->number == letter->number) &&
-	       (!*choice->batch || strcmp(choice->batch, letter->batch) == 0);
+	       (!*choice->batch || has_batch(letter, choice->batch));
 }
 
 static int is_over(const struct dead_walk *walk)

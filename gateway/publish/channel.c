@@ -15,43 +15,43 @@
 #define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
-static void batch_refused(struct publish_channel *channel, const char *why)
+static void message_refused(struct publish_channel *channel, const char *why)
 {
 	log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", why));
 	channel->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
 }
 
 /* One message's end, from the confirm window. */
-static void batch_settled(void *context, void *item, enum confirm_result result)
+static void packet_settled(void *context, void *item, enum confirm_result result)
 {
 	struct publish_channel *channel = context;
-	struct batch *batch = item;
+	struct packet *packet = item;
 
 	switch (result) {
 	case CONFIRM_DONE:
 		metrics_add(METRIC_CONFIRMED, 1);
-		STAILQ_INSERT_TAIL(&channel->finished, batch, next);
+		packet_open(packet, &channel->finished);
 		return;
 	case CONFIRM_RETURNED:
 		log_warn("message_returned", LOG_S("queue", AMQP_QUEUE));
-		batch_refused(channel, "no queue took it");
+		message_refused(channel, "no queue took it");
 		break;
 	case CONFIRM_NACKED:
-		batch_refused(channel, "nack");
+		message_refused(channel, "nack");
 		break;
 	case CONFIRM_LOST:
 		break;
 	}
 	metrics_add(METRIC_PUBLISH_FAILED, 1);
-	STAILQ_INSERT_TAIL(&channel->again, batch, next);
+	packet_open(packet, &channel->again);
 }
 
-static int batch_same(const void *item, const void *wanted)
+static int packet_same(const void *item, const void *wanted)
 {
 	char text[ULID_SIZE];
 	const amqp_bytes_t *correlation = wanted;
 
-	ulid_format(&((const struct batch *)item)->ulid, text);
+	ulid_format(&packet_first(item)->ulid, text);
 	return correlation->len == ULID_LEN && memcmp(correlation->bytes, text, ULID_LEN) == 0;
 }
 
@@ -85,28 +85,29 @@ static void delivered(void *context, size_t source, uint64_t tag, struct envelop
 	envelope_free(envelope);
 }
 
-static void batch_publish(struct publish_channel *channel, struct batch *batch)
+static void packet_publish(struct publish_channel *channel, struct packet *packet)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
 							 AMQP_BASIC_CORRELATION_ID_FLAG };
-	amqp_bytes_t body = { .len = batch->body_len, .bytes = batch->body };
+	const struct batch *first = packet_first(packet);
+	amqp_bytes_t body = { .len = packet->bytes, .bytes = packet_body(packet, channel->buffer) };
 	char ulid[ULID_SIZE];
 
 	properties.content_type = amqp_cstring_bytes("application/json");
-	properties.correlation_id = amqp_cstring_bytes(ulid_format(&batch->ulid, ulid));
-	if (batch->wants_outcome) {
+	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
+	if (first->wants_outcome) {
 		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
 		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
 	}
 	metrics_add(METRIC_PUBLISHED, 1);
 	rabbit_publisher_send(channel->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      body, batch);
+			      body, packet);
 }
 
 /*
  * Messages go out in bursts: the next one begins when the last is confirmed, so that a busy broker
  * writes, syncs and confirms many at once (measured: a quarter less CPU a message), and an idle one
- * gets a message without delay.
+ * gets a message without delay. What waits for the next burst is packed into few messages.
  */
 static int may_begin_burst(const struct publish_channel *channel)
 {
@@ -114,11 +115,25 @@ static int may_begin_burst(const struct publish_channel *channel)
 	       clock_monotonic_ms() - channel->burst_ms >= BURST_MS;
 }
 
+static int has_pending(const struct publish_channel *channel)
+{
+	return !STAILQ_EMPTY(&channel->pending[0]) || !STAILQ_EMPTY(&channel->pending[1]);
+}
+
 static int may_publish(const struct publish_channel *channel)
 {
-	return !STAILQ_EMPTY(&channel->pending) && clock_monotonic_ms() >= channel->hold_until_ms &&
+	return has_pending(channel) && clock_monotonic_ms() >= channel->hold_until_ms &&
 	       rabbit_publisher_open(channel->publisher) < WINDOW_MAX &&
 	       rabbit_publisher_ready(channel->publisher);
+}
+
+/* The two lists take turns. */
+static struct batch_list *pending_next(struct publish_channel *channel)
+{
+	channel->turn = !channel->turn;
+	if (STAILQ_EMPTY(&channel->pending[channel->turn]))
+		channel->turn = !channel->turn;
+	return &channel->pending[channel->turn];
 }
 
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
@@ -128,22 +143,30 @@ static void pending_publish(struct publish_channel *channel)
 		return;
 	channel->burst_ms = clock_monotonic_ms();
 	for (int n = 0; n < BURST_MESSAGES && may_publish(channel); n++) {
-		struct batch *batch = STAILQ_FIRST(&channel->pending);
-
-		STAILQ_REMOVE_HEAD(&channel->pending, next);
-		batch_publish(channel, batch);
+		packet_publish(channel, packet_take(pending_next(channel)));
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(channel->link);
 	}
 }
 
-/* Messages to be published again go first. */
+void publish_channel_submit(struct publish_channel *channel, struct batch_list *list)
+{
+	struct batch *batch;
+
+	while ((batch = STAILQ_FIRST(list))) {
+		STAILQ_REMOVE_HEAD(list, next);
+		STAILQ_INSERT_TAIL(&channel->pending[batch->wants_outcome], batch, next);
+	}
+}
+
+/* Batches to be published again go first. */
 static void again_prepend(struct publish_channel *channel)
 {
 	if (STAILQ_EMPTY(&channel->again))
 		return;
-	STAILQ_CONCAT(&channel->again, &channel->pending);
-	STAILQ_CONCAT(&channel->pending, &channel->again);
+	for (int i = 0; i < 2; i++)
+		STAILQ_CONCAT(&channel->again, &channel->pending[i]);
+	publish_channel_submit(channel, &channel->again);
 }
 
 static void cuts_count(struct publish_channel *channel)
@@ -166,18 +189,21 @@ void publish_channel_turn(struct publish_channel *channel)
 void publish_channel_init(struct publish_channel *channel, const char *url)
 {
 	static const struct rabbit_source replies = { .queue = REPLY_TO };
-	static const struct rabbit_publisher_port port = { .done = batch_settled,
-							   .same = batch_same,
+	static const struct rabbit_publisher_port port = { .done = packet_settled,
+							   .same = packet_same,
 							   .opened = opened,
 							   .lost = lost,
 							   .source = &replies,
 							   .delivered = delivered };
 
 	memset(channel, 0, sizeof(*channel));
-	STAILQ_INIT(&channel->pending);
+	STAILQ_INIT(&channel->pending[0]);
+	STAILQ_INIT(&channel->pending[1]);
 	STAILQ_INIT(&channel->again);
 	STAILQ_INIT(&channel->finished);
 	STAILQ_INIT(&channel->arrived);
+	channel->buffer = malloc(PACKED_BYTES_MAX);
+	check(channel->buffer != NULL);
 	channel->publisher = rabbit_publisher_new("publisher", url, &port, channel);
 	channel->link = rabbit_publisher_link(channel->publisher);
 }
@@ -198,7 +224,7 @@ int publish_channel_sleep_ms(const struct publish_channel *channel)
 		wait_ms = rabbit_link_deadline_ms(channel->link, now_ms) - now_ms;
 
 	if (rabbit_link_up(channel->link) && !rabbit_link_blocked(channel->link) &&
-	    !STAILQ_EMPTY(&channel->pending)) {
+	    has_pending(channel)) {
 		hold_ms = hold_ms > 0 ? hold_ms : BURST_MS;
 		wait_ms = wait_ms < hold_ms ? wait_ms : hold_ms;
 	}
@@ -217,8 +243,10 @@ void publish_channel_close(struct publish_channel *channel)
 void publish_channel_fini(struct publish_channel *channel)
 {
 	rabbit_publisher_free(channel->publisher); /* what is unconfirmed moves to `again` */
-	batch_list_free(&channel->pending);
+	batch_list_free(&channel->pending[0]);
+	batch_list_free(&channel->pending[1]);
 	batch_list_free(&channel->again);
 	batch_list_free(&channel->finished);
 	outcome_message_list_free(&channel->arrived);
+	free(channel->buffer);
 }

@@ -3,35 +3,42 @@
  * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
  * reply-to). It belongs to the publisher's thread.
  *
- *	pending ──burst──▶ confirm window ──ack──▶ finished
- *	   ▲                     │
- *	   └──── again ◀─────────┘ nack, return, connection lost
+ *	pending ──burst of packets──▶ confirm window ──ack──▶ finished
+ *	   ▲                                │
+ *	   └──────────── again ◀────────────┘ nack, return, connection lost
+ *
+ * A packet is one message. The batches in it either all have a client that waits for their outcome,
+ * or none of them has, because the worker replies to a message as a whole.
  */
 #ifndef GATEWAY_PUBLISH_CHANNEL_H
 #define GATEWAY_PUBLISH_CHANNEL_H
 
 #include "common/rabbit/publisher.h"
-#include "gateway/publish/batch.h"
 #include "gateway/publish/outcome_message.h"
+#include "gateway/publish/packet.h"
 
-/* The publisher embeds it, and moves batches into `pending` and out of `finished` and `arrived`. */
+/* The publisher embeds it, and moves batches out of `finished` and messages out of `arrived`. */
 struct publish_channel {
-	struct batch_list pending;
 	struct batch_list finished; /* confirmed */
 	struct outcome_message_list arrived;
 
 	/* Its own. */
 	struct rabbit_publisher *publisher;
-	struct rabbit_link *link; /* of the publisher */
-	struct batch_list again;  /* failed, in order; published before pending */
-	int64_t hold_until_ms;    /* no publish before this time */
-	int64_t burst_ms;         /* when the last burst began */
-	uint64_t cuts;            /* the state of the link in the metrics */
+	struct rabbit_link *link;     /* of the publisher */
+	struct batch_list pending[2]; /* by batch->wants_outcome */
+	struct batch_list again;      /* failed, in order; published before pending */
+	int turn;                     /* the list of the last packet */
+	char *buffer;                 /* of PACKED_BYTES_MAX */
+	int64_t hold_until_ms;        /* no publish before this time */
+	int64_t burst_ms;             /* when the last burst began */
+	uint64_t cuts;                /* the state of the link in the metrics */
 };
 
 void publish_channel_init(struct publish_channel *channel, const char *url); /* `url` outlives it */
 void publish_channel_fini(struct publish_channel *channel); /* frees the batches it still has */
 
+/* Takes the batches; the list is empty afterwards. */
+void publish_channel_submit(struct publish_channel *channel, struct batch_list *list);
 /* Connects when that is due, reads what the broker sent, and publishes what is allowed. */
 void publish_channel_turn(struct publish_channel *channel);
 /* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */

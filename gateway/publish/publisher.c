@@ -61,10 +61,11 @@ static int trouble_differs(const struct publisher *publisher)
 /* Exchanges the lists with the event loop; 1 when the thread is to stop. */
 static int lists_exchange(struct publisher *publisher)
 {
+	struct batch_list submitted = STAILQ_HEAD_INITIALIZER(submitted);
 	int arrived = has_arrived(publisher), stop;
 
 	pthread_mutex_lock(&publisher->mutex);
-	STAILQ_CONCAT(&publisher->channel.pending, &publisher->inbox);
+	STAILQ_CONCAT(&submitted, &publisher->inbox);
 	STAILQ_CONCAT(&publisher->confirmed, &publisher->channel.finished);
 	STAILQ_CONCAT(&publisher->outcomes, &publisher->channel.arrived);
 	if (trouble_differs(publisher))
@@ -72,6 +73,7 @@ static int lists_exchange(struct publisher *publisher)
 			 publish_channel_trouble(&publisher->channel));
 	stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
+	publish_channel_submit(&publisher->channel, &submitted);
 	if (arrived)
 		wake(publisher->wake_loop);
 	return stop;

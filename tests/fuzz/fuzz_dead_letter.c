@@ -44,6 +44,18 @@ static void json_check(const struct dead_letter *letter)
 	cJSON_Delete(object);
 }
 
+static void batch_check(const struct dead_batch *batch)
+{
+	static struct message message;
+
+	check(batch->coupon >= 0 && batch->receives_n >= -1);
+	check((dead_batch_decode(batch, arena, &message) == 0) == !batch->unreadable);
+	if (batch->unreadable)
+		return;
+	check(batch->coupon == message.coupon && *batch->ulid);
+	check(batch->receives_n == (int64_t)message.receives_n);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct bytes bytes = { data, size };
@@ -59,11 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		letter.raw.body = (amqp_bytes_t){ .len = bytes.left,
 						  .bytes = (void *)(uintptr_t)bytes.at };
 		dead_letter_read(&letter, arena);
-		check(letter.coupon >= 0 && letter.receives_n >= -1 &&
-		      strlen(letter.reason) < DEAD_REASON_SIZE);
-		check(letter.unreadable ||
-		      (letter.coupon == letter.message.coupon && *letter.batch));
-		check(letter.unreadable || letter.receives_n == (int64_t)letter.message.receives_n);
+		check(strlen(letter.reason) < DEAD_REASON_SIZE);
+		check(letter.batches_n >= 1 && letter.batches_n <= PACKED_BATCHES_MAX);
+		for (size_t i = 0; i < letter.batches_n; i++)
+			batch_check(&letter.batches[i]);
 		printed_check(&letter);
 		json_check(&letter);
 	}

@@ -1,11 +1,12 @@
 /*
  * The receive message: what message_decode() accepts is within the bounds that settlement relies
  * on, and encoded as issue.lua does it is the same message; settlement and its arguments can hold
- * it.
+ * it. Whatever arrives, packed or not, is acked once when all of it is settled or dead-lettered.
  */
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/message.h"
+#include "worker/consume/unpack.h"
 #include "worker/settle/settle_args.h"
 
 #include <stdio.h>
@@ -92,6 +93,48 @@ static void settlement_check(const struct message *message)
 	settlement_free(settlement);
 }
 
+static size_t envelopes; /* not yet freed */
+
+static void envelope_drop(void *envelope)
+{
+	check(envelope && envelopes > 0);
+	envelopes--;
+}
+
+static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+{
+	(void)batch;
+	check(!memchr(text, '\n', len));
+	envelopes++;
+	return (void *)(uintptr_t)whole;
+}
+
+static void arrival_check(const char *body, size_t len)
+{
+	struct unpack *unpack = calloc(1, sizeof(*unpack));
+	const struct delivery *delivery;
+	enum destination destination;
+	uint64_t tag;
+	int multiple;
+
+	check(unpack != NULL);
+	unpack->settlement = settlement_new(envelope_drop, 16, 16);
+	unpack->arena = arena;
+	unpack->part_new = part_new;
+	unpack->envelope_free = envelope_drop;
+	envelopes = 1;
+	unpack_add(unpack, 1, body, len, 0, unpack);
+	while (settlement_take(unpack->settlement, 100, 0) > 0)
+		settlement_commit(unpack->settlement);
+	while ((delivery = settlement_forward(unpack->settlement, &destination)))
+		settlement_forwarded(unpack->settlement, settlement_epoch(unpack->settlement), 1,
+				     delivery_position(delivery));
+	check(settlement_ack(unpack->settlement, &tag, &multiple) && tag == 1 && !multiple);
+	check(settlement_held(unpack->settlement) == 0 && envelopes == 0);
+	settlement_free(unpack->settlement);
+	free(unpack);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct message message;
@@ -99,6 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!arena)
 		arena = json_arena_new();
+	arrival_check((const char *)data, size);
 	if (message_decode(arena, (const char *)data, size, &message, &error)) {
 		check(error && *error);
 		return 0;

@@ -18,7 +18,7 @@ static void entry_resend(struct resend_pass *pass, const struct outbox_entry *en
 {
 	const char *error;
 
-	assert_int_equal(message_decode(workers[0].arena, entry->body, entry->len, &decoded,
+	assert_int_equal(message_decode(workers[0].unpack.arena, entry->body, entry->len, &decoded,
 					&error),
 			 0);
 	if (redis_now_ms() - entry->at_ms < RESEND_AFTER_MS ||

@@ -17,15 +17,10 @@ struct sent_message {
 
 static void publisher_pump(void *context, uint64_t a, uint64_t b);
 
-static void batch_settled(void *context, void *item, enum confirm_result result)
+static void packet_settled(void *context, void *item, enum confirm_result result)
 {
-	struct batch *batch = item;
-
 	(void)context;
-	if (result == CONFIRM_DONE)
-		STAILQ_INSERT_TAIL(&gateway.finished, batch, next);
-	else
-		STAILQ_INSERT_TAIL(&gateway.again, batch, next);
+	packet_open(item, result == CONFIRM_DONE ? &gateway.finished : &gateway.again);
 	if (result == CONFIRM_NACKED || result == CONFIRM_RETURNED)
 		gateway.hold_until_ms = sim.now_ms + 200;
 }
@@ -45,8 +40,12 @@ static void publisher_collect(void)
 		waiters_confirmed(gateway.waiters, &batch->ulid);
 		free(batch);
 	}
-	STAILQ_CONCAT(&gateway.again, &gateway.pending);
-	STAILQ_CONCAT(&gateway.pending, &gateway.again);
+	for (int i = 0; i < 2; i++)
+		STAILQ_CONCAT(&gateway.again, &gateway.pending[i]);
+	while ((batch = STAILQ_FIRST(&gateway.again))) {
+		STAILQ_REMOVE_HEAD(&gateway.again, next);
+		STAILQ_INSERT_TAIL(&gateway.pending[batch->wants_outcome], batch, next);
+	}
 	publisher_pump(NULL, 0, 0);
 }
 
@@ -70,9 +69,9 @@ static void link_cut(void)
 	publisher_collect();
 }
 
-static int batch_same(const void *item, const void *wanted)
+static int packet_same(const void *item, const void *wanted)
 {
-	return ulid_same(&((const struct batch *)item)->ulid, wanted);
+	return ulid_same(&packet_first(item)->ulid, wanted);
 }
 
 static void confirm_tell(uint64_t tag)
@@ -80,7 +79,7 @@ static void confirm_tell(uint64_t tag)
 	const struct channel_tag *told = &gateway.channel[tag];
 
 	if (told->result == CONFIRM_RETURNED)
-		sim_check(confirm_return(gateway.window, batch_same, &told->batch) == 0,
+		sim_check(confirm_return(gateway.window, packet_same, &told->batch) == 0,
 			  "a returned message is not in the window");
 	sim_check(confirm_settle(gateway.window, tag, 0,
 				 told->result == CONFIRM_NACKED ? CONFIRM_NACKED : CONFIRM_DONE) ==
@@ -146,10 +145,22 @@ static void message_arrived(void *context, uint64_t tag, uint64_t link)
 		event_in(1, 40, confirms_told, NULL, link, 0);
 }
 
+static void packet_send(struct packet *packet)
+{
+	static char buffer[PACKED_BYTES_MAX];
+	struct sent_message *sent = malloc(sizeof(*sent) + packet->bytes);
+
+	sent->batch = packet_first(packet)->ulid;
+	sent->reply_to = packet_first(packet)->wants_outcome ? gateway.incarnation : 0;
+	sent->len = packet->bytes;
+	memcpy(sent->body, packet_body(packet, buffer), packet->bytes);
+	event_at(line_time(&gateway.publish_busy_ms, 1, 5), message_arrived, sent,
+		 confirm_push(gateway.window, packet), gateway.link);
+}
+
+/* While messages await their confirm it often sends nothing, so that batches are packed. */
 static void publisher_pump(void *context, uint64_t a, uint64_t b)
 {
-	struct batch *batch;
-
 	(void)context;
 	(void)a;
 	(void)b;
@@ -159,18 +170,12 @@ static void publisher_pump(void *context, uint64_t a, uint64_t b)
 		event_at(gateway.hold_until_ms, publisher_pump, NULL, 0, 0);
 		return;
 	}
-	while ((batch = STAILQ_FIRST(&gateway.pending)) &&
-	       confirm_open(gateway.window) < WINDOW_MAX) {
-		struct sent_message *sent = malloc(sizeof(*sent) + batch->body_len);
-
-		STAILQ_REMOVE_HEAD(&gateway.pending, next);
-		sent->batch = batch->ulid;
-		sent->reply_to = batch->wants_outcome ? gateway.incarnation : 0;
-		sent->len = batch->body_len;
-		memcpy(sent->body, batch->body, batch->body_len);
-		event_at(line_time(&gateway.publish_busy_ms, 1, 5), message_arrived, sent,
-			 confirm_push(gateway.window, batch), gateway.link);
-	}
+	if (confirm_open(gateway.window) > 0 && sim_chance(800))
+		return;
+	for (int i = 0; i < 2; i++)
+		while (!STAILQ_EMPTY(&gateway.pending[i]) &&
+		       confirm_open(gateway.window) < WINDOW_MAX)
+			packet_send(packet_take(&gateway.pending[i]));
 }
 
 static void port_publish(void *context, struct batch *batch)
@@ -183,7 +188,7 @@ static void port_publish(void *context, struct batch *batch)
 		}
 	}
 	gateway.held[batch->coupon - COUPON_FIRST] += batch->receives;
-	STAILQ_INSERT_TAIL(&gateway.pending, batch, next);
+	STAILQ_INSERT_TAIL(&gateway.pending[batch->wants_outcome], batch, next);
 	publisher_pump(NULL, 0, 0);
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/rabbit/confirm.h"
 #include "gateway/publish/outcome_message.h"
+#include "gateway/publish/packet.h"
 #include "tests/sim/rig_worker.h"
 
 #define CALL_TIMEOUT_MS 2000
@@ -45,7 +46,7 @@ static struct {
 	int link_up;
 	uint64_t link;
 	struct confirm_window *window;
-	struct batch_list pending, again, finished;
+	struct batch_list pending[2], again, finished; /* `pending` by wants_outcome */
 	size_t held[COUPONS]; /* receives of batches that are not confirmed */
 	int64_t hold_until_ms, publish_busy_ms;
 	/* The broker's side of its channel */

@@ -159,8 +159,9 @@ static void gateway_start(void)
 	gateway.waiters = waiters_new(&waiters_port, ISSUED_TIMEOUT_MS);
 	gateway.admission = admission_new(&port, &limits, gateway.waiters);
 	gateway.arena = json_arena_new();
-	gateway.window = confirm_new(batch_settled, NULL);
-	STAILQ_INIT(&gateway.pending);
+	gateway.window = confirm_new(packet_settled, NULL);
+	STAILQ_INIT(&gateway.pending[0]);
+	STAILQ_INIT(&gateway.pending[1]);
 	STAILQ_INIT(&gateway.again);
 	STAILQ_INIT(&gateway.finished);
 	memset(gateway.held, 0, sizeof(gateway.held));
@@ -178,8 +179,6 @@ static void gateway_start(void)
 /* Its memory is lost, and so are the connections of the waiting clients. */
 static void gateway_die(void)
 {
-	struct batch *batch;
-
 	gateway.dying = 1;
 	redis_connection_cut();
 	for (int i = 0; i < COUPONS; i++)
@@ -197,11 +196,9 @@ static void gateway_die(void)
 	json_arena_free(gateway.arena);
 	confirm_reset(gateway.window);
 	confirm_free(gateway.window);
-	STAILQ_CONCAT(&gateway.pending, &gateway.again);
-	while ((batch = STAILQ_FIRST(&gateway.pending))) {
-		STAILQ_REMOVE_HEAD(&gateway.pending, next);
-		free(batch);
-	}
+	batch_list_free(&gateway.pending[0]);
+	batch_list_free(&gateway.pending[1]);
+	batch_list_free(&gateway.again);
 	gateway.dying = 0;
 }
 

@@ -35,57 +35,101 @@ static void worker_connection_cut(struct worker_rig *worker)
 	settlement_reset(worker->settlement);
 }
 
+static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+{
+	uint64_t *reply_to = malloc(sizeof(*reply_to));
+
+	(void)text;
+	(void)len;
+	(void)batch;
+	*reply_to = *(const uint64_t *)whole;
+	return reply_to;
+}
+
+static void settlement_make(struct worker_rig *worker)
+{
+	worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
+	worker->unpack.settlement = worker->settlement;
+	worker->unpack.part_new = part_new;
+	worker->unpack.envelope_free = free;
+}
+
 static void worker_crash(struct worker_rig *worker)
 {
 	worker_disconnect(worker);
 	settlement_free(worker->settlement);
-	worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
+	settlement_make(worker);
 	worker->process++;
 	worker->transaction = 0;
 }
 
-static void dead_told(void *context, uint64_t process, uint64_t epoch_and_tag)
+/* A delivery whose copy is on its way, in the number that an event carries. */
+struct forwarding {
+	uint64_t epoch, tag;
+	size_t position;
+};
+
+static uint64_t forwarding_number(const struct worker_rig *worker, const struct delivery *delivery)
+{
+	return settlement_epoch(worker->settlement) << 40 | delivery_tag(delivery) << 8 |
+	       delivery_position(delivery);
+}
+
+static struct forwarding forwarding_of(uint64_t number)
+{
+	return (struct forwarding){ number >> 40, number >> 8 & UINT32_MAX, number & UINT8_MAX };
+}
+
+static void forward_told(struct worker_rig *worker, const struct forwarding *it, int succeeded)
+{
+	if (succeeded)
+		settlement_forwarded(worker->settlement, it->epoch, it->tag, it->position);
+	else
+		settlement_forward_failed(worker->settlement, it->epoch, it->tag, it->position);
+}
+
+static void dead_told(void *context, uint64_t process, uint64_t number)
 {
 	struct worker_rig *worker = context;
-	uint64_t epoch = epoch_and_tag >> 32, tag = epoch_and_tag & UINT32_MAX;
+	struct forwarding it = forwarding_of(number);
+	int succeeded = !fault(FAULT_DEAD);
 
 	if (process != worker->process)
 		return;
-	if (fault(FAULT_DEAD)) {
-		settlement_forward_failed(worker->settlement, epoch, tag);
-	} else {
-		broker.dead_n++;
-		settlement_forwarded(worker->settlement, epoch, tag);
-	}
+	broker.dead_n += (size_t)succeeded;
+	forward_told(worker, &it, succeeded);
 	worker_turn(worker);
 }
 
 /* The broker has confirmed the copy, or the publish failed. */
-static void parked_confirmed(void *context, uint64_t process, uint64_t epoch_and_tag)
+static void parked_confirmed(void *context, uint64_t process, uint64_t number)
 {
 	struct worker_rig *worker = context;
-	uint64_t epoch = epoch_and_tag >> 32, tag = epoch_and_tag & UINT32_MAX;
+	struct forwarding it = forwarding_of(number);
 	struct queued *message, *copy;
+	struct text batch;
 
 	if (process != worker->process)
 		return;
-	if (epoch != settlement_epoch(worker->settlement) || fault(FAULT_DEAD)) {
-		settlement_forward_failed(worker->settlement, epoch, tag);
+	if (it.epoch != settlement_epoch(worker->settlement) || fault(FAULT_DEAD)) {
+		forward_told(worker, &it, 0);
 		worker_turn(worker);
 		return;
 	}
 	STAILQ_FOREACH (message, &worker->unacked, next)
-		if (message->tag == tag)
+		if (message->tag == it.tag)
 			break;
 	assert_non_null(message);
-	copy = malloc(sizeof(*copy) + message->len);
+	batch = batch_text(message, it.position);
+	copy = malloc(sizeof(*copy) + batch.len);
 	*copy = *message;
-	memcpy(copy->body, message->body, message->len);
+	copy->len = batch.len;
+	memcpy(copy->body, batch.at, batch.len);
 	copy->parked = 1;
 	copy->deliveries = 0;
 	STAILQ_INSERT_TAIL(&broker.queue[PARKING], copy, next);
 	broker.queued_n++;
-	settlement_forwarded(worker->settlement, epoch, tag);
+	forward_told(worker, &it, 1);
 	worker_turn(worker);
 	broker_deliver();
 }
@@ -98,8 +142,7 @@ static void forward_all(struct worker_rig *worker)
 	settlement_rotate(worker->settlement, sim.now_ms);
 	while ((delivery = settlement_forward(worker->settlement, &destination)))
 		event_in(1, 20, destination == DESTINATION_DEAD ? dead_told : parked_confirmed,
-			 worker, worker->process,
-			 settlement_epoch(worker->settlement) << 32 | delivery_tag(delivery));
+			 worker, worker->process, forwarding_number(worker, delivery));
 }
 
 static void worker_wakes(void *context, uint64_t process, uint64_t b)
@@ -155,8 +198,8 @@ static void workers_start(void)
 
 		memset(worker, 0, sizeof(*worker));
 		STAILQ_INIT(&worker->unacked);
-		worker->settlement = settlement_new(free, PREFETCH / 4, PREFETCH);
-		worker->arena = json_arena_new();
+		worker->unpack.arena = json_arena_new();
+		settlement_make(worker);
 		worker->up = 1;
 	}
 }
@@ -168,7 +211,7 @@ static void workers_stop(void)
 	for (int i = 0; i < WORKERS; i++) {
 		queued_free(&workers[i].unacked);
 		settlement_free(workers[i].settlement);
-		json_arena_free(workers[i].arena);
+		json_arena_free(workers[i].unpack.arena);
 	}
 }
 

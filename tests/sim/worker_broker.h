@@ -5,13 +5,34 @@
 #ifndef TESTS_SIM_WORKER_BROKER_H
 #define TESTS_SIM_WORKER_BROKER_H
 
+#include "common/message/packed.h"
 #include "tests/sim/worker_state.h"
+
+struct text {
+	const char *at;
+	size_t len;
+};
+
+/* The batch at this position of a message; NULL: it has no more. */
+static struct text batch_text(const struct queued *message, size_t position)
+{
+	struct packed packed;
+	struct text batch = { message->body, message->len };
+	const char *error;
+
+	if (packed_open(&packed, message->body, message->len, &error) <= 0)
+		return position == 0 ? batch : (struct text){ 0 };
+	do {
+		if (!packed_next(&packed, &batch.at, &batch.len))
+			return (struct text){ 0 };
+	} while (position-- > 0);
+	return batch;
+}
 
 static void worker_delivered(void *context, uint64_t incarnation, uint64_t tag)
 {
 	struct worker_rig *worker = context;
 	struct queued *message;
-	const char *error;
 	uint64_t *reply_to;
 
 	if (incarnation != worker->incarnation)
@@ -22,13 +43,11 @@ static void worker_delivered(void *context, uint64_t incarnation, uint64_t tag)
 	assert_non_null(message);
 	reply_to = malloc(sizeof(*reply_to));
 	*reply_to = message->reply_to;
-	if (message_decode(worker->arena, message->body, message->len, &decoded, &error))
-		settlement_add_dead(worker->settlement, tag, error, reply_to);
-	else
-		settlement_add(worker->settlement, tag, &decoded,
-			       (message->deliveries > REDELIVERIES_ALONE ? SETTLEMENT_ALONE : 0) |
-				       (message->parked ? SETTLEMENT_FROM_PARKING : 0),
-			       reply_to);
+	unpack_add(&worker->unpack, tag, message->body, message->len,
+		   (message->deliveries > REDELIVERIES_ALONE ? SETTLEMENT_ALONE : 0) |
+			   (message->deliveries > REDELIVERIES_APART ? SETTLEMENT_APART : 0) |
+			   (message->parked ? SETTLEMENT_FROM_PARKING : 0),
+		   reply_to);
 	worker_turn(worker);
 }
 
@@ -44,6 +63,7 @@ static void queue_deliver(struct worker_rig *worker, int queue)
 		worker->unacked_n[queue]++;
 		message->tag = ++worker->next_tag;
 		message->deliveries++;
+		message->purges = broker.purges;
 		event_at(sim.now_ms + 2, worker_delivered, worker, worker->incarnation,
 			 message->tag);
 	}
@@ -96,43 +116,52 @@ static void broker_take_back(struct worker_rig *worker)
 	}
 }
 
-/* A copy of this message is in the parking queue, or with a worker that got it from there. */
-static int is_parked(const struct queued *acked)
+static int is_same_text(const struct queued *message, const struct text *batch)
+{
+	return message->len == batch->len && memcmp(message->body, batch->at, batch->len) == 0;
+}
+
+/* A copy of this batch is in the parking queue, or with a worker that got it from there. */
+static int is_parked(const struct queued *acked, const struct text *batch)
 {
 	const struct queued *message;
 
 	STAILQ_FOREACH (message, &broker.queue[PARKING], next)
-		if (message->len == acked->len &&
-		    memcmp(message->body, acked->body, acked->len) == 0)
+		if (is_same_text(message, batch))
 			return 1;
 	for (int i = 0; i < WORKERS; i++)
 		STAILQ_FOREACH (message, &workers[i].unacked, next)
-			if (message != acked && message->parked && message->len == acked->len &&
-			    memcmp(message->body, acked->body, acked->len) == 0)
+			if (message != acked && message->parked && is_same_text(message, batch))
 				return 1;
 	return 0;
 }
 
 /*
- * P3: an acked message is gone from the queue, so all its receives must have an outcome, or it must
- * be in the parking queue.
+ * P3: an acked message is gone from the queue, so all its receives must have an outcome, or they
+ * must be in the parking queue, unless that was purged while a worker held the message.
  */
 static void acked_check(struct worker_rig *worker, const struct queued *message)
 {
 	const char *error;
+	struct text batch;
 
 	if (message->kind != MESSAGE_RECEIVES) {
 		broker.odd_n--;
 		return;
 	}
-	sim_check(message_decode(worker->arena, message->body, message->len, &decoded, &error) == 0,
-		  "a body that does not parse: %s", error);
-	for (size_t i = 0; i < decoded.receives_n; i++) {
-		struct receive receive = { decoded.coupon, decoded.receives[i].user, decoded.batch,
-					   (int)i };
+	for (size_t position = 0; (batch = batch_text(message, position)).at; position++) {
+		sim_check(message_decode(worker->unpack.arena, batch.at, batch.len, &decoded,
+					 &error) == 0,
+			  "a body that does not parse: %s", error);
+		for (size_t i = 0; i < decoded.receives_n; i++) {
+			struct receive receive = { decoded.coupon, decoded.receives[i].user,
+						   decoded.batch, (int)i };
 
-		sim_check(row_issued(&receive) || row_rejected(&receive) || is_parked(message),
-			  "P3: acked before it was committed or parked");
+			sim_check(row_issued(&receive) || row_rejected(&receive) ||
+					  is_parked(message, &batch) ||
+					  message->purges < broker.purges,
+				  "P3: acked before it was committed or parked");
+		}
 	}
 }
 
@@ -170,6 +199,7 @@ static size_t broker_waiting(void)
 /* The broker loses every receive that waits in its queues. */
 static void broker_purge(void)
 {
+	broker.purges++;
 	for (int queue = RECEIVES; queue <= PARKING; queue++) {
 		struct queued *message, *next;
 

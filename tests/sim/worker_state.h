@@ -11,6 +11,7 @@
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
 #include "worker/consume/settlement.h"
+#include "worker/consume/unpack.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED
@@ -19,6 +20,7 @@
 #define PREFETCH 8
 #define TRANSACTION_RECEIVES 300
 #define REDELIVERIES_ALONE 2
+#define REDELIVERIES_APART 4
 
 enum message_kind { MESSAGE_RECEIVES, MESSAGE_GARBAGE, MESSAGE_POISON };
 
@@ -28,6 +30,7 @@ struct queued {
 	uint64_t tag; /* while un-acked */
 	int deliveries;
 	int parked;        /* in the parking queue, or delivered from it */
+	size_t purges;     /* how many there had been when it was delivered */
 	uint64_t reply_to; /* incarnation of the gateway that waits, 0: none does */
 	size_t len;
 	char body[];
@@ -37,7 +40,7 @@ STAILQ_HEAD(queued_list, queued);
 
 struct worker_rig {
 	struct settlement *settlement;
-	struct json_arena *arena;
+	struct unpack unpack;
 	/*
 	 * rises with every crash and every new connection: data in flight to an old one is dropped
 	 */
@@ -60,6 +63,7 @@ static struct {
 	size_t queued_n; /* in both */
 	size_t odd_n;    /* messages that must end dead-lettered */
 	size_t dead_n;   /* dead-lettered, some of them twice */
+	size_t purges;
 } broker;
 
 static struct worker_rig workers[WORKERS];

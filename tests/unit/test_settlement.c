@@ -138,11 +138,11 @@ static void test_dead_holds_the_prefix_back(void **state)
 	ack_expect(s, 4, 0);
 	ack_expect_none(s);
 	/* The broker refused it: it is tried again and not acked. */
-	settlement_forward_failed(s, settlement_epoch(s), 2);
+	settlement_forward_failed(s, settlement_epoch(s), 2, 0);
 	ack_expect_none(s);
 	assert_int_equal(settlement_dead_waiting(s), 1);
 	assert_non_null(dead_take(s));
-	settlement_forwarded(s, settlement_epoch(s), 2);
+	settlement_forwarded(s, settlement_epoch(s), 2, 0);
 	ack_expect(s, 2, 0);
 	assert_int_equal(settlement_held(s), 0);
 }
@@ -164,7 +164,7 @@ static void test_reset_forgets_and_never_acks(void **state)
 	assert_int_equal(settlement_taken(s), 1);
 	/* The same tags again, on the new connection. */
 	add(s, 1, 1, 0);
-	settlement_forwarded(s, epoch, 3);
+	settlement_forwarded(s, epoch, 3, 0);
 	settlement_commit(s);
 	ack_expect_none(s);
 	assert_int_equal(settlement_take(s, 100, 0), 1);

@@ -14,7 +14,7 @@ static void test_a_delivery_with_a_high_count_is_rescued(void **state)
 	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
 	assert_int_equal(settlement_take(s, 100, 0), 0);
 	ack_expect_none(s);
-	settlement_forwarded(s, settlement_epoch(s), 1);
+	settlement_forwarded(s, settlement_epoch(s), 1, 0);
 	ack_expect(s, 1, 0);
 }
 
@@ -25,7 +25,7 @@ static void test_a_delivery_that_cannot_be_rescued_is_settled(void **state)
 	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_FROM_PARKING);
 	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
-	settlement_forward_failed(s, settlement_epoch(s), 1);
+	settlement_forward_failed(s, settlement_epoch(s), 1, 0);
 	settlement_rescue_end(s);
 	assert_null(forward_take(s, DESTINATION_RESCUE));
 	assert_int_equal(settlement_take(s, 100, 0), 2);
@@ -59,10 +59,10 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	}
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	ack_expect_none(s); /* not before the confirm */
-	settlement_forward_failed(s, settlement_epoch(s), 2);
-	settlement_forwarded(s, settlement_epoch(s), 1);
+	settlement_forward_failed(s, settlement_epoch(s), 2, 0);
+	settlement_forwarded(s, settlement_epoch(s), 1, 0);
 	ack_expect(s, 1, 0);
-	settlement_forwarded(s, settlement_epoch(s), 3);
+	settlement_forwarded(s, settlement_epoch(s), 3, 0);
 	ack_expect(s, 3, 0);
 	/* They are delivered from the parking queue, and are held for the next trial. */
 	add_coupon(s, 4, 7, 1, SETTLEMENT_FROM_PARKING);
@@ -92,12 +92,12 @@ static void test_what_cannot_be_parked_is_tried(void **state)
 	add_locked_twice(s);
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_take(s, 100, 10000), 0); /* it may be in the queue by now */
-	settlement_forward_failed(s, settlement_epoch(s), 1);
+	settlement_forward_failed(s, settlement_epoch(s), 1, 0);
 	assert_int_equal(settlement_take(s, 100, 10000), 1);
 	blocked(s, 10000);
 	assert_int_equal(notice_of(s).failures, 3);
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
-	settlement_forward_failed(s, settlement_epoch(s), 1);
+	settlement_forward_failed(s, settlement_epoch(s), 1, 0);
 	assert_int_equal(settlement_take(s, 100, 20000), 1);
 	commit_resumes(s, 7);
 	assert_int_equal(settlement_outgoing(s), 0);
@@ -154,14 +154,14 @@ static void test_a_stale_entry_does_no_harm(void **state)
 
 	add_locked_twice(s);
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
-	settlement_forwarded(s, settlement_epoch(s), 1);
+	settlement_forwarded(s, settlement_epoch(s), 1, 0);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
 	add_coupon(s, 2, 7, 1, 0);
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_take(s, 100, 5000), 1);
 	blocked(s, 5000); /* the lock has not ended */
 	assert_non_null(forward_take(s, DESTINATION_PARKING));
-	settlement_forwarded(s, settlement_epoch(s), 2);
+	settlement_forwarded(s, settlement_epoch(s), 2, 0);
 	assert_int_equal(settlement_put_off_coupons(s), 1);
 	settlement_rotate(s, 5000 + SETTLEMENT_FORGET_MS);
 	assert_int_equal(settlement_put_off_coupons(s), 1);
@@ -179,7 +179,7 @@ static void test_a_rescue_that_fails_while_its_coupon_is_put_off(void **state)
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 3, 7, 1, SETTLEMENT_RESCUE);
 	assert_int_equal(delivery_tag(settlement_forward(s, &destination)), 2);
-	settlement_forward_failed(s, settlement_epoch(s), 2);
+	settlement_forward_failed(s, settlement_epoch(s), 2, 0);
 	settlement_rescue_end(s);
 	assert_int_equal(settlement_put_off(s), 3);
 	assert_int_equal(settlement_waiting(s), 0);

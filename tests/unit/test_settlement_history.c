@@ -1,21 +1,42 @@
 /*
  * Random histories of settlement. A model of the broker: a tag is either un-acked or acked, and an
- * ack is right only when everything it covers has been committed, or confirmed as forwarded.
+ * ack is right only when everything it covers has been committed, or confirmed as forwarded. A tag
+ * covers one batch or several; the model numbers the batches of all tags, as `item`.
  */
 #include "tests/unit/settlement_rig.h"
 
 enum truth { ABSENT, HELD, FINISHED, ACKED };
 
+#define COUPONS 5
+#define ITEMS_MAX 16384
+#define PARTS_MAX 6
+
 struct model {
-	enum truth truth[4096];
-	unsigned settled[4096]; /* a bit for each receive that was committed */
-	int refused[4096];      /* one of its receives was refused alone */
-	unsigned locked;        /* a bit for each coupon that another session holds */
+	enum truth truth[ITEMS_MAX];
+	unsigned settled[ITEMS_MAX]; /* a bit for each receive that was committed */
+	int refused[ITEMS_MAX];      /* one of its receives was refused alone */
+	unsigned locked;             /* a bit for each coupon that another session holds */
 	int64_t now_ms;
 	uint64_t next_tag;
+	size_t first[ITEMS_MAX]; /* the first item of each tag; of next_tag: the next item */
 };
 
-#define COUPONS 5
+/* The next tag has so many batches. */
+static void model_add(struct model *model, size_t parts)
+{
+	size_t *first = &model->first[model->next_tag];
+
+	assert_true(first[0] + parts < ITEMS_MAX && model->next_tag + 1 < ITEMS_MAX);
+	for (size_t i = 0; i < parts; i++)
+		model->truth[first[0] + i] = HELD;
+	first[1] = first[0] + parts;
+	model->next_tag++;
+}
+
+static size_t item_of(const struct model *model, const struct delivery *delivery)
+{
+	return model->first[delivery_tag(delivery)] + delivery_position(delivery);
+}
 
 static int model_is_locked(const struct model *model, const struct settlement *s)
 {
@@ -43,13 +64,12 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 /* A copy of a parked delivery, from the parking queue. */
 static void model_park(struct model *model, struct settlement *s, const struct delivery *delivery)
 {
-	uint64_t tag = delivery_tag(delivery);
-
-	model->truth[model->next_tag] = HELD;
-	add_coupon(s, model->next_tag++, delivery_message(delivery)->coupon,
+	add_coupon(s, model->next_tag, delivery_message(delivery)->coupon,
 		   delivery_message(delivery)->receives_n, SETTLEMENT_FROM_PARKING);
-	model->truth[tag] = FINISHED;
-	settlement_forwarded(s, settlement_epoch(s), tag);
+	model_add(model, 1);
+	model->truth[item_of(model, delivery)] = FINISHED;
+	settlement_forwarded(s, settlement_epoch(s), delivery_tag(delivery),
+			     delivery_position(delivery));
 }
 
 /*
@@ -60,16 +80,16 @@ static void model_commit(struct model *model, const struct settlement *s)
 {
 	for (size_t i = 0; i < settlement_taken(s); i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
-		uint64_t tag = delivery_tag(delivery);
+		size_t item = item_of(model, delivery);
 
 		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
-			assert_false(model->settled[tag] & 1u << j);
-			model->settled[tag] |= 1u << j;
+			assert_false(model->settled[item] & 1u << j);
+			model->settled[item] |= 1u << j;
 		}
-		if (model->settled[tag] == (1u << delivery_message(delivery)->receives_n) - 1)
-			model->truth[tag] = FINISHED;
+		if (model->settled[item] == (1u << delivery_message(delivery)->receives_n) - 1)
+			model->truth[item] = FINISHED;
 		else if (delivery_end(delivery) == delivery_message(delivery)->receives_n)
-			assert_true(model->refused[tag]);
+			assert_true(model->refused[item]);
 	}
 }
 
@@ -78,17 +98,17 @@ static void model_refuse(struct model *model, const struct settlement *s)
 	const struct delivery *delivery = settlement_taken_at(s, 0);
 
 	if (settlement_taken(s) == 1 && delivery_end(delivery) - delivery_first(delivery) == 1)
-		model->refused[delivery_tag(delivery)] = 1;
+		model->refused[item_of(model, delivery)] = 1;
 }
 
 static void model_ack(struct model *model, uint64_t tag, int multiple)
 {
 	assert_true(tag > 0 && tag < model->next_tag);
-	for (uint64_t t = multiple ? 1 : tag; t <= tag; t++) {
-		if (model->truth[t] == ACKED && t != tag)
+	for (size_t item = model->first[multiple ? 1 : tag]; item < model->first[tag + 1]; item++) {
+		if (model->truth[item] == ACKED && item < model->first[tag])
 			continue;
-		assert_int_equal(model->truth[t], FINISHED);
-		model->truth[t] = ACKED;
+		assert_int_equal(model->truth[item], FINISHED);
+		model->truth[item] = ACKED;
 	}
 }
 
@@ -96,7 +116,7 @@ struct history {
 	struct settlement *s;
 	struct model model;
 	unsigned random;
-	uint64_t dead[4096]; /* taken to be dead-lettered, without a confirm yet */
+	const struct delivery *dead[4096]; /* to be dead-lettered, without a confirm yet */
 	size_t dead_n;
 };
 
@@ -105,20 +125,22 @@ static unsigned random_below(struct history *history, unsigned n)
 	return (unsigned)rand_r(&history->random) % n;
 }
 
-static void delivery_arrives(struct history *history)
+/* A message of one batch or several, some of which cannot be read. */
+static void message_arrives(struct history *history)
 {
-	int64_t coupon = random_below(history, COUPONS);
-	size_t receives = 1 + random_below(history, 5);
-	unsigned how = random_below(history, 8) == 0 ? SETTLEMENT_ALONE : 0;
+	size_t parts = random_below(history, 2) ? 1 : 1 + random_below(history, PARTS_MAX);
+	unsigned how = random_below(history, 8) == 0   ? SETTLEMENT_ALONE
+		       : random_below(history, 8) == 0 ? SETTLEMENT_APART
+						       : 0;
+	uint64_t tag = history->model.next_tag;
 
-	history->model.truth[history->model.next_tag] = HELD;
-	add_coupon(history->s, history->model.next_tag++, coupon, receives, how);
-}
-
-static void unreadable_arrives(struct history *history)
-{
-	history->model.truth[history->model.next_tag] = HELD;
-	settlement_add_dead(history->s, history->model.next_tag++, "unreadable", envelope_make());
+	for (size_t i = 0; i < parts; i++)
+		if (random_below(history, 8) == 0)
+			settlement_add_dead(history->s, tag, "unreadable", envelope_make());
+		else
+			add_coupon(history->s, tag, random_below(history, COUPONS),
+				   1 + random_below(history, 5), how);
+	model_add(&history->model, parts);
 }
 
 static void transaction_end(struct history *history)
@@ -149,22 +171,25 @@ static int forward_next(struct history *history)
 	if (destination == DESTINATION_PARKING)
 		model_park(&history->model, history->s, delivery);
 	else
-		history->dead[history->dead_n++] = delivery_tag(delivery);
+		history->dead[history->dead_n++] = delivery;
 	return 1;
 }
 
 static void dead_confirmed(struct history *history)
 {
-	uint64_t tag = history->dead[--history->dead_n];
+	const struct delivery *delivery = history->dead[--history->dead_n];
 
-	history->model.truth[tag] = FINISHED;
-	settlement_forwarded(history->s, settlement_epoch(history->s), tag);
+	history->model.truth[item_of(&history->model, delivery)] = FINISHED;
+	settlement_forwarded(history->s, settlement_epoch(history->s), delivery_tag(delivery),
+			     delivery_position(delivery));
 }
 
 static void dead_refused(struct history *history)
 {
-	settlement_forward_failed(history->s, settlement_epoch(history->s),
-				  history->dead[--history->dead_n]);
+	const struct delivery *delivery = history->dead[--history->dead_n];
+
+	settlement_forward_failed(history->s, settlement_epoch(history->s), delivery_tag(delivery),
+				  delivery_position(delivery));
 }
 
 static void acks_take(struct history *history)
@@ -180,39 +205,36 @@ static void history_step(struct history *history)
 {
 	struct settlement *s = history->s;
 
-	switch (random_below(history, 13)) {
+	switch (random_below(history, 12)) {
 	case 0:
 	case 1:
 	case 2:
 	case 3:
-		delivery_arrives(history);
+		message_arrives(history);
 		break;
 	case 4:
-		unreadable_arrives(history);
-		break;
 	case 5:
-	case 6:
 		if (settlement_taken(s) == 0)
 			settlement_take(s, 1 + random_below(history, 20), history->model.now_ms);
 		break;
+	case 6:
 	case 7:
-	case 8:
 		if (settlement_taken(s) > 0)
 			transaction_end(history);
 		break;
-	case 9:
+	case 8:
 		forward_next(history);
 		break;
-	case 10:
+	case 9:
 		if (history->dead_n > 0 && random_below(history, 3))
 			dead_confirmed(history);
 		else if (history->dead_n > 0)
 			dead_refused(history);
 		break;
-	case 11:
+	case 10:
 		acks_take(history);
 		break;
-	case 12:
+	case 11:
 		history->model.locked ^= 1u << random_below(history, COUPONS);
 		break;
 	}
@@ -238,8 +260,8 @@ static void history_end(struct history *history)
 		dead_confirmed(history);
 	acks_take(history);
 	assert_int_equal(settlement_held(history->s), 0);
-	for (uint64_t tag = 1; tag < model->next_tag; tag++)
-		assert_int_equal(model->truth[tag], ACKED);
+	for (size_t item = 0; item < model->first[model->next_tag]; item++)
+		assert_int_equal(model->truth[item], ACKED);
 }
 
 static void history_run(unsigned seed)

@@ -49,7 +49,7 @@ static void test_bisect_finds_each_poison(void **state)
 		}
 		assert_true(acked > 0);
 		assert_int_equal(settlement_held(s), 1);
-		settlement_forwarded(s, settlement_epoch(s), base + poison);
+		settlement_forwarded(s, settlement_epoch(s), base + poison, 0);
 		ack_expect(s, base + poison, 0);
 	}
 }
@@ -91,7 +91,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 				 "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on",
 				 n, bad);
 			assert_string_equal(delivery_reason(dead_take(s)), reason);
-			settlement_forwarded(s, settlement_epoch(s), tag);
+			settlement_forwarded(s, settlement_epoch(s), tag, 0);
 			ack_expect(s, tag, 0);
 		}
 	}
@@ -109,7 +109,7 @@ static void test_a_message_of_which_everything_is_refused(void **state)
 	assert_in_range(runs, 9, 40);
 	assert_string_equal(delivery_reason(dead_take(s)),
 			    "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
-	settlement_forwarded(s, settlement_epoch(s), 1);
+	settlement_forwarded(s, settlement_epoch(s), 1, 0);
 	ack_expect(s, 1, 0);
 }
 

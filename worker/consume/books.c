@@ -16,10 +16,22 @@ static void put_off_count(struct settlement *settlement, const struct delivery *
 		settlement->put_off_parking_n += (size_t)sign;
 }
 
-/* Adds the delivery to the counts of the list (`sign` 1), or subtracts it (-1). */
+int books_is_outgoing(enum delivery_state state)
+{
+	return state == DELIVERY_DEAD || state == DELIVERY_PARKING || state == DELIVERY_RESCUE;
+}
+
+/* Adds the delivery to the counts of the lists (`sign` 1), or subtracts it (-1). */
 static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
 {
+	struct parcel *parcel = delivery->parcel;
+
 	settlement->in_state[delivery->state] += (size_t)sign;
+	parcel->held += (size_t)sign;
+	if (books_is_outgoing(delivery->state))
+		parcel->outgoing += (size_t)sign;
+	if (delivery->state != DELIVERY_DONE)
+		parcel->left += (size_t)sign;
 	if (delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING)
 		put_off_count(settlement, delivery, sign);
 }
@@ -53,27 +65,74 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 	if (delivery->epoch == settlement->epoch)
 		count(settlement, delivery, -1);
 	delivery->state = state;
-	if (delivery->epoch == settlement->epoch)
-		count(settlement, delivery, 1);
+	if (delivery->epoch != settlement->epoch)
+		return;
+	count(settlement, delivery, 1);
+	if (delivery->parcel->left == 0)
+		settlement->finished_parcels++;
+}
+
+static struct parcel *parcel_append(struct settlement *settlement, struct delivery *delivery)
+{
+	struct parcel *parcel = calloc(1, sizeof(*parcel));
+
+	check(parcel != NULL);
+	parcel->tag = delivery->tag;
+	parcel->first = delivery;
+	parcel->older = settlement->newest_parcel;
+	*(parcel->older ? &parcel->older->newer : &settlement->oldest_parcel) = parcel;
+	settlement->newest_parcel = parcel;
+	settlement->parcels++;
+	return parcel;
 }
 
 void books_append(struct settlement *settlement, struct delivery *delivery)
 {
-	check(!settlement->newest || settlement->newest->tag < delivery->tag);
+	struct parcel *parcel = settlement->newest_parcel;
+
+	check(!parcel || parcel->tag <= delivery->tag);
+	if (!parcel || parcel->tag != delivery->tag)
+		parcel = parcel_append(settlement, delivery);
+	parcel->last = delivery;
+	delivery->parcel = parcel;
+	delivery->position = parcel->held;
 	delivery->epoch = settlement->epoch;
 	delivery->older = settlement->newest;
 	*(settlement->newest ? &settlement->newest->newer : &settlement->oldest) = delivery;
 	settlement->newest = delivery;
-	settlement->held++;
 	count(settlement, delivery, 1);
 }
 
-void books_remove(struct settlement *settlement, struct delivery *delivery)
+void books_remove(struct settlement *settlement, struct parcel *parcel)
 {
-	*(delivery->older ? &delivery->older->newer : &settlement->oldest) = delivery->newer;
-	*(delivery->newer ? &delivery->newer->older : &settlement->newest) = delivery->older;
-	settlement->held--;
-	count(settlement, delivery, -1);
+	struct delivery *delivery = parcel->first, *older = delivery->older,
+			*newer = parcel->last->newer, *next;
+
+	check(parcel->left == 0);
+	*(older ? &older->newer : &settlement->oldest) = newer;
+	*(newer ? &newer->older : &settlement->newest) = older;
+	for (; delivery != newer; delivery = next) {
+		next = delivery->newer;
+		count(settlement, delivery, -1);
+		delivery_free(delivery, settlement->envelope_free);
+	}
+	*(parcel->older ? &parcel->older->newer : &settlement->oldest_parcel) = parcel->newer;
+	*(parcel->newer ? &parcel->newer->older : &settlement->newest_parcel) = parcel->older;
+	settlement->parcels--;
+	settlement->finished_parcels--;
+	free(parcel);
+}
+
+static void parcels_free(struct settlement *settlement)
+{
+	struct parcel *next;
+
+	for (struct parcel *parcel = settlement->oldest_parcel; parcel; parcel = next) {
+		next = parcel->newer;
+		free(parcel);
+	}
+	settlement->oldest_parcel = settlement->newest_parcel = NULL;
+	settlement->parcels = settlement->finished_parcels = 0;
 }
 
 void books_clear(struct settlement *settlement)
@@ -83,9 +142,10 @@ void books_clear(struct settlement *settlement)
 	for (struct delivery *delivery = settlement->oldest; delivery; delivery = next) {
 		next = delivery->newer;
 		count(settlement, delivery, -1);
+		delivery->parcel = NULL;
 		if (delivery->state != DELIVERY_SENT)
 			delivery_free(delivery, settlement->envelope_free);
 	}
 	settlement->oldest = settlement->newest = NULL;
-	settlement->held = 0;
+	parcels_free(settlement);
 }

@@ -11,14 +11,16 @@
 struct settlement_notice;
 
 /*
- * All held deliveries are in one list in the order of their tags, so that the finished deliveries
- * at its front can be acked together. Those of a transaction in flight are also in `taken`; after a
- * reset they are only there.
+ * All held deliveries are in one list in the order of their tags, and so are the parcels they came
+ * in, so that the finished parcels at the front can be acked together. Deliveries of a transaction
+ * in flight are also in `taken`; after a reset they are only there.
  */
 struct settlement {
 	void (*envelope_free)(void *envelope);
 	struct delivery *oldest, *newest;
-	size_t held;
+	struct parcel *oldest_parcel, *newest_parcel;
+	size_t parcels;
+	size_t finished_parcels;          /* of these, nothing is left */
 	size_t in_state[DELIVERY_STATES]; /* of those in the list */
 	uint64_t epoch;
 	uint64_t next_group;
@@ -48,11 +50,13 @@ struct settlement {
 /* Changes the state and the counts. The transition must be an allowed one. */
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state);
-/* Appends to the list; tags ascend. */
+/* Appends to the list; tags ascend. Those with the same tag are of one parcel. */
 void books_append(struct settlement *settlement, struct delivery *delivery);
-/* Removes it from the list; the caller frees it. */
-void books_remove(struct settlement *settlement, struct delivery *delivery);
-/* Removes every delivery from the list. Those of the transaction in flight stay in `taken`. */
+/* Whether a delivery in this state is to be forwarded. */
+int books_is_outgoing(enum delivery_state state);
+/* Removes a finished parcel with its deliveries, and frees them. */
+void books_remove(struct settlement *settlement, struct parcel *parcel);
+/* Removes everything from the lists. The deliveries in flight stay in `taken`. */
 void books_clear(struct settlement *settlement);
 
 /* transaction.c, for the others */

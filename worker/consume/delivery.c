@@ -167,6 +167,11 @@ uint64_t delivery_tag(const struct delivery *delivery)
 	return delivery->tag;
 }
 
+size_t delivery_position(const struct delivery *delivery)
+{
+	return delivery->position;
+}
+
 const char *delivery_reason(const struct delivery *delivery)
 {
 	return delivery->reason;

@@ -1,7 +1,7 @@
 /*
- * One message that a worker holds, and the outcome of each of its receives. No I/O, one thread.
+ * One batch that a worker holds, and the outcome of each of its receives. No I/O, one thread.
  *
- * A message that PostgreSQL refuses alone is tried in parts, so that one bad receive does not
+ * A batch that PostgreSQL refuses alone is tried in parts, so that one bad receive does not
  * prevent the others from being settled. The part that is tried is [first, end).
  */
 #ifndef WORKER_CONSUME_DELIVERY_H
@@ -64,10 +64,24 @@ enum delivery_state {
 	DELIVERY_STATES
 };
 
+/*
+ * A message as the broker delivered it: one batch, or several (common/message/packed.h). It is
+ * acked when all of them are done.
+ */
+struct parcel {
+	struct parcel *older, *newer;
+	uint64_t tag;
+	struct delivery *first, *last; /* its batches, adjacent in the list of deliveries */
+	size_t held;                   /* how many these are */
+	size_t left;                   /* of these, not DONE */
+	size_t outgoing;               /* of these, to be forwarded */
+};
+
 /* Only the files of books.h and delivery.c use the fields; other files use the functions. */
 struct delivery {
 	/* of the books */
 	struct delivery *older, *newer;
+	struct parcel *parcel;
 	enum delivery_state state;
 	uint64_t epoch;
 	uint64_t group;   /* 0: goes with any others; else only with those of the same group */
@@ -75,6 +89,7 @@ struct delivery {
 	int from_parking; /* it was delivered from the parking queue */
 
 	uint64_t tag;
+	size_t position; /* in its message */
 	void *envelope;
 	char *reason;
 	struct outcome *outcomes;
@@ -88,7 +103,7 @@ struct delivery {
 
 /* `message` is copied, `envelope` taken over. */
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope);
-/* A message that cannot be settled. */
+/* One that cannot be settled. */
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope);
 void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelope));
 
@@ -128,6 +143,7 @@ size_t delivery_part_size(const struct delivery *delivery);
 /* It was delivered from the parking queue. */
 int delivery_from_parking(const struct delivery *delivery);
 uint64_t delivery_tag(const struct delivery *delivery);
+size_t delivery_position(const struct delivery *delivery); /* of the batch in its message, from 0 */
 const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
 void *delivery_envelope(const struct delivery *delivery);
 

@@ -19,6 +19,7 @@ struct copy {
 	int requeued; /* it went to the receive queue instead of the parking queue */
 	uint64_t epoch;
 	uint64_t tag;
+	size_t position;
 	int64_t coupon; /* 0: the message could not be read */
 	struct ulid batch;
 };
@@ -57,7 +58,7 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 		break;
 	}
 	backoff_reset(&forward->backoff);
-	settlement_forwarded(forward->settlement, copy->epoch, copy->tag);
+	settlement_forwarded(forward->settlement, copy->epoch, copy->tag, copy->position);
 }
 
 static const char *failure_event(enum destination destination)
@@ -87,7 +88,7 @@ static void copy_failed(struct forward *forward, const struct copy *copy,
 	log_warn(failure_event(copy->destination), LOG_S("why", result_text(result)));
 	if (refused && copy->destination == DESTINATION_PARKING && !copy->requeued)
 		forward->refused_ms = clock_monotonic_ms();
-	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag);
+	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag, copy->position);
 }
 
 void forward_done(void *context, void *item, enum confirm_result result)
@@ -185,7 +186,8 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 			       .way = way_of(delivery, destination, requeued),
 			       .requeued = requeued,
 			       .epoch = settlement_epoch(forward->settlement),
-			       .tag = delivery_tag(delivery) };
+			       .tag = delivery_tag(delivery),
+			       .position = delivery_position(delivery) };
 	if (message) {
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;

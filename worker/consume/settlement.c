@@ -35,6 +35,16 @@ void settlement_free(struct settlement *settlement)
 	free(settlement);
 }
 
+/* A group for a delivery that goes alone: with the other batches of its message, or apart. */
+static uint64_t group_of(struct settlement *settlement, uint64_t tag, unsigned how)
+{
+	const struct delivery *before = settlement->newest;
+
+	if (before && before->tag == tag && before->group && !(how & SETTLEMENT_APART))
+		return before->group;
+	return settlement->next_group++;
+}
+
 void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
 		    unsigned how, void *envelope)
 {
@@ -42,8 +52,8 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, message->coupon);
 
 	delivery->from_parking = (how & SETTLEMENT_FROM_PARKING) != 0;
-	if (how & SETTLEMENT_ALONE)
-		delivery->group = settlement->next_group++;
+	if (how & (SETTLEMENT_ALONE | SETTLEMENT_APART))
+		delivery->group = group_of(settlement, tag, how);
 	if (how & SETTLEMENT_RESCUE)
 		delivery->state = DELIVERY_RESCUE;
 	else if (put_off)
@@ -59,7 +69,17 @@ void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char
 
 size_t settlement_held(const struct settlement *settlement)
 {
-	return settlement->held;
+	return settlement->parcels;
+}
+
+int settlement_rests(const struct settlement *settlement)
+{
+	size_t n = 0;
+
+	for (int state = 0; state < DELIVERY_STATES; state++)
+		if (state != DELIVERY_DONE && state != DELIVERY_PUT_OFF)
+			n += settlement->in_state[state];
+	return n == 0 && settlement->finished_parcels == 0 && settlement->taken_n == 0;
 }
 
 size_t settlement_waiting(const struct settlement *settlement)
@@ -80,51 +100,61 @@ size_t settlement_outgoing(const struct settlement *settlement)
 
 /* Deliveries that are to be forwarded: where to, and their state meanwhile. */
 static const struct {
-	int is_forwarded;
 	enum destination destination;
 	enum delivery_state sent;
 } forwards[DELIVERY_STATES] = {
-	[DELIVERY_DEAD] = { .is_forwarded = 1,
-			    .destination = DESTINATION_DEAD,
-			    .sent = DELIVERY_DEAD_SENT },
-	[DELIVERY_PARKING] = { .is_forwarded = 1,
-			       .destination = DESTINATION_PARKING,
-			       .sent = DELIVERY_PARKING_SENT },
-	[DELIVERY_RESCUE] = { .is_forwarded = 1,
-			      .destination = DESTINATION_RESCUE,
-			      .sent = DELIVERY_RESCUE_SENT },
+	[DELIVERY_DEAD] = { .destination = DESTINATION_DEAD, .sent = DELIVERY_DEAD_SENT },
+	[DELIVERY_PARKING] = { .destination = DESTINATION_PARKING, .sent = DELIVERY_PARKING_SENT },
+	[DELIVERY_RESCUE] = { .destination = DESTINATION_RESCUE, .sent = DELIVERY_RESCUE_SENT },
 };
+
+/* The first parcel with something to forward; there is one. */
+static struct delivery *outgoing_first(const struct settlement *settlement)
+{
+	const struct parcel *parcel = settlement->oldest_parcel;
+	struct delivery *delivery;
+
+	while (parcel->outgoing == 0)
+		parcel = parcel->newer;
+	delivery = parcel->first;
+	while (!books_is_outgoing(delivery->state))
+		delivery = delivery->newer;
+	return delivery;
+}
 
 const struct delivery *settlement_forward(struct settlement *settlement,
 					  enum destination *destination)
 {
-	struct delivery *delivery = settlement->oldest;
+	struct delivery *delivery;
 
 	if (settlement_outgoing(settlement) == 0)
 		return NULL;
-	while (!forwards[delivery->state].is_forwarded)
-		delivery = delivery->newer;
+	delivery = outgoing_first(settlement);
 	*destination = forwards[delivery->state].destination;
 	books_set_state(settlement, delivery, forwards[delivery->state].sent);
 	return delivery;
 }
 
 static struct delivery *delivery_find(const struct settlement *settlement, uint64_t epoch,
-				      uint64_t tag)
+				      uint64_t tag, size_t position)
 {
-	struct delivery *delivery = settlement->oldest;
+	const struct parcel *parcel = settlement->oldest_parcel;
+	struct delivery *delivery;
 
 	if (epoch != settlement->epoch)
 		return NULL;
-	while (delivery && delivery->tag != tag)
+	while (parcel && parcel->tag != tag)
+		parcel = parcel->newer;
+	check(parcel != NULL && position < parcel->held);
+	for (delivery = parcel->first; position > 0; position--)
 		delivery = delivery->newer;
-	check(delivery != NULL);
 	return delivery;
 }
 
-void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag)
+void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
+			  size_t position)
 {
-	struct delivery *delivery = delivery_find(settlement, epoch, tag);
+	struct delivery *delivery = delivery_find(settlement, epoch, tag, position);
 
 	if (delivery)
 		books_set_state(settlement, delivery, DELIVERY_DONE);
@@ -138,9 +168,10 @@ static void rescue_over(struct settlement *settlement, struct delivery *delivery
 		books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
 }
 
-void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag)
+void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag,
+			       size_t position)
 {
-	struct delivery *delivery = delivery_find(settlement, epoch, tag);
+	struct delivery *delivery = delivery_find(settlement, epoch, tag, position);
 
 	if (!delivery)
 		return;
@@ -167,38 +198,27 @@ void settlement_rescue_end(struct settlement *settlement)
 			rescue_over(settlement, delivery);
 }
 
-static void prefix_remove(struct settlement *settlement)
-{
-	while (settlement->oldest && settlement->oldest->state == DELIVERY_DONE) {
-		struct delivery *delivery = settlement->oldest;
-
-		books_remove(settlement, delivery);
-		delivery_free(delivery, settlement->envelope_free);
-	}
-}
-
 int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 {
-	struct delivery *delivery = settlement->oldest;
+	struct parcel *parcel = settlement->oldest_parcel;
 
-	if (settlement->in_state[DELIVERY_DONE] == 0)
+	if (settlement->finished_parcels == 0)
 		return 0;
 	*multiple = 0;
-	if (delivery->state == DELIVERY_DONE) {
-		while (delivery->newer && delivery->newer->state == DELIVERY_DONE) {
-			delivery = delivery->newer;
-			*multiple = 1;
-		}
-		*tag = delivery->tag;
-		prefix_remove(settlement);
+	if (parcel->left > 0) { /* an older one is still held: this one is acked alone */
+		while (parcel->left > 0)
+			parcel = parcel->newer;
+		*tag = parcel->tag;
+		books_remove(settlement, parcel);
 		return 1;
 	}
-	/* An older delivery is still held: acks this one alone. */
-	while (delivery->state != DELIVERY_DONE)
-		delivery = delivery->newer;
-	*tag = delivery->tag;
-	books_remove(settlement, delivery);
-	delivery_free(delivery, settlement->envelope_free);
+	*tag = parcel->tag;
+	books_remove(settlement, parcel);
+	while ((parcel = settlement->oldest_parcel) && parcel->left == 0) {
+		*tag = parcel->tag;
+		*multiple = 1;
+		books_remove(settlement, parcel);
+	}
 	return 1;
 }
 

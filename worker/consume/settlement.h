@@ -1,7 +1,8 @@
 /*
  * The books of settlement: which deliveries the worker holds, which of them go into the next
- * transaction, the outcome of every receive, and what may be acked. Pure: no sockets, no clock (the
- * time is an argument), one thread.
+ * transaction, the outcome of every receive, and what may be acked. A delivery is a batch; a
+ * message may carry several, and is acked when all of them are done. Pure: no sockets, no clock
+ * (the time is an argument), one thread.
  *
  *	            take()            commit()
  *	WAITING ─────────────▶ SENT ───────────▶ DONE ──ack()──▶ gone
@@ -71,21 +72,24 @@ void settlement_free(struct settlement *settlement);
 #define SETTLEMENT_ALONE 1u        /* it is settled in a transaction of its own */
 #define SETTLEMENT_FROM_PARKING 2u /* from the parking queue */
 #define SETTLEMENT_RESCUE 4u       /* its delivery count is high */
+#define SETTLEMENT_APART 8u        /* each of its batches has a transaction of its own */
 
 /*
- * A message has arrived. Tags ascend. The message is copied; `envelope` (NULL is allowed) is taken
- * over.
+ * A batch has arrived. Tags ascend; batches of one message have the same tag, and are added before
+ * anything else is called. The message is copied; `envelope` (NULL is allowed) is taken over.
  */
 void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
 		    unsigned how, void *envelope);
-/* A message that cannot be settled has arrived: it is to be dead-lettered. */
+/* One that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
 
-size_t settlement_held(const struct settlement *settlement);    /* not yet acked */
+size_t settlement_held(const struct settlement *settlement);    /* messages not yet acked */
 size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
 size_t settlement_put_off(const struct settlement *settlement); /* of coupons that are put off */
 size_t settlement_put_off_coupons(const struct settlement *settlement);
+/* Whether nothing is left to be done but for coupons that are put off. */
+int settlement_rests(const struct settlement *settlement);
 
 /*
  * Begins a transaction: a trial of coupons that are put off, where one is due, or else what waits,
@@ -162,8 +166,10 @@ size_t settlement_outgoing(const struct settlement *settlement);     /* to be fo
 const struct delivery *settlement_forward(struct settlement *settlement,
 					  enum destination *destination);
 /* The outcome of the publish; a tag that is unknown since a reset is ignored. */
-void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag);
-void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag);
+void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
+			  size_t position);
+void settlement_forward_failed(struct settlement *settlement, uint64_t epoch, uint64_t tag,
+			       size_t position);
 
 /* Nothing can be published for some time: what waits to be rescued is settled instead. */
 void settlement_rescue_end(struct settlement *settlement);
