@@ -8,6 +8,7 @@ import psycopg
 import redis
 
 from history import DEAD_QUEUE, QUEUE, queue_length
+from message import batches
 from stack import wait_until
 from ulid import ulid_uuid
 from user_ids import user_of
@@ -183,7 +184,7 @@ def dead_letter(stack):
         channel = connection.channel()
         _, properties, body = channel.basic_get(QUEUE, auto_ack=True)
         channel.basic_publish("", DEAD_QUEUE, body, properties)
-    message = json.loads(body)
     with redis.Redis.from_url(stack.env["REDIS_URL"]) as client:
-        client.sadd(f"coupon:{{{message['coupon']}}}:dead", message["batch"])
+        for batch in map(json.loads, batches(body)):
+            client.sadd(f"coupon:{{{batch['coupon']}}}:dead", batch["batch"])
     wait_until(lambda: queue_length(stack, DEAD_QUEUE) == 1)

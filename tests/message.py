@@ -29,6 +29,23 @@ def message_text(coupon, /, **changes):
     return json.dumps(message(coupon, **changes), separators=(",", ":"))
 
 
+PACKED = b'{"v":2,"batches":[\n', b",\n", b"\n]}"
+
+
+def packed(bodies):
+    """Several bodies of version 1 as one of version 2."""
+    head, between, tail = PACKED
+    return head + between.join(bodies) + tail
+
+
+def batches(body):
+    """The bodies of version 1 in a message of either version."""
+    head, between, tail = PACKED
+    if not body.startswith(head):
+        return [body]
+    return body.removeprefix(head).removesuffix(tail).split(between)
+
+
 def message_publish(channel, body, **properties):
     """body: bytes, or a message of message()."""
     if not isinstance(body, bytes):

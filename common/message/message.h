@@ -1,5 +1,6 @@
 /*
- * A receive message: the receives that one script call accepted, as issue.lua builds it.
+ * A receive message of version 1: the receives that one script call accepted, as issue.lua builds
+ * it. A message of version 2 carries several of these (packed.h).
  *
  *	{"v":1,"batch":"01JD…","coupon":"1001","generation":3,"seq":8121,"at":1700000000123,
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}

@@ -1,8 +1,8 @@
 /*
- * What Redis has of each batch of a dead letter: the entry in its coupon's outbox, and the mark, its
- * id in the set of dead ones, with which the keeper does not send the entry again. A batch whose
- * coupon or id is unknown has neither. When Redis cannot be reached or refuses, the process ends with one
- * sentence.
+ * What Redis has of each batch of a dead letter: the entry in its coupon's outbox, and the mark,
+ * its id in the set of dead ones, with which the keeper does not send the entry again. A batch
+ * whose coupon or id is unknown has neither. When Redis cannot be reached or refuses, the process
+ * ends with one sentence.
  */
 #ifndef CTL_DEAD_OUTBOX_H
 #define CTL_DEAD_OUTBOX_H

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from history import DEAD_QUEUE, History, queue_length
-from message import message, message_publish
+from message import batches, message, message_publish
 from relay import Relay
 from stack import wait_until
 from ulid import ulid_uuid
@@ -389,7 +389,7 @@ def test_a_duplicate_changes_nothing(campaign, rough, rough_pg, amqp_rough):
         before = [rough_pg.execute(query, (history.coupon,)).fetchall() for query in (rows, counts)]
         bodies = []
         while (got := amqp_rough.basic_get(copies, auto_ack=True))[0]:
-            bodies.append(got[2])
+            bodies += batches(got[2])
         bodies = [body for body in bodies if json.loads(body)["coupon"] == history.coupon]
         assert sum(len(json.loads(body)["receives"]) for body in bodies) == 30
         for body in bodies * 3:

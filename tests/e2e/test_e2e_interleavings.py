@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from history import DEAD_QUEUE, History, queue_length
+from message import batches
 from relay import Relay
 from stack import wait_until
 
@@ -66,6 +67,12 @@ def counted(worker, name):
     )
 
 
+def receives_in(bodies):
+    return sum(
+        len(json.loads(batch)["receives"]) for body in bodies if body for batch in batches(body)
+    )
+
+
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("first", ["commits", "is rolled back"])
 def test_a_copy_is_settled_by_two_workers_at_once(
@@ -78,7 +85,7 @@ def test_a_copy_is_settled_by_two_workers_at_once(
     bodies = []
     wait_until(
         lambda: bodies.append(amqp_rough.basic_get(copies, auto_ack=True)[2])
-        or sum(len(json.loads(body)["receives"]) for body in bodies if body) == len(USERS)
+        or receives_in(bodies) == len(USERS)
     )
     amqp_rough.queue_delete(copies)
     bodies = [body for body in bodies if body]

@@ -6,6 +6,7 @@ import json
 
 import pika
 from history import DEAD_QUEUE, QUEUE, queue_length
+from message import batches
 from scenario_link import LINKS, heal_all, link_open
 from scenario_rabbitmq import queue_unsettled
 from services import ask, say
@@ -29,10 +30,10 @@ class Tap:
         rig.on_end(self.close)
 
     def drain(self):
-        """The messages since the last call."""
+        """The batches since the last call, each as a message."""
         copies = []
         while (got := self.channel.basic_get(self.queue, auto_ack=True))[0]:
-            copies.append(Copy(got[1], got[2]))
+            copies += [Copy(got[1], batch) for batch in batches(got[2])]
         return copies
 
     def wait(self, rig, number):

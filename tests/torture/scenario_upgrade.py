@@ -1,6 +1,7 @@
 """An older commit's programs beside this tree's, in the order of docs/operations.md. Older programs
 take only numbers as users."""
 
+from history import DEAD_QUEUE, queue_length
 from older import database_empty, migrate, older_build, rows_fill
 from scenario_rabbitmq import queue_unsettled
 from services import say
@@ -66,3 +67,23 @@ def upgrade_and_back(rig, chance):
     say("forward: workers, then gateways")
     exchange(rig, rig.workers, rig.newer)
     exchange(rig, rig.gateways, rig.newer)
+
+
+@scenario(prepare=older_start, user_numbers=True, **GATEWAY_STARTS)
+def upgrade_gateways_first(rig, _chance):
+    """The order of docs/operations.md is not kept: older workers cannot read all messages of the
+    newer gateways. Those are dead-lettered, and requeued when the workers are newer, too."""
+    migrate(rig.stack, rig.newer)
+    say("gateways")
+    exchange(rig, rig.gateways, rig.newer)
+    for part in rig.workers:
+        part.stop()  # so that batches wait for each other
+    rig.wait_accepted(200)
+    for part in rig.workers:
+        part.cont()
+    rig.wait_answers(200)
+    say("workers")
+    exchange(rig, rig.workers, rig.newer)
+    dead = queue_length(rig.stack, DEAD_QUEUE)
+    say(f"{dead} dead letters: " + rig.stack.ctl("dead", "requeue", "--all"))
+    rig.wait(lambda: queue_unsettled(rig) == 0, 60)
