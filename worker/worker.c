@@ -8,7 +8,7 @@
  *
  * The batches of dead letters go to the outboxes as well, which have a thread of their own.
  *
- * No batch waits for a timer: the next transaction is what has arrived when the database is idle.
+ * The next transaction is what has arrived when the database is idle (settler.h).
  */
 #include "worker/worker.h"
 
@@ -36,6 +36,12 @@
 /* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
 #define RESCUE_FROM_DELIVERIES 8
 
+/*
+ * How long a settled batch waits until it is removed from the outbox with others. The keeper must
+ * not take it for lost meanwhile.
+ */
+#define OUTBOX_GATHER_MS 750
+
 /* The queues that a worker consumes. */
 enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
 
@@ -53,6 +59,11 @@ struct worker {
 	int64_t stop_by_ms; /* 0: not stopping */
 	int ready_logged;
 };
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
 
 static void consumer_opened(void *context)
 {
@@ -73,6 +84,7 @@ static unsigned arrival_of(const struct envelope *envelope, size_t source)
 			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
 			 LOG_I("count", envelope->delivery_count));
 	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
+	       (envelope->reply_to.len ? SETTLEMENT_AWAITED : 0) |
 	       (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
 	       (envelope->delivery_count >= APART_FROM_DELIVERIES ? SETTLEMENT_APART : 0) |
 	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
@@ -163,7 +175,8 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 					   worker);
 	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
 						 &worker->forward);
-	worker->outboxes = outboxes_start(config->redis_url);
+	worker->outboxes = outboxes_start(config->redis_url,
+					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
 	worker->forward = (struct forward){ .settlement = worker->settlement,
 					    .publisher = worker->publisher,
 					    .outboxes = worker->outboxes,
@@ -209,11 +222,6 @@ static void acks_turn(struct worker *worker)
 		rabbit_link_ack(worker->consumer, tag, multiple);
 		fault_point(FAULT_WORKER_AFTER_ACK);
 	}
-}
-
-static int64_t earlier(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
 }
 
 static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)

@@ -27,6 +27,8 @@ static void count(struct settlement *settlement, const struct delivery *delivery
 	struct parcel *parcel = delivery->parcel;
 
 	settlement->in_state[delivery->state] += (size_t)sign;
+	if (delivery->state == DELIVERY_WAITING && delivery->awaited)
+		settlement->awaited_n += (size_t)sign;
 	parcel->held += (size_t)sign;
 	if (books_is_outgoing(delivery->state))
 		parcel->outgoing += (size_t)sign;

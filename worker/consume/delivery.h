@@ -87,6 +87,7 @@ struct delivery {
 	uint64_t group;   /* 0: goes with any others; else only with those of the same group */
 	int lock_suspect; /* it was in a transaction that met a lock, with other coupons */
 	int from_parking; /* it was delivered from the parking queue */
+	int awaited;      /* a client waits for the outcome */
 
 	uint64_t tag;
 	size_t position; /* in its message */

@@ -52,6 +52,7 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, message->coupon);
 
 	delivery->from_parking = (how & SETTLEMENT_FROM_PARKING) != 0;
+	delivery->awaited = (how & SETTLEMENT_AWAITED) != 0;
 	if (how & (SETTLEMENT_ALONE | SETTLEMENT_APART))
 		delivery->group = group_of(settlement, tag, how);
 	if (how & SETTLEMENT_RESCUE)
@@ -85,6 +86,11 @@ int settlement_rests(const struct settlement *settlement)
 size_t settlement_waiting(const struct settlement *settlement)
 {
 	return settlement->in_state[DELIVERY_WAITING];
+}
+
+size_t settlement_awaited(const struct settlement *settlement)
+{
+	return settlement->awaited_n;
 }
 
 size_t settlement_dead_waiting(const struct settlement *settlement)

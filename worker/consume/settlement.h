@@ -73,6 +73,7 @@ void settlement_free(struct settlement *settlement);
 #define SETTLEMENT_FROM_PARKING 2u /* from the parking queue */
 #define SETTLEMENT_RESCUE 4u       /* its delivery count is high */
 #define SETTLEMENT_APART 8u        /* each of its batches has a transaction of its own */
+#define SETTLEMENT_AWAITED 16u     /* a client waits for the outcome */
 
 /*
  * A batch has arrived. Tags ascend; batches of one message have the same tag, and are added before
@@ -86,6 +87,7 @@ void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char
 
 size_t settlement_held(const struct settlement *settlement);    /* messages not yet acked */
 size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
+size_t settlement_awaited(const struct settlement *settlement); /* of these, by a client */
 size_t settlement_put_off(const struct settlement *settlement); /* of coupons that are put off */
 size_t settlement_put_off_coupons(const struct settlement *settlement);
 /* Whether nothing is left to be done but for coupons that are put off. */

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <uthash.h>
 
 void entries_init(struct entries *entries)
 {
@@ -62,6 +63,43 @@ void entries_join(struct entries *entries, struct entries *other)
 	STAILQ_CONCAT(&entries->head, &other->head);
 	entries->size += other->size;
 	other->size = 0;
+}
+
+struct group {
+	int64_t coupon;
+	struct entries entries;
+	UT_hash_handle hh;
+};
+
+static struct group *group_of(struct group **groups, int64_t coupon)
+{
+	struct group *group;
+
+	HASH_FIND(hh, *groups, &coupon, sizeof(coupon), group);
+	if (group)
+		return group;
+	group = calloc(1, sizeof(*group));
+	check(group != NULL);
+	group->coupon = coupon;
+	entries_init(&group->entries);
+	HASH_ADD(hh, *groups, coupon, sizeof(group->coupon), group);
+	return group;
+}
+
+void entries_group(struct entries *entries)
+{
+	struct group *groups = NULL, *group, *next;
+
+	while (!entries_is_empty(entries)) {
+		struct entry *entry = take(entries);
+
+		append(&group_of(&groups, entry->coupon)->entries, entry);
+	}
+	HASH_ITER (hh, groups, group, next) {
+		entries_join(entries, &group->entries);
+		HASH_DEL(groups, group);
+		free(group);
+	}
 }
 
 void entries_rotate(struct entries *entries, size_t n)

@@ -32,6 +32,8 @@ struct entry *entries_add(struct entries *entries, int64_t coupon, const struct 
 /* To one that is in the list. */
 void entries_add_rejected(struct entries *entries, struct entry *entry, size_t index, int slot,
 			  const char *reason, const struct user_id *user);
+/* Brings the entries of each coupon together, in their order. */
+void entries_group(struct entries *entries);
 /* Appends a list, which is empty afterwards. */
 void entries_join(struct entries *entries, struct entries *other);
 /* Moves the first `n` to the end. */

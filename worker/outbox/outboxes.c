@@ -28,13 +28,14 @@
 #include <string.h>
 #include <time.h>
 
-#define MANY 512        /* with so many batches the thread waits for no more */
-#define COMMANDS_MAX 64 /* sent before their replies are read */
+#define MANY 16384       /* with so many batches the thread waits for no more */
+#define COMMANDS_MAX 256 /* sent before their replies are read */
 
 enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
 
 struct outboxes {
 	pthread_t thread;
+	int64_t gather_ms;
 
 	/* of the loop */
 	struct entries settled;
@@ -124,7 +125,7 @@ static int64_t kind_due_ms(const struct outboxes *outboxes, enum kind kind)
 		return INT64_MAX;
 	if (outboxes->retry_ms[kind])
 		return outboxes->retry_ms[kind];
-	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + OUTBOXES_GATHER_MS;
+	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + outboxes->gather_ms;
 }
 
 static int64_t due_ms(const struct outboxes *outboxes)
@@ -239,6 +240,7 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 	struct entries *work = &outboxes->work[kind];
 	int rc = 0;
 
+	entries_group(work);
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
 	if (kind == KIND_SETTLED) {
 		rc = commands_prepare(outboxes->redis, &outboxes->work_changes,
@@ -296,11 +298,12 @@ static void changed_init(pthread_cond_t *changed)
 	pthread_condattr_destroy(&attributes);
 }
 
-struct outboxes *outboxes_start(const char *redis_url)
+struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 {
 	struct outboxes *outboxes = calloc(1, sizeof(*outboxes));
 
 	check(outboxes != NULL);
+	outboxes->gather_ms = gather_ms;
 	entries_init(&outboxes->settled);
 	for (int kind = 0; kind < KINDS; kind++) {
 		entries_init(&outboxes->inbox[kind]);

@@ -22,14 +22,16 @@
 #include <stdint.h>
 
 #define OUTBOXES_HELD_MAX 65536
-/* A batch waits so long for others: each flush costs Redis an fsync, and nobody waits for it. */
-#define OUTBOXES_GATHER_MS 200
 #define OUTBOXES_STOP_MS 1000 /* no call to Redis begins so long after outboxes_stop() */
 
 struct outboxes;
 
-/* Starts the thread, which connects at its first batch. A malformed URL ends the process. */
-struct outboxes *outboxes_start(const char *redis_url);
+/*
+ * Starts the thread, which connects at its first batch. A malformed URL ends the process. A batch
+ * waits `gather_ms` for others of its coupon, because a call of the script for each would cost Redis
+ * half as much as the decision did, and nobody waits for it.
+ */
+struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms);
 /*
  * Sends what is held, and stops the thread. A call to Redis in progress is waited for, at most
  * REDIS_CLIENT_TIMEOUT_MS; while Redis cannot be reached, nothing is tried.

@@ -69,6 +69,13 @@ static void outcome_count(struct stats *stats, struct outcome outcome)
 	}
 }
 
+static void linger_set(struct settler *settler, int64_t receives)
+{
+	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
+				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
+				     : 0;
+}
+
 static void outcomes_count(struct settler *settler)
 {
 	int64_t receives = 0;
@@ -83,6 +90,7 @@ static void outcomes_count(struct settler *settler)
 	settler->stats->receives += receives;
 	settler->stats->transactions++;
 	metrics_set(METRIC_BATCH, receives);
+	linger_set(settler, receives);
 }
 
 /* A lost reply does no harm: the gateway looks the receive up at its deadline. */
@@ -222,9 +230,20 @@ static int holds_put_off(const struct settler *settler)
 	       settlement_trial_ms(settler->settlement) < INT64_MAX;
 }
 
+/* No transaction begins before this time. */
+static int64_t begin_ms(const struct settler *settler)
+{
+	const struct settlement *settlement = settler->settlement;
+	int lingers = settlement_waiting(settlement) < SETTLE_LINGER_RECEIVES &&
+		      settlement_awaited(settlement) == 0;
+
+	return lingers && settler->linger_ms > settler->due_ms ? settler->linger_ms
+							       : settler->due_ms;
+}
+
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
-	if (!database_ready(settler->database) || now_ms < settler->due_ms ||
+	if (!database_ready(settler->database) || now_ms < begin_ms(settler) ||
 	    !gate_is_open(&settler->gate, settler->database, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
@@ -274,15 +293,15 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 int64_t settler_deadline_ms(const struct settler *settler)
 {
 	int64_t deadline_ms = database_deadline_ms(settler->database);
-	int64_t begin_ms = settlement_trial_ms(settler->settlement);
+	int64_t due_ms = settlement_trial_ms(settler->settlement);
 
 	if (!database_ready(settler->database))
 		return deadline_ms;
 	if (!settler->gate.is_open)
 		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
 	if (settlement_waiting(settler->settlement) > 0)
-		begin_ms = 0;
-	if (begin_ms < settler->due_ms)
-		begin_ms = settler->due_ms;
-	return begin_ms < deadline_ms ? begin_ms : deadline_ms;
+		due_ms = 0;
+	if (due_ms < begin_ms(settler))
+		due_ms = begin_ms(settler);
+	return due_ms < deadline_ms ? due_ms : deadline_ms;
 }
