@@ -43,7 +43,7 @@ def table_print():
         if all(value is None for _, value, _ in rows):
             continue  # a heading without figures
         for label, value, note in rows:
-            print(label if value is None else f"{label:<54}{value:>24}  {note}".rstrip())
+            print(label if value is None else f"{label:<54} {value:>23}  {note}".rstrip())
 
 
 measures = chosen()

@@ -51,14 +51,19 @@ def coupons_make(count):
     return coupons, time.monotonic() - begin_s
 
 
+def spread_over(coupons):
+    count = len(coupons)
+    with cpu.Meter() as meter:
+        result = rush(coupons, USERS, *OPTIONS, name=f"{count} coupons")
+        figures[f"many_{count}_cpu_us"] = meter.rush_costs(result)
+    figures[f"many_{count}_answers_per_s"] = result["per_second"]
+    figures[f"many_{count}_rows_per_s"] = rows_per_s(result)
+
+
 def many_coupons_measure():
     for count in COUNTS:
         coupons, figures[f"many_{count}_open_s"] = coupons_make(count)
-        with cpu.Meter() as meter:
-            result = rush(coupons, USERS, *OPTIONS, name=f"{count} coupons")
-            figures[f"many_{count}_cpu_us"] = meter.rush_costs(result)
-        figures[f"many_{count}_answers_per_s"] = result["per_second"]
-        figures[f"many_{count}_rows_per_s"] = rows_per_s(result)
+        spread_over(coupons)
     figures["many_idle_percent"] = idle_percent()
 
 
