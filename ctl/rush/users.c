@@ -116,10 +116,10 @@ struct user_id rush_users_id(const struct rush_users *users, uint32_t i)
 
 uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices)
 {
-	uint64_t number = (uint64_t)users->first + i,
-		 start = mix((uint64_t)users->seed + CHOICE, WORD);
+	uint64_t number = (uint64_t)users->first + i, start;
 
 	if (choices == 1)
 		return 0;
+	start = mix((uint64_t)users->seed + CHOICE, WORD);
 	return (uint32_t)((mix(start + number * STEP, WORD) >> 32) * choices >> 32);
 }
