@@ -10,3 +10,7 @@ for line in io.lines('lua/prelude.lua') do
 		read_globals[#read_globals + 1] = name
 	end
 end
+files['bench/keep_alive.lua'] = { -- a script of wrk
+	read_globals = { 'number' },
+	globals = { 'setup', 'init', 'request', 'done', 'wrk' },
+}

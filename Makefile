@@ -73,7 +73,8 @@ torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k SA
 	@scripts/torture.sh
 
 .PHONY: bench
-bench: packages ## one table of figures: BENCH_QUICK=1 for a tenth of the load
+bench: ## one table of figures: BENCH_QUICK=1 for a tenth of the load, BENCH_ONLY="rows http"
+	@scripts/packages.sh bench
 	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
 	@scripts/bench.sh
 .PHONY: bench-compare

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [fuzz|coverage|platforms]   also those of that target of make
+#   packages.sh [bench|fuzz|coverage|platforms]   also those of that target of make
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
@@ -22,6 +22,7 @@ PACKAGES=(
 command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 	PACKAGES+=("$(basename "${REDIS_SERVER:-redis-server}")")
 [[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
+[[ ${1:-} != bench ]] || PACKAGES+=(wrk)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)

@@ -82,13 +82,15 @@ static struct rush_told *told_add(struct rush_book *book)
 static int told_read(struct rush_told *told, const struct rush_plan *plan, uint32_t request,
 		     const struct rush_reply *reply)
 {
-	struct user_id user = rush_users_id(&plan->users, rush_plan_user(plan, request));
+	uint32_t i = rush_plan_user(plan, request);
+	struct user_id user = rush_users_id(&plan->users, i);
+	const struct rush_coupon *coupon = &plan->coupons.list[rush_plan_coupon(plan, i)];
 	char start[ID_SIZE + USER_ID_SIZE + 2];
-	size_t len = plan->coupon_len;
+	size_t len = coupon->len;
 	const char *p = reply->receive;
 	int index = 0;
 
-	memcpy(start, plan->coupon_text, len);
+	memcpy(start, coupon->text, len);
 	start[len++] = '.';
 	memcpy(start + len, user.text, user.len);
 	len += user.len;
@@ -96,10 +98,10 @@ static int told_read(struct rush_told *told, const struct rush_plan *plan, uint3
 	if (reply->receive_len < len + ULID_LEN + 2 || reply->receive_len > len + ULID_LEN + 4 ||
 	    memcmp(p, start, len) != 0 || p[len + ULID_LEN] != '.')
 		return -1;
-	for (size_t i = len + ULID_LEN + 1; i < reply->receive_len; i++) {
-		if (p[i] < '0' || p[i] > '9')
+	for (size_t at = len + ULID_LEN + 1; at < reply->receive_len; at++) {
+		if (p[at] < '0' || p[at] > '9')
 			return -1;
-		index = index * 10 + (p[i] - '0');
+		index = index * 10 + (p[at] - '0');
 	}
 	if (index > RECEIVE_INDEX_MAX)
 		return -1;
@@ -201,6 +203,13 @@ uint32_t rush_book_unknown(const struct rush_book *book)
 {
 	return book->ends[answer_code(ANSWER_UNKNOWN)] + book->ends[RUSH_LOST] +
 	       book->ends[RUSH_LATE];
+}
+
+int rush_book_is_unknown(const struct rush_book *book, uint32_t request)
+{
+	int end = book->end[request];
+
+	return end == answer_code(ANSWER_UNKNOWN) || end == RUSH_LOST || end == RUSH_LATE;
 }
 
 int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad)

@@ -77,6 +77,7 @@ uint32_t rush_book_open(const struct rush_book *book);
 uint32_t rush_book_answered(const struct rush_book *book);
 /* Requests that may or may not have been accepted. */
 uint32_t rush_book_unknown(const struct rush_book *book);
+int rush_book_is_unknown(const struct rush_book *book, uint32_t request);
 
 /* How long answers took: exact, from all of them. */
 struct rush_latency {

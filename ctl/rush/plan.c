@@ -31,10 +31,8 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 {
 	int64_t requests_n;
 
-	args_required(args, "coupon");
 	memset(plan, 0, sizeof(*plan));
-	plan->coupon = args_id(args, "coupon");
-	plan->coupon_len = id_format(plan->coupon, plan->coupon_text);
+	rush_coupons_read(&plan->coupons, args);
 	rush_users_read(&plan->users, args);
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
 	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
@@ -54,6 +52,11 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 		plan->connections_n = plan->requests_n;
 }
 
+void rush_plan_fini(struct rush_plan *plan)
+{
+	rush_coupons_fini(&plan->coupons);
+}
+
 static char *put(char *out, const char *text, size_t len)
 {
 	memcpy(out, text, len);
@@ -71,13 +74,15 @@ static char *put_request(char *out, uint32_t request)
 
 size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 {
-	struct user_id user = rush_users_id(&plan->users, rush_plan_user(plan, request));
+	uint32_t i = rush_plan_user(plan, request);
+	struct user_id user = rush_users_id(&plan->users, i);
+	const struct rush_coupon *coupon = &plan->coupons.list[rush_plan_coupon(plan, i)];
 	char *p = out;
 
 	p = PUT(p, "{\"id\":");
 	p = put_request(p, request);
 	p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
-	p = put(p, plan->coupon_text, plan->coupon_len);
+	p = put(p, coupon->text, coupon->len);
 	p = PUT(p, "\",\"user\":\"");
 	p = put(p, user.text, user.len);
 	if (plan->keys) {

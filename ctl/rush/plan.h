@@ -1,12 +1,13 @@
 /*
  * The requests of a rush. They are numbered from 0, and the number is their id on the wire. The
- * requests of one user are sent one directly after the other, so that they race.
+ * requests of one user are for one coupon, and are sent one directly after the other, so that they
+ * race.
  */
 #ifndef CTL_RUSH_PLAN_H
 #define CTL_RUSH_PLAN_H
 
-#include "common/message/id.h"
 #include "ctl/args.h"
+#include "ctl/rush/coupons.h"
 #include "ctl/rush/users.h"
 
 #include <stddef.h>
@@ -19,9 +20,7 @@
 enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
 
 struct rush_plan {
-	int64_t coupon;
-	char coupon_text[ID_SIZE];
-	size_t coupon_len;
+	struct rush_coupons coupons;
 	struct rush_users users;
 	uint32_t requests_per_user;
 	uint32_t requests_n;
@@ -39,8 +38,15 @@ static inline uint32_t rush_plan_user(const struct rush_plan *plan, uint32_t req
 	return request / plan->requests_per_user;
 }
 
+/* The coupon of a user: its index in plan->coupons. */
+static inline uint32_t rush_plan_coupon(const struct rush_plan *plan, uint32_t user)
+{
+	return rush_users_choice(&plan->users, user, plan->coupons.n);
+}
+
 /* From the command line. A wrong option ends the process. */
 void rush_plan_read(struct rush_plan *plan, const struct args *args);
+void rush_plan_fini(struct rush_plan *plan);
 
 const char *rush_ack_text(enum rush_ack ack);
 

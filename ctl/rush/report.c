@@ -141,12 +141,25 @@ static void verdict_print(const struct rush_report *report)
 	putchar('\n');
 }
 
+static void coupons_print(const struct rush_coupons *coupons)
+{
+	const struct rush_coupon *list = coupons->list;
+	char n[OUTPUT_GROUPED_SIZE];
+
+	if (coupons->n == 1)
+		printf("rush on coupon %s", list[0].text);
+	else
+		printf("rush on %s coupons from %s to %s", output_grouped(coupons->n, n),
+		       list[0].text, list[coupons->n - 1].text);
+}
+
 void rush_report_text(const struct rush_report *report)
 {
 	const struct rush_plan *plan = report->plan;
 	char requests[OUTPUT_GROUPED_SIZE], users[OUTPUT_GROUPED_SIZE], rate[OUTPUT_GROUPED_SIZE];
 
-	printf("rush on coupon %s: %s requests of %s users, %u connections x %u", plan->coupon_text,
+	coupons_print(&plan->coupons);
+	printf(": %s requests of %s users, %u connections x %u",
 	       output_grouped(plan->requests_n, requests), output_grouped(plan->users.n, users),
 	       report->figures->connected, plan->pipeline);
 	if (plan->rate)
@@ -229,7 +242,11 @@ void rush_report_json(const struct rush_report *report)
 	cJSON *object = output_object();
 
 	output_bool(object, "passed", report->passed);
-	output_text(object, "coupon", plan->coupon_text);
+	if (plan->coupons.n == 1)
+		output_text(object, "coupon", plan->coupons.list[0].text);
+	else
+		output_null(object, "coupon");
+	output_number(object, "coupons", plan->coupons.n);
 	output_number(object, "users", plan->users.n);
 	output_text(object, "user_ids", rush_form_text(plan->users.form));
 	if (plan->users.seeded)
@@ -244,6 +261,7 @@ void rush_report_json(const struct rush_report *report)
 	output_add(object, "answers", answers_json(report));
 	output_number(object, "answered", answered);
 	output_number(object, "unknown", rush_book_unknown(report->book));
+	output_number(object, "begin_us", figures->begin_us);
 	output_number(object, "duration_us", figures->duration_us);
 	output_number(object, "per_second", per_second(answered, figures->duration_us));
 	output_number(object, "disconnections", figures->disconnections);

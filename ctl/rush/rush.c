@@ -45,18 +45,22 @@ static int rush_run(struct ctl *ctl)
 	if (verified)
 		rush_verify_fini(&verify);
 	rush_book_fini(&book);
+	rush_plan_fini(&plan);
 	return report.passed ? 0 : 1;
 }
 
 static const struct option rush_options[] = {
-	OPTION("coupon", "ID", "the coupon to request"),
+	OPTION("coupon", "ID[,ID...]", "the coupon to request; of several each user requests one"),
+	OPTION("coupons-from", "FILE",
+	       "the coupons, one id a line, instead of --coupon; -: standard input"),
 	OPTION("users", "N", "number of users"),
 	OPTION("first-user", "U",
 	       "number of the first user; the next have the numbers after it; default 1"),
 	OPTION("user-ids", "FORM",
 	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
 	OPTION("user-seed", "N",
-	       "ids that look random, without any order; the same seed gives the same ids"),
+	       "ids that look random, without any order; the same seed gives the same ids, and "
+	       "of several coupons the same one to each user"),
 	OPTION("requests-per-user", "N", "requests of each user; default 1"),
 	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
 		       "same receive"),
@@ -77,8 +81,9 @@ const struct command rush_command = {
 	.name = "rush",
 	.run = rush_run,
 	.options = rush_options,
-	.summary = "put load on a coupon, and check the outcomes",
-	.detail = "Needs --coupon and --users. Connects to COUPON_LISTEN: host:port, or /path\n"
+	.summary = "put load on one or many coupons, and check the outcomes",
+	.detail = "Needs --users, and --coupon or --coupons-from. Connects to COUPON_LISTEN: "
+		  "host:port, or /path\n"
 		  "or unix:path of a Unix socket. Afterwards each accepted receive must be one\n"
 		  "row or one recorded rejection in PostgreSQL. The exit status is the verdict.",
 };

@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/message/receive.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,30 +75,49 @@ static size_t equal_take(const struct rush_receives *receives, size_t *at,
 	return equal;
 }
 
-int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before)
+int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before,
+			  const struct rush_plan *plan, int64_t *of_coupons)
 {
 	size_t at = 0;
 	int64_t new = 0;
 
-	for (size_t i = 0; i < told->n; i++)
-		if (i == 0 || receive_compare(&told->list[i - 1], &told->list[i]) != 0)
-			new += equal_take(before, &at, &told->list[i]) == 0;
+	for (size_t i = 0; i < told->n; i++) {
+		const struct rush_receive *one = &told->list[i];
+
+		if ((i > 0 && receive_compare(one - 1, one) == 0) ||
+		    equal_take(before, &at, one) > 0)
+			continue;
+		of_coupons[rush_plan_coupon(plan, one->user)]++;
+		new ++;
+	}
 	return new;
+}
+
+void rush_tally_note(struct rush_tally *tally, const char *format, ...)
+{
+	va_list list;
+
+	if (tally->wrong_n == RUSH_WRONG_MAX)
+		return;
+	va_start(list, format);
+	vsnprintf(tally->wrong[tally->wrong_n++], RUSH_WRONG_SIZE, format, list);
+	va_end(list);
 }
 
 static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 		      const struct rush_receive *receive, const char *what)
 {
-	struct receive full = { .coupon = book->plan->coupon,
-				.user = rush_users_id(&book->plan->users, receive->user),
-				.batch = receive->batch,
-				.index = receive->index };
+	const struct rush_plan *plan = book->plan;
+	struct receive full = {
+		.coupon = plan->coupons.list[rush_plan_coupon(plan, receive->user)].id,
+		.user = rush_users_id(&plan->users, receive->user),
+		.batch = receive->batch,
+		.index = receive->index,
+	};
 	char text[RECEIVE_SIZE];
 
-	if (tally->wrong_n == RUSH_WRONG_MAX)
-		return;
 	receive_format(&full, text);
-	snprintf(tally->wrong[tally->wrong_n++], RUSH_WRONG_SIZE, "%s: %s", text, what);
+	rush_tally_note(tally, "%s: %s", text, what);
 }
 
 /* Judges one receive, which `copies` answers name, starting with `first`. */
@@ -162,11 +182,6 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book,
 	}
 }
 
-static int is_unknown(int end)
-{
-	return end == answer_code(ANSWER_UNKNOWN) || end == RUSH_LOST || end == RUSH_LATE;
-}
-
 /* How many outcomes of each of the plan's users an unknown answer explains. */
 static uint16_t *unknown_count(const struct rush_book *book, const struct rush_receives *told)
 {
@@ -174,7 +189,8 @@ static uint16_t *unknown_count(const struct rush_book *book, const struct rush_r
 
 	check(counts != NULL);
 	for (uint32_t i = 0; i < book->next; i++)
-		if (is_unknown(book->end[i]) && counts[rush_plan_user(book->plan, i)] < UINT16_MAX)
+		if (rush_book_is_unknown(book, i) &&
+		    counts[rush_plan_user(book->plan, i)] < UINT16_MAX)
 			counts[rush_plan_user(book->plan, i)]++;
 	for (size_t i = 0; i < told->n; i++)
 		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))

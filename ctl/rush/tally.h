@@ -8,7 +8,7 @@
 
 #include "ctl/rush/book.h"
 
-#define RUSH_WRONG_MAX 20 /* wrong receives are named up to this number, and all are counted */
+#define RUSH_WRONG_MAX 20 /* what is wrong is named up to this number, and all is counted */
 #define RUSH_WRONG_SIZE 192
 
 struct rush_receive {
@@ -46,16 +46,24 @@ void rush_receives_fini(struct rush_receives *receives);
 /* The receives in the answers of the book, sorted, with duplicates. -1: a batch is no ULID. */
 int rush_receives_told(struct rush_receives *told, const struct rush_book *book);
 
-/* The number of distinct receives of `told` that are not in `before`. */
-int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before);
+/*
+ * The number of distinct receives of `told` that are not in `before`. Adds them to `of_coupons`,
+ * the numbers of each of the plan's coupons.
+ */
+int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before,
+			  const struct rush_plan *plan, int64_t *of_coupons);
 
 /*
  * `before` has the outcomes from before the rush, `rows` and `rejections` the present ones, each
- * sorted and of the plan's users.
+ * sorted, of the plan's users, and of the coupon that a user requested.
  */
 void rush_tally(struct rush_tally *tally, const struct rush_book *book,
 		const struct rush_receives *told, const struct rush_receives *before,
 		const struct rush_receives *rows, const struct rush_receives *rejections);
+
+/* Adds a sentence to `wrong`, if there is room. */
+void rush_tally_note(struct rush_tally *tally, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* The number of violations. */
 int64_t rush_tally_wrong(const struct rush_tally *tally);

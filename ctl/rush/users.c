@@ -9,6 +9,8 @@
 #define VERSION_4 UINT64_C(0x4000)
 #define VARIANT (UINT64_C(1) << 63)
 #define WORD UINT64_MAX
+#define STEP UINT64_C(0x9e3779b97f4a7c15) /* odd */
+#define CHOICE (UINT64_C(1) << 63)        /* keeps choices apart from ids, beyond all seeds */
 
 const char *rush_form_text(enum rush_form form)
 {
@@ -65,8 +67,7 @@ static uint64_t shuffle(const struct rush_users *users, uint64_t number)
 {
 	uint64_t start = mix((uint64_t)users->seed + 1, WORD);
 
-	return mix((start + number * UINT64_C(0x9e3779b97f4a7c15)) & RUSH_NUMBER_MAX,
-		   RUSH_NUMBER_MAX);
+	return mix((start + number * STEP) & RUSH_NUMBER_MAX, RUSH_NUMBER_MAX);
 }
 
 static char *put_hex(char *out, uint64_t bits, int digits)
@@ -111,4 +112,14 @@ struct user_id rush_users_id(const struct rush_users *users, uint32_t i)
 		return uuid(random, number);
 	}
 	return (struct user_id){ .len = 0 };
+}
+
+uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices)
+{
+	uint64_t number = (uint64_t)users->first + i, start;
+
+	if (choices == 1)
+		return 0;
+	start = mix((uint64_t)users->seed + CHOICE, WORD);
+	return (uint32_t)((mix(start + number * STEP, WORD) >> 32) * choices >> 32);
 }

@@ -36,4 +36,10 @@ const char *rush_form_text(enum rush_form form);
 /* The id of user `i` of 0 to n - 1. */
 struct user_id rush_users_id(const struct rush_users *users, uint32_t i);
 
+/*
+ * One of `choices`, from 0, for user `i`. It looks random and is made of the seed, 0 without one,
+ * and the user's number.
+ */
+uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices);
+
 #endif

@@ -2,47 +2,55 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "ctl/store.h"
 #include "embed.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define USERS_PAGE 5000
-/* between two reads of the coupon's counts, which must not disturb the measurement */
-#define POLL_US 5000
+#define AUDIT_EACH_MAX 8  /* coupons that are audited one by one; more: all of the database's */
 #define RECHECK_US 200000 /* between two reads of the rows */
 
-struct progress {
-	int64_t total, issued, generation, settled, settled_now;
-};
-
-static void progress_read(struct rush_verify *verify, struct progress *progress)
+static void *array_new(size_t n, size_t size)
 {
-	PGresult *result = store_coupon_row(verify->db, sql_query_rush_settled,
-					    verify->plan->coupon);
+	void *array = calloc(n, size);
 
-	progress->total = db_int(result, 0, "total_num");
-	progress->issued = db_int(result, 0, "issued_num");
-	progress->generation = db_int(result, 0, "generation");
-	progress->settled = db_int(result, 0, "settled_num");
-	progress->settled_now = db_int(result, 0, "settled_now_num");
-	PQclear(result);
+	check(array != NULL);
+	return array;
 }
 
-/* Adds the outcomes of a page of users, which `sql` selects. */
-static void outcomes_page(struct rush_verify *verify, const char *sql,
+/* Sorts the users by their coupons. */
+static void users_sort(struct rush_verify *verify)
+{
+	const struct rush_plan *plan = verify->plan;
+	uint32_t *next = array_new(plan->coupons.n, sizeof(*next));
+
+	verify->users = array_new(plan->users.n, sizeof(*verify->users));
+	verify->first = array_new(plan->coupons.n + 1, sizeof(*verify->first));
+	for (uint32_t i = 0; i < plan->users.n; i++)
+		verify->first[rush_plan_coupon(plan, i) + 1]++;
+	for (uint32_t i = 0; i < plan->coupons.n; i++) {
+		next[i] = verify->first[i];
+		verify->first[i + 1] += verify->first[i];
+	}
+	for (uint32_t i = 0; i < plan->users.n; i++)
+		verify->users[next[rush_plan_coupon(plan, i)]++] = i;
+	free(next);
+}
+
+/* Adds the outcomes of a page of users, of verify->users from `first` on, that `sql` selects. */
+static void outcomes_page(struct rush_verify *verify, const char *sql, int64_t coupon,
 			  const struct postgres_array *users, uint32_t first,
 			  struct rush_receives *outcomes)
 {
-	const struct postgres_argument arguments[] = { postgres_number(verify->plan->coupon),
+	const struct postgres_argument arguments[] = { postgres_number(coupon),
 						       postgres_array(users) };
 	PGresult *result = db_query_arguments(verify->db, sql, 2, arguments);
 
 	for (int row = 0; row < PQntuples(result); row++) {
 		struct rush_receive receive = {
-			.user = first + (uint32_t)db_int(result, row, "ord") - 1,
+			.user = verify->users[first + (uint32_t)db_int(result, row, "ord") - 1],
 			.index = (int16_t)db_int(result, row, "idx"),
 		};
 
@@ -52,32 +60,30 @@ static void outcomes_page(struct rush_verify *verify, const char *sql,
 	PQclear(result);
 }
 
-/* Adds all outcomes of the plan's users that `sql` selects, a page of users at a time. */
-static void outcomes_read(struct rush_verify *verify, const char *sql,
+/* Adds all outcomes of the users of a coupon that `sql` selects, a page of users at a time. */
+static void outcomes_read(struct rush_verify *verify, const char *sql, uint32_t coupon,
 			  struct rush_receives *outcomes)
 {
-	const struct rush_users *users = &verify->plan->users;
+	uint32_t first = verify->first[coupon], end = verify->first[coupon + 1], i = first;
 	struct postgres_array page;
 
 	postgres_array_init(&page, POSTGRES_TEXT);
-	for (uint32_t first = 0, i = 0; first < users->n; first = i) {
+	for (; first < end; first = i) {
 		postgres_array_clear(&page);
-		for (; i < users->n && i - first < USERS_PAGE; i++) {
-			struct user_id user = rush_users_id(users, i);
+		for (; i < end && i - first < USERS_PAGE; i++) {
+			struct user_id user = rush_users_id(&verify->plan->users, verify->users[i]);
 
 			postgres_array_add_text(&page, user.text, user.len);
 		}
-		outcomes_page(verify, sql, &page, first, outcomes);
+		outcomes_page(verify, sql, verify->plan->coupons.list[coupon].id, &page, first,
+			      outcomes);
 	}
 	postgres_array_fini(&page);
-	rush_receives_sort(outcomes);
 }
 
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms)
 {
-	struct progress progress;
-
 	memset(verify, 0, sizeof(*verify));
 	verify->plan = plan;
 	verify->redis_url = redis_url;
@@ -85,53 +91,73 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	verify->db = db_open("DATABASE_URL", database_url);
 	/* The estimate of a page's look-ups is high enough that each would be compiled. */
 	db_run(verify->db, "SET jit = off");
-	/* The counts first: an outcome that is added in between is then new in both. */
-	progress_read(verify, &progress);
-	verify->settled_before = progress.settled;
-	if (progress.issued > 0) /* most rushes are on a new coupon */
-		outcomes_read(verify, sql_query_rush_rows, &verify->before);
-	outcomes_read(verify, sql_query_rush_rejections, &verify->before);
-	rush_receives_sort(&verify->before);
-}
+	users_sort(verify);
+	verify->counts = array_new(plan->coupons.n, sizeof(*verify->counts));
+	for (uint32_t i = 0; i < plan->coupons.n; i++) {
+		struct rush_counts *counts = &verify->counts[i];
 
-/* Waits until `wanted` outcomes were added, and records the time. 0, or -1 at the deadline. */
-static int settled_wait(struct rush_verify *verify, int64_t wanted, int64_t deadline_us)
-{
-	struct progress progress;
-
-	for (;;) {
-		progress_read(verify, &progress);
-		verify->settled_n = progress.settled - verify->settled_before;
-		if (verify->settled_n >= wanted) {
-			verify->settled_us = clock_monotonic_us();
-			return 0;
-		}
-		if (clock_monotonic_us() >= deadline_us)
-			return -1;
-		usleep(POLL_US);
+		/* The counts first: an outcome that is added in between is then new in both. */
+		rush_counts_read(verify->db, plan->coupons.list[i].id, counts);
+		if (counts->issued > 0) /* most rushes are on new coupons */
+			outcomes_read(verify, sql_query_rush_rows, i, &verify->before);
+		outcomes_read(verify, sql_query_rush_rejections, i, &verify->before);
 	}
+	rush_receives_sort(&verify->before);
 }
 
 /*
  * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive
- * of the current generation is in flight. Without Redis this returns at once, and with other load
- * on the coupon at the deadline; the checks are right in either case.
+ * of the current generation of a coupon is in flight. Without Redis this returns at once, and with
+ * other load on the coupon at the deadline; the checks are right in either case.
  */
-static void in_flight_wait(struct rush_verify *verify, int64_t deadline_us)
+static void in_flight_wait(struct rush_verify *verify, struct redis_client *redis, int64_t coupon,
+			   int64_t deadline_us)
 {
+	struct redis_coupon read;
+	struct rush_counts counts;
+
+	while (redis_coupon_read(redis, coupon, &read) == 1 && clock_monotonic_us() < deadline_us) {
+		rush_counts_read(verify->db, coupon, &counts);
+		if (counts.generation == read.generation && counts.settled_now >= read.seq)
+			break;
+		usleep(RUSH_POLL_US);
+	}
+}
+
+/* Of every coupon with an unknown answer. */
+static void unknown_wait(struct rush_verify *verify, const struct rush_book *book,
+			 int64_t deadline_us)
+{
+	const struct rush_plan *plan = verify->plan;
 	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
-	struct redis_coupon coupon;
-	struct progress progress;
+	char *unknown = array_new(plan->coupons.n, 1);
 
 	(void)redis_client_open(redis); /* or the first call fails */
-	while (redis_coupon_read(redis, verify->plan->coupon, &coupon) == 1 &&
-	       clock_monotonic_us() < deadline_us) {
-		progress_read(verify, &progress);
-		if (progress.generation == coupon.generation && progress.settled_now >= coupon.seq)
-			break;
-		usleep(POLL_US);
-	}
+	for (uint32_t i = 0; i < book->next; i++)
+		if (rush_book_is_unknown(book, i))
+			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
+	for (uint32_t i = 0; i < plan->coupons.n; i++)
+		if (unknown[i])
+			in_flight_wait(verify, redis, plan->coupons.list[i].id, deadline_us);
+	free(unknown);
 	redis_client_free(redis);
+}
+
+static void settled_wait(struct rush_verify *verify, const struct rush_receives *told,
+			 int64_t deadline_us)
+{
+	const struct rush_plan *plan = verify->plan;
+	int64_t *wanted = array_new(plan->coupons.n, sizeof(*wanted));
+	const struct rush_settled settled = {
+		.db = verify->db,
+		.coupons = &plan->coupons,
+		.before = verify->counts,
+		.wanted = wanted,
+	};
+
+	verify->new_n = rush_receives_new(told, &verify->before, plan, wanted);
+	verify->settled_us = rush_settled_wait(&settled, deadline_us);
+	free(wanted);
 }
 
 static void tally_make(struct rush_verify *verify, const struct rush_book *book,
@@ -139,36 +165,90 @@ static void tally_make(struct rush_verify *verify, const struct rush_book *book,
 {
 	struct rush_receives rows = { 0 }, rejections = { 0 };
 
-	outcomes_read(verify, sql_query_rush_rows, &rows);
-	outcomes_read(verify, sql_query_rush_rejections, &rejections);
+	for (uint32_t i = 0; i < verify->plan->coupons.n; i++) {
+		outcomes_read(verify, sql_query_rush_rows, i, &rows);
+		outcomes_read(verify, sql_query_rush_rejections, i, &rejections);
+	}
+	rush_receives_sort(&rows);
+	rush_receives_sort(&rejections);
 	rush_tally(&verify->tally, book, told, &verify->before, &rows, &rejections);
 	rush_receives_fini(&rows);
 	rush_receives_fini(&rejections);
 }
 
-static int64_t audit_rows(struct rush_verify *verify, const char *sql)
+static void stock_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *result = db_query(verify->db, sql, 1,
-				    (const char *[]){ db_number(verify->plan->coupon, id) });
-	int64_t n = PQntuples(result);
+	int64_t issued = db_int(result, row, "issued_num"), rows = db_int(result, row, "row_num");
 
-	PQclear(result);
-	return n;
+	if (issued == rows)
+		return; /* oversold, which the counts show */
+	verify->rows_differ++;
+	rush_tally_note(&verify->tally, "coupon %s: %lld issued by its count, but %lld rows",
+			db_text(result, row, "coupon_id"), (long long)issued, (long long)rows);
 }
 
-static void coupon_audit(struct rush_verify *verify)
+static void limit_found(struct rush_verify *verify, const PGresult *result, int row)
 {
-	struct progress progress;
+	verify->over_limit++;
+	rush_tally_note(&verify->tally,
+			"coupon %s, user %s: %s user coupons in slots %s to %s, allowed are %s",
+			db_text(result, row, "coupon_id"), db_text(result, row, "user_id"),
+			db_text(result, row, "row_num"), db_text(result, row, "slot_min"),
+			db_text(result, row, "slot_max"), db_text(result, row, "user_limit"));
+}
 
-	progress_read(verify, &progress);
-	verify->total = progress.total;
-	verify->issued = progress.issued;
-	verify->oversold = progress.issued > progress.total ? progress.issued - progress.total : 0;
-	verify->rows_differ = verify->oversold == 0 &&
-			      audit_rows(verify, sql_query_audit_stock) > 0;
-	verify->over_limit = audit_rows(verify, sql_query_audit_limit);
-	verify->twice = audit_rows(verify, sql_query_audit_twice);
+static void twice_found(struct rush_verify *verify, const PGresult *result, int row)
+{
+	(void)result;
+	(void)row;
+	verify->twice++;
+}
+
+typedef void found_fn(struct rush_verify *verify, const PGresult *result, int row);
+
+/* Calls `found` for the rows of the rush's coupons. `coupon`: NULL for all of the database. */
+static void audit_query(struct rush_verify *verify, const char *sql, const char *coupon,
+			found_fn *found)
+{
+	PGresult *result = db_query(verify->db, sql, 1, &coupon);
+
+	for (int row = 0; row < PQntuples(result); row++)
+		if (rush_coupons_find(&verify->plan->coupons, db_int(result, row, "coupon_id")) >=
+		    0)
+			found(verify, result, row);
+	PQclear(result);
+}
+
+static void audit(struct rush_verify *verify, const char *sql, found_fn *found)
+{
+	const struct rush_coupons *coupons = &verify->plan->coupons;
+
+	if (coupons->n > AUDIT_EACH_MAX)
+		audit_query(verify, sql, NULL, found);
+	for (uint32_t i = 0; i < coupons->n && coupons->n <= AUDIT_EACH_MAX; i++)
+		audit_query(verify, sql, coupons->list[i].text, found);
+}
+
+static int64_t sum(int64_t a, int64_t b)
+{
+	return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+static void coupons_audit(struct rush_verify *verify)
+{
+	const struct rush_coupons *coupons = &verify->plan->coupons;
+	struct rush_counts counts;
+
+	for (uint32_t i = 0; i < coupons->n; i++) {
+		rush_counts_read(verify->db, coupons->list[i].id, &counts);
+		verify->total = sum(verify->total, counts.total);
+		verify->issued = sum(verify->issued, counts.issued);
+		if (counts.issued > counts.total)
+			verify->oversold += counts.issued - counts.total;
+	}
+	audit(verify, sql_query_audit_stock, stock_found);
+	audit(verify, sql_query_audit_limit, limit_found);
+	audit(verify, sql_query_audit_twice, twice_found);
 }
 
 int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
@@ -178,12 +258,11 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 	int rc = rush_receives_told(&told, book);
 
 	if (rc == 0) {
-		verify->new_n = rush_receives_new(&told, &verify->before);
-		settled_wait(verify, verify->new_n, deadline_us);
+		settled_wait(verify, &told, deadline_us);
 		if (rush_book_unknown(book) > 0)
-			in_flight_wait(verify, deadline_us);
+			unknown_wait(verify, book, deadline_us);
 		tally_make(verify, book, &told);
-		/* There was other load on this coupon, and the counts included it. */
+		/* There was other load on these coupons, and the counts included it. */
 		while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
 			usleep(RECHECK_US);
 			tally_make(verify, book, &told);
@@ -191,7 +270,7 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 		}
 		if (verify->tally.lost > 0)
 			verify->settled_us = 0;
-		coupon_audit(verify);
+		coupons_audit(verify);
 	}
 	rush_receives_fini(&told);
 	return rc;
@@ -200,6 +279,9 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 void rush_verify_fini(struct rush_verify *verify)
 {
 	rush_receives_fini(&verify->before);
+	free(verify->users);
+	free(verify->first);
+	free(verify->counts);
 	db_close(verify->db);
 }
 

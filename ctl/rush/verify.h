@@ -3,7 +3,7 @@
 #define CTL_RUSH_VERIFY_H
 
 #include "ctl/redis_coupon.h"
-#include "ctl/postgres.h"
+#include "ctl/rush/settled.h"
 #include "ctl/rush/tally.h"
 
 struct rush_verify {
@@ -12,21 +12,24 @@ struct rush_verify {
 	const char *redis_url;
 	int64_t settle_timeout_ms;
 
+	/* The users, one coupon after the other: those of coupon i are first[i] to first[i + 1]. */
+	uint32_t *users;
+	uint32_t *first;
 	struct rush_receives before; /* outcomes of the plan's users when the rush began */
-	int64_t settled_before;
+	struct rush_counts *counts;  /* of each coupon, when the rush began */
 
 	/* The result. */
-	int64_t total, issued, oversold; /* oversold: issued beyond the total */
-	int64_t rows_differ;             /* 1: issued_num is not the number of rows */
-	int64_t over_limit;              /* users with more coupons than allowed */
-	int64_t twice;                   /* receives of this coupon with two outcomes */
-	int64_t new_n;      /* receives answered that did not exist when the rush began */
-	int64_t settled_us; /* when all were first seen settled, monotonic; 0: never */
-	int64_t settled_n;  /* outcomes since the rush began */
+	int64_t total, issued; /* of all coupons together */
+	int64_t oversold;      /* issued beyond the total of a coupon */
+	int64_t rows_differ;   /* coupons whose issued_num is not the number of rows */
+	int64_t over_limit;    /* users with more of a coupon than allowed */
+	int64_t twice;         /* receives of these coupons with two outcomes */
+	int64_t new_n;         /* receives answered that did not exist when the rush began */
+	int64_t settled_us;    /* when all were first seen settled, monotonic; 0: never */
 	struct rush_tally tally;
 };
 
-/* Before the load. Ends the process when the coupon does not exist. */
+/* Before the load. Ends the process when a coupon does not exist. */
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms);
 /* After the load. 0, or -1 when an answer names an invalid receive. */

@@ -120,14 +120,13 @@ static void test_broken_lines(void **state)
 
 static void test_plan_lines(void **state)
 {
-	struct rush_plan plan = { .coupon = 1001,
-				  .users = { .n = 3, .first = 42 },
+	struct rush_plan plan = { .users = { .n = 3, .first = 42 },
 				  .requests_per_user = 2,
 				  .requests_n = 6 };
 	char line[RUSH_LINE_MAX + 1];
 
 	(void)state;
-	plan.coupon_len = id_format(plan.coupon, plan.coupon_text);
+	rush_coupons_add(&plan.coupons, 1001);
 	line[rush_plan_line(&plan, 0, line)] = '\0';
 	assert_string_equal(line,
 			    "{\"id\":0,\"op\":\"issue\",\"coupon\":\"1001\",\"user\":\"42\"}\n");
@@ -146,12 +145,36 @@ static void test_plan_lines(void **state)
 	assert_string_equal(line, "{\"id\":4,\"op\":\"issue\",\"coupon\":\"1001\","
 				  "\"user\":\"00000000-0000-4000-8000-00000000002c\","
 				  "\"key\":\"rush-00000000-0000-4000-8000-00000000002c\"}\n");
+	rush_plan_fini(&plan);
+}
+
+/* All requests of a user are for one coupon, which the users of a seed are spread over. */
+static void test_plan_lines_of_many_coupons(void **state)
+{
+	struct rush_plan plan = { .users = { .n = 50, .first = 100, .seeded = 1, .seed = 3 },
+				  .requests_per_user = 2,
+				  .requests_n = 100 };
+	char line[RUSH_LINE_MAX + 1];
+	int seen[3] = { 0 };
+
+	(void)state;
+	for (int64_t id = 1; id <= 3; id++)
+		rush_coupons_add(&plan.coupons, id * INT64_C(1790000000000000001));
+	for (uint32_t i = 0; i < plan.requests_n; i++) {
+		uint32_t coupon = rush_plan_coupon(&plan, i / 2);
+
+		line[rush_plan_line(&plan, i, line)] = '\0';
+		assert_non_null(strstr(line, plan.coupons.list[coupon].text));
+		seen[coupon]++;
+	}
+	for (int i = 0; i < 3; i++)
+		assert_in_range(seen[i], 15, 60);
+	rush_plan_fini(&plan);
 }
 
 static void test_plan_longest_line_fits(void **state)
 {
-	struct rush_plan plan = { .coupon = INT64_MAX,
-				  .users = { .n = 100000000, .form = RUSH_UUID },
+	struct rush_plan plan = { .users = { .n = 100000000, .form = RUSH_UUID },
 				  .requests_per_user = 1,
 				  .requests_n = 100000000,
 				  .keys = 1,
@@ -159,11 +182,12 @@ static void test_plan_longest_line_fits(void **state)
 	char line[2 * RUSH_LINE_MAX];
 
 	(void)state;
-	plan.coupon_len = id_format(plan.coupon, plan.coupon_text);
+	rush_coupons_add(&plan.coupons, INT64_MAX);
 	for (int ack = RUSH_ACCEPTED; ack <= RUSH_ISSUED; ack++) {
 		plan.ack = (enum rush_ack)ack;
 		assert_in_range(rush_plan_line(&plan, 99999999, line), 1, RUSH_LINE_MAX);
 	}
+	rush_plan_fini(&plan);
 }
 
 static void test_plan_due(void **state)
@@ -201,6 +225,7 @@ int main(void)
 		cmocka_unit_test(test_leaves_to_strict),
 		cmocka_unit_test(test_broken_lines),
 		cmocka_unit_test(test_plan_lines),
+		cmocka_unit_test(test_plan_lines_of_many_coupons),
 		cmocka_unit_test(test_plan_longest_line_fits),
 		cmocka_unit_test(test_plan_due),
 		cmocka_unit_test(test_percentiles),

@@ -29,12 +29,11 @@ static int setup(void **state)
 	static struct fixture f;
 
 	memset(&f, 0, sizeof(f));
-	f.plan = (struct rush_plan){ .coupon = 1001,
-				     .users = { .n = 3, .first = 10 },
+	f.plan = (struct rush_plan){ .users = { .n = 3, .first = 10 },
 				     .requests_per_user = 2,
 				     .requests_n = 6,
 				     .timeout_us = 1000000 };
-	f.plan.coupon_len = id_format(f.plan.coupon, f.plan.coupon_text);
+	rush_coupons_add(&f.plan.coupons, 1001);
 	rush_book_init(&f.book, &f.plan);
 	for (int i = 0; i < 6; i++)
 		rush_book_send(&f.book, 0, 0, 1000);
@@ -47,6 +46,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	rush_book_fini(&f->book);
+	rush_plan_fini(&f->plan);
 	rush_receives_fini(&f->told);
 	rush_receives_fini(&f->before);
 	rush_receives_fini(&f->rows);
@@ -92,6 +92,7 @@ static struct rush_tally *tally(struct fixture *f)
 static void test_all_well(void **state)
 {
 	struct fixture *f = *state;
+	int64_t new = 0;
 
 	told(f, 0, 0, 5);
 	answer(f, 1, 4, NULL);
@@ -105,7 +106,8 @@ static void test_all_well(void **state)
 	assert_int_equal(f->tally.told, 3);
 	assert_int_equal(f->tally.issued, 2);
 	assert_int_equal(f->tally.rejected, 1);
-	assert_int_equal(rush_receives_new(&f->told, &f->before), 3);
+	assert_int_equal(rush_receives_new(&f->told, &f->before, &f->plan, &new), 3);
+	assert_int_equal(new, 3);
 }
 
 static void test_lost(void **state)
@@ -142,6 +144,62 @@ static void test_uuids(void **state)
 	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 	assert_int_equal(f->tally.issued, 1);
+}
+
+/* The id of the coupon that the user with this number requests. */
+static const char *coupon_of(const struct fixture *f, int user)
+{
+	return f->plan.coupons.list[rush_plan_coupon(&f->plan, (uint32_t)user - 10)].text;
+}
+
+static int answer_of_coupon(struct fixture *f, int request, const char *coupon)
+{
+	char receive[100];
+
+	snprintf(receive, sizeof(receive), "%s.%d." BATCH ".%d", coupon, 10 + request / 2, request);
+	return answer(f, request, 0, receive);
+}
+
+/* Each user has the coupon that the seed gives it: in answers, counts and names. */
+static void test_many_coupons(void **state)
+{
+	struct fixture *f = *state;
+	int64_t new[3] = { 0 }, expected[3] = { 0 };
+	char wrong[RUSH_WRONG_SIZE];
+
+	rush_coupons_add(&f->plan.coupons, INT64_C(1790000000000000001));
+	rush_coupons_add(&f->plan.coupons, 7);
+	assert_int_equal(rush_coupons_sort(&f->plan.coupons), 0);
+	while (strcmp(coupon_of(f, 10), coupon_of(f, 11)) == 0)
+		f->plan.users.seed++;
+	assert_int_equal(answer_of_coupon(f, 0, coupon_of(f, 11)), RUSH_WRONG);
+	for (int user = 10; user < 13; user++) {
+		assert_int_equal(answer_of_coupon(f, 2 * (user - 10), coupon_of(f, user)), 0);
+		expected[rush_plan_coupon(&f->plan, (uint32_t)user - 10)]++;
+	}
+	outcome(&f->rows, 10, 0);
+	outcome(&f->rows, 12, 4);
+	assert_int_equal(tally(f)->lost, 1);
+	assert_int_equal(f->tally.issued, 2);
+	snprintf(wrong, sizeof(wrong),
+		 "%s.11." BATCH ".2: accepted, but neither issued nor rejected", coupon_of(f, 11));
+	assert_string_equal(f->tally.wrong[0], wrong);
+	outcome(&f->before, 12, 4);
+	expected[rush_plan_coupon(&f->plan, 2)]--;
+	assert_int_equal(rush_receives_new(&f->told, &f->before, &f->plan, new), 2);
+	assert_memory_equal(new, expected, sizeof(new));
+}
+
+/* No more are kept than there is room for, and they are cut to the room of one. */
+static void test_notes(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < RUSH_WRONG_MAX + 1; i++)
+		rush_tally_note(&f->tally, "coupon %d: %0*d", i, i == 3 ? RUSH_WRONG_SIZE : 1, i);
+	assert_int_equal(f->tally.wrong_n, RUSH_WRONG_MAX);
+	assert_string_equal(f->tally.wrong[RUSH_WRONG_MAX - 1], "coupon 19: 19");
+	assert_int_equal(strlen(f->tally.wrong[3]), RUSH_WRONG_SIZE - 1);
 }
 
 static void test_both_and_twice(void **state)
@@ -293,6 +351,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_all_well, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uuids, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_coupons, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_first_user_keeps_its_key, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_receive_for_two_requests, setup, teardown),

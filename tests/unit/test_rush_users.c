@@ -152,12 +152,46 @@ static void test_spread(void **state)
 	}
 }
 
+/*
+ * Every choice is about as frequent, whether users are in sequence or not, and neighbours differ.
+ * The choices of a seed stay what they are, as its ids do.
+ */
+static void test_choices(void **state)
+{
+	struct rush_users users = { .n = 100000, .first = 1 };
+	uint32_t counts[10], same;
+
+	(void)state;
+	assert_int_equal(rush_users_choice(&users, 5, 1), 0);
+	for (int seed = 0; seed < 3; seed++) {
+		users.seeded = seed > 0;
+		users.seed = seed;
+		memset(counts, 0, sizeof(counts));
+		same = 0;
+		for (uint32_t i = 0; i < users.n; i++) {
+			uint32_t choice = rush_users_choice(&users, i, 10);
+
+			assert_in_range(choice, 0, 9);
+			counts[choice]++;
+			same += i > 0 && choice == rush_users_choice(&users, i - 1, 10);
+		}
+		for (int i = 0; i < 10; i++)
+			assert_in_range(counts[i], 9500, 10500);
+		assert_in_range(same, 9500, 10500);
+	}
+	users = (struct rush_users){ .n = 3, .first = 1, .seeded = 1, .seed = 7 };
+	assert_int_equal(rush_users_choice(&users, 0, 10000), 5233);
+	assert_int_equal(rush_users_choice(&users, 1, 10000), 1360);
+	users.first = 2;
+	assert_int_equal(rush_users_choice(&users, 0, 10000), 1360);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_in_sequence), cmocka_unit_test(test_distinct),
 		cmocka_unit_test(test_same_seed),   cmocka_unit_test(test_ranges_of_a_seed),
-		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_spread),      cmocka_unit_test(test_choices),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
