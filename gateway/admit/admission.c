@@ -122,7 +122,7 @@ static struct batch *batch_new(const struct call *call, const struct call_reply 
 	batch->ulid = call->batch;
 	batch->coupon = call->coupon_id;
 	batch->receives = 0;
-	batch->wants_outcome = 0;
+	batch->wants_outcome = batch->awaited = 0;
 	batch->body_len = reply->body_len;
 	memcpy(batch->body, reply->body, reply->body_len);
 	return batch;
@@ -145,8 +145,10 @@ static void reply_take(struct admission *admission, struct call *call,
 			continue;
 		}
 		check(!fresh || batch != NULL);
-		if (fresh && request->ack == ACK_ISSUED)
-			batch->wants_outcome = 1;
+		if (fresh) {
+			batch->wants_outcome |= request->ack == ACK_ISSUED;
+			batch->awaited |= request->ack != ACK_ACCEPTED;
+		}
 		request_accept(admission, call, request, verdict,
 			       fresh ? (int)batch->receives++ : 0);
 	}

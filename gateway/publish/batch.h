@@ -20,6 +20,7 @@ struct batch {
 	int64_t coupon;
 	size_t receives;   /* how many it accepted */
 	int wants_outcome; /* a client waits for ack=issued: the worker sends the outcome back */
+	int awaited;       /* a client waits for ack=issued or ack=queued */
 	size_t body_len;
 	char body[]; /* the message, byte for byte as in the outbox */
 };

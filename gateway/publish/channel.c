@@ -13,6 +13,7 @@
 #define REFUSED_PAUSE_MS 200 /* after a nack or a return, before the next publish */
 #define BURST_MESSAGES 64    /* then the lists are exchanged */
 #define BURST_MS 5           /* after this time the next burst no longer waits for confirms */
+#define LINGER_MS 2          /* between bursts that no client waits for */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
 static void message_refused(struct publish_channel *channel, const char *why)
@@ -95,7 +96,7 @@ static void packet_publish(struct publish_channel *channel, struct packet *packe
 
 	properties.content_type = amqp_cstring_bytes("application/json");
 	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
-	if (first->wants_outcome) {
+	if (packet->wants_outcome) {
 		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
 		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
 	}
@@ -109,10 +110,11 @@ static void packet_publish(struct publish_channel *channel, struct packet *packe
  * writes, syncs and confirms many at once (measured: a quarter less CPU a message), and an idle one
  * gets a message without delay. What waits for the next burst is packed into few messages.
  */
-static int may_begin_burst(const struct publish_channel *channel)
+static int64_t burst_due_ms(const struct publish_channel *channel)
 {
-	return rabbit_publisher_open(channel->publisher) == 0 ||
-	       clock_monotonic_ms() - channel->burst_ms >= BURST_MS;
+	if (rabbit_publisher_open(channel->publisher) > 0)
+		return channel->burst_ms + BURST_MS;
+	return STAILQ_EMPTY(&channel->pending[1]) ? channel->burst_ms + LINGER_MS : 0;
 }
 
 static int has_pending(const struct publish_channel *channel)
@@ -139,7 +141,7 @@ static struct batch_list *pending_next(struct publish_channel *channel)
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
 static void pending_publish(struct publish_channel *channel)
 {
-	if (!may_begin_burst(channel))
+	if (clock_monotonic_ms() < burst_due_ms(channel))
 		return;
 	channel->burst_ms = clock_monotonic_ms();
 	for (int n = 0; n < BURST_MESSAGES && may_publish(channel); n++) {
@@ -155,7 +157,7 @@ void publish_channel_submit(struct publish_channel *channel, struct batch_list *
 
 	while ((batch = STAILQ_FIRST(list))) {
 		STAILQ_REMOVE_HEAD(list, next);
-		STAILQ_INSERT_TAIL(&channel->pending[batch->wants_outcome], batch, next);
+		STAILQ_INSERT_TAIL(&channel->pending[batch->awaited], batch, next);
 	}
 }
 
@@ -220,13 +222,16 @@ int publish_channel_fd(const struct publish_channel *channel)
 
 int publish_channel_sleep_ms(const struct publish_channel *channel)
 {
-	int64_t now_ms = clock_monotonic_ms(), hold_ms = channel->hold_until_ms - now_ms,
+	int64_t now_ms = clock_monotonic_ms(), due_ms = burst_due_ms(channel),
 		wait_ms = rabbit_link_deadline_ms(channel->link, now_ms) - now_ms;
 
 	if (rabbit_link_up(channel->link) && !rabbit_link_blocked(channel->link) &&
 	    has_pending(channel)) {
-		hold_ms = hold_ms > 0 ? hold_ms : BURST_MS;
-		wait_ms = wait_ms < hold_ms ? wait_ms : hold_ms;
+		if (due_ms < channel->hold_until_ms)
+			due_ms = channel->hold_until_ms;
+		if (due_ms <= now_ms) /* the broker takes no more now */
+			due_ms = now_ms + BURST_MS;
+		wait_ms = wait_ms < due_ms - now_ms ? wait_ms : due_ms - now_ms;
 	}
 	return wait_ms > 0 ? (int)wait_ms : 0;
 }

@@ -7,8 +7,8 @@
  *	   ▲                                │
  *	   └──────────── again ◀────────────┘ nack, return, connection lost
  *
- * A packet is one message. The batches in it either all have a client that waits for their outcome,
- * or none of them has, because the worker replies to a message as a whole.
+ * A packet is one message. Batches that a client waits for go in other packets than the others,
+ * because the worker sends outcomes for all batches of a message or for none.
  */
 #ifndef GATEWAY_PUBLISH_CHANNEL_H
 #define GATEWAY_PUBLISH_CHANNEL_H
@@ -25,7 +25,7 @@ struct publish_channel {
 	/* Its own. */
 	struct rabbit_publisher *publisher;
 	struct rabbit_link *link;     /* of the publisher */
-	struct batch_list pending[2]; /* by batch->wants_outcome */
+	struct batch_list pending[2]; /* by batch->awaited */
 	struct batch_list again;      /* failed, in order; published before pending */
 	int turn;                     /* the list of the last packet */
 	char *buffer;                 /* of PACKED_BYTES_MAX */

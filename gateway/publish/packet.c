@@ -33,6 +33,7 @@ struct packet *packet_take(struct batch_list *pending)
 	do {
 		packet->bytes = packet->batches_n > 0 ? bytes_with(packet, batch) : batch->body_len;
 		packet->receives += batch->receives;
+		packet->wants_outcome |= batch->wants_outcome;
 		packet->batches_n++;
 		STAILQ_REMOVE_HEAD(pending, next);
 		STAILQ_INSERT_TAIL(&packet->batches, batch, next);

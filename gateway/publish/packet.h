@@ -13,7 +13,8 @@ struct packet {
 	struct batch_list batches; /* at least one */
 	size_t batches_n;
 	size_t receives;
-	size_t bytes; /* of the body */
+	size_t bytes;      /* of the body */
+	int wants_outcome; /* of one of them at least */
 };
 
 /* Takes batches from the head of the list, as many as fit. The list is not empty. */

@@ -44,7 +44,7 @@ static void publisher_collect(void)
 		STAILQ_CONCAT(&gateway.again, &gateway.pending[i]);
 	while ((batch = STAILQ_FIRST(&gateway.again))) {
 		STAILQ_REMOVE_HEAD(&gateway.again, next);
-		STAILQ_INSERT_TAIL(&gateway.pending[batch->wants_outcome], batch, next);
+		STAILQ_INSERT_TAIL(&gateway.pending[batch->awaited], batch, next);
 	}
 	publisher_pump(NULL, 0, 0);
 }
@@ -151,7 +151,7 @@ static void packet_send(struct packet *packet)
 	struct sent_message *sent = malloc(sizeof(*sent) + packet->bytes);
 
 	sent->batch = packet_first(packet)->ulid;
-	sent->reply_to = packet_first(packet)->wants_outcome ? gateway.incarnation : 0;
+	sent->reply_to = packet->wants_outcome ? gateway.incarnation : 0;
 	sent->len = packet->bytes;
 	memcpy(sent->body, packet_body(packet, buffer), packet->bytes);
 	event_at(line_time(&gateway.publish_busy_ms, 1, 5), message_arrived, sent,
@@ -188,7 +188,7 @@ static void port_publish(void *context, struct batch *batch)
 		}
 	}
 	gateway.held[batch->coupon - COUPON_FIRST] += batch->receives;
-	STAILQ_INSERT_TAIL(&gateway.pending[batch->wants_outcome], batch, next);
+	STAILQ_INSERT_TAIL(&gateway.pending[batch->awaited], batch, next);
 	publisher_pump(NULL, 0, 0);
 }
 
