@@ -28,10 +28,10 @@ SHARES, BACK_S = (0.2, 0.5, 0.9), 20.0  # the first one is required
 ALLOWED = {"answers": ("unavailable", "busy"), "unknown": 0.6}
 
 
-def rush_start(rig, coupon, part, first, users, rate):
+def rush_start(rig, coupons, part, first, users, rate):
     return subprocess.Popen(
         [
-            str(rig.stack.build_dir / "couponctl"), "rush", "--json", "--coupon", coupon,
+            str(rig.stack.build_dir / "couponctl"), "rush", "--json", *coupons,
             "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
             "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
             *(("--rate", str(rate)) if rate else ()),
@@ -42,10 +42,11 @@ def rush_start(rig, coupon, part, first, users, rate):
 
 
 @contextlib.contextmanager
-def rushes(rig, coupon, first, users, rate=0):
-    """One on each gateway, with users of its own; each must find its answers in PostgreSQL."""
+def rushes(rig, coupons, first, users, rate=0):
+    """One on each gateway, with users of its own; each must find its answers in PostgreSQL. coupons:
+    the options that name them."""
     started = [
-        rush_start(rig, coupon, part, first + number * users, users, rate)
+        rush_start(rig, coupons, part, first + number * users, users, rate)
         for number, part in enumerate(rig.gateways)
     ]
     try:
@@ -80,12 +81,12 @@ def rate_now(rig, coupon):
 def saturated(rig, chance, fault):
     coupon = rig.stack.coupon_make(100_000_000, name="saturated")
     rig.wait(lambda: accepted(rig, coupon) is not None and rig.redis_get(coupon, "run_id"))
-    with rushes(rig, coupon, 1, FIRST_N):
+    with rushes(rig, ("--coupon", coupon), 1, FIRST_N):
         rate = max(rate_now(rig, coupon) for _ in range(6))
     # At a fixed rate, because refusals are faster: they would use up the users at once.
     rate = max(1, int(NEAR * rate / len(rig.gateways)))
     users = min(USERS_MAX, max(FIRST_N, rate * LASTS_S))
-    with rushes(rig, coupon, 10**6, users, rate) as started:
+    with rushes(rig, ("--coupon", coupon), 10**6, users, rate) as started:
         rig.wait(lambda: accepted(rig, coupon) > 2 * FIRST_N + users // 10, ENDS_S)
         before = max(rate_now(rig, coupon) for _ in range(3))
         with FAULTS[fault].lasting(rig, chance):
