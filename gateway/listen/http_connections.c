@@ -206,8 +206,9 @@ static void pieces_send(struct http_connection *connection, struct iovec *pieces
 		size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
 
 		sent -= skip;
-		evbuffer_add(connection->unsent, (const char *)pieces[i].iov_base + skip,
-			     pieces[i].iov_len - skip);
+		if (skip < pieces[i].iov_len)
+			evbuffer_add(connection->unsent, (const char *)pieces[i].iov_base + skip,
+				     pieces[i].iov_len - skip);
 	}
 	if (evbuffer_get_length(connection->unsent) == 0) {
 		reply_sent(connection);
