@@ -74,6 +74,9 @@ static int on_name(http_parser *parser, const char *at, size_t len)
 		if (++request->headers_n > HEADERS_MAX)
 			return refuse(request, 431, "the request has more than 100 headers");
 	}
+	/* The parser ignores a space before the colon. Proxies may not: RFC 9112, 5.1. */
+	if (memchr(at, ' ', len))
+		return refuse(request, 400, "a space in the name of a header");
 	header_text_add(&request->name, at, len);
 	return 0;
 }

@@ -41,7 +41,7 @@ struct http_request {
 /* The limit of a request without its body; one for all requests of the process. */
 void http_request_head_limit(size_t bytes);
 
-/* All zero is a valid state to init. `body_limit` bytes are kept at most; a longer body is refused. */
+/* A body of more than `body_limit` bytes is refused. */
 void http_request_init(struct http_request *request, size_t body_limit);
 void http_request_fini(struct http_request *request);
 /* Before the next request of the connection. */
