@@ -76,7 +76,7 @@ static int on_name(http_parser *parser, const char *at, size_t len)
 	}
 	/* The parser ignores a space before the colon. Proxies may not: RFC 9112, 5.1. */
 	if (memchr(at, ' ', len))
-		return refuse(request, 400, "a space in the name of a header");
+		return refuse(request, 400, http_errno_description(HPE_INVALID_HEADER_TOKEN));
 	header_text_add(&request->name, at, len);
 	return 0;
 }
