@@ -3,10 +3,10 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/listen/http_head.h"
+#include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -41,17 +41,16 @@ struct http_connection {
 	struct http_connections *all;
 	int fd;
 	struct event *read;
-	struct event *write; /* pending while SENDING */
 	enum state state;
 	TAILQ_ENTRY(http_connection) next; /* unless ANSWERING */
 	int64_t until_ms;                  /* unless ANSWERING: the end of the state */
 	struct http_request request;
 	size_t received; /* bytes of the request so far */
 	struct surplus surplus;
-	struct evbuffer *unsent; /* of the reply */
-	int is_reserve;          /* not counted by intake */
-	int is_unread;           /* `read` is not pending, until the request is answered */
-	int is_last;             /* closed after the reply */
+	struct http_output output;
+	int is_reserve; /* not counted by intake */
+	int is_unread;  /* `read` is not pending, until the request is answered */
+	int is_last;    /* closed after the reply */
 	int is_refused;
 	int is_held; /* in on_readable: not to be freed */
 	int is_closed;
@@ -131,7 +130,6 @@ static void connection_free(struct http_connection *connection)
 {
 	http_request_fini(&connection->request);
 	surplus_free(&connection->surplus);
-	evbuffer_free(connection->unsent);
 	free(connection);
 }
 
@@ -155,7 +153,7 @@ static void connection_close(struct http_connection *connection)
 		state_set(connection, ANSWERING);
 	received_set(connection, 0);
 	event_free(connection->read);
-	event_free(connection->write);
+	http_output_fini(&connection->output);
 	if (connection->is_refused)
 		unread_drop(connection->fd);
 	close(connection->fd);
@@ -191,47 +189,27 @@ static void reply_sent(struct http_connection *connection)
 		receive_begin(connection);
 }
 
-/* Sends the pieces at once, if the kernel takes them, else the rest later. */
-static void pieces_send(struct http_connection *connection, struct iovec *pieces, size_t n)
+static void output_done(void *context, int rc)
 {
-	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = n };
-	ssize_t rc = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
-	size_t sent = rc > 0 ? (size_t)rc : 0;
+	struct http_connection *connection = context;
 
-	if (rc < 0 && errno != EAGAIN && errno != EINTR) {
+	state_set(connection, ANSWERING);
+	if (rc)
 		connection_close(connection);
-		return;
-	}
-	for (size_t i = 0; i < n; i++) {
-		size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
-
-		sent -= skip;
-		if (skip < pieces[i].iov_len)
-			evbuffer_add(connection->unsent, (const char *)pieces[i].iov_base + skip,
-				     pieces[i].iov_len - skip);
-	}
-	if (evbuffer_get_length(connection->unsent) == 0) {
+	else
 		reply_sent(connection);
-		return;
-	}
-	state_set(connection, SENDING);
-	event_add(connection->write, NULL);
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *data)
+static void pieces_send(struct http_connection *connection, const struct iovec *pieces, size_t n)
 {
-	struct http_connection *connection = data;
+	int rc = http_output_write(&connection->output, pieces, n);
 
-	(void)what;
-	if (evbuffer_write(connection->unsent, fd) < 0 && errno != EAGAIN && errno != EINTR) {
+	if (rc < 0)
 		connection_close(connection);
-		return;
-	}
-	if (evbuffer_get_length(connection->unsent) > 0)
-		return;
-	event_del(connection->write);
-	state_set(connection, ANSWERING);
-	reply_sent(connection);
+	else if (rc == 0)
+		reply_sent(connection);
+	else
+		state_set(connection, SENDING);
 }
 
 static const char *connection_header(const struct http_connection *connection)
@@ -457,10 +435,8 @@ static struct http_connection *connection_new(struct http_connections *all, int 
 	connection->fd = fd;
 	connection->state = ANSWERING;
 	connection->read = event_new(all->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
-	connection->write = event_new(all->base, fd, EV_WRITE | EV_PERSIST, on_writable,
-				      connection);
-	connection->unsent = evbuffer_new();
-	check(connection->read && connection->write && connection->unsent);
+	check(connection->read != NULL);
+	http_output_init(&connection->output, all->base, fd, output_done, connection);
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)all->config->line_limit_bytes);
 	return connection;
