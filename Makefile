@@ -29,7 +29,7 @@ LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lpthread
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lhttp_parser -lpthread
 
 FOLDERS = gateway worker keeper ctl common
 # A build with fault points compiles the files that have some, and takes the other objects from the

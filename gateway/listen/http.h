@@ -1,6 +1,6 @@
 /*
  * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics.
- * libevent's evhttp handles the protocol. Belongs to one event loop.
+ * http-parser reads the protocol. Belongs to one event loop.
  */
 #ifndef GATEWAY_LISTEN_HTTP_H
 #define GATEWAY_LISTEN_HTTP_H

@@ -2,90 +2,108 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/serve/http_reply.h"
+#include "gateway/listen/http_head.h"
+#include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <event2/http.h>
-#include <event2/http_struct.h>
-#include <event2/keyvalq_struct.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <uthash.h>
+#include <unistd.h>
 
-#define HEADERS_MAX 100
+#define HEAD_BYTES_MAX 16384
+#define READ_ONCE_BYTES 16384
 #define SMALL_BYTES 4096 /* a request of this size is taken whatever the others have sent */
-#define RECEIVE_MS 60000 /* for one request to arrive, and between two */
+#define WAIT_MS 60000    /* for one request to arrive, between two, and for one reply */
 #define RESERVE 16       /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
 #define TICK_MS 50
-#define SWEEP_N 1000 /* connections looked at in one tick */
-#define SWEEP_PAUSE_MS 5
+#define JSON_TYPE "application/json"
 
-enum state { RECEIVING, ANSWERING, REFUSED };
+enum state { RECEIVING, ANSWERING, SENDING };
 
-/* Why a connection is refused. */
-enum refusal { REFUSAL_FULL, REFUSAL_SLOW, REFUSAL_HEADERS, REFUSAL_BYTES };
-
-static const struct {
-	int status;
-	const char *reason;
-	enum answer answer;
-	const char *message;
-} refusals[] = {
-	[REFUSAL_FULL] = { 429, "Too Many Requests", ANSWER_BUSY, "too many connections" },
-	[REFUSAL_SLOW] = { 408, "Request Timeout", ANSWER_BAD_REQUEST,
-			   "the request took too long to arrive" },
-	[REFUSAL_HEADERS] = { 431, "Request Header Fields Too Large", ANSWER_BAD_REQUEST,
-			      "the request has more than 100 headers" },
-	[REFUSAL_BYTES] = { 429, "Too Many Requests", ANSWER_BUSY,
-			    "the requests of all clients are too large together" },
+/* What was read together with a request, and belongs to the next ones. */
+struct surplus {
+	char *bytes; /* NULL: nothing */
+	size_t at;   /* consumed until here */
+	size_t len;
 };
 
+TAILQ_HEAD(connection_queue, http_connection);
+
 struct http_connection {
+	struct responder responder; /* first: a responder is its connection */
 	struct http_connections *all;
-	/*
-	 * Referenced, so that it outlives evhttp's connection: it is then without callbacks, and
-	 * its descriptor is still open and not given to another connection.
-	 */
-	struct bufferevent *bev;
-	UT_hash_handle hh; /* by bev */
-	TAILQ_ENTRY(http_connection) next;
+	int fd;
+	struct event *read;
 	enum state state;
-	enum refusal refusal;
-	int64_t until_ms; /* RECEIVING: the request must have arrived */
-	size_t received;  /* bytes of the request so far */
-	int lines;        /* of its head so far */
-	int line_begun;
-	int head_ended;
+	TAILQ_ENTRY(http_connection) next; /* unless ANSWERING */
+	int64_t until_ms;                  /* unless ANSWERING: the end of the state */
+	struct http_request request;
+	size_t received; /* bytes of the request so far */
+	struct surplus surplus;
+	struct http_output output;
 	int is_reserve; /* not counted by intake */
-	int is_new;     /* REFUSED, and the reply is not yet sent */
-	int gets_reply; /* REFUSED */
+	int is_unread;  /* `read` is not pending, until the request is answered */
+	int is_last;    /* closed after the reply */
+	int is_refused;
+	int is_held; /* in on_readable: not to be freed */
+	int is_closed;
 };
 
 struct http_connections {
 	const struct config *config;
 	struct intake *intake;
-	struct http_connection *by_bev;
-	TAILQ_HEAD(, http_connection) list; /* the next one to be looked at first */
+	struct event_base *base;
+	http_handle_fn *handle;
+	void *context;
+	struct event *tick;
+	/* By the time when their state ends; those of the reserve have less time. */
+	struct connection_queue counted;
+	struct connection_queue reserve;
 	size_t n;
 	size_t reserve_n;
+	size_t sending;
 	size_t received; /* sum */
-	int64_t swept_ms;
-	struct event *tick;
-	struct event *refuse; /* to send replies of REFUSED connections outside of evhttp */
+	int stopped;
 };
 
-static int64_t receive_ms(const struct http_connection *connection)
+static struct connection_queue *queue_of(struct http_connection *connection)
+{
+	return connection->is_reserve ? &connection->all->reserve : &connection->all->counted;
+}
+
+static int64_t wait_ms(const struct http_connection *connection)
 {
 	int64_t idle_ms = connection->all->config->idle_timeout_ms;
-	int64_t most_ms = connection->is_reserve ? RESERVE_MS : RECEIVE_MS;
+	int64_t most_ms = connection->is_reserve ? RESERVE_MS : WAIT_MS;
 
 	return idle_ms < most_ms ? idle_ms : most_ms;
+}
+
+static void state_set(struct http_connection *connection, enum state state)
+{
+	static const unsigned allowed[] = {
+		[RECEIVING] = 1u << ANSWERING,
+		[ANSWERING] = 1u << RECEIVING | 1u << SENDING,
+		[SENDING] = 1u << ANSWERING,
+	};
+
+	check(allowed[connection->state] & 1u << state);
+	if (connection->state != ANSWERING)
+		TAILQ_REMOVE(queue_of(connection), connection, next);
+	connection->all->sending += (size_t)(state == SENDING);
+	connection->all->sending -= (size_t)(connection->state == SENDING);
+	connection->state = state;
+	if (state == ANSWERING)
+		return;
+	connection->until_ms = clock_monotonic_ms() + wait_ms(connection);
+	TAILQ_INSERT_TAIL(queue_of(connection), connection, next);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -94,299 +112,392 @@ static void received_set(struct http_connection *connection, size_t received)
 	connection->received = received;
 }
 
-/* evhttp has freed its connection. */
-static int is_closed(const struct http_connection *connection)
+static void surplus_free(struct surplus *surplus)
 {
-	bufferevent_event_cb on_event;
-
-	bufferevent_getcb(connection->bev, NULL, NULL, &on_event, NULL);
-	return on_event == NULL;
+	free(surplus->bytes);
+	*surplus = (struct surplus){ 0 };
 }
 
-static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *data);
+static void surplus_keep(struct surplus *surplus, const char *bytes, size_t len)
+{
+	surplus->bytes = malloc(len);
+	check(surplus->bytes != NULL);
+	memcpy(surplus->bytes, bytes, len);
+	surplus->len = len;
+}
 
 static void connection_free(struct http_connection *connection)
 {
+	http_request_fini(&connection->request);
+	surplus_free(&connection->surplus);
+	free(connection);
+}
+
+/*
+ * The kernel resets a connection that is closed with bytes unread, and the client may then not get
+ * the reply.
+ */
+static void unread_drop(int fd)
+{
+	char bytes[READ_ONCE_BYTES];
+
+	for (int i = 0; i < 8 && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
+		;
+}
+
+static void connection_close(struct http_connection *connection)
+{
 	struct http_connections *all = connection->all;
 
+	if (connection->state != ANSWERING)
+		state_set(connection, ANSWERING);
 	received_set(connection, 0);
-	HASH_DELETE(hh, all->by_bev, connection);
-	TAILQ_REMOVE(&all->list, connection, next);
+	event_free(connection->read);
+	http_output_fini(&connection->output);
+	if (connection->is_refused)
+		unread_drop(connection->fd);
+	close(connection->fd);
 	all->n--;
 	if (connection->is_reserve)
 		all->reserve_n--;
 	else
 		intake_connection_close(all->intake);
-	evbuffer_remove_cb(bufferevent_get_input(connection->bev), on_input, connection);
-	bufferevent_decref(connection->bev);
-	free(connection);
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
+	connection->is_closed = 1;
+	if (!connection->is_held)
+		connection_free(connection);
 }
 
-static void refuse(struct http_connection *connection, enum refusal refusal)
+/* For the next request. */
+static void receive_begin(struct http_connection *connection)
 {
-	connection->state = REFUSED;
-	connection->refusal = refusal;
-	connection->is_new = 1;
-	/* A connection that is idle between two requests gets no reply. */
-	connection->gets_reply = connection->received > 0 || refusal == REFUSAL_FULL;
-	received_set(connection, 0); /* at once: the next one need not be refused as well */
-	event_active(connection->all->refuse, EV_TIMEOUT, 1);
+	state_set(connection, RECEIVING);
+	http_request_reset(&connection->request);
+	if (connection->is_unread)
+		event_add(connection->read, NULL);
+	connection->is_unread = 0;
+	/* Not from here: the parts that answer must not be called back. */
+	if (connection->surplus.bytes)
+		event_active(connection->read, EV_READ, 1);
 }
 
-static int refusal_body(enum refusal refusal, char *body, size_t size)
+static void reply_sent(struct http_connection *connection)
 {
-	return snprintf(body, size, "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}",
-			answer_code(refusals[refusal].answer),
-			answer_status(refusals[refusal].answer), refusals[refusal].message);
+	if (connection->is_last)
+		connection_close(connection);
+	else
+		receive_begin(connection);
 }
 
-/* Replies if the kernel takes it at once, and ends the stream: evhttp then frees the connection. */
-static void refusal_send(struct http_connection *connection)
+static void output_done(void *context, int rc)
 {
-	int fd = bufferevent_getfd(connection->bev);
-	char body[256], reply[512];
-	int n = refusal_body(connection->refusal, body, sizeof(body));
+	struct http_connection *connection = context;
 
-	connection->is_new = 0;
-	n = snprintf(reply, sizeof(reply),
-		     "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-		     "Connection: close\r\n\r\n%s\n",
-		     refusals[connection->refusal].status, refusals[connection->refusal].reason,
-		     n + 1, body);
-	if (connection->gets_reply)
-		if (send(fd, reply, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-			metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	shutdown(fd, SHUT_RDWR);
-	evbuffer_drain(bufferevent_get_input(connection->bev), SIZE_MAX);
+	state_set(connection, ANSWERING);
+	if (rc)
+		connection_close(connection);
+	else
+		reply_sent(connection);
 }
 
-static void on_refuse(evutil_socket_t fd, short what, void *data)
+static void pieces_send(struct http_connection *connection, const struct iovec *pieces, size_t n)
 {
-	struct http_connections *all = data;
-	struct http_connection *connection;
+	int rc = http_output_write(&connection->output, pieces, n);
 
-	(void)fd;
-	(void)what;
-	TAILQ_FOREACH (connection, &all->list, next)
-		if (connection->is_new && !is_closed(connection))
-			refusal_send(connection);
+	if (rc < 0)
+		connection_close(connection);
+	else if (rc == 0)
+		reply_sent(connection);
+	else
+		state_set(connection, SENDING);
 }
 
-/* Counts the lines of the request's head. */
-static void head_scan(struct http_connection *connection, const char *bytes, size_t len)
+static const char *connection_header(const struct http_connection *connection)
 {
-	for (size_t i = 0; i < len && !connection->head_ended; i++) {
-		if (bytes[i] == '\n') {
-			connection->head_ended = connection->lines > 0 && !connection->line_begun;
-			connection->lines++;
-			connection->line_begun = 0;
-		} else if (bytes[i] != '\r') {
-			connection->line_begun = 1;
-		}
-	}
+	if (connection->is_last)
+		return "close";
+	return connection->request.parser.http_minor == 0 ? "keep-alive" : NULL;
 }
 
-/* Takes note of the last `len` bytes of the input. */
-static void bytes_take(struct http_connection *connection, struct evbuffer *input, size_t len)
+/* `end`: bytes after the body. */
+static void reply_send(struct http_connection *connection, int status, const char *type,
+		       const char *body, size_t len, const char *end)
+{
+	const http_parser *parser = &connection->request.parser;
+	size_t end_len = strlen(end);
+	char head[HTTP_HEAD_SIZE];
+	struct iovec pieces[] = { { .iov_base = head },
+				  { .iov_base = (void *)(uintptr_t)body, .iov_len = len },
+				  { .iov_base = (void *)(uintptr_t)end, .iov_len = end_len } };
+
+	if (connection->is_reserve || connection->is_refused || connection->all->stopped ||
+	    !http_should_keep_alive(parser))
+		connection->is_last = 1;
+	pieces[0].iov_len =
+		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
+								      ? parser->http_minor
+								      : 1,
+						     .status = status,
+						     .type = type,
+						     .length = len + end_len,
+						     .connection = connection_header(connection) },
+				head);
+	pieces_send(connection, pieces,
+		    connection->request.complete && parser->method == HTTP_HEAD ? 1 : 3);
+}
+
+void http_connection_reply(struct http_connection *connection, int status, const char *type,
+			   const char *body, size_t len)
+{
+	check(connection->state == ANSWERING);
+	reply_send(connection, status, type, body, len, "");
+}
+
+void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
+				size_t len)
+{
+	check(connection->state == ANSWERING);
+	reply_send(connection, status, JSON_TYPE, text, len, "\n");
+}
+
+static void intake_reply(struct responder *responder, enum answer answer, const char *line,
+			 size_t len)
+{
+	struct http_connection *connection = (struct http_connection *)responder;
+
+	intake_answered(connection->all->intake, answer);
+	http_connection_reply_json(connection, answer_http(answer), line, len);
+}
+
+/* Replies and closes the connection, whatever of the request has not been read. */
+static void refuse(struct http_connection *connection, int status, enum answer answer,
+		   const char *message)
+{
+	char body[256];
+	int n = snprintf(body, sizeof(body), "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}",
+			 answer_code(answer), answer_status(answer), message);
+
+	if (connection->state != ANSWERING)
+		state_set(connection, ANSWERING);
+	received_set(connection, 0);
+	connection->is_refused = 1;
+	http_connection_reply_json(connection, status, body, (size_t)n);
+}
+
+int http_connection_is_reserve(const struct http_connection *connection)
+{
+	return connection->is_reserve;
+}
+
+void http_connection_refuse_full(struct http_connection *connection)
+{
+	metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
+	refuse(connection, 429, ANSWER_BUSY, "too many connections");
+}
+
+struct responder *http_connection_responder(struct http_connection *connection)
+{
+	return &connection->responder;
+}
+
+static void continue_send(struct http_connection *connection)
+{
+	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+	connection->request.wants_continue = 0;
+	if (send(connection->fd, line, sizeof(line) - 1, MSG_NOSIGNAL) != sizeof(line) - 1)
+		connection_close(connection);
+}
+
+static void request_handle(struct http_connection *connection, size_t left)
 {
 	struct http_connections *all = connection->all;
-	struct evbuffer_ptr at;
-	char piece[1024];
 
-	received_set(connection, connection->received + len);
-	if (connection->head_ended)
-		len = 0;
-	if (len > 0)
-		evbuffer_ptr_set(input, &at, evbuffer_get_length(input) - len, EVBUFFER_PTR_SET);
-	while (len > 0) {
-		size_t n = len < sizeof(piece) ? len : sizeof(piece);
-
-		if (evbuffer_copyout_from(input, &at, piece, n) != (ev_ssize_t)n)
-			break;
-		head_scan(connection, piece, n);
-		len -= n;
-		if (len > 0)
-			evbuffer_ptr_set(input, &at, n, EVBUFFER_PTR_ADD);
-	}
-	if (connection->lines > HEADERS_MAX + 2) /* the first line and the empty one */
-		refuse(connection, REFUSAL_HEADERS);
-	else if (all->received > (size_t)all->config->http_buffer_bytes &&
-		 connection->received > SMALL_BYTES)
-		refuse(connection, REFUSAL_BYTES);
+	received_set(connection, left);
+	state_set(connection, ANSWERING);
+	all->handle(all->context, connection, &connection->request);
+	if (!connection->is_closed)
+		http_request_shrink(&connection->request);
 }
 
-static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *data)
+/* Takes bytes of the request. Returns how many do not belong to it. */
+static size_t bytes_take(struct http_connection *connection, const char *bytes, size_t len)
+{
+	struct http_connections *all = connection->all;
+	struct http_request *request = &connection->request;
+	size_t left = len - http_request_feed(request, bytes, len);
+
+	if (request->complete)
+		return left;
+	if (request->refusal)
+		refuse(connection, request->refusal,
+		       request->refusal == 413 ? ANSWER_TOO_LARGE : ANSWER_BAD_REQUEST,
+		       request->refusal_text);
+	else if (request->wants_continue)
+		continue_send(connection);
+	else if (all->received > (size_t)all->config->http_buffer_bytes &&
+		 connection->received > SMALL_BYTES)
+		refuse(connection, 429, ANSWER_BUSY,
+		       "the requests of all clients are too large together");
+	return 0;
+}
+
+/* The surplus was counted as received when it was read. */
+static void surplus_take(struct http_connection *connection)
+{
+	struct surplus *surplus = &connection->surplus;
+	size_t left = bytes_take(connection, surplus->bytes + surplus->at,
+				 surplus->len - surplus->at);
+
+	surplus->at = surplus->len - left;
+	if (left == 0)
+		surplus_free(surplus);
+	if (connection->state == RECEIVING && connection->request.complete)
+		request_handle(connection, left);
+}
+
+static void socket_take(struct http_connection *connection)
+{
+	char bytes[READ_ONCE_BYTES];
+	ssize_t n = recv(connection->fd, bytes, sizeof(bytes), 0);
+	size_t left;
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		connection_close(connection);
+	if (n <= 0)
+		return;
+	received_set(connection, connection->received + (size_t)n);
+	left = bytes_take(connection, bytes, (size_t)n);
+	if (left > 0)
+		surplus_keep(&connection->surplus, bytes + (size_t)n - left, left);
+	if (connection->state == RECEIVING && connection->request.complete)
+		request_handle(connection, left);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
 
-	if (info->n_added > 0 && connection->state == RECEIVING)
-		bytes_take(connection, input, info->n_added);
-}
-
-static void connection_look(struct http_connection *connection, int64_t now_ms)
-{
-	if (is_closed(connection))
+	(void)fd;
+	(void)what;
+	if (connection->state != RECEIVING) {
+		event_del(connection->read);
+		connection->is_unread = 1;
+		return;
+	}
+	connection->is_held = 1;
+	if (connection->surplus.bytes)
+		surplus_take(connection);
+	else
+		socket_take(connection);
+	connection->is_held = 0;
+	if (connection->is_closed)
 		connection_free(connection);
-	else if (connection->state == RECEIVING && now_ms >= connection->until_ms)
-		refuse(connection, REFUSAL_SLOW);
 }
 
-/* Looks at the first `n` connections and moves them to the end. */
-static void sweep(struct http_connections *all, size_t n)
+static void connection_expire(struct http_connection *connection)
 {
-	int64_t now_ms = clock_monotonic_ms();
+	if (connection->state == RECEIVING && connection->received > 0) {
+		refuse(connection, 408, ANSWER_BAD_REQUEST, "the request took too long to arrive");
+		return;
+	}
+	if (connection->state == SENDING)
+		metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	connection_close(connection);
+}
+
+static void queue_expire(struct connection_queue *queue, int64_t now_ms)
+{
 	struct http_connection *connection;
 
-	for (n = n < all->n ? n : all->n; n > 0; n--) {
-		connection = TAILQ_FIRST(&all->list);
-		TAILQ_REMOVE(&all->list, connection, next);
-		TAILQ_INSERT_TAIL(&all->list, connection, next);
-		connection_look(connection, now_ms);
-	}
+	while ((connection = TAILQ_FIRST(queue)) && connection->until_ms <= now_ms)
+		connection_expire(connection);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *data)
 {
+	struct http_connections *all = data;
+	int64_t now_ms = clock_monotonic_ms();
+
 	(void)fd;
 	(void)what;
-	sweep(data, SWEEP_N);
+	queue_expire(&all->counted, now_ms);
+	queue_expire(&all->reserve, now_ms);
 }
 
-/* Frees the closed connections at once; not too often, as it looks at all of them. */
-static void room_make(void *context)
-{
-	struct http_connections *all = context;
-	int64_t now_ms = clock_monotonic_ms();
-	size_t n = all->n;
-
-	if (now_ms < all->swept_ms + SWEEP_PAUSE_MS)
-		return;
-	sweep(all, SIZE_MAX);
-	if (all->n == n)
-		all->swept_ms = now_ms;
-}
-
-struct bufferevent *http_connection_open(struct http_connections *all)
+static struct http_connection *connection_new(struct http_connections *all, int fd)
 {
 	struct http_connection *connection = calloc(1, sizeof(*connection));
 
 	check(connection != NULL);
+	connection->responder.reply = intake_reply;
 	connection->all = all;
-	connection->bev = bufferevent_socket_new(event_get_base(all->tick), -1,
-						 BEV_OPT_CLOSE_ON_FREE);
-	check(connection->bev != NULL);
-	bufferevent_incref(connection->bev);
-	connection->is_reserve = intake_connection_open(all->intake) != 0;
-	connection->until_ms = clock_monotonic_ms() + receive_ms(connection);
-	HASH_ADD_PTR(all->by_bev, bev, connection);
-	TAILQ_INSERT_TAIL(&all->list, connection, next);
-	all->n++;
-	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
-	evbuffer_add_cb(bufferevent_get_input(connection->bev), on_input, connection);
-	if (connection->is_reserve && ++all->reserve_n > RESERVE) {
-		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
-		refuse(connection, REFUSAL_FULL);
-	}
-	return connection->bev;
-}
-
-static struct http_connection *connection_of(struct http_connections *all,
-					     struct evhttp_request *request)
-{
-	struct bufferevent *bev = evhttp_connection_get_bufferevent(
-		evhttp_request_get_connection(request));
-	struct http_connection *connection;
-
-	HASH_FIND_PTR(all->by_bev, &bev, connection);
-	check(connection != NULL);
+	connection->fd = fd;
+	connection->state = ANSWERING;
+	connection->read = event_new(all->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
+	check(connection->read != NULL);
+	http_output_init(&connection->output, all->base, fd, output_done, connection);
+	/* Up to the second limit the reply is that of a body that was read. */
+	http_request_init(&connection->request, 2 * (size_t)all->config->line_limit_bytes);
 	return connection;
 }
 
-static int headers_n(struct evhttp_request *request)
+void http_connection_open(struct http_connections *all, int fd)
 {
-	struct evkeyval *header;
-	int n = 0;
+	struct http_connection *connection = connection_new(all, fd);
+	int on = 1;
 
-	TAILQ_FOREACH (header, evhttp_request_get_input_headers(request), next)
-		n++;
-	return n;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	connection->is_reserve = intake_connection_open(all->intake) != 0;
+	all->n++;
+	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
+	event_add(connection->read, NULL);
+	receive_begin(connection);
+	if (connection->is_reserve && ++all->reserve_n > RESERVE)
+		http_connection_refuse_full(connection);
 }
 
-enum http_admit http_connection_request(struct http_connections *all,
-					struct evhttp_request *request)
+void http_connections_stop(struct http_connections *all)
 {
-	struct http_connection *connection = connection_of(all, request);
-
-	if (connection->state == RECEIVING && headers_n(request) > HEADERS_MAX) {
-		connection->state = REFUSED;
-		connection->refusal = REFUSAL_HEADERS;
-	}
-	/* What is left belongs to the next request, and is not read on before the reply. */
-	received_set(connection, evbuffer_get_length(bufferevent_get_input(connection->bev)));
-	if (connection->state == REFUSED) {
-		connection->is_new = 0;
-		return HTTP_ADMIT_NONE;
-	}
-	connection->state = ANSWERING;
-	if (!connection->is_reserve)
-		return HTTP_ADMIT_ALL;
-	evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
-	return HTTP_ADMIT_MONITORING;
+	all->stopped = 1;
 }
 
-void http_connection_refuse(struct http_connections *all, struct evhttp_request *request)
+size_t http_connections_sending(const struct http_connections *all)
 {
-	struct http_connection *connection = connection_of(all, request);
-	enum refusal refusal = connection->state == REFUSED ? connection->refusal : REFUSAL_FULL;
-	char body[256];
-	int n = refusal_body(refusal, body, sizeof(body));
-
-	if (refusal == REFUSAL_FULL)
-		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
-	evhttp_remove_header(evhttp_request_get_output_headers(request), "Connection");
-	evhttp_add_header(evhttp_request_get_output_headers(request), "Connection", "close");
-	http_reply_json(request, refusals[refusal].status, body, (size_t)n);
-}
-
-void http_connection_replied(struct http_connections *all, struct evhttp_request *request)
-{
-	struct http_connection *connection = connection_of(all, request);
-	struct evbuffer *input = bufferevent_get_input(connection->bev);
-
-	if (connection->state == REFUSED)
-		return;
-	connection->state = RECEIVING;
-	connection->until_ms = clock_monotonic_ms() + receive_ms(connection);
-	connection->lines = connection->line_begun = connection->head_ended = 0;
-	received_set(connection, 0);
-	bytes_take(connection, input, evbuffer_get_length(input));
+	return all->sending;
 }
 
 struct http_connections *http_connections_new(struct event_base *base, const struct config *config,
-					      struct intake *intake)
+					      struct intake *intake, http_handle_fn *handle,
+					      void *context)
 {
 	struct http_connections *all = calloc(1, sizeof(*all));
 	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
 
 	check(all != NULL);
+	all->base = base;
 	all->config = config;
 	all->intake = intake;
-	TAILQ_INIT(&all->list);
+	all->handle = handle;
+	all->context = context;
+	TAILQ_INIT(&all->counted);
+	TAILQ_INIT(&all->reserve);
+	http_request_head_limit(HEAD_BYTES_MAX);
 	all->tick = event_new(base, -1, EV_PERSIST, on_tick, all);
-	all->refuse = event_new(base, -1, 0, on_refuse, all);
-	check(all->tick != NULL && all->refuse != NULL);
+	check(all->tick != NULL);
 	event_add(all->tick, &tick);
-	intake_on_full(intake, room_make, all);
 	return all;
 }
 
 void http_connections_free(struct http_connections *all)
 {
-	sweep(all, SIZE_MAX);
+	struct http_connection *connection;
+
+	while ((connection = TAILQ_FIRST(&all->counted)))
+		connection_close(connection);
+	while ((connection = TAILQ_FIRST(&all->reserve)))
+		connection_close(connection);
 	check(all->n == 0);
-	intake_on_full(all->intake, NULL, NULL);
 	event_free(all->tick);
-	event_free(all->refuse);
 	free(all);
 }

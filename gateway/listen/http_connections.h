@@ -1,49 +1,53 @@
 /*
- * The HTTP connections of one event loop and their limits. libevent's evhttp parses; it does not
- * limit the number of connections, the number of headers, the time that a request takes to arrive,
- * or the size of all requests together.
+ * The HTTP connections of one event loop, and their limits: how many there are, how long a request
+ * and a reply may take, and how large all requests together may be.
  *
- *	               ┌────── replied ──────┐
- *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING      any ─ closed by evhttp ─▶ freed
- *	               └─ too many, too slow, too large ─▶ REFUSED
+ *	               ┌────────────── sent ───────────────┐
+ *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING ─ reply ─▶ SENDING
+ *	               └─ too slow, too large, no HTTP: refused and closed
  *
  * A connection counts with those of the socket API. Beyond their limit a few more are served, for
- * /healthz, /readyz and /metrics only.
+ * monitoring only.
  */
 #ifndef GATEWAY_LISTEN_HTTP_CONNECTIONS_H
 #define GATEWAY_LISTEN_HTTP_CONNECTIONS_H
 
 #include "common/program/config.h"
+#include "gateway/listen/http_request.h"
 #include "gateway/listen/intake.h"
 
 #include <event2/event.h>
 
-struct bufferevent;
-struct evhttp_request;
 struct http_connection;
 struct http_connections;
 
-/* How a request on a connection is to be answered. */
-enum http_admit {
-	HTTP_ADMIT_ALL,
-	HTTP_ADMIT_MONITORING, /* health and metrics, then the connection is closed */
-	HTTP_ADMIT_NONE        /* it is refused; http_connection_refuse() answers */
-};
+/* Answers a complete request, now or later, by its responder or by http_connection_reply(). */
+typedef void http_handle_fn(void *context, struct http_connection *connection,
+			    struct http_request *request);
 
 struct http_connections *http_connections_new(struct event_base *base, const struct config *config,
-					      struct intake *intake);
-/* After evhttp has freed its connections. */
+					      struct intake *intake, http_handle_fn *handle,
+					      void *context);
+/* Requires that every request has been answered. */
 void http_connections_free(struct http_connections *connections);
 
-/* The socket of a connection that was just accepted; to be given to evhttp. */
-struct bufferevent *http_connection_open(struct http_connections *connections);
+/* Takes the socket of a connection that was just accepted. */
+void http_connection_open(struct http_connections *connections, int fd);
+/* From now on each connection is closed after its reply. */
+void http_connections_stop(struct http_connections *connections);
+size_t http_connections_sending(const struct http_connections *connections);
 
-/* A complete request has arrived. */
-enum http_admit http_connection_request(struct http_connections *connections,
-					struct evhttp_request *request);
-/* Answers a request that is not admitted. Its connection is closed after the reply. */
-void http_connection_refuse(struct http_connections *connections, struct evhttp_request *request);
-/* The reply is sent; evhttp still has the connection. */
-void http_connection_replied(struct http_connections *connections, struct evhttp_request *request);
+/* It may only be used for monitoring; http_connection_refuse_full() answers everything else. */
+int http_connection_is_reserve(const struct http_connection *connection);
+void http_connection_refuse_full(struct http_connection *connection);
+
+/* To answer a request of the intake. */
+struct responder *http_connection_responder(struct http_connection *connection);
+/* Any other reply, with a body of that type. */
+void http_connection_reply(struct http_connection *connection, int status, const char *type,
+			   const char *body, size_t len);
+/* JSON, and a newline after it. */
+void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
+				size_t len);
 
 #endif

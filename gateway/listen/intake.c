@@ -11,8 +11,6 @@ struct intake {
 	size_t inflight_max;
 	size_t connections;
 	size_t connections_max;
-	void (*room_make)(void *context);
-	void *room_context;
 	intake_dispatch_fn *dispatch;
 	void *context;
 };
@@ -68,16 +66,8 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 	responder_fail(responder, "", answer, message);
 }
 
-void intake_on_full(struct intake *intake, void (*room_make)(void *context), void *context)
-{
-	intake->room_make = room_make;
-	intake->room_context = context;
-}
-
 int intake_connection_open(struct intake *intake)
 {
-	if (intake->connections >= intake->connections_max && intake->room_make)
-		intake->room_make(intake->room_context);
 	if (intake->connections >= intake->connections_max)
 		return -1;
 	intake->connections++;

@@ -25,8 +25,6 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-/* `room_make` is called at the limit, and closes connections that clients have already closed. */
-void intake_on_full(struct intake *intake, void (*room_make)(void *context), void *context);
 /* Counts a connection of a client: 0, or -1: there are connections_max. */
 int intake_connection_open(struct intake *intake);
 void intake_connection_close(struct intake *intake);

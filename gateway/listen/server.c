@@ -6,6 +6,7 @@
 #include "common/serve/listener.h"
 #include "gateway/metrics.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <netinet/in.h>
@@ -25,6 +26,7 @@ struct conn {
 	struct server *server;
 	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
 	LIST_ENTRY(conn) all;
+	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
 	size_t scanned; /* bytes at the front of the input without a line's end */
 	int skipping;   /* in a line that is too long */
@@ -32,9 +34,11 @@ struct conn {
 	int ended;      /* the client sends no more, or nothing more is taken from it */
 	int reading;    /* in on_read: not to be freed */
 	int cut;
+	int written; /* has new output: is in the server's list */
 };
 
 LIST_HEAD(conn_list, conn);
+TAILQ_HEAD(conn_queue, conn);
 
 struct server {
 	struct event_base *base;
@@ -44,12 +48,17 @@ struct server {
 	size_t listeners_n;
 	struct conn_list conns;
 	size_t conns_n;
+	struct conn_queue written;
+	struct event *send;         /* active when `written` is not empty */
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
 	int stopped;
 };
 
 static void conn_disconnect(struct conn *conn)
 {
+	if (conn->written)
+		TAILQ_REMOVE(&conn->server->written, conn, next);
+	conn->written = 0;
 	bufferevent_free(conn->bev);
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
@@ -95,6 +104,22 @@ static void conn_resume(struct conn *conn)
 			    BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
 }
 
+/*
+ * The output is sent when the events of this turn of the loop are handled. Left to libevent, which
+ * waits until the socket is writable, each reply costs two changes of what epoll waits for.
+ */
+static void conn_mark_written(struct conn *conn)
+{
+	struct server *server = conn->server;
+
+	if (conn->written)
+		return;
+	conn->written = 1;
+	if (TAILQ_EMPTY(&server->written))
+		event_active(server->send, EV_WRITE, 1);
+	TAILQ_INSERT_TAIL(&server->written, conn, next);
+}
+
 static void conn_write(struct conn *conn, const char *line, size_t len)
 {
 	struct evbuffer *output = bufferevent_get_output(conn->bev);
@@ -102,6 +127,7 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	fault_point_half(FAULT_GATEWAY_MID_REPLY, bufferevent_getfd(conn->bev), line, len);
 	evbuffer_add(output, line, len);
 	evbuffer_add(output, "\n", 1);
+	conn_mark_written(conn);
 	if ((int64_t)evbuffer_get_length(output) <= conn->server->config->output_limit_bytes)
 		return;
 	log_warn("connection_cut", LOG_S("reason", "the client does not read its replies"));
@@ -249,11 +275,41 @@ static void on_read(struct bufferevent *bev, void *data)
 	conn_reap(conn);
 }
 
-/* All output is written. */
+/* All output is written that the kernel did not take at once. */
 static void on_write(struct bufferevent *bev, void *data)
 {
-	(void)bev;
+	bufferevent_disable(bev, EV_WRITE);
 	conn_reap(data);
+}
+
+static void conn_send(struct conn *conn)
+{
+	struct evbuffer *output = bufferevent_get_output(conn->bev);
+
+	if (bufferevent_get_enabled(conn->bev) & EV_WRITE)
+		return;
+	evbuffer_unfreeze(output, 1);
+	if (evbuffer_write(output, bufferevent_getfd(conn->bev)) < 0 && errno != EAGAIN &&
+	    errno != EINTR)
+		conn->cut = 1;
+	evbuffer_freeze(output, 1);
+	if (evbuffer_get_length(output) > 0)
+		bufferevent_enable(conn->bev, EV_WRITE);
+	conn_reap(conn);
+}
+
+static void on_send(evutil_socket_t fd, short what, void *data)
+{
+	struct server *server = data;
+	struct conn *conn;
+
+	(void)fd;
+	(void)what;
+	while ((conn = TAILQ_FIRST(&server->written))) {
+		TAILQ_REMOVE(&server->written, conn, next);
+		conn->written = 0;
+		conn_send(conn);
+	}
 }
 
 static void on_event(struct bufferevent *bev, short what, void *data)
@@ -316,7 +372,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
 	bufferevent_set_max_single_read(conn->bev, READ_ONCE_BYTES);
 	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
-	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
+	bufferevent_disable(conn->bev, EV_WRITE); /* until the kernel refuses some output */
+	bufferevent_enable(conn->bev, EV_READ);
 	LIST_INSERT_HEAD(&server->conns, conn, all);
 	server->conns_n++;
 	metrics_add(METRIC_CONNECTIONS_TOTAL, 1);
@@ -336,7 +393,9 @@ struct server *server_new(struct event_base *base, const struct config *config,
 	server->intake = intake;
 	server->idle = event_base_init_common_timeout(base, &idle);
 	LIST_INIT(&server->conns);
-	check(server->idle != NULL);
+	TAILQ_INIT(&server->written);
+	server->send = event_new(base, -1, 0, on_send, server);
+	check(server->idle != NULL && server->send != NULL);
 	return server;
 }
 
@@ -374,6 +433,7 @@ void server_free(struct server *server)
 		conn->cut = 1;
 		conn_reap(conn);
 	}
+	event_free(server->send);
 	free(server);
 }
 

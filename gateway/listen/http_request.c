@@ -1,0 +1,204 @@
+#include "gateway/listen/http_request.h"
+
+#include "common/check.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define HEADERS_MAX 100
+#define METHODS_KNOWN "only GET, HEAD and POST are known methods"
+#define TEXT_ROOM 256  /* at first */
+#define TEXT_KEPT 1024 /* from one request to the next */
+
+static void text_add(struct http_text *text, const char *bytes, size_t len)
+{
+	if (text->room - text->len <= len) {
+		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
+
+		text->room = room > text->len + len ? room : text->len + len + 1;
+		text->bytes = realloc(text->bytes, text->room);
+		check(text->bytes != NULL);
+	}
+	memcpy(text->bytes + text->len, bytes, len);
+	text->len += len;
+	text->bytes[text->len] = '\0';
+}
+
+static void text_free(struct http_text *text)
+{
+	free(text->bytes);
+	*text = (struct http_text){ 0 };
+}
+
+static void header_text_add(struct http_header_text *text, const char *bytes, size_t len)
+{
+	if (text->len < sizeof(text->bytes)) {
+		size_t room = sizeof(text->bytes) - text->len;
+
+		memcpy(text->bytes + text->len, bytes, len < room ? len : room);
+	}
+	text->len += len;
+}
+
+static int header_text_is(const struct http_header_text *text, const char *word)
+{
+	return text->len == strlen(word) && strncasecmp(text->bytes, word, text->len) == 0;
+}
+
+/* Always -1, which ends the parser. */
+static int refuse(struct http_request *request, int status, const char *text)
+{
+	request->refusal = status;
+	request->refusal_text = text;
+	return -1;
+}
+
+static int on_target(http_parser *parser, const char *at, size_t len)
+{
+	struct http_request *request = parser->data;
+
+	text_add(&request->target, at, len);
+	return 0;
+}
+
+static int on_name(http_parser *parser, const char *at, size_t len)
+{
+	struct http_request *request = parser->data;
+
+	if (request->in_value || request->headers_n == 0) {
+		request->in_value = 0;
+		request->name.len = 0;
+		if (++request->headers_n > HEADERS_MAX)
+			return refuse(request, 431, "the request has more than 100 headers");
+	}
+	/* The parser ignores a space before the colon. Proxies may not: RFC 9112, 5.1. */
+	if (memchr(at, ' ', len))
+		return refuse(request, 400, http_errno_description(HPE_INVALID_HEADER_TOKEN));
+	header_text_add(&request->name, at, len);
+	return 0;
+}
+
+static int on_value(http_parser *parser, const char *at, size_t len)
+{
+	struct http_request *request = parser->data;
+
+	request->in_value = 1;
+	if (header_text_is(&request->name, "expect"))
+		header_text_add(&request->expect, at, len);
+	return 0;
+}
+
+static int method_is_known(const http_parser *parser)
+{
+	return parser->method == HTTP_GET || parser->method == HTTP_POST ||
+	       parser->method == HTTP_HEAD;
+}
+
+static int on_head(http_parser *parser)
+{
+	struct http_request *request = parser->data;
+	int is_chunked = (parser->flags & F_CHUNKED) != 0;
+	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
+	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
+
+	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
+	if (parser->http_major != 1)
+		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are known");
+	if (!method_is_known(parser))
+		return refuse(request, 501, METHODS_KNOWN);
+	if (has_body && !is_chunked && length > request->body_limit)
+		return refuse(request, 413, "the body is too long");
+	if (!has_body || parser->http_minor == 0 || request->expect.len == 0)
+		return 0;
+	if (!header_text_is(&request->expect, "100-continue"))
+		return refuse(request, 417, "only 100-continue can be expected");
+	request->wants_continue = 1;
+	return 0;
+}
+
+static int on_body(http_parser *parser, const char *at, size_t len)
+{
+	struct http_request *request = parser->data;
+
+	request->wants_continue = 0;
+	if (len > request->body_limit - request->body.len)
+		return refuse(request, 413, "the body is too long");
+	text_add(&request->body, at, len);
+	return 0;
+}
+
+static int on_complete(http_parser *parser)
+{
+	struct http_request *request = parser->data;
+
+	request->complete = 1;
+	http_parser_pause(parser, 1);
+	return 0;
+}
+
+/* The parser stopped at the byte `at`. */
+static void syntax_refuse(struct http_request *request, unsigned char at)
+{
+	enum http_errno error = HTTP_PARSER_ERRNO(&request->parser);
+
+	if (error == HPE_HEADER_OVERFLOW)
+		refuse(request, 400, "the headers are too long");
+	else if (error == HPE_INVALID_METHOD && isalpha(at))
+		refuse(request, 501, METHODS_KNOWN);
+	else
+		refuse(request, 400, http_errno_description(error));
+}
+
+void http_request_head_limit(size_t bytes)
+{
+	http_parser_set_max_header_size((uint32_t)bytes);
+}
+
+void http_request_init(struct http_request *request, size_t body_limit)
+{
+	*request = (struct http_request){ .body_limit = body_limit };
+	http_request_reset(request);
+}
+
+void http_request_fini(struct http_request *request)
+{
+	text_free(&request->target);
+	text_free(&request->body);
+}
+
+void http_request_shrink(struct http_request *request)
+{
+	if (request->target.room > TEXT_KEPT)
+		text_free(&request->target);
+	if (request->body.room > TEXT_KEPT)
+		text_free(&request->body);
+}
+
+void http_request_reset(struct http_request *request)
+{
+	http_parser_init(&request->parser, HTTP_REQUEST);
+	request->parser.data = request;
+	request->target.len = request->body.len = 0;
+	request->headers_n = request->in_value = 0;
+	request->name.len = request->expect.len = 0;
+	request->complete = request->wants_continue = 0;
+}
+
+size_t http_request_feed(struct http_request *request, const char *bytes, size_t len)
+{
+	static const http_parser_settings settings = { .on_url = on_target,
+						       .on_header_field = on_name,
+						       .on_header_value = on_value,
+						       .on_headers_complete = on_head,
+						       .on_body = on_body,
+						       .on_message_complete = on_complete };
+	size_t n = http_parser_execute(&request->parser, &settings, bytes, len);
+
+	if (!request->complete && !request->refusal &&
+	    HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)
+		syntax_refuse(request, n < len ? (unsigned char)bytes[n] : 0);
+	return n;
+}

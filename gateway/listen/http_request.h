@@ -1,0 +1,58 @@
+/*
+ * One HTTP request as it arrives in pieces. http-parser reads the protocol; the limits of a request
+ * are checked here. No I/O.
+ */
+#ifndef GATEWAY_LISTEN_HTTP_REQUEST_H
+#define GATEWAY_LISTEN_HTTP_REQUEST_H
+
+#include <http_parser.h>
+#include <stddef.h>
+
+#define HTTP_EXPECT_SIZE 16 /* more than any name or value of a header that matters */
+
+/* Bytes that arrive in pieces, and a NUL after them; NULL: none have arrived. */
+struct http_text {
+	char *bytes;
+	size_t len;
+	size_t room;
+};
+
+struct http_header_text {
+	char bytes[HTTP_EXPECT_SIZE]; /* its beginning */
+	size_t len;
+};
+
+struct http_request {
+	http_parser parser;
+	size_t body_limit;
+	struct http_text target;
+	struct http_text body;
+	int headers_n;
+	int in_value; /* of the last header */
+	struct http_header_text name;
+	struct http_header_text expect;
+	int complete;
+	int wants_continue; /* the client sends the body after a reply of 100 */
+	/* Not 0: the request is refused; nothing more of the connection can be read. */
+	int refusal;
+	const char *refusal_text;
+};
+
+/* The limit of a request without its body; one for all requests of the process. */
+void http_request_head_limit(size_t bytes);
+
+/* A body of more than `body_limit` bytes is refused. */
+void http_request_init(struct http_request *request, size_t body_limit);
+void http_request_fini(struct http_request *request);
+/* Before the next request of the connection. */
+void http_request_reset(struct http_request *request);
+/* Frees what is too large to be kept until the reply. */
+void http_request_shrink(struct http_request *request);
+
+/*
+ * Takes bytes until the request is complete or refused. Returns how many were taken; the others
+ * belong to the next request.
+ */
+size_t http_request_feed(struct http_request *request, const char *bytes, size_t len);
+
+#endif

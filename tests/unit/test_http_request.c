@@ -1,0 +1,217 @@
+/* HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins. */
+#include "gateway/listen/http_request.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BODY_LIMIT 64
+#define HEAD_LIMIT 16384
+#define POST "POST /v1/ping HTTP/1.1\r\nHost: x\r\n"
+#define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
+#define NEXT "GET / HTTP/1.1\r\n\r\n"
+
+/*
+ * Feeds the bytes up to `cut` and then the others, each from heap memory of its own. Returns how
+ * many were taken.
+ */
+static size_t feed(struct http_request *request, const char *bytes, size_t len, size_t cut)
+{
+	size_t taken = 0;
+
+	for (int part = 0; part < 2; part++) {
+		size_t at = part ? cut : 0, n = part ? len - cut : cut;
+		char *copy = malloc(n + 1);
+
+		if (n > 0 && !request->complete && !request->refusal) {
+			memcpy(copy, bytes + at, n);
+			taken += http_request_feed(request, copy, n);
+		}
+		free(copy);
+	}
+	return taken;
+}
+
+static void expect_complete(const char *text, const char *target, const char *body, int keeps)
+{
+	char bytes[1024];
+	size_t len = (size_t)snprintf(bytes, sizeof(bytes), "%s%s", text, NEXT);
+
+	for (size_t cut = 0; cut <= strlen(text); cut++) {
+		struct http_request request;
+
+		http_request_init(&request, BODY_LIMIT);
+		assert_int_equal(feed(&request, bytes, len, cut), strlen(text));
+		assert_true(request.complete);
+		assert_int_equal(request.refusal, 0);
+		assert_string_equal(request.target.bytes, target);
+		assert_string_equal(request.body.bytes ? request.body.bytes : "", body);
+		assert_int_equal(http_should_keep_alive(&request.parser) != 0, keeps);
+		http_request_reset(&request);
+		feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
+		assert_true(request.complete);
+		assert_string_equal(request.target.bytes, "/");
+		assert_int_equal(request.body.len, 0);
+		http_request_fini(&request);
+	}
+}
+
+static void test_complete_requests(void **state)
+{
+	(void)state;
+	expect_complete(NEXT, "/", "", 1);
+	expect_complete("GET /a?b=c%20d#e HTTP/1.1\nHost: x\n\n", "/a?b=c%20d#e", "", 1);
+	expect_complete(POST "\r\n", "/v1/ping", "", 1);
+	expect_complete(POST "Content-Length: 2\r\n\r\n{}", "/v1/ping", "{}", 1);
+	expect_complete("HEAD / HTTP/1.1\r\nX: a\r\n b\r\nEmpty:\r\n\r\n", "/", "", 1);
+	expect_complete("GET http://x/a HTTP/1.1\r\n\r\n", "http://x/a", "", 1);
+	expect_complete("GET / HTTP/1.0\r\n\r\n", "/", "", 0);
+	expect_complete("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "/", "", 1);
+	expect_complete("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", "/", "", 0);
+	expect_complete("GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "/", "abc", 1);
+	expect_complete(CHUNKED "1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n", "/v1/ping", "{}", 1);
+	expect_complete(CHUNKED "2\r\n{}\r\n0\r\nTrailer: x\r\n\r\n", "/v1/ping", "{}", 1);
+	expect_complete("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "/", "",
+			1);
+}
+
+static void expect_refused(const char *bytes, size_t len, int status)
+{
+	for (size_t cut = 0; cut <= len; cut += len > 4096 ? 997 : 1) {
+		struct http_request request;
+
+		http_request_init(&request, BODY_LIMIT);
+		feed(&request, bytes, len, cut);
+		assert_false(request.complete);
+		assert_int_equal(request.refusal, status);
+		assert_non_null(request.refusal_text);
+		http_request_fini(&request);
+	}
+}
+
+static void test_refused_requests(void **state)
+{
+	static const struct {
+		int status;
+		const char *text;
+	} refused[] = {
+		{ 400, "\x16\x03\x01" },
+		{ 400, "GET / HTTP/2.0\r\n\r\n" },
+		{ 400, "GET /a b HTTP/1.1\r\n\r\n" },
+		{ 400, "GET / HTTP/1.1\r\nno colon\r\n\r\n" },
+		{ 400, "GET / HTTP/1.1\r\nX : y\r\n\r\n" },
+		{ 400, POST "Content-Length: x\r\n\r\n" },
+		{ 400, POST "Content-Length: -1\r\n\r\n" },
+		{ 400, POST "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" },
+		{ 400, CHUNKED "x\r\n" },
+		{ 400, POST "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n" },
+		{ 400, POST "Transfer-Encoding: gzip\r\n\r\n" },
+		{ 413, POST "Content-Length: 65\r\n\r\n" },
+		{ 413,
+		  CHUNKED "41\r\n"
+			  "0123456789012345678901234567890123456789012345678901234567890123456" },
+		{ 417, POST "Expect: 200-ok\r\nContent-Length: 2\r\n\r\n" },
+		{ 501, "PUT / HTTP/1.1\r\n\r\n" },
+		{ 501, "CONNECT x:1 HTTP/1.1\r\n\r\n" },
+		{ 501, "BREW / HTTP/1.1\r\n\r\n" },
+		{ 501, "get / HTTP/1.1\r\n\r\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+		expect_refused(refused[i].text, strlen(refused[i].text), refused[i].status);
+}
+
+/* A request with `n` headers, each with a value of `len` bytes. */
+static char *headers_make(int n, size_t len)
+{
+	char *text = malloc(64 + (size_t)n * (len + 8)), *at = text;
+
+	at += sprintf(at, "GET / HTTP/1.1\r\n");
+	for (int i = 0; i < n; i++) {
+		at += sprintf(at, "X: ");
+		memset(at, 'y', len);
+		at += len;
+		at += sprintf(at, "\r\n");
+	}
+	sprintf(at, "\r\n");
+	return text;
+}
+
+static void test_headers_are_limited(void **state)
+{
+	char *many = headers_make(101, 1), *long_one = headers_make(1, HEAD_LIMIT);
+	char *most = headers_make(100, 100);
+	struct http_request request;
+
+	(void)state;
+	expect_refused(many, strlen(many), 431);
+	expect_refused(long_one, strlen(long_one), 400);
+	http_request_init(&request, BODY_LIMIT);
+	feed(&request, most, strlen(most), 1000);
+	assert_true(request.complete);
+	http_request_fini(&request);
+	free(many);
+	free(long_one);
+	free(most);
+}
+
+static void test_continue_is_wanted_until_the_body_begins(void **state)
+{
+	static const char head[] = POST "eXpect: 100-Continue\r\nContent-Length: 2\r\n\r\n";
+	static const char none[] = POST "Expect: 100-continue\r\n\r\n";
+	struct http_request request;
+
+	(void)state;
+	http_request_init(&request, BODY_LIMIT);
+	assert_int_equal(http_request_feed(&request, head, sizeof(head) - 1), sizeof(head) - 1);
+	assert_true(request.wants_continue);
+	assert_int_equal(http_request_feed(&request, "{}", 2), 2);
+	assert_false(request.wants_continue);
+	assert_true(request.complete);
+	http_request_reset(&request);
+	http_request_feed(&request, none, sizeof(none) - 1);
+	assert_true(request.complete);
+	assert_false(request.wants_continue);
+	http_request_fini(&request);
+}
+
+static void test_large_texts_are_not_kept(void **state)
+{
+	char target[4096];
+	struct http_request request;
+
+	(void)state;
+	memset(target, 'a', sizeof(target));
+	http_request_init(&request, BODY_LIMIT);
+	http_request_feed(&request, "GET /", 5);
+	http_request_feed(&request, target, sizeof(target));
+	assert_int_equal(request.target.len, sizeof(target) + 1);
+	http_request_shrink(&request);
+	assert_null(request.target.bytes);
+	http_request_fini(&request);
+}
+
+static int limit_heads(void **state)
+{
+	(void)state;
+	http_request_head_limit(HEAD_LIMIT);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_complete_requests),
+		cmocka_unit_test(test_refused_requests),
+		cmocka_unit_test(test_headers_are_limited),
+		cmocka_unit_test(test_continue_is_wanted_until_the_body_begins),
+		cmocka_unit_test(test_large_texts_are_not_kept),
+	};
+
+	return cmocka_run_group_tests(tests, limit_heads, NULL);
+}
