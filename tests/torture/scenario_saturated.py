@@ -43,8 +43,8 @@ def rush_start(rig, coupons, part, first, users, rate):
 
 @contextlib.contextmanager
 def rushes(rig, coupons, first, users, rate=0):
-    """One on each gateway, with users of its own; each must find its answers in PostgreSQL. coupons:
-    the options that name them."""
+    """One on each gateway, with users of its own; each must find its answers in PostgreSQL.
+    coupons: the options that name them."""
     started = [
         rush_start(rig, coupons, part, first + number * users, users, rate)
         for number, part in enumerate(rig.gateways)

@@ -28,8 +28,8 @@ struct outboxes;
 
 /*
  * Starts the thread, which connects at its first batch. A malformed URL ends the process. A batch
- * waits `gather_ms` for others of its coupon, because a call of the script for each would cost Redis
- * half as much as the decision did, and nobody waits for it.
+ * waits `gather_ms` for others of its coupon, because a call of the script for each would cost
+ * Redis half as much as the decision did, and nobody waits for it.
  */
 struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms);
 /*
