@@ -118,6 +118,7 @@ def test_a_copy_is_settled_by_two_workers_at_once(
     assert queue_length(rough) == 0, "and acked it"
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
     rough, rough_pg, history, worker_make
 ):
