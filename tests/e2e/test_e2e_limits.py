@@ -67,8 +67,8 @@ def test_a_paused_connection(rough, gateway_make):
         b"".join(json.dumps({**issue, "ack": "issued"}).encode() + b"\n" for issue in part)
         for part in (issues(coupon, range(1, 31)), issues(coupon, range(31, 61)))
     ]
+    rough.sigstop("worker-1")
     with gateway.client() as paused, gateway.client(timeout=2) as flooding:
-        rough.sigstop("worker-1")
         paused.send_bytes(lines[0])
         flooding.send_bytes(lines[1])
         before = gateway.memory()
