@@ -50,12 +50,12 @@ static int target_parse(struct http_text *text, struct target *target)
 {
 	struct http_parser_url url;
 
+	target->has_fragment = memchr(text->bytes, '#', text->len) != NULL; /* an empty one, too */
 	http_parser_url_init(&url);
 	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
 		return -1;
 	target->path = part_end(text->bytes, &url, UF_PATH);
 	target->query = part_end(text->bytes, &url, UF_QUERY);
-	target->has_fragment = (url.field_set & 1u << UF_FRAGMENT) != 0;
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -99,11 +100,10 @@ def coupons_make(pg, redis_client, tmp_path):
     def make(n, total=1000, limit=1):
         made = pg.execute(
             """INSERT INTO coupon (id, name, total_num, user_limit, valid_days, status)
-            SELECT (SELECT greatest(max(id), %s) FROM coupon) + i * 4194301, 'many', %s, %s, 30,
-                'published'
+            SELECT %s + i * 4194301, 'many', %s, %s, 30, 'published'
             FROM generate_series(1, %s) AS i
             RETURNING id""",
-            (SNOWFLAKE, total, limit, n),
+            (SNOWFLAKE + random.randrange(10**15), total, limit, n),
         )
         coupons = [coupon for (coupon,) in made]
         for coupon in coupons:
