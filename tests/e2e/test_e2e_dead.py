@@ -55,12 +55,13 @@ def listed(stack, *arguments):
 
 
 def unstorable(stack, history, users):
-    """Accepted receives of these users, each in a message of its own, all of them dead-lettered."""
+    """Accepted receives of these users, each in a message of its own, all of them dead-lettered;
+    twice, where a busy machine let the keeper send one again before it was."""
     before = queue_length(stack, DEAD_QUEUE)
     with nothing_storable(stack), stack.client() as client:
         for user in users:
             assert history.ask(client, user)["code"] == 0
-        dead_wait(stack, before + len(users))
+        wait_until(lambda: queue_length(stack, DEAD_QUEUE) >= before + len(users), timeout=30)
 
 
 # list, show
@@ -215,7 +216,8 @@ def test_what_was_unstorable_for_a_while_is_settled_after_requeue(dead, history)
 
 def test_many_are_requeued_in_several_rounds(dead, history):
     unstorable(dead, history, range(1, 151))
-    assert dead.ctl("dead", "requeue", "--all") == "150 messages requeued"
+    count, words = dead.ctl("dead", "requeue", "--all").split(" ", 1)
+    assert int(count) >= 150 and words == "messages requeued"
     assert history.judge() == 150
     dead_wait(dead, 0)
 
