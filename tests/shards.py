@@ -10,50 +10,57 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ON_SHARED = ("e2e", "docs")  # the folders with tests that use `stack`
 OTHERS_S = 2
 # The seconds of a file's tests on `rough`, and of its other tests: approximate, on two cores, while
 # the other shards run.
 SECONDS = {
-    "test_e2e_failures.py": (100, 0),
-    "test_e2e_queue_move.py": (80, 0),
-    "test_e2e_broker_lost.py": (100, 0),
-    "test_e2e_backpressure.py": (75, 0),
-    "test_e2e_parking.py": (140, 0),
-    "test_e2e_audit_stalled.py": (70, 0),
-    "test_e2e_rebuild.py": (39, 0),
-    "test_e2e_outbox.py": (36, 0),
-    "test_e2e_audit_lost.py": (35, 0),
-    "test_e2e_audit.py": (50, 90),
-    "test_e2e_locked_coupon.py": (33, 0),
-    "test_e2e_keeper.py": (31, 0),
-    "test_e2e_keeper_frozen.py": (28, 0),
+    "test_e2e_failures.py": (132, 0),
+    "test_e2e_audit.py": (10, 89),
+    "test_e2e_parking.py": (94, 0),
+    "test_e2e_recover.py": (90, 0),
+    "test_e2e_outbox.py": (89, 0),
+    "test_e2e_broker_lost.py": (75, 0),
+    "test_e2e_audit_stalled.py": (72, 0),
+    "test_e2e_rebuild.py": (58, 0),
+    "test_e2e_keeper.py": (53, 0),
+    "test_e2e_backpressure.py": (50, 0),
+    "test_e2e_queue_move.py": (50, 0),
+    "test_e2e_locked_coupon.py": (47, 0),
+    "test_e2e_keeper_frozen.py": (42, 0),
+    "test_sql_concurrent.py": (0, 38),
+    "test_sql_migrate_user.py": (0, 37),
+    "test_e2e_keeper_settled.py": (36, 0),
+    "test_e2e_rush.py": (0, 33),
+    "test_e2e_packed.py": (31, 0),
     "test_e2e_audit_group.py": (28, 0),
-    "test_e2e_keeper_settled.py": (18, 0),
-    "test_e2e_http_metrics.py": (15, 16),
-    "test_e2e_interleavings.py": (11, 0),
-    "test_e2e_limits.py": (9, 6),
+    "test_e2e_audit_lost.py": (25, 0),
+    "test_e2e_stores_lost.py": (25, 0),
+    "test_e2e_user_ids.py": (11, 11),
+    "test_e2e_http_metrics.py": (17, 4),
+    "test_sql_migrate.py": (0, 20),
+    "test_docs.py": (0, 6),
+    "test_e2e_answers.py": (10, 8),
+    "test_e2e_interleavings.py": (18, 0),
+    "test_e2e_release.py": (14, 3),
+    "test_e2e_dead.py": (17, 0),
+    "test_script_users.py": (0, 16),
+    "test_sql_settle_mixed.py": (0, 16),
+    "test_e2e_limits.py": (9, 5),
+    "test_e2e_couponctl.py": (5, 9),
+    "test_sql_settle.py": (0, 13),
+    "test_e2e_log.py": (0, 13),
+    "test_e2e_http_limits.py": (5, 5),
     "test_e2e_links.py": (9, 0),
-    "test_e2e_status.py": (9, 0),
-    "test_e2e_delivery_limit.py": (9, 0),
-    "test_e2e_release.py": (8, 3),
-    "test_e2e_answers.py": (7, 6),
-    "test_e2e_dead.py": (7, 0),
-    "test_e2e_durability.py": (7, 0),
-    "test_e2e_couponctl.py": (5, 7),
-    "test_e2e_http_limits.py": (4, 4),
-    "test_sql_concurrent.py": (0, 40),
-    "test_e2e_log.py": (0, 30),
-    "test_e2e_stores_lost.py": (50, 0),
-    "test_e2e_recover.py": (35, 0),
-    "test_sql_migrate.py": (0, 10),
-    "test_sql_migrate_user.py": (0, 24),
-    "test_script_users.py": (0, 15),
+    "test_e2e_lookup.py": (0, 9),
+    "test_e2e_status.py": (8, 0),
+    "test_e2e_durability.py": (8, 0),
+    "test_script_release.py": (0, 7),
+    "test_bench.py": (0, 6),
+    "test_e2e_delivery_limit.py": (6, 0),
     "test_sql_locale.py": (0, 6),
-    "test_e2e_user_ids.py": (2, 13),
-    "test_e2e_keeper_users.py": (7, 0),
-    "test_e2e_lookup.py": (0, 15),
-    "test_sql_settle.py": (0, 6),
-    "test_script_issue_errors.py": (0, 6),
+    "test_sql_version_before.py": (0, 5),
+    "test_e2e_keeper_users.py": (5, 0),
 }
 
 
@@ -81,8 +88,8 @@ def shards(count):
     shared = works[count - max(count // 4, 1) :]
     rough = works[: count - len(shared)]
     assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
-    assign(shared, [file for file in files if file.parent.name in ("e2e", "sql")], elsewhere)
-    assign(works, [file for file in files if file.parent.name not in ("e2e", "sql")], elsewhere)
+    assign(shared, [file for file in files if file.parent.name in ON_SHARED], elsewhere)
+    assign(works, [file for file in files if file.parent.name not in ON_SHARED], elsewhere)
     return [("rough" if work in rough else "shared", work[1]) for work in works]
 
 

@@ -220,7 +220,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	if (http->stopped)
 		close(fd);
 	else
-		http_connection_open(http->connections, fd);
+		http_connections_accept(http->connections, fd);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,

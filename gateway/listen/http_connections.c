@@ -2,78 +2,17 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/listen/http_head.h"
-#include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/queue.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define HEAD_BYTES_MAX 16384
-#define READ_ONCE_BYTES 16384
-#define SMALL_BYTES 4096 /* a request of this size is taken whatever the others have sent */
-#define WAIT_MS 60000    /* for one request to arrive, between two, and for one reply */
-#define RESERVE 16       /* connections beyond the limit, for monitoring */
+#define WAIT_MS 60000 /* for one request to arrive, between two, and for one reply */
+#define RESERVE 16    /* connections beyond the limit, for monitoring */
 #define RESERVE_MS 5000
 #define TICK_MS 50
-#define JSON_TYPE "application/json"
 
-enum state { RECEIVING, ANSWERING, SENDING };
-
-/* What was read together with a request, and belongs to the next ones. */
-struct surplus {
-	char *bytes; /* NULL: nothing */
-	size_t at;   /* consumed until here */
-	size_t len;
-};
-
-TAILQ_HEAD(connection_queue, http_connection);
-
-struct http_connection {
-	struct responder responder; /* first: a responder is its connection */
-	struct http_connections *all;
-	int fd;
-	struct event *read;
-	enum state state;
-	TAILQ_ENTRY(http_connection) next; /* unless ANSWERING */
-	int64_t until_ms;                  /* unless ANSWERING: the end of the state */
-	struct http_request request;
-	size_t received; /* bytes of the request so far */
-	struct surplus surplus;
-	struct http_output output;
-	int is_reserve; /* not counted by intake */
-	int is_unread;  /* `read` is not pending, until the request is answered */
-	int is_last;    /* closed after the reply */
-	int is_refused;
-	int is_held; /* in on_readable: not to be freed */
-	int is_closed;
-};
-
-struct http_connections {
-	const struct config *config;
-	struct intake *intake;
-	struct event_base *base;
-	http_handle_fn *handle;
-	void *context;
-	struct event *tick;
-	/* By the time when their state ends; those of the reserve have less time. */
-	struct connection_queue counted;
-	struct connection_queue reserve;
-	size_t n;
-	size_t reserve_n;
-	size_t sending;
-	size_t received; /* sum */
-	int stopped;
-};
-
-static struct connection_queue *queue_of(struct http_connection *connection)
+static struct http_connection_queue *queue_of(struct http_connection *connection)
 {
 	return connection->is_reserve ? &connection->all->reserve : &connection->all->counted;
 }
@@ -86,332 +25,23 @@ static int64_t wait_ms(const struct http_connection *connection)
 	return idle_ms < most_ms ? idle_ms : most_ms;
 }
 
-static void state_set(struct http_connection *connection, enum state state)
+void http_connections_wait(struct http_connection *connection)
 {
-	static const unsigned allowed[] = {
-		[RECEIVING] = 1u << ANSWERING,
-		[ANSWERING] = 1u << RECEIVING | 1u << SENDING,
-		[SENDING] = 1u << ANSWERING,
-	};
-
-	check(allowed[connection->state] & 1u << state);
-	if (connection->state != ANSWERING)
-		TAILQ_REMOVE(queue_of(connection), connection, next);
-	connection->all->sending += (size_t)(state == SENDING);
-	connection->all->sending -= (size_t)(connection->state == SENDING);
-	connection->state = state;
-	if (state == ANSWERING)
-		return;
 	connection->until_ms = clock_monotonic_ms() + wait_ms(connection);
 	TAILQ_INSERT_TAIL(queue_of(connection), connection, next);
 }
 
-static void received_set(struct http_connection *connection, size_t received)
+void http_connections_wait_end(struct http_connection *connection)
 {
-	connection->all->received += received - connection->received;
-	connection->received = received;
+	TAILQ_REMOVE(queue_of(connection), connection, next);
 }
 
-static void surplus_free(struct surplus *surplus)
-{
-	free(surplus->bytes);
-	*surplus = (struct surplus){ 0 };
-}
-
-static void surplus_keep(struct surplus *surplus, const char *bytes, size_t len)
-{
-	surplus->bytes = malloc(len);
-	check(surplus->bytes != NULL);
-	memcpy(surplus->bytes, bytes, len);
-	surplus->len = len;
-}
-
-static void connection_free(struct http_connection *connection)
-{
-	http_request_fini(&connection->request);
-	surplus_free(&connection->surplus);
-	free(connection);
-}
-
-/*
- * The kernel resets a connection that is closed with bytes unread, and the client may then not get
- * the reply.
- */
-static void unread_drop(int fd)
-{
-	char bytes[READ_ONCE_BYTES];
-
-	for (int i = 0; i < 8 && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
-		;
-}
-
-static void connection_close(struct http_connection *connection)
-{
-	struct http_connections *all = connection->all;
-
-	if (connection->state != ANSWERING)
-		state_set(connection, ANSWERING);
-	received_set(connection, 0);
-	event_free(connection->read);
-	http_output_fini(&connection->output);
-	if (connection->is_refused)
-		unread_drop(connection->fd);
-	close(connection->fd);
-	all->n--;
-	if (connection->is_reserve)
-		all->reserve_n--;
-	else
-		intake_connection_close(all->intake);
-	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
-	connection->is_closed = 1;
-	if (!connection->is_held)
-		connection_free(connection);
-}
-
-/* For the next request. */
-static void receive_begin(struct http_connection *connection)
-{
-	state_set(connection, RECEIVING);
-	http_request_reset(&connection->request);
-	if (connection->is_unread)
-		event_add(connection->read, NULL);
-	connection->is_unread = 0;
-	/* Not from here: the parts that answer must not be called back. */
-	if (connection->surplus.bytes)
-		event_active(connection->read, EV_READ, 1);
-}
-
-static void reply_sent(struct http_connection *connection)
-{
-	if (connection->is_last)
-		connection_close(connection);
-	else
-		receive_begin(connection);
-}
-
-static void output_done(void *context, int rc)
-{
-	struct http_connection *connection = context;
-
-	state_set(connection, ANSWERING);
-	if (rc)
-		connection_close(connection);
-	else
-		reply_sent(connection);
-}
-
-static void pieces_send(struct http_connection *connection, const struct iovec *pieces, size_t n)
-{
-	int rc = http_output_write(&connection->output, pieces, n);
-
-	if (rc < 0)
-		connection_close(connection);
-	else if (rc == 0)
-		reply_sent(connection);
-	else
-		state_set(connection, SENDING);
-}
-
-static const char *connection_header(const struct http_connection *connection)
-{
-	if (connection->is_last)
-		return "close";
-	return connection->request.parser.http_minor == 0 ? "keep-alive" : NULL;
-}
-
-/* `end`: bytes after the body. */
-static void reply_send(struct http_connection *connection, int status, const char *type,
-		       const char *body, size_t len, const char *end)
-{
-	const http_parser *parser = &connection->request.parser;
-	size_t end_len = strlen(end);
-	char head[HTTP_HEAD_SIZE];
-	struct iovec pieces[] = { { .iov_base = head },
-				  { .iov_base = (void *)(uintptr_t)body, .iov_len = len },
-				  { .iov_base = (void *)(uintptr_t)end, .iov_len = end_len } };
-
-	if (connection->is_reserve || connection->is_refused || connection->all->stopped ||
-	    !http_should_keep_alive(parser))
-		connection->is_last = 1;
-	pieces[0].iov_len =
-		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
-								      ? parser->http_minor
-								      : 1,
-						     .status = status,
-						     .type = type,
-						     .length = len + end_len,
-						     .connection = connection_header(connection) },
-				head);
-	pieces_send(connection, pieces,
-		    connection->request.complete && parser->method == HTTP_HEAD ? 1 : 3);
-}
-
-void http_connection_reply(struct http_connection *connection, int status, const char *type,
-			   const char *body, size_t len)
-{
-	check(connection->state == ANSWERING);
-	reply_send(connection, status, type, body, len, "");
-}
-
-void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
-				size_t len)
-{
-	check(connection->state == ANSWERING);
-	reply_send(connection, status, JSON_TYPE, text, len, "\n");
-}
-
-static void intake_reply(struct responder *responder, enum answer answer, const char *line,
-			 size_t len)
-{
-	struct http_connection *connection = (struct http_connection *)responder;
-
-	intake_answered(connection->all->intake, answer);
-	http_connection_reply_json(connection, answer_http(answer), line, len);
-}
-
-/* Replies and closes the connection, whatever of the request has not been read. */
-static void refuse(struct http_connection *connection, int status, enum answer answer,
-		   const char *message)
-{
-	char body[256];
-	int n = snprintf(body, sizeof(body), "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}",
-			 answer_code(answer), answer_status(answer), message);
-
-	if (connection->state != ANSWERING)
-		state_set(connection, ANSWERING);
-	received_set(connection, 0);
-	connection->is_refused = 1;
-	http_connection_reply_json(connection, status, body, (size_t)n);
-}
-
-int http_connection_is_reserve(const struct http_connection *connection)
-{
-	return connection->is_reserve;
-}
-
-void http_connection_refuse_full(struct http_connection *connection)
-{
-	metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
-	refuse(connection, 429, ANSWER_BUSY, "too many connections");
-}
-
-struct responder *http_connection_responder(struct http_connection *connection)
-{
-	return &connection->responder;
-}
-
-static void continue_send(struct http_connection *connection)
-{
-	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-
-	connection->request.wants_continue = 0;
-	if (send(connection->fd, line, sizeof(line) - 1, MSG_NOSIGNAL) != sizeof(line) - 1)
-		connection_close(connection);
-}
-
-static void request_handle(struct http_connection *connection, size_t left)
-{
-	struct http_connections *all = connection->all;
-
-	received_set(connection, left);
-	state_set(connection, ANSWERING);
-	all->handle(all->context, connection, &connection->request);
-	if (!connection->is_closed)
-		http_request_shrink(&connection->request);
-}
-
-/* Takes bytes of the request. Returns how many do not belong to it. */
-static size_t bytes_take(struct http_connection *connection, const char *bytes, size_t len)
-{
-	struct http_connections *all = connection->all;
-	struct http_request *request = &connection->request;
-	size_t left = len - http_request_feed(request, bytes, len);
-
-	if (request->complete)
-		return left;
-	if (request->refusal)
-		refuse(connection, request->refusal,
-		       request->refusal == 413 ? ANSWER_TOO_LARGE : ANSWER_BAD_REQUEST,
-		       request->refusal_text);
-	else if (request->wants_continue)
-		continue_send(connection);
-	else if (all->received > (size_t)all->config->http_buffer_bytes &&
-		 connection->received > SMALL_BYTES)
-		refuse(connection, 429, ANSWER_BUSY,
-		       "the requests of all clients are too large together");
-	return 0;
-}
-
-/* The surplus was counted as received when it was read. */
-static void surplus_take(struct http_connection *connection)
-{
-	struct surplus *surplus = &connection->surplus;
-	size_t left = bytes_take(connection, surplus->bytes + surplus->at,
-				 surplus->len - surplus->at);
-
-	surplus->at = surplus->len - left;
-	if (left == 0)
-		surplus_free(surplus);
-	if (connection->state == RECEIVING && connection->request.complete)
-		request_handle(connection, left);
-}
-
-static void socket_take(struct http_connection *connection)
-{
-	char bytes[READ_ONCE_BYTES];
-	ssize_t n = recv(connection->fd, bytes, sizeof(bytes), 0);
-	size_t left;
-
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		connection_close(connection);
-	if (n <= 0)
-		return;
-	received_set(connection, connection->received + (size_t)n);
-	left = bytes_take(connection, bytes, (size_t)n);
-	if (left > 0)
-		surplus_keep(&connection->surplus, bytes + (size_t)n - left, left);
-	if (connection->state == RECEIVING && connection->request.complete)
-		request_handle(connection, left);
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *data)
-{
-	struct http_connection *connection = data;
-
-	(void)fd;
-	(void)what;
-	if (connection->state != RECEIVING) {
-		event_del(connection->read);
-		connection->is_unread = 1;
-		return;
-	}
-	connection->is_held = 1;
-	if (connection->surplus.bytes)
-		surplus_take(connection);
-	else
-		socket_take(connection);
-	connection->is_held = 0;
-	if (connection->is_closed)
-		connection_free(connection);
-}
-
-static void connection_expire(struct http_connection *connection)
-{
-	if (connection->state == RECEIVING && connection->received > 0) {
-		refuse(connection, 408, ANSWER_BAD_REQUEST, "the request took too long to arrive");
-		return;
-	}
-	if (connection->state == SENDING)
-		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	connection_close(connection);
-}
-
-static void queue_expire(struct connection_queue *queue, int64_t now_ms)
+static void queue_expire(struct http_connection_queue *queue, int64_t now_ms)
 {
 	struct http_connection *connection;
 
 	while ((connection = TAILQ_FIRST(queue)) && connection->until_ms <= now_ms)
-		connection_expire(connection);
+		http_connection_expire(connection);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *data)
@@ -425,35 +55,35 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	queue_expire(&all->reserve, now_ms);
 }
 
-static struct http_connection *connection_new(struct http_connections *all, int fd)
+static void enter(struct http_connection *connection)
 {
-	struct http_connection *connection = calloc(1, sizeof(*connection));
+	struct http_connections *all = connection->all;
 
-	check(connection != NULL);
-	connection->responder.reply = intake_reply;
-	connection->all = all;
-	connection->fd = fd;
-	connection->state = ANSWERING;
-	connection->read = event_new(all->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
-	check(connection->read != NULL);
-	http_output_init(&connection->output, all->base, fd, output_done, connection);
-	/* Up to the second limit the reply is that of a body that was read. */
-	http_request_init(&connection->request, 2 * (size_t)all->config->line_limit_bytes);
-	return connection;
-}
-
-void http_connection_open(struct http_connections *all, int fd)
-{
-	struct http_connection *connection = connection_new(all, fd);
-	int on = 1;
-
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	connection->is_reserve = intake_connection_open(all->intake) != 0;
+	all->reserve_n += (size_t)connection->is_reserve;
 	all->n++;
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
-	event_add(connection->read, NULL);
-	receive_begin(connection);
-	if (connection->is_reserve && ++all->reserve_n > RESERVE)
+}
+
+void http_connections_leave(struct http_connection *connection)
+{
+	struct http_connections *all = connection->all;
+
+	all->n--;
+	if (connection->is_reserve)
+		all->reserve_n--;
+	else
+		intake_connection_close(all->intake);
+	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)all->n);
+}
+
+void http_connections_accept(struct http_connections *all, int fd)
+{
+	struct http_connection *connection = http_connection_new(all, fd);
+
+	enter(connection);
+	http_connection_receive(connection);
+	if (connection->is_reserve && all->reserve_n > RESERVE)
 		http_connection_refuse_full(connection);
 }
 
@@ -494,9 +124,9 @@ void http_connections_free(struct http_connections *all)
 	struct http_connection *connection;
 
 	while ((connection = TAILQ_FIRST(&all->counted)))
-		connection_close(connection);
+		http_connection_close(connection);
 	while ((connection = TAILQ_FIRST(&all->reserve)))
-		connection_close(connection);
+		http_connection_close(connection);
 	check(all->n == 0);
 	event_free(all->tick);
 	free(all);

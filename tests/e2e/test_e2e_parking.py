@@ -72,6 +72,7 @@ def test_a_locked_coupon_does_not_stop_the_others(rough, rough_pg):
     locked_coupon.judge()
 
 
+@pytest.mark.long
 def test_so_many_wait_for_a_locked_coupon(rough, rough_pg, worker_make):
     """More than the workers may hold: they leave the prefetch, and all are delivered again."""
     rough.stop("worker-1")

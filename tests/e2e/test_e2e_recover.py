@@ -287,6 +287,7 @@ def test_everything_comes_back(world):
         assert len(set(ids.fetchone())) == 1
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(world):
     coupons = campaigns(world)
     in_flight(world, coupons[0], ["flight1"])

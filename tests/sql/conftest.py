@@ -1,67 +1,29 @@
-"""A database for these tests: a fresh one where the owner may create databases, else the given one.
+"""A database for these tests, in a PostgreSQL of their own."""
 
-In the given one a keeper may be running. Therefore coupons have random ids of 19 digits and stay
-drafts (settling does not read the status), and changes of the keeper's row are rolled back.
-"""
-
-import os
 import random
 import threading
-import uuid
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from fresh import Fresh, database_empty
-from sql_db import FUNCTIONS, MIGRATIONS, Db
-from stack import wait_until
-
-
-def url_get(request, name):
-    return os.environ.get(name) or request.getfixturevalue("env")[name]
-
-
-def database_dropped(owner, name):
-    try:
-        owner.execute(f"DROP DATABASE {name}")
-    except psycopg.errors.ObjectInUse:
-        return False
-    return True
+from fresh import Fresh, database_empty, database_migrated
+from sql_db import Db
 
 
 @pytest.fixture(scope="session")
-def database(request):
+def stack(stack_make):
+    """A stack of which only PostgreSQL runs."""
+    alone = stack_make()
+    alone.start("postgres")
+    return alone
+
+
+@pytest.fixture(scope="session")
+def database(stack):
     """(the programs' conninfo, the owner's)"""
-    app_url, owner_url = url_get(request, "DATABASE_URL"), url_get(request, "DATABASE_ADMIN_URL")
-    with psycopg.connect(owner_url, autocommit=True) as owner:
-        may_create = owner.execute(
-            "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user"
-        ).fetchone()[0]
-        if not may_create:
-            yield app_url, owner_url
-            return
-        name = f"couponmq_test_{uuid.uuid4().hex}"
-        owner.execute(f"CREATE DATABASE {name}")
-        try:
-            app = make_conninfo(app_url, dbname=name)
-            with psycopg.connect(make_conninfo(owner_url, dbname=name), autocommit=True) as fresh:
-                for path in MIGRATIONS + FUNCTIONS:
-                    with fresh.transaction():
-                        fresh.execute(path.read_text())
-                login = psycopg.conninfo.conninfo_to_dict(app)["user"]
-                if not fresh.execute(
-                    "SELECT pg_has_role(%s, 'couponmq_app', 'member')", (login,)
-                ).fetchone()[0]:
-                    fresh.execute(
-                        psycopg.sql.SQL("GRANT couponmq_app TO {}").format(
-                            psycopg.sql.Identifier(login)
-                        )
-                    )
-            yield app, make_conninfo(owner_url, dbname=name)
-        finally:
-            # Not WITH (FORCE): that needs rights on every process of the database, also autovacuum.
-            wait_until(lambda: database_dropped(owner, name), timeout=30)
+    with database_migrated(stack) as urls:
+        yield urls
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ def database_migrated(stack, options=""):
             for path in MIGRATIONS + FUNCTIONS:
                 with connection.transaction():
                     connection.execute(path.read_text())
+        with superuser_connect(stack) as superuser:
+            superuser.execute(f"GRANT couponmq_app TO {conninfo_to_dict(app)['user']}")
         yield app, owner
 
 
