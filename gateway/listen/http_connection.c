@@ -1,7 +1,6 @@
 #include "gateway/listen/http_connection.h"
 
 #include "common/check.h"
-#include "gateway/listen/http_connections.h"
 #include "gateway/listen/http_head.h"
 #include "gateway/metrics.h"
 
@@ -15,40 +14,64 @@
 #include <unistd.h>
 
 #define READ_ONCE_BYTES 16384
-#define SMALL_BYTES 4096 /* a request of this size is taken whatever the others have sent */
 #define JSON_TYPE "application/json"
 
-static void state_set(struct http_connection *connection, enum http_state state)
+enum state { RECEIVING, ANSWERING, SENDING };
+
+/* What was read together with a request, and belongs to the next ones. */
+struct surplus {
+	char *bytes; /* NULL: nothing */
+	size_t at;   /* consumed until here */
+	size_t len;
+};
+
+struct http_connection {
+	struct responder responder; /* first: a responder is its connection */
+	struct http_shared *shared;
+	struct http_member member; /* waits unless ANSWERING */
+	int fd;
+	struct event *read;
+	enum state state;
+	struct http_request request;
+	struct surplus surplus;
+	struct http_output output;
+	int is_unread; /* `read` is not pending, until the request is answered */
+	int is_last;   /* closed after the reply */
+	int is_refused;
+	int is_held; /* in on_readable: not to be freed */
+	int is_closed;
+};
+
+static void state_set(struct http_connection *connection, enum state state)
 {
 	static const unsigned allowed[] = {
-		[HTTP_RECEIVING] = 1u << HTTP_ANSWERING,
-		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING,
-		[HTTP_SENDING] = 1u << HTTP_ANSWERING,
+		[RECEIVING] = 1u << ANSWERING,
+		[ANSWERING] = 1u << RECEIVING | 1u << SENDING,
+		[SENDING] = 1u << ANSWERING,
 	};
 
 	check(allowed[connection->state] & 1u << state);
-	if (connection->state != HTTP_ANSWERING)
-		http_connections_wait_end(connection);
-	connection->all->sending += (size_t)(state == HTTP_SENDING);
-	connection->all->sending -= (size_t)(connection->state == HTTP_SENDING);
+	if (connection->state != ANSWERING)
+		http_limits_wait_end(&connection->shared->limits, &connection->member);
+	connection->shared->sending += (size_t)(state == SENDING);
+	connection->shared->sending -= (size_t)(connection->state == SENDING);
 	connection->state = state;
-	if (state != HTTP_ANSWERING)
-		http_connections_wait(connection);
+	if (state != ANSWERING)
+		http_limits_wait(&connection->shared->limits, &connection->member);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
 {
-	connection->all->received += received - connection->received;
-	connection->received = received;
+	http_limits_received(&connection->shared->limits, &connection->member, received);
 }
 
-static void surplus_free(struct http_surplus *surplus)
+static void surplus_free(struct surplus *surplus)
 {
 	free(surplus->bytes);
-	*surplus = (struct http_surplus){ 0 };
+	*surplus = (struct surplus){ 0 };
 }
 
-static void surplus_keep(struct http_surplus *surplus, const char *bytes, size_t len)
+static void surplus_keep(struct surplus *surplus, const char *bytes, size_t len)
 {
 	surplus->bytes = malloc(len);
 	check(surplus->bytes != NULL);
@@ -77,23 +100,23 @@ static void unread_drop(int fd)
 
 void http_connection_close(struct http_connection *connection)
 {
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
+	if (connection->state != ANSWERING)
+		state_set(connection, ANSWERING);
 	received_set(connection, 0);
 	event_free(connection->read);
 	http_output_fini(&connection->output);
 	if (connection->is_refused)
 		unread_drop(connection->fd);
 	close(connection->fd);
-	http_connections_leave(connection);
+	http_limits_leave(&connection->shared->limits, &connection->member);
 	connection->is_closed = 1;
 	if (!connection->is_held)
 		connection_free(connection);
 }
 
-void http_connection_receive(struct http_connection *connection)
+static void receive_begin(struct http_connection *connection)
 {
-	state_set(connection, HTTP_RECEIVING);
+	state_set(connection, RECEIVING);
 	http_request_reset(&connection->request);
 	if (connection->is_unread)
 		event_add(connection->read, NULL);
@@ -108,14 +131,14 @@ static void reply_sent(struct http_connection *connection)
 	if (connection->is_last)
 		http_connection_close(connection);
 	else
-		http_connection_receive(connection);
+		receive_begin(connection);
 }
 
 static void output_done(void *context, int rc)
 {
 	struct http_connection *connection = context;
 
-	state_set(connection, HTTP_ANSWERING);
+	state_set(connection, ANSWERING);
 	if (rc)
 		http_connection_close(connection);
 	else
@@ -131,7 +154,7 @@ static void pieces_send(struct http_connection *connection, const struct iovec *
 	else if (rc == 0)
 		reply_sent(connection);
 	else
-		state_set(connection, HTTP_SENDING);
+		state_set(connection, SENDING);
 }
 
 static const char *connection_header(const struct http_connection *connection)
@@ -152,8 +175,8 @@ static void reply_send(struct http_connection *connection, int status, const cha
 				  { .iov_base = (void *)(uintptr_t)body, .iov_len = len },
 				  { .iov_base = (void *)(uintptr_t)end, .iov_len = end_len } };
 
-	if (connection->is_reserve || connection->is_refused || connection->all->stopped ||
-	    !http_should_keep_alive(parser))
+	if (connection->member.is_reserve || connection->is_refused ||
+	    connection->shared->stopped || !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	pieces[0].iov_len =
 		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
@@ -171,14 +194,14 @@ static void reply_send(struct http_connection *connection, int status, const cha
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *body, size_t len)
 {
-	check(connection->state == HTTP_ANSWERING);
+	check(connection->state == ANSWERING);
 	reply_send(connection, status, type, body, len, "");
 }
 
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len)
 {
-	check(connection->state == HTTP_ANSWERING);
+	check(connection->state == ANSWERING);
 	reply_send(connection, status, JSON_TYPE, text, len, "\n");
 }
 
@@ -187,7 +210,7 @@ static void intake_reply(struct responder *responder, enum answer answer, const 
 {
 	struct http_connection *connection = (struct http_connection *)responder;
 
-	intake_answered(connection->all->intake, answer);
+	intake_answered(connection->shared->limits.intake, answer);
 	http_connection_reply_json(connection, answer_http(answer), line, len);
 }
 
@@ -199,8 +222,8 @@ static void refuse(struct http_connection *connection, int status, enum answer a
 	int n = snprintf(body, sizeof(body), "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}",
 			 answer_code(answer), answer_status(answer), message);
 
-	if (connection->state != HTTP_ANSWERING)
-		state_set(connection, HTTP_ANSWERING);
+	if (connection->state != ANSWERING)
+		state_set(connection, ANSWERING);
 	received_set(connection, 0);
 	connection->is_refused = 1;
 	http_connection_reply_json(connection, status, body, (size_t)n);
@@ -208,7 +231,7 @@ static void refuse(struct http_connection *connection, int status, enum answer a
 
 int http_connection_is_reserve(const struct http_connection *connection)
 {
-	return connection->is_reserve;
+	return connection->member.is_reserve;
 }
 
 void http_connection_refuse_full(struct http_connection *connection)
@@ -233,11 +256,11 @@ static void continue_send(struct http_connection *connection)
 
 static void request_handle(struct http_connection *connection, size_t left)
 {
-	struct http_connections *all = connection->all;
+	struct http_shared *shared = connection->shared;
 
 	received_set(connection, left);
-	state_set(connection, HTTP_ANSWERING);
-	all->handle(all->context, connection, &connection->request);
+	state_set(connection, ANSWERING);
+	shared->handle(shared->context, connection, &connection->request);
 	if (!connection->is_closed)
 		http_request_shrink(&connection->request);
 }
@@ -245,7 +268,6 @@ static void request_handle(struct http_connection *connection, size_t left)
 /* Takes bytes of the request. Returns how many do not belong to it. */
 static size_t bytes_take(struct http_connection *connection, const char *bytes, size_t len)
 {
-	struct http_connections *all = connection->all;
 	struct http_request *request = &connection->request;
 	size_t left = len - http_request_feed(request, bytes, len);
 
@@ -257,8 +279,7 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 		       request->refusal_text);
 	else if (request->wants_continue)
 		continue_send(connection);
-	else if (all->received > (size_t)all->config->http_buffer_bytes &&
-		 connection->received > SMALL_BYTES)
+	else if (http_limits_too_large(&connection->shared->limits, &connection->member))
 		refuse(connection, 429, ANSWER_BUSY,
 		       "the requests of all clients are too large together");
 	return 0;
@@ -267,14 +288,14 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 /* The surplus was counted as received when it was read. */
 static void surplus_take(struct http_connection *connection)
 {
-	struct http_surplus *surplus = &connection->surplus;
+	struct surplus *surplus = &connection->surplus;
 	size_t left = bytes_take(connection, surplus->bytes + surplus->at,
 				 surplus->len - surplus->at);
 
 	surplus->at = surplus->len - left;
 	if (left == 0)
 		surplus_free(surplus);
-	if (connection->state == HTTP_RECEIVING && connection->request.complete)
+	if (connection->state == RECEIVING && connection->request.complete)
 		request_handle(connection, left);
 }
 
@@ -288,11 +309,11 @@ static void socket_take(struct http_connection *connection)
 		http_connection_close(connection);
 	if (n <= 0)
 		return;
-	received_set(connection, connection->received + (size_t)n);
+	received_set(connection, connection->member.received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
 	if (left > 0)
 		surplus_keep(&connection->surplus, bytes + (size_t)n - left, left);
-	if (connection->state == HTTP_RECEIVING && connection->request.complete)
+	if (connection->state == RECEIVING && connection->request.complete)
 		request_handle(connection, left);
 }
 
@@ -302,7 +323,7 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (connection->state != HTTP_RECEIVING) {
+	if (connection->state != RECEIVING) {
 		event_del(connection->read);
 		connection->is_unread = 1;
 		return;
@@ -319,31 +340,43 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 void http_connection_expire(struct http_connection *connection)
 {
-	if (connection->state == HTTP_RECEIVING && connection->received > 0) {
+	if (connection->state == RECEIVING && connection->member.received > 0) {
 		refuse(connection, 408, ANSWER_BAD_REQUEST, "the request took too long to arrive");
 		return;
 	}
-	if (connection->state == HTTP_SENDING)
+	if (connection->state == SENDING)
 		metrics_add(METRIC_CONNECTIONS_CUT, 1);
 	http_connection_close(connection);
 }
 
-struct http_connection *http_connection_new(struct http_connections *all, int fd)
+static struct http_connection *connection_new(struct http_shared *shared, int fd)
 {
+	size_t line_limit = (size_t)shared->limits.config->line_limit_bytes;
 	struct http_connection *connection = calloc(1, sizeof(*connection));
-	int on = 1;
 
 	check(connection != NULL);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	connection->responder.reply = intake_reply;
-	connection->all = all;
+	connection->shared = shared;
+	connection->member.connection = connection;
 	connection->fd = fd;
-	connection->state = HTTP_ANSWERING;
-	connection->read = event_new(all->base, fd, EV_READ | EV_PERSIST, on_readable, connection);
+	connection->state = ANSWERING;
+	connection->read = event_new(shared->base, fd, EV_READ | EV_PERSIST, on_readable,
+				     connection);
 	check(connection->read != NULL);
-	event_add(connection->read, NULL);
-	http_output_init(&connection->output, all->base, fd, output_done, connection);
+	http_output_init(&connection->output, shared->base, fd, output_done, connection);
 	/* Up to the second limit the reply is that of a body that was read. */
-	http_request_init(&connection->request, 2 * (size_t)all->config->line_limit_bytes);
+	http_request_init(&connection->request, 2 * line_limit);
 	return connection;
+}
+
+void http_connection_open(struct http_shared *shared, int fd)
+{
+	struct http_connection *connection = connection_new(shared, fd);
+	int on = 1, rc = http_limits_enter(&shared->limits, &connection->member);
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	event_add(connection->read, NULL);
+	receive_begin(connection);
+	if (rc)
+		http_connection_refuse_full(connection);
 }

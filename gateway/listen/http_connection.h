@@ -8,51 +8,31 @@
 #ifndef GATEWAY_LISTEN_HTTP_CONNECTION_H
 #define GATEWAY_LISTEN_HTTP_CONNECTION_H
 
+#include "gateway/listen/http_limits.h"
 #include "gateway/listen/http_output.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/listen/responder.h"
 
 #include <event2/event.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
-struct http_connections;
+/* Answers a complete request, now or later, by its responder or by http_connection_reply(). */
+typedef void http_handle_fn(void *context, struct http_connection *connection,
+			    struct http_request *request);
 
-enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
-
-/* What was read together with a request, and belongs to the next ones. */
-struct http_surplus {
-	char *bytes; /* NULL: nothing */
-	size_t at;   /* consumed until here */
-	size_t len;
+/* What the connections of a loop share. */
+struct http_shared {
+	struct event_base *base;
+	struct http_limits limits;
+	http_handle_fn *handle;
+	void *context;
+	size_t sending; /* connections whose reply is not yet written */
+	int stopped;    /* each is closed after its reply */
 };
 
-/* Only http_connection.c and http_connections.c use the fields. */
-struct http_connection {
-	struct responder responder; /* first: a responder is its connection */
-	struct http_connections *all;
-	int fd;
-	struct event *read;
-	enum http_state state;
-	TAILQ_ENTRY(http_connection) next; /* unless HTTP_ANSWERING */
-	int64_t until_ms;                  /* unless HTTP_ANSWERING: the end of the state */
-	struct http_request request;
-	size_t received; /* bytes of the request so far */
-	struct http_surplus surplus;
-	struct http_output output;
-	int is_reserve; /* not counted by intake */
-	int is_unread;  /* `read` is not pending, until the request is answered */
-	int is_last;    /* closed after the reply */
-	int is_refused;
-	int is_held; /* in on_readable: not to be freed */
-	int is_closed;
-};
-
-/* Takes the socket. */
-struct http_connection *http_connection_new(struct http_connections *all, int fd);
-/* The next request. */
-void http_connection_receive(struct http_connection *connection);
-/* Its state lasts too long: the request is refused, or the connection closed. */
+/* Takes the socket, and waits for the first request. */
+void http_connection_open(struct http_shared *shared, int fd);
+/* It waits too long: the request is refused, or the connection closed. */
 void http_connection_expire(struct http_connection *connection);
 void http_connection_close(struct http_connection *connection);
 

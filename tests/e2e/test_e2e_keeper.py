@@ -15,14 +15,22 @@ def at(**from_now):
     return (datetime.now(timezone.utc) + timedelta(**from_now)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def end_move(one, end):
+    one.pg.execute(
+        "UPDATE coupon SET end_at = %s, version = version + 1 WHERE id = %s", (end, one.coupon)
+    )
+
+
 # The end of a campaign
 
 
 def test_a_campaign_is_closed_after_its_end(rough, rough_coupon):
-    end = at(seconds=2)
-    published, paused, later = (rough_coupon(end=moment) for moment in (end, end, at(hours=1)))
-    draft = rough_coupon(loaded=False, end=end, publish=False)
+    published, paused, later = (rough_coupon(end=at(hours=1)) for _ in range(3))
+    draft = rough_coupon(loaded=False, end=at(hours=1), publish=False)
     rough.ctl("pause", paused.coupon)
+    end = at(seconds=1)
+    for one in (published, paused, draft):
+        end_move(one, end)
     for one in (published, paused):
         wait_until(lambda one=one: one.row("status") == ("closed",), timeout=15)
         wait_until(lambda one=one: one.field("status") == "closed")
@@ -42,12 +50,10 @@ def test_a_campaign_is_closed_after_its_end(rough, rough_coupon):
 
 
 def test_an_end_that_was_moved_counts(rough, rough_coupon):
-    moved = rough_coupon(end=at(seconds=1.5))
-    moved.pg.execute(
-        "UPDATE coupon SET end_at = now() + interval '1 hour', version = version + 1 WHERE id = %s",
-        (moved.coupon,),
-    )
-    other = rough_coupon(end=at(seconds=1.5))
+    end = at(seconds=4)
+    moved = rough_coupon(end=end)
+    end_move(moved, at(hours=1))
+    other = rough_coupon(end=end)
     wait_until(lambda: other.row("status") == ("closed",), timeout=15)
     assert moved.row("status") == ("published",)
 

@@ -137,10 +137,10 @@ def background(connections):
 
 
 @pytest.fixture
-def empty(stack, env):
+def empty(stack):
     """An empty database of the owner, as Fresh."""
     with database_empty(stack) as name:
-        made = Fresh(stack, make_conninfo(env["DATABASE_ADMIN_URL"], dbname=name))
+        made = Fresh(stack, make_conninfo(stack.env["DATABASE_ADMIN_URL"], dbname=name))
         try:
             yield made
         finally:

@@ -1,0 +1,61 @@
+/*
+ * The limits of all HTTP connections of an event loop: how many there are, how long each may wait
+ * for its client, and how large their requests may be together.
+ *
+ * A connection counts with those of the socket API. Beyond their limit a few more are served, for
+ * monitoring only.
+ */
+#ifndef GATEWAY_LISTEN_HTTP_LIMITS_H
+#define GATEWAY_LISTEN_HTTP_LIMITS_H
+
+#include "common/program/config.h"
+#include "gateway/listen/intake.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+struct http_connection;
+
+/* A connection, as the limits see it. */
+struct http_member {
+	struct http_connection *connection;
+	TAILQ_ENTRY(http_member) next; /* while it waits */
+	int64_t until_ms;              /* while it waits */
+	size_t received;               /* bytes of its request so far */
+	int is_reserve;                /* not counted by intake */
+};
+
+TAILQ_HEAD(http_member_queue, http_member);
+
+struct http_limits {
+	const struct config *config;
+	struct intake *intake;
+	/* Those that wait, by their end; those of the reserve have less time. */
+	struct http_member_queue counted;
+	struct http_member_queue reserve;
+	size_t n;
+	size_t reserve_n;
+	size_t received; /* sum */
+};
+
+void http_limits_init(struct http_limits *limits, const struct config *config,
+		      struct intake *intake);
+
+/* -1: it is one too many, and is to be refused. */
+int http_limits_enter(struct http_limits *limits, struct http_member *member);
+void http_limits_leave(struct http_limits *limits, struct http_member *member);
+
+/* It waits for its client from now on, and no more. */
+void http_limits_wait(struct http_limits *limits, struct http_member *member);
+void http_limits_wait_end(struct http_limits *limits, struct http_member *member);
+/* One that has waited too long, or NULL. */
+struct http_connection *http_limits_expired(struct http_limits *limits, int64_t now_ms);
+/* One that waits, or NULL. */
+struct http_connection *http_limits_waiting(struct http_limits *limits);
+
+void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received);
+/* Whether this request is refused because all together are too large. */
+int http_limits_too_large(const struct http_limits *limits, const struct http_member *member);
+
+#endif
