@@ -39,6 +39,13 @@ static void port_ulid_new(void *context, struct ulid *ulid)
 	ulid_new(ulid, clock_wall_ms());
 }
 
+static size_t port_room(void *context, size_t requests, size_t coupons)
+{
+	struct parts *parts = context;
+
+	return redis_pool_room(parts->redis, requests, coupons);
+}
+
 static int port_send(void *context, struct call *call)
 {
 	struct parts *parts = context;
@@ -140,6 +147,7 @@ void ports_connect(struct parts *parts, const struct config *config)
 		.context = parts,
 		.now_ms = port_now_ms,
 		.ulid_new = port_ulid_new,
+		.room = port_room,
 		.send = port_send,
 		.look_up = port_look_up_coupon,
 		.publish = port_publish,

@@ -1,20 +1,24 @@
--- Decides up to 256 requests for one coupon and records the decisions. The script is atomic: every
--- error occurs before the first write, and no later write can fail (Redis refuses a script for lack
--- of memory, a full disk or a read-only role only at its first write).
+-- Decides requests for coupons and records the decisions. The script is atomic. Each part of a
+-- call, up to 256 requests for one coupon, is decided by itself: every error of a part occurs before
+-- its first write, and no later write can fail (Redis refuses a script for lack of memory, a full
+-- disk or a read-only role only at its first write).
 --
--- KEYS  1 coupon:{ID}         hash: the coupon's terms and counts
+-- KEYS  for each part
+--       1 coupon:{ID}         hash: the coupon's terms and counts
 --       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line
 --       3 coupon:{ID}:outbox  hash: batch -> the exact message body, until its receives are settled
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
---       2 coupon          1..2^63-1 in canonical decimal, the ID of KEYS
---       3 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
---       4 generation_seen 0..2^53-1, the highest the gateway has seen
---       5 seq_seen        0..2^53-1, the highest it has seen in that generation
---       6 unsettled_max   1..2^53-1: while the outbox has so many messages, none is added
---       then 1..256 pairs: user (1..64 bytes, '!' to '~'),
---       key (0..64 bytes of printable ASCII; '' = none)
+--       2 unsettled_max   1..2^53-1: while a coupon's outbox has so many messages, none is added
+--       then for each part
+--       1 coupon          1..2^63-1 in canonical decimal, the ID of its KEYS
+--       2 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
+--       3 generation_seen 0..2^53-1, the highest the gateway has seen
+--       4 seq_seen        0..2^53-1, the highest it has seen in that generation
+--       5 count           1..256, then as many pairs: user (1..64 bytes, '!' to '~'),
+--                         key (0..64 bytes of printable ASCII; '' = none)
 --
--- Returns {state, generation, seq} where nothing was decided:
+-- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
+-- decided:
 --   'missing'     Redis does not have the coupon (generation and seq are 0)
 --   'unverified'  the coupon was not verified on this Redis process
 --   'behind'      Redis has a lower number than the gateway has seen, in this generation or an
@@ -27,275 +31,331 @@
 --   'SLOT:BATCH:INDEX'     the user's key is known: the receive that was accepted with it
 -- A known key comes before every refusal, and of several refusals the first of this order is
 -- returned: paused, ended, not_started, out_of_stock, limit_reached, busy.
--- A call that cannot accept any request and has no key reads only the coupon's hash.
+-- A part that cannot accept any request and has no key reads only the coupon's hash.
 --
--- Errors: ERR couponmq: <the argument or field, and what is wrong with it>. A user's records are
--- checked when they are used. Errors of Redis itself (OOM, READONLY, ...) are returned unchanged.
+-- Errors: ERR couponmq: <the argument or field, and what is wrong with it>; of run_id,
+-- unsettled_max, a count and the number of KEYS instead of all replies, before the first write. A
+-- user's records are checked when they are used. Errors of Redis itself (OOM, READONLY, ...) are
+-- returned unchanged.
 
 local concat = table.concat
 local argv = ARGV
 
-local HEAD = 6
+local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before its pairs
+-- A user without the bytes that JSON escapes; digits and capitals are in the first range.
+local PLAIN = '^[#-[^-~!%]]+$'
+local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
+local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
 
--- Arguments. The checks are inline, where other scripts call functions of the prelude: each
--- definition costs 0.2 µs per call of the script, even if it is not used.
+local run_id = argv[1]
+local unsettled_max = tonumber(argv[2])
 
-local run_id, coupon, batch = argv[1], argv[2], argv[3]
-local count = (#argv - HEAD) / 2
-
-if #KEYS ~= 3 then
-	fail('KEYS: 3 are needed')
-end
-if count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
-	fail('ARGV: 6 arguments and then 1 to 256 pairs of user and key are needed')
+if #argv < HEAD then
+	fail('ARGV: ' .. HEAD .. ' and then the parts are needed')
 end
 if #run_id ~= 40 or not find(run_id, '^[%da-f]*$') then
 	fail('run_id: not 40 hexadecimal digits')
 end
-if not find(coupon, '^[1-9]%d*$') or #coupon > 19 or (#coupon == 19 and coupon > MAX_ID) then
-	fail('coupon: not a positive 64-bit integer in canonical decimal')
-end
-local base = 'coupon:{' .. coupon .. '}'
-if KEYS[1] ~= base or KEYS[2] ~= base .. ':users' or KEYS[3] ~= base .. ':outbox' then
-	fail('KEYS: not the keys of coupon ' .. coupon)
-end
-if #batch ~= 26 or not find(batch, '^[0-7][0-9A-HJKMNP-TV-Z]*$') then
-	fail('batch: not a ULID')
-end
-if not find(argv[4] .. argv[5], '^%d*$') or find(argv[4], '^0.') or find(argv[5], '^0.') then
-	fail('generation_seen, seq_seen: not an integer in canonical decimal')
-end
-local generation_seen, seq_seen = tonumber(argv[4]), tonumber(argv[5])
-if not generation_seen or not seq_seen or generation_seen > MAX_INT or seq_seen > MAX_INT then
-	fail('generation_seen, seq_seen: not within 0..2^53-1')
-end
-local unsettled_max = tonumber(argv[6])
-if not find(argv[6], '^[1-9]%d*$') or unsettled_max > MAX_INT then
+if not find(argv[2], '^[1-9]%d*$') or unsettled_max > MAX_INT then
 	fail('unsettled_max: not an integer within 1..2^53-1')
 end
-
-local hmget = {'HMGET', KEYS[2]}
--- A user without the bytes that JSON escapes; digits and capitals are in the first range.
-local PLAIN = '^[#-[^-~!%]]+$'
-local keyed, escapes = false, false
-for i = 1, count do
-	local user, key = argv[HEAD - 1 + i * 2], argv[HEAD + i * 2]
-	if #user > 64 or not find(user, PLAIN) then
-		if #user > 64 or not find(user, '^[!-~]+$') then
-			fail('user: not 1 to 64 bytes of printable ASCII without spaces')
-		end
-		escapes = true
-	end
-	if key ~= '' then
-		if #key > 64 or not find(key, '^[ -~]*$') then
-			fail('key: not at most 64 bytes of printable ASCII')
-		end
-		keyed = true
-	end
-	hmget[i + 2] = user
-end
-
--- The coupon
-
-local c = pcall('HMGET', KEYS[1], 'status', 'run_id', 'generation', 'seq', 'total', 'stock',
-	'reserved', 'begin', 'end', 'limit')
-if c.err then
-	fail('coupon: ' .. c.err)
-end
-if not c[1] and call('EXISTS', KEYS[1]) == 0 then
-	return {'missing', 0, 0}
-end
-for i = 1, 10 do
-	if not c[i] then
-		fail('coupon: a field is missing')
-	end
-end
-
--- Given only digits, tonumber() returns only non-negative integers. (Patterns are anchored, here
--- and above: they scan the text once, whereas '%D' would restart at each byte.)
-if not find(concat(c, '', 3), '^%d*$') then
-	fail('coupon: a count or time is not a non-negative integer')
-end
-for i = 3, 10 do
-	local n = tonumber(c[i])
-	if not n or n > MAX_INT then
-		fail('coupon: a count or time is not within 0..2^53-1')
-	end
-	c[i] = n
-end
-local status, generation, seq, total, stock = c[1], c[3], c[4], c[5], c[6]
-local begin_ms, end_ms, limit = c[8], c[9], c[10]
-if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
-	fail('coupon: unknown status')
-end
-if generation < 1 or limit < 1 or limit > 100 then
-	fail('coupon: generation or limit out of range')
-end
-if stock + c[7] > total then
-	fail('coupon: stock and reserved are more than total')
-end
-
-if c[2] ~= run_id then
-	return {'unverified', generation, seq}
-end
-if generation < generation_seen or (generation == generation_seen and seq < seq_seen) then
-	return {'behind', generation, seq}
-end
-if generation > generation_seen and generation_seen > 0 then
-	local high = tonumber(call('HGET', KEYS[1], 'high:' .. argv[4]) or MAX_INT)
-	if not high or high < seq_seen then
-		return {'behind', generation, seq}
-	end
+if #KEYS == 0 or #KEYS % 3 ~= 0 then
+	fail('KEYS: 3 are needed for each part')
 end
 
 local now = now_ms()
 
-local closed -- the verdict of each request without a known key while none is accepted
-if status == 'paused' then
-	closed = -6
-elseif status == 'closed' then
-	closed = -3
-elseif now < begin_ms then
-	closed = -5
-elseif end_ms > 0 and now >= end_ms then
-	closed = -3
-elseif stock == 0 then
-	closed = -2
-end
 
-local reply = {'ok', generation, seq, stock, now, begin_ms, ''}
+-- Checks the arguments of a part. Returns the command that reads its users, whether one of them has
+-- a key, and whether one must be escaped in JSON. The checks are inline, where other scripts call
+-- functions of the prelude: this script runs for every request.
+local function arguments_read(place, from, count)
+	local coupon, batch = argv[from], argv[from + 1]
+	local generation, seq = argv[from + 2], argv[from + 3]
 
-if closed and not keyed then
-	for i = 8, count + 7 do
-		reply[i] = closed
+	if not find(coupon, '^[1-9]%d*$') or #coupon > 19 or (#coupon == 19 and coupon > MAX_ID) then
+		fail('coupon: not a positive 64-bit integer in canonical decimal')
 	end
-	return reply
-end
-if seq > MAX_INT - count then
-	fail('coupon: seq has no numbers left')
-end
-
-local full = false -- whether the outbox has no room for a message
-if not closed then
-	local messages = pcall('HLEN', KEYS[3])
-	if type(messages) == 'table' then
-		fail('outbox: ' .. messages.err)
+	local base = 'coupon:{' .. coupon .. '}'
+	if KEYS[place] ~= base or KEYS[place + 1] ~= base .. ':users'
+		or KEYS[place + 2] ~= base .. ':outbox' then
+		fail('KEYS: not the keys of coupon ' .. coupon)
 	end
-	full = messages >= unsettled_max
-end
+	if #batch ~= 26 or not find(batch, '^[0-7][0-9A-HJKMNP-TV-Z]*$') then
+		fail('batch: not a ULID')
+	end
+	if not find(generation .. seq, '^%d*$') or find(generation, '^0.') or find(seq, '^0.') then
+		fail('generation_seen, seq_seen: not an integer in canonical decimal')
+	end
+	if (tonumber(generation) or MAX_INT + 1) > MAX_INT or (tonumber(seq) or MAX_INT + 1) > MAX_INT then
+		fail('generation_seen, seq_seen: not within 0..2^53-1')
+	end
 
--- The users
-
-local records = pcall(unpack(hmget))
-if records.err then
-	fail('users: ' .. records.err)
-end
-
--- The verdicts. Each accepted request adds to hset (user, records) and to parts (its piece of the
--- body); at[user] is the index of the user's new records in hset.
-
-local hset, last = {'HSET', KEYS[2]}, 2
-local parts, size = {}, 0
-local at = {}
-local accepted = 0
-local fresh = '1:' .. batch .. ':'
-
-local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
-local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
-
-for i = 1, count do
-	local user, key = hmget[i + 2], argv[HEAD + i * 2]
-	local place = at[user]
-	local verdict, took
-
-	if key == '' and closed then
-		verdict = closed
-	elseif key == '' and not full and not place and not records[i] then
-		at[user] = last + 2
-		hset[last + 1] = user
-		hset[last + 2] = fresh .. accepted .. ':'
-		last = last + 2
-		parts[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
-		parts[size + 2] = NEXT
-		size = size + 2
-		verdict, took = 1, true
-	else
-		local text = place and hset[place] or records[i]
-		local taken, receive = {}, false
-		if text then
-			taken, receive = records_read(text, key)
-			if not taken then
-				fail('users: malformed records of user ' .. user)
+	local hmget = {'HMGET', KEYS[place + 1]}
+	local keyed, escapes = false, false
+	local at = from + PART
+	for i = 1, count do
+		local user, key = argv[at], argv[at + 1]
+		if #user > 64 or not find(user, PLAIN) then
+			if #user > 64 or not find(user, '^[!-~]+$') then
+				fail('user: not 1 to 64 bytes of printable ASCII without spaces')
 			end
+			escapes = true
 		end
-
-		if receive then
-			verdict = receive
-		elseif closed then
-			verdict = closed
-		else
-			-- If the limit was lowered, slots above it still count.
-			local used, slot = 0, 1
-			for _ in pairs(taken) do
-				used = used + 1
+		if key ~= '' then
+			if #key > 64 or not find(key, '^[ -~]*$') then
+				fail('key: not at most 64 bytes of printable ASCII')
 			end
-			if used >= limit then
+			keyed = true
+		end
+		hmget[i + 2] = user
+		at = at + 2
+	end
+	return hmget, keyed, escapes
+end
+
+-- Reads the coupon's hash, with numbers where they belong; nil: there is none.
+local function coupon_read(key)
+	local c = pcall('HMGET', key, 'status', 'run_id', 'generation', 'seq', 'total', 'stock',
+		'reserved', 'begin', 'end', 'limit')
+	if c.err then
+		fail('coupon: ' .. c.err)
+	end
+	if not c[1] and call('EXISTS', key) == 0 then
+		return nil
+	end
+	for i = 1, 10 do
+		if not c[i] then
+			fail('coupon: a field is missing')
+		end
+	end
+
+	-- Given only digits, tonumber() returns only non-negative integers. (Patterns are anchored,
+	-- here and above: they scan the text once, whereas '%D' would restart at each byte.)
+	if not find(concat(c, '', 3), '^%d*$') then
+		fail('coupon: a count or time is not a non-negative integer')
+	end
+	for i = 3, 10 do
+		local n = tonumber(c[i])
+		if not n or n > MAX_INT then
+			fail('coupon: a count or time is not within 0..2^53-1')
+		end
+		c[i] = n
+	end
+	local status, limit = c[1], c[10]
+	if status ~= 'open' and status ~= 'paused' and status ~= 'closed' then
+		fail('coupon: unknown status')
+	end
+	if c[3] < 1 or limit < 1 or limit > 100 then
+		fail('coupon: generation or limit out of range')
+	end
+	if c[6] + c[7] > c[5] then
+		fail('coupon: stock and reserved are more than total')
+	end
+	return c
+end
+
+-- Whether Redis has a lower number than the gateway has seen.
+local function is_behind(key, generation, seq, generation_text, seq_seen)
+	local generation_seen = tonumber(generation_text)
+	if generation == generation_seen then
+		return seq < seq_seen
+	end
+	if generation < generation_seen or generation_seen == 0 then
+		return generation < generation_seen
+	end
+	local high = tonumber(call('HGET', key, 'high:' .. generation_text) or MAX_INT)
+	return not high or high < seq_seen
+end
+
+-- The verdict of each request without a known key while none can be accepted; nil: they can.
+local function closed_verdict(c)
+	if c[1] == 'paused' then
+		return -6
+	elseif c[1] == 'closed' then
+		return -3
+	elseif now < c[8] then
+		return -5
+	elseif c[9] > 0 and now >= c[9] then
+		return -3
+	elseif c[6] == 0 then
+		return -2
+	end
+end
+
+-- The number of slots taken, and the lowest one that is free. If the limit was lowered, slots above
+-- it still count.
+local function slots_count(taken)
+	local used, slot = 0, 1
+	for _ in pairs(taken) do
+		used = used + 1
+	end
+	while taken[slot] do
+		slot = slot + 1
+	end
+	return used, slot
+end
+
+-- Decides the part whose keys begin at KEYS[place], and its arguments at argv[from].
+local function decide(place, from, count)
+	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
+	local coupon, batch = argv[from], argv[from + 1]
+	local hmget, keyed, escapes = arguments_read(place, from, count)
+	local c = coupon_read(key)
+	if not c then
+		return {'missing', 0, 0}
+	end
+	local generation, seq, stock, limit = c[3], c[4], c[6], c[10]
+	if c[2] ~= run_id then
+		return {'unverified', generation, seq}
+	end
+	if is_behind(key, generation, seq, argv[from + 2], tonumber(argv[from + 3])) then
+		return {'behind', generation, seq}
+	end
+
+	local closed = closed_verdict(c)
+	local reply = {'ok', generation, seq, stock, now, c[8], ''}
+	if closed and not keyed then
+		for i = 8, count + 7 do
+			reply[i] = closed
+		end
+		return reply
+	end
+	if seq > MAX_INT - count then
+		fail('coupon: seq has no numbers left')
+	end
+
+	local full = false -- whether the outbox has no room for a message
+	if not closed then
+		local messages = pcall('HLEN', outbox_key)
+		if type(messages) == 'table' then
+			fail('outbox: ' .. messages.err)
+		end
+		full = messages >= unsettled_max
+	end
+	local records = pcall(unpack(hmget))
+	if records.err then
+		fail('users: ' .. records.err)
+	end
+
+	-- The verdicts. Each accepted request adds to hset (user, records) and to pieces (its part of
+	-- the body); at[user] is the index of the user's new records in hset.
+	local hset, last = {'HSET', users_key}, 2
+	local pieces, size = {}, 0
+	local at = {}
+	local accepted = 0
+	local fresh = '1:' .. batch .. ':'
+	local key_at = from + PART - 1
+
+	for i = 1, count do
+		local user, word = hmget[i + 2], argv[key_at + i * 2]
+		local own = at[user]
+		local verdict, took
+
+		if word == '' and closed then
+			verdict = closed
+		elseif word == '' and not full and not own and not records[i] then
+			at[user] = last + 2
+			hset[last + 1] = user
+			hset[last + 2] = fresh .. accepted .. ':'
+			last = last + 2
+			pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
+			pieces[size + 2] = NEXT
+			size = size + 2
+			verdict, took = 1, true
+		else
+			local text = own and hset[own] or records[i]
+			local taken, receive = {}, false
+			if text then
+				taken, receive = records_read(text, word)
+				if not taken then
+					fail('users: malformed records of user ' .. user)
+				end
+			end
+			local used, slot = slots_count(taken)
+
+			if receive then
+				verdict = receive
+			elseif closed then
+				verdict = closed
+			elseif used >= limit then
 				verdict = -4
 			elseif full then
 				verdict = -20
 			else
-				while taken[slot] do
-					slot = slot + 1
-				end
-				local record = slot .. ':' .. batch .. ':' .. accepted .. ':' .. key
-				if not place then
-					place = last + 2
-					at[user] = place
+				local record = slot .. ':' .. batch .. ':' .. accepted .. ':' .. word
+				if not own then
+					own = last + 2
+					at[user] = own
 					hset[last + 1] = user
-					last = place
+					last = own
 				end
-				hset[place] = text and text .. '\n' .. record or record
-				parts[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
-				parts[size + 2] = '",' .. slot .. ',"'
-					.. string.gsub(key, ESCAPED, ESCAPE) .. '"],["'
+				hset[own] = text and text .. '\n' .. record or record
+				pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
+				pieces[size + 2] = '",' .. slot .. ',"'
+					.. string.gsub(word, ESCAPED, ESCAPE) .. '"],["'
 				size = size + 2
 				verdict, took = slot, true
 			end
 		end
-	end
 
-	if took then
-		accepted = accepted + 1
-		if accepted == stock then
-			closed = -2
+		if took then
+			accepted = accepted + 1
+			if accepted == stock then
+				closed = -2
+			end
 		end
+		reply[i + 7] = verdict
 	end
-	reply[i + 7] = verdict
-end
 
-if accepted == 0 then
+	if accepted == 0 then
+		return reply
+	end
+
+	-- The message and the writes
+	pieces[size] = sub(pieces[size], 1, -4) .. ']}' -- the last entry has no next
+	local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","generation":'
+		.. decimal(generation) .. ',"seq":' .. decimal(seq + 1) .. ',"at":' .. decimal(now)
+		.. ',"receives":[["' .. concat(pieces)
+	seq, stock = seq + accepted, stock - accepted
+
+	-- The only write that can fail is the first: because the batch exists, or because Redis
+	-- refuses it (OOM, ...).
+	local added = pcall('HSETNX', outbox_key, batch, body)
+	if added == 0 then
+		fail('batch: is in the outbox already')
+	end
+	if added ~= 1 then
+		return added
+	end
+	call(unpack(hset))
+	call('HSET', key, 'stock', decimal(stock), 'seq', decimal(seq))
+
+	reply[3], reply[4], reply[7] = seq, stock, body
 	return reply
 end
 
--- The message and the writes
-
-parts[size] = sub(parts[size], 1, -4) .. ']}' -- the last entry has no next
-local body = '{"v":1,"batch":"' .. batch .. '","coupon":"' .. coupon .. '","generation":'
-	.. decimal(generation) .. ',"seq":' .. decimal(seq + 1) .. ',"at":' .. decimal(now)
-	.. ',"receives":[["' .. concat(parts)
-seq, stock = seq + accepted, stock - accepted
-
--- The only write that can fail is the first: because the batch exists, or because Redis refuses it
--- (OOM, ...).
-local added = pcall('HSETNX', KEYS[3], batch, body)
-if added == 0 then
-	fail('batch: is in the outbox already')
+-- Where each part begins, before any is decided.
+local parts = #KEYS / 3
+local from, begins, counts = HEAD + 1, {}, {}
+for i = 1, parts do
+	local count = tonumber(argv[from + PART - 1])
+	if not count or count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
+		fail('count: not an integer within 1..256')
+	end
+	begins[i], counts[i] = from, count
+	from = from + PART + count * 2
 end
-if added ~= 1 then
-	return added
+if from ~= #argv + 1 then
+	fail('ARGV: not as many pairs of user and key as the counts say')
 end
-call(unpack(hset))
-call('HSET', KEYS[1], 'stock', decimal(stock), 'seq', decimal(seq))
 
-reply[3], reply[4], reply[7] = seq, stock, body
-return reply
+local replies = {}
+for i = 1, parts do
+	local done, reply = protected(decide, i * 3 - 2, begins[i], counts[i])
+	replies[i] = reply
+	if not done and type(reply) ~= 'table' then
+		replies[i] = {err = reply} -- an error of the script itself
+	end
+end
+return replies

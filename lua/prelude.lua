@@ -5,6 +5,8 @@
 
 local SCRIPT = '' -- the name of the script, set by the build
 
+local protected = pcall -- Lua's own
+
 local call = redis.call
 
 local pcall = redis.pcall

@@ -125,20 +125,31 @@ class Coupon:
         seen=(0, 0),
         unsettled_max=UNBOUNDED,
         keys=None,
+        count=None,
     ):
-        """Each request is a user, or a pair of user and key."""
+        """A call with one part. Each request is a user, or a pair of user and key."""
+        (reply,) = self.run(
+            "issue",
+            self.run_id if run_id is None else run_id,
+            unsettled_max,
+            *self.part(*requests, batch=batch, coupon=coupon, seen=seen, count=count),
+            keys=keys,
+        )
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def part(self, *requests, batch=None, coupon=None, seen=(0, 0), count=None):
+        """The arguments of one part of a call."""
         flat = []
         for r in requests:
             flat += [r, ""] if isinstance(r, (str, int)) else r
-        return self.run(
-            "issue",
-            self.run_id if run_id is None else run_id,
+        return (
             self.id if coupon is None else coupon,
             batch or ulid_make(),
             *seen,
-            unsettled_max,
+            len(flat) // 2 if count is None else count,
             *flat,
-            keys=keys,
         )
 
     def issue(self, *requests, **options):

@@ -20,6 +20,11 @@ struct admission_port {
 	int64_t (*now_ms)(void *context); /* monotonic */
 	void (*ulid_new)(void *context, struct ulid *ulid);
 	/*
+	 * How many requests the next call may have, while so many requests and coupons wait for one;
+	 * 0: none may be sent now. May be NULL: there is no such limit.
+	 */
+	size_t (*room)(void *context, size_t requests, size_t coupons);
+	/*
 	 * Sends the call: 0, and one of admission_replied, _not_run, _lost follows later; or -1,
 	 * nothing was sent.
 	 */

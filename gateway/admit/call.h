@@ -1,4 +1,4 @@
-/* One script call: its requests, and the reply of the script. */
+/* The requests for one coupon that the script decides together, and its reply. */
 #ifndef GATEWAY_ADMIT_CALL_H
 #define GATEWAY_ADMIT_CALL_H
 
@@ -11,6 +11,7 @@ struct coupon;
 
 /* Owned by admission until the port has sent it, then by the port until it ends. */
 struct call {
+	STAILQ_ENTRY(call) next; /* of the port */
 	struct coupon *coupon;
 	int64_t coupon_id;
 	struct ulid batch;

@@ -33,6 +33,7 @@ static void ready_mark(struct call_queue *queue, struct coupon *coupon)
 	if (coupon->is_ready || STAILQ_EMPTY(&coupon->waiting))
 		return;
 	coupon->is_ready = 1;
+	queue->ready_n++;
 	STAILQ_INSERT_TAIL(&queue->ready, coupon, ready);
 }
 
@@ -47,6 +48,7 @@ void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct requ
 	coupon->open++;
 	queue->open++;
 	queue->waiting++;
+	queue->unsent++;
 	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
 	busy_report(queue, coupon);
 	ready_mark(queue, coupon);
@@ -106,16 +108,31 @@ static struct call *call_new(const struct call_queue *queue, struct coupon *coup
 	return call;
 }
 
-/* Makes the next call of the waiting requests; NULL when a remembered answer served all of them. */
-static struct call *call_gather(struct call_queue *queue, struct coupon *coupon)
+/* How many requests the next call may have. */
+static size_t room(const struct call_queue *queue)
+{
+	const struct admission_port *port = queue->port;
+	size_t most = queue->limits->batch_receives_max, n;
+
+	if (!port->room)
+		return most;
+	n = port->room(port->context, queue->unsent, queue->ready_n);
+	return n < most ? n : most;
+}
+
+/*
+ * Makes the next call, of at most `most` waiting requests; NULL when a remembered answer served all
+ * of them.
+ */
+static struct call *call_gather(struct call_queue *queue, struct coupon *coupon, size_t most)
 {
 	int64_t now_ms = queue->port->now_ms(queue->port->context);
 	struct call *call = NULL;
 	struct request *request;
 
-	while ((request = STAILQ_FIRST(&coupon->waiting)) &&
-	       (!call || call->requests_n < queue->limits->batch_receives_max)) {
+	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
 		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
+		queue->unsent--;
 		if (coupon_remembers(coupon, request, now_ms)) {
 			call_queue_refuse(queue, coupon, request, coupon->memory);
 			continue;
@@ -129,9 +146,11 @@ static struct call *call_gather(struct call_queue *queue, struct coupon *coupon)
 
 static void coupon_send(struct call_queue *queue, struct coupon *coupon)
 {
+	size_t most;
+
 	while (coupon->calls < queue->limits->calls_per_coupon_max &&
-	       !STAILQ_EMPTY(&coupon->waiting)) {
-		struct call *call = call_gather(queue, coupon);
+	       !STAILQ_EMPTY(&coupon->waiting) && (most = room(queue)) > 0) {
+		struct call *call = call_gather(queue, coupon, most);
 
 		if (!call) {
 			busy_report(queue, coupon);
@@ -144,16 +163,18 @@ static void coupon_send(struct call_queue *queue, struct coupon *coupon)
 			call_queue_free_call(queue, call);
 		}
 	}
+	if (coupon->calls < queue->limits->calls_per_coupon_max)
+		ready_mark(queue, coupon);
 }
 
 void call_queue_flush(struct call_queue *queue)
 {
-	struct coupon_list ready = STAILQ_HEAD_INITIALIZER(ready);
-	struct coupon *coupon;
+	/* Those that become ready meanwhile wait for the next flush. */
+	for (size_t n = queue->ready_n; n > 0 && room(queue) > 0; n--) {
+		struct coupon *coupon = STAILQ_FIRST(&queue->ready);
 
-	STAILQ_CONCAT(&ready, &queue->ready);
-	while ((coupon = STAILQ_FIRST(&ready))) {
-		STAILQ_REMOVE_HEAD(&ready, ready);
+		STAILQ_REMOVE_HEAD(&queue->ready, ready);
+		queue->ready_n--;
 		coupon->is_ready = 0;
 		coupon_send(queue, coupon);
 	}

@@ -1,6 +1,7 @@
 /*
  * Requests that wait for a script call, and the calls in flight. While calls_per_coupon_max calls
- * of a coupon are in flight, its requests wait and go together in the next call. Part of admission.
+ * of a coupon are in flight, or the port has no room, its requests wait and go together in the next
+ * call. Part of admission.
  *
  *	add ─▶ waiting ─(flush)─▶ call, sent ─▶ its requests refused or accepted ─▶ free_call
  *
@@ -17,9 +18,11 @@ STAILQ_HEAD(coupon_list, coupon);
 struct call_queue {
 	const struct admission_port *port;
 	const struct admission_limits *limits;
-	struct coupon_list ready; /* have something to send */
-	size_t open;              /* the sum over all coupons */
-	size_t waiting;           /* requests that are not answered */
+	struct coupon_list ready; /* have something to send, oldest first */
+	size_t ready_n;
+	size_t unsent;  /* requests that are in no call */
+	size_t open;    /* the sum over all coupons */
+	size_t waiting; /* requests that are not answered */
 };
 
 /* `port` and `limits` must outlive it. */

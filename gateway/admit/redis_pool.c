@@ -1,11 +1,11 @@
 #include "gateway/admit/redis_pool.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/message/number.h"
-#include "common/redis/key.h"
 #include "common/redis/reply.h"
+#include "gateway/admit/bundle.h"
 #include "gateway/admit/script_reply.h"
 #include "gateway/metrics.h"
 
@@ -15,28 +15,52 @@
 #include <string.h>
 
 #define LINKS_MAX 16
-#define CALL_HEAD_ARGS 12 /* of EVALSHA, before the pairs of user and key */
-#define CALL_ARGS_MAX (CALL_HEAD_ARGS + 2 * MESSAGE_RECEIVES_MAX)
 #define NOSCRIPT_TRIES 3
+
+/*
+ * While so many bundles are in flight, only a full one is sent: what arrives meanwhile goes
+ * together, and Redis always has the next bundle when it has done one.
+ */
+#define BUNDLES_SMALL 1
+#define BUNDLES_MAX 8
+#define CALLS_MANY 48 /* with more calls in flight no third bundle is sent */
+/* A connection may hang: after such a pause a bundle is sent whatever is in flight. */
+#define PAUSE_MS 5
+
+STAILQ_HEAD(bundle_list, bundle);
 
 struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
 	char unsettled_max[NUMBER_SIZE]; /* an argument of the script */
+	struct bundle_list unsent;       /* until the end of the loop's turn */
+	struct bundle *last;             /* of these; NULL: none */
+	size_t bundles;                  /* unsent, or in flight */
+	size_t calls;                    /* of these bundles */
+	int64_t sent_ms;                 /* the last bundle */
+	struct event *wake;              /* the loop's turn after a pause */
+	struct bundle_command command;   /* the one that is being sent */
 };
 
-/* A script call in flight. */
+/* A bundle in flight. */
 struct ticket {
 	struct redis_pool *pool;
 	struct redis_link *link;
-	struct call *call;
+	struct bundle *bundle;
 	int tries;
 };
 
 static void command_timed_out(void)
 {
 	metrics_add(METRIC_REDIS_TIMEOUTS, 1);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	(void)data; /* the waiting requests are sent at the end of the turn */
 }
 
 struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size_t connections,
@@ -51,6 +75,9 @@ struct redis_pool *redis_pool_new(struct event_base *base, const char *url, size
 
 	check(pool != NULL && connections >= 1 && connections <= LINKS_MAX);
 	number_text(unsettled_max, pool->unsettled_max);
+	STAILQ_INIT(&pool->unsent);
+	pool->wake = evtimer_new(base, on_wake, NULL);
+	check(pool->wake != NULL);
 	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)
 		pool->links[pool->links_n] = redis_link_new(&options);
 	return pool;
@@ -67,6 +94,8 @@ void redis_pool_free(struct redis_pool *pool)
 		return;
 	for (size_t i = 0; i < pool->links_n; i++)
 		redis_link_free(pool->links[i]);
+	check(pool->bundles == 0);
+	event_free(pool->wake);
 	free(pool);
 }
 
@@ -90,58 +119,67 @@ struct redis_link *redis_pool_pick(const struct redis_pool *pool)
 	return best;
 }
 
-static void call_done(void *context, const redisReply *reply);
+static void bundle_done(void *context, const redisReply *reply);
 
 static int ticket_send(struct ticket *ticket)
 {
-	const struct call *call = ticket->call;
-	char coupon[ID_SIZE], batch[ULID_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
-	struct coupon_keys keys;
-	const char *argv[CALL_ARGS_MAX] = { "EVALSHA",
-					    redis_link_script(ticket->link),
-					    "3",
-					    keys.texts[0],
-					    keys.texts[1],
-					    keys.texts[2],
-					    redis_link_run_id(ticket->link),
-					    coupon,
-					    batch,
-					    number_text(call->seen_generation, generation),
-					    number_text(call->seen_seq, seq),
-					    ticket->pool->unsettled_max };
-	size_t lengths[CALL_ARGS_MAX];
-	int argc = CALL_HEAD_ARGS;
+	struct redis_pool *pool = ticket->pool;
+	struct bundle_command *command = &pool->command;
 
-	coupon_keys_make(&keys, call->coupon_id, COUPON_KEYS_ISSUE);
-	id_format(call->coupon_id, coupon);
-	ulid_format(&call->batch, batch);
-	for (int i = 0; i < argc; i++)
-		lengths[i] = strlen(argv[i]);
-	for (size_t i = 0; i < call->requests_n; i++) {
-		argv[argc] = call->requests[i]->user.text;
-		lengths[argc++] = call->requests[i]->user.len;
-		argv[argc] = request_key(call->requests[i]);
-		lengths[argc++] = call->requests[i]->key_len;
-	}
+	bundle_command_make(command, ticket->bundle, redis_link_script(ticket->link),
+			    redis_link_run_id(ticket->link), pool->unsettled_max);
 	fault_point(FAULT_GATEWAY_BEFORE_SEND);
-	return redis_link_command(ticket->link, argc, argv, lengths, call_done, ticket);
+	return redis_link_command(ticket->link, command->n, command->words, command->lengths,
+				  bundle_done, ticket);
 }
 
-/* Redis replied an error. 1 when the call was sent again, else 0: it has ended. */
-static int call_error(struct ticket *ticket, const char *error)
+static void bundle_free(struct redis_pool *pool, struct bundle *bundle)
 {
-	if (strncmp(error, "NOSCRIPT", 8) == 0 && ticket->tries++ < NOSCRIPT_TRIES) {
-		metrics_add(METRIC_SCRIPT_RELOADS, 1);
-		redis_link_script_load(ticket->link);
-		if (ticket_send(ticket) == 0)
-			return 1;
-	}
-	log_warn("script_error", LOG_I("coupon", ticket->call->coupon_id), LOG_S("error", error));
+	pool->bundles--;
+	pool->calls -= bundle->calls_n;
+	free(bundle);
+}
+
+/* Every call of the bundle ends in the same way. */
+static void bundle_end(struct redis_pool *pool, struct bundle *bundle,
+		       void (*end)(struct admission *admission, struct call *call))
+{
+	struct call *call;
+
+	while ((call = bundle_take(bundle)))
+		end(pool->admission, call);
+}
+
+static int script_missing(const char *error)
+{
+	return strncmp(error, "NOSCRIPT", 8) == 0;
+}
+
+/* Sends it again; 0, or -1. */
+static int ticket_send_again(struct ticket *ticket)
+{
+	if (ticket->tries++ >= NOSCRIPT_TRIES)
+		return -1;
+	metrics_add(METRIC_SCRIPT_RELOADS, 1);
+	redis_link_script_load(ticket->link);
+	return ticket_send(ticket);
+}
+
+/* Redis replied an error to the whole bundle. */
+static void bundle_error(struct redis_pool *pool, struct bundle *bundle, const char *error)
+{
+	log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n), LOG_S("error", error));
+	bundle_end(pool, bundle,
+		   redis_error_means_not_run(error) ? admission_not_run : admission_lost);
+}
+
+static void call_error(struct redis_pool *pool, struct call *call, const char *error)
+{
+	log_warn("script_error", LOG_I("coupon", call->coupon_id), LOG_S("error", error));
 	if (redis_error_means_not_run(error))
-		admission_not_run(ticket->pool->admission, ticket->call);
+		admission_not_run(pool->admission, call);
 	else
-		admission_lost(ticket->pool->admission, ticket->call);
-	return 0;
+		admission_lost(pool->admission, call);
 }
 
 static void call_refused(const struct call *call, enum call_state state)
@@ -152,60 +190,125 @@ static void call_refused(const struct call *call, enum call_state state)
 						   : "not verified since Redis started"));
 }
 
-static void call_replied(struct ticket *ticket, const redisReply *reply)
+static void call_replied(struct redis_pool *pool, struct call *call, const redisReply *reply)
 {
-	struct call *call = ticket->call;
 	struct call_reply decoded;
 
+	if (reply->type == REDIS_REPLY_ERROR) {
+		call_error(pool, call, reply->str);
+		return;
+	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
 		log_error("script_reply", LOG_I("coupon", call->coupon_id),
 			  LOG_S("error", "not what issue.lua returns"));
-		admission_lost(ticket->pool->admission, call);
+		admission_lost(pool->admission, call);
 		return;
 	}
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND)
 		call_refused(call, decoded.state);
-	admission_replied(ticket->pool->admission, call, &decoded);
+	admission_replied(pool->admission, call, &decoded);
 }
 
-static void call_done(void *context, const redisReply *reply)
+static void bundle_replied(struct redis_pool *pool, struct bundle *bundle, const redisReply *reply)
+{
+	struct call *call;
+
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
+		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
+			  LOG_S("error", "not what issue.lua returns"));
+		bundle_end(pool, bundle, admission_lost);
+		return;
+	}
+	for (size_t i = 0; (call = bundle_take(bundle)); i++)
+		call_replied(pool, call, reply->element[i]);
+}
+
+static void bundle_done(void *context, const redisReply *reply)
 {
 	struct ticket *ticket = context;
+	struct redis_pool *pool = ticket->pool;
+	struct bundle *bundle = ticket->bundle;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
 	if (!reply) {
 		metrics_add(METRIC_CALLS_LOST, 1);
-		admission_lost(ticket->pool->admission, ticket->call);
-	} else if (reply->type == REDIS_REPLY_ERROR) {
-		if (call_error(ticket, reply->str))
-			return;
+		bundle_end(pool, bundle, admission_lost);
+	} else if (reply->type != REDIS_REPLY_ERROR) {
+		bundle_replied(pool, bundle, reply);
 	} else {
-		call_replied(ticket, reply);
+		if (script_missing(reply->str) && ticket_send_again(ticket) == 0)
+			return;
+		bundle_error(pool, bundle, reply->str);
 	}
+	bundle_free(pool, bundle);
 	free(ticket);
+}
+
+static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
+{
+	if (pool->bundles < BUNDLES_SMALL)
+		return 1;
+	if (pool->bundles >= BUNDLES_MAX)
+		return 0;
+	if (clock_monotonic_ms() - pool->sent_ms >= PAUSE_MS)
+		return 1;
+	return pool->calls <= CALLS_MANY && bundle_is_filled_by(requests, coupons);
+}
+
+size_t redis_pool_room(struct redis_pool *pool, size_t requests, size_t coupons)
+{
+	static const struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
+
+	if (pool->last && bundle_room(pool->last) > 0)
+		return bundle_room(pool->last);
+	if (may_begin(pool, requests, coupons))
+		return BUNDLE_REQUESTS_MAX;
+	if (!evtimer_pending(pool->wake, NULL))
+		evtimer_add(pool->wake, &pause);
+	return 0;
 }
 
 int redis_pool_send(struct redis_pool *pool, struct call *call)
 {
-	struct redis_link *link = redis_pool_pick(pool);
-	struct ticket *ticket;
+	if (!redis_pool_pick(pool))
+		return -1;
+	if (!pool->last || call->requests_n > bundle_room(pool->last)) {
+		pool->last = bundle_new();
+		STAILQ_INSERT_TAIL(&pool->unsent, pool->last, next);
+		pool->bundles++;
+		pool->sent_ms = clock_monotonic_ms();
+	}
+	bundle_add(pool->last, call);
+	pool->calls++;
+	return 0;
+}
 
-	if (!link)
-		return -1;
-	ticket = malloc(sizeof(*ticket));
+static void bundle_send(struct redis_pool *pool, struct bundle *bundle)
+{
+	struct redis_link *link = redis_pool_pick(pool);
+	struct ticket *ticket = malloc(sizeof(*ticket));
+
 	check(ticket != NULL);
-	*ticket = (struct ticket){ .pool = pool, .link = link, .call = call };
-	if (ticket_send(ticket)) {
+	*ticket = (struct ticket){ .pool = pool, .link = link, .bundle = bundle };
+	if (!link || ticket_send(ticket)) {
 		free(ticket);
-		return -1;
+		bundle_end(pool, bundle, admission_not_run);
+		bundle_free(pool, bundle);
+		return;
 	}
 	metrics_add(METRIC_CALLS, 1);
-	metrics_add(METRIC_CALL_REQUESTS, (int64_t)call->requests_n);
-	return 0;
+	metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 }
 
 void redis_pool_flush(struct redis_pool *pool)
 {
+	struct bundle *bundle;
+
+	pool->last = NULL;
+	while ((bundle = STAILQ_FIRST(&pool->unsent))) {
+		STAILQ_REMOVE_HEAD(&pool->unsent, next);
+		bundle_send(pool, bundle);
+	}
 	for (size_t i = 0; i < pool->links_n; i++) {
 		struct redis_link *link = pool->links[i];
 

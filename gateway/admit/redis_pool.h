@@ -19,7 +19,16 @@ void redis_pool_free(struct redis_pool *pool);
 /* Sets the admission that gets the ends of script calls. Before the first call. */
 void redis_pool_bind(struct redis_pool *pool, struct admission *admission);
 
-/* Sends a script call. 0, or -1: no connection is ready, nothing was sent. */
+/*
+ * How many requests the next call may have, while so many requests and coupons wait for one; 0:
+ * none is sent now, because enough is in flight. After at most 5 ms the loop has a turn in which
+ * this may have changed.
+ */
+size_t redis_pool_room(struct redis_pool *pool, size_t requests, size_t coupons);
+/*
+ * Sends a call with others at the end of the loop's turn. 0, or -1: no connection is ready, nothing
+ * was sent.
+ */
 int redis_pool_send(struct redis_pool *pool, struct call *call);
 
 /*
@@ -33,7 +42,7 @@ struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */
 uint64_t redis_pool_connects(const struct redis_pool *pool);
 
-/* Writes the gathered commands. To be called once at the end of every loop turn. */
+/* Sends and writes what was gathered. To be called once at the end of every loop turn. */
 void redis_pool_flush(struct redis_pool *pool);
 
 int redis_pool_is_idle(const struct redis_pool *pool); /* nothing is in flight */

@@ -184,11 +184,22 @@ def test_keys_of_another_coupon(coupon):
 
 def test_number_of_arguments(coupon):
     coupon.put(total=1000)
-    good = [coupon.run_id, coupon.id, ULID, "0", "0", "1"]
-    for tail in ([], ["1"], ["1", "", "2"], ["1", ""] * 257, ["1", ""] * 300 + ["1"]):
+    good = [coupon.run_id, "1", coupon.id, ULID, "0", "0"]
+    for tail in (["1"], ["1", "1"], ["1", "1", "", "2"], ["2", "1", ""], ["255", *["1", ""] * 256]):
         refused(coupon, "ARGV: ", coupon.run, "issue", *good, *tail)
-    for n in range(6):
-        refused(coupon, "ARGV: ", coupon.run, "issue", *good[:n])
+    for n, name in enumerate(("ARGV", "ARGV", "count", "count", "count", "count")):
+        refused(coupon, f"{name}: ", coupon.run, "issue", *good[:n])
+
+
+@pytest.mark.parametrize("count", ["0", "257", "-1", "1.5", "", "x", "nan", "inf"])
+def test_bad_count(coupon, count):
+    refused(coupon.put(), "count: not an integer within 1..256", coupon.issue_raw, "1", count=count)
+
+
+def test_bad_number_of_keys(coupon):
+    coupon.put()
+    for keys in ([], coupon.keys[:1], coupon.keys[:2], coupon.keys + coupon.keys[:1]):
+        refused(coupon, "KEYS: ", coupon.issue_raw, "1", keys=keys)
 
 
 KINDS = {
@@ -399,16 +410,11 @@ def test_refusal_by_redis_keeps_its_code(private_coupon):
                     3,
                     *coupon.keys,
                     coupon.run_id,
-                    coupon.id,
-                    ulid_make(),
-                    0,
-                    0,
                     1000,
-                    "9",
-                    "",
+                    *coupon.part("9"),
                 )
                 sock = connection._sock
-                assert sock.recv(65536).startswith(code)
+                assert sock.recv(65536).startswith(b"*1\r\n" + code)
             finally:
                 connection.disconnect()
                 client.connection_pool.release(connection)

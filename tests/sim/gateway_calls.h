@@ -109,6 +109,16 @@ static void call_arrived(void *context, uint64_t a, uint64_t b)
 	event_at(line_time(&gateway.replies_busy_ms, 1, 8), call_replied, call, 0, 0);
 }
 
+/* While calls are in flight it often has little room, or none. */
+static size_t port_room(void *context, size_t requests, size_t coupons)
+{
+	(void)context;
+	sim_check(requests > 0 && coupons > 0, "room is asked for where nothing waits");
+	if (gateway.dying || !gateway.oldest || sim_chance(500))
+		return MESSAGE_RECEIVES_MAX;
+	return (size_t)sim_between(0, 4);
+}
+
 static int port_send(void *context, struct call *call)
 {
 	size_t attempts[MESSAGE_RECEIVES_MAX];

@@ -136,6 +136,7 @@ static void gateway_start(void)
 	static const struct admission_port port = {
 		.now_ms = port_now_ms,
 		.ulid_new = port_ulid_new,
+		.room = port_room,
 		.send = port_send,
 		.look_up = port_look_up,
 		.publish = port_publish,

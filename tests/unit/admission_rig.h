@@ -31,7 +31,10 @@ static struct {
 	int64_t now_ms;
 	unsigned ulids;
 	int send_fails;
-	struct call *calls[CALLS_MAX]; /* in flight, oldest first */
+	int is_limited; /* the port has only `room` */
+	size_t room;
+	size_t room_requests, room_coupons; /* as it was asked for last */
+	struct call *calls[CALLS_MAX];      /* in flight, oldest first */
 	size_t calls_n;
 	size_t sent; /* in all */
 	int lookups;
@@ -68,6 +71,14 @@ static inline void port_ulid_new(void *context, struct ulid *ulid)
 	memset(ulid, 0, sizeof(*ulid));
 	rig.ulids++;
 	memcpy(ulid->bytes + 12, &rig.ulids, sizeof(rig.ulids));
+}
+
+static inline size_t port_room(void *context, size_t requests, size_t coupons)
+{
+	(void)context;
+	rig.room_requests = requests;
+	rig.room_coupons = coupons;
+	return rig.is_limited ? rig.room : MESSAGE_RECEIVES_MAX;
 }
 
 static inline int port_send(void *context, struct call *call)
@@ -148,6 +159,7 @@ static inline void rig_up(const struct admission_limits *limits)
 	static const struct admission_port port = {
 		.now_ms = port_now_ms,
 		.ulid_new = port_ulid_new,
+		.room = port_room,
 		.send = port_send,
 		.look_up = port_look_up,
 		.publish = port_publish,

@@ -78,6 +78,44 @@ static void test_batches_form(void **state)
 	assert_int_equal(rig.calls_n, 0);
 }
 
+/* What the port has no room for waits, oldest coupon first, and goes when it has. */
+static void test_room(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		submit(1, 1 + i);
+	submit(2, 1);
+	submit(3, 1);
+	rig.is_limited = 1;
+	admission_flush(rig.admission);
+	assert_int_equal(rig.calls_n, 0);
+	assert_int_equal(rig.room_requests, 7);
+	assert_int_equal(rig.room_coupons, 3);
+	rig.room = 3;
+	admission_flush(rig.admission);
+	assert_int_equal(rig.calls_n, 4);
+	assert_int_equal(rig.calls[0]->requests_n, 3);
+	assert_int_equal(rig.calls[1]->requests_n, 2);
+	assert_int_equal(rig.calls[2]->coupon_id, 2);
+	assert_int_equal(rig.calls[3]->coupon_id, 3);
+	rig.room = 0;
+	submit(4, 1);
+	submit(2, 2);
+	call_answer(ANSWER_OK);
+	admission_flush(rig.admission);
+	assert_int_equal(rig.calls_n, 3);
+	assert_int_equal(rig.room_requests, 2);
+	rig.is_limited = 0;
+	admission_flush(rig.admission);
+	assert_int_equal(rig.calls_n, 5);
+	assert_int_equal(rig.calls[3]->coupon_id, 4);
+	assert_int_equal(rig.calls[4]->coupon_id, 2);
+	while (rig.calls_n > 0)
+		call_answer(ANSWER_OK);
+	for (size_t i = 0; i < rig.clients_n; i++)
+		answer_expect(rig.clients[i], ANSWER_OK);
+}
+
 /*
  * A batch holds only the newly accepted receives: their indexes are dense, whatever is between
  * them.
@@ -298,6 +336,7 @@ int main(void)
 		TEST(test_busy_by_the_script),
 		TEST(test_repeated_waits_for_its_outcome),
 		cmocka_unit_test(test_busy_per_coupon),
+		TEST(test_room),
 		cmocka_unit_test(test_busy_in_all),
 		TEST(test_lost_is_unknown),
 		TEST(test_unavailable),
