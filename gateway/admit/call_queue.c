@@ -163,8 +163,6 @@ static void coupon_send(struct call_queue *queue, struct coupon *coupon)
 			call_queue_free_call(queue, call);
 		}
 	}
-	if (coupon->calls < queue->limits->calls_per_coupon_max)
-		ready_mark(queue, coupon);
 }
 
 void call_queue_flush(struct call_queue *queue)
@@ -173,9 +171,11 @@ void call_queue_flush(struct call_queue *queue)
 	for (size_t n = queue->ready_n; n > 0 && room(queue) > 0; n--) {
 		struct coupon *coupon = STAILQ_FIRST(&queue->ready);
 
+		coupon_send(queue, coupon);
 		STAILQ_REMOVE_HEAD(&queue->ready, ready);
 		queue->ready_n--;
 		coupon->is_ready = 0;
-		coupon_send(queue, coupon);
+		if (coupon->calls < queue->limits->calls_per_coupon_max)
+			ready_mark(queue, coupon);
 	}
 }
