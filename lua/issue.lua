@@ -1,7 +1,7 @@
 -- Decides requests for coupons and records the decisions. The script is atomic. Each part of a
--- call, up to 256 requests for one coupon, is decided by itself: every error of a part occurs before
--- its first write, and no later write can fail (Redis refuses a script for lack of memory, a full
--- disk or a read-only role only at its first write).
+-- call, up to 256 requests for one coupon, is decided by itself: every error of a part occurs
+-- before its first write, and no later write can fail (Redis refuses a script for lack of memory, a
+-- full disk or a read-only role only at its first write).
 --
 -- KEYS  for each part
 --       1 coupon:{ID}         hash: the coupon's terms and counts

@@ -66,7 +66,7 @@ SETTING_NUMBER(
 	86400000,
 	"a connection with nothing in flight is closed after this time without a received byte")
 SETTING_NUMBER(batch_receives_max, "COUPON_BATCH_RECEIVES_MAX", "batch-receives-max", GATEWAY, 256,
-	       1, 256, "maximum requests in one script call")
+	       1, 256, "maximum requests for one coupon in one script call")
 SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-coupon-max", GATEWAY,
 	       8, 1, 64, "maximum script calls in flight for one coupon")
 SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,

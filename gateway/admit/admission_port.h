@@ -20,8 +20,8 @@ struct admission_port {
 	int64_t (*now_ms)(void *context); /* monotonic */
 	void (*ulid_new)(void *context, struct ulid *ulid);
 	/*
-	 * How many requests the next call may have, while so many requests and coupons wait for one;
-	 * 0: none may be sent now. May be NULL: there is no such limit.
+	 * How many requests the next call may have, while so many requests and coupons wait for
+	 * one; 0: none may be sent now. May be NULL: there is no such limit.
 	 */
 	size_t (*room)(void *context, size_t requests, size_t coupons);
 	/*

@@ -1,6 +1,10 @@
 /*
  * The gateway's connections to Redis. Commands go over the least busy one. Event-loop thread only.
  *
+ * Calls go in bundles (bundle.h). One is sent at once while none is in flight, and a full one while
+ * few are; otherwise what arrives waits for the others, so that under load the bundles, and the
+ * calls of each coupon in them, are as large as they can be.
+ *
  * A script call whose reply was lost is never sent again; one that did not run, as Redis replied,
  * is.
  */
