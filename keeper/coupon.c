@@ -50,6 +50,21 @@ static void foreign(struct keeper_context *context, const struct coupon_row *row
 			  LOG_I("redis_generation", look->generation));
 }
 
+/*
+ * Redis has lost data: not before gateways have reported the highest numbers that they have seen,
+ * so that the rebuild gives neither their stock nor their slots out again.
+ */
+static int rebuild_lost(struct keeper_context *context, const struct coupon_row *row,
+			const struct coupon_look *look, const char *why)
+{
+	int rc = rebuild_hold_for_reports(context, row);
+
+	if (rc == 0)
+		return rebuild_run(context, row, look, why);
+	context->refused = rc < 0;
+	return rc > 0 ? 0 : keeper_context_usable(context);
+}
+
 static int verify(struct keeper_context *context, const struct coupon_row *row,
 		  const struct coupon_look *look)
 {
@@ -62,7 +77,7 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 		return keeper_context_failed(context);
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "behind") == 0)
-		return rebuild_run(context, row, look, "behind");
+		return rebuild_lost(context, row, look, "behind");
 	if (strcmp(word, "verified") == 0) {
 		keeper_context_event_is_new(context, row->id, "verified");
 		log_info("coupon_verified", LOG_I("coupon", row->id),
@@ -136,16 +151,17 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 	return keeper_context_failed(context);
 }
 
-/*
- * Waits as verify() does, until gateways have reported the highest numbers that they have seen, so
- * that the rebuild does not give the slots of these numbers out again.
- */
 static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 		   const struct coupon_look *look)
 {
+	const char *why = rebuild_why(row, look);
+
+	/* As verify(): gateways have connected by then. */
 	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
 		return 0;
-	return rebuild_run(context, row, look, rebuild_why(row, look));
+	if (strcmp(why, "flagged") == 0 || strcmp(why, "asked") == 0)
+		return rebuild_run(context, row, look, why);
+	return rebuild_lost(context, row, look, why);
 }
 
 int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,

@@ -2,16 +2,23 @@
 --
 -- KEYS  1 coupon:{ID}  hash
 -- ARGV  1 run_id       of the Redis process that the gateway is connected to
+--       2 generation_seen  3 seq_seen  the highest that the gateway has seen of this coupon
 --
 -- Returns {status, total, stock, limit, begin, end, now}, all text, times in ms since the epoch.
--- The status is 'unverified' if the coupon was not verified on this Redis process, or is held for a
--- rebuild: the other fields may be old then, or those of a placeholder. For an unknown coupon all
--- but `now` are nil.
+-- The other fields may be old, or those of a placeholder, if the status is 'unverified' (the coupon
+-- was not verified on this Redis process, or is held for a rebuild), 'behind' (Redis has a lower
+-- number than the gateway has seen) or 'counting' (other gateways may still report higher numbers
+-- after a rebuild of lost data). For an unknown coupon all but `now` are nil.
 
-local fields = call('HMGET', KEYS[1], 'status', 'total', 'stock', 'limit', 'begin', 'end')
+local fields = call('HMGET', KEYS[1], 'status', 'total', 'stock', 'limit', 'begin', 'end', 'run_id',
+	'generation', 'seq', 'loss_at')
+local generation, seq, now = tonumber(fields[8]), tonumber(fields[9]), now_ms()
 
-if fields[1] and call('HGET', KEYS[1], 'run_id') ~= ARGV[1] then
+if fields[1] and (fields[7] ~= ARGV[1] or not generation or not seq) then
 	fields[1] = 'unverified'
+elseif fields[1] and is_behind(generation, seq, ARGV[2], ARGV[3]) then
+	fields[1] = 'behind'
+elseif fields[1] and is_counting(tonumber(fields[10]), now) then
+	fields[1] = 'counting'
 end
-fields[7] = decimal(now_ms())
-return fields
+return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], decimal(now)}

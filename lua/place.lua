@@ -6,7 +6,8 @@
 --	reserved = receives in flight whose slots are not in the users' hash
 --
 -- The highest known number is the maximum of those in PostgreSQL, in this Redis (including numbers
--- given out up to this call), and in the reports of gateways.
+-- given out up to this call), and in the reports of gateways. If Redis had less than all of them,
+-- it has lost data, and more reports may come: the time is recorded as `loss_at`.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
 --       5 coupon:{ID}:seen  6 coupon:{ID}:fill:GENERATION:users
@@ -91,12 +92,17 @@ for i = 1, #reported, 2 do
 end
 
 local in_flight, highs = 0, {}
+local has_numbers = old_generation and old_seq and not c[5]
+local is_loss = #older > 0 and not has_numbers
 for _, one in ipairs(older) do
 	local name = decimal(one.generation)
 	local known_here = integer(call('HGET', KEYS[1], 'high:' .. name))
 	local high = math.max(one.seq, one.settled, seen[name] or 0, known_here or 0)
-	if one.generation == old_generation and old_seq and not c[5] then
+	if has_numbers and one.generation == old_generation then
+		is_loss = is_loss or high > old_seq
 		high = math.max(high, old_seq)
+	elseif has_numbers and one.generation > old_generation then
+		is_loss = is_loss or high > 0
 	end
 	in_flight = in_flight + high - one.settled
 	highs[#highs + 1] = 'high:' .. name
@@ -121,6 +127,9 @@ call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3
 	'total', terms[2], 'stock', decimal(stock), 'reserved', decimal(reserved),
 	'begin', terms[3], 'end', terms[4], 'limit', terms[5], 'fence', decimal(fence),
 	'version', terms[6], 'late', ARGV[11], unpack(highs))
+if is_loss then
+	call('HSET', KEYS[1], 'loss_at', decimal(now_ms()))
+end
 if call('EXISTS', KEYS[6]) == 1 then
 	call('RENAME', KEYS[6], KEYS[2])
 	call('PERSIST', KEYS[2])

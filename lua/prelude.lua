@@ -125,6 +125,23 @@ local function user_check(user)
 	return user
 end
 
+-- Returns whether a gateway has seen a higher number of the coupon than Redis has, in this
+-- generation or in an older one (report.lua). For the scripts that only read.
+local function is_behind(generation, seq, generation_seen, seq_seen)
+	if tonumber(generation_seen) ~= generation then
+		seq = tonumber(call('HGET', KEYS[1], 'high:' .. generation_seen))
+	end
+	return generation < tonumber(generation_seen) or (seq and seq < tonumber(seq_seen))
+end
+
+-- For how long gateways may report what they have seen after a rebuild of lost data (place.lua).
+local REPORTS_MS = 2500
+
+-- Returns whether these reports may be missing. The clock may have been set back meanwhile.
+local function is_counting(loss_at, now)
+	return loss_at and now >= loss_at and now - loss_at < REPORTS_MS
+end
+
 -- An argument of the keeper's scripts: 'NUMBER:FROM:UNTIL', the keeper's fence, and the times of
 -- Redis' clock (ms) within which its lock is held. Returns the number, and whether the script runs
 -- outside these times. Then another keeper may have been elected: nothing may be written. A time

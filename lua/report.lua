@@ -18,8 +18,8 @@ local generation, seq = integer_check(1, 'generation', 1), integer_check(2, 'seq
 types_check('hash', 'hash')
 
 local high = 'high:' .. ARGV[1]
-local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high)
-local current = integer(c[1])
+local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder')
+local current = not c[5] and integer(c[1])
 
 if current and current > generation then
 	local stock, reserved, known = integer(c[2]), integer(c[3]), integer(c[4])

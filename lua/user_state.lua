@@ -10,14 +10,13 @@
 -- outcome in PostgreSQL. Otherwise it is 'missing' (Redis does not have the coupon), 'unverified'
 -- (the coupon was not compared with PostgreSQL since Redis started), 'behind' (Redis has a lower
 -- number than the gateway has seen) or 'reserved' (receives of an older generation are in flight,
--- and Redis does not have their users; if no stock is left, more may be in flight than are
--- reserved).
+-- and Redis does not have their users; if no stock is left, or Redis lost data a moment ago, more
+-- may be in flight than are reserved).
 
 local records = call('HGET', KEYS[2], ARGV[1])
 local c = call('HMGET', KEYS[1], 'run_id', 'generation', 'seq', 'reserved', 'stock',
-	'high:' .. ARGV[3])
+	'loss_at')
 local generation, seq = tonumber(c[2]), tonumber(c[3])
-local generation_seen, seq_seen = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 if not generation or not seq then
 	return {records, 'missing'}
@@ -25,13 +24,11 @@ end
 if c[1] ~= ARGV[2] then
 	return {records, 'unverified'}
 end
-if generation == generation_seen then
-	c[6] = seq
-end
-if generation < generation_seen or (c[6] and tonumber(c[6]) < seq_seen) then
+if is_behind(generation, seq, ARGV[3], ARGV[4]) then
 	return {records, 'behind'}
 end
-if c[4] ~= '0' or (generation > 1 and c[5] == '0') then
+if c[4] ~= '0' or (generation > 1 and c[5] == '0')
+		or is_counting(tonumber(c[6]), now_ms()) then
 	return {records, 'reserved'}
 end
 return {records, 'complete'}

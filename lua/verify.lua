@@ -8,10 +8,10 @@
 --       4 seq_seen    0..2^53-1, the highest number of it that PostgreSQL has seen
 --       5 late        0..2^53-1, the last late outcome that PostgreSQL has recorded as counted here
 --
--- Returns 'verified', and run_id and fence are set; otherwise nothing is written: 'fenced' if the
--- coupon has a higher fence or the keeper's lock may not be held any more; 'missing'; 'behind' if
--- the generation differs, seq is lower than seq_seen or than the number that gateways have
--- reported, or counted late outcomes are missing.
+-- Returns 'verified', and run_id and fence are set and held_at (hold.lua) is removed; otherwise
+-- nothing is written: 'fenced' if the coupon has a higher fence or the keeper's lock may not be
+-- held any more; 'missing'; 'behind' if the generation differs, seq is lower than seq_seen or than
+-- the number that gateways have reported, or counted late outcomes are missing.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
@@ -43,5 +43,6 @@ if c[5] or known ~= generation or seq < seq_seen or late < late_least or not rep
 end
 
 call('HSET', KEYS[1], 'run_id', run_id, 'fence', decimal(fence))
+call('HDEL', KEYS[1], 'held_at')
 call('DEL', KEYS[4]) -- seq is at least as high as each report
 return 'verified'

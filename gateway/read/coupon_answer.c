@@ -98,6 +98,15 @@ static void coupon_answer_fields(struct request *request, char *const fields[7])
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 
+static void on_missing(struct coupon_query *query)
+{
+	admission_refused(query->parts->admission, query->request->coupon);
+	if (lookup_coupon(query->parts->lookup, query->request->coupon, on_coupon_row, query)) {
+		request_fail(query->request, ANSWER_BUSY, NULL);
+		free(query);
+	}
+}
+
 static void on_coupon_fields(void *context, const redisReply *reply)
 {
 	struct coupon_query *query = context;
@@ -110,28 +119,34 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	}
 	for (size_t i = 0; i < 7; i++) {
 		fields[i] = reply->element[i]->str;
-		if (fields[i])
-			continue;
-		if (lookup_coupon(query->parts->lookup, query->request->coupon, on_coupon_row,
-				  query)) {
-			request_fail(query->request, ANSWER_BUSY, NULL);
-			free(query);
+		if (!fields[i]) {
+			on_missing(query);
+			return;
 		}
-		return;
 	}
-	if (strcmp(fields[0], "unverified") == 0)
+	if (strcmp(fields[0], "behind") == 0) {
+		admission_refused(query->parts->admission, query->request->coupon);
+		request_fail(query->request, ANSWER_UNAVAILABLE,
+			     "Redis is behind what was seen of the coupon");
+	} else if (strcmp(fields[0], "unverified") == 0) {
 		request_fail(query->request, ANSWER_UNAVAILABLE,
 			     "the coupon is being compared with PostgreSQL");
-	else
+	} else if (strcmp(fields[0], "counting") == 0) {
+		request_fail(query->request, ANSWER_UNAVAILABLE,
+			     "Redis lost data of the coupon: its stock is being counted");
+	} else {
 		coupon_answer_fields(query->request, fields);
+	}
 	free(query);
 }
 
 void coupon_answer(const struct status_parts *parts, struct request *request)
 {
 	struct coupon_query *query = malloc(sizeof(*query));
+	struct redis_read read = { .coupon = request->coupon };
 
 	check(query != NULL);
 	*query = (struct coupon_query){ .parts = parts, .request = request };
-	redis_query_coupon(parts->redis, request->coupon, on_coupon_fields, query);
+	admission_seen(parts->admission, request->coupon, &read.seen_generation, &read.seen_seq);
+	redis_query_coupon(parts->redis, &read, on_coupon_fields, query);
 }

@@ -12,7 +12,7 @@ static void query_send(struct redis_link *link, int argc, const char **argv, red
 		done(context, NULL);
 }
 
-void redis_query_user(struct redis_pool *pool, const struct redis_user *user, redis_done_fn *done,
+void redis_query_user(struct redis_pool *pool, const struct redis_read *read, redis_done_fn *done,
 		      void *context)
 {
 	struct redis_link *link = redis_pool_pick(pool);
@@ -20,25 +20,30 @@ void redis_query_user(struct redis_pool *pool, const struct redis_user *user, re
 	const char *argv[] = { "EVAL",
 			       lua_user_state,
 			       "2",
-			       coupon_key(user->coupon, COUPON_KEY_COUPON, keys[0]),
-			       coupon_key(user->coupon, COUPON_KEY_USERS, keys[1]),
-			       user->user->text,
+			       coupon_key(read->coupon, COUPON_KEY_COUPON, keys[0]),
+			       coupon_key(read->coupon, COUPON_KEY_USERS, keys[1]),
+			       read->user->text,
 			       link ? redis_link_run_id(link) : "",
-			       number_text(user->seen_generation, generation),
-			       number_text(user->seen_seq, seq) };
+			       number_text(read->seen_generation, generation),
+			       number_text(read->seen_seq, seq) };
 
 	query_send(link, 9, argv, done, context);
 }
 
-void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done, void *context)
+void redis_query_coupon(struct redis_pool *pool, const struct redis_read *read, redis_done_fn *done,
+			void *context)
 {
 	struct redis_link *link = redis_pool_pick(pool);
-	char key[COUPON_KEY_SIZE];
-	const char *argv[] = { "EVAL", lua_coupon_state, "1",
-			       coupon_key(coupon, COUPON_KEY_COUPON, key),
-			       link ? redis_link_run_id(link) : "" };
+	char key[COUPON_KEY_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE];
+	const char *argv[] = { "EVAL",
+			       lua_coupon_state,
+			       "1",
+			       coupon_key(read->coupon, COUPON_KEY_COUPON, key),
+			       link ? redis_link_run_id(link) : "",
+			       number_text(read->seen_generation, generation),
+			       number_text(read->seen_seq, seq) };
 
-	query_send(link, 5, argv, done, context);
+	query_send(link, 7, argv, done, context);
 }
 
 void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *context)

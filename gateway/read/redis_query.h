@@ -9,19 +9,19 @@
 
 #include "gateway/admit/redis_pool.h"
 
-/* The arguments of lua/user_state.lua. */
-struct redis_user {
+/* What is read, and the highest that this process has seen of it, as in a call. */
+struct redis_read {
 	int64_t coupon;
-	const struct user_id *user;
-	int64_t seen_generation; /* as in a call */
+	const struct user_id *user; /* not for redis_query_coupon() */
+	int64_t seen_generation;
 	int64_t seen_seq;
 };
 
 /* lua/user_state.lua */
-void redis_query_user(struct redis_pool *pool, const struct redis_user *user, redis_done_fn *done,
+void redis_query_user(struct redis_pool *pool, const struct redis_read *read, redis_done_fn *done,
 		      void *context);
 /* lua/coupon_state.lua */
-void redis_query_coupon(struct redis_pool *pool, int64_t coupon, redis_done_fn *done,
+void redis_query_coupon(struct redis_pool *pool, const struct redis_read *read, redis_done_fn *done,
 			void *context);
 /* The copy of PostgreSQL's numbers: see common/changes.h. */
 void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *context);

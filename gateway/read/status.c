@@ -315,8 +315,8 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 
 void status_answer(const struct status_parts *parts, struct request *request)
 {
-	struct redis_user asked = { .coupon = request->coupon, .user = &request->user };
+	struct redis_read read = { .coupon = request->coupon, .user = &request->user };
 
-	admission_seen(parts->admission, request->coupon, &asked.seen_generation, &asked.seen_seq);
-	redis_query_user(parts->redis, &asked, on_records, query_new(parts, request));
+	admission_seen(parts->admission, request->coupon, &read.seen_generation, &read.seen_seq);
+	redis_query_user(parts->redis, &read, on_records, query_new(parts, request));
 }

@@ -38,19 +38,33 @@ struct rebuild {
 	char answer[ANSWER_SIZE];
 };
 
-int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
+static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
 {
-	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], wait[NUMBER_SIZE];
 	const char *argv[] = { keeper_context_fence(context, fence),
-			       number_text(row->generation > 0 ? row->generation : 1, generation) };
+			       number_text(row->generation > 0 ? row->generation : 1, generation),
+			       number_text(wait_ms, wait) };
+	char word[REDIS_WORD_SIZE];
 
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, row->id,
-						 COUPON_KEYS_ISSUE, 2, argv),
+						 COUPON_KEYS_ISSUE, 3, argv),
 			word);
 	if (strcmp(word, "held") == 0)
 		return 0;
+	if (strcmp(word, "early") == 0)
+		return 1;
 	keeper_context_word(context, word);
 	return -1;
+}
+
+int rebuild_hold(struct keeper_context *context, const struct coupon_row *row)
+{
+	return hold(context, row, 0);
+}
+
+int rebuild_hold_for_reports(struct keeper_context *context, const struct coupon_row *row)
+{
+	return hold(context, row, REBUILD_REPORTS_MS);
 }
 
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row, const char *answer)

@@ -10,6 +10,12 @@
 
 /* Stops the issuing of a coupon: lua/hold.lua. 0, or -1. */
 int rebuild_hold(struct keeper_context *context, const struct coupon_row *row);
+/*
+ * The same, where Redis has lost data. 1 until the coupon has been held for REBUILD_REPORTS_MS:
+ * gateways are refused meanwhile, and report the numbers that they have seen.
+ */
+int rebuild_hold_for_reports(struct keeper_context *context, const struct coupon_row *row);
+#define REBUILD_REPORTS_MS 1000
 /* Records the result, if couponctl requested the rebuild. 0, or -1 when PostgreSQL failed. */
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 		   const char *answer);

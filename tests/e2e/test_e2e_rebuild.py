@@ -268,8 +268,9 @@ def test_behind_what_a_gateway_saw(rough, rough_redis, rough_pg, coupon_make):
         assert {r["code"] for r in issue_all(client, coupon, range(2, 8), ack="queued")} == {0}
         rough_redis.restore(key, 0, before[0], replace=True)
         rough_redis.restore(key + ":users", 0, before[1], replace=True)
-        assert client.issue(coupon, 8)["code"] == UNAVAILABLE
+        assert client.call("coupon", coupon=coupon)["code"] == UNAVAILABLE
         wait_until(lambda: rough_redis.hget(key + ":seen", "1") == "7")
+        assert client.issue(coupon, 8)["code"] == UNAVAILABLE
         rough.start("worker-1")
         wait_open(rough_redis, coupon, 2)
         wait_until(lambda: client.issue(coupon, 8)["code"] != UNAVAILABLE)
@@ -277,6 +278,34 @@ def test_behind_what_a_gateway_saw(rough, rough_redis, rough_pg, coupon_make):
         wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
     assert rejections(rough_pg, coupon) == {}
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
+
+
+def test_no_stock_is_answered_before_every_gateway_could_report(
+    rough, rough_redis, rough_pg, coupon_make, gateway_make
+):
+    """Redis is wiped while nothing is settled. Another gateway does not know what was accepted."""
+    coupon = coupon_make(100)
+    other = gateway_make(rough)
+    with Client(rough.env["COUPON_LISTEN"]) as client, other.client() as client_of_other:
+
+        def stock(one):
+            reply = one.call("coupon", coupon=coupon)
+            assert reply["code"] in (0, UNAVAILABLE), reply
+            return reply.get("stock")
+
+        with rough_pg.transaction():
+            rough_pg.execute("LOCK TABLE user_coupon IN SHARE MODE")
+            assert {r["code"] for r in issue_all(client, coupon, range(1, 8))} == {0}
+            assert stock(client_of_other) == 93
+            rough_redis.flushall()
+            wait_open(rough_redis, coupon, 2)
+            assert stock(client_of_other) is None
+            status = client_of_other.call("status", coupon=coupon, user="1")
+            assert (status["receives"], status["final"]) == ([], False)
+            assert stock(client) is None, "which reports what its gateway has seen"
+            assert wait_until(lambda: stock(client_of_other)) == 93
+            assert stock(client) == 93
+    assert rejections(rough_pg, coupon) == {}
 
 
 def test_by_hand_where_nothing_differs_nothing_changes(rough, rough_redis, rough_pg, coupon_make):

@@ -140,6 +140,31 @@ def test_hold_of_a_missing_coupon_puts_a_placeholder(coupon, thing):
     assert coupon.run("terms", 9, "open", 500, 0, 0, 1) == "missing", "no stock for a placeholder"
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_hold_until_gateways_have_reported(is_there, coupon):
+    if is_there:
+        coupon.put(seq=7, stock=93, fence=4)
+    assert coupon.run("hold", 5, 3, 1000) == coupon.run("hold", 5, 3, 1000) == "early"
+    assert coupon.issue_raw("1")[0] == "unverified"
+    since = int(coupon.get("held_at"))
+    assert abs(since - coupon.time_ms()) < 60_000
+    coupon.set(held_at=since - 1000)
+    assert coupon.run("hold", 5, 3, 1000) == coupon.run("hold", 5, 3) == "held"
+    assert coupon.run("hold", 4, 3, 1000) == "fenced"
+    coupon.set(held_at=since + 3_600_000)
+    assert coupon.run("hold", 5, 3, 1000) == "early", "the clock was set back"
+    assert int(coupon.get("held_at")) < since + 60_000
+    assert place(coupon, generation=4)[0] == "placed"
+    assert coupon.get("held_at") is None
+
+
+def test_report_to_a_placeholder(coupon):
+    """The gateway has seen an older generation, whose receives PostgreSQL may not know."""
+    coupon.run("hold", 5, 3)
+    assert report(coupon, 2, 40) == 1
+    assert place(coupon, 2, 30, 30, 3, 0, 0, generation=4)[:3] == ["placed", 90, 10]
+
+
 # fill
 
 
@@ -232,6 +257,37 @@ def test_place_a_coupon_that_was_wiped(coupon):
 def test_place_counts_what_redis_gave_out(coupon):
     coupon.put(seq=30, generation=1, fence=5, stock=70)
     assert place(coupon, 1, 15, 15, issued=0) == ["placed", 85, 15, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "why, older, reported, is_loss",
+    [
+        ("Redis has every number", (1, 7, 3), 0, False),
+        ("the last generation was opened, but not placed", (1, 7, 3, 2, 0, 0), 0, False),
+        ("PostgreSQL has seen a higher one", (1, 8, 3), 0, True),
+        ("more are settled", (1, 0, 8), 0, True),
+        ("a gateway has seen a higher one", (1, 7, 3), 8, True),
+        ("PostgreSQL has seen one of a later generation", (1, 7, 3, 2, 1, 0), 0, True),
+    ],
+)
+def test_place_tells_that_redis_has_lost_data(why, older, reported, is_loss, coupon):
+    coupon.put(seq=7, stock=93, fence=5)
+    if reported:
+        report(coupon, 1, reported)
+    assert place(coupon, *older, generation=9)[0] == "placed"
+    assert (coupon.get("loss_at") is not None) == is_loss, why
+
+
+def test_place_tells_when_redis_has_lost_data(coupon):
+    assert place(coupon, 1, 0, 0)[0] == "placed", "the coupon is gone"
+    assert abs(int(coupon.get("loss_at")) - coupon.time_ms()) < 60_000
+    assert place(coupon, 1, 0, 0, 2, 0, 0, generation=3)[0] == "placed", "nothing is lost"
+    assert coupon.get("loss_at") is None
+    coupon.run("hold", 5, 7, keys=coupon.keys)
+    coupon.redis.delete(coupon.keys[0])
+    coupon.run("hold", 5, 7, keys=coupon.keys)
+    assert place(coupon, 3, 0, 0, generation=8)[0] == "placed", "over a placeholder"
+    assert coupon.get("loss_at") is not None
 
 
 def test_place_keeps_what_was_known_of_older_generations(coupon):
