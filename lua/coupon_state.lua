@@ -16,7 +16,7 @@ local generation, seq, now = tonumber(fields[8]), tonumber(fields[9]), now_ms()
 
 if fields[1] and (fields[7] ~= ARGV[1] or not generation or not seq) then
 	fields[1] = 'unverified'
-elseif fields[1] and is_behind(generation, seq, ARGV[2], ARGV[3]) then
+elseif fields[1] and is_behind(KEYS[1], generation, seq, ARGV[2], ARGV[3]) then
 	fields[1] = 'behind'
 elseif fields[1] and is_counting(tonumber(fields[10]), now) then
 	fields[1] = 'counting'

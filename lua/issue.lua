@@ -155,19 +155,6 @@ local function coupon_read(key)
 	return c
 end
 
--- Whether Redis has a lower number than the gateway has seen.
-local function is_behind(key, generation, seq, generation_text, seq_seen)
-	local generation_seen = tonumber(generation_text)
-	if generation == generation_seen then
-		return seq < seq_seen
-	end
-	if generation < generation_seen or generation_seen == 0 then
-		return generation < generation_seen
-	end
-	local high = tonumber(call('HGET', key, 'high:' .. generation_text) or MAX_INT)
-	return not high or high < seq_seen
-end
-
 -- The verdict of each request without a known key while none can be accepted; nil: they can.
 local function closed_verdict(c)
 	if c[1] == 'paused' then
@@ -209,7 +196,7 @@ local function decide(place, from, count)
 	if c[2] ~= run_id then
 		return {'unverified', generation, seq}
 	end
-	if is_behind(key, generation, seq, argv[from + 2], tonumber(argv[from + 3])) then
+	if is_behind(key, generation, seq, argv[from + 2], argv[from + 3]) then
 		return {'behind', generation, seq}
 	end
 

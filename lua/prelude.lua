@@ -126,12 +126,16 @@ local function user_check(user)
 end
 
 -- Returns whether a gateway has seen a higher number of the coupon than Redis has, in this
--- generation or in an older one (report.lua). For the scripts that only read.
-local function is_behind(generation, seq, generation_seen, seq_seen)
-	if tonumber(generation_seen) ~= generation then
-		seq = tonumber(call('HGET', KEYS[1], 'high:' .. generation_seen))
+-- generation or in an older one (report.lua). What it has seen is text of digits; '0': nothing.
+local function is_behind(key, generation, seq, generation_seen, seq_seen)
+	local seen = tonumber(generation_seen)
+	if generation < seen or seen == 0 then
+		return generation < seen
 	end
-	return generation < tonumber(generation_seen) or (seq and seq < tonumber(seq_seen))
+	if generation > seen then
+		seq = tonumber(call('HGET', key, 'high:' .. generation_seen) or MAX_INT)
+	end
+	return not seq or seq < tonumber(seq_seen)
 end
 
 -- For how long gateways may report what they have seen after a rebuild of lost data (place.lua).

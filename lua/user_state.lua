@@ -24,7 +24,7 @@ end
 if c[1] ~= ARGV[2] then
 	return {records, 'unverified'}
 end
-if is_behind(generation, seq, ARGV[3], ARGV[4]) then
+if is_behind(KEYS[1], generation, seq, ARGV[3], ARGV[4]) then
 	return {records, 'behind'}
 end
 if c[4] ~= '0' or (generation > 1 and c[5] == '0')
