@@ -2,6 +2,7 @@
 
 import os
 
+import cpu
 from rig import (
     FULL_LOAD,
     SCALE,
@@ -18,7 +19,8 @@ from rig import (
 MOST = int(os.environ.get("BENCH_GROWTH") or 1_000_000) // SCALE
 SIZES = [size for size in (10**n // SCALE for n in range(4, 9)) if size <= MOST]
 SLICE = 50_000 // SCALE  # the users after each size, whose rate is measured
-SETTINGS = ("shared_buffers", "max_wal_size", "checkpoint_timeout")
+SETTINGS = ("shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_compression")
+STORED = ("redis", "table", "index")
 OPTIONS = (*FULL_LOAD, "--user-seed", 1, "--settle-timeout-s", 600, "--timeout-s", 60)
 
 
@@ -29,21 +31,26 @@ def redis_bytes(coupon):
     return sum(client.memory_usage(key, samples=1000) for key in keys)
 
 
-def index_bytes():
+def stored_bytes():
+    """Of all partitions: their pages and those of their indexes."""
     with database_open() as db:
-        query = """SELECT sum(pg_relation_size(i.indexrelid))::bigint
-            FROM pg_partition_tree('user_coupon') AS t JOIN pg_index AS i ON i.indrelid = t.relid
-            WHERE t.isleaf"""
-        return db.execute(query).fetchone()[0]
+        query = """SELECT sum(pg_table_size(relid))::bigint, sum(pg_indexes_size(relid))::bigint
+            FROM pg_partition_tree('user_coupon') WHERE isleaf"""
+        return db.execute(query).fetchone()
 
 
 def grow(coupon, users, more):
-    """Adds users to those that there are. Returns how many there are then, and the rows a
-    second."""
-    result = rush(
-        coupon, more, *OPTIONS, "--first-user", users + 1, name=f"growth beyond {users} users"
-    )
-    return users + more, rows_per_s(result)
+    """Adds users to those that there are. Returns what the rush reports."""
+    name = f"growth beyond {users} users"
+    return rush(coupon, more, *OPTIONS, "--first-user", users + 1, name=name)
+
+
+def slice_measure(coupon, size, users):
+    """The rate and the CPU time of the users that follow."""
+    with cpu.Meter() as meter:
+        result = grow(coupon, users, SLICE)
+        figures[f"growth_{size}_cpu_us"] = meter.rush_costs(result)
+    figures[f"growth_{size}_rows_per_s"] = rows_per_s(result)
 
 
 def growth_measure():
@@ -55,10 +62,13 @@ def growth_measure():
     coupon = coupon_make("growth")
     users = 0
     for size in SIZES:
-        users, _ = grow(coupon, users, size - users)
-        figures[f"growth_{size}_redis_bytes"] = redis_bytes(coupon) / users
-        figures[f"growth_{size}_index_bytes"] = index_bytes() / users
-        users, figures[f"growth_{size}_rows_per_s"] = grow(coupon, users, SLICE)
+        grow(coupon, users, size - users)
+        figures[f"growth_{size}_redis_bytes"] = redis_bytes(coupon) / size
+        table, index = stored_bytes()
+        figures[f"growth_{size}_table_bytes"] = table / size
+        figures[f"growth_{size}_index_bytes"] = index / size
+        slice_measure(coupon, size, size)
+        users = size + SLICE
 
 
 MEASURES = (growth_measure,)
@@ -74,5 +84,6 @@ def rows():
         per_s = f[f"growth_{size}_rows_per_s"]
         label = f"  {size:,} users, the next {SLICE:,}: committed rows"
         yield label, f"{per_s:,.0f} /s", f"{per_s / first:.2f} x {SIZES[0]:,} users"
-        sizes = f"{f[f'growth_{size}_redis_bytes']:.0f} / {f[f'growth_{size}_index_bytes']:.0f}"
-        yield "    bytes in Redis a user / of indexes a row", sizes, ""
+        sizes = " / ".join(f"{f[f'growth_{size}_{what}_bytes']:.0f}" for what in STORED)
+        yield "    bytes in Redis a user / of table and indexes a row", sizes, ""
+        yield cpu.row(f[f"growth_{size}_cpu_us"], "receive")

@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "ctl/store.h"
+#include "common/log/log.h"
 #include "embed.h"
 
 #include <stdlib.h>
@@ -14,94 +14,68 @@
 
 #define PAGE 500
 
-void rush_counts_read(struct db *db, int64_t coupon, struct rush_counts *counts)
+static void page_read(struct db *db, const int64_t *ids, uint32_t n, struct rush_counts *counts)
 {
-	PGresult *row = store_coupon_row(db, sql_query_rush_settled, coupon);
-
-	*counts = (struct rush_counts){
-		.total = db_int(row, 0, "total_num"),
-		.issued = db_int(row, 0, "issued_num"),
-		.generation = db_int(row, 0, "generation"),
-		.settled = db_int(row, 0, "settled_num"),
-		.settled_now = db_int(row, 0, "settled_now_num"),
-	};
-	PQclear(row);
-}
-
-static int is_settled(const struct rush_settled *settled, uint32_t i)
-{
-	struct rush_counts counts;
-
-	rush_counts_read(settled->db, settled->coupons->list[i].id, &counts);
-	return counts.settled - settled->before[i].settled >= settled->wanted[i];
-}
-
-/* By the row of a page, which has the current generation only. */
-static int is_settled_now(const struct rush_settled *settled, uint32_t i, const PGresult *page,
-			  int row)
-{
-	const struct rush_counts *before = &settled->before[i];
-
-	if (db_int(page, row, "generation") != before->generation)
-		return is_settled(settled, i);
-	return db_int(page, row, "settled_num") - before->settled_now >= settled->wanted[i];
-}
-
-static PGresult *page_read(const struct rush_settled *settled, const uint32_t *left, uint32_t n)
-{
-	struct postgres_array ids;
+	struct postgres_array array;
 	PGresult *page;
 
-	postgres_array_init(&ids, POSTGRES_INT8);
+	postgres_array_init(&array, POSTGRES_INT8);
 	for (uint32_t i = 0; i < n; i++)
-		postgres_array_add_number(&ids, settled->coupons->list[left[i]].id);
-	page = db_query_arguments(settled->db, sql_query_coupon_page, 3,
-				  (const struct postgres_argument[]){ postgres_number(0),
-								      postgres_number(n),
-								      postgres_array(&ids) });
-	postgres_array_fini(&ids);
-	return page;
+		postgres_array_add_number(&array, ids[i]);
+	page = db_query_arguments(db, sql_query_rush_settled, 1,
+				  (const struct postgres_argument[]){ postgres_array(&array) });
+	for (uint32_t i = 0; i < n; i++) {
+		int row = (int)i;
+
+		if (row >= PQntuples(page) || db_int(page, row, "id") != ids[i])
+			log_fatal("there is no coupon %lld", (long long)ids[i]);
+		counts[i] = (struct rush_counts){
+			.total = db_int(page, row, "total_num"),
+			.issued = db_int(page, row, "issued_num"),
+			.generation = db_int(page, row, "generation"),
+			.settled = db_int(page, row, "settled_num"),
+			.settled_now = db_int(page, row, "settled_now_num"),
+		};
+	}
+	PQclear(page);
+	postgres_array_fini(&array);
+}
+
+void rush_counts_read(struct db *db, const int64_t *ids, uint32_t n, struct rush_counts *counts)
+{
+	for (uint32_t i = 0; i < n; i += PAGE)
+		page_read(db, ids + i, n - i < PAGE ? n - i : PAGE, counts + i);
 }
 
 /* Removes from a page of `left` the coupons that are settled. Returns how many stay. */
 static uint32_t page_look(const struct rush_settled *settled, uint32_t *left, uint32_t n)
 {
-	PGresult *page = page_read(settled, left, n);
+	struct rush_counts counts[PAGE];
+	int64_t ids[PAGE] = { 0 };
 	uint32_t stay = 0;
-	int row = 0, rows_n = PQntuples(page);
 
-	for (uint32_t i = 0; i < n; i++) {
-		int64_t id = settled->coupons->list[left[i]].id;
-		int is_done;
-
-		/* Both are in the order of ids. A page does not have drafts and old coupons. */
-		if (row < rows_n && db_int(page, row, "id") == id)
-			is_done = is_settled_now(settled, left[i], page, row++);
-		else
-			is_done = is_settled(settled, left[i]);
-		if (!is_done)
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = settled->ids[left[i]];
+	page_read(settled->db, ids, n, counts);
+	for (uint32_t i = 0; i < n; i++)
+		if (counts[i].settled - settled->before[left[i]].settled < settled->wanted[left[i]])
 			left[stay++] = left[i];
-	}
-	PQclear(page);
 	return stay;
 }
 
 int64_t rush_settled_wait(const struct rush_settled *settled, int64_t deadline_us)
 {
-	uint32_t *left = calloc(settled->coupons->n, sizeof(*left)), n = 0;
+	uint32_t *left = calloc(settled->n, sizeof(*left)), n = 0;
 	int64_t settled_us = 0;
 
 	check(left != NULL);
-	for (uint32_t i = 0; i < settled->coupons->n; i++)
+	for (uint32_t i = 0; i < settled->n; i++)
 		if (settled->wanted[i] > 0)
 			left[n++] = i;
 	for (;;) {
 		uint32_t page_n = n < PAGE ? n : PAGE, stay;
 
-		if (page_n == 1)
-			stay = !is_settled(settled, left[0]);
-		else
-			stay = page_n ? page_look(settled, left + n - page_n, page_n) : 0;
+		stay = page_n ? page_look(settled, left + n - page_n, page_n) : 0;
 		n = n - page_n + stay;
 		if (n == 0)
 			settled_us = clock_monotonic_us();

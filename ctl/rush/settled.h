@@ -13,12 +13,16 @@ struct rush_counts {
 	int64_t settled_now; /* of these: of the current generation */
 };
 
-/* Ends the process when the coupon does not exist. */
-void rush_counts_read(struct db *db, int64_t coupon, struct rush_counts *counts);
+/*
+ * Reads the counts of `n` coupons, whose ids ascend. Ends the process when one of them does not
+ * exist.
+ */
+void rush_counts_read(struct db *db, const int64_t *ids, uint32_t n, struct rush_counts *counts);
 
 struct rush_settled {
 	struct db *db;
-	const struct rush_coupons *coupons;
+	const int64_t *ids; /* of the coupons, ascending */
+	uint32_t n;
 	const struct rush_counts *before; /* of each coupon */
 	const int64_t *wanted;            /* of each coupon: outcomes that are to be added */
 };

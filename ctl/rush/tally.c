@@ -26,6 +26,8 @@ static int receive_compare(const void *a, const void *b)
 
 	if (x->user != y->user)
 		return x->user < y->user ? -1 : 1;
+	if (x->coupon != y->coupon)
+		return x->coupon < y->coupon ? -1 : 1;
 	order = memcmp(x->batch.bytes, y->batch.bytes, sizeof(x->batch.bytes));
 	return order ? order : (x->index > y->index) - (x->index < y->index);
 }
@@ -52,6 +54,7 @@ int rush_receives_told(struct rush_receives *told, const struct rush_book *book)
 			.code = one->code,
 		};
 
+		receive.coupon = rush_plan_coupon(book->plan, receive.user);
 		if (ulid_parse(&receive.batch, one->batch, ULID_LEN))
 			return -1;
 		rush_receives_add(told, &receive);
@@ -76,7 +79,7 @@ static size_t equal_take(const struct rush_receives *receives, size_t *at,
 }
 
 int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before,
-			  const struct rush_plan *plan, int64_t *of_coupons)
+			  int64_t *of_coupons)
 {
 	size_t at = 0;
 	int64_t new = 0;
@@ -87,7 +90,7 @@ int64_t rush_receives_new(const struct rush_receives *told, const struct rush_re
 		if ((i > 0 && receive_compare(one - 1, one) == 0) ||
 		    equal_take(before, &at, one) > 0)
 			continue;
-		of_coupons[rush_plan_coupon(plan, one->user)]++;
+		of_coupons[one->coupon]++;
 		new ++;
 	}
 	return new;
@@ -109,7 +112,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 {
 	const struct rush_plan *plan = book->plan;
 	struct receive full = {
-		.coupon = plan->coupons.list[rush_plan_coupon(plan, receive->user)].id,
+		.coupon = plan->coupons.list[receive->coupon].id,
 		.user = rush_users_id(&plan->users, receive->user),
 		.batch = receive->batch,
 		.index = receive->index,
@@ -207,6 +210,7 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct rush_receive *one = &outcomes->list[i];
+		int is_other = one->coupon != rush_plan_coupon(book->plan, one->user);
 		uint16_t *left = &unknown[one->user];
 
 		/* A duplicate: equal_take() has moved behind its receive. */
@@ -214,13 +218,15 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 			continue;
 		if (equal_take(told, &told_at, one) + equal_take(before, &before_at, one) > 0)
 			continue;
-		if (*left > 0) {
+		if (*left > 0 && !is_other) {
 			(*left)--;
 			tally->from_unknown++;
 			continue;
 		}
 		tally->stray++;
-		wrong_add(tally, book, one, "an outcome that no answer explains");
+		wrong_add(tally, book, one,
+			  is_other ? "of a coupon that the user did not request"
+				   : "an outcome that no answer explains");
 	}
 }
 

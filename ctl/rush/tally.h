@@ -12,13 +12,13 @@
 #define RUSH_WRONG_SIZE 192
 
 struct rush_receive {
-	uint32_t user; /* its index in the plan */
+	uint32_t user, coupon; /* their indexes in the plan */
 	struct ulid batch;
 	int16_t index;
 	int16_t code; /* of answered ones: the code of the answer */
 };
 
-/* In the order of user, batch and index. */
+/* In the order of user, coupon, batch and index. */
 struct rush_receives {
 	struct rush_receive *list;
 	size_t n, size;
@@ -51,11 +51,11 @@ int rush_receives_told(struct rush_receives *told, const struct rush_book *book)
  * the numbers of each of the plan's coupons.
  */
 int64_t rush_receives_new(const struct rush_receives *told, const struct rush_receives *before,
-			  const struct rush_plan *plan, int64_t *of_coupons);
+			  int64_t *of_coupons);
 
 /*
  * `before` has the outcomes from before the rush, `rows` and `rejections` the present ones, each
- * sorted, of the plan's users, and of the coupon that a user requested.
+ * sorted, of the plan's users and coupons.
  */
 void rush_tally(struct rush_tally *tally, const struct rush_book *book,
 		const struct rush_receives *told, const struct rush_receives *before,

@@ -20,70 +20,79 @@ static void *array_new(size_t n, size_t size)
 	return array;
 }
 
-/* Sorts the users by their coupons. */
-static void users_sort(struct rush_verify *verify)
+/* Adds what `sql` has found for a page of the plan's users, from `first` on. */
+static void outcomes_add(struct rush_verify *verify, const char *sql, int n,
+			 const struct postgres_argument *arguments, uint32_t first,
+			 struct rush_receives *outcomes)
 {
-	const struct rush_plan *plan = verify->plan;
-	uint32_t *next = array_new(plan->coupons.n, sizeof(*next));
-
-	verify->users = array_new(plan->users.n, sizeof(*verify->users));
-	verify->first = array_new(plan->coupons.n + 1, sizeof(*verify->first));
-	for (uint32_t i = 0; i < plan->users.n; i++)
-		verify->first[rush_plan_coupon(plan, i) + 1]++;
-	for (uint32_t i = 0; i < plan->coupons.n; i++) {
-		next[i] = verify->first[i];
-		verify->first[i + 1] += verify->first[i];
-	}
-	for (uint32_t i = 0; i < plan->users.n; i++)
-		verify->users[next[rush_plan_coupon(plan, i)]++] = i;
-	free(next);
-}
-
-/* Adds the outcomes of a page of users, of verify->users from `first` on, that `sql` selects. */
-static void outcomes_page(struct rush_verify *verify, const char *sql, int64_t coupon,
-			  const struct postgres_array *users, uint32_t first,
-			  struct rush_receives *outcomes)
-{
-	const struct postgres_argument arguments[] = { postgres_number(coupon),
-						       postgres_array(users) };
-	PGresult *result = db_query_arguments(verify->db, sql, 2, arguments);
+	PGresult *result = db_query_arguments(verify->db, sql, n, arguments);
 
 	for (int row = 0; row < PQntuples(result); row++) {
 		struct rush_receive receive = {
-			.user = verify->users[first + (uint32_t)db_int(result, row, "ord") - 1],
+			.user = first + (uint32_t)db_int(result, row, "ord") - 1,
 			.index = (int16_t)db_int(result, row, "idx"),
 		};
+		int64_t coupon = rush_coupons_find(&verify->plan->coupons,
+						   db_int(result, row, "coupon_id"));
 
+		if (coupon < 0)
+			continue; /* between the rush's coupons, but none of them */
+		receive.coupon = (uint32_t)coupon;
 		check(ulid_from_uuid(&receive.batch, db_text(result, row, "batch")) == 0);
 		rush_receives_add(outcomes, &receive);
 	}
 	PQclear(result);
 }
 
-/* Adds all outcomes of the users of a coupon that `sql` selects, a page of users at a time. */
-static void outcomes_read(struct rush_verify *verify, const char *sql, uint32_t coupon,
-			  struct rush_receives *outcomes)
+/*
+ * Adds the outcomes of the users from `first` to `end` - 1: user coupons of all of the rush's
+ * coupons, and rejections of the coupon that each requested. Either may be NULL.
+ */
+static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
+		      struct rush_receives *rows, struct rush_receives *rejections)
 {
-	uint32_t first = verify->first[coupon], end = verify->first[coupon + 1], i = first;
-	struct postgres_array page;
+	struct postgres_array coupons, users;
+	const struct rush_plan *plan = verify->plan;
 
-	postgres_array_init(&page, POSTGRES_TEXT);
-	for (; first < end; first = i) {
-		postgres_array_clear(&page);
-		for (; i < end && i - first < USERS_PAGE; i++) {
-			struct user_id user = rush_users_id(&verify->plan->users, verify->users[i]);
+	postgres_array_init(&coupons, POSTGRES_INT8);
+	postgres_array_init(&users, POSTGRES_TEXT);
+	for (uint32_t i = first; i < end; i++) {
+		struct user_id user = rush_users_id(&plan->users, i);
 
-			postgres_array_add_text(&page, user.text, user.len);
-		}
-		outcomes_page(verify, sql, verify->plan->coupons.list[coupon].id, &page, first,
-			      outcomes);
+		postgres_array_add_number(&coupons, verify->ids[rush_plan_coupon(plan, i)]);
+		postgres_array_add_text(&users, user.text, user.len);
 	}
-	postgres_array_fini(&page);
+	if (rows)
+		outcomes_add(verify, sql_query_rush_rows, 3,
+			     (const struct postgres_argument[]){
+				     postgres_number(verify->ids[0]),
+				     postgres_number(verify->ids[plan->coupons.n - 1]),
+				     postgres_array(&users) },
+			     first, rows);
+	if (rejections)
+		outcomes_add(verify, sql_query_rush_rejections, 2,
+			     (const struct postgres_argument[]){ postgres_array(&coupons),
+								 postgres_array(&users) },
+			     first, rejections);
+	postgres_array_fini(&coupons);
+	postgres_array_fini(&users);
+}
+
+/* The same of all users. */
+static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows,
+			  struct rush_receives *rejections)
+{
+	uint32_t n = verify->plan->users.n;
+
+	for (uint32_t i = 0; i < n; i += USERS_PAGE)
+		page_read(verify, i, n - i < USERS_PAGE ? n : i + USERS_PAGE, rows, rejections);
 }
 
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms)
 {
+	int is_issued = 0;
+
 	memset(verify, 0, sizeof(*verify));
 	verify->plan = plan;
 	verify->redis_url = redis_url;
@@ -91,17 +100,16 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	verify->db = db_open("DATABASE_URL", database_url);
 	/* The estimate of a page's look-ups is high enough that each would be compiled. */
 	db_run(verify->db, "SET jit = off");
-	users_sort(verify);
+	verify->ids = array_new(plan->coupons.n, sizeof(*verify->ids));
+	for (uint32_t i = 0; i < plan->coupons.n; i++)
+		verify->ids[i] = plan->coupons.list[i].id;
 	verify->counts = array_new(plan->coupons.n, sizeof(*verify->counts));
-	for (uint32_t i = 0; i < plan->coupons.n; i++) {
-		struct rush_counts *counts = &verify->counts[i];
-
-		/* The counts first: an outcome that is added in between is then new in both. */
-		rush_counts_read(verify->db, plan->coupons.list[i].id, counts);
-		if (counts->issued > 0) /* most rushes are on new coupons */
-			outcomes_read(verify, sql_query_rush_rows, i, &verify->before);
-		outcomes_read(verify, sql_query_rush_rejections, i, &verify->before);
-	}
+	/* The counts first: an outcome that is added in between is then new in both. */
+	rush_counts_read(verify->db, verify->ids, plan->coupons.n, verify->counts);
+	for (uint32_t i = 0; i < plan->coupons.n; i++)
+		is_issued |= verify->counts[i].issued > 0;
+	/* Most rushes are on new coupons. */
+	outcomes_read(verify, is_issued ? &verify->before : NULL, &verify->before);
 	rush_receives_sort(&verify->before);
 }
 
@@ -117,7 +125,7 @@ static void in_flight_wait(struct rush_verify *verify, struct redis_client *redi
 	struct rush_counts counts;
 
 	while (redis_coupon_read(redis, coupon, &read) == 1 && clock_monotonic_us() < deadline_us) {
-		rush_counts_read(verify->db, coupon, &counts);
+		rush_counts_read(verify->db, &coupon, 1, &counts);
 		if (counts.generation == read.generation && counts.settled_now >= read.seq)
 			break;
 		usleep(RUSH_POLL_US);
@@ -138,7 +146,7 @@ static void unknown_wait(struct rush_verify *verify, const struct rush_book *boo
 			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
 		if (unknown[i])
-			in_flight_wait(verify, redis, plan->coupons.list[i].id, deadline_us);
+			in_flight_wait(verify, redis, verify->ids[i], deadline_us);
 	free(unknown);
 	redis_client_free(redis);
 }
@@ -150,12 +158,13 @@ static void settled_wait(struct rush_verify *verify, const struct rush_receives 
 	int64_t *wanted = array_new(plan->coupons.n, sizeof(*wanted));
 	const struct rush_settled settled = {
 		.db = verify->db,
-		.coupons = &plan->coupons,
+		.ids = verify->ids,
+		.n = plan->coupons.n,
 		.before = verify->counts,
 		.wanted = wanted,
 	};
 
-	verify->new_n = rush_receives_new(told, &verify->before, plan, wanted);
+	verify->new_n = rush_receives_new(told, &verify->before, wanted);
 	verify->settled_us = rush_settled_wait(&settled, deadline_us);
 	free(wanted);
 }
@@ -165,10 +174,7 @@ static void tally_make(struct rush_verify *verify, const struct rush_book *book,
 {
 	struct rush_receives rows = { 0 }, rejections = { 0 };
 
-	for (uint32_t i = 0; i < verify->plan->coupons.n; i++) {
-		outcomes_read(verify, sql_query_rush_rows, i, &rows);
-		outcomes_read(verify, sql_query_rush_rejections, i, &rejections);
-	}
+	outcomes_read(verify, &rows, &rejections);
 	rush_receives_sort(&rows);
 	rush_receives_sort(&rejections);
 	rush_tally(&verify->tally, book, told, &verify->before, &rows, &rejections);
@@ -236,16 +242,17 @@ static int64_t sum(int64_t a, int64_t b)
 
 static void coupons_audit(struct rush_verify *verify)
 {
-	const struct rush_coupons *coupons = &verify->plan->coupons;
-	struct rush_counts counts;
+	uint32_t n = verify->plan->coupons.n;
+	struct rush_counts *counts = array_new(n, sizeof(*counts));
 
-	for (uint32_t i = 0; i < coupons->n; i++) {
-		rush_counts_read(verify->db, coupons->list[i].id, &counts);
-		verify->total = sum(verify->total, counts.total);
-		verify->issued = sum(verify->issued, counts.issued);
-		if (counts.issued > counts.total)
-			verify->oversold += counts.issued - counts.total;
+	rush_counts_read(verify->db, verify->ids, n, counts);
+	for (uint32_t i = 0; i < n; i++) {
+		verify->total = sum(verify->total, counts[i].total);
+		verify->issued = sum(verify->issued, counts[i].issued);
+		if (counts[i].issued > counts[i].total)
+			verify->oversold += counts[i].issued - counts[i].total;
 	}
+	free(counts);
 	audit(verify, sql_query_audit_stock, stock_found);
 	audit(verify, sql_query_audit_limit, limit_found);
 	audit(verify, sql_query_audit_twice, twice_found);
@@ -279,8 +286,7 @@ int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
 void rush_verify_fini(struct rush_verify *verify)
 {
 	rush_receives_fini(&verify->before);
-	free(verify->users);
-	free(verify->first);
+	free(verify->ids);
 	free(verify->counts);
 	db_close(verify->db);
 }

@@ -12,9 +12,7 @@ struct rush_verify {
 	const char *redis_url;
 	int64_t settle_timeout_ms;
 
-	/* The users, one coupon after the other: those of coupon i are first[i] to first[i + 1]. */
-	uint32_t *users;
-	uint32_t *first;
+	int64_t *ids;                /* of the coupons, ascending */
 	struct rush_receives before; /* outcomes of the plan's users when the rush began */
 	struct rush_counts *counts;  /* of each coupon, when the rush began */
 

@@ -1,4 +1,4 @@
--- version: 5
+-- version: 6
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -10,7 +10,8 @@
 -- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
 -- must see the rows whose locks the step before it waited for:
 --
---   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock;
+--   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock:
+--      first all rows or none, then, if that is not possible, those that are possible;
 --   2. lock the coupons in the order of their ids; no user coupon is inserted after that;
 --   3. under the lock, classify the receives that were not inserted, delete rows that must not
 --      stay, write tombstones;
@@ -19,7 +20,7 @@
 -- Most calls concern coupons in their current generation, and all their rows are inserted, within
 -- the stock. Then the call ends after one UPDATE of all counts, if there are no tombstones; with
 -- one coupon the UPDATE also takes the lock. Apart from its rows, a call costs its number of
--- statements; therefore a single receive has a simpler INSERT.
+-- statements.
 --
 -- Every call waits for locks in the same order (user coupons by key, coupons by id, tombstones by
 -- key), so no two calls deadlock.
@@ -58,7 +59,6 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	suspect_ids   bigint[];    -- the coupons that have a tombstone
-	seq_max       bigint;
 
 	-- The rows that this call inserted.
 	own_num       bigint;
@@ -122,36 +122,73 @@ BEGIN
 		) AS one_each;
 	END IF;
 
-	-- Step 1. A receive whose tombstone is visible is not inserted: its row would take the slot
-	-- from the receive that owns it. Tombstones that are written concurrently are found in
-	-- step 3.
-	IF is_uniform AND asked_num = 1 THEN
-		INSERT INTO user_coupon
-			(user_id, coupon_id, slot, batch, idx, key,
-			received_at, valid_from, valid_to)
-		SELECT settle.user_id[1], c.id, settle.slot[1], settle.batch[1], settle.idx[1],
-			nullif(settle.key[1], ''), moment.at, coalesce(c.valid_from, moment.at),
-			-- Hours: the length of a day depends on the session's time zone.
-			CASE WHEN c.valid_days IS NULL THEN c.valid_to
-				ELSE moment.at + c.valid_days * interval '24 hours' END
-		FROM coupon AS c
-			CROSS JOIN LATERAL (
-				SELECT timestamptz 'epoch' + settle.at_ms[1] * interval '1 ms'
-			) AS moment (at)
-		WHERE c.id = settle.coupon[1] AND settle.slot[1] BETWEEN 1 AND c.user_limit
-			AND (SELECT true FROM receive_rejected AS t
-				WHERE t.coupon_id = settle.coupon[1]
-					AND t.batch = settle.batch[1] AND t.idx = settle.idx[1]
-				LIMIT 1) IS NULL
-		ON CONFLICT DO NOTHING;
-		GET DIAGNOSTICS own_num = ROW_COUNT;
-		IF own_num = 1 THEN
-			own_coupon := settle.coupon;
-			own_user := settle.user_id;
-			own_slot := settle.slot;
+	-- Step 1. ON CONFLICT looks up each row before it inserts it, and locks it by a token: a
+	-- third of what a row costs. So it is not used at first, and nothing is inserted unless all
+	-- can be. The coupons are locked outside of this block: in it the lock would belong to a
+	-- subtransaction, which nobody finds in pg_locks after its end.
+	BEGIN
+		IF is_uniform THEN
+			INSERT INTO user_coupon
+				(user_id, coupon_id, slot, batch, idx, key,
+				received_at, valid_from, valid_to)
+			SELECT r.user_id, c.id, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
+				coalesce(c.valid_from, r.at),
+				-- Hours: the length of a day depends on the session's time zone.
+				CASE WHEN c.valid_days IS NULL THEN c.valid_to
+					ELSE r.at + c.valid_days * interval '24 hours' END
+			FROM coupon AS c CROSS JOIN (
+				-- In the select list the arrays are read in place; in FROM each
+				-- would be copied first.
+				SELECT unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
+					unnest(settle.user_id) AS user_id,
+					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+					timestamptz 'epoch'
+						+ unnest(settle.at_ms) * interval '1 ms' AS at
+			) AS r
+			WHERE c.id = settle.coupon[1] AND r.slot BETWEEN 1 AND c.user_limit
+				AND octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
+				AND length(r.key) <= 64
+			ORDER BY r.user_id COLLATE "C", r.slot;
+		ELSE
+			WITH known AS MATERIALIZED (
+				SELECT c.id, c.user_limit, c.valid_days, c.valid_from, c.valid_to
+				FROM coupon AS c
+				WHERE c.id = ANY (coupon_ids)
+			), r AS (
+				SELECT unnest(settle.coupon) AS coupon,
+					unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
+					unnest(settle.user_id) AS user_id,
+					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+					timestamptz 'epoch'
+						+ unnest(settle.at_ms) * interval '1 ms' AS at
+			)
+			INSERT INTO user_coupon
+				(user_id, coupon_id, slot, batch, idx, key,
+				received_at, valid_from, valid_to)
+			SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
+				coalesce(c.valid_from, r.at),
+				CASE WHEN c.valid_days IS NULL THEN c.valid_to
+					ELSE r.at + c.valid_days * interval '24 hours' END
+			FROM r JOIN known AS c ON c.id = r.coupon
+			WHERE r.slot BETWEEN 1 AND c.user_limit
+				AND octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
+				AND length(r.key) <= 64
+			ORDER BY r.coupon, r.user_id COLLATE "C", r.slot;
 		END IF;
-		seq_max := settle.seq[1];
-	ELSE
+		GET DIAGNOSTICS own_num = ROW_COUNT;
+		IF own_num < asked_num THEN
+			RAISE unique_violation;
+		END IF;
+	EXCEPTION WHEN unique_violation THEN
+		IF EXISTS (SELECT FROM unnest(settle.user_id, settle.idx, settle.key)
+				AS r (user_id, idx, key)
+			WHERE NOT (octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
+				AND length(r.key) <= 64)) THEN
+			RAISE EXCEPTION 'settle() takes no such user, index or key'
+				USING ERRCODE = 'check_violation';
+		END IF;
+		-- A receive whose tombstone is visible is not inserted: its row would take the slot
+		-- from the receive that owns it. Later ones are found in step 3.
 		WITH known AS MATERIALIZED (
 			SELECT c.id, c.user_limit, c.valid_days, c.valid_from, c.valid_to,
 				(SELECT true FROM receive_rejected AS t
@@ -159,8 +196,6 @@ BEGIN
 			FROM coupon AS c
 			WHERE c.id = ANY (coupon_ids)
 		), r AS (
-			-- In the select list the arrays are read in place; in FROM each would be
-			-- copied first.
 			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch,
 				unnest(settle.idx) AS idx, unnest(settle.user_id) AS user_id,
 				unnest(settle.slot) AS slot, unnest(settle.key) AS key,
@@ -185,17 +220,17 @@ BEGIN
 			ON CONFLICT DO NOTHING
 			RETURNING coupon_id, user_id, slot
 		)
-		SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot),
-			(SELECT max(n) FROM unnest(settle.seq) AS n)
-		INTO own_num, own_coupon, own_user, own_slot, seq_max
+		SELECT count(*), array_agg(coupon_id), array_agg(user_id), array_agg(slot)
+		INTO own_num, own_coupon, own_user, own_slot
 		FROM went_in;
-	END IF;
+	END;
 
 	-- Steps 2 to 4 of the common case.
 	IF is_uniform AND own_num = asked_num THEN
 		UPDATE coupon AS c
 		SET issued_num = c.issued_num + asked_num,
-			seq_seen = greatest(c.seq_seen, seq_max),
+			seq_seen = greatest(c.seq_seen,
+				(SELECT max(n) FROM unnest(settle.seq) AS n)),
 			settled_num = c.settled_num + asked_num,
 			outcome_at = clock_timestamp()
 		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
@@ -252,9 +287,8 @@ BEGIN
 			JOIN unnest(coupon_ids, coupon_num, coupon_generation)
 				AS g (id, num, generation) ON g.id = l.id;
 		IF all_issued THEN
-			all_issued := NOT EXISTS (SELECT FROM unnest(coupon_ids) AS c
-					WHERE (SELECT true FROM receive_rejected AS t
-						WHERE t.coupon_id = c LIMIT 1))
+			all_issued := NOT EXISTS (SELECT FROM receive_rejected AS t
+					WHERE t.coupon_id = ANY (coupon_ids))
 				OR NOT EXISTS (
 					SELECT FROM (SELECT DISTINCT c, b
 						FROM unnest(settle.coupon, settle.batch)
@@ -280,6 +314,12 @@ BEGIN
 			WHERE c.id = g.id AND c.id = ANY (coupon_ids);
 			RETURN;
 		END IF;
+	END IF;
+
+	IF own_num = asked_num THEN
+		own_coupon := settle.coupon;
+		own_user := settle.user_id;
+		own_slot := settle.slot;
 	END IF;
 
 	-- Step 2.

@@ -205,12 +205,12 @@ def planted(stack, pg, pg_owner, plant, coupons, file):
         ([(REMOVE, 0)], "p1 p3", {"lost": 1}, "coupon {coupon}: "),
         ([(REMOVE, 0), (COUNT, -1)], "p3", {"lost": 1, "rows": 59}, "neither issued nor rejected"),
         # Of another coupon of the rush; only its place is wrong when the counts agree.
-        ([(MOVE, 0)], "p1 p3", {"lost": 1}, "coupon {other}: "),
+        ([(MOVE, 0)], "p1 p3", {"lost": 1, "never_told": 1}, "coupon {other}: "),
         (
             [(MOVE, 0), (COUNT, -1), (COUNT.replace("%(coupon)s", "%(other)s"), 1)],
             "p3",
-            {"lost": 1, "never_told": 0},
-            "{coupon}.1.",
+            {"lost": 1, "never_told": 1},
+            "{other}.1.",
         ),
         ([(REJECT, 0)], "p3", {"both": 1}, "issued and rejected"),
         ([(AGAIN, 0), (COUNT, 1)], "p2 p3", {"over_limit": 1, "never_told": 1}, ", user 1: 2 user"),

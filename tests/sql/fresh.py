@@ -74,10 +74,11 @@ class Fresh:
     def migrate_to(self, version):
         """The migrations up to this one, as a couponctl without function files left them."""
         self.execute(
-            "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL,"
+            "CREATE TABLE IF NOT EXISTS schema_migration (version int PRIMARY KEY, name text NOT NULL,"
             " applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        for path in MIGRATIONS[:version]:
+        ((present,),) = self.execute("SELECT count(*) FROM schema_migration")
+        for path in MIGRATIONS[present:version]:
             self.execute(path.read_text())
             self.execute(
                 "INSERT INTO schema_migration (version, name) VALUES (%s, %s)",

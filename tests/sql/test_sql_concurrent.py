@@ -104,23 +104,39 @@ def test_call_is_counted_anew_when_a_tombstone_appears(
     assert db.audit(coupon) == []
 
 
-def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coupon_new, background):
-    """The late copy is stored before its tombstone is visible, and blocks the receive that owns the
-    slot: retried."""
-    coupon = coupon_new(total=0)
-    late, rightful = Receive(coupon, "1", uuid.uuid4(), 0), Receive(
-        coupon, "1", uuid.uuid4(), 0, seq=2
-    )
+def tombstone_wait(db, db_new, coupon, background, late, *receives):
+    """A call that waits while the first receive becomes a rejected one. Returns it when it has
+    seen the end of that."""
     db.execute("BEGIN")
     assert db.settle(late) == ["out_of_stock"]
-    db.query("coupon_total_set", coupon, 1)
+    db.query("coupon_total_set", coupon, 100)
     other = db_new()
-    running = background(other.settle, late, rightful)
+    running = background(other.settle, *receives)
     wait_until(lambda: db.is_blocked(other.pid))
     db.execute("COMMIT")
+    return running
+
+
+def test_tombstone_appears_while_another_receive_wants_the_slot(db, db_new, coupon_new, background):
+    """The call cannot insert both rows, begins again, and sees the tombstone."""
+    coupon = coupon_new(total=0)
+    late, rightful = batch_make(coupon, ["1"]) + batch_make(coupon, ["1"], seq_first=2)
+    running = tombstone_wait(db, db_new, coupon, background, late, late, rightful)
+    assert running.result() == ["out_of_stock", "issued"]
+    assert db.audit(coupon) == []
+
+
+def test_tombstone_appears_after_a_call_has_begun_again(db, db_new, coupon_new, background):
+    """The late copy is stored before its tombstone is visible, and blocks the receive that owns the
+    slot: retried."""
+    coupon = coupon_new(total=1)
+    late, rightful = batch_make(coupon, ["1"]) + batch_make(coupon, ["1"], seq_first=2)
+    (stored,) = batch_make(coupon, ["0"], seq_first=3)
+    assert db.settle(stored) == ["issued"]
+    running = tombstone_wait(db, db_new, coupon, background, late, stored, late, rightful)
     with pytest.raises(psycopg.errors.SerializationFailure):
         running.result()
-    assert db.settle(late, rightful) == ["out_of_stock", "issued"]
+    assert db.settle(stored, late, rightful) == ["repeated", "out_of_stock", "issued"]
     assert db.audit(coupon) == []
 
 

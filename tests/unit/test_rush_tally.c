@@ -71,13 +71,20 @@ static void told(struct fixture *f, int request, int code, int index)
 	assert_int_equal(answer(f, request, code, receive), 0);
 }
 
-/* Of the user with this number. */
-static void outcome(struct rush_receives *receives, int user, int index)
+/* Of the user with this number, and of the plan's coupon with this index. */
+static void outcome_of_coupon(struct rush_receives *receives, int user, uint32_t coupon, int index)
 {
-	struct rush_receive receive = { .user = (uint32_t)user - 10, .index = (int16_t)index };
+	struct rush_receive receive = { .user = (uint32_t)user - 10,
+					.coupon = coupon,
+					.index = (int16_t)index };
 
 	assert_int_equal(ulid_parse(&receive.batch, BATCH, ULID_LEN), 0);
 	rush_receives_add(receives, &receive);
+}
+
+static void outcome(struct rush_receives *receives, int user, int index)
+{
+	outcome_of_coupon(receives, user, 0, index);
 }
 
 static struct rush_tally *tally(struct fixture *f)
@@ -106,7 +113,7 @@ static void test_all_well(void **state)
 	assert_int_equal(f->tally.told, 3);
 	assert_int_equal(f->tally.issued, 2);
 	assert_int_equal(f->tally.rejected, 1);
-	assert_int_equal(rush_receives_new(&f->told, &f->before, &f->plan, &new), 3);
+	assert_int_equal(rush_receives_new(&f->told, &f->before, &new), 3);
 	assert_int_equal(new, 3);
 }
 
@@ -146,10 +153,15 @@ static void test_uuids(void **state)
 	assert_int_equal(f->tally.issued, 1);
 }
 
-/* The id of the coupon that the user with this number requests. */
+/* The index of the coupon that the user with this number requests, and its id. */
+static uint32_t coupon_index(const struct fixture *f, int user)
+{
+	return rush_plan_coupon(&f->plan, (uint32_t)user - 10);
+}
+
 static const char *coupon_of(const struct fixture *f, int user)
 {
-	return f->plan.coupons.list[rush_plan_coupon(&f->plan, (uint32_t)user - 10)].text;
+	return f->plan.coupons.list[coupon_index(f, user)].text;
 }
 
 static int answer_of_coupon(struct fixture *f, int request, const char *coupon)
@@ -160,6 +172,16 @@ static int answer_of_coupon(struct fixture *f, int request, const char *coupon)
 	return answer(f, request, 0, receive);
 }
 
+/* Of which the users 10 and 11 request different ones. */
+static void three_coupons(struct fixture *f)
+{
+	rush_coupons_add(&f->plan.coupons, INT64_C(1790000000000000001));
+	rush_coupons_add(&f->plan.coupons, 7);
+	assert_int_equal(rush_coupons_sort(&f->plan.coupons), 0);
+	while (coupon_index(f, 10) == coupon_index(f, 11))
+		f->plan.users.seed++;
+}
+
 /* Each user has the coupon that the seed gives it: in answers, counts and names. */
 static void test_many_coupons(void **state)
 {
@@ -167,27 +189,47 @@ static void test_many_coupons(void **state)
 	int64_t new[3] = { 0 }, expected[3] = { 0 };
 	char wrong[RUSH_WRONG_SIZE];
 
-	rush_coupons_add(&f->plan.coupons, INT64_C(1790000000000000001));
-	rush_coupons_add(&f->plan.coupons, 7);
-	assert_int_equal(rush_coupons_sort(&f->plan.coupons), 0);
-	while (strcmp(coupon_of(f, 10), coupon_of(f, 11)) == 0)
-		f->plan.users.seed++;
+	three_coupons(f);
 	assert_int_equal(answer_of_coupon(f, 0, coupon_of(f, 11)), RUSH_WRONG);
 	for (int user = 10; user < 13; user++) {
 		assert_int_equal(answer_of_coupon(f, 2 * (user - 10), coupon_of(f, user)), 0);
-		expected[rush_plan_coupon(&f->plan, (uint32_t)user - 10)]++;
+		expected[coupon_index(f, user)]++;
 	}
-	outcome(&f->rows, 10, 0);
-	outcome(&f->rows, 12, 4);
+	outcome_of_coupon(&f->rows, 10, coupon_index(f, 10), 0);
+	outcome_of_coupon(&f->rows, 12, coupon_index(f, 12), 4);
 	assert_int_equal(tally(f)->lost, 1);
 	assert_int_equal(f->tally.issued, 2);
 	snprintf(wrong, sizeof(wrong),
 		 "%s.11." BATCH ".2: accepted, but neither issued nor rejected", coupon_of(f, 11));
 	assert_string_equal(f->tally.wrong[0], wrong);
-	outcome(&f->before, 12, 4);
-	expected[rush_plan_coupon(&f->plan, 2)]--;
-	assert_int_equal(rush_receives_new(&f->told, &f->before, &f->plan, new), 2);
+	outcome_of_coupon(&f->before, 12, coupon_index(f, 12), 4);
+	expected[coupon_index(f, 12)]--;
+	assert_int_equal(rush_receives_new(&f->told, &f->before, new), 2);
 	assert_memory_equal(new, expected, sizeof(new));
+}
+
+/* A row of another coupon of the rush: no answer explains it, an unknown one neither. */
+static void test_row_of_another_coupon(void **state)
+{
+	struct fixture *f = *state;
+	char wrong[2][RUSH_WRONG_SIZE];
+
+	three_coupons(f);
+	assert_int_equal(answer_of_coupon(f, 0, coupon_of(f, 10)), 0);
+	answer(f, 1, 22, NULL);
+	outcome_of_coupon(&f->rows, 10, coupon_index(f, 11), 0);
+	assert_int_equal(tally(f)->lost, 1);
+	assert_int_equal(f->tally.stray, 1);
+	assert_int_equal(f->tally.from_unknown, 0);
+	snprintf(wrong[0], RUSH_WRONG_SIZE,
+		 "%s.10." BATCH ".0: accepted, but neither issued nor rejected", coupon_of(f, 10));
+	snprintf(wrong[1], RUSH_WRONG_SIZE,
+		 "%s.10." BATCH ".0: of a coupon that the user did not request", coupon_of(f, 11));
+	assert_string_equal(f->tally.wrong[0], wrong[0]);
+	assert_string_equal(f->tally.wrong[1], wrong[1]);
+	outcome_of_coupon(&f->before, 10, coupon_index(f, 11), 0);
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(f->tally.stray, 0);
 }
 
 /* No more are kept than there is room for, and they are cut to the room of one. */
@@ -352,6 +394,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uuids, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_coupons, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_row_of_another_coupon, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_first_user_keeps_its_key, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_both_and_twice, setup, teardown),
