@@ -146,8 +146,6 @@ BEGIN
 						+ unnest(settle.at_ms) * interval '1 ms' AS at
 			) AS r
 			WHERE c.id = settle.coupon[1] AND r.slot BETWEEN 1 AND c.user_limit
-				AND octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
-				AND length(r.key) <= 64
 			ORDER BY r.user_id COLLATE "C", r.slot;
 		ELSE
 			WITH known AS MATERIALIZED (
@@ -171,8 +169,6 @@ BEGIN
 					ELSE r.at + c.valid_days * interval '24 hours' END
 			FROM r JOIN known AS c ON c.id = r.coupon
 			WHERE r.slot BETWEEN 1 AND c.user_limit
-				AND octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
-				AND length(r.key) <= 64
 			ORDER BY r.coupon, r.user_id COLLATE "C", r.slot;
 		END IF;
 		GET DIAGNOSTICS own_num = ROW_COUNT;
@@ -180,13 +176,6 @@ BEGIN
 			RAISE unique_violation;
 		END IF;
 	EXCEPTION WHEN unique_violation THEN
-		IF EXISTS (SELECT FROM unnest(settle.user_id, settle.idx, settle.key)
-				AS r (user_id, idx, key)
-			WHERE NOT (octet_length(r.user_id) BETWEEN 1 AND 64 AND r.idx >= 0
-				AND length(r.key) <= 64)) THEN
-			RAISE EXCEPTION 'settle() takes no such user, index or key'
-				USING ERRCODE = 'check_violation';
-		END IF;
 		-- A receive whose tombstone is visible is not inserted: its row would take the slot
 		-- from the receive that owns it. Later ones are found in step 3.
 		WITH known AS MATERIALIZED (

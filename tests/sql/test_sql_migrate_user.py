@@ -10,7 +10,7 @@ import pytest
 from stack import wait_until
 
 ROWS = int(os.environ.get("MIGRATE_ROWS", "10000"))
-BEFORE, AFTER = 9, 12
+BEFORE, AFTER = 9, 11
 LAST = 2**63 - 1
 COLUMNS = "coupon_id, slot, idx, batch, received_at, valid_from, valid_to, key"
 
@@ -134,7 +134,7 @@ def test_a_dry_run_of_an_empty_database(empty):
 
 def test_the_form_is_that_of_0001_but_for_the_user(numbers):
     before = form(numbers)
-    numbers.migrate_to(11)  # 0012 drops constraints
+    assert migrate(numbers)[0] == 0
     differ = set(form(numbers)) ^ set(before)
     assert {table for table, name, *_ in differ if "user_id" not in name} <= {
         "schema_function",
