@@ -17,14 +17,10 @@
 #define LINKS_MAX 16
 #define NOSCRIPT_TRIES 3
 
-/*
- * While so many bundles are in flight, only a full one is sent: what arrives meanwhile goes
- * together, and Redis always has the next bundle when it has done one.
- */
-#define BUNDLES_SMALL 1
-#define BUNDLES_MAX 8
-#define CALLS_MANY 48 /* with more calls in flight no third bundle is sent */
-/* A connection may hang: after such a pause a bundle is sent whatever is in flight. */
+/* While a bundle is in flight only full ones are sent, so that what arrives goes together. */
+#define BUNDLES_MAX 8 /* in flight */
+#define CALLS_MANY 48 /* with more calls in flight a full one waits, too */
+/* A connection may hang: after such a pause a bundle is sent even if it is not full. */
 #define PAUSE_MS 5
 
 STAILQ_HEAD(bundle_list, bundle);
@@ -246,7 +242,7 @@ static void bundle_done(void *context, const redisReply *reply)
 
 static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
 {
-	if (pool->bundles < BUNDLES_SMALL)
+	if (pool->bundles == 0)
 		return 1;
 	if (pool->bundles >= BUNDLES_MAX)
 		return 0;
