@@ -29,7 +29,7 @@ static struct call *call_make(int64_t coupon, size_t requests)
 
 	call->coupon_id = coupon;
 	call->seen_generation = 3;
-	call->seen_seq = 10 + coupon;
+	call->seen_seq = 10 + coupon % 10;
 	call->batch.bytes[15] = (uint8_t)coupon;
 	for (size_t i = 0; i < requests; i++) {
 		snprintf(user, sizeof(user), "u%zu", i);
