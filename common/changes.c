@@ -1,6 +1,9 @@
 #include "common/changes.h"
 
 #include "common/message/number.h"
+#include "common/redis/key.h"
+#include "common/redis/reply.h"
+#include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +70,27 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis)
 	rc = changes_copy_take(copy, reply);
 	freeReplyObject(reply);
 	return rc;
+}
+
+int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
+		       const struct changes *copy)
+{
+	char texts[CHANGES_STRIPES][2][NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	const char *argv[2 * CHANGES_STRIPES];
+	int n = 0;
+
+	for (int i = 0; i < CHANGES_STRIPES; i++) {
+		if (changes->num[i] <= copy->num[i])
+			continue;
+		argv[n++] = number_text(i, texts[i][0]);
+		argv[n++] = number_text(changes->num[i], texts[i][1]);
+	}
+	if (n == 0)
+		return 0;
+	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY }, n,
+					  argv),
+			word);
+	return *word || redis_client_is_open(redis) ? 0 : -1;
 }
 
 void changes_take(struct changes *changes, const PGresult *rows)

@@ -30,6 +30,9 @@ void changes_raise(struct changes *changes, const struct changes *by);
 int changes_copy_read(struct changes *copy, struct redis_client *redis);
 /* The same with the reply to HGETALL of CHANGES_KEY. */
 int changes_copy_take(struct changes *copy, const redisReply *reply);
+/* Raises the copies of the numbers that have grown: lua/changes.lua. 0, or -1. */
+int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
+		       const struct changes *copy);
 /* Takes the rows of sql/query/change_counts.sql. */
 void changes_take(struct changes *changes, const PGresult *rows);
 

@@ -4,17 +4,33 @@
 #include "common/log/log.h"
 #include "embed.h"
 
+/* The copy first: it must not be newer than what it is compared with. 0, or -1. */
+static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
+		     struct changes *copy)
+{
+	PGresult *rows;
+
+	if (changes_copy_read(copy, redis))
+		return -1;
+	rows = db_query(db, sql_query_change_counts, 0, NULL);
+	changes_take(changes, rows);
+	PQclear(rows);
+	return 0;
+}
+
 int64_t behind_read(struct db *db, struct redis_client *redis)
 {
 	struct changes changes, copy;
-	PGresult *rows;
 
-	if (changes_copy_read(&copy, redis))
-		return -1;
-	rows = db_query(db, sql_query_change_counts, 0, NULL);
-	changes_take(&changes, rows);
-	PQclear(rows);
-	return changes_behind(&changes, &copy);
+	return both_read(db, redis, &changes, &copy) ? -1 : changes_behind(&changes, &copy);
+}
+
+int behind_copy(struct db *db, struct redis_client *redis)
+{
+	struct changes changes, copy;
+
+	return both_read(db, redis, &changes, &copy) ? -1
+						     : changes_copy_raise(redis, &changes, &copy);
 }
 
 void behind_refuse(struct db *db, struct redis_client *redis)

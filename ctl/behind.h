@@ -20,6 +20,12 @@
  */
 int64_t behind_read(struct db *db, struct redis_client *redis);
 
+/*
+ * Copies PostgreSQL's numbers to Redis, after a change and before Redis acts on it: then it is
+ * noticed if PostgreSQL is put back to before the change. 0, or -1 as above.
+ */
+int behind_copy(struct db *db, struct redis_client *redis);
+
 /* For a command that changes something: ends the process if it is behind, or if that is unknown. */
 void behind_refuse(struct db *db, struct redis_client *redis);
 

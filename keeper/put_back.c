@@ -43,28 +43,6 @@ int64_t put_back_copy(struct changes *copy)
 	return read_ms;
 }
 
-/* Raises the copies of the numbers that have grown. 0, or -1. */
-static int copy_raise(struct keeper_context *context, const struct changes *changes,
-		      const struct changes *copy)
-{
-	char texts[CHANGES_STRIPES][2][NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	const char *argv[2 * CHANGES_STRIPES];
-	int n = 0;
-
-	for (int i = 0; i < CHANGES_STRIPES; i++) {
-		if (changes->num[i] <= copy->num[i])
-			continue;
-		argv[n++] = number_text(i, texts[i][0]);
-		argv[n++] = number_text(changes->num[i], texts[i][1]);
-	}
-	if (n == 0)
-		return 0;
-	redis_word_take(redis_client_eval(context->redis, lua_changes, 1,
-					  (const char *[]){ CHANGES_KEY }, n, argv),
-			word);
-	return *word || redis_client_is_open(context->redis) ? 0 : -1;
-}
-
 static void behind_set(struct put_back *put_back, int64_t transactions)
 {
 	if (transactions > 0 && !put_back->is_behind)
@@ -96,7 +74,7 @@ int put_back_look(struct put_back *put_back, struct keeper_context *context)
 	PQclear(rows);
 	transactions = changes_behind(&changes, &copy);
 	behind_set(put_back, transactions);
-	return transactions > 0 ? 0 : copy_raise(context, &changes, &copy);
+	return transactions > 0 ? 0 : changes_copy_raise(context->redis, &changes, &copy);
 }
 
 /* The coupon whose hash has this name; 0: it is another key. */

@@ -82,7 +82,7 @@ int change_commit(struct change *change)
 	db_run(change->db, "COMMIT");
 	if (strcmp(change->status, "draft") == 0)
 		return 0;
-	if (change->loaded >= 0)
+	if (change->loaded >= 0 && behind_copy(change->db, change->redis) == 0)
 		result = redis_coupon_terms(change->redis, change->coupon, &change->terms, &taken);
 	switch (result) {
 	case TERMS_APPLIED:

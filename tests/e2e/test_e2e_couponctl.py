@@ -401,3 +401,16 @@ def wait_until_told(client, coupon):
         interval=0.001,
     )
     return told
+
+
+def test_a_change_is_counted_in_redis_before_redis_acts_on_it(rough, rough_redis, rough_pg):
+    """Without a keeper: a PostgreSQL put back to before the change is noticed at once."""
+    coupon = rough.coupon_make(3)
+    wait_until(lambda: rough_redis.hget(f"coupon:{{{coupon}}}", "total") == "3")
+    rough.stop("worker-1")
+    rough.ctl("stock", coupon, "--total", 5)
+    assert rough_redis.hget(f"coupon:{{{coupon}}}", "total") == "5"
+    counts = rough_pg.execute("SELECT stripe, num FROM change_count").fetchall()
+    assert rough_redis.hgetall("couponmq:changes") == {
+        str(stripe): str(num) for stripe, num in counts if num > 0
+    }

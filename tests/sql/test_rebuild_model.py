@@ -283,6 +283,7 @@ class Story(World):
             self.db.query("coupon_version_raise", self.id, version - 1)
         set_to = self.db.query("coupon_total_set", self.id, wanted)[0]
         if self.rng.random() < 0.5:
+            self.numbers_copy(numbers_of(self.db))
             self.terms(set_to["version"], set_to["total_num"])
 
     def terms(self, version, total):
