@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/listener.h"
+#include "common/ticker.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
@@ -21,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS 20
+#define TICK_MS 250     /* of what the gateway looks after by itself */
+#define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
 
 struct gateway {
@@ -30,7 +32,9 @@ struct gateway {
 	struct server *server;
 	struct http *http;
 	struct parts parts;
+	struct ticker *busy_ticker;
 	uint64_t redis_connects; /* at which admission reported what it has seen */
+	uint64_t lookup_connects;
 	struct status_parts status;
 	struct weak_settings weak_settings;
 	struct comparison comparison;
@@ -116,13 +120,10 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *data)
+static void tick(struct gateway *gateway)
 {
-	struct gateway *gateway = data;
-
-	(void)fd;
-	(void)what;
 	waiters_tick(gateway->parts.waiters);
+	gateway->lookup_connects = lookup_connects_n(gateway->parts.lookup);
 	if (gateway->redis_connects != redis_pool_connects(gateway->parts.redis)) {
 		gateway->redis_connects = redis_pool_connects(gateway->parts.redis);
 		admission_report(gateway->parts.admission);
@@ -133,6 +134,28 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	tick(data);
+}
+
+/* Whether the next tick is urgent: there are deadlines, or a service is connected anew. */
+static int is_busy(const struct gateway *gateway)
+{
+	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
+	       admission_unconfirmed(gateway->parts.admission) > 0 ||
+	       gateway->redis_connects != redis_pool_connects(gateway->parts.redis) ||
+	       gateway->lookup_connects != lookup_connects_n(gateway->parts.lookup);
+}
+
+static int on_busy_tick(void *context)
+{
+	tick(context);
+	return is_busy(context);
 }
 
 static int part_ready(cJSON *body, const char *part, const char *trouble)
@@ -213,11 +236,15 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		check(events[i] != NULL);
 		event_add(events[i], i == 3 ? &tick_every : NULL);
 	}
+	gateway->busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		admission_flush(gateway->parts.admission);
 		redis_pool_flush(gateway->parts.redis);
+		if (is_busy(gateway))
+			ticker_start(gateway->busy_ticker);
 	}
+	ticker_free(gateway->busy_ticker);
 	for (size_t i = 0; i < 4; i++)
 		event_free(events[i]);
 }

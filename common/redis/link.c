@@ -8,6 +8,7 @@
 #include "common/redis/reply.h"
 #include "common/redis/url.h"
 #include "common/resolving.h"
+#include "common/ticker.h"
 #include "common/log/service_version.h"
 #include "common/log/trace.h"
 
@@ -45,7 +46,7 @@ struct redis_link {
 	int64_t since_ms; /* of the state */
 	int64_t retry_ms; /* LINK_DOWN: when to connect again */
 	struct backoff backoff;
-	struct event *tick;
+	struct ticker *ticker; /* while it is not ready, or a command is in flight */
 	STAILQ_HEAD(, command) commands;
 	size_t in_flight;
 	char run_id[REDIS_RUN_ID_SIZE]; /* "" until it is known */
@@ -85,6 +86,7 @@ static void link_down(struct redis_link *link, const char *why)
 	link->unflushed = 0;
 	state_set(link, LINK_DOWN);
 	link->retry_ms = link->since_ms + backoff_ms(&link->backoff);
+	ticker_start(link->ticker);
 }
 
 /* Ends the connection from outside its callbacks; every command in flight ends as lost. */
@@ -129,6 +131,7 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	    REDIS_OK) {
 		link->unflushed = 1;
 		link->in_flight++;
+		ticker_start(link->ticker);
 		return 0;
 	}
 	STAILQ_REMOVE(&link->commands, command, command, next);
@@ -334,15 +337,13 @@ const char *redis_link_trouble(const struct redis_link *link)
 	return link->state == LINK_READY ? NULL : link->trouble[0] ? link->trouble : "connecting";
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *data)
+static int on_tick(void *context)
 {
-	struct redis_link *link = data;
+	struct redis_link *link = context;
 	struct command *oldest = STAILQ_FIRST(&link->commands);
 	int64_t now_ms = clock_monotonic_ms();
 	char why[TROUBLE_SIZE];
 
-	(void)fd;
-	(void)what;
 	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
 		link_connect(link);
 	} else if (link->state == LINK_CONNECTING &&
@@ -356,21 +357,20 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 			link->options.timed_out();
 		link_cut(link, "a command is not answered in time");
 	}
+	return link->state != LINK_READY || link->in_flight > 0;
 }
 
 struct redis_link *redis_link_new(const struct redis_link_options *options)
 {
 	struct redis_link *link = calloc(1, sizeof(*link));
-	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
 
 	check(link != NULL);
 	link->options = *options;
 	STAILQ_INIT(&link->commands);
 	redis_url_need(&link->url, options->url);
 	link->host_is_address = host_is_address(link->url.host);
-	link->tick = event_new(options->base, -1, EV_PERSIST, on_tick, link);
-	check(link->tick != NULL);
-	event_add(link->tick, &tick);
+	link->ticker = ticker_new(options->base, TICK_MS, on_tick, link);
+	ticker_start(link->ticker);
 	snprintf(link->trouble, sizeof(link->trouble), "connecting");
 	link_connect(link);
 	return link;
@@ -383,7 +383,7 @@ void redis_link_free(struct redis_link *link)
 	link->closing = 1;
 	link_cut(link, "closing");
 	resolving_abandon(link->resolving);
-	event_free(link->tick);
+	ticker_free(link->ticker);
 	redis_url_fini(&link->url);
 	free(link);
 }

@@ -7,6 +7,7 @@
 #include "common/postgres/connection.h"
 #include "common/postgres/url.h"
 #include "common/resolving.h"
+#include "common/ticker.h"
 #include "common/log/trace.h"
 #include "gateway/metrics.h"
 
@@ -31,8 +32,8 @@ struct read_connection {
 	int closing;
 	int64_t retry_ms;
 	struct backoff backoff;
-	struct event *socket; /* of the connection, for what it waits for now */
-	struct event *tick;
+	struct event *socket;  /* of the connection, for what it waits for now */
+	struct ticker *ticker; /* while it is not ready, or a statement is in flight */
 	char trouble[TROUBLE_SIZE];
 	char told[TROUBLE_SIZE]; /* the reason that was logged last, until it is ready again */
 	uint64_t connects_n;
@@ -72,6 +73,7 @@ static void connection_down(struct read_connection *connection, const char *why)
 	state_set(connection, DOWN);
 	connection->retry_ms = clock_monotonic_ms() + backoff_ms(&connection->backoff);
 	metrics_set(METRIC_DATABASE_UP, 0);
+	ticker_start(connection->ticker);
 	connection->port.lost(connection->port.context);
 }
 
@@ -105,6 +107,7 @@ void read_connection_send(struct read_connection *connection, const char *sql, i
 	check(connection->state == READY);
 	postgres_send(connection->postgres, sql, n, arguments, deadline_ms);
 	socket_watch(connection);
+	ticker_start(connection->ticker);
 }
 
 static void connection_ready(struct read_connection *connection)
@@ -193,17 +196,17 @@ static void connection_connect(struct read_connection *connection)
 		socket_watch(connection);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *data)
+static int on_tick(void *context)
 {
-	struct read_connection *connection = data;
+	struct read_connection *connection = context;
 	int64_t now_ms = clock_monotonic_ms();
 
-	(void)fd;
-	(void)what;
 	if (connection->state == DOWN && now_ms >= connection->retry_ms)
 		connection_connect(connection);
 	else if (connection->state != DOWN && now_ms >= postgres_deadline_ms(connection->postgres))
 		connection_step(connection);
+	return connection->state != READY ||
+	       postgres_deadline_ms(connection->postgres) != INT64_MAX;
 }
 
 struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
@@ -211,7 +214,6 @@ struct read_connection *read_connection_new(struct event_base *base, const char 
 					    const struct read_connection_port *port)
 {
 	struct read_connection *connection = calloc(1, sizeof(*connection));
-	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
 
 	check(connection != NULL);
 	connection->host = postgres_url_host(database_url);
@@ -228,9 +230,8 @@ struct read_connection *read_connection_new(struct event_base *base, const char 
 		.lock_timeout_ms = timeout_ms / 2 + 1,
 		.notice_event = "database_notice",
 	});
-	connection->tick = event_new(base, -1, EV_PERSIST, on_tick, connection);
-	check(connection->tick != NULL);
-	event_add(connection->tick, &tick);
+	connection->ticker = ticker_new(base, TICK_MS, on_tick, connection);
+	ticker_start(connection->ticker);
 	snprintf(connection->trouble, sizeof(connection->trouble), "connecting");
 	connection_connect(connection);
 	return connection;
@@ -243,7 +244,7 @@ void read_connection_free(struct read_connection *connection)
 	connection->closing = 1;
 	connection_down(connection, "closing");
 	resolving_abandon(connection->resolving);
-	event_free(connection->tick);
+	ticker_free(connection->ticker);
 	postgres_free(connection->postgres);
 	free(connection->host);
 	free(connection->url);

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/ticker.h"
 #include "gateway/metrics.h"
 #include "gateway/read/connection.h"
 
@@ -41,7 +42,7 @@ struct lookup {
 	struct query *sent_query;        /* SENT_QUERY */
 	struct coupon_list sent_coupons; /* SENT_COUPONS */
 	int coupons_next;                /* it is their turn */
-	struct event *tick;
+	struct ticker *ticker;           /* while a look-up waits for its turn */
 };
 
 static void query_end(struct query *query, const PGresult *rows)
@@ -160,20 +161,23 @@ static void on_lost(void *context)
 	waiting_fail(context, INT64_MAX);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *data)
+static int some_wait(const struct lookup *lookup)
 {
-	struct lookup *lookup = data;
+	return lookup->waiting > 0 || !coupon_queue_is_empty(&lookup->coupons);
+}
 
-	(void)fd;
-	(void)what;
+static int on_tick(void *context)
+{
+	struct lookup *lookup = context;
+
 	waiting_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
+	return some_wait(lookup);
 }
 
 struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
 			  size_t waiting_max)
 {
 	struct lookup *lookup = calloc(1, sizeof(*lookup));
-	struct timeval tick = { .tv_usec = TICK_MS * 1000 };
 	const struct read_connection_port port = {
 		.context = lookup,
 		.ready = on_ready,
@@ -187,10 +191,8 @@ struct lookup *lookup_new(struct event_base *base, const char *database_url, int
 	STAILQ_INIT(&lookup->queries);
 	STAILQ_INIT(&lookup->sent_coupons);
 	coupon_queue_init(&lookup->coupons, waiting_max);
+	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	lookup->connection = read_connection_new(base, database_url, timeout_ms, &port);
-	lookup->tick = event_new(base, -1, EV_PERSIST, on_tick, lookup);
-	check(lookup->tick != NULL);
-	event_add(lookup->tick, &tick);
 	return lookup;
 }
 
@@ -198,8 +200,8 @@ void lookup_free(struct lookup *lookup)
 {
 	if (!lookup)
 		return;
-	event_free(lookup->tick);
 	read_connection_free(lookup->connection);
+	ticker_free(lookup->ticker);
 	free(lookup);
 }
 
@@ -231,18 +233,25 @@ static void query_param_user(struct query *query, const struct user_id *user)
 	memcpy(query->params[query->params_n++], user->text, user->len + 1);
 }
 
+static void added(struct lookup *lookup)
+{
+	send_next(lookup);
+	if (some_wait(lookup))
+		ticker_start(lookup->ticker);
+}
+
 static void query_add(struct lookup *lookup, struct query *query)
 {
 	lookup->waiting++;
 	STAILQ_INSERT_TAIL(&lookup->queries, query, next);
-	send_next(lookup);
+	added(lookup);
 }
 
 int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context)
 {
 	if (coupon_queue_add(&lookup->coupons, coupon, clock_monotonic_ms(), done, context))
 		return -1;
-	send_next(lookup);
+	added(lookup);
 	return 0;
 }
 
