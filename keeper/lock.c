@@ -51,8 +51,10 @@ static int renew(struct keeper_lock *lock)
 	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease) };
 	int64_t until_ms = script_run(lock, lua_keeper_renew, 2, argv);
 
-	if (until_ms > 0)
+	if (until_ms > 0) {
 		lock->until_ms = until_ms;
+		lock->renewals++;
+	}
 	return until_ms > 0;
 }
 

@@ -16,6 +16,7 @@ struct keeper_lock {
 	int64_t lease_ms;
 	int64_t renewed_ms; /* just before the last renewal that succeeded */
 	int64_t until_ms;   /* its expiry, by Redis' clock */
+	int64_t renewals;   /* each is one write to Redis */
 	int held;
 	char token[KEEPER_TOKEN_SIZE];
 };

@@ -12,7 +12,8 @@
  * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
  * not grow. A sweep makes no pauses after an event that concerns all coupons (an election, a new
  * Redis process, more notifications than can be stored), and while coupons are loaded or settled.
- * Sweeps skip settled coupons; on a new Redis process these are verified while their keys exist.
+ * At rest (rest.h) a round has one page. Sweeps skip settled coupons; on a new Redis process these
+ * are verified while their keys exist.
  *
  * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
  */
@@ -22,6 +23,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "keeper/close.h"
+#include "keeper/rest.h"
 #include "keeper/rows.h"
 #include "keeper/watch.h"
 
@@ -55,6 +57,7 @@ struct keeper_sweep {
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
+	struct keeper_rest rest;
 	/* coupons that Redis or PostgreSQL refused: each rebuild uses up a generation */
 	struct put_off put_off;
 };
@@ -84,6 +87,7 @@ void keeper_sweep_free(struct keeper_sweep *sweep)
 void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
+	memset(&sweep->rest, 0, sizeof(sweep->rest));
 	put_off_clear(&sweep->put_off);
 	keeper_outbox_restart(sweep->outbox);
 	sweep->running = 0;
@@ -205,6 +209,15 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	if (sweep->settled_left)
 		settled_begin(sweep);
 	keeper_watch_begin(&sweep->watch);
+	keeper_rest_begin(&sweep->rest);
+}
+
+static int has_work(const struct keeper_sweep *sweep)
+{
+	const struct watch_sums *sums = &sweep->watch.sums;
+
+	return sums->in_flight || sums->outbox || sums->reserved || sums->unreleased ||
+	       sums->stands[STAND_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 
 static void sweep_end(struct keeper_sweep *sweep)
@@ -214,6 +227,7 @@ static void sweep_end(struct keeper_sweep *sweep)
 	sweep->running = 0;
 	sweep->hurry = 0;
 	keeper_watch_end(&sweep->watch);
+	keeper_rest_end(&sweep->rest, has_work(sweep));
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
 	if (oldest_ms || sweep->watch.sums.outbox == 0)
@@ -232,6 +246,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 	    rows_look(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
+		keeper_rest_add(&sweep->rest, &rows[i]);
 		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
 		    coupon_turn(sweep, &rows[i], &looks[i]) ||
@@ -321,7 +336,8 @@ static int pages_turn(struct keeper_sweep *sweep)
 			sweep_begin(sweep);
 		if (page_turn(sweep))
 			return -1;
-	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms);
+	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms &&
+		 (!sweep->rest.is_rest || sweep->hurry));
 	sweep->pages_due_ms = clock_monotonic_ms();
 	if (!sweep->running || !(sweep->hurry || sweep->acted))
 		sweep->pages_due_ms += sweep->config->keeper_round_ms;
@@ -335,7 +351,8 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
 	keeper_outbox_round(sweep->outbox);
 	if (keeper_context_run_id_read(sweep->context) ||
-	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) || changed_turn(sweep) ||
+	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) ||
+	    keeper_rest_look(&sweep->rest, sweep->lock, sweep->now_ms) || changed_turn(sweep) ||
 	    pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;

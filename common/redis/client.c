@@ -318,6 +318,21 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 	return 0;
 }
 
+int redis_client_writes(struct redis_client *client, int64_t *writes)
+{
+	const char *info[] = { "INFO", "persistence" };
+	redisReply *reply = redis_client_call(client, 2, info);
+
+	if (!reply)
+		return -1;
+	if (redis_reply_writes(reply, writes)) {
+		reply_refuse(client, reply, "INFO");
+		return -1;
+	}
+	freeReplyObject(reply);
+	return 0;
+}
+
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 {
 	const char *time[] = { "TIME" };

@@ -88,6 +88,11 @@ redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 /* The id of the Redis process, and for how long it has run. 0, or -1. */
 int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_SIZE],
 			 int64_t *uptime_s);
+/*
+ * How much was written to Redis since it last saved its data: another number means that something
+ * was written. 0, or -1.
+ */
+int redis_client_writes(struct redis_client *client, int64_t *writes);
 /* Redis' clock. 0, or -1. */
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms);
 

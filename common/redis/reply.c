@@ -100,6 +100,16 @@ int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE],
 	return 0;
 }
 
+int redis_reply_writes(const redisReply *reply, int64_t *writes)
+{
+	const char *changes = info_find(reply, "\nrdb_changes_since_last_save:");
+
+	if (!changes)
+		return -1;
+	*writes = strtoll(changes, NULL, 10);
+	return 0;
+}
+
 const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE])
 {
 	const char *valkey = info_find(reply, "\nvalkey_version:");

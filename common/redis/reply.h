@@ -35,6 +35,8 @@ int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE],
  * Valkey also states the version of Redis that it is compatible with.
  */
 const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE]);
+/* The reply to INFO persistence: how much was written since the last save. 0, or -1. */
+int redis_reply_writes(const redisReply *reply, int64_t *writes);
 /* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
 int redis_reply_is_scan(const redisReply *reply);
 

@@ -126,6 +126,30 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
     )
 
 
+@pytest.mark.long
+def test_at_rest_few_are_looked_at_until_something_happens(
+    rough, rough_redis, rough_pg, many, worker_make
+):
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_KEEPER_ROUND_MS=200)
+    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
+
+    def rests():
+        pages = len(many) // 100
+        return worker.metrics()["couponmq_keeper_sweep_milliseconds"] >= pages * 200
+
+    wait_until(rests, timeout=60)
+    lost = many[-1]
+    rough_redis.delete(f"coupon:{{{lost}}}")
+    wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2", timeout=5)
+    wait_until(lambda: not rests(), timeout=20)
+    wait_until(rests, timeout=60)
+    ended = many[-2]
+    end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
+    status = "SELECT status FROM coupon WHERE id = %s"
+    wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",), timeout=4)
+
+
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupon):
     other = rough_coupon()  # a keeper is elected
     coupon = Seen(rough.ctl("create", "--name", "refused", "--total", 5), rough_redis, rough_pg)

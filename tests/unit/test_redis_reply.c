@@ -161,6 +161,26 @@ static void test_process(void **state)
 			 -1);
 }
 
+static int writes_of(const char *text, int64_t *writes)
+{
+	redisReply reply = { .type = REDIS_REPLY_STRING, .str = (char *)(uintptr_t)text };
+
+	return redis_reply_writes(&reply, writes);
+}
+
+static void test_writes(void **state)
+{
+	int64_t writes;
+
+	(void)state;
+	assert_int_equal(writes_of("# Persistence\r\nloading:0\r\n"
+				   "rdb_changes_since_last_save:12345678901\r\nx:1\r\n",
+				   &writes),
+			 0);
+	assert_int_equal(writes, 12345678901);
+	assert_int_equal(writes_of("# Persistence\r\nloading:0\r\n", &writes), -1);
+}
+
 static void version_check(const char *info, const char *product, const char *version)
 {
 	redisReply reply = { .type = REDIS_REPLY_STRING, .str = (char *)(uintptr_t)info };
@@ -207,6 +227,7 @@ int main(void)
 		cmocka_unit_test(test_errors_of_a_command),
 		cmocka_unit_test(test_numbers_and_words),
 		cmocka_unit_test(test_process),
+		cmocka_unit_test(test_writes),
 		cmocka_unit_test(test_version),
 		cmocka_unit_test(test_time_and_scan),
 	};
