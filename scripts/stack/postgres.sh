@@ -93,8 +93,9 @@ postgres_spawn() {
 	fsync = on
 	synchronous_commit = on
 	shared_buffers = 256MB
-	max_wal_size = 2GB
+	max_wal_size = 4GB
 	checkpoint_timeout = 15min
+	wal_compression = lz4
 	log_line_prefix = '%m [%p] %u '
 	TEXT
 	postgres_as "$user"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# As the official image: the first start makes POSTGRES_DB, owned by POSTGRES_USER with
-# POSTGRES_PASSWORD.
+# As the official image: it runs the command that it is given; the first start makes POSTGRES_DB,
+# owned by POSTGRES_USER with POSTGRES_PASSWORD.
 set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
 	password_file=$(mktemp)
@@ -12,4 +12,4 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 	echo "CREATE DATABASE $POSTGRES_DB OWNER $POSTGRES_USER" |
 		postgres --single -D "$PGDATA" -j postgres >/dev/null
 fi
-exec postgres -c listen_addresses='*'
+exec "$@" -c listen_addresses='*'

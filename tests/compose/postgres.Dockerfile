@@ -13,4 +13,5 @@ COPY postgres-start.sh /usr/local/bin/
 ENV PATH=/usr/lib/postgresql/bin:$PATH PGDATA=/var/lib/postgresql/data LANG=C.UTF-8
 USER postgres
 VOLUME /var/lib/postgresql/data
-CMD ["postgres-start.sh"]
+ENTRYPOINT ["postgres-start.sh"]
+CMD ["postgres"]
