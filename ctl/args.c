@@ -10,6 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether the byte is a control character, or half of one in UTF-8 (U+0080 to U+009F). */
+static int is_control(const char *text, const char *p)
+{
+	unsigned char c = (unsigned char)*p, next = (unsigned char)p[1];
+
+	if (c == 0xc2)
+		return next >= 0x80 && next < 0xa0;
+	return c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xa0 && p > text && p[-1] == '\xc2');
+}
+
 /* A value may come from somewhere else: it must not write a line of its own to a terminal. */
 void args_fail(const char *format, ...)
 {
@@ -21,7 +31,7 @@ void args_fail(const char *format, ...)
 	va_end(list);
 	fputs("couponctl: ", stderr);
 	for (const char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
+		if (is_control(text, p))
 			fprintf(stderr, "\\x%02x", (unsigned char)*p);
 		else
 			fputc(*p, stderr);

@@ -19,6 +19,7 @@ struct chunk {
 
 struct json_arena {
 	struct chunk *first; /* kept over a reset; the others are freed by it */
+	struct json_fault fault;
 };
 
 /* While set, cJSON's allocations of this thread are made in it. */
@@ -92,6 +93,7 @@ struct json_arena *json_arena_new(void)
 	check(arena != NULL);
 	pthread_once(&hooks_once, hooks_install);
 	arena->first = chunk_new(CHUNK_BYTES, NULL);
+	arena->fault = (struct json_fault){ 0 };
 	return arena;
 }
 
@@ -151,8 +153,8 @@ static size_t scan_escape(const unsigned char *p, const unsigned char *end, cons
 }
 
 /*
- * Checks a string after its opening quote. Returns the byte after the closing one, or NULL with
- * `*error`.
+ * Checks a string after its opening quote. Returns the byte after the closing one, or the wrong
+ * byte with `*error`.
  */
 static const unsigned char *scan_string(const unsigned char *p, const unsigned char *end,
 					const char **error)
@@ -162,26 +164,53 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 
 		if (*p < 0x20) {
 			*error = "a control character in a string";
-			return NULL;
+			return p;
 		}
 		if (*p == '\\') {
 			len = scan_escape(p, end, error);
 			if (len == 0)
-				return NULL;
+				return p;
 		} else if (*p >= 0x80) {
 			len = utf8_length(p, end);
 			if (len == 0) {
 				*error = "bytes that are not UTF-8";
-				return NULL;
+				return p;
 			}
 		}
 		p += len;
 	}
 	if (p >= end) {
 		*error = "a string without its end";
-		return NULL;
+		return p;
 	}
 	return p + 1;
+}
+
+/* The byte before the white space that is before `p`, or one byte before `text`. */
+static const unsigned char *before_space(const unsigned char *text, const unsigned char *p)
+{
+	do
+		p--;
+	while (p >= text && strchr(" \t\r\n", *p));
+	return p;
+}
+
+/* The string after the quote at `quote` is wrong at `at`. */
+static void fault_note(struct json_fault *fault, const unsigned char *text,
+		       const unsigned char *quote, const unsigned char *at)
+{
+	const unsigned char *p = before_space(text, quote), *last;
+
+	if (p < text || *p != ':')
+		return;
+	last = before_space(text, p);
+	if (last < text || *last != '"')
+		return;
+	for (p = last - 1; p >= text && !(*p == '"' && (p == text || p[-1] != '\\')); p--)
+		;
+	fault->member = (const char *)p + 1;
+	fault->member_len = (size_t)(last - p - 1);
+	fault->byte = (size_t)(at - quote);
 }
 
 /* Checks a number. Returns the byte after it, or NULL with `*error`. */
@@ -207,16 +236,23 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 }
 
 /* Checks what cJSON does not. 0, or -1 with `*error`. */
-static int text_scan(const char *text, size_t len, const char **error)
+static int text_scan(const char *text, size_t len, const char **error, struct json_fault *fault)
 {
-	const unsigned char *p = (const unsigned char *)text, *end = p + len;
+	const unsigned char *p = (const unsigned char *)text, *end = p + len, *quote;
 	int depth = 0;
 
+	*error = NULL;
 	while (p < end) {
 		unsigned char c = *p;
 
 		if (c == '"') {
+			quote = p;
 			p = scan_string(p + 1, end, error);
+			if (*error) {
+				if (p < end)
+					fault_note(fault, (const unsigned char *)text, quote, p);
+				return -1;
+			}
 		} else if (c == '-' || (c >= '0' && c <= '9')) {
 			p = scan_number(p, end, error);
 		} else if (c == '{' || c == '[') {
@@ -281,7 +317,8 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 	const cJSON *root;
 
 	arena_reset(arena);
-	if (text_scan(text, len, error))
+	arena->fault = (struct json_fault){ 0 };
+	if (text_scan(text, len, error, &arena->fault))
 		return NULL;
 	arena_current = arena;
 	root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
@@ -305,6 +342,11 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 		return NULL;
 	}
 	return root;
+}
+
+const struct json_fault *json_fault(const struct json_arena *arena)
+{
+	return &arena->fault;
 }
 
 int json_id(const cJSON *item, int64_t *id, const char **error)

@@ -25,6 +25,16 @@ void json_arena_free(struct json_arena *arena);
 /* Parses exactly `len` bytes. The root, or NULL with a sentence in `*error` (a constant). */
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error);
 
+/* The string that json_parse() has refused, if it is the value of a member. */
+struct json_fault {
+	const char *member; /* in the text, without an end of its own; NULL: none */
+	size_t member_len;
+	size_t byte; /* the wrong byte of the value, as it was sent: 1… */
+};
+
+/* After a json_parse() that returned NULL. */
+const struct json_fault *json_fault(const struct json_arena *arena);
+
 /*
  * An id from 1 to 2^63 - 1, as a string in canonical decimal or as a number up to 2^53 - 1. 0, or
  * -1 with the reason in `*error` (a constant that follows the member's name in a sentence).

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How many bytes there are before the first that no id contains; `len`: there is none. */
-static size_t valid_length(const char *text, size_t len)
+size_t user_id_valid_length(const char *text, size_t len)
 {
 	size_t n = 0;
 
@@ -17,7 +16,7 @@ static size_t valid_length(const char *text, size_t len)
 
 int user_id_parse(struct user_id *user, const char *text, size_t len)
 {
-	if (len == 0 || len > USER_ID_MAX || valid_length(text, len) != len)
+	if (len == 0 || len > USER_ID_MAX || user_id_valid_length(text, len) != len)
 		return -1;
 	user->len = (unsigned char)len;
 	memcpy(user->text, text, len);
@@ -27,7 +26,7 @@ int user_id_parse(struct user_id *user, const char *text, size_t len)
 
 void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE])
 {
-	size_t valid = valid_length(text, len);
+	size_t valid = user_id_valid_length(text, len);
 
 	if (valid < len)
 		snprintf(out, USER_ID_WHY_SIZE, "byte %zu is not allowed: must be %s", valid + 1,

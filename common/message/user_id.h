@@ -21,6 +21,9 @@ struct user_id {
 /* Exactly `len` bytes. 0, or -1 unless they are an id. */
 int user_id_parse(struct user_id *user, const char *text, size_t len);
 
+/* How many bytes there are before the first that no id contains; `len`: there is none. */
+size_t user_id_valid_length(const char *text, size_t len);
+
 /*
  * Writes why these bytes, which are no id, are none: where the first wrong byte is (from 1), or how
  * many there are, and what is allowed.

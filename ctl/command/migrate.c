@@ -58,18 +58,22 @@ static int64_t version_check(struct db *db)
 static void copy_announce(struct db *db)
 {
 	PGresult *result = db_query(db, sql_query_migration_user_text, 0, NULL);
-	int64_t rows = db_int(result, 0, "rows_num"), seconds = rows / COPY_ROWS_S + 1;
-	char rows_text[OUTPUT_GROUPED_SIZE], megabytes[OUTPUT_GROUPED_SIZE];
+	int64_t rows = db_int(result, 0, "rows_num"), refused = db_int(result, 0, "refused_num");
+	int64_t seconds = (rows + refused) / COPY_ROWS_S + 1;
+	char rows_text[OUTPUT_GROUPED_SIZE], refused_text[OUTPUT_GROUPED_SIZE];
+	char megabytes[OUTPUT_GROUPED_SIZE];
 
 	PQclear(result);
-	if (rows == 0)
+	if (rows + refused == 0)
 		return;
-	printf("%04d copies about %s user coupons: about %" PRId64 " min %" PRId64
+	printf("%04d copies about %s user coupons and %s rejections: about %" PRId64 " min %" PRId64
 	       " s, with %s MB of disk beside the present ones.\n"
-	       "     Nothing has to be stopped. Until it ends nothing is settled: receives wait in "
-	       "the\n     queue, look-ups in PostgreSQL fail, and `issued` is answered late.\n",
-	       MIGRATION_USER_TEXT, output_grouped(rows, rows_text), seconds / 60, seconds % 60,
-	       output_grouped(rows * COPY_ROW_BYTES / 1000000 + 1, megabytes));
+	       "     Nothing has to be stopped, but run it when no campaign is busy. Until it ends "
+	       "nothing is\n     settled: receives wait in the queue, look-ups in PostgreSQL fail, "
+	       "and who waits for\n     `issued` gets `unknown`.\n",
+	       MIGRATION_USER_TEXT, output_grouped(rows, rows_text),
+	       output_grouped(refused, refused_text), seconds / 60, seconds % 60,
+	       output_grouped((rows + refused) * COPY_ROW_BYTES / 1000000 + 1, megabytes));
 }
 
 static void plan_print(int64_t version)

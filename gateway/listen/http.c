@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define API_PREFIX "/v1/"
 
 struct http {
@@ -60,18 +61,43 @@ static int target_parse(struct http_text *text, struct target *target)
 }
 
 /*
- * Whether two hexadecimal digits follow each %, of a byte other than NUL. libevent would leave any
- * other % as it is, and it would end the value at a NUL and read `1%00x` as 1.
+ * The first % of the query that is not followed by two hexadecimal digits, or by those of NUL; NULL:
+ * there is none. libevent would leave such a % as it is, and it would end the value at a NUL and
+ * read `1%00x` as 1.
  */
-static int percent_valid(const char *query)
+static const char *percent_fault(const char *query)
 {
 	while ((query = strchr(query, '%'))) {
 		if (!isxdigit((unsigned char)query[1]) || !isxdigit((unsigned char)query[2]) ||
 		    (query[1] == '0' && query[2] == '0'))
-			return 0;
+			return query;
 		query += 3;
 	}
-	return 1;
+	return NULL;
+}
+
+/* Refuses a query because of the byte at `fault`. NULL: because of its form. */
+static void query_refuse(struct http *http, struct responder *responder, const char *query,
+			 const char *fault)
+{
+	static const char allowed[] =
+		"must be percent-encoded name=value pairs joined by &, without NUL";
+	char why[256];
+	const char *name = fault, *value;
+	size_t byte = 1;
+
+	while (name && name > query && name[-1] != '&')
+		name--;
+	value = name ? memchr(name, '=', (size_t)(fault - name)) : NULL;
+	for (const char *p = value ? value + 1 : fault; p < fault; p += *p == '%' ? 3 : 1)
+		byte++;
+	if (value)
+		snprintf(why, sizeof(why), "%.*s: byte %zu is not allowed: the query %s",
+			 (int)(value - name < NAME_SHOWN ? value - name : NAME_SHOWN), name, byte,
+			 allowed);
+	else
+		snprintf(why, sizeof(why), "the query: %s", allowed);
+	intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST, why);
 }
 
 /*
@@ -85,7 +111,7 @@ static char *query_object(const char *query)
 	cJSON *object;
 	char *text;
 
-	if (!percent_valid(query) || evhttp_parse_query_str(query, &params))
+	if (evhttp_parse_query_str(query, &params))
 		return NULL;
 	object = cJSON_CreateObject();
 	check(object != NULL);
@@ -103,14 +129,13 @@ static void api_get(struct http *http, struct http_connection *connection,
 		    const struct target *target, enum request_op op)
 {
 	struct responder *responder = http_connection_responder(connection);
-	char *text = target->has_fragment ? NULL : query_object(target->query);
+	const char *fault = percent_fault(target->query);
+	char *text = target->has_fragment || fault ? NULL : query_object(target->query);
 
 	if (text)
 		intake_request(http->intake, text, strlen(text), op, responder);
 	else
-		intake_refuse(http->intake, responder, ANSWER_BAD_REQUEST,
-			      "the query: must be percent-encoded name=value pairs joined by &, "
-			      "without NUL");
+		query_refuse(http, responder, target->query, fault);
 	free(text);
 }
 

@@ -176,13 +176,20 @@ static int ack_member(struct parse *parse, const cJSON *item)
 	return parse_fail(parse, "ack", item, "must be accepted, queued or issued");
 }
 
+#define RECEIVE_ALLOWED "must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>"
+
 static int receive_member(struct parse *parse, const cJSON *item)
 {
-	if (!cJSON_IsString(item) ||
-	    receive_parse(&parse->receive, item->valuestring, strlen(item->valuestring)))
-		return parse_fail(
-			parse, "receive", item,
-			"must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>");
+	const char *text = cJSON_IsString(item) ? item->valuestring : "";
+	char why[sizeof(RECEIVE_ALLOWED) + 40];
+	size_t valid = user_id_valid_length(text, strlen(text));
+
+	if (text[valid]) {
+		snprintf(why, sizeof(why), "byte %zu is not allowed: " RECEIVE_ALLOWED, valid + 1);
+		return parse_fail(parse, "receive", item, why);
+	}
+	if (receive_parse(&parse->receive, text, valid))
+		return parse_fail(parse, "receive", item, RECEIVE_ALLOWED);
 	parse->by_receive = 1;
 	parse->coupon = parse->receive.coupon;
 	parse->user = parse->receive.user;
@@ -295,6 +302,23 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	return members_required(parse, seen);
 }
 
+/* The text is not JSON. Names the member, where it is one string that is wrong. */
+static void json_fail(struct parse *parse, const struct json_fault *fault, const char *error)
+{
+	char member[VALUE_SHOWN + 1], why[MESSAGE_SIZE];
+
+	if (!fault->member || fault->member_len > VALUE_SHOWN) {
+		parse_fail(parse, "the request", NULL, error);
+		return;
+	}
+	memcpy(member, fault->member, fault->member_len);
+	member[fault->member_len] = '\0';
+	if (strcmp(member, "user") == 0)
+		error = "must be " USER_ID_ALLOWED;
+	snprintf(why, sizeof(why), "byte %zu is not allowed: %s", fault->byte, error);
+	parse_fail(parse, member, NULL, why);
+}
+
 static struct request *request_new(const struct parse *parse)
 {
 	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0;
@@ -331,7 +355,7 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	parse.by_receive = 0;
 	parse.user = (struct user_id){ 0 };
 	if (!root) {
-		parse_fail(&parse, "the request", NULL, error);
+		json_fail(&parse, json_fault(arena), error);
 		return NULL;
 	}
 	if (!cJSON_IsObject(root)) {

@@ -77,14 +77,24 @@ BEGIN
 END
 $$;
 
-ALTER TABLE receive_rejected
-	ALTER COLUMN user_id TYPE text COLLATE "C" USING user_id::text,
-	ADD CONSTRAINT receive_rejected_user_id_check
-		CHECK (octet_length(user_id) BETWEEN 1 AND 64);
-ALTER TABLE coupon_late
-	ALTER COLUMN user_id TYPE text COLLATE "C" USING user_id::text,
-	ADD CONSTRAINT coupon_late_user_id_check
-		CHECK (octet_length(user_id) BETWEEN 1 AND 64);
+-- These are written anew as a whole: the bar moves once for each.
+DO $$
+DECLARE
+	refused text;
+	done    int := 0;
+BEGIN
+	FOREACH refused IN ARRAY ARRAY['receive_rejected', 'coupon_late'] LOOP
+		EXECUTE format('ALTER TABLE %1$I
+			ALTER COLUMN user_id TYPE text COLLATE "C" USING user_id::text,
+			ADD CONSTRAINT %1$s_user_id_check
+				CHECK (octet_length(user_id) BETWEEN 1 AND 64)', refused);
+		done := done + 1;
+		IF EXISTS (SELECT FROM receive_rejected) OR EXISTS (SELECT FROM coupon_late) THEN
+			RAISE INFO 'progress rejections % %', done, 2;
+		END IF;
+	END LOOP;
+END
+$$;
 
 -- With their indexes, whose names become free so.
 CREATE SCHEMA couponmq_user_number;

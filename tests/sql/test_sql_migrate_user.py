@@ -103,16 +103,34 @@ def test_time_and_space_are_announced_before_and_the_progress_is_shown(numbers):
     status, out, err = migrate(numbers)
     assert status == 0, err
     announced = re.search(
-        r"0010 copies about ([\d,]+) user coupons: about (\d+) min (\d+) s, with ([\d,]+) MB", out
+        r"0010 copies about ([\d,]+) user coupons and ([\d,]+) rejections: about (\d+) min (\d+) s,"
+        r" with ([\d,]+) MB",
+        out,
     )
     assert abs(int(announced[1].replace(",", "")) / ROWS - 1) < 0.1
     assert "Nothing has to be stopped" in out
     assert out.index("0010 copies") < out.index("0010 user_text: applied")
-    shown = re.findall(r"^couponctl: (rows|indexes): (\d+) %$", err, re.M)
-    assert ("rows", "100") in shown and ("indexes", "100") in shown
-    for step in "rows", "indexes":
+    shown = re.findall(r"^couponctl: (rejections|rows|indexes): (\d+) %$", err, re.M)
+    assert {("rejections", "100"), ("rows", "100"), ("indexes", "100")} <= set(shown)
+    for step in "rejections", "rows", "indexes":
         percents = [int(percent) for name, percent in shown if name == step]
         assert percents == sorted(set(percents)), "it only grows"
+
+
+def test_rejections_alone_are_announced(numbers):
+    numbers.execute("TRUNCATE user_coupon")
+    numbers.execute(
+        "INSERT INTO receive_rejected SELECT 1001, gen_random_uuid(), 0, n, 1, 'out_of_stock',"
+        " now() FROM generate_series(1, %s) AS n",
+        ROWS,
+    )
+    numbers.execute("ANALYZE user_coupon, receive_rejected, coupon_late")
+    before = content(numbers)
+    status, out, err = migrate(numbers)
+    assert status == 0, err
+    assert f"0010 copies about 0 user coupons and {ROWS + 6:,} rejections" in out
+    assert re.findall(r"^couponctl: rejections: (\d+) %$", err, re.M) == ["50", "100"]
+    assert content(numbers) == before
 
 
 def test_a_dry_run_changes_nothing(numbers):
