@@ -316,6 +316,23 @@ def test_any_user_comes_back(world):
     assert_recovered(world, [flight, issued, rejecting], HOSTILE)
 
 
+def test_a_record_with_a_corrupt_key_stops_no_other(world):
+    coupon = world.stack.coupon_make(20)
+    world.backup()
+    replies = world.issue_all(coupon, HOSTILE[:10])
+    world.restore()
+    corrupt = ("k\x7f", "k\udcff", "k" * 65)
+    url, users = world.stack.env["REDIS_URL"], f"coupon:{{{coupon}}}:users"
+    with redis.Redis.from_url(url, encoding_errors="surrogateescape") as cache:
+        for n, key in enumerate(corrupt):
+            cache.hset(users, f"corrupt{n}", f"1:{ulid_make()}:0:{key}")
+        named, done = world.recover("--all")
+        assert done["receives"] == len(replies) and done["unreadable"] == len(corrupt), named
+        assert [line["what"] for line in named].count("unreadable") == len(corrupt)
+        cache.hdel(users, *(f"corrupt{n}" for n in range(len(corrupt))))
+    assert_open(world, [coupon])
+
+
 @pytest.mark.long
 def test_killed_at_any_moment(world):
     coupons = campaigns(world)
