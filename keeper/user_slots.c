@@ -26,8 +26,7 @@ void user_slots_read(struct user_slots *slots, const redisReply *pairs)
 		if (user_id_parse(&user, pairs->element[i]->str, pairs->element[i]->len))
 			continue;
 		while (user_record_next(&text, &record) == 0)
-			if (record.key_len <= RECEIVE_KEY_MAX)
-				slot_add(slots, &user, &record);
+			slot_add(slots, &user, &record);
 	}
 }
 

@@ -37,6 +37,8 @@ int user_record_next(const char **text, struct user_record *record)
 	stop = strchr(at, '\n');
 	record->key = at;
 	record->key_len = stop ? (size_t)(stop - at) : strlen(at);
+	if (record->key_len > 0 && !receive_key_valid(record->key, record->key_len))
+		return -1;
 	*text = stop ? stop + 1 : NULL;
 	return 0;
 }

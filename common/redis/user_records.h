@@ -12,13 +12,13 @@ struct user_record {
 	int slot;
 	struct ulid batch;
 	int index;
-	const char *key; /* lent by the text, without a NUL of its own; empty: none */
+	const char *key; /* valid, or empty: none; lent by the text, without a NUL of its own */
 	size_t key_len;
 };
 
 /*
  * Reads the next record and moves `*text` past it (NULL: that was the last one). 0, or -1 at the
- * end, or where the text is not what issue.lua writes.
+ * end, or where the text is not what issue.lua writes: then `*text` stays there, and is not NULL.
  */
 int user_record_next(const char **text, struct user_record *record);
 

@@ -44,8 +44,7 @@ static void records_add(struct reading *reading, const redisReply *id, const cha
 		unreadable(reading->coupon, NULL);
 		return;
 	}
-	while (user_record_next(&text, &held.record) == 0 &&
-	       held.record.key_len <= RECEIVE_KEY_MAX) {
+	while (user_record_next(&text, &held.record) == 0) {
 		if (reading->n == HELD_MAX)
 			list_take(reading);
 		reading->list[reading->n++] = held;

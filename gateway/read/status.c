@@ -280,6 +280,16 @@ static int is_text(const redisReply *reply, const char *text)
 	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
 }
 
+/* Whether the records are what issue.lua writes: what follows one that is not is unknown. */
+static int records_readable(const char *records)
+{
+	struct user_record record;
+
+	while (user_record_next(&records, &record) == 0)
+		;
+	return records == NULL;
+}
+
 static void on_records(void *context, const redisReply *reply)
 {
 	struct status_query *query = context;
@@ -289,7 +299,8 @@ static void on_records(void *context, const redisReply *reply)
 		query->redis_answered = 1;
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
 			query->records = text_copy(reply->element[0]->str);
-		query->complete = is_text(reply->element[1], "complete");
+		query->complete = is_text(reply->element[1], "complete") &&
+				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");
 		if (missing || is_text(reply->element[1], "behind"))
 			admission_refused(query->parts->admission, query->request->coupon);

@@ -15,6 +15,7 @@ import redis
 
 from stack import wait_until
 from ulid import ulid_make, ulid_of, ulid_uuid
+from user_ids import HOSTILE
 
 ROWS = (
     "SELECT coupon_id, user_id, slot, batch, idx, key, received_at, valid_from, valid_to"
@@ -109,6 +110,13 @@ class World:
             )
         return reply
 
+    def issue_all(self, coupon, users, **members):
+        """Of several users; the first one is asked until the gateway is available."""
+        replies = [self.issue(coupon, users[0], **members)]
+        members = {"op": "issue", "coupon": coupon, "ack": "issued", **members}
+        with self.stack.client() as client:
+            return replies + client.pipeline([{"user": user, **members} for user in users[1:]])
+
     def recover(self, *arguments):
         told = self.stack.ctl_run("recover", *arguments, "--json")
         assert told.returncode == 0, told
@@ -139,17 +147,20 @@ def world(own_stack):
     own_stack.ctl_run("recover", "--all")
 
 
-def reject_one(world, coupon):
-    """A receive that PostgreSQL has no stock for; its slot is released."""
+def reject(world, coupon, users):
+    """Receives that PostgreSQL has no stock for; their slots are released."""
     with world.pg() as pg:
         total = "UPDATE coupon SET total_num = %s WHERE id = %s"
+        before = "SELECT total_num FROM coupon WHERE id = %s"
+        (num,) = pg.execute(before, (coupon,)).fetchone()
         pg.execute(total, (1, coupon))
-        assert world.issue(coupon, "rejected:user")["status"] == "rejected"
+        replies = world.issue_all(coupon, users)
+        assert {reply["status"] for reply in replies} == {"rejected"}
         released = (
             "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s AND released_at IS NOT NULL"
         )
-        wait_until(lambda: pg.execute(released, (coupon,)).fetchone() == (1,))
-        pg.execute(total, (100, coupon))
+        wait_until(lambda: pg.execute(released, (coupon,)).fetchone() == (len(users),))
+        pg.execute(total, (num, coupon))
 
 
 def campaigns(world):
@@ -170,7 +181,7 @@ def campaigns(world):
         for key in ("k1", "k2", "k3"):
             assert issue(many, user, key=key)["status"] == "issued"
     assert issue(rejecting, "other")["status"] == "issued"
-    reject_one(world, rejecting)
+    reject(world, rejecting, ["rejected:user"])
     ctl("stock", larger, "--total", 5)
     for user in range(4):
         assert issue(larger, user)["status"] == "issued"
@@ -243,8 +254,8 @@ def test_changes_need_redis(world):
 def in_flight(world, coupon, users):
     """Accepted, and settled by no worker."""
     world.stack.stop("worker-1")
-    for user in users:
-        assert world.issue(coupon, user, ack="queued")["status"] == "queued"
+    replies = world.issue_all(coupon, users, ack="queued")
+    assert {reply["status"] for reply in replies} == {"queued"}
 
 
 def assert_open(world, coupons):
@@ -285,6 +296,41 @@ def test_everything_comes_back(world):
     with world.pg() as pg:
         ids = pg.execute("SELECT last_value, (SELECT max(id) FROM coupon) FROM coupon_id_seq")
         assert len(set(ids.fetchone())) == 1
+
+
+def test_any_user_comes_back(world):
+    n = len(HOSTILE)
+    flight, issued, rejecting = (world.stack.coupon_make(n + 10) for _ in range(3))
+    assert world.issue(rejecting, "other")["status"] == "issued"
+    world.backup()
+    replies = world.issue_all(issued, HOSTILE, key='k:"\\')
+    assert {reply["status"] for reply in replies} == {"issued"}
+    reject(world, rejecting, HOSTILE)
+    in_flight(world, flight, HOSTILE)
+    world.restore()
+    dry = world.recover("--all", "--dry-run")[1]
+    done = world.recover("--all")[1]
+    assert {**done, "ms": 0} == {**dry, "ms": 0, "dry_run": False}
+    assert (done["receives"], done["rejections"]) == (2 * n, n)
+    assert (done["receives_rejected"], done["unreadable"]) == (0, 0)
+    assert_recovered(world, [flight, issued, rejecting], HOSTILE)
+
+
+def test_a_record_with_a_corrupt_key_stops_no_other(world):
+    coupon = world.stack.coupon_make(20)
+    world.backup()
+    replies = world.issue_all(coupon, HOSTILE[:10])
+    world.restore()
+    corrupt = ("k\x7f", "k\udcff", "k" * 65)
+    url, users = world.stack.env["REDIS_URL"], f"coupon:{{{coupon}}}:users"
+    with redis.Redis.from_url(url, encoding_errors="surrogateescape") as cache:
+        for n, key in enumerate(corrupt):
+            cache.hset(users, f"corrupt{n}", f"1:{ulid_make()}:0:{key}")
+        named, done = world.recover("--all")
+        assert done["receives"] == len(replies) and done["unreadable"] == len(corrupt), named
+        assert [line["what"] for line in named].count("unreadable") == len(corrupt)
+        cache.hdel(users, *(f"corrupt{n}" for n in range(len(corrupt))))
+    assert_open(world, [coupon])
 
 
 @pytest.mark.long
@@ -401,6 +447,61 @@ def test_what_settling_rejects_is_named(world):
     assert [(line["receive"], line["reason"]) for line in rejected] == [
         (reply["receive"], "slot_taken")
     ]
+    assert_open(world, [coupon])
+
+
+def assert_named(what, replies, text, named, reason=None):
+    """Each user's receive, in text and in --json, and no other."""
+    receives = {reply["receive"]: user for user, reply in zip(HOSTILE, replies)}
+    end = f": {reason}" if reason else ""
+    assert sorted(line for line in text.splitlines() if line.startswith(f"{what}: ")) == sorted(
+        f"{what}: receive {receive}, user {user}, slot 1{end}" for receive, user in receives.items()
+    )
+    told = [line for line in named if line["what"] == what]
+    assert {line["receive"]: line["user"] for line in told} == receives
+    assert len(told) == len(receives) == len(HOSTILE)
+    assert {(line["slot"], line["reason"]) for line in told} == {(1, reason)}
+
+
+def rejected_users(world, coupon, reason):
+    query = "SELECT user_id FROM receive_rejected WHERE coupon_id = %s AND reason = %s"
+    with world.pg() as pg:
+        return sorted(user for (user,) in pg.execute(query, (coupon, reason)))
+
+
+def test_any_user_that_settling_rejects_is_named(world):
+    coupon = world.stack.coupon_make(2 * len(HOSTILE))
+    world.backup()
+    replies = world.issue_all(coupon, HOSTILE)
+    world.stack.coupon_make(1)
+    world.restore()
+    with world.pg() as pg:
+        for user in HOSTILE:
+            pg.execute(
+                "INSERT INTO user_coupon (user_id, coupon_id, slot, batch, idx, received_at,"
+                " valid_from) VALUES (%s, %s, 1, %s, 0, now(), now())",
+                (user, coupon, ulid_uuid(ulid_make())),
+            )
+        issued = "UPDATE coupon SET issued_num = issued_num + %s WHERE id = %s"
+        pg.execute(issued, (len(HOSTILE), coupon))
+    text = world.stack.ctl("recover", "--all", "--dry-run")
+    named, done = world.recover("--all")
+    assert_named("rejected", replies, text, named, "slot_taken")
+    assert done["receives_rejected"] == len(HOSTILE) and done["unreadable"] == 0
+    assert rejected_users(world, coupon, "slot_taken") == sorted(HOSTILE)
+    assert_open(world, [coupon])
+
+
+def test_any_user_that_is_lost_is_named(world):
+    coupon = world.stack.coupon_make(2 * len(HOSTILE))
+    world.backup()
+    replies = world.issue_all(coupon, HOSTILE)
+    world.restore()
+    text = world.stack.ctl("recover", "--accept-loss", "--dry-run")
+    named, done = world.recover("--accept-loss", "--yes")
+    assert_named("lost", replies, text, named)
+    assert done["receives_lost"] == len(HOSTILE) and done["unreadable"] == 0
+    assert rejected_users(world, coupon, "lost") == sorted(HOSTILE)
     assert_open(world, [coupon])
 
 

@@ -25,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		check(record.slot >= 1 && record.slot <= RECEIVE_SLOT_MAX && record.index >= 0 &&
 		      record.index <= RECEIVE_INDEX_MAX);
+		check(record.key_len == 0 || receive_key_valid(record.key, record.key_len));
 		check(strncmp(from, again, (size_t)len) == 0);
 		check(user_record_next(&reread, &second) == 0 && reread == NULL);
 		check(second.slot == record.slot && second.index == record.index);

@@ -1,10 +1,13 @@
 """issue.lua with several parts in a call: each is decided as if it came alone."""
 
+import json
+
 import pytest
 import redis
 
 from script_coupon import LIMIT_REACHED, OUT_OF_STOCK, UNBOUNDED, Coupon
 from ulid import ulid_make
+from user_ids import HOSTILE
 
 
 @pytest.fixture
@@ -54,6 +57,37 @@ def test_two_parts_of_one_coupon(coupons):
     replies = issue([(coupon, coupon.part("1", "2")), (coupon, coupon.part("1", "3"))])
     assert [reply[7:] for reply in replies] == [[1, 1], [2, OUT_OF_STOCK]]
     assert (coupon.get("stock"), coupon.get("seq"), len(coupon.outbox())) == ("0", "3", 2)
+
+
+def needs_escaping(user):
+    return '"' in user or "\\" in user
+
+
+def test_each_escapes_its_own_users(coupons):
+    """Parts whose users need it in JSON, around parts whose users do not."""
+    escaped = [user for user in HOSTILE if needs_escaping(user)]
+    plain = [user for user in HOSTILE if not needs_escaping(user)]
+    half = len(escaped) // 2
+    lists = [escaped[:half], plain, escaped[half:], ['a"', "a", "a\\"]]
+    for order in (lists, lists[::-1]):
+        for coupon in coupons:
+            coupon.put(total=len(HOSTILE))
+        batches = [ulid_make() for _ in coupons]
+        replies = issue(
+            [
+                (coupon, coupon.part(*users, batch=batch))
+                for coupon, users, batch in zip(coupons, order, batches)
+            ]
+        )
+        for coupon, users, batch, reply in zip(coupons, order, batches, replies):
+            assert reply[7:] == [1] * len(users)
+            assert coupon.outbox() == {batch: reply[6]}
+            message = json.loads(reply[6])
+            assert (message["coupon"], message["batch"]) == (coupon.id, batch)
+            assert message["receives"] == [[user, 1, ""] for user in users]
+            assert coupon.users() == {
+                user: f"1:{batch}:{index}:" for index, user in enumerate(users)
+            }
 
 
 @pytest.mark.parametrize(

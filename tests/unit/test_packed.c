@@ -171,6 +171,69 @@ static void test_the_worker_finds_each_batch(void **state)
 	packet_drop(packet);
 }
 
+/* What JSON and the frame are made of, and its escaped form. */
+static const struct {
+	const char *user, *json;
+} hostile[] = {
+	{ "\"", "\\\"" },
+	{ "\\", "\\\\" },
+	{ "\\n]}", "\\\\n]}" },
+	{ "\\u0022", "\\\\u0022" },
+	{ "\"]]},", "\\\"]]}," },
+	{ "{\"v\":2,\"batches\":[", "{\\\"v\\\":2,\\\"batches\\\":[" },
+	{ "]}", "]}" },
+	{ "%s%n", "%s%n" },
+	{ "042", "042" },
+	{ "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:" },
+	{ "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`",
+	  "!\\\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\\\]^_`" },
+};
+#define HOSTILE_N (sizeof(hostile) / sizeof(hostile[0]))
+
+static struct batch *batch_of_user(size_t at)
+{
+	struct batch *batch = calloc(1, sizeof(*batch) + 512);
+
+	batch->coupon = 1000 + (int64_t)at;
+	batch->receives = 1;
+	batch->body_len = (size_t)snprintf(batch->body, 512,
+					   "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\","
+					   "\"coupon\":\"%zu\",\"generation\":1,\"seq\":1,\"at\":1,"
+					   "\"receives\":[[\"%s\",1,\"\"]]}",
+					   1000 + at, hostile[at].json);
+	return batch;
+}
+
+static void test_users_are_as_they_were(void **state)
+{
+	struct batch_list pending = STAILQ_HEAD_INITIALIZER(pending);
+	struct settlement *s = *state;
+	struct packet *packet;
+	uint64_t tag;
+	int multiple;
+
+	for (size_t i = 0; i < HOSTILE_N; i++) {
+		struct batch *batch = batch_of_user(i);
+
+		STAILQ_INSERT_TAIL(&pending, batch, next);
+	}
+	packet = packet_take(&pending);
+	assert_int_equal(packet->batches_n, HOSTILE_N);
+	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
+	assert_int_equal(settlement_take(s, 100, 0), HOSTILE_N);
+	for (size_t i = 0; i < HOSTILE_N; i++) {
+		const struct delivery_message *message = delivery_message(
+			settlement_taken_at(s, i));
+
+		assert_int_equal(message->coupon, 1000 + i);
+		assert_string_equal(message->receives[0].user.text, hostile[i].user);
+	}
+	settlement_commit(s);
+	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);
+	assert_int_equal(settlement_dead_waiting(s), 0);
+	packet_drop(packet);
+}
+
 /* The others are settled, and the message is acked when the copies are confirmed. */
 static void test_a_batch_that_cannot_be_read_is_dead_alone(void **state)
 {
@@ -262,6 +325,7 @@ int main(void)
 		TEST(test_as_many_as_fit),
 		TEST(test_not_more_bytes_than_allowed),
 		TEST(test_the_worker_finds_each_batch),
+		TEST(test_users_are_as_they_were),
 		TEST(test_a_batch_that_cannot_be_read_is_dead_alone),
 		TEST(test_frames_that_are_none),
 		TEST(test_too_many_batches),
