@@ -44,6 +44,21 @@ static int number_take(const char **text, int64_t most, int16_t *number)
 	return 0;
 }
 
+/* Whether settling gives it. A later version may have others. */
+static int reason_is_known(const char *reason)
+{
+	static const char *const reasons[] = {
+#define REASON(name, text) text,
+#include "common/message/reason_table.h"
+#undef REASON
+	};
+
+	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+		if (strcmp(reasons[i], reason) == 0)
+			return 1;
+	return 0;
+}
+
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */
 static int rejected_parse(struct rejected *rejected, const char *text)
 {
@@ -61,6 +76,8 @@ static int rejected_parse(struct rejected *rejected, const char *text)
 		return -1;
 	memcpy(rejected->reason, text, len);
 	rejected->reason[len] = '\0';
+	if (!reason_is_known(rejected->reason))
+		return -1;
 	text += len + 1;
 	return user_id_parse(&rejected->slot.user, text, strlen(text));
 }

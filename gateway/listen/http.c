@@ -61,9 +61,9 @@ static int target_parse(struct http_text *text, struct target *target)
 }
 
 /*
- * The first % of the query that is not followed by two hexadecimal digits, or by those of NUL; NULL:
- * there is none. libevent would leave such a % as it is, and it would end the value at a NUL and
- * read `1%00x` as 1.
+ * The first % of the query that is not followed by two hexadecimal digits, or is followed by those
+ * of NUL; NULL: there is none. libevent would leave such a % as it is, and it would end the value
+ * at a NUL and read `1%00x` as 1.
  */
 static const char *percent_fault(const char *query)
 {

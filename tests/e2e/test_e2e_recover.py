@@ -333,6 +333,21 @@ def test_a_record_with_a_corrupt_key_stops_no_other(world):
     assert_open(world, [coupon])
 
 
+def test_a_corrupt_rejection_stops_no_other(world):
+    coupon = world.stack.coupon_make(20)
+    world.backup()
+    replies = world.issue_all(coupon, HOSTILE[:10])
+    world.restore()
+    batch, key = ulid_make(), f"coupon:{{{coupon}}}:rejected"
+    corrupt = ("nonsense", f"{batch}:0:1:newer_reason:u", f"{batch}:0:1:lost:a b", f"{batch}:0:1:")
+    with redis.Redis.from_url(world.stack.env["REDIS_URL"]) as cache:
+        cache.rpush(key, *corrupt)
+        named, done = world.recover("--all")
+        assert done["receives"] == len(replies) and done["unreadable"] == len(corrupt), named
+        cache.ltrim(key, 0, -1 - len(corrupt))
+    assert_open(world, [coupon])
+
+
 @pytest.mark.long
 def test_killed_at_any_moment(world):
     coupons = campaigns(world)
