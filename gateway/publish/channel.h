@@ -31,6 +31,7 @@ struct publish_channel {
 	char *buffer;                 /* of PACKED_BYTES_MAX */
 	int64_t hold_until_ms;        /* no publish before this time */
 	int64_t burst_ms;             /* when the last burst began */
+	size_t burst_receives;        /* how many went in it */
 	uint64_t cuts;                /* the state of the link in the metrics */
 };
 
