@@ -103,12 +103,12 @@ def rows_per_s(result):
 
 def settled_wait(coupon):
     """Waits until the workers have settled all accepted receives: issued_num must equal the number
-    that Redis gave out. Returns it."""
-    with redis_open() as client:
-        total, stock = client.hmget(f"coupon:{{{coupon}}}", "total", "stock")
-    taken = int(total) - int(stock)
-    with database_open() as db:
+    that Redis gave out. Returns it. A client that has ended may have left requests in flight, which
+    Redis decides meanwhile."""
+    with redis_open() as client, database_open() as db:
         for _ in range(1200):
+            total, stock = client.hmget(f"coupon:{{{coupon}}}", "total", "stock")
+            taken = int(total) - int(stock)
             (issued,) = db.execute(
                 "SELECT issued_num FROM coupon WHERE id = %s", (coupon,)
             ).fetchone()

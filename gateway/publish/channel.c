@@ -116,9 +116,8 @@ static void packet_publish(struct publish_channel *channel, struct packet *packe
 static int64_t burst_due_ms(const struct publish_channel *channel)
 {
 	int is_busy = rabbit_publisher_open(channel->publisher) > 0;
-	int64_t linger_ms = channel->burst_receives < LINGER_MS ?
-				    (int64_t)channel->burst_receives :
-				    LINGER_MS;
+	int64_t linger_ms = channel->burst_receives < LINGER_MS ? (int64_t)channel->burst_receives
+								: LINGER_MS;
 
 	if (!STAILQ_EMPTY(&channel->pending[1]))
 		return is_busy ? channel->burst_ms + BURST_MS : 0;
