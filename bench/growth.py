@@ -1,6 +1,7 @@
 """One coupon from few users to many, with random ids, in empty stores: what grows with them."""
 
 import os
+import time
 
 import cpu
 from rig import (
@@ -18,7 +19,7 @@ from rig import (
 
 MOST = int(os.environ.get("BENCH_GROWTH") or 1_000_000) // SCALE
 SIZES = [size for size in (10**n // SCALE for n in range(4, 9)) if size <= MOST]
-SLICE = 50_000 // SCALE  # the users after each size, whose rate is measured
+SLICE = 50_000 // SCALE  # at least so many users after each size are measured
 SETTINGS = ("shared_buffers", "max_wal_size", "checkpoint_timeout", "wal_compression")
 STORED = ("redis", "table", "index")
 OPTIONS = (*FULL_LOAD, "--user-seed", 1, "--settle-timeout-s", 600, "--timeout-s", 60)
@@ -45,10 +46,23 @@ def grow(coupon, users, more):
     return rush(coupon, more, *OPTIONS, "--first-user", users + 1, name=name)
 
 
-def slice_measure(coupon, size, users):
+def rewrite_wait():
+    """Redis rewrites its AOF after this many users at once; a campaign would spread it."""
+    with redis_open() as client:
+        while client.info("persistence")["aof_rewrite_in_progress"]:
+            time.sleep(0.1)
+
+
+def slice_of(size):
+    """A tenth, so that large sizes have their checkpoints in it, with the right weight."""
+    return max(SLICE, size // 10)
+
+
+def slice_measure(coupon, size):
     """The rate and the CPU time of the users that follow."""
+    rewrite_wait()
     with cpu.Meter() as meter:
-        result = grow(coupon, users, SLICE)
+        result = grow(coupon, size, slice_of(size))
         figures[f"growth_{size}_cpu_us"] = meter.rush_costs(result)
     figures[f"growth_{size}_rows_per_s"] = rows_per_s(result)
 
@@ -67,8 +81,8 @@ def growth_measure():
         table, index = stored_bytes()
         figures[f"growth_{size}_table_bytes"] = table / size
         figures[f"growth_{size}_index_bytes"] = index / size
-        slice_measure(coupon, size, size)
-        users = size + SLICE
+        slice_measure(coupon, size)
+        users = size + slice_of(size)
 
 
 MEASURES = (growth_measure,)
@@ -82,7 +96,7 @@ def rows():
     first = f[f"growth_{SIZES[0]}_rows_per_s"]
     for size in SIZES:
         per_s = f[f"growth_{size}_rows_per_s"]
-        label = f"  {size:,} users, the next {SLICE:,}: committed rows"
+        label = f"  {size:,} users, the next {slice_of(size):,}: committed rows"
         yield label, f"{per_s:,.0f} /s", f"{per_s / first:.2f} x {SIZES[0]:,} users"
         sizes = " / ".join(f"{f[f'growth_{size}_{what}_bytes']:.0f}" for what in STORED)
         yield "    bytes in Redis a user / of table and indexes a row", sizes, ""
