@@ -18,7 +18,7 @@ SECONDS = {
     "test_e2e_failures.py": (132, 0),
     "test_e2e_audit.py": (10, 89),
     "test_e2e_parking.py": (94, 0),
-    "test_e2e_recover.py": (90, 0),
+    "test_e2e_recover.py": (110, 0),
     "test_e2e_outbox.py": (89, 0),
     "test_e2e_broker_lost.py": (75, 0),
     "test_e2e_audit_stalled.py": (72, 0),

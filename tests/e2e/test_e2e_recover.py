@@ -316,35 +316,26 @@ def test_any_user_comes_back(world):
     assert_recovered(world, [flight, issued, rejecting], HOSTILE)
 
 
-def test_a_record_with_a_corrupt_key_stops_no_other(world):
+def test_corrupt_records_stop_no_others(world):
     coupon = world.stack.coupon_make(20)
     world.backup()
     replies = world.issue_all(coupon, HOSTILE[:10])
     world.restore()
-    corrupt = ("k\x7f", "k\udcff", "k" * 65)
-    url, users = world.stack.env["REDIS_URL"], f"coupon:{{{coupon}}}:users"
+    keys = ("k\x7f", "k\udcff", "k" * 65)
+    batch = ulid_make()
+    rejections = ("x", f"{batch}:0:1:newer_reason:u", f"{batch}:0:1:lost:a b", f"{batch}:0:1:")
+    users, rejected = (f"coupon:{{{coupon}}}:{part}" for part in ("users", "rejected"))
+    url = world.stack.env["REDIS_URL"]
     with redis.Redis.from_url(url, encoding_errors="surrogateescape") as cache:
-        for n, key in enumerate(corrupt):
+        for n, key in enumerate(keys):
             cache.hset(users, f"corrupt{n}", f"1:{ulid_make()}:0:{key}")
+        cache.rpush(rejected, *rejections)
         named, done = world.recover("--all")
-        assert done["receives"] == len(replies) and done["unreadable"] == len(corrupt), named
-        assert [line["what"] for line in named].count("unreadable") == len(corrupt)
-        cache.hdel(users, *(f"corrupt{n}" for n in range(len(corrupt))))
-    assert_open(world, [coupon])
-
-
-def test_a_corrupt_rejection_stops_no_other(world):
-    coupon = world.stack.coupon_make(20)
-    world.backup()
-    replies = world.issue_all(coupon, HOSTILE[:10])
-    world.restore()
-    batch, key = ulid_make(), f"coupon:{{{coupon}}}:rejected"
-    corrupt = ("nonsense", f"{batch}:0:1:newer_reason:u", f"{batch}:0:1:lost:a b", f"{batch}:0:1:")
-    with redis.Redis.from_url(world.stack.env["REDIS_URL"]) as cache:
-        cache.rpush(key, *corrupt)
-        named, done = world.recover("--all")
-        assert done["receives"] == len(replies) and done["unreadable"] == len(corrupt), named
-        cache.ltrim(key, 0, -1 - len(corrupt))
+        corrupt = len(keys) + len(rejections)
+        assert done["receives"] == len(replies) and done["unreadable"] == corrupt, named
+        assert [line["what"] for line in named].count("unreadable") == corrupt
+        cache.hdel(users, *(f"corrupt{n}" for n in range(len(keys))))
+        cache.ltrim(rejected, 0, -1 - len(rejections))
     assert_open(world, [coupon])
 
 
