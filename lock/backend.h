@@ -39,8 +39,8 @@ struct lock_backend {
 	enum lock_reply (*take)(void *session, const struct lock_request *request, int64_t wait_ms,
 				struct lock_grant *grant);
 	enum lock_reply (*renew)(void *session);
-	enum lock_reply (*release)(void *session);
-	const char *(*why)(const void *session); /* of the last DOWN or ERROR */
+	enum lock_reply (*release)(void *session); /* NO when it is released already */
+	const char *(*why)(const void *session);   /* of the last DOWN or ERROR */
 };
 
 extern const struct lock_backend lock_redis, lock_postgres, lock_zookeeper;

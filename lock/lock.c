@@ -184,14 +184,14 @@ static enum lock_reply ask(struct lock_owner *owner, void *session,
 		int64_t pause_ms;
 
 		reply = owner->backend->take(session, request, left_ms, grant);
-		if (reply != LOCK_REPLY_DOWN || left_ms == 0)
+		if (reply != LOCK_REPLY_DOWN || left_ms <= 0)
 			return reply;
 		pause_ms = backoff_ms(&backoff);
 		sleep_ms(pause_ms < left_ms ? pause_ms : left_ms);
 		if (patience != LOCK_WAIT_FOREVER)
 			left_ms = patience - (lock_clock_ms() - begun_ms);
-		if (left_ms < 0)
-			left_ms = 0;
+		if (left_ms <= 0)
+			return reply;
 	}
 }
 

@@ -1,11 +1,12 @@
 /*
  * Locks between processes and machines, in Redis, PostgreSQL or ZooKeeper.
  *
- * An owner takes locks by their names. A lock is granted for a lease, and its grant carries a fence:
- * a number that grows with each grant of the name. A lease can end while its owner still works: the
- * process was stopped, the connection was cut, the store lost its data. Then another owner gets the
- * lock, and only the fence keeps them apart: what the lock protects must store the highest fence
- * that it has seen, and refuse a lower one. docs/locks.md tells what each store promises.
+ * An owner takes locks by their names. A lock is granted for a lease, and its grant carries a
+ * fence: a number that grows with each grant of the name. A lease can end while its owner still
+ * works: the process was stopped, the connection was cut, the store lost its data. Then another
+ * owner gets the lock, and only the fence keeps them apart: what the lock protects must store the
+ * highest fence that it has seen, and refuse a lower one. docs/locks.md tells what each store
+ * promises.
  */
 #ifndef LOCK_LOCK_H
 #define LOCK_LOCK_H
@@ -16,7 +17,7 @@
 #define LOCK_LEASE_LEAST_MS 100
 #define LOCK_LEASE_MOST_MS 86400000
 
-/* `lock_backend_table.h` has their names. ZooKeeper needs a build with WITH_ZOOKEEPER=1. */
+/* ZooKeeper needs a build with WITH_ZOOKEEPER=1. */
 enum lock_backend_id { LOCK_REDIS, LOCK_POSTGRES, LOCK_ZOOKEEPER };
 
 /*
@@ -26,8 +27,8 @@ enum lock_backend_id { LOCK_REDIS, LOCK_POSTGRES, LOCK_ZOOKEEPER };
 enum lock_kind { LOCK_EXCLUSIVE, LOCK_FAIR, LOCK_READ, LOCK_WRITE };
 
 /*
- * When another owner has the lock. To skip and to fail differ in the result alone: the caller's work
- * is not needed, or it could not be done.
+ * What to do when another owner has the lock. To skip and to fail differ in the result alone: the
+ * caller's work is not needed, or it could not be done.
  */
 enum lock_wait { LOCK_SKIP, LOCK_FAIL, LOCK_KEEP_TRYING, LOCK_SKIP_AFTER, LOCK_FAIL_AFTER };
 

@@ -1,7 +1,7 @@
 /*
  * Locks in PostgreSQL: advisory locks of a session, whose waiters queue in the order of asking, so
- * exclusive, fair and write are one kind here. The key of a lock has 32 bits of its name's hash: two
- * names in four billion share a lock, and wait for each other without need.
+ * exclusive, fair and write are one kind here. The key of a lock has 32 bits of its name's hash:
+ * two names in four billion share a lock, and wait for each other without need.
  *
  * The lease is the session's idle_session_timeout: the server ends a session that asks nothing for
  * so long, and its lock with it. A renewal is any statement.
@@ -66,20 +66,24 @@ static enum lock_reply failure_reply(const struct session *session)
 static enum lock_reply run(struct session *session, const char *sql, const char *first,
 			   const char *second, int64_t timeout_ms, int64_t *value)
 {
-	const struct postgres_argument arguments[] = { postgres_text(first), postgres_text(second) };
+	const struct postgres_argument arguments[] = { postgres_text(first),
+						       postgres_text(second) };
 	const struct postgres_patience patience = { .timeout_ms = timeout_ms };
 	PGresult *result;
 
 	if (!postgres_up(session->postgres))
 		return LOCK_REPLY_DOWN;
-	result = postgres_query(session->postgres, sql, second ? 2 : first ? 1 : 0, arguments,
-				&patience);
+	result = postgres_query(session->postgres, sql,
+				second  ? 2
+				: first ? 1
+					: 0,
+				arguments, &patience);
 	if (!result)
 		return failure_reply(session);
 	if (value)
-		*value = strcmp(PQgetvalue(result, 0, 0), "t") == 0 ?
-				 1 :
-				 strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+		*value = strcmp(PQgetvalue(result, 0, 0), "t") == 0
+				 ? 1
+				 : strtoll(PQgetvalue(result, 0, 0), NULL, 10);
 	PQclear(result);
 	return LOCK_REPLY_YES;
 }

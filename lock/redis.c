@@ -59,15 +59,23 @@ static void session_close(void *opaque)
 	free(session);
 }
 
-/* A script on the keys of the lock. NULL: *failed tells how. */
+/*
+ * A script on the keys of the lock. NULL: *failed tells how. A connection that was lost since its
+ * last use is replaced: each script may be run again, because of its token.
+ */
 static redisReply *script_run(struct session *session, const char *script, int argc,
 			      const char **argv, enum lock_reply *failed)
 {
 	const char *keys[] = { session->name, session->queue, session->seen };
+	int was_open = redis_client_is_open(session->commands);
 	redisReply *reply = NULL;
 
-	if (redis_client_open(session->commands) == 0)
-		reply = redis_client_eval(session->commands, script, 3, keys, argc, argv);
+	for (int attempt = 0; attempt <= was_open; attempt++) {
+		if (redis_client_open(session->commands) == 0)
+			reply = redis_client_eval(session->commands, script, 3, keys, argc, argv);
+		if (reply || redis_client_is_open(session->commands))
+			break;
+	}
 	*failed = redis_client_is_open(session->commands) ? LOCK_REPLY_ERROR : LOCK_REPLY_DOWN;
 	return reply;
 }
@@ -88,8 +96,9 @@ static enum lock_reply script_number(struct session *session, const char *script
 
 static void request_begin(struct session *session, const struct lock_request *request)
 {
-	static const char *const kinds[] = { [LOCK_EXCLUSIVE] = "x", [LOCK_FAIR] = "f",
-					     [LOCK_READ] = "r", [LOCK_WRITE] = "w" };
+	static const char *const kinds[] = {
+		[LOCK_EXCLUSIVE] = "x", [LOCK_FAIR] = "f", [LOCK_READ] = "r", [LOCK_WRITE] = "w"
+	};
 
 	snprintf(session->token, sizeof(session->token), "%s.%lld", session->id,
 		 (long long)++session->grants);
@@ -172,8 +181,8 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 	answer = ask(session, 0, grant, &left_ms);
 	if (answer == LOCK_REPLY_NO && wait_ms > 0)
 		answer = wait_for(session,
-				  wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms :
-									 LOCK_WAIT_FOREVER,
+				  wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms
+								       : LOCK_WAIT_FOREVER,
 				  grant);
 	if (answer == LOCK_REPLY_YES || answer == LOCK_REPLY_NO)
 		session->is_asking = 0;
@@ -193,9 +202,9 @@ static const char *session_why(const void *opaque)
 	const struct session *session = opaque;
 	const char *listener = redis_listener_error(session->listener);
 
-	return redis_client_is_open(session->commands) && *listener ?
-		       listener :
-		       redis_client_error(session->commands);
+	return redis_client_is_open(session->commands) && *listener
+		       ? listener
+		       : redis_client_error(session->commands);
 }
 
 const struct lock_backend lock_redis = {

@@ -16,10 +16,10 @@ struct lock {
 	void *session;
 	struct lock_options options;
 	int64_t fence;
-	int64_t renew_ms;           /* when it is to be renewed */
-	_Atomic int64_t until_ms;   /* the end of its lease, by lock_clock_ms() */
-	int is_told;                /* its loss */
-	int depth;                  /* how often it is taken */
+	int64_t renew_ms;         /* when it is to be renewed */
+	_Atomic int64_t until_ms; /* the end of its lease, by lock_clock_ms() */
+	int is_told;              /* its loss */
+	int depth;                /* how often it is taken */
 	char name[LOCK_NAME_MAX + 1];
 };
 

@@ -10,10 +10,13 @@
 
 #define AGAIN_MS 100
 
+/* A lease that was not to be renewed is given up also where the session would go on. */
 static void lose(struct lock *lock)
 {
 	lock->until_ms = 0;
 	lock->is_told = 1;
+	if (!lock->options.is_watched)
+		lock->owner->backend->release(lock->session);
 	if (lock->owner->lost)
 		lock->owner->lost(lock->owner->context, lock->name);
 }
@@ -47,8 +50,8 @@ static int64_t look(struct lock *lock)
 		lose(lock);
 	if (lock->is_told)
 		return INT64_MAX;
-	return lock->options.is_watched && lock->renew_ms < lock->until_ms ? lock->renew_ms :
-									     lock->until_ms;
+	return lock->options.is_watched && lock->renew_ms < lock->until_ms ? lock->renew_ms
+									   : lock->until_ms;
 }
 
 /* Until then, or until something has changed. */

@@ -1,9 +1,9 @@
 /*
  * Locks in ZooKeeper (https://zookeeper.apache.org/doc/current/recipes.html, "Locks" and "Shared
- * Locks"): each who asks makes an ephemeral node with a number in the folder of the name; the lowest
- * one has the lock. A writer waits for the node before its own, a reader for the last writer before
- * it, and each watches only that one. Waiters queue in the order of asking, so exclusive, fair and
- * write are one kind here.
+ * Locks"): each who asks makes an ephemeral node with a number in the folder of the name; the
+ * lowest one has the lock. A writer waits for the node before its own, a reader for the last writer
+ * before it, and each watches only that one. Waiters queue in the order of asking, so exclusive,
+ * fair and write are one kind here.
  *
  * The lease is the session's timeout: its node disappears when the servers have not heard of the
  * session for so long. The library's own thread keeps the session alive. The fence is the
@@ -135,9 +135,8 @@ static struct timespec time_at(int64_t ms)
 /* Waits until `*flag`, or the session has expired, or the time has come. Returns the flag. */
 static int flag_wait(struct session *session, const int *flag, int64_t until_ms)
 {
-	const struct timespec until = time_at(until_ms < INT32_MAX * (int64_t)1000 ?
-						      until_ms :
-						      INT32_MAX * (int64_t)1000);
+	const struct timespec until = time_at(
+		until_ms < INT32_MAX * (int64_t)1000 ? until_ms : INT32_MAX * (int64_t)1000);
 	int is_set;
 
 	pthread_mutex_lock(&session->mutex);
@@ -160,7 +159,7 @@ static int is_expired(struct session *session)
 }
 
 /* A connected session with this timeout; the present one, where it fits. */
-static enum lock_reply session_need(struct session *session, int64_t timeout_ms)
+static enum lock_reply session_need(struct session *session, int64_t timeout_ms, int64_t wait_ms)
 {
 	if (session->handle && (session->timeout_ms != timeout_ms || is_expired(session)))
 		handle_close(session);
@@ -175,7 +174,9 @@ static enum lock_reply session_need(struct session *session, int64_t timeout_ms)
 		return LOCK_REPLY_ERROR;
 	}
 	if (!flag_wait(session, &session->is_connected,
-		       clock_monotonic_ms() + CONNECT_TIMEOUT_MS)) {
+		       clock_monotonic_ms() + (wait_ms > 0 && wait_ms < CONNECT_TIMEOUT_MS
+						       ? wait_ms
+						       : CONNECT_TIMEOUT_MS))) {
 		snprintf(session->why, sizeof(session->why), "no connection to %s in time",
 			 session->hosts);
 		return LOCK_REPLY_DOWN;
@@ -195,8 +196,8 @@ static void folder_name(struct session *session, const char *name)
 	char *out = session->folder + sprintf(session->folder, "%s/=", ROOT);
 
 	for (; *name; name++)
-		out += *name == '/' || *name == '%' ? sprintf(out, "%%%02X", (unsigned)*name) :
-						      sprintf(out, "%c", *name);
+		out += *name == '/' || *name == '%' ? sprintf(out, "%%%02X", (unsigned)*name)
+						    : sprintf(out, "%c", *name);
 }
 
 /* ZooKeeper removes the folder when nothing has been in it for a while. */
@@ -319,10 +320,14 @@ static enum lock_reply node_remove(struct session *session)
 	char path[FOLDER_SIZE + NODE_SIZE];
 	int code;
 
+	if (!session->node[0])
+		return LOCK_REPLY_NO;
 	path_of(session, session->node, path);
 	session->node[0] = '\0';
 	code = zoo_delete(session->handle, path, -1);
-	return code == ZOK ? LOCK_REPLY_YES : code == ZNONODE ? LOCK_REPLY_NO : failed(session, code);
+	return code == ZOK       ? LOCK_REPLY_YES
+	       : code == ZNONODE ? LOCK_REPLY_NO
+				 : failed(session, code);
 }
 
 static enum lock_reply fence_read(struct session *session, struct lock_grant *grant)
@@ -343,7 +348,7 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 {
 	struct session *session = opaque;
 	int64_t now_ms = clock_monotonic_ms();
-	enum lock_reply reply = session_need(session, request->lease_ms);
+	enum lock_reply reply = session_need(session, request->lease_ms, wait_ms);
 	char ulid[ULID_SIZE];
 	struct ulid id;
 	int code;
@@ -363,8 +368,8 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 		handle_close(session);
 		return failed(session, code);
 	}
-	reply = turn_wait(session, wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms :
-									  LOCK_WAIT_FOREVER);
+	reply = turn_wait(session, wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms
+									: LOCK_WAIT_FOREVER);
 	if (reply == LOCK_REPLY_YES)
 		reply = fence_read(session, grant);
 	if (reply == LOCK_REPLY_NO)

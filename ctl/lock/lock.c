@@ -29,9 +29,9 @@ static int word_find(const char *option, const char *word, const char *const *na
 		if (strcmp(names[i], word) == 0)
 			return i;
 		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
-			 i == 0         ? ""
+			 i == 0       ? ""
 			 : i + 1 == n ? " and "
-					: ", ",
+				      : ", ",
 			 names[i]);
 	}
 	args_fail("--%s is \"%s\": allowed are %s", option, word, allowed);
@@ -44,9 +44,9 @@ static enum lock_kind kind_read(const struct args *args)
 					     [LOCK_READ] = "read",
 					     [LOCK_WRITE] = "write" };
 
-	return args_has(args, "kind") ?
-		       (enum lock_kind)word_find("kind", args_text(args, "kind"), names, 4) :
-		       LOCK_EXCLUSIVE;
+	return args_has(args, "kind")
+		       ? (enum lock_kind)word_find("kind", args_text(args, "kind"), names, 4)
+		       : LOCK_EXCLUSIVE;
 }
 
 /* The time after "skip:" or "fail:", in ms. */
@@ -85,14 +85,14 @@ static void wait_read(const struct args *args, struct lock_options *options)
 
 static enum lock_backend_id backend_read(const struct args *args)
 {
-	static const char *const names[] = { [LOCK_REDIS] = "redis",
-					     [LOCK_POSTGRES] = "postgres",
-					     [LOCK_ZOOKEEPER] = "zookeeper" };
+	static const char *const names[] = {
+		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
+	};
 
-	return args_has(args, "backend") ?
-		       (enum lock_backend_id)word_find("backend", args_text(args, "backend"),
-						       names, 3) :
-		       LOCK_REDIS;
+	return args_has(args, "backend")
+		       ? (enum lock_backend_id)word_find("backend", args_text(args, "backend"),
+							 names, 3)
+		       : LOCK_REDIS;
 }
 
 static const char *url_of(const struct ctl *ctl, enum lock_backend_id backend)
@@ -161,8 +161,8 @@ static int lock_run(struct ctl *ctl)
 	int lost_fd, status;
 
 	wait_read(args, &options);
-	options.lease_ms =
-		args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS, LEASE_MS);
+	options.lease_ms = args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS,
+				       LEASE_MS);
 	if (!args->words || !args->words[0])
 		args_fail("lock needs -- and a command; see couponctl lock --help");
 	lost_fd = eventfd(0, EFD_CLOEXEC);
@@ -181,7 +181,8 @@ static int lock_run(struct ctl *ctl)
 static const struct option lock_options[] = {
 	OPTION("kind", "KIND", "exclusive (default), fair, read or write"),
 	OPTION("wait", "HOW",
-	       "when it is taken: keep trying (keep, the default), or skip or fail at once, or after\n"
+	       "when it is taken: keep trying (keep, the default), or skip or fail at once, or "
+	       "after\n"
 	       "      a time (skip:MS, fail:MS)"),
 	OPTION("lease", "MS", "how long it lasts without renewal, 100 to 86400000 (default 30000)"),
 	SWITCH("fixed", "do not renew the lease: it ends after --lease"),
@@ -196,9 +197,10 @@ const struct command lock_command = {
 	.options = lock_options,
 	.takes_words = 1,
 	.summary = "run a command under a lock: lock NAME [OPTIONS] -- COMMAND",
-	.detail = "The exit status is that of COMMAND; 128 and the signal if one ended it; 0 if it\n"
-		  "was skipped; 1 if the lock was taken; 69 if the store cannot be reached or\n"
-		  "refuses; 75 if the lock was lost meanwhile, and COMMAND got SIGTERM. COMMAND\n"
-		  "finds COUPON_LOCK_NAME and COUPON_LOCK_FENCE in its environment: what it changes\n"
-		  "should refuse a lower fence than it has seen (docs/locks.md).",
+	.detail =
+		"The exit status is that of COMMAND; 128 and the signal if one ended it; 0 if it\n"
+		"was skipped; 1 if the lock was taken; 69 if the store cannot be reached or\n"
+		"refuses; 75 if the lock was lost meanwhile, and COMMAND got SIGTERM. COMMAND\n"
+		"finds COUPON_LOCK_NAME and COUPON_LOCK_FENCE in its environment: what it changes\n"
+		"should refuse a lower fence than it has seen (docs/locks.md).",
 };

@@ -1,4 +1,4 @@
-"""The lock library, by several owners (tests/lock/agent.c) and by couponctl lock, on real stores."""
+"""The lock library, by owners (tests/lock/agent.c) and by couponctl lock, on real stores."""
 
 import os
 import signal
@@ -15,6 +15,8 @@ BUILD = ROOT / os.environ.get("BUILD_DIR", "build")
 EXCLUSIVE, FAIR, READ, WRITE = range(4)
 SKIP, FAIL, KEEP, SKIP_AFTER, FAIL_AFTER = range(5)
 STORES = {"redis": (0, "REDIS_URL"), "postgres": (1, "DATABASE_URL")}
+if os.environ.get("WITH_ZOOKEEPER"):
+    STORES["zookeeper"] = (2, "ZOOKEEPER_HOSTS")
 LEASE = 30000
 
 
@@ -24,7 +26,7 @@ class Agent:
     def __init__(self, stack, store):
         number, setting = STORES[store]
         self.process = subprocess.Popen(
-            [BUILD / "tests/lock_agent", str(number), stack.env[setting]],
+            [BUILD / "tests/lock_agent", str(number), {**os.environ, **stack.env}[setting]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -83,7 +85,7 @@ class Agent:
         self.process.wait(timeout=10)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=list(STORES))
 def store(request):
     return request.param
 
@@ -277,7 +279,7 @@ def test_the_owner_is_stopped_past_its_lease(agent, name):
 def test_who_waits_is_killed(agent, name):
     a, dead, b = agent(), agent(), agent()
     a.fence(name, kind=FAIR)
-    dead.take_send(name, kind=FAIR)
+    dead.take_send(name, kind=FAIR, lease=3000)
     assert not dead.has_answered()
     b.take_send(name, kind=FAIR)
     assert not b.has_answered()
@@ -297,9 +299,6 @@ def test_an_owner_that_ends_releases(agent, name):
 # While stores fail
 
 
-
-
-@pytest.mark.parametrize("store", ["redis"])
 def test_redis_loses_its_data(rough, rough_redis, name):
     a, b = Agent(rough, "redis"), Agent(rough, "redis")
     try:
@@ -314,7 +313,6 @@ def test_redis_loses_its_data(rough, rough_redis, name):
         b.end()
 
 
-@pytest.mark.parametrize("store", ["redis"])
 def test_redis_is_restarted(rough, name):
     a, b = Agent(rough, "redis"), Agent(rough, "redis")
     try:
@@ -331,7 +329,7 @@ def test_redis_is_restarted(rough, name):
         b.end()
 
 
-@pytest.mark.parametrize("store", ["postgres"])
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_postgres_cuts_the_connection(agent, name, pg):
     a, b = agent(), agent()
     first = a.fence(name, lease=1000)
@@ -352,6 +350,7 @@ def test_a_store_that_is_down(store, name):
         env = {
             "REDIS_URL": "redis://127.0.0.1:1/0",
             "DATABASE_URL": "postgresql://x@127.0.0.1:1/x",
+            "ZOOKEEPER_HOSTS": "127.0.0.1:1",
         }
 
     one = Agent(Nowhere, store)
@@ -385,7 +384,7 @@ def test_what_is_refused(agent, bad, words):
 def lock_start(stack, *words):
     return subprocess.Popen(
         [BUILD / "couponctl", "lock", *map(str, words)],
-        env=stack.env,
+        env={**os.environ, **stack.env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -422,7 +421,9 @@ def test_the_exit_status_is_that_of_the_command(stack, name, command, status):
     assert lock_run(stack, name, "--", *command)[0] == status
 
 
-@pytest.mark.parametrize("how, status", [("skip", 0), ("fail", 1), ("skip:200", 0), ("fail:200", 1)])
+@pytest.mark.parametrize(
+    "how, status", [("skip", 0), ("fail", 1), ("skip:200", 0), ("fail:200", 1)]
+)
 def test_a_lock_that_is_taken(stack, agent, store, name, how, status):
     agent().fence(name)
     words = (name, "--backend", store, "--wait", how, "--", "echo", "ran")
@@ -441,10 +442,10 @@ def test_signals_are_passed_on(stack, name, number):
     assert lock_run(stack, name, "--wait", "fail", "--", "true")[0] == 0
 
 
-def test_the_command_ends_with_its_lock(stack, name, redis):
+def test_the_command_ends_with_its_lock(stack, name, redis_client):
     process = lock_start(stack, name, "--lease", 300, "--", "sh", "-c", "echo in; exec sleep 20")
     assert process.stdout.readline() == "in\n"
-    redis.delete(f"couponmq:lock:{{{name}}}")
+    redis_client.delete(f"couponmq:lock:{{{name}}}")
     _, err = process.communicate(timeout=10)
     assert process.returncode == 75 and f'the lock "{name}" is lost' in err
 

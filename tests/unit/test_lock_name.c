@@ -74,8 +74,9 @@ static void test_longest(void **state)
 	(void)state;
 	memset(value, 'x', LOCK_NAME_MAX);
 	value[LOCK_NAME_MAX] = '\0';
-	assert_int_equal(
-		lock_name_format(out, "{v}", &(struct lock_argument){ "v", value }, 1, why), 0);
+	assert_int_equal(lock_name_format(out, "{v}", &(struct lock_argument){ "v", value }, 1,
+					  why),
+			 0);
 	assert_string_equal(out, value);
 }
 
