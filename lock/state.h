@@ -1,4 +1,4 @@
-/* What lock.c shares with watch.c, which renews. */
+/* What owner.c shares with watch.c, which renews. */
 #ifndef LOCK_STATE_H
 #define LOCK_STATE_H
 
