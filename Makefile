@@ -48,7 +48,8 @@ library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
-	$(SIMULATIONS) $(FUZZ_TARGETS) $(BUILD_DIR)/tests/lock_agent
+	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
+AGENTS = $(BUILD_DIR)/tests/lock_agent
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
@@ -58,9 +59,10 @@ FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
-.PHONY: build tests simulations thread-tests fuzzers fuzz fuzz-corpus
+.PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
+agents: $(AGENTS)
 simulations: $(SIMULATIONS)
 thread-tests: $(THREAD_TESTS)
 fuzzers: $(FUZZ_TARGETS)

@@ -286,7 +286,7 @@ finish() {
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh
-build "$SAN" BUILD_DIR="$BUILD_DIR" build
+build "$SAN" BUILD_DIR="$BUILD_DIR" build agents
 rm -rf "$OUT"
 mkdir -p "$OUT"
 stacks_each clean >/dev/null
