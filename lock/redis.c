@@ -14,10 +14,12 @@
 #include "embed.h"
 #include "lock/backend.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define ASK_MS 1000
+#define DEAF_MS 100            /* the same where Redis lets it listen to no channel */
 #define WAITER_MS (3 * ASK_MS) /* who has not asked for so long is given up */
 #define TOKEN_SIZE (ULID_SIZE + NUMBER_SIZE)
 
@@ -148,6 +150,13 @@ static enum lock_reply session_release(void *opaque)
 	return script_number(session, lua_lock_release, 2, argv);
 }
 
+/* Waits until it is told that the lock may be free, or for this time. */
+static void news_wait(struct session *session, int64_t wait_ms)
+{
+	if (redis_listener_wait(session->listener, wait_ms) < 0) /* it may not listen */
+		poll(NULL, 0, (int)least(wait_ms, DEAF_MS));
+}
+
 /* Waits in the queue. Listens before it asks, so that no message is missed. */
 static enum lock_reply wait_for(struct session *session, int64_t until_ms, struct lock_grant *grant)
 {
@@ -155,8 +164,7 @@ static enum lock_reply wait_for(struct session *session, int64_t until_ms, struc
 	enum lock_reply answer;
 
 	for (;;) {
-		if (redis_listener_open(session->listener))
-			return LOCK_REPLY_DOWN;
+		redis_listener_open(session->listener);
 		answer = ask(session, WAITER_MS, grant, &left_ms);
 		now_ms = clock_monotonic_ms();
 		if (answer != LOCK_REPLY_NO)
@@ -164,7 +172,7 @@ static enum lock_reply wait_for(struct session *session, int64_t until_ms, struc
 		if (now_ms >= until_ms)
 			break;
 		left_ms = least(left_ms > 0 ? left_ms : ASK_MS, ASK_MS);
-		redis_listener_wait(session->listener, least(left_ms, until_ms - now_ms));
+		news_wait(session, least(left_ms, until_ms - now_ms));
 	}
 	return session_release(session) == LOCK_REPLY_DOWN ? LOCK_REPLY_DOWN : LOCK_REPLY_NO;
 }
@@ -200,11 +208,8 @@ static enum lock_reply session_renew(void *opaque)
 static const char *session_why(const void *opaque)
 {
 	const struct session *session = opaque;
-	const char *listener = redis_listener_error(session->listener);
 
-	return redis_client_is_open(session->commands) && *listener
-		       ? listener
-		       : redis_client_error(session->commands);
+	return redis_client_error(session->commands);
 }
 
 const struct lock_backend lock_redis = {

@@ -8,12 +8,10 @@
 #include <stdlib.h>
 
 #define CHANNEL_SIZE 128
-#define ERROR_SIZE 256
 
 struct redis_listener {
 	struct redis_client *client;
 	char channel[CHANNEL_SIZE];
-	char error[ERROR_SIZE];
 };
 
 struct redis_listener *redis_listener_new(const char *url, const char *channel)
@@ -34,26 +32,17 @@ void redis_listener_free(struct redis_listener *listener)
 	free(listener);
 }
 
-static int failed(struct redis_listener *listener)
-{
-	snprintf(listener->error, sizeof(listener->error), "%s",
-		 redis_client_error(listener->client));
-	return -1;
-}
-
 int redis_listener_open(struct redis_listener *listener)
 {
 	const char *subscribe[] = { "SUBSCRIBE", listener->channel };
 	redisReply *reply;
 
-	listener->error[0] = '\0';
 	if (redis_client_is_open(listener->client))
 		return 0;
 	if (redis_client_open(listener->client))
-		return failed(listener);
+		return -1;
 	reply = redis_client_call(listener->client, 2, subscribe);
 	if (!reply) {
-		failed(listener);
 		redis_client_close(listener->client);
 		return -1;
 	}
@@ -74,13 +63,8 @@ int redis_listener_wait(struct redis_listener *listener, int64_t timeout_ms)
 	do { /* several may have come: one is as good as all */
 		message = redis_client_next(listener->client);
 		if (!message)
-			return failed(listener);
+			return -1;
 		freeReplyObject(message);
 	} while (poll(&ready, 1, 0) > 0);
 	return 1;
-}
-
-const char *redis_listener_error(const struct redis_listener *listener)
-{
-	return listener->error;
 }

@@ -18,7 +18,4 @@ void redis_listener_free(struct redis_listener *listener); /* NULL is allowed */
 int redis_listener_open(struct redis_listener *listener);
 /* Waits for a message, at most `timeout_ms`. 1: one came; 0: none; -1: the connection is lost. */
 int redis_listener_wait(struct redis_listener *listener, int64_t timeout_ms);
-/* The reason why the last call failed; "": none has. */
-const char *redis_listener_error(const struct redis_listener *listener);
-
 #endif

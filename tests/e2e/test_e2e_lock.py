@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from queue import Empty, Queue
+from types import SimpleNamespace
 
 import pytest
 
@@ -327,6 +328,23 @@ def test_redis_is_restarted(rough, name):
     finally:
         a.end()
         b.end()
+
+
+def test_without_the_right_to_listen(stack, redis_client, name):
+    rights = ("on", ">deaf", "allkeys", "resetchannels", "+@all")
+    redis_client.execute_command("ACL", "SETUSER", "deaf", *rights)
+    deaf = {"REDIS_URL": stack.env["REDIS_URL"].replace("://", "://deaf:deaf@")}
+    a, b = (Agent(SimpleNamespace(env=deaf), "redis") for _ in range(2))
+    try:
+        a.fence(name)
+        b.take_send(name)
+        assert not b.has_answered()
+        assert a.release(name) == "0"
+        assert b.answer(2).startswith("taken ")
+    finally:
+        a.end()
+        b.end()
+        redis_client.execute_command("ACL", "DELUSER", "deaf")
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
