@@ -4,7 +4,8 @@
 
 SAN ?=
 FAULTS ?=
-BUILD_DIR ?= build$(if $(SAN),-$(SAN))$(if $(FAULTS),-fault)
+WITH_ZOOKEEPER ?=
+BUILD_DIR ?= build$(if $(WITH_ZOOKEEPER),-zookeeper)$(if $(SAN),-$(SAN))$(if $(FAULTS),-fault)
 
 CC ?= gcc
 CSTD = -std=c11 -D_GNU_SOURCE
@@ -22,28 +23,33 @@ SANITIZE_coverage = --coverage -fprofile-update=atomic
 SANITIZE = $(SANITIZE_$(SAN))
 
 PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/postgresql)
-CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE)
+CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE) \
+	$(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LINKER ?=
 LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lhttp_parser -lpthread
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lhttp_parser -lpthread \
+	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
+OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker keeper ctl common
+FOLDERS = gateway worker keeper ctl lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
 FAULT_SOURCES := $(if $(FAULTS),$(shell grep -rl --include='*.c' common/fault.h $(FOLDERS)))
 object = $(if $(filter $(1),$(FAULT_SOURCES)),$(BUILD_DIR),$(PLAIN_DIR))/$(1:.c=.o)
-objects = $(foreach source,$(wildcard $(1)/*.c $(1)/*/*.c),$(call object,$(source)))
+objects = $(foreach source,$(filter-out $(OPTIONAL),$(wildcard $(1)/*.c $(1)/*/*.c)),$(call \
+	object,$(source)))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
-	$(SIMULATIONS) $(FUZZ_TARGETS)
+	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
+AGENTS = $(BUILD_DIR)/tests/lock_agent
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
@@ -53,9 +59,10 @@ FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
 
-.PHONY: build tests simulations thread-tests fuzzers fuzz fuzz-corpus
+.PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
+agents: $(AGENTS)
 simulations: $(SIMULATIONS)
 thread-tests: $(THREAD_TESTS)
 fuzzers: $(FUZZ_TARGETS)
@@ -86,7 +93,8 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -95,6 +103,7 @@ $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
+$(BUILD_DIR)/liblock.a: $(call library_objects,lock)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o
 $(LIBRARIES):
 	@printf '  AR %s\n' $@
@@ -123,6 +132,12 @@ $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD_DIR)/tests/lock_agent: $(BUILD_DIR)/tests/lock/agent.o $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
+	@mkdir -p $(@D)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 define compile
 $(1)/%.o: %.c $(PLAIN_DIR)/gen/embed.h

@@ -96,6 +96,10 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 	while (argc > 0) {
 		int used = 1;
 
+		if (command->takes_words && strcmp(argv[0], "--") == 0) {
+			args->words = argv + 1;
+			break;
+		}
 		if (strncmp(argv[0], "--", 2) == 0)
 			used = option_take(args, argc, argv);
 		else if (!command->argument)

@@ -37,6 +37,7 @@ struct command {
 	int (*run)(struct ctl *ctl);  /* returns the exit status */
 	const char *argument;         /* "ID", "[ID]" if it is optional, or NULL if there is none */
 	const struct option *options; /* NULL: none */
+	int takes_words;              /* those after -- */
 	const char *summary;
 	const char *detail; /* more text for --help; NULL: none */
 	/* Ended by NULL. The next word selects one of them, and there is no `run`. NULL: none. */
@@ -47,6 +48,7 @@ struct args {
 	const struct command *command;
 	const char *argument; /* NULL: not given */
 	const char *values[ARGS_OPTIONS_MAX];
+	char **words; /* those after --, ended by NULL; NULL: there was no -- */
 };
 
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

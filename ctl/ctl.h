@@ -24,6 +24,7 @@ extern const struct command audit_command;
 extern const struct command rebuild_command;
 extern const struct command recover_command;
 extern const struct command queue_command;
+extern const struct command lock_command;
 extern const struct command dead_command, dead_show_command, dead_requeue_command,
 	dead_drop_command;
 

@@ -11,7 +11,7 @@ static const struct command *const commands[] = {
 	&migrate_command, &create_command, &publish_command, &pause_command,   &resume_command,
 	&close_command,   &stock_command,  &show_command,    &list_command,    &issue_command,
 	&status_command,  &rush_command,   &audit_command,   &rebuild_command, &recover_command,
-	&dead_command,    &queue_command,
+	&dead_command,    &queue_command,  &lock_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -76,6 +76,8 @@ static int is_help(const char *word)
 static int has_help_flag(const struct command *command, int argc, char **argv)
 {
 	for (int i = 0; i < argc; i++) {
+		if (command->takes_words && strcmp(argv[i], "--") == 0)
+			return 0;
 		if (is_help_flag(argv[i]))
 			return 1;
 		if (args_takes_value(command, argv[i]))

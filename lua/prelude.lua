@@ -221,3 +221,95 @@ local function lock_owner()
 	end
 	return owner
 end
+
+local LOCK_LEASE_MOST_MS = 86400000 -- a day
+
+local LOCK_WAITER_MOST_MS = 60000
+
+-- For a lock: checks the keys and the arguments. Returns KIND:TOKEN.
+local function lock_check(count)
+	local base = KEYS[1] or ''
+	if #KEYS ~= 3 or #base > 256 or not find(base, '^couponmq:lock:{[!-~]+}$')
+		or KEYS[2] ~= base .. ':queue' or KEYS[3] ~= base .. ':seen' then
+		fail('KEYS: not a lock, and :queue, :seen of it')
+	end
+	arguments_check(count, count)
+	if not find(ARGV[1], '^[xfrw]$') then
+		fail('kind: not x, f, r or w')
+	end
+	if #ARGV[2] > 128 or not find(ARGV[2], '^[!-~]+%.%d+$') then
+		fail('token: not SESSION.NUMBER of 3 to 128 bytes of printable ASCII without space')
+	end
+	types_check('hash', 'zset', 'zset')
+	return ARGV[1] .. ':' .. ARGV[2]
+end
+
+-- For a lock: `me` waits no longer.
+local function lock_leave(me)
+	call('ZREM', KEYS[2], me)
+	call('ZREM', KEYS[3], me)
+end
+
+-- For a lock: ends the leases and the waits whose time is over. A time further ahead than the
+-- longest lease is over as well: Redis' clock was set back. Returns the number of holders, whether
+-- one of them shares with nobody, the ms until the next lease ends (0: none), and the fence of `me`
+-- as text, if it has the lock.
+local function lock_look(now, me)
+	local holders, writer, left_ms, own = 0, false, 0, nil
+	local fields = call('HGETALL', KEYS[1])
+	for i = 1, #fields, 2 do
+		local holder = fields[i]
+		if sub(holder, 2, 2) == ':' then
+			local ends, fence = match(fields[i + 1], '^(%d+) (%d+)$')
+			local left = (integer(ends) or 0) - now
+			if left <= 0 or left > LOCK_LEASE_MOST_MS then
+				call('HDEL', KEYS[1], holder)
+			else
+				holders = holders + 1
+				writer = writer or sub(holder, 1, 1) ~= 'r'
+				left_ms = left_ms == 0 and left or math.min(left_ms, left)
+				own = holder == me and fence or own
+			end
+		end
+	end
+	for _, range in ipairs({{'-inf', now}, {now + LOCK_WAITER_MOST_MS + 1, '+inf'}}) do
+		for _, waiter in ipairs(call('ZRANGEBYSCORE', KEYS[3], range[1], range[2])) do
+			lock_leave(waiter)
+		end
+	end
+	return holders, writer, left_ms, own
+end
+
+-- For a lock: its keys outlive every lease and every wait. With its hash the last fence is
+-- forgotten; the clock has passed it by then.
+local function lock_keep()
+	call('PEXPIRE', KEYS[1], 2 * LOCK_LEASE_MOST_MS)
+	call('PEXPIRE', KEYS[2], 2 * LOCK_WAITER_MOST_MS)
+	call('PEXPIRE', KEYS[3], 2 * LOCK_WAITER_MOST_MS)
+end
+
+-- For a lock: tells those who wait and can take it now: the first one, or the readers that are
+-- first. A reader that takes it tells the next ones. Each listens to the channel of its session.
+-- Without the right to publish they find out by themselves, later.
+local function lock_wake(holders, writer)
+	if writer then
+		return
+	end
+	for i, waiter in ipairs(call('ZRANGE', KEYS[2], 0, 15)) do
+		local reads = sub(waiter, 1, 1) == 'r'
+		if not reads and (holders > 0 or i > 1) then
+			return
+		end
+		pcall('PUBLISH', 'couponmq:lock:wake:' .. match(waiter, '^.:(.*)%.%d+$'), waiter)
+		if not reads then
+			return
+		end
+	end
+end
+
+-- Redis' clock in ms, and in microseconds, since the epoch.
+local function now_ms_us()
+	local time = call('TIME')
+	local us = time[1] * 1000000 + time[2]
+	return math.floor(us / 1000), us
+end

@@ -23,6 +23,8 @@ PACKAGES=(
 command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 	PACKAGES+=("$(basename "${REDIS_SERVER:-redis-server}")")
 [[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
+[[ -z ${WITH_ZOOKEEPER:-} ]] ||
+	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)

@@ -1,6 +1,6 @@
 # The local stack: see scripts/stack.sh. RUN_DIR= and PORT_BASE= choose a folder and ports.
 
-export RUN_DIR PORT_BASE
+export RUN_DIR PORT_BASE WITH_ZOOKEEPER
 
 .PHONY: packages run services start stop status clean test lint format coverage help
 
@@ -30,7 +30,7 @@ clean: ## stop, then remove what was built and the run folders
 	done
 	@rm -rf build build-*
 
-test: ## all tests on a stack of their own: SAN=address|undefined|thread TESTS=path or words
+test: ## all tests on private stacks: SAN=address|undefined|thread TESTS=path WITH_ZOOKEEPER=1
 	@scripts/test.sh
 
 coverage: ## lines and branches that the tests reach, per folder

@@ -2,7 +2,8 @@
 # One local stack: private Redis, RabbitMQ and PostgreSQL, gateway and workers, in one folder.
 #
 # RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source
-#   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N
+#   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N, and
+#   zookeeper where WITH_ZOOKEEPER is set
 #   NAME/             its folder and working directory, by which its pid is identified
 set -euo pipefail
 umask 022
@@ -14,7 +15,7 @@ readonly RUN_DIR
 BUILD_DIR=$(realpath -m -- "${BUILD_DIR:-build}")
 readonly BUILD_DIR
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
-readonly BACKENDS=(epmd redis rabbitmq postgres)
+readonly BACKENDS=(epmd redis rabbitmq postgres ${WITH_ZOOKEEPER:+zookeeper})
 readonly DEFAULT_PORT_BASE=7400
 readonly START_S=90        # the limit for a start
 readonly STOP_S=20         # from TERM to KILL
@@ -32,8 +33,9 @@ usage() {
 	  env           the settings, for the shell: eval "\$(scripts/stack.sh env)"
 	  clean         stop, and remove the folder
 	A relative RUN_DIR is below the project's folder. GATEWAY_FLAGS, WORKER_FLAGS and
-	REDIS_FLAGS are extra arguments. REDIS_SERVER is the command of the Redis server,
-	redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are the folders of the others.
+	REDIS_FLAGS are extra arguments. WITH_ZOOKEEPER=1 starts a ZooKeeper too. REDIS_SERVER is
+	the command of the Redis server, redis-server or valkey-server; PG_BIN and RABBITMQ_BIN are
+	the folders of the others.
 	TEXT
 }
 
@@ -60,6 +62,8 @@ readonly REDIS_SERVER=${REDIS_SERVER:-$(redis_server_find)}
 . scripts/stack/process.sh
 # shellcheck source=scripts/stack/services.sh
 . scripts/stack/services.sh
+# shellcheck source=scripts/stack/zookeeper.sh
+. scripts/stack/zookeeper.sh
 # shellcheck source=scripts/stack/postgres.sh
 . scripts/stack/postgres.sh
 # shellcheck source=scripts/stack/programs.sh
@@ -70,8 +74,8 @@ readonly REDIS_SERVER=${REDIS_SERVER:-$(redis_server_find)}
 # ---- commands
 
 name_check() {
-	[[ $1 =~ ^(redis|rabbitmq|postgres|gateway|epmd|worker-[1-9][0-9]*)$ ]] ||
-		die "unknown name $1; there are: redis rabbitmq postgres gateway worker-N"
+	[[ $1 =~ ^(redis|rabbitmq|postgres|zookeeper|gateway|epmd|worker-[1-9][0-9]*)$ ]] ||
+		die "unknown name $1; there are: redis rabbitmq postgres zookeeper gateway worker-N"
 }
 
 # Starts those of the names that do not run, all at once, then waits for every name: an earlier
@@ -102,7 +106,7 @@ names_start() {
 backends_start() {
 	settings_open
 	env_write
-	names_start epmd rabbitmq redis postgres
+	names_start "${BACKENDS[@]}"
 }
 
 command_backends() {
@@ -140,7 +144,7 @@ names_matching() {
 # Stops the programs in the order of the work, then the services: gateway, workers, stores.
 stop_all() {
 	local stage
-	for stage in gateway 'worker-[0-9]+' 'redis|rabbitmq|postgres' epmd; do
+	for stage in gateway 'worker-[0-9]+' 'redis|rabbitmq|postgres|zookeeper' epmd; do
 		# shellcheck disable=SC2046 # names hold no spaces
 		names_stop $(names_matching "$stage")
 	done

@@ -5,6 +5,7 @@
 #   TESTS=tests/e2e/test_x.py      only that file, shown; other words choose programs by name, and
 #                                  go to pytest -k
 #   SEED=n                         of the torture scenarios, and of other randomized tests
+#   WITH_ZOOKEEPER=1               locks in ZooKeeper too, in a build of its own
 #   ALL=1                          all of the long tests, of which otherwise half is chosen
 #   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=5 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
@@ -12,7 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 SAN=${SAN:-}
 TESTS=${TESTS:-}
-export BUILD_DIR=build${SAN:+-$SAN}
+readonly PLAIN=build${WITH_ZOOKEEPER:+-zookeeper}
+export BUILD_DIR=$PLAIN${SAN:+-$SAN}
 export RUN_DIR=${TEST_RUN_DIR:-.run-test}
 export PORT_BASE=${TEST_PORT_BASE:-17400}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
@@ -155,10 +157,10 @@ part_programs() {
 # ThreadSanitizer too, and the simulations also without, for many seeds.
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
-	make --no-print-directory SAN=thread BUILD_DIR=build-thread "${QUICK[@]}" thread-tests
-	programs_run build-thread 'unit_*'
-	make --no-print-directory SAN=address BUILD_DIR=build-address "${QUICK[@]}" tests
-	SIM_SEEDS=8 programs_run build-address 'unit_*' 'sim_*' 'fuzz_*'
+	make --no-print-directory SAN=thread BUILD_DIR="$PLAIN-thread" "${QUICK[@]}" thread-tests
+	programs_run "$PLAIN-thread" 'unit_*'
+	make --no-print-directory SAN=address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" tests
+	SIM_SEEDS=8 programs_run "$PLAIN-address" 'unit_*' 'sim_*' 'fuzz_*'
 	build '' BUILD_DIR="$BUILD_DIR" simulations
 	programs_run "$BUILD_DIR" 'sim_*'
 }
@@ -284,7 +286,7 @@ finish() {
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh
-build "$SAN" BUILD_DIR="$BUILD_DIR" build
+build "$SAN" BUILD_DIR="$BUILD_DIR" build agents
 rm -rf "$OUT"
 mkdir -p "$OUT"
 stacks_each clean >/dev/null

@@ -23,6 +23,7 @@ SECONDS = {
     "test_e2e_broker_lost.py": (75, 0),
     "test_e2e_audit_stalled.py": (72, 0),
     "test_e2e_rebuild.py": (58, 0),
+    "test_e2e_lock.py": (9, 50),
     "test_e2e_keeper.py": (53, 0),
     "test_e2e_backpressure.py": (50, 0),
     "test_e2e_queue_move.py": (50, 0),

@@ -143,7 +143,10 @@ int config_read_beside(struct config *config, enum config_program program, int a
 		size_t len = strcspn(name, "=");
 		const struct setting *setting = len ? setting_find(program, name, len) : NULL;
 
-		if (!setting) {
+		if (strcmp(argv[i], "--") == 0) {
+			while (i < argc)
+				argv[left++] = argv[i++];
+		} else if (!setting) {
 			argv[left++] = argv[i];
 			if (takes_value && i + 1 < argc && takes_value(argv[i]))
 				argv[left++] = argv[++i];

@@ -22,8 +22,8 @@ struct config {
 /*
  * Fills `config` for `program` from the environment and then from the flags (`--flag value` or
  * `--flag=value`) in argv[1…]. Unknown flags are left: returns how many arguments remain in `argv`
- * (argv[0] included), in order. A wrong value ends the process with a sentence that names the
- * setting, the value and what is allowed.
+ * (argv[0] included), in order, and with them all from `--` on. A wrong value ends the process with
+ * a sentence that names the setting, the value and what is allowed.
  */
 int config_read(struct config *config, enum config_program program, int argc, char **argv);
 

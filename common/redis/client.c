@@ -6,6 +6,7 @@
 #include "common/log/service_version.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 	return client;
 }
 
-static void close_connection(struct redis_client *client)
+void redis_client_close(struct redis_client *client)
 {
 	if (client->connection)
 		redisFree(client->connection);
@@ -41,7 +42,7 @@ void redis_client_free(struct redis_client *client)
 {
 	if (!client)
 		return;
-	close_connection(client);
+	redis_client_close(client);
 	redis_url_fini(&client->url);
 	free(client);
 }
@@ -49,6 +50,11 @@ void redis_client_free(struct redis_client *client)
 int redis_client_is_open(const struct redis_client *client)
 {
 	return client->connection != NULL;
+}
+
+int redis_client_fd(const struct redis_client *client)
+{
+	return client->connection->fd;
 }
 
 const char *redis_client_error(const struct redis_client *client)
@@ -60,7 +66,7 @@ static void fail(struct redis_client *client, enum redis_failure failure, const 
 {
 	snprintf(client->error, sizeof(client->error), "%s", why);
 	if (failure != REDIS_REFUSED)
-		close_connection(client);
+		redis_client_close(client);
 	if (client->failed)
 		client->failed(failure, client->error);
 }
@@ -152,8 +158,9 @@ int redis_client_open(struct redis_client *client)
 		return -1;
 	}
 	redisSetTimeout(client->connection, timeout);
+	fcntl(client->connection->fd, F_SETFD, FD_CLOEXEC);
 	if (log_in(client)) {
-		close_connection(client);
+		redis_client_close(client);
 		return -1;
 	}
 	return 0;
@@ -268,7 +275,7 @@ redisReply *redis_client_transaction(struct redis_client *client,
 	for (size_t i = 0; i < n + 1; i++) { /* OK, then QUEUED for each */
 		reply = redis_client_next(client);
 		if (!reply) {
-			close_connection(client); /* the other replies have no use */
+			redis_client_close(client); /* the other replies have no use */
 			return NULL;
 		}
 		freeReplyObject(reply);

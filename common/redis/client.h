@@ -36,6 +36,8 @@ void redis_client_free(struct redis_client *client); /* NULL is allowed */
 int redis_client_open(struct redis_client *client);
 /* After a call that failed: whether it was only refused. */
 int redis_client_is_open(const struct redis_client *client);
+void redis_client_close(struct redis_client *client);
+int redis_client_fd(const struct redis_client *client); /* for poll(), while it is connected */
 /* The reason why the last call failed. */
 const char *redis_client_error(const struct redis_client *client);
 

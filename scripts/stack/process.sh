@@ -149,6 +149,7 @@ ports_of() {
 	epmd) echo "$PORT_EPMD" ;;
 	rabbitmq) echo "$PORT_RABBITMQ $PORT_DIST" ;;
 	postgres) echo "$PORT_POSTGRES" ;;
+	zookeeper) echo "$PORT_ZOOKEEPER" ;;
 	gateway) echo "$PORT_GATEWAY $PORT_HTTP" ;;
 	worker-[1-9]) echo "$((PORT_HTTP + ${1#worker-}))" ;;
 	esac

@@ -25,7 +25,7 @@ ports_set() {
 	local base=$STACK_PORT_BASE
 	PORT_GATEWAY=$((base + 11)) PORT_HTTP=$((base + 80)) PORT_POSTGRES=$((base + 32))
 	PORT_REDIS=$((base + 79)) PORT_RABBITMQ=$((base + 72)) PORT_DIST=$((base + 25))
-	PORT_EPMD=$((base + 69))
+	PORT_EPMD=$((base + 69)) PORT_ZOOKEEPER=$((base + 21))
 }
 
 settings_load() {
@@ -97,6 +97,9 @@ env_write() {
 		export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 		export COUPON_UNIX_SOCKET='$socket'
 		TEXT
+		if [[ -n ${WITH_ZOOKEEPER:-} ]]; then
+			echo "export ZOOKEEPER_HOSTS='127.0.0.1:$PORT_ZOOKEEPER'"
+		fi >>"$RUN_DIR/env.new"
 		mv "$RUN_DIR/env.new" "$RUN_DIR/env"
 	)
 }

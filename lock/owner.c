@@ -1,0 +1,317 @@
+#include "lock/lock.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "lock/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int64_t lock_clock_ms(void)
+{
+	struct timespec now;
+
+	check(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static const struct lock_backend *backend_of(enum lock_backend_id id)
+{
+	switch (id) {
+	case LOCK_REDIS:
+		return &lock_redis;
+	case LOCK_POSTGRES:
+		return &lock_postgres;
+	case LOCK_ZOOKEEPER:
+#ifdef WITH_ZOOKEEPER
+		return &lock_zookeeper;
+#else
+		return NULL;
+#endif
+	}
+	return NULL;
+}
+
+struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url, lock_lost_fn *lost,
+				  void *context)
+{
+	struct lock_owner *owner;
+	pthread_condattr_t monotonic;
+
+	if (!backend_of(backend))
+		return NULL;
+	owner = calloc(1, sizeof(*owner));
+	check(owner != NULL);
+	owner->backend = backend_of(backend);
+	owner->url = url;
+	owner->lost = lost;
+	owner->context = context;
+	check(pthread_mutex_init(&owner->mutex, NULL) == 0);
+	check(pthread_condattr_init(&monotonic) == 0);
+	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
+	check(pthread_cond_init(&owner->changed, &monotonic) == 0);
+	pthread_condattr_destroy(&monotonic);
+	return owner;
+}
+
+static void watcher_stop(struct lock_owner *owner)
+{
+	if (!owner->is_watching)
+		return;
+	pthread_mutex_lock(&owner->mutex);
+	owner->is_stopping = 1;
+	pthread_cond_signal(&owner->changed);
+	pthread_mutex_unlock(&owner->mutex);
+	pthread_join(owner->watcher, NULL);
+}
+
+void lock_owner_free(struct lock_owner *owner)
+{
+	if (!owner)
+		return;
+	while (owner->held) {
+		owner->held->depth = 1;
+		lock_release(owner->held);
+	}
+	watcher_stop(owner);
+	while (owner->idle_n > 0)
+		owner->backend->close(owner->idle[--owner->idle_n]);
+	pthread_cond_destroy(&owner->changed);
+	pthread_mutex_destroy(&owner->mutex);
+	free(owner);
+}
+
+const char *lock_error(const struct lock_owner *owner)
+{
+	return owner->error;
+}
+
+static enum lock_result refuse(struct lock_owner *owner, const char *why)
+{
+	snprintf(owner->error, sizeof(owner->error), "%s", why);
+	return LOCK_REFUSED;
+}
+
+static int name_is_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > LOCK_NAME_MAX || name[0] == '}') /* {} is no hash tag of Redis */
+		return 0;
+	for (size_t i = 0; i < len; i++)
+		if (name[i] < '!' || name[i] > '~')
+			return 0;
+	return 1;
+}
+
+static int options_are_valid(const struct lock_options *options)
+{
+	return options->lease_ms >= LOCK_LEASE_LEAST_MS &&
+	       options->lease_ms <= LOCK_LEASE_MOST_MS && options->wait_ms >= 0;
+}
+
+static struct lock *held_find(const struct lock_owner *owner, const char *name)
+{
+	struct lock *lock = owner->held;
+
+	while (lock && strcmp(lock->name, name) != 0)
+		lock = lock->next;
+	return lock;
+}
+
+/* The owner has it: once more. */
+static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
+{
+	if (!lock_is_held(lock))
+		return refuse(lock->owner, "its lease has ended: release it first");
+	if (lock->options.kind == LOCK_READ && kind != LOCK_READ)
+		return refuse(lock->owner, "a reader cannot become a writer: release it first");
+	lock->depth++;
+	return LOCK_TAKEN;
+}
+
+static void *session_get(struct lock_owner *owner)
+{
+	return owner->idle_n > 0 ? owner->idle[--owner->idle_n] : owner->backend->open(owner->url);
+}
+
+static void session_put(struct lock_owner *owner, void *session, enum lock_reply last)
+{
+	if (last == LOCK_REPLY_DOWN || last == LOCK_REPLY_ERROR)
+		snprintf(owner->error, sizeof(owner->error), "%s: %s", owner->backend->name,
+			 owner->backend->why(session));
+	if (last != LOCK_REPLY_DOWN && owner->idle_n < LOCK_SESSIONS_MAX)
+		owner->idle[owner->idle_n++] = session;
+	else
+		owner->backend->close(session);
+}
+
+/* How long the options let it wait. */
+static int64_t patience_ms(const struct lock_options *options)
+{
+	switch (options->wait) {
+	case LOCK_SKIP:
+	case LOCK_FAIL:
+		return 0;
+	case LOCK_KEEP_TRYING:
+		return LOCK_WAIT_FOREVER;
+	case LOCK_SKIP_AFTER:
+	case LOCK_FAIL_AFTER:
+		return options->wait_ms;
+	}
+	return 0;
+}
+
+static void sleep_ms(int64_t ms)
+{
+	struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+	nanosleep(&time, NULL);
+}
+
+/* Waits as long as the options let it, also for a store that cannot be reached. */
+static enum lock_reply ask(struct lock_owner *owner, void *session,
+			   const struct lock_request *request, const struct lock_options *options,
+			   struct lock_grant *grant)
+{
+	int64_t patience = patience_ms(options), begun_ms = lock_clock_ms(), left_ms = patience;
+	struct backoff backoff = { 0 };
+	enum lock_reply reply;
+
+	for (;;) {
+		int64_t pause_ms;
+
+		reply = owner->backend->take(session, request, left_ms, grant);
+		if (reply != LOCK_REPLY_DOWN || left_ms <= 0)
+			return reply;
+		pause_ms = backoff_ms(&backoff);
+		sleep_ms(pause_ms < left_ms ? pause_ms : left_ms);
+		if (patience != LOCK_WAIT_FOREVER)
+			left_ms = patience - (lock_clock_ms() - begun_ms);
+		if (left_ms <= 0)
+			return reply;
+	}
+}
+
+void lock_lease_begin(struct lock *lock, int64_t asked_ms)
+{
+	lock->until_ms = asked_ms + lock->options.lease_ms;
+	lock->renew_ms = asked_ms + lock->options.lease_ms / 3;
+}
+
+static struct lock *lock_new(struct lock_owner *owner, void *session, const char *name,
+			     const struct lock_options *options, const struct lock_grant *grant)
+{
+	struct lock *lock = calloc(1, sizeof(*lock));
+
+	check(lock != NULL);
+	lock->owner = owner;
+	lock->session = session;
+	lock->options = *options;
+	lock->fence = grant->fence;
+	lock->depth = 1;
+	snprintf(lock->name, sizeof(lock->name), "%s", name);
+	lock_lease_begin(lock, grant->asked_ms);
+	return lock;
+}
+
+static void lock_add(struct lock_owner *owner, struct lock *lock)
+{
+	pthread_mutex_lock(&owner->mutex);
+	lock->next = owner->held;
+	owner->held = lock;
+	pthread_cond_signal(&owner->changed);
+	pthread_mutex_unlock(&owner->mutex);
+	if (!owner->is_watching)
+		check(pthread_create(&owner->watcher, NULL, lock_watch, owner) == 0);
+	owner->is_watching = 1;
+}
+
+static enum lock_result result_of(enum lock_reply reply, enum lock_wait wait)
+{
+	switch (reply) {
+	case LOCK_REPLY_YES:
+		return LOCK_TAKEN;
+	case LOCK_REPLY_NO:
+		return wait == LOCK_SKIP || wait == LOCK_SKIP_AFTER ? LOCK_SKIPPED : LOCK_FAILED;
+	case LOCK_REPLY_DOWN:
+		return LOCK_UNREACHABLE;
+	case LOCK_REPLY_ERROR:
+		return LOCK_REFUSED;
+	}
+	return LOCK_REFUSED;
+}
+
+/* Of a name that the owner does not hold. */
+static enum lock_result take_new(struct lock_owner *owner, const char *name,
+				 const struct lock_options *options, struct lock **lock)
+{
+	const struct lock_request request = { .name = name,
+					      .kind = options->kind,
+					      .lease_ms = options->lease_ms };
+	void *session = session_get(owner);
+	struct lock_grant grant;
+	enum lock_reply reply = ask(owner, session, &request, options, &grant);
+
+	if (reply == LOCK_REPLY_YES) {
+		*lock = lock_new(owner, session, name, options, &grant);
+		lock_add(owner, *lock);
+	} else {
+		session_put(owner, session, reply);
+	}
+	return result_of(reply, options->wait);
+}
+
+enum lock_result lock_take(struct lock_owner *owner, const char *name,
+			   const struct lock_options *options, struct lock **lock)
+{
+	*lock = NULL;
+	owner->error[0] = '\0';
+	if (!name_is_valid(name))
+		return refuse(owner, "the name must be 1 to 200 bytes of printable ASCII without "
+				     "spaces, and must not begin with }");
+	if (!options_are_valid(options))
+		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
+	*lock = held_find(owner, name); /* only this thread changes the list */
+	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);
+}
+
+int lock_is_held(const struct lock *lock)
+{
+	return lock_clock_ms() < lock->until_ms;
+}
+
+int64_t lock_fence(const struct lock *lock)
+{
+	return lock->fence;
+}
+
+static void lock_remove(struct lock *lock)
+{
+	struct lock **link = &lock->owner->held;
+
+	pthread_mutex_lock(&lock->owner->mutex);
+	while (*link != lock)
+		link = &(*link)->next;
+	*link = lock->next;
+	pthread_mutex_unlock(&lock->owner->mutex);
+}
+
+int lock_release(struct lock *lock)
+{
+	struct lock_owner *owner = lock->owner;
+	enum lock_reply reply;
+	int was_held;
+
+	owner->error[0] = '\0';
+	if (--lock->depth > 0)
+		return lock_is_held(lock) ? 0 : -1;
+	lock_remove(lock);
+	was_held = lock_is_held(lock);
+	reply = owner->backend->release(lock->session);
+	session_put(owner, lock->session, reply);
+	free(lock);
+	return was_held && reply == LOCK_REPLY_YES ? 0 : -1;
+}

@@ -1,0 +1,160 @@
+/*
+ * An owner of locks that does what it is told, for tests that run several: agent BACKEND URL. It
+ * reads one command a line and answers each with one line:
+ *
+ *	take NAME KIND WAIT WAIT_MS LEASE_MS WATCHED   taken FENCE | skipped | failed | … WHY
+ *	release NAME                                   0 | -1
+ *	leave NAME                                     the same, of a lock taken several times
+ *	held NAME                                      0 | 1
+ *	count FILE N NAME KIND                         adds 1 to the number in FILE, N times, each
+ *	                                               under the lock; the last fence
+ *
+ * KIND and WAIT are the numbers of lock.h. When a lock is lost it writes "lost NAME".
+ */
+#include "common/check.h"
+#include "common/log/log.h"
+#include "lock/lock.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HELD_MAX 16
+#define TEXT_SIZE 512
+
+static struct {
+	char name[LOCK_NAME_MAX + 1];
+	struct lock *lock;
+} held[HELD_MAX];
+
+static const char *const results[] = { [LOCK_TAKEN] = "taken",
+				       [LOCK_SKIPPED] = "skipped",
+				       [LOCK_FAILED] = "failed",
+				       [LOCK_UNREACHABLE] = "unreachable",
+				       [LOCK_REFUSED] = "refused" };
+
+static void on_lost(void *context, const char *name)
+{
+	(void)context;
+	printf("lost %s\n", name);
+	fflush(stdout);
+}
+
+static int held_place(const char *name)
+{
+	int i = 0;
+
+	while (i < HELD_MAX && strcmp(held[i].name, name) != 0)
+		i++;
+	check(i < HELD_MAX);
+	return i;
+}
+
+static void take(struct lock_owner *owner, const char *line)
+{
+	char name[TEXT_SIZE];
+	int kind, wait, watched, i;
+	long long wait_ms, lease_ms;
+	struct lock_options options;
+	struct lock *lock;
+	enum lock_result result;
+
+	check(sscanf(line, "take %511s %d %d %lld %lld %d", name, &kind, &wait, &wait_ms, &lease_ms,
+		     &watched) == 6);
+	options = (struct lock_options){ (enum lock_kind)kind, (enum lock_wait)wait, wait_ms,
+					 lease_ms, watched };
+	result = lock_take(owner, name, &options, &lock);
+	if (result != LOCK_TAKEN) {
+		printf("%s %s\n", results[result], lock_error(owner));
+		return;
+	}
+	for (i = 0; i < HELD_MAX && held[i].lock && held[i].lock != lock; i++)
+		;
+	check(i < HELD_MAX);
+	held[i].lock = lock;
+	memcpy(held[i].name, name, strlen(name) + 1); /* the library took it: it fits */
+	printf("taken %lld\n", (long long)lock_fence(lock));
+}
+
+/* `is_last`: the library has freed it now. */
+static void release(const char *name, int is_last)
+{
+	int i = held_place(name);
+
+	printf("%d\n", lock_release(held[i].lock));
+	if (is_last)
+		memset(&held[i], 0, sizeof(held[i]));
+}
+
+static long long number_read(const char *path)
+{
+	char text[32] = "";
+	int fd = open(path, O_RDONLY);
+
+	check(fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0);
+	close(fd);
+	return strtoll(text, NULL, 10);
+}
+
+static void number_write(const char *path, long long number)
+{
+	char text[32];
+	int fd = open(path, O_WRONLY | O_TRUNC), len = snprintf(text, sizeof(text), "%lld", number);
+
+	check(fd >= 0 && write(fd, text, (size_t)len) == len);
+	close(fd);
+}
+
+static void count(struct lock_owner *owner, const char *line)
+{
+	char path[TEXT_SIZE], name[TEXT_SIZE];
+	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_KEEP_TRYING, 0, 30000, 1 };
+	long long fence = 0;
+	int n, kind;
+
+	check(sscanf(line, "count %511s %d %511s %d", path, &n, name, &kind) == 4);
+	options.kind = (enum lock_kind)kind;
+	for (int i = 0; i < n; i++) {
+		struct lock *lock;
+		long long number;
+
+		check(lock_take(owner, name, &options, &lock) == LOCK_TAKEN);
+		check(lock_fence(lock) > fence);
+		fence = lock_fence(lock);
+		number = number_read(path);
+		usleep(200); /* so that another one would read the same number */
+		number_write(path, number + 1);
+		check(lock_release(lock) == 0);
+	}
+	printf("%lld\n", fence);
+}
+
+int main(int argc, char **argv)
+{
+	char line[2 * TEXT_SIZE], name[TEXT_SIZE];
+	struct lock_owner *owner;
+
+	check(argc == 3);
+	log_init("lock_agent", LOG_LEVEL_WARN, 0);
+	owner = lock_owner_new((enum lock_backend_id)atoi(argv[1]), argv[2], on_lost, NULL);
+	check(owner != NULL);
+	while (fgets(line, sizeof(line), stdin)) {
+		if (strncmp(line, "take ", 5) == 0)
+			take(owner, line);
+		else if (sscanf(line, "release %511s", name) == 1)
+			release(name, 1);
+		else if (sscanf(line, "leave %511s", name) == 1)
+			release(name, 0);
+		else if (sscanf(line, "held %511s", name) == 1)
+			printf("%d\n", lock_is_held(held[held_place(name)].lock));
+		else if (strncmp(line, "count ", 6) == 0)
+			count(owner, line);
+		else
+			check(!"a command");
+		fflush(stdout);
+	}
+	lock_owner_free(owner);
+	return 0;
+}
