@@ -114,8 +114,9 @@ class History:
 
     # The judgement
 
-    def settle(self, timeout=60):
-        """Waits until nothing of the coupon is in flight, and no rejected receive holds a slot."""
+    def settle(self):
+        """Waits until nothing of the coupon is in flight, and no rejected receive holds a slot.
+        After a recovery of PostgreSQL each coupon of the stack is rebuilt, one after the other."""
         key = f"coupon:{{{self.coupon}}}"
         with redis.Redis.from_url(
             self.stack.env["REDIS_URL"], decode_responses=True
@@ -150,9 +151,11 @@ class History:
                     "unreleased": row[4],
                 }
 
+            (coupons,) = pg.execute("SELECT count(*) FROM coupon").fetchone()
+            timeout = 60 + coupons / 20
             deadline = time.monotonic() + timeout
             while any((now := state()).values()):
-                assert time.monotonic() < deadline, f"not settled after {timeout} s: {now}"
+                assert time.monotonic() < deadline, f"not settled after {timeout:.0f} s: {now}"
                 time.sleep(0.05)
 
     def judge(self):
