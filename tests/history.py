@@ -114,7 +114,7 @@ class History:
 
     # The judgement
 
-    def settle(self):
+    def settle(self, timeout=60):
         """Waits until nothing of the coupon is in flight, and no rejected receive holds a slot.
         After a recovery of PostgreSQL each coupon of the stack is rebuilt, one after the other."""
         key = f"coupon:{{{self.coupon}}}"
@@ -152,7 +152,7 @@ class History:
                 }
 
             (coupons,) = pg.execute("SELECT count(*) FROM coupon").fetchone()
-            timeout = 60 + coupons / 20
+            timeout += coupons / 20
             deadline = time.monotonic() + timeout
             while any((now := state()).values()):
                 assert time.monotonic() < deadline, f"not settled after {timeout:.0f} s: {now}"

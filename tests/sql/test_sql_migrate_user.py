@@ -10,7 +10,7 @@ import pytest
 from stack import wait_until
 
 ROWS = int(os.environ.get("MIGRATE_ROWS", "10000"))
-BEFORE, AFTER = 9, 11
+BEFORE, AFTER = 9, 12
 LAST = 2**63 - 1
 COLUMNS = "coupon_id, slot, idx, batch, received_at, valid_from, valid_to, key"
 

@@ -63,8 +63,8 @@ static void test_defaults(void **state)
 static void test_environment_and_flags(void **state)
 {
 	char **argv = ARGV(ARG("--listen=0.0.0.0:1"), ARG("create"), ARG("--memory-ms"), ARG("7"),
-			   ARG("--name"), ARG("--listen-x"), ARG("--"), ARG("-v"),
-			   ARG("--unix-socket="));
+			   ARG("--name"), ARG("--listen-x"), ARG("--unix-socket="), ARG("--"),
+			   ARG("-v"), ARG("--listen=0.0.0.0:9"));
 	struct config config;
 
 	(void)state;
@@ -74,20 +74,21 @@ static void test_environment_and_flags(void **state)
 	setenv("REDIS_URL", "redis://h", 1);
 	setenv("COUPON_UNIX_SOCKET", "/x", 1);
 	setenv("COUPON_HTTP_LISTEN", "", 1); /* an empty value counts as not set */
-	assert_int_equal(config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv), 6);
+	assert_int_equal(config_read(&config, CONFIG_GATEWAY, argv_count(argv), argv), 7);
 	assert_string_equal(config.listen, "0.0.0.0:1");
 	assert_true(config.memory_ms == 7);
 	assert_true(config.processes == 3);
 	assert_string_equal(config.redis_url, "redis://h");
 	assert_string_equal(config.unix_socket, "");
 	assert_string_equal(config.http_listen, "127.0.0.1:7480");
-	/* Unknown arguments are left, in order. */
+	/* Unknown arguments are left, in order, and all from -- on. */
 	assert_string_equal(argv[1], "create");
 	assert_string_equal(argv[2], "--name");
 	assert_string_equal(argv[3], "--listen-x");
 	assert_string_equal(argv[4], "--");
 	assert_string_equal(argv[5], "-v");
-	assert_null(argv[6]);
+	assert_string_equal(argv[6], "--listen=0.0.0.0:9");
+	assert_null(argv[7]);
 	config_free(&config);
 }
 
