@@ -160,7 +160,8 @@ def test_rows_of_an_unknown_coupon(rough, ground_make):
     try:
         for arguments in ((unknown,), ("--all",)):
             # Receives of other tests that are in flight are not searched for progress.
-            code, told = audit(rough, *arguments, "--grace", 600, "--stalled-after-s", 86400)
+            patience = ("--grace", 600, "--stalled-after-s", 86400)
+            code, told = audit(rough, *arguments, *patience, timeout=280)
             assert code == FAILED
             check_told(
                 [finding for finding in told["wrong"] if finding["coupon"] == unknown],

@@ -210,10 +210,12 @@ def test_who_waits_gets_it_at_once(agent, name, kind):
 
 def test_fair_is_in_the_order_of_asking(agent, name):
     owners = [agent() for _ in range(5)]
+    for n, one in enumerate(owners):
+        one.fence(f"{name}:{n}")  # connects
     for one in owners:
         one.take_send(name, kind=FAIR)
         assert one is not owners[0] or one.answer().startswith("taken ")
-        time.sleep(0.1)
+        assert one is owners[0] or not one.has_answered(0.5)
     for one, after in zip(owners, owners[1:]):
         assert not any(other.has_answered(0.02) for other in owners[1:])
         assert one.release(name) == "0"
