@@ -35,7 +35,7 @@ LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lhttp_parser -lpthread \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker keeper ctl lock common
+FOLDERS = gateway worker keeper ctl compare lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -49,7 +49,7 @@ PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/c
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
-AGENTS = $(BUILD_DIR)/tests/lock_agent
+AGENTS = $(BUILD_DIR)/tests/lock_agent $(BUILD_DIR)/compare-way
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
@@ -89,6 +89,12 @@ bench-compare: packages ## against REF=COMMIT: nine interleaved pairs, medians o
 	@$(MAKE) --no-print-directory build $(BUILD_DIR)/bench_fsync
 	@/usr/bin/python3 bench/compare.py
 
+.PHONY: compare
+compare: ## the known ways of selling side by side: ONLY="5 10" USERS=2000 WITH_ZOOKEEPER=1
+	@scripts/packages.sh compare
+	@$(MAKE) --no-print-directory build $(BUILD_DIR)/compare-way
+	@BUILD_DIR=$(BUILD_DIR) scripts/compare.sh
+
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
@@ -99,10 +105,17 @@ $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# The ways are not for servers: not among the programs that `make build` makes.
+$(BUILD_DIR)/compare-way: $(BUILD_DIR)/compare/main.o $(BUILD_DIR)/libcompare.a \
+	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
+$(BUILD_DIR)/libcompare.a: $(call library_objects,compare)
 $(BUILD_DIR)/liblock.a: $(call library_objects,lock)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o
 $(LIBRARIES):

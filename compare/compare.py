@@ -1,0 +1,126 @@
+"""Runs every way of selling under the same workloads, and prints what came of it. See `make
+compare`. scripts/compare.sh starts the services and sets the environment."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from chart import chart_write
+from report import Report
+
+WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
+CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
+PROBE = {"users": 2000, "stock": 2000, "items": 1, "clients": 1000}
+
+
+@dataclass
+class Workload:
+    title: str
+    options: dict
+    ways: tuple = ("",)  # by the beginning of their ids
+
+    def has(self, way):
+        return way["id"].startswith(self.ways)
+
+
+WORKLOADS = (
+    Workload(
+        "20,000 users for 10,000 pieces of one item",
+        {"users": 20000, "stock": 10000, "items": 1, "clients": 1000},
+    ),
+    Workload(
+        "1,000 threads on two items",
+        {"users": 1000, "stock": 10000, "items": 2, "clients": 1000},
+    ),
+    Workload(
+        "as many users as pieces: 2,000",
+        {"users": 2000, "stock": 2000, "items": 1, "clients": 1000},
+        ("3", "7", "8"),
+    ),
+    Workload(
+        "locks of 200 ms, and every 50th holder stops for 500 ms",
+        {
+            "users": 2000,
+            "stock": 1000,
+            "items": 1,
+            "clients": 1000,
+            "lease-ms": 200,
+            "pause-ms": 500,
+            "pause-every": 50,
+        },
+        ("5",),
+    ),
+)
+
+
+def say(text):
+    print(f"compare: {text}", file=sys.stderr, flush=True)
+
+
+def workloads():
+    """Those above, or the one that the environment describes."""
+    names = {"users": "USERS", "items": "ITEMS", "stock": "STOCK", "clients": "CLIENTS"}
+    given = {option: os.environ[name] for option, name in names.items() if os.environ.get(name)}
+    if not given:
+        return WORKLOADS
+    options = {**WORKLOADS[0].options, **given}
+    title = "{users} users, {stock} pieces of {items} items, {clients} clients".format(**options)
+    return (Workload(title, options),)
+
+
+def ways_chosen():
+    ways = json.loads(subprocess.check_output([WAY, "--list"], text=True))
+    only = tuple(os.environ.get("ONLY", "").split()) or ("",)
+    for start in only:
+        if not any(way["id"].startswith(start) for way in ways):
+            known = " ".join(way["id"] for way in ways)
+            raise SystemExit(f"compare: ONLY has {start}; there are {known}")
+    return [way for way in ways if way["id"].startswith(only)]
+
+
+def way_run(way, options):
+    words = [WAY, way["id"]]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"compare: {' '.join(words)} ended with status {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def rate(result):
+    """Sold pieces a second, to the last COMMIT."""
+    return result["sold"] / result["committed_us"] * 1e6 if result["committed_us"] else 0
+
+
+def connections_best(way):
+    say(f"{way['id']} {way['name']}: which number of connections")
+    rates = {n: rate(way_run(way, {**PROBE, "connections": n})) for n in CONNECTIONS}
+    return max(rates, key=rates.get)
+
+
+def main():
+    report = Report()
+    ways = ways_chosen()
+    best = {way["id"]: connections_best(way) for way in ways}
+    for workload in workloads():
+        chosen = [way for way in ways if workload.has(way)]
+        rows = []
+        for number, way in enumerate(chosen, 1):
+            say(f"{workload.title}: {number} of {len(chosen)}: {way['id']} {way['name']}")
+            connections = best[way["id"]]
+            result = way_run(way, {**workload.options, "connections": connections})
+            rows.append({**way, **result, "connections": connections, "rate": rate(result)})
+        if rows:
+            report.add(workload.title, rows)
+    folder = os.environ.get("OUT") or os.environ["RUN_DIR"]
+    report.write(f"{folder}/ways.md")
+    chart_write(report.tables[0], f"{folder}/ways.svg")
+    print(report.text())
+    say(f"written: {folder}/ways.md and {folder}/ways.svg")
+    sys.exit(0 if report.is_as_promised() else 1)
+
+
+main()

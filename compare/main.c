@@ -1,0 +1,198 @@
+/*
+ * Runs one way of selling on the services of the environment, judges it, and prints one object of
+ * JSON: compare-way WAY [--users 20000 …]. `compare-way --list` prints the ways. make compare runs all.
+ */
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "compare/judge.h"
+#include "compare/way.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct option_row {
+	const char *name;
+	int *value;
+	int least, most;
+	const char *what;
+};
+
+static struct market market = {
+	.users = 20000,
+	.items = 1,
+	.stock = 10000,
+	.clients = 1000,
+	.connections = 16,
+	.lease_ms = 10000,
+	.pause_every = 0,
+	.pause_ms = 500,
+	.seed = 1,
+};
+
+static const struct option_row options[] = {
+	{ "--users", &market.users, 1, 1000000, "every tenth asks three times at once" },
+	{ "--items", &market.items, 1, MARKET_ITEMS_MAX, "each user wants one of them" },
+	{ "--stock", &market.stock, 1, 1000000, "pieces of each item" },
+	{ "--clients", &market.clients, 1, 10000, "requests at once" },
+	{ "--connections", &market.connections, 1, 200, "to each store; for queues also workers" },
+	{ "--lease-ms", &market.lease_ms, 100, 60000, "of locks" },
+	{ "--pause-every", &market.pause_every, 0, 1000000, "a holder stops at every N-th sale" },
+	{ "--pause-ms", &market.pause_ms, 1, 60000, "for so long" },
+};
+#define OPTIONS_N (sizeof(options) / sizeof(options[0]))
+
+static void usage(FILE *out)
+{
+	fprintf(out, "usage: compare-way WAY [OPTION N]...\n       compare-way --list\n");
+	for (size_t i = 0; i < OPTIONS_N; i++)
+		fprintf(out, "  %-14s %d, %d to %d: %s\n", options[i].name, *options[i].value,
+			options[i].least, options[i].most, options[i].what);
+}
+
+_Noreturn static void refuse(const char *name, const char *value, const char *allowed)
+{
+	fprintf(stderr, "compare: %s is \"%s\"; allowed: %s\n", name, value, allowed);
+	exit(2);
+}
+
+static void option_set(const char *name, const char *value)
+{
+	char allowed[64];
+	int64_t number;
+
+	for (size_t i = 0; i < OPTIONS_N; i++) {
+		if (strcmp(options[i].name, name) != 0)
+			continue;
+		snprintf(allowed, sizeof(allowed), "%d to %d", options[i].least, options[i].most);
+		if (number_parse(value, options[i].most, &number) || number < options[i].least)
+			refuse(name, value, allowed);
+		*options[i].value = (int)number;
+		return;
+	}
+	refuse("the option", name, "those of compare-way --help");
+}
+
+static const char *setting(const char *name)
+{
+	const char *value = getenv(name);
+
+	if (!value) {
+		fprintf(stderr, "compare: %s is not set; see scripts/stack.sh env\n", name);
+		exit(2);
+	}
+	return value;
+}
+
+/* The ways have a database of Redis for themselves: it is emptied. */
+static const char *redis_own(const char *url)
+{
+	static char own[256];
+	const char *slash = strrchr(url, '/');
+
+	if (!slash || strcmp(slash, "/0") != 0)
+		refuse("REDIS_URL", url, "a URL that ends in /0");
+	snprintf(own, sizeof(own), "%.*s/9", (int)(slash - url), url);
+	return own;
+}
+
+static void market_services(void)
+{
+	market.postgres = setting("DATABASE_ADMIN_URL");
+	market.postgres_locks = setting("DATABASE_URL");
+	market.redis = redis_own(setting("REDIS_URL"));
+	market.rabbit = setting("AMQP_URL");
+	market.gateway = setting("COUPON_LISTEN");
+	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
+}
+
+static void list(void)
+{
+	cJSON *all = cJSON_CreateArray();
+	char *text;
+
+	for (int i = 0; ways[i]; i++) {
+		cJSON *way = cJSON_CreateObject();
+
+		cJSON_AddStringToObject(way, "id", ways[i]->id);
+		cJSON_AddStringToObject(way, "name", ways[i]->name);
+		cJSON_AddItemToObject(way, "wrong",
+				      ways[i]->wrong ? cJSON_CreateString(ways[i]->wrong)
+						     : cJSON_CreateNull());
+		cJSON_AddBoolToObject(way, "is_durable", ways[i]->ledger != IN_REDIS);
+		cJSON_AddBoolToObject(way, "is_batch", ways[i]->is_batch);
+		cJSON_AddItemToArray(all, way);
+	}
+	text = cJSON_PrintUnformatted(all);
+	puts(text);
+	cJSON_free(text);
+	cJSON_Delete(all);
+}
+
+static void print(const struct load_result *result, const struct verdict *verdict)
+{
+	const struct {
+		const char *name;
+		long long value;
+	} figures[] = {
+		{ "requests", result->requests },
+		{ "told_sold", result->sold },
+		{ "told_failed", result->failed },
+		{ "attempts", result->attempts },
+		{ "attempts_failed", result->attempts_failed },
+		{ "answered_us", result->answered_us },
+		{ "committed_us", result->committed_us },
+		{ "latency_p50_us", result->latency_p50_us },
+		{ "latency_p99_us", result->latency_p99_us },
+		{ "stock", verdict->stock },
+		{ "sold", verdict->sold },
+		{ "oversold", verdict->oversold },
+		{ "miscounted", verdict->miscounted },
+		{ "over_limit", verdict->over_limit },
+		{ "unsold", verdict->unsold },
+	};
+
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		printf("%s\"%s\":%lld", i ? "," : "{", figures[i].name, figures[i].value);
+	printf("}\n");
+}
+
+static const struct way *way_need(const char *id)
+{
+	const struct way *way = way_find(id);
+
+	if (!way)
+		refuse("the way", id, "those of compare-way --list");
+	return way;
+}
+
+int main(int argc, char **argv)
+{
+	const struct way *way;
+	struct load_result result;
+	struct verdict verdict;
+
+	log_init("compare", LOG_LEVEL_WARN, 0);
+	if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+		usage(argc < 2 ? stderr : stdout);
+		return argc < 2 ? 2 : 0;
+	}
+	if (strcmp(argv[1], "--list") == 0) {
+		list();
+		return 0;
+	}
+	way = way_need(argv[1]);
+	for (int i = 2; i < argc; i += 2)
+		option_set(argv[i], i + 1 < argc ? argv[i + 1] : "");
+	if (market.connections > market.clients)
+		market.connections = market.clients;
+	market_services();
+	market_open(&market, way);
+	load_run(&market, way, &result);
+	judge(&market, way, &verdict);
+	market_close(&market);
+	print(&result, &verdict);
+	return 0;
+}

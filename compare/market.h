@@ -1,0 +1,36 @@
+/* What is sold, to whom, and over which services: the settings of one run. */
+#ifndef COMPARE_MARKET_H
+#define COMPARE_MARKET_H
+
+#include <stdint.h>
+
+#define MARKET_ITEMS_MAX 100
+#define MARKET_SEGMENTS 10 /* of the stock of an item: ways/segments.c */
+
+struct market {
+	int users;
+	int items;       /* each user wants one of them */
+	int stock;       /* pieces of each item */
+	int clients;     /* requests at once */
+	int connections; /* that carry them, to each store */
+	int lease_ms;    /* of locks */
+	int pause_ms;    /* a holder of a lock stops for so long… */
+	int pause_every; /* …at every so many-th sale; 0: never */
+	unsigned seed;
+	/* of the services, from the environment */
+	const char *postgres, *postgres_locks, *redis, *redis_locks, *rabbit, *zookeeper, *gateway;
+	/* of couponmq's coupons, by item */
+	int64_t coupons[MARKET_ITEMS_MAX + 1];
+};
+
+struct way;
+
+/* Fresh tables and an empty Redis for this way. Needs the role that may create them. */
+void market_open(const struct market *market, const struct way *way);
+void market_close(const struct market *market);
+
+/* Pieces that there are, and that could be sold at most to these users. */
+int market_stock(const struct market *market);
+int market_demand(const struct market *market);
+
+#endif

@@ -1,0 +1,41 @@
+#include "compare/store/client.h"
+
+#include "common/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void client_fail(const char *store, const char *what, const char *why)
+{
+	fprintf(stderr, "compare: %s: %s: %s\n", store, what, why);
+	exit(1);
+}
+
+struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
+{
+	const struct market *market = client->market;
+	const char *const urls[] = { [LOCK_REDIS] = market->redis,
+				     [LOCK_POSTGRES] = market->postgres_locks,
+				     [LOCK_ZOOKEEPER] = market->zookeeper };
+
+	if (!client->locks)
+		client->locks = lock_owner_new(store, urls[store], NULL, NULL);
+	check(client->locks != NULL);
+	return client->locks;
+}
+
+void client_free(struct client *client)
+{
+	lock_owner_free(client->locks);
+	if (client->gateway_in)
+		fclose(client->gateway_in);
+	if (client->gateway_out)
+		fclose(client->gateway_out);
+	if (client->queue)
+		queue_close(client->queue);
+	if (client->redis)
+		redisFree(client->redis);
+	if (client->postgres)
+		PQfinish(client->postgres);
+	free(client);
+}

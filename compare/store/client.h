@@ -1,0 +1,69 @@
+/*
+ * The connections of one client to the stores, opened at their first use. An error ends the
+ * program.
+ */
+#ifndef COMPARE_STORE_CLIENT_H
+#define COMPARE_STORE_CLIENT_H
+
+#include "compare/load.h"
+#include "compare/market.h"
+#include "lock/lock.h"
+
+#include <hiredis/hiredis.h>
+#include <libpq-fe.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define NONE (-1) /* instead of a number: no row, no key, or EXEC did nothing */
+#define STATEMENTS_MAX 16
+
+struct queue;
+
+struct client {
+	struct market *market;
+	long long attempts, attempts_failed;
+	unsigned random; /* for rand_r() */
+	/* the stores */
+	PGconn *postgres;
+	const char *statements[STATEMENTS_MAX]; /* that are prepared */
+	redisContext *redis;
+	struct queue *queue;
+	struct lock_owner *locks;
+	FILE *gateway_in, *gateway_out;
+};
+
+void client_free(struct client *client);
+
+_Noreturn void client_fail(const char *store, const char *what, const char *why);
+
+/*
+ * A statement, with numbers for $1, $2 and so on. Returns the first column of the first row as a
+ * number, NONE without a row, or the number of the rows that it changed. It is prepared once.
+ */
+#define sql(client, statement, ...)                                                                \
+	sql_run(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1,                    \
+		(int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
+long long sql_run(struct client *client, const char *statement, const long long *numbers, int n);
+
+/*
+ * A command, as of redisCommand(). Returns its number; of a text reply the number in it, of an
+ * array its length, of OK and QUEUED 1; NONE for nil.
+ */
+long long redis_run(struct client *client, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The queue of a pipeline: durable, with persistent messages of one request each. */
+void queue_publish(struct client *client, const struct request *request);
+/* Waits a moment for a message. 0: there was none. */
+int queue_take(struct client *client, struct request *request);
+void queue_ack(struct client *client); /* of the message that was taken last */
+void queue_clear(struct client *client);
+void queue_close(struct queue *queue);
+
+/* Connects to couponmq's gateway. */
+void gateway_open(struct client *client);
+
+/* The client's owner of locks in that store. */
+struct lock_owner *locks_open(struct client *client, enum lock_backend_id store);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * A way of selling: the code that serves one request, and what the comparison must know to run it
+ * and to judge it. Each file of ways/ is one idea with its variants; the code is as plain as the
+ * idea. Any error of a store ends the program: faults are not what is compared here.
+ */
+#ifndef COMPARE_WAY_H
+#define COMPARE_WAY_H
+
+#include "compare/load.h"
+#include "compare/store/client.h"
+
+/* Where the sales are in the end. */
+enum ledger {
+	IN_POSTGRES, /* the tables item and sale: market.c */
+	IN_REDIS,    /* they never reach PostgreSQL */
+	IN_COUPONMQ  /* couponmq's own tables */
+};
+
+struct way {
+	const char *id; /* "3b" */
+	const char *name;
+	const char *wrong; /* why its result is wrong, where it is; NULL: it cannot be */
+	enum ledger ledger;
+	int is_unique; /* PostgreSQL refuses a second sale to a user: a unique index */
+	int is_batch;  /* a transaction commits many sales */
+	/* NULL, or called once before the clients start, on fresh tables and an empty Redis */
+	void (*prepare)(struct client *client);
+	/* Serves one request, from the first try to the last. */
+	enum outcome (*buy)(struct client *client, const struct request *request);
+	/* Instead of buy(): a connection that carries many clients, until load_next() has no more. */
+	void (*serve)(struct client *client, struct load *load);
+	/* Connects for serve() and work(), before the clock runs. */
+	void (*open)(struct client *client);
+	/* NULL, or a worker behind a queue, until load_is_over() and it has written all. */
+	void (*work)(struct client *client, struct load *load);
+	/* NULL, or one thread that waits for the last COMMIT of others */
+	void (*watch)(struct client *client, struct load *load);
+};
+
+/* In the order of docs/ways.md; the last one is NULL. */
+extern const struct way *const ways[];
+
+const struct way *way_find(const char *id); /* NULL: there is none */
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * 4. UPDATE … WHERE stock >= 1: the check and the write are one statement. One for each user is a
+ * check before it, or a unique index.
+ */
+#include "compare/ways/sell.h"
+
+static enum outcome buy_checked(struct client *client, const struct request *request)
+{
+	return sell_checked(client, request);
+}
+
+static enum outcome buy_unique(struct client *client, const struct request *request)
+{
+	sql(client, "BEGIN");
+	if (!sql(client, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
+		 request->user))
+		return roll_back(client, HAS_ONE);
+	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock >= 1",
+		 request->item))
+		return roll_back(client, SOLD_OUT);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+const struct way way_conditional = {
+	.id = "4a",
+	.name = "UPDATE … WHERE stock >= 1",
+	.wrong = "a user who asks several times at once is checked before any of them has "
+		 "committed, and gets several",
+	.buy = buy_checked,
+};
+const struct way way_conditional_unique = {
+	.id = "4b",
+	.name = "the same with a unique index",
+	.is_unique = 1,
+	.buy = buy_unique,
+};

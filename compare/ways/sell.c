@@ -1,0 +1,55 @@
+#include "compare/ways/sell.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+
+/* As a long garbage collection or a virtual machine that is moved would stop it. */
+static void pause_now_and_then(const struct market *market, const struct request *request)
+{
+	static atomic_int sales;
+
+	if (market->pause_every && request->item <= market->items &&
+	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
+		poll(NULL, 0, market->pause_ms);
+}
+
+enum outcome roll_back(struct client *client, enum outcome outcome)
+{
+	sql(client, "ROLLBACK");
+	return outcome;
+}
+
+enum outcome sell_read_then_write(struct client *client, const struct request *request,
+				  long long fence)
+{
+	long long stock;
+
+	sql(client, "BEGIN");
+	stock = sql(client, "SELECT stock FROM item WHERE id = $1", request->item);
+	if (stock <= 0)
+		return roll_back(client, SOLD_OUT);
+	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
+		request->user))
+		return roll_back(client, HAS_ONE);
+	pause_now_and_then(client->market, request);
+	if (!sql(client, "UPDATE item SET stock = $2, fence = $3 WHERE id = $1 AND fence <= $3",
+		 request->item, stock - 1, fence))
+		return roll_back(client, FAILED);
+	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
+	sql(client, "COMMIT");
+	return SOLD;
+}
+
+enum outcome sell_checked(struct client *client, const struct request *request)
+{
+	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
+		request->user))
+		return HAS_ONE;
+	sql(client, "BEGIN");
+	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
+	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock >= 1",
+		 request->item))
+		return roll_back(client, SOLD_OUT);
+	sql(client, "COMMIT");
+	return SOLD;
+}

@@ -1,0 +1,20 @@
+/* What several ways do. */
+#ifndef COMPARE_WAYS_SELL_H
+#define COMPARE_WAYS_SELL_H
+
+#include "compare/way.h"
+
+/* Ends the transaction without a sale. Returns `outcome`. */
+enum outcome roll_back(struct client *client, enum outcome outcome);
+
+/*
+ * Reads the stock, and writes it back less one. FAILED: a higher fence was here before; 0: there is
+ * none. The holder of a lock may stop in between, as the market says.
+ */
+enum outcome sell_read_then_write(struct client *client, const struct request *request,
+				  long long fence);
+
+/* Has the user one? If not: takes a piece if there is one. */
+enum outcome sell_checked(struct client *client, const struct request *request);
+
+#endif
