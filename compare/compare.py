@@ -15,14 +15,19 @@ CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it b
 PROBE = {"users": 2000, "stock": 2000, "items": 1, "clients": 1000}
 
 
+def is_one_of(way, names):
+    """Names are ids, "5b", or numbers, "5"."""
+    return way["id"] in names or way["id"].rstrip("abcdefgh") in names
+
+
 @dataclass
 class Workload:
     title: str
     options: dict
-    ways: tuple = ("",)  # by the beginning of their ids
+    ways: tuple = ()  # all, or those of these numbers
 
     def has(self, way):
-        return way["id"].startswith(self.ways)
+        return not self.ways or is_one_of(way, self.ways)
 
 
 WORKLOADS = (
@@ -72,12 +77,12 @@ def workloads():
 
 def ways_chosen():
     ways = json.loads(subprocess.check_output([WAY, "--list"], text=True))
-    only = tuple(os.environ.get("ONLY", "").split()) or ("",)
-    for start in only:
-        if not any(way["id"].startswith(start) for way in ways):
+    only = os.environ.get("ONLY", "").split()
+    for name in only:
+        if not any(is_one_of(way, [name]) for way in ways):
             known = " ".join(way["id"] for way in ways)
-            raise SystemExit(f"compare: ONLY has {start}; there are {known}")
-    return [way for way in ways if way["id"].startswith(only)]
+            raise SystemExit(f"compare: ONLY has {name}; there are {known}")
+    return [way for way in ways if not only or is_one_of(way, only)]
 
 
 def way_run(way, options):

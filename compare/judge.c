@@ -1,16 +1,13 @@
 #include "compare/judge.h"
 
-#include <stdlib.h>
-
 static void postgres_read(struct client *client, struct verdict *verdict)
 {
 	int items = client->market->items;
 
-	verdict->stock =
-		sql(client,
-		    "SELECT (SELECT sum(stock) FROM item WHERE id <= $1) + "
-		    "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item <= $1)",
-		    items);
+	verdict->stock = sql(client,
+			     "SELECT (SELECT sum(stock) FROM item WHERE id <= $1) + "
+			     "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item <= $1)",
+			     items);
 	verdict->sold = sql(client, "SELECT count(*) FROM sale WHERE item <= $1", items);
 	verdict->over_limit = sql(client,
 				  "SELECT count(*) FROM (SELECT FROM sale WHERE item <= $1 "
@@ -48,14 +45,25 @@ static void redis_read(struct client *client, struct verdict *verdict)
 	}
 }
 
-void judge(const struct market *market, const struct way *way, struct verdict *verdict)
+/* As many pieces as can be sold when everybody gets what there is. */
+static long long demand(const struct market *market)
 {
-	struct client *client = calloc(1, sizeof(*client));
+	long long n = 0;
+
+	for (int item = 1; item <= market->items; item++) {
+		int users = (market->users - (item - 1) + market->items - 1) / market->items;
+
+		n += users < market->stock ? users : market->stock;
+	}
+	return n;
+}
+
+void judge(struct market *market, const struct way *way, struct verdict *verdict)
+{
+	struct client *client = client_new(market);
+	long long stock = (long long)market->stock * market->items;
 	long long missing;
 
-	if (!client)
-		client_fail("system", "memory", "none is left");
-	client->market = (struct market *)(uintptr_t)market;
 	*verdict = (struct verdict){ 0 };
 	switch (way->ledger) {
 	case IN_POSTGRES:
@@ -69,10 +77,8 @@ void judge(const struct market *market, const struct way *way, struct verdict *v
 		break;
 	}
 	client_free(client);
-	verdict->oversold = verdict->sold > market_stock(market)
-				    ? verdict->sold - market_stock(market)
-				    : 0;
-	verdict->miscounted = verdict->sold + verdict->stock - market_stock(market);
-	missing = market_demand(market) - verdict->sold;
+	verdict->oversold = verdict->sold > stock ? verdict->sold - stock : 0;
+	verdict->miscounted = verdict->sold + verdict->stock - stock;
+	missing = demand(market) - verdict->sold;
 	verdict->unsold = missing > 0 ? missing : 0;
 }

@@ -12,6 +12,6 @@ struct verdict {
 	long long unsold;      /* there was stock, and users who asked got none */
 };
 
-void judge(const struct market *market, const struct way *way, struct verdict *verdict);
+void judge(struct market *market, const struct way *way, struct verdict *verdict);
 
 #endif

@@ -5,8 +5,10 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "compare/crowd.h"
 #include "compare/judge.h"
-#include "compare/way.h"
+#include "compare/tables.h"
+#include "compare/ways.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -131,7 +133,8 @@ static void list(void)
 	cJSON_Delete(all);
 }
 
-static void print(const struct load_result *result, const struct verdict *verdict)
+static void print(const struct crowd_result *crowd, const struct load_result *result,
+		  const struct verdict *verdict)
 {
 	const struct {
 		const char *name;
@@ -140,8 +143,8 @@ static void print(const struct load_result *result, const struct verdict *verdic
 		{ "requests", result->requests },
 		{ "told_sold", result->sold },
 		{ "told_failed", result->failed },
-		{ "attempts", result->attempts },
-		{ "attempts_failed", result->attempts_failed },
+		{ "attempts", crowd->attempts ? crowd->attempts : result->requests },
+		{ "attempts_failed", crowd->attempts_failed },
 		{ "answered_us", result->answered_us },
 		{ "committed_us", result->committed_us },
 		{ "latency_p50_us", result->latency_p50_us },
@@ -159,9 +162,25 @@ static void print(const struct load_result *result, const struct verdict *verdic
 	printf("}\n");
 }
 
+static void run(const struct way *way)
+{
+	struct load *load = load_new(&market);
+	struct crowd_result crowd;
+	struct load_result result;
+	struct verdict verdict;
+
+	tables_make(&market, way);
+	crowd_run(&market, way, load, &crowd);
+	load_result(load, crowd.begun_us, &result);
+	load_free(load);
+	judge(&market, way, &verdict);
+	tables_drop(&market);
+	print(&crowd, &result, &verdict);
+}
+
 static const struct way *way_need(const char *id)
 {
-	const struct way *way = way_find(id);
+	const struct way *way = ways_find(id);
 
 	if (!way)
 		refuse("the way", id, "those of compare-way --list");
@@ -171,8 +190,6 @@ static const struct way *way_need(const char *id)
 int main(int argc, char **argv)
 {
 	const struct way *way;
-	struct load_result result;
-	struct verdict verdict;
 
 	log_init("compare", LOG_LEVEL_WARN, 0);
 	if (argc < 2 || strcmp(argv[1], "--help") == 0) {
@@ -189,10 +206,6 @@ int main(int argc, char **argv)
 	if (market.connections > market.clients)
 		market.connections = market.clients;
 	market_services();
-	market_open(&market, way);
-	load_run(&market, way, &result);
-	judge(&market, way, &verdict);
-	market_close(&market);
-	print(&result, &verdict);
+	run(way);
 	return 0;
 }

@@ -23,14 +23,4 @@ struct market {
 	int64_t coupons[MARKET_ITEMS_MAX + 1];
 };
 
-struct way;
-
-/* Fresh tables and an empty Redis for this way. Needs the role that may create them. */
-void market_open(const struct market *market, const struct way *way);
-void market_close(const struct market *market);
-
-/* Pieces that there are, and that could be sold at most to these users. */
-int market_stock(const struct market *market);
-int market_demand(const struct market *market);
-
 #endif

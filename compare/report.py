@@ -3,37 +3,71 @@ and the machine."""
 
 import os
 import platform
-import subprocess
+import textwrap
 from dataclasses import dataclass
+
+import pika
+import psycopg
+import redis
 
 ONE_ROW_LEAD = 20  # couponmq against correct ways that commit one row a transaction
 OTHER_LEAD = 8  # against the other correct ways
 PRODUCT = "10"
 
-COLUMNS = (
-    ("way", lambda row: f"{row['id']} {row['name']}"),
-    ("committed/s", lambda row: f"{row['rate']:,.0f}" + ("" if row["is_durable"] else " ¹")),
-    ("p50 ms", lambda row: f"{row['latency_p50_us'] / 1000:,.1f}"),
-    ("p99 ms", lambda row: f"{row['latency_p99_us'] / 1000:,.1f}"),
-    ("time s", lambda row: f"{row['committed_us'] / 1e6:.2f}"),
-    ("sold", lambda row: f"{row['sold']:,}"),
-    ("stock left", lambda row: f"{row['stock']:,}"),
-    ("oversold", lambda row: mark(row["oversold"])),
-    ("miscounted", lambda row: mark(row["miscounted"])),
-    ("users over limit", lambda row: mark(row["over_limit"])),
-    ("unsold", lambda row: mark(row["unsold"])),
-    ("attempts failed / all", lambda row: f"{row['attempts_failed']:,} / {row['attempts']:,}"),
-    ("connections", lambda row: str(row["connections"])),
+# name, width, cell
+SPEED = (
+    ("way", 30, lambda row: f"{row['id']} {row['name']}"),
+    ("committed/s", 11, lambda row: f"{row['rate']:,.0f}" + ("" if row["is_durable"] else "¹")),
+    ("p50 ms", 6, lambda row: f"{row['latency_p50_us'] / 1000:,.1f}"),
+    ("p99 ms", 8, lambda row: f"{row['latency_p99_us'] / 1000:,.1f}"),
+    ("time s", 6, lambda row: f"{row['committed_us'] / 1e6:.2f}"),
+    ("attempts", 8, lambda row: f"{row['attempts']:,}"),
+    ("failed", 7, lambda row: f"{row['attempts_failed']:,}"),
+)
+RESULT = (
+    ("way", 30, lambda row: f"{row['id']} {row['name']}"),
+    ("sold", 6, lambda row: f"{row['sold']:,}"),
+    ("left", 6, lambda row: f"{row['stock']:,}"),
+    ("oversold", 8, lambda row: mark(row["oversold"])),
+    ("miscounted", 10, lambda row: mark(row["miscounted"])),
+    ("over limit", 10, lambda row: mark(row["over_limit"])),
+    ("unsold", 7, lambda row: mark(row["unsold"])),
 )
 EXPLAINED = """\
-committed/s: pieces sold, by the time to the last COMMIT. p50, p99: until the answer of a request \
-that was sold a piece; 1,000 clients wait at once. oversold: sold beyond the stock. miscounted: \
-sales that the stock does not show. unsold: pieces left although users who asked got none.
-¹ never reaches PostgreSQL."""
+committed/s: pieces sold, by the time to the last COMMIT. p50, p99: until the answer of a request
+that was sold a piece. Attempts fail where another client was faster. left: of the stock. oversold:
+sold beyond the stock. miscounted: sales that the stock does not show. over limit: users with more
+than one. unsold: pieces that are left although users who asked got none. ¹ never reaches
+PostgreSQL."""
 
 
 def mark(number):
     return f"**{number:,}**" if number else "0"
+
+
+def line_of(cells, columns):
+    """The first cell to the left, the others to the right."""
+    widths = [width for _, width, _ in columns]
+    padded = [cell.rjust(width) for cell, width in zip(cells, widths)]
+    padded[0] = cells[0].ljust(widths[0])
+    return f"| {' | '.join(padded)} |"
+
+
+def table_lines(columns, rows):
+    yield line_of([name for name, _, _ in columns], columns)
+    yield line_of(["---"] + ["---:"] * (len(columns) - 1), columns)
+    for row in rows:
+        yield line_of([cell(row) for _, _, cell in columns], columns)
+
+
+def connections_lines(rows):
+    """With how many connections each way was fastest."""
+    by_number = {}
+    for row in rows:
+        by_number.setdefault(row["connections"], []).append(row["id"])
+    for number, ids in sorted(by_number.items()):
+        yield f"{number} connections: {', '.join(ids)}."
+    yield ""
 
 
 def is_correct(row):
@@ -60,22 +94,32 @@ class Table:
     def lines(self):
         yield f"### {self.title[0].upper()}{self.title[1:]}"
         yield ""
-        yield "| " + " | ".join(name for name, _ in COLUMNS) + " |"
-        yield "| --- |" + " ---: |" * (len(COLUMNS) - 1)
-        for row in self.rows:
-            yield "| " + " | ".join(cell(row) for _, cell in COLUMNS) + " |"
-        yield ""
+        for columns in (SPEED, RESULT):
+            yield from table_lines(columns, self.rows)
+            yield ""
+        yield from connections_lines(self.rows)
 
     def reasons(self):
         wrong = [row for row in self.rows if not is_correct(row)]
         for row in wrong:
-            yield f"- {row['id']} {row['name']}: {row['wrong'] or 'no reason is known: a defect'}."
+            why = row["wrong"] or "no reason is known: a defect"
+            yield from textwrap.wrap(
+                f"- {row['id']} {row['name']}: {why}.", 100, subsequent_indent="  "
+            )
         if wrong:
             yield ""
 
 
-def version(*command):
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
+def stores():
+    """Names and versions, as the servers state them."""
+    with psycopg.connect(os.environ["DATABASE_URL"]) as database:
+        postgres = database.execute("SHOW server_version").fetchone()[0].split()[0]
+    with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
+        redis_version = client.info("server")["redis_version"]
+    broker = pika.BlockingConnection(pika.URLParameters(os.environ["AMQP_URL"]))
+    rabbit = broker._impl.server_properties["version"]
+    broker.close()
+    return f"PostgreSQL {postgres}, Redis {redis_version}, RabbitMQ {rabbit}"
 
 
 def machine():
@@ -83,11 +127,12 @@ def machine():
         models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
     with open("/proc/meminfo", encoding="utf-8") as file:
         memory = int(file.readline().split()[1]) // 2**20
-    return (
+    text = (
         f"One run on one machine that everything shares: {len(models)} cores of "
         f"{models[0] if models else platform.machine()}, {memory} GB of memory, "
-        f"Linux {platform.release()}."
+        f"Linux {platform.release()}. {stores()}."
     )
+    return textwrap.fill(text, 100)
 
 
 class Report:
@@ -127,6 +172,4 @@ class Report:
 
     def is_as_promised(self):
         """Only a way that tells why it is wrong may be wrong."""
-        return all(
-            is_correct(row) or row["wrong"] for table in self.tables for row in table.rows
-        )
+        return all(is_correct(row) or row["wrong"] for table in self.tables for row in table.rows)

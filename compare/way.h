@@ -29,17 +29,12 @@ struct way {
 	enum outcome (*buy)(struct client *client, const struct request *request);
 	/* Instead of buy(): a connection that carries many clients, until load_next() has no more. */
 	void (*serve)(struct client *client, struct load *load);
-	/* Connects for serve() and work(), before the clock runs. */
+	/* NULL, or connects for serve(), work() and watch(), before the clock runs */
 	void (*open)(struct client *client);
-	/* NULL, or a worker behind a queue, until load_is_over() and it has written all. */
+	/* NULL, or a worker behind a queue, until load_is_over() and all is written */
 	void (*work)(struct client *client, struct load *load);
 	/* NULL, or one thread that waits for the last COMMIT of others */
 	void (*watch)(struct client *client, struct load *load);
 };
-
-/* In the order of docs/ways.md; the last one is NULL. */
-extern const struct way *const ways[];
-
-const struct way *way_find(const char *id); /* NULL: there is none */
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every way of selling (compare/) under the same load, on a stack of its own, which is stopped at
 # the end.
-#   ONLY="5 10b"                   only these ways, by the beginning of their ids
+#   ONLY="5 10b"                   only these ways, by their numbers or ids
 #   USERS=20000 ITEMS=1 STOCK=10000 CLIENTS=1000   one workload of this size, instead of all four
 #   OUT=.run-compare               where ways.md and ways.svg are written
 #   COMPARE_RUN_DIR=.run-compare COMPARE_PORT_BASE=19400

@@ -30,6 +30,7 @@ SECONDS = {
     "test_e2e_locked_coupon.py": (47, 0),
     "test_e2e_keeper_frozen.py": (42, 0),
     "test_sql_concurrent.py": (0, 38),
+    "test_e2e_compare.py": (0, 38),
     "test_sql_migrate_user.py": (0, 37),
     "test_e2e_keeper_settled.py": (36, 0),
     "test_e2e_rush.py": (0, 33),

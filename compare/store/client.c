@@ -11,6 +11,15 @@ void client_fail(const char *store, const char *what, const char *why)
 	exit(1);
 }
 
+struct client *client_new(struct market *market)
+{
+	struct client *client = calloc(1, sizeof(*client));
+
+	check(client != NULL);
+	client->market = market;
+	return client;
+}
+
 struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
 {
 	const struct market *market = client->market;

@@ -5,8 +5,8 @@
 #ifndef COMPARE_STORE_CLIENT_H
 #define COMPARE_STORE_CLIENT_H
 
-#include "compare/load.h"
 #include "compare/market.h"
+#include "compare/request.h"
 #include "lock/lock.h"
 
 #include <hiredis/hiredis.h>
@@ -32,6 +32,7 @@ struct client {
 	FILE *gateway_in, *gateway_out;
 };
 
+struct client *client_new(struct market *market);
 void client_free(struct client *client);
 
 _Noreturn void client_fail(const char *store, const char *what, const char *why);
@@ -40,8 +41,8 @@ _Noreturn void client_fail(const char *store, const char *what, const char *why)
  * A statement, with numbers for $1, $2 and so on. Returns the first column of the first row as a
  * number, NONE without a row, or the number of the rows that it changed. It is prepared once.
  */
-#define sql(client, statement, ...)                                                                \
-	sql_run(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1,                    \
+#define sql(client, statement, ...)                                             \
+	sql_run(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
 		(int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
 long long sql_run(struct client *client, const char *statement, const long long *numbers, int n);
 

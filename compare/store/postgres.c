@@ -60,8 +60,7 @@ long long sql_run(struct client *client, const char *statement, const long long 
 		values[i] = number_text(numbers[i], texts[i]);
 	result = PQexecPrepared(client->postgres, prepared(client, statement, n, name), n, values,
 				NULL, NULL, 0);
-	if (PQresultStatus(result) != PGRES_COMMAND_OK &&
-	    PQresultStatus(result) != PGRES_TUPLES_OK)
+	if (PQresultStatus(result) != PGRES_COMMAND_OK && PQresultStatus(result) != PGRES_TUPLES_OK)
 		client_fail("PostgreSQL", statement, PQerrorMessage(client->postgres));
 	number = number_of(result);
 	PQclear(result);

@@ -74,8 +74,8 @@ static int ask(struct client *client, struct load *load, const char *ack)
 	if (!request)
 		return 0;
 	fprintf(client->gateway_out,
-		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n", number,
-		(long long)client->market->coupons[request->item], request->user, ack);
+		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
+		number, (long long)client->market->coupons[request->item], request->user, ack);
 	return 1;
 }
 
@@ -138,7 +138,7 @@ static void watch(struct client *client, struct load *load)
 {
 	while (!load_is_over(load) || issued(client) < load_sold(load))
 		poll(NULL, 0, POLL_MS);
-	load_committed_all(load);
+	load_committed(load);
 }
 
 const struct way way_couponmq_accepted = {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct lock *lock_get(struct client *client, enum lock_backend_id store,
-			     enum lock_kind kind, const char *name)
+static struct lock *lock_get(struct client *client, enum lock_backend_id store, enum lock_kind kind,
+			     const char *name)
 {
 	const struct lock_options options = { .kind = kind,
 					      .wait = LOCK_KEEP_TRYING,

@@ -75,14 +75,14 @@ static enum outcome buy_ownerless(struct client *client, const struct request *r
 
 const struct way way_lock_getset = {
 	.id = "5a",
-	.name = "lock: SETNX with a time, GETSET",
+	.name = "lock: SETNX, GETSET",
 	.wrong = "a holder that stopped for longer than its lease writes what it read before "
 		 "another took the lock over",
 	.buy = buy_getset,
 };
 const struct way way_lock_token = {
 	.id = "5b",
-	.name = "lock: SET NX PX with a token",
+	.name = "lock: SET NX PX, a token",
 	.wrong = "a holder that stopped for longer than its lease writes what it read before "
 		 "the lock expired: its token keeps the next one's lock, not its own writes away",
 	.buy = buy_token,

@@ -4,11 +4,10 @@
  */
 #include "compare/way.h"
 
-static const char *const script =
-	"if tonumber(redis.call('GET', KEYS[1])) <= 0 then return 0 end "
-	"if redis.call('SADD', KEYS[2], ARGV[1]) == 0 then return -1 end "
-	"redis.call('DECR', KEYS[1]) "
-	"return 1";
+static const char *const script = "if tonumber(redis.call('GET', KEYS[1])) <= 0 then return 0 end "
+				  "if redis.call('SADD', KEYS[2], ARGV[1]) == 0 then return -1 end "
+				  "redis.call('DECR', KEYS[1]) "
+				  "return 1";
 
 static void prepare(struct client *client)
 {
@@ -56,21 +55,21 @@ static void worker_run(struct client *client, struct load *load)
 {
 	struct request request;
 
-	while (!load_is_over(load) || load_written(load) < load_sold(load)) {
+	while (!load_is_over(load) || load_written_n(load) < load_sold(load)) {
 		if (!queue_take(client, &request))
 			continue;
 		sql(client, "BEGIN");
 		sql(client, "INSERT INTO sale VALUES ($1, $2)", request.item, request.user);
 		sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1", request.item);
 		sql(client, "COMMIT");
-		load_committed(load, &request);
+		load_written(load, &request);
 		queue_ack(client);
 	}
 }
 
 const struct way way_queue_commands = {
 	.id = "9a",
-	.name = "Redis commands, then a message",
+	.name = "Redis commands, a message",
 	.wrong = "between a client's check and its DECR others checked too: the stock falls below "
 		 "nothing, and a user who asks twice at once is found to have none twice",
 	.prepare = prepare,
@@ -80,7 +79,7 @@ const struct way way_queue_commands = {
 };
 const struct way way_queue_script = {
 	.id = "9b",
-	.name = "one Lua script, then a message",
+	.name = "one Lua script, a message",
 	.prepare = prepare,
 	.buy = buy_script,
 	.open = worker_open,

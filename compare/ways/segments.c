@@ -58,7 +58,7 @@ const struct way way_segment = {
 };
 const struct way way_segments = {
 	.id = "8b",
-	.name = "the same, moving on to the next",
+	.name = "the same, moving on",
 	.is_unique = 1,
 	.prepare = prepare,
 	.buy = buy_any,

@@ -33,6 +33,6 @@ static enum outcome buy(struct client *client, const struct request *request)
 
 const struct way way_user_lock = {
 	.id = "6",
-	.name = "lock for each user, UPDATE … WHERE",
+	.name = "lock for each user",
 	.buy = buy,
 };

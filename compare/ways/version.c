@@ -58,25 +58,26 @@ static enum outcome buy_a_few_times(struct client *client, const struct request 
 	return outcome;
 }
 
-#define WRONG                                                                                      \
-	"of the clients that read one version only one can write: the others were sent away while "  \
+#define WRONG                                                                                 \
+	"of the clients that read one version only one can write: the others were sent away " \
+	"while "                                                                              \
 	"there was stock"
 
 const struct way way_version_once = {
 	.id = "3a",
-	.name = "version column, fails at once",
+	.name = "version, fails at once",
 	.wrong = WRONG,
 	.buy = buy_once,
 };
 const struct way way_version_time = {
 	.id = "3b",
-	.name = "version column, retried for 100 ms",
+	.name = "version, retried for 100 ms",
 	.wrong = WRONG,
 	.buy = buy_for_a_time,
 };
 const struct way way_version_times = {
 	.id = "3c",
-	.name = "version column, retried 3 times",
+	.name = "version, retried 3 times",
 	.wrong = WRONG,
 	.buy = buy_a_few_times,
 };

@@ -1,9 +1,4 @@
-#include "compare/market.h"
-
-#include "compare/way.h"
-
-#include <stdlib.h>
-#include <stdio.h>
+#include "compare/tables.h"
 
 /* The last item is of the connections' first sales, and not judged. */
 static const char *const tables =
@@ -16,16 +11,6 @@ static const char *const tables =
 	"	PRIMARY KEY (item, number));"
 	"CREATE TABLE sale (item bigint NOT NULL, buyer bigint NOT NULL);";
 
-static struct client *client_new(const struct market *market)
-{
-	struct client *client = calloc(1, sizeof(*client));
-
-	if (!client)
-		client_fail("system", "memory", "none is left");
-	client->market = (struct market *)(uintptr_t)market;
-	return client;
-}
-
 static void script_run(struct client *client, const char *script)
 {
 	PGresult *result;
@@ -37,15 +22,14 @@ static void script_run(struct client *client, const char *script)
 	PQclear(result);
 }
 
-void market_open(const struct market *market, const struct way *way)
+void tables_make(struct market *market, const struct way *way)
 {
 	struct client *client = client_new(market);
 
 	if (way->ledger == IN_POSTGRES) {
 		script_run(client, tables);
-		script_run(client, way->is_unique
-					   ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
-					   : "CREATE INDEX ON sale (item, buyer)");
+		script_run(client, way->is_unique ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
+						  : "CREATE INDEX ON sale (item, buyer)");
 		sql(client, "INSERT INTO item SELECT generate_series(1, $1::int), $2",
 		    market->items + 1, market->stock);
 	}
@@ -55,28 +39,11 @@ void market_open(const struct market *market, const struct way *way)
 	client_free(client);
 }
 
-void market_close(const struct market *market)
+void tables_drop(struct market *market)
 {
 	struct client *client = client_new(market);
 
 	script_run(client, "DROP SCHEMA IF EXISTS compare CASCADE");
 	redis_run(client, "FLUSHDB");
 	client_free(client);
-}
-
-int market_stock(const struct market *market)
-{
-	return market->stock * market->items;
-}
-
-int market_demand(const struct market *market)
-{
-	int demand = 0;
-
-	for (int item = 1; item <= market->items; item++) {
-		int users = (market->users - (item - 1) + market->items - 1) / market->items;
-
-		demand += users < market->stock ? users : market->stock;
-	}
-	return demand;
 }
