@@ -2,7 +2,7 @@
  * The clients of a run. Each asks for one piece, waits for the answer, and asks for the next one.
  *
  *	client threads ──▶ pool of connections ──▶ way->buy()
- *	or a thread for each connection, which carries clients / connections of them ──▶ way->serve()
+ *	or a thread for each connection, which carries several clients ──▶ way->serve()
  *	way->work(): a thread for each connection; way->watch(): one
  */
 #ifndef COMPARE_CROWD_H

@@ -1,4 +1,4 @@
-/* What the ways sell from: tables of PostgreSQL in the schema `compare`, and a database of Redis. */
+/* What the ways sell from: tables in the schema `compare`, and a database of Redis. */
 #ifndef COMPARE_TABLES_H
 #define COMPARE_TABLES_H
 

@@ -27,7 +27,7 @@ struct way {
 	void (*prepare)(struct client *client);
 	/* Serves one request, from the first try to the last. */
 	enum outcome (*buy)(struct client *client, const struct request *request);
-	/* Instead of buy(): a connection that carries many clients, until load_next() has no more. */
+	/* Instead of buy(): a connection for several clients, until load_next() has no more. */
 	void (*serve)(struct client *client, struct load *load);
 	/* NULL, or connects for serve(), work() and watch(), before the clock runs */
 	void (*open)(struct client *client);

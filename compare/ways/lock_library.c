@@ -1,6 +1,6 @@
 /*
- * 5. A lock of lock/ around read-then-write. The item stores the highest fence: a holder whose lease
- * has ended is refused, and tries again.
+ * 5. A lock of lock/ around read-then-write. The item stores the highest fence: a holder whose
+ * lease has ended is refused, and tries again.
  */
 #include "compare/ways/sell.h"
 
