@@ -1,7 +1,7 @@
 /*
  * Runs one way of selling on the services of the environment, judges it, and prints one object of
- * JSON: compare-way WAY [--users 20000 …]. `compare-way --list` prints the ways, `make compare` runs
- * all of them.
+ * JSON: compare-way WAY [--users 20000 …]. `compare-way --list` prints the ways. `make compare`
+ * runs all of them.
  */
 #include "common/check.h"
 #include "common/log/log.h"
