@@ -110,3 +110,66 @@ def test_a_store_out_of_reach_is_no_conflict(stack, name):
     words = (name, "--redis-url", "redis://127.0.0.1:1", "--wait", "fail", "--", "echo", "ran")
     status, out, err = lock_run(stack, *words)
     assert (status, out) == (69, "") and "Redis: " in err
+
+
+# couponmq's own commands
+
+
+@pytest.fixture
+def hold(stack):
+    """Holds a lock in PostgreSQL by couponctl lock, until the returned process is ended."""
+    made = []
+
+    def start(name):
+        words = (name, "--backend", "postgres", "--", "sh", "-c", "echo in; exec sleep 60")
+        made.append(lock_start(stack, *words))
+        assert made[-1].stdout.readline() == "in\n"
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.terminate()
+        one.communicate(timeout=10)
+
+
+@pytest.mark.parametrize(
+    "name, command", [("recover", "recover --all"), ("queue-move", "queue move")]
+)
+def test_a_lock_keeps_a_command_out(stack, hold, name, command):
+    holder = hold(name)
+    told = stack.ctl_run(*command.split())
+    assert told.returncode == 1
+    assert f"another couponctl {command.split(' --')[0]} is running" in told.stderr
+    holder.terminate()
+    holder.wait(timeout=10)
+    stack.ctl(*command.split())
+
+
+def test_a_lock_keeps_migrate_waiting(stack, hold, pg):
+    holder = hold("migrate")
+    url = {"DATABASE_ADMIN_URL": stack.env["DATABASE_ADMIN_URL"]}
+    migrate = subprocess.Popen(
+        [BUILD / "couponctl", "migrate"],
+        env={**os.environ, **stack.env, **url},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(
+        lambda: pg.execute(
+            "SELECT true FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            " AND objid = (hashtext('migrate')::bigint & 4294967295)::oid"
+        ).fetchone()
+    )
+    assert migrate.poll() is None
+    holder.terminate()
+    out, _ = migrate.communicate(timeout=30)
+    assert migrate.returncode == 0 and "the database is at version" in out
+
+
+def test_queue_move_and_the_version_before(stack, pg):
+    pg.execute("SELECT pg_advisory_lock(hashtext('couponmq'), hashtext('queue move'))")
+    try:
+        told = stack.ctl_run("queue", "move")
+    finally:
+        pg.execute("SELECT pg_advisory_unlock(hashtext('couponmq'), hashtext('queue move'))")
+    assert told.returncode == 1 and "another couponctl queue move is running" in told.stderr
