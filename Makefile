@@ -92,7 +92,7 @@ bench-compare: packages ## against REF=COMMIT: nine interleaved pairs, medians o
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
-	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o

@@ -63,6 +63,7 @@ SECONDS = {
     "test_sql_locale.py": (0, 6),
     "test_sql_version_before.py": (0, 5),
     "test_e2e_keeper_users.py": (5, 0),
+    "test_e2e_keeper_lock.py": (12, 0),
 }
 
 
