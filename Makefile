@@ -98,7 +98,7 @@ compare: ## the known ways of selling side by side: ONLY="5 10" USERS=2000 WITH_
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
-	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/url.h"
+#include "lock/postgres.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,26 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 	if (!result)
 		log_fatal("PostgreSQL: %s", db_error(db));
 	return result;
+}
+
+int db_lock_try(struct db *db, const char *name)
+{
+	switch (lock_session_try(db->postgres, name)) {
+	case LOCK_REPLY_YES:
+		return 1;
+	case LOCK_REPLY_NO:
+		return 0;
+	case LOCK_REPLY_DOWN:
+	case LOCK_REPLY_ERROR:
+		break;
+	}
+	log_fatal("PostgreSQL: %s", db_error(db));
+}
+
+void db_lock_wait(struct db *db, const char *name)
+{
+	if (lock_session_wait(db->postgres, name) != LOCK_REPLY_YES)
+		log_fatal("PostgreSQL: %s", db_error(db));
 }
 
 void db_pages_begin(struct db *db, const char *select, int params_n, const char *const *params)

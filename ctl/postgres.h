@@ -40,6 +40,13 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 const char *db_error(struct db *db);
 
 /*
+ * Each takes the lock of this name for this session, until db_close(); see lock/postgres.h. Other
+ * commands run under it by couponctl lock, too.
+ */
+int db_lock_try(struct db *db, const char *name); /* 1, or 0: another has it */
+void db_lock_wait(struct db *db, const char *name);
+
+/*
  * The rows of one SELECT in pages, within a transaction that the caller has begun: the table is
  * read once, and by no more than a page at a time. One at a time. db_page() has no row at the end.
  */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LEASE_MOST_MS "600000" /* the maximum of COUPON_KEEPER_LEASE_MS */
+#define KEY_RENEWAL_WRITES 1
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms)
 {
@@ -17,11 +18,12 @@ void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int6
 	memset(lock, 0, sizeof(*lock));
 	lock->redis = redis;
 	lock->lease_ms = lease_ms;
+	redis_lease_init(&lock->lease, redis, 0);
 	ulid_new(&token, clock_wall_ms());
 	ulid_format(&token, lock->token);
 }
 
-/* The number that the script, on the lock's key and with its token, replied; 0: it failed. */
+/* The number that the script, on the key and with its token, replied; 0: it failed. */
 static int64_t script_run(struct keeper_lock *lock, const char *script, int argc, const char **argv)
 {
 	redisReply *reply = redis_client_eval(lock->redis, script, 1,
@@ -33,29 +35,64 @@ static int64_t script_run(struct keeper_lock *lock, const char *script, int argc
 	return number;
 }
 
-int keeper_lock_take(struct keeper_lock *lock)
+static int64_t key_take(struct keeper_lock *lock)
 {
 	char lease[NUMBER_SIZE];
 	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease), LEASE_MOST_MS };
-	int64_t now_ms = clock_monotonic_ms();
 
-	lock->until_ms = script_run(lock, lua_keeper_take, 3, argv);
-	lock->held = lock->until_ms > 0;
+	return script_run(lock, lua_keeper_take, 3, argv);
+}
+
+static int64_t key_renew(struct keeper_lock *lock)
+{
+	char lease[NUMBER_SIZE];
+	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease) };
+
+	return script_run(lock, lua_keeper_renew, 2, argv);
+}
+
+static void key_release(struct keeper_lock *lock)
+{
+	const char *argv[] = { lock->token };
+
+	script_run(lock, lua_keeper_release, 1, argv);
+}
+
+/* Both are held: the key until then. */
+static void until_set(struct keeper_lock *lock, int64_t key_until_ms)
+{
+	lock->until_ms = key_until_ms < lock->lease.until_ms ? key_until_ms : lock->lease.until_ms;
+}
+
+int keeper_lock_take(struct keeper_lock *lock)
+{
+	const struct lock_request request = { KEEPER_LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
+	int64_t now_ms = clock_monotonic_ms(), key_until_ms = key_take(lock), unused;
+
+	lock->until_ms = 0;
+	lock->held = 0;
 	lock->renewed_ms = now_ms;
-	return lock->held;
+	if (key_until_ms == 0)
+		return 0;
+	redis_lease_begin(&lock->lease, &request);
+	if (redis_lease_take(&lock->lease, 0, &unused) != LOCK_REPLY_YES) {
+		key_release(lock);
+		return 0;
+	}
+	until_set(lock, key_until_ms);
+	lock->held = 1;
+	return 1;
 }
 
 static int renew(struct keeper_lock *lock)
 {
-	char lease[NUMBER_SIZE];
-	const char *argv[] = { lock->token, number_text(lock->lease_ms, lease) };
-	int64_t until_ms = script_run(lock, lua_keeper_renew, 2, argv);
+	int64_t key_until_ms = key_renew(lock);
 
-	if (until_ms > 0) {
-		lock->until_ms = until_ms;
-		lock->renewals++;
-	}
-	return until_ms > 0;
+	if (key_until_ms == 0 || redis_lease_renew(&lock->lease) != LOCK_REPLY_YES)
+		return 0;
+	until_set(lock, key_until_ms);
+	lock->writes += KEY_RENEWAL_WRITES + REDIS_LEASE_RENEWAL_WRITES;
+	return 1;
 }
 
 int keeper_lock_hold(struct keeper_lock *lock)
@@ -77,10 +114,9 @@ int keeper_lock_hold(struct keeper_lock *lock)
 
 void keeper_lock_release(struct keeper_lock *lock)
 {
-	const char *argv[] = { lock->token };
-
 	if (!lock->held)
 		return;
 	lock->held = 0;
-	script_run(lock, lua_keeper_release, 1, argv);
+	redis_lease_release(&lock->lease);
+	key_release(lock);
 }

@@ -1,24 +1,31 @@
 /*
- * The keeper's lock: a key in Redis that expires after a lease and is renewed after a third of it.
- * A worker that cannot verify that it holds the lock treats it as lost. The lock prevents two
- * keepers from working at the same time. The writes of an earlier keeper fail: each script compares
- * the fence, and refuses to run outside the times within which this worker has held the lock.
+ * The keeper's lock: the lock "keeper" of lock/, in Redis. Its lease is renewed after a third of
+ * it, by the keeper's thread, so that one that hangs loses it, and over the connection of the
+ * keeper's scripts. A worker that cannot verify that it holds the lock treats it as lost. The lock
+ * prevents two keepers from working at the same time. The writes of an earlier keeper fail: each
+ * script compares the fence, and refuses to run outside the times within which this worker has held
+ * the lock.
+ *
+ * The workers of the version before know only the key couponmq:keeper (lua/keeper_take.lua), which
+ * the keeper therefore holds too: first it, then the lock, and gives the lock up first. It can be
+ * dropped when no worker knows it alone.
  */
 #ifndef KEEPER_LOCK_H
 #define KEEPER_LOCK_H
 
-#include "common/redis/client.h"
+#include "lock/redis_lease.h"
 
-#define KEEPER_TOKEN_SIZE 27
+#define KEEPER_LOCK_NAME "keeper"
 
 struct keeper_lock {
 	struct redis_client *redis;
+	struct redis_lease lease;
 	int64_t lease_ms;
 	int64_t renewed_ms; /* just before the last renewal that succeeded */
-	int64_t until_ms;   /* its expiry, by Redis' clock */
-	int64_t renewals;   /* each is one write to Redis */
+	int64_t until_ms;   /* the end of the lock or the key, which is first, by Redis' clock */
+	int64_t writes;     /* to Redis, by its renewals */
 	int held;
-	char token[KEEPER_TOKEN_SIZE];
+	char token[ULID_SIZE]; /* in the key */
 };
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);

@@ -8,7 +8,7 @@ int keeper_rest_look(struct keeper_rest *rest, const struct keeper_lock *lock, i
 		return -1;
 	if (now_ms >= rest->due_ms)
 		rest->is_rest = 0;
-	writes -= lock->renewals;
+	writes -= lock->writes;
 	if (writes == rest->writes)
 		return 0;
 	rest->writes = writes;

@@ -6,10 +6,10 @@
  * The lease is the session's idle_session_timeout: the server ends a session that asks nothing for
  * so long, and its lock with it. A renewal is any statement.
  */
+#include "lock/postgres.h"
+
 #include "common/check.h"
-#include "common/postgres/query.h"
 #include "embed.h"
-#include "lock/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,9 +44,9 @@ static void session_close(void *opaque)
 	free(session);
 }
 
-static enum lock_reply failure_reply(const struct session *session)
+static enum lock_reply failure_reply(const struct postgres *postgres)
 {
-	switch (postgres_failure(session->postgres)) {
+	switch (postgres_failure(postgres)) {
 	case POSTGRES_OK:
 		return LOCK_REPLY_YES;
 	case POSTGRES_BLOCKED:
@@ -62,8 +62,11 @@ static enum lock_reply failure_reply(const struct session *session)
 	return LOCK_REPLY_ERROR;
 }
 
-/* One statement; its first column is a truth value or a number: *value, if it is not NULL. */
-static enum lock_reply run(struct session *session, const char *sql, const char *first,
+/*
+ * One statement; its first column is a truth value or a number: *value, if it is not NULL. Without
+ * a time-out it lasts as long as the connection.
+ */
+static enum lock_reply run(struct postgres *postgres, const char *sql, const char *first,
 			   const char *second, int64_t timeout_ms, int64_t *value)
 {
 	const struct postgres_argument arguments[] = { postgres_text(first),
@@ -71,15 +74,11 @@ static enum lock_reply run(struct session *session, const char *sql, const char 
 	const struct postgres_patience patience = { .timeout_ms = timeout_ms };
 	PGresult *result;
 
-	if (!postgres_up(session->postgres))
+	if (!postgres_up(postgres))
 		return LOCK_REPLY_DOWN;
-	result = postgres_query(session->postgres, sql,
-				second  ? 2
-				: first ? 1
-					: 0,
-				arguments, &patience);
+	result = postgres_query(postgres, sql, second ? 2 : first ? 1 : 0, arguments, &patience);
 	if (!result)
-		return failure_reply(session);
+		return failure_reply(postgres);
 	if (value)
 		*value = strcmp(PQgetvalue(result, 0, 0), "t") == 0
 				 ? 1
@@ -88,31 +87,41 @@ static enum lock_reply run(struct session *session, const char *sql, const char 
 	return LOCK_REPLY_YES;
 }
 
-static enum lock_reply release(struct session *session)
+/* The same of a truth value: NO when it is false. */
+static enum lock_reply ask(struct postgres *postgres, const char *sql, const char *name,
+			   const char *kind, int64_t timeout_ms)
 {
-	int64_t is_released = 0;
-	enum lock_reply reply = run(session, sql_query_lock_release, session->name, session->kind,
-				    REPLY_TIMEOUT_MS, &is_released);
+	int64_t is_true = 0;
+	enum lock_reply reply = run(postgres, sql, name, kind, timeout_ms, &is_true);
 
-	return reply == LOCK_REPLY_YES && !is_released ? LOCK_REPLY_NO : reply;
+	return reply == LOCK_REPLY_YES && !is_true ? LOCK_REPLY_NO : reply;
+}
+
+enum lock_reply lock_session_try(struct postgres *postgres, const char *name)
+{
+	return ask(postgres, sql_query_lock_try, name, "write", 0);
+}
+
+enum lock_reply lock_session_wait(struct postgres *postgres, const char *name)
+{
+	return run(postgres, sql_query_lock_wait, name, "write", 0, NULL);
 }
 
 static enum lock_reply session_release(void *opaque)
 {
-	return release(opaque);
+	struct session *session = opaque;
+
+	return ask(session->postgres, sql_query_lock_release, session->name, session->kind,
+		   REPLY_TIMEOUT_MS);
 }
 
 /* Waits for the lock, if it may. */
 static enum lock_reply lock_get(struct session *session, int64_t wait_ms)
 {
-	int64_t is_locked = 0;
-	enum lock_reply reply;
-
-	if (wait_ms > 0)
-		return run(session, sql_query_lock_wait, session->name, session->kind, 0, NULL);
-	reply = run(session, sql_query_lock_try, session->name, session->kind, REPLY_TIMEOUT_MS,
-		    &is_locked);
-	return reply == LOCK_REPLY_YES && !is_locked ? LOCK_REPLY_NO : reply;
+	return wait_ms > 0 ? run(session->postgres, sql_query_lock_wait, session->name,
+				 session->kind, 0, NULL)
+			   : ask(session->postgres, sql_query_lock_try, session->name,
+				 session->kind, REPLY_TIMEOUT_MS);
 }
 
 static enum lock_reply session_take(void *opaque, const struct lock_request *request,
@@ -128,22 +137,25 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 		return LOCK_REPLY_DOWN;
 	number_text(request->lease_ms, lease);
 	number_text(wait_ms > INT32_MAX ? 0 : wait_ms, wait);
-	reply = run(session, sql_query_lock_session, lease, wait, REPLY_TIMEOUT_MS, NULL);
+	reply = run(session->postgres, sql_query_lock_session, lease, wait, REPLY_TIMEOUT_MS, NULL);
 	if (reply == LOCK_REPLY_YES)
 		reply = lock_get(session, wait_ms);
 	if (reply != LOCK_REPLY_YES)
 		return reply;
 	grant->asked_ms = lock_clock_ms();
-	reply = run(session, sql_query_lock_fence, NULL, NULL, REPLY_TIMEOUT_MS, &grant->fence);
+	reply = run(session->postgres, sql_query_lock_fence, NULL, NULL, REPLY_TIMEOUT_MS,
+		    &grant->fence);
 	if (reply != LOCK_REPLY_YES)
-		release(session);
+		session_release(session);
 	return reply;
 }
 
 /* Without its session the lock is lost. */
 static enum lock_reply session_renew(void *opaque)
 {
-	enum lock_reply reply = run(opaque, "SELECT 1", NULL, NULL, REPLY_TIMEOUT_MS, NULL);
+	struct session *session = opaque;
+	enum lock_reply reply = run(session->postgres, "SELECT 1", NULL, NULL, REPLY_TIMEOUT_MS,
+				    NULL);
 
 	return reply == LOCK_REPLY_DOWN ? LOCK_REPLY_NO : reply;
 }

@@ -16,6 +16,6 @@ local _, _, _, own = lock_look(now, me)
 if not own then
 	return 0
 end
-call('HSET', KEYS[1], me, decimal(now + lease_ms) .. ' ' .. own)
+local ends = lock_hold(me, now, lease_ms, own)
 lock_keep()
-return now + lease_ms
+return ends

@@ -2,7 +2,7 @@
 -- again, with a new lease.
 --
 -- KEYS  1 couponmq:lock:{NAME}        hash: fence, ticket (the last ones), and for each holder
---                                     KIND:TOKEN = 'UNTIL FENCE' (ms of Redis' clock)
+--                                     KIND:TOKEN = 'UNTIL FENCE LEASE' (ms of Redis' clock)
 --       2 couponmq:lock:{NAME}:queue  sorted set: KIND:TOKEN of those who wait, by their tickets
 --       3 couponmq:lock:{NAME}:seen   sorted set: the same, by the time at which each is given up
 -- ARGV  1 kind       x exclusive, f fair, r read, w write
@@ -23,9 +23,9 @@ local now, now_us = now_ms_us()
 local holders, writer, left_ms, own = lock_look(now, me)
 
 if own then
-	call('HSET', KEYS[1], me, decimal(now + lease_ms) .. ' ' .. own)
+	local ends = lock_hold(me, now, lease_ms, own)
 	lock_keep()
-	return {1, now + lease_ms, tonumber(own)}
+	return {1, ends, tonumber(own)}
 end
 
 -- Whether one who waits has to go before.
@@ -57,11 +57,11 @@ if writer or (holders > 0 and kind ~= 'r') or is_behind_another() then
 end
 
 local fence = math.max((integer(call('HGET', KEYS[1], 'fence') or '0') or 0) + 1, now_us)
-call('HSET', KEYS[1], 'fence', decimal(fence), me,
-	decimal(now + lease_ms) .. ' ' .. decimal(fence))
+call('HSET', KEYS[1], 'fence', decimal(fence))
+local ends = lock_hold(me, now, lease_ms, decimal(fence))
 lock_leave(me)
 lock_keep()
 if kind == 'r' then
 	lock_wake(holders + 1, false)
 end
-return {1, now + lease_ms, fence}
+return {1, ends, fence}

@@ -226,6 +226,8 @@ local LOCK_LEASE_MOST_MS = 86400000 -- a day
 
 local LOCK_WAITER_MOST_MS = 60000
 
+local LOCK_SET_BACK_MS = 600000 -- ten minutes
+
 -- For a lock: checks the keys and the arguments. Returns KIND:TOKEN.
 local function lock_check(count)
 	local base = KEYS[1] or ''
@@ -250,19 +252,19 @@ local function lock_leave(me)
 	call('ZREM', KEYS[3], me)
 end
 
--- For a lock: ends the leases and the waits whose time is over. A time further ahead than the
--- longest lease is over as well: Redis' clock was set back. Returns the number of holders, whether
--- one of them shares with nobody, the ms until the next lease ends (0: none), and the fence of `me`
--- as text, if it has the lock.
+-- For a lock: ends the leases and the waits whose time is over. A lease that would last ten minutes
+-- longer than it was given for is over as well: Redis' clock was set back. Returns the number of
+-- holders, whether one of them shares with nobody, the ms until the next lease ends (0: none), and
+-- the fence of `me` as text, if it has the lock.
 local function lock_look(now, me)
 	local holders, writer, left_ms, own = 0, false, 0, nil
 	local fields = call('HGETALL', KEYS[1])
 	for i = 1, #fields, 2 do
 		local holder = fields[i]
 		if sub(holder, 2, 2) == ':' then
-			local ends, fence = match(fields[i + 1], '^(%d+) (%d+)$')
+			local ends, fence, lease = match(fields[i + 1], '^(%d+) (%d+) (%d+)$')
 			local left = (integer(ends) or 0) - now
-			if left <= 0 or left > LOCK_LEASE_MOST_MS then
+			if left <= 0 or left > tonumber(lease) + LOCK_SET_BACK_MS then
 				call('HDEL', KEYS[1], holder)
 			else
 				holders = holders + 1
@@ -278,6 +280,13 @@ local function lock_look(now, me)
 		end
 	end
 	return holders, writer, left_ms, own
+end
+
+-- For a lock: what is recorded of a holder. Returns the time until which it has the lock.
+local function lock_hold(holder, now, lease_ms, fence)
+	call('HSET', KEYS[1], holder,
+		decimal(now + lease_ms) .. ' ' .. fence .. ' ' .. decimal(lease_ms))
+	return now + lease_ms
 end
 
 -- For a lock: its keys outlive every lease and every wait. With its hash the last fence is

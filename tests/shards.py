@@ -23,7 +23,8 @@ SECONDS = {
     "test_e2e_broker_lost.py": (75, 0),
     "test_e2e_audit_stalled.py": (72, 0),
     "test_e2e_rebuild.py": (58, 0),
-    "test_e2e_lock.py": (9, 50),
+    "test_e2e_lock.py": (9, 38),
+    "test_e2e_lock_command.py": (0, 14),
     "test_e2e_keeper.py": (53, 0),
     "test_e2e_backpressure.py": (50, 0),
     "test_e2e_queue_move.py": (50, 0),
@@ -63,6 +64,7 @@ SECONDS = {
     "test_sql_locale.py": (0, 6),
     "test_sql_version_before.py": (0, 5),
     "test_e2e_keeper_users.py": (5, 0),
+    "test_e2e_keeper_lock.py": (12, 0),
 }
 
 

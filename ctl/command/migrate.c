@@ -190,7 +190,7 @@ static int migrate_run(struct ctl *ctl)
 
 	int64_t version;
 
-	PQclear(db_query(db, sql_query_migration_lock, 0, NULL));
+	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
 	version = version_check(db);
 	if (version > 0 && version < MIGRATION_USER_TEXT)

@@ -24,11 +24,9 @@
 #include "common/rabbit/topology.h"
 #include "ctl/queue/drain.h"
 #include "ctl/store.h"
-#include "embed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #define HELPER_SIZE 64
@@ -63,14 +61,13 @@ static void reply_check(const struct move *move, const char *queue)
 		rabbit_fatal(queue, error);
 }
 
-/* Fails if another run has the lock, or if the connection that holds it is lost. */
+/*
+ * Fails if another run has the lock, or if the connection that holds it is lost. The second name is
+ * that of the version before.
+ */
 static void lock_check(struct move *move)
 {
-	PGresult *result = db_query(move->db, sql_query_queue_move_lock, 0, NULL);
-	int is_locked = strcmp(db_text(result, 0, "locked"), "t") == 0;
-
-	PQclear(result);
-	if (!is_locked)
+	if (!db_lock_try(move->db, "queue-move") || !db_lock_try(move->db, "queue move"))
 		log_fatal("another couponctl queue move is running");
 }
 

@@ -33,17 +33,6 @@
  */
 #define IDS_GAP 100000
 
-/* Fails if another run has the lock. */
-static void lock_take(struct recover *recover)
-{
-	PGresult *result = db_query(recover->db, sql_query_recover_lock, 0, NULL);
-	int is_locked = strcmp(db_text(result, 0, "locked"), "t") == 0;
-
-	PQclear(result);
-	if (!is_locked)
-		log_fatal("another couponctl recover is running");
-}
-
 /* Step 1. Returns the highest fence. */
 static int64_t coupons_hold(struct recover *recover, const int64_t *ids, size_t n)
 {
@@ -159,7 +148,8 @@ static int recover_run(struct ctl *ctl)
 		args_fail("recover takes either --all or --accept-loss");
 	recover.db = store_postgres_open(ctl);
 	recover.redis = store_redis_open(ctl);
-	lock_take(&recover);
+	if (!db_lock_try(recover.db, "recover"))
+		log_fatal("another couponctl recover is running");
 	PQclear(db_query(recover.db, sql_query_recover_session, 0, NULL));
 	behind = behind_read(recover.db, recover.redis);
 	store_redis_check(recover.redis, behind >= 0);

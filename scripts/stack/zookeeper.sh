@@ -12,6 +12,7 @@ zookeeper_spawn() {
 	clientPortAddress=127.0.0.1
 	admin.enableServer=false
 	extendedTypesEnabled=true
+	4lw.commands.whitelist=dump
 	TEXT
 	process_spawn zookeeper java -Xmx128m \
 		-cp '/usr/share/java/zookeeper.jar:/usr/share/java/*' \

@@ -1,6 +1,8 @@
 """The stack whose processes tests may stop, kill and freeze, and further processes with settings of
 their own."""
 
+import time
+
 import psycopg
 import pytest
 import redis
@@ -9,6 +11,7 @@ import requests
 from audit_ground import Ground, purge
 from coupon_seen import Seen
 from history import DEAD_QUEUE
+from lock_agent import STORES, Agent
 from process import Worker, gateway_process
 from relay import Relay, port_of
 from stack import wait_until
@@ -156,3 +159,29 @@ def ground_make(request):
     for ground in made:
         ground.stack.ctl("close", ground.coupon)
         ground.close()
+
+
+@pytest.fixture(params=list(STORES))
+def store(request):
+    """Of locks."""
+    return request.param
+
+
+@pytest.fixture
+def agent(stack, store):
+    """Makes owners of locks in the store."""
+    agents = []
+
+    def make():
+        agents.append(Agent(stack, store))
+        return agents[-1]
+
+    yield make
+    for one in agents:
+        one.end()
+
+
+@pytest.fixture
+def name(request):
+    """Of a lock that no other test has."""
+    return f"test:{request.node.name.translate(str.maketrans('[]{}', '--()'))}:{time.time_ns()}"

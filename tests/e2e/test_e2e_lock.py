@@ -1,113 +1,26 @@
-"""The lock library, by owners (tests/lock/agent.c) and by couponctl lock, on real stores."""
+"""The lock library, by owners (tests/lock/agent.c), on real stores."""
 
-import os
 import signal
-import subprocess
-import threading
 import time
-from queue import Empty, Queue
 from types import SimpleNamespace
 
 import pytest
 
-from stack import ROOT, wait_until
-
-BUILD = ROOT / os.environ.get("BUILD_DIR", "build")
-EXCLUSIVE, FAIR, READ, WRITE = range(4)
-SKIP, FAIL, KEEP, SKIP_AFTER, FAIL_AFTER = range(5)
-STORES = {"redis": (0, "REDIS_URL"), "postgres": (1, "DATABASE_URL")}
-if os.environ.get("WITH_ZOOKEEPER"):
-    STORES["zookeeper"] = (2, "ZOOKEEPER_HOSTS")
-LEASE = 30000
-
-
-class Agent:
-    """An owner. Commands may be sent before earlier answers are read."""
-
-    def __init__(self, stack, store):
-        number, setting = STORES[store]
-        self.process = subprocess.Popen(
-            [BUILD / "tests/lock_agent", str(number), {**os.environ, **stack.env}[setting]],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self.answers, self.lost = Queue(), Queue()
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            (self.lost if line.startswith("lost ") else self.answers).put(line.strip())
-
-    def send(self, *words):
-        print(*words, file=self.process.stdin, flush=True)
-
-    def answer(self, timeout=20):
-        return self.answers.get(timeout=timeout)
-
-    def has_answered(self, within=0.3):
-        try:
-            self.answers.put(self.answers.get(timeout=within))
-        except Empty:
-            return False
-        return True
-
-    def do(self, *words):
-        self.send(*words)
-        return self.answer()
-
-    def take_send(self, name, kind=EXCLUSIVE, wait=KEEP, wait_ms=0, lease=LEASE, watched=1):
-        self.send("take", name, kind, wait, wait_ms, lease, watched)
-
-    def take(self, name, **options):
-        """(result, what follows it)"""
-        self.take_send(name, **options)
-        result, _, rest = self.answer().partition(" ")
-        return result, rest
-
-    def fence(self, name, **options):
-        result, rest = self.take(name, **options)
-        assert result == "taken", rest
-        return int(rest)
-
-    def release(self, name):
-        return self.do("release", name)
-
-    def held(self, name):
-        return self.do("held", name)
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def end(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait(timeout=10)
-
-
-@pytest.fixture(params=list(STORES))
-def store(request):
-    return request.param
-
-
-@pytest.fixture
-def agent(stack, store):
-    agents = []
-
-    def make():
-        agents.append(Agent(stack, store))
-        return agents[-1]
-
-    yield make
-    for one in agents:
-        one.end()
-
-
-@pytest.fixture
-def name(request):
-    return f"test:{request.node.name.translate(str.maketrans('[]{}', '--()'))}:{time.time_ns()}"
-
+from lock_agent import (
+    EXCLUSIVE,
+    FAIL,
+    FAIL_AFTER,
+    FAIR,
+    LEASE,
+    READ,
+    SKIP,
+    SKIP_AFTER,
+    STORES,
+    WRITE,
+    Agent,
+)
+from stack import wait_until
+from zookeeper_session import session_end, session_of
 
 # Exclusion
 
@@ -365,6 +278,42 @@ def test_postgres_cuts_the_connection(agent, name, pg):
     assert a.release(name) == "-1"
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_postgres_ends_the_session_of_one_that_waits(agent, name, pg):
+    a, b = agent(), agent()
+    first = a.fence(name)
+    b.take_send(name)
+    assert not b.has_answered()
+    ended = pg.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        " AND objid = (hashtext(%s)::bigint & 4294967295)::oid",
+        (name,),
+    ).fetchall()
+    assert ended == [(True,)]
+    assert not b.has_answered()
+    assert a.release(name) == "0"
+    assert int(b.answer().split()[1]) > first
+
+
+@pytest.mark.skipif("zookeeper" not in STORES, reason="without WITH_ZOOKEEPER=1")
+@pytest.mark.parametrize("store", ["zookeeper"], indirect=True)
+def test_zookeeper_ends_the_session(agent, name, stack):
+    """Long before the lease ends."""
+    a, b = agent(), agent()
+    first, begun = a.fence(name, lease=9000), time.monotonic()
+    session = session_of(stack.env["ZOOKEEPER_HOSTS"], name)
+    b.take_send(name)
+    assert not b.has_answered()
+    a.signal(signal.SIGSTOP)  # or it takes the session back
+    session_end(stack.env["ZOOKEEPER_HOSTS"], session)
+    a.signal(signal.SIGCONT)
+    assert int(b.answer(5).split()[1]) > first
+    assert a.lost.get(timeout=9) == f"lost {name}" and time.monotonic() - begun < 9
+    assert a.held(name) == "0" and a.release(name) == "-1"
+    assert b.held(name) == "1" and b.release(name) == "0"
+    assert a.fence(name, wait=FAIL), "in a new session"
+
+
 def test_a_store_that_is_down(store, name):
     class Nowhere:
         env = {
@@ -396,108 +345,3 @@ def test_what_is_refused(agent, bad, words):
     options = {"name": "x", **bad}
     result, why = agent().take(options.pop("name"), **options)
     assert result == "refused" and words in why
-
-
-# couponctl lock
-
-
-def lock_start(stack, *words):
-    return subprocess.Popen(
-        [BUILD / "couponctl", "lock", *map(str, words)],
-        env={**os.environ, **stack.env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def lock_run(stack, *words):
-    """(exit status, standard output, standard error)"""
-    process = lock_start(stack, *words)
-    out, err = process.communicate(timeout=30)
-    return process.returncode, out, err
-
-
-def test_a_command_runs_under_a_lock(stack, store, name):
-    show = 'echo "$COUPON_LOCK_NAME $COUPON_LOCK_FENCE" "$@"'
-    words = (name, "--backend", store, "--", "sh", "-c", show, "sh", "--help", "--lease")
-    status, out, err = lock_run(stack, *words)
-    held, fence, *rest = out.split()
-    assert (status, held, rest, err) == (0, name, ["--help", "--lease"], "")
-    assert int(lock_run(stack, *words)[1].split()[1]) > int(fence) > 0
-
-
-@pytest.mark.parametrize(
-    "command, status",
-    [
-        (("true",), 0),
-        (("sh", "-c", "exit 7"), 7),
-        (("sh", "-c", "kill -KILL $$"), 137),
-        (("/nowhere/x",), 127),
-        (("/etc/passwd",), 126),
-    ],
-)
-def test_the_exit_status_is_that_of_the_command(stack, name, command, status):
-    assert lock_run(stack, name, "--", *command)[0] == status
-
-
-@pytest.mark.parametrize(
-    "how, status", [("skip", 0), ("fail", 1), ("skip:200", 0), ("fail:200", 1)]
-)
-def test_a_lock_that_is_taken(stack, agent, store, name, how, status):
-    agent().fence(name)
-    words = (name, "--backend", store, "--wait", how, "--", "echo", "ran")
-    code, out, err = lock_run(stack, *words)
-    assert (code, out) == (status, "") and ("is taken" in err) == bool(status)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_signals_are_passed_on(stack, name, number):
-    script = "trap 'echo got; exit 3' TERM INT HUP USR1; echo ready; while :; do sleep 0.05; done"
-    process = lock_start(stack, name, "--", "sh", "-c", script)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=10)
-    assert (out, process.returncode) == ("got\n", 3)
-    assert lock_run(stack, name, "--wait", "fail", "--", "true")[0] == 0
-
-
-def test_the_command_ends_with_its_lock(stack, name, redis_client):
-    process = lock_start(stack, name, "--lease", 300, "--", "sh", "-c", "echo in; exec sleep 20")
-    assert process.stdout.readline() == "in\n"
-    redis_client.delete(f"couponmq:lock:{{{name}}}")
-    _, err = process.communicate(timeout=10)
-    assert process.returncode == 75 and f'the lock "{name}" is lost' in err
-
-
-def test_the_command_ends_with_couponctl(stack, name):
-    process = lock_start(stack, name, "--", "sh", "-c", "echo $$; exec sleep 20")
-    child = int(process.stdout.readline())
-    process.kill()
-    process.wait(timeout=10)
-    wait_until(lambda: not os.path.exists(f"/proc/{child}"))
-
-
-@pytest.mark.parametrize(
-    "words, told",
-    [
-        ((), "lock needs NAME"),
-        (("a",), "lock needs -- and a command"),
-        (("a", "--"), "lock needs -- and a command"),
-        (("a", "--kind", "x", "--", "true"), "exclusive, fair, read and write"),
-        (("a", "--wait", "x", "--", "true"), "skip, fail, keep, skip:MS and fail:MS"),
-        (("a", "--wait", "skip:x", "--", "true"), "0 to 86400000 ms"),
-        (("a", "--lease", "99", "--", "true"), "100 to 86400000"),
-        (("a", "--backend", "x", "--", "true"), "redis, postgres and zookeeper"),
-        (("a", "b", "--", "true"), "only one argument"),
-    ],
-)
-def test_wrong_command_lines(stack, words, told):
-    status, out, err = lock_run(stack, *words)
-    assert (status, out) == (2, "") and told in err
-
-
-def test_a_store_out_of_reach_is_no_conflict(stack, name):
-    words = (name, "--redis-url", "redis://127.0.0.1:1", "--wait", "fail", "--", "echo", "ran")
-    status, out, err = lock_run(stack, *words)
-    assert (status, out) == (69, "") and "Redis: " in err

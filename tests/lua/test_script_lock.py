@@ -9,7 +9,7 @@ import redis as redis_module
 
 KINDS = "xfrw"
 LEASE, WAITER = 5000, 3000
-DAY = 86400000
+DAY, TEN_MINUTES = 86400000, 600000
 
 
 class Lock:
@@ -76,8 +76,8 @@ def test_only_readers_share(lock, holder, other):
 def test_a_repeated_take_gets_the_same_grant(lock):
     fence = lock.take("x", "a", lease=1000)
     assert lock.take("x", "a", lease=60000) == fence
-    until, same = lock.redis.hget(lock.keys[0], "x:a.1").split()
-    assert int(same) == fence and int(until) > lock.now_ms() + 50000
+    until, same, lease = lock.redis.hget(lock.keys[0], "x:a.1").split()
+    assert (int(same), lease) == (fence, "60000") and int(until) > lock.now_ms() + 50000
 
 
 def test_a_lease_ends(lock):
@@ -126,8 +126,10 @@ def test_the_fence_grows_when_the_clock_goes_back(lock):
 
 def test_times_further_ahead_than_possible_are_over(lock):
     """Redis' clock was set back."""
-    far = lock.now_ms() + DAY + 60000
-    lock.redis.hset(lock.keys[0], "x:a.1", f"{far} 7")
+    far = lock.now_ms() + LEASE + TEN_MINUTES
+    lock.redis.hset(lock.keys[0], "x:a.1", f"{far - 5000} 7 {LEASE}")
+    assert lock.take("f", "c") is None
+    lock.redis.hset(lock.keys[0], "x:a.1", f"{far + 60000} 7 {LEASE}")
     lock.redis.zadd(lock.keys[1], {"f:b.1": 1})
     lock.redis.zadd(lock.keys[2], {"f:b.1": far})
     assert lock.take("f", "c")
