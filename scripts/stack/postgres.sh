@@ -89,7 +89,7 @@ postgres_spawn() {
 	listen_addresses = '127.0.0.1'
 	port = $PORT_POSTGRES
 	unix_socket_directories = '$sockets'
-	max_connections = 100
+	max_connections = 200
 	fsync = on
 	synchronous_commit = on
 	shared_buffers = 256MB
