@@ -1,7 +1,9 @@
 """One chart of a comparison's first table, drawn by gnuplot: a bar for each way, on a logarithmic
 scale, in another colour where the result is wrong."""
 
+import shutil
 import subprocess
+import sys
 
 from report import is_correct
 
@@ -37,6 +39,9 @@ def bars(rows):
 
 
 def chart_write(table, path):
+    if not shutil.which("gnuplot"):
+        print("compare: no chart: gnuplot is not installed", file=sys.stderr)
+        return
     rows = table.rows
     labels = ", ".join(f'"{row["id"]} {row["name"]}" {i}' for i, row in enumerate(rows))
     script = SCRIPT.format(

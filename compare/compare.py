@@ -12,7 +12,6 @@ from report import Report
 
 WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
 CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
-PROBE = {"users": 2000, "stock": 2000, "items": 1, "clients": 1000}
 
 
 def is_one_of(way, names):
@@ -71,7 +70,7 @@ def workloads():
     if not given:
         return WORKLOADS
     options = {**WORKLOADS[0].options, **given}
-    title = "{users} users, {stock} pieces of {items} items, {clients} clients".format(**options)
+    title = "{users} users for {items} x {stock} pieces, {clients} clients".format(**options)
     return (Workload(title, options),)
 
 
@@ -100,16 +99,21 @@ def rate(result):
     return result["sold"] / result["committed_us"] * 1e6 if result["committed_us"] else 0
 
 
-def connections_best(way):
-    say(f"{way['id']} {way['name']}: which number of connections")
-    rates = {n: rate(way_run(way, {**PROBE, "connections": n})) for n in CONNECTIONS}
+def connections_best(way, workload):
+    """By short runs with as much stock as users."""
+    users = max(100, int(workload.options["users"]) // 25)
+    options = {"users": users, "stock": users, "clients": workload.options["clients"]}
+    rates = {n: rate(way_run(way, {**options, "connections": n})) for n in CONNECTIONS}
     return max(rates, key=rates.get)
 
 
 def main():
     report = Report()
     ways = ways_chosen()
-    best = {way["id"]: connections_best(way) for way in ways}
+    best = {}
+    for way in ways:
+        say(f"how many connections suit {way['id']} {way['name']}")
+        best[way["id"]] = connections_best(way, workloads()[0])
     for workload in workloads():
         chosen = [way for way in ways if workload.has(way)]
         rows = []
@@ -124,7 +128,7 @@ def main():
     report.write(f"{folder}/ways.md")
     chart_write(report.tables[0], f"{folder}/ways.svg")
     print(report.text())
-    say(f"written: {folder}/ways.md and {folder}/ways.svg")
+    say(f"written to {folder}: ways.md, ways.svg")
     sys.exit(0 if report.is_as_promised() else 1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -130,6 +131,42 @@ def test_a_way_tells_why_it_may_be_wrong():
     for way in ways():
         may_fail = way["id"] not in CORRECT or way["id"] in ("5a", "5b", "5c")
         assert bool(way["wrong"]) == may_fail, way
+
+
+def test_the_report(env, tmp_path):
+    """Without gnuplot there is no chart: only `make compare` installs it."""
+    settings = {"ONLY": "1 8a 10", "USERS": "100", "STOCK": "100", "CLIENTS": "50"}
+    done = subprocess.run(
+        ["/usr/bin/python3", "-B", "compare/compare.py"],
+        cwd=ROOT,
+        env={**os.environ, **env, **settings, "OUT": str(tmp_path), "BUILD_DIR": str(BUILD)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "ways.md").read_text()
+    assert text == done.stdout
+    assert "### 100 users for 1 x 100 pieces, 50 clients" in text
+    for way in ("1 read, then write", "8a stock in 10 segments", "10b couponmq, ack=issued"):
+        assert text.count(f"| {way} ") == 2
+    assert "- 1 read, then write: clients read the same stock" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    if shutil.which("gnuplot"):
+        assert "10a couponmq" in (tmp_path / "ways.svg").read_text()
+
+
+def test_the_report_names_unknown_ways(env):
+    done = subprocess.run(
+        ["/usr/bin/python3", "-B", "compare/compare.py"],
+        cwd=ROOT,
+        env={**os.environ, **env, "ONLY": "4 12", "BUILD_DIR": str(BUILD)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "ONLY has 12; there are 1 2 3a" in done.stderr
 
 
 @pytest.mark.parametrize(
