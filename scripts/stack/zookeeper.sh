@@ -7,6 +7,7 @@ zookeeper_spawn() {
 	cat >"$RUN_DIR/zookeeper/zoo.cfg" <<-TEXT
 	tickTime=200
 	maxSessionTimeout=120000
+	maxClientCnxns=200
 	dataDir=$RUN_DIR/zookeeper/data
 	clientPort=$PORT_ZOOKEEPER
 	clientPortAddress=127.0.0.1
