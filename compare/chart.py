@@ -22,7 +22,7 @@ set key bottom right
 set style fill solid noborder
 plot "-" using (10):1:(10):2:($1-0.38):($1+0.38) with boxxyerror lc rgb "{correct}" \\
 title "correct", "-" using (10):1:(10):2:($1-0.38):($1+0.38) with boxxyerror lc rgb "{wrong}" \\
-title "oversells, or leaves stock unsold", \\
+title "wrong: docs/ways.md", \\
 "-" using 2:1:3 with labels left offset 0.5,0 notitle
 {bars}
 """

@@ -11,6 +11,8 @@ from chart import chart_write
 from report import Report
 
 WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
+RUN_MOST_S = 600
+PROBE_LEAST_US = 200000  # a shorter run tells little
 CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
 
 
@@ -67,6 +69,9 @@ def workloads():
     """Those above, or the one that the environment describes."""
     names = {"users": "USERS", "items": "ITEMS", "stock": "STOCK", "clients": "CLIENTS"}
     given = {option: os.environ[name] for option, name in names.items() if os.environ.get(name)}
+    for option, value in given.items():
+        if not value.isdigit() or value.startswith("0"):
+            raise SystemExit(f"compare: {names[option]} is {value}; allowed is a whole number")
     if not given:
         return WORKLOADS
     options = {**WORKLOADS[0].options, **given}
@@ -88,7 +93,10 @@ def way_run(way, options):
     words = [WAY, way["id"]]
     for name, value in options.items():
         words += [f"--{name}", str(value)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=RUN_MOST_S)
+    except subprocess.TimeoutExpired as error:
+        raise SystemExit(f"compare: {' '.join(words)} did not end in {RUN_MOST_S} s") from error
     if done.returncode:
         raise SystemExit(f"compare: {' '.join(words)} ended with status {done.returncode}")
     return json.loads(done.stdout)
@@ -100,11 +108,15 @@ def rate(result):
 
 
 def connections_best(way, workload):
-    """By short runs with as much stock as users."""
-    users = max(100, int(workload.options["users"]) // 25)
-    options = {"users": users, "stock": users, "clients": workload.options["clients"]}
-    rates = {n: rate(way_run(way, {**options, "connections": n})) for n in CONNECTIONS}
-    return max(rates, key=rates.get)
+    """By short runs with as much stock as users; with all users where they are too short."""
+    users = int(workload.options["users"])
+    for part in (max(100, users // 25), users):
+        options = {**workload.options, "users": part, "stock": part}
+        runs = {n: way_run(way, {**options, "connections": n}) for n in CONNECTIONS}
+        best = max(runs, key=lambda n: rate(runs[n]))
+        if runs[best]["committed_us"] >= PROBE_LEAST_US:
+            break
+    return best
 
 
 def main():
@@ -124,11 +136,11 @@ def main():
             rows.append({**way, **result, "connections": connections, "rate": rate(result)})
         if rows:
             report.add(workload.title, rows)
-    folder = os.environ.get("OUT") or os.environ["RUN_DIR"]
-    report.write(f"{folder}/ways.md")
-    chart_write(report.tables[0], f"{folder}/ways.svg")
+    folder = os.environ.get("OUT") or os.environ.get("BUILD_DIR", "build")
+    report.write(f"{folder}/compare.md")
+    chart_write(report.tables[0], f"{folder}/compare.svg")
     print(report.text())
-    say(f"written to {folder}: ways.md, ways.svg")
+    say(f"written to {folder}: compare.md, compare.svg")
     sys.exit(0 if report.is_as_promised() else 1)
 
 

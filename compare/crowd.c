@@ -1,10 +1,10 @@
 #include "compare/crowd.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define STACK_BYTES (256 * 1024) /* of a thread */
 
@@ -13,11 +13,17 @@ struct crowd {
 	const struct way *way;
 	struct load *load;
 	pthread_barrier_t start;
-	/* connections that no client uses */
+	/* connections that no client uses, and the clients that wait for one, in their order */
 	pthread_mutex_t mutex;
-	pthread_cond_t returned;
 	struct client **idle;
 	int idle_n;
+	STAILQ_HEAD(, waiter) waiters;
+};
+
+struct waiter {
+	STAILQ_ENTRY(waiter) next;
+	pthread_cond_t is_served;
+	struct client *client;
 };
 
 /* A thread with a connection of its own. */
@@ -30,21 +36,32 @@ struct part {
 
 static struct client *idle_take(struct crowd *crowd)
 {
-	struct client *client;
+	struct waiter me = { .is_served = PTHREAD_COND_INITIALIZER };
 
 	pthread_mutex_lock(&crowd->mutex);
-	while (crowd->idle_n == 0)
-		pthread_cond_wait(&crowd->returned, &crowd->mutex);
-	client = crowd->idle[--crowd->idle_n];
+	if (crowd->idle_n > 0)
+		me.client = crowd->idle[--crowd->idle_n];
+	else
+		STAILQ_INSERT_TAIL(&crowd->waiters, &me, next);
+	while (!me.client)
+		pthread_cond_wait(&me.is_served, &crowd->mutex);
 	pthread_mutex_unlock(&crowd->mutex);
-	return client;
+	return me.client;
 }
 
 static void idle_return(struct crowd *crowd, struct client *client)
 {
+	struct waiter *first;
+
 	pthread_mutex_lock(&crowd->mutex);
-	crowd->idle[crowd->idle_n++] = client;
-	pthread_cond_signal(&crowd->returned);
+	first = STAILQ_FIRST(&crowd->waiters);
+	if (first) {
+		STAILQ_REMOVE_HEAD(&crowd->waiters, next);
+		first->client = client;
+		pthread_cond_signal(&first->is_served);
+	} else {
+		crowd->idle[crowd->idle_n++] = client;
+	}
 	pthread_mutex_unlock(&crowd->mutex);
 }
 
@@ -129,7 +146,6 @@ static void crowd_start(struct crowd *crowd, struct crowd_result *result)
 	started += parts_start(crowd, parts + started, 1, way->watch);
 	check(started == others);
 	pthread_barrier_wait(&crowd->start);
-	result->begun_us = clock_monotonic_us();
 	for (int i = 0; i < clients; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < others; i++) {
@@ -165,12 +181,11 @@ static void pool_open(struct crowd *crowd)
 void crowd_run(struct market *market, const struct way *way, struct load *load,
 	       struct crowd_result *result)
 {
-	struct crowd crowd = { .market = market,
-			       .way = way,
-			       .load = load,
-			       .mutex = PTHREAD_MUTEX_INITIALIZER,
-			       .returned = PTHREAD_COND_INITIALIZER };
+	struct crowd crowd = {
+		.market = market, .way = way, .load = load, .mutex = PTHREAD_MUTEX_INITIALIZER
+	};
 
+	STAILQ_INIT(&crowd.waiters);
 	*result = (struct crowd_result){ 0 };
 	pool_open(&crowd);
 	crowd_start(&crowd, result);

@@ -12,7 +12,6 @@
 
 struct crowd_result {
 	long long attempts, attempts_failed; /* 0: the way does not count them */
-	int64_t begun_us;                    /* the first request, by clock_monotonic_us() */
 };
 
 void crowd_run(struct market *market, const struct way *way, struct load *load,

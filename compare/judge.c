@@ -1,84 +1,98 @@
 #include "compare/judge.h"
 
-static void postgres_read(struct client *client, struct verdict *verdict)
-{
-	int items = client->market->items;
+#include <stdlib.h>
 
-	verdict->stock = sql(client,
-			     "SELECT (SELECT sum(stock) FROM item WHERE id <= $1) + "
-			     "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item <= $1)",
-			     items);
-	verdict->sold = sql(client, "SELECT count(*) FROM sale WHERE item <= $1", items);
-	verdict->over_limit = sql(client,
-				  "SELECT count(*) FROM (SELECT FROM sale WHERE item <= $1 "
-				  "GROUP BY item, buyer HAVING count(*) > 1) AS twice",
-				  items);
+struct count {
+	long long stock, sold, over_limit;
+};
+
+static void postgres_count(struct client *client, int item, struct count *count)
+{
+	count->stock = sql(client,
+			   "SELECT (SELECT stock FROM item WHERE id = $1) + "
+			   "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item = $1)",
+			   item);
+	count->sold = sql(client, "SELECT count(*) FROM sale WHERE item = $1", item);
+	count->over_limit = sql(client,
+				"SELECT count(*) FROM (SELECT FROM sale WHERE item = $1 "
+				"GROUP BY buyer HAVING count(*) > 1) AS twice",
+				item);
 }
 
-static void couponmq_read(struct client *client, struct verdict *verdict)
+static void couponmq_count(struct client *client, int item, struct count *count)
 {
-	for (int item = 1; item <= client->market->items; item++) {
-		long long coupon = client->market->coupons[item];
+	long long coupon = client->market->coupons[item];
 
-		verdict->stock += sql(client,
-				      "SELECT total_num - issued_num FROM public.coupon "
-				      "WHERE id = $1",
-				      coupon);
-		verdict->sold += sql(client,
-				     "SELECT count(*) FROM public.user_coupon "
-				     "WHERE coupon_id = $1",
-				     coupon);
-		verdict->over_limit +=
-			sql(client,
-			    "SELECT count(*) FROM (SELECT FROM public.user_coupon "
-			    "WHERE coupon_id = $1 GROUP BY user_id HAVING count(*) > 1) AS twice",
-			    coupon);
-	}
+	count->stock = sql(client, "SELECT total_num - issued_num FROM public.coupon WHERE id = $1",
+			   coupon);
+	count->sold = sql(client, "SELECT count(*) FROM public.user_coupon WHERE coupon_id = $1",
+			  coupon);
+	count->over_limit = sql(client,
+				"SELECT count(*) FROM (SELECT FROM public.user_coupon "
+				"WHERE coupon_id = $1 GROUP BY user_id HAVING count(*) > 1) "
+				"AS twice",
+				coupon);
 }
 
 /* A set has each user once: nobody can have two. */
-static void redis_read(struct client *client, struct verdict *verdict)
+static void redis_count(struct client *client, int item, struct count *count)
 {
-	for (int item = 1; item <= client->market->items; item++) {
-		verdict->stock += redis_run(client, "GET stock:%d", item);
-		verdict->sold += redis_run(client, "SCARD buyers:%d", item);
+	count->stock = redis_run(client, "GET stock:%d", item);
+	count->sold = redis_run(client, "SCARD buyers:%d", item);
+	count->over_limit = 0;
+}
+
+static void item_count(struct client *client, enum ledger ledger, int item, struct count *count)
+{
+	switch (ledger) {
+	case IN_POSTGRES:
+		postgres_count(client, item, count);
+		break;
+	case IN_REDIS:
+		redis_count(client, item, count);
+		break;
+	case IN_COUPONMQ:
+		couponmq_count(client, item, count);
+		break;
 	}
 }
 
-/* As many pieces as can be sold when everybody gets what there is. */
-static long long demand(const struct market *market)
+/* How many users want the item. */
+static int demand(const struct market *market, int item)
 {
-	long long n = 0;
+	return (market->users - (item - 1) + market->items - 1) / market->items;
+}
 
-	for (int item = 1; item <= market->items; item++) {
-		int users = (market->users - (item - 1) + market->items - 1) / market->items;
+static long long least(long long a, long long b)
+{
+	return a < b ? a : b;
+}
 
-		n += users < market->stock ? users : market->stock;
-	}
-	return n;
+static long long above_zero(long long n)
+{
+	return n > 0 ? n : 0;
+}
+
+static void item_judge(const struct market *market, int item, const struct count *count,
+		       struct verdict *verdict)
+{
+	verdict->stock += count->stock;
+	verdict->sold += count->sold;
+	verdict->oversold += above_zero(count->sold - market->stock);
+	verdict->miscounted += llabs(count->sold + count->stock - market->stock);
+	verdict->over_limit += count->over_limit;
+	verdict->unsold += above_zero(least(demand(market, item), market->stock) - count->sold);
 }
 
 void judge(struct market *market, const struct way *way, struct verdict *verdict)
 {
 	struct client *client = client_new(market);
-	long long stock = (long long)market->stock * market->items;
-	long long missing;
+	struct count count = { 0 };
 
 	*verdict = (struct verdict){ 0 };
-	switch (way->ledger) {
-	case IN_POSTGRES:
-		postgres_read(client, verdict);
-		break;
-	case IN_REDIS:
-		redis_read(client, verdict);
-		break;
-	case IN_COUPONMQ:
-		couponmq_read(client, verdict);
-		break;
+	for (int item = 1; item <= market->items; item++) {
+		item_count(client, way->ledger, item, &count);
+		item_judge(market, item, &count, verdict);
 	}
 	client_free(client);
-	verdict->oversold = verdict->sold > stock ? verdict->sold - stock : 0;
-	verdict->miscounted = verdict->sold + verdict->stock - stock;
-	missing = demand(market) - verdict->sold;
-	verdict->unsold = missing > 0 ? missing : 0;
 }

@@ -83,7 +83,11 @@ const struct request *load_next(struct load *load, int *number)
 
 void load_committed(struct load *load)
 {
-	load->committed_us = clock_monotonic_us();
+	int64_t now_us = clock_monotonic_us(), last_us = load->committed_us;
+
+	while (now_us > last_us &&
+	       !atomic_compare_exchange_weak(&load->committed_us, &last_us, now_us))
+		;
 }
 
 void load_written(struct load *load, const struct request *request)
@@ -147,9 +151,9 @@ static void latencies_read(const struct load *load, struct load_result *result)
 	free(took_us);
 }
 
-void load_result(const struct load *load, int64_t begun_us, struct load_result *result)
+void load_result(const struct load *load, struct load_result *result)
 {
-	int64_t last_us = 0;
+	int64_t begun_us = load->asked_us[0], last_us = 0;
 
 	*result = (struct load_result){ .requests = load->n };
 	for (int i = 0; i < load->n; i++) {
@@ -157,6 +161,8 @@ void load_result(const struct load *load, int64_t begun_us, struct load_result *
 
 		result->sold += load->outcomes[i] == SOLD;
 		result->failed += load->outcomes[i] == FAILED;
+		if (load->asked_us[i] < begun_us)
+			begun_us = load->asked_us[i];
 		if (answered_us > last_us)
 			last_us = answered_us;
 	}

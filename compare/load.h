@@ -30,10 +30,10 @@ long long load_written_n(const struct load *load);
 
 struct load_result {
 	long long requests, sold, failed;       /* requests by their outcomes */
-	int64_t answered_us, committed_us;      /* until the last answer; until the last COMMIT */
+	int64_t answered_us, committed_us;      /* from the first request to the last… */
 	int64_t latency_p50_us, latency_p99_us; /* of the requests that were sold */
 };
 
-void load_result(const struct load *load, int64_t begun_us, struct load_result *result);
+void load_result(const struct load *load, struct load_result *result);
 
 #endif

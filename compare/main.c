@@ -121,6 +121,7 @@ static void list(void)
 
 		cJSON_AddStringToObject(way, "id", ways[i]->id);
 		cJSON_AddStringToObject(way, "name", ways[i]->name);
+		cJSON_AddStringToObject(way, "may", ways[i]->may ? ways[i]->may : "");
 		cJSON_AddItemToObject(way, "wrong",
 				      ways[i]->wrong ? cJSON_CreateString(ways[i]->wrong)
 						     : cJSON_CreateNull());
@@ -172,7 +173,7 @@ static void run(const struct way *way)
 
 	tables_make(&market, way);
 	crowd_run(&market, way, load, &crowd);
-	load_result(load, crowd.begun_us, &result);
+	load_result(load, &result);
 	load_free(load);
 	judge(&market, way, &verdict);
 	tables_drop(&market);

@@ -18,7 +18,7 @@ struct market {
 	int pause_every; /* …at every so many-th sale; 0: never */
 	unsigned seed;
 	/* of the services, from the environment */
-	const char *postgres, *postgres_locks, *redis, *redis_locks, *rabbit, *zookeeper, *gateway;
+	const char *postgres, *postgres_locks, *redis, *rabbit, *zookeeper, *gateway;
 	/* of couponmq's coupons, by item */
 	int64_t coupons[MARKET_ITEMS_MAX + 1];
 };

@@ -11,7 +11,7 @@
 
 /* Where the sales are in the end. */
 enum ledger {
-	IN_POSTGRES, /* the tables item and sale: market.c */
+	IN_POSTGRES, /* the tables item and sale: tables.c */
 	IN_REDIS,    /* they never reach PostgreSQL */
 	IN_COUPONMQ  /* couponmq's own tables */
 };
@@ -19,7 +19,8 @@ enum ledger {
 struct way {
 	const char *id; /* "3b" */
 	const char *name;
-	const char *wrong; /* why its result is wrong, where it is; NULL: it cannot be */
+	const char *may; /* its known flaws: oversold, miscounted, over_limit, unsold; NULL: none */
+	const char *wrong; /* why they come */
 	enum ledger ledger;
 	int is_unique; /* PostgreSQL refuses a second sale to a user: a unique index */
 	int is_batch;  /* a transaction commits many sales */

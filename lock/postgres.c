@@ -124,20 +124,34 @@ static enum lock_reply lock_get(struct session *session, int64_t wait_ms)
 				 session->kind, REPLY_TIMEOUT_MS);
 }
 
+/*
+ * Tells the server the lease and the wait. A session that it has ended since its last lock, which
+ * had another lease, is replaced.
+ */
+static enum lock_reply session_set(struct session *session, int64_t lease_ms, int64_t wait_ms)
+{
+	char lease[NUMBER_SIZE], wait[NUMBER_SIZE];
+	int attempts = postgres_up(session->postgres) ? 2 : 1;
+	enum lock_reply reply = LOCK_REPLY_DOWN;
+
+	number_text(lease_ms, lease);
+	number_text(wait_ms > INT32_MAX ? 0 : wait_ms, wait);
+	while (reply == LOCK_REPLY_DOWN && attempts-- > 0)
+		if (postgres_open(session->postgres) == 0)
+			reply = run(session->postgres, sql_query_lock_session, lease, wait,
+				    REPLY_TIMEOUT_MS, NULL);
+	return reply;
+}
+
 static enum lock_reply session_take(void *opaque, const struct lock_request *request,
 				    int64_t wait_ms, struct lock_grant *grant)
 {
 	struct session *session = opaque;
-	char lease[NUMBER_SIZE], wait[NUMBER_SIZE];
 	enum lock_reply reply;
 
 	snprintf(session->name, sizeof(session->name), "%s", request->name);
 	session->kind = request->kind == LOCK_READ ? "read" : "write";
-	if (postgres_open(session->postgres))
-		return LOCK_REPLY_DOWN;
-	number_text(request->lease_ms, lease);
-	number_text(wait_ms > INT32_MAX ? 0 : wait_ms, wait);
-	reply = run(session->postgres, sql_query_lock_session, lease, wait, REPLY_TIMEOUT_MS, NULL);
+	reply = session_set(session, request->lease_ms, wait_ms);
 	if (reply == LOCK_REPLY_YES)
 		reply = lock_get(session, wait_ms);
 	if (reply != LOCK_REPLY_YES)

@@ -115,8 +115,7 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 				  wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms
 								       : LOCK_WAIT_FOREVER,
 				  grant);
-	if (answer == LOCK_REPLY_YES || answer == LOCK_REPLY_NO)
-		session->is_asking = 0;
+	session->is_asking = answer == LOCK_REPLY_DOWN; /* the same request may be made again */
 	return answer;
 }
 

@@ -28,6 +28,7 @@
 #define FOLDER_SIZE (sizeof(ROOT) + 2 + 3 * LOCK_NAME_MAX)
 #define NODE_SIZE (2 + ULID_LEN + 1 + 10 + 1) /* w-ULID-0000000000 */
 #define SEQUENCE_DIGITS 10
+#define PLACE_ATTEMPTS 3
 #define WHY_SIZE 160
 
 struct session {
@@ -330,10 +331,26 @@ static enum lock_reply node_remove(struct session *session)
 				 : failed(session, code);
 }
 
+/*
+ * The folder and the own node in it. After a lost connection either may have been made, and the
+ * servers remove a folder that is empty: both are asked for again.
+ */
+static int place_make(struct session *session)
+{
+	int code = ZNONODE;
+
+	for (int i = 0; i < PLACE_ATTEMPTS && (code == ZNONODE || code == ZCONNECTIONLOSS); i++) {
+		code = folder_make(session);
+		if (code == ZOK)
+			code = node_make(session);
+	}
+	return code;
+}
+
 static enum lock_reply fence_read(struct session *session, struct lock_grant *grant)
 {
 	char path[FOLDER_SIZE + NODE_SIZE];
-	struct Stat stat;
+	struct Stat stat = { 0 };
 	int code;
 
 	path_of(session, session->node, path);
@@ -359,11 +376,7 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 	ulid_new(&id, clock_wall_ms());
 	snprintf(session->prefix, sizeof(session->prefix), "%c-%s-",
 		 request->kind == LOCK_READ ? 'r' : 'w', ulid_format(&id, ulid));
-	code = folder_make(session);
-	if (code == ZOK)
-		code = node_make(session);
-	if (code == ZCONNECTIONLOSS) /* it may have been made */
-		code = node_make(session);
+	code = place_make(session);
 	if (code != ZOK) {
 		handle_close(session);
 		return failed(session, code);

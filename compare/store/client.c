@@ -20,7 +20,8 @@ struct client *client_new(struct market *market)
 	return client;
 }
 
-struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
+/* A client uses one store for its locks. */
+static struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
 {
 	const struct market *market = client->market;
 	const char *const urls[] = { [LOCK_REDIS] = market->redis,
@@ -31,6 +32,21 @@ struct lock_owner *locks_open(struct client *client, enum lock_backend_id store)
 		client->locks = lock_owner_new(store, urls[store], NULL, NULL);
 	check(client->locks != NULL);
 	return client->locks;
+}
+
+struct lock *client_lock(struct client *client, enum lock_backend_id store, enum lock_kind kind,
+			 const char *name)
+{
+	const struct lock_options options = { .kind = kind,
+					      .wait = LOCK_KEEP_TRYING,
+					      .lease_ms = client->market->lease_ms,
+					      .is_watched = client->market->pause_every == 0 };
+	struct lock_owner *owner = locks_open(client, store);
+	struct lock *lock;
+
+	if (lock_take(owner, name, &options, &lock) != LOCK_TAKEN)
+		client_fail("lock", name, lock_error(owner));
+	return lock;
 }
 
 void client_free(struct client *client)

@@ -64,7 +64,8 @@ void queue_close(struct queue *queue);
 /* Connects to couponmq's gateway. */
 void gateway_open(struct client *client);
 
-/* The client's owner of locks in that store. */
-struct lock_owner *locks_open(struct client *client, enum lock_backend_id store);
+/* Waits for a lock of lock/, with the lease of the market; it is watched unless holders stop. */
+struct lock *client_lock(struct client *client, enum lock_backend_id store, enum lock_kind kind,
+			 const char *name);
 
 #endif

@@ -4,6 +4,8 @@
 #include "common/check.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@ static int gateway_connect(const char *address)
 	fd = socket(found->ai_family, SOCK_STREAM, 0);
 	if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
 		client_fail("gateway", "connect", address);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	freeaddrinfo(found);
 	return fd;
 }

@@ -1,5 +1,5 @@
 /*
- * 4. UPDATE … WHERE stock >= 1: the check and the write are one statement. One for each user is a
+ * 4. UPDATE … WHERE stock > 0: the check and the write are one statement. One for each user is a
  * check before it, or a unique index.
  */
 #include "compare/ways/sell.h"
@@ -15,7 +15,7 @@ static enum outcome buy_unique(struct client *client, const struct request *requ
 	if (!sql(client, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
 		 request->user))
 		return roll_back(client, HAS_ONE);
-	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock >= 1",
+	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock > 0",
 		 request->item))
 		return roll_back(client, SOLD_OUT);
 	sql(client, "COMMIT");
@@ -24,14 +24,15 @@ static enum outcome buy_unique(struct client *client, const struct request *requ
 
 const struct way way_conditional = {
 	.id = "4a",
-	.name = "UPDATE … WHERE stock >= 1",
+	.name = "UPDATE … WHERE stock > 0",
+	.may = "over_limit",
 	.wrong = "a user who asks several times at once is checked before any of them has "
 		 "committed, and gets several",
 	.buy = buy_checked,
 };
 const struct way way_conditional_unique = {
 	.id = "4b",
-	.name = "the same with a unique index",
+	.name = "the same, a unique index",
 	.is_unique = 1,
 	.buy = buy_unique,
 };

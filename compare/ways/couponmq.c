@@ -6,6 +6,7 @@
 #include "compare/way.h"
 
 #include "common/check.h"
+#include "common/message/answer.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static long long ctl(const char *words)
 	return strtoll(line, NULL, 10);
 }
 
-/* A coupon for each item; the last one is not judged. */
+/* A coupon for each item. */
 static void prepare(struct client *client)
 {
 	struct market *market = client->market;
@@ -54,11 +55,11 @@ static void prepare(struct client *client)
 static enum outcome outcome_of(int code)
 {
 	switch (code) {
-	case 0:
+	case ANSWER_OK:
 		return SOLD;
-	case 2:
+	case ANSWER_OUT_OF_STOCK:
 		return SOLD_OUT;
-	case 4:
+	case ANSWER_LIMIT_REACHED:
 		return HAS_ONE;
 	default:
 		return FAILED;

@@ -7,23 +7,7 @@
 #include "common/check.h"
 #include "lock/name.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static struct lock *lock_get(struct client *client, enum lock_backend_id store, enum lock_kind kind,
-			     const char *name)
-{
-	const struct lock_options options = { .kind = kind,
-					      .wait = LOCK_KEEP_TRYING,
-					      .lease_ms = client->market->lease_ms,
-					      .is_watched = client->market->pause_every == 0 };
-	struct lock_owner *owner = locks_open(client, store);
-	struct lock *lock;
-
-	if (lock_take(owner, name, &options, &lock) != LOCK_TAKEN)
-		client_fail("lock", name, lock_error(owner));
-	return lock;
-}
+#include <stdio.h>
 
 static enum outcome buy_under(struct client *client, const struct request *request,
 			      enum lock_backend_id store, enum lock_kind kind, const char *name)
@@ -31,7 +15,7 @@ static enum outcome buy_under(struct client *client, const struct request *reque
 	enum outcome outcome;
 
 	do {
-		struct lock *lock = lock_get(client, store, kind, name);
+		struct lock *lock = client_lock(client, store, kind, name);
 
 		client->attempts++;
 		outcome = sell_read_then_write(client, request, lock_fence(lock));
@@ -74,22 +58,22 @@ static enum outcome buy_postgres(struct client *client, const struct request *re
 
 const struct way way_lock_redis = {
 	.id = "5d",
-	.name = "lock of lock/ in Redis",
+	.name = "lock/ Redis",
 	.buy = buy_redis,
 };
 const struct way way_lock_redis_fair = {
 	.id = "5e",
-	.name = "the same, fair",
+	.name = "lock/ Redis, fair",
 	.buy = buy_redis_fair,
 };
 const struct way way_lock_redis_one = {
 	.id = "5f",
-	.name = "the same, one for all items",
+	.name = "lock/ Redis, one for all",
 	.buy = buy_redis_one,
 };
 const struct way way_lock_postgres = {
 	.id = "5g",
-	.name = "lock of lock/ in PostgreSQL",
+	.name = "lock/ PostgreSQL",
 	.buy = buy_postgres,
 };
 
@@ -101,7 +85,7 @@ static enum outcome buy_zookeeper(struct client *client, const struct request *r
 
 const struct way way_lock_zookeeper = {
 	.id = "5h",
-	.name = "lock of lock/ in ZooKeeper",
+	.name = "lock/ ZooKeeper",
 	.buy = buy_zookeeper,
 };
 #endif

@@ -76,6 +76,7 @@ static enum outcome buy_ownerless(struct client *client, const struct request *r
 const struct way way_lock_getset = {
 	.id = "5a",
 	.name = "lock: SETNX, GETSET",
+	.may = "oversold miscounted over_limit",
 	.wrong = "a holder that stopped for longer than its lease writes what it read before "
 		 "another took the lock over",
 	.buy = buy_getset,
@@ -83,13 +84,15 @@ const struct way way_lock_getset = {
 const struct way way_lock_token = {
 	.id = "5b",
 	.name = "lock: SET NX PX, a token",
+	.may = "oversold miscounted over_limit",
 	.wrong = "a holder that stopped for longer than its lease writes what it read before "
-		 "the lock expired: its token keeps the next one's lock, not its own writes away",
+		 "the lock expired: the token protects the next lock from it, not the stock",
 	.buy = buy_token,
 };
 const struct way way_lock_ownerless = {
 	.id = "5c",
 	.name = "lock without owner",
+	.may = "oversold miscounted over_limit",
 	.wrong = "a holder that stopped for longer than its lease deletes the lock of the next "
 		 "one: from then on two work at once",
 	.buy = buy_ownerless,

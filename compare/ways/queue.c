@@ -69,7 +69,8 @@ static void worker_run(struct client *client, struct load *load)
 
 const struct way way_queue_commands = {
 	.id = "9a",
-	.name = "Redis commands, a message",
+	.name = "commands, a message",
+	.may = "oversold over_limit",
 	.wrong = "between a client's check and its DECR others checked too: the stock falls below "
 		 "nothing, and a user who asks twice at once is found to have none twice",
 	.prepare = prepare,
@@ -79,7 +80,7 @@ const struct way way_queue_commands = {
 };
 const struct way way_queue_script = {
 	.id = "9b",
-	.name = "one Lua script, a message",
+	.name = "Lua script, a message",
 	.prepare = prepare,
 	.buy = buy_script,
 	.open = worker_open,

@@ -9,8 +9,7 @@ static enum outcome buy(struct client *client, const struct request *request)
 	stock = sql(client, "SELECT stock FROM item WHERE id = $1 FOR UPDATE", request->item);
 	if (stock <= 0)
 		return roll_back(client, SOLD_OUT);
-	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
-		request->user))
+	if (user_has_one(client, request))
 		return roll_back(client, HAS_ONE);
 	sql(client, "UPDATE item SET stock = $2 WHERE id = $1", request->item, stock - 1);
 	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);

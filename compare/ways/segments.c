@@ -17,7 +17,7 @@ static int segment_take(struct client *client, int item, int segment)
 {
 	return sql(client,
 		   "UPDATE segment SET stock = stock - 1 "
-		   "WHERE item = $1 AND number = $2 AND stock >= 1",
+		   "WHERE item = $1 AND number = $2 AND stock > 0",
 		   item, segment % MARKET_SEGMENTS) > 0;
 }
 
@@ -51,6 +51,7 @@ static enum outcome buy_any(struct client *client, const struct request *request
 const struct way way_segment = {
 	.id = "8a",
 	.name = "stock in 10 segments",
+	.may = "unsold",
 	.wrong = "a user whose segment was sold out was sent away while others had stock",
 	.is_unique = 1,
 	.prepare = prepare,

@@ -19,21 +19,40 @@ enum outcome roll_back(struct client *client, enum outcome outcome)
 	return outcome;
 }
 
+int user_has_one(struct client *client, const struct request *request)
+{
+	return sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2",
+		   request->item, request->user) > 0;
+}
+
+/*
+ * Reads the stock. Who comes with a fence leaves it there, so that nobody with a lower one can
+ * write any more; NONE: a higher one was here before.
+ */
+static long long stock_read(struct client *client, int item, long long fence)
+{
+	if (fence == 0)
+		return sql(client, "SELECT stock FROM item WHERE id = $1", item);
+	return sql(client,
+		   "UPDATE item SET fence = $2 WHERE id = $1 AND fence <= $2 RETURNING stock", item,
+		   fence);
+}
+
 enum outcome sell_read_then_write(struct client *client, const struct request *request,
 				  long long fence)
 {
-	long long stock;
+	long long stock = stock_read(client, request->item, fence);
 
-	sql(client, "BEGIN");
-	stock = sql(client, "SELECT stock FROM item WHERE id = $1", request->item);
-	if (stock <= 0)
-		return roll_back(client, SOLD_OUT);
-	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
-		request->user))
-		return roll_back(client, HAS_ONE);
+	if (stock == NONE)
+		return FAILED;
+	if (stock == 0)
+		return SOLD_OUT;
+	if (user_has_one(client, request))
+		return HAS_ONE;
 	pause_now_and_then(client->market, request);
-	if (!sql(client, "UPDATE item SET stock = $2, fence = $3 WHERE id = $1 AND fence <= $3",
-		 request->item, stock - 1, fence))
+	sql(client, "BEGIN");
+	if (!sql(client, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
+		 stock - 1, fence))
 		return roll_back(client, FAILED);
 	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
 	sql(client, "COMMIT");
@@ -42,12 +61,11 @@ enum outcome sell_read_then_write(struct client *client, const struct request *r
 
 enum outcome sell_checked(struct client *client, const struct request *request)
 {
-	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
-		request->user))
+	if (user_has_one(client, request))
 		return HAS_ONE;
 	sql(client, "BEGIN");
 	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
-	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock >= 1",
+	if (!sql(client, "UPDATE item SET stock = stock - 1 WHERE id = $1 AND stock > 0",
 		 request->item))
 		return roll_back(client, SOLD_OUT);
 	sql(client, "COMMIT");

@@ -7,9 +7,12 @@
 /* Ends the transaction without a sale. Returns `outcome`. */
 enum outcome roll_back(struct client *client, enum outcome outcome);
 
+/* Whether the user has bought the item before. */
+int user_has_one(struct client *client, const struct request *request);
+
 /*
- * Reads the stock, and writes it back less one. FAILED: a higher fence was here before; 0: there is
- * none. The holder of a lock may stop in between, as the market says.
+ * Reads the stock, and writes it back less one. The holder of a lock may stop in between, as the
+ * market says. FAILED: a higher fence was here meanwhile; 0: there is none.
  */
 enum outcome sell_read_then_write(struct client *client, const struct request *request,
 				  long long fence);

@@ -13,12 +13,11 @@ static enum outcome try(struct client *client, const struct request *request)
 	long long version;
 
 	client->attempts++;
-	version = sql(client, "SELECT version FROM item WHERE id = $1 AND stock >= 1",
+	version = sql(client, "SELECT version FROM item WHERE id = $1 AND stock > 0",
 		      request->item);
 	if (version == NONE)
 		return SOLD_OUT;
-	if (sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2", request->item,
-		request->user))
+	if (user_has_one(client, request))
 		return HAS_ONE;
 	sql(client, "BEGIN");
 	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
@@ -65,19 +64,22 @@ static enum outcome buy_a_few_times(struct client *client, const struct request 
 
 const struct way way_version_once = {
 	.id = "3a",
-	.name = "version, fails at once",
+	.name = "version, once",
+	.may = "unsold",
 	.wrong = WRONG,
 	.buy = buy_once,
 };
 const struct way way_version_time = {
 	.id = "3b",
-	.name = "version, retried for 100 ms",
+	.name = "version, retried 100 ms",
+	.may = "unsold",
 	.wrong = WRONG,
 	.buy = buy_for_a_time,
 };
 const struct way way_version_times = {
 	.id = "3c",
 	.name = "version, retried 3 times",
+	.may = "unsold",
 	.wrong = WRONG,
 	.buy = buy_a_few_times,
 };

@@ -50,7 +50,8 @@ static enum outcome buy_again(struct client *client, const struct request *reque
 
 const struct way way_watch_once = {
 	.id = "7a",
-	.name = "Redis WATCH, fails at once",
+	.name = "Redis WATCH, once",
+	.may = "unsold",
 	.wrong = "of the clients that watch the stock only one can write: the others were sent "
 		 "away while there was stock",
 	.ledger = IN_REDIS,

@@ -118,16 +118,24 @@ static void on_lost(void *context, const char *name)
 }
 
 /* The exit status. */
-static int run_locked(struct lock *lock, const struct ctl *ctl, int lost_fd)
+static int run_locked(struct lock_owner *owner, struct lock *lock, const struct ctl *ctl,
+		      int lost_fd)
 {
 	char fence[24];
-	int status;
+	int status, is_held;
 
 	snprintf(fence, sizeof(fence), "%lld", (long long)lock_fence(lock));
 	setenv("COUPON_LOCK_NAME", ctl->args.argument, 1);
 	setenv("COUPON_LOCK_FENCE", fence, 1);
 	status = command_run_words(ctl->args.words, lost_fd);
-	return lock_release(lock) == 0 ? status : STATUS_LOST;
+	is_held = lock_is_held(lock);
+	if (lock_release(lock) == 0)
+		return status;
+	if (!is_held || !lock_error(owner)[0])
+		return STATUS_LOST;
+	fprintf(stderr, "couponctl: the lock \"%s\" is free at the end of its lease: %s\n",
+		ctl->args.argument, lock_error(owner));
+	return status;
 }
 
 static int take_and_run(struct lock_owner *owner, const struct ctl *ctl,
@@ -137,7 +145,7 @@ static int take_and_run(struct lock_owner *owner, const struct ctl *ctl,
 
 	switch (lock_take(owner, ctl->args.argument, options, &lock)) {
 	case LOCK_TAKEN:
-		return run_locked(lock, ctl, lost_fd);
+		return run_locked(owner, lock, ctl, lost_fd);
 	case LOCK_SKIPPED:
 		return STATUS_SKIPPED;
 	case LOCK_FAILED:

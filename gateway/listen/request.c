@@ -305,7 +305,7 @@ static int object_parse(struct parse *parse, const cJSON *root)
 /* The text is not JSON. Names the member, where it is one string that is wrong. */
 static void json_fail(struct parse *parse, const struct json_fault *fault, const char *error)
 {
-	char member[VALUE_SHOWN + 1], why[MESSAGE_SIZE];
+	char member[VALUE_SHOWN + 1], why[MESSAGE_SIZE - VALUE_SHOWN - sizeof(": ")];
 
 	if (!fault->member || fault->member_len > VALUE_SHOWN) {
 		parse_fail(parse, "the request", NULL, error);
