@@ -6,6 +6,7 @@
 #include "compare/ways/sell.h"
 
 #include <poll.h>
+#include <stdlib.h>
 
 #define ASK_MS 1
 

@@ -4,6 +4,8 @@
  */
 #include "compare/ways/sell.h"
 
+#include <stdlib.h>
+
 static void prepare(struct client *client)
 {
 	sql(client,
