@@ -262,6 +262,39 @@ def test_without_the_right_to_listen(stack, redis_client, name):
         redis_client.execute_command("ACL", "DELUSER", "deaf")
 
 
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
+def test_a_refused_lock_is_not_taken_for_another_name(agent, name, redis_client):
+    a, b = agent(), agent()
+    other = f"{name}.other"
+    redis_client.set(f"couponmq:lock:{{{name}}}", "no hash")
+    try:
+        assert a.take(name, wait=FAIL)[0] == "refused"
+        assert a.take(name, wait=FAIL)[0] == "refused"
+        a.fence(other)
+        assert b.take(other, wait=FAIL)[0] == "failed"
+        redis_client.delete(f"couponmq:lock:{{{name}}}")
+        b.fence(name)
+        assert a.release(other) == "0"
+    finally:
+        redis_client.delete(f"couponmq:lock:{{{name}}}")
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_a_session_that_was_idle_for_its_lease_is_replaced(agent, name, pg):
+    def sessions():
+        return pg.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'couponmq-lock'"
+        ).fetchone()[0]
+
+    a, b = agent(), agent()
+    a.fence(name)
+    before = sessions()
+    assert b.take(name, wait=FAIL, lease=200)[0] == "failed"
+    wait_until(lambda: sessions() == before)  # the server has ended b's
+    assert a.release(name) == "0"
+    b.fence(name, wait=FAIL)
+
+
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_postgres_cuts_the_connection(agent, name, pg):
     a, b = agent(), agent()
@@ -327,7 +360,7 @@ def test_a_store_that_is_down(store, name):
         assert one.take(name, wait=FAIL)[0] == "unreachable"
         begun = time.monotonic()
         result, why = one.take(name, wait=SKIP_AFTER, wait_ms=600)
-        assert result == "unreachable" and why and 0.6 <= time.monotonic() - begun < 5
+        assert result == "unreachable" and why and 0.59 < time.monotonic() - begun < 5
     finally:
         one.end()
 

@@ -3,10 +3,12 @@
 import os
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from lock_agent import BUILD
+from relay import Relay, port_of
 from stack import wait_until
 
 
@@ -48,6 +50,20 @@ def test_a_command_runs_under_a_lock(stack, store, name):
 )
 def test_the_exit_status_is_that_of_the_command(stack, name, command, status):
     assert lock_run(stack, name, "--", *command)[0] == status
+
+
+def test_the_store_is_gone_at_the_end(stack, name, tmp_path):
+    """The lease lasts: nobody else had the lock."""
+    script = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.1; done; exit 3"
+    with Relay(port_of(stack.env["REDIS_URL"])) as gate:
+        away = SimpleNamespace(env={**stack.env, "REDIS_URL": gate.url(stack.env["REDIS_URL"])})
+        process = lock_start(away, name, "--", "sh", "-c", script)
+        wait_until((tmp_path / "begun").exists)
+        gate.hold()
+        (tmp_path / "go").touch()
+        err = process.communicate(timeout=30)[1]
+    assert process.returncode == 3
+    assert "is free at the end of its lease: Redis: " in err
 
 
 @pytest.mark.parametrize(
