@@ -111,11 +111,15 @@ class World:
         return reply
 
     def issue_all(self, coupon, users, **members):
-        """Of several users; the first one is asked until the gateway is available."""
-        replies = [self.issue(coupon, users[0], **members)]
-        members = {"op": "issue", "coupon": coupon, "ack": "issued", **members}
+        """Of several users; each is asked until the gateway is available."""
+        first = self.issue(coupon, users[0], **members)
+        request = {"op": "issue", "coupon": coupon, "ack": "issued", **members}
         with self.stack.client() as client:
-            return replies + client.pipeline([{"user": user, **members} for user in users[1:]])
+            replies = client.pipeline([{"user": user, **request} for user in users[1:]])
+        return [first] + [
+            self.issue(coupon, user, **members) if reply["status"] == "unavailable" else reply
+            for user, reply in zip(users[1:], replies)
+        ]
 
     def recover(self, *arguments):
         told = self.stack.ctl_run("recover", *arguments, "--json")
