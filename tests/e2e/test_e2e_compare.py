@@ -153,7 +153,7 @@ def test_the_report(env, tmp_path):
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "compare.md").read_text()
     assert text == done.stdout
-    assert "### 100 users for 1 x 100 pieces, 50 clients" in text
+    assert "## 100 users for 1 x 100 pieces, 50 clients" in text
     for way in ("1 read, then write", "8a stock in 10 segments", "10b couponmq, ack=issued"):
         assert text.count(f"| {way} ") == 2
     assert "- 1 read, then write: clients read the same stock" in text
