@@ -10,7 +10,7 @@ from report import is_correct
 # What the colours mean, in the order of the legend.
 KINDS = (
     ("correct", "#2b7a4b", lambda row: is_correct(row) and not row["may"]),
-    ("a flaw is known, and did not show", "#d9a441", lambda row: is_correct(row) and row["may"]),
+    ("a known flaw did not show", "#d9a441", lambda row: is_correct(row) and row["may"]),
     ("wrong", "#c0504d", lambda row: not is_correct(row)),
 )
 SCRIPT = """\
@@ -22,7 +22,7 @@ set xrange [10:{most}]
 set yrange [{last}.8:-0.8]
 set grid xtics
 set ytics ({labels})
-set key below
+set key top right
 set style fill solid noborder
 plot {bars}, $rates using 2:1:3 with labels left offset 0.5,0 notitle
 """
