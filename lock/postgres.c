@@ -1,7 +1,8 @@
 /*
  * Locks in PostgreSQL: advisory locks of a session, whose waiters queue in the order of asking, so
- * exclusive, fair and write are one kind here. The key of a lock has 32 bits of its name's hash: two
- * names share a lock, and wait for each other without need, with a chance of one in four billion.
+ * exclusive, fair and write are one kind here. The key of a lock has 32 bits of its name's hash:
+ * with a chance of one in four billion two names share a lock, and wait for each other without
+ * need.
  *
  * The lease is the session's idle_session_timeout: the server ends a session that asks nothing for
  * so long, and its lock with it. A renewal is any statement.
