@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LINE_SIZE 512
-#define POLL_MS 1
+#define LOOK_MS 2 /* so much later than it was, at most, a COMMIT is seen */
 
 /* The operator's tool, which is beside this program. Returns the number that it prints. */
 static long long ctl(const char *words)
@@ -52,6 +52,23 @@ static void prepare(struct client *client)
 	}
 }
 
+static long long issued(struct client *client)
+{
+	long long n = 0;
+
+	for (int item = 1; item <= client->market->items; item++)
+		n += sql(client, "SELECT issued_num FROM public.coupon WHERE id = $1",
+			 (long long)client->market->coupons[item]);
+	return n;
+}
+
+/* Also with a connection to PostgreSQL, for watch(). */
+static void open_both(struct client *client)
+{
+	gateway_open(client);
+	issued(client);
+}
+
 static enum outcome outcome_of(int code)
 {
 	switch (code) {
@@ -83,13 +100,15 @@ static int ask(struct client *client, struct load *load, const char *ack)
 /* A reply begins with the id of its request, and the code. */
 static void answer(struct client *client, struct load *load)
 {
-	char line[LINE_SIZE];
-	int number, code;
+	char line[LINE_SIZE], *end;
+	long number, code;
 
-	if (!fgets(line, sizeof(line), client->gateway_in))
+	if (!fgets_unlocked(line, sizeof(line), client->gateway_in))
 		client_fail("gateway", "reply", "the connection is lost");
-	check(sscanf(line, "{\"id\":%d,\"code\":%d", &number, &code) == 2);
-	load_answer(load, number, outcome_of(code));
+	number = strtol(line + strlen("{\"id\":"), &end, 10);
+	code = strtol(end + strlen(",\"code\":"), &end, 10);
+	check(*end == ',');
+	load_answer(load, (int)number, outcome_of((int)code));
 }
 
 /* As many requests in flight as the connection carries clients; sent by the quarter. */
@@ -124,22 +143,19 @@ static void serve_issued(struct client *client, struct load *load)
 	serve(client, load, "issued");
 }
 
-static long long issued(struct client *client)
-{
-	long long n = 0;
-
-	for (int item = 1; item <= client->market->items; item++)
-		n += sql(client, "SELECT issued_num FROM public.coupon WHERE id = $1",
-			 (long long)client->market->coupons[item]);
-	return n;
-}
-
-/* couponmq's workers are processes of their own: this only sees when they have committed all. */
+/* couponmq's workers are processes of their own: this looks at what they have committed. */
 static void watch(struct client *client, struct load *load)
 {
-	while (!load_is_over(load) || issued(client) < load_sold(load))
-		poll(NULL, 0, POLL_MS);
-	load_committed(load);
+	long long seen = 0;
+
+	while (!load_is_over(load) || seen < load_sold(load)) {
+		long long now = issued(client);
+
+		if (now > seen)
+			load_committed(load);
+		seen = now;
+		poll(NULL, 0, LOOK_MS);
+	}
 }
 
 const struct way way_couponmq_accepted = {
@@ -148,7 +164,7 @@ const struct way way_couponmq_accepted = {
 	.ledger = IN_COUPONMQ,
 	.is_batch = 1,
 	.prepare = prepare,
-	.open = gateway_open,
+	.open = open_both,
 	.serve = serve_accepted,
 	.watch = watch,
 };
@@ -158,7 +174,7 @@ const struct way way_couponmq_issued = {
 	.ledger = IN_COUPONMQ,
 	.is_batch = 1,
 	.prepare = prepare,
-	.open = gateway_open,
+	.open = open_both,
 	.serve = serve_issued,
 	.watch = watch,
 };
