@@ -15,7 +15,7 @@ RUN_MOST_S = 600
 SHORT_US = 1000000  # the figures of a shorter run are chance: it is repeated…
 SHORT_RUNS = 5  # …so often, and the median counts
 PROBE_LEAST_US = 200000  # with fewer users even that tells little
-CONNECTIONS = (1, 4, 16, 64)  # each way runs with the one of these that suits it best
+CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
 
 
 def is_one_of(way, names):
@@ -117,12 +117,18 @@ def way_measure(way, options):
     return sorted(runs, key=rate)[len(runs) // 2]
 
 
+def connections_of(way):
+    """One is for a connection that carries many clients. Of the others it would make a single
+    client, to whom nobody else ever is in the way."""
+    return (1, *CONNECTIONS) if way["is_batch"] else CONNECTIONS
+
+
 def connections_best(way, workload):
     """By short runs with as much stock as users; with all users where they are too short."""
     users = int(workload.options["users"])
     for part in (max(100, users // 25), users):
         options = {**workload.options, "users": part, "stock": part}
-        runs = {n: way_measure(way, {**options, "connections": n}) for n in CONNECTIONS}
+        runs = {n: way_measure(way, {**options, "connections": n}) for n in connections_of(way)}
         best = max(runs, key=lambda n: rate(runs[n]))
         if runs[best]["committed_us"] >= PROBE_LEAST_US:
             break
