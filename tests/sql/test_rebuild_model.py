@@ -382,18 +382,7 @@ def test_history(redis_private, databases, stack, seed):
     careful, limit = seed % 2 == 0, rng.randrange(1, 4)
     *dbs, owner = databases
     coupon = 1 + len(owner.execute("SELECT id FROM coupon"))
-    dbs[0].query(
-        "coupon_create",
-        coupon,
-        "test",
-        rng.choice([3, 10, 30]),
-        limit,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    dbs[0].coupon_create(coupon, rng.choice([3, 10, 30]), limit)
     owner.execute("UPDATE coupon SET status = 'published' WHERE id = %s", coupon)
     program = stack.build_dir / "couponctl"
     story = Story(rng, redis_private, coupon, databases, limit, careful, program)
