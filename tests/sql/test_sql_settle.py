@@ -453,7 +453,6 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
         "TRUNCATE receive_rejected",
         "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT"
         " 1::bigint'",
-        "UPDATE coupon SET user_limit = 100",
         "UPDATE coupon SET id = id",
         "DELETE FROM coupon",
         "UPDATE user_coupon SET slot = 2",
