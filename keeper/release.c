@@ -117,9 +117,12 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 			 PQgetvalue(page, row, HOLDER_IDX), PQgetvalue(page, row, HOLDER_KEY));
 		return;
 	}
-	snprintf(what, WHAT_SIZE, "%s",
-		 strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0 ? "drop"
-											  : "free");
+	if (strcmp(reason, "voided") == 0)
+		snprintf(what, WHAT_SIZE, "void");
+	else if (strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0)
+		snprintf(what, WHAT_SIZE, "drop");
+	else
+		snprintf(what, WHAT_SIZE, "free");
 }
 
 /*
@@ -166,7 +169,7 @@ static int ended_take(const redisReply *ended, struct sum *sum)
 		sum->malformed++;
 		return 0;
 	}
-	sum->freed += strcmp(ended->str, "free") == 0;
+	sum->freed += strcmp(ended->str, "free") == 0 || strcmp(ended->str, "void") == 0;
 	sum->given += strcmp(ended->str, "give") == 0;
 	sum->dropped += strcmp(ended->str, "drop") == 0;
 	return 1;
@@ -214,7 +217,7 @@ static int coupon_release(struct part *part, const PGresult *page, struct redis_
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
 	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, part->rows[0], COUPON),
-					 COUPON_KEYS_ISSUE, part->n * ARGS_EACH, part->argv);
+					 COUPON_KEYS_RELEASE, part->n * ARGS_EACH, part->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(reply, part, page, done);
 	if (reply)

@@ -8,7 +8,7 @@ BEGIN
 	PERFORM set_config('lock_timeout', '500', true);
 	FOR i IN 1 .. 5 LOOP
 		BEGIN
-			LOCK TABLE coupon IN ACCESS EXCLUSIVE MODE;
+			LOCK TABLE receive_rejected, coupon IN ACCESS EXCLUSIVE MODE;
 			RETURN;
 		EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
 			PERFORM pg_sleep(0.2 * i);
@@ -20,7 +20,7 @@ BEGIN
 	WHERE l.locktype = 'relation' AND l.granted AND l.pid <> pg_backend_pid()
 		AND l.database = (SELECT d.oid FROM pg_database AS d
 			WHERE d.datname = current_database())
-		AND l.relation = 'coupon'::regclass;
+		AND l.relation IN ('coupon'::regclass, 'receive_rejected'::regclass);
 	RAISE EXCEPTION 'coupon cannot be locked: it is used by the processes %',
 			coalesce(holders, 'that have ended meanwhile')
 		USING HINT = 'End their transactions, then run couponctl migrate again.';
@@ -135,6 +135,30 @@ CREATE TRIGGER campaign_history_add
 		valid_from, valid_to, status, currency, amount_off, percent_off, threshold, cap,
 		metadata, void_returns ON coupon
 	FOR EACH ROW EXECUTE FUNCTION campaign_history_add();
+
+-- User coupons that were taken back after they were issued. If their stock and their slot came back
+-- as well, the row of user_coupon is gone, and receive_rejected has the receive; otherwise the row
+-- stays, and counts.
+CREATE TABLE coupon_void (
+	coupon_id   bigint NOT NULL,
+	batch       uuid NOT NULL,
+	idx         smallint NOT NULL,
+	user_id     text COLLATE "C" NOT NULL,
+	slot        smallint NOT NULL,
+	is_returned boolean NOT NULL,
+	why         text,
+	voided_by   text NOT NULL,
+	voided_at   timestamptz NOT NULL DEFAULT now(),
+	PRIMARY KEY (coupon_id, batch, idx)
+);
+GRANT SELECT, INSERT ON coupon_void TO couponmq_app;
+CREATE INDEX coupon_void_user ON coupon_void (coupon_id, user_id);
+
+-- Without a scan: what is there met the old constraint, which allows less.
+ALTER TABLE receive_rejected DROP CONSTRAINT receive_rejected_reason_check;
+ALTER TABLE receive_rejected ADD CONSTRAINT receive_rejected_reason_check
+	CHECK (reason IN ('unknown_coupon', 'slot_taken', 'slot_invalid', 'out_of_stock',
+		'key_taken', 'lost', 'voided')) NOT VALID;
 
 -- Those that exist: from here on their changes are known.
 INSERT INTO campaign_history (coupon_id, made_by, action, version, terms)
