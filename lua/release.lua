@@ -21,8 +21,9 @@
 --
 -- Returns {'missing'} if Redis does not have the coupon or it is held for a rebuild; then nothing
 -- is written. Otherwise returns {'ok', stock, lost, result...}: stock and lost as they are after
--- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'other' if
--- the slot does not have that receive, or 'malformed' if the user's records are malformed; they are not changed.
+-- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'other'
+-- if the slot does not have that receive, or 'malformed' if the user's records are malformed; they
+-- are not changed.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. Errors of Redis
 -- itself (OOM, READONLY, ...) are returned unchanged.

@@ -17,9 +17,9 @@
 #include "ctl/postgres.h"
 #include "ctl/redis_coupon.h"
 
-#define CHANGE_OPTIONS                                                                           \
-	OPTION("version", "V",                                                                   \
-	       "refuse unless the coupon's terms have this version, as couponctl show prints"),  \
+#define CHANGE_OPTIONS                                                                          \
+	OPTION("version", "V",                                                                  \
+	       "refuse unless the coupon's terms have this version, as couponctl show prints"), \
 		BY_OPTION
 
 struct change {

@@ -45,8 +45,7 @@ static int create_run(struct ctl *ctl)
 	result = creation_insert(db, args_id(args, "id"), terms);
 	cJSON_Delete(terms);
 	if (PQntuples(result) == 0)
-		log_fatal("--id is \"%s\": a coupon with this id exists",
-			  args_text(args, "id"));
+		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
 	if (args_has(args, "json"))
 		printf("{\"coupon\":\"%s\"}\n", db_text(result, 0, "id"));
 	else

@@ -22,7 +22,6 @@ static int is_word(const struct args *args, const char *name, const char *word)
 	return value && strcmp(value, word) == 0;
 }
 
-
 static size_t utf8_characters(const char *text)
 {
 	size_t n = 0;
@@ -202,8 +201,8 @@ static void metadata_read(const struct args *args, cJSON *terms)
 	}
 	parsed = cJSON_ParseWithOpts(text, NULL, 1);
 	if (!cJSON_IsObject(parsed) || strlen(text) > TERMS_METADATA_BYTES)
-		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes", text,
-			  TERMS_METADATA_BYTES);
+		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes",
+			  text, TERMS_METADATA_BYTES);
 	cJSON_Delete(parsed);
 	check(cJSON_AddRawToObject(terms, "metadata", text)); /* as it is, with all its digits */
 }

@@ -61,7 +61,7 @@ enum told { TOLD_NOT, TOLD, TOLD_GONE };
 
 /* TOLD_GONE: Redis does not have the coupon any more, and nobody will ask it. */
 static enum told redis_void(struct voiding *voiding, const struct receive *receive,
-		      const struct voided *voided)
+			    const struct voided *voided)
 {
 	char slot[DB_NUMBER_SIZE], batch[ULID_SIZE], index[DB_NUMBER_SIZE];
 	const char *argv[] = { receive->user.text, db_number(voided->slot, slot),
@@ -108,7 +108,8 @@ static void released_mark(struct voiding *voiding, const struct receive *receive
 static void result_print(const struct voiding *voiding, const char *receive,
 			 const struct voided *voided, int is_told)
 {
-	int is_voided = strcmp(voided->result, "voided") == 0 || strcmp(voided->result, "again") == 0;
+	int is_voided = strcmp(voided->result, "voided") == 0 ||
+			strcmp(voided->result, "again") == 0;
 	cJSON *object;
 
 	if (args_has(&voiding->ctl->args, "json")) {
@@ -155,9 +156,8 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 static void user_void(struct voiding *voiding, int64_t coupon, const struct user_id *user)
 {
 	char id[DB_NUMBER_SIZE];
-	PGresult *rows =
-		db_query(voiding->db, sql_query_void_receives, 2,
-			 (const char *[]){ db_number(coupon, id), user->text });
+	PGresult *rows = db_query(voiding->db, sql_query_void_receives, 2,
+				  (const char *[]){ db_number(coupon, id), user->text });
 	struct receive receive = { .coupon = coupon, .user = *user };
 
 	if (PQntuples(rows) == 0)
@@ -195,9 +195,10 @@ static int void_run(struct ctl *ctl)
 	if (!args->argument)
 		user_read(args, &user);
 	else if (receive_parse(&receive, args->argument, strlen(args->argument)))
-		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in the "
-			  "answer",
-			  args->argument);
+		args_fail(
+			"RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in the "
+			"answer",
+			args->argument);
 	voiding.db = store_postgres_open(ctl);
 	voiding.redis = store_redis_open(ctl);
 	behind_refuse(voiding.db, voiding.redis);
@@ -231,9 +232,11 @@ const struct command void_command = {
 	.argument = "[RECEIVE]",
 	.options = void_options,
 	.summary = "take an issued receive back",
-	.detail = "Takes a RECEIVE, or --coupon and --user. The terms of the campaign say whether\n"
-		  "its piece of the stock and its user's slot come back (couponctl create or edit\n"
-		  "--void-returns). Voiding again changes nothing. Its status is rejected from then\n"
-		  "on, with the reason voided. Exit status: 0 every receive is voided, 1 one of them\n"
-		  "is not issued.",
+	.detail =
+		"Takes a RECEIVE, or --coupon and --user. The terms of the campaign say whether\n"
+		"its piece of the stock and its user's slot come back (couponctl create or edit\n"
+		"--void-returns). Voiding again changes nothing. Its status is rejected from then\n"
+		"on, with the reason voided. Exit status: 0 every receive is voided, 1 one of "
+		"them\n"
+		"is not issued.",
 };

@@ -209,8 +209,8 @@ static void discount_print(const PGresult *row)
 	if (!db_is_null(row, 0, "cap"))
 		printf("  at most      %s %s\n", db_text(row, 0, "cap"), currency);
 	if (!db_is_null(row, 0, "threshold"))
-		printf("  for          purchases of %s %s and more\n",
-		       db_text(row, 0, "threshold"), currency);
+		printf("  for          purchases of %s %s and more\n", db_text(row, 0, "threshold"),
+		       currency);
 	if (!db_is_null(row, 0, "metadata"))
 		printf("  metadata     %s\n", db_text(row, 0, "metadata"));
 }

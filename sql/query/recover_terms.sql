@@ -4,9 +4,9 @@
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns, status,
 	version, created_at, updated_at)
-SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to, currency,
-	amount_off, percent_off, threshold, cap, metadata, coalesce(void_returns, true), status,
-	version, created_at, updated_at
+SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
+	currency, amount_off, percent_off, threshold, cap, metadata, coalesce(void_returns, true),
+	status, version, created_at, updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE

@@ -17,9 +17,7 @@ def armed(stack, coupon):
     result = stack.ctl_run("arm", coupon, "--json")
     verdict = json.loads(result.stdout)
     assert [check["check"] for check in verdict["checks"]] == CHECKS
-    failed = {
-        check["check"]: check["reason"] for check in verdict["checks"] if not check["passed"]
-    }
+    failed = {check["check"]: check["reason"] for check in verdict["checks"] if not check["passed"]}
     assert (result.returncode, verdict["ready"]) == ((1, False) if failed else (0, True))
     assert verdict["coupon"] == str(coupon)
     return failed

@@ -538,7 +538,9 @@ def test_a_voided_receive_is_not_brought_back(world):
     for receive in early + late:
         ctl("void", receive)
     wait_until(lambda: issue(returning, "early")["status"] == "issued")
-    voids = "SELECT coupon_id, batch, idx, user_id, slot, is_returned FROM coupon_void ORDER BY 1, 2"
+    voids = (
+        "SELECT coupon_id, batch, idx, user_id, slot, is_returned FROM coupon_void ORDER BY 1, 2"
+    )
     before = world.read(ROWS, voids)
     # Only what the programs have told Redis by themselves.
     world.stack.stop("worker-1", "postgres")

@@ -1,6 +1,8 @@
 """couponctl void: issued receives are taken back, and what comes back, comes back once."""
 
 import json
+import os
+import subprocess
 import threading
 
 import pytest
@@ -146,6 +148,27 @@ def test_without_redis_the_keeper_gives_back(rough, rough_coupon, rough_pg):
     wait_until(lambda: coupon.field("stock") == "3")
     assert voided(rough, receive)[0]["result"] == "again"
     audit(rough, coupon.coupon)
+
+
+@pytest.mark.parametrize("returns", ["yes", "no"])
+@pytest.mark.parametrize("point", ["void_before_redis", "void_before_mark"])
+def test_killed_between_the_stores(stack, gateway, point, returns):
+    coupon = stack.coupon_make(3, void_returns=returns)
+    receive = issue(gateway, coupon, 1)
+    program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
+    killed = subprocess.run(
+        [str(program), "void", receive],
+        env={**os.environ, **stack.env, "COUPON_FAULT": f"{point}:1:kill"},
+        check=False,
+        timeout=60,
+    )
+    assert killed.returncode == -9
+    assert gateway.call("status", receive=receive)["reason"] == "voided"
+    left = (0, 3, 0) if returns == "yes" else (1, 2, 1)
+    wait_until(lambda: counts(stack, coupon) == left)
+    assert voided(stack, receive)[0]["result"] == "again"
+    assert counts(stack, coupon) == left
+    audit(stack, coupon)
 
 
 @pytest.mark.parametrize(
