@@ -7,6 +7,8 @@
 
 /* Exit status: PostgreSQL has the change, but Redis could not be updated. */
 #define CTL_NOT_IN_REDIS 3
+/* Exit status: the coupon has another version than --version. */
+#define CTL_OTHER_VERSION 6
 
 struct ctl {
 	struct config config;
@@ -16,7 +18,7 @@ struct ctl {
 extern const struct command migrate_command;
 extern const struct command create_command;
 extern const struct command publish_command, pause_command, resume_command, close_command;
-extern const struct command stock_command;
+extern const struct command stock_command, edit_command, history_command, arm_command, void_command;
 extern const struct command show_command, list_command;
 extern const struct command issue_command, status_command;
 extern const struct command rush_command;

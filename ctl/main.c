@@ -9,9 +9,10 @@
 
 static const struct command *const commands[] = {
 	&migrate_command, &create_command, &publish_command, &pause_command,   &resume_command,
-	&close_command,   &stock_command,  &show_command,    &list_command,    &issue_command,
-	&status_command,  &rush_command,   &audit_command,   &rebuild_command, &recover_command,
-	&dead_command,    &queue_command,  &lock_command,
+	&close_command,   &stock_command,  &edit_command,    &history_command, &arm_command,
+	&void_command,    &show_command,   &list_command,    &issue_command,   &status_command,
+	&rush_command,    &audit_command,  &rebuild_command, &recover_command, &dead_command,
+	&queue_command,   &lock_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -28,7 +29,8 @@ static void help_print(FILE *out)
 	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
 	      "invalid;\n"
 	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no "
-	      "verdict;\n5 audit: receives are in flight without progress.\n",
+	      "verdict;\n5 audit: receives are in flight without progress; 6 the coupon has "
+	      "another version\nthan --version.\n",
 	      out);
 }
 

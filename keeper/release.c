@@ -5,11 +5,15 @@
  *	     ▲                              │
  *	     └──────── released_at ─────────┘   of receives that are released, or not in Redis
  *
+ * A voided receive was issued before. Its void is copied to Redis as a transaction first, so that it
+ * is noticed should PostgreSQL be put back to before it.
+ *
  * When Redis is unreachable, refuses the call, or does not have the coupon yet, the receives stay
  * pending. If it will never have the coupon again, there is nothing to release.
  */
 #include "keeper/release.h"
 
+#include "common/changes.h"
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
@@ -23,6 +27,7 @@
 #include <string.h>
 
 #define GIVE "give "
+#define VOIDED "voided" /* the reason */
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_KEY_MAX)
 #define INDEX_MAX 255
 #define ARGS_EACH 5
@@ -117,9 +122,12 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 			 PQgetvalue(page, row, HOLDER_IDX), PQgetvalue(page, row, HOLDER_KEY));
 		return;
 	}
-	snprintf(what, WHAT_SIZE, "%s",
-		 strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0 ? "drop"
-											  : "free");
+	if (strcmp(reason, VOIDED) == 0)
+		snprintf(what, WHAT_SIZE, "void");
+	else if (strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0)
+		snprintf(what, WHAT_SIZE, "drop");
+	else
+		snprintf(what, WHAT_SIZE, "free");
 }
 
 /*
@@ -166,7 +174,7 @@ static int ended_take(const redisReply *ended, struct sum *sum)
 		sum->malformed++;
 		return 0;
 	}
-	sum->freed += strcmp(ended->str, "free") == 0;
+	sum->freed += strcmp(ended->str, "free") == 0 || strcmp(ended->str, "void") == 0;
 	sum->given += strcmp(ended->str, "give") == 0;
 	sum->dropped += strcmp(ended->str, "drop") == 0;
 	return 1;
@@ -214,7 +222,7 @@ static int coupon_release(struct part *part, const PGresult *page, struct redis_
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
 	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, part->rows[0], COUPON),
-					 COUPON_KEYS_ISSUE, part->n * ARGS_EACH, part->argv);
+					 COUPON_KEYS_RELEASE, part->n * ARGS_EACH, part->argv);
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(reply, part, page, done);
 	if (reply)
@@ -240,6 +248,28 @@ static int page_release(const PGresult *page, struct redis_client *redis, struct
 	return coupon_release(&part, page, redis, done);
 }
 
+/* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
+static int numbers_copy(const PGresult *page, struct redis_client *redis,
+			struct keeper_database *database)
+{
+	struct changes changes, copy;
+	int voided_n = 0;
+	PGresult *rows;
+
+	for (int row = 0; row < PQntuples(page); row++)
+		voided_n += strcmp(PQgetvalue(page, row, REASON), VOIDED) == 0;
+	if (voided_n == 0)
+		return 0;
+	if (changes_copy_read(&copy, redis))
+		return -1;
+	rows = keeper_database_query(database, sql_query_change_counts, 0, NULL);
+	if (!rows)
+		return -1;
+	changes_take(&changes, rows);
+	PQclear(rows);
+	return changes_copy_raise(redis, &changes, &copy);
+}
+
 static PGresult *page_read(const struct release *release, struct keeper_database *database)
 {
 	const struct postgres_argument arguments[] = { postgres_number(release->coupon),
@@ -263,7 +293,9 @@ int release_step(struct release *release, struct redis_client *redis,
 		return -1;
 	n = PQntuples(page);
 	check(n <= RELEASE_PAGE);
-	rc = page_release(page, redis, &done);
+	rc = numbers_copy(page, redis, database);
+	if (rc == 0)
+		rc = page_release(page, redis, &done);
 	/* Also after a failure: marks the receives that are done. */
 	if (done_mark(&done, database))
 		rc = -1;

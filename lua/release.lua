@@ -3,12 +3,15 @@
 -- owner. The script is atomic: every error occurs before the first write, and no later write can
 -- fail.
 --
--- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox
+-- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:rejected
 -- ARGV  1..256 times five: user (1..64 bytes), slot (1..100), batch (ULID), index
 --       (0..255), what to do:
 --         'free'  the slot is freed and its unit goes back to the stock
 --         'drop'  the slot is freed, but PostgreSQL has no stock for its unit: the stock is
 --                 unchanged, the coupon's field `lost` is incremented, and `rebuild` is set to 1
+--         'void'  as free, of a receive that was issued. The list of rejected receives gets it,
+--                 whatever the slot has, so that it stays voided should PostgreSQL be put back
+--         'keep'  it was voided as well, but its slot and its unit stay taken: the list alone
 --         'give SLOT:BATCH:INDEX:KEY'
 --                 in PostgreSQL this other receive has the slot: its record replaces the
 --                 rejected one
@@ -18,17 +21,19 @@
 --
 -- Returns {'missing'} if Redis does not have the coupon or it is held for a rebuild; then nothing
 -- is written. Otherwise returns {'ok', stock, lost, result...}: stock and lost as they are after
--- the call, and for each receive 'free', 'drop' or 'give' as it was done, 'other' if the slot does
--- not have that receive, or 'malformed' if the user's records are malformed; they are not changed.
+-- the call, and for each receive 'free', 'drop', 'void', 'keep' or 'give' as it was done, 'other'
+-- if the slot does not have that receive, or 'malformed' if the user's records are malformed; they
+-- are not changed.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. Errors of Redis
 -- itself (OOM, READONLY, ...) are returned unchanged.
 
 local EACH = 5
 
-keys_check(':users', ':outbox')
+keys_check(':users', ':outbox', ':rejected')
 local count = groups_count(0, EACH, MAX_INDEX + 1)
 local users, receives, gifts = {}, {}, {}
+local listed = {'RPUSH', KEYS[4]} -- the voided ones
 for i = 1, count do
 	local user, slot, batch, index, what = unpack(ARGV, (i - 1) * EACH + 1, i * EACH)
 	users[i] = user_check(user)
@@ -42,14 +47,17 @@ for i = 1, count do
 			fail('give: not a record of that slot')
 		end
 		gifts[i] = sub(what, 6)
+	elseif what == 'void' or what == 'keep' then
+		listed[#listed + 1] = batch .. ':' .. index .. ':' .. slot
+			.. (what == 'void' and ':voided:' or ':void_kept:') .. user
 	elseif what ~= 'free' and what ~= 'drop' then
-		fail('what: not free, drop or give')
+		fail('what: not free, drop, void, keep or give')
 	end
 end
 
 -- The coupon
 
-types_check('hash', 'hash', 'hash')
+types_check('hash', 'hash', 'hash', 'list')
 local run_id = call('HGET', KEYS[1], 'run_id')
 if run_id == RUN_ID_NONE or not run_id and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing'}
@@ -93,6 +101,8 @@ for i = 1, count do
 		ended[i] = 'malformed'
 	elseif not place then
 		ended[i] = 'other'
+	elseif ARGV[i * EACH] == 'keep' then
+		ended[i] = 'keep'
 	else
 		records.at[receives[i]] = nil
 		if gifts[i] then
@@ -104,7 +114,7 @@ for i = 1, count do
 			records.lines[place] = false
 			records.left = records.left - 1
 			ended[i] = ARGV[i * EACH]
-			if ended[i] == 'free' then
+			if ended[i] == 'free' or ended[i] == 'void' then
 				freed = freed + 1
 			else
 				dropped = dropped + 1
@@ -147,6 +157,9 @@ if #hdel > 2 then
 end
 if freed > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'stock', decimal(stock)}
+end
+if #listed > 2 then
+	writes[#writes + 1] = listed
 end
 if dropped > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'lost', decimal(lost), 'rebuild', '1'}

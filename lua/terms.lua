@@ -15,7 +15,8 @@
 --
 -- Returns 'applied'; otherwise nothing is written: 'fenced' if the coupon has a higher fence or the
 -- keeper's lock may not be held any more; 'missing'; 'current' if the coupon has this version or a
--- later one; {'taken', n} if total is less than n, the number of taken slots and reserved receives.
+-- later one; {'taken', n} if total is less than n, the number of taken slots and reserved receives,
+-- or if the limit would be lower and n is not 0.
 --
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
@@ -26,7 +27,7 @@ local version, status = integer_check(1, 'version', 1), status_check(2)
 local total = integer_check(3, 'total')
 integer_check(4, 'begin')
 integer_check(5, 'end')
-integer_check(6, 'limit', 1, 100)
+local limit = integer_check(6, 'limit', 1, 100)
 local fence, is_over
 if ARGV[7] then
 	fence, is_over = fence_check(7)
@@ -37,7 +38,8 @@ if call('HEXISTS', KEYS[1], 'placeholder') == 1 or call('EXISTS', KEYS[1]) == 0 
 	return 'missing'
 end
 
-local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence', 'rebuild')
+local c = call('HMGET', KEYS[1], 'version', 'total', 'stock', 'lost', 'fence', 'rebuild',
+	'limit')
 local known, total_old, stock_old = integer(c[1], 1), integer(c[2]), integer(c[3])
 local lost_old = integer(c[4] or '0')
 if not known or not total_old or not stock_old or not lost_old
@@ -51,7 +53,7 @@ if known >= version then
 	return 'current'
 end
 local taken = total_old - stock_old - lost_old
-if total < taken then
+if total < taken or (taken > 0 and limit < (integer(c[7]) or 0)) then
 	return {'taken', taken}
 end
 local stock = math.max(total - taken - lost_old, 0)

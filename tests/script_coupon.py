@@ -110,7 +110,8 @@ class Coupon:
     def run(self, name, *args, keys=None):
         if name not in self.scripts:
             self.scripts[name] = self.redis.script_load(script_text(name))
-        keys = self.keys if keys is None else keys
+        if keys is None:
+            keys = [*self.keys, self.rejected] if name == "release" else self.keys
         at = FENCE_AT.get(name, len(args))
         if at < len(args) and ":" not in str(args[at]):
             args = (*args[:at], fence_of(args[at]), *args[at + 1 :])

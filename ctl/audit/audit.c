@@ -2,6 +2,8 @@
  * couponctl audit: checks the promises on a live system. It names what is wrong; the exit status is
  * the verdict.
  */
+#include "ctl/audit/audit.h"
+
 #include "common/log/log.h"
 #include "ctl/audit/group.h"
 #include "ctl/audit/postgres.h"
@@ -67,17 +69,18 @@ static int verdict(const struct audit *audit)
 	return audit->undecided_n > 0 || audit->behind > 0 ? NO_VERDICT : 0;
 }
 
+static const char *const verdict_words[] = {
+	[0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN", [STALLED] = "STALLED"
+};
+
 static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons)
 {
-	static const char *const words[] = {
-		[0] = "PASS", [1] = "FAIL", [NO_VERDICT] = "UNKNOWN", [STALLED] = "STALLED"
-	};
 	cJSON *object;
 
 	if (!coupons) {
 		if (audit->behind > 0)
 			printf(BEHIND_TEXT "\n", (long long)audit->behind);
-		printf("%s: %lld coupon%s audited, %lld wrong", words[verdict(audit)],
+		printf("%s: %lld coupon%s audited, %lld wrong", verdict_words[verdict(audit)],
 		       (long long)coupons_n, coupons_n == 1 ? "" : "s",
 		       (long long)audit->findings.n);
 		if (audit->stalled_n > 0)
@@ -88,7 +91,7 @@ static void verdict_print(struct audit *audit, int64_t coupons_n, cJSON *coupons
 	}
 	object = output_object();
 	output_bool(object, "passed", verdict(audit) == 0);
-	output_text(object, "verdict", words[verdict(audit)]);
+	output_text(object, "verdict", verdict_words[verdict(audit)]);
 	output_number(object, "audited", coupons_n);
 	output_number(object, "behind", audit->behind);
 	output_add(object, "coupons", coupons);
@@ -104,6 +107,31 @@ static void open_all(struct audit *audit, struct ctl *ctl)
 	audit->behind = behind_read(audit->db, audit->redis);
 	store_redis_check(audit->redis, audit->behind >= 0);
 	audit->broker = broker_new(ctl->config.amqp_url);
+}
+
+static void close_all(struct audit *audit)
+{
+	broker_free(audit->broker);
+	redis_client_free(audit->redis);
+	db_close(audit->db);
+}
+
+const char *audit_coupon(struct ctl *ctl, int64_t coupon)
+{
+	struct audit audit = { .findings.silent = 1,
+			       .patience_ms = PATIENCE_MS,
+			       .resolve_ms = RESOLVE_MS,
+			       .resend_after_ms = ctl->config.resend_after_ms,
+			       .grace_ms = 1000 * GRACE_S,
+			       .stalled_ms = 1000 * STALLED_S };
+	struct group group = { .audit = &audit, .coupons = cJSON_CreateArray() };
+
+	open_all(&audit, ctl);
+	group_audit(&group, coupon);
+	group_end(&group);
+	cJSON_Delete(group.coupons);
+	close_all(&audit);
+	return verdict_words[verdict(&audit)];
 }
 
 static int audit_run(struct ctl *ctl)
@@ -136,9 +164,7 @@ static int audit_run(struct ctl *ctl)
 	}
 	group_end(&group);
 	verdict_print(&audit, coupons_n, coupons);
-	broker_free(audit.broker);
-	redis_client_free(audit.redis);
-	db_close(audit.db);
+	close_all(&audit);
 	return verdict(&audit);
 }
 

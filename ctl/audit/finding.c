@@ -80,6 +80,8 @@ void finding_add(struct findings *findings, enum finding finding, const struct p
 	va_end(list);
 	receive_text(place, receive);
 	findings->n++;
+	if (findings->silent)
+		return;
 	if (findings->json) {
 		json_print(findings, finding, place, receive, text);
 		return;

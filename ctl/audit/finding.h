@@ -27,6 +27,7 @@ struct place {
 };
 
 struct findings {
+	int silent; /* they are only counted */
 	int json;
 	int begun; /* the start of the JSON object was printed */
 	int64_t n;

@@ -11,7 +11,7 @@ static void row_print(void *context, const PGresult *page, int row)
 
 	(void)context;
 	printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", db_text(page, row, "id"),
-	       db_text(page, row, "status"), db_text(page, row, "total_num"),
+	       db_text(page, row, "state"), db_text(page, row, "total_num"),
 	       db_text(page, row, "issued_num"), db_text(page, row, "user_limit"),
 	       *begin ? begin : "-", *end ? end : "-", db_text(page, row, "name"));
 }
@@ -24,6 +24,7 @@ static void row_json(void *context, const PGresult *page, int row)
 	output_text(object, "coupon", db_text(page, row, "id"));
 	output_text(object, "name", db_text(page, row, "name"));
 	output_text(object, "status", db_text(page, row, "status"));
+	output_text(object, "state", db_text(page, row, "state"));
 	output_number(object, "total", db_int(page, row, "total_num"));
 	output_number(object, "issued", db_int(page, row, "issued_num"));
 	output_number(object, "limit", db_int(page, row, "user_limit"));
@@ -41,7 +42,7 @@ static int list_run(struct ctl *ctl)
 	if (args_has(&ctl->args, "json")) {
 		store_coupons_read(db, sql_query_coupon_list, after, count, row_json, NULL);
 	} else {
-		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "status", "total",
+		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "state", "total",
 		       "issued", "limit", "begin", "end", "name");
 		store_coupons_read(db, sql_query_coupon_list, after, count, row_print, NULL);
 	}

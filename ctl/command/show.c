@@ -106,18 +106,40 @@ static const char *const plain_columns[][2] = {
 
 #define PLAIN_COLUMNS_N (sizeof(plain_columns) / sizeof(plain_columns[0]))
 
+/* A number, or a JSON text, as PostgreSQL writes it; null without one. */
+static void raw_json(cJSON *object, const char *name, const PGresult *row, const char *column)
+{
+	if (db_is_null(row, 0, column))
+		output_null(object, name);
+	else
+		output_add(object, name, cJSON_CreateRaw(db_text(row, 0, column)));
+}
+
+static cJSON *discount_json(const PGresult *row)
+{
+	cJSON *object = output_object();
+
+	raw_json(object, "amount_off", row, "amount_off");
+	raw_json(object, "percent_off", row, "percent_off");
+	raw_json(object, "cap", row, "cap");
+	raw_json(object, "threshold", row, "threshold");
+	output_text(object, "currency", db_text(row, 0, "currency"));
+	return object;
+}
+
 static void show_json(const PGresult *row, const struct redis_side *redis)
 {
 	cJSON *object = output_object();
 
 	output_text(object, "coupon", db_text(row, 0, "id"));
+	output_text(object, "state", db_text(row, 0, "state"));
 	output_number(object, "limit", db_int(row, 0, "user_limit"));
 	for (size_t i = 0; i < PLAIN_COLUMNS_N; i++)
 		output_text(object, plain_columns[i][0], db_text(row, 0, plain_columns[i][1]));
-	if (db_is_null(row, 0, "valid_days"))
-		output_null(object, "valid_days");
-	else
-		output_number(object, "valid_days", db_int(row, 0, "valid_days"));
+	raw_json(object, "valid_days", row, "valid_days");
+	output_add(object, "discount", discount_json(row));
+	raw_json(object, "metadata", row, "metadata");
+	output_bool(object, "void_returns", *db_text(row, 0, "void_returns") == 't');
 	output_add(object, "postgresql", postgresql_json(row));
 	output_add(object, "redis", redis_json(redis));
 	output_number(object, "in_flight", in_flight(row, redis));
@@ -176,12 +198,29 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 				       : "not verified on this Redis process yet");
 }
 
+static void discount_print(const PGresult *row)
+{
+	const char *currency = db_text(row, 0, "currency");
+
+	if (!db_is_null(row, 0, "amount_off"))
+		printf("  discount     %s %s\n", db_text(row, 0, "amount_off"), currency);
+	if (!db_is_null(row, 0, "percent_off"))
+		printf("  discount     %s %%\n", db_text(row, 0, "percent_off"));
+	if (!db_is_null(row, 0, "cap"))
+		printf("  at most      %s %s\n", db_text(row, 0, "cap"), currency);
+	if (!db_is_null(row, 0, "threshold"))
+		printf("  for          purchases of %s %s and more\n", db_text(row, 0, "threshold"),
+		       currency);
+	if (!db_is_null(row, 0, "metadata"))
+		printf("  metadata     %s\n", db_text(row, 0, "metadata"));
+}
+
 static void show_text(const PGresult *row, const struct redis_side *redis)
 {
 	const char *begin = db_text(row, 0, "begin_at"), *end = db_text(row, 0, "end_at");
 
-	printf("coupon %s \"%s\", %s for each user\n", db_text(row, 0, "id"),
-	       db_text(row, 0, "name"), db_text(row, 0, "user_limit"));
+	printf("coupon %s \"%s\", %s, %s for each user\n", db_text(row, 0, "id"),
+	       db_text(row, 0, "name"), db_text(row, 0, "state"), db_text(row, 0, "user_limit"));
 	printf("  from         %s\n  until        %s\n", *begin ? begin : "at once",
 	       *end ? end : "no end");
 	if (!db_is_null(row, 0, "valid_days"))
@@ -191,6 +230,7 @@ static void show_text(const PGresult *row, const struct redis_side *redis)
 		       db_text(row, 0, "valid_to"));
 	else
 		puts("  valid        from the receive, without an end");
+	discount_print(row);
 	sides_print(row, redis);
 	if (redis->behind > 0)
 		printf("\n" BEHIND_TEXT "\n", (long long)redis->behind);

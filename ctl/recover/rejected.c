@@ -56,7 +56,7 @@ static int reason_is_known(const char *reason)
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		if (strcmp(reasons[i], reason) == 0)
 			return 1;
-	return 0;
+	return strcmp(reason, "void_kept") == 0; /* of lua/release.lua */
 }
 
 /* Parses "BATCH:INDEX:SLOT:REASON:USER". 0, or -1. */

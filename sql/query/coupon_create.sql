@@ -1,9 +1,10 @@
 -- Creates a draft and returns its id. No row: the id is in use.
--- $1 id (NULL: the next free one), $2 name, $3 total, $4 limit per user, $5 begin, $6 end,
--- $7 days of validity, $8 valid from, $9 valid to
-INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at,
-	valid_days, valid_from, valid_to)
-SELECT coalesce($1::bigint, coupon_id_next()), $2::text, $3::bigint, $4::int,
-	$5::timestamptz, $6::timestamptz, $7::int, $8::timestamptz, $9::timestamptz
+-- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
+INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
+	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns)
+SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
+	end_at, valid_days, valid_from, valid_to, currency, amount_off, percent_off, threshold, cap,
+	metadata, coalesce(void_returns, true)
+FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 ON CONFLICT (id) DO NOTHING
 RETURNING id

@@ -1,12 +1,14 @@
 -- Reads one coupon for display. older_unsettled_num: receives of older generations
 -- without an outcome, by the numbers that PostgreSQL has seen.
 -- $1 coupon
-SELECT id::text, name, status, total_num, issued_num, user_limit,
+SELECT id::text, name, status, campaign_state(status, begin_at, end_at, now()) AS state,
+	total_num, issued_num, user_limit,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin_at,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end_at,
 	valid_days,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
+	currency, amount_off, percent_off, cap, threshold, metadata::text, void_returns,
 	version, generation, seq_seen, settled_num,
 	(SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
 		FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS older_unsettled_num,

@@ -1,5 +1,6 @@
 -- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
--- those that it did not have. Those that hold a slot in Redis are to be released there.
+-- those that it did not have. Those that hold a slot in Redis are to be released there. A voided
+-- one may be an issued one at the moment to which PostgreSQL was put back: that is undone.
 -- $1 coupon, $2 batches, $3 indexes, $4 users, $5 slots, $6 reasons, $7 times of acceptance (ms),
 -- $8 whether they hold a slot (1, 0): arrays of one length
 WITH r AS (
@@ -12,7 +13,27 @@ WITH r AS (
 	SELECT $1::bigint, batch, idx, user_id, slot, reason,
 		timestamptz 'epoch' + at_ms * interval '1 ms', CASE holds WHEN 0 THEN now() END
 	FROM r
+	WHERE reason <> 'void_kept'
 	ON CONFLICT DO NOTHING
 	RETURNING batch, idx
+), voided AS (
+	INSERT INTO coupon_void (coupon_id, batch, idx, user_id, slot, is_returned, why, voided_by)
+	SELECT $1::bigint, batch, idx, user_id, slot, reason = 'voided', NULL, 'couponctl recover'
+	FROM r
+	WHERE reason IN ('voided', 'void_kept')
+	ON CONFLICT DO NOTHING
+	RETURNING batch, idx
+), undone AS (
+	DELETE FROM user_coupon AS u
+	USING r
+	WHERE r.reason = 'voided' AND u.user_id = r.user_id AND u.coupon_id = $1::bigint
+		AND u.batch = r.batch AND u.idx = r.idx
+	RETURNING u.slot
+), counted AS (
+	UPDATE coupon
+	SET issued_num = issued_num - (SELECT count(*) FROM undone)
+	WHERE id = $1::bigint AND EXISTS (SELECT FROM undone)
 )
-SELECT min(r.ord) AS ord FROM r JOIN added USING (batch, idx) GROUP BY batch, idx
+SELECT min(r.ord) AS ord
+FROM r JOIN (SELECT * FROM added UNION SELECT * FROM voided) AS new USING (batch, idx)
+GROUP BY batch, idx

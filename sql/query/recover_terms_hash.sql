@@ -8,7 +8,8 @@ SELECT $1::bigint, 'recovered ' || $1::bigint,
 	timestamptz 'epoch' + nullif($5::bigint, 0) * interval '1 ms',
 	timestamptz 'epoch' + nullif($6::bigint, 0) * interval '1 ms', $7::int
 ON CONFLICT (id) DO UPDATE
-SET status = excluded.status, total_num = excluded.total_num, begin_at = excluded.begin_at,
-	end_at = excluded.end_at, version = excluded.version, updated_at = now()
+SET status = excluded.status, total_num = excluded.total_num, user_limit = excluded.user_limit,
+	begin_at = excluded.begin_at, end_at = excluded.end_at, version = excluded.version,
+	updated_at = now()
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new

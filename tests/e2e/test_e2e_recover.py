@@ -27,7 +27,8 @@ REJECTED = (
 )
 TERMS = (
     "SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,"
-    " status, version FROM coupon ORDER BY id"
+    " currency, amount_off, percent_off, threshold, cap, metadata, void_returns, status, version"
+    " FROM coupon ORDER BY id"
 )
 ALL = (
     ROWS,
@@ -524,3 +525,33 @@ def test_ids_far_away_do_not_move_the_sequence(world):
     world.stack.ctl("recover", "--all")
     stack.start("worker-1")
     assert int(stack.coupon_make(1)) == int(near) + 1, far
+
+
+def test_a_voided_receive_is_not_brought_back(world):
+    """Issued before the backup or after it, voided after it; the slot of one has another owner."""
+    ctl, issue = world.stack.ctl, world.issue
+    returning = world.stack.coupon_make(9, limit=2)
+    keeping = world.stack.coupon_make(9, void_returns="no")
+    early = [issue(coupon, "early")["receive"] for coupon in (returning, keeping)]
+    world.backup()
+    late = [issue(coupon, "late")["receive"] for coupon in (returning, keeping)]
+    for receive in early + late:
+        ctl("void", receive)
+    wait_until(lambda: issue(returning, "early")["status"] == "issued")
+    voids = (
+        "SELECT coupon_id, batch, idx, user_id, slot, is_returned FROM coupon_void ORDER BY 1, 2"
+    )
+    before = world.read(ROWS, voids)
+    # Only what the programs have told Redis by themselves.
+    world.stack.stop("worker-1", "postgres")
+    shutil.rmtree(world.data)
+    subprocess.run(["cp", "-a", world.data.with_name("backup"), world.data], check=True)
+    world.stack.start("postgres")
+    world.recover("--all")
+    assert world.read(ROWS, voids) == before
+    world.stack.start("worker-1")
+    with world.stack.client() as client:
+        for receive in early + late:
+            wait_until(lambda: client.call("status", receive=receive).get("reason") == "voided")
+    for coupon in (returning, keeping):
+        wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0, timeout=30)

@@ -380,7 +380,7 @@ def test_redis_without_memory(private_coupon):
         assert coupon.snapshot() == before
         assert coupon.issue(("1", "k")).verdicts[0].startswith("1:")
         with pytest.raises(redis.ResponseError):
-            coupon.run("terms", 2, "open", 200, 0, 0, 1)
+            coupon.run("terms", 2, "open", 200, 0, 0, 2)
         assert coupon.snapshot() == before
     finally:
         client.config_set("maxmemory", "0")

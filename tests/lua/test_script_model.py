@@ -115,7 +115,7 @@ def terms_step(rng, coupon, model, now_ms):
     total, limit = max(0, model.total + rng.randrange(-15, 20)), rng.choice([1, 2, 2, 3, 5])
     taken = model.total - model.stock
     reply = coupon.run("terms", model.version, status, total, begin, end, limit)
-    if total < taken:
+    if total < taken or (taken and limit < model.limit):
         assert reply == ["taken", taken]
         return
     assert reply == "applied"

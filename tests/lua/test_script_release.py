@@ -422,3 +422,24 @@ def test_sequence(shared_redis, seed):
         raise
     finally:
         coupon.delete()
+
+
+# Voided receives
+
+
+def test_void(three):
+    entry = f"{three.batch}:1:1:voided:2"
+    assert ended(three, (2, 1, three.batch, 1, "void")) == ["void"]
+    assert sorted(three.users()) == ["1", "3"] and three.get("stock") == "8"
+    assert three.redis.lrange(three.rejected, 0, -1) == [entry]
+    # Again: nothing more comes back, and the list has it still.
+    assert ended(three, (2, 1, three.batch, 1, "void")) == ["other"]
+    assert three.get("stock") == "8"
+    assert set(three.redis.lrange(three.rejected, 0, -1)) == {entry}
+
+
+def test_keep(three):
+    before = three.redis.hgetall(three.keys[0]), three.users()
+    assert ended(three, (1, 1, three.batch, 0, "keep")) == ["keep"]
+    assert (three.redis.hgetall(three.keys[0]), three.users()) == before
+    assert three.redis.lrange(three.rejected, 0, -1) == [f"{three.batch}:0:1:void_kept:1"]

@@ -9,6 +9,7 @@ TABLES = {
     "coupon": "id",
     "coupon_generation": "coupon_id",
     "coupon_late": "coupon_id",
+    "coupon_void": "coupon_id",
     "receive_rejected": "coupon_id",
     "user_coupon": "coupon_id",
 }

@@ -85,10 +85,10 @@ def coupon_id(ids_given):
 def coupon_new(db, coupon_id):
     """coupon_new(total, limit): the id of a draft."""
 
-    def make(total=100, limit=1, begin=None, end=None, days=None, valid_from=None, valid_to=None):
+    def make(total=100, limit=1, begin=None, end=None, days=None, **terms):
         wanted = coupon_id()
-        made = db.query(
-            "coupon_create", wanted, "test", total, limit, begin, end, days, valid_from, valid_to
+        made = db.coupon_create(
+            wanted, total, limit, begin_at=begin, end_at=end, valid_days=days, **terms
         )
         assert made == [{"id": str(wanted)}]
         return wanted

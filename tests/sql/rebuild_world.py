@@ -372,6 +372,9 @@ def release(world, db):
             what = (
                 f"give {t['slot']}:{ulid_of(t['holder_batch'])}:{t['holder_idx']}:{t['holder_key']}"
             )
+        elif t["reason"] == "voided":
+            world.numbers_copy(numbers_of(db))
+            what = "void"
         else:
             what = "drop" if t["reason"] in ("out_of_stock", "slot_taken") else "free"
         args += [t["user_id"], t["slot"], ulid_of(t["batch"]), t["idx"], what]
@@ -394,6 +397,7 @@ class World:
         base = "coupon:{%d}" % coupon_id
         self.coupon.id, self.coupon.keys = str(coupon_id), [base, base + ":users", base + ":outbox"]
         self.coupon.known, self.coupon.seen = base + ":known", base + ":seen"
+        self.coupon.rejected = base + ":rejected"
         self.run_id = "%040x" % rng.getrandbits(160)
         self.gateways = [Gateway(self) for _ in range(3)]
         self.bodies, self.accepted = {}, set()

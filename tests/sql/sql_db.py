@@ -1,5 +1,6 @@
 """PostgreSQL as the C programs use it: each query a file, parameters and results as text."""
 
+import json
 import time
 import uuid
 from dataclasses import dataclass, replace
@@ -74,6 +75,17 @@ class Db:
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg.errors.error_from_result(result)
         self.prepared.add(name)
+
+    def coupon_create(self, coupon, total, limit=1, name="test", **terms):
+        """The rows of query/coupon_create.sql; terms are columns of the table."""
+        terms = {"name": name, "total_num": total, "user_limit": limit, **terms}
+        return self.query("coupon_create", coupon, json.dumps(terms))
+
+    def status_put(self, coupon, status):
+        """Of a draft, by the changes that are allowed."""
+        steps = {"draft": [], "paused": ["published"], "closed": ["published"]}.get(status, [])
+        for step in [*steps, *([] if status == "draft" else [status])]:
+            self.execute("UPDATE coupon SET status = %s WHERE id = %s", step, coupon)
 
     def query(self, name, *params):
         """Rows of sql/query/NAME.sql, as dictionaries of text."""

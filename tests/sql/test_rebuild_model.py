@@ -68,7 +68,7 @@ class Story(World):
         "issue": 40, "reply": 10, "publish": 25, "confirm": 10, "resend": 2, "deliver": 12,
         "redeliver": 3, "act": 60, "turn": 10, "round": 20, "elect": 2, "kill": 2, "release": 4,
         "state_keep": 4, "restart": 1, "lose": 3, "gateway_dies": 1, "gateway_new": 1, "total": 3,
-        "ask": 1, "purge": 2, "back_up": 4, "put_back": 2,
+        "ask": 1, "purge": 2, "back_up": 4, "put_back": 2, "void": 4,
     }  # fmt: skip
 
     def step(self):
@@ -267,6 +267,20 @@ class Story(World):
     def step_ask(self):
         self.db.query("rebuild_ask", self.id)
 
+    def step_void(self):
+        """An operator takes an issued receive back. The tool may die before it tells Redis."""
+        issued = [one for one, outcome in self.outcomes.items() if outcome == "issued"]
+        if not issued:
+            return
+        one = self.rng.choice(issued)
+        row = self.db.query("coupon_void", self.id, one.batch, one.idx, one.user, None)[0]
+        if row["result"] != "voided":
+            return  # Redis is to learn its outcome first; or it was put back, unnoticed
+        self.outcomes[one] = "voided"
+        if self.rng.random() < 0.5:
+            self.numbers_copy(numbers_of(self.db))
+            self.coupon.run("release", one.user, one.slot, ulid_of(one.batch), one.idx, "void")
+
     def step_total(self):
         row = self.db.query("coupon_lock", self.id)[0]
         total, version = int(row["total_num"]), int(row["version"])
@@ -353,9 +367,9 @@ class Story(World):
     def end_check(self):
         reasons = set(self.outcomes.values()) - {"issued"}
         assert reasons <= (
-            {"slot_taken", "key_taken"}
+            {"slot_taken", "key_taken", "voided"}
             if self.careful
-            else {"slot_taken", "key_taken", "out_of_stock"}
+            else {"slot_taken", "key_taken", "out_of_stock", "voided"}
         ), reasons
         if self.careful:
             assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
@@ -382,18 +396,7 @@ def test_history(redis_private, databases, stack, seed):
     careful, limit = seed % 2 == 0, rng.randrange(1, 4)
     *dbs, owner = databases
     coupon = 1 + len(owner.execute("SELECT id FROM coupon"))
-    dbs[0].query(
-        "coupon_create",
-        coupon,
-        "test",
-        rng.choice([3, 10, 30]),
-        limit,
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    dbs[0].coupon_create(coupon, rng.choice([3, 10, 30]), limit)
     owner.execute("UPDATE coupon SET status = 'published' WHERE id = %s", coupon)
     program = stack.build_dir / "couponctl"
     story = Story(rng, redis_private, coupon, databases, limit, careful, program)

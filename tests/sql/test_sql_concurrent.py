@@ -166,9 +166,7 @@ def test_coupon_is_not_created_while_a_receive_of_it_is_rejected(db, db_new, cou
     receive = Receive(unknown, "1", uuid.uuid4(), 0)
     assert begin_settle(db, receive) == ["unknown_coupon"]
     other = db_new()
-    creation = background(
-        other.query, "coupon_create", unknown, "late", 1, 1, None, None, None, None, None
-    )
+    creation = background(other.coupon_create, unknown, 1)
     wait_until(lambda: db.is_blocked(other.pid))
     db.execute("COMMIT")
     assert creation.result() == [{"id": str(unknown)}]
@@ -180,7 +178,7 @@ def test_coupon_that_is_created_meanwhile_is_found(db, db_new, coupon_id, backgr
     coupon = coupon_id()
     receive = Receive(coupon, "1", uuid.uuid4(), 0)
     db.execute("BEGIN")
-    db.query("coupon_create", coupon, "early", 1, 1, None, None, None, None, None)
+    db.coupon_create(coupon, 1)
     other = db_new()
     running = background(other.settle, receive)
     wait_until(lambda: db.is_blocked(other.pid))

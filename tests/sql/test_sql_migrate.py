@@ -70,7 +70,7 @@ def test_a_new_database(empty):
         )
     }
     named = {
-        empty.execute("SELECT to_regprocedure(%s)::text", header[2])[0][0]
+        empty.execute("SELECT to_regprocedure(%s)::text", header[2])[0][0].replace(" ", "")
         for header in headers().values()
     }
     assert live == named, "every function of the database has a file"

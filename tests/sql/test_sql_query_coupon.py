@@ -11,35 +11,48 @@ from stack import wait_until
 
 def test_create_skips_ids_that_are_taken(db):
     db.execute("BEGIN")
-    terms = ("name", 1, 1, None, None, None, None, None)
-    first = int(db.query("coupon_create", None, *terms)[0]["id"])
+    first = int(db.coupon_create(None, 1)[0]["id"])
     assert first >= 1001
     for taken in (first + 1, first + 2):
-        assert db.query("coupon_create", taken, *terms) == [{"id": str(taken)}]
-    assert db.query("coupon_create", None, *terms) == [{"id": str(first + 3)}]
-    assert db.query("coupon_create", first, *terms) == []
+        assert db.coupon_create(taken, 1) == [{"id": str(taken)}]
+    assert db.coupon_create(None, 1) == [{"id": str(first + 3)}]
+    assert db.coupon_create(first, 1) == []
     db.execute("ROLLBACK")
+
+
+DAY_1, DAY_2 = "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"
 
 
 @pytest.mark.parametrize(
     "terms",
     [
-        (0, "name", 1, 1, None, None, None, None, None),
-        (None, "", 1, 1, None, None, None, None, None),
-        (None, "name", -1, 1, None, None, None, None, None),
-        (None, "name", 1, 0, None, None, None, None, None),
-        (None, "name", 1, 101, None, None, None, None, None),
-        (None, "name", 1, 1, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z", None, None, None),
-        (None, "name", 1, 1, None, "infinity", None, None, None),
-        (None, "name", 1, 1, None, None, 0, None, None),
-        (None, "name", 1, 1, None, None, 5, "2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z"),
-        (None, "name", 1, 1, None, None, None, "2030-01-01T00:00:00Z", None),
-        (None, "name", 1, 1, None, None, None, "2030-01-02T00:00:00Z", "2030-01-01T00:00:00Z"),
+        {"id": 0},
+        {"name": ""},
+        {"total": -1},
+        {"limit": 0},
+        {"limit": 101},
+        {"begin_at": DAY_2, "end_at": DAY_1},
+        {"end_at": "infinity"},
+        {"valid_days": 0},
+        {"valid_days": 5, "valid_from": DAY_1, "valid_to": DAY_2},
+        {"valid_from": DAY_1},
+        {"valid_from": DAY_2, "valid_to": DAY_1},
+        {"amount_off": 0, "currency": "EUR"},
+        {"amount_off": 1},
+        {"amount_off": 1, "percent_off": 1, "currency": "EUR"},
+        {"amount_off": 1, "currency": "eur"},
+        {"percent_off": 0},
+        {"percent_off": 100.01},
+        {"cap": 1, "currency": "EUR"},
+        {"percent_off": 1, "cap": 1},
+        {"threshold": 1},
+        {"metadata": []},
+        {"metadata": {"a": "b" * 8192}},
     ],
 )
 def test_create_refuses_terms_that_make_no_sense(db, terms):
     with pytest.raises(psycopg.errors.CheckViolation):
-        db.query("coupon_create", *terms)
+        db.coupon_create(terms.pop("id", None), terms.pop("total", 1), **terms)
 
 
 def test_show_and_list(db, coupon_new):
@@ -53,6 +66,7 @@ def test_show_and_list(db, coupon_new):
         "id": str(coupon),
         "name": "test",
         "status": "draft",
+        "state": "draft",
         "total_num": "1",
         "issued_num": "1",
         "user_limit": "1",
@@ -61,6 +75,13 @@ def test_show_and_list(db, coupon_new):
         "valid_days": "30",
         "valid_from": None,
         "valid_to": None,
+        "currency": None,
+        "amount_off": None,
+        "percent_off": None,
+        "cap": None,
+        "threshold": None,
+        "metadata": None,
+        "void_returns": "t",
         "version": "1",
         "generation": "0",
         "seq_seen": "2",
@@ -81,6 +102,7 @@ def test_show_and_list(db, coupon_new):
                 "id",
                 "name",
                 "status",
+                "state",
                 "total_num",
                 "issued_num",
                 "user_limit",
@@ -107,7 +129,7 @@ STATUSES = ("draft", "published", "paused", "closed")
 def test_status_set(db, coupon_new, old, wanted):
     coupon = coupon_new()
     db.execute("BEGIN")
-    db.execute("UPDATE coupon SET status = %s WHERE id = %s", old, coupon)
+    db.status_put(coupon, old)
     may = (old, wanted) in ALLOWED
     expected = {
         "id": str(coupon),

@@ -113,7 +113,7 @@ def test_unknown_coupon_is_rejected_for_ever(db, coupon_id, coupon_new):
     late, fresh = Receive(unknown, "1", uuid.uuid4(), 0), Receive(unknown, "2", uuid.uuid4(), 0)
     assert db.settle(late, Receive(known, "1", uuid.uuid4(), 0)) == ["unknown_coupon", "issued"]
     assert db.generations(unknown) == {}
-    db.query("coupon_create", unknown, "created later", 10, 1, None, None, None, None, None)
+    db.coupon_create(unknown, 10)
     assert db.settle(late, fresh) == ["unknown_coupon", "issued"]
     assert db.audit(unknown) == []
 
@@ -122,7 +122,7 @@ def test_unknown_coupon_is_rejected_for_ever(db, coupon_id, coupon_new):
 def test_status_does_not_matter(db, coupon_new, status):
     coupon = coupon_new()
     db.execute("BEGIN")
-    db.execute("UPDATE coupon SET status = %s WHERE id = %s", status, coupon)
+    db.status_put(coupon, status)
     assert db.settle(*batch_make(coupon, ["1"])) == ["issued"]
     db.execute("ROLLBACK")
 
@@ -162,7 +162,7 @@ def test_issued_receive_stays_issued_when_the_stock_is_gone(db, coupon_new):
     one, two = batch_make(coupon, ["1", "2"])
     assert db.settle(one) == ["issued"]
     assert db.settle(two, one) == ["out_of_stock", "repeated"]
-    db.execute("UPDATE coupon SET status = 'closed' WHERE id = %s", coupon)
+    db.status_put(coupon, "closed")
     assert db.settle(one, two) == ["repeated", "out_of_stock"]
     assert db.rows(coupon) == [("1", 1, one.batch, one.idx)]
     assert db.audit(coupon) == []
@@ -453,7 +453,6 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
         "TRUNCATE receive_rejected",
         "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT"
         " 1::bigint'",
-        "UPDATE coupon SET user_limit = 100",
         "UPDATE coupon SET id = id",
         "DELETE FROM coupon",
         "UPDATE user_coupon SET slot = 2",

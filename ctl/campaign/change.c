@@ -1,5 +1,6 @@
-#include "ctl/command/change.h"
+#include "ctl/campaign/change.h"
 
+#include "common/log/log.h"
 #include "ctl/behind.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -28,8 +29,10 @@ static void row_lock(struct change *change)
 void change_begin(struct change *change, struct ctl *ctl)
 {
 	memset(change, 0, sizeof(*change));
+	change->args = &ctl->args;
 	change->coupon = args_coupon(&ctl->args);
 	change->db = store_postgres_open(ctl);
+	by_set(change->db, change->args);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->redis = redis_client_new(ctl->config.redis_url, NULL);
 	(void)redis_client_open(change->redis); /* or every call fails */
@@ -37,6 +40,67 @@ void change_begin(struct change *change, struct ctl *ctl)
 	db_run(change->db, "BEGIN");
 	row_lock(change);
 	change->loaded = redis_coupon_read(change->redis, change->coupon, &change->in_redis);
+}
+
+void change_needed(struct change *change)
+{
+	int64_t version = args_number(change->args, "version", 1, INT32_MAX, 0);
+
+	if (version == 0 || version == change->terms.version)
+		return;
+	log_fatal_status(CTL_OTHER_VERSION);
+	log_fatal("--version is %lld, but coupon %lld has version %lld: it was changed meanwhile, "
+		  "see couponctl history %lld; nothing was changed",
+		  (long long)version, (long long)change->coupon, (long long)change->terms.version,
+		  (long long)change->coupon);
+}
+
+/* Otherwise Redis may have an older state, and its taken slots mean nothing. */
+static void taken_needed(struct change *change)
+{
+	if (change->loaded < 0)
+		log_fatal("Redis, which has the taken slots, cannot be read: %s; nothing was "
+			  "changed",
+			  redis_client_error(change->redis));
+	if (change->loaded == 0)
+		log_fatal(
+			"Redis, which has the taken slots, does not have coupon %lld: nothing was "
+			"changed",
+			(long long)change->coupon);
+	if (!redis_coupon_is_verified(change->redis, &change->in_redis))
+		log_fatal(
+			"Redis was restarted, and no coupon-worker has verified coupon %lld since: "
+			"nothing was changed; run this again when it is verified",
+			(long long)change->coupon);
+}
+
+int64_t change_lower(struct change *change, const struct terms *lower, int64_t *version)
+{
+	struct terms terms = *lower;
+	int64_t taken = 0;
+
+	*version = 0;
+	if (strcmp(change->status, "draft") == 0 && change->loaded != 1)
+		return -1;
+	taken_needed(change);
+	if (change->in_redis.version > terms.version)
+		terms.version = change->in_redis.version;
+	terms.version++;
+	switch (redis_coupon_terms(change->redis, change->coupon, &terms, &taken)) {
+	case TERMS_APPLIED:
+		*version = terms.version;
+		return -1;
+	case TERMS_TAKEN:
+		return taken;
+	case TERMS_FAILED:
+		log_fatal("Redis refused, and nothing was changed: %s",
+			  redis_client_error(change->redis));
+	case TERMS_CURRENT:
+	case TERMS_MISSING:
+		break;
+	}
+	log_fatal("coupon %lld was changed in Redis at the same time: run this again",
+		  (long long)change->coupon);
 }
 
 void change_version_raise(struct change *change, int64_t version)

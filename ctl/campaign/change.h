@@ -5,17 +5,25 @@
  *
  *	change_begin()   refuse if PostgreSQL is behind Redis
  *	                 BEGIN, lock the row, read the coupon in Redis
+ *	change_needed()  refuse if --version is another one
  *	  …              the caller's statements on change->db
  *	change_commit()  COMMIT, update Redis
  */
-#ifndef CTL_COMMAND_CHANGE_H
-#define CTL_COMMAND_CHANGE_H
+#ifndef CTL_CAMPAIGN_CHANGE_H
+#define CTL_CAMPAIGN_CHANGE_H
 
+#include "ctl/campaign/by.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 #include "ctl/redis_coupon.h"
 
+#define CHANGE_OPTIONS                                                                          \
+	OPTION("version", "V",                                                                  \
+	       "refuse unless the coupon's terms have this version, as couponctl show prints"), \
+		BY_OPTION
+
 struct change {
+	const struct args *args;
 	int64_t coupon;
 	struct db *db;
 	struct redis_client *redis;
@@ -34,6 +42,20 @@ struct change {
 
 /* For the coupon on the command line. Ends the process when it does not exist. */
 void change_begin(struct change *change, struct ctl *ctl);
+
+/*
+ * To be called once it is known that something differs from what is wanted: ends the process with
+ * CTL_OTHER_VERSION when --version names another version than the row has.
+ */
+void change_needed(struct change *change);
+
+/*
+ * Gives Redis lower terms before PostgreSQL has them, because Redis has the taken slots. Returns
+ * their number when that is too many: nothing is changed then. -1: done, and `*version` is that of
+ * Redis now; 0 there: the coupon is a draft, which Redis does not have. Ends the process when Redis
+ * cannot answer.
+ */
+int64_t change_lower(struct change *change, const struct terms *lower, int64_t *version);
 
 /* Raises the version in PostgreSQL to at least `version`. */
 void change_version_raise(struct change *change, int64_t version);

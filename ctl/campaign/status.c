@@ -4,7 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/command/change.h"
+#include "ctl/campaign/change.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -39,6 +39,8 @@ static int step_run(struct ctl *ctl, const struct step *step, struct change *cha
 			  (long long)change->coupon, change->status, ctl->args.command->name,
 			  step->from[0], step->from[1] ? " or " : "",
 			  step->from[1] ? step->from[1] : "");
+	if (strcmp(step->wanted, change->status) != 0)
+		change_needed(change);
 	PQclear(db_query(change->db, sql_query_coupon_status_set, 2,
 			 (const char *[]){ db_number(change->coupon, id), step->wanted }));
 	return change_commit(change);
@@ -123,6 +125,11 @@ static int close_run(struct ctl *ctl)
 
 static const struct option publish_options[] = {
 	OPTION("wait-s", "S", "time to wait until Redis has the coupon; default 5, 0: do not wait"),
+	CHANGE_OPTIONS,
+	OPTIONS_END,
+};
+static const struct option step_options[] = {
+	CHANGE_OPTIONS,
 	OPTIONS_END,
 };
 
@@ -141,17 +148,20 @@ const struct command pause_command = {
 	.name = "pause",
 	.run = pause_run,
 	.argument = "ID",
+	.options = step_options,
 	.summary = "stop issuing until the campaign is resumed",
 };
 const struct command resume_command = {
 	.name = "resume",
 	.run = resume_run,
 	.argument = "ID",
+	.options = step_options,
 	.summary = "continue a paused campaign",
 };
 const struct command close_command = {
 	.name = "close",
 	.run = close_run,
 	.argument = "ID",
+	.options = step_options,
 	.summary = "end a campaign permanently",
 };

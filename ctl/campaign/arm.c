@@ -1,0 +1,274 @@
+/*
+ * couponctl arm: whether a campaign is ready to open. It looks at what is needed when the users
+ * come, and changes nothing.
+ */
+#include "common/clock.h"
+#include "common/program/durability.h"
+#include "ctl/audit/audit.h"
+#include "ctl/behind.h"
+#include "ctl/output.h"
+#include "ctl/rabbit.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLOCKS_DIFFER_MS 500 /* more than people notice */
+#define CLOCK_TRIES 3        /* the fastest answer counts */
+#define REASON_SIZE 512
+
+struct arm {
+	struct ctl *ctl;
+	int64_t coupon;
+	struct db *db;
+	struct redis_client *redis;
+	PGresult *row; /* of coupon_show.sql */
+	struct redis_coupon loaded;
+	cJSON *json; /* the checks; NULL: they are printed */
+	int failed_n;
+};
+
+/* `reason` is empty when the check has passed. */
+static void verdict_add(struct arm *arm, const char *check, const char *reason)
+{
+	cJSON *object;
+
+	arm->failed_n += *reason != '\0';
+	if (!arm->json) {
+		printf("%-5s %-11s %s\n", *reason ? "FAIL" : "ok", check, reason);
+		return;
+	}
+	object = output_object();
+	output_text(object, "check", check);
+	output_bool(object, "passed", !*reason);
+	output_text(object, "reason", reason);
+	cJSON_AddItemToArray(arm->json, object);
+}
+
+/* Adds a sentence to those that are there. */
+static void reason_add(char reason[REASON_SIZE], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void reason_add(char reason[REASON_SIZE], const char *format, ...)
+{
+	size_t n = strlen(reason);
+	va_list list;
+
+	if (n > 0 && n + 3 < REASON_SIZE)
+		n += (size_t)snprintf(reason + n, REASON_SIZE - n, "; ");
+	va_start(list, format);
+	vsnprintf(reason + n, REASON_SIZE - n, format, list);
+	va_end(list);
+}
+
+static void campaign_check(struct arm *arm)
+{
+	const char *state = db_text(arm->row, 0, "state");
+	char reason[REASON_SIZE] = "";
+
+	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
+		reason_add(reason, "it is %s: allowed is scheduled or issuing", state);
+	if (db_int(arm->row, 0, "total_num") == 0)
+		reason_add(reason, "its total is 0");
+	verdict_add(arm, "campaign", reason);
+}
+
+static void term_check(char reason[REASON_SIZE], const char *term, int64_t redis, int64_t postgres)
+{
+	if (redis != postgres)
+		reason_add(reason, "its %s is %lld in Redis and %lld in PostgreSQL", term,
+			   (long long)redis, (long long)postgres);
+}
+
+static void redis_check(struct arm *arm)
+{
+	int loaded = redis_coupon_read(arm->redis, arm->coupon, &arm->loaded);
+	const struct redis_coupon *c = &arm->loaded;
+	char reason[REASON_SIZE] = "";
+
+	store_redis_check(arm->redis, loaded >= 0);
+	if (loaded == 0) {
+		reason_add(reason, "Redis does not have it: is a coupon-worker running?");
+	} else {
+		term_check(reason, "version", c->version, db_int(arm->row, 0, "version"));
+		term_check(reason, "total", c->total, db_int(arm->row, 0, "total_num"));
+		term_check(reason, "limit", c->limit, db_int(arm->row, 0, "user_limit"));
+		term_check(reason, "generation", c->generation, db_int(arm->row, 0, "generation"));
+		if (!redis_coupon_is_verified(arm->redis, c))
+			reason_add(reason, "no keeper has verified it on this Redis process");
+		if (c->stock == 0)
+			reason_add(reason, "its stock is 0");
+	}
+	if (behind_read(arm->db, arm->redis) > 0)
+		reason_add(reason, "PostgreSQL was put back to an earlier moment");
+	verdict_add(arm, "redis", reason);
+}
+
+static void audit_check(struct arm *arm)
+{
+	const char *word = audit_coupon(arm->ctl, arm->coupon);
+	char reason[REASON_SIZE] = "";
+
+	if (strcmp(word, "PASS") != 0)
+		reason_add(reason, "%s: see couponctl audit %lld", word, (long long)arm->coupon);
+	verdict_add(arm, "audit", reason);
+}
+
+static void queue_check(struct arm *arm)
+{
+	struct broker *broker = broker_new(arm->ctl->config.amqp_url);
+	char reason[REASON_SIZE] = "";
+	struct broker_look look;
+
+	broker_look(broker, &look);
+	if (!look.ok)
+		reason_add(reason, "RabbitMQ cannot be queried: %s", broker_error(broker));
+	else if (look.consumers == 0)
+		reason_add(reason, "no coupon-worker consumes coupon.receive.queue");
+	broker_free(broker);
+	verdict_add(arm, "queue", reason);
+}
+
+static void redis_setting_read(struct arm *arm, struct durability *durability, const char *setting)
+{
+	const char *get[] = { "CONFIG", "GET", setting };
+	redisReply *reply = redis_client_call(arm->redis, 3, get);
+
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+		durability_tell(durability, DURABILITY_REDIS, setting, reply->element[1]->str);
+	else
+		durability_unknown(durability, DURABILITY_REDIS, redis_client_error(arm->redis));
+	freeReplyObject(reply);
+}
+
+static void durability_check(struct arm *arm)
+{
+	PGresult *rows = db_query(arm->db, sql_query_durability, 0, NULL);
+	cJSON *warnings = cJSON_CreateArray();
+	char reason[REASON_SIZE] = "";
+	struct durability durability = { 0 };
+	const cJSON *warning;
+
+	for (int i = 0; i < DURABILITY_N; i++)
+		if (durability_part(i) == DURABILITY_REDIS)
+			redis_setting_read(arm, &durability, durability_setting(i));
+	for (int row = 0; row < PQntuples(rows); row++)
+		durability_tell(&durability, DURABILITY_POSTGRESQL, db_text(rows, row, "name"),
+				db_text(rows, row, "setting"));
+	durability_warnings(&durability, warnings);
+	cJSON_ArrayForEach(warning, warnings) reason_add(reason, "%s", warning->valuestring);
+	cJSON_Delete(warnings);
+	PQclear(rows);
+	verdict_add(arm, "durability", reason);
+}
+
+static int64_t redis_clock_ms(struct arm *arm)
+{
+	const char *time[] = { "TIME" };
+	redisReply *reply = redis_client_call(arm->redis, 1, time);
+	int64_t ms;
+
+	store_redis_check(arm->redis, reply && reply->elements == 2);
+	ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
+	     strtoll(reply->element[1]->str, NULL, 10) / 1000;
+	freeReplyObject(reply);
+	return ms;
+}
+
+static int64_t postgres_clock_ms(struct arm *arm)
+{
+	PGresult *result = db_query(arm->db, sql_query_clock, 0, NULL);
+	int64_t ms = db_int(result, 0, "now_ms");
+
+	PQclear(result);
+	return ms;
+}
+
+/* How far a clock is ahead of this machine's, by the fastest of several answers. */
+static int64_t clock_ahead_ms(struct arm *arm, int64_t (*read_ms)(struct arm *arm))
+{
+	int64_t ahead_ms = 0, least_ms = INT64_MAX;
+
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		int64_t before_ms = clock_wall_ms(), ms = read_ms(arm), after_ms = clock_wall_ms();
+
+		if (after_ms - before_ms >= least_ms)
+			continue;
+		least_ms = after_ms - before_ms;
+		ahead_ms = ms - (before_ms + after_ms) / 2;
+	}
+	return ahead_ms;
+}
+
+/* A campaign opens by the clock of Redis; its keeper and its operators go by the others. */
+static void clocks_check(struct arm *arm)
+{
+	int64_t redis_ms = clock_ahead_ms(arm, redis_clock_ms),
+		postgres_ms = clock_ahead_ms(arm, postgres_clock_ms);
+	char reason[REASON_SIZE] = "";
+
+	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
+		reason_add(reason, "the clock of Redis differs from this machine's by %lld ms",
+			   (long long)redis_ms);
+	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
+		reason_add(reason, "the clock of Redis differs from PostgreSQL's by %lld ms",
+			   (long long)(redis_ms - postgres_ms));
+	verdict_add(arm, "clocks", reason);
+}
+
+static void verdict_print(const struct arm *arm)
+{
+	cJSON *object;
+
+	if (!arm->json) {
+		printf("%s: coupon %lld%s\n", arm->failed_n ? "NOT READY" : "READY",
+		       (long long)arm->coupon, arm->failed_n ? "" : " may open");
+		return;
+	}
+	object = output_object();
+	output_id(object, "coupon", arm->coupon);
+	output_bool(object, "ready", arm->failed_n == 0);
+	output_add(object, "checks", arm->json);
+	output_print(object);
+}
+
+static int arm_run(struct ctl *ctl)
+{
+	struct arm arm = { .ctl = ctl,
+			   .coupon = args_coupon(&ctl->args),
+			   .db = store_postgres_open(ctl),
+			   .redis = store_redis_open(ctl),
+			   .json = args_has(&ctl->args, "json") ? cJSON_CreateArray() : NULL };
+
+	arm.row = store_coupon_row(arm.db, sql_query_coupon_show, arm.coupon);
+	campaign_check(&arm);
+	redis_check(&arm);
+	audit_check(&arm);
+	queue_check(&arm);
+	durability_check(&arm);
+	clocks_check(&arm);
+	verdict_print(&arm);
+	PQclear(arm.row);
+	redis_client_free(arm.redis);
+	db_close(arm.db);
+	return arm.failed_n > 0;
+}
+
+static const struct option arm_options[] = {
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
+};
+
+const struct command arm_command = {
+	.name = "arm",
+	.run = arm_run,
+	.argument = "ID",
+	.options = arm_options,
+	.summary = "check that a campaign is ready to open",
+	.detail = "Whether it is scheduled or issuing; Redis has the same terms and is verified;\n"
+		  "couponctl audit passes; the queue is there and workers consume it; Redis and\n"
+		  "PostgreSQL are set to keep what they confirm; and their clocks agree with this\n"
+		  "machine's within 0.5 s. Nothing is changed. Exit status: 0 ready, 1 not ready,\n"
+		  "with the reasons.",
+};

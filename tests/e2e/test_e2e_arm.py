@@ -1,0 +1,107 @@
+"""couponctl arm: whether a campaign is ready to open, and why not."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from stack import wait_until
+
+SOURCE = Path(__file__).parent / "fast_clock.c"
+CHECKS = ["campaign", "redis", "audit", "queue", "durability", "clocks"]
+LATER = "2099-01-01T00:00:00Z"
+
+
+def armed(stack, coupon):
+    """The reasons of the checks that have failed, by their names."""
+    result = stack.ctl_run("arm", coupon, "--json")
+    verdict = json.loads(result.stdout)
+    assert [check["check"] for check in verdict["checks"]] == CHECKS
+    failed = {check["check"]: check["reason"] for check in verdict["checks"] if not check["passed"]}
+    assert (result.returncode, verdict["ready"]) == ((1, False) if failed else (0, True))
+    assert verdict["coupon"] == str(coupon)
+    return failed
+
+
+def test_ready(stack, gateway):
+    coupon = stack.coupon_make(10, begin=LATER)
+    assert armed(stack, coupon) == {}
+    text = stack.ctl("arm", coupon)
+    assert text.splitlines()[-1] == f"READY: coupon {coupon} may open"
+    issuing = stack.coupon_make(10)
+    gateway.issue(issuing, 1, ack="issued")
+    assert armed(stack, issuing) == {}
+
+
+def test_the_campaign_is_in_no_state_to_open(stack):
+    draft = stack.coupon_make(10, publish=False)
+    failed = armed(stack, draft)
+    assert failed["campaign"] == "it is draft: allowed is scheduled or issuing"
+    assert "Redis does not have it" in failed["redis"]
+    paused = stack.coupon_make(10)
+    stack.ctl("pause", paused)
+    assert armed(stack, paused) == {"campaign": "it is paused: allowed is scheduled or issuing"}
+    assert "NOT READY" in stack.ctl_run("arm", paused).stdout
+    empty = stack.coupon_make(0)
+    assert armed(stack, empty) == {"campaign": "its total is 0", "redis": "its stock is 0"}
+
+
+def test_of_an_unknown_coupon(stack):
+    result = stack.ctl_run("arm", 5)
+    assert (result.returncode, result.stderr) == (1, "couponctl: there is no coupon 5\n")
+
+
+def test_redis_has_other_terms(stack, redis_client):
+    coupon = stack.coupon_make(10, begin=LATER)
+    redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 2, "stock": 9})
+    failed = armed(stack, coupon)
+    assert failed["redis"] == "its limit is 2 in Redis and 1 in PostgreSQL"
+    assert failed["audit"] == f"FAIL: see couponctl audit {coupon}"
+    redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 1, "stock": 10})
+
+
+def test_nobody_works(rough, rough_coupon):
+    coupon = rough_coupon()
+    rough.stop("worker-1")
+    wait_until(lambda: "queue" in armed(rough, coupon.coupon))
+    assert armed(rough, coupon.coupon) == {
+        "queue": "no coupon-worker consumes coupon.receive.queue"
+    }
+    rough.stop("rabbitmq")
+    assert "RabbitMQ cannot be queried" in armed(rough, coupon.coupon)["queue"]
+
+
+def test_redis_may_lose_what_it_confirmed(rough, rough_coupon, rough_redis):
+    coupon = rough_coupon()
+    rough_redis.config_set("appendfsync", "everysec")
+    failed = armed(rough, coupon.coupon)
+    rough_redis.config_set("appendfsync", "always")
+    assert list(failed) == ["durability"] and "appendfsync" in failed["durability"]
+
+
+def test_redis_was_restarted_and_not_verified(rough, rough_coupon):
+    coupon = rough_coupon()
+    rough.stop("worker-1")
+    rough.restart("redis")
+    assert "no keeper has verified it" in armed(rough, coupon.coupon)["redis"]
+
+
+def test_clocks_differ(stack, tmp_path):
+    coupon = stack.coupon_make(10, begin=LATER)
+    library = tmp_path / "fast_clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)
+    result = subprocess.run(
+        [str(stack.build_dir / "couponctl"), "arm", str(coupon)],
+        env={
+            **os.environ,
+            **stack.env,
+            "LD_PRELOAD": str(library),
+            "CLOCK_AHEAD_S": "3",
+            "ASAN_OPTIONS": "verify_asan_link_order=0",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "FAIL  clocks      the clock of Redis differs from this machine's by -" in result.stdout

@@ -1,0 +1,276 @@
+"""A campaign's life: its states, the record of its changes, and edits in mid-sale."""
+
+import datetime
+import json
+import threading
+
+import psycopg
+import pytest
+
+from stack import wait_until
+
+
+def moment(seconds):
+    """A time so many seconds from now, by RFC 3339."""
+    at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def show(stack, coupon):
+    return json.loads(stack.ctl("show", coupon, "--json"))
+
+
+def version(stack, coupon):
+    return show(stack, coupon)["postgresql"]["version"]
+
+
+def history(stack, coupon):
+    return [json.loads(line) for line in stack.ctl("history", coupon, "--json").splitlines()]
+
+
+def edit(stack, coupon, *options):
+    return stack.ctl("edit", coupon, "--version", version(stack, coupon), *options)
+
+
+# States
+
+
+def test_the_states_of_a_campaign(stack, gateway):
+    coupon = stack.coupon_make(10, publish=False, begin=moment(3))
+    assert show(stack, coupon)["state"] == "draft"
+    assert gateway.issue(coupon, 1)["status"] == "not_found"
+    stack.ctl("publish", coupon)
+    assert show(stack, coupon)["state"] == "scheduled"
+    # Not found is remembered for a moment.
+    wait_until(lambda: gateway.issue(coupon, 1)["status"] == "not_started")
+    wait_until(lambda: gateway.issue(coupon, 1)["status"] == "accepted")
+    assert show(stack, coupon)["state"] == "issuing"
+    stack.ctl("pause", coupon)
+    assert show(stack, coupon)["state"] == "paused"
+    stack.ctl("resume", coupon)
+    stack.ctl("close", coupon)
+    assert show(stack, coupon)["state"] == "ended"
+    moves = [(entry["action"], entry["from"], entry["to"]) for entry in history(stack, coupon)]
+    assert moves == [
+        ("create", None, "draft"),
+        ("publish", "draft", "scheduled"),
+        ("open", "scheduled", "issuing"),
+        ("pause", "issuing", "paused"),
+        ("resume", "paused", "issuing"),
+        ("close", "issuing", "ended"),
+    ]
+
+
+def test_a_campaign_opens_at_its_second_at_every_gateway(stack, gateway, gateway_make):
+    """By the clock of Redis, which no gateway shares: no process has to act at that moment."""
+    coupon = stack.coupon_make(1000, begin=moment(3))
+    with gateway_make(stack).client() as other:
+        opened = {}
+
+        def ask(name, client):
+            user = 0
+            while name not in opened:
+                user += 1
+                reply = client.issue(coupon, f"{name}{user}", ack="accepted")
+                if reply["status"] == "accepted":
+                    opened[name] = datetime.datetime.now(datetime.timezone.utc)
+
+        threads = [
+            threading.Thread(target=ask, args=pair) for pair in (("a", gateway), ("b", other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    begin = datetime.datetime.fromisoformat(show(stack, coupon)["begin"].replace("Z", "+00:00"))
+    for at in opened.values():
+        assert 0 <= (at - begin).total_seconds() < 1
+
+
+@pytest.mark.parametrize(
+    "old, wanted", [("draft", "paused"), ("draft", "closed"), ("closed", "published")]
+)
+def test_postgresql_refuses_other_changes_of_the_status(stack, pg, old, wanted):
+    coupon = stack.coupon_make(1, publish=old != "draft")
+    if old == "closed":
+        stack.ctl("close", coupon)
+    with pytest.raises(psycopg.errors.CheckViolation, match=f"is {old}: it cannot become {wanted}"):
+        pg.execute("UPDATE coupon SET status = %s WHERE id = %s", (wanted, coupon))
+
+
+# The record
+
+
+def test_every_change_is_recorded_with_its_author(stack, pg):
+    coupon = stack.ctl("create", "--name", "n", "--total", 5, "--by", "ann")
+    stack.ctl("publish", coupon, "--by", "bob")
+    stack.ctl("stock", coupon, "--total", 9)
+    pg.execute("UPDATE coupon SET name = 'by hand' WHERE id = %s", (coupon,))
+    entries = history(stack, coupon)
+    assert [entry["action"] for entry in entries] == ["create", "publish", "edit", "edit"]
+    assert [entry["by"] for entry in entries[:2]] == ["ann", "bob"]
+    assert "@" in entries[2]["by"] and entries[3]["by"] not in ("", None)
+    assert [entry["changes"] for entry in entries] == [
+        None,
+        None,
+        {"total_num": [5, 9]},
+        {"name": ["n", "by hand"]},
+    ]
+    assert [entry["version"] for entry in entries] == [1, 2, 3, 3]
+    text = stack.ctl("history", coupon)
+    assert "draft -> issuing, by bob" in text and "total_num: 5 -> 9" in text
+
+
+def test_what_changes_nothing_is_not_recorded(stack):
+    coupon = stack.coupon_make(5)
+    stack.ctl("stock", coupon, "--total", 5)
+    stack.ctl("publish", coupon)
+    edit(stack, coupon, "--limit", 1)
+    assert [entry["action"] for entry in history(stack, coupon)] == ["create", "publish"]
+
+
+def test_history_of_an_unknown_coupon(stack):
+    result = stack.ctl_run("history", 4)
+    assert (result.returncode, result.stderr) == (1, "couponctl: there is no coupon 4\n")
+
+
+# Edits
+
+
+def test_an_edit_in_mid_sale(stack, gateway, redis_client):
+    coupon = stack.coupon_make(10)
+    assert gateway.issue(coupon, 1, ack="issued")["slot"] == 1
+    assert gateway.issue(coupon, 1)["status"] == "limit_reached"
+    edit(stack, coupon, "--limit", 2, "--name", "new", "--end", "2099-01-01T00:00:00Z")
+    assert gateway.issue(coupon, 1, ack="issued")["slot"] == 2
+    assert redis_client.hget(f"coupon:{{{coupon}}}", "end") == "4070908800000"
+    shown = show(stack, coupon)
+    assert (shown["name"], shown["end"]) == ("new", "2099-01-01T00:00:00.000Z")
+    edit(stack, coupon, "--end", "none")
+    assert show(stack, coupon)["end"] is None
+    edit(stack, coupon, "--begin", moment(3600))
+    assert gateway.issue(coupon, 2)["status"] == "not_started"
+    edit(stack, coupon, "--begin", "none", "--end", "now")
+    wait_until(lambda: gateway.issue(coupon, 3)["status"] == "ended")
+
+
+def test_an_edit_on_an_older_version_is_refused(stack):
+    coupon = stack.coupon_make(10)
+    seen = version(stack, coupon)
+    stack.ctl("edit", coupon, "--version", seen, "--limit", 2)
+    for words in (
+        ("edit", coupon, "--limit", 3),
+        ("stock", coupon, "--total", 11),
+        ("pause", coupon),
+    ):
+        result = stack.ctl_run(*words, "--version", seen)
+        assert result.returncode == 6, result
+        assert f"--version is {seen}, but coupon {coupon} has version {seen + 1}" in result.stderr
+    # What holds already is no edit.
+    stack.ctl("edit", coupon, "--version", seen, "--limit", 2)
+    assert version(stack, coupon) == seen + 1
+    assert show(stack, coupon)["redis"]["version"] == seen + 1
+
+
+def test_of_edits_at_once_one_wins(stack):
+    coupon = stack.coupon_make(10)
+    seen = version(stack, coupon)
+    results = []
+
+    def run(limit):
+        results.append(stack.ctl_run("edit", coupon, "--version", seen, "--limit", limit))
+
+    threads = [threading.Thread(target=run, args=(limit,)) for limit in range(2, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result.returncode for result in results) == [0, 6, 6, 6, 6, 6]
+
+
+def test_the_limit_is_lowered_only_while_nothing_is_taken(stack, gateway, redis_client):
+    coupon = stack.coupon_make(10, limit=3)
+    edit(stack, coupon, "--limit", 2, "--name", "lower")
+    assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "2"
+    shown = show(stack, coupon)
+    assert shown["redis"]["version"] == shown["postgresql"]["version"]
+    gateway.issue(coupon, 1)
+    result = stack.ctl_run("edit", coupon, "--version", version(stack, coupon), "--limit", 1)
+    assert result.returncode == 1 and "1 coupons are taken; nothing was changed" in result.stderr
+    assert show(stack, coupon)["limit"] == 2
+    assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "2"
+
+
+def test_discount_validity_and_metadata(stack):
+    coupon = stack.ctl(
+        "create", "--name", "n", "--total", 1, "--percent-off", "12.5", "--cap", 2000,
+        "--threshold", 5000, "--currency", "EUR", "--metadata", '{"shop":"north","rate":0.5}',
+        "--void-returns", "no", "--valid-days", 3,
+    )  # fmt: skip
+    shown = show(stack, coupon)
+    assert shown["discount"] == {
+        "amount_off": None,
+        "percent_off": 12.5,
+        "cap": 2000,
+        "threshold": 5000,
+        "currency": "EUR",
+    }
+    assert (shown["metadata"], shown["void_returns"]) == ({"shop": "north", "rate": 0.5}, False)
+    edit(stack, coupon, "--amount-off", 500, "--currency", "USD", "--metadata", "none")
+    edit(stack, coupon, "--valid-from", "2030-01-01T00:00:00Z", "--valid-to=2031-01-01T00:00:00Z")
+    shown = show(stack, coupon)
+    assert (shown["discount"]["amount_off"], shown["discount"]["percent_off"]) == (500, None)
+    assert (shown["metadata"], shown["valid_days"]) == (None, None)
+    assert shown["valid_to"] == "2031-01-01T00:00:00.000Z"
+    edit(stack, coupon, "--amount-off", "none")
+    assert set(show(stack, coupon)["discount"].values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--limit", "0"), '--limit is "0": allowed is an integer from 1 to 100'),
+        (("--begin", "soon"), '--begin is "soon": allowed is a time'),
+        (("--end", "2001-01-01T00:00:00Z"), "allowed is a time that is not past, or now"),
+        (("--percent-off", "100.5"), '--percent-off is "100.5": allowed is 0.01 to 100'),
+        (("--percent-off", "1.234"), "at most two digits"),
+        (("--percent-off", "1."), "allowed is 0.01 to 100"),
+        (("--percent-off", "0"), "allowed is 0.01 to 100"),
+        (("--amount-off", "5"), "--amount-off, --cap and --threshold need --currency"),
+        (("--amount-off", "5", "--percent-off", "5"), "not allowed together with --amount-off"),
+        (("--cap", "5"), "allowed only together with --percent-off"),
+        (("--percent-off", "5", "--currency", "euro"), "three capital letters"),
+        (("--metadata", "[]"), "allowed is a JSON object of at most 4096 bytes"),
+        (("--metadata", '{"a":"' + "x" * 4096 + '"}'), "at most 4096 bytes"),
+        (("--void-returns", "maybe"), "allowed are yes and no"),
+        (("--by", "x" * 101), "allowed are 1 to 100 bytes"),
+        ((), "edit needs something to change"),
+    ],
+)
+def test_bad_edits(stack, options, words):
+    coupon = stack.coupon_make(1, publish=False)
+    if options[:1] == ("--by",):
+        options += ("--limit", "2")
+    result = stack.ctl_run("edit", coupon, "--version", 1, *options)
+    assert result.returncode == 2 and words in result.stderr, result
+
+
+def test_edits_that_the_coupon_does_not_allow(stack):
+    coupon = stack.coupon_make(1, end="2099-01-01T00:00:00Z")
+    seen = version(stack, coupon)
+    result = stack.ctl_run("edit", coupon, "--version", seen, "--begin", "2099-01-02T00:00:00Z")
+    assert result.returncode == 1 and "would end before it begins" in result.stderr
+    assert stack.ctl_run("edit", coupon, "--limit", 2).returncode == 2  # no --version
+    stack.ctl("close", coupon)
+    result = stack.ctl_run("edit", coupon, "--version", seen + 1, "--limit", 2)
+    assert result.returncode == 1 and "its terms are final" in result.stderr
+
+
+def test_an_edit_that_died_between_the_stores_is_completed(stack, redis_client, pg):
+    """Redis has the lower limit, and PostgreSQL does not: the next change gives both the same."""
+    coupon = stack.coupon_make(10, limit=3)
+    redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 2, "version": 3})
+    edit(stack, coupon, "--name", "next")
+    shown = show(stack, coupon)
+    assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "3"
+    assert shown["redis"]["version"] == shown["postgresql"]["version"] > 3
