@@ -5,8 +5,8 @@
  *	     ▲                              │
  *	     └──────── released_at ─────────┘   of receives that are released, or not in Redis
  *
- * A voided receive was issued before. Its void is copied to Redis as a transaction first, so that it
- * is noticed should PostgreSQL be put back to before it.
+ * A voided receive was issued before. First the number of its transaction is copied to Redis, so
+ * that it is noticed should PostgreSQL be put back to before it.
  *
  * When Redis is unreachable, refuses the call, or does not have the coupon yet, the receives stay
  * pending. If it will never have the coupon again, there is nothing to release.
