@@ -209,13 +209,12 @@ static int receive_member(struct parse *parse, const cJSON *item)
 /* A text, too: a query over HTTP has only texts. */
 static int limit_member(struct parse *parse, const cJSON *item)
 {
-	int64_t limit = 0;
+	int64_t limit;
+	int rc = cJSON_IsString(item)
+			 ? id_parse(item->valuestring, strlen(item->valuestring), &limit)
+			 : json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
 
-	if (cJSON_IsString(item))
-		id_parse(item->valuestring, strlen(item->valuestring), &limit);
-	else
-		json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
-	if (limit < 1 || limit > REQUEST_PAGE_MAX)
+	if (rc || limit > REQUEST_PAGE_MAX)
 		return parse_fail(parse, "limit", item, "must be an integer from 1 to 100");
 	parse->page.limit = (int)limit;
 	return 0;

@@ -137,17 +137,30 @@ static void connection_connected(struct read_connection *connection)
 			 clock_monotonic_ms() + connection->options.timeout_ms);
 }
 
-/* An error that the server reports fails this statement alone. */
+/*
+ * Whether the prepared statement is gone, or its result has another type since the schema changed:
+ * it is prepared again over a new connection.
+ */
+static int statement_is_void(const struct read_connection *connection)
+{
+	const char *sqlstate = postgres_sqlstate(connection->postgres);
+
+	return connection->state == PREPARING || strcmp(sqlstate, "26000") == 0 ||
+	       strcmp(sqlstate, "0A000") == 0;
+}
+
+/* Any other error that the server reports fails this statement alone. */
 static void statement_ended(struct read_connection *connection)
 {
 	int good = postgres_failure(connection->postgres) == POSTGRES_OK;
 	PGresult *rows;
 
-	if (connection->state == PREPARING) {
-		if (good)
-			connection_ready(connection);
-		else
-			connection_down(connection, postgres_why(connection->postgres));
+	if (good && connection->state == PREPARING) {
+		connection_ready(connection);
+		return;
+	}
+	if (!good && statement_is_void(connection)) {
+		connection_down(connection, postgres_why(connection->postgres));
 		return;
 	}
 	rows = postgres_result_take(connection->postgres);

@@ -2,6 +2,7 @@
 waits for."""
 
 import json
+import re
 import threading
 import time
 import uuid
@@ -362,6 +363,41 @@ def test_reads_show_their_name(stack, gateway_make):
             ).fetchone()[0]
             >= 3 + 2,
         )
+
+
+def test_the_type_of_a_column_changes(rough, rough_coupon, rough_owner, gateway_make, user):
+    """Then the statement that was prepared is refused: it is prepared again."""
+    coupon = rough_coupon(1)
+    gateway = gateway_make(rough, COUPON_READ_CONNECTIONS=1)
+    with gateway.client() as client:
+        receive = client.issue(coupon.coupon, user, ack="issued")["receive"]
+        assert pages(client, user, 20) == [[receive]]
+        rough_owner.execute("ALTER TABLE user_coupon ALTER COLUMN idx TYPE int")
+        try:
+            wait_until(lambda: client.call("coupons", user=user)["code"] == 0)
+            assert pages(client, user, 20) == [[receive]]
+        finally:
+            rough_owner.execute("ALTER TABLE user_coupon ALTER COLUMN idx TYPE smallint")
+        wait_until(lambda: client.call("coupons", user=user)["code"] == 0)
+    assert gateway.log().count("event=reads_lost") == 2
+    assert "event=read_failed" not in gateway.log()
+
+
+def test_a_role_that_may_not_read(stack, gateway_make, pg_owner):
+    """The reason is logged, and the gateway issues."""
+    role = f"nobody_{uuid.uuid4().hex}"
+    pg_owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    try:
+        url = re.sub(r"//[^@]*@", f"//{role}:x@", stack.env["DATABASE_URL"])
+        gateway = gateway_make(stack, DATABASE_READ_URL=url)
+        with gateway.client() as client:
+            wait_until(lambda: gateway.metrics()["couponmq_read_connections"] == 2)
+            assert client.call("coupons", user="1")["status"] == "unavailable"
+        assert gateway.ready() and "permission denied" in gateway.log()
+        assert gateway.metrics()["couponmq_reads_failed_total"] == 1
+        gateway.end()
+    finally:
+        pg_owner.execute(f"DROP ROLE {role}")
 
 
 def test_several_processes_have_their_own_connections(stack, gateway_make):
