@@ -1,5 +1,4 @@
-"""`coupons`: a user's coupons in pages, over the socket and HTTP, from connections that nothing else
-waits for."""
+"""`coupons`: a user's coupons in pages, over the socket and HTTP. Nothing else waits for them."""
 
 import json
 import re

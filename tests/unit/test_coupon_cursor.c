@@ -68,11 +68,10 @@ static void test_its_text(void **state)
 
 	(void)state;
 	text_make("42", &places[1], text);
-	assert_memory_equal(text,
-			    "0100060a24181e5240"
-			    "00000000000003e9"
-			    "0002",
-			    38);
+	assert_string_equal(text, "0100060a2418202240"
+				  "00000000000003e9"
+				  "0002"
+				  "0e199985b6470a9e");
 }
 
 static void test_out_of_range(void **state)
