@@ -14,6 +14,7 @@
 #include "gateway/ports.h"
 #include "gateway/publish/outcome_message.h"
 #include "gateway/read/coupon_answer.h"
+#include "gateway/read/coupons_answer.h"
 #include "gateway/read/status.h"
 #include "gateway/weak_settings.h"
 
@@ -55,6 +56,9 @@ static void dispatch(void *context, struct request *request)
 		return;
 	case OP_COUPON:
 		coupon_answer(&gateway->status, request);
+		return;
+	case OP_COUPONS:
+		coupons_answer(gateway->parts.reads, request);
 		return;
 	case OP_PING:
 		request_answer_object(request, ANSWER_OK, NULL, NULL);
@@ -132,6 +136,7 @@ static void tick(struct gateway *gateway)
 	comparison_tick(&gateway->comparison, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
+	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
 }
@@ -182,6 +187,8 @@ static int ready(void *context, cJSON **body)
 	all &= part_ready(*body, "redis", redis_pool_trouble(gateway->parts.redis));
 	all &= part_ready(*body, "rabbitmq", trouble);
 	all &= part_ready(*body, "postgresql", database_trouble);
+	if (lookup_trouble(gateway->parts.reads))
+		part_ready(*body, "reads", lookup_trouble(gateway->parts.reads));
 	if (gateway->stop_by_ms)
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	cJSON_AddBoolToObject(*body, "ready", all);
@@ -249,6 +256,28 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		event_free(events[i]);
 }
 
+static void lookups_open(struct gateway *gateway, const struct config *config)
+{
+	const int is_other = *config->database_read_url != '\0';
+
+	gateway->parts.lookup = lookup_new(gateway->base,
+					   &(struct lookup_options){
+						   .use = LOOKUP_DECIDING,
+						   .database_url = config->database_url,
+						   .connections = 1,
+						   .timeout_ms = config->call_timeout_ms,
+						   .waiting_max = (size_t)config->lookups_max });
+	gateway->parts.reads =
+		lookup_new(gateway->base,
+			   &(struct lookup_options){
+				   .use = LOOKUP_SHOWING,
+				   .database_url = is_other ? config->database_read_url
+							    : config->database_url,
+				   .connections = (size_t)config->read_connections,
+				   .timeout_ms = config->call_timeout_ms,
+				   .waiting_max = (size_t)config->reads_max });
+}
+
 static void gateway_open(struct gateway *gateway, const struct config *config, int *publisher_fd)
 {
 	struct parts *parts = &gateway->parts;
@@ -258,12 +287,12 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 	parts->redis = redis_pool_new(gateway->base, config->redis_url,
 				      (size_t)config->redis_connections, config->call_timeout_ms,
 				      config->unsettled_max);
-	parts->lookup = lookup_new(gateway->base, config->database_url, config->call_timeout_ms,
-				   (size_t)config->lookups_max);
+	lookups_open(gateway, config);
 	parts->publisher = publisher_new(config->amqp_url, publisher_fd);
 	ports_connect(parts, config);
 	gateway->status = (struct status_parts){ .redis = parts->redis,
 						 .lookup = parts->lookup,
+						 .reads = parts->reads,
 						 .comparison = &gateway->comparison,
 						 .admission = parts->admission };
 	gateway->comparison = (struct comparison){ .redis = parts->redis, .lookup = parts->lookup };
@@ -301,6 +330,7 @@ static void gateway_close(struct gateway *gateway)
 	http_free(gateway->http);
 	redis_pool_free(parts->redis);
 	lookup_free(parts->lookup);
+	lookup_free(parts->reads);
 	admission_free(parts->admission);
 	waiters_free(parts->waiters);
 	intake_free(gateway->intake);

@@ -2,7 +2,8 @@
  * One gateway process: the parts wired together around one event loop.
  *
  *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
- *	                                  └─▶ status ─▶ lookup ═ PostgreSQL
+ *	                                  ├─▶ status ─▶ lookup ═ PostgreSQL
+ *	                                  └─▶ coupons, coupon ─▶ lookup ═ PostgreSQL or a replica
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters ─▶ clients
  *
  * Every turn of the loop: the events of the sockets, then admission_flush (the waiting requests

@@ -55,3 +55,13 @@ METRIC(METRIC_WAITING, "outcomes_waiting", "gauge", "Requests waiting for queued
 METRIC(METRIC_LOOKUPS, "lookups_total", "counter", "Look-ups in PostgreSQL.")
 METRIC(METRIC_LOOKUPS_FAILED, "lookups_failed_total", "counter",
        "Look-ups in PostgreSQL that failed.")
+METRIC(METRIC_LOOKUPS_REFUSED, "lookups_refused_total", "counter",
+       "Look-ups refused at COUPON_LOOKUPS_MAX.")
+METRIC(METRIC_READ_CONNECTIONS, "read_connections", "gauge",
+       "Open connections to PostgreSQL for what is only shown to users.")
+METRIC(METRIC_READS, "reads_total", "counter", "Statements sent for what is only shown to users.")
+METRIC(METRIC_READS_FAILED, "reads_failed_total", "counter",
+       "Reads that failed, or that waited too long; they were answered unavailable.")
+METRIC(METRIC_READS_REFUSED, "reads_refused_total", "counter",
+       "Reads refused at COUPON_READS_MAX; they were answered busy.")
+METRIC(METRIC_READS_WAITING, "reads_waiting", "gauge", "Reads that wait for a connection.")

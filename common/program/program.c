@@ -50,4 +50,6 @@ void program_check_urls(const struct config *config)
 			  "redis://[user:password@]host[:port][/database]");
 	redis_url_fini(&redis);
 	postgres_url_check("DATABASE_URL", config->database_url);
+	if (config->database_read_url && *config->database_read_url)
+		postgres_url_check("DATABASE_READ_URL", config->database_read_url);
 }

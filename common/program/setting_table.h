@@ -9,6 +9,9 @@ SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", ALL, "amqp://guest:guest@127.0.0.
 	     "RabbitMQ URL, amqp://user:password@host:port/vhost")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
+SETTING_TEXT(
+	database_read_url, "DATABASE_READ_URL", "database-read-url", GATEWAY, "",
+	"PostgreSQL for what is only shown to users, possibly a replica (default: DATABASE_URL)")
 SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL, "",
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
@@ -84,6 +87,12 @@ SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 SETTING_NUMBER(
 	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
 	"maximum coupons, and maximum other look-ups in PostgreSQL, that wait in one process; "
+	"further ones are answered busy")
+SETTING_NUMBER(read_connections, "COUPON_READ_CONNECTIONS", "read-connections", GATEWAY, 2, 1, 64,
+	       "connections per process over which what is only shown to users is read")
+SETTING_NUMBER(
+	reads_max, "COUPON_READS_MAX", "reads-max", GATEWAY, 1000, 1, 1000000,
+	"maximum pages of coupons, and maximum coupons, that wait in one process to be read; "
 	"further ones are answered busy")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")

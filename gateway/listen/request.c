@@ -32,6 +32,8 @@ struct parse {
 	struct user_id user;
 	struct receive receive;
 	int by_receive;
+	struct request_page page;
+	const cJSON *cursor; /* checked when the user is known; NULL: none */
 };
 
 const char *request_key(const struct request *request)
@@ -142,6 +144,17 @@ static int user_member(struct parse *parse, const cJSON *item)
 	return 0;
 }
 
+static int op_fail(struct parse *parse, const cJSON *item)
+{
+	char allowed[MESSAGE_SIZE] = "must be one of ";
+
+	for (int op = 0; op < OP_COUNT; op++) {
+		strcat(allowed, op > 0 ? ", " : "");
+		strcat(allowed, ops[op].name);
+	}
+	return parse_fail(parse, "op", item, allowed);
+}
+
 static int op_member(struct parse *parse, const cJSON *item)
 {
 	if (parse->op != OP_COUNT)
@@ -149,10 +162,7 @@ static int op_member(struct parse *parse, const cJSON *item)
 				  "is not a member here: the path names the operation");
 	if (cJSON_IsString(item))
 		parse->op = request_op_find(item->valuestring);
-	if (parse->op == OP_COUNT)
-		return parse_fail(parse, "op", item,
-				  "must be one of issue, status, coupon, ping, stats");
-	return 0;
+	return parse->op == OP_COUNT ? op_fail(parse, item) : 0;
 }
 
 static int key_member(struct parse *parse, const cJSON *item)
@@ -196,6 +206,20 @@ static int receive_member(struct parse *parse, const cJSON *item)
 	return 0;
 }
 
+/* A text, too: a query over HTTP has only texts. */
+static int limit_member(struct parse *parse, const cJSON *item)
+{
+	int64_t limit;
+	int rc = cJSON_IsString(item)
+			 ? id_parse(item->valuestring, strlen(item->valuestring), &limit)
+			 : json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
+
+	if (rc || limit > REQUEST_PAGE_MAX)
+		return parse_fail(parse, "limit", item, "must be an integer from 1 to 100");
+	parse->page.limit = (int)limit;
+	return 0;
+}
+
 static int unknown_member(struct parse *parse, const cJSON *item)
 {
 	char message[MESSAGE_SIZE];
@@ -212,7 +236,9 @@ enum member {
 	MEMBER_USER = 2,
 	MEMBER_KEY = 4,
 	MEMBER_ACK = 8,
-	MEMBER_RECEIVE = 16
+	MEMBER_RECEIVE = 16,
+	MEMBER_LIMIT = 32,
+	MEMBER_CURSOR = 64
 };
 
 static int members_allowed(enum request_op op)
@@ -224,6 +250,8 @@ static int members_allowed(enum request_op op)
 		return MEMBER_COUPON | MEMBER_USER | MEMBER_RECEIVE;
 	case OP_COUPON:
 		return MEMBER_COUPON;
+	case OP_COUPONS:
+		return MEMBER_USER | MEMBER_LIMIT | MEMBER_CURSOR;
 	case OP_PING:
 	case OP_STATS:
 	case OP_COUNT:
@@ -234,9 +262,10 @@ static int members_allowed(enum request_op op)
 
 static int member_of(const char *name)
 {
-	static const char *const names[] = { "coupon", "user", "key", "ack", "receive" };
+	static const char *const names[] = { "coupon",  "user",  "key",   "ack",
+					     "receive", "limit", "cursor" };
 
-	for (int i = 0; i < 5; i++)
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(names[i], name) == 0)
 			return 1 << i;
 	return 0;
@@ -255,6 +284,11 @@ static int member_take(struct parse *parse, const cJSON *item, int member)
 		return ack_member(parse, item);
 	case MEMBER_RECEIVE:
 		return receive_member(parse, item);
+	case MEMBER_LIMIT:
+		return limit_member(parse, item);
+	case MEMBER_CURSOR:
+		parse->cursor = item;
+		return 0;
 	}
 	return unknown_member(parse, item);
 }
@@ -269,8 +303,24 @@ static int members_required(struct parse *parse, int seen)
 	}
 	if ((parse->op == OP_ISSUE || parse->op == OP_COUPON) && !(seen & MEMBER_COUPON))
 		return parse_fail(parse, "coupon", NULL, "is missing");
-	if (parse->op == OP_ISSUE && !(seen & MEMBER_USER))
+	if ((parse->op == OP_ISSUE || parse->op == OP_COUPONS) && !(seen & MEMBER_USER))
 		return parse_fail(parse, "user", NULL, "is missing");
+	return 0;
+}
+
+/* It belongs to the user, who may be named after it. */
+static int cursor_check(struct parse *parse)
+{
+	const cJSON *item = parse->cursor;
+
+	if (!item)
+		return 0;
+	if (!cJSON_IsString(item) ||
+	    coupon_cursor_parse(&parse->page.after, &parse->user, item->valuestring,
+				strlen(item->valuestring)))
+		return parse_fail(parse, "cursor", item,
+				  "must be the cursor of a reply to coupons of the same user");
+	parse->page.is_next = 1;
 	return 0;
 }
 
@@ -299,7 +349,7 @@ static int object_parse(struct parse *parse, const cJSON *root)
 			return -1;
 		seen |= member;
 	}
-	return members_required(parse, seen);
+	return members_required(parse, seen) ? -1 : cursor_check(parse);
 }
 
 /* The text is not JSON. Names the member, where it is one string that is wrong. */
@@ -332,6 +382,7 @@ static struct request *request_new(const struct parse *parse)
 	request->coupon = parse->coupon;
 	request->user = parse->user;
 	request->receive = parse->receive;
+	request->page = parse->page;
 	request->begun_us = clock_monotonic_us();
 	request->id_len = id_len;
 	request->key_len = key_len;
@@ -354,6 +405,8 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	parse.key = NULL;
 	parse.by_receive = 0;
 	parse.user = (struct user_id){ 0 };
+	parse.page = (struct request_page){ .limit = REQUEST_PAGE_DEFAULT };
+	parse.cursor = NULL;
 	if (!root) {
 		json_fail(&parse, json_fault(arena), error);
 		return NULL;

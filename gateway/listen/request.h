@@ -5,6 +5,7 @@
 #define GATEWAY_LISTEN_REQUEST_H
 
 #include "common/message/answer.h"
+#include "common/message/coupon_cursor.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 #include "gateway/listen/responder.h"
@@ -26,6 +27,16 @@ enum request_op {
 /* The step that the client waits for. */
 enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 
+#define REQUEST_PAGE_MAX 100
+#define REQUEST_PAGE_DEFAULT 20
+
+/* The page that the client wants. */
+struct request_page {
+	int limit;   /* 1 to REQUEST_PAGE_MAX */
+	int is_next; /* of the first page there is no `after` */
+	struct coupon_cursor after;
+};
+
 struct request {
 	STAILQ_ENTRY(request) next; /* for the part that holds the request */
 	struct responder *responder;
@@ -35,10 +46,11 @@ struct request {
 	int64_t coupon;
 	struct user_id user;
 	struct receive receive;
-	int64_t begun_us; /* monotonic */
-	size_t id_len;    /* 0: the request had none */
-	size_t key_len;   /* 0: none */
-	char text[];      /* the id as JSON, then the key, each with a NUL */
+	struct request_page page; /* OP_COUPONS */
+	int64_t begun_us;         /* monotonic */
+	size_t id_len;            /* 0: the request had none */
+	size_t key_len;           /* 0: none */
+	char text[];              /* the id as JSON, then the key, each with a NUL */
 };
 
 STAILQ_HEAD(request_list, request);

@@ -9,7 +9,6 @@
 #include "common/resolving.h"
 #include "common/ticker.h"
 #include "common/log/trace.h"
-#include "gateway/metrics.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -19,10 +18,13 @@
 #define TICK_MS 50
 #define TROUBLE_SIZE 256
 
-enum state { DOWN, CONNECTING, READY };
+#define STATEMENT "prepared"
+
+enum state { DOWN, CONNECTING, PREPARING, READY };
 
 struct read_connection {
 	struct read_connection_port port;
+	struct read_connection_options options;
 	struct event_base *base;
 	char *url;
 	char *host; /* its one host's name, which another thread looks up; NULL: there is none */
@@ -41,10 +43,11 @@ struct read_connection {
 
 static void state_set(struct read_connection *connection, enum state state)
 {
-	static const char *const names[] = { "down", "connecting", "ready" };
+	static const char *const names[] = { "down", "connecting", "preparing", "ready" };
 	static const unsigned allowed[] = {
 		[DOWN] = 1u << CONNECTING | 1u << DOWN,
-		[CONNECTING] = 1u << READY | 1u << DOWN,
+		[CONNECTING] = 1u << PREPARING | 1u << READY | 1u << DOWN,
+		[PREPARING] = 1u << READY | 1u << DOWN,
 		[READY] = 1u << DOWN,
 	};
 
@@ -66,13 +69,12 @@ static void connection_down(struct read_connection *connection, const char *why)
 	snprintf(connection->trouble, sizeof(connection->trouble), "%s", why);
 	if (!connection->closing &&
 	    (connection->state == READY || strcmp(connection->told, connection->trouble) != 0))
-		log_warn("database_lost", LOG_S("error", connection->trouble));
+		log_warn(connection->options.lost_event, LOG_S("error", connection->trouble));
 	memcpy(connection->told, connection->trouble, sizeof(connection->told));
 	socket_forget(connection);
 	postgres_drop(connection->postgres, NULL);
 	state_set(connection, DOWN);
 	connection->retry_ms = clock_monotonic_ms() + backoff_ms(&connection->backoff);
-	metrics_set(METRIC_DATABASE_UP, 0);
 	ticker_start(connection->ticker);
 	connection->port.lost(connection->port.context);
 }
@@ -105,7 +107,10 @@ void read_connection_send(struct read_connection *connection, const char *sql, i
 			  const struct postgres_argument *arguments, int64_t deadline_ms)
 {
 	check(connection->state == READY);
-	postgres_send(connection->postgres, sql, n, arguments, deadline_ms);
+	if (sql == connection->options.prepared)
+		postgres_send_prepared(connection->postgres, STATEMENT, n, arguments, deadline_ms);
+	else
+		postgres_send(connection->postgres, sql, n, arguments, deadline_ms);
 	socket_watch(connection);
 	ticker_start(connection->ticker);
 }
@@ -116,19 +121,52 @@ static void connection_ready(struct read_connection *connection)
 	connection->trouble[0] = connection->told[0] = '\0';
 	connection->connects_n++;
 	backoff_reset(&connection->backoff);
-	metrics_set(METRIC_DATABASE_UP, 1);
-	log_info("database_ready", LOG_S("database", PQdb(postgres_libpq(connection->postgres))));
+	log_info(connection->options.ready_event,
+		 LOG_S("database", PQdb(postgres_libpq(connection->postgres))));
 	connection->port.ready(connection->port.context);
 }
 
-/* An error that the server reports fails this statement alone. */
+static void connection_connected(struct read_connection *connection)
+{
+	if (!connection->options.prepared) {
+		connection_ready(connection);
+		return;
+	}
+	state_set(connection, PREPARING);
+	postgres_prepare(connection->postgres, STATEMENT, connection->options.prepared,
+			 clock_monotonic_ms() + connection->options.timeout_ms);
+}
+
+/*
+ * Whether the prepared statement is gone, or its result has another type since the schema changed:
+ * it is prepared again over a new connection.
+ */
+static int statement_is_void(const struct read_connection *connection)
+{
+	const char *sqlstate = postgres_sqlstate(connection->postgres);
+
+	return connection->state == PREPARING || strcmp(sqlstate, "26000") == 0 ||
+	       strcmp(sqlstate, "0A000") == 0;
+}
+
+/* Any other error that the server reports fails this statement alone. */
 static void statement_ended(struct read_connection *connection)
 {
 	int good = postgres_failure(connection->postgres) == POSTGRES_OK;
-	PGresult *rows = postgres_result_take(connection->postgres);
+	PGresult *rows;
 
+	if (good && connection->state == PREPARING) {
+		connection_ready(connection);
+		return;
+	}
+	if (!good && statement_is_void(connection)) {
+		connection_down(connection, postgres_why(connection->postgres));
+		return;
+	}
+	rows = postgres_result_take(connection->postgres);
 	if (!good)
-		log_warn("lookup_failed", LOG_S("error", postgres_why(connection->postgres)));
+		log_warn(connection->options.refused_event,
+			 LOG_S("error", postgres_why(connection->postgres)));
 	connection->port.ended(connection->port.context, good ? rows : NULL);
 	PQclear(rows);
 }
@@ -139,7 +177,7 @@ static void connection_step(struct read_connection *connection)
 	case POSTGRES_NOTHING:
 		break;
 	case POSTGRES_CONNECTED:
-		connection_ready(connection);
+		connection_connected(connection);
 		break;
 	case POSTGRES_ENDED:
 		statement_ended(connection);
@@ -209,27 +247,35 @@ static int on_tick(void *context)
 	       postgres_deadline_ms(connection->postgres) != INT64_MAX;
 }
 
-struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
-					    int64_t timeout_ms,
+static struct postgres *session_new(const struct read_connection_options *options)
+{
+	return postgres_new(&(struct postgres_options){
+		.url = options->database_url,
+		.application_name = options->application_name,
+		.connect_timeout_ms = options->timeout_ms,
+		.statement_timeout_ms = options->timeout_ms,
+		/* fails this statement, before the connection */
+		.lock_timeout_ms = options->timeout_ms / 2 + 1,
+		.session = options->session,
+		.notice_event = "database_notice",
+	});
+}
+
+struct read_connection *read_connection_new(struct event_base *base,
+					    const struct read_connection_options *options,
 					    const struct read_connection_port *port)
 {
 	struct read_connection *connection = calloc(1, sizeof(*connection));
 
 	check(connection != NULL);
-	connection->host = postgres_url_host(database_url);
+	connection->host = postgres_url_host(options->database_url);
 	connection->port = *port;
 	connection->base = base;
-	connection->url = strdup(database_url);
+	connection->options = *options;
+	connection->url = strdup(options->database_url);
 	check(connection->url != NULL);
-	connection->postgres = postgres_new(&(struct postgres_options){
-		.url = connection->url,
-		.application_name = "coupon-gateway",
-		.connect_timeout_ms = timeout_ms,
-		.statement_timeout_ms = timeout_ms,
-		/* fails this statement, before the connection */
-		.lock_timeout_ms = timeout_ms / 2 + 1,
-		.notice_event = "database_notice",
-	});
+	connection->options.database_url = connection->url;
+	connection->postgres = session_new(&connection->options);
 	connection->ticker = ticker_new(base, TICK_MS, on_tick, connection);
 	ticker_start(connection->ticker);
 	snprintf(connection->trouble, sizeof(connection->trouble), "connecting");

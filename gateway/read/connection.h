@@ -22,12 +22,27 @@ struct read_connection_port {
 	void (*lost)(void *context); /* with the statement in flight; or an attempt failed */
 };
 
-struct read_connection *read_connection_new(struct event_base *base, const char *database_url,
-					    int64_t timeout_ms,
+/* Texts are lent for as long as the connection is there. */
+struct read_connection_options {
+	const char *database_url; /* copied */
+	int64_t timeout_ms;
+	const char *application_name;
+	const char *session;     /* further SET statements; NULL: none */
+	const char *prepared;    /* the statement that is sent most often; NULL: none */
+	const char *ready_event; /* for the log, as the next two */
+	const char *lost_event;
+	const char *refused_event;
+};
+
+struct read_connection *read_connection_new(struct event_base *base,
+					    const struct read_connection_options *options,
 					    const struct read_connection_port *port);
 void read_connection_free(struct read_connection *connection); /* calls lost() first */
 
-/* While ready, and after the end of the previous statement. Lost when it does not end in time. */
+/*
+ * While ready, and after the end of the previous statement. Lost when it does not end in time. The
+ * text of the prepared statement is not parsed and planned again.
+ */
 void read_connection_send(struct read_connection *connection, const char *sql, int n,
 			  const struct postgres_argument *arguments, int64_t deadline_ms);
 

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "gateway/read/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,6 @@ struct coupon_query {
 	const struct status_parts *parts;
 	struct request *request;
 };
-
-static const char *column_text(const PGresult *rows, int row, const char *name)
-{
-	return PQgetvalue(rows, row, PQfnumber(rows, name));
-}
 
 enum coupon_state coupon_state_of(const PGresult *rows, int row)
 {
@@ -101,7 +97,7 @@ static void coupon_answer_fields(struct request *request, char *const fields[7])
 static void on_missing(struct coupon_query *query)
 {
 	admission_refused(query->parts->admission, query->request->coupon);
-	if (lookup_coupon(query->parts->lookup, query->request->coupon, on_coupon_row, query)) {
+	if (lookup_coupon(query->parts->reads, query->request->coupon, on_coupon_row, query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		free(query);
 	}

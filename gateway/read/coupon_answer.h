@@ -1,5 +1,6 @@
 /*
- * The read operation `coupon`: reads Redis, or PostgreSQL where Redis does not hold the coupon.
+ * The read operation `coupon`: reads Redis, or PostgreSQL (which may be a replica) where Redis does
+ * not hold the coupon.
  */
 #ifndef GATEWAY_READ_COUPON_ANSWER_H
 #define GATEWAY_READ_COUPON_ANSWER_H

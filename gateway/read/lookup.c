@@ -5,58 +5,89 @@
 #include "common/ticker.h"
 #include "gateway/metrics.h"
 #include "gateway/read/connection.h"
+#include "gateway/read/query.h"
 
 #include "embed.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/queue.h>
 
-#define PARAMS_MAX 4
-#define PARAM_SIZE USER_ID_SIZE /* the longest; with its NUL */
 #define TICK_MS 50
 
-/* A look-up that is a statement of its own. */
-struct query {
-	STAILQ_ENTRY(query) next;
-	const char *sql;
-	char params[PARAMS_MAX][PARAM_SIZE];
-	int params_n;
-	lookup_fn *done;
-	void *context;
-	int64_t queued_ms;
+/* How each use is seen from outside. */
+static const struct use {
+	const char *application_name;
+	const char *session;
+	const char *prepared;
+	const char *ready_event, *lost_event, *refused_event;
+	enum metric up, sent, failed, refused;
+} uses[] = {
+	[LOOKUP_DECIDING] = {
+		.application_name = "coupon-gateway",
+		.ready_event = "database_ready",
+		.lost_event = "database_lost",
+		.refused_event = "lookup_failed",
+		.up = METRIC_DATABASE_UP,
+		.sent = METRIC_LOOKUPS,
+		.failed = METRIC_LOOKUPS_FAILED,
+		.refused = METRIC_LOOKUPS_REFUSED,
+	},
+	[LOOKUP_SHOWING] = {
+		.application_name = "coupon-gateway reads",
+		/* The plan is the same whatever the statistics are. "off" adds a huge cost. */
+		.session = "SET enable_seqscan = off; SET jit = off;"
+			   " SET max_parallel_workers_per_gather = 0;"
+			   " SET plan_cache_mode = force_generic_plan;"
+			   " SET default_transaction_read_only = on; SET client_encoding = 'UTF8'",
+		.prepared = sql_query_user_coupon_page,
+		.ready_event = "reads_ready",
+		.lost_event = "reads_lost",
+		.refused_event = "read_failed",
+		.up = METRIC_READ_CONNECTIONS,
+		.sent = METRIC_READS,
+		.failed = METRIC_READS_FAILED,
+		.refused = METRIC_READS_REFUSED,
+	},
 };
 
 /* The kind of the statement in flight. */
 enum sent { SENT_NONE, SENT_QUERY, SENT_COUPONS };
 
-struct lookup {
+/* One connection, and the statement in flight on it. */
+struct lane {
+	struct lookup *lookup;
 	struct read_connection *connection;
+	enum sent sent;
+	struct query *query;        /* SENT_QUERY */
+	struct coupon_list coupons; /* SENT_COUPONS */
+};
+
+struct lookup {
+	const struct use *use;
 	int64_t timeout_ms;
 	size_t waiting_max;
 	size_t waiting; /* queries */
-	STAILQ_HEAD(, query) queries;
+	struct query_list queries;
 	struct coupon_queue coupons;
-	enum sent sent;
-	struct query *sent_query;        /* SENT_QUERY */
-	struct coupon_list sent_coupons; /* SENT_COUPONS */
-	int coupons_next;                /* it is their turn */
-	struct ticker *ticker;           /* while a look-up waits for its turn */
+	int coupons_next; /* it is their turn */
+	int closing;
+	struct ticker *ticker; /* while a look-up waits for its turn */
+	size_t lanes_n;
+	struct lane lanes[];
 };
 
-static void query_end(struct query *query, const PGresult *rows)
+static void query_end(const struct lookup *lookup, struct query *query, const PGresult *rows)
 {
 	if (!rows)
-		metrics_add(METRIC_LOOKUPS_FAILED, 1);
+		metrics_add(lookup->use->failed, 1);
 	query->done(query->context, rows);
 	free(query);
 }
 
-static void coupons_end(struct coupon_list *coupons, const PGresult *rows)
+static void coupons_end(const struct lookup *lookup, struct coupon_list *coupons,
+			const PGresult *rows)
 {
 	if (!rows && !STAILQ_EMPTY(coupons))
-		metrics_add(METRIC_LOOKUPS_FAILED, 1);
+		metrics_add(lookup->use->failed, 1);
 	coupon_list_end(coupons, rows);
 }
 
@@ -77,93 +108,118 @@ static void waiting_fail(struct lookup *lookup, int64_t before_ms)
 	coupon_queue_take(&lookup->coupons, SIZE_MAX, before_ms, &coupons);
 	for (size_t n = lookup->waiting;
 	     n > 0 && STAILQ_FIRST(&lookup->queries)->queued_ms < before_ms; n--)
-		query_end(query_take(lookup), NULL);
-	coupons_end(&coupons, NULL);
+		query_end(lookup, query_take(lookup), NULL);
+	coupons_end(lookup, &coupons, NULL);
 }
 
-static void sent_end(struct lookup *lookup, const PGresult *rows)
+static void sent_end(struct lane *lane, const PGresult *rows)
 {
 	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-	struct query *query = lookup->sent_query;
-	enum sent sent = lookup->sent;
+	struct query *query = lane->query;
+	enum sent sent = lane->sent;
 
-	lookup->sent = SENT_NONE;
-	lookup->sent_query = NULL;
-	STAILQ_CONCAT(&coupons, &lookup->sent_coupons);
+	lane->sent = SENT_NONE;
+	lane->query = NULL;
+	STAILQ_CONCAT(&coupons, &lane->coupons);
 	if (sent == SENT_QUERY)
-		query_end(query, rows);
-	coupons_end(&coupons, rows);
+		query_end(lane->lookup, query, rows);
+	coupons_end(lane->lookup, &coupons, rows);
 }
 
-static void statement_send(struct lookup *lookup, enum sent sent, const char *sql, int n,
+static void statement_send(struct lane *lane, enum sent sent, const char *sql, int n,
 			   const struct postgres_argument *arguments)
 {
-	lookup->sent = sent;
+	struct lookup *lookup = lane->lookup;
+
+	lane->sent = sent;
 	lookup->coupons_next = sent == SENT_QUERY;
-	metrics_add(METRIC_LOOKUPS, 1);
-	read_connection_send(lookup->connection, sql, n, arguments,
+	metrics_add(lookup->use->sent, 1);
+	read_connection_send(lane->connection, sql, n, arguments,
 			     clock_monotonic_ms() + lookup->timeout_ms);
 }
 
-static void query_send(struct lookup *lookup)
+static void query_send(struct lane *lane)
 {
-	struct query *query = lookup->sent_query = query_take(lookup);
-	struct postgres_argument arguments[PARAMS_MAX];
+	struct query *query = lane->query = query_take(lane->lookup);
+	struct postgres_argument arguments[QUERY_PARAMS_MAX];
 
-	for (int i = 0; i < query->params_n; i++)
-		arguments[i] = postgres_text(query->params[i]);
-	statement_send(lookup, SENT_QUERY, query->sql, query->params_n, arguments);
+	query_arguments(query, arguments);
+	statement_send(lane, SENT_QUERY, query->sql, query->params_n, arguments);
 }
 
-static void coupons_send(struct lookup *lookup)
+static void coupons_send(struct lane *lane)
 {
 	struct postgres_argument argument;
 	struct coupon_entry *entry;
 	struct postgres_array ids;
 
-	coupon_queue_take(&lookup->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &lookup->sent_coupons);
+	coupon_queue_take(&lane->lookup->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &lane->coupons);
 	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &lookup->sent_coupons, next)
+	STAILQ_FOREACH (entry, &lane->coupons, next)
 		postgres_array_add_number(&ids, entry->id);
 	argument = postgres_array(&ids);
-	statement_send(lookup, SENT_COUPONS, sql_query_coupon_state, 1, &argument);
+	statement_send(lane, SENT_COUPONS, sql_query_coupon_state, 1, &argument);
 	postgres_array_fini(&ids);
 }
 
-static void send_next(struct lookup *lookup)
+static int lane_ready(const struct lane *lane)
 {
+	return lane->connection && read_connection_ready(lane->connection);
+}
+
+static size_t lanes_ready(const struct lookup *lookup)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < lookup->lanes_n; i++)
+		n += lane_ready(&lookup->lanes[i]) ? 1 : 0;
+	return n;
+}
+
+static void lane_send(struct lane *lane)
+{
+	struct lookup *lookup = lane->lookup;
 	int queries = !STAILQ_EMPTY(&lookup->queries);
 	int coupons = !coupon_queue_is_empty(&lookup->coupons);
 
-	if (!read_connection_ready(lookup->connection) || lookup->sent != SENT_NONE)
+	if (!lane_ready(lane) || lane->sent != SENT_NONE)
 		return;
 	if (coupons && (lookup->coupons_next || !queries))
-		coupons_send(lookup);
+		coupons_send(lane);
 	else if (queries)
-		query_send(lookup);
+		query_send(lane);
 }
 
 static void on_ready(void *context)
 {
-	send_next(context);
+	struct lane *lane = context;
+
+	metrics_set(lane->lookup->use->up, (int64_t)lanes_ready(lane->lookup));
+	lane_send(lane);
 }
 
 static void on_ended(void *context, const PGresult *rows)
 {
 	sent_end(context, rows);
-	send_next(context);
+	lane_send(context);
 }
 
-/* All waiting look-ups fail: no request waits for an unreachable database. */
+/* With the last connection all waiting look-ups fail: none waits for an unreachable database. */
 static void on_lost(void *context)
 {
-	sent_end(context, NULL);
-	waiting_fail(context, INT64_MAX);
+	struct lane *lane = context;
+	struct lookup *lookup = lane->lookup;
+	size_t ready = lanes_ready(lookup);
+
+	metrics_set(lookup->use->up, (int64_t)ready);
+	sent_end(lane, NULL);
+	if (ready == 0 || lookup->closing)
+		waiting_fail(lookup, INT64_MAX);
 }
 
-static int some_wait(const struct lookup *lookup)
+size_t lookup_waiting(const struct lookup *lookup)
 {
-	return lookup->waiting > 0 || !coupon_queue_is_empty(&lookup->coupons);
+	return lookup->waiting + HASH_COUNT(lookup->coupons.by_id);
 }
 
 static int on_tick(void *context)
@@ -171,28 +227,50 @@ static int on_tick(void *context)
 	struct lookup *lookup = context;
 
 	waiting_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
-	return some_wait(lookup);
+	return lookup_waiting(lookup) > 0;
 }
 
-struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
-			  size_t waiting_max)
+static void lane_open(struct lookup *lookup, struct lane *lane, struct event_base *base,
+		      const struct lookup_options *options)
 {
-	struct lookup *lookup = calloc(1, sizeof(*lookup));
-	const struct read_connection_port port = {
-		.context = lookup,
-		.ready = on_ready,
-		.ended = on_ended,
-		.lost = on_lost,
-	};
+	const struct use *use = lookup->use;
+
+	lane->lookup = lookup;
+	STAILQ_INIT(&lane->coupons);
+	lane->connection = read_connection_new(base,
+					       &(struct read_connection_options){
+						       .database_url = options->database_url,
+						       .timeout_ms = options->timeout_ms,
+						       .application_name = use->application_name,
+						       .session = use->session,
+						       .prepared = use->prepared,
+						       .ready_event = use->ready_event,
+						       .lost_event = use->lost_event,
+						       .refused_event = use->refused_event,
+					       },
+					       &(struct read_connection_port){
+						       .context = lane,
+						       .ready = on_ready,
+						       .ended = on_ended,
+						       .lost = on_lost,
+					       });
+}
+
+struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
+{
+	struct lookup *lookup = calloc(1, sizeof(*lookup) +
+						  options->connections * sizeof(lookup->lanes[0]));
 
 	check(lookup != NULL);
-	lookup->timeout_ms = timeout_ms;
-	lookup->waiting_max = waiting_max;
+	lookup->use = &uses[options->use];
+	lookup->timeout_ms = options->timeout_ms;
+	lookup->waiting_max = options->waiting_max;
+	lookup->lanes_n = options->connections;
 	STAILQ_INIT(&lookup->queries);
-	STAILQ_INIT(&lookup->sent_coupons);
-	coupon_queue_init(&lookup->coupons, waiting_max);
+	coupon_queue_init(&lookup->coupons, options->waiting_max);
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
-	lookup->connection = read_connection_new(base, database_url, timeout_ms, &port);
+	for (size_t i = 0; i < lookup->lanes_n; i++)
+		lane_open(lookup, &lookup->lanes[i], base, options);
 	return lookup;
 }
 
@@ -200,57 +278,46 @@ void lookup_free(struct lookup *lookup)
 {
 	if (!lookup)
 		return;
-	read_connection_free(lookup->connection);
+	lookup->closing = 1;
+	for (size_t i = 0; i < lookup->lanes_n; i++) {
+		read_connection_free(lookup->lanes[i].connection);
+		lookup->lanes[i].connection = NULL;
+	}
 	ticker_free(lookup->ticker);
 	free(lookup);
 }
 
-static struct query *query_new(struct lookup *lookup, const char *sql, lookup_fn *done,
-			       void *context)
+static int refuse(const struct lookup *lookup)
 {
-	struct query *query;
-
-	if (lookup->waiting >= lookup->waiting_max)
-		return NULL;
-	query = calloc(1, sizeof(*query));
-	check(query != NULL);
-	query->sql = sql;
-	query->done = done;
-	query->context = context;
-	query->queued_ms = clock_monotonic_ms();
-	return query;
-}
-
-static void query_param_id(struct query *query, int64_t id)
-{
-	id_format(id, query->params[query->params_n++]);
-}
-
-_Static_assert(PARAM_SIZE >= ULID_UUID_SIZE && PARAM_SIZE >= ID_SIZE, "each parameter must fit");
-
-static void query_param_user(struct query *query, const struct user_id *user)
-{
-	memcpy(query->params[query->params_n++], user->text, user->len + 1);
+	metrics_add(lookup->use->refused, 1);
+	return -1;
 }
 
 static void added(struct lookup *lookup)
 {
-	send_next(lookup);
-	if (some_wait(lookup))
+	for (size_t i = 0; i < lookup->lanes_n && lookup_waiting(lookup) > 0; i++)
+		lane_send(&lookup->lanes[i]);
+	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
-}
-
-static void query_add(struct lookup *lookup, struct query *query)
-{
-	lookup->waiting++;
-	STAILQ_INSERT_TAIL(&lookup->queries, query, next);
-	added(lookup);
 }
 
 int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context)
 {
 	if (coupon_queue_add(&lookup->coupons, coupon, clock_monotonic_ms(), done, context))
-		return -1;
+		return refuse(lookup);
+	added(lookup);
+	return 0;
+}
+
+/* Takes the query. */
+static int query_add(struct lookup *lookup, struct query *query)
+{
+	if (lookup->waiting >= lookup->waiting_max) {
+		free(query);
+		return refuse(lookup);
+	}
+	lookup->waiting++;
+	STAILQ_INSERT_TAIL(&lookup->queries, query, next);
 	added(lookup);
 	return 0;
 }
@@ -258,59 +325,43 @@ int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done,
 int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
 		   void *context)
 {
-	struct query *query = query_new(lookup, sql_query_receive_outcome, done, context);
-
-	if (!query)
-		return -1;
-	query_param_id(query, receive->coupon);
-	query_param_user(query, &receive->user);
-	ulid_to_uuid(&receive->batch, query->params[query->params_n++]);
-	snprintf(query->params[query->params_n++], sizeof(query->params[0]), "%d", receive->index);
-	query_add(lookup, query);
-	return 0;
+	return query_add(lookup, query_receive(receive, done, context));
 }
 
 int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
 		void *context)
 {
-	struct query *query = query_new(lookup, sql_query_user_outcomes, done, context);
+	return query_add(lookup, query_user(coupon, user, done, context));
+}
 
-	if (!query)
-		return -1;
-	query_param_id(query, coupon);
-	query_param_user(query, user);
-	query_add(lookup, query);
-	return 0;
+int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
+			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
+			void *context)
+{
+	return query_add(lookup, query_user_coupons(user, after, rows_max, done, context));
 }
 
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	struct query *query = query_new(lookup, sql_query_durability, done, context);
-
-	if (!query)
-		return -1;
-	query_add(lookup, query);
-	return 0;
+	return query_add(lookup, query_settings(done, context));
 }
 
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	struct query *query = query_new(lookup, sql_query_change_counts, done, context);
-
-	if (!query)
-		return -1;
-	query_add(lookup, query);
-	return 0;
+	return query_add(lookup, query_changes(done, context));
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)
 {
-	return read_connection_connects_n(lookup->connection);
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < lookup->lanes_n; i++)
+		n += read_connection_connects_n(lookup->lanes[i].connection);
+	return n;
 }
 
 const char *lookup_trouble(const struct lookup *lookup)
 {
-	return read_connection_ready(lookup->connection)
-		       ? NULL
-		       : read_connection_trouble(lookup->connection);
+	return lanes_ready(lookup) > 0 ? NULL
+				       : read_connection_trouble(lookup->lanes[0].connection);
 }

@@ -1,19 +1,21 @@
 /*
- * Look-ups in PostgreSQL over one connection (connection.h), one statement at a time. Look-ups only
- * read, so one that fails or is overdue is reported as failed and not repeated. Event-loop thread
- * only.
+ * Look-ups in PostgreSQL over a few connections (connection.h), one statement at a time on each.
+ * Look-ups only read, so one that fails or is overdue is reported as failed and not repeated.
+ * Event-loop thread only.
  *
- *	receives, users, settings ─▶ one a statement, in order ─┐
- *	                                                        ├─▶ alternately ═ PostgreSQL
- *	coupons ─▶ up to LOOKUP_COUPONS_MAX a statement ────────┘
+ *	queries: receives, users, … ─▶ one a statement, in order ─┐              ┌═ PostgreSQL
+ *	                                                          ├─▶ alternately ╪═ …
+ *	coupons ─▶ up to LOOKUP_COUPONS_MAX a statement ──────────┘              └═ …
  *
- * A burst of coupons that do not exist is therefore a few statements, and a `status` waits for one
- * of them at most. A look-up fails when it was not sent within the time limit; the connection is
- * lost only when a statement does not end within the time limit after it was sent.
+ * A burst of coupons that do not exist is therefore a few statements, and a query waits for one of
+ * them at most. A look-up fails when it was not sent within the time limit, or when the last
+ * connection is lost; a connection is lost only when a statement does not end within the time limit
+ * after it was sent.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
 
+#include "common/message/coupon_cursor.h"
 #include "common/message/receive.h"
 #include "gateway/read/coupon_queue.h"
 
@@ -27,15 +29,27 @@ struct lookup;
 /* The rows, lent; NULL: the look-up failed. */
 typedef void lookup_fn(void *context, const PGresult *rows);
 
-/* `waiting_max`: of the look-ups of the first kind, and of the coupons, each. */
-struct lookup *lookup_new(struct event_base *base, const char *database_url, int64_t timeout_ms,
-			  size_t waiting_max);
+enum lookup_use {
+	LOOKUP_DECIDING, /* an answer depends on it: PostgreSQL itself */
+	LOOKUP_SHOWING   /* shown to users as it is there: may be a replica */
+};
+
+struct lookup_options {
+	enum lookup_use use;
+	const char *database_url; /* lent until lookup_new() returns */
+	size_t connections;
+	int64_t timeout_ms;
+	size_t waiting_max; /* of the queries, and of the coupons, each */
+};
+
+struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options);
 void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
  * not called). The columns are those of sql/query/coupon_state.sql, receive_outcome.sql and
- * user_outcomes.sql. What is found was true at some time after the call.
+ * user_outcomes.sql. What is found was true at some time after the call; with LOOKUP_SHOWING
+ * possibly before it.
  */
 int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context);
 int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
@@ -43,13 +57,23 @@ int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_
 int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
 		void *context);
 
+/*
+ * At most `rows_max` coupons of a user, newest first, that come after a place (NULL: all of them):
+ * the columns are those of sql/query/user_coupon_page.sql.
+ */
+int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
+			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
+			void *context);
+
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
 /* Its numbers: the columns are those of sql/query/change_counts.sql. */
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
 
+size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */
-const char *lookup_trouble(const struct lookup *lookup); /* NULL when connected, else the reason */
+/* NULL when one is connected, else the reason why the first is not. */
+const char *lookup_trouble(const struct lookup *lookup);
 
 #endif

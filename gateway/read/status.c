@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "gateway/admit/doubt.h"
 #include "common/redis/user_records.h"
+#include "gateway/read/row.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,29 +44,6 @@ static int same_receive(const struct receive *receive, const struct user_record 
 {
 	return receive->index == record->index &&
 	       memcmp(&receive->batch, &record->batch, sizeof(record->batch)) == 0;
-}
-
-static void member_receive(cJSON *object, const struct receive *receive, int slot)
-{
-	char text[RECEIVE_SIZE];
-
-	receive_format(receive, text);
-	cJSON_AddStringToObject(object, "receive", text);
-	cJSON_AddNumberToObject(object, "slot", slot);
-}
-
-/* Adds the column where the row has it. */
-static void member_column(cJSON *object, const PGresult *rows, int row, const char *name)
-{
-	int column = PQfnumber(rows, name);
-
-	if (column >= 0 && !PQgetisnull(rows, row, column))
-		cJSON_AddStringToObject(object, name, PQgetvalue(rows, row, column));
-}
-
-static const char *column_text(const PGresult *rows, int row, const char *name)
-{
-	return PQgetvalue(rows, row, PQfnumber(rows, name));
 }
 
 static void query_free(struct status_query *query)
@@ -162,11 +140,7 @@ static void on_receive(void *context, const PGresult *rows)
 static void receive_of_row(struct receive *receive, const struct request *request,
 			   const PGresult *rows, int row)
 {
-	receive->coupon = request->coupon;
-	receive->user = request->user;
-	receive->index = atoi(column_text(rows, row, "idx"));
-	if (ulid_from_uuid(&receive->batch, column_text(rows, row, "batch")))
-		memset(&receive->batch, 0, sizeof(receive->batch));
+	row_receive(rows, row, request->coupon, &request->user, receive);
 }
 
 static void add_settled(cJSON *receives, const struct request *request, const PGresult *rows)

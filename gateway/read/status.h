@@ -14,9 +14,11 @@
 #include "gateway/read/lookup.h"
 #include "gateway/read/redis_query.h"
 
+/* What the read operations use. */
 struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
+	struct lookup *reads; /* of what is only shown; not for `status` */
 	const struct comparison *comparison;
 	struct admission *admission;
 };

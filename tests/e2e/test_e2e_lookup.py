@@ -22,11 +22,17 @@ def proxy(stack):
 def first_look_ups(gateway, client, unknown):
     """Their number, when those have ended that a new connection begins with: here one of a coupon,
     and the queries of the settings and of PostgreSQL's numbers, some time after it was made."""
-    assert client.call("coupon", coupon=unknown)["status"] == "not_found"
+    assert client.issue(unknown, 1)["status"] == "not_found"
     wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == 3)
     with gateway.client() as other:  # one statement at a time: the second has ended
-        assert other.call("coupon", coupon=unknown)["status"] == "not_found"
+        assert other.issue(unknown + 1000, 1)["status"] == "not_found"
     return 4
+
+
+def first_read(gateway, client, unknown):
+    assert client.call("coupon", coupon=unknown)["status"] == "not_found"
+    assert gateway.metrics()["couponmq_reads_total"] == 1
+    return 1
 
 
 def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_make, proxy):
@@ -113,7 +119,9 @@ def test_a_burst_of_unknown_coupons_delays_no_status(stack, make_coupon, gateway
 
 def test_coupons_of_one_statement_are_told_apart(stack, pg, gateway_make, proxy):
     """While the first look-up is under way, the others wait, and are then one statement."""
-    gateway = gateway_make(stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]))
+    gateway = gateway_make(
+        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_READ_CONNECTIONS=1
+    )
     closed, unknown = int(stack.ctl("create", "--name", "Closed", "--total", 1)), 700000001000
     pg.execute("UPDATE coupon SET status = 'closed' WHERE id = %s", (closed,))
     coupons = [unknown, closed, unknown + 1, unknown + 2]
@@ -151,10 +159,36 @@ def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_
     assert "event=database_lost" not in gateway.log()
 
 
-def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, proxy):
-    """Beyond COUPON_LOOKUPS_MAX coupons, look-ups of others are answered busy, and `status` is
-    not."""
-    coupon, unknown = make_coupon(1), 700000000000
+def test_reads_of_one_coupon_count_once(stack, gateway_make, proxy):
+    """Beyond COUPON_READS_MAX coupons, reads of others are answered busy, and `coupons` is not."""
+    unknown = 700000000000
+    gateway = gateway_make(
+        stack,
+        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=20000,
+        COUPON_READS_MAX=3,
+        COUPON_READ_CONNECTIONS=1,
+    )
+    with gateway.client() as burst, gateway.client() as other:
+        before = first_read(gateway, burst, unknown + 99)
+        proxy.mode("hold", "down")
+        burst.send_line({"op": "coupon", "coupon": unknown})
+        wait_until(lambda: gateway.metrics()["couponmq_reads_total"] == before + 1)
+        lines = [{"op": "coupon", "coupon": unknown + 1 + n % 5} for n in range(50)]
+        burst.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        assert [burst.read_reply()["status"] for _ in range(20)] == ["busy"] * 20
+        assert gateway.metrics()["couponmq_reads_refused_total"] == 20
+        other.send_line({"op": "coupons", "user": "1"})
+        proxy.heal()
+        assert [burst.read_reply()["status"] for _ in range(31)] == ["not_found"] * 31
+        assert other.read_reply()["status"] == "ok"
+        sent = gateway.metrics()["couponmq_reads_total"] - before
+        assert 3 <= sent <= 6, "the 51 requests share reads; one may be repeated when slow"
+
+
+def test_coupons_beyond_the_limit_of_look_ups(stack, make_coupon, gateway_make, proxy):
+    """Beyond COUPON_LOOKUPS_MAX coupons, `issue` of others is answered busy; `status` is not."""
+    coupon, unknown = make_coupon(1), 700000004000
     gateway = gateway_make(
         stack,
         DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
@@ -164,45 +198,49 @@ def test_look_ups_of_one_coupon_count_once(stack, make_coupon, gateway_make, pro
     with gateway.client() as burst, gateway.client() as other:
         before = first_look_ups(gateway, burst, unknown + 99)
         proxy.mode("hold", "down")
-        burst.send_line({"op": "coupon", "coupon": unknown})
+        burst.send_line({"op": "issue", "coupon": unknown, "user": "1"})
         wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
-        lines = [{"op": "coupon", "coupon": unknown + 1 + n % 5} for n in range(50)]
+        lines = [{"op": "issue", "coupon": unknown + 1 + n, "user": "1"} for n in range(5)]
         burst.send_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-        assert [burst.read_reply()["status"] for _ in range(20)] == ["busy"] * 20
+        assert [burst.read_reply()["status"] for _ in range(2)] == ["busy"] * 2
         other.send_line({"op": "status", "coupon": coupon, "user": "1"})
         proxy.heal()
-        assert [burst.read_reply()["status"] for _ in range(31)] == ["not_found"] * 31
+        assert [burst.read_reply()["status"] for _ in range(4)] == ["not_found"] * 4
         assert other.read_reply()["status"] == "ok"
-        sent = gateway.metrics()["couponmq_lookups_total"] - before
-        assert 3 <= sent <= 6, "the 51 requests share look-ups; one may be repeated when slow"
+        assert gateway.metrics()["couponmq_lookups_refused_total"] >= 2
 
 
-def test_the_two_kinds_of_look_ups_take_turns(stack, make_coupon, gateway_make, proxy):
-    """Neither a burst of unknown coupons nor one of `status` makes the other wait until its end."""
+def test_the_two_kinds_of_reads_take_turns(stack, make_coupon, gateway_make, proxy):
+    """Neither a burst of unknown coupons nor one of `coupons` makes the other wait until its end.
+    Look-ups are sent by the same code."""
     coupon, unknown, in_one = make_coupon(1), 700000002000, 256
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=20000
+        stack,
+        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=20000,
+        COUPON_READ_CONNECTIONS=1,
     )
     coupons = [{"op": "coupon", "coupon": unknown + n} for n in range(2 * in_one + 50)]
     with gateway.client() as client, gateway.client() as first:
-        before = first_look_ups(gateway, client, unknown - 1)
+        before = first_read(gateway, client, unknown - 1)
         proxy.mode("hold", "down")
-        status_send(first, coupon)
-        wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
-        status = [{"op": "status", "coupon": coupon, "user": str(n)} for n in range(1, 5)]
+        first.send_line({"op": "coupons", "user": "1"})
+        wait_until(lambda: gateway.metrics()["couponmq_reads_total"] == before + 1)
+        users = [{"op": "coupons", "user": str(n)} for n in range(1, 5)]
         client.send_bytes(
-            b"".join(json.dumps(line).encode() + b"\n" for line in (*coupons, *status))
+            b"".join(json.dumps(line).encode() + b"\n" for line in (*coupons, *users))
         )
         wait_until(
-            lambda: gateway.metrics()["couponmq_requests_inflight"] == len(coupons + status) + 1
+            lambda: gateway.metrics()["couponmq_requests_inflight"] == len(coupons + users) + 1
         )
         # A reply of Redis after those to all of them.
         with gateway.client() as last:
             assert last.call("coupon", coupon=coupon)["code"] == 0
+        wait_until(lambda: gateway.metrics()["couponmq_reads_waiting"] == len(coupons + users))
         proxy.heal()
-        replies = [client.read_reply() for _ in range(len(coupons) + len(status))]
-    kinds = "".join("S" if "receives" in reply else "C" for reply in replies)
-    assert kinds == f"{'C' * in_one}S{'C' * in_one}S{'C' * 50}SS"
+        replies = [client.read_reply() for _ in range(len(coupons) + len(users))]
+    kinds = "".join("U" if "coupons" in reply else "C" for reply in replies)
+    assert kinds == f"{'C' * in_one}U{'C' * in_one}U{'C' * 50}UU"
 
 
 def test_what_waits_for_a_lost_connection_fails_at_once(stack, make_coupon, gateway_make, proxy):
@@ -261,7 +299,7 @@ def test_a_look_up_that_waits_for_a_lock_fails_alone(
             locking.execute("LOCK TABLE user_coupon IN ACCESS EXCLUSIVE MODE")
             status_send(asking, coupon)
             wait_until(lambda: backends() == 1)
-            assert other.call("coupon", coupon=700000000000)["status"] == "not_found"
+            assert other.issue(700000000000, 1)["status"] == "not_found"
             reply = asking.read_reply()
             assert reply["status"] == "unavailable" and "PostgreSQL" in reply["message"]
             wait_until(lambda: backends() == 0)

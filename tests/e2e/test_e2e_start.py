@@ -64,6 +64,14 @@ def test_a_wrong_database_admin_url_too(stack):
     assert PASSWORD not in result.stdout + result.stderr
 
 
+def test_a_wrong_database_read_url_too(stack):
+    for url in WRONG_URLS.values():
+        result = run(stack, "coupon-gateway", "-n", DATABASE_READ_URL=url)
+        assert result.returncode != 0 and "DATABASE_READ_URL" in result.stderr
+        assert PASSWORD not in result.stdout + result.stderr
+    assert run(stack, "coupon-gateway", "-n", DATABASE_READ_URL="").returncode == 0
+
+
 # The path of the Unix socket
 
 

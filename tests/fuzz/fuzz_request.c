@@ -34,8 +34,9 @@ static void client_reply(struct responder *responder, enum answer answer, const 
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id",  "op",      "coupon", "user",
-					     "key",         "ack", "receive", "status" };
+	static const char *const names[] = { "the request", "id",    "op",    "coupon",
+					     "user",        "key",   "ack",   "receive",
+					     "status",      "limit", "cursor" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);
@@ -69,14 +70,25 @@ static void member_id(cJSON *object, const char *name, int64_t id)
 	cJSON_AddStringToObject(object, name, text);
 }
 
+static void page_add(cJSON *object, const struct request *request)
+{
+	char text[COUPON_CURSOR_SIZE];
+
+	cJSON_AddStringToObject(object, "user", request->user.text);
+	cJSON_AddNumberToObject(object, "limit", request->page.limit);
+	if (request->page.is_next)
+		cJSON_AddStringToObject(object, "cursor",
+					coupon_cursor_format(&request->page.after, &request->user,
+							     text));
+}
+
 /* The text of a request (malloc). */
 static char *request_text(const struct request *request, int with_op)
 {
-	static const char *const ops[] = { [OP_ISSUE] = "issue",
-					   [OP_STATUS] = "status",
-					   [OP_COUPON] = "coupon",
-					   [OP_PING] = "ping",
-					   [OP_STATS] = "stats" };
+	static const char *const ops[] = {
+		[OP_ISSUE] = "issue",     [OP_STATUS] = "status", [OP_COUPON] = "coupon",
+		[OP_COUPONS] = "coupons", [OP_PING] = "ping",     [OP_STATS] = "stats"
+	};
 	cJSON *object = cJSON_CreateObject();
 	char receive[RECEIVE_SIZE], *text;
 
@@ -93,6 +105,8 @@ static char *request_text(const struct request *request, int with_op)
 		if (request->op != OP_COUPON)
 			cJSON_AddStringToObject(object, "user", request->user.text);
 	}
+	if (request->op == OP_COUPONS)
+		page_add(object, request);
 	if (request->key_len)
 		cJSON_AddStringToObject(object, "key", request_key(request));
 	if (request->op == OP_ISSUE)
@@ -118,6 +132,10 @@ static void request_check(const struct request *request, enum request_op op)
 	check(!request->by_receive ||
 	      memcmp(&again->receive.batch, &request->receive.batch, sizeof(struct ulid)) == 0);
 	check(!request->by_receive || again->receive.index == request->receive.index);
+	check(again->page.limit == request->page.limit && request->page.limit >= 1 &&
+	      request->page.limit <= REQUEST_PAGE_MAX);
+	check(again->page.is_next == request->page.is_next);
+	check(request->op != OP_COUPONS || user_id_same(&again->user, &request->user));
 	check(again->id_len == request->id_len && again->key_len == request->key_len);
 	check(memcmp(again->text, request->text, request->id_len + request->key_len + 2) == 0);
 	check(request->key_len == 0 || receive_key_valid(request_key(request), request->key_len));

@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from sql_db import Receive, batch_make
+from sql_db import AT_MS, Receive, batch_make
 
 
 def test_receive_outcome(db, coupon_new):
@@ -80,3 +80,104 @@ def test_coupon_state(db, coupon_new):
     one, two = coupon_new(), coupon_new()
     found = db.query("coupon_state", f"{{1,{two},{one},2}}")
     assert {row["id"] for row in found} == {str(one), str(two)}
+
+
+PAGE = "user_coupon_page"
+
+
+def pages(db, user, limit):
+    """All pages: each is asked for with the last row of the one before."""
+    found, after = [], (None, None, None)
+    while rows := db.query(PAGE, user, *after, limit):
+        assert len(rows) <= limit
+        found.append(rows)
+        after = tuple(rows[-1][name] for name in ("received_us", "coupon_id", "slot"))
+    return found
+
+
+def test_user_coupon_page(db, coupon_new):
+    coupon = coupon_new(limit=2, days=1)
+    first, second = batch_make(coupon, ["1", "1"])
+    db.settle(first, second.but(slot=2, at_ms=AT_MS + 1000))
+    db.settle(*batch_make(coupon, ["10", "01"]))
+    assert db.query(PAGE, "1", None, None, None, 10) == [
+        {
+            "coupon_id": str(coupon),
+            "batch": str(first.batch),
+            "idx": idx,
+            "slot": slot,
+            "name": "test",
+            "received_at": f"2023-11-14T22:13:{second_}.123Z",
+            "valid_from": f"2023-11-14T22:13:{second_}.123Z",
+            "valid_to": f"2023-11-15T22:13:{second_}.123Z",
+            "received_us": str(at_ms * 1000),
+        }
+        for idx, slot, second_, at_ms in (
+            ("1", "2", "21", AT_MS + 1000),
+            ("0", "1", "20", AT_MS),
+        )
+    ]
+    assert db.query(PAGE, "2", None, None, None, 10) == []
+
+
+def test_user_coupon_pages_of_one_moment(db, coupon_new):
+    """Each row is on one page, in the order of its coupon and slot, however the pages are cut."""
+    coupons = sorted((coupon_new(limit=3) for _ in range(4)), reverse=True)
+    wanted = [(AT_MS, coupon, slot) for coupon in coupons for slot in (3, 2, 1)]
+    for coupon in coupons:
+        batch = uuid.uuid4()
+        db.settle(*(Receive(coupon, "1", batch, slot, slot, at_ms=AT_MS) for slot in (1, 2, 3)))
+    for limit in (1, 2, 5, 12, 100):
+        found = [
+            (int(row["received_us"]) // 1000, int(row["coupon_id"]), int(row["slot"]))
+            for page in pages(db, "1", limit)
+            for row in page
+        ]
+        assert found == wanted, limit
+
+
+def test_user_coupon_pages_of_the_ends_of_time(db, coupon_new):
+    """The earliest and the latest time that a message may have, as they are stored."""
+    coupon = coupon_new(limit=3)
+    batch = uuid.uuid4()
+    moments = [0, 4102444800001, 253402300799999]
+    db.settle(
+        *(
+            Receive(coupon, "1", batch, slot, slot, at_ms=at_ms)
+            for slot, at_ms in enumerate(moments, 1)
+        )
+    )
+    found = [int(page[0]["received_us"]) for page in pages(db, "1", 1)]
+    stored = db.execute(
+        "SELECT (extract(epoch FROM received_at) * 1000000)::bigint FROM user_coupon"
+        " WHERE coupon_id = %s ORDER BY received_at DESC",
+        coupon,
+    )
+    assert found == [at_us for at_us, in stored] and found[-1] == 0
+
+
+def test_user_coupon_page_of_an_unknown_coupon(owner, db, coupon_new):
+    """It has no name; the page does not wait for one."""
+    coupon = coupon_new()
+    db.settle(*batch_make(coupon, ["1"]))
+    owner.execute("DELETE FROM coupon WHERE id = %s", coupon)
+    (row,) = db.query(PAGE, "1", None, None, None, 10)
+    assert (row["coupon_id"], row["name"]) == (str(coupon), None)
+
+
+def test_user_coupon_page_is_planned_without_statistics(owner, db, coupon_new):
+    """They say that all rows are of one user, so that a scan of the whole table looks cheap."""
+    coupon = coupon_new(total=1000, limit=100)
+    batch = uuid.uuid4()
+    db.settle(*(Receive(coupon, "1", batch, slot, slot=slot) for slot in range(1, 101)))
+    owner.execute("ANALYZE user_coupon")
+    owner.execute("ANALYZE coupon")
+    for setting in ("enable_seqscan = off", "plan_cache_mode = force_generic_plan"):
+        db.execute(f"SET {setting}")
+    db.prepare(PAGE)
+    db.query(PAGE, "1", None, None, None, 21)
+    db.execute(f"PREPARE page AS {db.queries[PAGE]}")
+    plan = "\n".join(
+        row[0] for row in db.execute("EXPLAIN EXECUTE page ('1', NULL, NULL, NULL, 21)")
+    )
+    assert "Seq Scan" not in plan and "user_coupon" in plan and "coupon_pkey" in plan, plan

@@ -66,6 +66,42 @@ static void test_other_operations(void **state)
 	assert_true(request_op_reads(OP_STATUS) && request_op_reads(OP_COUPON));
 }
 
+/* The cursor of user 42 behind 1001 in slot 2. */
+static const char *cursor_text(char text[COUPON_CURSOR_SIZE])
+{
+	const struct coupon_cursor cursor = { 1700000000123456, 1001, 2 };
+	const struct user_id user = user_id_of_number(42);
+
+	return coupon_cursor_format(&cursor, &user, text);
+}
+
+static void test_coupons(void **state)
+{
+	char text[256], cursor[COUPON_CURSOR_SIZE];
+	struct request *request = parse(*state, "{\"op\":\"coupons\",\"user\":\"42\"}");
+
+	assert_int_equal(request->op, OP_COUPONS);
+	assert_string_equal(request->user.text, "42");
+	assert_int_equal(request->page.limit, 20);
+	assert_false(request->page.is_next);
+	free(request);
+	/* The cursor may come before its user; the limit is a text in a query. */
+	snprintf(text, sizeof(text), "{\"cursor\":\"%s\",\"limit\":\"100\",\"user\":42}",
+		 cursor_text(cursor));
+	request = parse_as(*state, text, OP_COUPONS);
+	assert_int_equal(request->page.limit, 100);
+	assert_true(request->page.is_next && request->page.after.at_us == 1700000000123456 &&
+		    request->page.after.coupon == 1001 && request->page.after.slot == 2);
+	free(request);
+	request = parse(*state, "{\"op\":\"coupons\",\"user\":\"42\",\"limit\":1}");
+	assert_int_equal(request->page.limit, 1);
+	free(request);
+	snprintf(text, sizeof(text), "{\"op\":\"coupons\",\"user\":\"43\",\"cursor\":\"%s\"}",
+		 cursor);
+	refuse(*state, text, "must be the cursor of a reply to coupons of the same user");
+	assert_true(request_op_reads(OP_COUPONS));
+}
+
 /* Whatever the operation is. */
 static const struct refusal refused[] = {
 	{ "", "{\"code\":40,\"status\":\"bad_request\",\"message\":\"the request: not "
@@ -77,7 +113,7 @@ static const struct refusal refused[] = {
 	{ "{\"id\":1}", "{\"id\":1,\"code\":40,\"status\":\"bad_request\",\"message\":\"op:"
 			" is missing\"}" },
 	{ "{\"op\":\"buy\"}",
-	  "op is \\\"buy\\\": must be one of issue, status, coupon, ping, stats" },
+	  "op is \\\"buy\\\": must be one of issue, status, coupon, coupons, ping, stats" },
 	{ "{\"op\":5}", "op is 5: must be one of" },
 	{ "{\"op\":\"ping\",\"op\":\"ping\"}", "occurs twice" },
 	{ "{\"op\":\"ping\"} {}", "bytes after" },
@@ -137,6 +173,26 @@ static const struct refusal refused_reading[] = {
 	{ "{\"op\":\"status\",\"receive\":5}", "receive is 5: must be a receive" },
 	{ "{\"op\":\"coupon\"}", "coupon: is missing" },
 	{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"user\":\"1\"}", "user: no such member of coupon" },
+	{ "{\"op\":\"coupon\",\"coupon\":\"1\",\"limit\":1}", "limit: no such member of coupon" },
+	{ "{\"op\":\"coupons\"}", "user: is missing" },
+	{ "{\"op\":\"coupons\",\"limit\":5}", "user: is missing" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"coupon\":\"1\"}",
+	  "coupon: no such member of coupons" },
+	{ "{\"op\":\"coupons\",\"user\":\"a b\"}", "byte 2 is not allowed" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":0}",
+	  "limit is 0: must be an integer from 1 to 100" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":101}", "limit is 101: must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":-1}", "limit is -1: must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":\"\"}", "limit is \\\"\\\": must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":\"05\"}", "limit is \\\"05\\\": must" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":\"101\"}", "limit is \\\"101\\\": must" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":null}", "limit is null: must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"limit\":[1]}", "limit is [1]: must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"cursor\":\"\"}",
+	  "cursor is \\\"\\\": must be the cursor of a reply" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"cursor\":5}", "cursor is 5: must be the cursor" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"cursor\":null}", "cursor is null: must be" },
+	{ "{\"op\":\"coupons\",\"user\":\"1\",\"cursor\":\"01\"}", "cursor is \\\"01\\\": must" },
 };
 
 static void test_refused_reading(void **state)
@@ -311,6 +367,7 @@ int main(void)
 		TEST(test_refused_reading), TEST(test_long_values),
 		TEST(test_answers),         TEST(test_answers_without_a_receive),
 		TEST(test_longest),         TEST(test_other_replies),
+		TEST(test_coupons),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -1,0 +1,47 @@
+/*
+ * A look-up that is a statement of its own: its text, its arguments, and who asked. Part of lookup.
+ */
+#ifndef GATEWAY_READ_QUERY_H
+#define GATEWAY_READ_QUERY_H
+
+#include "common/message/coupon_cursor.h"
+#include "common/message/receive.h"
+#include "common/postgres/argument.h"
+
+#include <libpq-fe.h>
+#include <sys/queue.h>
+
+#define QUERY_PARAMS_MAX 5
+
+/* The rows, lent; NULL: the look-up failed. */
+typedef void query_done_fn(void *context, const PGresult *rows);
+
+struct query {
+	STAILQ_ENTRY(query) next;
+	const char *sql;
+	char params[QUERY_PARAMS_MAX][USER_ID_SIZE]; /* as text; the longest is a user */
+	int params_n;
+	unsigned nulls; /* a bit for each parameter that is NULL */
+	query_done_fn *done;
+	void *context;
+	int64_t queued_ms;
+};
+
+STAILQ_HEAD(query_list, query);
+
+/*
+ * Each makes one, to be freed with free(). The columns are those of sql/query/receive_outcome.sql,
+ * user_outcomes.sql, user_coupon_page.sql, durability.sql and change_counts.sql.
+ */
+struct query *query_receive(const struct receive *receive, query_done_fn *done, void *context);
+struct query *query_user(int64_t coupon, const struct user_id *user, query_done_fn *done,
+			 void *context);
+struct query *query_user_coupons(const struct user_id *user, const struct coupon_cursor *after,
+				 int rows_max, query_done_fn *done, void *context);
+struct query *query_settings(query_done_fn *done, void *context);
+struct query *query_changes(query_done_fn *done, void *context);
+
+/* Its parameters as arguments, which are lent until it is freed. */
+void query_arguments(const struct query *query, struct postgres_argument out[QUERY_PARAMS_MAX]);
+
+#endif

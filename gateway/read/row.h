@@ -1,0 +1,23 @@
+/* The columns of a row, and members of a reply that are made of them. */
+#ifndef GATEWAY_READ_ROW_H
+#define GATEWAY_READ_ROW_H
+
+#include "common/message/receive.h"
+
+#include <cjson/cJSON.h>
+#include <libpq-fe.h>
+
+/* The column's text, "" where it is NULL. It must be there. */
+const char *column_text(const PGresult *rows, int row, const char *name);
+
+/* The receive of a row with the columns batch and idx. */
+void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
+		 struct receive *receive);
+
+/* Adds the column under its own name, where the row has it and it is not NULL. */
+void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
+
+/* Adds `receive` and `slot`. */
+void member_receive(cJSON *object, const struct receive *receive, int slot);
+
+#endif
