@@ -24,6 +24,8 @@ static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresul
 	member_column(object, rows, row, "received_at");
 	member_column(object, rows, row, "valid_from");
 	member_column(object, rows, row, "valid_to");
+	if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
+		check(cJSON_AddTrueToObject(object, "voided"));
 	cJSON_AddItemToArray(coupons, object);
 }
 

@@ -14,6 +14,8 @@ WITH page AS MATERIALIZED (
 	LIMIT $5::int
 )
 SELECT page.coupon_id, page.batch, page.idx, page.slot,
+	EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = page.coupon_id
+		AND v.batch = page.batch AND v.idx = page.idx) AS is_voided,
 	(SELECT c.name FROM coupon AS c WHERE c.id = page.coupon_id) AS name,
 	to_char(page.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 		AS received_at,

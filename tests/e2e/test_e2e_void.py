@@ -61,6 +61,10 @@ def test_stock_and_slot_stay_taken(stack, gateway):
     status = gateway.call("status", receive=receive)
     assert (status["status"], status["reason"]) == ("rejected", "voided")
     assert gateway.issue(coupon, 1)["status"] == "limit_reached"
+    listed = [
+        one for one in gateway.call("coupons", user=1)["coupons"] if one["receive"] == receive
+    ]
+    assert [one["voided"] for one in listed] == [True]
     audit(stack, coupon)
 
 
