@@ -224,7 +224,18 @@ class Story(World):
         if any(int(number) > numbers[stripe] for stripe, number in copied):
             self.recover()
         else:
+            self.voids_forget()
             self.step_ask()  # nothing noticed that it was put back
+
+    def voids_forget(self):
+        """Those that the tool died before it told Redis: they may not have happened."""
+        told = self.coupon.redis.lrange(self.rejected_key(), 0, -1)
+        for one, outcome in list(self.outcomes.items()):
+            if outcome == "voided" and self.rejected_text(one) not in told:
+                del self.outcomes[one]
+        for user, record in self.held():
+            _, batch, idx, _ = record.split(":", 3)
+            self.outcomes.setdefault(receives_of(self.bodies[batch])[int(idx)], "issued")
 
     def held(self):
         """Of each user coupon in PostgreSQL: (user, its record in Redis)."""
