@@ -1,0 +1,30 @@
+/*
+ * The file of the users that did not get the coupon, in the order of the list: CSV with the columns
+ * user, line, status and message. It is locked while a run writes it.
+ */
+#ifndef CTL_DISTRIBUTE_REFUSED_H
+#define CTL_DISTRIBUTE_REFUSED_H
+
+#include "ctl/distribute/list.h"
+
+#include <stdio.h>
+
+struct refused {
+	const char *path; /* lent */
+	FILE *stream;
+	int64_t bytes; /* written so far */
+};
+
+/*
+ * Opens the file, keeps `bytes` of it and goes on after them; 0: begins it anew. Everything that
+ * fails ends the process: another run has it, or it has less.
+ */
+void refused_open(struct refused *refused, const char *path, int64_t bytes);
+void refused_close(struct refused *refused);
+
+void refused_add(struct refused *refused, const struct list *list, uint32_t user, enum end end);
+
+/* Brings all of it to disk. */
+void refused_sync(struct refused *refused);
+
+#endif
