@@ -15,7 +15,7 @@
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define CONNECTIONS 8
 #define CONNECTIONS_MAX 64
-#define ANSWER_MS 100
+#define DELAY_MS 30
 #define PATIENCE_S 300
 
 struct distribution {
@@ -91,7 +91,7 @@ static void plan_read(struct run_plan *plan, const struct args *args)
 	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
 						    CONNECTIONS);
 	plan->rate = args_number(args, "rate", 1, 10000000, 0);
-	plan->target_us = args_number(args, "answer-ms", 1, 60000, ANSWER_MS) * 1000;
+	plan->target_us = args_number(args, "delay-ms", 1, 60000, DELAY_MS) * 1000;
 	plan->patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) * 1000000;
 }
 
@@ -215,9 +215,8 @@ static const struct option distribute_options[] = {
 	       "the users without a coupon, as CSV; default: the same with refused.csv"),
 	SWITCH("again", "begin anew, and replace both files: refused users are asked for again"),
 	OPTION("rate", "R", "users a second, at most; default: no limit"),
-	OPTION("answer-ms", "MS",
-	       "answers that take longer make it slower; default 100, less gives way to live "
-	       "traffic sooner"),
+	OPTION("delay-ms", "MS",
+	       "answers that take so much longer than the fastest one make it slower; default 30"),
 	OPTION("connections", "C", "connections to the gateway; default 8"),
 	OPTION("patience-s", "S",
 	       "stop when for so long no request was issued or refused; default 300"),

@@ -13,7 +13,7 @@ struct run_plan {
 	const struct gateway_address *address;
 	uint32_t connections_n;
 	int64_t rate;        /* users a second, at most; 0: no limit */
-	int64_t target_us;   /* the answer time that is to be kept */
+	int64_t target_us;   /* the delay of answers that is to be kept; see window.h */
 	int64_t patience_us; /* how long nothing may end */
 };
 

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #define FIRST 64          /* requests in flight at first */
-#define STEP 64           /* added in each interval within the target */
+#define LEAST 16          /* however slow the answers are: one script call, not one request */
+#define GROW 1.5          /* the factor of the slow start */
+#define STEP 64           /* added in each interval after it */
 #define SHRINK 0.7        /* the factor when the target is missed */
 #define INTERVAL_US 50000 /* between two changes, at least */
 
@@ -11,11 +13,20 @@ static void limit_set(struct window *window, double limit, int64_t now_us)
 {
 	if (limit > window->most)
 		limit = window->most;
-	window->limit = limit < 1 ? 1 : limit;
+	window->limit = limit;
 	window->changed_us = now_us;
 	window->sum_us = 0;
 	window->answers_n = 0;
 	window->was_full = 0;
+}
+
+static void shrink(struct window *window, double factor, int64_t now_us)
+{
+	double least = window->limit < LEAST ? window->limit : LEAST,
+	       limit = window->limit * factor;
+
+	window->is_slow_start = 0;
+	limit_set(window, limit < least ? least : limit, now_us);
 }
 
 void window_init(struct window *window, int64_t target_us, uint32_t most)
@@ -35,35 +46,41 @@ uint32_t window_room(struct window *window, uint32_t inflight)
 	return 0;
 }
 
+/* An interval without too much delay. If the limit was not reached, growth would have no cause. */
+static void grow(struct window *window, int64_t delay_us, int64_t now_us)
+{
+	double limit = window->limit;
+
+	if (delay_us > window->target_us / 2)
+		window->is_slow_start = 0;
+	if (window->was_full)
+		limit = window->is_slow_start ? limit * GROW : limit + STEP;
+	limit_set(window, limit, now_us);
+}
+
 void window_answer(struct window *window, int64_t sent_us, int64_t now_us)
 {
-	int64_t mean_us;
+	int64_t took_us = now_us - sent_us, delay_us;
 
+	if (window->fastest_us == 0 || took_us < window->fastest_us)
+		window->fastest_us = took_us;
 	if (sent_us < window->changed_us)
 		return;
-	window->sum_us += now_us - sent_us;
+	window->sum_us += took_us;
 	window->answers_n++;
-	mean_us = window->sum_us / window->answers_n;
 	if (now_us - window->changed_us < INTERVAL_US)
 		return;
-	if (mean_us > window->target_us) {
-		window->is_slow_start = 0;
-		limit_set(window, window->limit * SHRINK, now_us);
-	} else if (window->was_full) {
-		limit_set(window, window->is_slow_start ? window->limit * 2 : window->limit + STEP,
-			  now_us);
-	} else {
-		/* The limit was not the reason for the rate, and its growth would have no cause. */
-		limit_set(window, window->limit, now_us);
-	}
+	delay_us = window->sum_us / window->answers_n - window->fastest_us;
+	if (delay_us > window->target_us)
+		shrink(window, SHRINK, now_us);
+	else
+		grow(window, delay_us, now_us);
 }
 
 void window_busy(struct window *window, int64_t sent_us, int64_t now_us)
 {
-	if (sent_us < window->changed_us)
-		return;
-	window->is_slow_start = 0;
-	limit_set(window, window->limit / 2, now_us);
+	if (sent_us >= window->changed_us)
+		shrink(window, 0.5, now_us);
 }
 
 void window_restart(struct window *window, int64_t now_us)

@@ -2,10 +2,10 @@
  * How many requests may be in flight. By Little's law, requests in flight = rate x answer time:
  * beyond what the system needs to be busy, more requests in flight only wait in its queues, and
  * with them those of live clients. So the limit is chosen by the answer time, as TCP chooses its
- * window: it grows by steps while answers come within the target, and shrinks by a factor when they
- * do not (additive increase, multiplicative decrease; Chiu and Jain 1989, RFC 5681). The delay as
- * the signal, with a target, is that of background transfers that give way to others (LEDBAT, RFC
- * 6817). No I/O; times are those of one clock in microseconds.
+ * window: it grows by steps while answers come in time, and shrinks by a factor when they do not
+ * (additive increase, multiplicative decrease; Chiu and Jain 1989, RFC 5681). In time is within a
+ * target over the fastest answer so far: that delay is the signal of background transfers that give
+ * way to others (LEDBAT, RFC 6817). No I/O; times are those of one clock in microseconds.
  */
 #ifndef CTL_DISTRIBUTE_WINDOW_H
 #define CTL_DISTRIBUTE_WINDOW_H
@@ -15,11 +15,12 @@
 struct window {
 	int64_t target_us;
 	uint32_t most;
-	double limit;       /* requests in flight; from 1 to `most` */
-	int is_slow_start;  /* the target was not missed yet: the limit doubles */
+	int64_t fastest_us; /* answer; 0: none yet */
+	double limit;       /* requests in flight */
+	int is_slow_start;  /* the delay was small so far: the limit grows by a factor */
 	int64_t changed_us; /* answers to requests sent before do not show the effect of the limit */
 	int64_t sum_us;     /* of the answer times since then */
-	uint32_t answers_n;
+	int64_t answers_n;
 	int was_full; /* since then, the limit kept requests back */
 };
 
