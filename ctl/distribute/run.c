@@ -216,6 +216,7 @@ static void line_take(void *context, uint32_t i, const char *line, size_t len)
 			 "the gateway sends what is no answer: %.*s", len < 100 ? (int)len : 100,
 			 line);
 		run->failed = 1;
+		client_set_close(&run->set, i, "it is no gateway");
 		return;
 	}
 	run->set.list[i].open--;

@@ -1,11 +1,28 @@
 """`couponctl distribute`: each listed user gets the coupon once, and who does not is named."""
 
+import json
+import os
 import random
 import signal
+import socketserver
+import threading
+from contextlib import contextmanager
 
 import pytest
 
-from giving import DONE, FAILED, KEY, REFUSED, STOPPED, WRONG, Giving, ended, given, list_write
+from giving import (
+    DONE,
+    FAILED,
+    KEY,
+    REFUSED,
+    STOPPED,
+    WRONG,
+    Giving,
+    ended,
+    given,
+    killed_after,
+    list_write,
+)
 from stack import wait_until
 from user_ids import BAD, HOSTILE
 
@@ -234,14 +251,9 @@ def test_killed_at_any_moment(stack, make_coupon, pg, users, state_is_lost):
     coupon = make_coupon(100_000, limit=3)
     ids = [*MANY, "not valid"] + MANY[:5]
     giving = Giving(stack, coupon, users(ids), "--rate", 15_000)
-    chance = random.Random()
+    chance = random.Random(os.environ.get("SEED"))
     for _ in range(5):
-        process = giving.start()
-        try:
-            process.wait(chance.uniform(0, 1.2))
-        except Exception:  # pylint: disable=broad-except
-            process.kill()
-        process.communicate()
+        killed_after(giving.start(), chance.uniform(0, 1.2))
         if state_is_lost:
             giving.file("state").unlink(missing_ok=True)
             giving.file("refused.csv").unlink(missing_ok=True)
@@ -308,10 +320,64 @@ def test_a_pause_makes_it_wait(stack, make_coupon, users):
     impatient.run()
 
 
-def test_a_gateway_that_knows_no_such_coupon(stack, make_coupon, pg_owner, redis_client, users):
-    """It uses another database."""
-    coupon = make_coupon(10)
-    pg_owner.execute("UPDATE coupon SET status = 'draft' WHERE id = %s", (coupon,))
-    redis_client.delete(*redis_client.keys(f"coupon:{{{coupon}}}*"))
-    pg_owner.execute("UPDATE coupon SET generation = 0 WHERE id = %s", (coupon,))
-    assert "is a draft" in Giving(stack, coupon, users(["1"])).run(status=FAILED)
+# Gateways that are none
+
+
+@contextmanager
+def gateway_of(answer):
+    """A server that answers each line with answer(request). Yields its address."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            for line in self.rfile:
+                self.wfile.write(answer(json.loads(line)).encode() + b"\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ('{{"id":{id},"code":1,"status":"not_found","message":"no"}}',
+         "stopped: the gateway answers not_found: no such coupon or receive"),
+        ('{{"id":{id},"code":40,"status":"bad_request","message":"no"}}',
+         "stopped: the gateway answers bad_request"),
+        ('{{"id":{id},"code":77,"status":"new","message":"no"}}',
+         "stopped: the gateway answers with code 77, which is not known"),
+        ('{{"id":99999,"code":0,"status":"ok"}}', "stopped: the gateway sends what is no answer"),
+        ("HTTP/1.1 400 Bad Request", "stopped: the gateway sends what is no answer: HTTP/1.1 400"),
+    ],
+)  # fmt: skip
+def test_answers_that_end_it(stack, make_coupon, users, answer, message):
+    with gateway_of(lambda request: answer.format(**request)) as address:
+        giving = Giving(stack, make_coupon(10), users(["1"]), "--connections", 1, listen=address)
+        out, err, code = ended(giving.start())
+    assert code == FAILED and message in err, err
+    assert ["left", "1"] in [line.split() for line in out.splitlines()]
+    assert giving.settled() == 0
+
+
+def test_each_request_has_its_key(stack, make_coupon, users):
+    """The same request again after each answer that decides nothing."""
+    seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5)]
+
+    def answer(request):
+        asked = seen.setdefault(request["user"], [])
+        asked.append({name: request[name] for name in request if name != "id"})
+        status, code = (undecided + [("issued", 0)])[len(asked) - 1]
+        return json.dumps({"id": request["id"], "code": code, "status": status, "receive": "x",
+                           "slot": 1}, separators=(",", ":"))  # fmt: skip
+
+    coupon, ids = make_coupon(10), ["1", 'a"\\b', "x" * 64]
+    with gateway_of(answer) as address:
+        giving = Giving(stack, coupon, users(ids), "--name", "n" * 40, listen=address)
+        assert giving.run("--connections", 2)["issued"] == 3
+    for user in ids:
+        wanted = {"op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
+        assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 5
