@@ -76,6 +76,9 @@ enum verdict end_of_reply(const struct client_reply *reply, enum end *end)
 		return VERDICT_FINAL;
 	case ANSWER_REJECTED:
 		*end = rejected_end(reply->reason);
+		/* Redis had lost the key: the user has its coupon, by an earlier request. */
+		if (*end == END_REJECTED_KEY_TAKEN)
+			*end = END_ISSUED;
 		return VERDICT_FINAL;
 #define END(name, answer)    \
 	case answer:         \

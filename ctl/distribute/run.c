@@ -144,7 +144,7 @@ static void fill_all(struct run *run)
 /* Nothing is decided: `text` says why. Requests that were sent before say nothing new. */
 static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *text)
 {
-	if (sent_us < run->trouble_us)
+	if (sent_us < run->trouble_us || run->failed)
 		return;
 	snprintf(run->trouble, sizeof(run->trouble), "%s", text);
 	run->trouble_us = run->set.now_us;
@@ -309,6 +309,8 @@ static void turn(struct run *run, uint32_t *disconnections)
 	fill_all(run);
 	if (run->set.now_us - run->saved_us >= SAVE_EVERY_US) {
 		settle_and_save(run);
+		client_set_now(&run->set);
+		window_forget(&run->window, run->set.now_us);
 		run->saved_us = run->set.now_us;
 	}
 	show(run);

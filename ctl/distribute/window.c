@@ -83,6 +83,11 @@ void window_busy(struct window *window, int64_t sent_us, int64_t now_us)
 		shrink(window, 0.5, now_us);
 }
 
+void window_forget(struct window *window, int64_t now_us)
+{
+	limit_set(window, window->limit, now_us);
+}
+
 void window_restart(struct window *window, int64_t now_us)
 {
 	window->is_slow_start = 1;

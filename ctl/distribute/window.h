@@ -35,6 +35,9 @@ void window_answer(struct window *window, int64_t sent_us, int64_t now_us);
 /* The gateway was `busy`: half of the limit. */
 void window_busy(struct window *window, int64_t sent_us, int64_t now_us);
 
+/* This program did not read answers for a while: those in flight say nothing about the system. */
+void window_forget(struct window *window, int64_t now_us);
+
 /* Nothing is answered: begins anew with one request. */
 void window_restart(struct window *window, int64_t now_us);
 

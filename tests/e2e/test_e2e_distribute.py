@@ -136,7 +136,9 @@ def test_repeats(stack, make_coupon, pg, users):
     # From the beginning, with the same keys.
     assert giving.run("--again", status=REFUSED)["issued_before"] == 5
     assert given(pg, coupon) == rows
-    often = Giving(stack, make_coupon(500, limit=100), users(["x"] * 102, name="often"), "--repeats")
+    often = Giving(
+        stack, make_coupon(500, limit=100), users(["x"] * 102, name="often"), "--repeats"
+    )
     assert often.run(status=REFUSED)["refused"] == {"duplicate": 2}
 
 
@@ -381,3 +383,16 @@ def test_each_request_has_its_key(stack, make_coupon, users):
     for user in ids:
         wanted = {"op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
         assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 5
+
+
+def test_a_key_that_redis_had_lost(stack, make_coupon, users):
+    """PostgreSQL rejects the second receive of the key: the user has the first."""
+    text = '{{"id":{id},"code":9,"status":"rejected","receive":"x","slot":1,"reason":"{reason}"}}'
+    reasons = iter(("key_taken", "lost", "new_reason"))
+    with gateway_of(lambda request: text.format(reason=next(reasons), **request)) as address:
+        giving = Giving(stack, make_coupon(10), users(["1", "2", "3"]), listen=address)
+        told = giving.run("--connections", 1, status=REFUSED)
+    assert (told["issued"], told["refused"]) == (1, {"rejected": 2})
+    assert sorted(row[3] for row in giving.refused()) == [
+        "lost", "the accepted receive could not be issued"
+    ]  # fmt: skip

@@ -85,5 +85,5 @@ def test_busy_answers(rough, rough_pg, giving_make, gateway_make):
     gateway = gateway_make(rough, COUPON_INFLIGHT_MAX=20)
     giving = giving_make(3000, listen=gateway.settings["COUPON_LISTEN"])
     assert giving.run()["refused"] == {}
-    assert gateway.metrics()['couponmq_answers_total{busy}'] > 0
+    assert gateway.metrics()["couponmq_answers_total{busy}"] > 0
     assert given(rough_pg, giving.coupon) == {user: [KEY] for user in MANY[:3000]}

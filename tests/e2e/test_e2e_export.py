@@ -19,7 +19,9 @@ COLUMNS = ["user", "receive", "slot", "received_at", "valid_from", "valid_to", "
 def rows_of(pg, coupon):
     def text(moment):
         moment = moment and moment.astimezone(datetime.timezone.utc)
-        return moment and moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+        return (
+            moment and moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
+        )
 
     return sorted(
         [user, f"{coupon}.{user}.{ulid_of(batch)}.{idx}", slot, *map(text, times), key]
@@ -129,7 +131,9 @@ def test_a_full_disk(stack, make_coupon):
             check=False,
         )
     assert result.returncode == 1
-    assert result.stderr == "couponctl: standard output cannot be written: No space left on device\n"
+    assert (
+        result.stderr == "couponctl: standard output cannot be written: No space left on device\n"
+    )
 
 
 def test_the_file_before_stays_until_it_is_complete(stack, make_coupon, tmp_path):

@@ -23,8 +23,8 @@ static char *written(const char *text, size_t len)
 static void test_writes(void **state)
 {
 	static const char *const fields[][2] = {
-		{ "42", "42" },           { "a b", "a b" },      { "a,b", "\"a,b\"" },
-		{ "a\"b", "\"a\"\"b\"" }, { "", "\"\"" },        { " a", "\" a\"" },
+		{ "42", "42" },           { "a b", "a b" },       { "a,b", "\"a,b\"" },
+		{ "a\"b", "\"a\"\"b\"" }, { "", "\"\"" },         { " a", "\" a\"" },
 		{ "a ", "\"a \"" },       { "a\nb", "\"a\nb\"" }, { "a\rb", "\"a\rb\"" },
 	};
 
@@ -77,8 +77,8 @@ static void test_reads_the_first_column(void **state)
 
 static void test_refuses_broken_quotes(void **state)
 {
-	static const char *const broken[] = { "\"a\n", "\"", "x,\"a\n1\n2\n", "\"a\"b\n", "\"a\" ,b\n",
-					      "\"a\"\"" };
+	static const char *const broken[] = { "\"a\n",    "\"",         "x,\"a\n1\n2\n",
+					      "\"a\"b\n", "\"a\" ,b\n", "\"a\"\"" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
