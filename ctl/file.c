@@ -17,8 +17,7 @@
 int file_sync(FILE *stream)
 {
 	/* Pipes and terminals have nothing to bring to disk. */
-	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL && errno != EROFS) ? -1
-											      : 0;
+	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
 }
 
 /* Whether `fd` is the file that has this name now: its former writer may have renamed it. */
@@ -30,22 +29,28 @@ static int has_name(int fd, const char *path)
 	       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+static int close_failed(int fd)
+{
+	int error = errno;
+
+	close(fd);
+	errno = error;
+	return -1;
+}
+
 /* The descriptor of the empty, locked file, or -1. */
 static int locked_open(const char *path)
 {
 	for (;;) {
-		int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, MODE), error;
+		int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, MODE);
 
 		if (fd < 0)
 			return -1;
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0 && has_name(fd, path) &&
-		    ftruncate(fd, 0) == 0)
-			return fd;
-		error = has_name(fd, path) ? errno : 0;
+		if (flock(fd, LOCK_EX | LOCK_NB))
+			return close_failed(fd);
+		if (has_name(fd, path))
+			return ftruncate(fd, 0) ? close_failed(fd) : fd;
 		close(fd);
-		errno = error;
-		if (error)
-			return -1;
 	}
 }
 
@@ -56,10 +61,25 @@ static void clear(struct file_new *file)
 	memset(file, 0, sizeof(*file));
 }
 
+const char *file_error(int error)
+{
+	if (error == EWOULDBLOCK)
+		return "another couponctl is writing it";
+	if (error == ENOTSUP)
+		return "it is no regular file";
+	return strerror(error);
+}
+
 int file_new_begin(struct file_new *file, const char *path)
 {
+	struct stat about;
 	int fd, error;
 
+	if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+		memset(file, 0, sizeof(*file));
+		errno = S_ISDIR(about.st_mode) ? EISDIR : ENOTSUP;
+		return -1;
+	}
 	*file = (struct file_new){ .path = strdup(path) };
 	check(file->path != NULL && asprintf(&file->part, "%s.part", path) > 0);
 	fd = locked_open(file->part);

@@ -14,8 +14,11 @@ struct file_new {
 	FILE *stream; /* buffered; errors show in file_new_end() */
 };
 
-/* 0, or -1 with errno; EWOULDBLOCK: another process writes this file. */
+/* 0, or -1 with errno. What is there and is no regular file, a device for instance, stays. */
 int file_new_begin(struct file_new *file, const char *path);
+
+/* What an errno of these functions means. */
+const char *file_error(int error);
 
 /* Puts the file in its place. 0, or -1 with errno: then the file that was there is unchanged. */
 int file_new_end(struct file_new *file);

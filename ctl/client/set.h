@@ -19,7 +19,7 @@ struct client_owner {
 	void (*fill)(void *context, uint32_t i);
 	/* A reply line without its end. */
 	void (*line)(void *context, uint32_t i, const char *line, size_t len);
-	/* Connection `i`, which was open, has ended: the outcome of what is open on it is unknown. */
+	/* Connection `i`, which was open, has ended: the outcome of its requests is unknown. */
 	void (*lost)(void *context, uint32_t i);
 };
 

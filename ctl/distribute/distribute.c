@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define CONNECTIONS 8
@@ -115,31 +114,26 @@ static void state_match(struct distribution *one, const struct state *before)
 	one->state = *before;
 }
 
-/* A file that is there without a state file may be anything. */
-static void refused_check(const struct distribution *one)
-{
-	struct stat about;
-
-	if (stat(one->refused_path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0)
-		log_fatal("--refused: %s exists, and %s does not: name another file, or begin anew "
-			  "with --again",
-			  one->refused_path, one->state_path);
-}
-
+/* The lock of the file of refused users comes first: it is that of the state file, too. */
 static void files_open(struct distribution *one, int is_again)
 {
 	struct state before;
+	int has_state;
 
+	refused_open(&one->refused, one->refused_path);
+	has_state = !is_again && state_read(&before, one->state_path);
+	/* A file that is there without a state file may be anything. */
+	if (!has_state && !is_again && one->refused.bytes > 0)
+		log_fatal("--refused: %s exists, and %s does not: name another file, or begin anew "
+			  "with --again",
+			  one->refused_path, one->state_path);
 	one->state.print = one->list.print;
 	one->state.users = one->list.n;
-	if (!is_again && state_read(&before, one->state_path)) {
+	if (has_state)
 		state_match(one, &before);
-	} else {
-		if (!is_again)
-			refused_check(one);
+	else
 		state_write(&one->state, one->state_path);
-	}
-	refused_open(&one->refused, one->refused_path, one->state.refused_bytes);
+	refused_begin(&one->refused, one->state.refused_bytes);
 }
 
 static void coupon_check(struct db *db, int64_t coupon)

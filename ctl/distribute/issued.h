@@ -1,6 +1,6 @@
 /*
- * Which listed users have their coupon already, by PostgreSQL: a run that was killed, or whose state
- * file is lost, need not ask the gateway for each of them.
+ * Which listed users have their coupon already, by PostgreSQL: a run that was killed, or whose
+ * state file is lost, need not ask the gateway for each of them.
  */
 #ifndef CTL_DISTRIBUTE_ISSUED_H
 #define CTL_DISTRIBUTE_ISSUED_H

@@ -21,29 +21,35 @@ _Noreturn static void failed(const struct refused *refused, const char *why)
 	log_fatal("--refused: %s cannot be written: %s", refused->path, why);
 }
 
-void refused_open(struct refused *refused, const char *path, int64_t bytes)
+void refused_open(struct refused *refused, const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, MODE);
 	struct stat about;
 
-	*refused = (struct refused){ .path = path, .bytes = bytes };
+	*refused = (struct refused){ .path = path };
 	if (fd < 0)
 		failed(refused, strerror(errno));
+	if (fstat(fd, &about) || !S_ISREG(about.st_mode))
+		failed(refused, "it is no regular file");
 	if (flock(fd, LOCK_EX | LOCK_NB))
 		failed(refused, "another couponctl distribute is writing it");
-	if (fstat(fd, &about) || !S_ISREG(about.st_mode))
-		failed(refused, "it is no file");
-	if (about.st_size < bytes)
-		failed(refused, "it has less than the state file says: begin anew with --again");
-	if (ftruncate(fd, bytes) || lseek(fd, 0, SEEK_END) < 0)
-		failed(refused, strerror(errno));
+	refused->bytes = about.st_size;
 	refused->stream = fdopen(fd, "w");
 	if (!refused->stream)
 		failed(refused, strerror(errno));
-	if (bytes == 0) {
+}
+
+void refused_begin(struct refused *refused, int64_t bytes)
+{
+	int fd = fileno(refused->stream);
+
+	if (refused->bytes < bytes)
+		failed(refused, "it has less than the state file says: begin anew with --again");
+	if (ftruncate(fd, bytes) || lseek(fd, 0, SEEK_END) < 0)
+		failed(refused, strerror(errno));
+	if (bytes == 0)
 		fputs(HEADING, refused->stream);
-		refused_sync(refused);
-	}
+	refused_sync(refused);
 }
 
 void refused_close(struct refused *refused)

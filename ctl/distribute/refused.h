@@ -12,14 +12,16 @@
 struct refused {
 	const char *path; /* lent */
 	FILE *stream;
-	int64_t bytes; /* written so far */
+	int64_t bytes; /* that are on disk */
 };
 
 /*
- * Opens the file, keeps `bytes` of it and goes on after them; 0: begins it anew. Everything that
- * fails ends the process: another run has it, or it has less.
+ * Opens and locks the file, of which `bytes` has the length. Everything that fails here ends the
+ * process: another run has it, for instance.
  */
-void refused_open(struct refused *refused, const char *path, int64_t bytes);
+void refused_open(struct refused *refused, const char *path);
+/* Keeps `bytes` of the file and goes on after them; 0: begins it anew. */
+void refused_begin(struct refused *refused, int64_t bytes);
 void refused_close(struct refused *refused);
 
 void refused_add(struct refused *refused, const struct list *list, uint32_t user, enum end end);

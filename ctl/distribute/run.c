@@ -316,22 +316,30 @@ static void turn(struct run *run, uint32_t *disconnections)
 	show(run);
 }
 
-/* Whether the run is over, and with `*end` how. */
+/* Why nothing more is to be sent; RUN_DONE: there is no reason. */
+static enum run_end stop_reason(const struct run *run)
+{
+	if (run->failed)
+		return RUN_FAILED;
+	if (interrupted)
+		return RUN_INTERRUPTED;
+	if (run->set.now_us - run->ended_us > run->plan->patience_us)
+		return RUN_IMPATIENT;
+	return RUN_DONE;
+}
+
+/* Whether all have ended, or nothing is sent any more and nothing is in flight. */
 static int is_over(struct run *run, enum run_end *end)
 {
-	*end = RUN_DONE;
-	if (run->book->ended_n == run->book->n)
+	if (run->book->ended_n == run->book->n) {
+		*end = RUN_DONE;
 		return 1;
-	if (run->failed)
-		*end = RUN_FAILED;
-	else if (interrupted)
-		*end = RUN_INTERRUPTED;
-	else if (run->set.now_us - run->ended_us > run->plan->patience_us)
-		*end = RUN_IMPATIENT;
-	else
-		return 0;
-	run->stops = 1;
-	return book_inflight(run->book) == 0 || run->set.open_n == 0;
+	}
+	if (!run->stops) {
+		*end = stop_reason(run);
+		run->stops = *end != RUN_DONE;
+	}
+	return run->stops && book_inflight(run->book) == 0;
 }
 
 static struct run *run_new(struct book *book, const struct run_plan *plan,

@@ -129,7 +129,7 @@ void state_write(const struct state *state, const char *path)
 		rc = file_new_end(&file);
 	}
 	if (rc)
-		log_fatal("--state: %s cannot be written: %s", path, strerror(errno));
+		log_fatal("--state: %s cannot be written: %s", path, file_error(errno));
 	cJSON_free(text);
 	cJSON_Delete(root);
 }

@@ -18,7 +18,7 @@ struct window {
 	int64_t fastest_us; /* answer; 0: none yet */
 	double limit;       /* requests in flight */
 	int is_slow_start;  /* the delay was small so far: the limit grows by a factor */
-	int64_t changed_us; /* answers to requests sent before do not show the effect of the limit */
+	int64_t changed_us; /* answers to earlier requests do not show the effect of it */
 	int64_t sum_us;     /* of the answer times since then */
 	int64_t answers_n;
 	int was_full; /* since then, the limit kept requests back */

@@ -61,8 +61,7 @@ _Noreturn static void write_failed(struct export *export)
 		log_fatal("standard output cannot be written: %s", strerror(error));
 	if (export->file.stream)
 		file_new_drop(&export->file);
-	log_fatal("--out: %s cannot be written: %s", export->path,
-		  error == EWOULDBLOCK ? "another couponctl is writing it" : strerror(error));
+	log_fatal("--out: %s cannot be written: %s", export->path, file_error(error));
 }
 
 static void time_read(const PGresult *page, int row, const char *column,

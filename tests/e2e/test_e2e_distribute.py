@@ -224,10 +224,16 @@ def test_a_state_file_of_something_else(stack, make_coupon, users, tmp_path):
         (giving, ("--repeats",), "differs in --repeats"),
         (giving, ("--format", "csv"), "is of a list that had another content, format or heading"),
         (giving, ("--state", path), "is no state file of couponctl distribute"),
+        (giving, ("--state", "/dev/null"), "is no state file of couponctl distribute"),
+        (giving, ("--state", "/dev/null", "--again"), "cannot be written: it is no regular file"),
         (giving, ("--state", tmp_path / "n"), "refused.csv exists, and"),
         (giving, ("--state", tmp_path / "no/n", "--refused", tmp_path / "n"), "No such file"),
         (Giving(stack, other, path), ("--refused", "/no/n"), "/no/n cannot be written: No such"),
-        (Giving(stack, other, path), ("--refused", "/dev/full", "--again"), "it is no file"),
+        (
+            Giving(stack, other, path),
+            ("--refused", "/dev/full", "--again"),
+            "it is no regular file",
+        ),
     ):
         assert message in one.run(*options, status=FAILED), options
     users(["1", "2", "3"])
@@ -240,7 +246,10 @@ def test_two_runs_at_once(stack, make_coupon, users):
     giving = Giving(stack, make_coupon(50_000), users(MANY), "--rate", 5000)
     process = giving.start()
     wait_until(lambda: giving.settled() > 0)
-    assert "another couponctl distribute is writing it" in giving.run(status=FAILED)
+    for options in ((), ("--again",)):
+        before = giving.settled()
+        assert "another couponctl distribute is writing it" in giving.run(*options, status=FAILED)
+        assert giving.settled() >= before
     process.terminate()
     assert ended(process)[2] == STOPPED
 

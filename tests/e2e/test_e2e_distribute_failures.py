@@ -1,5 +1,5 @@
-"""`couponctl distribute` while a gateway or the workers fail, or limits are reached: each listed user
-still gets the coupon once."""
+"""`couponctl distribute` while a gateway or the workers fail, or limits are reached: each listed
+user still gets the coupon once."""
 
 import signal
 from contextlib import contextmanager
