@@ -14,7 +14,7 @@
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define CONNECTIONS 8
 #define CONNECTIONS_MAX 64
-#define DELAY_MS 40
+#define DELAY_MS 50
 #define PATIENCE_S 300
 
 struct distribution {
@@ -210,7 +210,7 @@ static const struct option distribute_options[] = {
 	SWITCH("again", "begin anew, and replace both files: refused users are asked for again"),
 	OPTION("rate", "R", "users a second, at most; default: no limit"),
 	OPTION("delay-ms", "MS",
-	       "answers that take so much longer than the fastest one make it slower; default 40"),
+	       "answers that take so much longer than the fastest one make it slower; default 50"),
 	OPTION("connections", "C", "connections to the gateway; default 8"),
 	OPTION("patience-s", "S",
 	       "stop when for so long no request was issued or refused; default 300"),

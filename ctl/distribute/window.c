@@ -5,7 +5,7 @@
 #define FIRST 64          /* requests in flight at first */
 #define LEAST 16          /* however slow the answers are: one script call, not one request */
 #define GROW 1.5          /* the factor of the slow start */
-#define STEP 64           /* added in each interval after it */
+#define STEP 128          /* added in each interval after it */
 #define SHRINK 0.7        /* the factor when the target is missed */
 #define INTERVAL_US 50000 /* between two changes, at least */
 
