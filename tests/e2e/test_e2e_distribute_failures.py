@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from conftest import make_whole
 from giving import DONE, KEY, STOPPED, Giving, ended, given, list_write
 from stack import wait_until
 
@@ -42,7 +41,7 @@ def test_a_gateway_that_is_away(rough, giving_make):
     out, err, code = ended(giving.start())
     assert code == STOPPED and "the gateway cannot be reached: Connection refused" in err
     assert "left" in out
-    make_whole(rough)
+    rough.start("gateway")
     assert giving.run()["issued"] == 10
 
 
