@@ -7,8 +7,11 @@
 
 /* Exit status: PostgreSQL has the change, but Redis could not be updated. */
 #define CTL_NOT_IN_REDIS 3
+/* Exit status of distribute: it has ended, but not all users have the coupon; it was stopped. */
+#define CTL_REFUSED 6
+#define CTL_STOPPED 7
 /* Exit status: the coupon has another version than --version. */
-#define CTL_OTHER_VERSION 6
+#define CTL_OTHER_VERSION 8
 
 struct ctl {
 	struct config config;
@@ -22,6 +25,7 @@ extern const struct command stock_command, edit_command, history_command, arm_co
 extern const struct command show_command, list_command;
 extern const struct command issue_command, status_command;
 extern const struct command rush_command;
+extern const struct command distribute_command, export_command;
 extern const struct command audit_command;
 extern const struct command rebuild_command;
 extern const struct command recover_command;

@@ -8,11 +8,11 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-	&migrate_command, &create_command, &publish_command, &pause_command,   &resume_command,
-	&close_command,   &stock_command,  &edit_command,    &history_command, &arm_command,
-	&void_command,    &show_command,   &list_command,    &issue_command,   &status_command,
-	&rush_command,    &audit_command,  &rebuild_command, &recover_command, &dead_command,
-	&queue_command,   &lock_command,
+	&migrate_command, &create_command, &publish_command,    &pause_command,   &resume_command,
+	&close_command,   &stock_command,  &edit_command,       &history_command, &arm_command,
+	&void_command,    &show_command,   &list_command,       &issue_command,   &status_command,
+	&rush_command,    &audit_command,  &rebuild_command,    &recover_command, &dead_command,
+	&queue_command,   &lock_command,   &distribute_command, &export_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -22,15 +22,16 @@ static void help_print(FILE *out)
 	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --version\n\nCommands:\n",
 	      out);
 	for (size_t i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-8s %-9s %s\n", commands[i]->name,
+		fprintf(out, "  %-10s %-9s %s\n", commands[i]->name,
 			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
 	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);
 	fputs("\nExit status: 0 done; 1 the command or a check failed; 2 the command line is "
 	      "invalid;\n"
 	      "3 PostgreSQL has the change, but Redis could not be updated; 4 audit: no "
-	      "verdict;\n5 audit: receives are in flight without progress; 6 the coupon has "
-	      "another version\nthan --version.\n",
+	      "verdict;\n5 audit: receives are in flight without progress; 6 distribute: some "
+	      "users\nwere refused; 7 distribute: stopped before its end, run it again; 8 the "
+	      "coupon has\nanother version than --version.\n",
 	      out);
 }
 

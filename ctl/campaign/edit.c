@@ -107,7 +107,7 @@ const struct command edit_command = {
 	.summary = "change the terms of a campaign, also while it issues",
 	.detail =
 		"Needs --version, which couponctl show prints: the edit is refused, with exit\n"
-		"status 6, when another one came in between. T may be now, and none removes what\n"
+		"status 8, when another one came in between. T may be now, and none removes what\n"
 		"the coupon has: a time, the validity, the discount (--amount-off none) or the\n"
 		"metadata. Validity and discount are replaced as a whole. Coupons that are issued\n"
 		"already keep their validity. The limit may be lowered only while nothing is "

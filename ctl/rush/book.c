@@ -80,7 +80,7 @@ static struct rush_told *told_add(struct rush_book *book)
 
 /* <coupon>.<user>.<batch>.<index> of this request. 0, or -1. */
 static int told_read(struct rush_told *told, const struct rush_plan *plan, uint32_t request,
-		     const struct rush_reply *reply)
+		     const struct client_reply *reply)
 {
 	uint32_t i = rush_plan_user(plan, request);
 	struct user_id user = rush_users_id(&plan->users, i);
@@ -119,14 +119,14 @@ static void first_open_move(struct rush_book *book)
 }
 
 /* Whether the answer means that the request was accepted. */
-static int names_receive(const struct rush_reply *reply)
+static int names_receive(const struct client_reply *reply)
 {
 	return reply->code == answer_code(ANSWER_OK) ||
 	       reply->code == answer_code(ANSWER_REJECTED) ||
 	       (reply->code == answer_code(ANSWER_UNKNOWN) && reply->receive);
 }
 
-int rush_book_answer(struct rush_book *book, const struct rush_reply *reply, int64_t now_us)
+int rush_book_answer(struct rush_book *book, const struct client_reply *reply, int64_t now_us)
 {
 	uint32_t request = (uint32_t)reply->request;
 	struct rush_told told;

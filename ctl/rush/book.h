@@ -11,7 +11,7 @@
 
 #include "common/message/ulid.h"
 #include "ctl/rush/plan.h"
-#include "ctl/rush/scan.h"
+#include "ctl/client/scan.h"
 
 #define RUSH_CODES_MAX 100
 
@@ -62,7 +62,7 @@ uint32_t rush_book_send(struct rush_book *book, uint16_t connection, int64_t due
  */
 #define RUSH_NONE (-1)
 #define RUSH_WRONG (-2)
-int rush_book_answer(struct rush_book *book, const struct rush_reply *reply, int64_t now_us);
+int rush_book_answer(struct rush_book *book, const struct client_reply *reply, int64_t now_us);
 void rush_book_strange(struct rush_book *book, const char *line, size_t len);
 
 /* Ends the open requests of a lost connection: unknown. Returns how many there were. */

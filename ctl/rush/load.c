@@ -15,7 +15,6 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define EVENTS_MAX 256
 #define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
 #define PROGRESS_US 100000
@@ -33,34 +32,35 @@ struct load {
 static void send_due(struct load *load)
 {
 	const struct rush_plan *plan = load->clients.plan;
-	int64_t due = load->clients.now_us * plan->rate / 1000000 + 1;
+	int64_t due = load->clients.set.now_us * plan->rate / 1000000 + 1;
 	uint32_t stop = due < plan->requests_n ? (uint32_t)due : plan->requests_n;
 
 	if (load->clients.book->next >= stop ||
-	    load->clients.now_us < load->sent_last_us + SEND_GAP_US)
+	    load->clients.set.now_us < load->sent_last_us + SEND_GAP_US)
 		return;
 	for (uint32_t i = 0; i < plan->connections_n && load->clients.book->next < stop; i++)
 		clients_fill(&load->clients, load->turn++ % plan->connections_n, stop);
-	load->sent_last_us = load->clients.now_us;
+	load->sent_last_us = load->clients.set.now_us;
 }
 
 /* When to wake up without an event. */
 static int64_t wake_us(struct load *load)
 {
 	const struct rush_plan *plan = load->clients.plan;
-	int64_t wake = load->clients.now_us + PROGRESS_US,
+	int64_t wake = load->clients.set.now_us + PROGRESS_US,
 		other = rush_book_deadline_us(load->clients.book);
 
 	if (other < wake)
 		wake = other;
-	if (load->clients.closed_n > 0 && load->clients.now_us + 1000 * BACKOFF_FIRST_MS / 2 < wake)
-		wake = load->clients.now_us + 1000 * BACKOFF_FIRST_MS / 2;
+	if (load->clients.set.closed_n > 0 &&
+	    load->clients.set.now_us + 1000 * BACKOFF_FIRST_MS / 2 < wake)
+		wake = load->clients.set.now_us + 1000 * BACKOFF_FIRST_MS / 2;
 	if (plan->rate && load->clients.may_send && load->clients.book->next < plan->requests_n) {
 		other = rush_plan_due_us(plan, load->clients.book->next);
 		if (other < load->sent_last_us + SEND_GAP_US)
 			other = load->sent_last_us + SEND_GAP_US;
 		/* An overdue request waits for a full pipeline: an answer wakes the loop. */
-		if (other > load->clients.now_us && other < wake)
+		if (other > load->clients.set.now_us && other < wake)
 			wake = other;
 	}
 	return wake;
@@ -69,7 +69,7 @@ static int64_t wake_us(struct load *load)
 /* epoll waits in milliseconds; the timer wakes at the microsecond. */
 static void timer_set(struct load *load, int64_t wake)
 {
-	int64_t at_us = load->clients.begin_us + wake;
+	int64_t at_us = load->clients.set.begin_us + wake;
 	struct itimerspec spec = { .it_value = { .tv_sec = at_us / 1000000,
 						 .tv_nsec = at_us % 1000000 * 1000 } };
 
@@ -81,23 +81,17 @@ static void timer_set(struct load *load, int64_t wake)
 static void turn(struct load *load)
 {
 	struct clients *clients = &load->clients;
-	struct epoll_event events[EVENTS_MAX];
-	int64_t wake = wake_us(load), wait_us = wake - clients->now_us;
+	int64_t wake = wake_us(load), wait_us = wake - clients->set.now_us;
 	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
-	int is_paced = clients->plan->rate && clients->may_send, n;
+	int is_paced = clients->plan->rate && clients->may_send;
 
 	if (is_paced)
 		timer_set(load, wake);
-	n = epoll_wait(clients->epoll, events, EVENTS_MAX, timeout_ms);
-	clients_now(clients);
-	for (int i = 0; i < n; i++)
-		if (events[i].data.u32 < clients->plan->connections_n)
-			clients_event(clients, events[i].data.u32, events[i].events);
-	clients_now(clients);
-	if (clients->open_n > 0)
-		load->alive_us = clients->now_us;
+	client_set_wait(&clients->set, timeout_ms);
+	if (clients->set.open_n > 0)
+		load->alive_us = clients->set.now_us;
 	clients_expire(clients);
-	clients_connect(clients);
+	client_set_connect(&clients->set);
 	if (is_paced)
 		send_due(load);
 }
@@ -109,14 +103,14 @@ static void progress_print(const struct load *load, int64_t *next_us)
 		 all = load->clients.plan->requests_n;
 	int full = (int)((uint64_t)ended * 30 / all);
 
-	if (load->clients.now_us < *next_us)
+	if (load->clients.set.now_us < *next_us)
 		return;
 	for (int i = 0; i < 30; i++)
 		bar[i] = i < full ? '#' : '.';
 	bar[30] = '\0';
 	fprintf(stderr, "\r[%s] %u of %u, %.1f s ", bar, ended, all,
-		(double)load->clients.now_us / 1e6);
-	*next_us = load->clients.now_us + PROGRESS_US;
+		(double)load->clients.set.now_us / 1e6);
+	*next_us = load->clients.set.now_us + PROGRESS_US;
 }
 
 static int64_t cpu_us(void)
@@ -138,7 +132,7 @@ static void load_init(struct load *load, struct rush_book *book,
 	clients_init(&load->clients, book, address);
 	load->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	check(load->timer >= 0);
-	check(epoll_ctl(load->clients.epoll, EPOLL_CTL_ADD, load->timer, &event) == 0);
+	check(epoll_ctl(load->clients.set.epoll, EPOLL_CTL_ADD, load->timer, &event) == 0);
 }
 
 /* Opens the connections, then starts the clock and the requests. Returns how many are open. */
@@ -147,11 +141,11 @@ static uint32_t begin(struct load *load)
 	struct clients *clients = &load->clients;
 	uint32_t connected;
 
-	clients_connect(clients);
-	while (clients->open_n < clients->plan->connections_n &&
-	       clients->now_us < CONNECT_TIMEOUT_US)
+	client_set_connect(&clients->set);
+	while (clients->set.open_n < clients->plan->connections_n &&
+	       clients->set.now_us < CONNECT_TIMEOUT_US)
 		turn(load);
-	connected = clients->open_n;
+	connected = clients->set.open_n;
 	clients_start(clients);
 	load->alive_us = 0;
 	load->sent_last_us = -SEND_GAP_US;
@@ -169,7 +163,7 @@ static int is_over(const struct load *load)
 	if (rush_book_open(clients->book) > 0)
 		return 0;
 	return clients->book->next == clients->plan->requests_n ||
-	       clients->now_us - load->alive_us > clients->plan->timeout_us;
+	       clients->set.now_us - load->alive_us > clients->plan->timeout_us;
 }
 
 int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
@@ -182,7 +176,7 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 	load_init(&load, book, address);
 	cpu_before_us = cpu_us();
 	figures->connected = begin(&load);
-	figures->begin_us = load.clients.begin_us;
+	figures->begin_us = load.clients.set.begin_us;
 	while (figures->connected > 0 && !is_over(&load)) {
 		turn(&load);
 		if (progress)
@@ -192,9 +186,9 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 		fputs("\r\033[K", stderr);
 	figures->cpu_us = cpu_us() - cpu_before_us;
 	figures->duration_us = rush_book_answered(book) == book->next ? book->answered_last_us
-								      : load.clients.now_us;
-	figures->disconnections = load.clients.disconnections;
-	snprintf(figures->error, sizeof(figures->error), "%s", load.clients.error);
+								      : load.clients.set.now_us;
+	figures->disconnections = load.clients.set.disconnections;
+	snprintf(figures->error, sizeof(figures->error), "%s", load.clients.set.error);
 	close(load.timer);
 	clients_fini(&load.clients);
 	return figures->connected > 0 ? 0 : -1;

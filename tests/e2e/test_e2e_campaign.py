@@ -164,7 +164,7 @@ def test_an_edit_on_an_older_version_is_refused(stack):
         ("pause", coupon),
     ):
         result = stack.ctl_run(*words, "--version", seen)
-        assert result.returncode == 6, result
+        assert result.returncode == 8, result
         assert f"--version is {seen}, but coupon {coupon} has version {seen + 1}" in result.stderr
     # What holds already is no edit.
     stack.ctl("edit", coupon, "--version", seen, "--limit", 2)
@@ -185,7 +185,7 @@ def test_of_edits_at_once_one_wins(stack):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(result.returncode for result in results) == [0, 6, 6, 6, 6, 6]
+    assert sorted(result.returncode for result in results) == [0, 8, 8, 8, 8, 8]
 
 
 def test_the_limit_is_lowered_only_while_nothing_is_taken(stack, gateway, redis_client):

@@ -65,6 +65,7 @@ def test_stock_and_slot_stay_taken(stack, gateway):
         one for one in gateway.call("coupons", user=1)["coupons"] if one["receive"] == receive
     ]
     assert [one["voided"] for one in listed] == [True]
+    assert len(stack.ctl("export", coupon).splitlines()) == 1, "its heading alone"
     audit(stack, coupon)
 
 

@@ -9,7 +9,7 @@
 #include "common/message/receive.h"
 #include "common/redis/url.h"
 #include "common/message/rfc3339.h"
-#include "ctl/rush/scan.h"
+#include "ctl/client/scan.h"
 
 #include <stdlib.h>
 
@@ -125,11 +125,11 @@ static void address_check(char *text)
 static void reply_line_check(const char *text, size_t len)
 {
 	static struct json_arena *arena;
-	struct rush_reply fast, strict;
+	struct client_reply fast, strict;
 
 	if (!arena)
 		arena = json_arena_new();
-	if (rush_scan(text, len, &fast) || rush_scan_strict(arena, text, len, &strict) ||
+	if (client_scan(text, len, &fast) || client_scan_strict(arena, text, len, &strict) ||
 	    memchr(text, '\\', len))
 		return;
 	check(fast.request == strict.request && fast.code == strict.code);

@@ -56,7 +56,7 @@ static int teardown(void **state)
 
 static int answer(struct fixture *f, int request, int code, const char *receive)
 {
-	struct rush_reply reply = { .request = request, .code = code, .receive = receive };
+	struct client_reply reply = { .request = request, .code = code, .receive = receive };
 
 	reply.receive_len = receive ? strlen(receive) : 0;
 	return rush_book_answer(&f->book, &reply, 5000);

@@ -1,4 +1,4 @@
-#include "ctl/rush/scan.h"
+#include "ctl/client/scan.h"
 
 #include "common/message/answer.h"
 
@@ -28,7 +28,7 @@ static int number_take(const char **p, const char *end, int64_t *number)
 }
 
 /* ,"status":"accepted","receive":"…","slot":1} */
-static int accepted_scan(const char *p, const char *end, struct rush_reply *reply)
+static int accepted_scan(const char *p, const char *end, struct client_reply *reply)
 {
 	const char *quote;
 	int64_t slot;
@@ -49,13 +49,14 @@ static int accepted_scan(const char *p, const char *end, struct rush_reply *repl
 		       : 0;
 }
 
-int rush_scan(const char *line, size_t len, struct rush_reply *reply)
+int client_scan(const char *line, size_t len, struct client_reply *reply)
 {
 	const char *p = line, *end = line + len;
 	int64_t code;
 
 	reply->receive = NULL;
 	reply->receive_len = 0;
+	reply->reason = NULL;
 	if (TAKE(&p, end, "{\"id\":") || number_take(&p, end, &reply->request) ||
 	    TAKE(&p, end, ",\"code\":") || number_take(&p, end, &code))
 		return -1;
@@ -68,8 +69,8 @@ int rush_scan(const char *line, size_t len, struct rush_reply *reply)
 	return TAKE(&p, end, ",\"status\":\"") || end[-1] != '}' ? -1 : 0;
 }
 
-int rush_scan_strict(struct json_arena *arena, const char *line, size_t len,
-		     struct rush_reply *reply)
+int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
+		       struct client_reply *reply)
 {
 	const char *error;
 	const cJSON *root = json_parse(arena, line, len, &error), *item;
@@ -88,5 +89,8 @@ int rush_scan_strict(struct json_arena *arena, const char *line, size_t len,
 		reply->receive = item->valuestring;
 		reply->receive_len = strlen(item->valuestring);
 	}
+	item = cJSON_GetObjectItemCaseSensitive(root, "reason");
+	if (cJSON_IsString(item))
+		reply->reason = item->valuestring;
 	return 0;
 }

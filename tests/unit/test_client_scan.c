@@ -1,6 +1,6 @@
 #include "ctl/rush/book.h"
 #include "ctl/rush/plan.h"
-#include "ctl/rush/scan.h"
+#include "ctl/client/scan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,11 +38,11 @@ static void test_scans(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		struct rush_reply fast, strict;
+		struct client_reply fast, strict;
 		size_t len = strlen(lines[i].line);
 
-		assert_int_equal(rush_scan(lines[i].line, len, &fast), 0);
-		assert_int_equal(rush_scan_strict(arena, lines[i].line, len, &strict), 0);
+		assert_int_equal(client_scan(lines[i].line, len, &fast), 0);
+		assert_int_equal(client_scan_strict(arena, lines[i].line, len, &strict), 0);
 		assert_int_equal(fast.request, lines[i].request);
 		assert_int_equal(strict.request, lines[i].request);
 		assert_int_equal(fast.code, lines[i].code);
@@ -77,10 +77,10 @@ static void test_leaves_to_strict(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		struct rush_reply reply;
+		struct client_reply reply;
 
-		assert_int_equal(rush_scan(lines[i], strlen(lines[i]), &reply), -1);
-		assert_int_equal(rush_scan_strict(arena, lines[i], strlen(lines[i]), &reply), 0);
+		assert_int_equal(client_scan(lines[i], strlen(lines[i]), &reply), -1);
+		assert_int_equal(client_scan_strict(arena, lines[i], strlen(lines[i]), &reply), 0);
 		assert_int_equal(reply.request, 7);
 		assert_string_equal(reply.receive, RECEIVE);
 	}
@@ -96,24 +96,24 @@ static void test_broken_lines(void **state)
 	const char *line = "{\"id\":12,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
 			   "\",\"slot\":1}";
 	struct json_arena *arena = json_arena_new();
-	struct rush_reply reply;
+	struct client_reply reply;
 	char copy[256];
 
 	(void)state;
 	for (size_t len = 0; len < strlen(line); len++) {
-		assert_int_equal(rush_scan(line, len, &reply), -1);
-		assert_int_equal(rush_scan_strict(arena, line, len, &reply), -1);
+		assert_int_equal(client_scan(line, len, &reply), -1);
+		assert_int_equal(client_scan_strict(arena, line, len, &reply), -1);
 	}
 	for (size_t i = 0; i < strlen(line); i++) {
 		strcpy(copy, line);
 		copy[i] = '\x01';
-		if (rush_scan(copy, strlen(copy), &reply) == 0)
+		if (client_scan(copy, strlen(copy), &reply) == 0)
 			assert_true(i >= (size_t)(strstr(line, RECEIVE) - line));
-		assert_int_equal(rush_scan_strict(arena, copy, strlen(copy), &reply), -1);
+		assert_int_equal(client_scan_strict(arena, copy, strlen(copy), &reply), -1);
 	}
-	assert_int_equal(rush_scan_strict(arena, "[]", 2, &reply), -1);
-	assert_int_equal(rush_scan_strict(arena, "{}", 2, &reply), -1);
-	assert_int_equal(rush_scan_strict(arena, "{\"code\":20}", 11, &reply), 0);
+	assert_int_equal(client_scan_strict(arena, "[]", 2, &reply), -1);
+	assert_int_equal(client_scan_strict(arena, "{}", 2, &reply), -1);
+	assert_int_equal(client_scan_strict(arena, "{\"code\":20}", 11, &reply), 0);
 	assert_int_equal(reply.request, -1);
 	json_arena_free(arena);
 }

@@ -1,4 +1,4 @@
-#include "ctl/rush/connection.h"
+#include "ctl/client/connection.h"
 
 #include "common/check.h"
 
@@ -8,34 +8,34 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void rush_connection_init(struct rush_connection *c, size_t out_bytes)
+void client_connection_init(struct client_connection *c, size_t out_bytes)
 {
 	memset(c, 0, sizeof(*c));
 	c->fd = -1;
 	c->out = malloc(out_bytes);
-	c->in = malloc(RUSH_IN_BYTES);
+	c->in = malloc(CLIENT_IN_BYTES);
 	check(c->out != NULL && c->in != NULL);
 }
 
-void rush_connection_fini(struct rush_connection *c)
+void client_connection_fini(struct client_connection *c)
 {
-	rush_connection_clear(c);
+	client_connection_clear(c);
 	free(c->out);
 	free(c->in);
 }
 
-void rush_connection_clear(struct rush_connection *c)
+void client_connection_clear(struct client_connection *c)
 {
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;
-	c->state = RUSH_CLOSED;
+	c->state = CLIENT_CLOSED;
 	c->want_write = 0;
 	c->open = 0;
 	c->out_at = c->out_len = c->in_at = c->in_len = 0;
 }
 
-const char *rush_connection_send(struct rush_connection *c)
+const char *client_connection_send(struct client_connection *c)
 {
 	ssize_t n = send(c->fd, c->out + c->out_at, c->out_len - c->out_at, MSG_NOSIGNAL);
 
@@ -48,14 +48,14 @@ const char *rush_connection_send(struct rush_connection *c)
 	return NULL;
 }
 
-const char *rush_connection_receive(struct rush_connection *c)
+const char *client_connection_receive(struct client_connection *c)
 {
 	ssize_t n;
 
 	c->in_len -= c->in_at;
 	memmove(c->in, c->in + c->in_at, c->in_len);
 	c->in_at = 0;
-	n = recv(c->fd, c->in + c->in_len, RUSH_IN_BYTES - c->in_len, 0);
+	n = recv(c->fd, c->in + c->in_len, CLIENT_IN_BYTES - c->in_len, 0);
 	if (n > 0)
 		c->in_len += (size_t)n;
 	else if (n == 0)
@@ -65,7 +65,7 @@ const char *rush_connection_receive(struct rush_connection *c)
 	return NULL;
 }
 
-const char *rush_connection_line(struct rush_connection *c, size_t *len)
+const char *client_connection_line(struct client_connection *c, size_t *len)
 {
 	char *line = c->in + c->in_at, *stop;
 
@@ -76,7 +76,7 @@ const char *rush_connection_line(struct rush_connection *c, size_t *len)
 			return line;
 		line = c->in + c->in_at;
 	}
-	if (c->in_at > 0 || c->in_len < RUSH_IN_BYTES)
+	if (c->in_at > 0 || c->in_len < CLIENT_IN_BYTES)
 		return NULL;
 	*len = c->in_len;
 	c->in_at = c->in_len;

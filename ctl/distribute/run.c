@@ -1,0 +1,389 @@
+/*
+ * One thread, which waits for the connections in one epoll set:
+ *
+ *	book ─▶ request, while window, pace and hold allow it ─▶ a connection ─▶ gateway
+ *	  ▲                                                                        │
+ *	  └── end, or again ◀── verdict of the answer ◀────────────────────────────┘
+ *
+ * Requests ask for ack=issued: an answer is final when the user coupon is committed, or rejected.
+ * After an answer that decides nothing, everything holds for a while, which doubles until a request
+ * ends again.
+ */
+#include "ctl/distribute/run.h"
+
+#include "common/check.h"
+#include "ctl/client/set.h"
+#include "ctl/distribute/pace.h"
+#include "ctl/distribute/key.h"
+#include "ctl/distribute/window.h"
+#include "ctl/progress.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_MAX_BYTES 512 /* of a request: its id, user, key and words */
+#define OPEN_MAX 2048      /* of one connection: COUPON_INFLIGHT_PER_CONNECTION_MAX */
+#define SAVE_EVERY_US 1000000
+#define ANSWER_TIMEOUT_US 30000000 /* longer than the gateway's own deadlines */
+#define WAIT_MS 50                 /* without an event */
+#define TROUBLE_SHOWN_US 1000000   /* after so long without an end the operator is told why */
+
+struct run {
+	const struct run_plan *plan;
+	const struct run_files *files;
+	struct book *book;
+	struct client_set set;
+	struct json_arena *arena;
+	struct window window;
+	struct pace pace;
+	struct progress progress;
+	struct backoff backoff; /* of the hold */
+	int64_t hold_us;        /* nothing is sent before */
+	int64_t trouble_us;     /* the last trouble */
+	int64_t ended_us;       /* when a request ended last */
+	int64_t saved_us;
+	int64_t sent_ended;
+	int stops; /* nothing new is sent */
+	int failed;
+	char prefix[KEY_SIZE];
+	char trouble[300], shown[300]; /* why nothing ends; what the operator was told */
+};
+
+static volatile sig_atomic_t interrupted;
+
+/* The second signal ends the process: SA_RESETHAND. */
+static void on_signal(int number)
+{
+	interrupted = number;
+}
+
+static void signals_take(void)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+/* Copies a text of printable ASCII into a string of JSON. Returns its length. */
+static size_t string_put(char *out, const char *text, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"' || text[i] == '\\')
+			out[n++] = '\\';
+		out[n++] = text[i];
+	}
+	return n;
+}
+
+static size_t line_put(const struct run *run, uint32_t number, char *out)
+{
+	const struct flight *flight = &run->book->flights[number];
+	const struct listed *user = &run->book->list->users[flight->user];
+	size_t n = (size_t)sprintf(out, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"",
+				   number, run->plan->coupon);
+
+	n += string_put(out + n, list_text(run->book->list, flight->user), user->len);
+	n += (size_t)sprintf(out + n, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->prefix,
+			     user->repeat);
+	return n;
+}
+
+/* How many requests may be sent now. */
+static uint32_t room(struct run *run)
+{
+	int64_t now_us = run->set.now_us;
+	uint32_t n;
+
+	if (run->stops || now_us < run->hold_us)
+		return 0;
+	n = window_room(&run->window, book_inflight(run->book));
+	return n ? pace_room(&run->pace, now_us, n) : 0;
+}
+
+/* How many requests a connection may have open: its part of the window. */
+static uint32_t share(const struct run *run)
+{
+	uint32_t part = (uint32_t)run->window.limit / run->set.n + 1;
+
+	return part < OPEN_MAX ? part : OPEN_MAX;
+}
+
+static void fill(void *context, uint32_t i)
+{
+	struct run *run = context;
+	struct client_connection *c = &run->set.list[i];
+	uint32_t n = room(run), sent = 0;
+
+	if (c->out_len > 0)
+		return;
+	while (sent < n && c->open < share(run) && book_next(run->book) >= 0) {
+		uint32_t number = book_send(run->book, i, run->set.now_us);
+
+		c->out_len += line_put(run, number, c->out + c->out_len);
+		c->open++;
+		sent++;
+	}
+	pace_sent(&run->pace, sent);
+	if (sent > 0)
+		client_set_send(&run->set, i);
+}
+
+/* Each connection in turn gets a part of what may be sent. */
+static void fill_all(struct run *run)
+{
+	for (uint32_t i = 0; i < run->set.n && room(run) > 0; i++)
+		if (run->set.list[i].state == CLIENT_CONNECTED)
+			fill(run, i);
+}
+
+/* Nothing is decided: `text` says why. Requests that were sent before say nothing new. */
+static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *text)
+{
+	if (sent_us < run->trouble_us || run->failed)
+		return;
+	snprintf(run->trouble, sizeof(run->trouble), "%s", text);
+	run->trouble_us = run->set.now_us;
+	run->hold_us = run->set.now_us + backoff_ms(&run->backoff) * 1000;
+	if (is_busy)
+		window_busy(&run->window, sent_us, run->set.now_us);
+	else
+		window_restart(&run->window, run->set.now_us);
+}
+
+static void request_ended(struct run *run, uint32_t number, enum end end)
+{
+	window_answer(&run->window, run->book->flights[number].sent_us, run->set.now_us);
+	book_end(run->book, number, end);
+	run->ended_us = run->set.now_us;
+	run->sent_ended++;
+	backoff_reset(&run->backoff);
+}
+
+static void answer_text_put(const struct client_reply *reply, char *out, size_t size)
+{
+	enum answer answer = answer_from_code(reply->code);
+
+	if (answer == ANSWER_COUNT)
+		snprintf(out, size, "the gateway answers with code %d, which is not known",
+			 reply->code);
+	else
+		snprintf(out, size, "the gateway answers %s: %s", answer_status(answer),
+			 answer_text(answer));
+}
+
+static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
+{
+	int64_t sent_us = run->book->flights[number].sent_us;
+	enum end end;
+
+	switch (end_of_reply(reply, &end)) {
+	case VERDICT_FINAL:
+		request_ended(run, number, end);
+		return;
+	case VERDICT_STOP:
+		run->failed = 1;
+		break;
+	case VERDICT_AGAIN:
+		break;
+	}
+	if (run->failed) {
+		answer_text_put(reply, run->trouble, sizeof(run->trouble));
+	} else {
+		char text[200];
+
+		answer_text_put(reply, text, sizeof(text));
+		trouble(run, reply->code == answer_code(ANSWER_BUSY), sent_us, text);
+	}
+	book_again(run->book, number);
+}
+
+static void line_take(void *context, uint32_t i, const char *line, size_t len)
+{
+	struct run *run = context;
+	struct client_reply reply;
+	const struct flight *flight = NULL;
+
+	if (client_scan(line, len, &reply) == 0 ||
+	    client_scan_strict(run->arena, line, len, &reply) == 0)
+		flight = book_flight(run->book, reply.request, i);
+	if (!flight) {
+		snprintf(run->trouble, sizeof(run->trouble),
+			 "the gateway sends what is no answer: %.*s", len < 100 ? (int)len : 100,
+			 line);
+		run->failed = 1;
+		client_set_close(&run->set, i, "it is no gateway");
+		return;
+	}
+	run->set.list[i].open--;
+	reply_take(run, &reply, (uint32_t)reply.request);
+}
+
+static void lost(void *context, uint32_t i)
+{
+	struct run *run = context;
+
+	book_lost(run->book, i);
+}
+
+/* Connections that end, or cannot be opened. */
+static void connections_watch(struct run *run, uint32_t *disconnections)
+{
+	char text[300];
+
+	if (run->set.disconnections == *disconnections && run->set.open_n > 0)
+		return;
+	if (!run->set.error[0] || run->set.now_us < run->hold_us)
+		return;
+	*disconnections = run->set.disconnections;
+	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->set.error);
+	if (run->set.open_n == 0)
+		trouble(run, 0, run->set.now_us, text);
+	else
+		window_restart(&run->window, run->set.now_us);
+}
+
+/* Requests that a gateway that hangs does not answer are sent again over a new connection. */
+static void overdue_close(struct run *run)
+{
+	int64_t i;
+
+	while ((i = book_overdue(run->book, run->set.now_us - ANSWER_TIMEOUT_US)) >= 0)
+		client_set_close(&run->set, (uint32_t)i, "no answer in time");
+}
+
+static void settle_and_save(struct run *run)
+{
+	struct state *state = run->files->state;
+	struct book *book = run->book;
+	int64_t i;
+
+	while ((i = book_settle(book)) >= 0)
+		if (book->ends[i] != END_ISSUED)
+			refused_add(run->files->refused, book->list, (uint32_t)i,
+				    (enum end)book->ends[i]);
+	if (book->base == state->settled)
+		return;
+	refused_sync(run->files->refused);
+	state->settled = book->base;
+	memcpy(state->counts, book->counts, sizeof(state->counts));
+	state->refused_bytes = run->files->refused->bytes;
+	state_write(state, run->files->state_path);
+}
+
+static void show(struct run *run)
+{
+	int is_waiting = run->set.now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
+
+	if (is_waiting && strcmp(run->trouble, run->shown) != 0) {
+		progress_hide(&run->progress);
+		fprintf(stderr, "couponctl: waiting: %s\n", run->trouble);
+		memcpy(run->shown, run->trouble, sizeof(run->shown));
+	}
+	if (!is_waiting)
+		run->shown[0] = '\0';
+	progress_show(&run->progress, "distributing", run->book->ended_n, run->book->n);
+}
+
+static int wait_ms(const struct run *run)
+{
+	int64_t until_us = run->hold_us > run->set.now_us
+				   ? run->hold_us - run->set.now_us
+				   : pace_wait_us(&run->pace, run->set.now_us);
+
+	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stops)
+		return WAIT_MS;
+	return (int)(until_us / 1000 + 1);
+}
+
+static void turn(struct run *run, uint32_t *disconnections)
+{
+	client_set_wait(&run->set, wait_ms(run));
+	client_set_connect(&run->set);
+	connections_watch(run, disconnections);
+	overdue_close(run);
+	fill_all(run);
+	if (run->set.now_us - run->saved_us >= SAVE_EVERY_US) {
+		settle_and_save(run);
+		client_set_now(&run->set);
+		window_forget(&run->window, run->set.now_us);
+		run->saved_us = run->set.now_us;
+	}
+	show(run);
+}
+
+/* Why nothing more is to be sent; RUN_DONE: there is no reason. */
+static enum run_end stop_reason(const struct run *run)
+{
+	if (run->failed)
+		return RUN_FAILED;
+	if (interrupted)
+		return RUN_INTERRUPTED;
+	if (run->set.now_us - run->ended_us > run->plan->patience_us)
+		return RUN_IMPATIENT;
+	return RUN_DONE;
+}
+
+/* Whether all have ended, or nothing is sent any more and nothing is in flight. */
+static int is_over(struct run *run, enum run_end *end)
+{
+	if (run->book->ended_n == run->book->n) {
+		*end = RUN_DONE;
+		return 1;
+	}
+	if (!run->stops) {
+		*end = stop_reason(run);
+		run->stops = *end != RUN_DONE;
+	}
+	return run->stops && book_inflight(run->book) == 0;
+}
+
+static struct run *run_new(struct book *book, const struct run_plan *plan,
+			   const struct run_files *files)
+{
+	struct run *run = calloc(1, sizeof(*run));
+	struct client_owner owner = {
+		.context = run, .fill = fill, .line = line_take, .lost = lost
+	};
+
+	check(run != NULL);
+	run->plan = plan;
+	run->files = files;
+	run->book = book;
+	run->arena = json_arena_new();
+	key_prefix(plan->name, run->prefix);
+	window_init(&run->window, plan->target_us, BOOK_FLIGHTS_MAX);
+	pace_init(&run->pace, plan->rate);
+	client_set_init(&run->set, &owner, plan->address, plan->connections_n,
+			(size_t)OPEN_MAX * LINE_MAX_BYTES);
+	return run;
+}
+
+static void run_free(struct run *run)
+{
+	client_set_fini(&run->set);
+	json_arena_free(run->arena);
+	free(run);
+}
+
+void run(struct book *book, const struct run_plan *plan, const struct run_files *files,
+	 struct run_report *report)
+{
+	struct run *one = run_new(book, plan, files);
+	uint32_t disconnections = 0;
+
+	signals_take();
+	client_set_connect(&one->set);
+	while (!is_over(one, &report->end))
+		turn(one, &disconnections);
+	settle_and_save(one);
+	progress_end(&one->progress);
+	report->sent_ended = one->sent_ended;
+	report->duration_us = one->set.now_us;
+	snprintf(report->why, sizeof(report->why), "%s", one->trouble);
+	run_free(one);
+}

@@ -1,0 +1,44 @@
+/*
+ * How many requests may be in flight. By Little's law, requests in flight = rate x answer time:
+ * beyond what the system needs to be busy, more requests in flight only wait in its queues, and
+ * with them those of live clients. So the limit is chosen by the answer time, as TCP chooses its
+ * window: it grows by steps while answers come in time, and shrinks by a factor when they do not
+ * (additive increase, multiplicative decrease; Chiu and Jain 1989, RFC 5681). In time is within a
+ * target over the fastest answer so far: that delay is the signal of background transfers that give
+ * way to others (LEDBAT, RFC 6817). No I/O; times are those of one clock in microseconds.
+ */
+#ifndef CTL_DISTRIBUTE_WINDOW_H
+#define CTL_DISTRIBUTE_WINDOW_H
+
+#include <stdint.h>
+
+struct window {
+	int64_t target_us;
+	uint32_t most;
+	int64_t fastest_us; /* answer; 0: none yet */
+	double limit;       /* requests in flight */
+	int is_slow_start;  /* the delay was small so far: the limit grows by a factor */
+	int64_t changed_us; /* answers to earlier requests do not show the effect of it */
+	int64_t sum_us;     /* of the answer times since then */
+	int64_t answers_n;
+	int was_full; /* since then, the limit kept requests back */
+};
+
+void window_init(struct window *window, int64_t target_us, uint32_t most);
+
+/* The number of requests that may be sent now, while so many are in flight. */
+uint32_t window_room(struct window *window, uint32_t inflight);
+
+/* An answer that was final. */
+void window_answer(struct window *window, int64_t sent_us, int64_t now_us);
+
+/* The gateway was `busy`: half of the limit. */
+void window_busy(struct window *window, int64_t sent_us, int64_t now_us);
+
+/* This program did not read answers for a while: those in flight say nothing about the system. */
+void window_forget(struct window *window, int64_t now_us);
+
+/* Nothing is answered: begins anew with one request. */
+void window_restart(struct window *window, int64_t now_us);
+
+#endif

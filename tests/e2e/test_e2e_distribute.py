@@ -1,0 +1,407 @@
+"""`couponctl distribute`: each listed user gets the coupon once, and who does not is named."""
+
+import json
+import os
+import random
+import signal
+import socketserver
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from giving import (
+    DONE,
+    FAILED,
+    KEY,
+    REFUSED,
+    STOPPED,
+    WRONG,
+    Giving,
+    ended,
+    given,
+    killed_after,
+    list_write,
+)
+from stack import wait_until
+from user_ids import BAD, HOSTILE
+
+MANY = [str(user) for user in range(1, 30_001)]
+
+
+@pytest.fixture
+def users(tmp_path):
+    """users(IDS, end="\\n", name="users"): the path of a list."""
+    return lambda ids, end="\n", name="users": list_write(tmp_path / name, ids, end)
+
+
+def test_each_listed_user_gets_one(stack, make_coupon, pg, users):
+    coupon = make_coupon(1000, limit=3)
+    giving = Giving(stack, coupon, users(["\xef\xbb\xbf7", "", *HOSTILE, "", "8"], end="\r\n"))
+    told = giving.run()
+    n = len(HOSTILE) + 2
+    assert (told["listed"], told["issued"], told["issued_before"]) == (n, n, 0)
+    assert told["finished"] and told["refused"] == {} and giving.refused() == []
+    assert given(pg, coupon) == {user: [KEY] for user in ("7", *HOSTILE, "8")}
+    # Again: it has ended, and asks for nothing.
+    giving.env["COUPON_LISTEN"] = "127.0.0.1:1"
+    again = giving.run()
+    assert (again["issued"], again["issued_before"]) == (n, n)
+
+
+def test_the_report(stack, make_coupon, users):
+    giving = Giving(stack, make_coupon(2), users(["1", "2", "3", "3", "\x01"]))
+    out, err, code = ended(giving.start())
+    assert code == REFUSED and "distributing: 100 %" in err
+    counts = [line.split() for line in out.splitlines()[1:6]]
+    assert counts == [["listed", "5"], ["issued", "2"], ["out_of_stock", "1"], ["invalid", "1"],
+                      ["duplicate", "1"]]  # fmt: skip
+    assert f"are in {giving.file('refused.csv')}" in out and "users/s" in out
+
+
+def test_refused_users_are_named_with_the_reason(stack, make_coupon, gateway, pg, users):
+    coupon = make_coupon(1000)
+    assert gateway.issue(coupon, "5", ack="issued")["code"] == 0
+    ids = ["4", "5", "", "a b", "4", "=1+1", "x" * 65, 'a"b,', "é".encode().decode("latin-1"), "6"]
+    giving = Giving(stack, coupon, users(ids))
+    told = giving.run(status=REFUSED)
+    assert told["refused"] == {"limit_reached": 1, "invalid": 3, "duplicate": 1}
+    assert giving.refused() == [
+        ["5", "2", "limit_reached", "the user already has the maximum number of this coupon"],
+        ["a b", "4", "invalid",
+         "byte 2 is not allowed: must be 1 to 64 bytes of printable ASCII without spaces"],
+        ["4", "5", "duplicate", "the user is listed before"],
+        ["x" * 64 + "...", "7", "invalid",
+         "has 65 bytes: must be 1 to 64 bytes of printable ASCII without spaces"],
+        ["\\xc3\\xa9", "9", "invalid",
+         "byte 1 is not allowed: must be 1 to 64 bytes of printable ASCII without spaces"],
+    ]  # fmt: skip
+    assert set(given(pg, coupon)) == {"4", "5", "=1+1", 'a"b,', "6"}
+
+
+def test_no_bad_line_stops_the_others(stack, make_coupon, pg, users):
+    bad = [user for user, _ in BAD if "\n" not in user and "\r" not in user and user]
+    coupon = make_coupon(1000)
+    giving = Giving(stack, coupon, users([part for user in bad for part in (user, hash(user))]))
+    assert giving.run(status=REFUSED)["refused"] == {"invalid": len(bad)}
+    assert [int(line) for _, line, *_ in giving.refused()] == list(range(1, 2 * len(bad), 2))
+    assert len(given(pg, coupon)) == len(bad)
+
+
+def test_a_rejected_receive_is_refused(stack, make_coupon, pg, users):
+    """PostgreSQL has a row that Redis does not have."""
+    coupon = make_coupon(100)
+    with pg.transaction():
+        pg.execute(
+            """INSERT INTO user_coupon
+                (user_id, coupon_id, slot, batch, idx, received_at, valid_from)
+            VALUES ('2', %s, 1, gen_random_uuid(), 0, now(), now())""",
+            (coupon,),
+        )
+        pg.execute("UPDATE coupon SET issued_num = 1 WHERE id = %s", (coupon,))
+    giving = Giving(stack, coupon, users(["1", "2", "3"]))
+    assert giving.run(status=REFUSED)["refused"] == {"rejected": 1}
+    assert giving.refused() == [["2", "2", "rejected", "slot_taken"]]
+
+
+# Lists
+
+
+def test_the_first_column_of_csv(stack, make_coupon, pg, users):
+    coupon = make_coupon(100)
+    rows = ["User_ID,name", '1,"two\r\nlines, and ""quotes"""', '"a,b",x', '"""q""",', "2", ",none",
+            "", "3 ,x", "user,x"]  # fmt: skip
+    giving = Giving(stack, coupon, users(rows, end="\r\n", name="users.csv"))
+    assert giving.run(status=REFUSED)["refused"] == {"invalid": 2}
+    assert set(given(pg, coupon)) == {"1", "a,b", '"q"', "2", "user"}
+    assert [(user, line) for user, line, *_ in giving.refused()] == [("", "7"), ("3 ", "9")]
+
+
+def test_a_heading_that_is_named(stack, make_coupon, pg, users):
+    coupon = make_coupon(100)
+    for n, options in enumerate((("--heading",), ("--heading", "--format", "csv"))):
+        giving = Giving(stack, coupon, users(["customer", f"{n},1"], name=f"{n}.csv"))
+        giving.run(*options, *(() if n else ("--format", "lines")))
+    assert set(given(pg, coupon)) == {"0,1", "1"}
+
+
+def test_repeats(stack, make_coupon, pg, users):
+    coupon = make_coupon(1000, limit=3)
+    giving = Giving(stack, coupon, users(["a", "b", "a", "a", "a", "b"]), "--repeats")
+    assert giving.run(status=REFUSED)["refused"] == {"limit_reached": 1}
+    keys = [f"distribute/1/{repeat}" for repeat in range(1, 5)]
+    rows = given(pg, coupon)
+    assert len(rows["a"]) == 3 and set(rows["a"]) < set(keys)
+    assert sorted(rows["b"]) == keys[:2]
+    # From the beginning, with the same keys.
+    assert giving.run("--again", status=REFUSED)["issued_before"] == 5
+    assert given(pg, coupon) == rows
+    often = Giving(
+        stack, make_coupon(500, limit=100), users(["x"] * 102, name="often"), "--repeats"
+    )
+    assert often.run(status=REFUSED)["refused"] == {"duplicate": 2}
+
+
+def test_another_name_gives_another_coupon(stack, make_coupon, pg, users):
+    coupon = make_coupon(1000, limit=2)
+    giving = Giving(stack, coupon, users(["1", "2"]))
+    giving.run()
+    other = users(["2", "1", "3"], name="other")  # by the key, not by the list
+    assert Giving(stack, coupon, other).run()["issued_before"] == 2
+    giving.run("--name", "May_2.round-x")
+    assert given(pg, coupon) == {"1": [KEY, "distribute/May_2.round-x/1"],
+                                 "2": [KEY, "distribute/May_2.round-x/1"], "3": [KEY]}  # fmt: skip
+    assert giving.run("--name", "3", status=REFUSED)["refused"] == {"limit_reached": 2}
+    assert len(giving.refused(name=3)) == 2
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ((), "--users; see couponctl distribute --help"),
+        (("--users", "/nowhere/x"), '"/nowhere/x", which cannot be read: No such file'),
+        (("--users", "/"), 'is "/", which'),
+        (("--users", "/dev/null"), '"/dev/null", which is no file: allowed is the path of a file'),
+        (("--users", "{empty}"), "which has no users"),
+        (("--users", "{quote}"), "is no CSV: line 2: a field begins with a quote that no other"),
+        (("--users", "{after}"), "is no CSV: line 1: a field in quotes is followed by something"),
+        (("--users", "{good}", "--format", "xml"), '"xml": allowed are lines and csv'),
+        (("--users", "{good}", "--name", ""), '--name is "": allowed are 1 to 40 letters'),
+        (("--users", "{good}", "--name", "a/b"), '--name is "a/b": allowed are 1 to 40 letters'),
+        (("--users", "{good}", "--name", "n" * 41), "allowed are 1 to 40 letters"),
+        (("--users", "{good}", "--state", ""), '--state is "": allowed is the path of a file'),
+        (("--users", "{good}", "--refused", ""), '--refused is "": allowed is the path'),
+        (("--users", "{good}", "--rate", "0"), "allowed is an integer from 1 to 10000000"),
+        (("--users", "{good}", "--delay-ms", "0"), "allowed is an integer from 1 to 60000"),
+        (("--users", "{good}", "--connections", "65"), "allowed is an integer from 1 to 64"),
+        (("--users", "{good}", "--patience-s", "x"), "allowed is an integer from 1 to 2592000"),
+    ],
+)
+def test_wrong_options_and_lists(stack, make_coupon, users, options, message):
+    lists = {
+        "empty": users(["", ""], name="empty"),
+        "quote": users(["1", '"2', "3"], name="quote.csv"),
+        "after": users(['"1"2'], name="after.csv"),
+        "good": users(["1"], name="good"),
+    }
+    words = [option.format(**lists) for option in options]
+    result = stack.ctl_run("distribute", make_coupon(10), *words)
+    assert (result.returncode, result.stdout) == (WRONG, ""), result
+    assert result.stderr.startswith("couponctl: ") and message in result.stderr, result.stderr
+
+
+def test_wrong_coupons(stack, users):
+    path = users(["1"])
+    draft = stack.coupon_make(10, publish=False)
+    for coupon, status, message in (
+        ("0", WRONG, 'ID is "0": allowed is an integer'),
+        ("999999999", FAILED, "there is no coupon 999999999"),
+        (draft, FAILED, "is a draft: publish it first"),
+    ):
+        giving = Giving(stack, coupon, path)
+        assert message in giving.run(status=status)
+        assert not giving.file("state").exists()
+
+
+def test_a_coupon_that_is_over(stack, make_coupon, users):
+    coupon = make_coupon(10)
+    stack.ctl("close", coupon)
+    assert Giving(stack, coupon, users(["1", "2"])).run(status=REFUSED)["refused"] == {"ended": 2}
+
+
+# The files of a run
+
+
+def test_a_state_file_of_something_else(stack, make_coupon, users, tmp_path):
+    coupon, other = make_coupon(100, limit=2), make_coupon(100)
+    path = users(["1", "2"])
+    giving = Giving(stack, coupon, path)
+    giving.run()
+    state = ("--state", giving.file("state"))
+    for one, options, message in (
+        (Giving(stack, other, path), state, "is of another coupon"),
+        (giving, ("--name", "2", *state), "is of a distribution with another --name"),
+        (giving, ("--repeats",), "differs in --repeats"),
+        (giving, ("--format", "csv"), "is of a list that had another content, format or heading"),
+        (giving, ("--state", path), "is no state file of couponctl distribute"),
+        (giving, ("--state", "/dev/null"), "is no state file of couponctl distribute"),
+        (giving, ("--state", "/dev/null", "--again"), "cannot be written: it is no regular file"),
+        (giving, ("--state", tmp_path / "n"), "refused.csv exists, and"),
+        (giving, ("--state", tmp_path / "no/n", "--refused", tmp_path / "n"), "No such file"),
+        (Giving(stack, other, path), ("--refused", "/no/n"), "/no/n cannot be written: No such"),
+        (
+            Giving(stack, other, path),
+            ("--refused", "/dev/full", "--again"),
+            "it is no regular file",
+        ),
+    ):
+        assert message in one.run(*options, status=FAILED), options
+    users(["1", "2", "3"])
+    assert "is of a list that had another content" in giving.run(status=FAILED)
+    told = giving.run("--again")
+    assert (told["issued"], told["issued_before"]) == (3, 2)
+
+
+def test_two_runs_at_once(stack, make_coupon, users):
+    giving = Giving(stack, make_coupon(50_000), users(MANY), "--rate", 5000)
+    process = giving.start()
+    wait_until(lambda: giving.settled() > 0)
+    for options in ((), ("--again",)):
+        before = giving.settled()
+        assert "another couponctl distribute is writing it" in giving.run(*options, status=FAILED)
+        assert giving.settled() >= before
+    process.terminate()
+    assert ended(process)[2] == STOPPED
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("state_is_lost", [False, True])
+def test_killed_at_any_moment(stack, make_coupon, pg, users, state_is_lost):
+    coupon = make_coupon(100_000, limit=3)
+    ids = [*MANY, "not valid"] + MANY[:5]
+    giving = Giving(stack, coupon, users(ids), "--rate", 15_000)
+    chance = random.Random(os.environ.get("SEED"))
+    for _ in range(5):
+        killed_after(giving.start(), chance.uniform(0, 1.2))
+        if state_is_lost:
+            giving.file("state").unlink(missing_ok=True)
+            giving.file("refused.csv").unlink(missing_ok=True)
+    told = giving.run(status=REFUSED)
+    assert (told["issued"], told["finished"]) == (len(MANY), True)
+    assert [row[1:3] for row in giving.refused()] == [["30001", "invalid"]] + [
+        [str(30_002 + i), "duplicate"] for i in range(5)
+    ]
+    assert given(pg, coupon) == {user: [KEY] for user in MANY}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_order(stack, make_coupon, pg, users, number):
+    coupon = make_coupon(50_000, limit=2)
+    giving = Giving(stack, coupon, users(MANY), "--rate", 5000)
+    process = giving.start()
+    wait_until(lambda: giving.settled() > 0)
+    process.send_signal(number)
+    out, err, code = ended(process)
+    assert code == STOPPED and "run the same command again to go on" in err
+    # What was in flight is settled, and saved.
+    settled = giving.settled()
+    assert 0 < settled < len(MANY) and settled == len(given(pg, coupon))
+    assert ["left", f"{len(MANY) - settled:,}"] in [line.split() for line in out.splitlines()]
+    giving.options = ()
+    assert giving.run()["issued_before"] == settled
+    assert given(pg, coupon) == {user: [KEY] for user in MANY}
+
+
+def test_the_rate(stack, make_coupon, users):
+    told = Giving(stack, make_coupon(50_000), users(MANY[:6000]), "--rate", 3000).run()
+    assert 2700 <= told["rate"] <= 3150
+
+
+def test_sold_out_on_the_way(stack, make_coupon, pg, users):
+    coupon = make_coupon(10_000, limit=2)
+    giving = Giving(stack, coupon, users(MANY))
+    assert giving.run(status=REFUSED)["refused"] == {"out_of_stock": 20_000}
+    rows = given(pg, coupon)
+    assert len(rows) == 10_000
+    assert [row[0] for row in giving.refused()] == [user for user in MANY if user not in rows]
+    # More stock: the file of refused users is a list, too.
+    stack.ctl("stock", coupon, "--total", 40_000)
+    rest = Giving(stack, coupon, giving.file("refused.csv")).run()
+    assert (rest["listed"], rest["issued"], rest["issued_before"]) == (20_000, 20_000, 0)
+    assert given(pg, coupon) == {user: [KEY] for user in MANY}
+
+
+def test_a_pause_makes_it_wait(stack, make_coupon, users):
+    coupon = make_coupon(50_000)
+    giving = Giving(stack, coupon, users(MANY), "--rate", 15_000)
+    process = giving.start()
+    wait_until(lambda: giving.settled() > 0)
+    stack.ctl("pause", coupon)
+    assert "waiting: the gateway answers paused" in next(
+        line for line in process.stderr if "waiting" in line
+    )
+    impatient = Giving(stack, coupon, users(["x"], name="x"), "--patience-s", 1)
+    out, err, code = ended(impatient.start())
+    assert code == STOPPED and "for --patience-s: the gateway answers paused: the campaign" in err
+    assert ["left", "1"] in [line.split() for line in out.splitlines()]
+    stack.ctl("resume", coupon)
+    assert ended(process)[2] == DONE
+    impatient.run()
+
+
+# Gateways that are none
+
+
+@contextmanager
+def gateway_of(answer):
+    """A server that answers each line with answer(request). Yields its address."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            for line in self.rfile:
+                self.wfile.write(answer(json.loads(line)).encode() + b"\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ('{{"id":{id},"code":1,"status":"not_found","message":"no"}}',
+         "stopped: the gateway answers not_found: no such coupon or receive"),
+        ('{{"id":{id},"code":40,"status":"bad_request","message":"no"}}',
+         "stopped: the gateway answers bad_request"),
+        ('{{"id":{id},"code":77,"status":"new","message":"no"}}',
+         "stopped: the gateway answers with code 77, which is not known"),
+        ('{{"id":99999,"code":0,"status":"ok"}}', "stopped: the gateway sends what is no answer"),
+        ("HTTP/1.1 400 Bad Request", "stopped: the gateway sends what is no answer: HTTP/1.1 400"),
+    ],
+)  # fmt: skip
+def test_answers_that_end_it(stack, make_coupon, users, answer, message):
+    with gateway_of(lambda request: answer.format(**request)) as address:
+        giving = Giving(stack, make_coupon(10), users(["1"]), "--connections", 1, listen=address)
+        out, err, code = ended(giving.start())
+    assert code == FAILED and message in err, err
+    assert ["left", "1"] in [line.split() for line in out.splitlines()]
+    assert giving.settled() == 0
+
+
+def test_each_request_has_its_key(stack, make_coupon, users):
+    """The same request again after each answer that decides nothing."""
+    seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5)]
+
+    def answer(request):
+        asked = seen.setdefault(request["user"], [])
+        asked.append({name: request[name] for name in request if name != "id"})
+        status, code = (undecided + [("issued", 0)])[len(asked) - 1]
+        return json.dumps({"id": request["id"], "code": code, "status": status, "receive": "x",
+                           "slot": 1}, separators=(",", ":"))  # fmt: skip
+
+    coupon, ids = make_coupon(10), ["1", 'a"\\b', "x" * 64]
+    with gateway_of(answer) as address:
+        giving = Giving(stack, coupon, users(ids), "--name", "n" * 40, listen=address)
+        assert giving.run("--connections", 2)["issued"] == 3
+    for user in ids:
+        wanted = {"op": "issue", "coupon": coupon, "user": user, "ack": "issued"}
+        assert seen[user] == [{**wanted, "key": f"distribute/{'n' * 40}/1"}] * 5
+
+
+def test_a_key_that_redis_had_lost(stack, make_coupon, users):
+    """PostgreSQL rejects the second receive of the key: the user has the first."""
+    text = '{{"id":{id},"code":9,"status":"rejected","receive":"x","slot":1,"reason":"{reason}"}}'
+    reasons = iter(("key_taken", "lost", "new_reason"))
+    with gateway_of(lambda request: text.format(reason=next(reasons), **request)) as address:
+        giving = Giving(stack, make_coupon(10), users(["1", "2", "3"]), listen=address)
+        told = giving.run("--connections", 1, status=REFUSED)
+    assert (told["issued"], told["refused"]) == (1, {"rejected": 2})
+    assert sorted(row[3] for row in giving.refused()) == [
+        "lost", "the accepted receive could not be issued"
+    ]  # fmt: skip
