@@ -10,8 +10,9 @@ WITH recorded AS (
 	WHERE h.coupon_id = $1::bigint
 ), happened AS (
 	SELECT id, made_at, made_by, action,
-		campaign_state(from_status, (terms_before->>'begin_at')::timestamptz,
-			(terms_before->>'end_at')::timestamptz, made_at) AS from_state,
+		CASE WHEN from_status IS NOT NULL THEN
+			campaign_state(from_status, (terms_before->>'begin_at')::timestamptz,
+				(terms_before->>'end_at')::timestamptz, made_at) END AS from_state,
 		campaign_state(terms->>'status', begin_at, end_at, made_at) AS to_state,
 		version,
 		(SELECT jsonb_object_agg(t.key, jsonb_build_array(terms_before->t.key, t.value))
