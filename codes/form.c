@@ -223,6 +223,11 @@ static int place_has(const struct code_form *form, size_t place, unsigned char b
 			     : literal_matches(form, wanted, (char)byte);
 }
 
+int code_forms_same(const struct code_form *a, const struct code_form *b)
+{
+	return strcmp(a->plain, b->plain) == 0 && strcmp(a->alphabet, b->alphabet) == 0;
+}
+
 int code_forms_overlap(const struct code_form *a, const struct code_form *b)
 {
 	if (a->length != b->length)

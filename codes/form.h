@@ -56,6 +56,9 @@ void code_form_write(const struct code_form *form, const struct ff1_string *stri
 int code_form_read(const struct code_form *form, const char *text, size_t len,
 		   struct ff1_string *string);
 
+/* Whether they differ in their dashes alone. */
+int code_forms_same(const struct code_form *a, const struct code_form *b);
+
 /* Whether there is a text that is of both forms. */
 int code_forms_overlap(const struct code_form *a, const struct code_form *b);
 

@@ -43,25 +43,27 @@ void code_space_free(struct code_space *space)
 	free(space);
 }
 
-static void lanes_write(struct code_space *space, uint64_t first, size_t n, char *out)
+static void lanes_write(struct code_space *space, const struct code_form *as, uint64_t first,
+			size_t n, char *out)
 {
 	struct ff1_string strings[LANES];
-	const struct code_form *form = &space->form;
 
 	for (size_t i = 0; i < n; i++)
-		strings[i] = (struct ff1_string){ .first = (first + i) / form->last_n,
-						  .last = (first + i) % form->last_n };
+		strings[i] = (struct ff1_string){ .first = (first + i) / as->last_n,
+						  .last = (first + i) % as->last_n };
 	ff1_encrypt(space->ff1, strings, n);
 	for (size_t i = 0; i < n; i++)
-		code_form_write(form, &strings[i], out + i * form->width);
+		code_form_write(as, &strings[i], out + i * as->width);
 }
 
-void code_space_write(struct code_space *space, int64_t first, size_t n, char *out)
+void code_space_write(struct code_space *space, const struct code_form *as, int64_t first, size_t n,
+		      char *out)
 {
-	check(first >= 0 && (unsigned __int128)first + n <= space->form.size);
+	check(code_forms_same(as, &space->form));
+	check(first >= 0 && (unsigned __int128)first + n <= as->size);
 	for (size_t i = 0; i < n; i += LANES)
-		lanes_write(space, (uint64_t)first + i, n - i < LANES ? n - i : LANES,
-			    out + i * space->form.width);
+		lanes_write(space, as, (uint64_t)first + i, n - i < LANES ? n - i : LANES,
+			    out + i * as->width);
 }
 
 int64_t code_space_read(struct code_space *space, const char *text, size_t len)

@@ -16,11 +16,12 @@ struct code_space *code_space_new(const struct code_form *form, const struct cod
 void code_space_free(struct code_space *space); /* NULL is allowed */
 
 /*
- * Writes the codes of `n` positions from `first` on, each of `width` characters of the form,
- * without anything between or after them. All positions must be below the form's size. Many at once
- * are faster. Not from two threads at once.
+ * Writes the codes of `n` positions from `first` on, each of `width` characters of `as`, without
+ * anything between or after them. `as` is the space's form, perhaps with other dashes. All positions
+ * must be below the form's size. Many at once are faster. Not from two threads at once.
  */
-void code_space_write(struct code_space *space, int64_t first, size_t n, char *out);
+void code_space_write(struct code_space *space, const struct code_form *as, int64_t first, size_t n,
+		      char *out);
 
 /*
  * The position of a text, or -1: the text is not of this form, or its position is beyond 2^63 - 1,

@@ -11,7 +11,7 @@ static const struct command *const commands[] = {
 	&migrate_command, &create_command, &publish_command, &pause_command,   &resume_command,
 	&close_command,   &stock_command,  &show_command,    &list_command,    &issue_command,
 	&status_command,  &rush_command,   &audit_command,   &rebuild_command, &recover_command,
-	&dead_command,    &queue_command,  &lock_command,
+	&dead_command,    &queue_command,  &lock_command,    &codes_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))

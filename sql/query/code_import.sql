@@ -1,5 +1,5 @@
 -- Stores codes that others made. Those that exist are left out; returns how many were not.
--- In the order of their texts: of two that do this at once, neither waits for the other in a circle.
+-- In the order of their texts, so that two that do this at once cannot deadlock.
 -- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none):
 -- arrays of one length from $3 on
 WITH added AS (

@@ -1,6 +1,6 @@
--- Gives a range of positions to a set of codes. Returns the set. No row: there is no such coupon, or
--- a part of the range is in use. To be run under the lock "codes". The id keeps up with the clock, so
--- that no id is given twice when PostgreSQL was put back to an earlier moment.
+-- Gives a range of positions to a set of codes. Returns the set. No row: there is no such coupon,
+-- or a part of the range is in use. To be run under the lock "codes". The id keeps up with the
+-- clock, so that no id is given twice when PostgreSQL was put back to an earlier moment.
 -- $1 coupon, $2 space, $3 first position, $4 number of codes, $5 pattern, $6 request, $7 file
 INSERT INTO code_set (id, coupon_id, kind, space_id, first_position, code_num, pattern, request,
 	source, created_by)

@@ -1,9 +1,11 @@
 -- Revokes a set. Returns who has revoked it and when, now or before. No row: there is no such set.
+-- To be run under the lock "codes".
 -- $1 set
 WITH revoked AS (
 	UPDATE code_set
 	SET revoked_at = now(),
-		revoked_by = coalesce(nullif(current_setting('couponmq.by', true), ''), session_user)
+		revoked_by = coalesce(nullif(current_setting('couponmq.by', true), ''),
+			session_user)
 	WHERE id = $1::bigint AND revoked_at IS NULL
 	RETURNING id, coupon_id, revoked_at, revoked_by
 )

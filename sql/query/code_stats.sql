@@ -1,4 +1,4 @@
--- The sets of a coupon with their numbers. The codes of a revoked set that are not used are revoked.
+-- The sets of a coupon with their numbers. In a revoked set all codes that are not used are revoked.
 -- How often a word is used is not counted here.
 -- $1 coupon
 WITH counted AS (

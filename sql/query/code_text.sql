@@ -5,7 +5,8 @@ SELECT c.set_id, c.serial, c.coupon_id, s.kind, coalesce(c.spelling, c.text) AS 
 		AS state,
 	c.user_id, c.batch::text, c.idx, c.metadata::text,
 	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
-	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
 	coalesce(c.revoked_by, s.revoked_by) AS revoked_by
 FROM code AS c JOIN code_set AS s ON s.id = c.set_id
 WHERE c.text = $1::text
