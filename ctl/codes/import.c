@@ -1,14 +1,12 @@
 /* couponctl codes import: stores the codes of a file that others made. */
-#include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/codes/import_chunk.h"
+#include "ctl/codes/import_lanes.h"
 #include "ctl/codes/options.h"
 #include "ctl/output.h"
-#include "ctl/progress.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define REQUEST_SIZE 128
@@ -38,30 +36,6 @@ static int64_t set_find(const struct ctl *ctl, int64_t coupon, const char *path)
 	PQclear(row);
 	db_close(db);
 	return set;
-}
-
-static void rows_store(struct db *db, const struct stored *stored, struct code_file *file,
-		       int64_t set, int64_t coupon, const char *path, struct import_counts *counts)
-{
-	struct import_chunk *chunk = calloc(1, sizeof(*chunk));
-	struct progress progress = { 0 };
-	struct code_row row;
-	int is_row;
-
-	check(chunk != NULL);
-	do {
-		is_row = code_file_next(file, &row);
-		if (is_row)
-			import_chunk_add(chunk, stored, &row);
-		if (chunk->n < IMPORT_CHUNK && is_row)
-			continue;
-		progress_hide(&progress);
-		import_chunk_store(chunk, db, set, coupon, path, counts);
-		progress_show(&progress, "codes", code_file_done(file), code_file_bytes(file));
-	} while (is_row);
-	progress_end(&progress);
-	import_chunk_fini(chunk);
-	free(chunk);
 }
 
 static void result_print(const struct ctl *ctl, int64_t set, int64_t coupon,
@@ -94,13 +68,19 @@ static int import_run(struct ctl *ctl)
 	const char *path = ctl->args.arguments[1];
 	struct import_counts counts = { 0 };
 	struct code_file *file = code_file_open(path, options_format(&ctl->args, path));
-	struct db *db = stored_changing_open(ctl);
+	struct db *db = store_postgres_open(ctl);
 	struct stored stored;
 	char id[DB_NUMBER_SIZE];
 
 	stored_read(&stored, ctl, db);
 	set = set_find(ctl, coupon, path);
-	rows_store(db, &stored, file, set, coupon, path, &counts);
+	import_lanes_run(&(struct import_job){ .ctl = ctl,
+					       .stored = &stored,
+					       .file = file,
+					       .path = path,
+					       .set = set,
+					       .coupon = coupon },
+			 &counts);
 	PQclear(db_query(db, sql_query_code_set_complete, 1,
 			 (const char *[]){ db_number(set, id) }));
 	code_file_close(file);

@@ -158,26 +158,30 @@ static int64_t refused_tell(const struct import_chunk *chunk, const char *path)
 	return refused;
 }
 
-void import_chunk_store(struct import_chunk *chunk, struct db *db, int64_t set, int64_t coupon,
-			const char *path, struct import_counts *counts)
+void import_chunk_store(struct import_chunk *chunk, struct db *db, int64_t set, int64_t coupon)
 {
 	struct columns columns;
-	int64_t added, refused;
 
 	columns_init(&columns);
 	columns_fill(&columns, chunk);
-	db_run(db, "BEGIN");
-	added = columns_insert(db, set, coupon, &columns);
-	if (added < (int64_t)columns.serials.n)
+	/* The rows are sorted in memory. */
+	db_run(db, "BEGIN; SET LOCAL work_mem = '64MB'; SET LOCAL jit = off");
+	chunk->added = columns_insert(db, set, coupon, &columns);
+	if (chunk->added < (int64_t)columns.serials.n)
 		taken_find(chunk, db, set, &columns);
-	if (added > 0)
+	if (chunk->added > 0)
 		PQclear(db_query(db, sql_query_code_changed, 0, NULL));
 	db_run(db, "COMMIT");
 	columns_fini(&columns);
-	refused = refused_tell(chunk, path);
-	counts->added += added;
+}
+
+void import_chunk_tell(struct import_chunk *chunk, const char *path, struct import_counts *counts)
+{
+	int64_t refused = refused_tell(chunk, path);
+
+	counts->added += chunk->added;
 	counts->refused += refused;
-	counts->present += (int64_t)chunk->n - added - refused;
+	counts->present += (int64_t)chunk->n - chunk->added - refused;
 	chunk->n = 0;
 }
 

@@ -1,4 +1,4 @@
-/* Some rows of a file of codes: stored in one transaction, then told. */
+/* Some rows of a file of codes: stored in one transaction, then told on standard error. */
 #ifndef CTL_CODES_IMPORT_CHUNK_H
 #define CTL_CODES_IMPORT_CHUNK_H
 
@@ -7,7 +7,7 @@
 #include "ctl/codes/stored.h"
 #include "ctl/codes/text_buffer.h"
 
-#define IMPORT_CHUNK 5000
+#define IMPORT_CHUNK 20000
 
 struct import_row {
 	int64_t line;
@@ -23,6 +23,7 @@ struct import_counts {
 
 struct import_chunk { /* all zero at first */
 	size_t n;
+	int64_t added; /* of these */
 	struct import_row rows[IMPORT_CHUNK];
 };
 
@@ -30,12 +31,11 @@ struct import_chunk { /* all zero at first */
 void import_chunk_add(struct import_chunk *chunk, const struct stored *stored,
 		      const struct code_row *row);
 
-/*
- * Stores the rows in a set, tells those that are refused on standard error, and counts them. Then
- * the chunk is empty.
- */
-void import_chunk_store(struct import_chunk *chunk, struct db *db, int64_t set, int64_t coupon,
-			const char *path, struct import_counts *counts);
+/* Stores the rows in a set, and notes why others are refused. Any thread that has the chunk. */
+void import_chunk_store(struct import_chunk *chunk, struct db *db, int64_t set, int64_t coupon);
+
+/* Tells the rows that are refused, and counts all. Then the chunk is empty. */
+void import_chunk_tell(struct import_chunk *chunk, const char *path, struct import_counts *counts);
 
 void import_chunk_fini(struct import_chunk *chunk);
 

@@ -6,7 +6,7 @@
 #include "ctl/codes/stored.h"
 #include "ctl/codes/text_buffer.h"
 
-#define REVOKE_CHUNK 5000
+#define REVOKE_CHUNK 20000
 
 struct revoke_counts {
 	int64_t revoked, before, refused; /* now, before, told */

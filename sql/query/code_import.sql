@@ -9,7 +9,7 @@ WITH added AS (
 	FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[])
 		AS g (serial, text, spelling, metadata)
 	ORDER BY g.text COLLATE "C", g.serial
-	ON CONFLICT DO NOTHING
+	ON CONFLICT (text) WHERE text IS NOT NULL DO NOTHING
 	RETURNING 1
 )
 SELECT count(*) AS added FROM added
