@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define CODE_CHANCE_ONE_IN 1000000000
-#define CODE_TWICE_ONE_IN 1000 /* see below */
+#define CODE_TWICE_ONE_IN 1000       /* see below */
 #define CODE_CODES_MAX 1000000000000 /* of one form */
 
 /* The most codes that the form may have. */

@@ -83,8 +83,9 @@ static void mac_block(const struct ff1 *ff1, uint8_t mac[BLOCK], const uint8_t *
 static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const void *tweak,
 		      size_t tweak_len)
 {
-	uint8_t p[BLOCK] = { 1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS,
-			     (uint8_t)(digits / 2) };
+	uint8_t p[BLOCK] = {
+		1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS, (uint8_t)(digits / 2)
+	};
 	size_t blocks_n = (tweak_len + 1 + ff1->b + BLOCK - 1) / BLOCK;
 	uint8_t *q = calloc(blocks_n, BLOCK);
 

@@ -219,8 +219,7 @@ static int place_has(const struct code_form *form, size_t place, unsigned char b
 {
 	char wanted = form->plain[place];
 
-	return wanted == '#' ? form->digits[byte] >= 0
-			     : literal_matches(form, wanted, (char)byte);
+	return wanted == '#' ? form->digits[byte] >= 0 : literal_matches(form, wanted, (char)byte);
 }
 
 int code_forms_same(const struct code_form *a, const struct code_form *b)

@@ -23,14 +23,14 @@
 
 struct code_form {
 	char pattern[CODE_WIDTH_MAX + 1];
-	char plain[CODE_TEXT_MAX + 1];           /* the pattern without dashes */
-	char alphabet[CODE_ALPHABET_MAX + 1];    /* sorted by ASCII */
-	size_t width, length;                    /* of the pattern, and without dashes */
-	unsigned radix, free_n;                  /* symbols of the alphabet, and in a code */
-	int folds;                               /* the case of a letter does not matter */
-	unsigned __int128 size;                  /* number of texts: radix^free_n */
-	uint64_t last_n;                         /* radix^(digits of ff1_string.last) */
-	signed char digits[256];                 /* by byte: its place in the alphabet, or -1 */
+	char plain[CODE_TEXT_MAX + 1];        /* the pattern without dashes */
+	char alphabet[CODE_ALPHABET_MAX + 1]; /* sorted by ASCII */
+	size_t width, length;                 /* of the pattern, and without dashes */
+	unsigned radix, free_n;               /* symbols of the alphabet, and in a code */
+	int folds;                            /* the case of a letter does not matter */
+	unsigned __int128 size;               /* number of texts: radix^free_n */
+	uint64_t last_n;                      /* radix^(digits of ff1_string.last) */
+	signed char digits[256];              /* by byte: its place in the alphabet, or -1 */
 };
 
 /*

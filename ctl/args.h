@@ -34,7 +34,7 @@ struct ctl;
 
 struct command {
 	const char *name;
-	int (*run)(struct ctl *ctl);  /* returns the exit status */
+	int (*run)(struct ctl *ctl); /* returns the exit status */
 	/* "ID", "[ID]" if it is optional, "ID FILE", "ID…" for one or more; NULL: there is none */
 	const char *argument;
 	const struct option *options; /* NULL: none */

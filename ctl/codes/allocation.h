@@ -28,7 +28,7 @@ struct allocation_wish {
  * with a sentence if it cannot be: no such coupon, too many codes for the form, other keys.
  */
 void allocation_begin(struct allocation *allocation, const struct ctl *ctl,
-		     const struct allocation_wish *wish);
+		      const struct allocation_wish *wish);
 
 /* Should its reply be lost, the process ends, and the same request finds what this one made. */
 void allocation_commit(struct allocation *allocation);

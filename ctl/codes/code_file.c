@@ -149,34 +149,6 @@ static void csv_row_take(struct code_file *file, const struct csv_row *csv, stru
 	metadata_end(file, row);
 }
 
-/* All members but the code, which has been read. */
-static void json_metadata(struct code_file *file, const cJSON *object, struct code_row *row)
-{
-	const cJSON *member;
-
-	text_buffer_clear(&file->metadata);
-	cJSON_ArrayForEach(member, object)
-	{
-		char *value;
-
-		if (strcmp(member->string, COLUMN) == 0)
-			continue;
-		value = cJSON_PrintUnformatted(member);
-		check(value != NULL);
-		text_add(&file->metadata, file->metadata.len ? "," : "{", 1);
-		text_add_json(&file->metadata, member->string, strlen(member->string));
-		text_add(&file->metadata, ":", 1);
-		text_add_string(&file->metadata, value);
-		cJSON_free(value);
-	}
-	if (file->metadata.len > 0)
-		text_add(&file->metadata, "}", 1);
-	row->metadata = file->metadata.len > 0 ? file->metadata.data : "";
-	row->metadata_len = file->metadata.len;
-	if (row->metadata_len > CODE_METADATA_MAX)
-		row->wrong = "its other members have more than 4096 bytes";
-}
-
 static void json_row_take(struct code_file *file, struct code_row *row)
 {
 	const cJSON *object, *code;
@@ -197,7 +169,10 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 	}
 	row->code = code->valuestring;
 	row->code_len = strlen(code->valuestring);
-	json_metadata(file, object, row);
+	row->metadata = cJSON_GetArraySize(object) > 1 ? file->reader.text : "";
+	row->metadata_len = strlen(row->metadata);
+	if (row->metadata_len > CODE_METADATA_MAX)
+		row->wrong = "the line has other members and more than 4096 bytes";
 }
 
 static int json_next(struct code_file *file, struct code_row *row)

@@ -17,7 +17,8 @@ struct code_row {
 	const char *wrong;
 	const char *code;
 	size_t code_len;
-	const char *metadata; /* an object of JSON; "": there is none */
+	/* An object of JSON, perhaps with the code as the member `code`; "": there is none. */
+	const char *metadata;
 	size_t metadata_len;
 };
 

@@ -10,7 +10,7 @@
 struct csv_rows {
 	struct csv_parser parser;
 	struct line_reader *reader;
-	struct text_buffer text;  /* the cells of the row, one after the other */
+	struct text_buffer text; /* the cells of the row, one after the other */
 	size_t ends[CSV_CELLS_MAX];
 	size_t cells_n;
 	size_t bytes; /* of the row so far */

@@ -1,5 +1,4 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
-#include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/codes/code_row.h"
 #include "ctl/codes/new_file.h"
@@ -187,6 +186,14 @@ static void source_write(struct exporting *e, const struct source *source)
 	cursor_end(&cursor);
 }
 
+/* Before anything is written. */
+static void keys_check(const struct exporting *e, const PGresult *sets)
+{
+	for (int row = 0; row < PQntuples(sets); row++)
+		if (!db_is_null(sets, row, "space_id"))
+			stored_space(&e->stored, db_int(sets, row, "space_id"));
+}
+
 /* All of one moment. */
 static void sets_write(struct exporting *e, int64_t coupon, int64_t set)
 {
@@ -200,6 +207,7 @@ static void sets_write(struct exporting *e, int64_t coupon, int64_t set)
 	if (PQntuples(sets) == 0)
 		log_fatal("there is no set %s%s", set ? set_text : "of coupon ",
 			  set ? "" : coupon_text);
+	keys_check(e, sets);
 	sheet_head(&e->sheet);
 	for (int row = 0; row < PQntuples(sets); row++) {
 		static struct source source;

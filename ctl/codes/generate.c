@@ -165,9 +165,8 @@ const struct command codes_generate_command = {
 	.argument = "COUPON",
 	.options = generate_options,
 	.summary = "make codes of a coupon, and write them to a file",
-	.detail =
-		"Needs --count, --out, and the file of keys, COUPON_CODE_KEYS. After an\n"
-		"interruption run the same command again: it finishes the same set. Meanwhile\n"
-		"FILE.request has what was wanted. A count for which codes could be guessed is\n"
-		"refused, with the arithmetic.",
+	.detail = "Needs --count, --out, and the file of keys, COUPON_CODE_KEYS. After an\n"
+		  "interruption run the same command again: it finishes the same set. Meanwhile\n"
+		  "FILE.request has what was wanted. A count for which codes could be guessed is\n"
+		  "refused, with the arithmetic.",
 };

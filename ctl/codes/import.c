@@ -103,8 +103,9 @@ const struct command codes_import_command = {
 	.argument = "COUPON FILE",
 	.options = import_options,
 	.summary = "store the codes of a file that others made",
-	.detail = "CSV has a header with the column code; a JSON line is an object with the member\n"
-		  "code. The other columns or members become metadata. Rows that are wrong, and\n"
-		  "codes that exist, are named by their line, and the others are stored; then the\n"
-		  "exit status is 1. Interrupted, run the same command again.",
+	.detail =
+		"CSV has a header with the column code; a JSON line is an object with the member\n"
+		"code. The other columns or members become metadata. Rows that are wrong, and\n"
+		"codes that exist, are named by their line, and the others are stored; then the\n"
+		"exit status is 1. Interrupted, run the same command again.",
 };

@@ -83,8 +83,9 @@ const struct command codes_key_command = {
 	.name = "codes key",
 	.run = key_run,
 	.summary = "make the file of keys, or add a key to it",
-	.detail = "COUPON_CODE_KEYS names the file. The new key has the next version, and makes the\n"
-		  "codes from then on; older keys remain, so that their codes stay valid. Copy the\n"
-		  "file to every place that has it, and keep a copy apart from the database: codes\n"
-		  "cannot be read without their key.",
+	.detail =
+		"COUPON_CODE_KEYS names the file. The new key has the next version, and makes the\n"
+		"codes from then on; older keys remain, so that their codes stay valid. Copy the\n"
+		"file to every place that has it, and keep a copy apart from the database: codes\n"
+		"cannot be read without their key.",
 };

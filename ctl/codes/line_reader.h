@@ -12,7 +12,7 @@ struct line_reader { /* all zero but the file */
 	FILE *file;
 	int64_t number; /* of the line: 1… */
 	int64_t read_bytes;
-	size_t len; /* with the end of the line, if there is one */
+	size_t len;  /* with the end of the line, if there is one */
 	int is_long; /* it has more, which was skipped */
 	char text[LINE_MAX_BYTES + 1];
 };

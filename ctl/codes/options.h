@@ -6,13 +6,13 @@
 #include "ctl/args.h"
 #include "ctl/codes/sheet.h"
 
-#define FORM_OPTIONS                                                                            \
-	OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"),     \
-		OPTION("length", "N", "number of symbols, without the prefix; default 13"),     \
-		OPTION("alphabet", "SYMBOLS",                                                   \
-		       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),      \
-		OPTION("pattern", "PATTERN",                                                    \
-		       "the form, for example NOON-####-####, where each # is a symbol;\n"      \
+#define FORM_OPTIONS                                                                        \
+	OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"), \
+		OPTION("length", "N", "number of symbols, without the prefix; default 13"), \
+		OPTION("alphabet", "SYMBOLS",                                               \
+		       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),  \
+		OPTION("pattern", "PATTERN",                                                \
+		       "the form, for example NOON-####-####, where each # is a symbol;\n"  \
 		       "      instead of --prefix and --length")
 
 /* The form that these options choose; a wrong one ends the process. */

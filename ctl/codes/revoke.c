@@ -138,6 +138,7 @@ const struct command codes_revoke_command = {
 	.argument = "[CODE…]",
 	.options = revoke_options,
 	.summary = "revoke codes, the codes of a file, or a set",
-	.detail = "What is used stays used. Codes that are used or do not exist are named, and the\n"
-		  "others revoked; then the exit status is 1. Repeated, it changes nothing.",
+	.detail =
+		"What is used stays used. Codes that are used or do not exist are named, and the\n"
+		"others revoked; then the exit status is 1. Repeated, it changes nothing.",
 };

@@ -149,6 +149,7 @@ const struct command codes_show_command = {
 	.argument = "CODE",
 	.options = show_options,
 	.summary = "show the set, the coupon and the state of a code",
-	.detail = "Case, spaces and dashes do not matter. The exit status is 1 if there is no such\n"
-		  "code.",
+	.detail =
+		"Case, spaces and dashes do not matter. The exit status is 1 if there is no such\n"
+		"code.",
 };

@@ -8,8 +8,8 @@
 
 struct stored {
 	struct code_book *book;
-	int64_t unread;  /* codes whose key the file lacks */
-	int unread_key;  /* the version of one of these keys */
+	int64_t unread; /* codes whose key the file lacks */
+	int unread_key; /* the version of one of these keys */
 };
 
 /*

@@ -27,8 +27,8 @@ static int64_t present_find(struct db *db, const char *text, int64_t coupon)
 	PGresult *row = db_query(db, sql_query_code_text, 1, &text);
 	int64_t set = PQntuples(row) > 0 ? db_int(row, 0, "set_id") : 0;
 
-	if (set && (db_int(row, 0, "coupon_id") != coupon ||
-		    strcmp(db_text(row, 0, "kind"), "word") != 0))
+	if (set &&
+	    (db_int(row, 0, "coupon_id") != coupon || strcmp(db_text(row, 0, "kind"), "word") != 0))
 		log_fatal("\"%s\" exists: %s, of set %" PRId64 " of coupon %s", text,
 			  db_text(row, 0, "kind"), set, db_text(row, 0, "coupon_id"));
 	if (set && strcmp(db_text(row, 0, "state"), "revoked") == 0)

@@ -33,10 +33,9 @@ static struct code_book *book_make(void)
 	char why[CODE_WHY_SIZE];
 
 	for (size_t i = 0; i < FORMS_N; i++) {
-		const struct code_set set = { .id = (int64_t)i + 1,
-					      .coupon = 1,
-					      .first = SETS_FIRST,
-					      .count = SETS_COUNT };
+		const struct code_set set = {
+			.id = (int64_t)i + 1, .coupon = 1, .first = SETS_FIRST, .count = SETS_COUNT
+		};
 
 		check(code_form_parse(&parsed[i], forms[i][0], forms[i][1], why) == 0);
 		code_book_add_space(book, (int64_t)i, code_space_new(&parsed[i], &key));

@@ -75,7 +75,9 @@ static void test_codes_stay_the_same(void **state)
 	(void)state;
 	code_space_write(space, &form, 0, 2, codes);
 	code_space_write(space, &form, (INT64_C(1) << 62) - 1, 1, codes + 30);
-	assert_string_equal(codes, "FW663-V6VR-AT99" "KLCHR-LBWN-A8ES" "VKNQV-WPBM-6F8R");
+	assert_string_equal(codes, "FW663-V6VR-AT99"
+				   "KLCHR-LBWN-A8ES"
+				   "VKNQV-WPBM-6F8R");
 	assert_int_equal(code_space_read(space, codes + 30, 15), (INT64_C(1) << 62) - 1);
 	code_space_free(space);
 }
@@ -236,12 +238,9 @@ static void test_file_of_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_is_a_bijection),
-		cmocka_unit_test(test_codes_stay_the_same),
-		cmocka_unit_test(test_book),
-		cmocka_unit_test(test_forged_codes_are_none),
-		cmocka_unit_test(test_reads_keys),
-		cmocka_unit_test(test_refuses_keys),
+		cmocka_unit_test(test_is_a_bijection), cmocka_unit_test(test_codes_stay_the_same),
+		cmocka_unit_test(test_book),           cmocka_unit_test(test_forged_codes_are_none),
+		cmocka_unit_test(test_reads_keys),     cmocka_unit_test(test_refuses_keys),
 		cmocka_unit_test(test_file_of_keys),
 	};
 

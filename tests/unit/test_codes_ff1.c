@@ -98,7 +98,7 @@ static void test_is_a_permutation(void **state)
 /* The ends of the range, also where a half is nearly 64 bits. */
 static void test_sizes(void **state)
 {
-	static const unsigned sizes[][2] = { { 2, 20 },  { 2, 126 }, { 3, 13 },	 { 10, 38 },
+	static const unsigned sizes[][2] = { { 2, 20 },  { 2, 126 }, { 3, 13 },  { 10, 38 },
 					     { 32, 13 }, { 32, 24 }, { 36, 24 }, { 62, 20 } };
 
 	(void)state;
