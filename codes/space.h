@@ -17,8 +17,8 @@ void code_space_free(struct code_space *space); /* NULL is allowed */
 
 /*
  * Writes the codes of `n` positions from `first` on, each of `width` characters of `as`, without
- * anything between or after them. `as` is the space's form, perhaps with other dashes. All positions
- * must be below the form's size. Many at once are faster. Not from two threads at once.
+ * anything between or after them. `as` is the space's form, perhaps with other dashes. All
+ * positions must be below the form's size. Many at once are faster. Not from two threads at once.
  */
 void code_space_write(struct code_space *space, const struct code_form *as, int64_t first, size_t n,
 		      char *out);

@@ -1,6 +1,6 @@
 /*
- * The one spelling of a code that others made, and of a word for all: letters in upper case, without
- * spaces and dashes.
+ * The one spelling of a code that others made, and of a word for all: letters in upper case,
+ * without spaces and dashes.
  */
 #ifndef CODES_TEXT_H
 #define CODES_TEXT_H

@@ -1,6 +1,6 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
 #include "common/log/log.h"
-#include "ctl/codes/code_row.h"
+#include "ctl/codes/code_receive.h"
 #include "ctl/codes/new_file.h"
 #include "ctl/codes/options.h"
 #include "ctl/codes/stored.h"
@@ -66,7 +66,7 @@ static void stored_write(struct exporting *e, const struct source *source, const
 		cell_text(source->id_text),
 		cell_text(state_of(source, db_text(rows, row, "state"))),
 		cell_text(db_text(rows, row, "user_id")),
-		cell_text(code_row_receive(rows, row, source->coupon, receive)),
+		cell_text(code_receive(rows, row, source->coupon, receive)),
 		cell_text(db_text(rows, row, "used_at")),
 		{ .text = *metadata ? metadata : NULL, .len = strlen(metadata), .is_json = 1 },
 	};

@@ -1,6 +1,6 @@
 /*
- * Each lane has a connection and a chunk. The main thread fills the chunks in turn, and a thread for
- * each full one stores it:
+ * Each lane has a connection and a chunk. The main thread fills the chunks in turn, and a thread
+ * for each full one stores it:
  *
  *	main      fill 1 │ fill 2 │ join, tell 1, fill 1 │ join, tell 2, fill 2 │ …
  *	thread 1         │ store 1 ───────────▶          │ store 1 …

@@ -1,7 +1,7 @@
 /*
- * A file that is there as a whole or not at all: it is written under the name FILE.part, and renamed
- * when all of it is on the disk. Only its owner may read it. Every function ends the process with a
- * sentence when it fails.
+ * A file that is there as a whole or not at all: it is written under the name FILE.part, and
+ * renamed when all of it is on the disk. Only its owner may read it. Every function ends the
+ * process with a sentence when it fails.
  */
 #ifndef CTL_CODES_NEW_FILE_H
 #define CTL_CODES_NEW_FILE_H

@@ -1,7 +1,7 @@
 /* couponctl codes show: which code a text is, and what has become of it. */
 #include "codes/text.h"
 #include "common/check.h"
-#include "ctl/codes/code_row.h"
+#include "ctl/codes/code_receive.h"
 #include "ctl/codes/stored.h"
 #include "ctl/codes/text_buffer.h"
 #include "ctl/output.h"
@@ -55,7 +55,7 @@ static int shown_find(struct shown *shown, struct db *db, const struct stored *s
 	}
 	if (!shown->row || PQntuples(shown->row) == 0)
 		return -1;
-	code_row_receive(shown->row, 0, db_int(shown->row, 0, "coupon_id"), shown->receive);
+	code_receive(shown->row, 0, db_int(shown->row, 0, "coupon_id"), shown->receive);
 	return 0;
 }
 

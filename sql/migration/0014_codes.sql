@@ -19,8 +19,8 @@ CREATE TABLE code_space (
 );
 
 -- Codes of one coupon. Generated ones are a range of positions in a space. The ranges of a space do
--- not overlap: sql/query/code_set_generate.sql sees to that, under a lock. No foreign key to coupon:
--- creating one would lock that table, and coupons are never deleted.
+-- not overlap: sql/query/code_set_generate.sql sees to that, under a lock. No foreign key to
+-- coupon: creating one would lock that table, and coupons are never deleted.
 CREATE TABLE code_set (
 	id             bigint PRIMARY KEY CHECK (id > 0),
 	coupon_id      bigint NOT NULL,

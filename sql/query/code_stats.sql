@@ -1,5 +1,5 @@
--- The sets of a coupon with their numbers. In a revoked set all codes that are not used are revoked.
--- How often a word is used is not counted here.
+-- The sets of a coupon with their numbers. In a revoked set all codes that are not used are
+-- revoked. How often a word is used is not counted here.
 -- $1 coupon
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,

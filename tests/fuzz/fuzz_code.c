@@ -1,7 +1,7 @@
 /*
- * Texts as codes. The first byte chooses what the rest is: a text, the position and the spelling of a
- * code, a pattern, keys, or a code of others. A made-up text is no code; the code of a position is
- * read as that position in any spelling, and is none with one symbol changed.
+ * Texts as codes. The first byte chooses what the rest is: a text, the position and the spelling of
+ * a code, a pattern, keys, or a code of others. A made-up text is no code; the code of a position
+ * is read as that position in any spelling, and is none with one symbol changed.
  */
 #include "tests/fuzz/fuzz.h"
 

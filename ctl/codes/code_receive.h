@@ -1,6 +1,6 @@
 /* The receive by which a code was used. */
-#ifndef CTL_CODES_CODE_ROW_H
-#define CTL_CODES_CODE_ROW_H
+#ifndef CTL_CODES_CODE_RECEIVE_H
+#define CTL_CODES_CODE_RECEIVE_H
 
 #include "common/message/receive.h"
 #include "ctl/postgres.h"
@@ -9,6 +9,6 @@
  * Writes the receive of a row with the columns `user_id`, `batch` and `idx`; "" if it
  * has none. Returns `out`.
  */
-char *code_row_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
+char *code_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
 
 #endif

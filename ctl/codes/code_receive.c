@@ -1,10 +1,10 @@
-#include "ctl/codes/code_row.h"
+#include "ctl/codes/code_receive.h"
 
 #include "common/check.h"
 
 #include <string.h>
 
-char *code_row_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])
+char *code_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])
 {
 	const char *user = db_text(rows, row, "user_id");
 	struct receive receive = { .coupon = coupon, .index = (int)db_int(rows, row, "idx") };
