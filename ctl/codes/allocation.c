@@ -119,6 +119,7 @@ static void set_make(struct allocation *allocation, struct db *db, const struct 
 	PQclear(store_coupon_row(db, sql_query_coupon_show, wish->coupon));
 	chance_check(db, wish, key->version);
 	space = space_id(db, wish->form, key);
+	allocation->is_new = 1;
 	while (set_insert(allocation, db, wish, space))
 		check(++tries < TRIES); /* at most a billionth of the positions is in use */
 	allocation->space = code_space_new(wish->form, key);
@@ -139,7 +140,6 @@ static void set_resume(struct allocation *allocation, struct db *db, const struc
 	check(db_int(row, 0, "code_num") == wish->count);
 	allocation->set = db_int(row, 0, "id");
 	allocation->first = db_int(row, 0, "first_position");
-	allocation->is_complete = strcmp(db_text(row, 0, "is_complete"), "t") == 0;
 	allocation->is_revoked = strcmp(db_text(row, 0, "is_revoked"), "t") == 0;
 	allocation->space = code_space_new(wish->form, key);
 }

@@ -12,7 +12,7 @@ struct allocation {
 	int64_t set;
 	int64_t first;
 	struct code_space *space; /* of the caller, to be freed */
-	int is_complete;          /* a command before has written the file */
+	int is_new;               /* no command before has made it */
 	int is_revoked;
 };
 

@@ -134,6 +134,11 @@ static int generate_run(struct ctl *ctl)
 						    .coupon = g.coupon,
 						    .count = g.count,
 						    .form = &g.form });
+	if (is_there && allocation.is_new)
+		log_fatal(
+			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
+			"back to an earlier moment; move the file and \"%s\" away to begin anew",
+			g.file, request.path);
 	if (request.is_new)
 		request_write(&request, wanted);
 	allocation_commit(&allocation);

@@ -70,23 +70,23 @@ static void text_read(const struct request *request, char text[SIZE_MAX_BYTES])
 			  request->path);
 }
 
-/* The id at the end of a complete text; NULL: it is incomplete. */
-static const char *id_find(const char *text, struct ulid *id)
+/* Reads the id at the end; the length of what is before it, or 0: the text is incomplete. */
+static size_t lines_before_id(const char *text, struct ulid *id)
 {
-	const size_t len = strlen(ID_LINE) + ULID_LEN + 1;
-	const char *line = text + strlen(text) - len;
+	const size_t len = strlen(ID_LINE) + ULID_LEN + 1, all = strlen(text);
+	const char *line = text + all - len;
 
-	if (strlen(text) < strlen(HEAD) + len || line[-1] != '\n' || line[len - 1] != '\n' ||
+	if (all < strlen(HEAD) + len || line[-1] != '\n' || line[len - 1] != '\n' ||
 	    strncmp(line, ID_LINE, strlen(ID_LINE)) != 0 ||
 	    ulid_parse(id, line + strlen(ID_LINE), ULID_LEN))
-		return NULL;
-	return line;
+		return 0;
+	return all - len;
 }
 
-/* `is` are the lines of the file, and `wanted` those of this command. */
+/* `is` are the lines of the file, and `wanted` those of this command; each ends with a newline. */
 static void wanted_check(const struct request *request, const char *is, const char *wanted)
 {
-	while (*is && *wanted) {
+	while (*is || *wanted) {
 		size_t n = strcspn(is, "\n"), m = strcspn(wanted, "\n");
 
 		if (n != m || memcmp(is, wanted, n) != 0)
@@ -97,7 +97,6 @@ static void wanted_check(const struct request *request, const char *is, const ch
 		is += n + 1;
 		wanted += m + 1;
 	}
-	check(!*is && !*wanted);
 }
 
 static void new_begin(struct request *request)
@@ -126,20 +125,21 @@ void request_write(struct request *request, const char *wanted)
 
 void request_open(struct request *request, const char *file, const char *wanted)
 {
-	char text[SIZE_MAX_BYTES], *line;
+	char text[SIZE_MAX_BYTES];
 	struct ulid id;
+	size_t lines;
 
 	check(asprintf(&request->path, "%s.request", file) >= 0);
 	while (locked_open(request))
 		;
 	text_read(request, text);
-	line = text + (id_find(text, &id) ? id_find(text, &id) - text : 0);
-	request->is_new = line == text;
+	lines = lines_before_id(text, &id);
+	request->is_new = lines == 0;
 	if (request->is_new) {
 		new_begin(request);
 		return;
 	}
-	*line = '\0';
+	text[lines] = '\0';
 	ulid_format(&id, request->id);
 	wanted_check(request, text + strlen(HEAD), wanted);
 }

@@ -198,6 +198,17 @@ def test_another_command_does_not_take_up_a_request(codes, coupon, tmp_path):
     assert "was revoked" in codes.refused("generate", coupon, "--count", 3_000_000, "--out", out)
 
 
+def test_a_set_that_postgresql_has_lost_is_not_given_to_its_file(
+    codes, coupon, tmp_path, codes_owner
+):
+    out = begun(codes, coupon, tmp_path)
+    out.write_text("the codes of the lost set")
+    codes_owner.execute("DELETE FROM code_set WHERE coupon_id = %s", (coupon,))
+    told = codes.refused("generate", coupon, "--count", 3_000_000, "--out", out)
+    assert "PostgreSQL does not have its set" in told
+    assert codes.stats(coupon)["sets"] == [] and out.read_text() == "the codes of the lost set"
+
+
 def test_two_commands_do_not_write_one_file(codes, coupon, tmp_path):
     out = tmp_path / "c.csv"
     process = codes.start("generate", coupon, "--count", 3_000_000, "--out", out)
