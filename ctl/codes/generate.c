@@ -113,6 +113,30 @@ static void result_print(const struct ctl *ctl, const struct generation *g, int6
 	output_print(object);
 }
 
+/* The set of the request: a new one, or that of an interrupted command. Nothing else has it. */
+static void set_take(struct allocation *allocation, struct request *request, const struct ctl *ctl,
+		     const struct generation *g, const char *wanted, int is_there)
+{
+	allocation_begin(allocation, ctl,
+			 &(struct allocation_wish){ .request = request->id,
+						    .file = g->file,
+						    .coupon = g->coupon,
+						    .count = g->count,
+						    .form = &g->form });
+	if (allocation->is_revoked)
+		log_fatal("the set %" PRId64 " of this unfinished command was revoked: remove "
+			  "\"%s\" to begin anew",
+			  allocation->set, request->path);
+	if (is_there && allocation->is_new)
+		log_fatal(
+			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
+			"back to an earlier moment; move the file and \"%s\" away to begin anew",
+			g->file, request->path);
+	if (request->is_new)
+		request_write(request, wanted);
+	allocation_commit(allocation);
+}
+
 static int generate_run(struct ctl *ctl)
 {
 	char wanted[WANTED_SIZE];
@@ -128,24 +152,7 @@ static int generate_run(struct ctl *ctl)
 	is_there = access(g.file, F_OK) == 0;
 	if (is_there && request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g.file);
-	allocation_begin(&allocation, ctl,
-			 &(struct allocation_wish){ .request = request.id,
-						    .file = g.file,
-						    .coupon = g.coupon,
-						    .count = g.count,
-						    .form = &g.form });
-	if (is_there && allocation.is_new)
-		log_fatal(
-			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
-			"back to an earlier moment; move the file and \"%s\" away to begin anew",
-			g.file, request.path);
-	if (request.is_new)
-		request_write(&request, wanted);
-	allocation_commit(&allocation);
-	if (allocation.is_revoked)
-		log_fatal("the set %" PRId64 " of this unfinished command was revoked: remove "
-			  "\"%s\" to begin anew",
-			  allocation.set, request.path);
+	set_take(&allocation, &request, ctl, &g, wanted, is_there);
 	if (!is_there)
 		file_write(&g, &allocation);
 	allocation_complete(ctl, allocation.set);
