@@ -27,7 +27,7 @@ CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE
 	$(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LINKER ?=
-LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE) $(LINKER)
+LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
