@@ -59,11 +59,6 @@ struct code_space *code_book_space(const struct code_book *book, int64_t id)
 	return shelf ? shelf->space : NULL;
 }
 
-size_t code_book_spaces(const struct code_book *book)
-{
-	return book->n;
-}
-
 /* How many sets begin at this position or before it. */
 static size_t sets_until(const struct shelf *shelf, int64_t position)
 {

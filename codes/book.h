@@ -29,7 +29,6 @@ void code_book_free(struct code_book *book); /* NULL is allowed */
 /* A space with an id that the book does not have. It belongs to the book from then on. */
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space);
 struct code_space *code_book_space(const struct code_book *book, int64_t id); /* NULL: none */
-size_t code_book_spaces(const struct code_book *book);
 
 /*
  * Adds a set to the space with this id, or changes the one with the same `first`. The sets of a
