@@ -5,7 +5,7 @@ FROM debian:${DEBIAN}-slim AS builder
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
 		build-essential pkg-config postgresql-client \
-		libcjson-dev libevent-dev libhiredis-dev libhttp-parser-dev libpq-dev \
+		libcjson-dev libcsv-dev libevent-dev libhiredis-dev libhttp-parser-dev libpq-dev \
 		librabbitmq-dev libssl-dev uthash-dev \
 	&& rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -27,15 +27,15 @@ CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE
 	$(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
 CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
 LINKER ?=
-LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANITIZE) $(LINKER)
+LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -levent -lhttp_parser -lpthread \
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -levent -lhttp_parser -lpthread \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker keeper ctl compare lock common
+FOLDERS = gateway worker keeper ctl compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -99,8 +99,8 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 	$(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/liblock.a \
-	$(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcodes.a \
+	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -116,6 +116,7 @@ $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libcompare.a: $(call library_objects,compare)
+$(BUILD_DIR)/libcodes.a: $(call library_objects,codes)
 $(BUILD_DIR)/liblock.a: $(call library_objects,lock)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o
 $(LIBRARIES):

@@ -5,6 +5,7 @@
 #include "common/message/rfc3339.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,10 +90,53 @@ static int option_take(struct args *args, int argc, char **argv)
 	return 2;
 }
 
+/* How many arguments the command takes at most. */
+static int arguments_max(const struct command *command)
+{
+	int n = 1;
+
+	if (!command->argument)
+		return 0;
+	if (strstr(command->argument, "…"))
+		return INT_MAX;
+	for (const char *p = command->argument; *p; p++)
+		n += *p == ' ';
+	return n;
+}
+
+static void argument_take(struct args *args, char *word)
+{
+	const struct command *command = args->command;
+	int most = arguments_max(command);
+
+	if (most == 0)
+		args_fail("%s takes no argument, but got \"%s\"", command->name, word);
+	if (args->arguments_n == most)
+		args_fail("%s takes only %s, but also got \"%s\"", command->name,
+			  most == 1 ? "one argument" : command->argument, word);
+	args->arguments[args->arguments_n++] = word;
+	args->argument = args->arguments[0];
+}
+
+/* The name of the first argument that is missing is the text after so many spaces. */
+static void arguments_check(const struct args *args)
+{
+	const char *name = args->command->argument;
+
+	if (!name || name[0] == '[')
+		return;
+	for (int i = 0; i < args->arguments_n && name; i++)
+		name = strchr(name, ' ') ? strchr(name, ' ') + 1 : NULL;
+	if (name)
+		args_fail("%s needs %s; see couponctl %s --help", args->command->name, name,
+			  args->command->name);
+}
+
 void args_read(struct args *args, const struct command *command, int argc, char **argv)
 {
 	memset(args, 0, sizeof(*args));
 	args->command = command;
+	args->arguments = argv; /* those behind it have been read */
 	while (argc > 0) {
 		int used = 1;
 
@@ -102,19 +146,12 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		}
 		if (strncmp(argv[0], "--", 2) == 0)
 			used = option_take(args, argc, argv);
-		else if (!command->argument)
-			args_fail("%s takes no argument, but got \"%s\"", command->name, argv[0]);
-		else if (args->argument)
-			args_fail("%s takes only one argument, but also got \"%s\"", command->name,
-				  argv[0]);
 		else
-			args->argument = argv[0];
+			argument_take(args, argv[0]);
 		argc -= used;
 		argv += used;
 	}
-	if (command->argument && command->argument[0] != '[' && !args->argument)
-		args_fail("%s needs %s; see couponctl %s --help", command->name, command->argument,
-			  command->name);
+	arguments_check(args);
 }
 
 const char *args_text(const struct args *args, const char *name)

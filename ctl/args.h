@@ -34,8 +34,9 @@ struct ctl;
 
 struct command {
 	const char *name;
-	int (*run)(struct ctl *ctl);  /* returns the exit status */
-	const char *argument;         /* "ID", "[ID]" if it is optional, or NULL if there is none */
+	int (*run)(struct ctl *ctl); /* returns the exit status */
+	/* "ID", "[ID]" if it is optional, "ID FILE", "ID…" for one or more; NULL: there is none */
+	const char *argument;
 	const struct option *options; /* NULL: none */
 	int takes_words;              /* those after -- */
 	const char *summary;
@@ -46,7 +47,9 @@ struct command {
 
 struct args {
 	const struct command *command;
-	const char *argument; /* NULL: not given */
+	const char *argument; /* the first one; NULL: not given */
+	char **arguments;     /* all of them, in the words that were read */
+	int arguments_n;
 	const char *values[ARGS_OPTIONS_MAX];
 	char **words; /* those after --, ended by NULL; NULL: there was no -- */
 };

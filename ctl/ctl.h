@@ -31,6 +31,9 @@ extern const struct command rebuild_command;
 extern const struct command recover_command;
 extern const struct command queue_command;
 extern const struct command lock_command;
+extern const struct command codes_command, codes_generate_command, codes_import_command,
+	codes_word_command, codes_show_command, codes_revoke_command, codes_export_command,
+	codes_stats_command, codes_key_command;
 extern const struct command dead_command, dead_show_command, dead_requeue_command,
 	dead_drop_command;
 

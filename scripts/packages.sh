@@ -9,8 +9,8 @@ set -euo pipefail
 PACKAGES=(
 	# build
 	build-essential pkg-config
-	libcjson-dev libcmocka-dev libevent-dev libhiredis-dev libhttp-parser-dev
-	libpq-dev librabbitmq-dev uthash-dev
+	libcjson-dev libcmocka-dev libcsv-dev libevent-dev libhiredis-dev libhttp-parser-dev
+	libpq-dev librabbitmq-dev libssl-dev uthash-dev
 	# run: the three services, and the tools that the stack scripts call
 	redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# test: clients of other projects

@@ -16,6 +16,9 @@ SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
 	     "ZooKeeper servers for couponctl lock, host:port joined by commas")
+SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", CTL, "",
+	     "path of the file with the keys of exchange codes, which only its owner and group may "
+	     "read (default: none)")
 SETTING_TEXT(listen, "COUPON_LISTEN", "listen", GATEWAY | CTL, "127.0.0.1:7411",
 	     "TCP address of the socket API, host:port or off; couponctl connects to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",

@@ -9,6 +9,7 @@ import redis
 import requests
 
 from audit_ground import Ground, purge
+from codes import Codes
 from coupon_seen import Seen
 from history import DEAD_QUEUE
 from lock_agent import STORES, Agent
@@ -185,3 +186,34 @@ def agent(stack, store):
 def name(request):
     """Of a lock that no other test has."""
     return f"test:{request.node.name.translate(str.maketrans('[]{}', '--()'))}:{time.time_ns()}"
+
+
+@pytest.fixture(scope="session")
+def codes_stack(stack_make):
+    """A stack without programs, whose keys are those of these tests."""
+    alone = stack_make()
+    alone.services()
+    return alone
+
+
+@pytest.fixture(scope="session")
+def keys_file(codes_stack, tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "keys"
+    codes_stack.ctl("codes", "key", "--code-keys", path)
+    return path
+
+
+@pytest.fixture
+def codes(codes_stack, keys_file):
+    return Codes(codes_stack, keys_file)
+
+
+@pytest.fixture
+def codes_coupon(codes_stack):
+    return codes_stack.coupon_make(10, publish=False)
+
+
+@pytest.fixture
+def codes_owner(codes_stack):
+    with psycopg.connect(codes_stack.env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
+        yield connection

@@ -1,0 +1,225 @@
+/*
+ * Names as in SP 800-38G, section 5.2: the halves A and B of u and v digits, P and Q, the numbers
+ * of bytes b and d. P and all blocks of Q but the last are the same for every string and round, so
+ * a round of a string takes one block of AES. Those of up to LANES strings are encrypted together:
+ * the processor overlaps them.
+ */
+#include "codes/ff1.h"
+
+#include "common/check.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK 16
+#define LANES 64
+#define ROUNDS 10
+
+struct ff1 {
+	EVP_CIPHER_CTX *aes;
+	uint64_t first_n, last_n; /* radix^u, radix^v */
+	size_t b, d;
+	uint8_t begin[BLOCK]; /* what is encrypted last, but for the round and the number */
+};
+
+uint64_t ff1_power(unsigned radix, unsigned n)
+{
+	uint64_t power = 1;
+
+	for (unsigned i = 0; i < n; i++)
+		if (__builtin_mul_overflow(power, radix, &power))
+			return 0;
+	return power;
+}
+
+unsigned __int128 ff1_strings(unsigned radix, unsigned digits)
+{
+	uint64_t first = ff1_power(radix, digits / 2), last = ff1_power(radix, digits - digits / 2);
+	unsigned __int128 strings = (unsigned __int128)first * last;
+
+	/* With first != 0, since u <= v. */
+	return radix < 2 || digits < 2 || strings < FF1_STRINGS_LEAST ? 0 : strings;
+}
+
+static const EVP_CIPHER *cipher_of(size_t key_len)
+{
+	switch (key_len) {
+	case 16:
+		return EVP_aes_128_ecb();
+	case 24:
+		return EVP_aes_192_ecb();
+	case 32:
+		return EVP_aes_256_ecb();
+	}
+	return NULL;
+}
+
+/* Encrypts `n` blocks in place, each by itself. */
+static void aes(const struct ff1 *ff1, uint8_t *blocks, size_t n)
+{
+	int len;
+
+	check(EVP_EncryptUpdate(ff1->aes, blocks, &len, blocks, (int)(n * BLOCK)) == 1);
+	check(len == (int)(n * BLOCK));
+}
+
+static void put32(uint8_t *out, size_t number)
+{
+	for (size_t i = 0; i < 4; i++)
+		out[i] = (uint8_t)(number >> (24 - 8 * i));
+}
+
+/* One more block of the CBC-MAC that the standard calls PRF. */
+static void mac_block(const struct ff1 *ff1, uint8_t mac[BLOCK], const uint8_t *block)
+{
+	for (size_t i = 0; i < BLOCK; i++)
+		mac[i] ^= block[i];
+	aes(ff1, mac, 1);
+}
+
+/* P and Q up to the round and the number, which end the last block. */
+static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const void *tweak,
+		      size_t tweak_len)
+{
+	uint8_t p[BLOCK] = {
+		1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS, (uint8_t)(digits / 2)
+	};
+	size_t blocks_n = (tweak_len + 1 + ff1->b + BLOCK - 1) / BLOCK;
+	uint8_t *q = calloc(blocks_n, BLOCK);
+
+	check(q != NULL);
+	if (tweak_len)
+		memcpy(q, tweak, tweak_len);
+	put32(p + 8, digits);
+	put32(p + 12, tweak_len);
+	memset(ff1->begin, 0, BLOCK);
+	mac_block(ff1, ff1->begin, p);
+	for (size_t i = 0; i + 1 < blocks_n; i++)
+		mac_block(ff1, ff1->begin, q + i * BLOCK);
+	for (size_t i = 0; i < BLOCK; i++)
+		ff1->begin[i] ^= q[(blocks_n - 1) * BLOCK + i];
+	free(q);
+}
+
+struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned digits,
+		    const void *tweak, size_t tweak_len)
+{
+	struct ff1 *ff1 = calloc(1, sizeof(*ff1));
+
+	check(ff1 != NULL && ff1_strings(radix, digits) != 0 && radix <= 65536);
+	ff1->first_n = ff1_power(radix, digits / 2);
+	ff1->last_n = ff1_power(radix, digits - digits / 2);
+	while (ff1->b < 8 && (ff1->last_n - 1) >> (8 * ff1->b))
+		ff1->b++;
+	ff1->d = 4 * ((ff1->b + 3) / 4) + 4;
+	ff1->aes = EVP_CIPHER_CTX_new();
+	check(ff1->aes != NULL);
+	check(EVP_EncryptInit_ex(ff1->aes, cipher_of(key_len), NULL, key, NULL) == 1);
+	check(EVP_CIPHER_CTX_set_padding(ff1->aes, 0) == 1);
+	begin_set(ff1, radix, digits, tweak, tweak_len);
+	return ff1;
+}
+
+void ff1_free(struct ff1 *ff1)
+{
+	if (!ff1)
+		return;
+	EVP_CIPHER_CTX_free(ff1->aes);
+	OPENSSL_cleanse(ff1, sizeof(*ff1));
+	free(ff1);
+}
+
+static void block_fill(const struct ff1 *ff1, uint8_t block[BLOCK], unsigned round, uint64_t number)
+{
+	memcpy(block, ff1->begin, BLOCK);
+	for (size_t i = 0; i < ff1->b; i++)
+		block[BLOCK - 1 - i] ^= (uint8_t)(number >> (8 * i));
+	block[BLOCK - 1 - ff1->b] ^= (uint8_t)round;
+}
+
+/* The standard's y modulo `n`. */
+static uint64_t block_number(const struct ff1 *ff1, const uint8_t block[BLOCK], uint64_t n)
+{
+	unsigned __int128 y = 0;
+
+	for (size_t i = 0; i < ff1->d; i++)
+		y = y << 8 | block[i];
+	return (uint64_t)(y % n);
+}
+
+/* Each number that goes into the round, `in`, changes the other one, `out`, which is below `n`. */
+static void encrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
+			  uint64_t *out)
+{
+	uint8_t blocks[LANES][BLOCK];
+	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
+
+	for (size_t i = 0; i < lanes_n; i++)
+		block_fill(ff1, blocks[i], round, in[i]);
+	aes(ff1, blocks[0], lanes_n);
+	for (size_t i = 0; i < lanes_n; i++)
+		out[i] = (uint64_t)(((unsigned __int128)out[i] + block_number(ff1, blocks[i], n)) %
+				    n);
+}
+
+static void decrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
+			  uint64_t *out)
+{
+	uint8_t blocks[LANES][BLOCK];
+	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
+
+	for (size_t i = 0; i < lanes_n; i++)
+		block_fill(ff1, blocks[i], round, in[i]);
+	aes(ff1, blocks[0], lanes_n);
+	for (size_t i = 0; i < lanes_n; i++)
+		out[i] = (uint64_t)(((unsigned __int128)out[i] + n -
+				     block_number(ff1, blocks[i], n)) %
+				    n);
+}
+
+/* Both walk over at most LANES strings. Instead of exchanging the halves, the rounds alternate. */
+static void lanes_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
+{
+	uint64_t first[LANES], last[LANES];
+
+	for (size_t i = 0; i < n; i++) {
+		first[i] = strings[i].first;
+		last[i] = strings[i].last;
+	}
+	for (unsigned round = 0; round < ROUNDS; round += 2) {
+		encrypt_round(ff1, round, n, last, first);
+		encrypt_round(ff1, round + 1, n, first, last);
+	}
+	for (size_t i = 0; i < n; i++)
+		strings[i] = (struct ff1_string){ .first = first[i], .last = last[i] };
+}
+
+static void lanes_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
+{
+	uint64_t first[LANES], last[LANES];
+
+	for (size_t i = 0; i < n; i++) {
+		first[i] = strings[i].first;
+		last[i] = strings[i].last;
+	}
+	for (unsigned round = ROUNDS; round > 0; round -= 2) {
+		decrypt_round(ff1, round - 1, n, first, last);
+		decrypt_round(ff1, round - 2, n, last, first);
+	}
+	for (size_t i = 0; i < n; i++)
+		strings[i] = (struct ff1_string){ .first = first[i], .last = last[i] };
+}
+
+void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
+{
+	for (size_t i = 0; i < n; i += LANES)
+		lanes_encrypt(ff1, strings + i, n - i < LANES ? n - i : LANES);
+}
+
+void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
+{
+	for (size_t i = 0; i < n; i += LANES)
+		lanes_decrypt(ff1, strings + i, n - i < LANES ? n - i : LANES);
+}

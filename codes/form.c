@@ -1,0 +1,243 @@
+#include "codes/form.h"
+
+#include "common/check.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GROUP 4
+
+static int is_symbol(char c)
+{
+	return isascii((unsigned char)c) && isalnum((unsigned char)c);
+}
+
+static int is_ignored(char c)
+{
+	return c == '-' || c == ' ';
+}
+
+static char other_case(char c)
+{
+	return (char)(isupper((unsigned char)c) ? tolower((unsigned char)c)
+						: toupper((unsigned char)c));
+}
+
+static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
+{
+	size_t n = strlen(alphabet);
+	const char *twice = NULL;
+
+	for (size_t i = 0; i < n && !twice; i++)
+		twice = strchr(alphabet + i + 1, alphabet[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (is_symbol(alphabet[i]))
+			continue;
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%.100s\": character %zu is not allowed, only letters "
+			 "and digits of ASCII",
+			 alphabet, i + 1);
+		return -1;
+	}
+	if (!twice && n >= 2)
+		return 0;
+	if (twice)
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%.100s\": it has \"%c\" twice, allowed is once",
+			 alphabet, *twice);
+	else
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
+			 CODE_ALPHABET_MAX);
+	return -1;
+}
+
+static void alphabet_set(struct code_form *form, const char *alphabet)
+{
+	int has_upper = 0, has_lower = 0;
+
+	memset(form->digits, -1, sizeof(form->digits));
+	for (int c = '0'; c <= 'z'; c++) {
+		if (!strchr(alphabet, c))
+			continue;
+		has_upper |= isupper(c);
+		has_lower |= islower(c);
+		form->digits[c] = (signed char)form->radix;
+		form->alphabet[form->radix++] = (char)c;
+	}
+	form->folds = !has_upper || !has_lower;
+	for (unsigned i = 0; form->folds && i < form->radix; i++)
+		form->digits[(unsigned char)other_case(form->alphabet[i])] = (signed char)i;
+}
+
+/* A character that stands for itself, as codes have it. */
+static char literal(const struct code_form *form, char c)
+{
+	int is_lower = 0;
+
+	for (unsigned i = 0; i < form->radix; i++)
+		is_lower |= islower((unsigned char)form->alphabet[i]);
+	if (!form->folds)
+		return c;
+	return (char)(is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
+}
+
+static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
+{
+	for (const char *p = pattern; *p; p++) {
+		if (!is_symbol(*p) && *p != '-' && *p != '#') {
+			snprintf(why, CODE_WHY_SIZE,
+				 "the pattern is \"%.150s\": character %d is not allowed, only "
+				 "letters and digits of ASCII, dashes, and # for a symbol of the "
+				 "alphabet",
+				 pattern, (int)(p - pattern) + 1);
+			return -1;
+		}
+		if (form->width == CODE_WIDTH_MAX || (*p != '-' && form->length == CODE_TEXT_MAX)) {
+			snprintf(why, CODE_WHY_SIZE,
+				 "the pattern is \"%.150s\": allowed are at most %d characters, "
+				 "and %d with dashes",
+				 pattern, CODE_TEXT_MAX, CODE_WIDTH_MAX);
+			return -1;
+		}
+		form->pattern[form->width++] = literal(form, *p);
+		if (*p != '-')
+			form->plain[form->length++] = literal(form, *p);
+		form->free_n += *p == '#';
+	}
+	return 0;
+}
+
+/* Numbers of symbols that FF1 allows. */
+static int size_set(struct code_form *form, char why[CODE_WHY_SIZE])
+{
+	unsigned least = 2, most = CODE_TEXT_MAX;
+
+	form->size = ff1_strings(form->radix, form->free_n);
+	form->last_n = ff1_power(form->radix, form->free_n - form->free_n / 2);
+	if (form->size)
+		return 0;
+	while (ff1_strings(form->radix, least) == 0)
+		least++;
+	while (ff1_strings(form->radix, most) == 0)
+		most--;
+	snprintf(why, CODE_WHY_SIZE,
+		 "the pattern \"%s\" has %u symbols of an alphabet of %u: allowed are %u to %u",
+		 form->pattern, form->free_n, form->radix, least, most);
+	return -1;
+}
+
+int code_form_parse(struct code_form *form, const char *pattern, const char *alphabet,
+		    char why[CODE_WHY_SIZE])
+{
+	memset(form, 0, sizeof(*form));
+	if (alphabet_check(alphabet, why))
+		return -1;
+	alphabet_set(form, alphabet);
+	return pattern_set(form, pattern, why) || size_set(form, why) ? -1 : 0;
+}
+
+int code_pattern_make(const char *prefix, unsigned length, char out[CODE_WIDTH_MAX + 1])
+{
+	unsigned groups = length / GROUP;
+	size_t n = strlen(prefix);
+
+	/* What is left over makes groups longer, or, if there are too few, is one more. */
+	if (groups == 0 || length % GROUP > groups)
+		groups++;
+	if (n + 1 + length + groups > CODE_WIDTH_MAX)
+		return -1;
+	memcpy(out, prefix, n);
+	if (n)
+		out[n++] = '-';
+	for (unsigned i = 0; i < groups; i++) {
+		unsigned symbols = length / groups + (i < length % groups);
+
+		if (i > 0)
+			out[n++] = '-';
+		memset(out + n, '#', symbols);
+		n += symbols;
+	}
+	out[n] = '\0';
+	return 0;
+}
+
+void code_form_write(const struct code_form *form, const struct ff1_string *string, char *out)
+{
+	uint64_t part = string->last;
+	unsigned left = form->free_n;
+
+	for (size_t i = form->width; i-- > 0;) {
+		if (form->pattern[i] != '#') {
+			out[i] = form->pattern[i];
+			continue;
+		}
+		if (left-- == form->free_n / 2)
+			part = string->first;
+		out[i] = form->alphabet[part % form->radix];
+		part /= form->radix;
+	}
+}
+
+static int literal_matches(const struct code_form *form, char wanted, char c)
+{
+	return c == wanted || (form->folds && isalpha((unsigned char)wanted) && isascii(c) &&
+			       c == other_case(wanted));
+}
+
+int code_form_read(const struct code_form *form, const char *text, size_t len,
+		   struct ff1_string *string)
+{
+	unsigned free_n = 0;
+	size_t n = 0;
+
+	*string = (struct ff1_string){ 0 };
+	for (size_t i = 0; i < len; i++) {
+		uint64_t *part = free_n < form->free_n / 2 ? &string->first : &string->last;
+		int digit = form->digits[(unsigned char)text[i]];
+
+		if (is_ignored(text[i]))
+			continue;
+		if (n == form->length)
+			return -1;
+		if (form->plain[n++] != '#') {
+			if (!literal_matches(form, form->plain[n - 1], text[i]))
+				return -1;
+			continue;
+		}
+		if (digit < 0)
+			return -1;
+		*part = *part * form->radix + (uint64_t)digit;
+		free_n++;
+	}
+	return n == form->length ? 0 : -1;
+}
+
+/* Whether a text of the form may have this byte at this place. */
+static int place_has(const struct code_form *form, size_t place, unsigned char byte)
+{
+	char wanted = form->plain[place];
+
+	return wanted == '#' ? form->digits[byte] >= 0 : literal_matches(form, wanted, (char)byte);
+}
+
+int code_forms_same(const struct code_form *a, const struct code_form *b)
+{
+	return strcmp(a->plain, b->plain) == 0 && strcmp(a->alphabet, b->alphabet) == 0;
+}
+
+int code_forms_overlap(const struct code_form *a, const struct code_form *b)
+{
+	if (a->length != b->length)
+		return 0;
+	for (size_t place = 0; place < a->length; place++) {
+		int shared = 0;
+
+		for (unsigned char byte = '0'; byte <= 'z'; byte++)
+			shared |= place_has(a, place, byte) && place_has(b, place, byte);
+		if (!shared)
+			return 0;
+	}
+	return 1;
+}

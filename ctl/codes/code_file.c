@@ -1,0 +1,238 @@
+#include "ctl/codes/code_file.h"
+
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/message/json.h"
+#include "ctl/codes/csv_rows.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define COLUMN "code"
+#define BOM "\xef\xbb\xbf"
+
+struct code_file {
+	const char *path; /* lent */
+	struct line_reader reader;
+	struct csv_rows *csv; /* NULL: JSON lines */
+	struct json_arena *arena;
+	int64_t bytes;
+	size_t columns_n, code_column;
+	struct text_buffer columns[CSV_CELLS_MAX]; /* their names, as strings of JSON */
+	struct text_buffer metadata;
+};
+
+static void failed(const struct code_file *file)
+{
+	log_fatal("the file \"%s\" cannot be read: %s", file->path, strerror(errno));
+}
+
+/* Takes a column of the header. NULL, or what is wrong. */
+static const char *column_take(struct code_file *file, const char *name, size_t len)
+{
+	struct text_buffer *column = &file->columns[file->columns_n];
+	const char *error;
+
+	if (len == 0)
+		return "a column has no name";
+	text_add_json(column, name, len);
+	if (!json_parse(file->arena, column->data, column->len, &error))
+		return "the name of a column is not UTF-8 without control characters";
+	for (size_t i = 0; i < file->columns_n; i++)
+		if (file->columns[i].len == column->len &&
+		    strncasecmp(file->columns[i].data, column->data, column->len) == 0)
+			return "two columns have one name";
+	if (len == strlen(COLUMN) && strncasecmp(name, COLUMN, len) == 0)
+		file->code_column = file->columns_n;
+	file->columns_n++;
+	return NULL;
+}
+
+static void header_read(struct code_file *file)
+{
+	const char *wrong = NULL;
+	struct csv_row row;
+
+	if (!csv_rows_next(file->csv, &row))
+		log_fatal("the file \"%s\" is empty: needed is a header with the column code",
+			  file->path);
+	wrong = row.wrong;
+	file->code_column = CSV_CELLS_MAX;
+	for (size_t i = 0; i < row.cells_n && !wrong; i++) {
+		int has_bom = i == 0 && row.cells[i].len >= strlen(BOM) &&
+			      memcmp(row.cells[i].text, BOM, strlen(BOM)) == 0;
+		size_t skip = has_bom ? strlen(BOM) : 0;
+
+		wrong = column_take(file, row.cells[i].text + skip, row.cells[i].len - skip);
+	}
+	if (!wrong && file->code_column == CSV_CELLS_MAX)
+		wrong = "no column has the name code";
+	if (wrong)
+		log_fatal("the file \"%s\" has no header with the column code: line %lld: %s",
+			  file->path, (long long)row.line, wrong);
+}
+
+struct code_file *code_file_open(const char *path, enum sheet_format format)
+{
+	struct code_file *file = calloc(1, sizeof(*file));
+	struct stat stat;
+
+	check(file != NULL);
+	file->path = path;
+	file->arena = json_arena_new();
+	file->reader.file = fopen(path, "re");
+	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
+		failed(file);
+	if (!S_ISREG(stat.st_mode))
+		log_fatal("the file \"%s\" is not a regular file", path);
+	file->bytes = stat.st_size;
+	if (format == SHEET_CSV) {
+		file->csv = csv_rows_new(&file->reader);
+		header_read(file);
+	}
+	return file;
+}
+
+void code_file_close(struct code_file *file)
+{
+	fclose(file->reader.file);
+	if (file->csv)
+		csv_rows_free(file->csv);
+	json_arena_free(file->arena);
+	for (size_t i = 0; i < CSV_CELLS_MAX; i++)
+		text_buffer_fini(&file->columns[i]);
+	text_buffer_fini(&file->metadata);
+	free(file);
+}
+
+/* The metadata that was collected in `file->metadata`, which has the head of each member. */
+static void metadata_end(struct code_file *file, struct code_row *row)
+{
+	const char *error;
+
+	if (file->metadata.len > 0)
+		text_add(&file->metadata, "}", 1);
+	row->metadata = file->metadata.len > 0 ? file->metadata.data : "";
+	row->metadata_len = file->metadata.len;
+	if (row->metadata_len > CODE_METADATA_MAX)
+		row->wrong = "its other columns have more than 4096 bytes as JSON";
+	else if (row->metadata_len > 0 &&
+		 !json_parse(file->arena, row->metadata, row->metadata_len, &error))
+		row->wrong = "its other columns are not UTF-8 without NUL characters";
+}
+
+/* Cells that are empty are left out. */
+static void csv_row_take(struct code_file *file, const struct csv_row *csv, struct code_row *row)
+{
+	row->line = csv->line;
+	row->wrong = csv->wrong;
+	if (!row->wrong && csv->cells_n != file->columns_n)
+		row->wrong = csv->cells_n < file->columns_n ? "it has fewer cells than the header"
+							    : "it has more cells than the header";
+	if (row->wrong)
+		return;
+	row->code = csv->cells[file->code_column].text;
+	row->code_len = csv->cells[file->code_column].len;
+	text_buffer_clear(&file->metadata);
+	for (size_t i = 0; i < csv->cells_n; i++) {
+		if (i == file->code_column || csv->cells[i].len == 0)
+			continue;
+		text_add(&file->metadata, file->metadata.len ? "," : "{", 1);
+		text_add(&file->metadata, file->columns[i].data, file->columns[i].len);
+		text_add(&file->metadata, ":", 1);
+		text_add_json(&file->metadata, csv->cells[i].text, csv->cells[i].len);
+	}
+	metadata_end(file, row);
+}
+
+static void json_row_take(struct code_file *file, struct code_row *row)
+{
+	const cJSON *object, *code;
+
+	row->line = file->reader.number;
+	if (file->reader.is_long) {
+		row->wrong = "the line is longer than 65536 bytes";
+		return;
+	}
+	object = json_parse(file->arena, file->reader.text, file->reader.len, &row->wrong);
+	if (!object)
+		return;
+	row->wrong = NULL;
+	code = cJSON_GetObjectItemCaseSensitive(object, COLUMN);
+	if (!cJSON_IsObject(object) || !cJSON_IsString(code)) {
+		row->wrong = "it is not an object with the string code";
+		return;
+	}
+	row->code = code->valuestring;
+	row->code_len = strlen(code->valuestring);
+	row->metadata = cJSON_GetArraySize(object) > 1 ? file->reader.text : "";
+	row->metadata_len = strlen(row->metadata);
+	if (row->metadata_len > CODE_METADATA_MAX)
+		row->wrong = "the line has other members and more than 4096 bytes";
+}
+
+static int json_next(struct code_file *file, struct code_row *row)
+{
+	while (line_next(&file->reader)) {
+		if (strspn(file->reader.text, " \t\r\n") == file->reader.len)
+			continue;
+		json_row_take(file, row);
+		return 1;
+	}
+	return 0;
+}
+
+int code_file_next(struct code_file *file, struct code_row *row)
+{
+	struct csv_row csv;
+	int is_row;
+
+	*row = (struct code_row){ .metadata = "" };
+	if (file->csv) {
+		is_row = csv_rows_next(file->csv, &csv);
+		if (is_row)
+			csv_row_take(file, &csv, row);
+	} else {
+		is_row = json_next(file, row);
+	}
+	if (ferror(file->reader.file))
+		failed(file);
+	return is_row;
+}
+
+int64_t code_file_done(const struct code_file *file)
+{
+	return file->reader.read_bytes;
+}
+
+int64_t code_file_bytes(const struct code_file *file)
+{
+	return file->bytes;
+}
+
+char *code_file_hash(const char *path, char out[CODE_FILE_HASH_SIZE])
+{
+	FILE *file = fopen(path, "re");
+	EVP_MD_CTX *context = EVP_MD_CTX_new();
+	unsigned char bytes[65536];
+	unsigned len;
+	size_t n;
+
+	if (!file)
+		log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
+	check(context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1);
+	while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
+		check(EVP_DigestUpdate(context, bytes, n) == 1);
+	if (ferror(file))
+		log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
+	check(EVP_DigestFinal_ex(context, bytes, &len) == 1 && 2 * len < CODE_FILE_HASH_SIZE);
+	for (unsigned i = 0; i < len; i++)
+		snprintf(out + 2 * (size_t)i, 3, "%02x", bytes[i]);
+	EVP_MD_CTX_free(context);
+	fclose(file);
+	return out;
+}

@@ -1,0 +1,42 @@
+/*
+ * A file with codes: CSV with a header, one of whose columns is `code`, or JSON lines, objects with
+ * the member `code`. What else a row has is metadata.
+ */
+#ifndef CTL_CODES_CODE_FILE_H
+#define CTL_CODES_CODE_FILE_H
+
+#include "ctl/codes/sheet.h"
+
+#include <stdint.h>
+
+#define CODE_METADATA_MAX 4096 /* bytes of JSON */
+
+struct code_row {
+	int64_t line; /* where it begins */
+	/* NULL: it is a row. Otherwise what is wrong, and what is allowed; the rest is not set. */
+	const char *wrong;
+	const char *code;
+	size_t code_len;
+	/* An object of JSON, perhaps with the code as the member `code`; "": there is none. */
+	const char *metadata;
+	size_t metadata_len;
+};
+
+struct code_file;
+
+/* Ends the process with a sentence when the file cannot be read, or has no such header. */
+struct code_file *code_file_open(const char *path, enum sheet_format format);
+void code_file_close(struct code_file *file);
+
+/* The next row, until the next call. 1, or 0 at the end. An unreadable file ends the process. */
+int code_file_next(struct code_file *file, struct code_row *row);
+
+/* How much of the file was read. */
+int64_t code_file_done(const struct code_file *file);
+int64_t code_file_bytes(const struct code_file *file);
+
+/* Writes the SHA-256 of the whole file as hexadecimal digits; returns `out`. */
+#define CODE_FILE_HASH_SIZE 65
+char *code_file_hash(const char *path, char out[CODE_FILE_HASH_SIZE]);
+
+#endif

@@ -1,0 +1,266 @@
+/* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
+#include "common/log/log.h"
+#include "ctl/codes/code_receive.h"
+#include "ctl/codes/new_file.h"
+#include "ctl/codes/options.h"
+#include "ctl/codes/stored.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK 4096
+
+static const char *const columns[] = { "code",    "coupon",  "set",      "state", "user",
+				       "receive", "used_at", "metadata", NULL };
+
+struct exporting {
+	struct db *db;
+	struct stored stored;
+	struct sheet sheet;
+	int is_all;
+};
+
+/* The set whose codes are written at the moment. */
+struct source {
+	int64_t id, coupon, first, count;
+	char id_text[DB_NUMBER_SIZE], coupon_text[DB_NUMBER_SIZE];
+	struct code_space *space; /* NULL: it has rows for all of its codes */
+	struct code_form form;
+	int is_revoked;
+};
+
+static void source_read(struct source *source, const struct exporting *e, const PGresult *sets,
+			int row)
+{
+	*source = (struct source){
+		.id = db_int(sets, row, "id"),
+		.coupon = db_int(sets, row, "coupon_id"),
+		.first = db_int(sets, row, "first_position"),
+		.count = db_int(sets, row, "code_num"),
+		.is_revoked = strcmp(db_text(sets, row, "is_revoked"), "t") == 0,
+	};
+	db_number(source->id, source->id_text);
+	db_number(source->coupon, source->coupon_text);
+	if (db_is_null(sets, row, "space_id"))
+		return;
+	source->space = stored_space(&e->stored, db_int(sets, row, "space_id"));
+	stored_form(&source->form, sets, row, "pattern");
+}
+
+static const char *state_of(const struct source *source, const char *state)
+{
+	return source->is_revoked && strcmp(state, "unused") == 0 ? "revoked" : state;
+}
+
+/* A code that has a row. */
+static void stored_write(struct exporting *e, const struct source *source, const char *code,
+			 size_t len, const PGresult *rows, int row)
+{
+	const char *metadata = db_text(rows, row, "metadata");
+	char receive[RECEIVE_SIZE];
+	struct cell cells[] = {
+		{ .text = code, .len = len },
+		cell_text(source->coupon_text),
+		cell_text(source->id_text),
+		cell_text(state_of(source, db_text(rows, row, "state"))),
+		cell_text(db_text(rows, row, "user_id")),
+		cell_text(code_receive(rows, row, source->coupon, receive)),
+		cell_text(db_text(rows, row, "used_at")),
+		{ .text = *metadata ? metadata : NULL, .len = strlen(metadata), .is_json = 1 },
+	};
+
+	sheet_row(&e->sheet, cells);
+}
+
+static void unused_write(struct exporting *e, const struct source *source, const char *code,
+			 size_t len)
+{
+	struct cell cells[] = {
+		{ .text = code, .len = len },
+		cell_text(source->coupon_text),
+		cell_text(source->id_text),
+		cell_text(state_of(source, "unused")),
+		{ 0 },
+		{ 0 },
+		{ 0 },
+		{ 0 },
+	};
+
+	sheet_row(&e->sheet, cells);
+}
+
+/* The rows of a set, one after the other. */
+struct cursor {
+	struct db *db;
+	PGresult *page;
+	int row; /* below the rows of the page, unless all were read */
+};
+
+static void cursor_begin(struct cursor *cursor, const struct exporting *e,
+			 const struct source *source)
+{
+	db_pages_begin(e->db, sql_query_code_rows, 2,
+		       (const char *[]){ source->id_text, e->is_all ? "true" : "false" });
+	*cursor = (struct cursor){ .db = e->db, .page = db_page(e->db) };
+}
+
+static int cursor_has(const struct cursor *cursor)
+{
+	return cursor->row < PQntuples(cursor->page);
+}
+
+static void cursor_next(struct cursor *cursor)
+{
+	if (++cursor->row < PQntuples(cursor->page))
+		return;
+	PQclear(cursor->page);
+	cursor->page = db_page(cursor->db);
+	cursor->row = 0;
+}
+
+static void cursor_end(struct cursor *cursor)
+{
+	PQclear(cursor->page);
+	db_pages_end(cursor->db);
+}
+
+static void generated_all_write(struct exporting *e, const struct source *source,
+				struct cursor *cursor)
+{
+	static char codes[CHUNK * CODE_WIDTH_MAX];
+	size_t n, width = source->form.width;
+
+	for (int64_t done = 0; done < source->count; done += (int64_t)n) {
+		n = source->count - done < CHUNK ? (size_t)(source->count - done) : CHUNK;
+		code_space_write(source->space, &source->form, source->first + done, n, codes);
+		for (size_t i = 0; i < n; i++) {
+			if (!cursor_has(cursor) ||
+			    db_int(cursor->page, cursor->row, "serial") != done + (int64_t)i) {
+				unused_write(e, source, codes + i * width, width);
+				continue;
+			}
+			stored_write(e, source, codes + i * width, width, cursor->page,
+				     cursor->row);
+			cursor_next(cursor);
+		}
+		if (ferror(e->sheet.file))
+			break;
+	}
+}
+
+static void generated_used_write(struct exporting *e, const struct source *source,
+				 struct cursor *cursor)
+{
+	char code[CODE_WIDTH_MAX];
+
+	for (; cursor_has(cursor) && !ferror(e->sheet.file); cursor_next(cursor)) {
+		code_space_write(source->space, &source->form,
+				 source->first + db_int(cursor->page, cursor->row, "serial"), 1,
+				 code);
+		stored_write(e, source, code, source->form.width, cursor->page, cursor->row);
+	}
+}
+
+static void others_write(struct exporting *e, const struct source *source, struct cursor *cursor)
+{
+	for (; cursor_has(cursor) && !ferror(e->sheet.file); cursor_next(cursor)) {
+		const char *code = db_text(cursor->page, cursor->row, "spelling");
+
+		stored_write(e, source, code, strlen(code), cursor->page, cursor->row);
+	}
+}
+
+static void source_write(struct exporting *e, const struct source *source)
+{
+	struct cursor cursor;
+
+	cursor_begin(&cursor, e, source);
+	if (!source->space)
+		others_write(e, source, &cursor);
+	else if (e->is_all)
+		generated_all_write(e, source, &cursor);
+	else
+		generated_used_write(e, source, &cursor);
+	cursor_end(&cursor);
+}
+
+/* Before anything is written. */
+static void keys_check(const struct exporting *e, const PGresult *sets)
+{
+	for (int row = 0; row < PQntuples(sets); row++)
+		if (!db_is_null(sets, row, "space_id"))
+			stored_space(&e->stored, db_int(sets, row, "space_id"));
+}
+
+/* All of one moment. */
+static void sets_write(struct exporting *e, int64_t coupon, int64_t set)
+{
+	char coupon_text[DB_NUMBER_SIZE], set_text[DB_NUMBER_SIZE];
+	const char *const params[] = { coupon ? db_number(coupon, coupon_text) : NULL,
+				       set ? db_number(set, set_text) : NULL };
+	PGresult *sets;
+
+	db_run(e->db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+	sets = db_query(e->db, sql_query_code_set_list, 2, params);
+	if (PQntuples(sets) == 0)
+		log_fatal("there is no set %s%s", set ? set_text : "of coupon ",
+			  set ? "" : coupon_text);
+	keys_check(e, sets);
+	sheet_head(&e->sheet);
+	for (int row = 0; row < PQntuples(sets); row++) {
+		static struct source source;
+
+		source_read(&source, e, sets, row);
+		source_write(e, &source);
+	}
+	PQclear(sets);
+	db_run(e->db, "COMMIT");
+}
+
+static int export_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_coupon(args), set = args_id(args, "set");
+	const char *path = args_text(args, "out");
+	struct exporting e = { .is_all = args_has(args, "all") };
+	struct new_file file;
+
+	if (!coupon == !set)
+		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
+			  "--help");
+	e.sheet = (struct sheet){ .format = options_format(args, path),
+				  .columns = columns,
+				  .file = stdout };
+	e.db = store_postgres_open(ctl);
+	stored_read(&e.stored, ctl, e.db);
+	if (path) {
+		new_file_open(&file, path);
+		e.sheet.file = file.file;
+	}
+	sets_write(&e, coupon, set);
+	if (path)
+		new_file_place(&file, 0);
+	sheet_fini(&e.sheet);
+	stored_fini(&e.stored);
+	db_close(e.db);
+	return 0;
+}
+
+static const struct option export_options[] = {
+	OPTION("set", "SET", "the codes of this set, instead of all sets of a coupon"),
+	SWITCH("all", "also the codes that are not used; the file can then be used to redeem them"),
+	OPTION("out", "FILE", "the file to make, which must not exist; default: standard output"),
+	OPTION("format", "FORMAT",
+	       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
+	OPTIONS_END,
+};
+
+const struct command codes_export_command = {
+	.name = "codes export",
+	.run = export_run,
+	.argument = "[COUPON]",
+	.options = export_options,
+	.summary = "write the used codes of a coupon or a set, with their users",
+};

@@ -1,0 +1,116 @@
+#include "ctl/codes/stored.h"
+
+#include "common/log/log.h"
+#include "ctl/behind.h"
+#include "ctl/campaign/by.h"
+#include "ctl/codes/keyring.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <string.h>
+
+#define LOCK "codes"
+
+void stored_form(struct code_form *form, const PGresult *rows, int row, const char *column)
+{
+	char why[CODE_WHY_SIZE];
+
+	if (code_form_parse(form, db_text(rows, row, column), db_text(rows, row, "alphabet"), why))
+		log_fatal("PostgreSQL has codes of a form that this version cannot read: %s", why);
+}
+
+static void space_read(struct stored *stored, const struct code_keys *keys, const PGresult *rows,
+		       int row)
+{
+	int version = (int)db_int(rows, row, "key_version");
+	const struct code_key *key = code_keys_find(keys, version);
+	struct code_form form;
+
+	stored_form(&form, rows, row, "form");
+	if (!key) {
+		stored->unread += db_int(rows, row, "code_num");
+		stored->unread_key = version;
+		return;
+	}
+	code_book_add_space(stored->book, db_int(rows, row, "id"), code_space_new(&form, key));
+}
+
+static void spaces_read(struct stored *stored, const struct ctl *ctl, struct db *db)
+{
+	PGresult *rows = db_query(db, sql_query_code_spaces, 0, NULL);
+	struct code_keys keys = { 0 };
+
+	if (PQntuples(rows) > 0) {
+		keyring_read(&keys, ctl);
+		keyring_check(&keys, db);
+	}
+	for (int row = 0; row < PQntuples(rows); row++)
+		space_read(stored, &keys, rows, row);
+	code_keys_wipe(&keys);
+	PQclear(rows);
+}
+
+static void sets_read(struct stored *stored, struct db *db)
+{
+	PGresult *rows = db_query(db, sql_query_code_sets, 0, NULL);
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		int64_t space = db_int(rows, row, "space_id");
+		struct code_set set = {
+			.id = db_int(rows, row, "id"),
+			.coupon = db_int(rows, row, "coupon_id"),
+			.first = db_int(rows, row, "first_position"),
+			.count = db_int(rows, row, "code_num"),
+			.is_revoked = strcmp(db_text(rows, row, "is_revoked"), "t") == 0,
+		};
+
+		if (code_book_space(stored->book, space))
+			code_book_add_set(stored->book, space, &set);
+	}
+	PQclear(rows);
+}
+
+void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
+{
+	*stored = (struct stored){ .book = code_book_new() };
+	/* One moment: no set without its space. */
+	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+	spaces_read(stored, ctl, db);
+	sets_read(stored, db);
+	db_run(db, "COMMIT");
+}
+
+void stored_fini(struct stored *stored)
+{
+	code_book_free(stored->book);
+}
+
+struct code_space *stored_space(const struct stored *stored, int64_t id)
+{
+	struct code_space *space = code_book_space(stored->book, id);
+
+	if (!space)
+		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, which "
+			  "has made these codes",
+			  stored->unread_key);
+	return space;
+}
+
+struct db *stored_changing_open(const struct ctl *ctl)
+{
+	struct redis_client *redis = store_redis_open(ctl);
+	struct db *db = store_postgres_open(ctl);
+
+	behind_refuse(db, redis);
+	redis_client_free(redis);
+	by_set(db, &ctl->args);
+	return db;
+}
+
+struct db *stored_lock(const struct ctl *ctl)
+{
+	struct db *db = stored_changing_open(ctl);
+
+	db_lock_wait(db, LOCK);
+	return db;
+}

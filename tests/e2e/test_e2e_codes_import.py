@@ -1,0 +1,250 @@
+"""couponctl codes import and word: codes that others made."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from stack import wait_until
+
+
+@pytest.fixture
+def coupon(codes_coupon):
+    return codes_coupon
+
+
+@pytest.fixture
+def mark(request):
+    """In front of codes: no other test has it."""
+    return f"T{time.time_ns()}"
+
+
+def written(path, *lines):
+    path.write_bytes(b"".join(line if isinstance(line, bytes) else line.encode() for line in lines))
+    return path
+
+
+def imported(codes, coupon, path, *options):
+    """(exit status, counts, what was told of the lines)"""
+    result = codes.run("import", coupon, path, "--json", *options)
+    told = [
+        line.removeprefix(f"couponctl: {path}:")
+        for line in result.stderr.splitlines()
+        if f"{path}:" in line
+    ]
+    return result.returncode, json.loads(result.stdout), told
+
+
+def test_csv(codes, coupon, tmp_path, mark):
+    path = written(
+        tmp_path / "c.csv",
+        b"\xef\xbb\xbfnote,CODE,Price\r\n",
+        f'"two\nlines",{mark}-a,5\r\n',
+        f",{mark}-b,\r\n",
+        f'"x ""y"" é",{mark} c,7',
+    )
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, told) == (0, [])
+    assert (counts["coupon"], counts["stored"], counts["present"], counts["refused"]) == (
+        coupon,
+        3,
+        0,
+        0,
+    )
+    shown = codes.show(f"{mark}A".lower())
+    assert shown == {
+        "code": f"{mark}-a",
+        "kind": "imported",
+        "set": counts["set"],
+        "coupon": coupon,
+        "state": "unused",
+        "user": None,
+        "receive": None,
+        "used_at": None,
+        "revoked_at": None,
+        "revoked_by": None,
+        "metadata": {"note": "two\nlines", "Price": "5"},
+    }
+    assert codes.show(f"{mark}-B")["metadata"] is None
+    assert codes.show(f"{mark}-C")["metadata"] == {"note": 'x "y" é', "Price": "7"}
+    numbers = codes.stats(coupon)
+    assert (numbers["codes"], numbers["unused"]) == (3, 3)
+    assert [(one["kind"], one["complete"], one["file"]) for one in numbers["sets"]] == [
+        ("imported", True, str(path))
+    ]
+
+
+def test_json_lines(codes, coupon, tmp_path, mark):
+    path = written(
+        tmp_path / "c.jsonl",
+        json.dumps({"code": f"{mark}-a", "n": 9007199254740991, "x": [1, {"y": None}]}) + "\n\n",
+        json.dumps({"code": f"{mark}-b"}),
+    )
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, counts["stored"], told) == (0, 2, [])
+    assert codes.show(f"{mark}a")["metadata"] == {"n": 9007199254740991, "x": [1, {"y": None}]}
+    assert codes.show(f"{mark}b")["metadata"] is None
+
+
+def test_bad_rows_of_csv_do_not_stop_the_others(codes, coupon, tmp_path, mark):
+    codes.generate(coupon, 1, tmp_path / "g.csv")
+    generated = (tmp_path / "g.csv").read_text().splitlines()[1].split(",")[0]
+    codes("word", coupon, f"{mark}-WORD")
+    path = written(
+        tmp_path / "c.csv",
+        "code,note\n",
+        f"{mark}1,\n",
+        f"{mark}-1,\n",
+        "é,\n",
+        "a\tb,\n",
+        ",\n",
+        f"{'x' * 65},\n",
+        f"{mark}2\n",
+        f"{mark}2,a,b\n",
+        f'{mark}2,"a"b\n',
+        f"{mark}2,a\rb,\n",
+        f"{mark}2,".encode() + b"\xff\n",
+        f"{mark}2,".encode() + b"\0\n",
+        f"{mark}2,{'y' * 5000}\n",
+        f"{mark}2,{'y' * 70000}\n",
+        f"{generated},\n",
+        f"{mark}word,\n",
+        f"{mark}3,\n",
+        f'{mark}4,"open\n',
+    )
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, counts["stored"], counts["present"], counts["refused"]) == (1, 2, 0, 16)
+    allowed = "allowed are 1 to 64 bytes of printable ASCII, not counting spaces and dashes"
+    sets = {one["kind"]: one["set"] for one in codes.stats(coupon)["sets"]}
+    assert told == [
+        "3: the code is that of line 2",
+        f'4: the code is "\\xc3\\xa9": {allowed}',
+        f'5: the code is "a\\x09b": {allowed}',
+        f'6: the code is "": {allowed}',
+        f'7: the code is "{"x" * 65}": {allowed}',
+        "8: it has fewer cells than the header",
+        "9: it has more cells than the header",
+        "10: a quote is neither at the end of its cell nor doubled",
+        "11: a carriage return is in the middle of the line",
+        "12: its other columns are not UTF-8 without NUL characters",
+        "13: its other columns are not UTF-8 without NUL characters",
+        "14: its other columns have more than 4096 bytes as JSON",
+        "15: the row is longer than 65536 bytes",
+        f"16: the code is a generated one, of set {sets['generated']}",
+        f"17: the code exists in set {sets['word']} of coupon {coupon}",
+        "19: a quoted cell does not end before the end of the file",
+    ]
+
+
+def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark):
+    path = written(
+        tmp_path / "c.ndjson",
+        json.dumps({"code": f"{mark}1"}) + "\n",
+        "nonsense\n",
+        "[]\n",
+        "{}\n",
+        '{"code":1}\n',
+        '{"code":"a","code":"b"}\n',
+        '{"code":"a","x":1.5}\n',
+        '{"code":"a","x":"\\u0000"}\n',
+        json.dumps({"code": "a", "x": "y" * 5000}) + "\n",
+        json.dumps({"code": f"{mark}-1"}) + "\n",
+        json.dumps({"code": f"{mark}2"}) + "\n",
+    )
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, counts["stored"], counts["refused"]) == (1, 2, 9)
+    assert [line.partition(":")[0] for line in told] == [str(n) for n in range(2, 11)]
+    assert told[-1] == "10: the code is that of line 1"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", "is empty: needed is a header"),
+        ("A1\nA2\n", "no column has the name code"),
+        ("code,\nA1,\n", "a column has no name"),
+        ("code,x,X\nA1,1,2\n", "two columns have one name"),
+        ('code,"x\n', "does not end before the end of the file"),
+    ],
+)
+def test_csv_needs_a_header(codes, coupon, tmp_path, text, told):
+    assert told in codes.refused("import", coupon, written(tmp_path / "c.csv", text))
+    assert codes.stats(coupon)["sets"] == []
+
+
+def test_bad_arguments(codes, coupon, tmp_path):
+    assert "needs FILE" in codes.refused("import", coupon, status=2)
+    assert "needs COUPON FILE" in codes.refused("import", status=2)
+    assert "takes only COUPON FILE" in codes.refused("import", coupon, "a", "b", status=2)
+    assert "No such file" in codes.refused("import", coupon, tmp_path / "none.csv")
+    assert "not a regular file" in codes.refused("import", coupon, tmp_path)
+    file = written(tmp_path / "c.csv", "code\nX\n")
+    assert "there is no coupon 999999" in codes.refused("import", 999999, file)
+    told = codes.refused("import", coupon, file, "--format", "xml", status=2)
+    assert "allowed are csv and jsonl" in told
+
+
+def test_repeated_it_changes_nothing(codes, coupon, tmp_path, mark):
+    path = written(tmp_path / "c.csv", "code\n", *(f"{mark}-{n}\n" for n in range(100)))
+    _, first, _ = imported(codes, coupon, path)
+    status, again, told = imported(codes, coupon, path)
+    assert (status, again["set"], again["stored"], again["present"], told) == (
+        0,
+        first["set"],
+        0,
+        100,
+        [],
+    )
+    other = written(tmp_path / "d.csv", f"code\n{mark}-100\n{mark}-5\n")
+    status, more, told = imported(codes, coupon, other)
+    assert (status, more["stored"], more["refused"]) == (1, 1, 1) and more["set"] != first["set"]
+    assert told == [f"3: the code exists in set {first['set']} of coupon {coupon}"]
+
+
+def test_killed_it_goes_on(codes, coupon, tmp_path, mark, codes_owner):
+    rows = 300_000
+    path = written(tmp_path / "c.csv", "code\n", *(f"{mark}-{n}\n" for n in range(rows)))
+    process = codes.start("import", coupon, path)
+    query = "SELECT count(*) FROM code WHERE coupon_id = %s"
+    wait_until(lambda: codes_owner.execute(query, (coupon,)).fetchone()[0] > 0, timeout=30)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=10)
+    status, counts, told = imported(codes, coupon, path)
+    assert (status, told) == (0, [])
+    assert counts["present"] > 0 and counts["stored"] + counts["present"] == rows
+    numbers = codes.stats(coupon)
+    assert (numbers["codes"], len(numbers["sets"])) == (rows, 1)
+
+
+def test_imported_codes_are_revoked_and_exported(codes, coupon, tmp_path, mark):
+    path = written(tmp_path / "c.csv", "code,n\n", *(f"{mark}-{n},{n}\n" for n in range(5)))
+    imported(codes, coupon, path)
+    assert codes("revoke", f"{mark}3".lower()) == "1 revoked, 0 revoked before, 0 refused"
+    assert codes.show(f"{mark}3")["state"] == "revoked"
+    rows = [json.loads(line) for line in codes("export", coupon, "--all", "--format", "jsonl")
+            .splitlines()]  # fmt: skip
+    assert [(row["code"], row["state"], row["metadata"]) for row in rows] == [
+        (f"{mark}-{n}", "revoked" if n == 3 else "unused", {"n": str(n)}) for n in range(5)
+    ]
+
+
+def test_word(codes, coupon, mark):
+    told = codes("word", coupon, f"noon-{mark}")
+    assert codes("word", coupon, f"NOON {mark}") == told
+    shown = codes.show(f"NOON{mark}")
+    assert (shown["code"], shown["kind"], shown["coupon"]) == (f"noon-{mark}", "word", coupon)
+    other = codes.stack.coupon_make(1, publish=False)
+    assert f"exists: word, of set {shown['set']}" in codes.refused("word", other, f"noon{mark}")
+    assert codes("revoke", f"noon{mark}") == "1 revoked, 0 revoked before, 0 refused"
+    assert "was revoked" in codes.refused("word", coupon, f"noon{mark}")
+    assert "there is no coupon 999999" in codes.refused("word", 999999, f"x{mark}")
+    for wrong in ("", "ab", "- -a", "x" * 65, "naïve"):
+        assert "allowed are 3 to 64 bytes" in codes.refused("word", coupon, wrong, status=2)
+
+
+def test_a_generated_code_is_no_word(codes, coupon, tmp_path):
+    made = codes.generate(coupon, 1, tmp_path / "g.csv")
+    code = (tmp_path / "g.csv").read_text().splitlines()[1].split(",")[0]
+    told = codes.refused("word", coupon, code)
+    assert f"exists: a generated code, of set {made['set']}" in told
