@@ -66,7 +66,8 @@ def connections_lines(rows):
     for row in rows:
         by_number.setdefault(row["connections"], []).append(row["id"])
     for number, ids in sorted(by_number.items()):
-        yield f"{number} connections: {', '.join(ids)}."
+        noun = "connection" if number == 1 else "connections"
+        yield f"{number} {noun}: {', '.join(ids)}."
     yield ""
 
 
