@@ -12,7 +12,7 @@
 #ifndef CTL_CAMPAIGN_CHANGE_H
 #define CTL_CAMPAIGN_CHANGE_H
 
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 #include "ctl/redis_coupon.h"

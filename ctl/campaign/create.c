@@ -3,7 +3,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "ctl/behind.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/campaign/terms.h"
 #include "ctl/ctl.h"
 #include "ctl/output.h"

@@ -8,7 +8,7 @@
 #include "common/message/receive.h"
 #include "common/message/ulid.h"
 #include "ctl/behind.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"

@@ -2,7 +2,7 @@
 #include "codes/chance.h"
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/codes/allocation.h"
 #include "ctl/codes/new_file.h"
 #include "ctl/codes/options.h"

@@ -1,6 +1,6 @@
 /* couponctl codes import: stores the codes of a file that others made. */
 #include "common/log/log.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/codes/import_lanes.h"
 #include "ctl/codes/options.h"
 #include "ctl/output.h"

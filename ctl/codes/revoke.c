@@ -1,7 +1,7 @@
 /* couponctl codes revoke: codes by their text or in a file, or a set. */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/options.h"
 #include "ctl/codes/revoke_chunk.h"

@@ -2,7 +2,7 @@
 
 #include "common/log/log.h"
 #include "ctl/behind.h"
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 #include "ctl/codes/keyring.h"
 #include "ctl/store.h"
 #include "embed.h"

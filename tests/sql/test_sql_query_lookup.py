@@ -106,6 +106,7 @@ def test_user_coupon_page(db, coupon_new):
             "batch": str(first.batch),
             "idx": idx,
             "slot": slot,
+            "is_voided": "f",
             "name": "test",
             "received_at": f"2023-11-14T22:13:{second_}.123Z",
             "valid_from": f"2023-11-14T22:13:{second_}.123Z",

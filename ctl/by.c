@@ -1,4 +1,4 @@
-#include "ctl/campaign/by.h"
+#include "ctl/by.h"
 
 #include "embed.h"
 

@@ -1,6 +1,6 @@
 /* Who makes a change, for the record in campaign_history. */
-#ifndef CTL_CAMPAIGN_BY_H
-#define CTL_CAMPAIGN_BY_H
+#ifndef CTL_BY_H
+#define CTL_BY_H
 
 #include "ctl/args.h"
 #include "ctl/postgres.h"
