@@ -65,6 +65,15 @@ SECONDS = {
     "test_sql_version_before.py": (0, 5),
     "test_e2e_keeper_users.py": (5, 0),
     "test_e2e_keeper_lock.py": (12, 0),
+    "test_e2e_codes.py": (0, 30),
+    "test_e2e_codes_import.py": (0, 9),
+    "test_e2e_distribute.py": (0, 32),
+    "test_e2e_distribute_failures.py": (14, 0),
+    "test_e2e_coupons.py": (12, 10),
+    "test_e2e_void.py": (8, 9),
+    "test_e2e_arm.py": (14, 6),
+    "test_e2e_campaign.py": (0, 14),
+    "test_e2e_export.py": (0, 9),
 }
 
 

@@ -20,6 +20,7 @@ def coupon(codes_coupon):
     return codes_coupon
 
 
+@pytest.mark.long
 def test_a_million_codes_are_different(codes, coupon, tmp_path):
     out = tmp_path / "codes.csv"
     made = codes.generate(coupon, 1_000_000, out)
@@ -152,6 +153,7 @@ def test_unknown_coupon_and_folder(codes, coupon, tmp_path):
     assert "No such file or directory" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8])
 def test_killed_at_any_moment_it_goes_on_with_the_same_set(codes, coupon, tmp_path, after_s):
     """The moments differ from run to run; each leaves a state from which it goes on."""

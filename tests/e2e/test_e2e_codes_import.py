@@ -36,6 +36,7 @@ def imported(codes, coupon, path, *options):
     return result.returncode, json.loads(result.stdout), told
 
 
+@pytest.mark.long
 def test_csv(codes, coupon, tmp_path, mark):
     path = written(
         tmp_path / "c.csv",

@@ -313,6 +313,7 @@ def test_sold_out_on_the_way(stack, make_coupon, pg, users):
     assert given(pg, coupon) == {user: [KEY] for user in MANY}
 
 
+@pytest.mark.long
 def test_a_pause_makes_it_wait(stack, make_coupon, users):
     coupon = make_coupon(50_000)
     giving = Giving(stack, coupon, users(MANY), "--rate", 15_000)
@@ -374,6 +375,7 @@ def test_answers_that_end_it(stack, make_coupon, users, answer, message):
     assert giving.settled() == 0
 
 
+@pytest.mark.long
 def test_each_request_has_its_key(stack, make_coupon, users):
     """The same request again after each answer that decides nothing."""
     seen, undecided = {}, [("busy", 20), ("unavailable", 21), ("unknown", 22), ("not_started", 5)]

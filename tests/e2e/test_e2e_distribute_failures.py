@@ -22,6 +22,7 @@ def giving_make(rough, rough_coupon, tmp_path):
     return make
 
 
+@pytest.mark.long
 def test_the_gateway_dies_and_returns(rough, rough_pg, giving_make):
     giving = giving_make(len(MANY), "--rate", 10_000)
     process = giving.start()
@@ -80,6 +81,7 @@ def test_unknown_answers(rough, rough_pg, giving_make, gateway_make):
     assert given(rough_pg, giving.coupon) == {user: [KEY] for user in MANY[:500]}
 
 
+@pytest.mark.long
 def test_busy_answers(rough, rough_pg, giving_make, gateway_make):
     gateway = gateway_make(rough, COUPON_INFLIGHT_MAX=20)
     giving = giving_make(3000, listen=gateway.settings["COUPON_LISTEN"])
