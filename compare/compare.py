@@ -13,7 +13,7 @@ from report import Report
 WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
 RUN_MOST_S = 600
 SHORT_US = 1000000  # the figures of a shorter run are chance: it is repeated…
-SHORT_RUNS = 5  # …so often, and the median counts
+SHORT_RUNS = int(os.environ.get("RUNS") or 5)  # …so often, and the median counts
 PROBE_LEAST_US = 200000  # with fewer users even that tells little
 CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
 
@@ -126,7 +126,7 @@ def connections_of(way):
 def connections_best(way, workload):
     """By short runs with as much stock as users; with all users where they are too short."""
     users = int(workload.options["users"])
-    for part in (max(100, users // 25), users):
+    for part in sorted({max(100, users // 25), users}):
         options = {**workload.options, "users": part, "stock": part}
         runs = {n: way_measure(way, {**options, "connections": n}) for n in connections_of(way)}
         best = max(runs, key=lambda n: rate(runs[n]))

@@ -141,7 +141,7 @@ def test_a_way_tells_its_flaws_and_why():
 
 def test_the_report(env, tmp_path):
     """Without gnuplot there is no chart: only `make compare` installs it."""
-    settings = {"ONLY": "1 8a 10", "USERS": "100", "STOCK": "100", "CLIENTS": "50"}
+    settings = {"ONLY": "1 8a 10", "USERS": "100", "STOCK": "100", "CLIENTS": "50", "RUNS": "1"}
     done = subprocess.run(
         ["/usr/bin/python3", "-B", "compare/compare.py"],
         cwd=ROOT,

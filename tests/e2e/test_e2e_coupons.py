@@ -292,7 +292,8 @@ def test_postgresql_is_frozen(rough, rough_coupon, gateway_make):
         assert asking.read_reply()["status"] == "unavailable"
         rough.sigcont("postgres")
         wait_until(lambda: asking.call("coupons", user="1")["status"] == "ok")
-        wait_until(lambda: len(asking.call("coupons", user="7")["coupons"]) == 1)
+        # The worker has to find its connection again.
+        wait_until(lambda: len(asking.call("coupons", user="7")["coupons"]) == 1, timeout=40)
 
 
 def test_postgresql_is_down(rough, gateway_make):
