@@ -164,6 +164,11 @@ end
 if dropped > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'lost', decimal(lost), 'rebuild', '1'}
 end
+-- With the other keys of a settled coupon, should this write make the list.
+local left_ms = call('PTTL', KEYS[1])
+if #listed > 2 and left_ms > 0 then
+	writes[#writes + 1] = {'PEXPIRE', KEYS[4], left_ms}
+end
 for i, write in ipairs(writes) do
 	local done = pcall(unpack(write))
 	if i == 1 and type(done) == 'table' and done.err then

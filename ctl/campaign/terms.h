@@ -13,7 +13,7 @@
 
 #define TERMS_OPTIONS                                                                           \
 	OPTION("name", "NAME", "its name, 1 to 200 characters"),                                \
-		OPTION("limit", "N", "coupons for each user, 1 to 100; default 1"),             \
+		OPTION("limit", "N", "coupons for each user, 1 to 100; of a new coupon 1"),     \
 		OPTION("begin", "T", "nothing is issued before; default: no begin"),            \
 		OPTION("end", "T", "nothing is issued from then on; default: no end"),          \
 		OPTION("valid-days", "N",                                                       \

@@ -77,7 +77,8 @@ static enum told redis_void(struct voiding *voiding, const struct receive *recei
 		return TOLD_NOT;
 	reply = redis_client_coupon_eval(voiding->redis, lua_release, receive->coupon,
 					 COUPON_KEYS_RELEASE, 5, argv);
-	told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 4;
+	told = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
+	       strcmp(reply->element[3]->str, "malformed") != 0;
 	freeReplyObject(reply);
 	if (told)
 		return TOLD;

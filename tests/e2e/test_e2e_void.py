@@ -155,6 +155,20 @@ def test_without_redis_the_keeper_gives_back(rough, rough_coupon, rough_pg):
     audit(rough, coupon.coupon)
 
 
+def test_malformed_records_of_the_user_are_not_taken_for_released(stack, gateway, redis_client, pg):
+    coupon = stack.coupon_make(3)
+    receive, users = issue(gateway, coupon, 1), f"coupon:{{{coupon}}}:users"
+    record = redis_client.hget(users, "1")
+    redis_client.hset(users, "1", "nonsense")
+    result = stack.ctl_run("void", receive)
+    assert result.returncode == 3 and "Redis could not be updated" in result.stderr
+    pending = "SELECT released_at FROM receive_rejected WHERE coupon_id = %s"
+    assert pg.execute(pending, (coupon,)).fetchone() == (None,)
+    redis_client.hset(users, "1", record)
+    wait_until(lambda: counts(stack, coupon) == (0, 3, 0), timeout=20)
+    audit(stack, coupon)
+
+
 @pytest.mark.parametrize("returns", ["yes", "no"])
 @pytest.mark.parametrize("point", ["void_before_redis", "void_before_mark"])
 def test_killed_between_the_stores(stack, gateway, point, returns):

@@ -443,3 +443,11 @@ def test_keep(three):
     assert ended(three, (1, 1, three.batch, 0, "keep")) == ["keep"]
     assert (three.redis.hgetall(three.keys[0]), three.users()) == before
     assert three.redis.lrange(three.rejected, 0, -1) == [f"{three.batch}:0:1:void_kept:1"]
+
+
+@pytest.mark.parametrize("what", ["void", "keep"])
+def test_the_list_expires_with_the_coupon(three, what):
+    for key in three.keys:
+        three.redis.pexpire(key, 60000)
+    ended(three, (1, 1, three.batch, 0, what))
+    assert 50000 < three.redis.pttl(three.rejected) <= 60000
