@@ -5,8 +5,8 @@ FROM debian:${DEBIAN}-slim AS builder
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
 		build-essential pkg-config postgresql-client \
-		libcjson-dev libcsv-dev libevent-dev libhiredis-dev libhttp-parser-dev libpq-dev \
-		librabbitmq-dev libssl-dev uthash-dev \
+		libcjson-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev \
+		libhttp-parser-dev libpq-dev librabbitmq-dev libssl-dev uthash-dev \
 	&& rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -23,7 +23,7 @@ FROM debian:${DEBIAN}-slim
 COPY --from=builder /libraries /libraries
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
-		</libraries \
+		ca-certificates </libraries \
 	&& rm -rf /var/lib/apt/lists/* \
 	&& groupadd --gid 7411 couponmq \
 	&& useradd --uid 7411 --gid couponmq --no-create-home --home-dir /nonexistent \

@@ -31,18 +31,18 @@ LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -levent -lhttp_parser -lpthread \
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_parser -lpthread \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker keeper ctl compare codes lock common
+FOLDERS = gateway worker keeper ctl compare webhook codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
 FAULT_SOURCES := $(if $(FAULTS),$(shell grep -rl --include='*.c' common/fault.h $(FOLDERS)))
 object = $(if $(filter $(1),$(FAULT_SOURCES)),$(BUILD_DIR),$(PLAIN_DIR))/$(1:.c=.o)
-objects = $(foreach source,$(filter-out $(OPTIONAL),$(wildcard $(1)/*.c $(1)/*/*.c)),$(call \
-	object,$(source)))
+objects = $(foreach source,$(filter-out $(OPTIONAL),$(wildcard $(1)/*.c $(1)/*/*.c \
+	$(1)/*/*/*.c)),$(call object,$(source)))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
@@ -57,7 +57,7 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
-	$(wildcard $(folder)/*.lua $(folder)/*.sql)))
+	$(wildcard $(folder)/*.lua $(folder)/*.sql))) docs/openapi.json
 
 .PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
@@ -96,11 +96,12 @@ compare: ## the known ways of selling side by side: ONLY="5 10" USERS=2000 WITH_
 	@BUILD_DIR=$(BUILD_DIR) scripts/compare.sh
 
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
-	$(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
-	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libcodes.a \
-	$(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
+	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libwebhook.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libwebhook.a \
+	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -116,6 +117,7 @@ $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libcompare.a: $(call library_objects,compare)
+$(BUILD_DIR)/libwebhook.a: $(call library_objects,webhook)
 $(BUILD_DIR)/libcodes.a: $(call library_objects,codes)
 $(BUILD_DIR)/liblock.a: $(call library_objects,lock)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o

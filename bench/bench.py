@@ -15,11 +15,12 @@ import keep_alive
 import limits
 import many_coupons
 import one_coupon
+import redeem
 from rig import RUN, failures, figures, say, stack_fresh
 
 # In the order in which they are measured. The last one replaces the stack.
-PARTS = (idle, limits, one_coupon, keep_alive, many_coupons, growth)
-TABLE = (limits, one_coupon, many_coupons, keep_alive, growth, idle)
+PARTS = (idle, limits, one_coupon, redeem, keep_alive, many_coupons, growth)
+TABLE = (limits, one_coupon, redeem, many_coupons, keep_alive, growth, idle)
 
 
 def name_of(measure):

@@ -126,3 +126,14 @@ int code_book_find(struct code_book *book, const char *text, size_t len, struct 
 	}
 	return is_found ? 0 : -1;
 }
+
+size_t code_book_form(const struct code_book *book, const char *text, size_t len)
+{
+	struct ff1_string string;
+
+	for (size_t i = 0; i < book->n; i++)
+		if (code_form_read(code_space_form(book->shelves[i].space), text, len, &string) ==
+		    0)
+			return i + 1;
+	return 0;
+}

@@ -44,4 +44,7 @@ void code_book_add_set(struct code_book *book, int64_t space, const struct code_
  */
 int code_book_find(struct code_book *book, const char *text, size_t len, struct code_found *found);
 
+/* The place of the first space whose form the text has, from 1; 0: none has it. */
+size_t code_book_form(const struct code_book *book, const char *text, size_t len);
+
 #endif

@@ -231,6 +231,11 @@ int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms
 	return wall_ms;
 }
 
+int64_t args_argument_id(const struct args *args)
+{
+	return id_read("ID", args->argument);
+}
+
 int64_t args_coupon(const struct args *args)
 {
 	return id_read("ID", args->argument);

@@ -70,6 +70,8 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 		    int64_t fallback);
 int64_t args_id(const struct args *args, const char *name); /* 0: not given */
 int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms);
+/* The argument as the id of something that is no coupon; 0: not given. */
+int64_t args_argument_id(const struct args *args);
 int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
 
 #endif

@@ -22,7 +22,7 @@ extern const struct command migrate_command;
 extern const struct command create_command;
 extern const struct command publish_command, pause_command, resume_command, close_command;
 extern const struct command stock_command, edit_command, history_command, arm_command, void_command;
-extern const struct command show_command, list_command;
+extern const struct command show_command, list_command, events_command;
 extern const struct command issue_command, status_command;
 extern const struct command rush_command;
 extern const struct command distribute_command, export_command;
@@ -34,6 +34,10 @@ extern const struct command lock_command;
 extern const struct command codes_command, codes_generate_command, codes_import_command,
 	codes_word_command, codes_show_command, codes_revoke_command, codes_export_command,
 	codes_stats_command, codes_key_command;
+extern const struct command webhook_command, webhook_add_command, webhook_list_command,
+	webhook_show_command, webhook_rotate_command, webhook_enable_command,
+	webhook_disable_command, webhook_remove_command, webhook_test_command,
+	webhook_deliveries_command, webhook_resend_command;
 extern const struct command dead_command, dead_show_command, dead_requeue_command,
 	dead_drop_command;
 

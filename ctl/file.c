@@ -1,6 +1,7 @@
 #include "ctl/file.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,18 +39,36 @@ static int close_failed(int fd)
 	return -1;
 }
 
+/* In a folder of all users somebody else may have made it, to read what is written. */
+static int is_private(int fd)
+{
+	struct stat stat;
+
+	return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == geteuid() &&
+	       stat.st_nlink == 1 && (stat.st_mode & 077) == 0;
+}
+
 /* The descriptor of the empty, locked file, or -1. */
 static int locked_open(const char *path)
 {
+	int only_new = 0;
+
 	for (;;) {
-		int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, MODE);
+		int fd = open(path,
+			      O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | only_new,
+			      MODE);
 
 		if (fd < 0)
 			return -1;
 		if (flock(fd, LOCK_EX | LOCK_NB))
 			return close_failed(fd);
-		if (has_name(fd, path))
-			return ftruncate(fd, 0) ? close_failed(fd) : fd;
+		if (has_name(fd, path)) {
+			if (only_new || is_private(fd))
+				return ftruncate(fd, 0) ? close_failed(fd) : fd;
+			if (unlink(path))
+				return close_failed(fd);
+			only_new = O_EXCL;
+		}
 		close(fd);
 	}
 }
@@ -67,6 +86,8 @@ const char *file_error(int error)
 		return "another couponctl is writing it";
 	if (error == ENOTSUP)
 		return "it is no regular file";
+	if (error == EEXIST)
+		return "it exists already";
 	return strerror(error);
 }
 
@@ -94,8 +115,7 @@ int file_new_begin(struct file_new *file, const char *path)
 	return 0;
 }
 
-/* Brings the new name to disk. */
-static int folder_sync(const char *path)
+int file_folder_sync(const char *path)
 {
 	char *copy = strdup(path);
 	int fd, rc;
@@ -110,15 +130,31 @@ static int folder_sync(const char *path)
 	return rc;
 }
 
-int file_new_end(struct file_new *file)
+/* Not every file system can refuse to replace: then a look before has to be enough. */
+static int part_rename(const struct file_new *file, enum file_place place)
+{
+	if (place == FILE_REPLACE)
+		return rename(file->part, file->path);
+	if (renameat2(AT_FDCWD, file->part, AT_FDCWD, file->path, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (access(file->path, F_OK) == 0) {
+		errno = EEXIST;
+		return -1;
+	}
+	return rename(file->part, file->path);
+}
+
+int file_new_end(struct file_new *file, enum file_place place)
 {
 	/* A write that failed may have left only this mark; the disk is full in most cases. */
 	int broken = ferror(file->stream), error;
 
 	if (broken)
 		errno = errno ? errno : EIO;
-	if (broken || file_sync(file->stream) || rename(file->part, file->path) ||
-	    folder_sync(file->path)) {
+	if (broken || file_sync(file->stream) || part_rename(file, place) ||
+	    file_folder_sync(file->path)) {
 		error = errno;
 		file_new_drop(file);
 		errno = error;
@@ -134,4 +170,25 @@ void file_new_drop(struct file_new *file)
 	unlink(file->part);
 	fclose(file->stream);
 	clear(file);
+}
+
+static _Noreturn void failed(const char *path)
+{
+	log_fatal("the file \"%s\" cannot be written: %s", path, file_error(errno));
+}
+
+void file_new_open(struct file_new *file, const char *path)
+{
+	if (file_new_begin(file, path))
+		failed(path);
+}
+
+void file_new_place(struct file_new *file, enum file_place place)
+{
+	char *path = strdup(file->path);
+
+	check(path != NULL);
+	if (file_new_end(file, place))
+		failed(path);
+	free(path);
 }

@@ -31,9 +31,11 @@ static int number_take(const char **p, const char *end, int least, int most, int
 	return 0;
 }
 
-/* Reads SLOT:BATCH:INDEX:KEY. `*key` is the start of the key. */
+/* Reads SLOT:BATCH:INDEX:KEY, and a code. `*key` is the start of the key. */
 static int record_read(struct slot *slot, const char *p, const char *end, const char **key)
 {
+	size_t key_len;
+
 	if (number_take(&p, end, 1, RECEIVE_SLOT_MAX, &slot->number))
 		return -1;
 	if (end - p <= ULID_LEN || ulid_parse(&slot->batch, p, ULID_LEN) || p[ULID_LEN] != ':')
@@ -42,7 +44,7 @@ static int record_read(struct slot *slot, const char *p, const char *end, const 
 	if (number_take(&p, end, 0, RECEIVE_INDEX_MAX, &slot->index))
 		return -1;
 	*key = p;
-	return p == end || receive_key_valid(p, (size_t)(end - p)) ? 0 : -1;
+	return receive_tail_parse(p, (size_t)(end - p), &key_len);
 }
 
 /* Reads the next record and moves `*p` behind it; NULL: it was the last. */

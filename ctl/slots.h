@@ -49,7 +49,10 @@ enum slot_found {
 	SLOT_MALFORMED, /* the records are malformed */
 };
 
-/* `key` NULL: any key. For SLOT_OTHER `*found` is the receive that has the slot. */
+/*
+ * `key` with the code, as in a record; NULL: any. For SLOT_OTHER `*found` is the receive that has
+ * the slot.
+ */
 enum slot_found slot_look_up(const struct slot *wanted, const char *key, const char *records,
 			     size_t len, struct slot *found);
 

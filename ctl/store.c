@@ -1,6 +1,8 @@
 #include "ctl/store.h"
 
 #include "common/log/log.h"
+#include "ctl/behind.h"
+#include "ctl/by.h"
 
 #include <string.h>
 
@@ -9,6 +11,27 @@
 struct db *store_postgres_open(const struct ctl *ctl)
 {
 	return db_open("DATABASE_URL", ctl->config.database_url);
+}
+
+struct redis_client *store_redis_open(const struct ctl *ctl)
+{
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
+
+	if (redis_client_open(redis))
+		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s",
+			  redis_client_error(redis));
+	return redis;
+}
+
+struct db *store_changing_open(const struct ctl *ctl)
+{
+	struct redis_client *redis = store_redis_open(ctl);
+	struct db *db = store_postgres_open(ctl);
+
+	behind_refuse(db, redis);
+	redis_client_free(redis);
+	by_set(db, &ctl->args);
+	return db;
 }
 
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
@@ -43,16 +66,6 @@ int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_
 		PQclear(page);
 	} while (rows_n == wanted && n < count);
 	return n;
-}
-
-struct redis_client *store_redis_open(const struct ctl *ctl)
-{
-	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-
-	if (redis_client_open(redis))
-		log_fatal("Redis, which REDIS_URL names, cannot be reached: %s",
-			  redis_client_error(redis));
-	return redis;
 }
 
 void store_redis_check(const struct redis_client *redis, int ok)

@@ -12,6 +12,12 @@
 /* The database that DATABASE_URL names. */
 struct db *store_postgres_open(const struct ctl *ctl);
 
+/*
+ * The same for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal
+ * too.
+ */
+struct db *store_changing_open(const struct ctl *ctl);
+
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 

@@ -51,6 +51,9 @@ static void dispatch(void *context, struct request *request)
 	case OP_ISSUE:
 		admission_submit(gateway->parts.admission, request);
 		return;
+	case OP_REDEEM:
+		redeem_submit(gateway->parts.redeem, request);
+		return;
 	case OP_STATUS:
 		status_answer(&gateway->status, request);
 		return;
@@ -134,6 +137,7 @@ static void tick(struct gateway *gateway)
 	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	comparison_tick(&gateway->comparison, clock_monotonic_ms());
+	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
@@ -194,6 +198,7 @@ static int ready(void *context, cJSON **body)
 	cJSON_AddBoolToObject(*body, "ready", all);
 	warnings = weak_settings_json(&gateway->weak_settings);
 	rabbit_topology_warnings(warnings);
+	redeem_warnings(gateway->parts.redeem, warnings);
 	cJSON_AddItemToObject(*body, "warnings", warnings);
 	return all;
 }
@@ -293,6 +298,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 	gateway->status = (struct status_parts){ .redis = parts->redis,
 						 .lookup = parts->lookup,
 						 .reads = parts->reads,
+						 .offers = offers_new(parts->reads),
 						 .comparison = &gateway->comparison,
 						 .admission = parts->admission };
 	gateway->comparison = (struct comparison){ .redis = parts->redis, .lookup = parts->lookup };
@@ -331,6 +337,8 @@ static void gateway_close(struct gateway *gateway)
 	redis_pool_free(parts->redis);
 	lookup_free(parts->lookup);
 	lookup_free(parts->reads);
+	redeem_free(parts->redeem);
+	offers_free(gateway->status.offers);
 	admission_free(parts->admission);
 	waiters_free(parts->waiters);
 	intake_free(gateway->intake);

@@ -65,3 +65,12 @@ METRIC(METRIC_READS_FAILED, "reads_failed_total", "counter",
 METRIC(METRIC_READS_REFUSED, "reads_refused_total", "counter",
        "Reads refused at COUPON_READS_MAX; they were answered busy.")
 METRIC(METRIC_READS_WAITING, "reads_waiting", "gauge", "Reads that wait for a connection.")
+METRIC(METRIC_CODES_WRONG, "codes_wrong_total", "counter", "Exchange codes answered code_invalid.")
+METRIC(METRIC_CODES_HELD_BACK, "codes_held_back_total", "counter",
+       "Exchange codes answered busy because of wrong ones before them.")
+METRIC(METRIC_CODE_SETS, "code_sets", "gauge",
+       "Sets of exchange codes that a process knows, summed over all processes.")
+METRIC(METRIC_CODE_KEYS_MISSING, "code_keys_missing", "gauge",
+       "Keys that have made exchange codes and are not in the file of COUPON_CODE_KEYS, summed "
+       "over "
+       "all processes.")

@@ -130,7 +130,9 @@ static void port_publish(void *context, struct batch *batch)
 
 static void port_answer(void *context, struct request *request, const struct result *result)
 {
-	(void)context;
+	struct parts *parts = context;
+
+	redeem_answered(parts->redeem, request, result->answer);
 	metrics_issue_time(clock_monotonic_us() - request->begun_us);
 	request_answer(request, result);
 }
@@ -167,5 +169,6 @@ void ports_connect(struct parts *parts, const struct config *config)
 
 	parts->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	parts->admission = admission_new(&admission_port, &limits, parts->waiters);
+	parts->redeem = redeem_new(config, parts->lookup, parts->admission);
 	redis_pool_bind(parts->redis, parts->admission);
 }

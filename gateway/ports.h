@@ -11,6 +11,7 @@
 #include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/read/lookup.h"
+#include "gateway/redeem/redeem.h"
 
 /* The parts of a process that the ports connect. */
 struct parts {
@@ -20,11 +21,12 @@ struct parts {
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;
+	struct redeem *redeem;
 };
 
 /*
- * Makes `waiters` and `admission`; the caller has set the other members. `parts` must not move
- * before these two are freed.
+ * Makes `waiters`, `admission` and `redeem`; the caller has set the other members. `parts` must not
+ * move before these are freed.
  */
 void ports_connect(struct parts *parts, const struct config *config);
 

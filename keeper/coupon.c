@@ -4,6 +4,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
+#include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/compare.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
@@ -27,6 +28,10 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
+	if (codes_load(context, row, placing.generation)) {
+		context->refused = 1;
+		return keeper_context_usable(context);
+	}
 	redis_word_take(place_run(context, &placing), word);
 	if (strcmp(word, "placed") == 0) {
 		keeper_context_event_is_new(context, row->id, "loaded");

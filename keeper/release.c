@@ -28,7 +28,7 @@
 
 #define GIVE "give "
 #define VOIDED "voided" /* the reason */
-#define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_KEY_MAX)
+#define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
 #define INDEX_MAX 255
 #define ARGS_EACH 5
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"

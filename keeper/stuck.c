@@ -52,7 +52,7 @@ static void slot_put(struct page *page, const struct user_slot *slot)
 	postgres_array_add_number(&page->arrays[INDEXES], record->index);
 	postgres_array_add_text(&page->arrays[USERS], slot->user.text, slot->user.len);
 	postgres_array_add_number(&page->arrays[SLOTS], record->slot);
-	postgres_array_add_text(&page->arrays[KEYS], record->key, record->key_len);
+	postgres_array_add_text(&page->arrays[KEYS], record->key, record->tail_len);
 	postgres_array_add_number(&page->arrays[TIMES], ulid_time_ms(&record->batch));
 	page->n++;
 }

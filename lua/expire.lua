@@ -3,7 +3,7 @@
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
 --       5 coupon:{ID}:seen  6 coupon:{ID}:dead  7 coupon:{ID}:settled
---       8 coupon:{ID}:rejected  9 coupon:{ID}:terms
+--       8 coupon:{ID}:rejected  9 coupon:{ID}:terms  10 coupon:{ID}:codes
 -- ARGV  1 fence       NUMBER:FROM:UNTIL, see fence_check()
 --       2 generation  1..2^53-1, the one that PostgreSQL has settled
 --       3 seq         0..2^53-1, the last receive number in it that PostgreSQL has settled
@@ -16,13 +16,15 @@
 -- Errors: ERR couponmq: <the argument, field or key, and what is wrong with it>. On an error
 -- nothing is written.
 
-keys_check(':users', ':outbox', ':known', ':seen', ':dead', ':settled', ':rejected', ':terms')
+keys_check(':users', ':outbox', ':known', ':seen', ':dead', ':settled', ':rejected', ':terms',
+	':codes')
 arguments_check(4, 4)
 local fence, is_over = fence_check(1)
 local generation = integer_check(2, 'generation', 1)
 local seq, keep_ms = integer_check(3, 'seq'), integer_check(4, 'keep_ms', 1)
 
-types_check('hash', 'hash', 'hash', 'set', 'hash', 'set', 'list', 'list', 'string')
+types_check('hash', 'hash', 'hash', 'set', 'hash', 'set', 'list', 'list', 'string',
+	'hash')
 if call('EXISTS', KEYS[1]) == 0 then
 	return 'missing'
 end

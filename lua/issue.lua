@@ -5,8 +5,12 @@
 --
 -- KEYS  for each part
 --       1 coupon:{ID}         hash: the coupon's terms and counts
---       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line
+--       2 coupon:{ID}:users   hash: user -> "SLOT:BATCH:INDEX:KEY" for each taken slot, one a line;
+--                             of a redeemed exchange code followed by a tab and the code
 --       3 coupon:{ID}:outbox  hash: batch -> the exact message body, until its receives are settled
+--       4 coupon:{ID}:codes   only of a part with codes; hash: "SET.SERIAL" -> the user who has
+--                             redeemed it, and a revoked "SET.SERIAL" or "SET" -> ""; with one
+--                             of the latter also "*" -> ""
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
 --       2 unsettled_max   1..2^53-1: while a coupon's outbox has so many messages, none is added
 --       then for each part
@@ -15,7 +19,9 @@
 --       3 generation_seen 0..2^53-1, the highest the gateway has seen
 --       4 seq_seen        0..2^53-1, the highest it has seen in that generation
 --       5 count           1..256, then as many pairs: user (1..64 bytes, '!' to '~'),
---                         key (0..64 bytes of printable ASCII; '' = none)
+--                         key (0..64 bytes of printable ASCII; '' = none); or the count and 'c',
+--                         then as many times user, key and code: 'SET.SERIAL' of a code for one
+--                         use, 'SET' of a word, '' = none
 --
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
 -- decided:
@@ -27,11 +33,13 @@
 -- after the call, body '' when nothing was accepted, and for each request, in order:
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
---                          5 not_started, 6 paused, 20 busy (unsettled_max is reached)
---   'SLOT:BATCH:INDEX'     the user's key is known: the receive that was accepted with it
--- A known key comes before every refusal, and of several refusals the first of this order is
--- returned: paused, ended, not_started, out_of_stock, limit_reached, busy.
--- A part that cannot accept any request and has no key reads only the coupon's hash.
+--                          5 not_started, 6 paused, 7 code_invalid (it is revoked), 8 code_used,
+--                          20 busy (unsettled_max is reached)
+--   'SLOT:BATCH:INDEX'     the user's key is known, or the user has redeemed the code: the receive
+--                          that was accepted with it
+-- These come before every refusal, and of several refusals the first of this order is returned:
+-- code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached, busy.
+-- A part that cannot accept any request and has neither key nor code reads only the coupon's hash.
 --
 -- Errors: ERR couponmq: <the argument or field, and what is wrong with it>; of run_id,
 -- unsettled_max, a count and the number of KEYS instead of all replies, before the first write. A
@@ -41,9 +49,11 @@
 local concat = table.concat
 local argv = ARGV
 
-local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before its pairs
+local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before its requests
+local PAIR, TRIPLE = 2, 3 -- arguments of a request without and with a code
 -- A user without the bytes that JSON escapes; digits and capitals are in the first range.
 local PLAIN = '^[#-[^-~!%]]+$'
+local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
 local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
 local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
 
@@ -59,17 +69,14 @@ end
 if not find(argv[2], '^[1-9]%d*$') or unsettled_max > MAX_INT then
 	fail('unsettled_max: not an integer within 1..2^53-1')
 end
-if #KEYS == 0 or #KEYS % 3 ~= 0 then
-	fail('KEYS: 3 are needed for each part')
-end
-
 local now = now_ms()
 
 
--- Checks the arguments of a part. Returns the command that reads its users, whether one of them has
--- a key, and whether one must be escaped in JSON. The checks are inline, where other scripts call
--- functions of the prelude: this script runs for every request.
-local function arguments_read(place, from, count)
+-- Checks the arguments of a part. Returns the command that reads its users, that for its codes
+-- (nil: it has none), whether a request has a key or a code, and whether a user must be escaped in
+-- JSON. The checks are inline, where other scripts call functions of the prelude: this script runs
+-- for every request.
+local function arguments_read(place, from, count, each)
 	local coupon, batch = argv[from], argv[from + 1]
 	local generation, seq = argv[from + 2], argv[from + 3]
 
@@ -91,7 +98,11 @@ local function arguments_read(place, from, count)
 		fail('generation_seen, seq_seen: not within 0..2^53-1')
 	end
 
+	if each == TRIPLE and KEYS[place + 3] ~= base .. ':codes' then
+		fail('KEYS: not the keys of coupon ' .. coupon)
+	end
 	local hmget = {'HMGET', KEYS[place + 1]}
+	local codes = each == TRIPLE and {'HMGET', KEYS[place + 3]} or nil
 	local keyed, escapes = false, false
 	local at = from + PART
 	for i = 1, count do
@@ -108,10 +119,20 @@ local function arguments_read(place, from, count)
 			end
 			keyed = true
 		end
+		if codes then
+			local code = argv[at + 2]
+			if #code > CODE_MOST or not find(code, ONE_TIME) then
+				if code ~= '' and not code_is_valid(code) then
+					fail('code: not SET.SERIAL or SET')
+				end
+			end
+			codes[i + 2] = code
+			keyed = true
+		end
 		hmget[i + 2] = user
-		at = at + 2
+		at = at + each
 	end
-	return hmget, keyed, escapes
+	return hmget, codes, keyed, escapes
 end
 
 -- Reads the coupon's hash, with numbers where they belong; nil: there is none.
@@ -183,11 +204,32 @@ local function slots_count(taken)
 	return used, slot
 end
 
+-- Runs the command that reads the codes of a part. Returns for each request what Redis has of its
+-- code, the user who has redeemed it, '' if it is revoked, otherwise false; and which sets are
+-- revoked (nil: none).
+local function codes_read(codes, count)
+	codes[count + 3] = SETS_REVOKED
+	local found, revoked = pcall(unpack(codes)), nil
+	if found.err then
+		fail('codes: ' .. found.err)
+	end
+	if found[count + 1] then
+		revoked = {}
+		for i = 3, count + 2 do
+			local set = match(codes[i], '^%d+')
+			if set and revoked[set] == nil then
+				revoked[set] = call('HGET', codes[2], set) == ''
+			end
+		end
+	end
+	return found, revoked
+end
+
 -- Decides the part whose keys begin at KEYS[place], and its arguments at argv[from].
-local function decide(place, from, count)
+local function decide(place, from, count, each)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
-	local hmget, keyed, escapes = arguments_read(place, from, count)
+	local hmget, codes, keyed, escapes = arguments_read(place, from, count, each)
 	local c = coupon_read(key)
 	if not c then
 		return {'missing', 0, 0}
@@ -224,6 +266,13 @@ local function decide(place, from, count)
 	if records.err then
 		fail('users: ' .. records.err)
 	end
+	-- Of codes: what Redis has of each, the revoked sets, and who redeems which in this call, also
+	-- as the arguments of the HSET.
+	local owners, revoked
+	local redeemer, redeemed, redeemed_n = {}, {}, 0
+	if codes then
+		owners, revoked = codes_read(codes, count)
+	end
 
 	-- The verdicts. Each accepted request adds to hset (user, records) and to pieces (its part of
 	-- the body); at[user] is the index of the user's new records in hset.
@@ -232,45 +281,69 @@ local function decide(place, from, count)
 	local at = {}
 	local accepted = 0
 	local fresh = '1:' .. batch .. ':'
-	local key_at = from + PART - 1
+	local key_at = from + PART + 1
 
 	for i = 1, count do
-		local user, word = hmget[i + 2], argv[key_at + i * 2]
+		local user, word = hmget[i + 2], argv[key_at]
 		local own = at[user]
 		local verdict, took
+		local code, bad -- bad: the verdict on a code that the user cannot redeem
 
-		if word == '' and closed then
+		if codes then
+			code = codes[i + 2]
+			if code == '' then
+				code = nil
+			elseif redeemer[code] or owners[i] and owners[i] ~= '' then
+				bad = -8
+			elseif owners[i] or revoked and revoked[match(code, '^%d+')] then
+				bad = -7
+			end
+		end
+		key_at = key_at + each
+
+		if word == '' and closed and not code then
 			verdict = closed
-		elseif word == '' and not full and not own and not records[i] then
+		elseif word == '' and not full and not own and not records[i] and not bad
+			and not closed then
 			at[user] = last + 2
 			hset[last + 1] = user
-			hset[last + 2] = fresh .. accepted .. ':'
-			last = last + 2
 			pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
-			pieces[size + 2] = NEXT
+			if code then
+				hset[last + 2] = fresh .. accepted .. ':\t' .. code
+				pieces[size + 2] = '",1,"","' .. code .. '"],["'
+			else
+				hset[last + 2] = fresh .. accepted .. ':'
+				pieces[size + 2] = NEXT
+			end
+			last = last + 2
 			size = size + 2
 			verdict, took = 1, true
 		else
 			local text = own and hset[own] or records[i]
 			local taken, receive = {}, false
 			if text then
-				taken, receive = records_read(text, word)
+				taken, receive = records_read(text, word, nil, code)
 				if not taken then
 					fail('users: malformed records of user ' .. user)
 				end
 			end
 			local used, slot = slots_count(taken)
 
+			local refused = bad or closed
+
 			if receive then
 				verdict = receive
-			elseif closed then
-				verdict = closed
+			elseif refused then
+				verdict = refused
 			elseif used >= limit then
 				verdict = -4
 			elseif full then
 				verdict = -20
 			else
 				local record = slot .. ':' .. batch .. ':' .. accepted .. ':' .. word
+				if code then
+					record = record .. '\t' .. code
+				end
 				if not own then
 					own = last + 2
 					at[user] = own
@@ -280,7 +353,8 @@ local function decide(place, from, count)
 				hset[own] = text and text .. '\n' .. record or record
 				pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
 				pieces[size + 2] = '",' .. slot .. ',"'
-					.. string.gsub(word, ESCAPED, ESCAPE) .. '"],["'
+					.. string.gsub(word, ESCAPED, ESCAPE)
+					.. (code and '","' .. code or '') .. '"],["'
 				size = size + 2
 				verdict, took = slot, true
 			end
@@ -288,6 +362,11 @@ local function decide(place, from, count)
 
 		if took then
 			accepted = accepted + 1
+			if code and find(code, '.', 1, true) then
+				redeemer[code] = user
+				redeemed[redeemed_n + 1], redeemed[redeemed_n + 2] = code, user
+				redeemed_n = redeemed_n + 2
+			end
 			if accepted == stock then
 				closed = -2
 			end
@@ -316,30 +395,41 @@ local function decide(place, from, count)
 		return added
 	end
 	call(unpack(hset))
+	if redeemed_n > 0 then
+		call('HSET', KEYS[place + 3], unpack(redeemed))
+	end
 	call('HSET', key, 'stock', decimal(stock), 'seq', decimal(seq))
 
 	reply[3], reply[4], reply[7] = seq, stock, body
 	return reply
 end
 
--- Where each part begins, before any is decided.
-local parts = #KEYS / 3
-local from, begins, counts = HEAD + 1, {}, {}
-for i = 1, parts do
-	local count = tonumber(argv[from + PART - 1])
+-- Where the keys and arguments of each part begin, before any is decided.
+local place, from = 1, HEAD + 1
+local places, begins, counts, eaches = {}, {}, {}, {}
+repeat
+	local text = argv[from + PART - 1] or ''
+	local count, each = tonumber(text), PAIR
+	if not count and sub(text, -1) == 'c' then
+		count, each = tonumber(sub(text, 1, -2)), TRIPLE
+	end
 	if not count or count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
 		fail('count: not an integer within 1..256')
 	end
-	begins[i], counts[i] = from, count
-	from = from + PART + count * 2
+	local i = #counts + 1
+	places[i], begins[i], counts[i], eaches[i] = place, from, count, each
+	place, from = place + each + 1, from + PART + count * each
+until place > #KEYS or from > #argv
+if place ~= #KEYS + 1 then
+	fail('KEYS: 3 are needed for each part, 4 for one with codes')
 end
 if from ~= #argv + 1 then
-	fail('ARGV: not as many pairs of user and key as the counts say')
+	fail('ARGV: not as many requests as the counts say')
 end
 
 local replies = {}
-for i = 1, parts do
-	local done, reply = protected(decide, i * 3 - 2, begins[i], counts[i])
+for i = 1, #counts do
+	local done, reply = protected(decide, places[i], begins[i], counts[i], eaches[i])
 	replies[i] = reply
 	if not done and type(reply) ~= 'table' then
 		replies[i] = {err = reply} -- an error of the script itself

@@ -3,9 +3,11 @@
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users
 --       3 coupon:{ID}:known  set of 'BATCH:INDEX': receives in flight that have a slot in users
+--       4 coupon:{ID}:codes
 -- ARGV  1 fence  NUMBER:FROM:UNTIL, see fence_check()
 --       then 1..128 times nine, with consecutive numbers: number, generation, seq (0: none), user,
---       slot, batch (ULID), index, key ('' = none), outcome:
+--       slot, batch (ULID), index, key ('' = none; then perhaps a tab and
+--       a code), outcome:
 --         'issued'  the slot is this receive's in PostgreSQL
 --         'free'    rejected; its unit goes back to the stock
 --         'drop'    rejected; PostgreSQL has no stock for its unit
@@ -24,7 +26,7 @@
 
 local HEAD, EACH = 1, 9
 
-keys_check(':users', ':known')
+keys_check(':users', ':known', ':codes')
 local count = groups_count(HEAD, EACH, 128)
 local fence, is_over = fence_check(1)
 local first, numbers = integer_check(HEAD + 1, 'number'), {}
@@ -45,7 +47,7 @@ for i = 1, count do
 	end
 end
 
-types_check('hash', 'hash', 'set')
+types_check('hash', 'hash', 'set', 'hash')
 local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', 'lost', 'late', 'run_id',
 	'fence')
 if not c[1] or c[6] == RUN_ID_NONE then
@@ -95,18 +97,25 @@ local function unit_take()
 	return true
 end
 
+-- The user who has redeemed the code loses it, if it is another one. That receive will be rejected.
 local function slot_give(user, slot, record)
 	local text = call('HGET', KEYS[2], user)
-	local lines, had = {}, false
+	local lines, had, code = {}, false, nil
 	for line in string.gmatch((text or '') .. '\n', '([^\n]*)\n') do
 		if sub(line, 1, #slot + 1) == slot .. ':' then
-			had = true
+			had, code = true, code_of(line)
 		elseif line ~= '' then
 			lines[#lines + 1] = line
 		end
 	end
 	lines[#lines + 1] = record
 	call('HSET', KEYS[2], user, table.concat(lines, '\n'))
+	if code and call('HGET', KEYS[4], code) == user then
+		call('HDEL', KEYS[4], code)
+	end
+	if code_of(record) then
+		call('HSET', KEYS[4], code_of(record), user)
+	end
 	return had
 end
 

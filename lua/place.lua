@@ -10,8 +10,8 @@
 -- it has lost data, and more reports may come: the time is recorded as `loss_at`.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:known
---       5 coupon:{ID}:seen  6 coupon:{ID}:fill:GENERATION:users
---       7 coupon:{ID}:fill:GENERATION:known
+--       5 coupon:{ID}:seen  6 coupon:{ID}:codes  7 coupon:{ID}:fill:GENERATION:users
+--       8 coupon:{ID}:fill:GENERATION:known  9 coupon:{ID}:fill:GENERATION:codes
 -- ARGV  1 fence       NUMBER:FROM:UNTIL, see fence_check()
 --       2 run_id      of this Redis process: 40 hexadecimal digits
 --       3 generation  1..2^53-1, the new one
@@ -39,8 +39,8 @@ local HEAD, EACH = 11, 3
 if #ARGV < HEAD or (#ARGV - HEAD) % EACH ~= 0 then
 	fail('ARGV: 11 arguments and then three for each older generation are needed')
 end
-keys_check(':users', ':outbox', ':known', ':seen',
-	':fill:' .. ARGV[3] .. ':users', ':fill:' .. ARGV[3] .. ':known')
+keys_check(':users', ':outbox', ':known', ':seen', ':codes', ':fill:' .. ARGV[3] .. ':users',
+	':fill:' .. ARGV[3] .. ':known', ':fill:' .. ARGV[3] .. ':codes')
 local fence, is_over = fence_check(1)
 local run_id = run_id_check(2)
 local generation, version = integer_check(3, 'generation', 1), integer_check(4, 'version', 1)
@@ -60,7 +60,7 @@ for i = HEAD + 1, #ARGV, EACH do
 end
 
 -- Keys that are only replaced may have any type; keys that are read may not.
-types_check('hash', false, 'hash', false, 'hash', 'hash', 'set')
+types_check('hash', false, 'hash', false, 'hash', false, 'hash', 'set', 'hash')
 local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq', 'version', 'placeholder')
 local known_fence, old_generation, old_seq = integer(c[1]), integer(c[2]), integer(c[3])
 if is_over or known_fence and known_fence > fence then
@@ -69,11 +69,11 @@ end
 if old_generation and old_generation >= generation and not c[5] then
 	return 'current'
 end
-if issued > 0 and call('EXISTS', KEYS[6]) == 0 then
+if issued > 0 and call('EXISTS', KEYS[7]) == 0 then
 	return 'gone'
 end
 
-local known = call('SCARD', KEYS[7])
+local known = call('SCARD', KEYS[8])
 local terms = {status, ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[4]}
 if not c[5] and integer(c[4]) and integer(c[4]) > version then
 	local newer = call('HMGET', KEYS[1], 'status', 'total', 'begin', 'end', 'limit', 'version')
@@ -120,8 +120,8 @@ end
 -- The writes. Redis refuses a script for lack of memory only at its first write, and never an
 -- UNLINK. If nothing is replaced, the HSET is the first write.
 
-if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5]) > 0 then
-	call('UNLINK', KEYS[1], KEYS[2], KEYS[4], KEYS[5])
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6]) > 0 then
+	call('UNLINK', KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6])
 end
 call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3], 'seq', '0',
 	'total', terms[2], 'stock', decimal(stock), 'reserved', decimal(reserved),
@@ -130,12 +130,10 @@ call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3
 if is_loss then
 	call('HSET', KEYS[1], 'loss_at', decimal(now_ms()))
 end
-if call('EXISTS', KEYS[6]) == 1 then
-	call('RENAME', KEYS[6], KEYS[2])
-	call('PERSIST', KEYS[2])
-end
-if known > 0 then
-	call('RENAME', KEYS[7], KEYS[4])
-	call('PERSIST', KEYS[4])
+for filled, key in pairs({[KEYS[7]] = KEYS[2], [KEYS[8]] = KEYS[4], [KEYS[9]] = KEYS[6]}) do
+	if call('EXISTS', filled) == 1 then
+		call('RENAME', filled, key)
+		call('PERSIST', key)
+	end
 end
 return {'placed', stock, reserved, known, over}

@@ -29,7 +29,27 @@ local MAX_INDEX = 255 -- of a receive in its batch
 local RUN_ID_NONE = string.rep('0', 40)
 
 -- The format of a record that is passed as an argument, in fill.lua and late.lua.
-local RECORD_SHAPE = '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*$'
+local RECORD_SHAPE = '^[1-9]%d?%d?:[0-7][0-9A-HJKMNP-TV-Z]*:%d%d?%d?:[ -~]*\t?[%d.]*$'
+
+-- An exchange code, as records and messages name it: 'SET.SERIAL', or 'SET' if it is a word, which
+-- many users redeem.
+local CODE_SHAPE = '^[1-9]%d*%.?%d*$'
+
+local CODE_MOST = 39 -- bytes
+
+local DOT = 46
+
+local function code_is_valid(code)
+	return #code <= CODE_MOST and find(code, CODE_SHAPE) and string.byte(code, -1) ~= DOT
+end
+
+-- The field of coupon:{ID}:codes that is there if a whole set or a word is revoked.
+local SETS_REVOKED = '*'
+
+-- Returns the code that only one user can redeem, at the end of a record; nil: it has none.
+local function code_of(record)
+	return match(record, '\t(%d+%.%d+)$')
+end
 
 -- Ends the script with an error: `what` begins with the argument, field or key that is wrong.
 local function fail(what)
@@ -165,27 +185,33 @@ local function is_fenced(text, fence)
 	return (integer(text) or fail('coupon: its fence is malformed')) > fence
 end
 
--- Parses one record 'SLOT:BATCH:INDEX:KEY'. Returns its receive 'SLOT:BATCH:INDEX', slot and key;
--- nil if it is malformed.
+-- Parses one record: 'SLOT:BATCH:INDEX:KEY', and a tab and the code if one was redeemed. Returns
+-- its receive 'SLOT:BATCH:INDEX', slot, key, and '' or the tab and the code; nil if it is
+-- malformed.
 local function record_parse(record)
-	local receive, slot, batch, index, key =
-		match(record, '^(([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?)):([ -~]*)$')
+	local receive, slot, batch, index, key, rest =
+		match(record, '^(([1-9]%d?%d?):([0-7][0-9A-HJKMNP-TV-Z]*):(%d%d?%d?)):([ -~]*)(.*)$')
 	slot = tonumber(slot)
 	if not slot or #batch ~= 26 or #key > 64 or find(index, '^0.') or slot > 100
 		or tonumber(index) > MAX_INDEX then
 		return nil
 	end
-	return receive, slot, key
+	if rest ~= '' and not (sub(rest, 1, 1) == '\t' and code_is_valid(sub(rest, 2))) then
+		return nil
+	end
+	return receive, slot, key, rest
 end
 
 -- Parses a user's records, one per line. Returns the receive of each taken slot and the receive
--- with this key (false: none); nil if they are malformed. Appends the lines to `lines`, if given.
-local function records_read(text, wanted, lines)
-	local taken, found, from = {}, false, 1
+-- with this key, or else with this code (false: none); nil if they are malformed. Appends the lines
+-- to `lines`, if given.
+local function records_read(text, wanted, lines, code)
+	local taken, found, redeemed, from = {}, false, false, 1
+	local wanted_rest = code and find(code, '.', 1, true) and '\t' .. code
 	while from do
 		local stop = find(text, '\n', from, true)
 		local line = sub(text, from, (stop or 0) - 1)
-		local receive, slot, key = record_parse(line)
+		local receive, slot, key, rest = record_parse(line)
 		if not receive or taken[slot] then
 			return nil
 		end
@@ -196,9 +222,12 @@ local function records_read(text, wanted, lines)
 		if key == wanted and key ~= '' then
 			found = receive
 		end
+		if rest == wanted_rest then
+			redeemed = receive
+		end
 		from = stop and stop + 1
 	end
-	return taken, found
+	return taken, found or redeemed
 end
 
 -- For the keeper's lock: checks the arguments and returns the token in ARGV[1].

@@ -4,6 +4,7 @@
 -- fail.
 --
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:users  3 coupon:{ID}:outbox  4 coupon:{ID}:rejected
+--       5 coupon:{ID}:codes
 -- ARGV  1..256 times five: user (1..64 bytes), slot (1..100), batch (ULID), index
 --       (0..255), what to do:
 --         'free'  the slot is freed and its unit goes back to the stock
@@ -12,10 +13,11 @@
 --         'void'  as free, of a receive that was issued. The list of rejected receives gets it,
 --                 whatever the slot has, so that it stays voided should PostgreSQL be put back
 --         'keep'  it was voided as well, but its slot and its unit stay taken: the list alone
---         'give SLOT:BATCH:INDEX:KEY'
+--         'give SLOT:BATCH:INDEX:KEY', perhaps with a tab and a code
 --                 in PostgreSQL this other receive has the slot: its record replaces the
 --                 rejected one
 --
+-- With its record a receive loses its code, unless another one of the user has the code as well.
 -- stock + taken slots + reserved + lost = total, before and after. A rebuild, which counts from
 -- PostgreSQL, clears `lost`.
 --
@@ -30,7 +32,7 @@
 
 local EACH = 5
 
-keys_check(':users', ':outbox', ':rejected')
+keys_check(':users', ':outbox', ':rejected', ':codes')
 local count = groups_count(0, EACH, MAX_INDEX + 1)
 local users, receives, gifts = {}, {}, {}
 local listed = {'RPUSH', KEYS[4]} -- the voided ones
@@ -57,7 +59,7 @@ end
 
 -- The coupon
 
-types_check('hash', 'hash', 'hash', 'list')
+types_check('hash', 'hash', 'hash', 'list', 'hash')
 local run_id = call('HGET', KEYS[1], 'run_id')
 if run_id == RUN_ID_NONE or not run_id and call('EXISTS', KEYS[1]) == 0 then
 	return {'missing'}
@@ -94,6 +96,7 @@ for i = 1, count do
 end
 
 local ended, freed, dropped = {}, 0, 0
+local losers = {} -- code -> the user whose record of it goes
 for i = 1, count do
 	local records = known[users[i]]
 	local place = records and records.at[receives[i]]
@@ -105,6 +108,10 @@ for i = 1, count do
 		ended[i] = 'keep'
 	else
 		records.at[receives[i]] = nil
+		local code = code_of(records.lines[place])
+		if code then
+			losers[code] = users[i]
+		end
 		if gifts[i] then
 			records.lines[place] = gifts[i]
 			local receive = record_parse(gifts[i])
@@ -135,11 +142,18 @@ end
 -- The writes. Redis can refuse only the first one.
 
 local writes, hset, hdel = {}, {'HSET', KEYS[2]}, {'HDEL', KEYS[2]}
+local redeemed, unused = {'HSET', KEYS[5]}, {'HDEL', KEYS[5]}
 for _, user in ipairs(changed) do
 	local records, kept = known[user], {}
 	for i = 1, #records.lines do
 		if records.lines[i] then
 			kept[#kept + 1] = records.lines[i]
+			local code = code_of(records.lines[i])
+			if code then
+				losers[code] = nil
+				redeemed[#redeemed + 1] = code
+				redeemed[#redeemed + 1] = user
+			end
 		end
 	end
 	if #kept == 0 then
@@ -149,11 +163,22 @@ for _, user in ipairs(changed) do
 		hset[#hset + 1] = table.concat(kept, '\n')
 	end
 end
+for code, user in pairs(losers) do
+	if call('HGET', KEYS[5], code) == user then
+		unused[#unused + 1] = code
+	end
+end
 if #hset > 2 then
 	writes[#writes + 1] = hset
 end
 if #hdel > 2 then
 	writes[#writes + 1] = hdel
+end
+if #redeemed > 2 then
+	writes[#writes + 1] = redeemed
+end
+if #unused > 2 then
+	writes[#writes + 1] = unused
 end
 if freed > 0 then
 	writes[#writes + 1] = {'HSET', KEYS[1], 'stock', decimal(stock)}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Turns text files into C strings: embed.sh OUT.h OUT.c FILE…
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
-# sql/query/settle.sql becomes `sql_query_settle`.
+# sql/query/settle.sql becomes `sql_query_settle`. A file of docs/ has a tag that changes with it:
+# `docs_openapi_tag`.
 # The migrations (sql/migration/NNNN_name.sql) are also in the table `migrations`, in order, the
 # files of functions (sql/function/NAME.sql) in the table `functions`. Both end with a name of NULL.
 set -euo pipefail
@@ -53,6 +54,7 @@ function_row() {
 	printf '#ifndef EMBED_H\n#define EMBED_H\n\n'
 	for file in "${files[@]}"; do
 		printf 'extern const char %s[];\n' "$(c_name "$file")"
+		[[ $file != docs/* ]] || printf 'extern const char %s_tag[];\n' "$(c_name "$file")"
 	done
 	cat <<'END'
 
@@ -86,6 +88,8 @@ mv "$header.part" "$header"
 		text "$file" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/	/\\t/g' \
 			-e 's/^/\t"/' -e 's/$/\\n"/'
 		printf '\t"";\n\n'
+		[[ $file != docs/* ]] || printf 'const char %s_tag[] = "%.12s";\n\n' \
+			"$(c_name "$file")" "$(sha256sum <"$file")"
 	done
 	printf 'const struct migration migrations[] = {\n'
 	for file in "${files[@]}"; do

@@ -9,13 +9,13 @@ set -euo pipefail
 PACKAGES=(
 	# build
 	build-essential pkg-config
-	libcjson-dev libcmocka-dev libcsv-dev libevent-dev libhiredis-dev libhttp-parser-dev
-	libpq-dev librabbitmq-dev libssl-dev uthash-dev
-	# run: the three services, and the tools that the stack scripts call
-	redis-tools rabbitmq-server curl netcat-openbsd util-linux
+	libcjson-dev libcmocka-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev
+	libhttp-parser-dev libpq-dev librabbitmq-dev libssl-dev uthash-dev
+	# run: the three services, the tools that the stack scripts call, certificates for webhooks
+	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# test: clients of other projects
-	python3 python3-pika python3-prometheus-client python3-psycopg python3-pytest python3-redis
-	python3-requests
+	python3 python3-jsonschema python3-pika python3-prometheus-client python3-psycopg
+	python3-pytest python3-redis python3-requests
 	# lint
 	black clang-format flake8 git lua-check shellcheck
 )

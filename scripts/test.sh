@@ -21,7 +21,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-5}
-readonly PORTS_EACH=500  # of a shard: its stack, and those that its tests make
+readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
 # A build that is made quickly; the other build has told the warnings.

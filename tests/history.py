@@ -2,6 +2,7 @@
 verdict.py."""
 
 import collections
+import os
 import random
 import time
 
@@ -14,6 +15,7 @@ from stack import wait_until
 from ulid import ulid_uuid
 from user_ids import user_of
 from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict
+from voids import Void, Voiding
 
 WINDOW = 32  # requests of one connection in flight
 EVERY_S = 0.03
@@ -51,6 +53,7 @@ class History:
         self.every_s = every_s
         self.allowed = allowed or Allowed(("unavailable", "busy"), unknown=UNKNOWN_SHARE)
         self.asked = []
+        self.voidings = []
         self.load = None
 
     # The load
@@ -100,6 +103,17 @@ class History:
         self.note(ask)
         return ask.answer(
             client.issue(self.coupon, user, **({"key": key} if key else {}), **members)
+        )
+
+    def void(self, receive, kill_after_s=None):
+        """couponctl void, recorded as well."""
+        voiding = Voiding(receive)
+        self.voidings.append(voiding)
+        program = self.stack.build_dir / "couponctl"
+        return voiding.run(
+            [str(program), "void", receive, "--json"],
+            {**os.environ, **self.stack.env},
+            kill_after_s,
         )
 
     def wait_accepted(self, more, timeout=30):
@@ -166,7 +180,7 @@ class History:
         where = f"(coupon {self.coupon}, seed {self.seed})"
         stored = self.stored()
         terms = Terms(self.coupon, self.total, self.limit)
-        Verdict(terms, self.asked, stored, self.allowed, where).check()
+        Verdict(terms, self.asked, stored, self.allowed, where, self.voidings).check()
         audit = self.stack.ctl_run("audit", self.coupon)
         assert (
             audit.returncode == 0
@@ -186,6 +200,11 @@ class History:
                 " coupon_id = %s",
                 (self.coupon,),
             ).fetchall()
+            voids = pg.execute(
+                "SELECT user_id, slot, batch, idx, is_returned FROM coupon_void WHERE"
+                " coupon_id = %s",
+                (self.coupon,),
+            ).fetchall()
             (issued_num,) = pg.execute(
                 "SELECT issued_num FROM coupon WHERE id = %s", (self.coupon,)
             ).fetchone()
@@ -194,6 +213,7 @@ class History:
             [Tombstone(*row) for row in tombstones],
             issued_num,
             *self._redis(),
+            [Void(*row) for row in voids],
         )
 
     def _redis(self):

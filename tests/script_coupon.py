@@ -15,6 +15,7 @@ FENCE_AT = {name: 0 for name in ("place", "verify", "fence", "hold", "expire", "
 }
 STATES_NOT_OK = ("missing", "unverified", "behind")
 OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED, BUSY = -2, -3, -4, -5, -6, -20
+CODE_INVALID, CODE_USED = -7, -8
 UNBOUNDED = 2**53 - 1
 
 
@@ -65,13 +66,13 @@ class Coupon:
         self.keys = [base, base + ":users", base + ":outbox"]
         self.known, self.seen, self.dead = base + ":known", base + ":seen", base + ":dead"
         self.settled, self.rejected = base + ":settled", base + ":rejected"
-        self.terms = base + ":terms"
+        self.terms, self.codes = base + ":terms", base + ":codes"
         self.run_id = client.info("server")["run_id"]
         self.scripts = {}
 
     def delete(self):
         more = (self.known, self.seen, self.dead, self.settled, self.rejected, self.terms)
-        self.redis.delete(*self.keys, *more)
+        self.redis.delete(*self.keys, *more, self.codes)
 
     def put(self, **fields):
         """Writes the coupon's hash directly: open, verified, stock = total unless fields are
@@ -104,14 +105,29 @@ class Coupon:
     def users(self):
         return self.redis.hgetall(self.keys[1])
 
+    def redeemed(self):
+        return self.redis.hgetall(self.codes)
+
     def outbox(self):
         return self.redis.hgetall(self.keys[2])
+
+    def fill_keys(self, generation):
+        return [f"{self.keys[0]}:fill:{generation}:{name}" for name in ("users", "known", "codes")]
+
+    def keys_of(self, name):
+        if name == "release":
+            return [*self.keys, self.rejected, self.codes]
+        if name == "late":
+            return [*self.keys[:2], self.known, self.codes]
+        if name == "revoke":
+            return [self.keys[0], self.codes]
+        return self.keys
 
     def run(self, name, *args, keys=None):
         if name not in self.scripts:
             self.scripts[name] = self.redis.script_load(script_text(name))
         if keys is None:
-            keys = [*self.keys, self.rejected] if name == "release" else self.keys
+            keys = self.keys_of(name)
         at = FENCE_AT.get(name, len(args))
         if at < len(args) and ":" not in str(args[at]):
             args = (*args[:at], fence_of(args[at]), *args[at + 1 :])
@@ -128,7 +144,10 @@ class Coupon:
         keys=None,
         count=None,
     ):
-        """A call with one part. Each request is a user, or a pair of user and key."""
+        """A call with one part. Each request is a user, or a pair of user and key, or with the code
+        as well."""
+        if keys is None and any(isinstance(r, tuple) and len(r) == 3 for r in requests):
+            keys = [*self.keys, self.codes]
         (reply,) = self.run(
             "issue",
             self.run_id if run_id is None else run_id,
@@ -145,11 +164,13 @@ class Coupon:
         flat = []
         for r in requests:
             flat += [r, ""] if isinstance(r, (str, int)) else r
+        coded = any(isinstance(r, tuple) and len(r) == 3 for r in requests)
+        n = f"{len(flat) // 3}c" if coded else len(flat) // 2
         return (
             self.id if coupon is None else coupon,
             batch or ulid_make(),
             *seen,
-            len(flat) // 2 if count is None else count,
+            n if count is None else count,
             *flat,
         )
 

@@ -74,6 +74,8 @@ SECONDS = {
     "test_e2e_arm.py": (14, 6),
     "test_e2e_campaign.py": (0, 14),
     "test_e2e_export.py": (0, 9),
+    "test_e2e_webhook.py": (38, 0),
+    "test_e2e_webhook_failures.py": (49, 0),
 }
 
 

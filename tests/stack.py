@@ -18,7 +18,7 @@ RUN_DIR = os.environ.get("RUN_DIR") or ".run-test"  # of the stack that `make te
 PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 21, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
-PORTS_FREE_FROM, PORTS_FREE_N = 400, 100  # from PORT_BASE on
+PORTS_FREE_FROM, PORTS_FREE_N = 900, 100  # from PORT_BASE on
 ports_given = itertools.count()
 
 

@@ -17,6 +17,7 @@ import collections
 from load import UNANSWERED
 from ulid import ulid_uuid
 from user_ids import receive_parts
+from voids import NEVER, Voids
 
 ALWAYS = frozenset(("accepted", "queued", "issued", "out_of_stock", "limit_reached"))
 TAKEN = frozenset(("accepted", "queued", "issued"))
@@ -27,6 +28,7 @@ REASONS = ("slot_taken", "key_taken", "out_of_stock", "lost")  # that can be dec
 REDIS_LOST = frozenset(("slot_taken", "key_taken", "out_of_stock"))  # only if Redis lost slots
 OUTCOMES = ("issued", "rejected")  # final
 REJECTED_LISTED = 100  # a list of `status` has the newest ones
+REPEATED_S = 0.11  # a gateway may repeat `out_of_stock` for 100 ms
 
 Row = collections.namedtuple("Row", "user slot batch index key")
 Tombstone = collections.namedtuple("Tombstone", "user slot batch index reason")
@@ -34,14 +36,26 @@ Terms = collections.namedtuple("Terms", "coupon total limit")
 
 
 class Stored:
-    """What the stores have of the coupon: rows and rejections of PostgreSQL, slots of Redis as
-    rows, and its counts."""
+    """What the stores have of the coupon: rows, rejections and voids of PostgreSQL, slots of Redis
+    as rows, and its counts."""
 
-    def __init__(self, rows, tombstones, issued_num, slots, counts):
+    def __init__(self, rows, tombstones, issued_num, slots, counts, voids=()):
         self.rows, self.tombstones, self.issued_num = rows, tombstones, issued_num
-        self.slots, self.counts = slots, counts
+        self.slots, self.counts, self.voids = slots, counts, voids
         self.issued = {(row.batch, row.index): row for row in rows}
         self.rejected = {(one.batch, one.index): one for one in tombstones}
+
+
+class Span:
+    """The times at which a receive had its slot: it may have had it since .. until, and surely had
+    it sure_since .. sure_until, in PostgreSQL from issued_since on."""
+
+    def __init__(self, user, slot, since, until, issued_since):
+        self.user, self.slot, self.issued_since = user, slot, issued_since
+        (self.since, self.sure_since), (self.sure_until, self.until) = since, until
+
+    def is_possible(self, since, until):
+        return self.since <= until and self.until >= since
 
 
 class Allowed:
@@ -84,7 +98,7 @@ def told_by(ask):
 class Verdict:
     """check() raises an AssertionError that names the promise, the place and the request."""
 
-    def __init__(self, terms, asks, stored, allowed, where=""):
+    def __init__(self, terms, asks, stored, allowed, where="", voidings=()):
         self.terms, self.stored, self.allowed, self.where = terms, stored, allowed, where
         self.issues = [ask for ask in asks if ask.op == "issue"]
         self.queries = [ask for ask in asks if ask.op != "issue"]
@@ -96,6 +110,8 @@ class Verdict:
             if ask.receive:
                 self.told[place_of(ask.receive)].append(ask)
         self.known = self._known()
+        self.voids = Voids(voidings, stored.voids, place_of)
+        self.spans = self._spans()
 
     def _known(self):
         """What clients knew: by user, then by receive, the earliest times at which an answer named
@@ -113,6 +129,8 @@ class Verdict:
 
     def check(self):
         self._stores()
+        self.voids.check(self.stored.issued, self.stored.rejected, self._issued_before, self.where)
+        self._never_more()
         self._answers_allowed()
         self._unknown_share()
         self._rejections()
@@ -147,7 +165,7 @@ class Verdict:
 
     def _answers_allowed(self):
         allowed = ALWAYS | {UNKNOWN} | self.allowed.answers
-        if self.allowed.reasons:
+        if self.allowed.reasons or self.voids.stored:
             allowed |= {"rejected"}
         for ask in self.issues:
             assert (
@@ -176,9 +194,17 @@ class Verdict:
 
     def _rejections(self):
         """P3, P10: a receive is rejected only for a reason that is declared, and that is true."""
-        held = {(row.user, row.slot) for row in self.stored.rows}
+        issued = [*self.stored.rows, *self.voids.returned()]  # at some time
+        held = {(one.user, one.slot) for one in issued}
         keys = {(row.user, row.key) for row in self.stored.rows if row.key}
+        keys |= {
+            (ask.user, ask.key)
+            for void in self.voids.returned()
+            for ask in self.told[(void.batch, void.index)]
+        }
         for one in self.stored.tombstones:
+            if one.reason == "voided":
+                continue
             assert one.reason in self.allowed.reasons, f"P3: rejected: {one} {self.where}"
             if one.reason == "slot_taken":
                 assert (one.user, one.slot) in held, f"P3: the slot is free: {one} {self.where}"
@@ -189,8 +215,8 @@ class Verdict:
                 ), f"P3: the key is free: {one} {self.where}"
             if one.reason == "out_of_stock":
                 assert (
-                    len(self.stored.rows) == self.terms.total
-                ), f"P3: {len(self.stored.rows)} are issued: {one} {self.where}"
+                    len(issued) >= self.terms.total
+                ), f"P3: {len(issued)} are issued: {one} {self.where}"
 
     # Receives
 
@@ -207,20 +233,37 @@ class Verdict:
             self.terms.coupon, ask.user
         ), f"{ask} {self.where}"  # fmt: skip
         assert (row is None) != (tombstone is None), f"P3: {ask} {self.where}"
-        if status_of(ask) == "issued":
-            assert row, f"P3: was issued: {ask}, {tombstone} {self.where}"
-        if status_of(ask) == "rejected":
-            self._rejected(ask, ask.reply, place)
+        if status_of(ask) in OUTCOMES:
+            self._outcome(ask, ask.reply, status_of(ask), place)
+        if status_of(ask) in TAKEN:
+            _, released = self.voids.until(place)
+            assert ask.at <= released, f"P3: it was voided before: {ask} {self.where}"
         if status_of(ask) in TAKEN and row:
             assert row[:2] == (ask.user, ask.reply["slot"]), f"P3: {ask}, {row} {self.where}"
             assert row.key == (ask.key or ""), f"P6: {ask}, {row} {self.where}"
 
-    def _rejected(self, ask, told, place):
+    def _outcome(self, ask, told, outcome, place):
+        """A final outcome that an answer names."""
         tombstone = self.stored.rejected.get(place)
-        assert tombstone, f"P3: was rejected: {ask} {self.where}"
+        outcomes = self._outcomes(place, ask)
         assert (
-            told.get("reason", tombstone.reason) == tombstone.reason
-        ), f"P3: rejected as {tombstone.reason}: {ask} {self.where}"
+            outcome in outcomes
+        ), f"P3: was {outcome}, and can be {outcomes}: {ask}, {tombstone} {self.where}"
+        if outcome == "rejected":
+            reason = tombstone.reason if tombstone else "voided"
+            assert (
+                told.get("reason", reason) == reason
+            ), f"P3: rejected as {reason}: {ask} {self.where}"
+
+    def _outcomes(self, place, ask):
+        """Those that the answer to the request may name."""
+        if place in self.voids.stored:
+            return self.voids.outcomes(place, ask.at, ask.answered_at)
+        return {"issued"} if place in self.stored.issued else {"rejected"}
+
+    def _issued_before(self, receive, at):
+        times = self.known[receive_parts(receive)[1]].get(receive, {})
+        return times.get("issued", NEVER) < at
 
     def _requested(self):
         """P5, P7: no user has more than he requested and was not refused."""
@@ -268,30 +311,74 @@ class Verdict:
             asks = told
         return min((ask.at for ask in asks if ask.at is not None), default=0.0)
 
-    def _accepted_times(self):
-        """The same for every receive: (time, user)."""
-        receives = [(row.user, (row.batch, row.index), row.key) for row in self.stored.rows]
-        receives += [(one.user, (one.batch, one.index), None) for one in self.stored.tombstones]
-        return [(self._accepted_from(*receive), receive[0]) for receive in receives]
+    def _accepted_surely(self, place):
+        """The time at which it surely was; never, if it was rejected and not voided."""
+        asks = self.told.get(place, ())
+        if place in self.stored.rejected and place not in self.voids.stored:
+            return NEVER
+        times = [ask.answered_at for ask in asks]
+        return min(times) if times and None not in times else NEVER
+
+    def _spans(self):
+        """Of every receive."""
+        receives = [(one, one.key) for one in self.stored.rows]
+        receives += [(one, None) for one in self.stored.tombstones]
+        issued = {
+            place_of(receive): times.get("issued", NEVER)
+            for known in self.known.values()
+            for receive, times in known.items()
+        }
+        spans = []
+        for one, key in receives:
+            place = (one.batch, one.index)
+            since = (self._accepted_from(one.user, place, key), self._accepted_surely(place))
+            until, issued_since = self.voids.until(place), issued.get(place, NEVER)
+            spans.append(Span(one.user, one.slot, since, until, issued_since))
+        return spans
+
+    def _never_more(self):
+        """P1, P2: at no time there were more than the total, or more of one user than the limit, or
+        two in one slot. Without voids that is so if it is so at the end. Where Redis may lose slots
+        it may accept one too many, which PostgreSQL rejects unless one is voided until then."""
+        if not self.voids.stored:
+            return
+        events = []
+        for span in self.spans:
+            since = span.issued_since if self.allowed.reasons & REDIS_LOST else span.sure_since
+            if since < span.sure_until:
+                events.append((since, 1, span))
+                events.append((span.sure_until, 0, span))
+        held, of_user, all_n = set(), collections.Counter(), 0
+        for at, begins, span in sorted(events, key=lambda event: event[:2]):
+            slot, change = (span.user, span.slot), 1 if begins else -1
+            assert not (begins and slot in held), f"P2: two in slot {slot} at {at} {self.where}"
+            (held.add if begins else held.discard)(slot)
+            all_n += change
+            of_user[span.user] += change
+            assert all_n <= self.terms.total, f"P1: {all_n} at {at} {self.where}"
+            assert (
+                of_user[span.user] <= self.terms.limit
+            ), f"P2: user {span.user} had {of_user[span.user]} at {at} {self.where}"
 
     def _refusals(self):
-        """A user who was refused at his limit had that many receives by then, and stock that was
-        sold out had been accepted by then."""
-        times = self._accepted_times()
-        of_all = sorted(at for at, _ in times)
+        """A user who was refused at his limit had that many receives then, and stock that was sold
+        out was taken then."""
+        taken = Taken(self.spans)
         of_user = collections.defaultdict(list)
-        for at, user in times:
-            of_user[user].append(at)
+        for span in self.spans:
+            of_user[span.user].append(span)
         for ask in self.issues:
             if ask.answered_at is None:
                 continue
             if status_of(ask) == "limit_reached":
-                number = sum(at <= ask.answered_at for at in of_user[ask.user])
+                number = sum(
+                    span.is_possible(ask.at, ask.answered_at) for span in of_user[ask.user]
+                )
                 assert (
                     number >= self.terms.limit
                 ), f"had {number} of {self.terms.limit}: {ask} {self.where}: {self._of(ask.user)}"
             if status_of(ask) == "out_of_stock":
-                number = bisect.bisect_right(of_all, ask.answered_at)
+                number = taken.most(ask.at - (0 if ask.key else REPEATED_S), ask.answered_at)
                 assert (
                     number >= self.terms.total
                 ), f"{number} of {self.terms.total} were accepted: {ask} {self.where}"
@@ -311,19 +398,14 @@ class Verdict:
     # Queries
 
     def _queries(self):
-        possible = sorted(at for at, _ in self._accepted_times())
-        certain = sorted(
-            min(ask.answered_at for ask in asks)
-            for place, asks in self.told.items()
-            if place in self.stored.issued and all(ask.answered_at is not None for ask in asks)
-        )
+        taken = Taken(self.spans)
         for ask in self.queries:
             if not ask.reply:
                 continue
             if ask.op == "status":
                 self._status(ask)
             elif ask.reply["code"] == 0:
-                self._coupon(ask, possible, certain)
+                self._coupon(ask, taken)
 
     def _status(self, ask):
         for one in told_by(ask):
@@ -352,11 +434,15 @@ class Verdict:
             if ask.receive_asked not in (None, receive):
                 continue
             before = {what for what, at in times.items() if at < ask.at}
-            outcome = next((what for what in OUTCOMES if what in before), None)
-            if outcome and not (cut and outcome == "rejected"):
+            outcomes = before & set(OUTCOMES)
+            if place_of(receive) in self.voids.stored and "rejected" not in before and outcomes:
+                outcomes = self._outcomes(place_of(receive), ask)
+            if outcomes == {"issued", "rejected"} and "rejected" in before:
+                outcomes = {"rejected"}  # voided
+            if outcomes and not (cut and "rejected" in outcomes):
                 assert (
-                    told.get(receive) == outcome
-                ), f"P3: {receive} was {outcome} before: {ask} {self.where}"
+                    told.get(receive) in outcomes
+                ), f"P3: {receive} was {' or '.join(outcomes)} before: {ask} {self.where}"
             elif before and not (cut and place_of(receive) in self.stored.rejected):
                 assert receive in told or self._may_be_absent(
                     ask, receive
@@ -375,13 +461,12 @@ class Verdict:
         assert (row is None) != (
             tombstone is None
         ), f"P3: neither issued nor rejected in the end, or both: {ask} {self.where}"
-        assert state != "issued" or row, f"P3: was issued: {ask} {self.where}"
         slot = (row or tombstone).slot
         assert told.get("slot", slot) == slot, f"P3: its slot is {slot}: {ask} {self.where}"
-        if state == "rejected":
-            self._rejected(ask, told, place)
+        if state in OUTCOMES:
+            self._outcome(ask, told, state, place)
 
-    def _coupon(self, ask, possible, certain):
+    def _coupon(self, ask, taken):
         """Its terms, and a stock between what was certainly taken when the request was sent and
         what may have been taken when it was answered."""
         reply, terms = ask.reply, self.terms
@@ -389,11 +474,28 @@ class Verdict:
         assert told == (
             terms.coupon, "open", terms.total, terms.limit
         ), f"is open with other terms: {ask} {self.where}"  # fmt: skip
-        least = terms.total - bisect.bisect_right(possible, ask.answered_at)
-        most = terms.total - bisect.bisect_left(certain, ask.at)
+        least = terms.total - taken.most(ask.at, ask.answered_at)
+        most = terms.total - taken.least(ask.at, ask.answered_at)
         assert (
             max(0, least) <= reply["stock"] <= most
         ), f"P4: the stock was between {least} and {most}: {ask} {self.where}"
+
+
+class Taken:
+    """How many receives had their slots at some time between two."""
+
+    def __init__(self, spans):
+        self.since = sorted(span.since for span in spans)
+        self.until = sorted(span.until for span in spans)
+        self.sure_since = sorted(span.sure_since for span in spans)
+        self.ended = [span for span in spans if span.sure_until < NEVER]
+
+    def most(self, since, until):
+        return bisect.bisect_right(self.since, until) - bisect.bisect_left(self.until, since)
+
+    def least(self, since, until):
+        ended_n = sum(span.sure_since < since and span.sure_until <= until for span in self.ended)
+        return bisect.bisect_left(self.sure_since, since) - ended_n
 
 
 def may_have_taken(ask):

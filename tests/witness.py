@@ -22,6 +22,8 @@ ROW = (
     "SELECT FROM user_coupon WHERE user_id = %s AND coupon_id = %s AND slot = %s AND batch = %s"
     " AND idx = %s"
 )
+VOIDS = "SELECT to_regclass('coupon_void') IS NOT NULL"
+VOID = "SELECT FROM coupon_void WHERE coupon_id = %s AND batch = %s AND idx = %s"
 
 
 def receives_issued(ask):
@@ -99,4 +101,8 @@ class Witness:
 
     def _row_exists(self, receive, slot):
         coupon, user, _, _ = receive_parts(receive)
-        return self.pg.execute(ROW, (user, int(coupon), slot, *place_of(receive))).rowcount
+        if self.pg.execute(ROW, (user, int(coupon), slot, *place_of(receive))).rowcount:
+            return True
+        # It may have been voided meanwhile; verdict.py checks when.
+        (has_voids,) = self.pg.execute(VOIDS).fetchone()
+        return has_voids and self.pg.execute(VOID, (int(coupon), *place_of(receive))).rowcount

@@ -5,7 +5,10 @@
 #include "common/serve/bind.h"
 #include "common/log/service_version.h"
 #include "keeper/keeper.h"
+#include "webhook/rules.h"
 #include "worker/monitor.h"
+#include "worker/relay/relay.h"
+#include "worker/webhook/webhooks.h"
 #include "worker/worker.h"
 
 #include <signal.h>
@@ -45,8 +48,11 @@ static int signals_open(void)
 int main(int argc, char **argv)
 {
 	struct config config;
+	struct webhooks *webhooks;
 	struct monitor *monitor;
+	struct rules rules;
 	struct keeper *keeper;
+	struct relay *relay;
 	struct worker *worker;
 	int check_only = 0, signal_fd;
 
@@ -62,6 +68,8 @@ int main(int argc, char **argv)
 	service_version_init();
 	program_check_urls(&config);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
+	rules_read(&rules, &config);
+	relay_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		config_free(&config);
@@ -70,9 +78,13 @@ int main(int argc, char **argv)
 	signal_fd = signals_open();
 	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen));
 	keeper = keeper_start(&config);
+	relay = relay_start(&config);
+	webhooks = webhooks_start(&config, &rules);
 	worker = worker_new(&config, keeper);
 	worker_run(worker, signal_fd);
 	worker_free(worker);
+	webhooks_stop(webhooks);
+	relay_stop(relay);
 	keeper_stop(keeper);
 	monitor_stop(monitor);
 	close(signal_fd);

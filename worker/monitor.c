@@ -12,6 +12,7 @@
 #include "common/rabbit/topology.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
+#include "worker/relay/relay.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -88,6 +89,7 @@ static void on_readyz(struct evhttp_request *request)
 	warnings = cJSON_AddArrayToObject(body, "warnings");
 	check(warnings != NULL);
 	rabbit_topology_warnings(warnings);
+	relay_warnings(warnings);
 	text = cJSON_PrintUnformatted(body);
 	check(text != NULL);
 	http_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text, strlen(text));

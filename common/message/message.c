@@ -49,26 +49,39 @@ static int head_decode(const cJSON *root, struct message *message, const char **
 	return 0;
 }
 
+static int tail_decode(struct message_receive *receive, const cJSON *key, const cJSON *code)
+{
+	size_t len = strlen(key->valuestring);
+
+	if (len > 0 && !receive_key_valid(key->valuestring, len))
+		return -1;
+	memcpy(receive->tail, key->valuestring, len + 1);
+	if (!code)
+		return 0;
+	if (code->next || !cJSON_IsString(code) ||
+	    !receive_code_valid(code->valuestring, strlen(code->valuestring)))
+		return -1;
+	receive->tail[len] = '\t';
+	strcpy(receive->tail + len + 1, code->valuestring);
+	return 0;
+}
+
 static int receive_decode(const cJSON *item, struct message_receive *receive)
 {
 	const cJSON *user = cJSON_IsArray(item) ? item->child : NULL;
 	const cJSON *slot = user ? user->next : NULL;
 	const cJSON *key = slot ? slot->next : NULL;
+	const cJSON *code = key ? key->next : NULL;
 	int64_t number;
-	size_t len;
 
-	if (!key || key->next || !cJSON_IsString(user) || !cJSON_IsString(key))
+	if (!key || !cJSON_IsString(user) || !cJSON_IsString(key))
 		return -1;
 	if (user_id_parse(&receive->user, user->valuestring, strlen(user->valuestring)))
 		return -1;
 	if (json_integer(slot, 0, INT16_MAX, &number))
 		return -1;
-	len = strlen(key->valuestring);
-	if (len > 0 && !receive_key_valid(key->valuestring, len))
-		return -1;
 	receive->slot = (int)number;
-	memcpy(receive->key, key->valuestring, len + 1);
-	return 0;
+	return tail_decode(receive, key, code);
 }
 
 int message_decode(struct json_arena *arena, const char *body, size_t len, struct message *message,
@@ -93,7 +106,7 @@ int message_decode(struct json_arena *arena, const char *body, size_t len, struc
 		if (message->receives_n == MESSAGE_RECEIVES_MAX)
 			return -1;
 		if (receive_decode(item, &message->receives[message->receives_n])) {
-			*error = "a receive is not [user, slot, key]";
+			*error = "a receive is not [user, slot, key] or [user, slot, key, code]";
 			return -1;
 		}
 		message->receives_n++;

@@ -6,7 +6,7 @@
  *	 "receives":[["42",1,""],["43",1,"order-77"]]}
  *
  * `seq` is the first receive's number in its generation, `at` is Redis time in milliseconds, a
- * receive is user, slot and idempotency key.
+ * receive is user, slot, idempotency key and, if it has redeemed one, the exchange code.
  */
 #ifndef COMMON_MESSAGE_MESSAGE_H
 #define COMMON_MESSAGE_MESSAGE_H
@@ -21,7 +21,7 @@ struct message_receive {
 	struct user_id user;
 	/* any integer from 0 to 32767: settlement checks whether the coupon allows it */
 	int slot;
-	char key[RECEIVE_KEY_MAX + 1];
+	char tail[RECEIVE_TAIL_MAX + 1]; /* receive_tail_parse(): the key, and a code */
 };
 
 struct message {

@@ -71,3 +71,25 @@ int receive_key_valid(const char *text, size_t len)
 			return 0;
 	return 1;
 }
+
+int receive_code_valid(const char *text, size_t len)
+{
+	const char *dot = memchr(text, '.', len);
+	size_t set_len = dot ? (size_t)(dot - text) : len, serial_len = len - set_len - 1;
+	int64_t number;
+
+	if (id_parse(text, set_len, &number))
+		return 0;
+	return !dot || (serial_len == 1 && dot[1] == '0') ||
+	       id_parse(dot + 1, serial_len, &number) == 0;
+}
+
+int receive_tail_parse(const char *text, size_t len, size_t *key_len)
+{
+	const char *tab = memchr(text, '\t', len);
+
+	*key_len = tab ? (size_t)(tab - text) : len;
+	if (*key_len > 0 && !receive_key_valid(text, *key_len))
+		return -1;
+	return tab && !receive_code_valid(tab + 1, len - *key_len - 1) ? -1 : 0;
+}

@@ -11,7 +11,9 @@
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
 #define RECEIVE_SIZE (ID_SIZE + USER_ID_SIZE + ULID_SIZE + 4)
-#define RECEIVE_KEY_MAX 64   /* bytes of an idempotency key, printable ASCII */
+#define RECEIVE_KEY_MAX 64  /* bytes of an idempotency key, printable ASCII */
+#define RECEIVE_CODE_MAX 39 /* bytes of an exchange code's reference: SET.SERIAL or SET */
+#define RECEIVE_TAIL_MAX (RECEIVE_KEY_MAX + 1 + RECEIVE_CODE_MAX)
 #define RECEIVE_SLOT_MAX 100 /* the highest per-user limit a coupon may have */
 
 struct receive {
@@ -32,5 +34,17 @@ int receive_parse(struct receive *receive, const char *text, size_t len);
  * tilde).
  */
 int receive_key_valid(const char *text, size_t len);
+
+/*
+ * Whether these `len` bytes name an exchange code: SET.SERIAL, two ids but for a serial of 0, or
+ * SET alone for a word, which many users redeem.
+ */
+int receive_code_valid(const char *text, size_t len);
+
+/*
+ * The tail of a record, of these `len` bytes: the key, which may be empty, and if the receive has
+ * redeemed a code, a tab and the code. 0 and the length of the key, or -1.
+ */
+int receive_tail_parse(const char *text, size_t len, size_t *key_len);
 
 #endif

@@ -304,6 +304,18 @@ void postgres_send(struct postgres *postgres, const char *sql, int n,
 	sent(postgres, done, BUSY, deadline_ms);
 }
 
+void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
+			  const struct postgres_argument *arguments, int64_t deadline_ms)
+{
+	struct libpq_arguments a;
+
+	check(postgres->state == IDLE && n > 0);
+	arguments_fill(&a, n, arguments);
+	sent(postgres,
+	     PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths, a.formats, 1),
+	     BUSY, deadline_ms);
+}
+
 void postgres_prepare(struct postgres *postgres, const char *name, const char *sql,
 		      int64_t deadline_ms)
 {

@@ -63,6 +63,9 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
  */
 void postgres_send(struct postgres *postgres, const char *sql, int n,
 		   const struct postgres_argument *arguments, int64_t deadline_ms);
+/* The same with at least one argument, and a result in PostgreSQL's binary form. */
+void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
+			  const struct postgres_argument *arguments, int64_t deadline_ms);
 void postgres_prepare(struct postgres *postgres, const char *name, const char *sql,
 		      int64_t deadline_ms);
 void postgres_send_prepared(struct postgres *postgres, const char *name, int n,

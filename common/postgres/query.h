@@ -24,4 +24,9 @@ PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
 
+/* The same with at least one argument, and a result in PostgreSQL's binary form. */
+PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
+				const struct postgres_argument *arguments,
+				const struct postgres_patience *patience);
+
 #endif

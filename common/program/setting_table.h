@@ -16,9 +16,17 @@ SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
 	     "ZooKeeper servers for couponctl lock, host:port joined by commas")
-SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", CTL, "",
+SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", GATEWAY | CTL, "",
 	     "path of the file with the keys of exchange codes, which only its owner and group may "
 	     "read (default: none)")
+SETTING_TEXT(webhook_schemes, "COUPON_WEBHOOK_SCHEMES", "webhook-schemes", WORKER | CTL, "https",
+	     "schemes that URLs of webhooks may have: https, or https,http")
+SETTING_TEXT(webhook_networks, "COUPON_WEBHOOK_NETWORKS", "webhook-networks", WORKER | CTL, "",
+	     "networks, as 10.1.0.0/16,fd00::/8, to which webhooks are sent although they are not "
+	     "of the Internet (default: none)")
+SETTING_TEXT(webhook_ca, "COUPON_WEBHOOK_CA", "webhook-ca", WORKER | CTL, "",
+	     "path of a file with the certificates that endpoints of webhooks are verified by "
+	     "(default: those of the system)")
 SETTING_TEXT(listen, "COUPON_LISTEN", "listen", GATEWAY | CTL, "127.0.0.1:7411",
 	     "TCP address of the socket API, host:port or off; couponctl connects to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
@@ -97,6 +105,13 @@ SETTING_NUMBER(
 	reads_max, "COUPON_READS_MAX", "reads-max", GATEWAY, 1000, 1, 1000000,
 	"maximum pages of coupons, and maximum coupons, that wait in one process to be read; "
 	"further ones are answered busy")
+SETTING_NUMBER(code_attempts, "COUPON_CODE_ATTEMPTS", "code-attempts", GATEWAY, 5, 0, 1000,
+	       "wrong exchange codes of a user per process that cost nothing; after each further "
+	       "one the user waits, twice as long each time; 0: no limit")
+SETTING_NUMBER(
+	code_wrong_max, "COUPON_CODE_WRONG_MAX", "code-wrong-max", GATEWAY, 1000, 0, 1000000,
+	"wrong exchange codes a second and process, of each form of codes, before all of this form "
+	"are answered busy; 0: no limit")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",
@@ -115,3 +130,25 @@ SETTING_NUMBER(
 	"age, by Redis time, from which the keeper publishes a message again that may be lost")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 604800, 1, 31536000,
 	       "time for which the keys of a closed and settled coupon stay in Redis")
+SETTING_NUMBER(webhook_connections, "COUPON_WEBHOOK_CONNECTIONS", "webhook-connections", WORKER, 64,
+	       0, 1000, "maximum requests to webhooks at once in this worker; 0: it sends none")
+SETTING_NUMBER(webhook_endpoint_connections, "COUPON_WEBHOOK_ENDPOINT_CONNECTIONS",
+	       "webhook-endpoint-connections", WORKER, 4, 1, 100,
+	       "maximum requests to one webhook at once, of all workers together")
+SETTING_NUMBER(webhook_timeout_ms, "COUPON_WEBHOOK_TIMEOUT_MS", "webhook-timeout-ms", WORKER | CTL,
+	       15000, 100, 60000, "time limit for a request to a webhook, connecting included")
+SETTING_NUMBER(webhook_attempts, "COUPON_WEBHOOK_ATTEMPTS", "webhook-attempts", WORKER, 10, 1, 100,
+	       "attempts to deliver to a webhook; after the last one a delivery is given up")
+SETTING_NUMBER(webhook_retry_ms, "COUPON_WEBHOOK_RETRY_MS", "webhook-retry-ms", WORKER, 5000, 10,
+	       60000,
+	       "delay after the first attempt that failed; the later ones grow in proportion")
+SETTING_NUMBER(webhook_disable_s, "COUPON_WEBHOOK_DISABLE_S", "webhook-disable-s", WORKER, 432000,
+	       1, 31536000, "a webhook is disabled when all attempts have failed for this time")
+SETTING_NUMBER(webhook_keep_s, "COUPON_WEBHOOK_KEEP_S", "webhook-keep-s", WORKER, 2592000, 1,
+	       31536000, "time for which a delivery that was given up is kept")
+SETTING_TEXT(event_source, "COUPON_EVENT_SOURCE", "event-source", WORKER, "/couponmq",
+	     "the source of every event, a URI reference; with the id it makes an event unique")
+SETTING_NUMBER(event_log_max, "COUPON_EVENT_LOG_MAX", "event-log-max", WORKER | CTL, 1000000, 1,
+	       1000000000000,
+	       "events that may wait to be published; beyond it there is an alarm, and nothing is "
+	       "dropped or refused")

@@ -184,12 +184,12 @@ void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *excha
 	if (publisher->declare_again && rabbit_link_declare(publisher->link))
 		return;
 	publisher->declare_again = 0;
-	if (!publisher->port->same)
+	if (!publisher->port->same && !publisher->port->drops_unrouted)
 		tag_add(&all, tag, headers);
 	all.delivery_mode = AMQP_DELIVERY_PERSISTENT;
 	all._flags |= AMQP_BASIC_DELIVERY_MODE_FLAG;
-	rabbit_link_publish(publisher->link, exchange, amqp_cstring_bytes(routing_key), 1, &all,
-			    body);
+	rabbit_link_publish(publisher->link, exchange, amqp_cstring_bytes(routing_key),
+			    !publisher->port->drops_unrouted, &all, body);
 }
 
 int rabbit_publisher_reply(struct rabbit_publisher *publisher, amqp_bytes_t reply_to,

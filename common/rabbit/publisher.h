@@ -31,6 +31,11 @@ struct rabbit_publisher_port {
 	 * confirmed, and a new connection is opened. NULL: there is one way.
 	 */
 	size_t (*way)(const void *item);
+	/*
+	 * Messages that no queue takes are dropped by the broker, and confirmed: nothing is
+	 * returned. 0: they end as CONFIRM_RETURNED.
+	 */
+	int drops_unrouted;
 	void (*opened)(void *context);
 	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
 	void (*queue)(void *context, const char *name, uint32_t ready); /* as of a link */
@@ -54,8 +59,9 @@ int rabbit_publisher_ready(const struct rabbit_publisher *publisher);
 size_t rabbit_publisher_open(const struct rabbit_publisher *publisher); /* not yet confirmed */
 
 /*
- * Persistent, mandatory, confirmed. `properties` may hold headers and more. Only when the
- * connection is up. A failure is reported through done() too, perhaps before this returns.
+ * Persistent, confirmed, and mandatory unless `drops_unrouted` is set. `properties` may hold
+ * headers and more. Only when the connection is up. A failure is reported through done() too,
+ * perhaps before this returns.
  */
 void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *exchange,
 			   const char *routing_key, const amqp_basic_properties_t *properties,

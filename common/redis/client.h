@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, and for each reply */
-#define REDIS_CLIENT_KEYS_MAX 9      /* of a script */
+#define REDIS_CLIENT_KEYS_MAX 10     /* of a script */
 #define REDIS_CLIENT_ARGS_MAX 1280
 #define REDIS_CURSOR_SIZE 24
 

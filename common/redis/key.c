@@ -24,6 +24,8 @@ static const char *suffix_of(enum coupon_key key)
 		return ":rejected";
 	case COUPON_KEY_TERMS:
 		return ":terms";
+	case COUPON_KEY_CODES:
+		return ":codes";
 	}
 	return "";
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define COUPON_KEY_SIZE 80
-#define COUPON_KEYS_MAX 9
+#define COUPON_KEYS_MAX 10
 
 /* A set of them is passed as one number. Scripts get the keys of a set in this order. */
 enum coupon_key {
@@ -21,12 +21,16 @@ enum coupon_key {
 	/* What PostgreSQL has, should it be put back to an earlier moment: */
 	COUPON_KEY_SETTLED = 1 << 6,  /* list: "BATCH:AT", the time of each settled batch, in ms */
 	COUPON_KEY_REJECTED = 1 << 7, /* list: "BATCH:INDEX:SLOT:REASON:USER" */
-	COUPON_KEY_TERMS = 1 << 8     /* string: "VERSION JSON", the row of the coupon */
+	COUPON_KEY_TERMS = 1 << 8,    /* string: "VERSION JSON", the row of the coupon */
+	/* hash: redeemed exchange code to its user, and revoked code to "" */
+	COUPON_KEY_CODES = 1 << 9
 };
 
 #define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
-#define COUPON_KEYS_PLACE (COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN)
-#define COUPON_KEYS_RELEASE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED)
+#define COUPON_KEYS_REDEEM (COUPON_KEYS_ISSUE | COUPON_KEY_CODES)
+#define COUPON_KEYS_PLACE \
+	(COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN | COUPON_KEY_CODES)
+#define COUPON_KEYS_RELEASE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED | COUPON_KEY_CODES)
 #define COUPON_KEYS_SETTLED (COUPON_KEY_OUTBOX | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED)
 #define COUPON_KEYS_ALL                                                                   \
 	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \

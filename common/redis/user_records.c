@@ -36,8 +36,8 @@ int user_record_next(const char **text, struct user_record *record)
 		return -1;
 	stop = strchr(at, '\n');
 	record->key = at;
-	record->key_len = stop ? (size_t)(stop - at) : strlen(at);
-	if (record->key_len > 0 && !receive_key_valid(record->key, record->key_len))
+	record->tail_len = stop ? (size_t)(stop - at) : strlen(at);
+	if (receive_tail_parse(record->key, record->tail_len, &record->key_len))
 		return -1;
 	*text = stop ? stop + 1 : NULL;
 	return 0;

@@ -1,6 +1,6 @@
 /*
  * A user's records of one coupon, as issue.lua writes them: SLOT:BATCH:INDEX:KEY for each taken
- * slot, a line each.
+ * slot, a line each; if it has redeemed a code, a tab and the code follow.
  */
 #ifndef COMMON_REDIS_USER_RECORDS_H
 #define COMMON_REDIS_USER_RECORDS_H
@@ -14,6 +14,7 @@ struct user_record {
 	int index;
 	const char *key; /* valid, or empty: none; lent by the text, without a NUL of its own */
 	size_t key_len;
+	size_t tail_len; /* the same with the code (receive_tail_parse()) */
 };
 
 /*

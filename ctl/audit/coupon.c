@@ -1,6 +1,7 @@
 #include "ctl/audit/coupon.h"
 
 #include "common/check.h"
+#include "ctl/audit/codes.h"
 #include "ctl/audit/compare.h"
 #include "ctl/audit/counts.h"
 #include "ctl/audit/figures.h"
@@ -101,6 +102,7 @@ void coupon_audit_end(struct coupon_audit *one, cJSON *coupons)
 
 	receives_judge(&one->pass, &explained);
 	counts_judge(&one->pass, &explained, one->sum);
+	codes_audit(one->audit, one->coupon, one->pass.compared);
 	one->audit->stalled_n += one->pass.stall.n > 0;
 	one->audit->undecided_n += (one->pass.undecided && !one->pass.broker_ok) ||
 				   one->pass.cut.held;

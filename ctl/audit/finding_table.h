@@ -39,3 +39,7 @@ FINDING(RECORDS_MALFORMED, "records_malformed", "P4",
 FINDING(COUPON_MALFORMED, "coupon_malformed", "P4",
 	"a field of the coupon in Redis that no script wrote")
 FINDING(KEY_TYPE, "key_type", "P4", "a key of the coupon in Redis has the wrong type")
+FINDING(CODE_ROW, "code_row", "P4",
+	"an exchange code that is used without a user coupon, or the other way round")
+FINDING(CODE_OWNER, "code_owner", "P4",
+	"an exchange code and the records of its user in Redis do not agree")

@@ -43,7 +43,7 @@ struct outcome {
 	int is_late; /* of an older generation, and not counted in Redis yet */
 	int is_held; /* its slot is a user coupon, of this or another receive: */
 	struct slot holder;
-	char holder_key[72];
+	char holder_key[RECEIVE_TAIL_MAX + 1];
 };
 
 /* Makes the session read-only and sets its limits. */

@@ -207,15 +207,18 @@ static void metadata_read(const struct args *args, cJSON *terms)
 	check(cJSON_AddRawToObject(terms, "metadata", text)); /* as it is, with all its digits */
 }
 
-static void void_returns_read(const struct args *args, cJSON *terms)
+/* One of two words. */
+static void choice_read(const struct args *args, cJSON *terms, const char *option,
+			const char *column, const char *const words[2])
 {
-	const char *text = args_text(args, "void-returns");
+	const char *text = args_text(args, option);
 
 	if (!text)
 		return;
-	if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
-		args_fail("--void-returns is \"%s\": allowed are yes and no", text);
-	output_bool(terms, "void_returns", strcmp(text, "yes") == 0);
+	if (strcmp(text, words[0]) != 0 && strcmp(text, words[1]) != 0)
+		args_fail("--%s is \"%s\": allowed are %s and %s", option, text, words[0],
+			  words[1]);
+	output_bool(terms, column, strcmp(text, words[0]) == 0);
 }
 
 cJSON *terms_read(const struct args *args)
@@ -228,6 +231,8 @@ cJSON *terms_read(const struct args *args)
 	validity_read(args, terms);
 	discount_read(args, terms);
 	metadata_read(args, terms);
-	void_returns_read(args, terms);
+	choice_read(args, terms, "void-returns", "void_returns",
+		    (const char *const[]){ "yes", "no" });
+	choice_read(args, terms, "events", "events_on", (const char *const[]){ "on", "off" });
 	return terms;
 }

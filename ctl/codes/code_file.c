@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "ctl/codes/csv_rows.h"
+#include "ctl/table/csv_rows.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -52,6 +52,14 @@ static const char *column_take(struct code_file *file, const char *name, size_t 
 	return NULL;
 }
 
+/* NULL: it is a row. */
+static const char *csv_wrong(const struct csv_row *row)
+{
+	if (row->fault == ROW_FINE && row->cells_n > CSV_CELLS_MAX)
+		return "the row has more than 100 cells";
+	return csv_fault_text(row->fault);
+}
+
 static void header_read(struct code_file *file)
 {
 	const char *wrong = NULL;
@@ -60,7 +68,7 @@ static void header_read(struct code_file *file)
 	if (!csv_rows_next(file->csv, &row))
 		log_fatal("the file \"%s\" is empty: needed is a header with the column code",
 			  file->path);
-	wrong = row.wrong;
+	wrong = csv_wrong(&row);
 	file->code_column = CSV_CELLS_MAX;
 	for (size_t i = 0; i < row.cells_n && !wrong; i++) {
 		int has_bom = i == 0 && row.cells[i].len >= strlen(BOM) &&
@@ -91,7 +99,7 @@ struct code_file *code_file_open(const char *path, enum sheet_format format)
 		log_fatal("the file \"%s\" is not a regular file", path);
 	file->bytes = stat.st_size;
 	if (format == SHEET_CSV) {
-		file->csv = csv_rows_new(&file->reader);
+		file->csv = csv_rows_new(&file->reader, CSV_SPACES_DROP);
 		header_read(file);
 	}
 	return file;
@@ -129,7 +137,7 @@ static void metadata_end(struct code_file *file, struct code_row *row)
 static void csv_row_take(struct code_file *file, const struct csv_row *csv, struct code_row *row)
 {
 	row->line = csv->line;
-	row->wrong = csv->wrong;
+	row->wrong = csv_wrong(csv);
 	if (!row->wrong && csv->cells_n != file->columns_n)
 		row->wrong = csv->cells_n < file->columns_n ? "it has fewer cells than the header"
 							    : "it has more cells than the header";

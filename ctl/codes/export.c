@@ -1,9 +1,9 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
 #include "common/log/log.h"
 #include "ctl/codes/code_receive.h"
-#include "ctl/codes/new_file.h"
 #include "ctl/codes/options.h"
 #include "ctl/codes/stored.h"
+#include "ctl/file.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -225,7 +225,7 @@ static int export_run(struct ctl *ctl)
 	int64_t coupon = args_coupon(args), set = args_id(args, "set");
 	const char *path = args_text(args, "out");
 	struct exporting e = { .is_all = args_has(args, "all") };
-	struct new_file file;
+	struct file_new file;
 
 	if (!coupon == !set)
 		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
@@ -236,12 +236,12 @@ static int export_run(struct ctl *ctl)
 	e.db = store_postgres_open(ctl);
 	stored_read(&e.stored, ctl, e.db);
 	if (path) {
-		new_file_open(&file, path);
-		e.sheet.file = file.file;
+		file_new_open(&file, path);
+		e.sheet.file = file.stream;
 	}
 	sets_write(&e, coupon, set);
 	if (path)
-		new_file_place(&file, 0);
+		file_new_place(&file, FILE_KEEP);
 	sheet_fini(&e.sheet);
 	stored_fini(&e.stored);
 	db_close(e.db);

@@ -2,8 +2,8 @@
 #include "codes/key_file.h"
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/codes/new_file.h"
 #include "ctl/ctl.h"
+#include "ctl/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,18 +61,18 @@ static int key_run(struct ctl *ctl)
 	const char *path = ctl->config.code_keys;
 	struct code_key key;
 	char fingerprint[CODE_FINGERPRINT_SIZE];
-	struct new_file file;
+	struct file_new file;
 
 	if (!*path)
 		args_fail("COUPON_CODE_KEYS is \"\": needed is the path of the file of keys");
-	new_file_open(&file, path);
-	key.version = old_copy(path, file.file);
+	file_new_open(&file, path);
+	key.version = old_copy(path, file.stream);
 	check(getrandom(key.bytes, sizeof(key.bytes), 0) == sizeof(key.bytes));
-	fprintf(file.file, "%d ", key.version);
+	fprintf(file.stream, "%d ", key.version);
 	for (size_t i = 0; i < sizeof(key.bytes); i++)
-		fprintf(file.file, "%02x", key.bytes[i]);
-	putc('\n', file.file);
-	new_file_place(&file, 1);
+		fprintf(file.stream, "%02x", key.bytes[i]);
+	putc('\n', file.stream);
+	file_new_place(&file, FILE_REPLACE);
 	printf("key %d with the fingerprint %s is in %s\n", key.version,
 	       code_key_fingerprint(&key, fingerprint), path);
 	OPENSSL_cleanse(&key, sizeof(key));

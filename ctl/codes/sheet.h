@@ -2,7 +2,7 @@
 #ifndef CTL_CODES_SHEET_H
 #define CTL_CODES_SHEET_H
 
-#include "ctl/codes/text_buffer.h"
+#include "ctl/table/text_buffer.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "ctl/codes/code_receive.h"
 #include "ctl/codes/stored.h"
-#include "ctl/codes/text_buffer.h"
+#include "ctl/table/text_buffer.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"

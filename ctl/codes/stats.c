@@ -56,6 +56,8 @@ static cJSON *set_json(const PGresult *sets, int row)
 	output_text(object, "file", db_text(sets, row, "source"));
 	output_bool(object, "complete", is_true(sets, row, "is_complete"));
 	numbers_json(object, numbers_of(sets, row));
+	if (!db_is_null(sets, row, "redeemed_num"))
+		output_number(object, "redeemed", db_int(sets, row, "redeemed_num"));
 	output_text(object, "created_at", db_text(sets, row, "created_at"));
 	output_text(object, "created_by", db_text(sets, row, "created_by"));
 	output_text(object, "revoked_at", db_text(sets, row, "revoked_at"));
@@ -84,6 +86,18 @@ static void line_print(const char *set, const char *kind, struct numbers n, cons
 	       kind, n.all, n.unused, n.used, n.revoked, rest);
 }
 
+static void rest_format(const PGresult *sets, int row, char *rest, size_t size)
+{
+	const char *form = db_text(sets, row, "form");
+
+	if (!db_is_null(sets, row, "redeemed_num"))
+		snprintf(rest, size, "%s, redeemed %s times", form,
+			 db_text(sets, row, "redeemed_num"));
+	else
+		snprintf(rest, size, "%s%s", *form ? form : db_text(sets, row, "source"),
+			 is_true(sets, row, "is_complete") ? "" : ", not complete");
+}
+
 static void stats_print(const PGresult *sets)
 {
 	struct numbers sum = { 0 };
@@ -91,11 +105,9 @@ static void stats_print(const PGresult *sets)
 	printf("%-20s %-9s %12s %12s %12s %12s  %s\n", "set", "kind", "codes", "unused", "used",
 	       "revoked", "form or file");
 	for (int row = 0; row < PQntuples(sets); row++) {
-		const char *form = db_text(sets, row, "form");
 		char rest[256];
 
-		snprintf(rest, sizeof(rest), "%s%s", *form ? form : db_text(sets, row, "source"),
-			 is_true(sets, row, "is_complete") ? "" : ", not complete");
+		rest_format(sets, row, rest, sizeof(rest));
 		numbers_add(&sum, numbers_of(sets, row));
 		line_print(db_text(sets, row, "id"), db_text(sets, row, "kind"),
 			   numbers_of(sets, row), rest);
@@ -132,5 +144,5 @@ const struct command codes_stats_command = {
 	.argument = "COUPON",
 	.options = stats_options,
 	.summary = "count the codes of a coupon by their state",
-	.detail = "How often a word is used is not counted.",
+	.detail = "A word counts as one code, however often it is redeemed.",
 };

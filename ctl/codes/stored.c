@@ -1,8 +1,6 @@
 #include "ctl/codes/stored.h"
 
 #include "common/log/log.h"
-#include "ctl/behind.h"
-#include "ctl/by.h"
 #include "ctl/codes/keyring.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -96,20 +94,9 @@ struct code_space *stored_space(const struct stored *stored, int64_t id)
 	return space;
 }
 
-struct db *stored_changing_open(const struct ctl *ctl)
-{
-	struct redis_client *redis = store_redis_open(ctl);
-	struct db *db = store_postgres_open(ctl);
-
-	behind_refuse(db, redis);
-	redis_client_free(redis);
-	by_set(db, &ctl->args);
-	return db;
-}
-
 struct db *stored_lock(const struct ctl *ctl)
 {
-	struct db *db = stored_changing_open(ctl);
+	struct db *db = store_changing_open(ctl);
 
 	db_lock_wait(db, LOCK);
 	return db;

@@ -27,13 +27,7 @@ void stored_form(struct code_form *form, const PGresult *rows, int row, const ch
 /* The space of a set that cannot do without it; ends the process when the file lacks its key. */
 struct code_space *stored_space(const struct stored *stored, int64_t id);
 
-/*
- * A connection for changes. Nothing is changed while PostgreSQL is behind Redis: that ends the
- * process.
- */
-struct db *stored_changing_open(const struct ctl *ctl);
-
-/* One that also has the lock under which sets are made and revoked, until it is closed. */
+/* store_changing_open() with the lock under which sets are made and revoked, until it is closed. */
 struct db *stored_lock(const struct ctl *ctl);
 
 #endif

@@ -140,6 +140,7 @@ static void show_json(const PGresult *row, const struct redis_side *redis)
 	output_add(object, "discount", discount_json(row));
 	raw_json(object, "metadata", row, "metadata");
 	output_bool(object, "void_returns", *db_text(row, 0, "void_returns") == 't');
+	output_bool(object, "events", *db_text(row, 0, "events_on") == 't');
 	output_add(object, "postgresql", postgresql_json(row));
 	output_add(object, "redis", redis_json(redis));
 	output_number(object, "in_flight", in_flight(row, redis));
@@ -231,6 +232,8 @@ static void show_text(const PGresult *row, const struct redis_side *redis)
 	else
 		puts("  valid        from the receive, without an end");
 	discount_print(row);
+	if (*db_text(row, 0, "events_on") == 't')
+		puts("  events       on");
 	sides_print(row, redis);
 	if (redis->behind > 0)
 		printf("\n" BEHIND_TEXT "\n", (long long)redis->behind);

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/message/user_id.h"
 #include "ctl/args.h"
-#include "ctl/csv.h"
+#include "ctl/table/csv_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,68 +75,96 @@ static struct listed *user_add(struct list *list, const struct list_options *opt
 	return &list->users[list->n++];
 }
 
-/* A record of one line, without its end. */
-static void line_take(char *text, size_t len, size_t *at, struct csv_first *first)
-{
-	char *stop = memchr(text + *at, '\n', len - *at);
-
-	first->text = text + *at;
-	first->len = stop ? (size_t)(stop - first->text) : len - *at;
-	first->lines = 1;
-	*at += first->len + (stop != NULL);
-	if (first->len > 0 && first->text[first->len - 1] == '\r')
-		first->len--;
-}
-
-static int is_heading(const struct csv_first *first, const struct list_options *options)
+static int is_heading(const char *text, size_t len, const struct list_options *options)
 {
 	if (options->has_heading)
 		return 1;
-	return options->format == LIST_CSV &&
-	       ((first->len == 4 && strncasecmp(first->text, "user", 4) == 0) ||
-		(first->len == 7 && strncasecmp(first->text, "user_id", 7) == 0));
+	return options->format == LIST_CSV && ((len == 4 && strncasecmp(text, "user", 4) == 0) ||
+					       (len == 7 && strncasecmp(text, "user_id", 7) == 0));
 }
 
-static void record_add(struct list *list, const struct list_options *options,
-		       const struct csv_first *first, size_t line)
+/* The entry whose text is at `at`, unless it is the heading. */
+static void entry_add(struct list *list, const struct list_options *options, size_t at, size_t len,
+		      int64_t line)
 {
-	size_t valid = user_id_valid_length(first->text, first->len);
-	struct listed *user = user_add(list, options);
+	const char *text = list->text + at;
+	size_t valid = user_id_valid_length(text, len);
+	int is_first = !list->has_entry;
 
-	*user = (struct listed){
-		.at = (uint64_t)(first->text - list->text),
-		.len = (uint32_t)first->len,
+	list->has_entry = 1;
+	if (is_first && is_heading(text, len, options))
+		return;
+	*user_add(list, options) = (struct listed){
+		.at = at,
+		.len = (uint32_t)len,
 		.line = (uint32_t)line,
-		.flaw = valid == first->len && valid > 0 && valid <= USER_ID_MAX ? END_WAITING
-										 : END_INVALID,
+		.flaw = valid == len && valid > 0 && valid <= USER_ID_MAX ? END_WAITING
+									  : END_INVALID,
 	};
 }
 
-static void records_read(struct list *list, const struct list_options *options)
+/* From there on. */
+static void lines_read(struct list *list, const struct list_options *options, size_t at)
 {
-	size_t at = list->len >= 3 && memcmp(list->text, BOM, 3) == 0 ? 3 : 0, line = 1;
-	int is_first = 1;
+	for (int64_t line = 1; at < list->len; line++) {
+		const char *text = list->text + at, *stop = memchr(text, '\n', list->len - at);
+		size_t len = stop ? (size_t)(stop - text) : list->len - at;
+		size_t shown = len > 0 && text[len - 1] == '\r' ? len - 1 : len;
 
-	while (at < list->len) {
-		struct csv_first first = { .lines = 1 };
-		size_t begin = at;
-		const char *error = NULL;
-
-		if (options->format == LIST_CSV)
-			error = csv_record(list->text, list->len, &at, &first);
-		else
-			line_take(list->text, list->len, &at, &first);
-		if (error)
-			args_fail("--users is \"%s\", which is no CSV: line %zu: %s", options->path,
-				  line, error);
-		/* An empty line, not an empty first column. */
-		if (first.len > 0 || (at - begin > 2 && options->format == LIST_CSV)) {
-			if (!is_first || !is_heading(&first, options))
-				record_add(list, options, &first, line);
-			is_first = 0;
-		}
-		line += first.lines;
+		if (shown > 0)
+			entry_add(list, options, at, shown, line);
+		at += len + (stop != NULL);
 	}
+}
+
+static const char *fault_text(enum csv_fault fault)
+{
+	switch (fault) {
+	case ROW_AFTER_QUOTE:
+		return "a field in quotes is followed by something else than a comma";
+	case ROW_UNENDED:
+		return "a field begins with a quote that no other quote ends";
+	case ROW_FINE:
+	case ROW_LONG:
+	case ROW_QUOTE:
+	case ROW_RETURN:
+		break;
+	}
+	return csv_fault_text(fault);
+}
+
+/* The first cell of each row; its text replaces the beginning of the row, which is not shorter. */
+static void rows_read(struct list *list, const struct list_options *options, size_t at)
+{
+	struct line_reader *reader = calloc(1, sizeof(*reader));
+	struct csv_rows *rows;
+	struct csv_row row;
+
+	check(reader != NULL);
+	reader->memory = list->text + at;
+	reader->memory_len = list->len - at;
+	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
+	while (csv_rows_next(rows, &row)) {
+		size_t begin = at + (size_t)row.at;
+
+		if (row.fault != ROW_FINE)
+			args_fail("--users is \"%s\", which is no CSV: line %lld: %s",
+				  options->path, (long long)row.line, fault_text(row.fault));
+		memcpy(list->text + begin, row.cells[0].text, row.cells[0].len);
+		entry_add(list, options, begin, row.cells[0].len, row.line);
+	}
+	csv_rows_free(rows);
+	free(reader);
+}
+
+static void entries_read(struct list *list, const struct list_options *options)
+{
+	size_t at = list->len >= 3 && memcmp(list->text, BOM, 3) == 0 ? 3 : 0;
+
+	if (options->format == LIST_CSV)
+		rows_read(list, options, at);
+	else
+		lines_read(list, options, at);
 }
 
 static void index_new(struct list *list)
@@ -201,7 +229,7 @@ void list_read(struct list *list, const struct list_options *options)
 	text_read(list, options->path);
 	list->print = hash(list->text, list->len, options->format == LIST_CSV,
 			   (uint64_t)options->has_heading);
-	records_read(list, options);
+	entries_read(list, options);
 	if (list->n == 0)
 		args_fail("--users is \"%s\", which has no users", options->path);
 	index_new(list);

@@ -33,6 +33,7 @@ struct listed {
 struct list {
 	char *text;
 	size_t len;
+	int has_entry;  /* also if it was the heading */
 	uint64_t print; /* a hash of the file and of how it is read */
 	struct listed *users;
 	uint32_t n, size;

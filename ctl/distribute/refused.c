@@ -2,7 +2,7 @@
 
 #include "common/log/log.h"
 #include "common/message/user_id.h"
-#include "ctl/csv.h"
+#include "ctl/table/csv_put.h"
 #include "ctl/file.h"
 
 #include <errno.h>

@@ -126,7 +126,7 @@ void state_write(const struct state *state, const char *path)
 
 	if (rc == 0) {
 		fprintf(file.stream, "%s\n", text);
-		rc = file_new_end(&file);
+		rc = file_new_end(&file, FILE_REPLACE);
 	}
 	if (rc)
 		log_fatal("--state: %s cannot be written: %s", path, file_error(errno));

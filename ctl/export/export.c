@@ -150,7 +150,7 @@ static int export_run(struct ctl *ctl)
 	db = store_postgres_open(ctl);
 	rows_write(&export, db);
 	db_close(db);
-	if (export.path ? file_new_end(&export.file) : file_sync(stdout))
+	if (export.path ? file_new_end(&export.file, FILE_REPLACE) : file_sync(stdout))
 		write_failed(&export);
 	progress_end(&export.progress);
 	return 0;

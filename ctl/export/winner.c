@@ -1,6 +1,6 @@
 #include "ctl/export/winner.h"
 
-#include "ctl/csv.h"
+#include "ctl/table/csv_put.h"
 
 #include <string.h>
 

@@ -26,7 +26,7 @@ static void arrays_fill(struct recover_coupon *coupon, const struct held *list, 
 		postgres_array_add_number(&arrays[INDEXES], record->index);
 		postgres_array_add_text(&arrays[USERS], list[i].user.text, list[i].user.len);
 		postgres_array_add_number(&arrays[SLOTS], record->slot);
-		postgres_array_add_text(&arrays[KEYS], record->key, record->key_len);
+		postgres_array_add_text(&arrays[KEYS], record->key, record->tail_len);
 		postgres_array_add_number(&arrays[TIMES], held_time(coupon, &record->batch));
 	}
 }

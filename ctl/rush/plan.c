@@ -34,6 +34,10 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 	memset(plan, 0, sizeof(*plan));
 	rush_coupons_read(&plan->coupons, args);
 	rush_users_read(&plan->users, args);
+	rush_codes_read(&plan->codes, args, plan->users.n);
+	if (plan->codes.list && plan->coupons.n > 1)
+		args_fail("--codes is for one coupon, that of the codes, and there are %u",
+			  (unsigned)plan->coupons.n);
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
 	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
 	if (requests_n > RUSH_REQUESTS_MAX)
@@ -55,6 +59,7 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 void rush_plan_fini(struct rush_plan *plan)
 {
 	rush_coupons_fini(&plan->coupons);
+	rush_codes_fini(&plan->codes);
 }
 
 static char *put(char *out, const char *text, size_t len)
@@ -81,8 +86,13 @@ size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
 
 	p = PUT(p, "{\"id\":");
 	p = put_request(p, request);
-	p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
-	p = put(p, coupon->text, coupon->len);
+	if (plan->codes.list) {
+		p = PUT(p, ",\"op\":\"redeem\",\"code\":\"");
+		p = put(p, plan->codes.list[i], strlen(plan->codes.list[i]));
+	} else {
+		p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
+		p = put(p, coupon->text, coupon->len);
+	}
 	p = PUT(p, "\",\"user\":\"");
 	p = put(p, user.text, user.len);
 	if (plan->keys) {

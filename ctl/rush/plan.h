@@ -7,6 +7,7 @@
 #define CTL_RUSH_PLAN_H
 
 #include "ctl/args.h"
+#include "ctl/rush/codes.h"
 #include "ctl/rush/coupons.h"
 #include "ctl/rush/users.h"
 
@@ -15,13 +16,14 @@
 
 #define RUSH_REQUESTS_MAX 100000000
 /* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
-#define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + 80)
+#define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
 
 enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
 
 struct rush_plan {
 	struct rush_coupons coupons;
 	struct rush_users users;
+	struct rush_codes codes;
 	uint32_t requests_per_user;
 	uint32_t requests_n;
 	int keys; /* each user's requests carry the same idempotency key */

@@ -61,6 +61,9 @@ static const struct option rush_options[] = {
 	OPTION("user-seed", "N",
 	       "ids that look random, without any order; the same seed gives the same ids, and "
 	       "of several coupons the same one to each user"),
+	OPTION("codes", "FILE",
+	       "redeem: each user sends the next code of this file, which codes generate has "
+	       "written for the coupon"),
 	OPTION("requests-per-user", "N", "requests of each user; default 1"),
 	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
 		       "same receive"),

@@ -56,18 +56,24 @@ static void word_add(struct bundle_command *command, const char *word)
 	word_len_add(command, word, strlen(word));
 }
 
+/* The keys follow their number, which is not known before. */
 static void keys_add(struct bundle_command *command, const struct bundle *bundle)
 {
 	const struct call *call;
+	int first = ++command->n;
 	size_t i = 0;
 
 	STAILQ_FOREACH (call, &bundle->calls, next) {
 		struct coupon_keys *keys = &command->parts[i++].keys;
 
-		coupon_keys_make(keys, call->coupon_id, COUPON_KEYS_ISSUE);
+		coupon_keys_make(keys, call->coupon_id,
+				 call->has_codes ? COUPON_KEYS_REDEEM : COUPON_KEYS_ISSUE);
 		for (int key = 0; key < keys->n; key++)
 			word_add(command, keys->names[key]);
 	}
+	number_text(command->n - first, command->keys_n);
+	command->words[first - 1] = command->keys_n;
+	command->lengths[first - 1] = strlen(command->keys_n);
 }
 
 /* The arguments of the call that is the part `i`. */
@@ -78,12 +84,15 @@ static void part_add(struct bundle_command *command, const struct call *call, si
 	word_len_add(command, ulid_format(&call->batch, command->parts[i].batch), ULID_LEN);
 	word_add(command, number_text(call->seen_generation, command->parts[i].generation));
 	word_add(command, number_text(call->seen_seq, command->parts[i].seq));
-	word_add(command, number_text((int64_t)call->requests_n, command->parts[i].count));
+	number_text((int64_t)call->requests_n, command->parts[i].count);
+	word_add(command, strcat(command->parts[i].count, call->has_codes ? "c" : ""));
 	for (size_t n = 0; n < call->requests_n; n++) {
 		const struct request *request = call->requests[n];
 
 		word_len_add(command, request->user.text, request->user.len);
 		word_len_add(command, request_key(request), request->key_len);
+		if (call->has_codes)
+			word_len_add(command, request_code(request), request->code_len);
 	}
 }
 
@@ -96,7 +105,6 @@ void bundle_command_make(struct bundle_command *command, const struct bundle *bu
 	command->n = 0;
 	word_add(command, "EVALSHA");
 	word_add(command, script);
-	word_add(command, number_text(3 * (int64_t)bundle->calls_n, command->keys_n));
 	keys_add(command, bundle);
 	word_add(command, run_id);
 	word_add(command, unsettled_max);

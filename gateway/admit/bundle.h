@@ -34,13 +34,13 @@ struct call *bundle_take(struct bundle *bundle);
 /* EVALSHA, its keys and arguments. The words point into it, so it must not be copied. */
 struct bundle_command {
 	int n;
-	const char *words[5 + BUNDLE_CALLS_MAX * (3 + 5) + 2 * BUNDLE_REQUESTS_MAX];
-	size_t lengths[5 + BUNDLE_CALLS_MAX * (3 + 5) + 2 * BUNDLE_REQUESTS_MAX];
+	const char *words[5 + BUNDLE_CALLS_MAX * (4 + 5) + 3 * BUNDLE_REQUESTS_MAX];
+	size_t lengths[5 + BUNDLE_CALLS_MAX * (4 + 5) + 3 * BUNDLE_REQUESTS_MAX];
 	char keys_n[NUMBER_SIZE];
 	struct {
 		struct coupon_keys keys;
 		char coupon[ID_SIZE], batch[ULID_SIZE];
-		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE];
+		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 1];
 	} parts[BUNDLE_CALLS_MAX];
 };
 

@@ -88,5 +88,5 @@ void coupon_remember(struct coupon *coupon, enum answer answer, int64_t until_ms
 
 int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
 {
-	return request->key_len == 0 && coupon->memory_until_ms > now_ms;
+	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
 }

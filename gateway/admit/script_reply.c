@@ -65,7 +65,7 @@ static int is_refusal(long long number)
 {
 	return number == -answer_code(ANSWER_BUSY) ||
 	       (number <= -answer_code(ANSWER_OUT_OF_STOCK) &&
-		number >= -answer_code(ANSWER_PAUSED));
+		number >= -answer_code(ANSWER_CODE_USED));
 }
 
 static int verdict_decode(const redisReply *element, struct verdict *verdict)

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/serve/exposition.h"
 #include "common/serve/listener.h"
+#include "embed.h"
 #include "gateway/listen/http_connections.h"
 #include "gateway/metrics.h"
 
@@ -156,8 +157,6 @@ static void api_post(struct http *http, struct http_connection *connection,
 static void on_api(struct http *http, struct http_connection *connection,
 		   const struct http_request *request, const struct target *target)
 {
-	static const char not_allowed[] =
-		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"this path takes POST\"}";
 	static const char no_path[] =
 		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"no such path\"}";
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
@@ -173,11 +172,13 @@ static void on_api(struct http *http, struct http_connection *connection,
 	else if (request->parser.method == HTTP_GET && request_op_reads(op))
 		api_get(http, connection, target, op);
 	else
-		http_connection_reply_json(connection, 405, not_allowed, sizeof(not_allowed) - 1);
+		http_connection_reply_methods(connection,
+					      request_op_reads(op) ? "GET, POST" : "POST");
 }
 
-static void on_healthz(struct http_connection *connection)
+static void on_healthz(struct http *http, struct http_connection *connection)
 {
+	(void)http;
 	http_connection_reply_json(connection, 200, "{\"status\":\"ok\"}", 15);
 }
 
@@ -193,11 +194,12 @@ static void on_readyz(struct http *http, struct http_connection *connection)
 	cJSON_Delete(body);
 }
 
-static void on_metrics(struct http_connection *connection)
+static void on_metrics(struct http *http, struct http_connection *connection)
 {
 	struct evbuffer *body = evbuffer_new();
 	size_t len;
 
+	(void)http;
 	check(body != NULL);
 	metrics_prometheus(body);
 	len = evbuffer_get_length(body);
@@ -206,17 +208,52 @@ static void on_metrics(struct http_connection *connection)
 	evbuffer_free(body);
 }
 
+static void on_openapi(struct http *http, struct http_connection *connection)
+{
+	(void)http;
+	http_connection_reply_tagged(connection, docs_openapi_tag, docs_openapi,
+				     strlen(docs_openapi));
+}
+
+struct page {
+	const char *path;
+	void (*answer)(struct http *http, struct http_connection *connection);
+	int is_monitoring;
+};
+
+static const struct page pages[] = {
+#define PAGE(path, answer, is_monitoring) { path, answer, is_monitoring },
+#include "gateway/listen/http_page_table.h"
+#undef PAGE
+};
+
+/* NULL: the path belongs to the operations. */
+static const struct page *page_find(const char *path)
+{
+	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
+		if (strcmp(pages[i].path, path) == 0)
+			return &pages[i];
+	return NULL;
+}
+
+static void on_page(struct http *http, struct http_connection *connection,
+		    const struct http_request *request, const struct page *page)
+{
+	if (request->parser.method == HTTP_POST)
+		http_connection_reply_methods(connection, "GET, HEAD");
+	else
+		page->answer(http, connection);
+}
+
 static void route(struct http *http, struct http_connection *connection,
 		  const struct http_request *request, const struct target *target)
 {
-	if (strcmp(target->path, "/healthz") == 0)
-		on_healthz(connection);
-	else if (strcmp(target->path, "/readyz") == 0)
-		on_readyz(http, connection);
-	else if (strcmp(target->path, "/metrics") == 0)
-		on_metrics(connection);
-	else if (http_connection_is_reserve(connection))
+	const struct page *page = page_find(target->path);
+
+	if (http_connection_is_reserve(connection) && !(page && page->is_monitoring))
 		http_connection_refuse_full(connection);
+	else if (page)
+		on_page(http, connection, request, page);
 	else
 		on_api(http, connection, request, target);
 }

@@ -15,6 +15,7 @@
 
 #define READ_ONCE_BYTES 16384
 #define JSON_TYPE "application/json"
+#define EXTRA_SIZE 64 /* of one more header */
 
 enum state { RECEIVING, ANSWERING, SENDING };
 
@@ -164,16 +165,27 @@ static const char *connection_header(const struct http_connection *connection)
 	return connection->request.parser.http_minor == 0 ? "keep-alive" : NULL;
 }
 
-/* `end`: bytes after the body. */
-static void reply_send(struct http_connection *connection, int status, const char *type,
-		       const char *body, size_t len, const char *end)
+struct reply {
+	int status;
+	const char *type;
+	const char *body;
+	size_t len;
+	const char *end;   /* bytes after the body, or "" */
+	const char *extra; /* one more header, or NULL */
+};
+
+static void reply_send(struct http_connection *connection, const struct reply *reply)
 {
 	const http_parser *parser = &connection->request.parser;
-	size_t end_len = strlen(end);
+	size_t end_len = strlen(reply->end);
 	char head[HTTP_HEAD_SIZE];
-	struct iovec pieces[] = { { .iov_base = head },
-				  { .iov_base = (void *)(uintptr_t)body, .iov_len = len },
-				  { .iov_base = (void *)(uintptr_t)end, .iov_len = end_len } };
+	struct iovec pieces[] = {
+		{ .iov_base = head },
+		{ .iov_base = (void *)(uintptr_t)reply->body, .iov_len = reply->len },
+		{ .iov_base = (void *)(uintptr_t)reply->end, .iov_len = end_len },
+	};
+	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
+			   reply->status == 304;
 
 	if (connection->member.is_reserve || connection->is_refused ||
 	    connection->shared->stopped || !http_should_keep_alive(parser))
@@ -182,27 +194,68 @@ static void reply_send(struct http_connection *connection, int status, const cha
 		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
 								      ? parser->http_minor
 								      : 1,
-						     .status = status,
-						     .type = type,
-						     .length = len + end_len,
-						     .connection = connection_header(connection) },
+						     .status = reply->status,
+						     .type = reply->type,
+						     .length = reply->len + end_len,
+						     .connection = connection_header(connection),
+						     .extra = reply->extra },
 				head);
-	pieces_send(connection, pieces,
-		    connection->request.complete && parser->method == HTTP_HEAD ? 1 : 3);
+	pieces_send(connection, pieces, is_head_only ? 1 : 3);
 }
 
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *body, size_t len)
 {
 	check(connection->state == ANSWERING);
-	reply_send(connection, status, type, body, len, "");
+	reply_send(connection,
+		   &(struct reply){
+			   .status = status, .type = type, .body = body, .len = len, .end = "" });
 }
 
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len)
 {
 	check(connection->state == ANSWERING);
-	reply_send(connection, status, JSON_TYPE, text, len, "\n");
+	reply_send(connection, &(struct reply){ .status = status,
+						.type = JSON_TYPE,
+						.body = text,
+						.len = len,
+						.end = "\n" });
+}
+
+void http_connection_reply_methods(struct http_connection *connection, const char *allowed)
+{
+	char header[EXTRA_SIZE], body[EXTRA_SIZE + 64];
+	int n = snprintf(
+		body, sizeof(body),
+		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"this path takes %s\"}",
+		allowed);
+
+	check(connection->state == ANSWERING);
+	snprintf(header, sizeof(header), "Allow: %s", allowed);
+	reply_send(connection, &(struct reply){ .status = 405,
+						.type = JSON_TYPE,
+						.body = body,
+						.len = (size_t)n,
+						.end = "\n",
+						.extra = header });
+}
+
+void http_connection_reply_tagged(struct http_connection *connection, const char *tag,
+				  const char *text, size_t len)
+{
+	char header[EXTRA_SIZE];
+
+	check(connection->state == ANSWERING);
+	snprintf(header, sizeof(header), "ETag: \"%s\"", tag);
+	reply_send(connection,
+		   &(struct reply){ .status = http_request_has_tag(&connection->request, tag) ? 304
+											      : 200,
+				    .type = JSON_TYPE,
+				    .body = text,
+				    .len = len,
+				    .end = "",
+				    .extra = header });
 }
 
 static void intake_reply(struct responder *responder, enum answer answer, const char *line,

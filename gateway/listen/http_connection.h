@@ -48,5 +48,10 @@ void http_connection_reply(struct http_connection *connection, int status, const
 /* JSON, and a newline after it. */
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len);
+/* 405: the path takes only the methods of this list. */
+void http_connection_reply_methods(struct http_connection *connection, const char *allowed);
+/* JSON that the client may keep by its tag; 304 without it, where the client has it already. */
+void http_connection_reply_tagged(struct http_connection *connection, const char *tag,
+				  const char *text, size_t len);
 
 #endif

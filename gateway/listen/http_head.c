@@ -44,7 +44,7 @@ size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
 {
 	char *at = put(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
 
-	check(strlen(head->type) < 128);
+	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
 	at = put(number_put(at, (size_t)head->status), " ");
 	at = put(at, http_status_str((enum http_status)head->status));
 	at = put(put(at, "\r\nContent-Type: "), head->type);
@@ -52,6 +52,8 @@ size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
 	at = number_put(put(at, "\r\nContent-Length: "), head->length);
 	if (head->connection)
 		at = put(put(at, "\r\nConnection: "), head->connection);
+	if (head->extra)
+		at = put(put(at, "\r\n"), head->extra);
 	at = put(at, "\r\n\r\n");
 	return (size_t)(at - out);
 }

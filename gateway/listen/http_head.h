@@ -12,6 +12,7 @@ struct http_head {
 	const char *type;       /* of the body */
 	size_t length;          /* of the body */
 	const char *connection; /* the header's value, or NULL */
+	const char *extra;      /* one more header, without the end of its line, or NULL */
 };
 
 /* Writes the head and the empty line, without a NUL, and returns the length. */

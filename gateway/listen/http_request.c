@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -88,6 +89,8 @@ static int on_value(http_parser *parser, const char *at, size_t len)
 	request->in_value = 1;
 	if (header_text_is(&request->name, "expect"))
 		header_text_add(&request->expect, at, len);
+	else if (header_text_is(&request->name, "if-none-match"))
+		header_text_add(&request->none_match, at, len);
 	return 0;
 }
 
@@ -183,7 +186,7 @@ void http_request_reset(struct http_request *request)
 	request->parser.data = request;
 	request->target.len = request->body.len = 0;
 	request->headers_n = request->in_value = 0;
-	request->name.len = request->expect.len = 0;
+	request->name.len = request->expect.len = request->none_match.len = 0;
 	request->complete = request->wants_continue = 0;
 }
 
@@ -201,4 +204,16 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 	    HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)
 		syntax_refuse(request, n < len ? (unsigned char)bytes[n] : 0);
 	return n;
+}
+
+int http_request_has_tag(const struct http_request *request, const char *tag)
+{
+	char strong[HTTP_HEADER_SIZE + 1], weak[HTTP_HEADER_SIZE + 1];
+
+	check(strlen(tag) <= HTTP_HEADER_SIZE - strlen("W/\"\""));
+	snprintf(strong, sizeof(strong), "\"%s\"", tag);
+	snprintf(weak, sizeof(weak), "W/\"%s\"", tag); /* of a proxy that has compressed it */
+	return header_text_is(&request->none_match, strong) ||
+	       header_text_is(&request->none_match, weak) ||
+	       header_text_is(&request->none_match, "*");
 }

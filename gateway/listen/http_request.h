@@ -8,7 +8,7 @@
 #include <http_parser.h>
 #include <stddef.h>
 
-#define HTTP_EXPECT_SIZE 16 /* more than any name or value of a header that matters */
+#define HTTP_HEADER_SIZE 16 /* no name or value of a header that matters is longer */
 
 /* Bytes that arrive in pieces, and a NUL after them; NULL: none have arrived. */
 struct http_text {
@@ -18,7 +18,7 @@ struct http_text {
 };
 
 struct http_header_text {
-	char bytes[HTTP_EXPECT_SIZE]; /* its beginning */
+	char bytes[HTTP_HEADER_SIZE]; /* its beginning */
 	size_t len;
 };
 
@@ -31,6 +31,7 @@ struct http_request {
 	int in_value; /* of the last header */
 	struct http_header_text name;
 	struct http_header_text expect;
+	struct http_header_text none_match;
 	int complete;
 	int wants_continue; /* the client sends the body after a reply of 100 */
 	/* Not 0: the request is refused; nothing more of the connection can be read. */
@@ -54,5 +55,8 @@ void http_request_shrink(struct http_request *request);
  * belong to the next request.
  */
 size_t http_request_feed(struct http_request *request, const char *bytes, size_t len);
+
+/* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
+int http_request_has_tag(const struct http_request *request, const char *tag);
 
 #endif

@@ -3,6 +3,7 @@
  * expansion.
  */
 OP(OP_ISSUE, "issue", 0)
+OP(OP_REDEEM, "redeem", 0)
 OP(OP_STATUS, "status", 1)
 OP(OP_COUPON, "coupon", 1)
 OP(OP_COUPONS, "coupons", 1)

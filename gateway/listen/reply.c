@@ -97,6 +97,13 @@ static char *number_put(char *at, int number)
 	return at + id_format(number, at);
 }
 
+/* Of a code that was found, unless nothing was done or it is not known what. */
+static int names_coupon(const struct request *request, enum answer answer)
+{
+	return request->op == OP_REDEEM && request->coupon && answer != ANSWER_CODE_INVALID &&
+	       answer_code(answer) < answer_code(ANSWER_BUSY);
+}
+
 /*
  * The replies of the hot path are written without a tree: every part is a number, a constant or a
  * text with a user, and all of them together are shorter than LINE_SIZE.
@@ -107,7 +114,7 @@ void request_answer(struct request *request, const struct result *result)
 	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
-					   160,
+					   ID_SIZE + 180,
 		       "the longest reply must fit");
 	if (request->id_len) {
 		at = text_put(at, "\"id\":");
@@ -118,6 +125,10 @@ void request_answer(struct request *request, const struct result *result)
 	at = text_put(at, ",\"status\":\"");
 	at = text_put(at, done ? request_ack_name(result->reached) : answer_status(result->answer));
 	at = text_put(at, "\"");
+	if (names_coupon(request, result->answer)) {
+		at = text_put(at, ",\"coupon\":\"");
+		at = text_put(at + id_format(request->coupon, at), "\"");
+	}
 	if (result->slot) {
 		at = text_put(at, ",\"receive\":\"");
 		at = receive_put(at, &result->receive);

@@ -28,6 +28,7 @@ struct parse {
 	enum request_op op;
 	enum request_ack ack;
 	const char *key;
+	const char *code;
 	int64_t coupon;
 	struct user_id user;
 	struct receive receive;
@@ -39,6 +40,18 @@ struct parse {
 const char *request_key(const struct request *request)
 {
 	return request->text + request->id_len + 1;
+}
+
+const char *request_code(const struct request *request)
+{
+	return request_key(request) + request->key_len + 1;
+}
+
+void request_code_set(struct request *request, const char *code)
+{
+	request->code_len = strlen(code);
+	check(request->code_len <= RECEIVE_CODE_MAX);
+	memcpy(request->text + request->id_len + request->key_len + 2, code, request->code_len + 1);
 }
 
 const char *request_ack_name(enum request_ack ack)
@@ -175,6 +188,17 @@ static int key_member(struct parse *parse, const cJSON *item)
 	return 0;
 }
 
+/* Its form is checked later: whatever is no code gets one answer. */
+static int code_member(struct parse *parse, const cJSON *item)
+{
+	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
+
+	if (len == 0 || len > REQUEST_CODE_MAX)
+		return parse_fail(parse, "code", item, "must be a string of 1 to 128 bytes");
+	parse->code = item->valuestring;
+	return 0;
+}
+
 static int ack_member(struct parse *parse, const cJSON *item)
 {
 	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
@@ -238,7 +262,8 @@ enum member {
 	MEMBER_ACK = 8,
 	MEMBER_RECEIVE = 16,
 	MEMBER_LIMIT = 32,
-	MEMBER_CURSOR = 64
+	MEMBER_CURSOR = 64,
+	MEMBER_CODE = 128
 };
 
 static int members_allowed(enum request_op op)
@@ -246,6 +271,8 @@ static int members_allowed(enum request_op op)
 	switch (op) {
 	case OP_ISSUE:
 		return MEMBER_COUPON | MEMBER_USER | MEMBER_KEY | MEMBER_ACK;
+	case OP_REDEEM:
+		return MEMBER_CODE | MEMBER_USER | MEMBER_KEY | MEMBER_ACK;
 	case OP_STATUS:
 		return MEMBER_COUPON | MEMBER_USER | MEMBER_RECEIVE;
 	case OP_COUPON:
@@ -262,8 +289,8 @@ static int members_allowed(enum request_op op)
 
 static int member_of(const char *name)
 {
-	static const char *const names[] = { "coupon",  "user",  "key",   "ack",
-					     "receive", "limit", "cursor" };
+	static const char *const names[] = { "coupon",  "user",  "key",    "ack",
+					     "receive", "limit", "cursor", "code" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(names[i], name) == 0)
@@ -289,6 +316,8 @@ static int member_take(struct parse *parse, const cJSON *item, int member)
 	case MEMBER_CURSOR:
 		parse->cursor = item;
 		return 0;
+	case MEMBER_CODE:
+		return code_member(parse, item);
 	}
 	return unknown_member(parse, item);
 }
@@ -303,7 +332,9 @@ static int members_required(struct parse *parse, int seen)
 	}
 	if ((parse->op == OP_ISSUE || parse->op == OP_COUPON) && !(seen & MEMBER_COUPON))
 		return parse_fail(parse, "coupon", NULL, "is missing");
-	if ((parse->op == OP_ISSUE || parse->op == OP_COUPONS) && !(seen & MEMBER_USER))
+	if (parse->op == OP_REDEEM && !(seen & MEMBER_CODE))
+		return parse_fail(parse, "code", NULL, "is missing");
+	if ((members_allowed(parse->op) & MEMBER_USER) && !(seen & MEMBER_USER))
 		return parse_fail(parse, "user", NULL, "is missing");
 	return 0;
 }
@@ -371,8 +402,12 @@ static void json_fail(struct parse *parse, const struct json_fault *fault, const
 
 static struct request *request_new(const struct parse *parse)
 {
-	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0;
-	struct request *request = malloc(sizeof(*request) + id_len + key_len + 2);
+	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0,
+	       code_len = parse->code ? strlen(parse->code) : 0;
+	/* One that is redeemed gets room for the reference of its code. */
+	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
+								       : RECEIVE_CODE_MAX;
+	struct request *request = malloc(sizeof(*request) + id_len + key_len + code_room + 3);
 
 	check(request != NULL);
 	request->responder = parse->responder;
@@ -386,8 +421,10 @@ static struct request *request_new(const struct parse *parse)
 	request->begun_us = clock_monotonic_us();
 	request->id_len = id_len;
 	request->key_len = key_len;
+	request->code_len = code_len;
 	memcpy(request->text, parse->id, id_len + 1);
 	memcpy(request->text + id_len + 1, parse->key ? parse->key : "", key_len + 1);
+	memcpy(request->text + id_len + key_len + 2, parse->code ? parse->code : "", code_len + 1);
 	return request;
 }
 
@@ -403,6 +440,8 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	parse.op = op;
 	parse.ack = ACK_ACCEPTED;
 	parse.key = NULL;
+	parse.code = NULL;
+	parse.coupon = 0;
 	parse.by_receive = 0;
 	parse.user = (struct user_id){ 0 };
 	parse.page = (struct request_page){ .limit = REQUEST_PAGE_DEFAULT };

@@ -30,6 +30,8 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 #define REQUEST_PAGE_MAX 100
 #define REQUEST_PAGE_DEFAULT 20
 
+#define REQUEST_CODE_MAX 128 /* bytes of an exchange code as the client writes it */
+
 /* The page that the client wants. */
 struct request_page {
 	int limit;   /* 1 to REQUEST_PAGE_MAX */
@@ -50,12 +52,17 @@ struct request {
 	int64_t begun_us;         /* monotonic */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
-	char text[];              /* the id as JSON, then the key, each with a NUL */
+	size_t code_len;          /* OP_REDEEM; else 0 */
+	char text[];              /* the id as JSON, then the key, then the code, each with a NUL */
 };
 
 STAILQ_HEAD(request_list, request);
 
 const char *request_key(const struct request *request);
+/* The code as the client wrote it, until request_code_set() replaces it. */
+const char *request_code(const struct request *request);
+/* Which code it is (receive_code_valid()); its coupon is then that of the request. */
+void request_code_set(struct request *request, const char *code);
 const char *request_ack_name(enum request_ack ack);
 
 /*

@@ -11,6 +11,7 @@
 struct coupon_query {
 	const struct status_parts *parts;
 	struct request *request;
+	cJSON *object; /* the reply, before the offer is known */
 };
 
 enum coupon_state coupon_state_of(const PGresult *rows, int row)
@@ -67,31 +68,51 @@ static void member_time(cJSON *object, const char *name, int64_t time_ms)
 		cJSON_AddStringToObject(object, name, clock_rfc3339(time_ms, text));
 }
 
-/* `fields`: status, total, stock, limit, begin, end, now. */
-static void coupon_answer_fields(struct request *request, char *const fields[7])
+/* What Redis has, in the order in which coupon_state.lua returns it. */
+enum field { STATUS, TOTAL, STOCK, LIMIT, BEGIN, END, VERSION, NOW, FIELDS_N };
+
+static int64_t field_number(char *const fields[FIELDS_N], enum field field)
 {
-	int64_t begin_ms = strtoll(fields[4], NULL, 10), end_ms = strtoll(fields[5], NULL, 10);
-	int64_t now_ms = strtoll(fields[6], NULL, 10);
+	return strtoll(fields[field], NULL, 10);
+}
+
+static cJSON *fields_object(int64_t coupon, char *const fields[FIELDS_N])
+{
+	int64_t begin_ms = field_number(fields, BEGIN), end_ms = field_number(fields, END);
+	int64_t now_ms = field_number(fields, NOW);
 	const char *state = "open";
 	cJSON *object = cJSON_CreateObject();
 	char id[ID_SIZE];
 
 	check(object != NULL);
-	if (strcmp(fields[0], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
+	if (strcmp(fields[STATUS], "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
 		state = "ended";
-	else if (strcmp(fields[0], "paused") == 0)
+	else if (strcmp(fields[STATUS], "paused") == 0)
 		state = "paused";
 	else if (now_ms < begin_ms)
 		state = "not_started";
-	id_format(request->coupon, id);
+	id_format(coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
 	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)strtoll(fields[1], NULL, 10));
-	cJSON_AddNumberToObject(object, "stock", (double)strtoll(fields[2], NULL, 10));
-	cJSON_AddNumberToObject(object, "limit", (double)strtoll(fields[3], NULL, 10));
+	cJSON_AddNumberToObject(object, "total", (double)field_number(fields, TOTAL));
+	cJSON_AddNumberToObject(object, "stock", (double)field_number(fields, STOCK));
+	cJSON_AddNumberToObject(object, "limit", (double)field_number(fields, LIMIT));
 	member_time(object, "begin", begin_ms);
 	member_time(object, "end", end_ms);
-	request_answer_object(request, ANSWER_OK, NULL, object);
+	return object;
+}
+
+static void on_offer(void *context, const cJSON *members)
+{
+	struct coupon_query *query = context;
+	const cJSON *member;
+
+	cJSON_ArrayForEach(member, members)
+		cJSON_AddItemToObject(query->object, member->string, cJSON_Duplicate(member, 1));
+	if (!members)
+		check(cJSON_AddTrueToObject(query->object, "partial"));
+	request_answer_object(query->request, ANSWER_OK, NULL, query->object);
+	free(query);
 }
 
 static void on_missing(struct coupon_query *query)
@@ -106,32 +127,35 @@ static void on_missing(struct coupon_query *query)
 static void on_coupon_fields(void *context, const redisReply *reply)
 {
 	struct coupon_query *query = context;
-	char *fields[7];
+	char *fields[FIELDS_N];
 
-	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 7) {
+	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
 		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is unreachable");
 		free(query);
 		return;
 	}
-	for (size_t i = 0; i < 7; i++) {
+	for (size_t i = 0; i < FIELDS_N; i++) {
 		fields[i] = reply->element[i]->str;
 		if (!fields[i]) {
 			on_missing(query);
 			return;
 		}
 	}
-	if (strcmp(fields[0], "behind") == 0) {
+	if (strcmp(fields[STATUS], "behind") == 0) {
 		admission_refused(query->parts->admission, query->request->coupon);
 		request_fail(query->request, ANSWER_UNAVAILABLE,
 			     "Redis is behind what was seen of the coupon");
-	} else if (strcmp(fields[0], "unverified") == 0) {
+	} else if (strcmp(fields[STATUS], "unverified") == 0) {
 		request_fail(query->request, ANSWER_UNAVAILABLE,
 			     "the coupon is being compared with PostgreSQL");
-	} else if (strcmp(fields[0], "counting") == 0) {
+	} else if (strcmp(fields[STATUS], "counting") == 0) {
 		request_fail(query->request, ANSWER_UNAVAILABLE,
 			     "Redis lost data of the coupon: its stock is being counted");
 	} else {
-		coupon_answer_fields(query->request, fields);
+		query->object = fields_object(query->request->coupon, fields);
+		offers_ask(query->parts->offers, query->request->coupon,
+			   field_number(fields, VERSION), on_offer, query);
+		return;
 	}
 	free(query);
 }

@@ -6,9 +6,32 @@
 
 #include <stdlib.h>
 
-static int64_t column_number(const PGresult *rows, int row, const char *name)
+#define PAGE_BYTES 131072 /* of the rows of a page, so that clients can read it in time */
+#define ROW_BYTES 256     /* the names of the members, and the user */
+
+/* How long a row is in a reply, about: what its bytes are escaped by is not counted. */
+static size_t row_bytes(const PGresult *rows, int row)
 {
-	return strtoll(column_text(rows, row, name), NULL, 10);
+	size_t bytes = ROW_BYTES;
+
+	for (int column = 0; column < PQnfields(rows); column++)
+		bytes += (size_t)PQgetlength(rows, row, column);
+	return bytes;
+}
+
+/* How many rows the page has. With long metadata fewer than the client wants, but always one. */
+static int page_rows(const PGresult *rows, int limit)
+{
+	int n = 0, rows_n = PQntuples(rows);
+	size_t bytes = 0;
+
+	while (n < rows_n && n < limit) {
+		bytes += row_bytes(rows, n);
+		if (n > 0 && bytes > PAGE_BYTES)
+			break;
+		n++;
+	}
+	return n;
 }
 
 static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresult *rows, int row)
@@ -24,6 +47,7 @@ static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresul
 	member_column(object, rows, row, "received_at");
 	member_column(object, rows, row, "valid_from");
 	member_column(object, rows, row, "valid_to");
+	member_offer(object, rows, row);
 	if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
 		check(cJSON_AddTrueToObject(object, "voided"));
 	cJSON_AddItemToArray(coupons, object);
@@ -45,7 +69,7 @@ static void cursor_add(cJSON *object, const struct user_id *user, const PGresult
 static void on_rows(void *context, const PGresult *rows)
 {
 	struct request *request = context;
-	int n, rows_n = rows ? PQntuples(rows) : 0;
+	int n;
 	cJSON *object, *coupons;
 
 	if (!rows) {
@@ -57,10 +81,10 @@ static void on_rows(void *context, const PGresult *rows)
 	check(object != NULL);
 	cJSON_AddStringToObject(object, "user", request->user.text);
 	coupons = cJSON_AddArrayToObject(object, "coupons");
-	n = rows_n > request->page.limit ? request->page.limit : rows_n;
+	n = page_rows(rows, request->page.limit);
 	for (int row = 0; row < n; row++)
 		coupon_add(coupons, &request->user, rows, row);
-	if (rows_n > n)
+	if (PQntuples(rows) > n)
 		cursor_add(object, &request->user, rows, n - 1);
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }

@@ -80,7 +80,7 @@ static void query_end(const struct lookup *lookup, struct query *query, const PG
 	if (!rows)
 		metrics_add(lookup->use->failed, 1);
 	query->done(query->context, rows);
-	free(query);
+	query_free(query);
 }
 
 static void coupons_end(const struct lookup *lookup, struct coupon_list *coupons,
@@ -313,7 +313,7 @@ int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done,
 static int query_add(struct lookup *lookup, struct query *query)
 {
 	if (lookup->waiting >= lookup->waiting_max) {
-		free(query);
+		query_free(query);
 		return refuse(lookup);
 	}
 	lookup->waiting++;
@@ -341,6 +341,11 @@ int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
 	return query_add(lookup, query_user_coupons(user, after, rows_max, done, context));
 }
 
+int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context)
+{
+	return query_add(lookup, query_offer(coupon, done, context));
+}
+
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 {
 	return query_add(lookup, query_settings(done, context));
@@ -349,6 +354,22 @@ int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
 {
 	return query_add(lookup, query_changes(done, context));
+}
+
+int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)
+{
+	return query_add(lookup, query_code_state(done, context));
+}
+
+int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context)
+{
+	return query_add(lookup, query_code_catalogue(done, context));
+}
+
+int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
+		      void *context)
+{
+	return query_add(lookup, query_code_texts(texts, n, done, context));
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)

@@ -65,11 +65,24 @@ int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
 			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
 			void *context);
 
+/* What the coupon gives: the columns are those of sql/query/coupon_offer.sql. */
+int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context);
+
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
 /* Its numbers: the columns are those of sql/query/change_counts.sql. */
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
+
+/*
+ * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are
+ * imported codes or words. The columns are those of sql/query/code_state.sql, code_catalogue.sql
+ * and code_redeemable.sql.
+ */
+int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context);
+int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context);
+int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
+		      void *context);
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */

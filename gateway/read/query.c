@@ -90,6 +90,14 @@ struct query *query_user_coupons(const struct user_id *user, const struct coupon
 	return query;
 }
 
+struct query *query_offer(int64_t coupon, query_done_fn *done, void *context)
+{
+	struct query *query = query_make(sql_query_coupon_offer, done, context);
+
+	param_number(query, coupon);
+	return query;
+}
+
 struct query *query_settings(query_done_fn *done, void *context)
 {
 	return query_make(sql_query_durability, done, context);
@@ -100,8 +108,40 @@ struct query *query_changes(query_done_fn *done, void *context)
 	return query_make(sql_query_change_counts, done, context);
 }
 
+struct query *query_code_state(query_done_fn *done, void *context)
+{
+	return query_make(sql_query_code_state, done, context);
+}
+
+struct query *query_code_catalogue(query_done_fn *done, void *context)
+{
+	return query_make(sql_query_code_catalogue, done, context);
+}
+
+struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,
+			       void *context)
+{
+	struct query *query = query_make(sql_query_code_redeemable, done, context);
+
+	postgres_array_init(&query->array, POSTGRES_TEXT);
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_text(&query->array, texts[i], strlen(texts[i]));
+	query->params_n = 1;
+	return query;
+}
+
+void query_free(struct query *query)
+{
+	postgres_array_fini(&query->array);
+	free(query);
+}
+
 void query_arguments(const struct query *query, struct postgres_argument out[QUERY_PARAMS_MAX])
 {
+	if (query->array.n > 0) {
+		out[0] = postgres_array(&query->array);
+		return;
+	}
 	for (int i = 0; i < query->params_n; i++)
 		out[i] = postgres_text(query->nulls & 1u << i ? NULL : query->params[i]);
 }

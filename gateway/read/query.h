@@ -21,7 +21,8 @@ struct query {
 	const char *sql;
 	char params[QUERY_PARAMS_MAX][USER_ID_SIZE]; /* as text; the longest is a user */
 	int params_n;
-	unsigned nulls; /* a bit for each parameter that is NULL */
+	unsigned nulls;              /* a bit for each parameter that is NULL */
+	struct postgres_array array; /* the only parameter, if it has elements */
 	query_done_fn *done;
 	void *context;
 	int64_t queued_ms;
@@ -30,16 +31,23 @@ struct query {
 STAILQ_HEAD(query_list, query);
 
 /*
- * Each makes one, to be freed with free(). The columns are those of sql/query/receive_outcome.sql,
- * user_outcomes.sql, user_coupon_page.sql, durability.sql and change_counts.sql.
+ * Each makes one. The columns are those of sql/query/receive_outcome.sql, user_outcomes.sql,
+ * user_coupon_page.sql, coupon_offer.sql, durability.sql, change_counts.sql, code_state.sql,
+ * code_catalogue.sql and code_redeemable.sql.
  */
 struct query *query_receive(const struct receive *receive, query_done_fn *done, void *context);
 struct query *query_user(int64_t coupon, const struct user_id *user, query_done_fn *done,
 			 void *context);
 struct query *query_user_coupons(const struct user_id *user, const struct coupon_cursor *after,
 				 int rows_max, query_done_fn *done, void *context);
+struct query *query_offer(int64_t coupon, query_done_fn *done, void *context);
 struct query *query_settings(query_done_fn *done, void *context);
 struct query *query_changes(query_done_fn *done, void *context);
+struct query *query_code_state(query_done_fn *done, void *context);
+struct query *query_code_catalogue(query_done_fn *done, void *context);
+struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,
+			       void *context);
+void query_free(struct query *query);
 
 /* Its parameters as arguments, which are lent until it is freed. */
 void query_arguments(const struct query *query, struct postgres_argument out[QUERY_PARAMS_MAX]);

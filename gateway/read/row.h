@@ -6,9 +6,12 @@
 
 #include <cjson/cJSON.h>
 #include <libpq-fe.h>
+#include <stdint.h>
 
 /* The column's text, "" where it is NULL. It must be there. */
 const char *column_text(const PGresult *rows, int row, const char *name);
+
+int64_t column_number(const PGresult *rows, int row, const char *name);
 
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
@@ -16,6 +19,9 @@ void row_receive(const PGresult *rows, int row, int64_t coupon, const struct use
 
 /* Adds the column under its own name, where the row has it and it is not NULL. */
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
+
+/* Adds `discount` and `metadata`, as far as the row has them. */
+void member_offer(cJSON *object, const PGresult *rows, int row);
 
 /* Adds `receive` and `slot`. */
 void member_receive(cJSON *object, const struct receive *receive, int slot);

@@ -12,6 +12,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/read/comparison.h"
 #include "gateway/read/lookup.h"
+#include "gateway/read/offers.h"
 #include "gateway/read/redis_query.h"
 
 /* What the read operations use. */
@@ -19,6 +20,7 @@ struct status_parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct lookup *reads; /* of what is only shown; not for `status` */
+	struct offers *offers;
 	const struct comparison *comparison;
 	struct admission *admission;
 };

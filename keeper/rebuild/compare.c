@@ -2,7 +2,8 @@
  * While the coupon is held, no receive is accepted, released or counted late in Redis, so its state
  * there can be compared with one snapshot of PostgreSQL:
  *
- *	each row                      has a slot with the same receive and key
+ *	each row                      has a slot with the same receive, key and exchange code
+ *	codes                         = those of the slots + those that are revoked
  *	slots - rows                  = in flight of this generation + known of older ones
  *	                                + pending releases
  *	stock + slots + reserved      = total
@@ -14,6 +15,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "embed.h"
+#include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/snapshot.h"
@@ -25,7 +27,7 @@
 
 #define SCAN_COUNT 512
 #define ATTEMPTS_MAX 5
-#define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
+#define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 
 struct compare {
 	struct keeper_context *context;
@@ -34,7 +36,8 @@ struct compare {
 	int64_t slots;
 	int64_t in_flight_older;
 	const char *differs; /* the first difference, a constant */
-	int is_behind;       /* Redis has not counted all late outcomes of the snapshot */
+	struct codes_compare codes;
+	int is_behind; /* Redis has not counted all late outcomes of the snapshot */
 };
 
 static void differ(struct compare *compare, const char *what)
@@ -118,6 +121,9 @@ static int64_t lines_in(const char *text)
 static int slots_count(struct compare *compare)
 {
 	char cursor[REDIS_CURSOR_SIZE] = "0", key[COUPON_KEY_SIZE];
+	int rc;
+
+	compare->codes.context = compare->context;
 
 	coupon_key(compare->snapshot.row.id, COUPON_KEY_USERS, key);
 	do {
@@ -128,10 +134,16 @@ static int slots_count(struct compare *compare)
 			return -1;
 		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
 			compare->slots += lines_in(reply->element[1]->element[i]->str);
+		rc = codes_compare_users(&compare->codes, compare->snapshot.row.id,
+					 reply->element[1]);
 		freeReplyObject(reply);
-		if (keeper_context_goes_on(compare->context))
+		if (rc || keeper_context_goes_on(compare->context))
 			return -1;
 	} while (strcmp(cursor, "0") != 0);
+	if (codes_compare_end(&compare->codes, &compare->snapshot))
+		return -1;
+	if (compare->codes.differs)
+		differ(compare, "the exchange codes");
 	return 0;
 }
 

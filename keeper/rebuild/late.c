@@ -108,7 +108,7 @@ static int part_count(struct late *late, struct keeper_context *context, struct 
 		args_fill(part, i);
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_late, coupon,
 						 COUPON_KEY_COUPON | COUPON_KEY_USERS |
-							 COUPON_KEY_KNOWN,
+							 COUPON_KEY_KNOWN | COUPON_KEY_CODES,
 						 ARGS_HEAD + part->n * ARGS_EACH, part->argv),
 			word);
 	if (strcmp(word, "ok") == 0) {

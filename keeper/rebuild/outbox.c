@@ -78,7 +78,7 @@ static int message_add(struct snapshot *snapshot, struct slot_writer *writer,
 		    snapshot_is_rejected(snapshot, &message->batch, (int)i))
 			continue;
 		if (slot_writer_add(writer, &receive->user, receive->slot, &message->batch, (int)i,
-				    receive->key))
+				    receive->tail))
 			return -1;
 	}
 	return 0;

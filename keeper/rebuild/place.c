@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_MAX (COUPON_KEYS_MAX + 2)
+#define KEYS_MAX (COUPON_KEYS_MAX + 3)
 #define HEAD 11
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
@@ -33,7 +33,7 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 {
 	const struct coupon_row *row = placing->row;
 	struct coupon_keys keys;
-	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
+	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE], codes[COUPON_KEY_SIZE];
 	const char *names[KEYS_MAX];
 	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
 		older[OLDER_MAX * EACH][NUMBER_SIZE];
@@ -66,7 +66,9 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	names[keys.n] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_USERS, users);
 	names[keys.n + 1] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_KNOWN,
 					       known);
-	return redis_client_eval(context->redis, lua_place, keys.n + 2, names, argc, argv);
+	names[keys.n + 2] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_CODES,
+					       codes);
+	return redis_client_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
 }
 
 int place_is_done(const redisReply *reply)

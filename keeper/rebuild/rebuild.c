@@ -13,6 +13,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
+#include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/outbox.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/seen.h"
@@ -196,6 +197,7 @@ static int all_write(struct rebuild *rebuild, int64_t redis_generation)
 
 	if (snapshot_begin(&rebuild->snapshot, rebuild->context->database, rebuild->coupon,
 			   keeper_context_waiting, rebuild->context) == 0 &&
+	    codes_revoked_write(rebuild->context, &rebuild->snapshot, rebuild->generation) == 0 &&
 	    rows_write(rebuild) == 0)
 		rc = in_flight_write(rebuild, redis_generation);
 	snapshot_end(&rebuild->snapshot);

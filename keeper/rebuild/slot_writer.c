@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 #define HEAD_ARGS 5
-#define RECORD_SIZE (ULID_SIZE + RECEIVE_KEY_MAX + 16)
+#define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 
 struct slot_writer {
 	struct keeper_context *context;
-	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE];
+	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE], codes[COUPON_KEY_SIZE];
 	enum slot_kind what;
 	int64_t room;
 	int64_t added;
@@ -32,6 +32,7 @@ struct slot_writer *slot_writer_new(struct keeper_context *context, int64_t coup
 	writer->context = context;
 	coupon_key_filling(coupon, generation, COUPON_KEY_USERS, writer->users);
 	coupon_key_filling(coupon, generation, COUPON_KEY_KNOWN, writer->known);
+	coupon_key_filling(coupon, generation, COUPON_KEY_CODES, writer->codes);
 	return writer;
 }
 
@@ -51,7 +52,7 @@ int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t r
 }
 
 int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int slot,
-		    const struct ulid *batch, int index, const char *key)
+		    const struct ulid *batch, int index, const char *tail)
 {
 	char ulid[ULID_SIZE];
 
@@ -59,7 +60,7 @@ int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int 
 		return -1;
 	writer->users_of[writer->n] = *user;
 	ulid_format(batch, ulid);
-	snprintf(writer->records[writer->n], RECORD_SIZE, "%d:%s:%d:%s", slot, ulid, index, key);
+	snprintf(writer->records[writer->n], RECORD_SIZE, "%d:%s:%d:%s", slot, ulid, index, tail);
 	writer->n++;
 	return 0;
 }
@@ -96,8 +97,8 @@ int slot_writer_flush(struct slot_writer *writer)
 		argv[HEAD_ARGS + 2 * i] = writer->users_of[i].text;
 		argv[HEAD_ARGS + 2 * i + 1] = writer->records[i];
 	}
-	reply = redis_client_eval(writer->context->redis, lua_fill, 2,
-				  (const char *[]){ writer->users, writer->known },
+	reply = redis_client_eval(writer->context->redis, lua_fill, 3,
+				  (const char *[]){ writer->users, writer->known, writer->codes },
 				  HEAD_ARGS + 2 * writer->n, argv);
 	if (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0) {
 		writer->added += reply->integer;

@@ -32,7 +32,7 @@ void slot_writer_free(struct slot_writer *writer);
 int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room);
 /* Adds one slot. 0, or -1 when Redis failed or refused. */
 int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int slot,
-		    const struct ulid *batch, int index, const char *key);
+		    const struct ulid *batch, int index, const char *tail);
 /* Sends the buffered slots. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
 

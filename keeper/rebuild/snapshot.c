@@ -89,6 +89,20 @@ int snapshot_rows(struct snapshot *snapshot)
 							 sql_query_rebuild_fetch, 0, NULL));
 }
 
+int snapshot_revoked_begin(struct snapshot *snapshot)
+{
+	PGresult *result = coupon_query(snapshot, sql_query_rebuild_revoked);
+
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
+int snapshot_revoked(struct snapshot *snapshot)
+{
+	return page_take(snapshot, keeper_database_query(snapshot->database,
+							 sql_query_rebuild_fetch_revoked, 0, NULL));
+}
+
 int snapshot_rejected(struct snapshot *snapshot, const struct postgres_array *batches)
 {
 	const struct postgres_argument arguments[] = { postgres_number(snapshot->row.id),

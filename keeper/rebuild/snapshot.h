@@ -36,10 +36,13 @@ struct snapshot {
 int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, int64_t coupon,
 		   int (*waiting)(void *context), void *context);
 /*
- * Reads the next page into snapshot->page; its columns are user, slot, batch (uuid), index, key. No
- * rows: the end.
+ * Reads the next page into snapshot->page; its columns are user, slot, batch (uuid), index, and the
+ * tail of its record. No rows: the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
+/* Before the first page of revoked codes, and each page: one column, as in Redis. */
+int snapshot_revoked_begin(struct snapshot *snapshot);
+int snapshot_revoked(struct snapshot *snapshot);
 /*
  * Reads the rejected receives of these batches (uuid[]) into snapshot->page: batch, index.
  */

@@ -28,15 +28,15 @@ static int slots_write(const struct user_slots *slots, struct snapshot *snapshot
 		return -1;
 	for (size_t i = 0; i < slots->n; i++) {
 		const struct user_record *record = &slots->list[i].record;
-		char key[RECEIVE_KEY_MAX + 1];
+		char tail[RECEIVE_TAIL_MAX + 1];
 
 		if (snapshot->tombstone &&
 		    snapshot_is_rejected(snapshot, &record->batch, record->index))
 			continue;
-		memcpy(key, record->key, record->key_len);
-		key[record->key_len] = '\0';
+		memcpy(tail, record->key, record->tail_len);
+		tail[record->tail_len] = '\0';
 		if (slot_writer_add(writer, &slots->list[i].user, record->slot, &record->batch,
-				    record->index, key))
+				    record->index, tail))
 			return -1;
 	}
 	return 0;

@@ -88,6 +88,8 @@ env_write() {
 	[[ ${#socket} -le $SOCKET_PATH_MAX ]] || socket=
 	(
 		umask 077
+		[[ -e $RUN_DIR/code-keys ]] ||
+			echo "1 $(random_hex)$(random_hex)" >"$RUN_DIR/code-keys"
 		cat >"$RUN_DIR/env.new" <<-TEXT
 		export REDIS_URL='redis://127.0.0.1:$PORT_REDIS/0'
 		export AMQP_URL='amqp://couponmq:$STACK_AMQP_PASSWORD@127.0.0.1:$PORT_RABBITMQ/%2f'
@@ -96,6 +98,7 @@ env_write() {
 		export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
 		export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
 		export COUPON_UNIX_SOCKET='$socket'
+		export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
 		TEXT
 		if [[ -n ${WITH_ZOOKEEPER:-} ]]; then
 			echo "export ZOOKEEPER_HOSTS='127.0.0.1:$PORT_ZOOKEEPER'"

@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: coupon_void(bigint,uuid,smallint,text,text)
 --
 -- Takes an issued receive back, for couponctl void. Whether its piece of the stock and its slot
@@ -11,8 +11,10 @@
 --   late      Redis is about to learn its outcome: try again
 --   unknown   it is not settled, or was never accepted
 --
--- and whether stock and slot come back, and the slot. The lock on the coupon is the only one that
--- is waited for: settle() may wait for a row that this deletes, and never the other way round.
+-- and whether stock and slot come back, and the slot. With the slot its exchange code comes back.
+--
+-- Locks are waited for in the order of settle(): a code, then the coupon. settle() may wait for a
+-- user coupon that this deletes, and never the other way round.
 CREATE OR REPLACE FUNCTION coupon_void(
 	coupon  bigint,
 	batch   uuid,
@@ -29,6 +31,12 @@ DECLARE
 	voided  record;
 	returns boolean;
 BEGIN
+	PERFORM FROM user_coupon AS u JOIN code AS c
+		ON c.set_id = split_part(u.code, '.', 1)::bigint
+			AND c.serial = nullif(split_part(u.code, '.', 2), '')::bigint
+	WHERE u.user_id = coupon_void.user_id AND u.coupon_id = coupon_void.coupon
+		AND u.batch = coupon_void.batch AND u.idx = coupon_void.idx
+	FOR NO KEY UPDATE OF c;
 	SELECT c.void_returns INTO returns FROM coupon AS c WHERE c.id = coupon_void.coupon
 	FOR NO KEY UPDATE;
 	-- Further statements: they see what the lock was waited for.
@@ -58,6 +66,8 @@ BEGIN
 			DELETE FROM user_coupon AS u
 			WHERE u.user_id = held.user_id AND u.coupon_id = held.coupon_id
 				AND u.slot = held.slot;
+			PERFORM code_free(ARRAY[held.coupon_id], ARRAY[held.batch], ARRAY[held.idx],
+				ARRAY[held.code]);
 			INSERT INTO receive_rejected
 				(coupon_id, batch, idx, user_id, slot, reason, received_at)
 			VALUES (held.coupon_id, held.batch, held.idx, held.user_id, held.slot,

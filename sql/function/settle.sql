@@ -1,4 +1,4 @@
--- version: 6
+-- version: 7
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -10,6 +10,7 @@
 -- The isolation level must be READ COMMITTED, and each step is a separate statement, because each
 -- must see the rows whose locks the step before it waited for:
 --
+--   0. take the exchange codes, if there are any, in the order of their sets and serials;
 --   1. insert, in the order coupon, user, slot, so that two copies of a batch cannot deadlock:
 --      first all rows or none, then, if that is not possible, those that are possible;
 --   2. lock the coupons in the order of their ids; no user coupon is inserted after that;
@@ -22,8 +23,11 @@
 -- one coupon the UPDATE also takes the lock. Apart from its rows, a call costs its number of
 -- statements.
 --
--- Every call waits for locks in the same order (user coupons by key, coupons by id, tombstones by
--- key), so no two calls deadlock.
+-- The events of coupons that have them on are written last (event_add(), and the triggers of the
+-- tombstones). Coupons without events cost no further statement.
+--
+-- Every call waits for locks in the same order (codes by serial, user coupons by key, coupons by
+-- id, tombstones by key), so no two calls deadlock.
 --
 -- The plans must not depend on the size of the tables at the start of the session, nor on that of
 -- the arrays, for which the planner assumes ten elements. So the plans are generic, arrays are
@@ -37,7 +41,7 @@ CREATE OR REPLACE FUNCTION settle(
 	idx        smallint[],
 	user_id    text[],
 	slot       smallint[],
-	key        text[],      -- '' is none
+	key        text[],      -- '' is none; of a redeemed code: the key, a tab and the code
 	at_ms      bigint[])
 RETURNS TABLE (ord int, outcome text, reason text)
 LANGUAGE plpgsql VOLATILE
@@ -59,6 +63,11 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	suspect_ids   bigint[];    -- the coupons that have a tombstone
+	keys          text[] := settle.key;
+	codes         text[];      -- NULL: there are none
+	-- The elements that do not get their code, and why; NULL: there are none.
+	bad_ord       bigint[];
+	bad_reason    text[];
 
 	-- The rows that this call inserted.
 	own_num       bigint;
@@ -74,6 +83,9 @@ DECLARE
 
 	all_issued    boolean;
 	is_rebuilt    boolean;     -- Redis may have lost keys that PostgreSQL still has
+	has_events    boolean;     -- one of the coupons has events on
+	-- From before the insert: which changes of terms it may have missed.
+	seen          pg_snapshot := pg_current_snapshot();
 
 	-- The state of each element, if not all were issued.
 	judged_ord    bigint[];
@@ -122,6 +134,18 @@ BEGIN
 		) AS one_each;
 	END IF;
 
+	-- Step 0.
+	IF strpos(array_to_string(keys, ''), E'\t') > 0 THEN
+		SELECT array_agg(split_part(r.key, E'\t', 1) ORDER BY r.ord),
+			array_agg(nullif(split_part(r.key, E'\t', 2), '') ORDER BY r.ord)
+		INTO keys, codes
+		FROM unnest(settle.key) WITH ORDINALITY AS r (key, ord);
+		SELECT array_agg(c.ord), array_agg(c.reason)
+		INTO bad_ord, bad_reason
+		FROM code_take(settle.coupon, settle.seq, settle.batch, settle.idx, settle.user_id,
+			codes) AS c;
+	END IF;
+
 	-- Step 1. ON CONFLICT looks up each row before it inserts it, and locks it by a token: a
 	-- third of what a row costs. So it is not used at first, and nothing is inserted unless all
 	-- can be. The coupons are locked outside of this block: in it the lock would belong to a
@@ -130,18 +154,20 @@ BEGIN
 		IF is_uniform THEN
 			INSERT INTO user_coupon
 				(user_id, coupon_id, slot, batch, idx, key,
-				received_at, valid_from, valid_to)
+				received_at, valid_from, valid_to, code)
 			SELECT r.user_id, c.id, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
 				coalesce(c.valid_from, r.at),
 				-- Hours: the length of a day depends on the session's time zone.
 				CASE WHEN c.valid_days IS NULL THEN c.valid_to
-					ELSE r.at + c.valid_days * interval '24 hours' END
+					ELSE r.at + c.valid_days * interval '24 hours' END,
+				r.code
 			FROM coupon AS c CROSS JOIN (
 				-- In the select list the arrays are read in place; in FROM each
 				-- would be copied first.
 				SELECT unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
 					unnest(settle.user_id) AS user_id,
-					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+					unnest(settle.slot) AS slot, unnest(keys) AS key,
+					unnest(codes) AS code,
 					timestamptz 'epoch'
 						+ unnest(settle.at_ms) * interval '1 ms' AS at
 			) AS r
@@ -156,17 +182,19 @@ BEGIN
 				SELECT unnest(settle.coupon) AS coupon,
 					unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
 					unnest(settle.user_id) AS user_id,
-					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+					unnest(settle.slot) AS slot, unnest(keys) AS key,
+					unnest(codes) AS code,
 					timestamptz 'epoch'
 						+ unnest(settle.at_ms) * interval '1 ms' AS at
 			)
 			INSERT INTO user_coupon
 				(user_id, coupon_id, slot, batch, idx, key,
-				received_at, valid_from, valid_to)
+				received_at, valid_from, valid_to, code)
 			SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
 				coalesce(c.valid_from, r.at),
 				CASE WHEN c.valid_days IS NULL THEN c.valid_to
-					ELSE r.at + c.valid_days * interval '24 hours' END
+					ELSE r.at + c.valid_days * interval '24 hours' END,
+				r.code
 			FROM r JOIN known AS c ON c.id = r.coupon
 			WHERE r.slot BETWEEN 1 AND c.user_limit
 			ORDER BY r.coupon, r.user_id COLLATE "C", r.slot;
@@ -187,17 +215,19 @@ BEGIN
 		), r AS (
 			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch,
 				unnest(settle.idx) AS idx, unnest(settle.user_id) AS user_id,
-				unnest(settle.slot) AS slot, unnest(settle.key) AS key,
+				unnest(settle.slot) AS slot, unnest(keys) AS key,
+				unnest(codes) AS code,
 				timestamptz 'epoch' + unnest(settle.at_ms) * interval '1 ms' AS at,
 				generate_subscripts(settle.coupon, 1) AS ord
 		), went_in AS (
 			INSERT INTO user_coupon
 				(user_id, coupon_id, slot, batch, idx, key,
-				received_at, valid_from, valid_to)
+				received_at, valid_from, valid_to, code)
 			SELECT r.user_id, r.coupon, r.slot, r.batch, r.idx, nullif(r.key, ''), r.at,
 				coalesce(c.valid_from, r.at),
 				CASE WHEN c.valid_days IS NULL THEN c.valid_to
-					ELSE r.at + c.valid_days * interval '24 hours' END
+					ELSE r.at + c.valid_days * interval '24 hours' END,
+				r.code
 			FROM r JOIN known AS c ON c.id = r.coupon
 			WHERE r.slot BETWEEN 1 AND c.user_limit
 				AND CASE WHEN c.is_suspect THEN
@@ -215,7 +245,7 @@ BEGIN
 	END;
 
 	-- Steps 2 to 4 of the common case.
-	IF is_uniform AND own_num = asked_num THEN
+	IF is_uniform AND own_num = asked_num AND bad_ord IS NULL THEN
 		UPDATE coupon AS c
 		SET issued_num = c.issued_num + asked_num,
 			seq_seen = greatest(c.seq_seen,
@@ -223,7 +253,8 @@ BEGIN
 			settled_num = c.settled_num + asked_num,
 			outcome_at = clock_timestamp()
 		WHERE c.id = settle.coupon[1] AND c.generation = settle.generation[1]
-			AND c.issued_num + asked_num <= c.total_num;
+			AND c.issued_num + asked_num <= c.total_num
+		RETURNING c.events_on INTO has_events;
 		IF FOUND THEN
 			-- A separate statement: tombstones may have been written while the UPDATE
 			-- waited.
@@ -244,7 +275,7 @@ BEGIN
 			-- Redis may have lost keys that PostgreSQL still has.
 			IF all_issued AND settle.generation[1] > 1 THEN
 				all_issued := NOT EXISTS (
-					SELECT FROM unnest(settle.user_id, settle.slot, settle.key)
+					SELECT FROM unnest(settle.user_id, settle.slot, keys)
 						AS r (user_id, slot, key)
 					WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
 						WHERE u.user_id = r.user_id
@@ -253,6 +284,11 @@ BEGIN
 							AND u.key = r.key LIMIT 1));
 			END IF;
 			IF all_issued THEN
+				IF has_events THEN
+					PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
+						settle.idx, settle.user_id, settle.slot, keys,
+						settle.at_ms, NULL, seen);
+				END IF;
 				RETURN;
 			END IF;
 			-- Undo the counts, which step 4 adds again. seq_seen stays: it includes
@@ -265,14 +301,15 @@ BEGIN
 	END IF;
 
 	-- The same with several coupons. The counts are changed last.
-	IF NOT is_uniform AND own_num = asked_num AND asked_num > 0 THEN
+	IF NOT is_uniform AND own_num = asked_num AND asked_num > 0 AND bad_ord IS NULL THEN
 		SELECT count(*) = cardinality(coupon_ids)
 				AND bool_and(coalesce(l.generation = g.generation
 					AND g.num <= l.left_num, false)),
-			bool_or(l.generation > 1)
-		INTO all_issued, is_rebuilt
-		FROM (SELECT id, total_num - issued_num AS left_num, generation FROM coupon
-				WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS l
+			bool_or(l.generation > 1), bool_or(l.events_on)
+		INTO all_issued, is_rebuilt, has_events
+		FROM (SELECT id, total_num - issued_num AS left_num, generation, events_on
+				FROM coupon WHERE id = ANY (coupon_ids)
+				ORDER BY id FOR NO KEY UPDATE) AS l
 			JOIN unnest(coupon_ids, coupon_num, coupon_generation)
 				AS g (id, num, generation) ON g.id = l.id;
 		IF all_issued THEN
@@ -288,7 +325,7 @@ BEGIN
 		IF all_issued AND is_rebuilt THEN
 			all_issued := NOT EXISTS (
 				SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot,
-					settle.key) AS r (coupon, user_id, slot, key)
+					keys) AS r (coupon, user_id, slot, key)
 				WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
 					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
 						AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
@@ -301,6 +338,11 @@ BEGIN
 				outcome_at = clock_timestamp()
 			FROM unnest(coupon_ids, coupon_num, coupon_seq) AS g (id, num, seq)
 			WHERE c.id = g.id AND c.id = ANY (coupon_ids);
+			IF has_events THEN
+				PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
+					settle.idx, settle.user_id, settle.slot, keys,
+					settle.at_ms, NULL, seen);
+			END IF;
 			RETURN;
 		END IF;
 	END IF;
@@ -313,9 +355,9 @@ BEGIN
 
 	-- Step 2.
 	SELECT coalesce(array_agg(id), '{}'), array_agg(user_limit),
-		array_agg(total_num - issued_num), array_agg(generation)
-	INTO locked_id, locked_limit, locked_left, locked_generation
-	FROM (SELECT id, user_limit, total_num, issued_num, generation FROM coupon
+		array_agg(total_num - issued_num), array_agg(generation), bool_or(events_on)
+	INTO locked_id, locked_limit, locked_left, locked_generation, has_events
+	FROM (SELECT id, user_limit, total_num, issued_num, generation, events_on FROM coupon
 		WHERE id = ANY (coupon_ids) ORDER BY id FOR NO KEY UPDATE) AS locked;
 
 	IF cardinality(locked_id) < cardinality(coupon_ids) THEN
@@ -336,7 +378,7 @@ BEGIN
 	FROM unnest(coupon_ids) AS c
 	WHERE (SELECT true FROM receive_rejected AS t WHERE t.coupon_id = c LIMIT 1);
 
-	all_issued := own_num = asked_num
+	all_issued := own_num = asked_num AND bad_ord IS NULL
 		AND NOT EXISTS (
 			SELECT FROM (SELECT DISTINCT r.coupon, r.batch
 				FROM unnest(settle.coupon, settle.batch) AS r (coupon, batch)
@@ -349,7 +391,7 @@ BEGIN
 					AS c (id, left_num) ON c.id = r.coupon
 			GROUP BY c.id, c.left_num HAVING count(*) > c.left_num)
 		AND NOT EXISTS (
-			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, settle.key)
+			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, keys)
 				AS r (coupon, user_id, slot, key)
 				JOIN unnest(locked_id, locked_generation)
 					AS c (id, generation) ON c.id = r.coupon
@@ -361,7 +403,8 @@ BEGIN
 	IF NOT all_issued THEN
 		-- issued    inserted by this call; the row stays
 		-- doubled   inserted by this call, but the user has another coupon with the same
-		--           key: the row is deleted, a tombstone is written
+		--           key, or its code is not to be had: the row is deleted, a tombstone is
+		--           written
 		-- surplus   inserted by this call, but the stock is used up: the row is deleted, a
 		--           tombstone is written
 		-- undone    inserted by this call, but it has a tombstone: the row is deleted
@@ -374,7 +417,7 @@ BEGIN
 			SELECT r.*, min(r.ord) OVER (
 				PARTITION BY r.coupon, r.batch, r.idx, r.user_id, r.slot) AS first
 			FROM unnest(settle.coupon, settle.generation, settle.seq, settle.batch,
-					settle.idx, settle.user_id, settle.slot, settle.key)
+					settle.idx, settle.user_id, settle.slot, keys)
 				WITH ORDINALITY AS r (coupon, generation, seq, batch,
 					idx, user_id, slot, key, ord)
 		), found AS (
@@ -385,8 +428,10 @@ BEGIN
 					AS stored,
 				own.coupon IS NOT NULL AS own,
 				r.key <> '' AND c.generation > 1 AS is_keyed,
-				tombstone.reason AS recorded
+				tombstone.reason AS recorded, bad.reason AS code_reason
 			FROM r
+				LEFT JOIN unnest(bad_ord, bad_reason) AS bad (ord, reason)
+					ON bad.ord = r.ord
 				LEFT JOIN
 					unnest(locked_id, locked_limit, locked_left,
 						locked_generation)
@@ -416,7 +461,7 @@ BEGIN
 			FROM found
 		), keys_looked AS (
 			SELECT first_look.*,
-				state = 'issued' AND is_keyed AND (
+				state = 'issued' AND (code_reason IS NOT NULL OR is_keyed AND (
 					row_number() OVER (
 						PARTITION BY coupon, user_id, key, state = 'issued'
 						ORDER BY generation, seq, ord) > 1
@@ -432,7 +477,7 @@ BEGIN
 								WHERE o.coupon = u.coupon_id
 									AND o.user_id = u.user_id
 									AND o.slot = u.slot)
-						LIMIT 1) IS NOT NULL) AS doubled
+						LIMIT 1) IS NOT NULL)) AS doubled
 			FROM first_look
 		), second_look AS (
 			SELECT keys_looked.*,
@@ -456,7 +501,7 @@ BEGIN
 				WHEN state = 'refused' AND slot_undone THEN 'lost'
 				ELSE state END ORDER BY ord),
 			array_agg(CASE WHEN recorded IS NOT NULL THEN recorded
-				WHEN doubled THEN 'key_taken'
+				WHEN doubled THEN coalesce(code_reason, 'key_taken')
 				WHEN NOT known THEN 'unknown_coupon'
 				WHEN NOT slot_valid THEN 'slot_invalid'
 				WHEN slot_surplus THEN 'out_of_stock'
@@ -467,6 +512,16 @@ BEGIN
 		IF 'lost' = ANY (judged_state) THEN
 			RAISE EXCEPTION 'a user coupon disappeared meanwhile'
 				USING ERRCODE = 'serialization_failure';
+		END IF;
+
+		IF codes IS NOT NULL THEN
+			PERFORM code_free(array_agg(r.coupon), array_agg(r.batch), array_agg(r.idx),
+				array_agg(r.code))
+			FROM unnest(settle.coupon, settle.batch, settle.idx, codes)
+					WITH ORDINALITY AS r (coupon, batch, idx, code, ord)
+				JOIN unnest(judged_ord, judged_state) AS j (ord, state)
+					ON j.ord = r.ord
+			WHERE j.state NOT IN ('issued', 'stored', 'copy');
 		END IF;
 
 		-- This transaction inserted these rows, so it does not wait for a lock.
@@ -570,6 +625,11 @@ BEGIN
 			settled_num = g.settled_num + excluded.settled_num,
 			outcome_at = excluded.outcome_at;
 	END LOOP;
+
+	IF has_events THEN
+		PERFORM event_add(coupon_ids, settle.coupon, settle.batch, settle.idx,
+			settle.user_id, settle.slot, keys, settle.at_ms, judged_state, seen);
+	END IF;
 
 	IF NOT all_issued THEN
 		RETURN QUERY

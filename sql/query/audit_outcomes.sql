@@ -8,10 +8,11 @@ SELECT r.ord, floor(extract(epoch FROM own.received_at) * 1000)::bigint AS issue
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = $1::bigint
 		AND l.user_id = r.user_id AND l.batch = r.batch AND l.idx = r.idx) AS is_late,
 	holder.batch AS holder_batch, holder.idx AS holder_idx,
-	coalesce(holder.key, '') AS holder_key
+	coalesce(holder.key, '') || coalesce(E'\t' || holder.code, '') AS holder_key
 FROM unnest($2::text[], $3::smallint[], $4::uuid[], $5::smallint[])
 		WITH ORDINALITY AS r (user_id, slot, batch, idx, ord)
-	LEFT JOIN LATERAL (SELECT u.batch, u.idx, u.key, u.received_at FROM user_coupon AS u
+	LEFT JOIN LATERAL (SELECT u.batch, u.idx, u.key, u.code, u.received_at
+		FROM user_coupon AS u
 		WHERE u.user_id = r.user_id AND u.coupon_id = $1::bigint AND u.slot = r.slot
 		LIMIT 1) AS holder ON true
 	LEFT JOIN LATERAL (SELECT holder.received_at

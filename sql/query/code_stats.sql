@@ -1,5 +1,5 @@
 -- The sets of a coupon with their numbers. In a revoked set all codes that are not used are
--- revoked. How often a word is used is not counted here.
+-- revoked. A word is one code, which stays unused; redeemed_num is how often it was redeemed.
 -- $1 coupon
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,
@@ -11,7 +11,9 @@ WITH counted AS (
 		FROM code AS c WHERE c.set_id = s.id) AS r ON true
 	WHERE s.coupon_id = $1::bigint
 )
-SELECT c.id, c.kind, coalesce(c.pattern, c.word) AS form, p.key_version, c.source, c.all_num,
+SELECT c.id, c.kind, CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
+		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS redeemed_num,
+	 coalesce(c.pattern, c.word) AS form, p.key_version, c.source, c.all_num,
 	c.used_num,
 	CASE WHEN c.revoked_at IS NULL THEN c.revoked_num ELSE c.all_num - c.used_num END
 		AS revoked_num,

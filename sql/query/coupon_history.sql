@@ -17,8 +17,11 @@ WITH recorded AS (
 		version,
 		(SELECT jsonb_object_agg(t.key, jsonb_build_array(terms_before->t.key, t.value))
 			FROM jsonb_each(terms) AS t
-			WHERE t.key <> 'status' AND terms_before IS NOT NULL
-				AND t.value IS DISTINCT FROM terms_before->t.key) AS changes
+			WHERE t.key NOT IN ('status', 'valid_xid') AND terms_before IS NOT NULL
+				AND t.value IS DISTINCT FROM terms_before->t.key
+				-- A term that did not exist yet had its default.
+				AND (terms_before ? t.key OR t.value NOT IN ('null', 'false')))
+			AS changes
 	FROM recorded
 	UNION ALL
 	SELECT id, begin_at, 'the clock', 'open', 'scheduled', 'issuing', version, NULL

@@ -8,7 +8,7 @@ SELECT id::text, name, status, campaign_state(status, begin_at, end_at, now()) A
 	valid_days,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
-	currency, amount_off, percent_off, cap, threshold, metadata::text, void_returns,
+	currency, amount_off, percent_off, cap, threshold, metadata::text, void_returns, events_on,
 	version, generation, seq_seen, settled_num,
 	(SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
 		FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS older_unsettled_num,

@@ -28,7 +28,14 @@ WITH r AS (
 	USING r
 	WHERE r.reason = 'voided' AND u.user_id = r.user_id AND u.coupon_id = $1::bigint
 		AND u.batch = r.batch AND u.idx = r.idx
-	RETURNING u.slot
+	RETURNING u.slot, u.batch, u.idx, u.code
+), freed AS (
+	UPDATE code AS c
+	SET state = 'unused', user_id = NULL, batch = NULL, idx = NULL, used_at = NULL
+	FROM undone AS u
+	WHERE strpos(u.code, '.') > 0 AND c.set_id = split_part(u.code, '.', 1)::bigint
+		AND c.serial = split_part(u.code, '.', 2)::bigint
+		AND c.batch = u.batch AND c.idx = u.idx
 ), counted AS (
 	UPDATE coupon
 	SET issued_num = issued_num - (SELECT count(*) FROM undone)

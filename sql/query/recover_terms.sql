@@ -2,11 +2,11 @@
 -- higher. No row: it has them, or later ones.
 -- $1 coupon, $2 its row, as of to_jsonb()
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
-	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns, status,
-	version, created_at, updated_at)
+	valid_to, currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+	events_on, status, version, created_at, updated_at)
 SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 	currency, amount_off, percent_off, threshold, cap, metadata, coalesce(void_returns, true),
-	status, version, created_at, updated_at
+	coalesce(events_on, false), status, version, created_at, updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE
@@ -16,7 +16,7 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	currency = excluded.currency, amount_off = excluded.amount_off,
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
 	metadata = excluded.metadata, void_returns = excluded.void_returns,
-	status = excluded.status,
+	events_on = excluded.events_on, status = excluded.status,
 	version = excluded.version, updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new

@@ -313,7 +313,8 @@ def anchors(page):
 def test_every_test_and_file_that_is_named_exists(page):
     missing = []
     for path, _, name in re.findall(
-        r"`((?:tests|common|gateway|worker|keeper|ctl|codes|lua|sql|scripts|bench|docs)/[\w./-]+)"
+        r"`((?:tests|common|gateway|worker|keeper|ctl|webhook|codes|lua|sql|scripts|bench|docs)"
+        r"/[\w./-]+)"
         r"(?:(?:`\s+`)?(::(\w+)))?`",
         page.read_text(encoding="utf-8"),
     ):

@@ -1,7 +1,9 @@
 """The stack whose processes tests may stop, kill and freeze, and further processes with settings of
 their own."""
 
+import subprocess
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,13 +13,16 @@ import requests
 from audit_ground import Ground, purge
 from codes import Codes
 from coupon_seen import Seen
+from endpoint import Endpoint
 from history import DEAD_QUEUE
 from lock_agent import STORES, Agent
 from process import Worker, gateway_process
 from relay import Relay, port_of
 from stack import wait_until
+from webhooks import Webhooks
 
 SERVICES = ("redis", "rabbitmq", "postgres")
+SLOW_NAMES = Path(__file__).parent / "slow_names.c"
 # Small, so that the keeper acts at once.
 KEEPER = {
     "COUPON_KEEPER_LEASE_MS": 1000,
@@ -211,6 +216,43 @@ def codes(codes_stack, keys_file):
 @pytest.fixture
 def codes_coupon(codes_stack):
     return codes_stack.coupon_make(10, publish=False)
+
+
+@pytest.fixture
+def slow_names(tmp_path):
+    """Settings for a process whose look-ups of *.slow.test take until the file is gone, and that
+    file."""
+    library, silent = tmp_path / "slow_names.so", tmp_path / "silent"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SLOW_NAMES, "-ldl"], check=True)
+    silent.touch()
+    yield {
+        "LD_PRELOAD": library,
+        "SLOW_NAMES": silent,
+        "ASAN_OPTIONS": "verify_asan_link_order=0",
+    }, silent
+    silent.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def webhooks(codes_stack):
+    """On the stack without programs: each test makes its workers."""
+    made = Webhooks(codes_stack)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def endpoint_make():
+    """endpoint_make(answer): see endpoint.py."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Endpoint(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 /*
- * Preloaded into a gateway: the look-up of a name that ends in .slow.test takes as long as the file
+ * Preloaded into a program: the look-up of a name that ends in .slow.test takes as long as the file
  * SLOW_NAMES exists, as with a name server that does not answer, and then returns 127.0.0.1.
  */
 #define _GNU_SOURCE

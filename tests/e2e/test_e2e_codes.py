@@ -1,6 +1,7 @@
 """couponctl codes: generated codes and their keys, from the first to the last step."""
 
 import csv
+import fcntl
 import json
 import os
 import re
@@ -237,12 +238,13 @@ def test_a_foreign_request_is_left_alone(codes, coupon, tmp_path):
 
 
 def test_without_keys(codes_stack, coupon, tmp_path):
-    none = codes_stack.ctl_run("codes", "generate", coupon, "--count", 5, "--out", tmp_path / "c")
-    assert none.returncode == 1 and "COUPON_CODE_KEYS is not set" in none.stderr
+    none = Codes(codes_stack, "")
+    told = none.refused("generate", coupon, "--count", 5, "--out", tmp_path / "c")
+    assert "COUPON_CODE_KEYS is not set" in told
     away = Codes(codes_stack, tmp_path / "away")
     told = away.refused("generate", coupon, "--count", 5, "--out", tmp_path / "c")
     assert "away" in told and "No such file" in told
-    assert 'COUPON_CODE_KEYS is ""' in codes_stack.ctl_run("codes", "key").stderr
+    assert 'COUPON_CODE_KEYS is ""' in none.run("key").stderr
 
 
 def test_a_file_that_others_may_read_is_refused(codes, coupon, tmp_path, keys_file):
@@ -384,7 +386,8 @@ def test_export_refuses(codes, coupon, tmp_path):
     assert f"there is no set of coupon {coupon}" in codes.refused("export", coupon)
     assert "there is no set 999" in codes.refused("export", "--set", 999)
     codes.generate(coupon, 1, tmp_path / "c.csv")
-    assert "cannot be renamed" in codes.refused("export", coupon, "--out", tmp_path / "c.csv")
+    told = codes.refused("export", coupon, "--out", tmp_path / "c.csv")
+    assert "cannot be written: it exists already" in told
 
 
 def test_nothing_changes_without_redis(codes, coupon, tmp_path):
@@ -398,3 +401,26 @@ def test_nothing_changes_without_redis(codes, coupon, tmp_path):
     ):
         assert "Redis, which REDIS_URL names, cannot be reached" in codes.refused(*words, *away)
     assert os.listdir(tmp_path) == [] and codes.stats(coupon)["sets"] == []
+
+
+def test_what_lies_at_the_place_of_the_part(codes, coupon, tmp_path):
+    """It is replaced, and nobody who had it open or who may read it sees the codes."""
+    out, part = tmp_path / "c.csv", tmp_path / "c.csv.part"
+    part.write_text("of an interrupted command")
+    part.chmod(0o644)
+    with open(part, encoding="utf-8") as other:
+        codes.generate(coupon, 3, out)
+        assert other.read() == "of an interrupted command"
+    assert out.stat().st_mode & 0o777 == 0o600 and not part.exists()
+    part.symlink_to(tmp_path / "elsewhere")
+    told = codes.refused("generate", coupon, "--count", 3, "--out", out.with_name("c.csv"))
+    assert "exists: it is never overwritten" in told
+    out.unlink()
+    told = codes.refused("generate", coupon, "--count", 3, "--out", out)
+    assert f'"{out}" cannot be written' in told
+    part.unlink()
+    with open(part, "w", encoding="utf-8") as busy:
+        part.chmod(0o600)
+        fcntl.flock(busy, fcntl.LOCK_EX)
+        told = codes.refused("generate", coupon, "--count", 3, "--out", out)
+        assert "another couponctl is writing it" in told

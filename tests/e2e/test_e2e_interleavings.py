@@ -134,7 +134,7 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
             wait_until(lambda: queue_length(rough) == 0)
             for connected in (2, 3):
                 proxy.cut()
-                wait_until(lambda n=connected: worker.log().count(CONNECTED) == n)
+                wait_until(lambda n=connected: worker.log().count(CONNECTED) == n, 90)
                 wait_until(lambda: queue_length(rough) == 0)
             holder.rollback()
         assert history.judge() == len(USERS)

@@ -224,7 +224,8 @@ def test_the_two_kinds_of_reads_take_turns(stack, make_coupon, gateway_make, pro
     )
     coupons = [{"op": "coupon", "coupon": unknown + n} for n in range(2 * in_one + 50)]
     with gateway.client() as client, gateway.client() as first:
-        before = first_read(gateway, client, unknown - 1)
+        before = first_read(gateway, client, unknown - 1) + 1
+        assert "partial" not in client.call("coupon", coupon=coupon), "it is known from now on"
         proxy.mode("hold", "down")
         first.send_line({"op": "coupons", "user": "1"})
         wait_until(lambda: gateway.metrics()["couponmq_reads_total"] == before + 1)

@@ -2,31 +2,12 @@
 wait for the look-ups."""
 
 import re
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 import requests
 
 from stack import wait_until
-
-SOURCE = Path(__file__).parent / "slow_names.c"
-
-
-@pytest.fixture
-def slow_names(tmp_path):
-    """Settings for a process whose look-ups of *.slow.test take until the file is gone, and that
-    file."""
-    library, silent = tmp_path / "slow_names.so", tmp_path / "silent"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
-    silent.touch()
-    yield {
-        "LD_PRELOAD": library,
-        "SLOW_NAMES": silent,
-        "ASAN_OPTIONS": "verify_asan_link_order=0",
-    }, silent
-    silent.unlink(missing_ok=True)
 
 
 def named(url, name):

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import redis
 
+from events import Subscriber
 from stack import wait_until
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import HOSTILE
@@ -27,8 +28,8 @@ REJECTED = (
 )
 TERMS = (
     "SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,"
-    " currency, amount_off, percent_off, threshold, cap, metadata, void_returns, status, version"
-    " FROM coupon ORDER BY id"
+    " currency, amount_off, percent_off, threshold, cap, metadata, void_returns, events_on, status,"
+    " version FROM coupon ORDER BY id"
 )
 ALL = (
     ROWS,
@@ -555,3 +556,23 @@ def test_a_voided_receive_is_not_brought_back(world):
             wait_until(lambda: client.call("status", receive=receive).get("reason") == "voided")
     for coupon in (returning, keeping):
         wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0, timeout=30)
+
+
+def test_what_is_recovered_is_told_again(world):
+    """PostgreSQL loses events with the facts that they tell: both come back."""
+    coupon = world.stack.coupon_make(9, limit=2, events="on")
+    events = Subscriber(world.stack, f"event.{coupon}.#", name="recovered")
+    world.backup()
+    issued, voided = (world.issue(coupon, user)["receive"] for user in ("late", "voided"))
+    world.stack.ctl("void", voided)
+    told = {
+        f"{'.'.join(receive.rsplit('.', 2)[1:])}/{what}"
+        for receive, what in ((issued, "issued"), (voided, "voided"))
+    }
+    wait_until(lambda: told <= set(events.ids()))
+    events.events.clear()
+    world.restore()
+    world.recover("--all")
+    world.stack.start("worker-1")
+    wait_until(lambda: told <= set(events.ids()), timeout=30)
+    events.close()

@@ -21,11 +21,18 @@ static char *message_text(const struct message *message)
 
 	for (size_t i = 0; i < message->receives_n; i++) {
 		const struct message_receive *receive = &message->receives[i];
+		const char *tab = strchr(receive->tail, '\t');
+		char key[RECEIVE_KEY_MAX + 1] = "";
 		cJSON *item = cJSON_CreateArray();
+
+		memcpy(key, receive->tail,
+		       tab ? (size_t)(tab - receive->tail) : strlen(receive->tail));
 
 		cJSON_AddItemToArray(item, cJSON_CreateString(receive->user.text));
 		cJSON_AddItemToArray(item, cJSON_CreateNumber(receive->slot));
-		cJSON_AddItemToArray(item, cJSON_CreateString(receive->key));
+		cJSON_AddItemToArray(item, cJSON_CreateString(key));
+		if (tab)
+			cJSON_AddItemToArray(item, cJSON_CreateString(tab + 1));
 		cJSON_AddItemToArray(receives, item);
 	}
 	list = cJSON_PrintUnformatted(receives);
@@ -48,12 +55,12 @@ static void bounds_check(const struct message *message)
 	check(message->receives_n >= 1 && message->receives_n <= MESSAGE_RECEIVES_MAX);
 	for (size_t i = 0; i < message->receives_n; i++) {
 		const struct message_receive *receive = &message->receives[i];
-		size_t len = strlen(receive->key);
+		size_t key_len;
 
 		check(receive->user.len > 0 && receive->user.len <= USER_ID_MAX &&
 		      strlen(receive->user.text) == receive->user.len);
 		check(receive->slot >= 0 && receive->slot <= INT16_MAX);
-		check(len == 0 || receive_key_valid(receive->key, len));
+		check(receive_tail_parse(receive->tail, strlen(receive->tail), &key_len) == 0);
 	}
 }
 
@@ -72,7 +79,7 @@ static void same_again_check(const struct message *message)
 	for (size_t i = 0; i < again.receives_n; i++) {
 		check(user_id_same(&again.receives[i].user, &message->receives[i].user) &&
 		      again.receives[i].slot == message->receives[i].slot);
-		check(strcmp(again.receives[i].key, message->receives[i].key) == 0);
+		check(strcmp(again.receives[i].tail, message->receives[i].tail) == 0);
 	}
 	free(text);
 }

@@ -34,9 +34,9 @@ static void client_reply(struct responder *responder, enum answer answer, const 
 
 static int names_a_member(const char *message)
 {
-	static const char *const names[] = { "the request", "id",    "op",    "coupon",
-					     "user",        "key",   "ack",   "receive",
-					     "status",      "limit", "cursor" };
+	static const char *const names[] = { "the request", "id",    "op",     "coupon",
+					     "user",        "key",   "ack",    "receive",
+					     "status",      "limit", "cursor", "code" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		size_t len = strlen(names[i]);
@@ -109,7 +109,11 @@ static char *request_text(const struct request *request, int with_op)
 		page_add(object, request);
 	if (request->key_len)
 		cJSON_AddStringToObject(object, "key", request_key(request));
-	if (request->op == OP_ISSUE)
+	if (request->op == OP_REDEEM) {
+		cJSON_AddStringToObject(object, "user", request->user.text);
+		cJSON_AddStringToObject(object, "code", request_code(request));
+	}
+	if (request->op == OP_ISSUE || request->op == OP_REDEEM)
 		cJSON_AddStringToObject(object, "ack", request_ack_name(request->ack));
 	text = cJSON_PrintUnformatted(object);
 	cJSON_Delete(object);
@@ -135,9 +139,14 @@ static void request_check(const struct request *request, enum request_op op)
 	check(again->page.limit == request->page.limit && request->page.limit >= 1 &&
 	      request->page.limit <= REQUEST_PAGE_MAX);
 	check(again->page.is_next == request->page.is_next);
-	check(request->op != OP_COUPONS || user_id_same(&again->user, &request->user));
+	check((request->op != OP_COUPONS && request->op != OP_REDEEM) ||
+	      user_id_same(&again->user, &request->user));
 	check(again->id_len == request->id_len && again->key_len == request->key_len);
 	check(memcmp(again->text, request->text, request->id_len + request->key_len + 2) == 0);
+	check(again->code_len == request->code_len &&
+	      strcmp(request_code(again), request_code(request)) == 0);
+	check((request->op == OP_REDEEM) == (request->code_len > 0) &&
+	      request->code_len <= REQUEST_CODE_MAX);
 	check(request->key_len == 0 || receive_key_valid(request_key(request), request->key_len));
 	check(request->id_len < REQUEST_ID_SIZE);
 	free(again);

@@ -26,6 +26,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check(record.slot >= 1 && record.slot <= RECEIVE_SLOT_MAX && record.index >= 0 &&
 		      record.index <= RECEIVE_INDEX_MAX);
 		check(record.key_len == 0 || receive_key_valid(record.key, record.key_len));
+		check(record.tail_len == record.key_len ||
+		      (record.key[record.key_len] == '\t' &&
+		       receive_code_valid(record.key + record.key_len + 1,
+					  record.tail_len - record.key_len - 1)));
 		check(strncmp(from, again, (size_t)len) == 0);
 		check(user_record_next(&reread, &second) == 0 && reread == NULL);
 		check(second.slot == record.slot && second.index == record.index);

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from load import Ask  # noqa: E402
 from ulid import ulid_make, ulid_uuid  # noqa: E402
 from verdict import Allowed, Row, Stored, Terms, Tombstone, Verdict, unanswered  # noqa: E402
+from voids import Void, Voiding  # noqa: E402
 from witness import Witness  # noqa: E402
 
 COUPON = "1001"
@@ -24,6 +25,7 @@ class Told:
     def __init__(self, total=1000, limit=1):
         self.terms = Terms(COUPON, total, limit)
         self.asks, self.rows, self.tombstones = [], [], []
+        self.voids, self.voidings = [], []
         self.clock, self.number = 0.0, 0
         self.batch = ulid_make()
 
@@ -58,16 +60,41 @@ class Told:
         self.tombstones.append(Tombstone(str(user), slot, *self._place(receive), why))
         return self.ask(user, status, receive=receive, slot=slot, **members)
 
+    def voided(self, ask, returned=True, result="voided", in_redis=True):
+        """The receive of the answer was issued, and is voided now. No result: it was killed."""
+        place = self._place(ask.receive)
+        voiding = Voiding(ask.receive)
+        voiding.at = self.clock
+        if result:
+            voiding.answered_at = self.clock + 0.5
+            voiding.reply = {"result": result, "returned": returned, "in_redis": in_redis}
+        self.clock += 1
+        self.voidings.append(voiding)
+        (row,) = [row for row in self.rows if row[2:4] == place]
+        self.voids.append(Void(*row[:4], returned))
+        if returned:
+            self.rows.remove(row)
+            self.tombstones.append(Tombstone(*row[:4], "voided"))
+        return voiding
+
+    def status(self, ask, status, **members):
+        """A query of its receive."""
+        one = self.ask(ask.user, status, "status", receive=ask.receive, slot=1, **members)
+        one.receive_asked = ask.receive
+        return one
+
     def coupon(self, **wrong):
         told = {"coupon": COUPON, "state": "open", "total": self.terms.total}
         told |= {"limit": self.terms.limit, "stock": self.terms.total - len(self.rows)}
         return self.ask(0, "ok", "coupon", **(told | wrong))
 
-    def judge(self, **allowed):
-        stock = self.terms.total - len(self.rows)
+    def judge(self, stock_more=0, slots_more=(), **allowed):
+        """More: than Redis should have."""
+        stock = self.terms.total - len(self.rows) + stock_more
         counts = {"total": self.terms.total, "stock": stock, "reserved": 0, "lost": 0}
-        stored = Stored(self.rows, self.tombstones, len(self.rows), self.rows, counts)
-        Verdict(self.terms, self.asks, stored, Allowed(**allowed)).check()
+        slots = [*self.rows, *slots_more]
+        stored = Stored(self.rows, self.tombstones, len(self.rows), slots, counts, self.voids)
+        Verdict(self.terms, self.asks, stored, Allowed(**allowed), "", self.voidings).check()
 
     def caught(self, words, **allowed):
         with pytest.raises(AssertionError, match=words):
@@ -404,6 +431,303 @@ def test_catches_another_slot():
     told = two_receives()
     listed(told, 1, (told.second, "issued"), (told.first, "issued"))
     told.caught("its slot is 2")
+
+
+# Voids
+
+
+def test_accepts_voids_that_give_back():
+    told = Told(total=2, limit=1)
+    first, other = told.issued(1, key="a", status="issued"), told.issued(2)
+    told.ask(3, "out_of_stock")
+    told.coupon()
+    told.voided(first)
+    told.coupon()
+    told.status(first, "rejected", reason="voided")
+    listed(told, 1, (first, "rejected"))
+    told.status(other, "issued")
+    again = told.issued(1, key="a")
+    told.ask(1, "accepted", key="a", receive=again.receive, slot=1)
+    told.ask(3, "out_of_stock")
+    told.ask(1, "limit_reached")
+    told.voided(again)
+    told.issued(3)
+    told.ask(4, "out_of_stock")
+    told.judge()
+
+
+def test_accepts_voids_that_keep():
+    told = Told(total=2, limit=1)
+    first, _ = told.issued(1, key="a", status="issued"), told.issued(2)
+    told.voided(first, returned=False)
+    told.coupon()
+    told.ask(1, "limit_reached")
+    told.ask(3, "out_of_stock")
+    told.ask(1, "accepted", key="a", receive=first.receive, slot=1)
+    told.ask(1, "rejected", key="a", receive=first.receive, slot=1, reason="voided")
+    told.status(first, "rejected", reason="voided")
+    told.judge()
+
+
+@pytest.mark.parametrize("result, in_redis", [(None, False), ("voided", False)])
+def test_accepts_voids_whose_end_nobody_knows(result, in_redis):
+    """Of one that was killed both may be seen; its slot comes back by the keeper, at any time."""
+    told = Told(total=1)
+    first = told.issued(1)
+    told.voided(first, result=result, in_redis=in_redis)
+    told.ask(1, "limit_reached")
+    told.ask(2, "out_of_stock")
+    told.status(first, "rejected", reason="voided")
+    if not result:
+        unvoided = told.voidings[0]
+        told.voidings.append(Voiding(unvoided.receive))
+        told.voidings[-1].at = told.clock
+    told.issued(1)
+    told.judge()
+
+
+def test_accepts_a_killed_void_without_effect():
+    told = Told()
+    first = told.issued(1, status="issued")
+    voiding = Voiding(first.receive)
+    voiding.at = told.clock
+    told.voidings.append(voiding)
+    told.ask(1, "limit_reached")
+    told.status(first, "issued")
+    told.judge()
+
+
+def test_accepts_answers_during_a_void():
+    """Both outcomes are possible, and the stock with and without it."""
+    told = Told(total=1)
+    first = told.issued(1, status="issued")
+    both = [told.status(first, "issued"), told.status(first, "rejected", reason="voided")]
+    stocks = [told.coupon(stock=stock) for stock in (0, 1)]
+    refused = told.ask(2, "out_of_stock")
+    voiding = told.voided(first)
+    for ask in (*both, *stocks, refused):
+        ask.at, ask.answered_at = voiding.at + 0.1, voiding.at + 0.4
+    told.judge()
+
+
+def test_catches_a_void_that_is_brought_back():
+    told = Told()
+    first = told.issued(1)
+    row = told.rows[0]
+    told.voided(first)
+    told.rows, told.tombstones, told.voids = [row], [], []
+    told.caught("P10: it is not voided any more")
+
+
+def test_catches_a_kept_void_that_is_forgotten():
+    told = Told()
+    told.voided(told.issued(1), returned=False)
+    told.voids = []
+    told.caught("P10: it is not voided any more")
+
+
+def test_catches_a_void_without_its_tombstone():
+    """A late copy of the message would issue it again."""
+    told = Told()
+    told.voided(told.issued(1))
+    told.tombstones = []
+    told.caught("P3: voided, and not in both tables")
+
+
+def test_catches_a_tombstone_without_a_void():
+    told = Told()
+    told.voided(told.issued(1))
+    told.voids = told.voidings = []
+    told.caught("P3: voided, and not in both tables")
+
+
+def test_catches_a_void_that_nobody_asked_for():
+    told = Told()
+    told.voided(told.issued(1))
+    told.voidings[0].answer({"result": "unknown", "returned": False, "in_redis": False})
+    told.caught("P3: nobody voided it")
+
+
+def test_catches_a_slot_that_comes_back_against_the_terms():
+    told = Told()
+    told.voided(told.issued(1), returned=False)
+    told.rows = []
+    told.caught("P4: its slot and stock do not come back")
+
+
+def test_catches_terms_that_change_afterwards():
+    told = Told()
+    told.voided(told.issued(1)).reply["returned"] = False
+    told.caught("P4: its slot and stock")
+
+
+def test_catches_a_voided_receive_that_is_issued_too():
+    told = Told()
+    first = told.issued(1)
+    row = told.rows[0]
+    told.voided(first)
+    told.rows = [row]
+    told.caught("P3: issued and rejected")
+
+
+@pytest.mark.parametrize("more", [1, -1])
+def test_catches_stock_that_comes_back_twice_or_never(more):
+    told = Told()
+    told.voided(told.issued(1))
+    told.caught("P4", stock_more=more)
+
+
+def test_catches_a_slot_that_does_not_come_back():
+    told = Told()
+    first = told.issued(1)
+    row = told.rows[0]
+    told.voided(first)
+    told.caught("P4: Redis and PostgreSQL differ", stock_more=-1, slots_more=[row])
+
+
+def test_catches_a_receive_that_is_voided_twice():
+    told = Told()
+    told.voided(told.issued(1))
+    told.voidings *= 2
+    told.caught("P3: voided twice")
+
+
+@pytest.mark.parametrize("result", ["unknown", "rejected"])
+def test_catches_a_void_that_does_not_know_what_is_issued(result):
+    told = Told()
+    first = told.issued(1, status="issued")
+    row = told.rows[0]
+    told.voided(first, result=result)
+    told.rows, told.tombstones, told.voids = [row], [], []
+    told.caught("P3: it was issued before")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_catches_issued_after_a_void(returned):
+    told = Told()
+    first = told.issued(1)
+    told.voided(first, returned)
+    told.status(first, "issued")
+    told.caught("P3: was issued, and can be")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_catches_issued_again_of_what_was_told_as_voided(returned):
+    """By a void that was killed: without an answer it is not known since when it is."""
+    told = Told()
+    first = told.issued(1)
+    told.voided(first, returned, result=None)
+    told.status(first, "rejected", reason="voided")
+    told.status(first, "issued")
+    told.caught("was rejected before")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_catches_voided_before_the_void(returned):
+    told = Told()
+    first = told.issued(1)
+    told.status(first, "rejected", reason="voided")
+    told.voided(first, returned)
+    told.caught("P3: was rejected, and can be")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_catches_another_reason_of_a_void(returned):
+    told = Told()
+    first = told.issued(1)
+    told.voided(first, returned)
+    told.status(first, "rejected", reason="lost")
+    told.caught("rejected as voided")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_catches_a_list_without_the_voided_receive(returned):
+    told = Told(limit=2)
+    first, second = told.issued(1, status="issued"), told.issued(1, slot=2)
+    told.voided(first, returned)
+    listed(told, 1, (first, "rejected"), (second, "issued"))
+    told.judge()
+    one = listed(told, 1, (second, "issued")).reply["receives"][0]
+    one["slot"] = 2
+    told.caught(f"{first.receive} was rejected before")
+
+
+def test_catches_a_key_that_gives_the_voided_receive_again():
+    told = Told()
+    first = told.issued(1, key="a")
+    told.voided(first)
+    told.ask(1, "accepted", key="a", receive=first.receive, slot=1)
+    told.caught("P3: it was voided before")
+
+
+def test_catches_limit_reached_after_the_slot_came_back():
+    told = Told()
+    told.voided(told.issued(1))
+    told.ask(1, "limit_reached")
+    told.caught("had 0 of 1")
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_catches_out_of_stock_after_the_stock_came_back(key):
+    """A gateway may repeat it for 100 ms, but not to a request with a key."""
+    told = Told(total=1)
+    told.voided(told.issued(1))
+    refused = told.ask(2, "out_of_stock", key=key)
+    told.caught("0 of 1 were accepted")
+    refused.at = told.voidings[0].answered_at + 0.05
+    if key:
+        told.caught("0 of 1 were accepted")
+    else:
+        told.judge()
+
+
+def test_catches_a_second_receive_in_the_slot_before_the_void():
+    told = Told()
+    first = told.issued(1)
+    told.issued(1)
+    told.rows, second = told.rows[:1], told.rows[1:]
+    told.voided(first)
+    told.rows = second
+    told.caught("P2: two in slot")
+
+
+def test_catches_more_than_the_limit_before_the_void():
+    told = Told()
+    first = told.issued(1)
+    told.issued(1, slot=2)
+    told.voided(first)
+    told.caught("P2: user 1 had 2")
+
+
+def test_accepts_a_second_receive_that_redis_gave_after_a_loss():
+    """It was settled after the void: PostgreSQL never had both."""
+    told = Told()
+    first = told.issued(1, status="issued")
+    row = told.rows[0]
+    second = told.issued(1)
+    told.rows = [row]
+    told.voided(first)
+    told.rows = [Row("1", 1, *told._place(second.receive), "")]
+    told.judge(reasons=("slot_taken",))
+    told.caught("P2: two in slot")
+    second.reply["status"] = "issued"
+    told.caught("P2: two in slot", reasons=("slot_taken",))
+
+
+def test_catches_more_than_the_total_before_the_void():
+    told = Told(total=1)
+    first = told.issued(1)
+    told.issued(2)
+    told.voided(first)
+    told.caught("P1: 2 at")
+
+
+@pytest.mark.parametrize("returned, stock", [(True, 9), (False, 10)])
+def test_catches_a_stock_without_the_void(returned, stock):
+    told = Told(total=10)
+    told.voided(told.issued(1), returned)
+    told.coupon(stock=stock)
+    told.caught("P4: the stock was between")
 
 
 # Requests without an answer

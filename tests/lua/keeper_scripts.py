@@ -34,10 +34,9 @@ def run(coupon, script, defaults, **changes):
 
 
 def keys_of(coupon, script, generation=LOAD["generation"]):
-    fill = f"{coupon.keys[0]}:fill:{generation}"
     more = {
         "verify": [coupon.seen],
-        "place": [coupon.known, coupon.seen, fill + ":users", fill + ":known"],
+        "place": [coupon.known, coupon.seen, coupon.codes, *coupon.fill_keys(generation)],
     }
     return coupon.keys + more.get(script, [])
 
@@ -59,6 +58,7 @@ def expire(coupon, keys=None, **changes):
     if keys is None:
         more = (coupon.known, coupon.seen, coupon.dead)
         keys = [*coupon.keys, *more, coupon.settled, coupon.rejected, coupon.terms]
+        keys.append(coupon.codes)
     return coupon.run("expire", *{**EXPIRE, **changes}.values(), keys=keys)
 
 

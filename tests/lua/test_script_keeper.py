@@ -57,14 +57,12 @@ def test_a_keeper_that_slept_writes_nothing(coupon):
 
 
 def fill_args(coupon):
-    fill = f"{coupon.keys[0]}:fill:2"
     record = f"1:{ulid_make()}:0:"
-    return ("issued", 10, 60000, 0, "1", record), [fill + ":users", fill + ":known"]
+    return ("issued", 10, 60000, 0, "1", record), coupon.fill_keys(2)
 
 
-def late_args(coupon):
-    outcome = (1, 0, 0, "5", 1, ulid_make(), 0, "", "issued")
-    return outcome, [*coupon.keys[:2], coupon.known]
+def late_args():
+    return (1, 0, 0, "5", 1, ulid_make(), 0, "", "issued")
 
 
 KEEPERS = {
@@ -75,7 +73,7 @@ KEEPERS = {
     "hold": lambda c, fence: c.run("hold", fence, 1),
     "expire": lambda c, fence: expire(c, fence=fence),
     "fill": lambda c, fence: c.run("fill", fence, *fill_args(c)[0], keys=fill_args(c)[1]),
-    "late": lambda c, fence: c.run("late", fence, *late_args(c)[0], keys=late_args(c)[1]),
+    "late": lambda c, fence: c.run("late", fence, *late_args()),
 }
 WORDS = ("placed", "verified", "applied", "raised", "held", "expires", "ok", 1)
 

@@ -92,14 +92,14 @@ def coupon_state(coupon, seen=(0, 0), run_id=None):
     before = coupon.snapshot()
     reply = coupon.run("coupon_state", run_id or coupon.run_id, *seen, keys=coupon.keys[:1])
     assert coupon.snapshot() == before
-    assert len(reply) == 7 and abs(int(reply[6]) - coupon.time_ms()) < 60_000
-    return reply[:6]
+    assert len(reply) == 8 and abs(int(reply[7]) - coupon.time_ms()) < 60_000
+    return reply[:7]
 
 
 def test_coupon_state(coupon):
-    assert coupon_state(coupon, seen=(3, 7)) == [None] * 6
+    assert coupon_state(coupon, seen=(3, 7)) == [None] * 7
     coupon.put(total=10, stock=7, limit=2, begin=1000, end=2000)
-    terms = ["10", "7", "2", "1000", "2000"]
+    terms = ["10", "7", "2", "1000", "2000", coupon.get("version")]
     assert coupon_state(coupon) == ["open", *terms]
     assert coupon_state(coupon, run_id=OTHER_RUN) == ["unverified", *terms], "of another process"
     for field in ("generation", "seq"):

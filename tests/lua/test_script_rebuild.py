@@ -10,25 +10,18 @@ NOBODY = "0" * 40
 A, B, C, D = (ulid_make() for _ in range(4))
 
 
-def fill_keys(coupon, generation):
-    return [
-        f"{coupon.keys[0]}:fill:{generation}:users",
-        f"{coupon.keys[0]}:fill:{generation}:known",
-    ]
-
-
 def report(coupon, generation, seq):
     return coupon.run("report", generation, seq, keys=[coupon.keys[0], coupon.seen])
 
 
 def fill(coupon, what, *pairs, generation=2, room=100, past=0):
-    return coupon.run(
-        "fill", fence_of(5), what, room, 60000, past, *pairs, keys=fill_keys(coupon, generation)
-    )
+    keys = coupon.fill_keys(generation)
+    return coupon.run("fill", fence_of(5), what, room, 60000, past, *pairs, keys=keys)
 
 
 def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, version=1, limit=2):
-    keys = coupon.keys + [coupon.known, coupon.seen] + fill_keys(coupon, generation)
+    known = [coupon.known, coupon.seen, coupon.codes]
+    keys = coupon.keys + known + coupon.fill_keys(generation)
     return coupon.run(
         "place",
         fence,
@@ -49,9 +42,8 @@ def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, ve
 
 def late(coupon, *outcomes):
     """Each: number, generation, seq, user, slot, batch, index, key, outcome."""
-    keys = [coupon.keys[0], coupon.keys[1], coupon.known]
     values = [value for outcome in outcomes for value in outcome]
-    return coupon.run("late", fence_of(5), *values, keys=keys)
+    return coupon.run("late", fence_of(5), *values)
 
 
 def counts(coupon):
@@ -170,7 +162,7 @@ def test_report_to_a_placeholder(coupon):
 
 def test_fill_keeps_every_slot_of_a_user(coupon):
     assert fill(coupon, "issued", "1", f"2:{A}:0:k", "2", f"1:{A}:1:", "1", f"1:{B}:0:") == 3
-    users, known = fill_keys(coupon, 2)
+    users, known, _ = coupon.fill_keys(2)
     assert coupon.redis.hgetall(users) == {"1": f"2:{A}:0:k\n1:{B}:0:", "2": f"1:{A}:1:"}
     assert fill(coupon, "issued", "1", f"3:{C}:0:") == 1
     assert coupon.redis.hget(users, "1").endswith(f"\n3:{C}:0:")
@@ -180,14 +172,14 @@ def test_fill_keeps_every_slot_of_a_user(coupon):
 
 def test_fill_of_single_slots(coupon):
     assert fill(coupon, "single", "1", f"1:{A}:0:k", "2", f"1:{A}:1:") == 2
-    users, _ = fill_keys(coupon, 2)
+    users = coupon.fill_keys(2)[0]
     assert coupon.redis.hgetall(users) == {"1": f"1:{A}:0:k", "2": f"1:{A}:1:"}
     assert 0 < coupon.redis.pttl(users) <= 60000
     assert fill(coupon, "single", "3", f"1:{A}:2:", "4", f"1:{A}:3:", room=1) == 1
 
 
 def test_fill_in_flight_takes_only_free_slots(coupon):
-    users, known = fill_keys(coupon, 2)
+    users, known, _ = coupon.fill_keys(2)
     fill(coupon, "issued", "1", f"1:{A}:0:")
     assert (
         fill(
@@ -223,7 +215,7 @@ def test_fill_bad_arguments(coupon):
         (),
     ):
         with pytest.raises(redis.ResponseError, match="couponmq: "):
-            coupon.run("fill", fence_of(5), *arguments, keys=fill_keys(coupon, 2))
+            coupon.run("fill", fence_of(5), *arguments, keys=coupon.fill_keys(2))
     with pytest.raises(redis.ResponseError, match="KEYS"):
         coupon.run("fill", fence_of(5), "issued", 1, 1, 0, "1", f"1:{A}:0:", keys=coupon.keys[:2])
     assert not coupon.snapshot()
@@ -231,7 +223,7 @@ def test_fill_bad_arguments(coupon):
 
 def test_fill_does_not_go_on_when_what_was_filled_has_vanished(coupon):
     assert fill(coupon, "issued", "1", f"1:{A}:0:") == 1
-    coupon.redis.delete(*fill_keys(coupon, 2))
+    coupon.redis.delete(*coupon.fill_keys(2))
     assert fill(coupon, "issued", "2", f"1:{A}:1:", past=1) == -1
     assert not coupon.snapshot()
 

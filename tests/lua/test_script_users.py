@@ -18,14 +18,13 @@ def parts(n):
 
 
 def fill(coupon, what, *pairs, room=1000, past=0):
-    keys = [f"{coupon.keys[0]}:fill:2:{name}" for name in ("users", "known")]
+    keys = coupon.fill_keys(2)
     return coupon.run("fill", fence_of(5), what, room, 60000, past, *pairs, keys=keys)
 
 
 def late(coupon, *outcomes):
     values = [value for outcome in outcomes for value in outcome]
-    keys = [*coupon.keys[:2], coupon.known]
-    return coupon.run("late", fence_of(5), *values, keys=keys)
+    return coupon.run("late", fence_of(5), *values)
 
 
 def release(coupon, *receives):

@@ -6,6 +6,7 @@ import os
 import subprocess
 
 TABLES = {
+    "code": "coupon_id",
     "coupon": "id",
     "coupon_generation": "coupon_id",
     "coupon_late": "coupon_id",

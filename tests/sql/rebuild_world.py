@@ -16,6 +16,7 @@ NOBODY = "0" * 40
 
 
 def receives_of(body):
+    """Those of a message; `key` with a tab and the code if one was redeemed."""
     m = json.loads(body)
     return [
         Receive(
@@ -26,10 +27,10 @@ def receives_of(body):
             slot=slot,
             generation=m["generation"],
             seq=m["seq"] + i,
-            key=key,
+            key="\t".join(tail),
             at_ms=m["at"],
         )
-        for i, (user, slot, key) in enumerate(m["receives"])
+        for i, (user, slot, *tail) in enumerate(m["receives"])
     ]
 
 
@@ -187,11 +188,10 @@ class Keeper:
         return self.fence, self.world.run_id, generation, *terms
 
     def fill_keys_of(self, generation):
-        base = f"{self.coupon.keys[0]}:fill:{generation}"
-        return [base + ":users", base + ":known"]
+        return self.coupon.fill_keys(generation)
 
     def place_keys(self, generation):
-        known = [self.coupon.known, self.coupon.seen]
+        known = [self.coupon.known, self.coupon.seen, self.coupon.codes]
         return self.coupon.keys + known + self.fill_keys_of(generation)
 
     def terms(self, row, _cache):
@@ -348,8 +348,7 @@ class Keeper:
                 one["key"],
                 outcome,
             ]
-        keys = self.coupon.keys[:2] + [self.coupon.known]
-        word = self.word("late", fence_of(self.fence), *args, keys=keys)
+        word = self.word("late", fence_of(self.fence), *args)
         if word == "ok":
             yield
             self.db.query("late_counted", self.world.id, page[-1]["num"], self.fence)
@@ -397,7 +396,7 @@ class World:
         base = "coupon:{%d}" % coupon_id
         self.coupon.id, self.coupon.keys = str(coupon_id), [base, base + ":users", base + ":outbox"]
         self.coupon.known, self.coupon.seen = base + ":known", base + ":seen"
-        self.coupon.rejected = base + ":rejected"
+        self.coupon.rejected, self.coupon.codes = base + ":rejected", base + ":codes"
         self.run_id = "%040x" % rng.getrandbits(160)
         self.gateways = [Gateway(self) for _ in range(3)]
         self.bodies, self.accepted = {}, set()

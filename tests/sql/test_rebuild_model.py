@@ -81,8 +81,14 @@ class Story(World):
             (self.rng.choice(self.people), self.rng.choice(["", "", "a", "b"]))
             for _ in range(self.rng.randrange(1, 5))
         ]
+        if self.rng.random() < 0.5:
+            requests = [(user, key, self.code_choose()) for user, key in requests]
         late = not self.careful and self.rng.random() < 0.2
         self.rng.choice(self.gateways).issue(requests, late)
+
+    def code_choose(self):
+        """Few, so that they are redeemed by several users; one is a word."""
+        return self.rng.choice(["", str(self.id), *(f"{self.id}.{n}" for n in range(9))])
 
     def step_reply(self):
         gateway = self.rng.choice(self.gateways)
@@ -240,8 +246,8 @@ class Story(World):
     def held(self):
         """Of each user coupon in PostgreSQL: (user, its record in Redis)."""
         rows = self.db.execute(
-            "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
-            " coupon_id = %s",
+            "SELECT user_id, slot, batch, idx, coalesce(key, '') || coalesce(E'\\t' || code, '')"
+            " FROM user_coupon WHERE coupon_id = %s",
             self.id,
         )
         return {
@@ -252,6 +258,16 @@ class Story(World):
         """The same of each slot in Redis."""
         users = self.coupon.users().items()
         return {(user, line) for user, text in users for line in text.split("\n")}
+
+    def codes_used(self):
+        """In PostgreSQL: of each used code its user."""
+        return dict(
+            self.db.execute(
+                "SELECT set_id || '.' || serial, user_id FROM code"
+                " WHERE coupon_id = %s AND state = 'used'",
+                self.id,
+            )
+        )
 
     def recover(self):
         told = recover(self.program, self.coupon.redis, self.db)
@@ -378,9 +394,9 @@ class Story(World):
     def end_check(self):
         reasons = set(self.outcomes.values()) - {"issued"}
         assert reasons <= (
-            {"slot_taken", "key_taken", "voided"}
+            {"slot_taken", "key_taken", "code_used", "voided"}
             if self.careful
-            else {"slot_taken", "key_taken", "out_of_stock", "voided"}
+            else {"slot_taken", "key_taken", "code_used", "out_of_stock", "voided"}
         ), reasons
         if self.careful:
             assert self.accepted <= set(self.outcomes), "accepted, and without an outcome"
@@ -395,7 +411,10 @@ class Story(World):
         assert (n["reserved"], self.coupon.redis.scard(self.coupon.known)) == (0, 0), n
         assert n["stock"] + n["lost"] == n["total"] - len(held)
         records = [(user, record.split(":", 3)[3]) for user, record in held]
-        keyed = [(user, key) for user, key in records if key]
+        keyed = [(user, key) for user, tail in records if (key := tail.split("\t")[0])]
+        codes = [(tail.split("\t")[1], user) for user, tail in records if "." in tail]
+        assert len(dict(codes)) == len(codes), "a code has two coupons"
+        assert self.coupon.redeemed() == dict(codes) == self.codes_used()
         if self.careful or int(c["generation"]) > 1:
             assert len(keyed) == len(set(keyed)), "a key has two coupons"
         assert self.db.audit(self.id) == []

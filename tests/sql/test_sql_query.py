@@ -11,6 +11,8 @@ NOT_TO_PREPARE = {
     "rebuild_patience",
     "rebuild_rows",
     "rebuild_fetch",
+    "rebuild_revoked",
+    "rebuild_fetch_revoked",
     "rebuild_end",
 }  # a transaction's
 

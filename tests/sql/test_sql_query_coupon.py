@@ -82,6 +82,7 @@ def test_show_and_list(db, coupon_new):
         "threshold": None,
         "metadata": None,
         "void_returns": "t",
+        "events_on": "f",
         "version": "1",
         "generation": "0",
         "seq_seen": "2",

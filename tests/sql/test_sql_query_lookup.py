@@ -95,6 +95,23 @@ def pages(db, user, limit):
     return found
 
 
+OFFER = ("currency", "amount_off", "percent_off", "cap", "threshold", "metadata")
+
+
+def test_coupon_offer(db, coupon_new):
+    coupon = coupon_new()
+    assert db.query("coupon_offer", coupon) == [{"version": "1", **dict.fromkeys(OFFER)}]
+    offer = ("EUR", None, "12.50", "500", "2000", '{"a": 1.50}')
+    terms = dict(zip(OFFER, offer))
+    coupon = coupon_new(**{**terms, "metadata": {"a": 1}})
+    db.execute("UPDATE coupon SET metadata = '{\"a\":1.50}' WHERE id = %s", coupon)
+    assert db.query("coupon_offer", coupon) == [{"version": "1", **terms}]
+    db.settle(*batch_make(coupon, ["1"]))
+    (row,) = db.query(PAGE, "1", None, None, None, 10)
+    assert {name: row[name] for name in OFFER} == terms
+    assert db.query("coupon_offer", 1) == []
+
+
 def test_user_coupon_page(db, coupon_new):
     coupon = coupon_new(limit=2, days=1)
     first, second = batch_make(coupon, ["1", "1"])
@@ -108,6 +125,7 @@ def test_user_coupon_page(db, coupon_new):
             "slot": slot,
             "is_voided": "f",
             "name": "test",
+            **dict.fromkeys(OFFER),
             "received_at": f"2023-11-14T22:13:{second_}.123Z",
             "valid_from": f"2023-11-14T22:13:{second_}.123Z",
             "valid_to": f"2023-11-15T22:13:{second_}.123Z",

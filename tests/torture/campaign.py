@@ -112,5 +112,6 @@ class TortureLoad(Load):
         with open(path, "w", encoding="utf-8") as file:
             for campaign in self.campaigns:
                 file.writelines(
-                    f'{{"coupon": "{campaign.coupon}", {str(ask)[1:]}\n' for ask in campaign.lines()
+                    f'{{"coupon": "{campaign.coupon}", {str(ask)[1:]}\n'
+                    for ask in [*campaign.lines(), *campaign.voidings]
                 )

@@ -1,6 +1,7 @@
 """Gateways, workers and the keeper killed at each fault point of common/fault_table.h."""
 
 import datetime
+import itertools
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 
 import pika
 
+from events import Subscriber, in_order
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from scenario import (
     GATEWAY_STARTS,
@@ -18,7 +20,7 @@ from scenario import (
     scenario,
 )
 from stack import ROOT
-from ulid import ulid_make, ulid_uuid
+from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import user_of
 
 POINTS = re.findall(
@@ -360,6 +362,40 @@ def release_killed_at(rig, chance, point):
     rig.on_judge(judge)
 
 
+def relay_killed_at(rig, chance, point):
+    """The worker that publishes events dies, several times: each event is published, and in
+    order."""
+    coupon = rig.stack.coupon_make(1_000_000, events="on")
+    coupon_is_open(rig, coupon)
+    events = Subscriber(rig.stack, f"event.{coupon}.#", name=f"events-{coupon}")
+    rig.on_end(events.close)
+    users = itertools.count(1)
+    for _ in range(chance.randint(1, 3)):
+        part = keeper_only(rig, f"{point}:{chance.randint(1, 20)}:kill")
+        with rig.gateways[0].process.client() as client:
+            while part.alive():
+                client.issue(coupon, user_of(next(users), rig.seed))
+        part.wait_fault()
+        rig.workers[1].start()
+        rig.keeper()
+        part.start()
+
+    def judge():
+        with rig.pg() as pg:
+            rig.wait(lambda: pg.execute("SELECT count(*) FROM event_log").fetchone() == (0,))
+            rows = pg.execute(
+                "SELECT user_id, batch, idx FROM user_coupon WHERE coupon_id = %s", (coupon,)
+            ).fetchall()
+        firsts = events.firsts()
+        receives = [one["data"]["receive"] for one in firsts if one["type"] == "coupon.issued"]
+        assert sorted(receives) == sorted(
+            f"{coupon}.{user}.{ulid_of(batch)}.{index}" for user, batch, index in rows
+        ), "an event of each row"
+        assert in_order(firsts)
+
+    rig.on_judge(judge)
+
+
 def allowed_at(point):
     if point.startswith("rebuild_") or point == "late_counted":
         return REDIS_LOSES
@@ -388,6 +424,8 @@ def kill_scenario(point):
             move_killed(rig, chance, point)
         elif point.startswith("recover_"):
             recover_killed(rig, chance, point)
+        elif point.startswith("relay_"):
+            relay_killed_at(rig, chance, point)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:

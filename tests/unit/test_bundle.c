@@ -11,13 +11,14 @@
 
 static const char run_id[] = "0123456789abcdef0123456789abcdef01234567";
 
-static struct request *request_make(const char *user, const char *key)
+static struct request *request_make(const char *user, const char *key, const char *code)
 {
-	struct request *request = calloc(1, sizeof(*request) + strlen(key) + 2);
+	struct request *request = calloc(1, sizeof(*request) + strlen(key) + RECEIVE_CODE_MAX + 3);
 
 	user_id_parse(&request->user, user, strlen(user));
 	request->key_len = strlen(key);
 	memcpy(request->text + 1, key, strlen(key)); /* behind the empty id and its NUL */
+	request_code_set(request, code);
 	return request;
 }
 
@@ -33,7 +34,7 @@ static struct call *call_make(int64_t coupon, size_t requests)
 	call->batch.bytes[15] = (uint8_t)coupon;
 	for (size_t i = 0; i < requests; i++) {
 		snprintf(user, sizeof(user), "u%zu", i);
-		call->requests[call->requests_n++] = request_make(user, "");
+		call->requests[call->requests_n++] = request_make(user, "", "");
 	}
 	return call;
 }
@@ -142,7 +143,7 @@ static void test_words(void **state)
 	struct call *first = call_make(1, 1);
 
 	(void)state;
-	first->requests[first->requests_n++] = request_make("x|y", "a key");
+	first->requests[first->requests_n++] = request_make("x|y", "a key", "");
 	bundle_add(bundle, first);
 	bundle_add(bundle, call_make(2, 1));
 	bundle_command_make(&command, bundle, "hash", run_id, "1000");
@@ -166,7 +167,7 @@ static void test_the_largest(void **state)
 
 		call->seen_generation = call->seen_seq = (1LL << 53) - 1;
 		for (size_t k = 0; k < n; k++)
-			call->requests[call->requests_n++] = request_make(user, key);
+			call->requests[call->requests_n++] = request_make(user, key, "");
 		bundle_add(bundle, call);
 		if (bundle_room(bundle) == 0)
 			break;
@@ -177,6 +178,55 @@ static void test_the_largest(void **state)
 	bundle_empty(bundle);
 }
 
+/* Only the call with a code gets the key of the codes, and a third argument for each request. */
+static void test_words_with_a_code(void **state)
+{
+	static struct bundle_command command;
+	static const char *const words[] = {
+		"EVALSHA",
+		"hash",
+		"7",
+		"coupon:{1}",
+		"coupon:{1}:users",
+		"coupon:{1}:outbox",
+		"coupon:{1}:codes",
+		"coupon:{2}",
+		"coupon:{2}:users",
+		"coupon:{2}:outbox",
+		run_id,
+		"1000",
+		"1",
+		"00000000000000000000000001",
+		"3",
+		"11",
+		"2c",
+		"u0",
+		"",
+		"",
+		"x",
+		"k",
+		"17.5",
+		"2",
+		"00000000000000000000000002",
+		"3",
+		"12",
+		"1",
+		"u0",
+		"",
+	};
+	struct bundle *bundle = bundle_new();
+	struct call *first = call_make(1, 1);
+
+	(void)state;
+	first->requests[first->requests_n++] = request_make("x", "k", "17.5");
+	first->has_codes = 1;
+	bundle_add(bundle, first);
+	bundle_add(bundle, call_make(2, 1));
+	bundle_command_make(&command, bundle, "hash", run_id, "1000");
+	words_expect(&command, words, sizeof(words) / sizeof(words[0]));
+	bundle_empty(bundle);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -184,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_as_many_coupons_as_fit),
 		cmocka_unit_test(test_what_fills_one),
 		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_words_with_a_code),
 		cmocka_unit_test(test_the_largest),
 	};
 

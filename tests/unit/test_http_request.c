@@ -79,6 +79,37 @@ static void test_complete_requests(void **state)
 			1);
 }
 
+static int has_tag(const char *value, const char *tag)
+{
+	struct http_request request;
+	char bytes[256];
+	int has;
+
+	http_request_init(&request, BODY_LIMIT);
+	snprintf(bytes, sizeof(bytes), "GET / HTTP/1.1\r\nIf-None-Match: %s\r\n\r\n", value);
+	feed(&request, bytes, strlen(bytes), strlen(bytes) / 2);
+	assert_true(request.complete);
+	has = http_request_has_tag(&request, tag);
+	http_request_reset(&request);
+	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
+	assert_false(http_request_has_tag(&request, tag));
+	http_request_fini(&request);
+	return has;
+}
+
+static void test_the_tag_that_a_client_has(void **state)
+{
+	(void)state;
+	assert_true(has_tag("\"0123456789ab\"", "0123456789ab"));
+	assert_true(has_tag("W/\"0123456789ab\"", "0123456789ab"));
+	assert_true(has_tag("*", "0123456789ab"));
+	assert_false(has_tag("0123456789ab", "0123456789ab"));
+	assert_false(has_tag("\"0123456789ac\"", "0123456789ab"));
+	assert_false(has_tag("\"0123456789abc\"", "0123456789ab"));
+	assert_false(has_tag("W/\"0123456789ab\"x", "0123456789ab"));
+	assert_false(has_tag("", "0123456789ab"));
+}
+
 static void expect_refused(const char *bytes, size_t len, int status)
 {
 	for (size_t cut = 0; cut <= len; cut += len > 4096 ? 997 : 1) {
@@ -207,6 +238,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete_requests),
+		cmocka_unit_test(test_the_tag_that_a_client_has),
 		cmocka_unit_test(test_refused_requests),
 		cmocka_unit_test(test_headers_are_limited),
 		cmocka_unit_test(test_continue_is_wanted_until_the_body_begins),

@@ -48,6 +48,13 @@ static void refuse(struct json_arena *arena, const char *body, const char *reaso
 		fail_msg("%s: the reason is \"%s\", wanted: %s", body, error, reason);
 }
 
+static void test_codes(void **state)
+{
+	take(*state, HEAD "\"receives\":[[\"1\",1,\"\",\"17.0\"],[\"2\",1,\"k\",\"9\"]]}");
+	assert_string_equal(message.receives[0].tail, "\t17.0");
+	assert_string_equal(message.receives[1].tail, "k\t9");
+}
+
 static void test_as_the_script_builds_it(void **state)
 {
 	struct ulid batch;
@@ -62,9 +69,9 @@ static void test_as_the_script_builds_it(void **state)
 	assert_int_equal(message.receives_n, 2);
 	assert_string_equal(message.receives[0].user.text, "42");
 	assert_int_equal(message.receives[0].slot, 1);
-	assert_string_equal(message.receives[0].key, "");
+	assert_string_equal(message.receives[0].tail, "");
 	assert_string_equal(message.receives[1].user.text, "43");
-	assert_string_equal(message.receives[1].key, "order-77");
+	assert_string_equal(message.receives[1].tail, "order-77");
 }
 
 static void test_extremes(void **state)
@@ -84,9 +91,9 @@ static void test_extremes(void **state)
 	assert_true(message.coupon == INT64_MAX);
 	assert_string_equal(message.receives[0].user.text, "9223372036854775807");
 	assert_int_equal(message.receives[0].slot, 32767);
-	assert_string_equal(message.receives[0].key, key);
+	assert_string_equal(message.receives[0].tail, key);
 	assert_int_equal(message.receives[1].slot, 0); /* for settlement to reject */
-	assert_string_equal(message.receives[1].key, " \"\\:");
+	assert_string_equal(message.receives[1].tail, " \"\\:");
 }
 
 /* As a message of the release before has it: decimal users, none of them escaped. */
@@ -101,7 +108,7 @@ static void test_of_the_release_before(void **state)
 		assert_string_equal(message.receives[i].user.text, users[i]);
 		assert_int_equal(message.receives[i].user.len, strlen(users[i]));
 	}
-	assert_string_equal(message.receives[1].key, "a\"\\b");
+	assert_string_equal(message.receives[1].tail, "a\"\\b");
 }
 
 /* Each as JSON has it, and the id that it is. */
@@ -132,7 +139,7 @@ static void test_users(void **state)
 		take(*state, body);
 		assert_int_equal(message.receives_n, 2);
 		assert_string_equal(message.receives[0].user.text, users[i].user);
-		assert_string_equal(message.receives[0].key, "k");
+		assert_string_equal(message.receives[0].tail, "k");
 		assert_string_equal(message.receives[1].user.text, "z");
 	}
 	for (int c = '!'; c <= '~'; c++) {
@@ -150,7 +157,7 @@ static void test_users(void **state)
 	longest[USER_ID_MAX] = '~';
 	longest[USER_ID_MAX + 1] = '\0';
 	snprintf(body, sizeof(body), HEAD "\"receives\":[[\"%s\",1,\"\"]]}", longest);
-	refuse(*state, body, "a receive is not [user, slot, key]");
+	refuse(*state, body, "a receive is not [user, slot, key] or [user, slot, key, code]");
 }
 
 /* A later minor addition must not stop an older worker. */
@@ -251,6 +258,13 @@ static void test_receives(void **state)
 		"[\"42\",1,5]",
 		"[\"42\",1,\"\\n\"]",
 		"[\"42\",1,\"\xc3\xa9\"]",
+		"[\"42\",1,\"\",\"\"]",
+		"[\"42\",1,\"\",5]",
+		"[\"42\",1,\"\",null]",
+		"[\"42\",1,\"\",\"01\"]",
+		"[\"42\",1,\"\",\"7.\"]",
+		"[\"42\",1,\"\",\"7.1\",\"\"]",
+		"[\"42\",1,\"k\\t7.1\"]",
 		"[\"42\",1,\"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\"]",
 	};
 	char body[512];
@@ -261,7 +275,8 @@ static void test_receives(void **state)
 	}
 	for (size_t i = 0; i < sizeof(receives) / sizeof(receives[0]); i++) {
 		snprintf(body, sizeof(body), HEAD "\"receives\":[[\"1\",1,\"\"],%s]}", receives[i]);
-		refuse(*state, body, "a receive is not [user, slot, key]");
+		refuse(*state, body,
+		       "a receive is not [user, slot, key] or [user, slot, key, code]");
 	}
 }
 
@@ -283,7 +298,7 @@ static void test_how_many(void **state)
 	take(*state, body_of(256));
 	assert_int_equal(message.receives_n, 256);
 	assert_string_equal(message.receives[255].user.text, "256");
-	assert_string_equal(message.receives[255].key, "k255");
+	assert_string_equal(message.receives[255].tail, "k255");
 	refuse(*state, body_of(257), "receives is not an array of 1 to 256");
 	take(*state, body_of(2));
 	assert_int_equal(message.receives_n, 2);
@@ -308,7 +323,7 @@ static void test_largest(void **state)
 	take(*state, body);
 	assert_int_equal(message.receives_n, MESSAGE_RECEIVES_MAX);
 	assert_string_equal(message.receives[255].user.text, text);
-	assert_string_equal(message.receives[255].key, text);
+	assert_string_equal(message.receives[255].tail, text);
 }
 
 static void test_not_json(void **state)
@@ -332,6 +347,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_as_the_script_builds_it),
+		TEST(test_codes),
 		TEST(test_extremes),
 		TEST(test_of_the_release_before),
 		TEST(test_users),

@@ -158,7 +158,7 @@ static void test_the_worker_finds_each_batch(void **state)
 		const struct delivery *delivery = settlement_taken_at(s, i);
 
 		assert_int_equal(delivery_message(delivery)->coupon, 1000 + i);
-		assert_string_equal(delivery_message(delivery)->receives[0].key, "kkk");
+		assert_string_equal(delivery_message(delivery)->receives[0].tail, "kkk");
 		assert_int_equal(delivery_position(delivery), i);
 	}
 	settlement_commit(s);

@@ -213,13 +213,39 @@ static void test_keys(void **state)
 	}
 }
 
+static void test_tails(void **state)
+{
+	static const char *const good[] = { "", "k", "\t1", "k\t1.0", " \t7.9223372036854775807" };
+	static const char *const bad[] = {
+		"\t",     "k\t",  "\t0",     "\t01",   "\t1.",
+		"\t1.01", "\t.1", "\t1.2.3", "\t1\t2", "\t9223372036854775808",
+		"k\n",    "\t-1", "\t1.-1",  "\t1 "
+	};
+	char longest[RECEIVE_TAIL_MAX + 2];
+	size_t key_len;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(receive_tail_parse(good[i], strlen(good[i]), &key_len), 0);
+		assert_int_equal(key_len, strcspn(good[i], "\t"));
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(receive_tail_parse(bad[i], strlen(bad[i]), &key_len), -1);
+	memset(longest, 'k', RECEIVE_KEY_MAX + 1);
+	strcpy(longest + RECEIVE_KEY_MAX, "\t9223372036854775807.9223372036854775807");
+	assert_int_equal(strlen(longest), RECEIVE_TAIL_MAX);
+	assert_int_equal(receive_tail_parse(longest, RECEIVE_TAIL_MAX, &key_len), 0);
+	longest[RECEIVE_KEY_MAX] = 'k';
+	assert_int_equal(receive_tail_parse(longest, RECEIVE_TAIL_MAX, &key_len), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_users_with_dots),
 		cmocka_unit_test(test_random_users), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_user_bytes),   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_keys),         cmocka_unit_test(test_tails),
 	};
 
 	return cmocka_run_group_tests_name("receive", tests, NULL, NULL);

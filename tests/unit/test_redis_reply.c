@@ -34,7 +34,7 @@ static void test_key_sets_are_in_the_order_of_scripts(void **state)
 
 	(void)state;
 	coupon_keys_make(&keys, 7, COUPON_KEYS_ALL);
-	assert_int_equal(keys.n, 9);
+	assert_int_equal(keys.n, 10);
 	assert_string_equal(keys.names[0], "coupon:{7}");
 	assert_string_equal(keys.names[1], "coupon:{7}:users");
 	assert_string_equal(keys.names[2], "coupon:{7}:outbox");
@@ -44,9 +44,14 @@ static void test_key_sets_are_in_the_order_of_scripts(void **state)
 	assert_string_equal(keys.names[6], "coupon:{7}:settled");
 	assert_string_equal(keys.names[7], "coupon:{7}:rejected");
 	assert_string_equal(keys.names[8], "coupon:{7}:terms");
+	assert_string_equal(keys.names[9], "coupon:{7}:codes");
 	coupon_keys_make(&keys, 7, COUPON_KEYS_PLACE);
-	assert_int_equal(keys.n, 5);
+	assert_int_equal(keys.n, 6);
 	assert_string_equal(keys.names[4], "coupon:{7}:seen");
+	assert_string_equal(keys.names[5], "coupon:{7}:codes");
+	coupon_keys_make(&keys, 7, COUPON_KEYS_REDEEM);
+	assert_int_equal(keys.n, 4);
+	assert_string_equal(keys.names[3], "coupon:{7}:codes");
 	coupon_keys_make(&keys, 7, COUPON_KEY_COUPON | COUPON_KEY_SEEN);
 	assert_int_equal(keys.n, 2);
 	assert_string_equal(keys.names[1], "coupon:{7}:seen");

@@ -185,9 +185,9 @@ static void test_head(void **state)
 
 static void test_verdicts(void **state)
 {
-	static const long long numbers[] = { 0,    101,  -1,          -7,         -8,
-					     -9,   -19,  -21,         -22,        -40,
-					     -100, -101, -4294967298, 4294967297, LLONG_MIN };
+	static const long long numbers[] = { 0,           101,        -1,       -9,   -19,
+					     -21,         -22,        -40,      -100, -101,
+					     -4294967298, 4294967297, LLONG_MIN };
 	static const char *const texts[] = {
 		"",
 		"1",

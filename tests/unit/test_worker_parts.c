@@ -32,7 +32,7 @@ static struct settlement *taken_make(size_t receives, const char *key)
 						   ? second_user
 						   : user_id_of_number(42 + (int64_t)i);
 		message.receives[i].slot = 7;
-		strcpy(message.receives[i].key, key);
+		strcpy(message.receives[i].tail, key);
 	}
 	settlement_add(s, 1, &message, 0, NULL);
 	assert_int_equal(settlement_take(s, 1000, 0), receives);

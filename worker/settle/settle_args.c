@@ -35,7 +35,7 @@ static void delivery_put(struct postgres_array *arrays, const struct delivery *d
 		postgres_array_add_number(&arrays[IDX], (int64_t)i);
 		postgres_array_add_text(&arrays[USER_ID], receive->user.text, receive->user.len);
 		postgres_array_add_number(&arrays[SLOT], receive->slot);
-		postgres_array_add_text(&arrays[KEY], receive->key, strlen(receive->key));
+		postgres_array_add_text(&arrays[KEY], receive->tail, strlen(receive->tail));
 		postgres_array_add_number(&arrays[AT_MS], message->at_ms);
 	}
 }

@@ -1,0 +1,8 @@
+/*
+ * Every type of event once: EVENT(enumerator, "type"). The column event_log.type allows the same.
+ * No include guard: included for its expansion.
+ */
+EVENT(EVENT_ISSUED, "coupon.issued")
+EVENT(EVENT_REJECTED, "coupon.rejected")
+EVENT(EVENT_VOIDED, "coupon.voided")
+EVENT(EVENT_CHANGED, "campaign.changed")

@@ -1,0 +1,198 @@
+#include "ctl/audit/codes.h"
+
+#include "common/check.h"
+#include "common/redis/user_records.h"
+#include "ctl/store.h"
+#include "embed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCAN_COUNT 250
+#define LOOKS 4 /* at what differs, before it is a finding: receives are accepted meanwhile */
+#define LOOK_PAUSE_MS 50
+#define TOLD_MAX 100
+
+/* A code and a user, one of which has the other. */
+struct claim {
+	char code[RECEIVE_CODE_MAX + 1];
+	struct user_id user;
+};
+
+struct claims {
+	struct redis_client *redis;
+	int64_t coupon;
+	struct claim *list;
+	size_t n, room;
+};
+
+static void claim_add(struct claims *claims, const char *code, size_t len,
+		      const struct user_id *user)
+{
+	struct claim *claim;
+
+	if (claims->n == claims->room) {
+		claims->room = 2 * claims->room + SCAN_COUNT;
+		claims->list = reallocarray(claims->list, claims->room, sizeof(*claims->list));
+		check(claims->list != NULL);
+	}
+	claim = &claims->list[claims->n++];
+	snprintf(claim->code, sizeof(claim->code), "%.*s", (int)len, code);
+	claim->user = *user;
+}
+
+/* The code for one use at the end of the record; 0: none. */
+static size_t code_of(const struct user_record *record, const char **code)
+{
+	size_t len = record->tail_len > record->key_len ? record->tail_len - record->key_len - 1
+							: 0;
+
+	*code = record->key + record->key_len + 1;
+	return len && memchr(*code, '.', len) ? len : 0;
+}
+
+static redisReply *field_read(const struct claims *claims, enum coupon_key which, const char *field)
+{
+	char key[COUPON_KEY_SIZE];
+	redisReply *reply =
+		redis_client_call(claims->redis, 3,
+				  (const char *[]){ "HGET", coupon_key(claims->coupon, which, key),
+						    field });
+
+	store_redis_check(claims->redis, reply != NULL);
+	return reply;
+}
+
+static int records_have(const char *records, const char *code)
+{
+	const char *text = records, *own;
+	struct user_record record;
+
+	while (user_record_next(&text, &record) == 0)
+		if (code_of(&record, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
+			return 1;
+	return 0;
+}
+
+/* Whether the code has the user, and the user the code, or neither. */
+static int is_mutual(const struct claims *claims, const struct claim *claim)
+{
+	redisReply *owner = field_read(claims, COUPON_KEY_CODES, claim->code);
+	redisReply *records = field_read(claims, COUPON_KEY_USERS, claim->user.text);
+	int has_user = owner->type == REDIS_REPLY_STRING &&
+		       strcmp(owner->str, claim->user.text) == 0;
+	int has_code = records->type == REDIS_REPLY_STRING &&
+		       records_have(records->str, claim->code);
+
+	freeReplyObject(owner);
+	freeReplyObject(records);
+	return has_user == has_code;
+}
+
+/* Each step of a scan leaves those claims that only one side makes. */
+static void claims_keep_wrong(struct claims *claims, size_t from)
+{
+	size_t kept = from;
+
+	for (size_t i = from; i < claims->n; i++)
+		if (!is_mutual(claims, &claims->list[i]))
+			claims->list[kept++] = claims->list[i];
+	claims->n = kept;
+}
+
+static void codes_take(void *context, const redisReply *fields)
+{
+	struct claims *claims = context;
+	size_t from = claims->n;
+
+	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		const redisReply *code = fields->element[i], *owner = fields->element[i + 1];
+		struct user_id user;
+
+		if (owner->len > 0 && user_id_parse(&user, owner->str, owner->len) == 0)
+			claim_add(claims, code->str, code->len, &user);
+	}
+	claims_keep_wrong(claims, from);
+}
+
+static void users_take(void *context, const redisReply *fields)
+{
+	struct claims *claims = context;
+	size_t from = claims->n, len;
+	const char *code;
+
+	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		const char *text = fields->element[i + 1]->str;
+		struct user_record record;
+		struct user_id user;
+
+		if (user_id_parse(&user, fields->element[i]->str, fields->element[i]->len))
+			continue;
+		while (user_record_next(&text, &record) == 0)
+			if ((len = code_of(&record, &code)) > 0)
+				claim_add(claims, code, len, &user);
+	}
+	claims_keep_wrong(claims, from);
+}
+
+static void redis_judge(struct audit *audit, int64_t coupon)
+{
+	struct claims claims = { .redis = audit->redis, .coupon = coupon };
+
+	store_hash_scan(audit->redis, coupon, COUPON_KEY_CODES, SCAN_COUNT, codes_take, &claims);
+	store_hash_scan(audit->redis, coupon, COUPON_KEY_USERS, SCAN_COUNT, users_take, &claims);
+	for (int look = 1; claims.n > 0 && look < LOOKS; look++) {
+		usleep(LOOK_PAUSE_MS * 1000);
+		claims_keep_wrong(&claims, 0);
+	}
+	for (size_t i = 0; i < claims.n && i < TOLD_MAX; i++)
+		finding_add(&audit->findings, FINDING_CODE_OWNER,
+			    &(struct place){ .coupon = coupon, .user = &claims.list[i].user },
+			    "the code %s and the records of the user do not agree",
+			    claims.list[i].code);
+	free(claims.list);
+}
+
+static void rows_judge(struct audit *audit, int64_t coupon)
+{
+	char id[DB_NUMBER_SIZE];
+	PGresult *rows = db_query(audit->db, sql_query_audit_codes, 1,
+				  (const char *[]){ db_number(coupon, id) });
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *text = db_text(rows, row, "user_id");
+		int has_row = *db_text(rows, row, "has_row") == 't';
+		struct user_id user;
+
+		if (user_id_parse(&user, text, strlen(text)))
+			continue;
+		finding_add(&audit->findings, FINDING_CODE_ROW,
+			    &(struct place){ .coupon = coupon, .user = &user },
+			    has_row ? "the user coupon has the code %s, which is not used by it"
+				    : "the code %s is used, and no user coupon has it",
+			    db_text(rows, row, "code"));
+	}
+	PQclear(rows);
+}
+
+static int has_codes(struct audit *audit, int64_t coupon)
+{
+	char id[DB_NUMBER_SIZE];
+	PGresult *row = db_query(audit->db, sql_query_coupon_has_codes, 1,
+				 (const char *[]){ db_number(coupon, id) });
+	int has = *db_text(row, 0, "has_codes") == 't';
+
+	PQclear(row);
+	return has;
+}
+
+void codes_audit(struct audit *audit, int64_t coupon, int in_redis)
+{
+	if (!has_codes(audit, coupon))
+		return;
+	rows_judge(audit, coupon);
+	if (in_redis)
+		redis_judge(audit, coupon);
+}

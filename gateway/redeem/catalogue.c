@@ -1,0 +1,282 @@
+/*
+ *	every second: code_state ─(changed)─▶ code_catalogue ─▶ a new book and new words
+ *
+ * The state is kept only when the catalogue was read after it, so that no change is missed. A set
+ * that was made a second ago may not be known yet: its codes are wrong until then.
+ */
+#include "gateway/redeem/catalogue.h"
+
+#include "codes/book.h"
+#include "codes/key_file.h"
+#include "codes/text.h"
+#include "common/check.h"
+#include "common/log/log.h"
+#include "gateway/metrics.h"
+#include "gateway/read/row.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#define EVERY_MS 1000
+#define STATE_SIZE 128
+
+struct word {
+	char text[CODE_OTHERS_SIZE];
+	struct catalogue_code code;
+	UT_hash_handle hh;
+};
+
+/* What one reading of PostgreSQL and of the file of keys has shown. */
+struct content {
+	struct code_book *book;
+	struct word *words;
+	int64_t sets;
+	int64_t keys_missing;
+	int has_imported;
+	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
+};
+
+struct catalogue {
+	struct lookup *lookup;
+	const char *keys_path;
+	struct content content;
+	int is_loaded, is_asking;
+	int64_t due_ms;
+	char state[STATE_SIZE], asked[STATE_SIZE];
+};
+
+struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path)
+{
+	struct catalogue *catalogue = calloc(1, sizeof(*catalogue));
+
+	check(catalogue != NULL);
+	catalogue->lookup = lookup;
+	catalogue->keys_path = keys_path;
+	catalogue->content.book = code_book_new();
+	return catalogue;
+}
+
+static void content_free(struct content *content)
+{
+	struct word *word, *next;
+
+	HASH_ITER (hh, content->words, word, next) {
+		HASH_DEL(content->words, word);
+		free(word);
+	}
+	code_book_free(content->book);
+}
+
+void catalogue_free(struct catalogue *catalogue)
+{
+	if (!catalogue)
+		return;
+	content_free(&catalogue->content);
+	free(catalogue);
+}
+
+static int64_t number_of(const PGresult *rows, int row, const char *name)
+{
+	return strtoll(column_text(rows, row, name), NULL, 10);
+}
+
+/* The key of the row's space; NULL, with the reason in `content`. */
+static const struct code_key *key_of(struct content *content, const struct code_keys *keys,
+				     const PGresult *rows, int row)
+{
+	int version = (int)number_of(rows, row, "key_version");
+	const struct code_key *key = code_keys_find(keys, version);
+	char fingerprint[CODE_FINGERPRINT_SIZE];
+
+	if (!key) {
+		if (!*content->trouble)
+			snprintf(content->trouble, sizeof(content->trouble),
+				 "COUPON_CODE_KEYS names no file with the key of version %d",
+				 version);
+		return NULL;
+	}
+	if (strcmp(code_key_fingerprint(key, fingerprint), column_text(rows, row, "fingerprint")) ==
+	    0)
+		return key;
+	snprintf(content->trouble, sizeof(content->trouble),
+		 "COUPON_CODE_KEYS names a file with another key as version %d", version);
+	return NULL;
+}
+
+static void space_take(struct content *content, const struct code_keys *keys, const PGresult *rows,
+		       int row)
+{
+	const struct code_key *key = key_of(content, keys, rows, row);
+	struct code_form form;
+	char why[CODE_WHY_SIZE];
+
+	if (!key) {
+		content->keys_missing++;
+		return;
+	}
+	if (code_form_parse(&form, column_text(rows, row, "form"),
+			    column_text(rows, row, "alphabet"), why)) {
+		snprintf(content->trouble, sizeof(content->trouble), "%s", why);
+		return;
+	}
+	code_book_add_space(content->book, number_of(rows, row, "space_id"),
+			    code_space_new(&form, key));
+}
+
+static void generated_take(struct content *content, const struct code_keys *keys,
+			   const PGresult *rows, int row, int is_first)
+{
+	int64_t space = number_of(rows, row, "space_id");
+	const struct code_set set = { .id = number_of(rows, row, "id"),
+				      .coupon = number_of(rows, row, "coupon_id"),
+				      .first = number_of(rows, row, "first_position"),
+				      .count = number_of(rows, row, "code_num") };
+
+	if (is_first)
+		space_take(content, keys, rows, row);
+	if (code_book_space(content->book, space))
+		code_book_add_set(content->book, space, &set);
+}
+
+static void word_take(struct content *content, const PGresult *rows, int row)
+{
+	const char *text = column_text(rows, row, "word");
+	struct word *word;
+
+	if (!*text)
+		return;
+	HASH_FIND_STR(content->words, text, word);
+	if (word || strlen(text) > CODE_OTHERS_MAX)
+		return;
+	word = calloc(1, sizeof(*word));
+	check(word != NULL);
+	strcpy(word->text, text);
+	word->code.coupon = number_of(rows, row, "coupon_id");
+	snprintf(word->code.code, sizeof(word->code.code), "%s", column_text(rows, row, "id"));
+	HASH_ADD_STR(content->words, text, word);
+}
+
+static void keys_read(struct content *content, const char *path, struct code_keys *keys)
+{
+	memset(keys, 0, sizeof(*keys));
+	if (*path && code_key_file_read(keys, path, content->trouble))
+		memset(keys, 0, sizeof(*keys));
+}
+
+static struct content content_read(const PGresult *rows, const char *keys_path)
+{
+	struct content content = { .book = code_book_new(), .sets = PQntuples(rows) };
+	const char *space = "";
+	struct code_keys keys;
+
+	keys_read(&content, keys_path, &keys);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *kind = column_text(rows, row, "kind");
+		const char *own = column_text(rows, row, "space_id");
+
+		if (strcmp(kind, "generated") == 0)
+			generated_take(&content, &keys, rows, row, strcmp(space, own) != 0);
+		else if (strcmp(kind, "word") == 0)
+			word_take(&content, rows, row);
+		else
+			content.has_imported = 1;
+		space = own;
+	}
+	code_keys_wipe(&keys);
+	return content;
+}
+
+static void content_put(struct catalogue *catalogue, const struct content *content)
+{
+	if (*content->trouble && strcmp(content->trouble, catalogue->content.trouble) != 0)
+		log_error("code_keys", LOG_S("why", content->trouble),
+			  LOG_I("forms_unreadable", content->keys_missing));
+	content_free(&catalogue->content);
+	catalogue->content = *content;
+	catalogue->is_loaded = 1;
+	/* A key that is missing may be put into the file at any time. */
+	strcpy(catalogue->state, *content->trouble ? "" : catalogue->asked);
+	metrics_set(METRIC_CODE_SETS, content->sets);
+	metrics_set(METRIC_CODE_KEYS_MISSING, content->keys_missing);
+}
+
+static void on_catalogue(void *context, const PGresult *rows)
+{
+	struct catalogue *catalogue = context;
+
+	catalogue->is_asking = 0;
+	if (rows) {
+		struct content content = content_read(rows, catalogue->keys_path);
+
+		content_put(catalogue, &content);
+	}
+}
+
+static void on_state(void *context, const PGresult *rows)
+{
+	struct catalogue *catalogue = context;
+
+	catalogue->is_asking = 0;
+	if (!rows || PQntuples(rows) != 1)
+		return;
+	snprintf(catalogue->asked, sizeof(catalogue->asked), "%s", PQgetvalue(rows, 0, 0));
+	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0)
+		return;
+	catalogue->is_asking = lookup_code_catalogue(catalogue->lookup, on_catalogue, catalogue) ==
+			       0;
+}
+
+void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
+{
+	if (catalogue->is_asking || now_ms < catalogue->due_ms || lookup_trouble(catalogue->lookup))
+		return;
+	catalogue->due_ms = now_ms + EVERY_MS;
+	catalogue->is_asking = lookup_code_state(catalogue->lookup, on_state, catalogue) == 0;
+}
+
+int catalogue_is_loaded(const struct catalogue *catalogue)
+{
+	return catalogue->is_loaded;
+}
+
+size_t catalogue_form(const struct catalogue *catalogue, const char *text, size_t len)
+{
+	return code_book_form(catalogue->content.book, text, len);
+}
+
+enum catalogue_found catalogue_find(const struct catalogue *catalogue, const char *text, size_t len,
+				    struct catalogue_code *found)
+{
+	char spelled[CODE_OTHERS_SIZE];
+	struct code_found generated;
+	const struct word *word;
+
+	if (code_book_find(catalogue->content.book, text, len, &generated) == 0) {
+		found->coupon = generated.set->coupon;
+		snprintf(found->code, sizeof(found->code), "%" PRId64 ".%" PRId64,
+			 generated.set->id, generated.serial);
+		return CATALOGUE_CODE;
+	}
+	if (code_text_spell(text, len, spelled))
+		return CATALOGUE_NONE;
+	HASH_FIND_STR(catalogue->content.words, spelled, word);
+	if (word) {
+		*found = word->code;
+		return CATALOGUE_CODE;
+	}
+	return catalogue->content.has_imported ? CATALOGUE_MAYBE : CATALOGUE_NONE;
+}
+
+void catalogue_warnings(const struct catalogue *catalogue, cJSON *array)
+{
+	char sentence[CODE_WHY_SIZE + 64];
+
+	if (!*catalogue->content.trouble)
+		return;
+	snprintf(sentence, sizeof(sentence), "exchange codes: %s: their codes are answered %s",
+		 catalogue->content.trouble, "code_invalid");
+	cJSON_AddItemToArray(array, cJSON_CreateString(sentence));
+}

@@ -1,0 +1,45 @@
+/*
+ * The exchange codes as this process knows them: the spaces and sets of generated codes, with their
+ * keys, and the words. It asks PostgreSQL every second whether they have changed. Event-loop thread
+ * only.
+ */
+#ifndef GATEWAY_REDEEM_CATALOGUE_H
+#define GATEWAY_REDEEM_CATALOGUE_H
+
+#include "common/message/receive.h"
+#include "gateway/read/lookup.h"
+
+#include <cjson/cJSON.h>
+
+/* A code that can be redeemed. */
+struct catalogue_code {
+	int64_t coupon;
+	char code[RECEIVE_CODE_MAX + 1]; /* receive_code_valid() */
+};
+
+enum catalogue_found {
+	CATALOGUE_CODE,
+	CATALOGUE_MAYBE, /* it may be an imported code: PostgreSQL knows */
+	CATALOGUE_NONE
+};
+
+struct catalogue;
+
+/* `keys_path` (COUPON_CODE_KEYS, "" for none) and `lookup` must outlive it. */
+struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path);
+void catalogue_free(struct catalogue *catalogue); /* NULL is allowed */
+
+/* To be called often. */
+void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);
+int catalogue_is_loaded(const struct catalogue *catalogue);
+
+/* Which code a text is. Takes the same work for every text of the form of generated codes. */
+enum catalogue_found catalogue_find(const struct catalogue *catalogue, const char *text, size_t len,
+				    struct catalogue_code *found);
+/* The number of the text's form: from 1, in the order of their making; 0: no form has the text. */
+size_t catalogue_form(const struct catalogue *catalogue, const char *text, size_t len);
+
+/* Appends a sentence for each key that is missing or another one. */
+void catalogue_warnings(const struct catalogue *catalogue, cJSON *array);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * The operation `redeem`: finds out which code a text is, and submits the request for its coupon to
+ * admission, as an issue.
+ *
+ *	attempts ─▶ catalogue ─┬─▶ generated code or word ─▶ admission
+ *	                       ├─▶ perhaps imported ─▶ PostgreSQL, many at once ─▶ admission
+ *	                       └─▶ wrong: code_invalid
+ *
+ * A wrong code is refused without Redis, and without PostgreSQL if no codes are imported. The
+ * loop's thread only.
+ */
+#ifndef GATEWAY_REDEEM_REDEEM_H
+#define GATEWAY_REDEEM_REDEEM_H
+
+#include "common/program/config.h"
+#include "gateway/admit/admission.h"
+#include "gateway/redeem/catalogue.h"
+
+struct redeem;
+
+struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
+			  struct admission *admission);
+void redeem_free(struct redeem *redeem); /* NULL is allowed */
+
+void redeem_submit(struct redeem *redeem, struct request *request); /* takes it */
+/* Admission is about to answer it; a code that is revoked counts as a wrong one. */
+void redeem_answered(struct redeem *redeem, const struct request *request, enum answer answer);
+
+void redeem_tick(struct redeem *redeem, int64_t now_ms);
+void redeem_warnings(const struct redeem *redeem, cJSON *array);
+
+#endif

@@ -1,0 +1,26 @@
+-- version: 1
+-- function: event_log_remove(bigint[],bigint[],text[],text[])
+--
+-- Removes rows of event_log that RabbitMQ has confirmed, and passes their events on to the webhooks
+-- in the same transaction: element i of the last three arrays is a coupon, a type, and a JSON array
+-- of events, in the order in which they were published. Without webhooks these are empty.
+CREATE OR REPLACE FUNCTION event_log_remove(
+	ids    bigint[],
+	coupon bigint[],
+	type   text[],
+	events text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = public, pg_temp
+AS $$
+BEGIN
+	FOR i IN 1 .. cardinality(event_log_remove.coupon) LOOP
+		PERFORM webhook_enqueue(event_log_remove.coupon[i], event_log_remove.type[i],
+			event_log_remove.events[i]::jsonb);
+	END LOOP;
+	DELETE FROM event_log AS l WHERE l.id = ANY (event_log_remove.ids);
+END
+$$;
+
+REVOKE ALL ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]) TO couponmq_app;

@@ -1,0 +1,2 @@
+-- Has the workers look for deliveries now.
+SELECT pg_notify('couponmq_webhook', '')

@@ -1,0 +1,351 @@
+"""redeem: exchange codes from generating them to the row that has used them, over the socket and
+HTTP."""
+
+import json
+import random
+import urllib.error
+import urllib.request
+
+import psycopg
+import pytest
+import redis
+
+from codes import Codes, column
+from stack import wait_until
+
+WRONG = {"code": 7, "status": "code_invalid", "message": "no such exchange code"}
+
+
+class Redeem(Codes):
+    """Codes on the shared stack, whose gateway has their keys."""
+
+    def __init__(self, stack, folder):
+        super().__init__(stack, stack.env["COUPON_CODE_KEYS"])
+        self.folder = folder
+
+    def made(self, coupon, count, *options):
+        """Codes that the gateway knows."""
+        path = self.folder / f"{coupon}-{random.randrange(10**12)}.csv"
+        made = self.generate(coupon, count, path, *options)
+        self.known(made["set"])
+        return column(path)
+
+    def known(self, code_set):
+        """Waits until the gateway has read the sets up to this one."""
+        with psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True) as db:
+            ((sets,),) = db.execute("SELECT count(*) FROM code_set")
+        wait_until(lambda: self.stats_of("code_sets") >= sets)
+
+    def stats_of(self, name):
+        with self.stack.client() as client:
+            return client.call("stats")["stats"].get(name, 0)
+
+    def word(self, coupon, word):
+        made = json.loads(self("word", coupon, word, "--json"))
+        self.known(made["set"])
+        return made["set"]
+
+    def imported(self, coupon, codes):
+        path = self.folder / f"import-{random.randrange(10**12)}.csv"
+        path.write_text("code,shop\n" + "".join(f"{code},a\n" for code in codes))
+        made = json.loads(self("import", coupon, path, "--json"))
+        self.known(made["set"])
+        return made["set"]
+
+
+@pytest.fixture
+def redeem(stack, tmp_path):
+    return Redeem(stack, tmp_path)
+
+
+def call(client, code, user, **members):
+    return client.call("redeem", code=code, user=str(user), **members)
+
+
+def user_new():
+    return f"u{random.randrange(10**15)}"
+
+
+def settled(client, receive):
+    return wait_until(
+        lambda: (r := client.call("status", receive=receive))["status"] == "issued" and r, 20
+    )
+
+
+def rows(stack, sql, *params):
+    with psycopg.connect(stack.env["DATABASE_URL"], autocommit=True) as db:
+        return db.execute(sql, params).fetchall()
+
+
+def test_a_code_from_generating_to_its_row(stack, redeem):
+    coupon, user = stack.coupon_make(10), user_new()
+    code, other = redeem.made(coupon, 2)
+    with stack.client() as client:
+        reply = call(client, code.lower().replace("-", " "), user, ack="issued")
+        assert (reply["code"], reply["status"], reply["coupon"]) == (0, "issued", coupon)
+        assert reply["receive"].startswith(f"{coupon}.{user}.") and reply["slot"] == 1
+        again = call(client, code, user)
+        assert (again["receive"], again["slot"]) == (reply["receive"], 1)
+        used = call(client, code, user_new())
+        assert (used["code"], used["status"], used["coupon"]) == (8, "code_used", coupon)
+        limited = call(client, other, user)
+        assert (limited["status"], limited["coupon"]) == ("limit_reached", coupon)
+    shown = redeem.show(code)
+    assert (shown["state"], shown["user"], shown["receive"]) == ("used", user, reply["receive"])
+    assert redeem.show(other)["state"] == "unused"
+    assert redeem.stats(coupon)["used"] == 1
+    assert stack.ctl_run("audit", coupon).returncode == 0
+
+
+def test_key_and_ack_are_those_of_issue(stack, redeem):
+    coupon, user = stack.coupon_make(10, limit=3), user_new()
+    first, second = redeem.made(coupon, 2)
+    with stack.client() as client:
+        one = call(client, first, user, key="order 1", ack="queued")
+        assert one["status"] == "queued"
+        assert call(client, second, user, key="order 1")["receive"] == one["receive"]
+        assert call(client, first, user, key="order 2")["receive"] == one["receive"]
+        assert client.issue(coupon, user, key="order 1")["receive"] == one["receive"]
+        assert call(client, second, user, key="order 3")["slot"] == 2
+        settled(client, one["receive"])
+    sql = "SELECT key, code IS NOT NULL FROM user_coupon WHERE user_id = %s ORDER BY slot"
+    both = [("order 1", True), ("order 3", True)]
+    wait_until(lambda: rows(stack, sql, user) == both)
+
+
+def test_wrong_codes_get_one_answer(stack, redeem):
+    coupon = stack.coupon_make(10)
+    (code,) = redeem.made(coupon, 1)
+    swapped = code[:-1] + ("2" if code[-1] != "2" else "3")
+    wrong = [swapped, "X", "0" * 128, "7KQ2M-9XH4-RTWP", code + "2", code[:-1], "é", "\u0001", " "]
+    with stack.client() as client:
+        for text in wrong:
+            assert call(client, text, user_new()) == WRONG, text
+        assert call(client, code, user_new())["code"] == 0
+
+
+def test_bad_requests(stack):
+    with stack.client() as client:
+        for members, message in (
+            ({"user": "1"}, "code: is missing"),
+            ({"code": "x"}, "user: is missing"),
+            ({"code": 5, "user": "1"}, "code is 5: must be a string of 1 to 128 bytes"),
+            ({"code": "", "user": "1"}, 'code is "": must be a string of 1 to 128 bytes'),
+            ({"code": "x", "user": "1", "coupon": "1"}, "coupon: no such member of redeem"),
+            ({"code": "x", "user": "a b"}, "byte 2"),
+            ({"code": "x", "user": "1", "ack": "now"}, "ack is"),
+        ):
+            reply = client.call("redeem", **members)
+            assert reply["status"] == "bad_request" and message in reply["message"], reply
+
+
+def post(stack, body):
+    request = urllib.request.Request(
+        stack.http("/v1/redeem"), json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_http(stack, redeem):
+    coupon, user = stack.coupon_make(10), user_new()
+    (code,) = redeem.made(coupon, 1)
+    status, reply = post(stack, {"code": code, "user": user, "ack": "issued"})
+    assert (status, reply["status"], reply["coupon"]) == (200, "issued", coupon)
+    assert post(stack, {"code": code, "user": user})[1]["receive"] == reply["receive"]
+    assert post(stack, {"code": code, "user": user_new()})[0] == 409
+    assert post(stack, {"code": "nothing", "user": user_new()}) == (422, WRONG)
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        urllib.request.urlopen(stack.http(f"/v1/redeem?code={code}&user=1"))
+
+
+def test_a_refusal_leaves_the_code(stack, redeem):
+    coupon = stack.coupon_make(1)
+    first, second, third = redeem.made(coupon, 3)
+    with stack.client() as client:
+        assert call(client, first, user_new(), ack="issued")["code"] == 0
+        assert call(client, second, user_new())["status"] == "out_of_stock"
+        stack.ctl("stock", coupon, "--total", 3)
+        wait_until(lambda: call(client, second, user := user_new())["code"] == 0 and user)
+        stack.ctl("pause", coupon)
+        wait_until(lambda: call(client, third, user_new())["status"] == "paused")
+        assert call(client, second, user_new())["status"] == "code_used"
+        stack.ctl("resume", coupon)
+        wait_until(lambda: call(client, third, user_new())["code"] == 0)
+
+
+def test_many_users_with_one_word(stack, redeem):
+    coupon = stack.coupon_make(50, limit=2)
+    word = f"Noon-{random.randrange(10**9)}"
+    redeem.word(coupon, word)
+    users = [user_new() for _ in range(20)]
+    with stack.client() as client:
+        replies = client.pipeline(
+            [{"op": "redeem", "code": word.upper(), "user": user} for user in users]
+        )
+        assert {reply["code"] for reply in replies} == {0}
+        assert call(client, word, users[0])["slot"] == 2
+        assert call(client, word, users[0])["status"] == "limit_reached"
+        settled(client, replies[-1]["receive"])
+        wait_until(lambda: redeem.stats(coupon)["sets"][0]["redeemed"] == 21)
+    assert f"{word}, redeemed 21 times" in redeem("stats", coupon)
+
+
+def test_imported_codes(stack, redeem):
+    coupon = stack.coupon_make(500, limit=100)
+    texts = [f"SHOP'\\{random.randrange(10**12)}" for _ in range(300)]
+    redeem.imported(coupon, texts)
+    user = user_new()
+    with stack.client() as client:
+        replies = client.pipeline(
+            [{"op": "redeem", "code": text.lower(), "user": user} for text in texts[:90]]
+        )
+        assert {reply["code"] for reply in replies} == {0}
+        assert call(client, texts[0], user_new())["status"] == "code_used"
+        assert call(client, "SHOPX", user_new()) == WRONG
+        for reply in replies:
+            settled(client, reply["receive"])
+    assert redeem.stats(coupon)["used"] == 90
+    shown = redeem.show(texts[3])
+    assert (shown["state"], shown["user"], shown["metadata"]) == ("used", user, {"shop": "a"})
+
+
+def test_revoked_codes(stack, redeem):
+    coupon = stack.coupon_make(10)
+    used, revoked, other = redeem.made(coupon, 3)
+    user = user_new()
+    with stack.client() as client:
+        receive = call(client, used, user, ack="issued")["receive"]
+        result = redeem.run("revoke", used, revoked, "--json")
+        assert result.returncode == 1 and f"it is used, by user {user}" in result.stderr
+        assert json.loads(result.stdout) == {"revoked": 1, "revoked_before": 0, "refused": 1}
+        assert call(client, revoked, user_new()) == WRONG
+        assert call(client, used, user)["receive"] == receive
+        shown = redeem.show(other)
+        redeem("revoke", "--set", shown["set"])
+        assert call(client, other, user_new()) == WRONG
+        assert call(client, used, user)["receive"] == receive
+        # After a rebuild, too.
+        stack.ctl("rebuild", coupon)
+        wait_until(lambda: call(client, revoked, user_new()) == WRONG)
+        assert call(client, other, user_new()) == WRONG
+        assert call(client, used, user_new())["status"] == "code_used"
+    numbers = redeem.stats(coupon)
+    assert [numbers[name] for name in ("unused", "used", "revoked")] == [0, 1, 2]
+
+
+def test_a_revoked_word(stack, redeem):
+    coupon, word = stack.coupon_make(10), f"W{random.randrange(10**12)}"
+    redeem.word(coupon, word)
+    with stack.client() as client:
+        assert call(client, word, user_new())["code"] == 0
+        redeem("revoke", word)
+        assert call(client, word, user_new()) == WRONG
+
+
+def test_a_coupon_that_redis_does_not_have(stack, redeem):
+    """Its codes are known, and revoked, before it is published."""
+    coupon = stack.coupon_make(10, publish=False)
+    code, revoked = redeem.made(coupon, 2)
+    redeem("revoke", revoked)
+    with stack.client() as client:
+        assert call(client, code, user_new())["status"] == "not_found"
+        stack.ctl("publish", coupon)
+        wait_until(lambda: call(client, code, "somebody")["code"] == 0)
+        assert call(client, revoked, user_new()) == WRONG
+
+
+@pytest.mark.parametrize("terms", ["yes", "no"])
+def test_a_voided_receive(stack, redeem, terms):
+    coupon, user = stack.coupon_make(10, void_returns=terms), user_new()
+    (code,) = redeem.made(coupon, 1)
+    with stack.client() as client:
+        receive = call(client, code, user, ack="issued")["receive"]
+        stack.ctl("void", receive)
+        if terms == "no":
+            assert call(client, code, user_new())["status"] == "code_used"
+            return
+        again = wait_until(lambda: (r := call(client, code, "another"))["code"] == 0 and r)
+        settled(client, again["receive"])
+    assert redeem.show(code)["user"] == "another"
+    assert stack.ctl_run("audit", coupon).returncode == 0
+
+
+def test_wrong_codes_of_a_user_are_held_back(stack, redeem):
+    coupon, user = stack.coupon_make(10), user_new()
+    (code,) = redeem.made(coupon, 1)
+    with stack.client() as client:
+        for _ in range(6):
+            assert call(client, "nothing", user) == WRONG
+        held = call(client, code, user)
+        assert held["status"] == "busy" and 0 < held["retry_after_ms"] <= 1000, held
+        assert "too many wrong codes" in held["message"]
+        # others are not concerned, on the same connection either
+        assert call(client, "nothing", user_new()) == WRONG
+        assert wait_until(lambda: (r := call(client, code, user))["code"] == 0 and r)
+        assert redeem.stats_of("codes_held_back_total") > 0
+
+
+def test_the_codes_of_a_rebuilt_coupon(stack, redeem):
+    coupon = stack.coupon_make(100, limit=5)
+    texts = redeem.made(coupon, 30)
+    users = [user_new() for _ in range(10)]
+    with stack.client() as client:
+        taken = {text: random.choice(users) for text in texts[:20]}
+        receives = {
+            text: reply["receive"]
+            for text, user in taken.items()
+            if (reply := call(client, text, user))["code"] == 0
+        }
+        assert len(receives) >= 10
+        stack.ctl("rebuild", coupon)
+        for text, receive in receives.items():
+            again = wait_until(lambda: (r := call(client, text, taken[text]))["code"] == 0 and r)
+            assert again["receive"] == receive
+            assert call(client, text, user_new())["status"] == "code_used"
+        for receive in receives.values():
+            settled(client, receive)
+    assert stack.ctl_run("audit", coupon).returncode == 0
+    assert redeem.stats(coupon)["used"] == len(receives)
+
+
+def found(stack, coupon):
+    told = json.loads(stack.ctl_run("audit", coupon, "--json").stdout)
+    return [(one["kind"], one["user"]) for one in told["wrong"]]
+
+
+def test_audit_finds_codes_that_do_not_agree(stack, redeem):
+    coupon, user, other = stack.coupon_make(10, limit=3), user_new(), user_new()
+    code, free = redeem.made(coupon, 2)
+    with stack.client() as client:
+        call(client, code, user, ack="issued")
+    shown = redeem.show(code)
+    reference = rows(stack, "SELECT code FROM user_coupon WHERE user_id = %s", user)[0][0]
+    unused = f"{shown['set']}.{1 - int(reference.split('.')[1])}"
+    assert found(stack, coupon) == []
+    stores = redis.Redis.from_url(stack.env["REDIS_URL"], decode_responses=True)
+    key = f"coupon:{{{coupon}}}:codes"
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as db:
+        state = "UPDATE code SET user_id = %s WHERE set_id = %s AND state = 'used'"
+        db.execute(state, (other, shown["set"]))
+        assert {("code_row", user), ("code_row", other)} == set(found(stack, coupon))
+        db.execute(state, (user, shown["set"]))
+        db.execute("UPDATE user_coupon SET code = NULL WHERE user_id = %s", (user,))
+        assert {("code_row", user), ("slot_key", user)} == set(found(stack, coupon))
+        db.execute("UPDATE user_coupon SET code = %s WHERE user_id = %s", (reference, user))
+    stores.hset(key, unused, other)
+    assert found(stack, coupon) == [("code_owner", other)]
+    stores.hdel(key, unused)
+    stores.hdel(key, reference)
+    assert found(stack, coupon) == [("code_owner", user)]
+    stores.hset(key, reference, other)
+    assert set(found(stack, coupon)) == {("code_owner", user), ("code_owner", other)}
+    # A rebuild that somebody asks for mends it.
+    stack.ctl("rebuild", coupon)
+    wait_until(lambda: found(stack, coupon) == [])
+    assert stores.hget(key, reference) == user
+    with stack.client() as client:
+        assert call(client, free, user)["code"] == 0

@@ -1,0 +1,78 @@
+"""couponctl webhook and the queue of deliveries, for tests."""
+
+import json
+import uuid
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from stack import wait_until
+
+# For tests: endpoints on this machine, without TLS, and soon tried again.
+ALLOWED = {
+    "COUPON_WEBHOOK_SCHEMES": "https,http",
+    "COUPON_WEBHOOK_NETWORKS": "127.0.0.1",
+}
+SOON = {**ALLOWED, "COUPON_WEBHOOK_RETRY_MS": 20}
+ALLOWED_FLAGS = ("--webhook-schemes", "https,http", "--webhook-networks", "127.0.0.1")
+
+
+class Webhooks:
+    def __init__(self, stack):
+        self.stack = stack
+        self.db = psycopg.connect(stack.env["DATABASE_URL"], autocommit=True)
+        self.made = []
+
+    def run(self, *arguments):
+        return self.stack.ctl_run("webhook", *arguments, *ALLOWED_FLAGS)
+
+    def __call__(self, *arguments):
+        result = self.run(*arguments)
+        assert result.returncode == 0, (arguments, result.stdout, result.stderr)
+        return result.stdout.strip()
+
+    def refused(self, *arguments, status=1):
+        result = self.run(*arguments)
+        assert (result.returncode, result.stdout) == (status, ""), result
+        return result.stderr.strip()
+
+    def json(self, *arguments):
+        return json.loads(self(*arguments, "--json"))
+
+    def add(self, url, *options):
+        """(id, secret)"""
+        made = self.json("add", url, *options)
+        self.made.append(made["webhook"])
+        return made["webhook"], made["secret"]
+
+    def show(self, webhook):
+        return self.json("show", webhook)
+
+    def deliveries(self, webhook, *options):
+        lines = self("deliveries", webhook, "--json", *options).splitlines()
+        return [json.loads(line) for line in lines]
+
+    def enqueue(self, coupon, count=1, type_="coupon.issued"):
+        """As the publisher of events does; returns their ids."""
+        events = [
+            {
+                "specversion": "1.0",
+                "id": str(uuid.uuid4()),
+                "source": f"/coupons/{coupon}",
+                "type": type_,
+                "subject": f"user-{number}",
+                "time": "2026-11-23T12:00:00.000Z",
+                "data": {"coupon": str(coupon), "text": 'é "€"'},
+            }
+            for number in range(count)
+        ]
+        self.db.execute("SELECT webhook_enqueue(%s, %s, %s)", (coupon, type_, Jsonb(events)))
+        return [event["id"] for event in events]
+
+    def wait_empty(self, webhook, timeout=20):
+        wait_until(lambda: self.show(webhook)["waiting"] == 0, timeout)
+
+    def close(self):
+        for webhook in self.made:
+            self.run("remove", webhook)
+        self.db.close()

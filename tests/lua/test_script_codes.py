@@ -1,0 +1,298 @@
+"""Exchange codes in each script: a code is redeemed exactly where a record of a user has it."""
+import pytest
+import redis
+
+from keeper_scripts import load
+from script_coupon import (
+    CODE_INVALID,
+    CODE_USED,
+    ENDED,
+    LIMIT_REACHED,
+    OUT_OF_STOCK,
+    PAUSED,
+    fence_of,
+)
+from ulid import ulid_make
+
+A, B, C = ulid_make(), ulid_make(), ulid_make()
+LONGEST = f"{2**63 - 1}.{2**63 - 1}"
+BAD = ["1.", ".1", "0", "01", "1.2.3", "1.x", "x", "-1", "1 ", " 1", "1\t", "1.2\n", "9" * 40]
+
+
+def receive(verdict, batch, index=0):
+    return f"{verdict}:{batch}:{index}"
+
+
+def redeem(coupon, user, code, key="", **options):
+    return coupon.issue((user, key, code), **options).verdicts[0]
+
+
+def consistent(coupon):
+    """The codes that have a user are exactly those of the users' records."""
+    of_users = {
+        record.split("\t")[1]: user
+        for user, records in coupon.users().items()
+        for record in records.split("\n")
+        if "\t" in record and "." in record.split("\t")[1]
+    }
+    assert {c: u for c, u in coupon.redeemed().items() if u} == of_users
+
+
+def refused(coupon, error, call, *args, **options):
+    before = coupon.snapshot()
+    with pytest.raises(redis.ResponseError, match="^couponmq: (" + error + ")|^" + error):
+        call(*args, **options)
+    assert coupon.snapshot() == before
+
+
+# issue.lua
+
+
+def test_a_code_is_redeemed_once(coupon):
+    coupon.put(limit=5)
+    answer = coupon.issue(("1", "", "7.0"), ("2", "k", "7.1"), ("3", "", ""), batch=A)
+    assert answer.verdicts == [1, 1, 1]
+    assert answer.message["receives"] == [["1", 1, "", "7.0"], ["2", 1, "k", "7.1"], ["3", 1, ""]]
+    assert coupon.users() == {"1": f"1:{A}:0:\t7.0", "2": f"1:{A}:1:k\t7.1", "3": f"1:{A}:2:"}
+    assert coupon.redeemed() == {"7.0": "1", "7.1": "2"}
+    assert redeem(coupon, "2", "7.0") == CODE_USED
+    assert redeem(coupon, "1", "7.0") == receive(1, A)
+    assert redeem(coupon, "1", "7.0", key="other") == receive(1, A)
+    assert redeem(coupon, "2", "8.5", key="k") == receive(1, A, 1)  # the key comes first
+    assert coupon.get("stock") == "97"
+    consistent(coupon)
+
+
+def test_a_code_twice_in_a_call(coupon):
+    coupon.put(limit=2)
+    answer = coupon.issue(
+        ("1", "", "7.0"), ("2", "", "7.0"), ("1", "", "7.0"), ("1", "", ""), batch=A
+    )
+    assert answer.verdicts == [1, CODE_USED, receive(1, A), 2]
+    assert coupon.users() == {"1": f"1:{A}:0:\t7.0\n2:{A}:1:"}
+    consistent(coupon)
+
+
+def test_a_refusal_uses_no_code(coupon):
+    coupon.put(limit=1, total=2)
+    assert redeem(coupon, "1", "7.0", batch=A) == 1
+    assert redeem(coupon, "1", "7.1") == LIMIT_REACHED
+    assert redeem(coupon, "2", "7.1") == 1
+    assert redeem(coupon, "3", "7.2") == OUT_OF_STOCK
+    coupon.set(status="paused")
+    assert redeem(coupon, "3", "7.2") == PAUSED
+    assert redeem(coupon, "3", "7.1") == CODE_USED
+    assert redeem(coupon, "1", "7.0") == receive(1, A)
+    coupon.set(status="closed")
+    assert coupon.issue(("3", "", "7.2"), ("3", "", ""), ("1", "", "7.0")).verdicts == [
+        ENDED,
+        ENDED,
+        receive(1, A),
+    ]
+    assert coupon.redeemed() == {"7.0": "1", "7.1": "2"}
+
+
+def test_a_word_is_for_everybody_up_to_the_limit(coupon):
+    coupon.put(limit=2)
+    assert [redeem(coupon, "1", "9") for _ in range(3)] == [1, 2, LIMIT_REACHED]
+    answer = coupon.issue(("2", "", "9"), batch=A)
+    assert answer.message["receives"] == [["2", 1, "", "9"]]
+    assert coupon.users()["2"] == f"1:{A}:0:\t9"
+    assert coupon.redeemed() == {}
+
+
+def test_revoked(coupon):
+    coupon.put(limit=9)
+    assert redeem(coupon, "1", "7.0", batch=A) == 1
+    assert coupon.run("revoke", "7.0", "7.1", "8") == ["ok", "1", "", ""]
+    assert coupon.redeemed() == {"7.0": "1", "7.1": "", "8": "", "*": ""}
+    assert redeem(coupon, "1", "7.1") == CODE_INVALID
+    assert redeem(coupon, "1", "8.4") == CODE_INVALID
+    assert redeem(coupon, "1", "8") == CODE_INVALID
+    assert redeem(coupon, "1", "7.0") == receive(1, A)
+    assert redeem(coupon, "1", "7.2") == 1 + 1
+    coupon.set(status="paused")
+    assert redeem(coupon, "2", "7.1") == CODE_INVALID
+    consistent(coupon)
+
+
+def test_revoked_of_a_coupon_that_redis_does_not_have(coupon):
+    assert coupon.run("revoke", "7.0") == "missing"
+    assert coupon.redeemed() == {}
+
+
+def test_revoke_bad_arguments(coupon):
+    coupon.put()
+    for bad in BAD:
+        refused(coupon, "code: ", coupon.run, "revoke", "7.0", bad)
+    refused(coupon, "ARGV: ", coupon.run, "revoke")
+    coupon.redis.set(coupon.codes, "x")
+    refused(coupon, "coupon:.*: not a hash", coupon.run, "revoke", "7.0")
+
+
+@pytest.mark.parametrize("code", ["1", "7.0", LONGEST])
+def test_codes_of_any_length(coupon, code):
+    coupon.put(limit=1)
+    assert redeem(coupon, "1", code, key="k" * 64, batch=A) == 1
+    assert coupon.users() == {"1": f"1:{A}:0:{'k' * 64}\t{code}"}
+    assert coupon.run("release", "1", 1, A, 0, "free") == ["ok", 100, 0, "free"]
+    assert coupon.redeemed() == {} and coupon.users() == {}
+
+
+@pytest.mark.parametrize("code", BAD)
+def test_bad_code(coupon, code):
+    coupon.put()
+    refused(coupon, "code: ", coupon.issue_raw, ("1", "", "7.0"), ("2", "", code))
+
+
+def test_part_with_codes_needs_its_keys(coupon):
+    coupon.put()
+    refused(coupon, "KEYS: ", coupon.issue_raw, ("1", "", "7.0"), keys=coupon.keys)
+    keys = [*coupon.keys, coupon.known]
+    refused(coupon, "KEYS: ", coupon.issue_raw, ("1", "", "7.0"), keys=keys)
+    refused(coupon, "KEYS: ", coupon.issue_raw, "1", keys=[*coupon.keys, coupon.codes])
+    for count in ("0c", "257c", "1.5c", "c", "1C", "2c"):
+        refused(coupon, "count|ARGV|KEYS", coupon.issue_raw, ("1", "", "7.0"), count=count)
+
+
+def test_codes_of_another_type(coupon):
+    coupon.put()
+    coupon.redis.set(coupon.codes, "x")
+    refused(coupon, "codes: WRONGTYPE", coupon.issue_raw, ("1", "", "7.0"))
+    assert coupon.issue("1").verdicts == [1]
+
+
+@pytest.mark.parametrize("tail", ["\t", "\t1.", "\t1.2.3", "\tx", "\t1\t2", "k\t01"])
+def test_malformed_code_in_a_record(coupon, tail):
+    coupon.put()
+    coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:{tail}")
+    refused(coupon, "users: malformed", coupon.issue_raw, "1")
+
+
+# release.lua
+
+
+@pytest.mark.parametrize("what, stock", [("free", 100), ("drop", 99), ("void", 100), ("keep", 99)])
+def test_a_released_code(coupon, what, stock):
+    coupon.put(limit=1)
+    redeem(coupon, "1", "7.0", batch=A)
+    assert coupon.run("release", "1", 1, A, 0, what)[1] == stock
+    consistent(coupon)
+    assert redeem(coupon, "2", "7.0") == (CODE_USED if what == "keep" else 1)
+    assert coupon.run("release", "1", 1, A, 0, what)[3] == ("keep" if what == "keep" else "other")
+    consistent(coupon)
+
+
+def test_a_slot_given_to_another_receive(coupon):
+    coupon.put(limit=2)
+    redeem(coupon, "1", "7.0", batch=A)
+    assert coupon.run("release", "1", 1, A, 0, f"give 1:{B}:3:k\t7.5") == ["ok", 99, 0, "give"]
+    assert coupon.redeemed() == {"7.5": "1"}
+    redeem(coupon, "1", "7.0", batch=C)
+    assert coupon.run("release", "1", 2, C, 0, f"give 2:{B}:4:") == ["ok", 98, 0, "give"]
+    assert coupon.redeemed() == {"7.5": "1"}
+    consistent(coupon)
+
+
+def test_a_code_that_another_record_of_the_user_has(coupon):
+    coupon.put(limit=2, stock=98)
+    coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0\n2:{B}:0:\t7.0")
+    coupon.redis.hset(coupon.codes, "7.0", "1")
+    coupon.run("release", "1", 2, B, 0, "free")
+    assert coupon.redeemed() == {"7.0": "1"}
+    coupon.run("release", "1", 1, A, 0, "free")
+    assert coupon.redeemed() == {}
+
+
+def test_a_code_that_another_user_has(coupon):
+    coupon.put(stock=99)
+    coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0")
+    coupon.redis.hset(coupon.codes, "7.0", "2")
+    coupon.run("release", "1", 1, A, 0, "free")
+    assert coupon.redeemed() == {"7.0": "2"}
+
+
+# fill.lua, place.lua, late.lua, expire.lua
+
+
+def fill(coupon, what, *pairs, room=100, past=0):
+    keys = coupon.fill_keys(3)
+    return coupon.run("fill", fence_of(5), what, room, 60000, past, *pairs, keys=keys)
+
+
+@pytest.mark.parametrize("what", ["issued", "single"])
+def test_a_rebuild_has_the_codes(coupon, what):
+    coupon.redis.hset(coupon.fill_keys(3)[2], "8", "")
+    assert fill(coupon, what, "1", f"1:{A}:0:\t7.0", "2", f"1:{A}:1:k\t9", "3", f"1:{A}:2:") == 3
+    assert fill(coupon, "flight", "4", f"1:{B}:0:\t7.0", "5", f"1:{B}:1:\t7.1", past=3) == 1
+    assert fill(coupon, "flight", "6", f"1:{B}:2:\t7.1", past=4) == 0
+    assert fill(coupon, "flight", "6", f"1:{B}:2:\t7.2", "7", f"1:{B}:3:\t7.2", past=4) == 1
+    coupon.redis.hset(coupon.codes, "7.9", "1")
+    assert load(coupon, issued=3)[0] == "placed"
+    assert coupon.redeemed() == {"7.0": "1", "7.1": "5", "7.2": "6", "8": ""}
+    assert coupon.redis.pttl(coupon.codes) == -1
+    consistent(coupon)
+
+
+def test_a_rebuild_without_codes_removes_those_of_before(coupon):
+    coupon.redis.hset(coupon.codes, "7.9", "1")
+    assert load(coupon)[0] == "placed"
+    assert coupon.redeemed() == {}
+
+
+def late(coupon, *outcome):
+    return coupon.run("late", fence_of(5), *outcome)
+
+
+def test_a_late_receive_gets_its_code(coupon):
+    coupon.put(generation=2, reserved=2, stock=98, limit=1)
+    redeem(coupon, "9", "7.0", batch=B)
+    assert late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")[0] == "ok"
+    assert coupon.users()["1"] == f"1:{A}:0:\t7.0"
+    assert coupon.redeemed() == {"7.0": "1"}
+    # PostgreSQL has rejected the other one
+    coupon.run("release", "9", 1, B, 0, "free")
+    assert coupon.redeemed() == {"7.0": "1"}
+    consistent(coupon)
+
+
+def test_a_late_receive_replaces_one_with_a_code(coupon):
+    coupon.put(generation=2, reserved=1, stock=99, limit=1)
+    redeem(coupon, "1", "7.0", batch=B)
+    assert late(coupon, 1, 1, 1, "1", 1, A, 0, "k\t7.3", "issued")[0] == "ok"
+    assert coupon.redeemed() == {"7.3": "1"}
+    consistent(coupon)
+
+
+def test_random_requests_and_releases(coupon):
+    import random
+
+    rng = random.Random(7)
+    coupon.put(limit=3, total=60, stock=60)
+    for _ in range(400):
+        if rng.random() < 0.6:
+            requests = [
+                (str(rng.randrange(9)), "", rng.choice(["", "9", f"7.{rng.randrange(40)}"]))
+                for _ in range(rng.randrange(1, 6))
+            ]
+            coupon.issue(*requests)
+        elif coupon.users():
+            user, records = rng.choice(sorted(coupon.users().items()))
+            slot, batch, index = rng.choice(records.split("\n")).split(":")[:3]
+            give = f"give {slot}:{ulid_make()}:0:\t8.{rng.randrange(10**9)}"
+            what = rng.choice(["free", "void", "keep", give])
+            coupon.run("release", user, slot, batch, index, what)
+        consistent(coupon)
+        assert int(coupon.get("stock")) + coupon.taken() == 60
+
+
+def test_a_full_redis_redeems_nothing(private_coupon):
+    coupon = private_coupon
+    coupon.put()
+    coupon.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match="OOM|command not allowed"):
+            redeem(coupon, "1", "7.0")
+    finally:
+        coupon.redis.config_set("maxmemory", 0)
+    assert coupon.redeemed() == {} and coupon.users() == {}

@@ -1,0 +1,245 @@
+"""Exchange codes in settle() and coupon_void(): a code is used exactly where a user coupon has
+it."""
+import random
+
+import pytest
+
+from sql_db import batch_make
+from stack import wait_until
+
+SET = iter(range(10**15, 10**16))
+
+
+@pytest.fixture
+def code_set():
+    """A number that no other test uses."""
+    return next(SET) + random.randrange(10**6) * 10**9
+
+
+def redeem(coupon, user, code, key="", **fields):
+    """A receive that redeems a code."""
+    (receive,) = batch_make(coupon, [user], key=f"{key}\t{code}", **fields)
+    return receive
+
+
+def codes(db, code_set):
+    rows = db.execute(
+        "SELECT serial, state, user_id, batch, idx FROM code WHERE set_id = %s ORDER BY serial",
+        code_set,
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
+def used_by(receive):
+    return ("used", str(receive.user), receive.batch, receive.idx)
+
+
+UNUSED = ("unused", None, None, None)
+
+
+def consistent(db, coupon):
+    """A code is used exactly where a row has it, by the same receive."""
+    of_rows = db.execute(
+        "SELECT code, user_id, batch, idx FROM user_coupon WHERE coupon_id = %s AND code ~ '[.]'"
+        " ORDER BY code",
+        coupon,
+    )
+    of_codes = db.execute(
+        "SELECT set_id || '.' || serial AS code, user_id, batch, idx FROM code"
+        " WHERE coupon_id = %s AND state = 'used' ORDER BY code",
+        coupon,
+    )
+    assert of_rows == of_codes
+    ((issued, rows),) = db.execute(
+        "SELECT issued_num, (SELECT count(*) FROM user_coupon WHERE coupon_id = id)"
+        " FROM coupon WHERE id = %s",
+        coupon,
+    )
+    assert issued == rows
+
+
+def test_a_code_is_used_with_its_receive(db, coupon_new, code_set):
+    coupon = coupon_new(limit=3)
+    one, two = redeem(coupon, "1", f"{code_set}.0"), redeem(coupon, "2", f"{code_set}.5", key="k")
+    plain, word = batch_make(coupon, ["3"])[0], redeem(coupon, "4", code_set)
+    assert db.settle(one, two, plain, word) == ["issued"] * 4
+    assert codes(db, code_set) == {0: used_by(one), 5: used_by(two)}
+    rows = db.execute(
+        "SELECT user_id, key, code FROM user_coupon WHERE coupon_id = %s ORDER BY user_id", coupon
+    )
+    assert rows == [
+        ("1", None, f"{code_set}.0"),
+        ("2", "k", f"{code_set}.5"),
+        ("3", None, None),
+        ("4", None, str(code_set)),
+    ]
+    assert db.settle(one, two, plain, word) == ["repeated"] * 4
+    consistent(db, coupon)
+
+
+def test_of_two_receives_with_a_code_one_gets_it(db, coupon_new, code_set):
+    coupon = coupon_new(limit=3)
+    first = redeem(coupon, "1", f"{code_set}.0", seq_first=1)
+    second = redeem(coupon, "2", f"{code_set}.0", seq_first=2)
+    same = redeem(coupon, "1", f"{code_set}.0", seq_first=3, slot=2)
+    assert db.settle(first) == ["issued"]
+    assert db.settle(second) == ["code_used"]
+    assert db.settle(second, same) == ["code_used", "code_used"]
+    assert db.settle(first) == ["repeated"]
+    consistent(db, coupon)
+    assert codes(db, code_set) == {0: used_by(first)}
+
+
+@pytest.mark.parametrize("coupons", [1, 2])
+def test_in_one_call_the_lower_number_gets_it(db, coupon_new, code_set, coupons):
+    coupon = coupon_new(limit=3)
+    receives = [
+        redeem(coupon, str(n), f"{code_set}.{n // 2}", seq_first=10 - n) for n in range(1, 6)
+    ]
+    others = batch_make(coupon_new(), ["1"]) if coupons == 2 else []
+    outcomes = db.settle(*receives, *others)
+    # 1 | 2, 3 | 4, 5: of each pair the later one has the lower number
+    assert outcomes == ["issued", "code_used", "issued", "code_used", "issued"] + [
+        "issued" for _ in others
+    ]
+    consistent(db, coupon)
+    assert db.execute("SELECT settled_num FROM coupon WHERE id = %s", coupon) == [(5,)]
+
+
+def test_a_revoked_code(db, coupon_new, code_set):
+    coupon = coupon_new()
+    db.query("code_revoke", "{%d}" % code_set, "{4}", "{%d}" % coupon)
+    receive = redeem(coupon, "1", f"{code_set}.4")
+    assert db.settle(receive) == ["code_invalid"]
+    assert db.settle(receive) == ["code_invalid"]
+    assert codes(db, code_set)[4][0] == "revoked"
+    consistent(db, coupon)
+
+
+def test_a_rejection_uses_no_code(db, coupon_new, code_set):
+    coupon = coupon_new(total=1)
+    taken = batch_make(coupon, ["1"])
+    assert db.settle(*taken) == ["issued"]
+    assert db.settle(redeem(coupon, "1", f"{code_set}.0", seq_first=2)) == ["slot_taken"]
+    assert db.settle(redeem(coupon, "2", f"{code_set}.1", seq_first=3)) == ["out_of_stock"]
+    assert db.settle(redeem(coupon, "3", f"{code_set}.2", seq_first=4, slot=9)) == ["slot_invalid"]
+    unknown = redeem(2**62 + random.randrange(10**9), "3", f"{code_set}.3")
+    assert db.settle(unknown) == ["unknown_coupon"]
+    assert codes(db, code_set) == {n: UNUSED for n in range(4)}
+    consistent(db, coupon)
+    assert db.settle(redeem(coupon_new(), "7", f"{code_set}.1")) == ["code_used"]
+    assert codes(db, code_set)[1] == UNUSED
+
+
+def test_an_imported_code_keeps_its_row(db, coupon_new, code_set):
+    coupon = coupon_new(total=1)
+    text = f"IMPORTED{code_set}"
+    db.execute(
+        "INSERT INTO code (set_id, serial, coupon_id, text, state, metadata)"
+        " VALUES (%s, 2, %s, %s, 'unused', '{\"a\": 1}')",
+        code_set,
+        coupon,
+        text,
+    )
+    receive = redeem(coupon, "1", f"{code_set}.2")
+    assert db.settle(receive) == ["issued"]
+    assert db.execute("SELECT text, metadata, state FROM code WHERE set_id = %s", code_set) == [
+        (text, {"a": 1}, "used")
+    ]
+
+
+def void(db, receive):
+    ((result, returned, _),) = db.execute(
+        "SELECT * FROM coupon_void(%s, %s, %s::smallint, %s, NULL)",
+        receive.coupon,
+        receive.batch,
+        receive.idx,
+        str(receive.user),
+    )
+    return result, returned
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_voided_receive_gives_its_code_back_or_keeps_it(db, coupon_new, code_set, returns):
+    coupon = coupon_new(limit=2)
+    db.execute("UPDATE coupon SET void_returns = %s WHERE id = %s", returns, coupon)
+    receive = redeem(coupon, "1", f"{code_set}.0")
+    assert db.settle(receive) == ["issued"]
+    assert void(db, receive) == ("voided", returns)
+    assert void(db, receive) == ("again", returns)
+    consistent(db, coupon)
+    other = redeem(coupon, "2", f"{code_set}.0", seq_first=2)
+    assert db.settle(other) == (["issued"] if returns else ["code_used"])
+    # a late copy of the message changes nothing
+    assert db.settle(receive) == (["voided"] if returns else ["repeated"])
+    consistent(db, coupon)
+
+
+def test_a_late_copy_of_a_voided_receive_leaves_the_code_free(db, coupon_new, code_set):
+    coupon = coupon_new(limit=2)
+    receive = redeem(coupon, "1", f"{code_set}.0")
+    db.settle(receive)
+    void(db, receive)
+    assert db.settle(receive) == ["voided"]
+    assert codes(db, code_set) == {0: UNUSED}
+    assert db.settle(redeem(coupon, "2", f"{code_set}.0", seq_first=2)) == ["issued"]
+
+
+def test_a_late_receive_has_its_code(db, coupon_new, code_set):
+    coupon = coupon_new(limit=2)
+    db.execute("UPDATE coupon SET generation = 3 WHERE id = %s", coupon)
+    assert db.settle(redeem(coupon, "1", f"{code_set}.0", key="k", generation=2)) == ["issued"]
+    rows = db.execute("SELECT key FROM coupon_late WHERE coupon_id = %s", coupon)
+    assert rows == [(f"k\t{code_set}.0",)]
+
+
+def test_the_rows_of_a_rebuild_have_the_code(db, coupon_new, code_set):
+    coupon = coupon_new(limit=2)
+    db.settle(redeem(coupon, "1", f"{code_set}.0", key="k"), redeem(coupon, "2", code_set))
+    rows = {row["key"] for row in db.query("audit_rows", coupon)}
+    assert rows == {f"k\t{code_set}.0", f"\t{code_set}"}
+
+
+def test_a_call_that_waits_for_a_code(db, db_new, coupon_new, code_set, background):
+    """The other transaction is rolled back: then the code is free."""
+    coupon, other = coupon_new(limit=2), db_new()
+    for end, outcome in (("ROLLBACK", "issued"), ("COMMIT", "code_used")):
+        code = f"{code_set}.{end == 'COMMIT':d}"
+        db.execute("BEGIN")
+        assert db.settle(redeem(coupon, f"a{end}", code)) == ["issued"]
+        running = background(other.settle, redeem(coupon, f"b{end}", code))
+        wait_until(lambda: db.is_blocked(other.pid))
+        db.execute(end)
+        assert running.result() == [outcome]
+    consistent(db, coupon)
+
+
+def test_many_at_once_never_deadlock(db, db_new, coupon_new, code_set, background):
+    rng = random.Random(5)
+    coupons = [coupon_new(total=400, limit=5) for _ in range(3)]
+    seq = iter(range(1, 10**6))
+
+    def calls():
+        for _ in range(25):
+            yield [
+                redeem(
+                    coupons[n],
+                    str(rng.randrange(40)),
+                    f"{code_set + n}.{rng.randrange(40)}",
+                    slot=rng.randrange(1, 4),
+                    seq_first=next(seq),
+                )
+                for n in rng.choices(range(3), k=12)
+            ]
+
+    todo = [list(calls()) for _ in range(3)]
+
+    def run(one, batches):
+        for batch in batches:
+            one.settle_retrying(*batch)
+
+    for running in [background(run, db_new(), batches) for batches in todo]:
+        running.result()
+    for coupon in coupons:
+        consistent(db, coupon)
+    assert sum(row[0] == "used" for row in codes(db, code_set).values()) > 20

@@ -1,0 +1,364 @@
+"""The queue of webhooks in PostgreSQL: what is queued, claimed and finished, and by whom."""
+
+import json
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+LEASE_MS = 60000
+FINISHES = {"retry": (500, "why"), "failed": (0, "no answer"), "gone": (410, None)}
+
+
+class Queue:
+    def __init__(self, db):
+        self.db = db
+
+    def hook(self, coupon=None, types="{}", batch=100, queue=100):
+        [row] = self.db.query("webhook_add", "https://e.com/", coupon, types, batch, queue)
+        secret = "whsec_" + "A" * 32
+        assert len(self.db.query("webhook_secret_add", row["id"], secret, 0)) == 1
+        return int(row["id"])
+
+    def add(self, coupon, count=1, type_="coupon.issued"):
+        events = [{"id": str(number), "type": type_} for number in range(count)]
+        self.db.execute("SELECT webhook_enqueue(%s, %s, %s)", coupon, type_, Jsonb(events))
+
+    def claim(self, most=100, webhook_most=100, lease_ms=LEASE_MS):
+        return self.db.query("webhook_claim", most, webhook_most, lease_ms)
+
+    def claimed(self, *arguments):
+        """The ids of the deliveries."""
+        return [int(row["delivery"]) for row in self.claim(*arguments)]
+
+    def finish(self, delivery, lease, result, retry_ms=3600000, pause_ms=0, disable_s=432000):
+        status, why = FINISHES.get(result, (200, None))
+        [row] = self.db.query(
+            "webhook_finish",
+            delivery,
+            lease,
+            result,
+            status,
+            why,
+            retry_ms,
+            pause_ms,
+            5000,
+            disable_s,
+        )
+        return row["is_own"] == "t", row["disabled_why"]
+
+    def rows(self, hook, columns):
+        return self.db.execute(
+            f"SELECT {columns} FROM webhook_delivery WHERE webhook_id = %s ORDER BY id", hook
+        )
+
+    def shown(self, hook):
+        [row] = self.db.query("webhook_list", 0, 10, hook)
+        return row
+
+    def paused_s(self, hook):
+        [[seconds]] = self.db.execute(
+            "SELECT extract(epoch FROM pause_until - now()) FROM webhook WHERE id = %s", hook
+        )
+        return float(seconds)
+
+
+@pytest.fixture
+def queue(db):
+    yield Queue(db)
+    db.execute("DELETE FROM webhook")
+
+
+def test_deliveries_are_parts_of_the_events_in_their_order(queue):
+    hook = queue.hook(batch=3)
+    queue.add(1, 7)
+    queue.add(1, 0)
+    rows = queue.rows(hook, "events_num, body, coupon_id, type, state, attempts")
+    assert [(row[0], *row[2:]) for row in rows] == [
+        (count, 1, "coupon.issued", "waiting", 0) for count in (3, 3, 1)
+    ]
+    bodies = [[event["id"] for event in json.loads(row[1])] for row in rows]
+    assert bodies == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+
+
+def test_the_wanted_ones_get_events(queue, coupon_new):
+    coupon = coupon_new()
+    every, one = queue.hook(), queue.hook(coupon)
+    voided = queue.hook(types="{coupon.voided}")
+    off = queue.hook()
+    queue.db.query("webhook_state_set", off, "disabled", None)
+    queue.add(coupon)
+    queue.add(coupon, type_="coupon.voided")
+    queue.add(7)
+    counts = [len(queue.rows(hook, "id")) for hook in (every, one, voided, off)]
+    assert counts == [3, 2, 1, 0]
+
+
+def test_no_webhook_of_an_unknown_coupon(queue):
+    assert queue.db.query("webhook_add", "https://e.com/", 2**62, "{}", 1, 1) == []
+
+
+def test_a_full_queue_gives_up_the_oldest_that_failed_first(queue):
+    hook = queue.hook(batch=1, queue=4)
+    queue.add(1, 3)
+    for _ in range(2):
+        [row] = queue.claim()
+        queue.finish(row["delivery"], row["lease"], "failed")
+    failed = [row[0] for row in queue.rows(hook, "id")][:2]
+    queue.add(1, 2)  # room for one, and for another in place of the first that failed
+    assert [row[0] for row in queue.rows(hook, "id")][0] == failed[1]
+    assert queue.shown(hook)["dropped_num"] == "0"
+    queue.add(1, 5)
+    assert queue.shown(hook)["dropped_num"] == "4"
+    assert [row[0] for row in queue.rows(hook, "state")] == ["waiting"] * 4
+
+
+def test_events_that_do_not_fit_are_counted_one_by_one(queue):
+    hook = queue.hook(batch=10, queue=2)
+    queue.add(1, 25)
+    assert [row[0] for row in queue.rows(hook, "events_num")] == [10, 10]
+    assert queue.shown(hook)["dropped_num"] == "5"
+
+
+def test_one_of_a_coupon_at_a_time_and_the_first_first(queue):
+    queue.hook(batch=1)
+    queue.add(1, 3)
+    queue.add(2, 2)
+    [first, other] = queue.claim()
+    assert (first["attempts"], first["lease"]) == ("0", "1")
+    assert first["secrets"] == "whsec_" + "A" * 32 and first["message"].startswith("msg_")
+    assert queue.claim() == []
+    assert queue.finish(first["delivery"], 1, "delivered") == (True, None)
+    [second] = queue.claim()
+    assert int(second["delivery"]) == int(first["delivery"]) + 1
+    queue.finish(second["delivery"], 1, "retry")
+    assert queue.claimed() == [int(first["delivery"]) + 2], "it overtakes"
+    assert queue.finish(other["delivery"], 1, "released") == (True, None)
+    assert queue.claimed() == [int(other["delivery"])]
+
+
+def test_a_lease_that_ended_is_another_workers(queue):
+    hook = queue.hook()
+    queue.add(1)
+    [first] = queue.claim(1, lease_ms=0)
+    [again] = queue.claim()
+    assert (first["delivery"], first["message"]) == (again["delivery"], again["message"])
+    assert (first["lease"], again["lease"]) == ("1", "2")
+    for result in ("delivered", "retry", "failed", "gone", "released"):
+        assert queue.finish(first["delivery"], 1, result) == (False, None)
+    assert queue.rows(hook, "state, attempts, is_leased") == [("waiting", 0, True)]
+    assert queue.shown(hook)["failures_num"] == "0"
+    assert queue.finish(again["delivery"], 2, "delivered") == (True, None)
+    assert queue.finish(again["delivery"], 2, "delivered") == (False, None)
+    shown = queue.shown(hook)
+    assert (shown["delivered_num"], shown["waiting_num"]) == ("1", "0")
+
+
+def test_webhooks_and_coupons_take_turns(queue):
+    hooks = [queue.hook(batch=1) for _ in range(2)]
+    for coupon in (1, 2, 3):
+        queue.add(coupon, 2)
+    turns = []
+    for _ in range(12):
+        [row] = queue.claim(1)
+        [[coupon]] = queue.db.execute(
+            "SELECT coupon_id FROM webhook_delivery WHERE id = %s", row["delivery"]
+        )
+        turns.append((int(row["webhook"]), coupon))
+        queue.finish(row["delivery"], row["lease"], "delivered")
+    assert turns == [(hook, coupon) for coupon in (1, 2, 3) for hook in hooks] * 2
+
+
+def test_a_webhook_has_its_limit(queue):
+    first, second = queue.hook(), queue.hook()
+    for coupon in range(1, 11):
+        queue.add(coupon)
+    taken = [int(row["webhook"]) for row in queue.claim(100, 4)]
+    assert (taken.count(first), taken.count(second)) == (4, 4)
+    assert queue.claim(100, 4) == []
+    assert len(queue.claim(3, 100)) == 3
+
+
+def test_pauses_grow_with_failures_in_a_row(queue):
+    hook = queue.hook(batch=1)
+    paused = []
+    for coupon in range(1, 13):
+        queue.add(coupon)
+        [row] = queue.claim()
+        queue.finish(row["delivery"], row["lease"], "retry")
+        paused.append(round(queue.paused_s(hook)))
+        assert (queue.claim() == []) or paused[-1] == 0
+        queue.db.execute("UPDATE webhook SET pause_until = now() WHERE id = %s", hook)
+    assert paused == [0, 0, 5, 10, 20, 40, 80, 160, 300, 300, 300, 300]
+    # One at a time while it fails.
+    for coupon in range(101, 111):
+        queue.add(coupon)
+    [row] = queue.claim()
+    queue.finish(row["delivery"], row["lease"], "delivered")
+    assert len(queue.claim()) == 9
+    assert queue.shown(hook)["failing_since"] is None
+
+
+def test_a_pause_that_is_asked_for(queue):
+    hook = queue.hook()
+    queue.add(1)
+    [row] = queue.claim()
+    queue.finish(row["delivery"], row["lease"], "retry", pause_ms=7000)
+    assert round(queue.paused_s(hook)) == 7
+
+
+def test_when_a_webhook_is_disabled(queue):
+    hook = queue.hook(batch=1)
+    queue.add(1, 3)
+    [row] = queue.claim()
+    assert queue.finish(row["delivery"], row["lease"], "retry", disable_s=3600) == (True, None)
+    queue.db.execute("UPDATE webhook SET failing_since = now() - interval '1 h'")
+    [row] = queue.claim()
+    own, why = queue.finish(row["delivery"], row["lease"], "failed", disable_s=3600)
+    assert own and why.startswith("every attempt has failed since ")
+    shown = queue.shown(hook)
+    assert (shown["state"], shown["state_why"], shown["state_by"]) == (
+        "disabled",
+        why,
+        "coupon-worker",
+    )
+    assert queue.claim() == []
+    assert queue.db.query("webhook_state_set", hook, "enabled", None) == [{"id": str(hook)}]
+    shown = queue.shown(hook)
+    assert (shown["failures_num"], shown["failing_since"]) == ("0", None)
+    [row] = queue.claim()
+    assert queue.finish(row["delivery"], row["lease"], "gone") == (
+        True,
+        "the endpoint answered 410 Gone",
+    )
+
+
+def test_a_worker_does_not_wait_for_another(queue, db_new):
+    first, second = queue.hook(), queue.hook()
+    queue.add(1)
+    other = Queue(db_new())
+    other.db.execute("BEGIN")
+    other.db.execute("SELECT FROM webhook WHERE id = %s FOR UPDATE", first)
+    assert [int(row["webhook"]) for row in queue.claim()] == [second]
+    other.db.execute("ROLLBACK")
+    assert [int(row["webhook"]) for row in queue.claim()] == [first]
+
+
+def test_enqueue_waits_for_no_worker(queue, db_new):
+    """A claim or a finish that has not ended keeps only other claims and finishes away."""
+    hook = queue.hook(queue=10)
+    queue.add(1)
+    other = Queue(db_new())
+    other.db.execute("BEGIN")
+    [row] = other.claim()
+    queue.db.execute("SET lock_timeout = '200ms'")
+    queue.add(1)
+    other.finish(row["delivery"], row["lease"], "delivered")
+    queue.add(1)
+    other.db.execute("COMMIT")
+    assert len(queue.rows(hook, "id")) == 2
+
+
+def test_a_webhook_that_is_removed_while_it_is_sent_to(queue, db_new, background):
+    """Who removes it and who finishes lock in one order; the delivery has gone then."""
+    hook = queue.hook()
+    queue.add(1)
+    [row] = queue.claim()
+    other = Queue(db_new())
+    other.db.execute("BEGIN")
+    assert other.db.query("webhook_remove", hook) == [{"id": str(hook)}]
+    finishing = background(queue.finish, row["delivery"], row["lease"], "delivered")
+    other.db.execute("COMMIT")
+    assert finishing.result() == (False, None)
+
+
+def test_what_expires(queue):
+    hook = queue.hook(batch=1)
+    queue.add(1, 3)
+    for _ in range(2):
+        [row] = queue.claim()
+        queue.finish(row["delivery"], row["lease"], "failed")
+    queue.db.execute(
+        "UPDATE webhook_delivery SET last_at = now() - interval '1 h' WHERE id = (SELECT min(id)"
+        " FROM webhook_delivery WHERE webhook_id = %s)",
+        hook,
+    )
+    assert len(queue.db.query("webhook_secret_add", hook, "whsec_" + "B" * 32, 0)) == 1
+    assert len(queue.db.query("webhook_secrets", hook)) == 1
+    queue.db.query("webhook_expire", 3601)
+    assert len(queue.rows(hook, "id")) == 3
+    queue.db.query("webhook_expire", 3599)
+    assert [row[0] for row in queue.rows(hook, "state")] == ["failed", "waiting"]
+    assert queue.db.execute("SELECT secret FROM webhook_secret WHERE webhook_id = %s", hook) == [
+        ("whsec_" + "B" * 32,)
+    ]
+
+
+def test_secrets_overlap_and_are_limited(queue):
+    hook = queue.hook()
+    for letter in "BCD":
+        assert queue.db.query("webhook_secret_add", hook, f"whsec_{letter * 32}", 60)
+    assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 60) == []
+    queue.add(1)
+    [row] = queue.claim()
+    assert row["secrets"].split(" ") == [f"whsec_{letter * 32}" for letter in "DCBA"]
+    # A later overlap does not prolong an earlier one.
+    assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 0)
+    assert [one["secret"][6] for one in queue.db.query("webhook_secrets", hook)] == ["E"]
+
+
+def test_counts(queue):
+    hook = queue.hook(batch=1)
+    queue.add(1, 3)
+    off = queue.hook()
+    queue.add(2)
+    queue.db.query("webhook_state_set", off, "disabled", None)
+    [row, _] = queue.claim()
+    queue.finish(row["delivery"], row["lease"], "failed")
+    [counts] = queue.db.query("webhook_counts")
+    assert int(counts.pop("oldest_ms")) >= 0
+    assert counts == {
+        "waiting_num": "3",
+        "failed_num": "1",
+        "disabled_num": "1",
+        "dropped_num": "0",
+    }
+    queue.db.execute("DELETE FROM webhook WHERE id = ANY (%s)", [hook, off])
+    [counts] = queue.db.query("webhook_counts")
+    assert set(counts.values()) == {"0"}
+
+
+def test_there_are_not_too_many(queue):
+    made = "SELECT 'https://e.com/', '{}'::text[], 1, 1, 'a', 'a' FROM generate_series(1, 1000)"
+    queue.db.execute(
+        "INSERT INTO webhook (url, types, batch_max, queue_max, state_by, created_by) " + made
+    )
+    assert queue.db.query("webhook_add", "https://e.com/", None, "{}", 1, 1) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE webhook SET url = 'https://example.com/'",
+        "UPDATE webhook SET types = '{}'",
+        "UPDATE webhook_secret SET secret = 'whsec_x'",
+        "UPDATE webhook_delivery SET body = '[]'",
+        "UPDATE webhook_delivery SET message = gen_random_uuid()",
+        "TRUNCATE webhook_delivery",
+        "ALTER TABLE webhook ADD COLUMN x int",
+    ],
+)
+def test_what_the_programs_may_not_do(queue, statement):
+    queue.hook()
+    queue.add(1)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        queue.db.execute(statement)
+
+
+def test_others_may_not_call_the_functions(owner):
+    granted = owner.execute(
+        "SELECT p.proname, a.grantee FROM pg_proc AS p, aclexplode(p.proacl) AS a"
+        " WHERE starts_with(p.proname, 'webhook')"
+    )
+    assert len(granted) == 6, "three functions: the owner and the programs"
+    assert 0 not in {grantee for _, grantee in granted}

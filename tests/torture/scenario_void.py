@@ -1,0 +1,99 @@
+"""Issued receives are voided under load, under both terms, while other things fail. The judge knows
+every void: tests/voids.py."""
+
+import collections
+import json
+import shutil
+
+from faults import FAULTS
+from scenario_postgresql_lost import base_backup, put_back
+from services import say
+
+from scenario import POSTGRESQL_BACK, scenario
+
+FAULTS_MET = (
+    "redis_killed",
+    "redis_flushed",
+    "postgresql_killed",
+    "postgresql_commits_wait",
+    "keeper_frozen",
+    "workers_killed",
+)
+VOIDS = 10  # before, during and after the fault, each
+KILL_S = 0.05
+AT_MOST_S = 2.0  # then a command that waits for a service is killed
+RECENT = 400  # answers of which one is chosen
+
+
+def terms_change(rig, campaign, returns):
+    """An operator's edit; one on an older version, or without a service, is refused."""
+    shown = rig.stack.ctl_run("show", campaign.coupon, "--json")
+    if shown.returncode == 0:
+        version = json.loads(shown.stdout)["postgresql"]["version"]
+        rig.stack.ctl_run("edit", campaign.coupon, "--version", version, "--void-returns", returns)
+
+
+def receive_choose(chance, campaign):
+    """Of a recent answer: settled or not, and sometimes voided before."""
+    if campaign.voidings and chance.random() < 0.15:
+        return chance.choice(campaign.voidings).receive
+    recent = [ask.receive for ask in campaign.asked[-RECENT:] if ask.receive and ask.code == 0]
+    return chance.choice(recent) if recent else None
+
+
+def voids(rig, chance, n, killed=0.3):
+    for _ in range(n):
+        campaign = chance.choice(rig.load.campaigns)
+        if chance.random() < 0.2:
+            terms_change(rig, campaign, chance.choice(("yes", "no")))
+        receive = receive_choose(chance, campaign)
+        if receive:
+            is_killed = chance.random() < killed
+            campaign.void(receive, chance.uniform(0, KILL_S) if is_killed else AT_MOST_S)
+
+
+def results(rig):
+    return dict(
+        collections.Counter(
+            str(voiding.result) for campaign in rig.load.campaigns for voiding in campaign.voidings
+        )
+    )
+
+
+def voids_with(fault):
+    def run(rig, chance):
+        rig.wait_answers(chance.randint(200, 600))
+        voids(rig, chance, VOIDS)
+        with FAULTS[fault].lasting(rig, chance):
+            voids(rig, chance, VOIDS)
+        voids(rig, chance, VOIDS)
+        say(f"voids: {results(rig)}")
+        rig.wait_answers(200)
+
+    run.__name__ = f"voids_{fault}"
+    run.__doc__ = (
+        f"Issued receives are voided, by commands that are killed, and meanwhile: {fault}."
+    )
+    return run
+
+
+for _name in FAULTS_MET:
+    scenario(short=_name == "redis_killed")(voids_with(_name))
+
+
+@scenario(**POSTGRESQL_BACK)
+def voids_put_back(rig, chance):
+    """Issued receives are voided, then PostgreSQL is replaced by a base backup of before."""
+    rig.wait_answers(chance.randint(200, 600))
+    voids(rig, chance, VOIDS, killed=0)
+    data, backup = base_backup(rig)
+    rig.on_end(lambda: shutil.rmtree(backup, ignore_errors=True))
+    rig.wait_answers(chance.randint(100, 300))
+    voids(rig, chance, 2 * VOIDS, killed=0)
+    rig.wait_answers(chance.randint(1, 200))
+    put_back(rig, data, backup)
+    rig.pause(chance, 0, 2)
+    say(rig.stack.ctl("recover", "--all").splitlines()[-1])
+    voids(rig, chance, VOIDS)
+    say(f"voids: {results(rig)}")
+    rig.wait_answers(200)

@@ -1,0 +1,227 @@
+#include "ctl/table/csv_put.h"
+#include "ctl/table/csv_rows.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *written(const char *text, size_t len)
+{
+	char *out = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&out, &size);
+
+	csv_put(stream, text, len);
+	fclose(stream);
+	return out;
+}
+
+static void test_writes(void **state)
+{
+	static const char *const fields[][2] = {
+		{ "42", "42" },           { "a b", "a b" },       { "a,b", "\"a,b\"" },
+		{ "a\"b", "\"a\"\"b\"" }, { "", "\"\"" },         { " a", "\" a\"" },
+		{ "a ", "\"a \"" },       { "a\nb", "\"a\nb\"" }, { "a\rb", "\"a\rb\"" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		char *out = written(fields[i][0], strlen(fields[i][0]));
+
+		assert_string_equal(out, fields[i][1]);
+		free(out);
+	}
+}
+
+/* The rows of a text, one after the other. */
+struct reading {
+	struct line_reader *reader;
+	struct csv_rows *rows;
+	struct csv_row row;
+	char *text; /* of exactly its size, for the address sanitizer */
+};
+
+static void reading_begin(struct reading *reading, const char *text, size_t len,
+			  enum csv_spaces spaces)
+{
+	reading->text = memcpy(malloc(len + !len), text, len);
+	reading->reader = calloc(1, sizeof(*reading->reader));
+	reading->reader->memory = reading->text;
+	reading->reader->memory_len = len;
+	reading->rows = csv_rows_new(reading->reader, spaces);
+}
+
+static void reading_end(struct reading *reading)
+{
+	csv_rows_free(reading->rows);
+	free(reading->reader);
+	free(reading->text);
+}
+
+static void test_reads_rows(void **state)
+{
+	static const struct {
+		const char *text, *first;
+		size_t cells_n;
+	} rows[] = {
+		{ "42\n", "42", 1 },
+		{ "42\r\n", "42", 1 },
+		{ "42", "42", 1 },
+		{ "42\r", "42", 1 },
+		{ "42,x,y\r\n", "42", 3 },
+		{ ",x\n", "", 2 },
+		{ "\"\"\n", "", 1 },
+		{ "\"a,b\",x\n", "a,b", 2 },
+		{ "\"a\"\"b\"\n", "a\"b", 1 },
+		{ "\"\"\"\"\"\"\n", "\"\"", 1 },
+		{ "42,\"x\ny\r\nz\"\n", "42", 2 },
+		{ "\"4\n2\",x\r\n", "4\n2", 2 },
+		{ " a b ,c\n", " a b ", 2 },
+		{ "\" a\",c\n", " a", 2 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct reading reading;
+
+		reading_begin(&reading, rows[i].text, strlen(rows[i].text), CSV_SPACES_KEEP);
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.fault, ROW_FINE);
+		assert_int_equal(reading.row.cells_n, rows[i].cells_n);
+		assert_int_equal(reading.row.cells[0].len, strlen(rows[i].first));
+		assert_memory_equal(reading.row.cells[0].text, rows[i].first,
+				    strlen(rows[i].first));
+		assert_false(csv_rows_next(reading.rows, &reading.row));
+		reading_end(&reading);
+	}
+}
+
+static void test_drops_spaces(void **state)
+{
+	static const char text[] = " \t\n a b\t,c\n\" a \" ,c\n";
+	static const char *const cells[] = { "a b", " a " };
+	struct reading reading;
+
+	(void)state;
+	reading_begin(&reading, text, strlen(text), CSV_SPACES_DROP);
+	for (size_t i = 0; i < 2; i++) {
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.fault, ROW_FINE);
+		assert_int_equal(reading.row.cells[0].len, strlen(cells[i]));
+		assert_memory_equal(reading.row.cells[0].text, cells[i], strlen(cells[i]));
+	}
+	assert_false(csv_rows_next(reading.rows, &reading.row));
+	reading_end(&reading);
+}
+
+static void test_says_where_a_row_begins(void **state)
+{
+	static const char text[] = "a\n\n\r\n\"b\nb\",x\r\n\"c\"d\ne";
+	static const struct {
+		int64_t line, at;
+		enum csv_fault fault;
+	} rows[] = { { 1, 0, ROW_FINE },
+		     { 4, 5, ROW_FINE },
+		     { 6, 14, ROW_AFTER_QUOTE },
+		     { 7, 19, ROW_FINE } };
+	struct reading reading;
+
+	(void)state;
+	reading_begin(&reading, text, strlen(text), CSV_SPACES_KEEP);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.line, rows[i].line);
+		assert_int_equal(reading.row.at, rows[i].at);
+		assert_int_equal(reading.row.fault, rows[i].fault);
+	}
+	assert_false(csv_rows_next(reading.rows, &reading.row));
+	reading_end(&reading);
+	reading_begin(&reading, "", 0, CSV_SPACES_KEEP);
+	assert_false(csv_rows_next(reading.rows, &reading.row));
+	reading_end(&reading);
+}
+
+static void test_refuses_what_is_no_row(void **state)
+{
+	static const struct {
+		const char *text;
+		enum csv_fault fault;
+	} broken[] = {
+		{ "\"a\n", ROW_UNENDED },           { "\"", ROW_UNENDED },
+		{ "x,\"a\n1\n2\n", ROW_UNENDED },   { "\"a\"b\n", ROW_AFTER_QUOTE },
+		{ "\"a\" b,c\n", ROW_AFTER_QUOTE }, { "a\"b,c\n", ROW_QUOTE },
+		{ "\"a\"\"", ROW_UNENDED },         { "a\rb,c\n", ROW_RETURN },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+		struct reading reading;
+
+		reading_begin(&reading, broken[i].text, strlen(broken[i].text), CSV_SPACES_KEEP);
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.fault, broken[i].fault);
+		assert_non_null(csv_fault_text(reading.row.fault));
+		reading_end(&reading);
+	}
+}
+
+static void test_rows_of_any_width_and_a_bounded_length(void **state)
+{
+	char *text = malloc(LINE_MAX_BYTES + 2);
+	struct reading reading;
+
+	(void)state;
+	for (size_t more = 0; more < 2; more++) {
+		size_t len = LINE_MAX_BYTES + more;
+
+		memset(text, ',', len);
+		text[len - 1] = '\n';
+		reading_begin(&reading, text, len, CSV_SPACES_KEEP);
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.fault, more ? ROW_LONG : ROW_FINE);
+		assert_int_equal(reading.row.cells_n, more ? 0 : len);
+		reading_end(&reading);
+	}
+	free(text);
+}
+
+static void test_reads_what_it_writes(void **state)
+{
+	static const char alphabet[] = "ab\",\r\n ";
+	size_t n = sizeof(alphabet) - 1;
+
+	(void)state;
+	for (size_t i = 0; i < n * n * n * n; i++) {
+		const char field[] = { alphabet[i % n], alphabet[i / n % n],
+				       alphabet[i / n / n % n], alphabet[i / n / n / n] };
+		char *out = written(field, sizeof(field));
+		struct reading reading;
+
+		reading_begin(&reading, out, strlen(out), CSV_SPACES_KEEP);
+		assert_true(csv_rows_next(reading.rows, &reading.row));
+		assert_int_equal(reading.row.cells[0].len, sizeof(field));
+		assert_memory_equal(reading.row.cells[0].text, field, sizeof(field));
+		reading_end(&reading);
+		free(out);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_writes),
+		cmocka_unit_test(test_reads_rows),
+		cmocka_unit_test(test_drops_spaces),
+		cmocka_unit_test(test_says_where_a_row_begins),
+		cmocka_unit_test(test_refuses_what_is_no_row),
+		cmocka_unit_test(test_rows_of_any_width_and_a_bounded_length),
+		cmocka_unit_test(test_reads_what_it_writes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

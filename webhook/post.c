@@ -1,0 +1,227 @@
+#include "webhook/post.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/program/program.h"
+#include "webhook/signature.h"
+#include "webhook/url.h"
+
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ANSWER_BYTES_MAX 65536 /* of its head, and of its body: more is not read */
+#define CONTENT_TYPE "Content-Type: application/cloudevents-batch+json"
+
+_Static_assert(POST_WHY_SIZE >= URL_WHY_SIZE, "a reason of url_check() fits");
+
+struct post {
+	const struct rules *rules;
+	CURL *curl;
+	struct curl_slist *headers;
+	char *body;
+	char error[CURL_ERROR_SIZE];
+	char refused[128]; /* the address that was not connected to; "": none */
+	size_t head_bytes;
+	size_t body_bytes;
+};
+
+/* libcurl connects to exactly this address. */
+static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_sockaddr *address)
+{
+	struct post *post = data;
+	const char *kind = networks_refusal(&post->rules->networks, &address->addr);
+	char text[NI_MAXHOST] = "?";
+
+	(void)purpose;
+	if (!kind)
+		return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	getnameinfo(&address->addr, address->addrlen, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
+	snprintf(post->refused, sizeof(post->refused),
+		 "the address %.64s is %s, and not in COUPON_WEBHOOK_NETWORKS", text, kind);
+	return CURL_SOCKET_BAD;
+}
+
+/* Of the answer only the status and Retry-After are of use. */
+static size_t on_head(char *bytes, size_t size, size_t n, void *data)
+{
+	struct post *post = data;
+
+	(void)bytes;
+	post->head_bytes += size * n;
+	return post->head_bytes <= ANSWER_BYTES_MAX ? size * n : 0;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t n, void *data)
+{
+	struct post *post = data;
+
+	(void)bytes;
+	post->body_bytes += size * n;
+	return post->body_bytes <= ANSWER_BYTES_MAX ? size * n : 0;
+}
+
+static void header_add(struct post *post, const char *text)
+{
+	struct curl_slist *headers = curl_slist_append(post->headers, text);
+
+	check(headers != NULL);
+	post->headers = headers;
+}
+
+/* 0, or -1: the secrets cannot be used. */
+static int headers_make(struct post *post, const struct post_request *request,
+			struct post_result *result)
+{
+	const struct signed_message message = { .id = request->message,
+						.at_s = clock_wall_ms() / 1000,
+						.body = request->body };
+	char signatures[SIGNATURES_SIZE], line[SIGNATURES_SIZE + 32];
+
+	if (signature_write(&message, request->secrets, signatures)) {
+		snprintf(result->why, POST_WHY_SIZE, "the webhook has no secret that can be used");
+		return -1;
+	}
+	header_add(post, CONTENT_TYPE);
+	header_add(post, "Expect:"); /* or libcurl waits for a go-ahead with a large body */
+	header_add(post, "Accept: */*");
+	snprintf(line, sizeof(line), "webhook-id: %s", request->message);
+	header_add(post, line);
+	snprintf(line, sizeof(line), "webhook-timestamp: %" PRId64, message.at_s);
+	header_add(post, line);
+	snprintf(line, sizeof(line), "webhook-signature: %s", signatures);
+	header_add(post, line);
+	return 0;
+}
+
+#define SET(post, option, value) \
+	check(curl_easy_setopt((post)->curl, (option), (value)) == CURLE_OK)
+
+static void where_set(struct post *post, const char *url)
+{
+	SET(post, CURLOPT_URL, url);
+	SET(post, CURLOPT_PROTOCOLS_STR, post->rules->is_http_allowed ? "https,http" : "https");
+	SET(post, CURLOPT_PROXY, ""); /* also not one of the environment */
+	SET(post, CURLOPT_FOLLOWLOCATION, 0L);
+	SET(post, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	SET(post, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+	SET(post, CURLOPT_OPENSOCKETDATA, post);
+	SET(post, CURLOPT_SSL_VERIFYPEER, 1L);
+	SET(post, CURLOPT_SSL_VERIFYHOST, 2L);
+	SET(post, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	if (*post->rules->ca_file)
+		SET(post, CURLOPT_CAINFO, post->rules->ca_file);
+}
+
+static void what_set(struct post *post)
+{
+	SET(post, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	SET(post, CURLOPT_POST, 1L);
+	SET(post, CURLOPT_POSTFIELDS, post->body);
+	SET(post, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(post->body));
+	SET(post, CURLOPT_HTTPHEADER, post->headers);
+	SET(post, CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
+	SET(post, CURLOPT_HEADERFUNCTION, on_head);
+	SET(post, CURLOPT_HEADERDATA, post);
+	SET(post, CURLOPT_WRITEFUNCTION, on_body);
+	SET(post, CURLOPT_WRITEDATA, post);
+	SET(post, CURLOPT_ERRORBUFFER, post->error);
+}
+
+static void limits_set(struct post *post)
+{
+	SET(post, CURLOPT_TIMEOUT_MS, (long)post->rules->timeout_ms);
+	SET(post, CURLOPT_CONNECTTIMEOUT_MS, (long)post->rules->timeout_ms);
+	SET(post, CURLOPT_NOSIGNAL, 1L);
+	/* A name server that does not answer is waited for until the time-out, and no longer. */
+	SET(post, CURLOPT_QUICK_EXIT, 1L);
+}
+
+struct post *post_new(const struct rules *rules, const struct post_request *request,
+		      struct post_result *result)
+{
+	struct post *post = calloc(1, sizeof(*post));
+
+	check(post != NULL);
+	post->rules = rules;
+	*result = (struct post_result){ .status = 0 };
+	if (url_check(request->url, rules, result->why) || headers_make(post, request, result)) {
+		post_free(post);
+		return NULL;
+	}
+	post->body = strdup(request->body);
+	post->curl = curl_easy_init();
+	check(post->body != NULL && post->curl != NULL);
+	where_set(post, request->url);
+	what_set(post);
+	limits_set(post);
+	return post;
+}
+
+CURL *post_handle(struct post *post)
+{
+	return post->curl;
+}
+
+static long info_long(const struct post *post, CURLINFO info)
+{
+	long value = 0;
+
+	check(curl_easy_getinfo(post->curl, info, &value) == CURLE_OK);
+	return value;
+}
+
+static int64_t info_number(const struct post *post, CURLINFO info)
+{
+	curl_off_t value = 0;
+
+	check(curl_easy_getinfo(post->curl, info, &value) == CURLE_OK);
+	return value;
+}
+
+static int is_too_long(const struct post *post)
+{
+	return post->head_bytes > ANSWER_BYTES_MAX || post->body_bytes > ANSWER_BYTES_MAX;
+}
+
+/* Texts of libcurl may have parts of a certificate. */
+static void printable_copy(char out[POST_WHY_SIZE], const char *text)
+{
+	size_t n = 0;
+
+	for (; text[n] && n < POST_WHY_SIZE - 1; n++)
+		out[n] = text[n] >= ' ' && text[n] < 0x7f ? text[n] : '?';
+	out[n] = '\0';
+}
+
+void post_result(const struct post *post, CURLcode code, struct post_result *result)
+{
+	*result = (struct post_result){
+		.status = (int)info_long(post, CURLINFO_RESPONSE_CODE),
+		.retry_after_s = info_number(post, CURLINFO_RETRY_AFTER),
+		.duration_ms = info_number(post, CURLINFO_TOTAL_TIME_T) / 1000,
+	};
+	if (code == CURLE_OK)
+		return;
+	if (is_too_long(post))
+		snprintf(result->why, POST_WHY_SIZE, "the answer has more than %d bytes",
+			 ANSWER_BYTES_MAX);
+	else if (*post->refused)
+		printable_copy(result->why, post->refused);
+	else
+		printable_copy(result->why, *post->error ? post->error : curl_easy_strerror(code));
+}
+
+void post_free(struct post *post)
+{
+	if (!post)
+		return;
+	curl_easy_cleanup(post->curl);
+	curl_slist_free_all(post->headers);
+	free(post->body);
+	free(post);
+}

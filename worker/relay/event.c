@@ -1,0 +1,155 @@
+#include "worker/relay/event.h"
+
+#include "common/message/number.h"
+
+#include <string.h>
+
+/* What is written beside the texts that are counted in event_size_max(). */
+#define EVENT_FIXED_SIZE 1024
+
+static const char *const types[EVENT_TYPES] = {
+#define EVENT(name, text) [name] = text,
+#include "common/message/event_table.h"
+#undef EVENT
+};
+
+const char *event_type_text(enum event_type type)
+{
+	return types[type];
+}
+
+int event_type_parse(const char *text, enum event_type *type)
+{
+	for (int i = 0; i < EVENT_TYPES; i++)
+		if (strcmp(text, types[i]) == 0) {
+			*type = (enum event_type)i;
+			return 0;
+		}
+	return -1;
+}
+
+static size_t length(const char *text)
+{
+	return text ? strlen(text) : 0;
+}
+
+size_t event_size_max(const struct event *event)
+{
+	/* The user is written twice, and each of its bytes may need a backslash. */
+	return EVENT_FIXED_SIZE + 4 * (size_t)event->receive.user.len + length(event->source) +
+	       2 * length(event->key) + length(event->detail);
+}
+
+static char *put(char *p, const char *text)
+{
+	size_t len = strlen(text);
+
+	memcpy(p, text, len);
+	return p + len;
+}
+
+/* Printable ASCII inside a JSON string. */
+static char *put_escaped(char *p, const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"' || text[i] == '\\')
+			*p++ = '\\';
+		*p++ = text[i];
+	}
+	return p;
+}
+
+static char *put_number(char *p, int64_t number)
+{
+	char digits[NUMBER_SIZE];
+
+	/* Most are ids and small; this is the quicker way. */
+	return number > 0 ? p + id_format(number, p) : put(p, number_text(number, digits));
+}
+
+/* ,"name":"text" where there is a text. `start` has all of it up to the text. */
+static char *put_member(char *p, const char *start, const char *text)
+{
+	if (!text)
+		return p;
+	p = put(p, start);
+	p = put_escaped(p, text, strlen(text));
+	*p++ = '"';
+	return p;
+}
+
+/* BATCH.INDEX, by which a receive is unique. */
+static char *put_place(char *p, const struct receive *receive)
+{
+	p = ulid_format(&receive->batch, p) + ULID_LEN;
+	*p++ = '.';
+	return put_number(p, receive->index);
+}
+
+static char *put_id(char *p, const struct event *event)
+{
+	if (event->type == EVENT_CHANGED) {
+		p = put(p, "campaign/");
+		p = put_number(p, event->receive.coupon);
+		*p++ = '/';
+		return put(p, event->change);
+	}
+	p = put_place(p, &event->receive);
+	*p++ = '/';
+	return put(p, strchr(types[event->type], '.') + 1);
+}
+
+static char *put_receive(char *p, const struct event *event)
+{
+	const struct user_id *user = &event->receive.user;
+
+	p = put(p, ",\"user\":\"");
+	p = put_escaped(p, user->text, user->len);
+	p = put(p, "\",\"receive\":\"");
+	p = put_number(p, event->receive.coupon);
+	*p++ = '.';
+	p = put_escaped(p, user->text, user->len);
+	*p++ = '.';
+	p = put_place(p, &event->receive);
+	p = put(p, "\",\"slot\":");
+	return put_number(p, event->slot);
+}
+
+static char *put_data(char *p, const struct event *event)
+{
+	p = put(p, "{\"coupon\":\"");
+	p = put_number(p, event->receive.coupon);
+	*p++ = '"';
+	if (event->type != EVENT_CHANGED)
+		p = put_receive(p, event);
+	p = put_member(p, ",\"received_at\":\"", event->received_at);
+	p = put_member(p, ",\"valid_from\":\"", event->valid_from);
+	p = put_member(p, ",\"valid_to\":\"", event->valid_to);
+	p = put_member(p, ",\"key\":\"", event->key);
+	p = put_member(p, ",\"reason\":\"", event->reason);
+	if (event->detail) {
+		*p++ = ',';
+		return put(p, event->detail + 1); /* with its last brace */
+	}
+	*p++ = '}';
+	return p;
+}
+
+size_t event_write(const struct event *event, char *out)
+{
+	char *p = put(out, "{\"specversion\":\"1.0\",\"id\":\"");
+
+	p = put_id(p, event);
+	p = put(p, "\",\"source\":\"");
+	p = put(p, event->source);
+	p = put(p, "\",\"type\":\"");
+	p = put(p, types[event->type]);
+	p = put(p, "\",\"subject\":\"");
+	p = put_number(p, event->receive.coupon);
+	p = put(p, "\",\"time\":\"");
+	p = put(p, event->time);
+	p = put(p, "\",\"data\":");
+	p = put_data(p, event);
+	*p++ = '}';
+	return (size_t)(p - out);
+}

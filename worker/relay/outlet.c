@@ -1,0 +1,230 @@
+#include "worker/relay/outlet.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/message/number.h"
+#include "common/rabbit/publisher.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WAIT_MS 10000 /* for the broker to take a message, and to confirm all of them */
+#define POLL_MS 100
+#define CONTENT_TYPE "application/cloudevents-batch+json; charset=utf-8"
+#define ROUTING_KEY_SIZE 64 /* event.COUPON.TYPE */
+
+struct outlet {
+	const char *url, *source;
+	const atomic_int *stop;
+	int stop_fd;
+	struct rabbit_publisher_port port;
+	struct rabbit_publisher *publisher;
+	int failed; /* a message was not confirmed */
+	char why[RABBIT_ERROR_SIZE];
+};
+
+static char any; /* the item of every message */
+
+static void why_set(struct outlet *outlet, const char *why)
+{
+	if (why != outlet->why)
+		snprintf(outlet->why, sizeof(outlet->why), "%s", why);
+}
+
+static void message_done(void *context, void *item, enum confirm_result result)
+{
+	struct outlet *outlet = context;
+
+	(void)item;
+	if (result == CONFIRM_DONE)
+		return;
+	outlet->failed = 1;
+	if (result == CONFIRM_NACKED)
+		why_set(outlet, "RabbitMQ refused a message");
+}
+
+static void publisher_open(struct outlet *outlet)
+{
+	outlet->publisher = rabbit_publisher_new("events", outlet->url, &outlet->port, outlet);
+}
+
+struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd)
+{
+	struct outlet *outlet = calloc(1, sizeof(*outlet));
+
+	check(outlet != NULL);
+	outlet->url = url;
+	outlet->source = source;
+	outlet->stop = stop;
+	outlet->stop_fd = stop_fd;
+	outlet->port.done = message_done;
+	outlet->port.drops_unrouted = 1;
+	publisher_open(outlet);
+	return outlet;
+}
+
+/* Open messages are nothing to wait for: their events are still in the log. */
+static void publisher_close(struct outlet *outlet)
+{
+	if (rabbit_publisher_open(outlet->publisher) > 0)
+		rabbit_link_drop(rabbit_publisher_link(outlet->publisher));
+	rabbit_publisher_free(outlet->publisher);
+}
+
+void outlet_free(struct outlet *outlet)
+{
+	publisher_close(outlet);
+	free(outlet);
+}
+
+void outlet_reset(struct outlet *outlet)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+
+	/* A connection that is lost, or all of whose messages are answered, goes on. */
+	if (rabbit_link_up(link) && rabbit_publisher_open(outlet->publisher) > 0) {
+		publisher_close(outlet);
+		publisher_open(outlet);
+	}
+	outlet->failed = 0;
+}
+
+static struct rabbit_link *link_read(struct outlet *outlet)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+
+	rabbit_link_step(link, clock_monotonic_ms());
+	rabbit_link_read(link);
+	return link;
+}
+
+static void poll_for(struct outlet *outlet, int64_t wait_ms, short events)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+	int64_t now_ms = clock_monotonic_ms(),
+		left_ms = rabbit_link_deadline_ms(link, now_ms) - now_ms;
+	struct pollfd fds[] = { { .fd = outlet->stop_fd, .events = POLLIN },
+				{ .fd = rabbit_link_fd(link), .events = events } };
+
+	if (left_ms > wait_ms)
+		left_ms = wait_ms;
+	poll(fds, 2, left_ms > 0 ? (int)left_ms : 0);
+}
+
+int outlet_ready(struct outlet *outlet)
+{
+	struct rabbit_link *link = link_read(outlet);
+
+	if (rabbit_link_up(link) && !rabbit_link_blocked(link))
+		return 1;
+	why_set(outlet, rabbit_link_trouble(link));
+	return 0;
+}
+
+void outlet_pause(struct outlet *outlet, int64_t wait_ms)
+{
+	int64_t until_ms = clock_monotonic_ms() + wait_ms, left_ms = wait_ms;
+
+	while (!*outlet->stop && left_ms > 0) {
+		poll_for(outlet, left_ms, POLLIN);
+		link_read(outlet);
+		left_ms = until_ms - clock_monotonic_ms();
+	}
+}
+
+/* Why nothing more can be expected of what was sent; NULL: it can. */
+static const char *failure(struct outlet *outlet, int64_t until_ms)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+
+	if (!rabbit_link_up(link))
+		return rabbit_link_trouble(link);
+	if (rabbit_link_blocked(link))
+		return "RabbitMQ takes no messages: it has an alarm for memory or disk";
+	if (outlet->failed)
+		return outlet->why;
+	if (*outlet->stop)
+		return "the worker stops";
+	return clock_monotonic_ms() < until_ms ? NULL : "RabbitMQ does not answer";
+}
+
+/* 0 once a message can be sent, or -1. */
+static int room_wait(struct outlet *outlet)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+	int64_t until_ms = clock_monotonic_ms() + WAIT_MS;
+	const char *why;
+
+	rabbit_link_read(link);
+	while (!(why = failure(outlet, until_ms)) && !rabbit_publisher_ready(outlet->publisher)) {
+		/* For a confirm where the window is full, for the socket where that is. */
+		poll_for(outlet, POLL_MS, rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
+		rabbit_link_read(link);
+	}
+	if (why)
+		why_set(outlet, why);
+	return why ? -1 : 0;
+}
+
+/* CloudEvents has no attributes of a batch: these are those that all its events share. */
+static void headers_fill(const struct outlet *outlet, const struct packet *packet,
+			 char coupon[NUMBER_SIZE], amqp_table_entry_t headers[4])
+{
+	const char *const names[][2] = {
+		{ "cloudEvents_specversion", "1.0" },
+		{ "cloudEvents_source", outlet->source },
+		{ "cloudEvents_type", event_type_text(packet->type) },
+		{ "cloudEvents_subject", number_text(packet->coupon, coupon) },
+	};
+
+	for (int i = 0; i < 4; i++) {
+		headers[i].key = amqp_cstring_bytes(names[i][0]);
+		headers[i].value.kind = AMQP_FIELD_KIND_UTF8;
+		headers[i].value.value.bytes = amqp_cstring_bytes(names[i][1]);
+	}
+}
+
+int outlet_send(struct outlet *outlet, const struct packet *packet)
+{
+	amqp_table_entry_t headers[4];
+	amqp_basic_properties_t properties = {
+		._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG,
+		.content_type = amqp_cstring_bytes(CONTENT_TYPE),
+		.headers = { .num_entries = 4, .entries = headers },
+	};
+	char key[ROUTING_KEY_SIZE], coupon[NUMBER_SIZE];
+
+	if (room_wait(outlet))
+		return -1;
+	headers_fill(outlet, packet, coupon, headers);
+	snprintf(key, sizeof(key), "event.%" PRId64 ".%s", packet->coupon,
+		 event_type_text(packet->type));
+	rabbit_publisher_send(outlet->publisher, AMQP_EXCHANGE, key, &properties,
+			      (amqp_bytes_t){ .len = packet->len, .bytes = packet->body }, &any);
+	return 0;
+}
+
+int outlet_confirm(struct outlet *outlet)
+{
+	struct rabbit_link *link = rabbit_publisher_link(outlet->publisher);
+	int64_t until_ms = clock_monotonic_ms() + WAIT_MS;
+	const char *why = NULL;
+
+	rabbit_link_read(link);
+	while (rabbit_publisher_open(outlet->publisher) > 0 && !(why = failure(outlet, until_ms))) {
+		poll_for(outlet, POLL_MS, POLLIN);
+		rabbit_link_read(link);
+	}
+	if (!why && outlet->failed)
+		why = rabbit_link_up(link) ? outlet->why : rabbit_link_trouble(link);
+	if (why)
+		why_set(outlet, why);
+	return why ? -1 : 0;
+}
+
+const char *outlet_why(const struct outlet *outlet)
+{
+	return outlet->why;
+}

@@ -1,0 +1,32 @@
+/*
+ * Publishes messages of events to RabbitMQ, in order on one channel, and waits for their confirms.
+ * A message that no queue takes is dropped by the broker. One thread.
+ */
+#ifndef WORKER_RELAY_OUTLET_H
+#define WORKER_RELAY_OUTLET_H
+
+#include "worker/relay/packets.h"
+
+#include <stdatomic.h>
+
+struct outlet;
+
+/* The first three are lent; `*stop` other than 0 ends every wait. */
+struct outlet *outlet_new(const char *url, const char *source, const atomic_int *stop, int stop_fd);
+void outlet_free(struct outlet *outlet);
+
+/* Connects when that is due, and reads. 1: it can publish; 0: not at present. Does not wait. */
+int outlet_ready(struct outlet *outlet);
+/* Waits for `wait_ms`, or until the thread is to stop; keeps the connection alive meanwhile. */
+void outlet_pause(struct outlet *outlet, int64_t wait_ms);
+
+/* Each 0, or -1 with outlet_why(). */
+int outlet_send(struct outlet *outlet, const struct packet *packet);
+/* Waits until all that was sent is confirmed. */
+int outlet_confirm(struct outlet *outlet);
+const char *outlet_why(const struct outlet *outlet);
+
+/* After a failure: what was sent is forgotten, over a new connection. */
+void outlet_reset(struct outlet *outlet);
+
+#endif

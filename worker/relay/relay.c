@@ -1,0 +1,336 @@
+/*
+ * The thread owns everything here but `stop`. A turn:
+ *
+ *	PostgreSQL ──oldest rows──▶ row ──events──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
+ *	     ▲                                                              │
+ *	     └── these are removed; webhooks get their events ◀── all confirmed
+ *
+ * A turn that fails is repeated from the oldest row. So events are published at least once, and
+ * those of a coupon in the order of their commits: each relay begins with the oldest event that is
+ * not confirmed, and leaves none out.
+ */
+#include "worker/relay/relay.h"
+
+#include "common/backoff.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log/log.h"
+#include "worker/metrics.h"
+#include "worker/relay/event_log.h"
+#include "worker/relay/outlet.h"
+#include "worker/relay/row.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Of one turn: its events are in memory while there are webhooks. */
+#define ROWS_MAX 1024
+#define EVENTS_MAX 16384
+#define IDLE_MS 250 /* until the log is read again when it was empty */
+/* After a turn that emptied it events gather, and longer where they become many messages. */
+#define GATHER_MS 50
+#define GATHER_MOST_MS 1000
+#define DOWN_MS 100     /* while RabbitMQ is away */
+#define STANDBY_MS 2000 /* while another worker has the lock */
+#define LAG_EVERY_MS 5000
+#define LAG_EVERY_MOST_MS 30000 /* the session must not be idle for long */
+#define STOP_MS 1000            /* for the statement that runs */
+#define ALARM_EVERY_MS 60000
+#define SOURCE_LEN_MAX 200
+#define NICE 10
+
+struct relay {
+	const struct config *config;
+	pthread_t thread;
+	int stop_fd; /* readable: stop */
+	atomic_int stop;
+	struct event_log *log;
+	struct outlet *outlet;
+	struct row *row;
+	struct packets *packets;
+	struct event_log_done done; /* of this turn */
+	int has_webhooks;
+	int64_t events; /* published in this turn */
+	int64_t messages;
+	struct backoff backoff;
+	int64_t lag_due_ms, alarm_due_ms;
+	int64_t stop_by_ms; /* 0: not stopping, or not noticed yet */
+};
+
+static atomic_int_least64_t events_max; /* COUPON_EVENT_LOG_MAX, for the monitor's thread */
+
+void relay_check(const struct config *config)
+{
+	const char *source = config->event_source;
+	size_t len = strlen(source);
+
+	for (size_t i = 0; i < len; i++)
+		if (source[i] <= ' ' || source[i] > '~' || strchr("\"\\<>^`{|}", source[i]))
+			len = 0;
+	if (len < 1 || len > SOURCE_LEN_MAX)
+		log_fatal("COUPON_EVENT_SOURCE is \"%s\": allowed is a URI reference of 1 to %d "
+			  "bytes, for example /couponmq or https://shop.example/coupons",
+			  source, SOURCE_LEN_MAX);
+}
+
+static void done_clear(struct relay *relay)
+{
+	postgres_array_clear(&relay->done.ids);
+	postgres_array_clear(&relay->done.coupons);
+	postgres_array_clear(&relay->done.types);
+	postgres_array_clear(&relay->done.events);
+	packets_clear(relay->packets);
+	relay->events = 0;
+	relay->messages = 0;
+}
+
+static void webhooks_note(struct relay *relay, const struct packet *packet)
+{
+	const char *type = event_type_text(packet->type);
+
+	postgres_array_add_number(&relay->done.coupons, packet->coupon);
+	postgres_array_add_text(&relay->done.types, type, strlen(type));
+	postgres_array_add_text(&relay->done.events, packet->body, packet->len);
+}
+
+/* Publishes the messages that are complete. 0, or -1. */
+static int packets_send(struct relay *relay)
+{
+	struct packet *packet;
+	int rc = 0;
+
+	while (rc == 0 && (packet = packets_take(relay->packets))) {
+		rc = outlet_send(relay->outlet, packet);
+		if (relay->has_webhooks)
+			webhooks_note(relay, packet);
+		relay->events += packet->events;
+		relay->messages++;
+		packet_free(packet);
+	}
+	return rc;
+}
+
+/* A row that is malformed, which no program writes, must not keep the others back. */
+static int row_send(struct relay *relay, const PGresult *rows, int number)
+{
+	struct event event;
+	int rc = row_begin(relay->row, rows, number) ? -1 : 1;
+
+	while (rc > 0 && (rc = row_next(relay->row, &event)) > 0)
+		packets_add(relay->packets, &event);
+	if (rc < 0)
+		log_error("event_row_malformed", LOG_I("id", row_id(relay->row)));
+	postgres_array_add_number(&relay->done.ids, row_id(relay->row));
+	return packets_send(relay);
+}
+
+/* 0 once all of them are confirmed, or -1. */
+static int rows_publish(struct relay *relay, const PGresult *rows)
+{
+	int rc = 0;
+
+	fault_point(FAULT_RELAY_BEFORE_PUBLISH);
+	for (int i = 0; rc == 0 && i < PQntuples(rows); i++)
+		rc = row_send(relay, rows, i);
+	if (rc == 0) {
+		packets_close(relay->packets);
+		rc = packets_send(relay);
+	}
+	return rc ? -1 : outlet_confirm(relay->outlet);
+}
+
+static void published_count(struct relay *relay)
+{
+	metrics_count(METRIC_RELAY_EVENTS, relay->events);
+	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
+}
+
+static int64_t attempt_failed(struct relay *relay)
+{
+	metrics_count(METRIC_RELAY_FAILURES, 1);
+	if (!relay->stop)
+		log_warn("events_not_published", LOG_S("why", outlet_why(relay->outlet)));
+	outlet_reset(relay->outlet);
+	return backoff_ms(&relay->backoff);
+}
+
+static int64_t gather_ms(const struct relay *relay)
+{
+	int64_t wait_ms = GATHER_MS + relay->messages;
+
+	return wait_ms < GATHER_MOST_MS ? wait_ms : GATHER_MOST_MS;
+}
+
+/* Publishes these rows and removes them. Returns how long to pause after it. */
+static int64_t rows_relay(struct relay *relay, const PGresult *rows)
+{
+	done_clear(relay);
+	relay->has_webhooks = event_log_webhooks(relay->log);
+	if (relay->has_webhooks < 0)
+		return backoff_ms(&relay->backoff);
+	if (rows_publish(relay, rows))
+		return attempt_failed(relay);
+	fault_point(FAULT_RELAY_BEFORE_DELETE);
+	if (event_log_remove(relay->log, &relay->done))
+		return backoff_ms(&relay->backoff);
+	published_count(relay);
+	backoff_reset(&relay->backoff);
+	return PQntuples(rows) == ROWS_MAX || relay->events >= EVENTS_MAX / 2 ? 0
+									      : gather_ms(relay);
+}
+
+static int64_t rows_turn(struct relay *relay)
+{
+	PGresult *rows = event_log_read(relay->log, ROWS_MAX, EVENTS_MAX);
+	int64_t pause_ms = IDLE_MS;
+
+	if (!rows)
+		return backoff_ms(&relay->backoff);
+	if (PQntuples(rows) > 0)
+		pause_ms = rows_relay(relay, rows);
+	PQclear(rows);
+	return pause_ms;
+}
+
+static void lag_set(const struct event_lag *lag)
+{
+	metrics_set(METRIC_EVENTS_WAITING, lag->events);
+	metrics_set(METRIC_EVENTS_AGE_MS, lag->age_ms);
+	metrics_set(METRIC_EVENTS_BYTES, lag->size_bytes);
+}
+
+static void lag_look(struct relay *relay, const struct event_lag *lag, int64_t now_ms)
+{
+	lag_set(lag);
+	if (lag->events <= relay->config->event_log_max || now_ms < relay->alarm_due_ms)
+		return;
+	relay->alarm_due_ms = now_ms + ALARM_EVERY_MS;
+	log_error("event_log_full", LOG_I("events", lag->events),
+		  LOG_I("allowed", relay->config->event_log_max), LOG_I("oldest_ms", lag->age_ms),
+		  LOG_I("bytes", lag->size_bytes));
+}
+
+/* Counting takes long when much waits: then it is done less often. 0, or -1. */
+static int lag_step(struct relay *relay)
+{
+	int64_t begin_ms = clock_monotonic_ms(), end_ms;
+	struct event_lag lag;
+	int rc;
+
+	if (begin_ms < relay->lag_due_ms)
+		return 0;
+	rc = event_log_lag(relay->log, &lag);
+	end_ms = clock_monotonic_ms();
+	relay->lag_due_ms = end_ms + LAG_EVERY_MS + 10 * (end_ms - begin_ms);
+	if (relay->lag_due_ms > end_ms + LAG_EVERY_MOST_MS)
+		relay->lag_due_ms = end_ms + LAG_EVERY_MOST_MS;
+	if (rc == 0)
+		lag_look(relay, &lag, end_ms);
+	return rc;
+}
+
+/* Another worker publishes, or none can. */
+static int64_t standby(int64_t pause_ms)
+{
+	lag_set(&(struct event_lag){ 0 });
+	return pause_ms;
+}
+
+static int64_t turn(struct relay *relay)
+{
+	int held = event_log_open(relay->log);
+
+	metrics_set(METRIC_RELAY_ACTIVE, held > 0);
+	if (held <= 0)
+		return standby(held ? backoff_ms(&relay->backoff) : STANDBY_MS);
+	if (lag_step(relay))
+		return backoff_ms(&relay->backoff);
+	return outlet_ready(relay->outlet) ? rows_turn(relay) : DOWN_MS;
+}
+
+/* A statement that is about to end may do so when the thread is to stop. */
+static int is_over(void *context)
+{
+	struct relay *relay = context;
+
+	if (relay->stop && !relay->stop_by_ms)
+		relay->stop_by_ms = clock_monotonic_ms() + STOP_MS;
+	return relay->stop_by_ms && clock_monotonic_ms() >= relay->stop_by_ms;
+}
+
+static void *run(void *argument)
+{
+	struct relay *relay = argument;
+
+	/* Settling goes first. Of this thread alone; a failure does no harm. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	while (!relay->stop)
+		outlet_pause(relay->outlet, turn(relay));
+	event_log_close(relay->log);
+	return NULL;
+}
+
+struct relay *relay_start(const struct config *config)
+{
+	struct relay *relay = calloc(1, sizeof(*relay));
+
+	check(relay != NULL);
+	relay->config = config;
+	atomic_store(&events_max, config->event_log_max);
+	relay->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(relay->stop_fd >= 0);
+	relay->log = event_log_new(config->database_url, is_over, relay);
+	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->stop,
+				   relay->stop_fd);
+	relay->row = row_new(config->event_source);
+	relay->packets = packets_new();
+	postgres_array_init(&relay->done.ids, POSTGRES_INT8);
+	postgres_array_init(&relay->done.coupons, POSTGRES_INT8);
+	postgres_array_init(&relay->done.types, POSTGRES_TEXT);
+	postgres_array_init(&relay->done.events, POSTGRES_TEXT);
+	check(pthread_create(&relay->thread, NULL, run, relay) == 0);
+	return relay;
+}
+
+void relay_stop(struct relay *relay)
+{
+	uint64_t one = 1;
+
+	relay->stop = 1;
+	check(write(relay->stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(relay->thread, NULL);
+	postgres_array_fini(&relay->done.ids);
+	postgres_array_fini(&relay->done.coupons);
+	postgres_array_fini(&relay->done.types);
+	postgres_array_fini(&relay->done.events);
+	packets_free(relay->packets);
+	row_free(relay->row);
+	outlet_free(relay->outlet);
+	event_log_free(relay->log);
+	close(relay->stop_fd);
+	free(relay);
+}
+
+void relay_warnings(cJSON *array)
+{
+	int64_t waiting = metrics_get(METRIC_EVENTS_WAITING), allowed = atomic_load(&events_max);
+	char sentence[192];
+	cJSON *item;
+
+	if (waiting <= allowed)
+		return;
+	snprintf(sentence, sizeof(sentence),
+		 "events: %" PRId64 " wait to be published, COUPON_EVENT_LOG_MAX is %" PRId64
+		 "; see couponctl events",
+		 waiting, allowed);
+	item = cJSON_CreateString(sentence);
+	check(item != NULL && cJSON_AddItemToArray(array, item));
+}

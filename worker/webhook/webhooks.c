@@ -1,0 +1,300 @@
+/*
+ * The thread owns everything here but `stop`:
+ *
+ *	PostgreSQL ──claim──▶ sendings ──POST──▶ endpoints
+ *	     ▲                   │ ended
+ *	     └──────record───────┘
+ *
+ * A delivery is claimed when a sending is free for it, and is sent at once. No transaction is open
+ * meanwhile. The claim has a lease that ends after the time-out of the request, so a delivery whose
+ * worker died is claimed again.
+ */
+#include "worker/webhook/webhooks.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "keeper/keeper.h"
+#include "worker/metrics.h"
+#include "worker/webhook/sending.h"
+#include "worker/webhook/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
+#define CLAIM_EVERY_MS 1000 /* while nothing is announced: what is due to be tried again */
+#define COUNT_EVERY_MS 5000
+#define EXPIRE_EVERY_MS 60000
+#define STOP_MS 2000
+
+struct webhooks {
+	const struct config *config;
+	const struct rules *rules;
+	pthread_t thread;
+	int stop_fd;     /* readable: stop */
+	atomic_int stop; /* the same */
+	CURLM *multi;
+	struct store *store;
+	struct sending *sendings;
+	size_t sendings_n;
+	int64_t claim_ms, count_ms, expire_ms; /* when each is due */
+	int64_t dropped; /* events of all webhooks, when they were last counted; -1: never */
+};
+
+static struct sending *sending_find(struct webhooks *webhooks, enum sending_state state)
+{
+	for (size_t i = 0; i < webhooks->sendings_n; i++)
+		if (webhooks->sendings[i].state == state)
+			return &webhooks->sendings[i];
+	return NULL;
+}
+
+static size_t sendings_count(const struct webhooks *webhooks, enum sending_state state)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < webhooks->sendings_n; i++)
+		n += webhooks->sendings[i].state == state;
+	return n;
+}
+
+static void one_begin(struct webhooks *webhooks, const struct claimed *claimed, int64_t lease_ms)
+{
+	struct sending *sending = sending_find(webhooks, SENDING_FREE);
+	CURL *curl;
+
+	check(sending != NULL);
+	sending_begin(sending, claimed, webhooks->rules, lease_ms);
+	if (sending->state != SENDING_SENDING)
+		return;
+	curl = post_handle(sending->post);
+	check(curl_easy_setopt(curl, CURLOPT_PRIVATE, sending) == CURLE_OK);
+	check(curl_multi_add_handle(webhooks->multi, curl) == CURLM_OK);
+}
+
+/* Takes as many deliveries as can be sent now, when that is due. */
+static void claim_step(struct webhooks *webhooks)
+{
+	size_t free_n = sendings_count(webhooks, SENDING_FREE);
+	int64_t lease_ms = webhooks->rules->timeout_ms + LEASE_GRACE_MS;
+	int64_t now_ms = clock_monotonic_ms();
+	PGresult *rows;
+
+	if (store_notified(webhooks->store))
+		webhooks->claim_ms = now_ms;
+	if (free_n == 0 || now_ms < webhooks->claim_ms)
+		return;
+	webhooks->claim_ms = now_ms + CLAIM_EVERY_MS;
+	if (store_fd(webhooks->store) < 0)
+		return;
+	rows = store_claim(webhooks->store, free_n, lease_ms);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		struct claimed claimed;
+
+		store_claimed(rows, row, &claimed);
+		one_begin(webhooks, &claimed, now_ms + lease_ms);
+	}
+	PQclear(rows);
+}
+
+/* Libcurl's requests, as far as they can go on now. */
+static void requests_step(struct webhooks *webhooks)
+{
+	CURLMsg *message;
+	int running, left;
+
+	check(curl_multi_perform(webhooks->multi, &running) == CURLM_OK);
+	while ((message = curl_multi_info_read(webhooks->multi, &left))) {
+		CURL *curl = message->easy_handle;
+		CURLcode code = message->data.result;
+		struct sending *sending;
+
+		check(curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&sending) == CURLE_OK);
+		check(curl_multi_remove_handle(webhooks->multi, curl) == CURLM_OK);
+		sending_end(sending, code);
+	}
+}
+
+/*
+ * What has ended, to PostgreSQL. Then there may be more to send. A webhook that somebody has locked
+ * holds up the others by the time-out of that lock, once a second for each of its sendings.
+ */
+static void record_step(struct webhooks *webhooks)
+{
+	for (size_t i = 0; i < webhooks->sendings_n; i++) {
+		struct sending *sending = &webhooks->sendings[i];
+
+		if (sending->state != SENDING_ENDED || clock_monotonic_ms() < sending->retry_ms)
+			continue;
+		sending_record(sending, webhooks->store, webhooks->config);
+		if (sending->state == SENDING_FREE)
+			webhooks->claim_ms = 0;
+	}
+}
+
+static void dropped_note(struct webhooks *webhooks, int64_t dropped)
+{
+	if (webhooks->dropped >= 0 && dropped > webhooks->dropped)
+		log_error("webhook_dropped", LOG_I("events", dropped - webhooks->dropped));
+	webhooks->dropped = dropped;
+}
+
+/* Counting takes at most a fiftieth of the time, however much there is. */
+static int64_t count_next_ms(int64_t begun_ms)
+{
+	int64_t now_ms = clock_monotonic_ms(), pause_ms = 50 * (now_ms - begun_ms);
+
+	return now_ms + (pause_ms > COUNT_EVERY_MS ? pause_ms : COUNT_EVERY_MS);
+}
+
+/* The numbers of all webhooks are those of one worker, so that their sum over workers is right. */
+static void count_step(struct webhooks *webhooks)
+{
+	struct store_counts counts = { 0 };
+	int64_t now_ms = clock_monotonic_ms();
+
+	metrics_set(METRIC_WEBHOOK_SENDING, (int64_t)sendings_count(webhooks, SENDING_SENDING));
+	if (now_ms < webhooks->count_ms || store_fd(webhooks->store) < 0)
+		return;
+	if (!keeper_state().elected)
+		webhooks->dropped = -1;
+	else if (store_counts(webhooks->store, &counts) == 0)
+		dropped_note(webhooks, counts.dropped);
+	webhooks->count_ms = count_next_ms(now_ms);
+	metrics_set(METRIC_WEBHOOK_WAITING, counts.waiting);
+	metrics_set(METRIC_WEBHOOK_OLDEST, counts.oldest_ms);
+	metrics_set(METRIC_WEBHOOK_KEPT, counts.failed);
+	metrics_set(METRIC_WEBHOOK_DISABLED, counts.disabled);
+	metrics_set(METRIC_WEBHOOK_DROPPED, counts.dropped);
+}
+
+static void expire_step(struct webhooks *webhooks)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (now_ms < webhooks->expire_ms || !keeper_state().elected ||
+	    store_fd(webhooks->store) < 0)
+		return;
+	webhooks->expire_ms = now_ms + EXPIRE_EVERY_MS;
+	store_expire(webhooks->store);
+}
+
+/* When there is something to do next, apart from libcurl's requests, which it knows itself. */
+static int64_t due_ms(const struct webhooks *webhooks)
+{
+	int64_t next_ms = clock_monotonic_ms() + CLAIM_EVERY_MS;
+
+	for (size_t i = 0; i < webhooks->sendings_n; i++) {
+		const struct sending *sending = &webhooks->sendings[i];
+		int64_t one_ms = sending->state == SENDING_FREE    ? webhooks->claim_ms
+				 : sending->state == SENDING_ENDED ? sending->retry_ms
+								   : INT64_MAX;
+
+		if (one_ms < next_ms)
+			next_ms = one_ms;
+	}
+	return next_ms;
+}
+
+static void wait_step(struct webhooks *webhooks)
+{
+	struct curl_waitfd fds[] = {
+		{ .fd = webhooks->stop_fd, .events = CURL_WAIT_POLLIN },
+		{ .fd = store_fd(webhooks->store), .events = CURL_WAIT_POLLIN },
+	};
+	unsigned fds_n = fds[1].fd >= 0 ? 2 : 1;
+	int64_t left_ms = due_ms(webhooks) - clock_monotonic_ms();
+
+	if (left_ms < 0)
+		left_ms = 0;
+	check(curl_multi_poll(webhooks->multi, fds, fds_n, (int)left_ms, NULL) == CURLM_OK);
+}
+
+/* Until nothing is being sent, or for STOP_MS. */
+static void sendings_await(struct webhooks *webhooks)
+{
+	int64_t until_ms = clock_monotonic_ms() + STOP_MS, left_ms;
+
+	while (sending_find(webhooks, SENDING_SENDING) &&
+	       (left_ms = until_ms - clock_monotonic_ms()) > 0) {
+		check(curl_multi_poll(webhooks->multi, NULL, 0, (int)left_ms, NULL) == CURLM_OK);
+		requests_step(webhooks);
+	}
+}
+
+/* Whatever is still being sent is sent again by another worker, at once. */
+static void sendings_release(struct webhooks *webhooks)
+{
+	struct sending *sending;
+
+	while ((sending = sending_find(webhooks, SENDING_SENDING))) {
+		check(curl_multi_remove_handle(webhooks->multi, post_handle(sending->post)) ==
+		      CURLM_OK);
+		sending_release(sending);
+	}
+	record_step(webhooks);
+}
+
+static void *run(void *argument)
+{
+	struct webhooks *webhooks = argument;
+
+	while (!webhooks->stop) {
+		store_open(webhooks->store);
+		requests_step(webhooks);
+		record_step(webhooks);
+		claim_step(webhooks);
+		count_step(webhooks);
+		expire_step(webhooks);
+		wait_step(webhooks);
+	}
+	sendings_await(webhooks);
+	sendings_release(webhooks);
+	return NULL;
+}
+
+struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
+{
+	struct webhooks *webhooks;
+
+	if (config->webhook_connections == 0)
+		return NULL;
+	webhooks = calloc(1, sizeof(*webhooks));
+	check(webhooks != NULL);
+	webhooks->config = config;
+	webhooks->rules = rules;
+	webhooks->dropped = -1;
+	webhooks->sendings_n = (size_t)config->webhook_connections;
+	webhooks->sendings = calloc(webhooks->sendings_n, sizeof(*webhooks->sendings));
+	webhooks->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+	webhooks->multi = curl_multi_init();
+	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
+	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
+				(long)config->webhook_connections) == CURLM_OK);
+	webhooks->store = store_new(config);
+	check(pthread_create(&webhooks->thread, NULL, run, webhooks) == 0);
+	return webhooks;
+}
+
+void webhooks_stop(struct webhooks *webhooks)
+{
+	uint64_t one = 1;
+
+	if (!webhooks)
+		return;
+	webhooks->stop = 1;
+	check(write(webhooks->stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(webhooks->thread, NULL);
+	store_free(webhooks->store);
+	curl_multi_cleanup(webhooks->multi);
+	curl_global_cleanup();
+	free(webhooks->sendings);
+	close(webhooks->stop_fd);
+	free(webhooks);
+}

@@ -1,0 +1,18 @@
+/*
+ * Sends the deliveries that are queued for webhooks, in a thread. It never makes the loop or the
+ * keeper wait: it shares no connection and no lock with them.
+ */
+#ifndef WORKER_WEBHOOK_WEBHOOKS_H
+#define WORKER_WEBHOOK_WEBHOOKS_H
+
+#include "common/program/config.h"
+#include "webhook/rules.h"
+
+struct webhooks;
+
+/* NULL: by its settings this worker sends nothing. Both must outlive it. */
+struct webhooks *webhooks_start(const struct config *config, const struct rules *rules);
+/* Waits up to two seconds for what is being sent; the rest is sent again by another worker. */
+void webhooks_stop(struct webhooks *webhooks);
+
+#endif
