@@ -12,7 +12,7 @@
 
 /* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128
-#define EVENTS_MAX 64
+#define EVENTS_MAX 128
 
 struct line {
 	char text[LOG_LINE_SIZE];

@@ -133,7 +133,7 @@ static void statement_send(struct lane *lane, enum sent sent, const char *sql, i
 
 	lane->sent = sent;
 	lookup->coupons_next = sent == SENT_QUERY;
-	metrics_add(lookup->use->sent, 1);
+	metrics_add(lookup->use->sent, sent == SENT_QUERY && lane->query->is_routine ? 0 : 1);
 	read_connection_send(lane->connection, sql, n, arguments,
 			     clock_monotonic_ms() + lookup->timeout_ms);
 }

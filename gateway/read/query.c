@@ -108,14 +108,22 @@ struct query *query_changes(query_done_fn *done, void *context)
 	return query_make(sql_query_change_counts, done, context);
 }
 
+static struct query *routine_make(const char *sql, query_done_fn *done, void *context)
+{
+	struct query *query = query_make(sql, done, context);
+
+	query->is_routine = 1;
+	return query;
+}
+
 struct query *query_code_state(query_done_fn *done, void *context)
 {
-	return query_make(sql_query_code_state, done, context);
+	return routine_make(sql_query_code_state, done, context);
 }
 
 struct query *query_code_catalogue(query_done_fn *done, void *context)
 {
-	return query_make(sql_query_code_catalogue, done, context);
+	return routine_make(sql_query_code_catalogue, done, context);
 }
 
 struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,

@@ -23,6 +23,7 @@ struct query {
 	int params_n;
 	unsigned nulls;              /* a bit for each parameter that is NULL */
 	struct postgres_array array; /* the only parameter, if it has elements */
+	int is_routine;              /* sent all the time, whatever is asked for: not counted */
 	query_done_fn *done;
 	void *context;
 	int64_t queued_ms;
