@@ -31,7 +31,7 @@ SECONDS = {
     "test_e2e_locked_coupon.py": (47, 0),
     "test_e2e_keeper_frozen.py": (33, 0),
     "test_sql_concurrent.py": (0, 16),
-    "test_e2e_compare.py": (0, 80),
+    "test_e2e_compare.py": (0, 100),
     "test_sql_migrate_user.py": (0, 37),
     "test_e2e_keeper_settled.py": (36, 0),
     "test_e2e_rush.py": (0, 33),
@@ -75,7 +75,14 @@ SECONDS = {
     "test_e2e_campaign.py": (0, 14),
     "test_e2e_export.py": (0, 9),
     "test_e2e_webhook.py": (38, 0),
-    "test_e2e_webhook_failures.py": (49, 0),
+    "test_e2e_webhook_failures.py": (40, 0),
+    "test_e2e_events.py": (45, 0),
+    "test_e2e_redeem.py": (9, 10),
+    "test_e2e_openapi.py": (8, 10),
+    "test_e2e_offers.py": (4, 12),
+    "test_sql_event.py": (0, 6),
+    "test_sql_webhook.py": (0, 6),
+    "test_sql_codes.py": (0, 6),
 }
 
 

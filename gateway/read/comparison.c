@@ -3,6 +3,7 @@
 #include "common/clock.h"
 
 #define AGAIN_MS 500
+#define AGAIN_EQUAL_MS 5000
 
 static void on_rows(void *context, const PGresult *rows)
 {
@@ -24,7 +25,8 @@ static void on_copy(void *context, const redisReply *reply)
 	comparison->is_asking = 0;
 	if (!reply || changes_copy_take(&comparison->copy, reply))
 		return;
-	comparison->is_asking = lookup_changes(comparison->lookup, on_rows, comparison) == 0;
+	comparison->is_asking = lookup_changes(comparison->lookup, comparison->is_equal, on_rows,
+					       comparison) == 0;
 }
 
 /* First the copy: it must not be newer than what it is compared with. */
@@ -45,10 +47,10 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms)
 		comparison->is_equal = 0;
 		comparison->due_ms = now_ms;
 	}
-	if (comparison->is_equal || now_ms < comparison->due_ms ||
-	    lookup_trouble(comparison->lookup) || redis_pool_trouble(comparison->redis))
+	if (now_ms < comparison->due_ms || lookup_trouble(comparison->lookup) ||
+	    redis_pool_trouble(comparison->redis))
 		return;
-	comparison->due_ms = now_ms + AGAIN_MS;
+	comparison->due_ms = now_ms + (comparison->is_equal ? AGAIN_EQUAL_MS : AGAIN_MS);
 	begin(comparison);
 }
 

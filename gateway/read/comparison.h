@@ -1,7 +1,8 @@
 /*
  * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
  * connection to PostgreSQL: it may have been put back to an earlier moment, and what it does not
- * have proves nothing then. While it is behind, the comparison is repeated. Event-loop thread only.
+ * have proves nothing then. The comparison is repeated, often while PostgreSQL is behind, since a
+ * worker may copy the number of a COMMIT a while after it. Event-loop thread only.
  */
 #ifndef GATEWAY_READ_COMPARISON_H
 #define GATEWAY_READ_COMPARISON_H

@@ -351,9 +351,9 @@ int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 	return query_add(lookup, query_settings(done, context));
 }
 
-int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
+int lookup_changes(struct lookup *lookup, int is_routine, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_changes(done, context));
+	return query_add(lookup, query_changes(is_routine, done, context));
 }
 
 int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)

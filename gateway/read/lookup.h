@@ -71,8 +71,11 @@ int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *c
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
-/* Its numbers: the columns are those of sql/query/change_counts.sql. */
-int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
+/*
+ * Its numbers: the columns are those of sql/query/change_counts.sql. A routine look-up is not
+ * counted.
+ */
+int lookup_changes(struct lookup *lookup, int is_routine, lookup_fn *done, void *context);
 
 /*
  * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are

@@ -139,6 +139,7 @@ def test_a_way_tells_its_flaws_and_why():
         assert set(way["may"].split()) <= set(FLAWS)
 
 
+@pytest.mark.long
 def test_the_report(env, tmp_path):
     """Without gnuplot there is no chart: only `make compare` installs it."""
     settings = {"ONLY": "1 8a 10", "USERS": "100", "STOCK": "100", "CLIENTS": "50", "RUNS": "1"}

@@ -271,6 +271,7 @@ def test_another_worker_takes_over(rough, rough_pg, worker_make, coupon_on):
     rough.start("worker-1")
 
 
+@pytest.mark.long
 def test_without_rabbitmq_events_wait(rough, rough_pg, coupon_on):
     coupon, events = coupon_on(rough, name="events-wait")
     with rough.client() as client:
@@ -296,6 +297,7 @@ def test_without_rabbitmq_events_wait(rough, rough_pg, coupon_on):
     wait_until(lambda: metrics_read(metrics)["couponmq_worker_events_waiting"] == 0, timeout=20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["hold", "reset"])
 def test_a_bad_link_to_rabbitmq(rough, rough_pg, worker_make, coupon_on, fault):
     """Confirms do not arrive, or the connection breaks: what is not confirmed comes again."""
@@ -349,6 +351,7 @@ def test_without_postgresql_for_a_time(rough, rough_owner, coupon_on):
     assert in_order(events.firsts())
 
 
+@pytest.mark.long
 def test_the_alarm(rough, rough_pg, worker_make, coupon_on):
     rough.stop("worker-1")
     worker = worker_make(rough, COUPON_EVENT_LOG_MAX=2)
@@ -410,6 +413,7 @@ def test_bad_sources(stack, source):
         assert result.returncode == 1 and "COUPON_EVENT_SOURCE is" in told and "allowed" in told
 
 
+@pytest.mark.long
 def test_a_worker_ends_at_once_while_rabbitmq_is_away(rough, rough_pg, coupon_on):
     coupon, events = coupon_on(rough, name="events-end")
     wait_until(lambda: len(events.read()) == 2)

@@ -105,6 +105,7 @@ def test_an_edit_is_shown_at_once(stack, gateway, gateway_make, make_coupon, use
         assert offer(gateway, coupon) == offer(other, coupon) == {}
 
 
+@pytest.mark.long
 def test_a_change_without_a_version_is_shown_later(gateway, make_coupon, pg_owner):
     """As PostgreSQL that was put back, whose next edit has the same version."""
     coupon = make_coupon(5, metadata='{"a":1}')

@@ -128,6 +128,7 @@ def dead_lettered(rough, outbox, users):
 # Settled
 
 
+@pytest.mark.long
 def test_what_has_an_outcome_is_removed(rough, outbox, worker_make):
     worker = worker_make(rough, **LATER)
     batch = outbox.send(42)

@@ -438,6 +438,7 @@ def test_accept_loss_killed_at_any_moment(world):
     assert_open(world, [known])
 
 
+@pytest.mark.long
 def test_what_settling_rejects_is_named(world):
     """PostgreSQL has another receive in the slot: it was put back, and then used."""
     coupon = world.stack.coupon_make(10)

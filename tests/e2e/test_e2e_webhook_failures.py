@@ -42,6 +42,7 @@ def error_of(webhooks, webhook):
     return failed()[0]["last_error"]
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_in_mid_delivery(webhooks, worker_make, endpoint_make, held):
     """Its lease of six seconds ends, then another sends it again, as the same message."""
     endpoint = endpoint_make(held)
@@ -77,6 +78,7 @@ def test_a_worker_that_ends_gives_back_what_it_sends(webhooks, worker_make, endp
     assert [request.id for request in endpoint.requests] == [delivery["message"]] * 2
 
 
+@pytest.mark.long
 def test_a_worker_that_was_frozen_changes_nothing(webhooks, worker_make, endpoint_make):
     """Another has sent its delivery meanwhile; what it finds out counts no more."""
     answers = iter([500])
@@ -157,6 +159,7 @@ def test_an_address_of_this_machine_is_refused(webhooks, worker_make, endpoint_m
     assert endpoint.connections == 0
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_resolved_and_then_leads_inside(
     webhooks, worker_make, endpoint_make, slow_names
 ):
