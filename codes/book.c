@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEXTS_MAX 64
+
 struct shelf {
 	int64_t id;
 	struct code_space *space;
@@ -97,43 +99,49 @@ void code_book_add_set(struct code_book *book, int64_t space, const struct code_
 	shelf->sets_n++;
 }
 
-/* 0, or -1: no set has the position. */
-static int position_find(const struct shelf *shelf, int64_t position, struct code_found *found)
+/* Sets `found` if a set has the position and no space before this one has the code. */
+static void position_find(const struct shelf *shelf, int64_t position, struct code_found *found)
 {
 	size_t n = sets_until(shelf, position);
 	const struct code_set *set = n > 0 ? &shelf->sets[n - 1] : NULL;
 
-	if (!set || position - set->first >= set->count)
-		return -1;
-	*found = (struct code_found){ .set = set,
-				      .space = shelf->space,
-				      .serial = position - set->first };
-	return 0;
+	if (!set || position - set->first >= set->count || found->set)
+		return;
+	found->set = set;
+	found->space = shelf->space;
+	found->serial = position - set->first;
+}
+
+/* At most TEXTS_MAX texts. */
+static void part_find(struct code_book *book, const struct code_text *texts, size_t n,
+		      struct code_found *found)
+{
+	int64_t positions[TEXTS_MAX];
+
+	memset(found, 0, n * sizeof(*found));
+	for (size_t place = 0; place < book->n; place++) {
+		const struct shelf *shelf = &book->shelves[place];
+
+		code_space_read(shelf->space, texts, n, positions);
+		for (size_t i = 0; i < n; i++) {
+			if (positions[i] >= 0 && found[i].form == 0)
+				found[i].form = place + 1;
+			position_find(shelf, positions[i], &found[i]);
+		}
+	}
+}
+
+void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,
+			struct code_found *found)
+{
+	for (size_t i = 0; i < n; i += TEXTS_MAX)
+		part_find(book, texts + i, n - i < TEXTS_MAX ? n - i : TEXTS_MAX, found + i);
 }
 
 int code_book_find(struct code_book *book, const char *text, size_t len, struct code_found *found)
 {
-	int is_found = 0;
+	const struct code_text one = { .text = text, .len = len };
 
-	for (size_t i = 0; i < book->n; i++) {
-		int64_t position = code_space_read(book->shelves[i].space, text, len);
-		struct code_found one;
-
-		if (position_find(&book->shelves[i], position, &one) || is_found)
-			continue;
-		*found = one;
-		is_found = 1;
-	}
-	return is_found ? 0 : -1;
-}
-
-size_t code_book_form(const struct code_book *book, const char *text, size_t len)
-{
-	struct ff1_string string;
-
-	for (size_t i = 0; i < book->n; i++)
-		if (code_form_read(code_space_form(book->shelves[i].space), text, len, &string) ==
-		    0)
-			return i + 1;
-	return 0;
+	code_book_find_all(book, &one, 1, found);
+	return found->set ? 0 : -1;
 }

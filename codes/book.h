@@ -16,9 +16,10 @@ struct code_set {
 };
 
 struct code_found {
-	const struct code_set *set; /* until the book changes */
+	const struct code_set *set; /* until the book changes; NULL: no set has the code */
 	const struct code_space *space;
 	int64_t serial; /* the number of the code in its set: 0… */
+	size_t form;    /* the place of the first space whose form the text has, from 1; 0: none */
 };
 
 struct code_book;
@@ -37,14 +38,14 @@ struct code_space *code_book_space(const struct code_book *book, int64_t id); /*
 void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set);
 
 /*
- * Which code a text is; spaces and dashes are ignored. 0, or -1: none. Each space whose form the
- * text has is tried, in any case: the time does not tell how near a wrong text is. Of two codes
- * with one text, which cannot be excluded but hardly happens (chance.h), it is always that of the
- * space that was added first.
+ * Which codes `n` texts are; spaces and dashes are ignored. Each space whose form a text has is
+ * tried, in any case: the time does not tell how near a wrong text is. Of two codes with one text,
+ * which cannot be excluded but hardly happens (chance.h), it is always that of the space that was
+ * added first. Many at once are faster.
  */
+void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,
+			struct code_found *found);
+/* The same of one text. 0, or -1: it is no code. */
 int code_book_find(struct code_book *book, const char *text, size_t len, struct code_found *found);
-
-/* The place of the first space whose form the text has, from 1; 0: none has it. */
-size_t code_book_form(const struct code_book *book, const char *text, size_t len);
 
 #endif

@@ -139,14 +139,25 @@ static void block_fill(const struct ff1 *ff1, uint8_t block[BLOCK], unsigned rou
 	block[BLOCK - 1 - ff1->b] ^= (uint8_t)round;
 }
 
-/* The standard's y modulo `n`. */
+/* The standard's y modulo `n`, which is a power of 2 if the radix is. */
 static uint64_t block_number(const struct ff1 *ff1, const uint8_t block[BLOCK], uint64_t n)
 {
 	unsigned __int128 y = 0;
 
 	for (size_t i = 0; i < ff1->d; i++)
 		y = y << 8 | block[i];
-	return (uint64_t)(y % n);
+	return (n & (n - 1)) == 0 ? (uint64_t)y & (n - 1) : (uint64_t)(y % n);
+}
+
+/* Both of two numbers below `n`, modulo `n`. */
+static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
+{
+	return one < n - other ? one + other : one - (n - other);
+}
+
+static uint64_t difference(uint64_t one, uint64_t other, uint64_t n)
+{
+	return one >= other ? one - other : one + (n - other);
 }
 
 /* Each number that goes into the round, `in`, changes the other one, `out`, which is below `n`. */
@@ -160,8 +171,7 @@ static void encrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const
 		block_fill(ff1, blocks[i], round, in[i]);
 	aes(ff1, blocks[0], lanes_n);
 	for (size_t i = 0; i < lanes_n; i++)
-		out[i] = (uint64_t)(((unsigned __int128)out[i] + block_number(ff1, blocks[i], n)) %
-				    n);
+		out[i] = sum(out[i], block_number(ff1, blocks[i], n), n);
 }
 
 static void decrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
@@ -174,9 +184,7 @@ static void decrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const
 		block_fill(ff1, blocks[i], round, in[i]);
 	aes(ff1, blocks[0], lanes_n);
 	for (size_t i = 0; i < lanes_n; i++)
-		out[i] = (uint64_t)(((unsigned __int128)out[i] + n -
-				     block_number(ff1, blocks[i], n)) %
-				    n);
+		out[i] = difference(out[i], block_number(ff1, blocks[i], n), n);
 }
 
 /* Both walk over at most LANES strings. Instead of exchanging the halves, the rounds alternate. */

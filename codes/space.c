@@ -66,16 +66,36 @@ void code_space_write(struct code_space *space, const struct code_form *as, int6
 			    out + i * as->width);
 }
 
-int64_t code_space_read(struct code_space *space, const char *text, size_t len)
+static int64_t position_of(const struct code_form *form, const struct ff1_string *string)
 {
-	struct ff1_string string;
-	unsigned __int128 position;
+	unsigned __int128 position = (unsigned __int128)string->first * form->last_n + string->last;
 
-	if (code_form_read(&space->form, text, len, &string))
-		return -1;
-	ff1_decrypt(space->ff1, &string, 1);
-	position = (unsigned __int128)string.first * space->form.last_n + string.last;
-	return position > INT64_MAX ? -1 : (int64_t)position;
+	return position > INT64_MAX ? INT64_MAX : (int64_t)position;
+}
+
+/* At most LANES texts. */
+static void lanes_read(struct code_space *space, const struct code_text *texts, size_t n,
+		       int64_t *positions)
+{
+	struct ff1_string strings[LANES];
+	size_t places[LANES], found_n = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		positions[i] = -1;
+		if (code_form_read(&space->form, texts[i].text, texts[i].len, &strings[found_n]))
+			continue;
+		places[found_n++] = i;
+	}
+	ff1_decrypt(space->ff1, strings, found_n);
+	for (size_t i = 0; i < found_n; i++)
+		positions[places[i]] = position_of(&space->form, &strings[i]);
+}
+
+void code_space_read(struct code_space *space, const struct code_text *texts, size_t n,
+		     int64_t *positions)
+{
+	for (size_t i = 0; i < n; i += LANES)
+		lanes_read(space, texts + i, n - i < LANES ? n - i : LANES, positions + i);
 }
 
 const struct code_form *code_space_form(const struct code_space *space)

@@ -8,6 +8,7 @@
 
 #include "codes/form.h"
 #include "codes/key.h"
+#include "codes/text.h"
 
 struct code_space;
 
@@ -24,10 +25,12 @@ void code_space_write(struct code_space *space, const struct code_form *as, int6
 		      char *out);
 
 /*
- * The position of a text, or -1: the text is not of this form, or its position is beyond 2^63 - 1,
- * where no set is. Takes the same work for every text of the form. Not from two threads at once.
+ * The positions of `n` texts. -1: the text is not of this form; INT64_MAX also for what is beyond,
+ * where no set is. Takes the same work for every text of the form. Many at once are faster. Not
+ * from two threads at once.
  */
-int64_t code_space_read(struct code_space *space, const char *text, size_t len);
+void code_space_read(struct code_space *space, const struct code_text *texts, size_t n,
+		     int64_t *positions);
 
 const struct code_form *code_space_form(const struct code_space *space);
 

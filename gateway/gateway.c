@@ -251,6 +251,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	gateway->busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
+		redeem_flush(gateway->parts.redeem);
 		admission_flush(gateway->parts.admission);
 		redis_pool_flush(gateway->parts.redis);
 		if (is_busy(gateway))

@@ -53,7 +53,7 @@ METRIC(METRIC_ACCEPTED, "receives_accepted_total", "counter",
 METRIC(METRIC_OUTCOMES, "outcomes_total", "counter", "Outcomes received from workers.")
 METRIC(METRIC_WAITING, "outcomes_waiting", "gauge", "Requests waiting for queued or issued.")
 METRIC(METRIC_LOOKUPS, "lookups_total", "counter",
-       "Look-ups in PostgreSQL, without those that are repeated all the time.")
+       "Look-ups in PostgreSQL, but for those repeated all the time.")
 METRIC(METRIC_LOOKUPS_FAILED, "lookups_failed_total", "counter",
        "Look-ups in PostgreSQL that failed.")
 METRIC(METRIC_LOOKUPS_REFUSED, "lookups_refused_total", "counter",

@@ -54,7 +54,9 @@ local PAIR, TRIPLE = 2, 3 -- arguments of a request without and with a code
 -- A user without the bytes that JSON escapes; digits and capitals are in the first range.
 local PLAIN = '^[#-[^-~!%]]+$'
 local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
-local NEXT = '",1,""],["' -- ends an entry of slot 1 without a key and begins the next
+-- What ends an entry of slot 1 without a key and begins the next; with a code, that is between.
+local NEXT = '",1,""],["'
+local BEFORE_CODE, AFTER_CODE = '",1,"","', '"],["'
 local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
 
 local run_id = argv[1]
@@ -73,9 +75,9 @@ local now = now_ms()
 
 
 -- Checks the arguments of a part. Returns the command that reads its users, that for its codes
--- (nil: it has none), whether a request has a key or a code, and whether a user must be escaped in
--- JSON. The checks are inline, where other scripts call functions of the prelude: this script runs
--- for every request.
+-- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in
+-- JSON, and whether a code is a word. The checks are inline, where other scripts call functions of
+-- the prelude: this script runs for every request.
 local function arguments_read(place, from, count, each)
 	local coupon, batch = argv[from], argv[from + 1]
 	local generation, seq = argv[from + 2], argv[from + 3]
@@ -103,7 +105,7 @@ local function arguments_read(place, from, count, each)
 	end
 	local hmget = {'HMGET', KEYS[place + 1]}
 	local codes = each == TRIPLE and {'HMGET', KEYS[place + 3]} or nil
-	local keyed, escapes = false, false
+	local keyed, escapes, words = false, false, false
 	local at = from + PART
 	for i = 1, count do
 		local user, key = argv[at], argv[at + 1]
@@ -125,6 +127,7 @@ local function arguments_read(place, from, count, each)
 				if code ~= '' and not code_is_valid(code) then
 					fail('code: not SET.SERIAL or SET')
 				end
+				words = true
 			end
 			codes[i + 2] = code
 			keyed = true
@@ -132,7 +135,7 @@ local function arguments_read(place, from, count, each)
 		hmget[i + 2] = user
 		at = at + each
 	end
-	return hmget, codes, keyed, escapes
+	return hmget, codes, keyed, escapes, words
 end
 
 -- Reads the coupon's hash, with numbers where they belong; nil: there is none.
@@ -229,7 +232,7 @@ end
 local function decide(place, from, count, each)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
-	local hmget, codes, keyed, escapes = arguments_read(place, from, count, each)
+	local hmget, codes, keyed, escapes, words = arguments_read(place, from, count, each)
 	local c = coupon_read(key)
 	if not c then
 		return {'missing', 0, 0}
@@ -310,13 +313,15 @@ local function decide(place, from, count, each)
 			pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
 			if code then
 				hset[last + 2] = fresh .. accepted .. ':\t' .. code
-				pieces[size + 2] = '",1,"","' .. code .. '"],["'
+				pieces[size + 2], pieces[size + 3] = BEFORE_CODE, code
+				pieces[size + 4] = AFTER_CODE
+				size = size + 4
 			else
 				hset[last + 2] = fresh .. accepted .. ':'
 				pieces[size + 2] = NEXT
+				size = size + 2
 			end
 			last = last + 2
-			size = size + 2
 			verdict, took = 1, true
 		else
 			local text = own and hset[own] or records[i]
@@ -362,7 +367,7 @@ local function decide(place, from, count, each)
 
 		if took then
 			accepted = accepted + 1
-			if code and find(code, '.', 1, true) then
+			if code and not (words and find(code, '^%d+$')) then
 				redeemer[code] = user
 				redeemed[redeemed_n + 1], redeemed[redeemed_n + 2] = code, user
 				redeemed_n = redeemed_n + 2

@@ -105,14 +105,14 @@ class History:
             client.issue(self.coupon, user, **({"key": key} if key else {}), **members)
         )
 
-    def void(self, receive, kill_after_s=None):
-        """couponctl void, recorded as well."""
+    def void(self, receive, kill_after_s=None, fault=""):
+        """couponctl void, recorded as well. fault: where a build with fault points dies."""
         voiding = Voiding(receive)
         self.voidings.append(voiding)
         program = self.stack.build_dir / "couponctl"
         return voiding.run(
             [str(program), "void", receive, "--json"],
-            {**os.environ, **self.stack.env},
+            {**os.environ, **self.stack.env, "COUPON_FAULT": fault},
             kill_after_s,
         )
 

@@ -242,32 +242,43 @@ int catalogue_is_loaded(const struct catalogue *catalogue)
 	return catalogue->is_loaded;
 }
 
-size_t catalogue_form(const struct catalogue *catalogue, const char *text, size_t len)
-{
-	return code_book_form(catalogue->content.book, text, len);
-}
-
-enum catalogue_found catalogue_find(const struct catalogue *catalogue, const char *text, size_t len,
-				    struct catalogue_code *found)
+/* A text that is no generated code: a word, or perhaps an imported code. */
+static void other_find(const struct catalogue *catalogue, const struct code_text *text,
+		       struct catalogue_found *found)
 {
 	char spelled[CODE_OTHERS_SIZE];
-	struct code_found generated;
-	const struct word *word;
+	const struct word *word = NULL;
 
-	if (code_book_find(catalogue->content.book, text, len, &generated) == 0) {
-		found->coupon = generated.set->coupon;
-		snprintf(found->code, sizeof(found->code), "%" PRId64 ".%" PRId64,
-			 generated.set->id, generated.serial);
-		return CATALOGUE_CODE;
-	}
-	if (code_text_spell(text, len, spelled))
-		return CATALOGUE_NONE;
+	found->kind = CATALOGUE_NONE;
+	if (code_text_spell(text->text, text->len, spelled))
+		return;
 	HASH_FIND_STR(catalogue->content.words, spelled, word);
 	if (word) {
-		*found = word->code;
-		return CATALOGUE_CODE;
+		found->kind = CATALOGUE_CODE;
+		found->code = word->code;
+	} else if (catalogue->content.has_imported) {
+		found->kind = CATALOGUE_MAYBE;
 	}
-	return catalogue->content.has_imported ? CATALOGUE_MAYBE : CATALOGUE_NONE;
+}
+
+void catalogue_find(const struct catalogue *catalogue, const struct code_text *texts, size_t n,
+		    struct catalogue_found *found)
+{
+	struct code_found codes[CATALOGUE_TEXTS_MAX];
+
+	check(n <= CATALOGUE_TEXTS_MAX);
+	code_book_find_all(catalogue->content.book, texts, n, codes);
+	for (size_t i = 0; i < n; i++) {
+		found[i].form = codes[i].form;
+		if (!codes[i].set) {
+			other_find(catalogue, &texts[i], &found[i]);
+			continue;
+		}
+		found[i].kind = CATALOGUE_CODE;
+		found[i].code.coupon = codes[i].set->coupon;
+		snprintf(found[i].code.code, sizeof(found[i].code.code), "%" PRId64 ".%" PRId64,
+			 codes[i].set->id, codes[i].serial);
+	}
 }
 
 void catalogue_warnings(const struct catalogue *catalogue, cJSON *array)

@@ -6,6 +6,7 @@
 #ifndef GATEWAY_REDEEM_CATALOGUE_H
 #define GATEWAY_REDEEM_CATALOGUE_H
 
+#include "codes/text.h"
 #include "common/message/receive.h"
 #include "gateway/read/lookup.h"
 
@@ -17,10 +18,17 @@ struct catalogue_code {
 	char code[RECEIVE_CODE_MAX + 1]; /* receive_code_valid() */
 };
 
-enum catalogue_found {
+enum catalogue_kind {
 	CATALOGUE_CODE,
 	CATALOGUE_MAYBE, /* it may be an imported code: PostgreSQL knows */
 	CATALOGUE_NONE
+};
+
+/* What a text is. */
+struct catalogue_found {
+	enum catalogue_kind kind;
+	struct catalogue_code code; /* CATALOGUE_CODE */
+	size_t form; /* the number of the text's form, in the order of their making; 0: none */
 };
 
 struct catalogue;
@@ -33,11 +41,14 @@ void catalogue_free(struct catalogue *catalogue); /* NULL is allowed */
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);
 int catalogue_is_loaded(const struct catalogue *catalogue);
 
-/* Which code a text is. Takes the same work for every text of the form of generated codes. */
-enum catalogue_found catalogue_find(const struct catalogue *catalogue, const char *text, size_t len,
-				    struct catalogue_code *found);
-/* The number of the text's form: from 1, in the order of their making; 0: no form has the text. */
-size_t catalogue_form(const struct catalogue *catalogue, const char *text, size_t len);
+#define CATALOGUE_TEXTS_MAX 64
+
+/*
+ * Which codes at most CATALOGUE_TEXTS_MAX texts are. Takes the same work for every text of the form
+ * of generated codes. Many at once are faster.
+ */
+void catalogue_find(const struct catalogue *catalogue, const struct code_text *texts, size_t n,
+		    struct catalogue_found *found);
 
 /* Appends a sentence for each key that is missing or another one. */
 void catalogue_warnings(const struct catalogue *catalogue, cJSON *array);

@@ -21,6 +21,8 @@ struct redeem {
 	struct lookup *lookup;
 	struct catalogue *catalogue;
 	struct attempts *attempts;
+	struct request_list arrived; /* CATALOGUE_TEXTS_MAX of them are decided together */
+	size_t arrived_n;
 	size_t waiting_max;
 	size_t waiting_n;
 	struct request_list waiting; /* for a look-up of their texts */
@@ -41,6 +43,7 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 	redeem->catalogue = catalogue_new(lookup, config->code_keys);
 	redeem->attempts = attempts_new(&limits);
 	redeem->waiting_max = (size_t)config->lookups_max;
+	STAILQ_INIT(&redeem->arrived);
 	STAILQ_INIT(&redeem->waiting);
 	STAILQ_INIT(&redeem->asked);
 	return redeem;
@@ -53,11 +56,6 @@ void redeem_free(struct redeem *redeem)
 	catalogue_free(redeem->catalogue);
 	attempts_free(redeem->attempts);
 	free(redeem);
-}
-
-static size_t form_of(const struct redeem *redeem, const struct request *request)
-{
-	return catalogue_form(redeem->catalogue, request_code(request), request->code_len);
 }
 
 static void hold_back(struct request *request, int64_t wait_ms)
@@ -75,13 +73,22 @@ static void hold_back(struct request *request, int64_t wait_ms)
 	request_answer_object(request, ANSWER_BUSY, NULL, object);
 }
 
-static void refuse(struct redeem *redeem, struct request *request)
+/* Of a text that PostgreSQL did not have either. */
+static size_t form_of(const struct redeem *redeem, const struct request *request)
+{
+	const struct code_text text = { .text = request_code(request), .len = request->code_len };
+	struct catalogue_found found;
+
+	catalogue_find(redeem->catalogue, &text, 1, &found);
+	return found.form;
+}
+
+static void refuse(struct redeem *redeem, struct request *request, size_t form)
 {
 	const struct result result = { .answer = ANSWER_CODE_INVALID };
 
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_wrong(redeem->attempts, &request->user, form_of(redeem, request),
-		       clock_monotonic_ms());
+	attempts_wrong(redeem->attempts, &request->user, form, clock_monotonic_ms());
 	request_answer(request, &result);
 }
 
@@ -136,7 +143,7 @@ static void on_texts(void *context, const PGresult *rows)
 		else if (row < PQntuples(rows) && row_ord(rows, row) == ord)
 			submit_row(redeem, request, rows, row++);
 		else
-			refuse(redeem, request);
+			refuse(redeem, request, form_of(redeem, request));
 	}
 	waiting_send(redeem);
 }
@@ -178,34 +185,62 @@ static void look_up(struct redeem *redeem, struct request *request)
 	waiting_send(redeem);
 }
 
-void redeem_submit(struct redeem *redeem, struct request *request)
+static void decide(struct redeem *redeem, struct request *request,
+		   const struct catalogue_found *found)
 {
-	struct catalogue_code code;
-	int64_t wait_ms;
+	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form,
+					   clock_monotonic_ms());
 
-	if (!catalogue_is_loaded(redeem->catalogue)) {
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "the sets of exchange codes are not loaded from PostgreSQL yet");
-		return;
-	}
-	wait_ms = attempts_wait_ms(redeem->attempts, &request->user, form_of(redeem, request),
-				   clock_monotonic_ms());
 	if (wait_ms > 0) {
 		hold_back(request, wait_ms);
 		return;
 	}
-	switch (catalogue_find(redeem->catalogue, request_code(request), request->code_len,
-			       &code)) {
+	switch (found->kind) {
 	case CATALOGUE_CODE:
-		submit(redeem, request, &code);
+		submit(redeem, request, &found->code);
 		return;
 	case CATALOGUE_MAYBE:
 		look_up(redeem, request);
 		return;
 	case CATALOGUE_NONE:
-		refuse(redeem, request);
+		refuse(redeem, request, found->form);
 		return;
 	}
+}
+
+void redeem_flush(struct redeem *redeem)
+{
+	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
+	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
+	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
+	struct request *request;
+	size_t n = 0;
+
+	if (redeem->arrived_n == 0)
+		return;
+	STAILQ_CONCAT(&arrived, &redeem->arrived);
+	redeem->arrived_n = 0;
+	STAILQ_FOREACH (request, &arrived, next)
+		texts[n++] = (struct code_text){ .text = request_code(request),
+						 .len = request->code_len };
+	catalogue_find(redeem->catalogue, texts, n, found);
+	for (size_t i = 0; i < n; i++) {
+		request = STAILQ_FIRST(&arrived);
+		STAILQ_REMOVE_HEAD(&arrived, next);
+		decide(redeem, request, &found[i]);
+	}
+}
+
+void redeem_submit(struct redeem *redeem, struct request *request)
+{
+	if (!catalogue_is_loaded(redeem->catalogue)) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "the sets of exchange codes are not loaded from PostgreSQL yet");
+		return;
+	}
+	STAILQ_INSERT_TAIL(&redeem->arrived, request, next);
+	if (++redeem->arrived_n == CATALOGUE_TEXTS_MAX)
+		redeem_flush(redeem);
 }
 
 void redeem_tick(struct redeem *redeem, int64_t now_ms)

@@ -23,6 +23,7 @@ struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 void redeem_free(struct redeem *redeem); /* NULL is allowed */
 
 void redeem_submit(struct redeem *redeem, struct request *request); /* takes it */
+void redeem_flush(struct redeem *redeem); /* decides what was submitted; once a turn of the loop */
 /* Admission is about to answer it; a code that is revoked counts as a wrong one. */
 void redeem_answered(struct redeem *redeem, const struct request *request, enum answer answer);
 

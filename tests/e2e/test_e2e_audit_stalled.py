@@ -167,6 +167,7 @@ def test_dead_letters_that_were_purged(ground):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_a_backlog_that_is_worked_off_is_not_stalled(ground, worker_make):
     """Its receives are older than the limit, and one after the other gets its outcome."""
     rough = ground.stack

@@ -3,6 +3,7 @@ the others are tested."""
 
 import contextlib
 import json
+import re
 import time
 
 import pika
@@ -63,9 +64,8 @@ def ask_all(stack, history):
 def counted(worker, name):
     """A counter that the worker logs when it ends."""
     assert worker.terminate() == 0
-    return sum(
-        int(word.split("=")[1]) for word in worker.log().split() if word.startswith(name + "=")
-    )
+    (line,) = (line for line in worker.log().splitlines() if " event=stats " in line)
+    return int(re.search(rf" {name}=(\d+)", line)[1])
 
 
 def receives_in(bodies):

@@ -80,6 +80,7 @@ def assert_others_work(stack, redis, pg, other):
     wait_until(lambda: column(pg, other, "expires_at"), SOON_S)
 
 
+@pytest.mark.long
 def test_not_loaded_yet(rough, rough_redis, rough_pg, put_off):
     other = coupon_open(rough, rough_redis)
     rough.sigstop("worker-1")
@@ -117,6 +118,7 @@ def test_closed_and_settled(rough, rough_redis, rough_pg, put_off):
     wait_until(lambda: column(rough_pg, coupon, "expires_at"), AFTER_S)
 
 
+@pytest.mark.long
 def test_lost_by_redis(rough, rough_redis, rough_pg, put_off):
     """Its rebuild needs a new generation; so does that of another one."""
     coupon, other, third = (coupon_open(rough, rough_redis) for _ in range(3))

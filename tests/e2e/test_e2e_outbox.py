@@ -142,6 +142,7 @@ def test_what_has_an_outcome_is_removed(rough, outbox, worker_make):
     assert worker.metrics()["couponmq_worker_outbox_forgotten_total"] == 0
 
 
+@pytest.mark.long
 def test_many_of_several_coupons_are_removed(rough, outbox, worker_make):
     other = Outbox(rough.coupon_make(100), outbox.redis, outbox.pg, outbox.channel)
     for user in range(1, 101):
@@ -235,6 +236,7 @@ def test_without_memory_it_is_recorded_too(rough, outbox, worker_make):
     assert outbox.is_recorded() and len(outbox.list("settled")) == 6
 
 
+@pytest.mark.long
 def test_a_refused_record_stops_no_other_coupon(rough, outbox, worker_make):
     other = Outbox(rough.coupon_make(100), outbox.redis, outbox.pg, outbox.channel)
     outbox.redis.set(outbox.key + ":settled", "x")

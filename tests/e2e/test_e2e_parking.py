@@ -205,6 +205,7 @@ def test_the_client_that_waits_for_a_locked_coupon(rough, gateway_make):
         assert client.issue(coupon, 1, key="k", ack="issued")["status"] == "issued"
 
 
+@pytest.mark.long
 def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
     """The workers hold the receives, and no queue and no outbox has them."""
     purge(rough, DEAD_QUEUE)  # dead letters would be undecided as well

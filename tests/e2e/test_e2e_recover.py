@@ -304,6 +304,7 @@ def test_everything_comes_back(world):
         assert len(set(ids.fetchone())) == 1
 
 
+@pytest.mark.long
 def test_any_user_comes_back(world):
     n = len(HOSTILE)
     flight, issued, rejecting = (world.stack.coupon_make(n + 10) for _ in range(3))
@@ -322,6 +323,7 @@ def test_any_user_comes_back(world):
     assert_recovered(world, [flight, issued, rejecting], HOSTILE)
 
 
+@pytest.mark.long
 def test_corrupt_records_stop_no_others(world):
     coupon = world.stack.coupon_make(20)
     world.backup()
@@ -373,6 +375,7 @@ def test_two_at_once(world):
     assert told.returncode == 1 and "another couponctl recover is running" in told.stderr, coupon
 
 
+@pytest.mark.long
 def test_accept_loss_names_each(world):
     stack = world.stack
     known = stack.coupon_make(100, limit=2)
@@ -482,6 +485,7 @@ def rejected_users(world, coupon, reason):
         return sorted(user for (user,) in pg.execute(query, (coupon, reason)))
 
 
+@pytest.mark.long
 def test_any_user_that_settling_rejects_is_named(world):
     coupon = world.stack.coupon_make(2 * len(HOSTILE))
     world.backup()
@@ -505,6 +509,7 @@ def test_any_user_that_settling_rejects_is_named(world):
     assert_open(world, [coupon])
 
 
+@pytest.mark.long
 def test_any_user_that_is_lost_is_named(world):
     coupon = world.stack.coupon_make(2 * len(HOSTILE))
     world.backup()

@@ -19,6 +19,7 @@ from scenario import (
     REDIS_LOSES,
     scenario,
 )
+from scenario_void import void_killed_at
 from stack import ROOT
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import user_of
@@ -426,6 +427,8 @@ def kill_scenario(point):
             recover_killed(rig, chance, point)
         elif point.startswith("relay_"):
             relay_killed_at(rig, chance, point)
+        elif point.startswith("void_"):
+            void_killed_at(rig, chance, point)
         elif point.startswith("release_"):
             release_killed_at(rig, chance, point)
         else:

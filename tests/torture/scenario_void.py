@@ -22,6 +22,7 @@ FAULTS_MET = (
 VOIDS = 10  # before, during and after the fault, each
 KILL_S = 0.05
 AT_MOST_S = 2.0  # then a command that waits for a service is killed
+KILLED = 5  # at a fault point
 RECENT = 400  # answers of which one is chosen
 
 
@@ -50,6 +51,21 @@ def voids(rig, chance, n, killed=0.3):
         if receive:
             is_killed = chance.random() < killed
             campaign.void(receive, chance.uniform(0, KILL_S) if is_killed else AT_MOST_S)
+
+
+def void_killed_at(rig, chance, point):
+    """Commands die at it, under both terms; the keeper does the rest."""
+    killed, tries = 0, 0
+    rig.wait_answers(chance.randint(200, 600))
+    while killed < KILLED:
+        campaign = chance.choice(rig.load.campaigns)
+        terms_change(rig, campaign, chance.choice(("yes", "no")))
+        receive = receive_choose(chance, campaign)
+        if receive:
+            voiding = campaign.void(receive, AT_MOST_S, fault=f"{point}:1:kill")
+            killed += voiding.result is None
+        tries += 1
+        assert tries < 20 * KILLED, f"{results(rig)}: so few come to {point}"
 
 
 def results(rig):

@@ -39,6 +39,15 @@ static struct code_keys keys_of(const char *text)
 	return keys;
 }
 
+static int64_t position_of(struct code_space *space, const char *text, size_t len)
+{
+	const struct code_text one = { .text = text, .len = len };
+	int64_t position;
+
+	code_space_read(space, &one, 1, &position);
+	return position;
+}
+
 /* Every position of a small space has one text, and every text one position. */
 static void test_is_a_bijection(void **state)
 {
@@ -57,7 +66,7 @@ static void test_is_a_bijection(void **state)
 
 		assert_true(code[0] == 'A' && code[2] == '-' && code[5] == '-');
 		assert_int_equal(seen[at]++, 0);
-		assert_int_equal(code_space_read(space, code, 9), i);
+		assert_int_equal(position_of(space, code, 9), i);
 		as_they_are += at == i;
 	}
 	assert_in_range(as_they_are, 0, 10);
@@ -78,7 +87,7 @@ static void test_codes_stay_the_same(void **state)
 	assert_string_equal(codes, "FW663-V6VR-AT99"
 				   "KLCHR-LBWN-A8ES"
 				   "VKNQV-WPBM-6F8R");
-	assert_int_equal(code_space_read(space, codes + 30, 15), (INT64_C(1) << 62) - 1);
+	assert_int_equal(position_of(space, codes + 30, 15), (INT64_C(1) << 62) - 1);
 	code_space_free(space);
 }
 
@@ -125,6 +134,35 @@ static void test_book(void **state)
 	assert_false(found.set->is_revoked);
 	assert_int_equal(code_book_find(book, "NOON", 4, &found), -1);
 	assert_null(code_book_space(book, 1));
+	code_book_free(book);
+}
+
+/* More than are decided together, some of another form: each is what it is alone. */
+static void test_many_at_once(void **state)
+{
+	enum { TEXTS = 150 };
+	struct code_keys keys = keys_of(KEY_1 KEY_2);
+	struct code_form form = form_of("NOON-####-####", CODE_ALPHABET);
+	struct code_book *book = book_of(&form, &keys);
+	struct code_found found[TEXTS], alone;
+	struct code_text texts[TEXTS];
+	static char codes[TEXTS * 14];
+	int found_n = 0, formless_n = 0;
+
+	(void)state;
+	code_space_write(code_book_space(book, 7), &form, 940, TEXTS, codes);
+	for (size_t i = 0; i < TEXTS; i++)
+		texts[i] = (struct code_text){ .text = codes + 14 * i, .len = i % 7 ? 14 : 13 };
+	code_book_find_all(book, texts, TEXTS, found);
+	for (size_t i = 0; i < TEXTS; i++) {
+		code_book_find(book, texts[i].text, texts[i].len, &alone);
+		assert_ptr_equal(found[i].set, alone.set);
+		assert_int_equal(found[i].serial, alone.serial);
+		assert_int_equal(found[i].form, i % 7 ? 1 : 0);
+		found_n += found[i].set != NULL;
+		formless_n += found[i].form == 0;
+	}
+	assert_true(found_n > 0 && found_n < TEXTS - formless_n);
 	code_book_free(book);
 }
 
@@ -238,9 +276,13 @@ static void test_file_of_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_is_a_bijection), cmocka_unit_test(test_codes_stay_the_same),
-		cmocka_unit_test(test_book),           cmocka_unit_test(test_forged_codes_are_none),
-		cmocka_unit_test(test_reads_keys),     cmocka_unit_test(test_refuses_keys),
+		cmocka_unit_test(test_is_a_bijection),
+		cmocka_unit_test(test_codes_stay_the_same),
+		cmocka_unit_test(test_book),
+		cmocka_unit_test(test_many_at_once),
+		cmocka_unit_test(test_forged_codes_are_none),
+		cmocka_unit_test(test_reads_keys),
+		cmocka_unit_test(test_refuses_keys),
 		cmocka_unit_test(test_file_of_keys),
 	};
 
