@@ -19,8 +19,8 @@ SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN
-	-- ON CONFLICT costs more than the row, and the second statement as much again. So at first all
-	-- are inserted as if nobody had them.
+	-- ON CONFLICT costs more than the row, and the second statement as much again. So at first
+	-- all are inserted as if nobody had them.
 	BEGIN
 		INSERT INTO code (set_id, serial, coupon_id, state, user_id, batch, idx, used_at)
 		SELECT split_part(r.code, '.', 1)::bigint AS set_id,
