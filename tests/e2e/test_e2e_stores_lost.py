@@ -9,6 +9,7 @@ import subprocess
 
 import pika
 import pytest
+import redis
 import requests
 
 from history import QUEUE, queue_length
@@ -107,6 +108,18 @@ def test_postgresql_put_back_to_an_earlier_moment(lost_stack):
         )
         assert client.issue(coupon, 1, key="k")["code"] == 0, "the same receive again"
     wait_until(lambda: states(stack) == ["ok", "ok"])
+
+
+@pytest.mark.long
+def test_a_number_that_is_copied_later_is_noticed(lost_stack):
+    """A worker copies the number of a COMMIT to Redis when a gateway has compared already."""
+    stack = lost_stack
+    wait_until(lambda: states(stack) == ["ok", "ok"])
+    with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache:
+        cache.hincrby("couponmq:changes", "0", 1000)
+    wait_until(lambda: all("put back" in state for state in states(stack)), timeout=20)
+    stack.ctl("recover", "--all")
+    wait_until(lambda: states(stack) == ["ok", "ok"], timeout=20)
 
 
 @pytest.mark.long
