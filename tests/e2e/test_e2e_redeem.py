@@ -2,7 +2,10 @@
 HTTP."""
 
 import json
+import os
 import random
+import signal
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -235,6 +238,29 @@ def test_revoked_codes(stack, redeem):
         assert call(client, used, user_new())["status"] == "code_used"
     numbers = redeem.stats(coupon)
     assert [numbers[name] for name in ("unused", "used", "revoked")] == [0, 1, 2]
+
+
+def test_revoke_that_is_killed_between_the_stores(stack, redeem):
+    """Redis refuses the code already; run again, PostgreSQL has it revoked."""
+    coupon = stack.coupon_make(10)
+    (code,) = redeem.made(coupon, 1)
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
+        holder.execute("LOCK TABLE code IN SHARE MODE")
+        with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache, subprocess.Popen(
+            [stack.build_dir / "couponctl", "codes", "revoke", code],
+            env={**os.environ, **stack.env},
+        ) as killed:
+            wait_until(lambda: cache.exists(f"coupon:{{{coupon}}}:codes"))
+            killed.kill()
+        holder.rollback()
+    assert killed.returncode == -signal.SIGKILL
+    with stack.client() as client:
+        assert redeem.show(code)["state"] == "unused"
+        assert call(client, code, user_new()) == WRONG
+        assert redeem("revoke", code) == "1 revoked, 0 revoked before, 0 refused"
+        assert call(client, code, user_new()) == WRONG
+    assert redeem.show(code)["state"] == "revoked"
+    stack.ctl("audit", coupon)
 
 
 def test_a_revoked_word(stack, redeem):

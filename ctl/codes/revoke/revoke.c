@@ -90,7 +90,7 @@ static int codes_run(struct ctl *ctl)
 	return r.counts.refused > 0;
 }
 
-/* Revokes it in Redis, in PostgreSQL, and once more in Redis: see revoke_marks.h. */
+/* Revokes it in Redis, in PostgreSQL, and once more in Redis: see marks.h. */
 static PGresult *set_revoke(const struct ctl *ctl, struct db *db, const char *id)
 {
 	PGresult *row = db_query(db, sql_query_code_set_coupon, 1, &id);
