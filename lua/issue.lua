@@ -18,10 +18,10 @@
 --       2 batch           ULID, 26 characters of Crockford's upper-case base 32; never used before
 --       3 generation_seen 0..2^53-1, the highest the gateway has seen
 --       4 seq_seen        0..2^53-1, the highest it has seen in that generation
---       5 count           1..256, then as many pairs: user (1..64 bytes, '!' to '~'),
---                         key (0..64 bytes of printable ASCII; '' = none); or the count and 'c',
---                         then as many times user, key and code: 'SET.SERIAL' of a code for one
---                         use, 'SET' of a word, '' = none
+--       5 count           1..256; and 'k' if the part has keys, 'c' if it has codes, in this order.
+--                         Then as many times user (1..64 bytes, '!' to '~'), key if it has
+--                         keys (0..64 bytes of printable ASCII; '' = none), and code if it has
+--                         codes ('SET.SERIAL' of a code for one use, 'SET' of a word, '' = none)
 --
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
 -- decided:
@@ -50,7 +50,6 @@ local concat = table.concat
 local argv = ARGV
 
 local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before its requests
-local PAIR, TRIPLE = 2, 3 -- arguments of a request without and with a code
 -- A user without the bytes that JSON escapes; digits and capitals are in the first range.
 local PLAIN = '^[#-[^-~!%]]+$'
 local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
@@ -58,6 +57,10 @@ local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
 local NEXT = '",1,""],["'
 local BEFORE_CODE, AFTER_CODE = '",1,"","', '"],["'
 local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
+-- The digits of an index: Lua takes longer for the text of a number.
+local TENS = {'', '1', '2', '3', '4', '5', '6', '7', '8', '9', '10', '11', '12', '13', '14', '15',
+	'16', '17', '18', '19', '20', '21', '22', '23', '24', '25'}
+local UNITS = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
 
 local run_id = argv[1]
 local unsettled_max = tonumber(argv[2])
@@ -73,12 +76,11 @@ if not find(argv[2], '^[1-9]%d*$') or unsettled_max > MAX_INT then
 end
 local now = now_ms()
 
-
 -- Checks the arguments of a part. Returns the command that reads its users, that for its codes
 -- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in
 -- JSON, and whether a code is a word. The checks are inline, where other scripts call functions of
 -- the prelude: this script runs for every request.
-local function arguments_read(place, from, count, each)
+local function arguments_read(place, from, count, has_keys, has_codes)
 	local coupon, batch = argv[from], argv[from + 1]
 	local generation, seq = argv[from + 2], argv[from + 3]
 
@@ -100,29 +102,33 @@ local function arguments_read(place, from, count, each)
 		fail('generation_seen, seq_seen: not within 0..2^53-1')
 	end
 
-	if each == TRIPLE and KEYS[place + 3] ~= base .. ':codes' then
+	if has_codes and KEYS[place + 3] ~= base .. ':codes' then
 		fail('KEYS: not the keys of coupon ' .. coupon)
 	end
 	local hmget = {'HMGET', KEYS[place + 1]}
-	local codes = each == TRIPLE and {'HMGET', KEYS[place + 3]} or nil
+	local codes = has_codes and {'HMGET', KEYS[place + 3]} or nil
 	local keyed, escapes, words = false, false, false
 	local at = from + PART
 	for i = 1, count do
-		local user, key = argv[at], argv[at + 1]
+		local user = argv[at]
 		if #user > 64 or not find(user, PLAIN) then
 			if #user > 64 or not find(user, '^[!-~]+$') then
 				fail('user: not 1 to 64 bytes of printable ASCII without spaces')
 			end
 			escapes = true
 		end
-		if key ~= '' then
+		hmget[i + 2] = user
+		at = at + 1
+		if has_keys then
+			local key = argv[at]
 			if #key > 64 or not find(key, '^[ -~]*$') then
 				fail('key: not at most 64 bytes of printable ASCII')
 			end
-			keyed = true
+			keyed = keyed or key ~= ''
+			at = at + 1
 		end
 		if codes then
-			local code = argv[at + 2]
+			local code = argv[at]
 			if #code > CODE_MOST or not find(code, ONE_TIME) then
 				if code ~= '' and not code_is_valid(code) then
 					fail('code: not SET.SERIAL or SET')
@@ -131,9 +137,8 @@ local function arguments_read(place, from, count, each)
 			end
 			codes[i + 2] = code
 			keyed = true
+			at = at + 1
 		end
-		hmget[i + 2] = user
-		at = at + each
 	end
 	return hmget, codes, keyed, escapes, words
 end
@@ -229,10 +234,10 @@ local function codes_read(codes, count)
 end
 
 -- Decides the part whose keys begin at KEYS[place], and its arguments at argv[from].
-local function decide(place, from, count, each)
+local function decide(place, from, count, has_keys, has_codes)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
-	local hmget, codes, keyed, escapes, words = arguments_read(place, from, count, each)
+	local hmget, codes, keyed, escapes, words = arguments_read(place, from, count, has_keys, has_codes)
 	local c = coupon_read(key)
 	if not c then
 		return {'missing', 0, 0}
@@ -284,10 +289,10 @@ local function decide(place, from, count, each)
 	local at = {}
 	local accepted = 0
 	local fresh = '1:' .. batch .. ':'
-	local key_at = from + PART + 1
+	local key_at, each = from + PART + 1, has_codes and 3 or 2 -- used if it has keys
 
 	for i = 1, count do
-		local user, word = hmget[i + 2], argv[key_at]
+		local user, word = hmget[i + 2], has_keys and argv[key_at] or ''
 		local own = at[user]
 		local verdict, took
 		local code, bad -- bad: the verdict on a code that the user cannot redeem
@@ -311,13 +316,15 @@ local function decide(place, from, count, each)
 			at[user] = last + 2
 			hset[last + 1] = user
 			pieces[size + 1] = escapes and string.gsub(user, ESCAPED, ESCAPE) or user
+			local unit = accepted % 10
+			local ten = TENS[(accepted - unit) / 10 + 1]
 			if code then
-				hset[last + 2] = fresh .. accepted .. ':\t' .. code
+				hset[last + 2] = fresh .. ten .. UNITS[unit + 1] .. ':\t' .. code
 				pieces[size + 2], pieces[size + 3] = BEFORE_CODE, code
 				pieces[size + 4] = AFTER_CODE
 				size = size + 4
 			else
-				hset[last + 2] = fresh .. accepted .. ':'
+				hset[last + 2] = fresh .. ten .. UNITS[unit + 1] .. ':'
 				pieces[size + 2] = NEXT
 				size = size + 2
 			end
@@ -409,21 +416,16 @@ local function decide(place, from, count, each)
 	return reply
 end
 
--- Where the keys and arguments of each part begin, before any is decided.
-local place, from = 1, HEAD + 1
-local places, begins, counts, eaches = {}, {}, {}, {}
+-- The arguments of decide() for each part, before any is decided.
+local parts, place, from = {}, 1, HEAD + 1
 repeat
-	local text = argv[from + PART - 1] or ''
-	local count, each = tonumber(text), PAIR
-	if not count and sub(text, -1) == 'c' then
-		count, each = tonumber(sub(text, 1, -2)), TRIPLE
+	local digits, k, c = match(argv[from + PART - 1] or '', '^(%d+)(k?)(c?)$')
+	local count = tonumber(digits)
+	if not count or count < 1 or count > MAX_INDEX + 1 then
+		fail('count: not an integer within 1..256, perhaps with k, c or kc')
 	end
-	if not count or count < 1 or count > MAX_INDEX + 1 or count % 1 ~= 0 then
-		fail('count: not an integer within 1..256')
-	end
-	local i = #counts + 1
-	places[i], begins[i], counts[i], eaches[i] = place, from, count, each
-	place, from = place + each + 1, from + PART + count * each
+	parts[#parts + 1] = {place, from, count, k ~= '', c ~= ''}
+	place, from = place + 3 + #c, from + PART + count * (1 + #k + #c)
 until place > #KEYS or from > #argv
 if place ~= #KEYS + 1 then
 	fail('KEYS: 3 are needed for each part, 4 for one with codes')
@@ -433,8 +435,8 @@ if from ~= #argv + 1 then
 end
 
 local replies = {}
-for i = 1, #counts do
-	local done, reply = protected(decide, places[i], begins[i], counts[i], eaches[i])
+for i, part in ipairs(parts) do
+	local done, reply = protected(decide, unpack(part))
 	replies[i] = reply
 	if not done and type(reply) ~= 'table' then
 		replies[i] = {err = reply} -- an error of the script itself

@@ -146,7 +146,7 @@ class Coupon:
     ):
         """A call with one part. Each request is a user, or a pair of user and key, or with the code
         as well."""
-        if keys is None and any(isinstance(r, tuple) and len(r) == 3 for r in requests):
+        if keys is None and any(isinstance(r, (tuple, list)) and len(r) == 3 for r in requests):
             keys = [*self.keys, self.codes]
         (reply,) = self.run(
             "issue",
@@ -161,11 +161,13 @@ class Coupon:
 
     def part(self, *requests, batch=None, coupon=None, seen=(0, 0), count=None):
         """The arguments of one part of a call."""
+        words = [(r,) if isinstance(r, (str, int)) else tuple(r) for r in requests]
+        has_keys = any(len(w) > 1 and w[1] != "" for w in words)
+        has_codes = any(len(w) == 3 for w in words)
         flat = []
-        for r in requests:
-            flat += [r, ""] if isinstance(r, (str, int)) else r
-        coded = any(isinstance(r, tuple) and len(r) == 3 for r in requests)
-        n = f"{len(flat) // 3}c" if coded else len(flat) // 2
+        for user, key, code in ((*w, "", "")[:3] for w in words):
+            flat += [user, *[key] * has_keys, *[code] * has_codes]
+        n = f"{len(words)}{'k' * has_keys}{'c' * has_codes}"
         return (
             self.id if coupon is None else coupon,
             batch or ulid_make(),

@@ -85,12 +85,14 @@ static void part_add(struct bundle_command *command, const struct call *call, si
 	word_add(command, number_text(call->seen_generation, command->parts[i].generation));
 	word_add(command, number_text(call->seen_seq, command->parts[i].seq));
 	number_text((int64_t)call->requests_n, command->parts[i].count);
+	strcat(command->parts[i].count, call->has_keys ? "k" : "");
 	word_add(command, strcat(command->parts[i].count, call->has_codes ? "c" : ""));
 	for (size_t n = 0; n < call->requests_n; n++) {
 		const struct request *request = call->requests[n];
 
 		word_len_add(command, request->user.text, request->user.len);
-		word_len_add(command, request_key(request), request->key_len);
+		if (call->has_keys)
+			word_len_add(command, request_key(request), request->key_len);
 		if (call->has_codes)
 			word_len_add(command, request_code(request), request->code_len);
 	}

@@ -40,7 +40,7 @@ struct bundle_command {
 	struct {
 		struct coupon_keys keys;
 		char coupon[ID_SIZE], batch[ULID_SIZE];
-		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 1];
+		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 2];
 	} parts[BUNDLE_CALLS_MAX];
 };
 

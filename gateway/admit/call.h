@@ -19,6 +19,7 @@ struct call {
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t sent_ms; /* by the port's clock */
+	int has_keys;    /* one of its requests has a key */
 	int has_codes;   /* one of its requests redeems a code */
 	size_t requests_n;
 	struct request *requests[MESSAGE_RECEIVES_MAX];

@@ -103,7 +103,7 @@ static struct call *call_new(const struct call_queue *queue, struct coupon *coup
 	call->seen_generation = coupon->seen_generation;
 	call->seen_seq = coupon->seen_seq;
 	call->sent_ms = now_ms;
-	call->has_codes = 0;
+	call->has_keys = call->has_codes = 0;
 	call->requests_n = 0;
 	queue->port->ulid_new(queue->port->context, &call->batch);
 	return call;
@@ -140,6 +140,7 @@ static struct call *call_gather(struct call_queue *queue, struct coupon *coupon,
 		}
 		if (!call)
 			call = call_new(queue, coupon, now_ms);
+		call->has_keys |= request->key_len > 0;
 		call->has_codes |= request->code_len > 0;
 		call->requests[call->requests_n++] = request;
 	}

@@ -486,3 +486,19 @@ def test_touches_no_key_but_its_own(private_coupon):
     assert len(seen) >= 8
     for command in seen:
         assert command[0] == "TIME" or command[1] in coupon.keys, command
+
+
+@pytest.mark.parametrize("count, words", [("2", ["1", "2"]), ("2k", ["1", "", "2", ""])])
+def test_keys_may_be_absent_or_empty(coupon, count, words):
+    coupon.put()
+    batch = ulid_make()
+    (reply,) = coupon.run("issue", coupon.run_id, 9, *coupon.part(batch=batch)[:4], count, *words)
+    assert reply[7:] == [1, 1]
+    assert coupon.users() == {"1": f"1:{batch}:0:", "2": f"1:{batch}:1:"}
+
+
+def test_every_index(coupon):
+    coupon.put(total=256)
+    batch = ulid_make()
+    coupon.issue(*map(str, range(256)), batch=batch)
+    assert coupon.users() == {str(n): f"1:{batch}:{n}:" for n in range(256)}

@@ -185,13 +185,24 @@ def test_keys_of_another_coupon(coupon):
 def test_number_of_arguments(coupon):
     coupon.put(total=1000)
     good = [coupon.run_id, "1", coupon.id, ULID, "0", "0"]
-    for tail in (["1"], ["1", "1"], ["1", "1", "", "2"], ["2", "1", ""], ["255", *["1", ""] * 256]):
+    for tail in (
+        ["1"],
+        ["1", "1", "2"],
+        ["2", "1"],
+        ["1k", "1"],
+        ["2k", "1", ""],
+        ["255", *["1"] * 256],
+        ["255k", *["1", ""] * 256],
+    ):
         refused(coupon, "ARGV: ", coupon.run, "issue", *good, *tail)
     for n, name in enumerate(("ARGV", "ARGV", "count", "count", "count", "count")):
         refused(coupon, f"{name}: ", coupon.run, "issue", *good[:n])
 
 
-@pytest.mark.parametrize("count", ["0", "257", "-1", "1.5", "", "x", "nan", "inf"])
+@pytest.mark.parametrize(
+    "count",
+    ["0", "257", "-1", "1.5", "", "x", "nan", "inf", "k", "c", "0k", "257c", "1K", "1ck", "1kk"],
+)
 def test_bad_count(coupon, count):
     refused(coupon.put(), "count: not an integer within 1..256", coupon.issue_raw, "1", count=count)
 

@@ -126,7 +126,7 @@ static void test_words(void **state)
 		"00000000000000000000000001",
 		"3",
 		"11",
-		"2",
+		"2k",
 		"u0",
 		"",
 		"x|y",
@@ -137,13 +137,13 @@ static void test_words(void **state)
 		"12",
 		"1",
 		"u0",
-		"",
 	};
 	struct bundle *bundle = bundle_new();
 	struct call *first = call_make(1, 1);
 
 	(void)state;
 	first->requests[first->requests_n++] = request_make("x|y", "a key", "");
+	first->has_keys = 1;
 	bundle_add(bundle, first);
 	bundle_add(bundle, call_make(2, 1));
 	bundle_command_make(&command, bundle, "hash", run_id, "1000");
@@ -151,34 +151,36 @@ static void test_words(void **state)
 	bundle_empty(bundle);
 }
 
-/* As many coupons as fit and as many requests, with the longest ids and keys. */
+/* As many coupons as fit and as many requests, with the longest ids, keys and codes. */
 static void test_the_largest(void **state)
 {
 	static struct bundle_command command;
-	char user[65] = "", key[65] = "";
+	char user[65] = "", key[65] = "", code[RECEIVE_CODE_MAX + 1] = "";
 	struct bundle *bundle = bundle_new();
 
 	(void)state;
 	memset(user, 'u', 64);
 	memset(key, 'k', 64);
+	memset(code, '1', RECEIVE_CODE_MAX);
 	for (int i = 0; i < BUNDLE_CALLS_MAX; i++) {
 		struct call *call = call_make(INT64_MAX - BUNDLE_CALLS_MAX + i, 0);
 		size_t n = i < BUNDLE_CALLS_MAX - 1 ? 4 : bundle_room(bundle);
 
 		call->seen_generation = call->seen_seq = (1LL << 53) - 1;
+		call->has_keys = call->has_codes = 1;
 		for (size_t k = 0; k < n; k++)
-			call->requests[call->requests_n++] = request_make(user, key, "");
+			call->requests[call->requests_n++] = request_make(user, key, code);
 		bundle_add(bundle, call);
 		if (bundle_room(bundle) == 0)
 			break;
 	}
 	bundle_command_make(&command, bundle, "hash", run_id, "9007199254740991");
-	assert_int_equal(command.n, 5 + 8 * bundle->calls_n + 2 * bundle->requests);
+	assert_int_equal(command.n, 5 + 9 * bundle->calls_n + 3 * bundle->requests);
 	assert_true(bundle->requests <= BUNDLE_REQUESTS_MAX);
 	bundle_empty(bundle);
 }
 
-/* Only the call with a code gets the key of the codes, and a third argument for each request. */
+/* Only the call with a code gets the key of the codes, and a code for each request. */
 static void test_words_with_a_code(void **state)
 {
 	static struct bundle_command command;
@@ -202,9 +204,7 @@ static void test_words_with_a_code(void **state)
 		"2c",
 		"u0",
 		"",
-		"",
 		"x",
-		"k",
 		"17.5",
 		"2",
 		"00000000000000000000000002",
@@ -212,13 +212,12 @@ static void test_words_with_a_code(void **state)
 		"12",
 		"1",
 		"u0",
-		"",
 	};
 	struct bundle *bundle = bundle_new();
 	struct call *first = call_make(1, 1);
 
 	(void)state;
-	first->requests[first->requests_n++] = request_make("x", "k", "17.5");
+	first->requests[first->requests_n++] = request_make("x", "", "17.5");
 	first->has_codes = 1;
 	bundle_add(bundle, first);
 	bundle_add(bundle, call_make(2, 1));
