@@ -93,3 +93,11 @@ int receive_tail_parse(const char *text, size_t len, size_t *key_len)
 		return -1;
 	return tab && !receive_code_valid(tab + 1, len - *key_len - 1) ? -1 : 0;
 }
+
+const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size_t *code_len)
+{
+	size_t begin = key_len < len ? key_len + 1 : len;
+
+	*code_len = len - begin;
+	return tail + begin;
+}

@@ -47,4 +47,7 @@ int receive_code_valid(const char *text, size_t len);
  */
 int receive_tail_parse(const char *text, size_t len, size_t *key_len);
 
+/* The code in a tail with such a key; `*code_len` is 0 if it has none. */
+const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size_t *code_len);
+
 #endif

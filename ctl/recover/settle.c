@@ -7,11 +7,12 @@
 
 #include <string.h>
 
-enum { BATCHES, INDEXES, USERS, SLOTS, KEYS, TIMES, ARRAYS };
+enum { BATCHES, INDEXES, USERS, SLOTS, KEYS, CODES, TIMES, ARRAYS };
 
 static const enum postgres_type types[ARRAYS] = {
 	[BATCHES] = POSTGRES_UUID, [INDEXES] = POSTGRES_INT2, [USERS] = POSTGRES_TEXT,
-	[SLOTS] = POSTGRES_INT2,   [KEYS] = POSTGRES_TEXT,    [TIMES] = POSTGRES_INT8,
+	[SLOTS] = POSTGRES_INT2,   [KEYS] = POSTGRES_TEXT,    [CODES] = POSTGRES_TEXT,
+	[TIMES] = POSTGRES_INT8,
 };
 
 static void arrays_fill(struct recover_coupon *coupon, const struct held *list, size_t n,
@@ -21,12 +22,16 @@ static void arrays_fill(struct recover_coupon *coupon, const struct held *list, 
 		postgres_array_init(&arrays[i], types[i]);
 	for (size_t i = 0; i < n; i++) {
 		const struct user_record *record = &list[i].record;
+		size_t code_len;
+		const char *code = receive_tail_code(record->key, record->tail_len, record->key_len,
+						     &code_len);
 
 		postgres_array_add_uuid(&arrays[BATCHES], &record->batch);
 		postgres_array_add_number(&arrays[INDEXES], record->index);
 		postgres_array_add_text(&arrays[USERS], list[i].user.text, list[i].user.len);
 		postgres_array_add_number(&arrays[SLOTS], record->slot);
-		postgres_array_add_text(&arrays[KEYS], record->key, record->tail_len);
+		postgres_array_add_text(&arrays[KEYS], record->key, record->key_len);
+		postgres_array_add_text(&arrays[CODES], code, code_len);
 		postgres_array_add_number(&arrays[TIMES], held_time(coupon, &record->batch));
 	}
 }

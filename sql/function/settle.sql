@@ -1,5 +1,5 @@
--- version: 7
--- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
+-- version: 8
+-- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
 --
@@ -41,7 +41,8 @@ CREATE OR REPLACE FUNCTION settle(
 	idx        smallint[],
 	user_id    text[],
 	slot       smallint[],
-	key        text[],      -- '' is none; of a redeemed code: the key, a tab and the code
+	key        text[],      -- '' is none
+	code       text[],      -- '' is none; no elements: there are none at all
 	at_ms      bigint[])
 RETURNS TABLE (ord int, outcome text, reason text)
 LANGUAGE plpgsql VOLATILE
@@ -63,8 +64,7 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	suspect_ids   bigint[];    -- the coupons that have a tombstone
-	keys          text[] := settle.key;
-	codes         text[];      -- NULL: there are none
+	codes         text[];      -- NULL: there are none; with NULL for none
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
 	bad_reason    text[];
@@ -104,6 +104,7 @@ BEGIN
 		AND asked_num = cardinality(settle.batch) AND asked_num = cardinality(settle.idx)
 		AND asked_num = cardinality(settle.user_id) AND asked_num = cardinality(settle.slot)
 		AND asked_num = cardinality(settle.key)
+		AND cardinality(settle.code) IN (0, asked_num)
 		AND asked_num = cardinality(settle.at_ms)) IS NOT TRUE THEN
 		RAISE EXCEPTION 'settle() needs arrays of one length'
 			USING ERRCODE = 'array_subscript_error';
@@ -135,11 +136,8 @@ BEGIN
 	END IF;
 
 	-- Step 0.
-	IF strpos(array_to_string(keys, ''), E'\t') > 0 THEN
-		SELECT array_agg(split_part(r.key, E'\t', 1) ORDER BY r.ord),
-			array_agg(nullif(split_part(r.key, E'\t', 2), '') ORDER BY r.ord)
-		INTO keys, codes
-		FROM unnest(settle.key) WITH ORDINALITY AS r (key, ord);
+	IF cardinality(settle.code) > 0 THEN
+		codes := array_replace(settle.code, '', NULL);
 		SELECT array_agg(c.ord), array_agg(c.reason)
 		INTO bad_ord, bad_reason
 		FROM code_take(settle.coupon, settle.seq, settle.batch, settle.idx, settle.user_id,
@@ -166,7 +164,7 @@ BEGIN
 				-- would be copied first.
 				SELECT unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
 					unnest(settle.user_id) AS user_id,
-					unnest(settle.slot) AS slot, unnest(keys) AS key,
+					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
 					unnest(codes) AS code,
 					timestamptz 'epoch'
 						+ unnest(settle.at_ms) * interval '1 ms' AS at
@@ -182,7 +180,7 @@ BEGIN
 				SELECT unnest(settle.coupon) AS coupon,
 					unnest(settle.batch) AS batch, unnest(settle.idx) AS idx,
 					unnest(settle.user_id) AS user_id,
-					unnest(settle.slot) AS slot, unnest(keys) AS key,
+					unnest(settle.slot) AS slot, unnest(settle.key) AS key,
 					unnest(codes) AS code,
 					timestamptz 'epoch'
 						+ unnest(settle.at_ms) * interval '1 ms' AS at
@@ -215,7 +213,7 @@ BEGIN
 		), r AS (
 			SELECT unnest(settle.coupon) AS coupon, unnest(settle.batch) AS batch,
 				unnest(settle.idx) AS idx, unnest(settle.user_id) AS user_id,
-				unnest(settle.slot) AS slot, unnest(keys) AS key,
+				unnest(settle.slot) AS slot, unnest(settle.key) AS key,
 				unnest(codes) AS code,
 				timestamptz 'epoch' + unnest(settle.at_ms) * interval '1 ms' AS at,
 				generate_subscripts(settle.coupon, 1) AS ord
@@ -275,7 +273,7 @@ BEGIN
 			-- Redis may have lost keys that PostgreSQL still has.
 			IF all_issued AND settle.generation[1] > 1 THEN
 				all_issued := NOT EXISTS (
-					SELECT FROM unnest(settle.user_id, settle.slot, keys)
+					SELECT FROM unnest(settle.user_id, settle.slot, settle.key)
 						AS r (user_id, slot, key)
 					WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
 						WHERE u.user_id = r.user_id
@@ -286,7 +284,7 @@ BEGIN
 			IF all_issued THEN
 				IF has_events THEN
 					PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
-						settle.idx, settle.user_id, settle.slot, keys,
+						settle.idx, settle.user_id, settle.slot, settle.key,
 						settle.at_ms, NULL, seen);
 				END IF;
 				RETURN;
@@ -325,7 +323,7 @@ BEGIN
 		IF all_issued AND is_rebuilt THEN
 			all_issued := NOT EXISTS (
 				SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot,
-					keys) AS r (coupon, user_id, slot, key)
+					settle.key) AS r (coupon, user_id, slot, key)
 				WHERE r.key <> '' AND (SELECT true FROM user_coupon AS u
 					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
 						AND u.slot <> r.slot AND u.key = r.key LIMIT 1));
@@ -340,7 +338,7 @@ BEGIN
 			WHERE c.id = g.id AND c.id = ANY (coupon_ids);
 			IF has_events THEN
 				PERFORM event_add(coupon_ids, settle.coupon, settle.batch,
-					settle.idx, settle.user_id, settle.slot, keys,
+					settle.idx, settle.user_id, settle.slot, settle.key,
 					settle.at_ms, NULL, seen);
 			END IF;
 			RETURN;
@@ -391,7 +389,7 @@ BEGIN
 					AS c (id, left_num) ON c.id = r.coupon
 			GROUP BY c.id, c.left_num HAVING count(*) > c.left_num)
 		AND NOT EXISTS (
-			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, keys)
+			SELECT FROM unnest(settle.coupon, settle.user_id, settle.slot, settle.key)
 				AS r (coupon, user_id, slot, key)
 				JOIN unnest(locked_id, locked_generation)
 					AS c (id, generation) ON c.id = r.coupon
@@ -417,7 +415,7 @@ BEGIN
 			SELECT r.*, min(r.ord) OVER (
 				PARTITION BY r.coupon, r.batch, r.idx, r.user_id, r.slot) AS first
 			FROM unnest(settle.coupon, settle.generation, settle.seq, settle.batch,
-					settle.idx, settle.user_id, settle.slot, keys)
+					settle.idx, settle.user_id, settle.slot, settle.key)
 				WITH ORDINALITY AS r (coupon, generation, seq, batch,
 					idx, user_id, slot, key, ord)
 		), found AS (
@@ -556,12 +554,14 @@ BEGIN
 	INSERT INTO coupon_late (coupon_id, num, generation, seq, user_id, slot, batch, idx, key,
 		reason)
 	SELECT c.id, c.late_num + row_number() OVER (PARTITION BY c.id ORDER BY r.ord),
-		r.generation, r.seq, r.user_id, r.slot, r.batch, r.idx, r.key,
+		r.generation, r.seq, r.user_id, r.slot, r.batch, r.idx,
+		r.key || coalesce(E'\t' || r.code, ''),
 		CASE WHEN all_issued OR j.state = 'issued' THEN NULL ELSE j.reason END
 	FROM unnest(settle.coupon, settle.generation, settle.seq, settle.user_id, settle.slot,
-				settle.batch, settle.idx, settle.key)
+				settle.batch, settle.idx, settle.key, codes)
 			WITH ORDINALITY
-				AS r (coupon, generation, seq, user_id, slot, batch, idx, key, ord)
+				AS r (coupon, generation, seq, user_id, slot, batch, idx, key, code,
+					ord)
 		JOIN unnest(locked_id, locked_generation) AS l (id, generation)
 			ON l.id = r.coupon AND l.generation > 0 AND l.generation <> r.generation
 		JOIN coupon AS c ON c.id = l.id
@@ -628,7 +628,7 @@ BEGIN
 
 	IF has_events THEN
 		PERFORM event_add(coupon_ids, settle.coupon, settle.batch, settle.idx,
-			settle.user_id, settle.slot, keys, settle.at_ms, judged_state, seen);
+			settle.user_id, settle.slot, settle.key, settle.at_ms, judged_state, seen);
 	END IF;
 
 	IF NOT all_issued THEN
@@ -647,8 +647,10 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
+	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
+	bigint[])
 	FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
+	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
+	bigint[])
 	TO couponmq_app;

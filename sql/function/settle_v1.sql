@@ -1,7 +1,7 @@
 -- version: 1
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
 --
--- settle() as the version before calls it, with user ids that are numbers.
+-- settle() as versions call it whose user ids are numbers.
 CREATE OR REPLACE FUNCTION settle(
 	coupon     bigint[],
 	generation int[],

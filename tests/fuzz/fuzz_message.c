@@ -94,7 +94,7 @@ static void settlement_check(const struct message *message)
 	settle_args_init(&args);
 	settle_args_fill(&args, settlement);
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
-		check(args.arrays[i].n == message->receives_n &&
+		check((args.arrays[i].n == message->receives_n || args.arrays[i].n == 0) &&
 		      args.arrays[i].len <= args.arrays[i].room);
 	settle_args_fini(&args);
 	settlement_free(settlement);

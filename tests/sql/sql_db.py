@@ -45,7 +45,7 @@ class Receive:
     slot: int = 1
     generation: int = 0
     seq: int = 1
-    key: str = ""
+    key: str = ""  # with a tab and the code if one was redeemed
     at_ms: int = AT_MS
 
     def but(self, **changes):
@@ -112,10 +112,10 @@ class Db:
 
     def settle(self, *receives):
         """Per receive: `issued`, `repeated` or the reason of its rejection."""
-        fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot", "key", "at_ms")
-        rows = self.query(
-            "settle", *(array_text(getattr(one, field) for one in receives) for field in fields)
-        )
+        fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot")
+        columns = [array_text(getattr(one, field) for one in receives) for field in fields]
+        times = array_text(one.at_ms for one in receives)
+        rows = self.query("settle", *columns, *self.tails(receives), times)
         if COUNTING in self.queries["settle"]:
             changed = rows.pop()
             assert (changed["ord"], changed["outcome"]) == ("0", "changed"), "it comes last"
@@ -126,6 +126,12 @@ class Db:
             assert outcomes[int(row["ord"]) - 1] == "issued", "an element has two outcomes"
             outcomes[int(row["ord"]) - 1] = row["reason"] or row["outcome"]
         return outcomes
+
+    def tails(self, receives):
+        """The keys and the codes."""
+        pairs = [one.key.partition("\t") for one in receives]
+        codes = [code for _, _, code in pairs]
+        return array_text(key for key, _, _ in pairs), array_text(codes if any(codes) else [])
 
     def settle_retrying(self, *receives):
         """As a worker does; any error but 40001, in particular a deadlock, is a failure."""
@@ -180,6 +186,9 @@ class DbBefore(Db):
     """As the programs of the version before use it."""
 
     queries = QUERIES_BEFORE
+
+    def tails(self, receives):
+        return (array_text(one.key for one in receives),)
 
 
 def users_make(first, end):

@@ -381,11 +381,11 @@ def test_ids_that_differ_in_one_byte_are_two_users(db, coupon_new, one, other):
 
 def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):
     coupon, batch = coupon_new(), uuid.uuid4()
-    arrays = [f"{{{value}}}" for value in (coupon, 0, 1, batch, 0, 1, 1, '""', AT_MS)]
-    for position in range(9):
-        for wrong in ("{}", None, "{NULL}"):
-            if position == 7 and wrong == "{NULL}":
-                continue  # a key that is NULL is no key
+    arrays = [f"{{{value}}}" for value in (coupon, 0, 1, batch, 0, 1, 1, '""', '""', AT_MS)]
+    for position in range(10):
+        for wrong in ("{}", None, "{NULL}", '{"",""}'):
+            if (position, wrong) in ((7, "{NULL}"), (8, "{NULL}"), (8, "{}")):
+                continue  # no key, no code, no codes at all
             with pytest.raises(psycopg.Error) as caught:
                 db.query("settle", *arrays[:position], wrong, *arrays[position + 1 :])
             assert caught.value.sqlstate[:2] in ("22", "23"), (position, wrong, caught.value)

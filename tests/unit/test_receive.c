@@ -221,13 +221,18 @@ static void test_tails(void **state)
 		"\t1.01", "\t.1", "\t1.2.3", "\t1\t2", "\t9223372036854775808",
 		"k\n",    "\t-1", "\t1.-1",  "\t1 "
 	};
+	static const char *const codes[] = { "", "", "1", "1.0", "7.9223372036854775807" };
 	char longest[RECEIVE_TAIL_MAX + 2];
-	size_t key_len;
+	const char *code;
+	size_t key_len, code_len;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		assert_int_equal(receive_tail_parse(good[i], strlen(good[i]), &key_len), 0);
 		assert_int_equal(key_len, strcspn(good[i], "\t"));
+		code = receive_tail_code(good[i], strlen(good[i]), key_len, &code_len);
+		assert_string_equal(code, codes[i]);
+		assert_int_equal(code_len, strlen(codes[i]));
 	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(receive_tail_parse(bad[i], strlen(bad[i]), &key_len), -1);

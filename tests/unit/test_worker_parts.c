@@ -141,6 +141,30 @@ static void test_arguments(void **state)
 		     "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2"
 		     "42\0\0\0\2{\"",
 		     32);
+	assert_int_equal(args.arrays[8].n, 0);
+	settle_args_fini(&args);
+	settlement_free(s);
+}
+
+/* Of a receive without a code it is empty, if another one of the transaction has one. */
+static void test_arguments_with_a_code(void **state)
+{
+	struct settlement *s = taken_make(2, "k");
+	struct settle_args args;
+
+	(void)state;
+	strcpy(message.receives[1].tail, "\t17.5");
+	settlement_free(s);
+	s = settlement_new(NULL, 16, 16);
+	settlement_add(s, 1, &message, 0, NULL);
+	settlement_take(s, 1000, 0);
+	settle_args_init(&args);
+	settle_args_fill(&args, s);
+	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\1k\0\0\0\0", 29);
+	array_expect(&args, 8,
+		     "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0\4"
+		     "17.5",
+		     32);
 	settle_args_fini(&args);
 	settlement_free(s);
 }
@@ -237,6 +261,7 @@ int main(void)
 		cmocka_unit_test(test_reply),
 		cmocka_unit_test(test_longest_reply_fits),
 		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_arguments_with_a_code),
 		cmocka_unit_test(test_judge_absent),
 		cmocka_unit_test(test_judge_present),
 		cmocka_unit_test(test_judge_rebuild),

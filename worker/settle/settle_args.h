@@ -1,11 +1,14 @@
-/* The arguments of settle(): nine arrays, built receive by receive. */
+/*
+ * The arguments of settle(): ten arrays, built receive by receive. That of the codes stays empty
+ * unless there is one.
+ */
 #ifndef WORKER_SETTLE_SETTLE_ARGS_H
 #define WORKER_SETTLE_SETTLE_ARGS_H
 
 #include "common/postgres/argument.h"
 #include "worker/consume/settlement.h"
 
-#define SETTLE_ARGS_N 9
+#define SETTLE_ARGS_N 10
 
 struct settle_args {
 	struct postgres_array arrays[SETTLE_ARGS_N];
