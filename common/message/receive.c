@@ -84,6 +84,17 @@ int receive_code_valid(const char *text, size_t len)
 	       id_parse(dot + 1, serial_len, &number) == 0;
 }
 
+void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX + 1])
+{
+	size_t len = id_format(set, out);
+
+	out[len++] = '.';
+	if (serial == 0)
+		memcpy(out + len, "0", 2);
+	else
+		id_format(serial, out + len);
+}
+
 int receive_tail_parse(const char *text, size_t len, size_t *key_len)
 {
 	const char *tab = memchr(text, '\t', len);

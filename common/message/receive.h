@@ -41,6 +41,9 @@ int receive_key_valid(const char *text, size_t len);
  */
 int receive_code_valid(const char *text, size_t len);
 
+/* Writes SET.SERIAL, of a set from 1 and a serial from 0, and its NUL. */
+void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX + 1]);
+
 /*
  * The tail of a record, of these `len` bytes: the key, which may be empty, and if the receive has
  * redeemed a code, a tab and the code. 0 and the length of the key, or -1.

@@ -14,7 +14,6 @@
 #include "gateway/metrics.h"
 #include "gateway/read/row.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,8 +275,7 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 		}
 		found[i].kind = CATALOGUE_CODE;
 		found[i].code.coupon = codes[i].set->coupon;
-		snprintf(found[i].code.code, sizeof(found[i].code.code), "%" PRId64 ".%" PRId64,
-			 codes[i].set->id, codes[i].serial);
+		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code.code);
 	}
 }
 

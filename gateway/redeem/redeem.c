@@ -186,10 +186,9 @@ static void look_up(struct redeem *redeem, struct request *request)
 }
 
 static void decide(struct redeem *redeem, struct request *request,
-		   const struct catalogue_found *found)
+		   const struct catalogue_found *found, int64_t now_ms)
 {
-	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form,
-					   clock_monotonic_ms());
+	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form, now_ms);
 
 	if (wait_ms > 0) {
 		hold_back(request, wait_ms);
@@ -208,16 +207,15 @@ static void decide(struct redeem *redeem, struct request *request,
 	}
 }
 
-void redeem_flush(struct redeem *redeem)
+static void arrived_decide(struct redeem *redeem)
 {
 	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
 	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
+	int64_t now_ms = clock_monotonic_ms();
 	struct request *request;
 	size_t n = 0;
 
-	if (redeem->arrived_n == 0)
-		return;
 	STAILQ_CONCAT(&arrived, &redeem->arrived);
 	redeem->arrived_n = 0;
 	STAILQ_FOREACH (request, &arrived, next)
@@ -227,8 +225,14 @@ void redeem_flush(struct redeem *redeem)
 	for (size_t i = 0; i < n; i++) {
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
-		decide(redeem, request, &found[i]);
+		decide(redeem, request, &found[i], now_ms);
 	}
+}
+
+void redeem_flush(struct redeem *redeem)
+{
+	if (redeem->arrived_n > 0)
+		arrived_decide(redeem);
 }
 
 void redeem_submit(struct redeem *redeem, struct request *request)
@@ -240,7 +244,7 @@ void redeem_submit(struct redeem *redeem, struct request *request)
 	}
 	STAILQ_INSERT_TAIL(&redeem->arrived, request, next);
 	if (++redeem->arrived_n == CATALOGUE_TEXTS_MAX)
-		redeem_flush(redeem);
+		arrived_decide(redeem);
 }
 
 void redeem_tick(struct redeem *redeem, int64_t now_ms)

@@ -213,6 +213,18 @@ static void test_keys(void **state)
 	}
 }
 
+static void test_code_format(void **state)
+{
+	char text[RECEIVE_CODE_MAX + 1];
+
+	(void)state;
+	receive_code_format(1, 0, text);
+	assert_string_equal(text, "1.0");
+	receive_code_format(INT64_MAX, INT64_MAX, text);
+	assert_string_equal(text, "9223372036854775807.9223372036854775807");
+	assert_int_equal(strlen(text), RECEIVE_CODE_MAX);
+}
+
 static void test_tails(void **state)
 {
 	static const char *const good[] = { "", "k", "\t1", "k\t1.0", " \t7.9223372036854775807" };
@@ -247,10 +259,15 @@ static void test_tails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_users_with_dots),
-		cmocka_unit_test(test_random_users), cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_user_bytes),   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_keys),         cmocka_unit_test(test_tails),
+		cmocka_unit_test(test_code_format),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_users_with_dots),
+		cmocka_unit_test(test_random_users),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_user_bytes),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_tails),
 	};
 
 	return cmocka_run_group_tests_name("receive", tests, NULL, NULL);

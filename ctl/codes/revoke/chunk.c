@@ -3,7 +3,6 @@
 #include "ctl/codes/revoke/marks.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,10 +70,9 @@ static void used_add(struct revoke_code *code, const char *user)
 static void mark_write(struct revoke_mark *mark, const struct revoke_code *code)
 {
 	if (code->is_word)
-		snprintf(mark->code, sizeof(mark->code), "%" PRId64, code->set);
+		id_format(code->set, mark->code);
 	else
-		snprintf(mark->code, sizeof(mark->code), "%" PRId64 ".%" PRId64, code->set,
-			 code->serial);
+		receive_code_format(code->set, code->serial, mark->code);
 }
 
 /*
