@@ -48,7 +48,7 @@ def script_calls_round(sha, run_id):
     client = redis_open()
     address = client.connection_pool.connection_kwargs
     stack("stop", "worker-1", "worker-2")
-    receive = ("01JD8Z6Q4T1M0V__rand_int__", 0, 0, 1, "9__rand_int__", "")
+    receive = ("01JD8Z6Q4T1M0V__rand_int__", 0, 0, 1, "9__rand_int__")
     out = run(
         *("redis-benchmark", "-h", address["host"], "-p", address["port"], "-P", 16, "-c", 50),
         *("-n", BASELINE_REQUESTS, "-r", 10**12, "--csv"),
