@@ -27,7 +27,17 @@ static int number_take(const char **p, const char *end, int64_t *number)
 	return *p > first && (*p - first == 1 || *first != '0') ? 0 : -1;
 }
 
-/* ,"status":"accepted","receive":"…","slot":1} */
+/* "1001" */
+static int coupon_take(const char **p, const char *end)
+{
+	if (TAKE(p, end, "\""))
+		return -1;
+	while (*p < end && **p >= '0' && **p <= '9')
+		(*p)++;
+	return TAKE(p, end, "\"");
+}
+
+/* ,"status":"accepted","receive":"…","slot":1}; "coupon" is before "receive" if a code told it. */
 static int accepted_scan(const char *p, const char *end, struct client_reply *reply)
 {
 	const char *quote;
@@ -35,7 +45,11 @@ static int accepted_scan(const char *p, const char *end, struct client_reply *re
 
 	if (TAKE(&p, end, ",\"status\":\"") ||
 	    (TAKE(&p, end, "accepted") && TAKE(&p, end, "issued") && TAKE(&p, end, "queued")) ||
-	    TAKE(&p, end, "\",\"receive\":\""))
+	    TAKE(&p, end, "\","))
+		return -1;
+	if (TAKE(&p, end, "\"coupon\":") == 0 && (coupon_take(&p, end) || TAKE(&p, end, ",")))
+		return -1;
+	if (TAKE(&p, end, "\"receive\":\""))
 		return -1;
 	quote = memchr(p, '"', (size_t)(end - p));
 	if (!quote)

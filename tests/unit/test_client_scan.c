@@ -26,6 +26,9 @@ static void test_scans(void **state)
 		{ "{\"id\":7,\"code\":0,\"status\":\"issued\",\"receive\":\"" RECEIVE
 		  "\",\"slot\":100}",
 		  7, 0, 1 },
+		{ "{\"id\":7,\"code\":0,\"status\":\"accepted\",\"coupon\":\"1001\","
+		  "\"receive\":\"" RECEIVE "\",\"slot\":1}",
+		  7, 0, 1 },
 		{ "{\"id\":99999999,\"code\":0,\"status\":\"queued\",\"receive\":\"" RECEIVE
 		  "\",\"slot\":1}",
 		  99999999, 0, 1 },
@@ -68,6 +71,8 @@ static void test_leaves_to_strict(void **state)
 		"\",\"slot\":1}",
 		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"receive\":\"" RECEIVE
 		"\",\"slot\":1,\"more\":true}",
+		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"coupon\":1001,\"receive\":"
+		"\"" RECEIVE "\",\"slot\":1}",
 		"{\"id\":7,\"code\":22,\"status\":\"unknown\",\"receive\":\"" RECEIVE
 		"\",\"slot\":1,\"message\":\"x\"}",
 		"{\"id\":7,\"code\":9,\"status\":\"rejected\",\"receive\":\"" RECEIVE
