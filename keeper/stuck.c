@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/postgres/settle_args.h"
 #include "embed.h"
 #include "keeper/dead.h"
 #include "keeper/user_slots.h"
@@ -11,23 +12,13 @@
 
 #define SCAN_COUNT 256
 
-/* The arguments of settle(). */
-enum { COUPONS, GENERATIONS, NUMBERS, BATCHES, INDEXES, USERS, SLOTS, KEYS, TIMES, ARRAYS };
-
-static const enum postgres_type types[ARRAYS] = {
-	[COUPONS] = POSTGRES_INT8, [GENERATIONS] = POSTGRES_INT4, [NUMBERS] = POSTGRES_INT8,
-	[BATCHES] = POSTGRES_UUID, [INDEXES] = POSTGRES_INT2,     [USERS] = POSTGRES_TEXT,
-	[SLOTS] = POSTGRES_INT2,   [KEYS] = POSTGRES_TEXT,        [TIMES] = POSTGRES_INT8,
-};
-
 /* One step of the scan. */
 struct page {
 	struct keeper_context *context;
 	int64_t coupon;
 	const struct coupon_look *look;
 	struct user_slots slots;
-	struct postgres_array arrays[ARRAYS];
-	int64_t n; /* elements of each array */
+	struct settle_args args;
 };
 
 int may_be_stuck(const struct coupon_row *row, const struct coupon_look *look, const char *run_id)
@@ -45,16 +36,18 @@ static void slot_put(struct page *page, const struct user_slot *slot)
 {
 	const struct user_record *record = &slot->record;
 
-	postgres_array_add_number(&page->arrays[COUPONS], page->coupon);
-	postgres_array_add_number(&page->arrays[GENERATIONS], page->look->generation);
-	postgres_array_add_number(&page->arrays[NUMBERS], page->look->seq);
-	postgres_array_add_uuid(&page->arrays[BATCHES], &record->batch);
-	postgres_array_add_number(&page->arrays[INDEXES], record->index);
-	postgres_array_add_text(&page->arrays[USERS], slot->user.text, slot->user.len);
-	postgres_array_add_number(&page->arrays[SLOTS], record->slot);
-	postgres_array_add_text(&page->arrays[KEYS], record->key, record->tail_len);
-	postgres_array_add_number(&page->arrays[TIMES], ulid_time_ms(&record->batch));
-	page->n++;
+	settle_args_add(&page->args,
+			&(struct settle_receive){ .coupon = page->coupon,
+						  .generation = page->look->generation,
+						  .seq = page->look->seq,
+						  .batch = &record->batch,
+						  .index = record->index,
+						  .user = &slot->user,
+						  .slot = record->slot,
+						  .tail = record->key,
+						  .key_len = record->key_len,
+						  .tail_len = record->tail_len,
+						  .at_ms = ulid_time_ms(&record->batch) });
 }
 
 /* Puts those that are not the operator's into the arguments. 0, or -1: Redis is lost. */
@@ -81,15 +74,15 @@ static int slots_put(struct page *page)
 /* Settles them. Returns how many got their outcome now, or -1. */
 static int64_t page_settle(struct page *page)
 {
-	struct postgres_argument arguments[ARRAYS];
-	int64_t settled = page->n;
+	struct postgres_argument arguments[SETTLE_ARGS_N];
+	int64_t settled = (int64_t)settle_args_receives(&page->args);
 	PGresult *rows;
 
-	if (page->n == 0)
+	if (settled == 0)
 		return 0;
-	for (int i = 0; i < ARRAYS; i++)
-		arguments[i] = postgres_array(&page->arrays[i]);
-	rows = keeper_database_query(page->context->database, sql_query_settle, ARRAYS, arguments);
+	settle_args_arguments(&page->args, arguments);
+	rows = keeper_database_query(page->context->database, sql_query_settle, SETTLE_ARGS_N,
+				     arguments);
 	if (!rows)
 		return -1;
 	for (int row = 0; row < PQntuples(rows); row++)
@@ -103,12 +96,9 @@ static int64_t page_run(struct page *page, const redisReply *pairs)
 	int64_t settled;
 
 	user_slots_read(&page->slots, pairs);
-	page->n = 0;
-	for (int i = 0; i < ARRAYS; i++)
-		postgres_array_init(&page->arrays[i], types[i]);
+	settle_args_init(&page->args);
 	settled = slots_put(page) ? -1 : page_settle(page);
-	for (int i = 0; i < ARRAYS; i++)
-		postgres_array_fini(&page->arrays[i]);
+	settle_args_fini(&page->args);
 	return settled;
 }
 

@@ -57,10 +57,8 @@ local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
 local NEXT = '",1,""],["'
 local BEFORE_CODE, AFTER_CODE = '",1,"","', '"],["'
 local ESCAPED, ESCAPE = '["\\]', '\\%0' -- in a string of JSON
--- The digits of an index: Lua takes longer for the text of a number.
-local TENS = {'', '1', '2', '3', '4', '5', '6', '7', '8', '9', '10', '11', '12', '13', '14', '15',
-	'16', '17', '18', '19', '20', '21', '22', '23', '24', '25'}
-local UNITS = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
+-- The digits of an index, made where one may be needed: Lua takes longer for the text of a number.
+local TENS, UNITS
 
 local run_id = argv[1]
 local unsettled_max = tonumber(argv[2])
@@ -233,11 +231,18 @@ local function codes_read(codes, count)
 	return found, revoked
 end
 
+local function digits_make()
+	TENS = {'', '1', '2', '3', '4', '5', '6', '7', '8', '9', '10', '11', '12', '13', '14',
+		'15', '16', '17', '18', '19', '20', '21', '22', '23', '24', '25'}
+	UNITS = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9'}
+end
+
 -- Decides the part whose keys begin at KEYS[place], and its arguments at argv[from].
 local function decide(place, from, count, has_keys, has_codes)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
-	local hmget, codes, keyed, escapes, words = arguments_read(place, from, count, has_keys, has_codes)
+	local hmget, codes, keyed, escapes, words =
+		arguments_read(place, from, count, has_keys, has_codes)
 	local c = coupon_read(key)
 	if not c then
 		return {'missing', 0, 0}
@@ -264,6 +269,9 @@ local function decide(place, from, count, has_keys, has_codes)
 
 	local full = false -- whether the outbox has no room for a message
 	if not closed then
+		if not TENS then
+			digits_make()
+		end
 		local messages = pcall('HLEN', outbox_key)
 		if type(messages) == 'table' then
 			fail('outbox: ' .. messages.err)

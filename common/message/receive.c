@@ -105,6 +105,11 @@ int receive_tail_parse(const char *text, size_t len, size_t *key_len)
 	return tab && !receive_code_valid(tab + 1, len - *key_len - 1) ? -1 : 0;
 }
 
+size_t receive_tail_key_len(const char *tail)
+{
+	return strcspn(tail, "\t");
+}
+
 const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size_t *code_len)
 {
 	size_t begin = key_len < len ? key_len + 1 : len;

@@ -50,7 +50,10 @@ void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX 
  */
 int receive_tail_parse(const char *text, size_t len, size_t *key_len);
 
-/* The code in a tail with such a key; `*code_len` is 0 if it has none. */
+/* The length of the key of such a tail. */
+size_t receive_tail_key_len(const char *tail);
+
+/* The code in a tail whose key has `key_len` bytes; `*code_len` is 0 if it has none. */
 const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size_t *code_len);
 
 #endif

@@ -46,10 +46,9 @@ static void claim_add(struct claims *claims, const char *code, size_t len,
 /* The code for one use at the end of the record; 0: none. */
 static size_t code_of(const struct user_record *record, const char **code)
 {
-	size_t len = record->tail_len > record->key_len ? record->tail_len - record->key_len - 1
-							: 0;
+	size_t len;
 
-	*code = record->key + record->key_len + 1;
+	*code = receive_tail_code(record->key, record->tail_len, record->key_len, &len);
 	return len && memchr(*code, '.', len) ? len : 0;
 }
 

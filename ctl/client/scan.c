@@ -1,6 +1,7 @@
 #include "ctl/client/scan.h"
 
 #include "common/message/answer.h"
+#include "common/message/id.h"
 
 #include <string.h>
 
@@ -30,11 +31,16 @@ static int number_take(const char **p, const char *end, int64_t *number)
 /* "1001" */
 static int coupon_take(const char **p, const char *end)
 {
+	const char *quote;
+	int64_t coupon;
+
 	if (TAKE(p, end, "\""))
 		return -1;
-	while (*p < end && **p >= '0' && **p <= '9')
-		(*p)++;
-	return TAKE(p, end, "\"");
+	quote = memchr(*p, '"', (size_t)(end - *p));
+	if (!quote || id_parse(*p, (size_t)(quote - *p), &coupon))
+		return -1;
+	*p = quote + 1;
+	return 0;
 }
 
 /* ,"status":"accepted","receive":"…","slot":1}; "coupon" is before "receive" if a code told it. */

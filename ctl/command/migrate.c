@@ -17,6 +17,7 @@
 #define COPY_ROWS_S 150000
 #define COPY_ROW_BYTES 180 /* with its index */
 #define MIGRATION_USER_TEXT 10
+#define MIGRATION_FUNCTIONS 7 /* from it on the applied functions are recorded */
 
 static int64_t version_read(struct db *db)
 {
@@ -164,6 +165,17 @@ static void functions_apply(struct db *db)
 	}
 }
 
+static void functions_plan(struct db *db)
+{
+	for (const struct function *f = functions; f->name; f++) {
+		const char *reason = function_reason(db, f);
+
+		if (reason)
+			printf("function %s: version %d to be applied%s\n", f->name, f->version,
+			       reason);
+	}
+}
+
 /*
  * Each in a transaction of its own. From the one that changed the type of users on, the functions
  * are applied in it too: those of the version before may not fit the tables, and its programs go on
@@ -198,6 +210,8 @@ static int migrate_run(struct ctl *ctl)
 	fflush(stdout);
 	if (args_has(&ctl->args, "dry-run")) {
 		plan_print(version);
+		if (version >= MIGRATION_FUNCTIONS)
+			functions_plan(db);
 		db_run(db, "ROLLBACK");
 	} else {
 		migrations_apply(db, version);
@@ -209,7 +223,7 @@ static int migrate_run(struct ctl *ctl)
 }
 
 static const struct option migrate_options[] = {
-	SWITCH("dry-run", "print the migrations that would be applied, and apply nothing"),
+	SWITCH("dry-run", "print what would be applied, and apply nothing"),
 	OPTIONS_END,
 };
 

@@ -186,9 +186,10 @@ static void look_up(struct redeem *redeem, struct request *request)
 }
 
 static void decide(struct redeem *redeem, struct request *request,
-		   const struct catalogue_found *found, int64_t now_ms)
+		   const struct catalogue_found *found)
 {
-	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form, now_ms);
+	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form,
+					   clock_monotonic_ms());
 
 	if (wait_ms > 0) {
 		hold_back(request, wait_ms);
@@ -212,7 +213,6 @@ static void arrived_decide(struct redeem *redeem)
 	struct request_list arrived = STAILQ_HEAD_INITIALIZER(arrived);
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
 	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
-	int64_t now_ms = clock_monotonic_ms();
 	struct request *request;
 	size_t n = 0;
 
@@ -225,7 +225,7 @@ static void arrived_decide(struct redeem *redeem)
 	for (size_t i = 0; i < n; i++) {
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
-		decide(redeem, request, &found[i], now_ms);
+		decide(redeem, request, &found[i]);
 	}
 }
 

@@ -121,12 +121,9 @@ static int page_compare(struct codes_compare *compare, int64_t coupon, struct pa
 /* The code for one use that the receive has redeemed; 0: none. */
 static int code_of(const struct user_record *record, char code[RECEIVE_CODE_MAX + 1])
 {
-	const char *first = record->key + record->key_len + 1;
 	size_t len;
+	const char *first = receive_tail_code(record->key, record->tail_len, record->key_len, &len);
 
-	if (record->tail_len == record->key_len)
-		return 0;
-	len = record->tail_len - record->key_len - 1;
 	memcpy(code, first, len);
 	code[len] = '\0';
 	return strchr(code, '.') != NULL;

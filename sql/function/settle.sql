@@ -64,7 +64,7 @@ DECLARE
 	coupon_seq    bigint[];
 	coupon_generation int[];
 	suspect_ids   bigint[];    -- the coupons that have a tombstone
-	codes         text[];      -- NULL: there are none; with NULL for none
+	codes         text[];      -- as `code`, with NULL for ''; NULL: there are none at all
 	-- The elements that do not get their code, and why; NULL: there are none.
 	bad_ord       bigint[];
 	bad_reason    text[];

@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],bigint[],smallint[],text[],bigint[])
 --
 -- settle() as versions call it whose user ids are numbers.

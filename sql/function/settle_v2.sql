@@ -1,8 +1,8 @@
 -- version: 8
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],bigint[])
 --
--- settle() as the version before calls it: of a redeemed code, `key` has the key, a tab and the
--- code.
+-- settle() as versions call it that pass no codes: of a redeemed code, `key` has the key, a tab and
+-- the code.
 CREATE OR REPLACE FUNCTION settle(
 	coupon     bigint[],
 	generation int[],

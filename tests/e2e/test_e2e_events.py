@@ -20,7 +20,7 @@ from ulid import ulid_make, ulid_uuid
 SETTLE = (
     "SELECT * FROM settle(ARRAY[%s]::bigint[], ARRAY[1], ARRAY[1]::bigint[], ARRAY[%s]::uuid[],"
     " ARRAY[0]::smallint[], ARRAY[%s], ARRAY[1]::smallint[], ARRAY[''],"
-    " ARRAY[1700000000123]::bigint[])"
+    " '{}', ARRAY[1700000000123]::bigint[])"
 )
 
 

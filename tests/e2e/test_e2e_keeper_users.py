@@ -1,8 +1,12 @@
 """The keeper and users of any byte: their rejected receives are released, a rebuild keeps their
-slots, its late outcomes are counted, and what is lost is given up by name."""
+slots, its late outcomes are counted, receives without a message are settled, and what is lost is
+given up by name."""
 
 import pika
+import psycopg
+import pytest
 
+from audit_ground import outbox_lose, purge
 from history import DEAD_QUEUE, QUEUE
 from stack import Client, wait_until
 from ulid import ulid_make, ulid_uuid
@@ -124,4 +128,36 @@ def test_lost_receives_are_given_up_by_name(rough, rough_redis):
         assert {client.call("status", receive=reply["receive"])["reason"] for reply in replies} == {
             "lost"
         }
+    assert audited(rough, coupon)
+
+
+@pytest.mark.long
+def test_receives_without_a_message_are_settled_from_their_slots(rough, rough_redis, tmp_path):
+    """Redis and RabbitMQ have lost the messages; keys and codes come from the users' records."""
+    coupon = rough.coupon_make(1000)
+    wait_until(lambda: rough_redis.exists(key_of(coupon)))
+    path = tmp_path / "codes.csv"
+    path.write_text("code\nSTUCK-1\nSTUCK-2\n")
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        sets = client.call("stats")["stats"].get("code_sets", 0)
+        rough.ctl("codes", "import", coupon, path)
+        wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0) > sets)
+        rough.stop("worker-1")
+        replies = [
+            client.issue(coupon, "plain", key="k", ack="queued"),
+            client.call("redeem", code="STUCK-1", user="one", ack="queued"),
+            client.call("redeem", code="STUCK-2", user="two", key="k", ack="queued"),
+        ]
+        assert [reply["status"] for reply in replies] == ["queued"] * 3
+    purge(rough)
+    outbox_lose(rough, coupon)
+    rough.start("worker-1")
+    rows = "SELECT user_id, key, code IS NOT NULL FROM user_coupon WHERE coupon_id = %s ORDER BY 1"
+    with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as db:
+        settled = wait_until(lambda: db.execute(rows, [coupon]).fetchall(), timeout=90)
+        ((used,),) = db.execute(
+            "SELECT count(*) FROM code WHERE coupon_id = %s AND state = 'used'", [coupon]
+        )
+    assert settled == [("one", None, True), ("plain", "k", False), ("two", "k", True)]
+    assert used == 2
     assert audited(rough, coupon)

@@ -304,6 +304,42 @@ def test_everything_comes_back(world):
         assert len(set(ids.fetchone())) == 1
 
 
+def test_codes_come_back(world, tmp_path):
+    """Redeemed after the backup, two of them not settled: with a key, without, and a word."""
+    coupon = world.stack.coupon_make(9, limit=2)
+    path = tmp_path / "codes.csv"
+    path.write_text("code\n" + "".join(f"RECOVER-{n}\n" for n in range(4)))
+    world.stack.ctl("codes", "import", coupon, path)
+    world.stack.ctl("codes", "word", coupon, "RECOVERED")
+    world.backup()
+
+    def redeem(code, user, ack="issued", **members):
+        with world.stack.client() as client:
+            return client.call("redeem", code=code, user=user, ack=ack, **members)
+
+    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued")
+    assert redeem("RECOVER-1", "b", key="order-7")["status"] == "issued"
+    wait_until(lambda: redeem("RECOVERED", "b")["status"] == "issued")
+    world.stack.stop("worker-1")
+    assert redeem("RECOVER-2", "c", ack="accepted")["status"] == "accepted"
+    world.stack.start("worker-1")
+    rows = (
+        "SELECT user_id, slot, batch, idx, key, code FROM user_coupon ORDER BY user_id, slot",
+        "SELECT set_id, serial, state, user_id, batch, idx FROM code ORDER BY set_id, serial",
+    )
+    wait_until(lambda: len(world.read(rows[0])[0]) == 4)
+    before = world.read(*rows)
+    assert [row[4] for row in before[0]] == [None, "order-7", None, None]
+    world.restore()
+    assert world.read(*rows)[0] == []
+    world.recover("--all")
+    assert world.read(*rows) == before
+    world.stack.start("worker-1")
+    wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0, timeout=30)
+    assert redeem("RECOVER-1", "c")["status"] == "code_used"
+    assert redeem("RECOVER-1", "b")["status"] == "issued"
+
+
 @pytest.mark.long
 def test_any_user_comes_back(world):
     n = len(HOSTILE)

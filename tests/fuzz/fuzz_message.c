@@ -7,7 +7,7 @@
 
 #include "common/message/message.h"
 #include "worker/consume/unpack.h"
-#include "worker/settle/settle_args.h"
+#include "worker/settle/settlement_args.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,14 +88,18 @@ static void settlement_check(const struct message *message)
 {
 	struct settlement *settlement = settlement_new(NULL, 16, 16);
 	struct settle_args args;
+	int has_codes = 0;
 
 	settlement_add(settlement, 1, message, 0, NULL);
 	check(settlement_take(settlement, 1, 0) == message->receives_n);
 	settle_args_init(&args);
-	settle_args_fill(&args, settlement);
+	settlement_args_fill(&args, settlement);
 	for (int i = 0; i < SETTLE_ARGS_N; i++)
-		check((args.arrays[i].n == message->receives_n || args.arrays[i].n == 0) &&
+		check(args.arrays[i].n == message->receives_n &&
 		      args.arrays[i].len <= args.arrays[i].room);
+	for (size_t i = 0; i < message->receives_n; i++)
+		has_codes |= strchr(message->receives[i].tail, '\t') != NULL;
+	check(args.has_codes == has_codes);
 	settle_args_fini(&args);
 	settlement_free(settlement);
 }

@@ -141,6 +141,10 @@ static int port_send(void *context, struct call *call)
 	sent->seen_seq = call->seen_seq;
 	sent->n = call->requests_n;
 	for (size_t i = 0; i < call->requests_n; i++) {
+		sim_check(call->has_keys || call->requests[i]->key_len == 0,
+			  "the script is not told that a request has a key");
+		sim_check(call->has_codes || call->requests[i]->code_len == 0,
+			  "the script is not told that a request has a code");
 		sent->requests[i].user = call->requests[i]->user;
 		strcpy(sent->requests[i].key, request_key(call->requests[i]));
 		sent->requests[i].attempt = attempts[i];

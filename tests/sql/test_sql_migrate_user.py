@@ -139,6 +139,7 @@ def test_a_dry_run_changes_nothing(numbers):
     assert status == 0, err
     assert "0010 copies about" in out
     assert "0010 user_text: to be applied" in out
+    assert re.search(r"^function settle: version \d+ to be applied$", out, re.M)
     assert "0009" not in out and "applying" not in out
     assert (content(numbers), form(numbers), version(numbers)) == (before, old_form, BEFORE)
 

@@ -180,8 +180,8 @@ static void test_the_largest(void **state)
 	bundle_empty(bundle);
 }
 
-/* Only the call with a code gets the key of the codes, and a code for each request. */
-static void test_words_with_a_code(void **state)
+/* Only the call with codes gets their key, and keys and codes for each request. */
+static void test_words_with_keys_and_codes(void **state)
 {
 	static struct bundle_command command;
 	static const char *const words[] = {
@@ -201,11 +201,16 @@ static void test_words_with_a_code(void **state)
 		"00000000000000000000000001",
 		"3",
 		"11",
-		"2c",
+		"3kc",
 		"u0",
 		"",
+		"",
 		"x",
+		"",
 		"17.5",
+		"y",
+		"k",
+		"17",
 		"2",
 		"00000000000000000000000002",
 		"3",
@@ -218,7 +223,8 @@ static void test_words_with_a_code(void **state)
 
 	(void)state;
 	first->requests[first->requests_n++] = request_make("x", "", "17.5");
-	first->has_codes = 1;
+	first->requests[first->requests_n++] = request_make("y", "k", "17");
+	first->has_keys = first->has_codes = 1;
 	bundle_add(bundle, first);
 	bundle_add(bundle, call_make(2, 1));
 	bundle_command_make(&command, bundle, "hash", run_id, "1000");
@@ -233,7 +239,7 @@ int main(void)
 		cmocka_unit_test(test_as_many_coupons_as_fit),
 		cmocka_unit_test(test_what_fills_one),
 		cmocka_unit_test(test_words),
-		cmocka_unit_test(test_words_with_a_code),
+		cmocka_unit_test(test_words_with_keys_and_codes),
 		cmocka_unit_test(test_the_largest),
 	};
 

@@ -73,6 +73,8 @@ static void test_leaves_to_strict(void **state)
 		"\",\"slot\":1,\"more\":true}",
 		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"coupon\":1001,\"receive\":"
 		"\"" RECEIVE "\",\"slot\":1}",
+		"{\"id\":7,\"code\":0,\"status\":\"accepted\",\"coupon\":\"01\",\"receive\":"
+		"\"" RECEIVE "\",\"slot\":1}",
 		"{\"id\":7,\"code\":22,\"status\":\"unknown\",\"receive\":\"" RECEIVE
 		"\",\"slot\":1,\"message\":\"x\"}",
 		"{\"id\":7,\"code\":9,\"status\":\"rejected\",\"receive\":\"" RECEIVE

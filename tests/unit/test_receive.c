@@ -242,6 +242,7 @@ static void test_tails(void **state)
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		assert_int_equal(receive_tail_parse(good[i], strlen(good[i]), &key_len), 0);
 		assert_int_equal(key_len, strcspn(good[i], "\t"));
+		assert_int_equal(receive_tail_key_len(good[i]), key_len);
 		code = receive_tail_code(good[i], strlen(good[i]), key_len, &code_len);
 		assert_string_equal(code, codes[i]);
 		assert_int_equal(code_len, strlen(codes[i]));

@@ -4,7 +4,7 @@
  */
 #include "keeper/judge.h"
 #include "worker/consume/settlement.h"
-#include "worker/settle/settle_args.h"
+#include "worker/settle/settlement_args.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,6 +119,7 @@ static void array_expect(const struct settle_args *args, int i, const void *byte
  */
 static void test_arguments(void **state)
 {
+	struct postgres_argument arguments[SETTLE_ARGS_N];
 	struct settlement *s;
 	struct settle_args args;
 
@@ -126,8 +127,8 @@ static void test_arguments(void **state)
 	user_id_parse(&second_user, "{\"", 2);
 	s = taken_make(2, "k~");
 	settle_args_init(&args);
-	settle_args_fill(&args, s);
-	settle_args_fill(&args, s);
+	settlement_args_fill(&args, s);
+	settlement_args_fill(&args, s);
 	array_expect(&args, 2,
 		     "\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0\2\0\0\0\1"
 		     "\0\0\0\x8\1\2\3\4\5\6\7\x8\0\0\0\x8\1\2\3\4\5\6\7\x9",
@@ -141,7 +142,8 @@ static void test_arguments(void **state)
 		     "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2"
 		     "42\0\0\0\2{\"",
 		     32);
-	assert_int_equal(args.arrays[8].n, 0);
+	settle_args_arguments(&args, arguments);
+	assert_int_equal(arguments[8].array->n, 0);
 	settle_args_fini(&args);
 	settlement_free(s);
 }
@@ -149,6 +151,7 @@ static void test_arguments(void **state)
 /* Of a receive without a code it is empty, if another one of the transaction has one. */
 static void test_arguments_with_a_code(void **state)
 {
+	struct postgres_argument arguments[SETTLE_ARGS_N];
 	struct settlement *s = taken_make(2, "k");
 	struct settle_args args;
 
@@ -159,12 +162,14 @@ static void test_arguments_with_a_code(void **state)
 	settlement_add(s, 1, &message, 0, NULL);
 	settlement_take(s, 1000, 0);
 	settle_args_init(&args);
-	settle_args_fill(&args, s);
+	settlement_args_fill(&args, s);
 	array_expect(&args, 7, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\1k\0\0\0\0", 29);
 	array_expect(&args, 8,
 		     "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\0\0\0\0\4"
 		     "17.5",
 		     32);
+	settle_args_arguments(&args, arguments);
+	assert_ptr_equal(arguments[8].array, &args.arrays[8]);
 	settle_args_fini(&args);
 	settlement_free(s);
 }

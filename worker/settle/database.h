@@ -5,7 +5,7 @@
 #ifndef WORKER_SETTLE_DATABASE_H
 #define WORKER_SETTLE_DATABASE_H
 
-#include "worker/settle/settle_args.h"
+#include "common/postgres/settle_args.h"
 
 #include <libpq-fe.h>
 #include <stdint.h>

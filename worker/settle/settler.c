@@ -1,5 +1,6 @@
 #include "worker/settle/settler.h"
 
+#include "worker/settle/settlement_args.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
@@ -248,7 +249,7 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
-	settle_args_fill(&settler->args, settler->settlement);
+	settlement_args_fill(&settler->args, settler->settlement);
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	database_settle(settler->database, &settler->args, lock_timeout_ms(settler),
 			holds_put_off(settler), now_ms);
