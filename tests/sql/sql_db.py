@@ -191,6 +191,12 @@ class DbBefore(Db):
         return (array_text(one.key for one in receives),)
 
 
+class DbJoined(DbBefore):
+    """As programs use it whose users are text already, and that pass no codes of their own."""
+
+    queries = QUERIES | {"settle": SINCE_CHANGED["settle"]}
+
+
 def users_make(first, end):
     """Ids of one length, so that they sort as their numbers."""
     return [f"{number:03}" for number in range(first, end)]

@@ -1,5 +1,5 @@
-"""The programs of the version before, whose users are numbers, on the tables and functions of this
-one."""
+"""The programs of earlier versions, whose users are numbers, or that pass codes together with the
+keys, on the tables and functions of this one."""
 
 import os
 import random
@@ -7,14 +7,14 @@ import uuid
 
 import psycopg
 import pytest
-from sql_db import DbBefore, Receive, array_text, batch_make
+from sql_db import DbBefore, DbJoined, Receive, array_text, batch_make
 from stack import wait_until
 
 
 @pytest.fixture
 def before_new(database, connections):
-    def make():
-        connections.append(DbBefore(database[0]))
+    def make(version=DbBefore):
+        connections.append(version(database[0]))
         return connections[-1]
 
     return make
@@ -58,7 +58,7 @@ def stored(db, coupon):
     return db.rows(coupon), db.tombstones(coupon), late, counted
 
 
-def calls_random(rng, coupon):
+def calls_random(rng, coupon, codes):
     """Some receives, and calls that settle them, some repeatedly."""
     receives = [
         Receive(
@@ -69,7 +69,7 @@ def calls_random(rng, coupon):
             slot=rng.choice([1, 1, 2, 3]),
             generation=rng.choice([1, 2]),
             seq=seq,
-            key=rng.choice(["", "", "k"]),
+            key=rng.choice(["", "", "k"]) + rng.choice(codes),
         )
         for seq in range(1, 31)
     ]
@@ -77,23 +77,36 @@ def calls_random(rng, coupon):
     return receives, calls
 
 
-def test_it_gets_the_same_results(db, before, coupon_new):
+@pytest.mark.parametrize(
+    "version, codes",
+    [(DbBefore, [""]), (DbJoined, ["", "\tSET", *(f"\tSET.{n}" for n in range(12))])],
+)
+def test_it_gets_the_same_results(db, before_new, coupon_new, version, codes):
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32))
     print(f"SEED={seed}")
 
     def history(connection):
-        """Everything that it reads and leaves behind, of the same history on another coupon."""
+        """Everything that it reads and leaves behind, of the same history on another coupon and
+        with another set of codes."""
         rng = random.Random(seed)
         coupon = coupon_new(total=8, limit=2, days=1)
+        code_set = str(random.randrange(10**17, 10**18))
+        own_codes = [code.replace("SET", code_set) for code in codes]
         db.execute("UPDATE coupon SET generation = 2 WHERE id = %s", coupon)
         db.execute("INSERT INTO coupon_generation VALUES (%s, 1, 0, 0)", coupon)
-        receives, calls = calls_random(rng, coupon)
+        receives, calls = calls_random(rng, coupon, own_codes)
         outcomes = [connection.settle_retrying(*call) for call in calls]
         read = looked_up(connection, coupon, receives)
         given_up = lost(connection, coupon, receives)
-        return outcomes, read, given_up, looked_up(connection, coupon, receives), stored(db, coupon)
+        used = db.execute(
+            "SELECT serial, state, user_id, batch, idx FROM code WHERE set_id = %s ORDER BY 1",
+            code_set,
+        )
+        after = looked_up(connection, coupon, receives)
+        told = outcomes, read, given_up, after, used, stored(db, coupon)
+        return repr(told).replace(code_set, "SET")
 
-    assert history(before) == history(db)
+    assert history(before_new(version)) == history(db)
 
 
 def test_a_receive_has_one_outcome_whoever_settles_it(db, before, coupon_new):
