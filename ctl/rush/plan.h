@@ -34,6 +34,12 @@ struct rush_plan {
 	int64_t timeout_us; /* a later answer counts as unknown */
 };
 
+/* Whether all requests of a user must get one receive: they have one key, or one code. */
+static inline int rush_plan_repeats(const struct rush_plan *plan)
+{
+	return plan->keys || plan->codes.list;
+}
+
 /* The user of a request: its index in plan->users. */
 static inline uint32_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
 {

@@ -129,7 +129,7 @@ static void verdict_print(const struct rush_report *report)
 		if (v->tally.other)
 			printf(", %s answered wrongly", output_grouped(v->tally.other, c));
 		if (v->tally.unkept)
-			printf(", %s keys not kept", output_grouped(v->tally.unkept, c));
+			printf(", %s keys or codes not kept", output_grouped(v->tally.unkept, c));
 	} else {
 		printf("%s answered, not verified", output_grouped(rush_book_answered(book), a));
 	}

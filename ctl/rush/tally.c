@@ -146,7 +146,7 @@ static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 		tally->both++;
 		wrong_add(tally, book, first, "issued and rejected");
 	}
-	if (rows > 1 || (copies > 1 && !book->plan->keys)) {
+	if (rows > 1 || (copies > 1 && !rush_plan_repeats(book->plan))) {
 		tally->twice++;
 		wrong_add(tally, book, first,
 			  rows > 1 ? "issued twice" : "answered to two requests");
@@ -175,11 +175,11 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book,
 		     next++)
 			;
 		told_judge(tally, book, one, next - i, rows_n, rejections_n);
-		if (!book->plan->keys || rejections_n > 0)
-			continue; /* a rejection releases the key with the slot */
+		if (!rush_plan_repeats(book->plan) || rejections_n > 0)
+			continue; /* a rejection releases key and code with the slot */
 		if (kept == one->user) {
 			tally->unkept++;
-			wrong_add(tally, book, one, "another receive for the same key");
+			wrong_add(tally, book, one, "another receive for the same key or code");
 		}
 		kept = one->user;
 	}

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -271,6 +272,10 @@ static void test_one_receive_for_two_requests(void **state)
 	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 	assert_int_equal(f->tally.told, 1);
+	f->plan.keys = 0;
+	f->plan.codes.list = calloc(1, sizeof(*f->plan.codes.list));
+	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 }
 
 static void test_key_not_kept(void **state)
