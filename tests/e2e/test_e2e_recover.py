@@ -311,15 +311,19 @@ def test_codes_come_back(world, tmp_path):
     path.write_text("code\n" + "".join(f"RECOVER-{n}\n" for n in range(4)))
     world.stack.ctl("codes", "import", coupon, path)
     world.stack.ctl("codes", "word", coupon, "RECOVERED")
+    with world.pg() as pg, world.stack.client() as client:
+        ((sets,),) = pg.execute("SELECT count(*) FROM code_set")
+        wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0) >= sets, timeout=30)
     world.backup()
 
     def redeem(code, user, ack="issued", **members):
         with world.stack.client() as client:
             return client.call("redeem", code=code, user=user, ack=ack, **members)
 
-    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued")
-    assert redeem("RECOVER-1", "b", key="order-7")["status"] == "issued"
-    wait_until(lambda: redeem("RECOVERED", "b")["status"] == "issued")
+    # Until the gateway has connected to PostgreSQL again, and the worker.
+    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued", timeout=30)
+    wait_until(lambda: redeem("RECOVER-1", "b", key="order-7")["status"] == "issued")
+    wait_until(lambda: redeem("RECOVERED", "b", key="order-8")["status"] == "issued")
     world.stack.stop("worker-1")
     assert redeem("RECOVER-2", "c", ack="accepted")["status"] == "accepted"
     world.stack.start("worker-1")
@@ -327,9 +331,9 @@ def test_codes_come_back(world, tmp_path):
         "SELECT user_id, slot, batch, idx, key, code FROM user_coupon ORDER BY user_id, slot",
         "SELECT set_id, serial, state, user_id, batch, idx FROM code ORDER BY set_id, serial",
     )
-    wait_until(lambda: len(world.read(rows[0])[0]) == 4)
+    wait_until(lambda: len(world.read(rows[0])[0]) == 4, timeout=30)
     before = world.read(*rows)
-    assert [row[4] for row in before[0]] == [None, "order-7", None, None]
+    assert [row[4] for row in before[0]] == [None, "order-7", "order-8", None]
     world.restore()
     assert world.read(*rows)[0] == []
     world.recover("--all")
