@@ -304,6 +304,7 @@ def test_everything_comes_back(world):
         assert len(set(ids.fetchone())) == 1
 
 
+@pytest.mark.long
 def test_codes_come_back(world, tmp_path):
     """Redeemed after the backup, two of them not settled: with a key, without, and a word."""
     coupon = world.stack.coupon_make(9, limit=2)
@@ -328,8 +329,10 @@ def test_codes_come_back(world, tmp_path):
     assert redeem("RECOVER-2", "c", ack="accepted")["status"] == "accepted"
     world.stack.start("worker-1")
     rows = (
-        "SELECT user_id, slot, batch, idx, key, code FROM user_coupon ORDER BY user_id, slot",
-        "SELECT set_id, serial, state, user_id, batch, idx FROM code ORDER BY set_id, serial",
+        "SELECT user_id, slot, batch, idx, key, code FROM user_coupon"
+        f" WHERE coupon_id = {coupon} ORDER BY user_id, slot",
+        "SELECT set_id, serial, state, user_id, batch, idx FROM code"
+        f" WHERE coupon_id = {coupon} ORDER BY set_id, serial",
     )
     wait_until(lambda: len(world.read(rows[0])[0]) == 4, timeout=30)
     before = world.read(*rows)
