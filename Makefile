@@ -31,7 +31,8 @@ LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_parser -lpthread \
+LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_parser -lsodium \
+	-lpthread \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 

@@ -5,9 +5,10 @@
 #ifndef COMMON_PUT_OFF_H
 #define COMMON_PUT_OFF_H
 
+#include "common/hash.h"
+
 #include <stddef.h>
 #include <stdint.h>
-#include <uthash.h>
 
 /*
  * At most this many coupons are remembered; beyond it the oldest one that holds nothing is

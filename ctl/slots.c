@@ -1,6 +1,7 @@
 #include "ctl/slots.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -171,39 +172,17 @@ void slots_fini(struct slots *slots)
 	memset(slots, 0, sizeof(*slots));
 }
 
-/* The mixing function of splitmix64. */
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 30;
-	x *= 0xbf58476d1ce4e5b9;
-	x ^= x >> 27;
-	x *= 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
-static uint64_t user_print(const struct user_id *user)
-{
-	uint64_t print = 0x9e3779b97f4a7c15 + user->len;
-
-	for (size_t at = 0; at < user->len; at += sizeof(uint64_t)) {
-		uint64_t word = 0;
-
-		memcpy(&word, user->text + at,
-		       user->len - at < sizeof(word) ? user->len - at : sizeof(word));
-		print = mix(print ^ word);
-	}
-	return print;
-}
-
 static uint64_t print_make(const struct slot *slot)
 {
-	uint64_t words[2], print;
+	struct slot known = { 0 }; /* the slot, and nothing else behind its user */
+	uint64_t print;
 
-	memcpy(words, slot->batch.bytes, sizeof(words));
-	print = user_print(&slot->user);
-	print = mix(print ^ words[0]);
-	print = mix(print + words[1]);
-	print = mix(print ^ ((uint64_t)slot->number << 16 | (uint64_t)slot->index));
+	memcpy(known.user.text, slot->user.text, slot->user.len);
+	known.user.len = slot->user.len;
+	known.batch = slot->batch;
+	known.number = slot->number;
+	known.index = slot->index;
+	print = hash_keyed(&known, sizeof(known));
 	return print ? print : 1;
 }
 

@@ -1,10 +1,10 @@
 #include "keeper/resend.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define UNKNOWN (-1)
 

@@ -10,7 +10,7 @@ PACKAGES=(
 	# build
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev
-	libhttp-parser-dev libpq-dev librabbitmq-dev libssl-dev uthash-dev
+	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev uthash-dev
 	# run: the three services, the tools that the stack scripts call, certificates for webhooks
 	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# test: clients of other projects

@@ -5,9 +5,8 @@
 #ifndef GATEWAY_ADMIT_COUPON_TABLE_H
 #define GATEWAY_ADMIT_COUPON_TABLE_H
 
+#include "common/hash.h"
 #include "gateway/listen/request.h"
-
-#include <uthash.h>
 
 struct coupon {
 	int64_t id;

@@ -1,6 +1,7 @@
 #include "gateway/admit/doubt.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -21,9 +22,7 @@ static size_t mine;
 
 static size_t slot_of(int64_t coupon)
 {
-	uint64_t mixed = (uint64_t)coupon * 0x9e3779b97f4a7c15u;
-
-	return (size_t)(mixed >> 32) & (SLOTS - 1);
+	return (size_t)hash_keyed(&coupon, sizeof(coupon)) & (SLOTS - 1);
 }
 
 void doubt_init(size_t processes)

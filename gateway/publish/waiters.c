@@ -1,10 +1,10 @@
 #include "gateway/publish/waiters.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct waiter {
 	uint64_t token;

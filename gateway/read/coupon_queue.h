@@ -5,10 +5,11 @@
 #ifndef GATEWAY_READ_COUPON_QUEUE_H
 #define GATEWAY_READ_COUPON_QUEUE_H
 
+#include "common/hash.h"
+
 #include <libpq-fe.h>
 #include <stdint.h>
 #include <sys/queue.h>
-#include <uthash.h>
 
 /* The number of the coupon's row; -1: there is no such coupon. Rows NULL: the look-up failed. */
 typedef void lookup_coupon_fn(void *context, const PGresult *rows, int row);

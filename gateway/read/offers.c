@@ -2,11 +2,11 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "gateway/read/row.h"
 
 #include <stdlib.h>
 #include <sys/queue.h>
-#include <uthash.h>
 
 struct asker {
 	STAILQ_ENTRY(asker) next;

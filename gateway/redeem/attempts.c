@@ -1,10 +1,10 @@
 #include "gateway/redeem/attempts.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define SECOND_MS 1000
 

@@ -10,6 +10,7 @@
 #include "codes/key_file.h"
 #include "codes/text.h"
 #include "common/check.h"
+#include "common/hash.h"
 #include "common/log/log.h"
 #include "gateway/metrics.h"
 #include "gateway/read/row.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #define EVERY_MS 1000
 #define STATE_SIZE 128

@@ -118,14 +118,16 @@ def test_a_program_includes_only_what_it_may():
     assert wrong == []
 
 
-def test_librabbitmq_is_included_in_one_place():
-    """Its headers have other names in other versions: common/rabbit/amqp.h selects them."""
+def test_a_library_with_own_settings_is_included_in_one_place():
+    """librabbitmq's headers have other names in other versions; uthash needs its keyed hash."""
+    places = {"amqp|rabbitmq-c/": "common/rabbit/amqp.h", "uthash": "common/hash.h"}
     wrong = [
         path
         for path in tree()
+        for header, place in places.items()
         if re.fullmatch(r".*\.[ch]", path)
-        and path != "common/rabbit/amqp.h"
-        and re.search(r"^#include <(amqp|rabbitmq-c/)", (ROOT / path).read_text("utf-8"), re.M)
+        and path != place
+        and re.search(rf"^#include <({header})", (ROOT / path).read_text("utf-8"), re.M)
     ]
     assert wrong == []
 

@@ -1,12 +1,12 @@
 #include "worker/outbox/entries.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 #include "common/log/log.h"
 #include "worker/metrics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <uthash.h>
 
 void entries_init(struct entries *entries)
 {

@@ -1,0 +1,18 @@
+/*
+ * Hash tables: uthash with SipHash by a random key of the process. Its own hash has no key: a
+ * client that chooses its ids so that they have the same hash would make a table a list. Included
+ * instead of <uthash.h>.
+ */
+#ifndef COMMON_HASH_H
+#define COMMON_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Processes that are forked from one have the same key. */
+uint64_t hash_keyed(const void *bytes, size_t len);
+
+#define HASH_FUNCTION(bytes, len, hash) ((hash) = (unsigned)hash_keyed((bytes), (len)))
+#include <uthash.h>
+
+#endif
