@@ -17,7 +17,8 @@
 --                 in PostgreSQL this other receive has the slot: its record replaces the
 --                 rejected one
 --
--- With its record a receive loses its code, unless another one of the user has the code as well.
+-- With its record a receive loses its code, unless another one of the user has the code as well or
+-- another user has redeemed it. The receive that is given the slot gets its code.
 -- stock + taken slots + reserved + lost = total, before and after. A rebuild, which counts from
 -- PostgreSQL, clears `lost`.
 --
@@ -97,6 +98,7 @@ end
 
 local ended, freed, dropped = {}, 0, 0
 local losers = {} -- code -> the user whose record of it goes
+local given = {} -- user, receive and code of each record that replaces one
 for i = 1, count do
 	local records = known[users[i]]
 	local place = records and records.at[receives[i]]
@@ -116,6 +118,7 @@ for i = 1, count do
 			records.lines[place] = gifts[i]
 			local receive = record_parse(gifts[i])
 			records.at[receive] = place
+			given[#given + 1] = {users[i], receive, code_of(gifts[i])}
 			ended[i] = 'give'
 		else
 			records.lines[place] = false
@@ -139,7 +142,8 @@ if stock + reserved + lost > total then
 	fail('coupon: more is given back than total allows')
 end
 
--- The writes. Redis can refuse only the first one.
+-- The writes. Redis can refuse only the first one. At most 256 receives change, so each command has
+-- at most two arguments for each of these: Lua's stack has room for some 8,000.
 
 local writes, hset, hdel = {}, {'HSET', KEYS[2]}, {'HDEL', KEYS[2]}
 local redeemed, unused = {'HSET', KEYS[5]}, {'HDEL', KEYS[5]}
@@ -151,8 +155,6 @@ for _, user in ipairs(changed) do
 			local code = code_of(records.lines[i])
 			if code then
 				losers[code] = nil
-				redeemed[#redeemed + 1] = code
-				redeemed[#redeemed + 1] = user
 			end
 		end
 	end
@@ -161,6 +163,15 @@ for _, user in ipairs(changed) do
 	else
 		hset[#hset + 1] = user
 		hset[#hset + 1] = table.concat(kept, '\n')
+	end
+end
+-- Unless the slot was given back in this call. The codes of the other records stay as they are: of
+-- one that another user has by now, PostgreSQL rejects this user's receive.
+for _, gift in ipairs(given) do
+	local user, receive, code = gift[1], gift[2], gift[3]
+	if code and known[user].at[receive] then
+		redeemed[#redeemed + 1] = code
+		redeemed[#redeemed + 1] = user
 	end
 end
 for code, user in pairs(losers) do

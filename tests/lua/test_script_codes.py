@@ -212,6 +212,37 @@ def test_a_code_that_another_user_has(coupon):
     assert coupon.redeemed() == {"7.0": "2"}
 
 
+def test_users_with_thousands_of_codes(coupon):
+    """Lua's stack has no room for all of them in one command."""
+    users, slots = [str(n) for n in range(60)], range(1, 101)
+    taken = len(users) * len(slots)
+    coupon.put(limit=100, total=10000, stock=10000 - taken)
+    for n, user in enumerate(users):
+        lines = [f"{slot}:{A}:{slot}:\t7.{n * 100 + slot}" for slot in slots]
+        coupon.redis.hset(coupon.keys[1], user, "\n".join(lines))
+        coupon.redis.hset(
+            coupon.codes, mapping={f"7.{n * 100 + slot}": user for slot in slots}
+        )
+    receives = [part for user in users for part in (user, 5, A, 5, "free")]
+    assert coupon.run("release", *receives)[3:] == len(users) * ["free"]
+    assert int(coupon.get("stock")) + coupon.taken() == 10000
+    assert coupon.taken() == taken - len(users)
+    consistent(coupon)
+
+
+def test_a_kept_code_that_another_user_has(coupon):
+    """PostgreSQL gave it to user 2; the receive of user 1 is rejected next."""
+    coupon.put(limit=2, stock=97)
+    coupon.redis.hset(coupon.keys[1], "1", f"1:{A}:0:\t7.0\n2:{B}:0:\t7.1")
+    coupon.redis.hset(coupon.keys[1], "2", f"1:{C}:0:\t7.0")
+    coupon.redis.hset(coupon.codes, mapping={"7.0": "2", "7.1": "1"})
+    coupon.run("release", "1", 2, B, 0, "free")
+    assert coupon.redeemed() == {"7.0": "2"}
+    coupon.run("release", "1", 1, A, 0, "free")
+    assert coupon.redeemed() == {"7.0": "2"}
+    consistent(coupon)
+
+
 # fill.lua, place.lua, late.lua, expire.lua
 
 
