@@ -41,6 +41,7 @@ for i = HEAD + 1, #ARGV, 2 do
 	codes[i] = code_of(ARGV[i + 1])
 end
 
+types_check('hash', 'set', 'hash')
 if is_over or past > 0 and call('EXISTS', KEYS[1]) == 0 then
 	return -1
 end

@@ -48,7 +48,10 @@ end
 if writer or (holders > 0 and kind ~= 'r') or is_behind_another() then
 	if waiter_ms > 0 then
 		if not call('ZSCORE', KEYS[2], me) then
-			call('ZADD', KEYS[2], call('HINCRBY', KEYS[1], 'ticket', 1), me)
+			-- HINCRBY would fail on what is no number, after lock_look() has written.
+			local ticket = (integer(call('HGET', KEYS[1], 'ticket')) or 0) + 1
+			call('HSET', KEYS[1], 'ticket', decimal(ticket))
+			call('ZADD', KEYS[2], ticket, me)
 		end
 		call('ZADD', KEYS[3], now + waiter_ms, me)
 		lock_keep()

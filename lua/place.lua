@@ -24,8 +24,8 @@
 --       9 limit       1..100, coupons a user
 --      10 issued      0..total, the number of rows in PostgreSQL, all of them filled
 --      11 late        0..2^53-1, the number of the last late outcome included in these counts
---      then three for each row of older generations in PostgreSQL: the generation, or 0 for those
---      that are folded; its highest number; and the number of its settled receives
+--      then three for each row of older generations in PostgreSQL, at most 1000: the generation, or
+--      0 for those that are folded; its highest number; and the number of its settled receives
 --
 -- Returns {'placed', stock, reserved, known, over}. known: receives in flight that have a slot;
 -- over: receives in flight that exceed the stock. Otherwise nothing is written: 'fenced' if the
@@ -35,9 +35,10 @@
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local HEAD, EACH = 11, 3
+local OLDER_MOST = 1000 -- their numbers are written in one command, and Lua's stack is bounded
 
-if #ARGV < HEAD or (#ARGV - HEAD) % EACH ~= 0 then
-	fail('ARGV: 11 arguments and then three for each older generation are needed')
+if #ARGV < HEAD or #ARGV > HEAD + OLDER_MOST * EACH or (#ARGV - HEAD) % EACH ~= 0 then
+	fail('ARGV: 11 arguments and then three for each of at most 1000 older generations are needed')
 end
 keys_check(':users', ':outbox', ':known', ':seen', ':codes', ':fill:' .. ARGV[3] .. ':users',
 	':fill:' .. ARGV[3] .. ':known', ':fill:' .. ARGV[3] .. ':codes')
@@ -78,7 +79,9 @@ local terms = {status, ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[4]}
 if not c[5] and integer(c[4]) and integer(c[4]) > version then
 	local newer = call('HMGET', KEYS[1], 'status', 'total', 'begin', 'end', 'limit', 'version')
 	-- A total that was lowered while Redis did not have all taken slots may be too low to keep.
-	if integer(newer[2]) and integer(newer[2]) >= issued + known then
+	-- A missing field must not end the script after the first write.
+	if newer[1] and newer[3] and newer[4] and newer[5] and integer(newer[2])
+		and integer(newer[2]) >= issued + known then
 		terms, total = newer, integer(newer[2])
 	end
 end

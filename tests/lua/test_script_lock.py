@@ -212,6 +212,15 @@ def test_who_gives_up_wakes_the_next(lock):
     assert lock.wait("r", "c")
 
 
+def test_a_ticket_that_is_no_number(lock):
+    lock.take("f", "a")
+    lock.redis.hset(lock.keys[0], "ticket", "x")
+    assert lock.wait("f", "b") is None
+    assert lock.redis.hget(lock.keys[0], "ticket") == "1"
+    lock.release("f", "a")
+    assert lock.take("f", "b")
+
+
 def test_nothing_stays_behind(lock):
     lock.take("w", "a")
     lock.wait("r", "b")

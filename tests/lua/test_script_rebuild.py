@@ -319,6 +319,33 @@ def test_place_keeps_newer_terms(coupon):
     )
 
 
+@pytest.mark.parametrize("field", ["status", "begin", "end", "limit"])
+def test_place_over_newer_terms_without_a_field(coupon, field):
+    coupon.put(version=7, fence=5)
+    coupon.redis.hdel(coupon.keys[0], field)
+    assert place(coupon)[0] == "placed"
+    assert coupon.get("version") == "1"
+
+
+def test_place_bounds_what_it_writes_in_one_command(coupon):
+    coupon.put(fence=5)
+    before = coupon.snapshot()
+    older = [n for generation in range(1, 4001) for n in (generation, 0, 0)]
+    with pytest.raises(redis.ResponseError, match="couponmq: ARGV: .* at most 1000 older"):
+        place(coupon, *older, generation=5000)
+    assert coupon.snapshot() == before
+    assert place(coupon, *older[:3000], generation=5000)[0] == "placed"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_fill_of_another_type(coupon, which):
+    coupon.redis.set(coupon.fill_keys(2)[which], "x")
+    before = coupon.snapshot()
+    with pytest.raises(redis.ResponseError, match="couponmq: coupon:.*: not a (hash|set)"):
+        fill(coupon, "single", "1", f"1:{A}:0:\t7.1")
+    assert coupon.snapshot() == before
+
+
 def test_two_rebuilds_do_not_mix(coupon):
     fill(coupon, "issued", "1", f"1:{A}:0:", generation=2)
     fill(coupon, "issued", "1", f"1:{A}:0:", "2", f"1:{A}:1:", generation=3)
