@@ -140,6 +140,8 @@ static void tick(struct gateway *gateway)
 	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
+	metrics_set(METRIC_LOOKUPS_WAITING, (int64_t)(lookup_waiting(gateway->parts.lookup) +
+						      lookup_waiting(gateway->parts.codes)));
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_REDIS_UP, redis_pool_trouble(gateway->parts.redis) == NULL);
@@ -193,6 +195,8 @@ static int ready(void *context, cJSON **body)
 	all &= part_ready(*body, "postgresql", database_trouble);
 	if (lookup_trouble(gateway->parts.reads))
 		part_ready(*body, "reads", lookup_trouble(gateway->parts.reads));
+	if (lookup_trouble(gateway->parts.codes))
+		part_ready(*body, "codes", lookup_trouble(gateway->parts.codes));
 	if (gateway->stop_by_ms)
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
 	cJSON_AddBoolToObject(*body, "ready", all);
@@ -273,6 +277,13 @@ static void lookups_open(struct gateway *gateway, const struct config *config)
 						   .connections = 1,
 						   .timeout_ms = config->call_timeout_ms,
 						   .waiting_max = (size_t)config->lookups_max });
+	gateway->parts.codes = lookup_new(gateway->base,
+					  &(struct lookup_options){
+						  .use = LOOKUP_CODES,
+						  .database_url = config->database_url,
+						  .connections = 1,
+						  .timeout_ms = config->call_timeout_ms,
+						  .waiting_max = (size_t)config->lookups_max });
 	gateway->parts.reads =
 		lookup_new(gateway->base,
 			   &(struct lookup_options){
@@ -338,6 +349,7 @@ static void gateway_close(struct gateway *gateway)
 	redis_pool_free(parts->redis);
 	lookup_free(parts->lookup);
 	lookup_free(parts->reads);
+	lookup_free(parts->codes);
 	redeem_free(parts->redeem);
 	offers_free(gateway->status.offers);
 	admission_free(parts->admission);

@@ -3,6 +3,7 @@
  *
  *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
  *	                                  ├─▶ status ─▶ lookup ═ PostgreSQL
+ *	                                  ├─▶ redeem ─▶ admission, and lookup ═ PostgreSQL
  *	                                  └─▶ coupons, coupon ─▶ lookup ═ PostgreSQL or a replica
  *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters ─▶ clients
  *

@@ -58,6 +58,8 @@ METRIC(METRIC_LOOKUPS_FAILED, "lookups_failed_total", "counter",
        "Look-ups in PostgreSQL that failed.")
 METRIC(METRIC_LOOKUPS_REFUSED, "lookups_refused_total", "counter",
        "Look-ups refused at COUPON_LOOKUPS_MAX.")
+METRIC(METRIC_LOOKUPS_WAITING, "lookups_waiting", "gauge",
+       "Look-ups that wait for a connection, of all kinds.")
 METRIC(METRIC_READ_CONNECTIONS, "read_connections", "gauge",
        "Open connections to PostgreSQL for what is only shown to users.")
 METRIC(METRIC_READS, "reads_total", "counter", "Statements sent for what is only shown to users.")
@@ -66,6 +68,8 @@ METRIC(METRIC_READS_FAILED, "reads_failed_total", "counter",
 METRIC(METRIC_READS_REFUSED, "reads_refused_total", "counter",
        "Reads refused at COUPON_READS_MAX; they were answered busy.")
 METRIC(METRIC_READS_WAITING, "reads_waiting", "gauge", "Reads that wait for a connection.")
+METRIC(METRIC_CODE_CONNECTIONS, "code_connections", "gauge",
+       "Processes connected to PostgreSQL for exchange codes.")
 METRIC(METRIC_CODES_WRONG, "codes_wrong_total", "counter", "Exchange codes answered code_invalid.")
 METRIC(METRIC_CODES_HELD_BACK, "codes_held_back_total", "counter",
        "Exchange codes answered busy because of wrong ones before them.")

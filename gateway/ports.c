@@ -85,7 +85,7 @@ static void port_look_up_coupon(void *context, int64_t coupon)
 	struct parts *parts = context;
 	struct lookup_ticket *ticket = ticket_new(parts, coupon, 0);
 
-	if (lookup_coupon(parts->lookup, coupon, on_coupon_state, ticket)) {
+	if (lookup_coupon(parts->lookup, LOOKUP_COUPONS, coupon, on_coupon_state, ticket)) {
 		free(ticket);
 		admission_looked_up(parts->admission, coupon, COUPON_LOOKUP_BUSY);
 	}
@@ -114,7 +114,7 @@ static void port_look_up_receive(void *context, const struct receive *receive, u
 	struct parts *parts = context;
 	struct lookup_ticket *ticket = ticket_new(parts, receive->coupon, token);
 
-	if (lookup_receive(parts->lookup, receive, on_receive_outcome, ticket)) {
+	if (lookup_receive(parts->lookup, LOOKUP_ISSUED, receive, on_receive_outcome, ticket)) {
 		free(ticket);
 		waiters_looked_up(parts->waiters, token, OUTCOME_UNKNOWN, NULL);
 	}
@@ -169,6 +169,6 @@ void ports_connect(struct parts *parts, const struct config *config)
 
 	parts->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	parts->admission = admission_new(&admission_port, &limits, parts->waiters);
-	parts->redeem = redeem_new(config, parts->lookup, parts->admission);
+	parts->redeem = redeem_new(config, parts->codes, parts->admission);
 	redis_pool_bind(parts->redis, parts->admission);
 }

@@ -18,6 +18,7 @@ struct parts {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct lookup *reads; /* of what is only shown to users */
+	struct lookup *codes; /* of exchange codes */
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;

@@ -97,13 +97,13 @@ SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "time for which a losing answer is repeated without a call to Redis; 0: never")
 SETTING_NUMBER(
 	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
-	"maximum coupons, and maximum other look-ups in PostgreSQL, that wait in one process; "
-	"further ones are answered busy")
+	"maximum look-ups in PostgreSQL of each kind that wait in one process; further ones are "
+	"answered busy")
 SETTING_NUMBER(read_connections, "COUPON_READ_CONNECTIONS", "read-connections", GATEWAY, 2, 1, 64,
 	       "connections per process over which what is only shown to users is read")
 SETTING_NUMBER(
 	reads_max, "COUPON_READS_MAX", "reads-max", GATEWAY, 1000, 1, 1000000,
-	"maximum pages of coupons, and maximum coupons, that wait in one process to be read; "
+	"maximum reads of each kind, of what is only shown to users, that wait in one process; "
 	"further ones are answered busy")
 SETTING_NUMBER(code_attempts, "COUPON_CODE_ATTEMPTS", "code-attempts", GATEWAY, 5, 0, 1000,
 	       "wrong exchange codes of a user per process that cost nothing; after each further "

@@ -254,8 +254,8 @@ static struct postgres *session_new(const struct read_connection_options *option
 		.application_name = options->application_name,
 		.connect_timeout_ms = options->timeout_ms,
 		.statement_timeout_ms = options->timeout_ms,
-		/* fails this statement, before the connection */
-		.lock_timeout_ms = options->timeout_ms / 2 + 1,
+		/* fails this statement, before the connection and what waits behind it */
+		.lock_timeout_ms = options->timeout_ms / 4 + 1,
 		.session = options->session,
 		.notice_event = "database_notice",
 	});

@@ -118,7 +118,8 @@ static void on_offer(void *context, const cJSON *members)
 static void on_missing(struct coupon_query *query)
 {
 	admission_refused(query->parts->admission, query->request->coupon);
-	if (lookup_coupon(query->parts->reads, query->request->coupon, on_coupon_row, query)) {
+	if (lookup_coupon(query->parts->reads, LOOKUP_COUPONS, query->request->coupon,
+			  on_coupon_row, query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		free(query);
 	}

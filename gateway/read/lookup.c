@@ -47,32 +47,44 @@ static const struct use {
 		.failed = METRIC_READS_FAILED,
 		.refused = METRIC_READS_REFUSED,
 	},
+	[LOOKUP_CODES] = {
+		.application_name = "coupon-gateway codes",
+		.ready_event = "codes_ready",
+		.lost_event = "codes_lost",
+		.refused_event = "code_lookup_failed",
+		.up = METRIC_CODE_CONNECTIONS,
+		.sent = METRIC_LOOKUPS,
+		.failed = METRIC_LOOKUPS_FAILED,
+		.refused = METRIC_LOOKUPS_REFUSED,
+	},
 };
 
-/* The kind of the statement in flight. */
-enum sent { SENT_NONE, SENT_QUERY, SENT_COUPONS };
-
-/* One connection, and the statement in flight on it. */
+/* What waits in a lane: queries, or coupons. */
 struct lane {
+	size_t waiting; /* queries */
+	struct query_list queries;
+	struct coupon_queue coupons;
+};
+
+/* One connection, and the statement in flight on it: a query, or else coupons. */
+struct session {
 	struct lookup *lookup;
 	struct read_connection *connection;
-	enum sent sent;
-	struct query *query;        /* SENT_QUERY */
-	struct coupon_list coupons; /* SENT_COUPONS */
+	int is_busy;
+	struct query *query;
+	struct coupon_list coupons;
 };
 
 struct lookup {
 	const struct use *use;
 	int64_t timeout_ms;
 	size_t waiting_max;
-	size_t waiting; /* queries */
-	struct query_list queries;
-	struct coupon_queue coupons;
-	int coupons_next; /* it is their turn */
+	struct lane lanes[LOOKUP_LANES_N];
+	size_t turn; /* the lane that was served last */
 	int closing;
 	struct ticker *ticker; /* while a look-up waits for its turn */
-	size_t lanes_n;
-	struct lane lanes[];
+	size_t sessions_n;
+	struct session sessions[];
 };
 
 static void query_end(const struct lookup *lookup, struct query *query, const PGresult *rows)
@@ -91,135 +103,160 @@ static void coupons_end(const struct lookup *lookup, struct coupon_list *coupons
 	coupon_list_end(coupons, rows);
 }
 
-static struct query *query_take(struct lookup *lookup)
+static struct query *query_take(struct lane *lane)
 {
-	struct query *query = STAILQ_FIRST(&lookup->queries);
+	struct query *query = STAILQ_FIRST(&lane->queries);
 
-	STAILQ_REMOVE_HEAD(&lookup->queries, next);
-	lookup->waiting--;
+	STAILQ_REMOVE_HEAD(&lane->queries, next);
+	lane->waiting--;
 	return query;
 }
 
 /* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
-static void waiting_fail(struct lookup *lookup, int64_t before_ms)
+static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
 {
 	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
 
-	coupon_queue_take(&lookup->coupons, SIZE_MAX, before_ms, &coupons);
-	for (size_t n = lookup->waiting;
-	     n > 0 && STAILQ_FIRST(&lookup->queries)->queued_ms < before_ms; n--)
-		query_end(lookup, query_take(lookup), NULL);
+	coupon_queue_take(&lane->coupons, SIZE_MAX, before_ms, &coupons);
+	for (size_t n = lane->waiting; n > 0 && STAILQ_FIRST(&lane->queries)->queued_ms < before_ms;
+	     n--)
+		query_end(lookup, query_take(lane), NULL);
 	coupons_end(lookup, &coupons, NULL);
 }
 
-static void sent_end(struct lane *lane, const PGresult *rows)
+static void waiting_fail(struct lookup *lookup, int64_t before_ms)
 {
-	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-	struct query *query = lane->query;
-	enum sent sent = lane->sent;
-
-	lane->sent = SENT_NONE;
-	lane->query = NULL;
-	STAILQ_CONCAT(&coupons, &lane->coupons);
-	if (sent == SENT_QUERY)
-		query_end(lane->lookup, query, rows);
-	coupons_end(lane->lookup, &coupons, rows);
+	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
+		lane_fail(lookup, &lookup->lanes[i], before_ms);
 }
 
-static void statement_send(struct lane *lane, enum sent sent, const char *sql, int n,
+static void sent_end(struct session *session, const PGresult *rows)
+{
+	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
+	struct query *query = session->query;
+
+	session->is_busy = 0;
+	session->query = NULL;
+	STAILQ_CONCAT(&coupons, &session->coupons);
+	if (query)
+		query_end(session->lookup, query, rows);
+	coupons_end(session->lookup, &coupons, rows);
+}
+
+static void statement_send(struct session *session, const char *sql, int n,
 			   const struct postgres_argument *arguments)
 {
-	struct lookup *lookup = lane->lookup;
+	struct lookup *lookup = session->lookup;
 
-	lane->sent = sent;
-	lookup->coupons_next = sent == SENT_QUERY;
-	metrics_add(lookup->use->sent, sent == SENT_QUERY && lane->query->is_routine ? 0 : 1);
-	read_connection_send(lane->connection, sql, n, arguments,
+	session->is_busy = 1;
+	metrics_add(lookup->use->sent, session->query && session->query->is_routine ? 0 : 1);
+	read_connection_send(session->connection, sql, n, arguments,
 			     clock_monotonic_ms() + lookup->timeout_ms);
 }
 
-static void query_send(struct lane *lane)
+static void query_send(struct session *session, struct lane *lane)
 {
-	struct query *query = lane->query = query_take(lane->lookup);
+	struct query *query = session->query = query_take(lane);
 	struct postgres_argument arguments[QUERY_PARAMS_MAX];
 
 	query_arguments(query, arguments);
-	statement_send(lane, SENT_QUERY, query->sql, query->params_n, arguments);
+	statement_send(session, query->sql, query->params_n, arguments);
 }
 
-static void coupons_send(struct lane *lane)
+static void coupons_send(struct session *session, struct lane *lane)
 {
 	struct postgres_argument argument;
 	struct coupon_entry *entry;
 	struct postgres_array ids;
 
-	coupon_queue_take(&lane->lookup->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &lane->coupons);
+	coupon_queue_take(&lane->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &session->coupons);
 	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &lane->coupons, next)
+	STAILQ_FOREACH (entry, &session->coupons, next)
 		postgres_array_add_number(&ids, entry->id);
 	argument = postgres_array(&ids);
-	statement_send(lane, SENT_COUPONS, sql_query_coupon_state, 1, &argument);
+	statement_send(session, sql_query_coupon_state, 1, &argument);
 	postgres_array_fini(&ids);
 }
 
-static int lane_ready(const struct lane *lane)
+static int session_ready(const struct session *session)
 {
-	return lane->connection && read_connection_ready(lane->connection);
+	return session->connection && read_connection_ready(session->connection);
 }
 
-static size_t lanes_ready(const struct lookup *lookup)
+static size_t sessions_ready(const struct lookup *lookup)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < lookup->lanes_n; i++)
-		n += lane_ready(&lookup->lanes[i]) ? 1 : 0;
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		n += session_ready(&lookup->sessions[i]) ? 1 : 0;
 	return n;
 }
 
-static void lane_send(struct lane *lane)
+static size_t lane_waiting(const struct lane *lane)
 {
-	struct lookup *lookup = lane->lookup;
-	int queries = !STAILQ_EMPTY(&lookup->queries);
-	int coupons = !coupon_queue_is_empty(&lookup->coupons);
+	return lane->waiting + HASH_COUNT(lane->coupons.by_id);
+}
 
-	if (!lane_ready(lane) || lane->sent != SENT_NONE)
+/* The next lane in turn in which something waits, or NULL. */
+static struct lane *lane_next(struct lookup *lookup)
+{
+	for (size_t i = 1; i <= LOOKUP_LANES_N; i++) {
+		size_t turn = (lookup->turn + i) % LOOKUP_LANES_N;
+
+		if (lane_waiting(&lookup->lanes[turn]) == 0)
+			continue;
+		lookup->turn = turn;
+		return &lookup->lanes[turn];
+	}
+	return NULL;
+}
+
+static void session_send(struct session *session)
+{
+	struct lane *lane;
+
+	if (!session_ready(session) || session->is_busy || !(lane = lane_next(session->lookup)))
 		return;
-	if (coupons && (lookup->coupons_next || !queries))
-		coupons_send(lane);
-	else if (queries)
-		query_send(lane);
+	if (lane->waiting > 0)
+		query_send(session, lane);
+	else
+		coupons_send(session, lane);
 }
 
 static void on_ready(void *context)
 {
-	struct lane *lane = context;
+	struct session *session = context;
 
-	metrics_set(lane->lookup->use->up, (int64_t)lanes_ready(lane->lookup));
-	lane_send(lane);
+	metrics_set(session->lookup->use->up, (int64_t)sessions_ready(session->lookup));
+	session_send(session);
 }
 
 static void on_ended(void *context, const PGresult *rows)
 {
 	sent_end(context, rows);
-	lane_send(context);
+	session_send(context);
 }
 
 /* With the last connection all waiting look-ups fail: none waits for an unreachable database. */
 static void on_lost(void *context)
 {
-	struct lane *lane = context;
-	struct lookup *lookup = lane->lookup;
-	size_t ready = lanes_ready(lookup);
+	struct session *session = context;
+	struct lookup *lookup = session->lookup;
+	size_t ready = sessions_ready(lookup);
 
 	metrics_set(lookup->use->up, (int64_t)ready);
-	sent_end(lane, NULL);
+	sent_end(session, NULL);
 	if (ready == 0 || lookup->closing)
 		waiting_fail(lookup, INT64_MAX);
 }
 
 size_t lookup_waiting(const struct lookup *lookup)
 {
-	return lookup->waiting + HASH_COUNT(lookup->coupons.by_id);
+	size_t n = 0;
+
+	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
+		n += lane_waiting(&lookup->lanes[i]);
+	return n;
 }
 
 static int on_tick(void *context)
@@ -230,47 +267,49 @@ static int on_tick(void *context)
 	return lookup_waiting(lookup) > 0;
 }
 
-static void lane_open(struct lookup *lookup, struct lane *lane, struct event_base *base,
-		      const struct lookup_options *options)
+static void session_open(struct lookup *lookup, struct session *session, struct event_base *base,
+			 const struct lookup_options *options)
 {
 	const struct use *use = lookup->use;
 
-	lane->lookup = lookup;
-	STAILQ_INIT(&lane->coupons);
-	lane->connection = read_connection_new(base,
-					       &(struct read_connection_options){
-						       .database_url = options->database_url,
-						       .timeout_ms = options->timeout_ms,
-						       .application_name = use->application_name,
-						       .session = use->session,
-						       .prepared = use->prepared,
-						       .ready_event = use->ready_event,
-						       .lost_event = use->lost_event,
-						       .refused_event = use->refused_event,
-					       },
-					       &(struct read_connection_port){
-						       .context = lane,
-						       .ready = on_ready,
-						       .ended = on_ended,
-						       .lost = on_lost,
-					       });
+	session->lookup = lookup;
+	STAILQ_INIT(&session->coupons);
+	session->connection = read_connection_new(base,
+						  &(struct read_connection_options){
+							  .database_url = options->database_url,
+							  .timeout_ms = options->timeout_ms,
+							  .application_name = use->application_name,
+							  .session = use->session,
+							  .prepared = use->prepared,
+							  .ready_event = use->ready_event,
+							  .lost_event = use->lost_event,
+							  .refused_event = use->refused_event,
+						  },
+						  &(struct read_connection_port){
+							  .context = session,
+							  .ready = on_ready,
+							  .ended = on_ended,
+							  .lost = on_lost,
+						  });
 }
 
 struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
 {
-	struct lookup *lookup = calloc(1, sizeof(*lookup) +
-						  options->connections * sizeof(lookup->lanes[0]));
+	struct lookup *lookup = calloc(1, sizeof(*lookup) + options->connections *
+								    sizeof(lookup->sessions[0]));
 
 	check(lookup != NULL);
 	lookup->use = &uses[options->use];
 	lookup->timeout_ms = options->timeout_ms;
 	lookup->waiting_max = options->waiting_max;
-	lookup->lanes_n = options->connections;
-	STAILQ_INIT(&lookup->queries);
-	coupon_queue_init(&lookup->coupons, options->waiting_max);
+	lookup->sessions_n = options->connections;
+	for (size_t i = 0; i < LOOKUP_LANES_N; i++) {
+		STAILQ_INIT(&lookup->lanes[i].queries);
+		coupon_queue_init(&lookup->lanes[i].coupons, options->waiting_max);
+	}
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
-	for (size_t i = 0; i < lookup->lanes_n; i++)
-		lane_open(lookup, &lookup->lanes[i], base, options);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		session_open(lookup, &lookup->sessions[i], base, options);
 	return lookup;
 }
 
@@ -279,9 +318,9 @@ void lookup_free(struct lookup *lookup)
 	if (!lookup)
 		return;
 	lookup->closing = 1;
-	for (size_t i = 0; i < lookup->lanes_n; i++) {
-		read_connection_free(lookup->lanes[i].connection);
-		lookup->lanes[i].connection = NULL;
+	for (size_t i = 0; i < lookup->sessions_n; i++) {
+		read_connection_free(lookup->sessions[i].connection);
+		lookup->sessions[i].connection = NULL;
 	}
 	ticker_free(lookup->ticker);
 	free(lookup);
@@ -295,94 +334,101 @@ static int refuse(const struct lookup *lookup)
 
 static void added(struct lookup *lookup)
 {
-	for (size_t i = 0; i < lookup->lanes_n && lookup_waiting(lookup) > 0; i++)
-		lane_send(&lookup->lanes[i]);
+	for (size_t i = 0; i < lookup->sessions_n && lookup_waiting(lookup) > 0; i++)
+		session_send(&lookup->sessions[i]);
 	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
 }
 
-int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context)
+int lookup_coupon(struct lookup *lookup, enum lookup_lane lane, int64_t coupon,
+		  lookup_coupon_fn *done, void *context)
 {
-	if (coupon_queue_add(&lookup->coupons, coupon, clock_monotonic_ms(), done, context))
+	check(lane >= LOOKUP_COUPONS);
+	if (coupon_queue_add(&lookup->lanes[lane].coupons, coupon, clock_monotonic_ms(), done,
+			     context))
 		return refuse(lookup);
 	added(lookup);
 	return 0;
 }
 
 /* Takes the query. */
-static int query_add(struct lookup *lookup, struct query *query)
+static int query_add(struct lookup *lookup, enum lookup_lane to, struct query *query)
 {
-	if (lookup->waiting >= lookup->waiting_max) {
+	struct lane *lane = &lookup->lanes[to];
+
+	if (lane->waiting >= lookup->waiting_max) {
 		query_free(query);
 		return refuse(lookup);
 	}
-	lookup->waiting++;
-	STAILQ_INSERT_TAIL(&lookup->queries, query, next);
+	lane->waiting++;
+	STAILQ_INSERT_TAIL(&lane->queries, query, next);
 	added(lookup);
 	return 0;
 }
 
-int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
-		   void *context)
+int lookup_receive(struct lookup *lookup, enum lookup_lane lane, const struct receive *receive,
+		   lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_receive(receive, done, context));
+	check(lane == LOOKUP_STATUS || lane == LOOKUP_ISSUED);
+	return query_add(lookup, lane, query_receive(receive, done, context));
 }
 
 int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
 		void *context)
 {
-	return query_add(lookup, query_user(coupon, user, done, context));
+	return query_add(lookup, LOOKUP_STATUS, query_user(coupon, user, done, context));
 }
 
 int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
 			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
 			void *context)
 {
-	return query_add(lookup, query_user_coupons(user, after, rows_max, done, context));
+	return query_add(lookup, LOOKUP_PAGES,
+			 query_user_coupons(user, after, rows_max, done, context));
 }
 
 int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_offer(coupon, done, context));
+	return query_add(lookup, LOOKUP_OFFERS, query_offer(coupon, done, context));
 }
 
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_settings(done, context));
+	return query_add(lookup, LOOKUP_OWN, query_settings(done, context));
 }
 
 int lookup_changes(struct lookup *lookup, int is_routine, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_changes(is_routine, done, context));
+	return query_add(lookup, LOOKUP_OWN, query_changes(is_routine, done, context));
 }
 
 int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_code_state(done, context));
+	return query_add(lookup, LOOKUP_OWN, query_code_state(done, context));
 }
 
 int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, query_code_catalogue(done, context));
+	return query_add(lookup, LOOKUP_OWN, query_code_catalogue(done, context));
 }
 
 int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
 		      void *context)
 {
-	return query_add(lookup, query_code_texts(texts, n, done, context));
+	return query_add(lookup, LOOKUP_CODE_TEXTS, query_code_texts(texts, n, done, context));
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)
 {
 	uint64_t n = 0;
 
-	for (size_t i = 0; i < lookup->lanes_n; i++)
-		n += read_connection_connects_n(lookup->lanes[i].connection);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		n += read_connection_connects_n(lookup->sessions[i].connection);
 	return n;
 }
 
 const char *lookup_trouble(const struct lookup *lookup)
 {
-	return lanes_ready(lookup) > 0 ? NULL
-				       : read_connection_trouble(lookup->lanes[0].connection);
+	return sessions_ready(lookup) > 0 ? NULL
+					  : read_connection_trouble(lookup->sessions[0].connection);
 }

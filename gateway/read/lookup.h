@@ -3,14 +3,15 @@
  * Look-ups only read, so one that fails or is overdue is reported as failed and not repeated.
  * Event-loop thread only.
  *
- *	queries: receives, users, … ─▶ one a statement, in order ─┐              ┌═ PostgreSQL
- *	                                                          ├─▶ alternately ╪═ …
- *	coupons ─▶ up to LOOKUP_COUPONS_MAX a statement ──────────┘              └═ …
+ *	OWN           ─▶ one query a statement ───────────────┐           ┌═ PostgreSQL
+ *	ISSUED, …     ─▶ the same                             ├─▶ in turn ╪═ …
+ *	COUPONS, …    ─▶ up to LOOKUP_COUPONS_MAX a statement ┘           └═ …
  *
- * A burst of coupons that do not exist is therefore a few statements, and a query waits for one of
- * them at most. A look-up fails when it was not sent within the time limit, or when the last
+ * Each lane has a bound of its own, and a free connection serves the next lane in which something
+ * waits: a flood of one kind waits for itself, and another kind waits for one statement of each
+ * lane at most. A look-up fails when it was not sent within the time limit, or when the last
  * connection is lost; a connection is lost only when a statement does not end within the time limit
- * after it was sent.
+ * after it was sent. One that waits for a lock fails alone, after a quarter of it.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -31,7 +32,20 @@ typedef void lookup_fn(void *context, const PGresult *rows);
 
 enum lookup_use {
 	LOOKUP_DECIDING, /* an answer depends on it: PostgreSQL itself */
-	LOOKUP_SHOWING   /* shown to users as it is there: may be a replica */
+	LOOKUP_SHOWING,  /* shown to users as it is there: may be a replica */
+	LOOKUP_CODES     /* exchange codes: PostgreSQL itself */
+};
+
+enum lookup_lane {
+	LOOKUP_OWN,    /* what the gateway asks for itself: never refused */
+	LOOKUP_ISSUED, /* the outcomes that clients wait for with ack=issued */
+	LOOKUP_STATUS,
+	LOOKUP_CODE_TEXTS,
+	LOOKUP_PAGES,
+	LOOKUP_OFFERS,
+	LOOKUP_COUPONS, /* coupons from here on */
+	LOOKUP_STATUS_COUPONS,
+	LOOKUP_LANES_N
 };
 
 struct lookup_options {
@@ -39,7 +53,7 @@ struct lookup_options {
 	const char *database_url; /* lent until lookup_new() returns */
 	size_t connections;
 	int64_t timeout_ms;
-	size_t waiting_max; /* of the queries, and of the coupons, each */
+	size_t waiting_max; /* in each lane */
 };
 
 struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options);
@@ -51,9 +65,10 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
  * user_outcomes.sql. What is found was true at some time after the call; with LOOKUP_SHOWING
  * possibly before it.
  */
-int lookup_coupon(struct lookup *lookup, int64_t coupon, lookup_coupon_fn *done, void *context);
-int lookup_receive(struct lookup *lookup, const struct receive *receive, lookup_fn *done,
-		   void *context);
+int lookup_coupon(struct lookup *lookup, enum lookup_lane lane, int64_t coupon,
+		  lookup_coupon_fn *done, void *context);
+int lookup_receive(struct lookup *lookup, enum lookup_lane lane, const struct receive *receive,
+		   lookup_fn *done, void *context);
 int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
 		void *context);
 

@@ -225,7 +225,8 @@ static void outcome_look_up(struct status_query *query)
 	int rc;
 
 	if (request->by_receive)
-		rc = lookup_receive(query->parts->lookup, &request->receive, on_receive, query);
+		rc = lookup_receive(query->parts->lookup, LOOKUP_STATUS, &request->receive,
+				    on_receive, query);
 	else
 		rc = lookup_user(query->parts->lookup, request->coupon, &request->user, on_user,
 				 query);
@@ -281,7 +282,8 @@ static void on_records(void *context, const redisReply *reply)
 	}
 	if (!missing) {
 		outcome_look_up(query);
-	} else if (lookup_coupon(query->parts->lookup, query->request->coupon, on_missing, query)) {
+	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPONS,
+				 query->request->coupon, on_missing, query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		query_free(query);
 	}

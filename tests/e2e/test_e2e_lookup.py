@@ -212,6 +212,39 @@ def test_coupons_beyond_the_limit_of_look_ups(stack, make_coupon, gateway_make, 
         assert gateway.metrics()["couponmq_lookups_refused_total"] >= 2
 
 
+def test_a_flood_of_status_delays_no_other_look_up(stack, make_coupon, gateway_make, proxy):
+    """Beyond its limit `status` is answered busy, and the others are not. They come after one
+    `status` each, not after all that wait."""
+    coupon, unknown, limit = make_coupon(2), 700000005000, 20
+    gateway = gateway_make(
+        stack,
+        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=20000,
+        COUPON_LOOKUPS_MAX=limit,
+    )
+    status = {"op": "status", "coupon": coupon, "user": "1"}
+    with gateway.client() as client, gateway.client() as other:
+        accepted = client.issue(coupon, 1, key="once", ack="issued")
+        before = first_look_ups(gateway, client, unknown)
+        proxy.mode("hold", "down")
+        client.send_line(status)
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_total"] == before + 1)
+        client.send_bytes(json.dumps(status).encode().join([b"\n"] * (limit + 6))[1:])
+        assert [client.read_reply()["status"] for _ in range(5)] == ["busy"] * 5
+        client.send_line({**status, "op": "issue", "key": "once", "ack": "issued"})
+        wait_until(lambda: gateway.metrics()["couponmq_outcomes_waiting"] == 1)
+        client.send_line({"op": "issue", "coupon": unknown + 1, "user": "1"})
+        client.send_line({"op": "status", "coupon": unknown + 2, "user": "1"})
+        assert other.issue(coupon, 2)["code"] == 0, "by Redis, after those before it"
+        wait_until(lambda: gateway.metrics()["couponmq_lookups_waiting"] >= limit + 3)
+        proxy.heal()
+        replies = [client.read_reply() for _ in range(limit + 4)]
+    states = [reply["status"] for reply in replies]
+    assert states.index("issued") < 4 and states.index("not_found") < 4, states
+    assert replies[states.index("issued")]["receive"] == accepted["receive"]
+    assert states.count("busy") <= 1, "the last, if its coupon was found to be unknown so early"
+
+
 def test_the_two_kinds_of_reads_take_turns(stack, make_coupon, gateway_make, proxy):
     """Neither a burst of unknown coupons nor one of `coupons` makes the other wait until its end.
     Look-ups are sent by the same code."""

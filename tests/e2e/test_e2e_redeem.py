@@ -216,6 +216,24 @@ def test_imported_codes(stack, redeem):
     assert (shown["state"], shown["user"], shown["metadata"]) == ("used", user, {"shop": "a"})
 
 
+def test_codes_that_wait_for_a_lock_delay_no_status(stack, redeem, gateway_make):
+    coupon, user = stack.coupon_make(10, limit=5), user_new()
+    texts = [f"LOCK{random.randrange(10**12)}" for _ in range(4)]
+    redeem.imported(coupon, texts)
+    gateway = gateway_make(stack, COUPON_CALL_TIMEOUT_MS=20000)
+    with gateway.client() as codes, gateway.client() as other:
+        wait_until(lambda: call(codes, texts[0], user)["code"] == 0)
+        with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
+            holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
+            for text in texts[1:]:
+                codes.send_line({"op": "redeem", "code": text, "user": user})
+            for _ in range(20):
+                assert other.call("status", coupon=coupon, user=user)["code"] == 0
+            assert gateway.metrics()["couponmq_requests_inflight"] == 3
+            holder.rollback()
+        assert [codes.read_reply()["code"] for _ in range(3)] == [0] * 3
+
+
 def test_revoked_codes(stack, redeem):
     coupon = stack.coupon_make(10)
     used, revoked, other = redeem.made(coupon, 3)
