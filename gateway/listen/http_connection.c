@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "gateway/listen/http_head.h"
+#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -408,7 +409,7 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 	struct http_connection *connection = calloc(1, sizeof(*connection));
 
 	check(connection != NULL);
-	connection->responder.reply = intake_reply;
+	connection->responder = (struct responder){ .reply = intake_reply, .peer = peer_of(fd) };
 	connection->shared = shared;
 	connection->member.connection = connection;
 	connection->fd = fd;

@@ -9,12 +9,14 @@
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Embedded by its implementations. One thread. */
 struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
+	uint64_t peer; /* whose connection it is (peer.h) */
 };
 
 /*

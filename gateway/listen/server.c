@@ -4,6 +4,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/serve/listener.h"
+#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -365,7 +366,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	conn = calloc(1, sizeof(*conn));
 	check(conn != NULL);
-	conn->responder.reply = conn_reply;
+	conn->responder = (struct responder){ .reply = conn_reply, .peer = peer_of(fd) };
 	conn->server = server;
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);
