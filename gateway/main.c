@@ -12,6 +12,7 @@
 #include "common/log/service_version.h"
 #include "gateway/admit/admission.h"
 #include "gateway/gateway.h"
+#include "gateway/listen/http_hosts.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
 #include "gateway/admit/doubt.h"
@@ -95,6 +96,7 @@ int main(int argc, char **argv)
 	program_check_urls(&config);
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
+	http_hosts_check(config.http_hosts);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		return 0;

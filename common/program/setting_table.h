@@ -33,6 +33,9 @@ SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "path of a Unix socket for the socket API (default: none)")
 SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0.1:7480",
 	     "HTTP address, host:port or off")
+SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
+	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
+	     "beside addresses and localhost (default: none)")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",

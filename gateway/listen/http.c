@@ -5,6 +5,7 @@
 #include "common/serve/listener.h"
 #include "embed.h"
 #include "gateway/listen/http_connections.h"
+#include "gateway/listen/http_hosts.h"
 #include "gateway/metrics.h"
 
 #include <ctype.h>
@@ -22,6 +23,7 @@ struct http {
 	struct event_base *base;
 	struct evconnlistener *listener;
 	struct http_connections *connections;
+	const char *hosts;
 	size_t line_limit_bytes;
 	int stopped;
 	struct intake *intake;
@@ -31,6 +33,7 @@ struct http {
 
 /* The parts of a request's target, in its text. */
 struct target {
+	const char *host; /* with the port; NULL: the target is a path */
 	const char *path;
 	const char *query;
 	int has_fragment;
@@ -47,6 +50,22 @@ static const char *part_end(char *text, const struct http_parser_url *url,
 	return text;
 }
 
+/* Moved by a byte, over the slash before it, so that there is room for a NUL. */
+static const char *host_end(char *text, const struct http_parser_url *url)
+{
+	size_t at = url->field_data[UF_HOST].off, end = at + url->field_data[UF_HOST].len;
+
+	if (text[at - 1] == '[') {
+		at--;
+		end++;
+	}
+	if (url->field_set & 1u << UF_PORT)
+		end = (size_t)url->field_data[UF_PORT].off + url->field_data[UF_PORT].len;
+	memmove(text + at - 1, text + at, end - at);
+	text[end - 1] = '\0';
+	return text + at - 1;
+}
+
 /* 0, or -1: it is neither a path nor a URL. */
 static int target_parse(struct http_text *text, struct target *target)
 {
@@ -56,9 +75,41 @@ static int target_parse(struct http_text *text, struct target *target)
 	http_parser_url_init(&url);
 	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
 		return -1;
+	target->host = url.field_set & 1u << UF_HOST ? host_end(text->bytes, &url) : NULL;
 	target->path = part_end(text->bytes, &url, UF_PATH);
 	target->query = part_end(text->bytes, &url, UF_QUERY);
 	return 0;
+}
+
+static void refuse(struct http_connection *connection, int status, enum answer answer,
+		   const char *why)
+{
+	cJSON *body = cJSON_CreateObject();
+	char *text;
+
+	check(body != NULL);
+	cJSON_AddNumberToObject(body, "code", answer_code(answer));
+	cJSON_AddStringToObject(body, "status", answer_status(answer));
+	cJSON_AddStringToObject(body, "message", why);
+	text = cJSON_PrintUnformatted(body);
+	check(text != NULL);
+	http_connection_reply_json(connection, status, text, strlen(text));
+	cJSON_free(text);
+	cJSON_Delete(body);
+}
+
+/* Refuses a request because of a header, whose value may be NULL. */
+static void header_refuse(struct http_connection *connection, int status, enum answer answer,
+			  const char *name, const char *value, const char *allowed)
+{
+	char shown[NAME_SHOWN + 1], why[256];
+	size_t len = 0;
+
+	for (; value && value[len] && len < NAME_SHOWN; len++)
+		shown[len] = (char)(value[len] < ' ' || value[len] > '~' ? '?' : value[len]);
+	shown[len] = '\0';
+	snprintf(why, sizeof(why), "%s is \"%s\": %s", name, shown, allowed);
+	refuse(connection, status, answer, why);
 }
 
 /*
@@ -141,11 +192,15 @@ static void api_get(struct http *http, struct http_connection *connection,
 }
 
 static void api_post(struct http *http, struct http_connection *connection,
-		     const struct http_text *body, enum request_op op)
+		     const struct http_request *request, enum request_op op)
 {
 	struct responder *responder = http_connection_responder(connection);
+	const struct http_text *body = &request->body;
 
-	if (body->len > http->line_limit_bytes)
+	if (body->len > 0 && !http_request_is_json(request))
+		header_refuse(connection, 415, ANSWER_BAD_REQUEST, "Content-Type",
+			      request->content_type.bytes, "a body must be application/json");
+	else if (body->len > http->line_limit_bytes)
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
 	else if (body->len > 0)
@@ -157,8 +212,6 @@ static void api_post(struct http *http, struct http_connection *connection,
 static void on_api(struct http *http, struct http_connection *connection,
 		   const struct http_request *request, const struct target *target)
 {
-	static const char no_path[] =
-		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"no such path\"}";
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
 	enum request_op op = request_op_find(is_api ? target->path + strlen(API_PREFIX) : "");
 
@@ -166,9 +219,9 @@ static void on_api(struct http *http, struct http_connection *connection,
 		intake_refuse(http->intake, http_connection_responder(connection),
 			      ANSWER_UNAVAILABLE, "the gateway is stopping");
 	else if (op == OP_COUNT)
-		http_connection_reply_json(connection, 404, no_path, sizeof(no_path) - 1);
+		refuse(connection, 404, ANSWER_BAD_REQUEST, "no such path");
 	else if (request->parser.method == HTTP_POST)
-		api_post(http, connection, &request->body, op);
+		api_post(http, connection, request, op);
 	else if (request->parser.method == HTTP_GET && request_op_reads(op))
 		api_get(http, connection, target, op);
 	else
@@ -239,10 +292,31 @@ static const struct page *page_find(const char *path)
 static void on_page(struct http *http, struct http_connection *connection,
 		    const struct http_request *request, const struct page *page)
 {
-	if (request->parser.method == HTTP_POST)
-		http_connection_reply_methods(connection, "GET, HEAD");
-	else
+	if (request->parser.method == HTTP_GET || request->parser.method == HTTP_HEAD)
 		page->answer(http, connection);
+	else
+		http_connection_reply_methods(connection, "GET, HEAD");
+}
+
+/* Whether a web page may have sent the request that must not: then it is refused. */
+static int is_foreign(struct http *http, struct http_connection *connection,
+		      const struct http_request *request, const struct target *target,
+		      int is_monitoring)
+{
+	const char *host = target->host ? target->host : request->host.bytes;
+	int has_host = target->host || request->hosts_n > 0; /* HTTP/1.0 may have none */
+
+	if (has_host && !is_monitoring && !http_hosts_has(http->hosts, host))
+		header_refuse(
+			connection, 421, ANSWER_BAD_REQUEST, "Host", host,
+			"allowed are addresses, localhost and the names of COUPON_HTTP_HOSTS");
+	else if (request->origin.len > 0 &&
+		 !http_hosts_has_origin(http->hosts, request->origin.bytes, has_host ? host : ""))
+		header_refuse(connection, 403, ANSWER_FORBIDDEN, "Origin", request->origin.bytes,
+			      "allowed are the host itself and the names of COUPON_HTTP_HOSTS");
+	else
+		return 0;
+	return 1;
 }
 
 static void route(struct http *http, struct http_connection *connection,
@@ -250,8 +324,12 @@ static void route(struct http *http, struct http_connection *connection,
 {
 	const struct page *page = page_find(target->path);
 
-	if (http_connection_is_reserve(connection) && !(page && page->is_monitoring))
+	int is_monitoring = page && page->is_monitoring;
+
+	if (http_connection_is_reserve(connection) && !is_monitoring)
 		http_connection_refuse_full(connection);
+	else if (is_foreign(http, connection, request, target, is_monitoring))
+		return;
 	else if (page)
 		on_page(http, connection, request, page);
 	else
@@ -261,12 +339,10 @@ static void route(struct http *http, struct http_connection *connection,
 static void on_request(void *context, struct http_connection *connection,
 		       struct http_request *request)
 {
-	static const char no_target[] =
-		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"not a path or a URL\"}";
 	struct target target;
 
 	if (target_parse(&request->target, &target))
-		http_connection_reply_json(connection, 400, no_target, sizeof(no_target) - 1);
+		refuse(connection, 400, ANSWER_BAD_REQUEST, "not a path or a URL");
 	else
 		route(context, connection, request, &target);
 }
@@ -295,6 +371,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	http->intake = intake;
 	http->ready = ready;
 	http->context = context;
+	http->hosts = config->http_hosts;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;
 	http->connections = http_connections_new(base, config, intake, on_request, http);
 	return http;

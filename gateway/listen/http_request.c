@@ -10,9 +10,11 @@
 #include <strings.h>
 
 #define HEADERS_MAX 100
-#define METHODS_KNOWN "only GET, HEAD and POST are known methods"
-#define TEXT_ROOM 256  /* at first */
-#define TEXT_KEPT 1024 /* from one request to the next */
+#define METHODS_KNOWN "this method is not known"
+#define JSON_TYPE "application/json"
+#define BODY_BEFORE (-1) /* after the data of a chunk only the end of a line can follow */
+#define TEXT_ROOM 256    /* at first */
+#define TEXT_KEPT 1024   /* from one request to the next */
 
 static void text_add(struct http_text *text, const char *bytes, size_t len)
 {
@@ -32,6 +34,26 @@ static void text_free(struct http_text *text)
 {
 	free(text->bytes);
 	*text = (struct http_text){ 0 };
+}
+
+static void text_shrink(struct http_text *text)
+{
+	if (text->room > TEXT_KEPT)
+		text_free(text);
+}
+
+/* The parser leaves the white space after a value. */
+static void text_trim(struct http_text *text)
+{
+	while (text->len > 0 && strchr(" \t", text->bytes[text->len - 1]))
+		text->bytes[--text->len] = '\0';
+}
+
+static void text_empty(struct http_text *text)
+{
+	text->len = 0;
+	if (text->bytes)
+		*text->bytes = '\0';
 }
 
 static void header_text_add(struct http_header_text *text, const char *bytes, size_t len)
@@ -57,10 +79,33 @@ static int refuse(struct http_request *request, int status, const char *text)
 	return -1;
 }
 
+/*
+ * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
+ * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data of
+ * a chunk. -1: the request is refused.
+ */
+static int lines_check(struct http_request *request, const char *end)
+{
+	const char *p = request->unchecked;
+	int before = request->before;
+
+	for (; p < end; before = (unsigned char)*p++) {
+		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
+			return refuse(request, 400, "a line does not end with CR LF");
+		if (before == '\n' && (*p == ' ' || *p == '\t'))
+			return refuse(request, 400, "a line begins with a space");
+	}
+	request->unchecked = p;
+	request->before = before;
+	return 0;
+}
+
 static int on_target(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
 
+	if (memchr(at, '\t', len) || memchr(at, '\f', len))
+		return refuse(request, 400, http_errno_description(HPE_INVALID_URL));
 	text_add(&request->target, at, len);
 	return 0;
 }
@@ -86,18 +131,36 @@ static int on_value(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
 
-	request->in_value = 1;
-	if (header_text_is(&request->name, "expect"))
+	if (header_text_is(&request->name, "host")) {
+		request->hosts_n += !request->in_value;
+		text_add(&request->host, at, len);
+	} else if (header_text_is(&request->name, "origin")) {
+		text_add(&request->origin, at, len);
+	} else if (header_text_is(&request->name, "content-type")) {
+		text_add(&request->content_type, at, len);
+	} else if (header_text_is(&request->name, "expect")) {
 		header_text_add(&request->expect, at, len);
-	else if (header_text_is(&request->name, "if-none-match"))
+	} else if (header_text_is(&request->name, "if-none-match")) {
 		header_text_add(&request->none_match, at, len);
+	}
+	request->in_value = 1;
 	return 0;
 }
 
-static int method_is_known(const http_parser *parser)
+/* Refuses a head that is not that of one HTTP request. */
+static int head_check(struct http_request *request)
 {
-	return parser->method == HTTP_GET || parser->method == HTTP_POST ||
-	       parser->method == HTTP_HEAD;
+	const http_parser *parser = &request->parser;
+
+	if (parser->http_major != 1)
+		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are known");
+	if (parser->http_minor == 0 && parser->uses_transfer_encoding)
+		return refuse(request, 400, "HTTP/1.0 has no Transfer-Encoding");
+	if (request->hosts_n > 1 || (request->hosts_n == 0 && parser->http_minor > 0))
+		return refuse(request, 400, "a request has one header Host");
+	if (parser->method == HTTP_CONNECT)
+		return refuse(request, 501, METHODS_KNOWN);
+	return 0;
 }
 
 static int on_head(http_parser *parser)
@@ -107,11 +170,11 @@ static int on_head(http_parser *parser)
 	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
 	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
 
+	text_trim(&request->host);
+	text_trim(&request->origin);
 	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
-	if (parser->http_major != 1)
-		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are known");
-	if (!method_is_known(parser))
-		return refuse(request, 501, METHODS_KNOWN);
+	if (head_check(request))
+		return -1;
 	if (has_body && !is_chunked && length > request->body_limit)
 		return refuse(request, 413, "the body is too long");
 	if (!has_body || parser->http_minor == 0 || request->expect.len == 0)
@@ -126,6 +189,10 @@ static int on_body(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
 
+	if (lines_check(request, at))
+		return -1;
+	request->unchecked = at + len;
+	request->before = BODY_BEFORE;
 	request->wants_continue = 0;
 	if (len > request->body_limit - request->body.len)
 		return refuse(request, 413, "the body is too long");
@@ -166,26 +233,33 @@ void http_request_init(struct http_request *request, size_t body_limit)
 	http_request_reset(request);
 }
 
+/* Calls the function with each text of the request. */
+static void texts_each(struct http_request *request, void (*each)(struct http_text *text))
+{
+	each(&request->target);
+	each(&request->body);
+	each(&request->host);
+	each(&request->origin);
+	each(&request->content_type);
+}
+
 void http_request_fini(struct http_request *request)
 {
-	text_free(&request->target);
-	text_free(&request->body);
+	texts_each(request, text_free);
 }
 
 void http_request_shrink(struct http_request *request)
 {
-	if (request->target.room > TEXT_KEPT)
-		text_free(&request->target);
-	if (request->body.room > TEXT_KEPT)
-		text_free(&request->body);
+	texts_each(request, text_shrink);
 }
 
 void http_request_reset(struct http_request *request)
 {
 	http_parser_init(&request->parser, HTTP_REQUEST);
 	request->parser.data = request;
-	request->target.len = request->body.len = 0;
-	request->headers_n = request->in_value = 0;
+	texts_each(request, text_empty);
+	request->before = '\n';
+	request->hosts_n = request->headers_n = request->in_value = 0;
 	request->name.len = request->expect.len = request->none_match.len = 0;
 	request->complete = request->wants_continue = 0;
 }
@@ -198,12 +272,25 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 						       .on_headers_complete = on_head,
 						       .on_body = on_body,
 						       .on_message_complete = on_complete };
-	size_t n = http_parser_execute(&request->parser, &settings, bytes, len);
+	size_t n;
 
-	if (!request->complete && !request->refusal &&
-	    HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)
+	request->unchecked = bytes;
+	n = http_parser_execute(&request->parser, &settings, bytes, len);
+	if (!request->refusal && lines_check(request, bytes + n))
+		request->complete = 0;
+	else if (!request->complete && !request->refusal &&
+		 HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)
 		syntax_refuse(request, n < len ? (unsigned char)bytes[n] : 0);
 	return n;
+}
+
+int http_request_is_json(const struct http_request *request)
+{
+	const size_t len = strlen(JSON_TYPE);
+	const struct http_text *type = &request->content_type;
+
+	return type->len >= len && strncasecmp(type->bytes, JSON_TYPE, len) == 0 &&
+	       (type->len == len || strchr("; \t", type->bytes[len]));
 }
 
 int http_request_has_tag(const struct http_request *request, const char *tag)

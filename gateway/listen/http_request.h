@@ -1,6 +1,7 @@
 /*
- * One HTTP request as it arrives in pieces. http-parser reads the protocol; the limits of a request
- * are checked here. No I/O.
+ * One HTTP request as it arrives in pieces. http-parser reads the protocol. Checked here are the
+ * limits of a request, and what the parser lets pass although another program, for instance a proxy,
+ * may read it otherwise. No I/O.
  */
 #ifndef GATEWAY_LISTEN_HTTP_REQUEST_H
 #define GATEWAY_LISTEN_HTTP_REQUEST_H
@@ -27,6 +28,12 @@ struct http_request {
 	size_t body_limit;
 	struct http_text target;
 	struct http_text body;
+	struct http_text host; /* the headers with these names */
+	struct http_text origin;
+	struct http_text content_type;
+	const char *unchecked; /* in the piece that is read: the bytes from here on are no body */
+	int before;            /* the byte before them, or BODY_BEFORE */
+	int hosts_n;
 	int headers_n;
 	int in_value; /* of the last header */
 	struct http_header_text name;
@@ -55,6 +62,9 @@ void http_request_shrink(struct http_request *request);
  * belong to the next request.
  */
 size_t http_request_feed(struct http_request *request, const char *bytes, size_t len);
+
+/* Whether the body is JSON by its Content-Type. */
+int http_request_is_json(const struct http_request *request);
 
 /* Whether the client has what is tagged so already: by one tag in If-None-Match, or by `*`. */
 int http_request_has_tag(const struct http_request *request, const char *tag);

@@ -129,8 +129,10 @@ def test_out_of_stock(gateway, make_coupon):
     assert gateway.issue(coupon, 1)["code"] == 2, "stock is checked before the limit"
 
 
-def test_a_total_of_nothing(gateway, make_coupon):
-    assert gateway.issue(make_coupon(0), 1)["status"] == "out_of_stock"
+def test_a_total_of_nothing(stack, gateway, make_coupon):
+    coupon = make_coupon(1)
+    stack.ctl("stock", coupon, "--total", 0)
+    assert gateway.issue(coupon, 1)["status"] == "out_of_stock"
 
 
 def test_ended_by_its_end(gateway, make_coupon):
@@ -290,7 +292,7 @@ def test_unknown_and_the_retry_with_the_key_consumes_once(rough, rough_pg, gatew
             # Both at once: a connection to Redis is closed after its first time-out.
             issue = {"coupon": coupon, "user": "42", "key": "k"}
             client.send_line({"op": "issue", **issue})
-            over_http = requests.post(gateway.http("/v1/issue"), json.dumps(issue), timeout=5)
+            over_http = requests.post(gateway.http("/v1/issue"), json=issue, timeout=5)
             assert over_http.status_code == 504
             reply = client.read_reply()
             assert (reply["code"], reply["status"]) == (22, "unknown")

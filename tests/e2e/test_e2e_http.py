@@ -10,8 +10,15 @@ from replies import LINE_LIMIT, refused, still_talks
 from stack import wait_until
 
 
-def http_ask(stack, path, body=None, method="POST", **options):
-    return requests.request(method, stack.http(path), data=body, timeout=10, **options)
+JSON = {"Content-Type": "application/json"}
+HEAD = (
+    b"POST /v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
+
+
+def http_ask(stack, path, body=None, method="POST", headers=JSON):
+    return requests.request(method, stack.http(path), data=body, timeout=10, headers=headers)
 
 
 def test_http_each_operation_by_post(stack, make_coupon):
@@ -88,9 +95,89 @@ def test_http_wrong_method_path_or_query(stack, method, path, status):
     assert http_ask(stack, path, method=method).status_code == status
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_http_methods_that_nobody_needs(stack, method):
-    assert http_ask(stack, "/v1/ping", method=method).status_code in (405, 501)
+def test_http_methods_that_nobody_needs(stack):
+    paths = {"/v1/issue": "POST", "/v1/ping": "GET, POST", "/healthz": "GET, HEAD"}
+    for path, allowed in paths.items():
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"):
+            response = http_ask(stack, path, method=method)
+            assert (response.status_code, response.headers["Allow"]) == (405, allowed)
+        assert http_ask(stack, path, method="BREW").status_code == 501
+    assert http_ask(stack, "/nothing", method="PUT").status_code == 404
+
+
+MONITORING = ("/healthz", "/readyz", "/metrics")
+
+
+def foreign(response, status, header, value):
+    """The reply of this status that names the header and its value."""
+    answer = response.json()
+    assert response.status_code == status and answer["message"].startswith(f'{header} is "{value}"')
+    assert answer["status"] == ("forbidden" if status == 403 else "bad_request")
+    assert "Access-Control-Allow-Origin" not in response.headers
+    return True
+
+
+@pytest.mark.parametrize(
+    "type_",
+    ["", "text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "x"]
+    + ["multipart/form-data; boundary=x", "text/plain; application/json", "application/jsonx"],
+)
+def test_http_a_body_that_is_no_json_by_its_type(stack, make_coupon, type_):
+    """A page of any site may send these without asking the gateway before."""
+    coupon = make_coupon(1)
+    body = json.dumps({"coupon": coupon, "user": "1"})
+    response = http_ask(stack, "/v1/issue", body, headers={"Content-Type": type_} if type_ else {})
+    assert foreign(response, 415, "Content-Type", type_)
+    assert http_ask(stack, "/v1/ping", "{}", headers={}).status_code == 415
+    assert http_ask(stack, f"/v1/coupon?coupon={coupon}", method="GET").json()["stock"] == 1
+    charset = {"Content-Type": "Application/JSON ; charset=utf-8"}
+    assert http_ask(stack, "/v1/issue", body, headers=charset).status_code == 200
+
+
+def test_http_a_host_that_is_not_the_gateways(stack, make_coupon):
+    """A page whose own name means the gateway's address by now, which passes for its own server."""
+    coupon = make_coupon(1)
+    body = json.dumps({"coupon": coupon, "user": "1"})
+    for host in ("evil.example", "evil.example:7480", "localhost.evil", "127.1", "", 'a"b', "\xe9"):
+        headers = {"Host": host.encode("latin-1"), **JSON}
+        shown = host.replace("\xe9", "?")
+        assert foreign(http_ask(stack, "/v1/issue", body, headers=headers), 421, "Host", shown)
+        for path in (f"/v1/coupon?coupon={coupon}", "/openapi.json", "/"):
+            response = http_ask(stack, path, method="GET", headers=headers)
+            assert foreign(response, 421, "Host", shown)
+        for path in MONITORING:
+            assert http_ask(stack, path, method="GET", headers=headers).status_code == 200
+    for host in ("127.0.0.1", "10.1.2.3:80", "[::1]:7480", "localhost", "LOCALHOST:1"):
+        assert http_ask(stack, "/v1/ping", headers={"Host": host}).status_code == 200
+    assert http_ask(stack, f"/v1/coupon?coupon={coupon}", method="GET").json()["stock"] == 1
+
+
+def test_http_an_origin_that_is_not_the_gateways(stack, make_coupon):
+    coupon = make_coupon(1)
+    body = json.dumps({"coupon": coupon, "user": "1"})
+    own = stack.http("")
+    for origin in ("https://evil.example", "null", "http://localhost:1", f"{own}1", "http://"):
+        headers = {"Origin": origin, **JSON}
+        assert foreign(http_ask(stack, "/v1/issue", body, headers=headers), 403, "Origin", origin)
+        for path in (f"/v1/coupon?coupon={coupon}", "/openapi.json", "/", *MONITORING):
+            response = http_ask(stack, path, method="GET", headers=headers)
+            assert foreign(response, 403, "Origin", origin)
+    assert http_ask(stack, f"/v1/coupon?coupon={coupon}", method="GET").json()["stock"] == 1
+    headers = {"Origin": own, **JSON}
+    assert http_ask(stack, "/v1/issue", body, headers=headers).status_code == 200
+
+
+def test_http_hosts_that_are_allowed(stack, gateway_make):
+    gateway = gateway_make(stack, COUPON_HTTP_HOSTS="shop.example,gateway")
+
+    def status(**headers):
+        return http_ask(gateway, "/v1/ping", "{}", headers={**headers, **JSON}).status_code
+
+    assert status(Host="gateway:7480") == status(Host="Shop.Example") == 200
+    assert status(Host="example") == status(Host="a.shop.example") == 421
+    assert status(Origin="https://shop.example") == 200
+    assert status(Origin="https://evil.example") == 403
+    assert status(Host="gateway", Origin="http://shop.example:3000") == 200
 
 
 @pytest.mark.parametrize(
@@ -118,7 +205,7 @@ def test_http_body_of_the_limit_and_beyond(stack):
 
 def test_http_keep_alive(stack):
     host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
-    request = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n" + b'{"id":%d}'
+    request = HEAD % (b"ping", 8) + b'{"id":%d}'
     with socket.create_connection((host, int(port)), 10) as connection, connection.makefile(
         "rb"
     ) as reader:
@@ -140,10 +227,7 @@ def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon)
     for user in range(1, 51):
         body = json.dumps({"coupon": coupon, "user": user, "ack": "issued"}).encode()
         with socket.create_connection((host, int(port)), 10) as connection:
-            connection.sendall(
-                b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
-                % (len(body), body)
-            )
+            connection.sendall(HEAD % (b"issue", len(body)) + body)
     wait_until(lambda: gateway.call("coupon", coupon=coupon)["stock"] == 50)
     assert still_talks(gateway)
     assert requests.get(stack.http("/healthz"), timeout=5).status_code == 200
@@ -152,10 +236,10 @@ def test_http_a_client_that_is_gone_disturbs_nobody(stack, gateway, make_coupon)
 def test_http_head_has_no_body(stack):
     with socket.create_connection(stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)) as connection:
         connection.settimeout(5)
-        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = connection.recv(65536)
         assert head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n")
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         rest = b""
         while piece := connection.recv(65536):
             rest += piece

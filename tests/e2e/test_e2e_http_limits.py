@@ -11,7 +11,7 @@ import pytest
 
 from stack import wait_until
 
-HEAD = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/ping HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 class Raw:
@@ -56,7 +56,7 @@ class Raw:
         return int(head.split()[1]), body
 
     def get(self, path):
-        self.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return self.read_reply()
 
 
@@ -148,7 +148,7 @@ def test_a_connection_that_waits_for_its_answer_is_not_slow(rough, gateway_make)
     rough.sigstop("worker-1")
     body = json.dumps({"coupon": coupon, "user": "1", "ack": "issued"}).encode()
     with Raw(gateway) as raw:
-        head = b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = HEAD.replace(b"ping", b"issue") + b"Content-Length: %d\r\n\r\n" % len(body)
         raw.send(head + body)
         assert raw.read_reply()[0] == 504
     rough.sigcont("worker-1")
@@ -223,7 +223,7 @@ def test_pipelined_requests_wait_outside_the_gateway(rough, gateway_make):
     rough.sigstop("worker-1")
     body = json.dumps({"coupon": coupon, "user": "1", "ack": "issued"}).encode()
     with Raw(gateway, timeout=2) as raw:
-        head = b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = HEAD.replace(b"ping", b"issue") + b"Content-Length: %d\r\n\r\n" % len(body)
         raw.send(head + body)
         before = gateway.memory()
         with pytest.raises(TimeoutError):

@@ -9,9 +9,9 @@ import pytest
 
 from stack import wait_until
 
-POST = b"POST /v1/ping HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/ping HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b"Content-Length: 2\r\n\r\n{}"
-GET = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OLD = b"GET /v1/ping HTTP/1.0\r\n"
 
 
@@ -52,16 +52,20 @@ def statuses(stack, data):
     "data, expected",
     [
         (GET + POST + BODY + GET, [200, 200, 200]),
-        (GET.replace(b"\r\n", b"\n"), [200]),
         (b"\r\n" + GET, [200]),
         (POST + b"\r\n" + GET, [200, 200]),
         (GET[:-2] + b"Content-Length: 2\r\n\r\nxx" + GET, [200, 200]),
         (GET[:-2] + b"Connection: close\r\n\r\n" + GET, [200]),
         (GET[:-2] + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + GET, [200, 200]),
-        (b"GET http://x/v1/ping HTTP/1.1\r\nHost: x\r\n\r\n", [200]),
+        (b"GET http://[::1]:80/v1/ping?a#b HTTP/1.1\r\nHost: x\r\n\r\n" + GET, [400, 200]),
+        (b"GET http://localhost HTTP/1.1\r\nHost: x\r\n\r\n" + GET, [404, 200]),
+        (b"GET http://x/v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n" + GET, [421, 200]),
+        (b"GET http://localhost/v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n", [200]),
+        (GET.replace(b"GET", b"PUT")[:-2] + BODY + GET, [405, 200]),
+        (GET.replace(b"GET /v1/ping", b"OPTIONS *") + GET, [404, 200]),
         (OLD + b"\r\n" + GET, [200]),
         (OLD + b"Connection: keep-alive\r\n\r\n" + GET, [200, 200]),
-        (b"GET /nothing HTTP/1.1\r\n\r\n" + GET, [404, 200]),
+        (GET.replace(b"v1/ping", b"nothing") + GET, [404, 200]),
         (POST + b"Content-Length: 1\r\n\r\n{" + GET, [400, 200]),
         (
             POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\n\r\n" + GET,
@@ -99,8 +103,12 @@ def test_each_request_is_answered_in_order(stack, data, expected):
         (POST + b"Content-Length: 999999\r\n\r\n{}", 413),
         (POST + b"Expect: 100-continue\r\nContent-Length: 999999\r\n\r\n", 413),
         (POST + b"Expect: 200-ok\r\n" + BODY, 417),
-        (b"OPTIONS * HTTP/1.1\r\n\r\n", 501),
-        (b"PUT /v1/ping HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 501),
+        (GET.replace(b"\r\n", b"\n"), 400),
+        (GET[:-2] + b"X: a\r\n b\r\n\r\n", 400),
+        (GET[:-2] + b"Host: localhost\r\n\r\n", 400),
+        (b"GET /v1/ping HTTP/1.1\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2;a\n{}\r\n0\r\n\r\n", 400),
+        (GET.replace(b"GET", b"BREW"), 501),
     ],
 )
 def test_what_is_refused_gets_json_and_the_connection_is_closed(stack, data, status):
@@ -133,7 +141,7 @@ def test_a_long_pipeline_in_one_piece(stack):
     assert statuses(stack, GET * 2000) == [200] * 2000
 
 
-METRICS = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @contextlib.contextmanager

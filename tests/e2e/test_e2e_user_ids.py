@@ -54,6 +54,7 @@ def http_raw(stack, path, body=None):
     connection = http.client.HTTPConnection(stack.env["COUPON_HTTP_LISTEN"], timeout=10)
     connection.putrequest("POST" if body else "GET", path)
     connection.putheader("Content-Length", str(len(body or b"")))
+    connection.putheader("Content-Type", "application/json")
     connection.endheaders(body)
     response = connection.getresponse()
     reply = json.loads(response.read())

@@ -85,7 +85,8 @@ static inline void wire_init(struct wire *wire)
 	log_init("fuzz", LOG_LEVEL_ERROR, 0);
 	wire->base = event_base_new();
 	STAILQ_INIT(&wire->kept);
-	wire->config = (struct config){ .line_limit_bytes = 256,
+	wire->config = (struct config){ .http_hosts = (char *)"shop",
+					.line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,

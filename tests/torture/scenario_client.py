@@ -211,7 +211,7 @@ def clients_of_http_slow(rig, chance):
     host, port = part.process.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     halves = (
         b"GET /v1/pi",
-        b"POST /v1/issue HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n{",
+        b"POST /v1/issue HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{",
         b"GET /metrics HTTP/1.1\r\nHo",
         b"",
     )

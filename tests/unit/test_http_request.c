@@ -1,4 +1,8 @@
-/* HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins. */
+/*
+ * HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins; the
+ * hosts that they may name.
+ */
+#include "gateway/listen/http_hosts.h"
 #include "gateway/listen/http_request.h"
 
 #include <setjmp.h>
@@ -11,9 +15,10 @@
 
 #define BODY_LIMIT 64
 #define HEAD_LIMIT 16384
+#define END "Host: x\r\n\r\n"
 #define POST "POST /v1/ping HTTP/1.1\r\nHost: x\r\n"
 #define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
-#define NEXT "GET / HTTP/1.1\r\n\r\n"
+#define NEXT "GET / HTTP/1.1\r\n" END
 
 /*
  * Feeds the bytes up to `cut` and then the others, each from heap memory of its own. Returns how
@@ -64,18 +69,21 @@ static void test_complete_requests(void **state)
 {
 	(void)state;
 	expect_complete(NEXT, "/", "", 1);
-	expect_complete("GET /a?b=c%20d#e HTTP/1.1\nHost: x\n\n", "/a?b=c%20d#e", "", 1);
+	expect_complete("GET /a?b=c%20d#e HTTP/1.1\r\n" END, "/a?b=c%20d#e", "", 1);
+	expect_complete("\r\n\r\n" NEXT, "/", "", 1);
+	expect_complete("PUT / HTTP/1.1\r\n" END, "/", "", 1);
+	expect_complete("OPTIONS * HTTP/1.1\r\n" END, "*", "", 1);
 	expect_complete(POST "\r\n", "/v1/ping", "", 1);
 	expect_complete(POST "Content-Length: 2\r\n\r\n{}", "/v1/ping", "{}", 1);
-	expect_complete("HEAD / HTTP/1.1\r\nX: a\r\n b\r\nEmpty:\r\n\r\n", "/", "", 1);
-	expect_complete("GET http://x/a HTTP/1.1\r\n\r\n", "http://x/a", "", 1);
+	expect_complete("HEAD / HTTP/1.1\r\nX: a\r\nEmpty:\r\n" END, "/", "", 1);
+	expect_complete("GET http://x/a HTTP/1.1\r\n" END, "http://x/a", "", 1);
 	expect_complete("GET / HTTP/1.0\r\n\r\n", "/", "", 0);
 	expect_complete("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "/", "", 1);
-	expect_complete("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", "/", "", 0);
-	expect_complete("GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "/", "abc", 1);
+	expect_complete("GET / HTTP/1.1\r\nConnection: Close\r\n" END, "/", "", 0);
+	expect_complete("GET / HTTP/1.1\r\nContent-Length: 3\r\n" END "abc", "/", "abc", 1);
 	expect_complete(CHUNKED "1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n", "/v1/ping", "{}", 1);
 	expect_complete(CHUNKED "2\r\n{}\r\n0\r\nTrailer: x\r\n\r\n", "/v1/ping", "{}", 1);
-	expect_complete("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", "/", "",
+	expect_complete("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" END, "/", "",
 			1);
 }
 
@@ -86,7 +94,7 @@ static int has_tag(const char *value, const char *tag)
 	int has;
 
 	http_request_init(&request, BODY_LIMIT);
-	snprintf(bytes, sizeof(bytes), "GET / HTTP/1.1\r\nIf-None-Match: %s\r\n\r\n", value);
+	snprintf(bytes, sizeof(bytes), "GET / HTTP/1.1\r\nIf-None-Match: %s\r\n" END, value);
 	feed(&request, bytes, strlen(bytes), strlen(bytes) / 2);
 	assert_true(request.complete);
 	has = http_request_has_tag(&request, tag);
@@ -146,10 +154,9 @@ static void test_refused_requests(void **state)
 		  CHUNKED "41\r\n"
 			  "0123456789012345678901234567890123456789012345678901234567890123456" },
 		{ 417, POST "Expect: 200-ok\r\nContent-Length: 2\r\n\r\n" },
-		{ 501, "PUT / HTTP/1.1\r\n\r\n" },
-		{ 501, "CONNECT x:1 HTTP/1.1\r\n\r\n" },
-		{ 501, "BREW / HTTP/1.1\r\n\r\n" },
-		{ 501, "get / HTTP/1.1\r\n\r\n" },
+		{ 501, "CONNECT x:1 HTTP/1.1\r\n" END },
+		{ 501, "BREW / HTTP/1.1\r\n" END },
+		{ 501, "get / HTTP/1.1\r\n" END },
 	};
 
 	(void)state;
@@ -157,13 +164,136 @@ static void test_refused_requests(void **state)
 		expect_refused(refused[i].text, strlen(refused[i].text), refused[i].status);
 }
 
-/* A request with `n` headers, each with a value of `len` bytes. */
+/* What the parser lets pass, and other programs may read otherwise. */
+static void test_requests_that_are_no_http(void **state)
+{
+	static const char *const refused[] = {
+		"GET / HTTP/1.1\nHost: x\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\n\n",
+		"GET / HTTP/1.1\r\nHost: x\r\n\rX",
+		"\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"\rGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nX:\r\n\tb\r\n\r\n",
+		"GET / HTTP/1.1\r\n Host: x\r\n\r\n",
+		"GET /\ta HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET / HTTP/1.1\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n",
+		"GET / HTTP/1.0\r\nHost: x\r\nHost:\r\n\r\n",
+		"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		CHUNKED "1\n{\r\n0\r\n\r\n",
+		CHUNKED "1;a\n{\r\n0\r\n\r\n",
+		CHUNKED "1\rx{\r\n0\r\n\r\n",
+		CHUNKED "1\r\n{\n0\r\n\r\n",
+		CHUNKED "1\r\n{xx0\r\n\r\n",
+		CHUNKED "1\r\n{\rx0\r\n\r\n",
+		CHUNKED "1\r\n{\r\n0\r\nTrailer: x\n\r\n",
+		CHUNKED "1\r\n{\r\n0\r\nTrailer: x\r\n y\r\n\r\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+		expect_refused(refused[i], strlen(refused[i]), 400);
+}
+
+static int is_json(const char *type)
+{
+	struct http_request request;
+	char bytes[256];
+	int is;
+
+	http_request_init(&request, BODY_LIMIT);
+	snprintf(bytes, sizeof(bytes), POST "Content-Type: %s\r\n\r\n", type);
+	feed(&request, bytes, strlen(bytes), strlen(bytes) / 2);
+	assert_true(request.complete);
+	is = http_request_is_json(&request);
+	http_request_reset(&request);
+	feed(&request, NEXT, strlen(NEXT), strlen(NEXT));
+	assert_false(http_request_is_json(&request));
+	http_request_fini(&request);
+	return is;
+}
+
+static void test_the_type_of_a_body(void **state)
+{
+	(void)state;
+	assert_true(is_json("application/json"));
+	assert_true(is_json("Application/JSON; charset=utf-8"));
+	assert_true(is_json("application/json;charset=utf-8"));
+	assert_true(is_json("application/json \t"));
+	assert_false(is_json(""));
+	assert_false(is_json("text/plain"));
+	assert_false(is_json("text/plain; application/json"));
+	assert_false(is_json("application/jsonx"));
+	assert_false(is_json("application/json-patch+json"));
+	assert_false(is_json("application/json, text/plain"));
+	assert_false(is_json("text/plain\r\nContent-Type: application/json"));
+}
+
+static void test_hosts(void **state)
+{
+	static const char *const own[] = { "127.0.0.1",    "127.0.0.1:7480", "[::1]",
+					   "[::1]:7480",   "localhost",      "LocalHost:1",
+					   "shop.example", "Gateway:7480" };
+	static const char *const foreign[] = { "",
+					       "x",
+					       "evil.example",
+					       "evil.example:7480",
+					       "shop.example.evil",
+					       "localhost.evil",
+					       "shop",
+					       "127.0.0.1.evil",
+					       "127.1",
+					       "0x7f.1",
+					       "2130706433",
+					       "::1",
+					       "[::1",
+					       "[x]",
+					       "[127.0.0.1]",
+					       "localhost:x",
+					       "localhost:1:2",
+					       "[::1]x",
+					       "a@localhost",
+					       ",",
+					       "shop.example,gateway",
+					       "localhost:80 x" };
+	const char *names = "shop.example,gateway";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		assert_true(http_hosts_has(names, own[i]));
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+		assert_false(http_hosts_has(names, foreign[i]));
+	assert_false(http_hosts_has("", "shop.example"));
+	assert_true(http_hosts_has("", "localhost"));
+}
+
+static void test_origins(void **state)
+{
+	static const char names[] = "shop.example", host[] = "127.0.0.1:7480";
+
+	(void)state;
+	assert_true(http_hosts_has_origin(names, "http://127.0.0.1:7480", host));
+	assert_true(http_hosts_has_origin(names, "https://shop.example", host));
+	assert_true(http_hosts_has_origin(names, "http://Shop.example:3000", host));
+	assert_false(http_hosts_has_origin(names, "http://127.0.0.1:3000", host));
+	assert_false(http_hosts_has_origin(names, "http://localhost:7480", host));
+	assert_false(http_hosts_has_origin(names, "https://evil.example", host));
+	assert_false(http_hosts_has_origin(names, "https://shop.example.evil", host));
+	assert_false(http_hosts_has_origin(names, "null", host));
+	assert_false(http_hosts_has_origin(names, "null", "null"));
+	assert_false(http_hosts_has_origin(names, "http://", host));
+	assert_false(http_hosts_has_origin("", "http://shop.example", ""));
+}
+
+/* A request with `n` headers, each but Host with a value of `len` bytes. */
 static char *headers_make(int n, size_t len)
 {
 	char *text = malloc(64 + (size_t)n * (len + 8)), *at = text;
 
-	at += sprintf(at, "GET / HTTP/1.1\r\n");
-	for (int i = 0; i < n; i++) {
+	at += sprintf(at, "GET / HTTP/1.1\r\nHost: x\r\n");
+	for (int i = 1; i < n; i++) {
 		at += sprintf(at, "X: ");
 		memset(at, 'y', len);
 		at += len;
@@ -175,7 +305,7 @@ static char *headers_make(int n, size_t len)
 
 static void test_headers_are_limited(void **state)
 {
-	char *many = headers_make(101, 1), *long_one = headers_make(1, HEAD_LIMIT);
+	char *many = headers_make(101, 1), *long_one = headers_make(2, HEAD_LIMIT);
 	char *most = headers_make(100, 100);
 	struct http_request request;
 
@@ -185,6 +315,7 @@ static void test_headers_are_limited(void **state)
 	http_request_init(&request, BODY_LIMIT);
 	feed(&request, most, strlen(most), 1000);
 	assert_true(request.complete);
+	assert_int_equal(request.headers_n, 100);
 	http_request_fini(&request);
 	free(many);
 	free(long_one);
@@ -240,6 +371,10 @@ int main(void)
 		cmocka_unit_test(test_complete_requests),
 		cmocka_unit_test(test_the_tag_that_a_client_has),
 		cmocka_unit_test(test_refused_requests),
+		cmocka_unit_test(test_requests_that_are_no_http),
+		cmocka_unit_test(test_the_type_of_a_body),
+		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_origins),
 		cmocka_unit_test(test_headers_are_limited),
 		cmocka_unit_test(test_continue_is_wanted_until_the_body_begins),
 		cmocka_unit_test(test_large_texts_are_not_kept),
