@@ -36,7 +36,7 @@ static int create_run(struct ctl *ctl)
 	args_required(args, "name");
 	args_required(args, "total");
 	terms = terms_read(args);
-	output_number(terms, "total_num", args_number(args, "total", 0, JSON_INTEGER_MAX, 0));
+	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_postgres_open(ctl);
 	redis = store_redis_open(ctl);
 	behind_refuse(db, redis);
@@ -57,7 +57,7 @@ static int create_run(struct ctl *ctl)
 
 static const struct option create_options[] = {
 	TERMS_OPTIONS,
-	OPTION("total", "N", "number of coupons"),
+	OPTION("total", "N", "number of coupons, at least 1"),
 	OPTION("id", "ID", "its id; default: the next free id"),
 	BY_OPTION,
 	SWITCH("json", "print {\"coupon\":\"ID\"}"),

@@ -42,7 +42,8 @@ def test_the_campaign_is_in_no_state_to_open(stack):
     stack.ctl("pause", paused)
     assert armed(stack, paused) == {"campaign": "it is paused: allowed is scheduled or issuing"}
     assert "NOT READY" in stack.ctl_run("arm", paused).stdout
-    empty = stack.coupon_make(0)
+    empty = stack.coupon_make(1)
+    stack.ctl("stock", empty, "--total", 0)
     assert armed(stack, empty) == {"campaign": "its total is 0", "redis": "its stock is 0"}
 
 

@@ -82,7 +82,8 @@ def test_create_with_an_id_of_19_digits(stack, gateway, pg_owner):
 @pytest.mark.parametrize(
     "arguments, field, value, allowed",
     [
-        (["--total", "-1"], "--total", "-1", "0 to"),
+        (["--total", "0"], "--total", "0", "1 to"),
+        (["--total", "-1"], "--total", "-1", "1 to"),
         (["--total", "1.5"], "--total", "1.5", "integer"),
         (["--total", "x"], "--total", "x", "integer"),
         (["--total", ""], "--total", "", "integer"),
