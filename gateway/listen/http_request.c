@@ -81,8 +81,8 @@ static int refuse(struct http_request *request, int status, const char *text)
 
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
- * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data of
- * a chunk. -1: the request is refused.
+ * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
+ * of a chunk. -1: the request is refused.
  */
 static int lines_check(struct http_request *request, const char *end)
 {
