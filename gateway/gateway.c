@@ -13,6 +13,7 @@
 #include "gateway/metrics.h"
 #include "gateway/ports.h"
 #include "gateway/publish/outcome_message.h"
+#include "gateway/read/comparison.h"
 #include "gateway/read/coupon_answer.h"
 #include "gateway/read/coupons_answer.h"
 #include "gateway/read/status.h"
@@ -26,6 +27,7 @@
 #define TICK_MS 250     /* of what the gateway looks after by itself */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
+#define COMPARISONS_N 3 /* one for each lookup */
 
 struct gateway {
 	struct event_base *base;
@@ -35,10 +37,9 @@ struct gateway {
 	struct parts parts;
 	struct ticker *busy_ticker;
 	uint64_t redis_connects; /* at which admission reported what it has seen */
-	uint64_t lookup_connects;
 	struct status_parts status;
 	struct weak_settings weak_settings;
-	struct comparison comparison;
+	struct comparison comparisons[COMPARISONS_N];
 	struct json_arena *arena; /* for messages of workers */
 	int64_t stop_by_ms;       /* 0: not stopping */
 };
@@ -130,13 +131,14 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 static void tick(struct gateway *gateway)
 {
 	waiters_tick(gateway->parts.waiters);
-	gateway->lookup_connects = lookup_connects_n(gateway->parts.lookup);
 	if (gateway->redis_connects != redis_pool_connects(gateway->parts.redis)) {
 		gateway->redis_connects = redis_pool_connects(gateway->parts.redis);
 		admission_report(gateway->parts.admission);
 	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
-	comparison_tick(&gateway->comparison, clock_monotonic_ms());
+	for (size_t i = 0; i < COMPARISONS_N; i++)
+		if (gateway->comparisons[i].lookup)
+			comparison_tick(&gateway->comparisons[i], clock_monotonic_ms());
 	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
@@ -157,10 +159,12 @@ static void on_tick(evutil_socket_t fd, short what, void *data)
 /* Whether the next tick is urgent: there are deadlines, or a service is connected anew. */
 static int is_busy(const struct gateway *gateway)
 {
+	for (size_t i = 0; i < COMPARISONS_N; i++)
+		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
+			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
 	       admission_unconfirmed(gateway->parts.admission) > 0 ||
-	       gateway->redis_connects != redis_pool_connects(gateway->parts.redis) ||
-	       gateway->lookup_connects != lookup_connects_n(gateway->parts.lookup);
+	       gateway->redis_connects != redis_pool_connects(gateway->parts.redis);
 }
 
 static int on_busy_tick(void *context)
@@ -185,8 +189,6 @@ static int ready(void *context, cJSON **body)
 	int all = gateway->stop_by_ms == 0;
 	cJSON *warnings;
 
-	if (!database_trouble)
-		database_trouble = comparison_trouble(&gateway->comparison);
 	*body = cJSON_CreateObject();
 	check(*body != NULL);
 	publisher_trouble(gateway->parts.publisher, trouble, sizeof(trouble));
@@ -288,11 +290,25 @@ static void lookups_open(struct gateway *gateway, const struct config *config)
 		lookup_new(gateway->base,
 			   &(struct lookup_options){
 				   .use = LOOKUP_SHOWING,
+				   .is_replica = is_other,
 				   .database_url = is_other ? config->database_read_url
 							    : config->database_url,
 				   .connections = (size_t)config->read_connections,
 				   .timeout_ms = config->call_timeout_ms,
 				   .waiting_max = (size_t)config->reads_max });
+}
+
+static void comparisons_make(struct gateway *gateway, const struct config *config)
+{
+	struct lookup *const lookups[COMPARISONS_N] = {
+		gateway->parts.lookup,
+		gateway->parts.codes,
+		*config->database_read_url ? NULL : gateway->parts.reads,
+	};
+
+	for (size_t i = 0; i < COMPARISONS_N; i++)
+		gateway->comparisons[i] = (struct comparison){ .redis = gateway->parts.redis,
+							       .lookup = lookups[i] };
 }
 
 static void gateway_open(struct gateway *gateway, const struct config *config, int *publisher_fd)
@@ -311,9 +327,8 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 						 .lookup = parts->lookup,
 						 .reads = parts->reads,
 						 .offers = offers_new(parts->reads),
-						 .comparison = &gateway->comparison,
 						 .admission = parts->admission };
-	gateway->comparison = (struct comparison){ .redis = parts->redis, .lookup = parts->lookup };
+	comparisons_make(gateway, config);
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
 	gateway->intake = intake_new(config, dispatch, gateway);

@@ -9,13 +9,16 @@ static void on_rows(void *context, const PGresult *rows)
 {
 	struct comparison *comparison = context;
 	struct changes changes;
+	int is_behind;
 
 	comparison->is_asking = 0;
-	if (!rows)
+	if (!rows || comparison_is_due(comparison))
 		return;
 	changes_take(&changes, rows);
-	comparison->is_behind = changes_behind(&changes, &comparison->copy) > 0;
-	comparison->is_equal = !comparison->is_behind;
+	is_behind = changes_behind(&changes, &comparison->copy) > 0;
+	if (!is_behind)
+		comparison->due_ms = clock_monotonic_ms() + AGAIN_EQUAL_MS;
+	lookup_trust(comparison->lookup, is_behind ? LOOKUP_PUT_BACK : LOOKUP_TRUSTED);
 }
 
 static void on_copy(void *context, const redisReply *reply)
@@ -25,45 +28,24 @@ static void on_copy(void *context, const redisReply *reply)
 	comparison->is_asking = 0;
 	if (!reply || changes_copy_take(&comparison->copy, reply))
 		return;
-	comparison->is_asking = lookup_changes(comparison->lookup, comparison->is_equal, on_rows,
-					       comparison) == 0;
+	comparison->is_asking = lookup_changes(comparison->lookup, on_rows, comparison) == 0;
+}
+
+int comparison_is_due(const struct comparison *comparison)
+{
+	return comparison->connects != lookup_connects_n(comparison->lookup);
 }
 
 /* First the copy: it must not be newer than what it is compared with. */
-static void begin(struct comparison *comparison)
-{
-	comparison->is_asking = 1;
-	redis_query_changes(comparison->redis, on_copy, comparison);
-}
-
 void comparison_tick(struct comparison *comparison, int64_t now_ms)
 {
-	uint64_t connects = lookup_connects_n(comparison->lookup);
-
-	if (comparison->is_asking)
-		return;
-	if (connects != comparison->connects) {
-		comparison->connects = connects;
-		comparison->is_equal = 0;
-		comparison->due_ms = now_ms;
-	}
-	if (now_ms < comparison->due_ms || lookup_trouble(comparison->lookup) ||
+	if (comparison->is_asking || !lookup_is_connected(comparison->lookup) ||
 	    redis_pool_trouble(comparison->redis))
 		return;
-	comparison->due_ms = now_ms + (comparison->is_equal ? AGAIN_EQUAL_MS : AGAIN_MS);
-	begin(comparison);
-}
-
-int comparison_is_good(const struct comparison *comparison)
-{
-	return comparison->is_equal &&
-	       comparison->connects == lookup_connects_n(comparison->lookup);
-}
-
-const char *comparison_trouble(const struct comparison *comparison)
-{
-	if (comparison_is_good(comparison))
-		return NULL;
-	return comparison->is_behind ? "put back to an earlier moment; run couponctl recover"
-				     : "not yet compared with its copy in Redis";
+	if (!comparison_is_due(comparison) && now_ms < comparison->due_ms)
+		return;
+	comparison->connects = lookup_connects_n(comparison->lookup);
+	comparison->due_ms = now_ms + AGAIN_MS;
+	comparison->is_asking = 1;
+	redis_query_changes(comparison->redis, on_copy, comparison);
 }

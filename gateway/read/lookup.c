@@ -71,6 +71,8 @@ struct session {
 	struct lookup *lookup;
 	struct read_connection *connection;
 	int is_busy;
+	int is_own;       /* the statement is of LOOKUP_OWN */
+	uint64_t trust_n; /* when it was sent */
 	struct query *query;
 	struct coupon_list coupons;
 };
@@ -81,6 +83,9 @@ struct lookup {
 	size_t waiting_max;
 	struct lane lanes[LOOKUP_LANES_N];
 	size_t turn; /* the lane that was served last */
+	enum lookup_trust trust;
+	uint64_t trust_n; /* how many times it has changed */
+	int is_replica;
 	int closing;
 	struct ticker *ticker; /* while a look-up waits for its turn */
 	size_t sessions_n;
@@ -124,10 +129,19 @@ static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_m
 	coupons_end(lookup, &coupons, NULL);
 }
 
-static void waiting_fail(struct lookup *lookup, int64_t before_ms)
+static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
-	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
+	for (size_t i = first; i < LOOKUP_LANES_N; i++)
 		lane_fail(lookup, &lookup->lanes[i], before_ms);
+}
+
+/* Whether the statement in flight was sent to the PostgreSQL that is trusted now. */
+static int is_trusted(const struct session *session)
+{
+	const struct lookup *lookup = session->lookup;
+
+	return session->is_own ||
+	       (lookup->trust == LOOKUP_TRUSTED && session->trust_n == lookup->trust_n);
 }
 
 static void sent_end(struct session *session, const PGresult *rows)
@@ -135,6 +149,8 @@ static void sent_end(struct session *session, const PGresult *rows)
 	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
 	struct query *query = session->query;
 
+	if (!is_trusted(session))
+		rows = NULL;
 	session->is_busy = 0;
 	session->query = NULL;
 	STAILQ_CONCAT(&coupons, &session->coupons);
@@ -149,6 +165,7 @@ static void statement_send(struct session *session, const char *sql, int n,
 	struct lookup *lookup = session->lookup;
 
 	session->is_busy = 1;
+	session->trust_n = lookup->trust_n;
 	metrics_add(lookup->use->sent, session->query && session->query->is_routine ? 0 : 1);
 	read_connection_send(session->connection, sql, n, arguments,
 			     clock_monotonic_ms() + lookup->timeout_ms);
@@ -197,13 +214,23 @@ static size_t lane_waiting(const struct lane *lane)
 	return lane->waiting + HASH_COUNT(lane->coupons.by_id);
 }
 
-/* The next lane in turn in which something waits, or NULL. */
+size_t lookup_waiting(const struct lookup *lookup)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
+		n += lane_waiting(&lookup->lanes[i]);
+	return n;
+}
+
+/* The next lane in turn in which something waits that may be sent, or NULL. */
 static struct lane *lane_next(struct lookup *lookup)
 {
 	for (size_t i = 1; i <= LOOKUP_LANES_N; i++) {
 		size_t turn = (lookup->turn + i) % LOOKUP_LANES_N;
 
-		if (lane_waiting(&lookup->lanes[turn]) == 0)
+		if (lane_waiting(&lookup->lanes[turn]) == 0 ||
+		    (turn != LOOKUP_OWN && lookup->trust != LOOKUP_TRUSTED))
 			continue;
 		lookup->turn = turn;
 		return &lookup->lanes[turn];
@@ -217,10 +244,28 @@ static void session_send(struct session *session)
 
 	if (!session_ready(session) || session->is_busy || !(lane = lane_next(session->lookup)))
 		return;
+	session->is_own = lane == &session->lookup->lanes[LOOKUP_OWN];
 	if (lane->waiting > 0)
 		query_send(session, lane);
 	else
 		coupons_send(session, lane);
+}
+
+static void waiting_send(struct lookup *lookup)
+{
+	for (size_t i = 0; i < lookup->sessions_n && lookup_waiting(lookup) > 0; i++)
+		session_send(&lookup->sessions[i]);
+}
+
+void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
+{
+	if (lookup->trust == trust)
+		return;
+	lookup->trust = trust;
+	lookup->trust_n++;
+	if (trust == LOOKUP_PUT_BACK)
+		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
+	waiting_send(lookup);
 }
 
 static void on_ready(void *context)
@@ -228,6 +273,8 @@ static void on_ready(void *context)
 	struct session *session = context;
 
 	metrics_set(session->lookup->use->up, (int64_t)sessions_ready(session->lookup));
+	if (!session->lookup->is_replica)
+		lookup_trust(session->lookup, LOOKUP_NOT_COMPARED);
 	session_send(session);
 }
 
@@ -247,23 +294,16 @@ static void on_lost(void *context)
 	metrics_set(lookup->use->up, (int64_t)ready);
 	sent_end(session, NULL);
 	if (ready == 0 || lookup->closing)
-		waiting_fail(lookup, INT64_MAX);
-}
-
-size_t lookup_waiting(const struct lookup *lookup)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
-		n += lane_waiting(&lookup->lanes[i]);
-	return n;
+		waiting_fail(lookup, 0, INT64_MAX);
 }
 
 static int on_tick(void *context)
 {
 	struct lookup *lookup = context;
 
-	waiting_fail(lookup, clock_monotonic_ms() - lookup->timeout_ms);
+	waiting_fail(lookup, 0, clock_monotonic_ms() - lookup->timeout_ms);
+	if (lookup->trust == LOOKUP_PUT_BACK)
+		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
 	return lookup_waiting(lookup) > 0;
 }
 
@@ -302,6 +342,8 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 	lookup->use = &uses[options->use];
 	lookup->timeout_ms = options->timeout_ms;
 	lookup->waiting_max = options->waiting_max;
+	lookup->is_replica = options->is_replica;
+	lookup->trust = options->is_replica ? LOOKUP_TRUSTED : LOOKUP_NOT_COMPARED;
 	lookup->sessions_n = options->connections;
 	for (size_t i = 0; i < LOOKUP_LANES_N; i++) {
 		STAILQ_INIT(&lookup->lanes[i].queries);
@@ -334,8 +376,7 @@ static int refuse(const struct lookup *lookup)
 
 static void added(struct lookup *lookup)
 {
-	for (size_t i = 0; i < lookup->sessions_n && lookup_waiting(lookup) > 0; i++)
-		session_send(&lookup->sessions[i]);
+	waiting_send(lookup);
 	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
 }
@@ -397,19 +438,19 @@ int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
 	return query_add(lookup, LOOKUP_OWN, query_settings(done, context));
 }
 
-int lookup_changes(struct lookup *lookup, int is_routine, lookup_fn *done, void *context)
+int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, LOOKUP_OWN, query_changes(is_routine, done, context));
+	return query_add(lookup, LOOKUP_OWN, query_changes(done, context));
 }
 
 int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, LOOKUP_OWN, query_code_state(done, context));
+	return query_add(lookup, LOOKUP_CATALOGUE, query_code_state(done, context));
 }
 
 int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context)
 {
-	return query_add(lookup, LOOKUP_OWN, query_code_catalogue(done, context));
+	return query_add(lookup, LOOKUP_CATALOGUE, query_code_catalogue(done, context));
 }
 
 int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
@@ -427,8 +468,22 @@ uint64_t lookup_connects_n(const struct lookup *lookup)
 	return n;
 }
 
+int lookup_is_connected(const struct lookup *lookup)
+{
+	return sessions_ready(lookup) > 0;
+}
+
 const char *lookup_trouble(const struct lookup *lookup)
 {
-	return sessions_ready(lookup) > 0 ? NULL
-					  : read_connection_trouble(lookup->sessions[0].connection);
+	if (!lookup_is_connected(lookup))
+		return read_connection_trouble(lookup->sessions[0].connection);
+	switch (lookup->trust) {
+	case LOOKUP_NOT_COMPARED:
+		return "not yet compared with its copy in Redis";
+	case LOOKUP_PUT_BACK:
+		return "put back to an earlier moment; run couponctl recover";
+	case LOOKUP_TRUSTED:
+		break;
+	}
+	return NULL;
 }

@@ -12,6 +12,10 @@
  * lane at most. A look-up fails when it was not sent within the time limit, or when the last
  * connection is lost; a connection is lost only when a statement does not end within the time limit
  * after it was sent. One that waits for a lock fails alone, after a quarter of it.
+ *
+ * PostgreSQL may be put back to an earlier moment, and what it says then is not final. So after
+ * each new connection look-ups wait until its numbers were compared (comparison.h), and fail while
+ * it is put back. What was sent before that was noticed fails too, whatever it has found.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -37,7 +41,8 @@ enum lookup_use {
 };
 
 enum lookup_lane {
-	LOOKUP_OWN,    /* what the gateway asks for itself: never refused */
+	LOOKUP_OWN, /* what the gateway asks about PostgreSQL itself: compared or not */
+	LOOKUP_CATALOGUE,
 	LOOKUP_ISSUED, /* the outcomes that clients wait for with ack=issued */
 	LOOKUP_STATUS,
 	LOOKUP_CODE_TEXTS,
@@ -48,9 +53,13 @@ enum lookup_lane {
 	LOOKUP_LANES_N
 };
 
+/* What is known of the PostgreSQL that it is connected to. */
+enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK };
+
 struct lookup_options {
 	enum lookup_use use;
 	const char *database_url; /* lent until lookup_new() returns */
+	int is_replica;           /* it may be behind, and is not compared */
 	size_t connections;
 	int64_t timeout_ms;
 	size_t waiting_max; /* in each lane */
@@ -86,11 +95,8 @@ int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *c
 /* The durability settings of the server: the columns are those of sql/query/durability.sql. */
 int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 
-/*
- * Its numbers: the columns are those of sql/query/change_counts.sql. A routine look-up is not
- * counted.
- */
-int lookup_changes(struct lookup *lookup, int is_routine, lookup_fn *done, void *context);
+/* Its numbers: the columns are those of sql/query/change_counts.sql. */
+int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
 
 /*
  * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are
@@ -104,7 +110,11 @@ int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n,
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */
-/* NULL when one is connected, else the reason why the first is not. */
+int lookup_is_connected(const struct lookup *lookup);    /* one connection at least */
+/* NULL, or why look-ups fail or wait: for instance why the first connection is not connected. */
 const char *lookup_trouble(const struct lookup *lookup);
+
+/* By the comparison. */
+void lookup_trust(struct lookup *lookup, enum lookup_trust trust);
 
 #endif

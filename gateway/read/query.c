@@ -103,20 +103,17 @@ struct query *query_settings(query_done_fn *done, void *context)
 	return query_make(sql_query_durability, done, context);
 }
 
-struct query *query_changes(int is_routine, query_done_fn *done, void *context)
-{
-	struct query *query = query_make(sql_query_change_counts, done, context);
-
-	query->is_routine = is_routine;
-	return query;
-}
-
 static struct query *routine_make(const char *sql, query_done_fn *done, void *context)
 {
 	struct query *query = query_make(sql, done, context);
 
 	query->is_routine = 1;
 	return query;
+}
+
+struct query *query_changes(query_done_fn *done, void *context)
+{
+	return routine_make(sql_query_change_counts, done, context);
 }
 
 struct query *query_code_state(query_done_fn *done, void *context)

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what PostgreSQL does not have. */
-#define PUT_BACK "PostgreSQL may have been put back to an earlier moment: the outcome is unknown"
-
 static char *text_copy(const char *text)
 {
 	char *copy = strdup(text);
@@ -105,6 +102,19 @@ static void answer_by_redis(struct status_query *query)
 	answer_none(query);
 }
 
+/* PostgreSQL has not answered, or what it answered may not be true any more. */
+static void fail_by_lookup(struct status_query *query)
+{
+	const struct lookup *lookup = query->parts->lookup;
+
+	request_fail(query->request, ANSWER_UNAVAILABLE,
+		     lookup_is_connected(lookup) && lookup_trouble(lookup)
+			     ? "PostgreSQL may have been put back to an earlier moment: "
+			       "the outcome is unknown"
+			     : "PostgreSQL is unreachable: the outcome cannot be looked up");
+	query_free(query);
+}
+
 static void on_receive(void *context, const PGresult *rows)
 {
 	struct status_query *query = context;
@@ -112,14 +122,12 @@ static void on_receive(void *context, const PGresult *rows)
 	cJSON *object;
 	int rejected;
 
-	if (!rows || PQntuples(rows) == 0) {
-		if (rows && comparison_is_good(query->parts->comparison))
-			answer_by_redis(query);
-		else
-			request_fail(request, ANSWER_UNAVAILABLE,
-				     rows ? PUT_BACK
-					  : "PostgreSQL is unreachable: the receive cannot be "
-					    "looked up");
+	if (!rows) {
+		fail_by_lookup(query);
+		return;
+	}
+	if (PQntuples(rows) == 0) {
+		answer_by_redis(query);
 		query_free(query);
 		return;
 	}
@@ -193,15 +201,13 @@ static void on_user(void *context, const PGresult *rows)
 	cJSON *object, *receives;
 	char id[ID_SIZE];
 
-	if (!rows || !query->redis_answered) {
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     rows ? "Redis is unreachable: receives in flight are unknown"
-				  : "PostgreSQL is unreachable: the receives cannot be looked up");
-		query_free(query);
+	if (!rows) {
+		fail_by_lookup(query);
 		return;
 	}
-	if (!comparison_is_good(query->parts->comparison)) {
-		request_fail(request, ANSWER_UNAVAILABLE, PUT_BACK);
+	if (!query->redis_answered) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "Redis is unreachable: receives in flight are unknown");
 		query_free(query);
 		return;
 	}

@@ -10,7 +10,6 @@
 #define GATEWAY_READ_STATUS_H
 
 #include "gateway/admit/admission.h"
-#include "gateway/read/comparison.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/offers.h"
 #include "gateway/read/redis_query.h"
@@ -21,7 +20,6 @@ struct status_parts {
 	struct lookup *lookup;
 	struct lookup *reads; /* of what is only shown; not for `status` */
 	struct offers *offers;
-	const struct comparison *comparison;
 	struct admission *admission;
 };
 

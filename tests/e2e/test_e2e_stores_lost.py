@@ -100,8 +100,9 @@ def test_postgresql_put_back_to_an_earlier_moment(lost_stack):
         refused = stack.ctl_run("create", "--name", "another", "--total", 1)
         assert refused.returncode == 1 and "couponctl recover" in refused.stderr
         stack.ctl("recover", "--all")
+        wait_until(lambda: states(stack) == ["ok", "ok"])
         for reply in lost:
-            told = wait_until(lambda: client.call("status", receive=reply["receive"]))  # noqa: B023
+            told = client.call("status", receive=reply["receive"])
             assert (told["status"], told["slot"]) == ("issued", reply["slot"])
         wait_until(
             lambda: client.issue(coupon, 4, key="k", ack="issued")["status"] == "issued", timeout=20
@@ -110,16 +111,58 @@ def test_postgresql_put_back_to_an_earlier_moment(lost_stack):
     wait_until(lambda: states(stack) == ["ok", "ok"])
 
 
+def test_nothing_is_final_before_postgresql_was_compared(rough, rough_owner, gateway_make):
+    """The comparison is held open over a new connection, on which everything else is answered."""
+    gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=400, COUPON_ISSUED_TIMEOUT_MS=1000)
+    coupon, absent = rough.coupon_make(10), 700000005000
+    with gateway.client() as client:
+        had = wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued"))
+        wait_until(lambda: client.call("status", receive=had["receive"])["status"] == "issued")
+        with rough_owner.transaction():
+            rough_owner.execute("LOCK TABLE change_count IN ACCESS EXCLUSIVE MODE")
+            rough_owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'coupon-gateway%'"
+            )
+            for request in (
+                {"op": "status", "receive": had["receive"]},
+                {"op": "status", "coupon": coupon, "user": "1"},
+            ):
+                wait_until(lambda: "put back" in unavailable(client, **request))  # noqa: B023
+            for request in (
+                {"op": "coupons", "user": "1"},
+                {"op": "coupon", "coupon": absent},
+                {"op": "issue", "coupon": absent, "user": "1"},
+            ):
+                unavailable(client, **request)
+            known = client.issue(coupon, 1, key="k", ack="issued")
+            assert (known["status"], known["receive"]) == ("unknown", had["receive"])
+        wait_until(lambda: client.call("status", receive=had["receive"])["status"] == "issued")
+        assert wait_until(lambda: client.call("coupons", user="1").get("coupons"))
+
+
+def unavailable(client, op, **members):
+    """The message of the reply, which is that."""
+    reply = client.call(op, **members)
+    assert reply["status"] == "unavailable", reply
+    return reply.get("message", "")
+
+
 @pytest.mark.long
 def test_a_number_that_is_copied_later_is_noticed(lost_stack):
     """A worker copies the number of a COMMIT to Redis when a gateway has compared already."""
     stack = lost_stack
-    wait_until(lambda: states(stack) == ["ok", "ok"])
-    with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache:
-        cache.hincrby("couponmq:changes", "0", 1000)
-    wait_until(lambda: all("put back" in state for state in states(stack)), timeout=20)
-    stack.ctl("recover", "--all")
-    wait_until(lambda: states(stack) == ["ok", "ok"], timeout=20)
+    coupon = stack.coupon_make(10)
+    with stack.client() as client:
+        had = wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued"))
+        wait_until(lambda: states(stack) == ["ok", "ok"])
+        with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache:
+            cache.hincrby("couponmq:changes", "0", 1000)
+        wait_until(lambda: all("put back" in state for state in states(stack)), timeout=20)
+        assert "put back" in unavailable(client, "status", receive=had["receive"])
+        stack.ctl("recover", "--all")
+        wait_until(lambda: states(stack) == ["ok", "ok"], timeout=20)
+        wait_until(lambda: client.call("status", receive=had["receive"])["status"] == "issued")
 
 
 @pytest.mark.long

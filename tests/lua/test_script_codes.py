@@ -220,9 +220,7 @@ def test_users_with_thousands_of_codes(coupon):
     for n, user in enumerate(users):
         lines = [f"{slot}:{A}:{slot}:\t7.{n * 100 + slot}" for slot in slots]
         coupon.redis.hset(coupon.keys[1], user, "\n".join(lines))
-        coupon.redis.hset(
-            coupon.codes, mapping={f"7.{n * 100 + slot}": user for slot in slots}
-        )
+        coupon.redis.hset(coupon.codes, mapping={f"7.{n * 100 + slot}": user for slot in slots})
     receives = [part for user in users for part in (user, 5, A, 5, "free")]
     assert coupon.run("release", *receives)[3:] == len(users) * ["free"]
     assert int(coupon.get("stock")) + coupon.taken() == 10000
