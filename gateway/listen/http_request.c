@@ -79,6 +79,13 @@ static int refuse(struct http_request *request, int status, const char *text)
 	return -1;
 }
 
+/* The parser is behind the fault, how far depends on the pieces: the version is not known. */
+static int line_refuse(struct http_request *request, const char *text)
+{
+	request->parser.http_major = 0;
+	return refuse(request, 400, text);
+}
+
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
  * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
@@ -91,21 +98,28 @@ static int lines_check(struct http_request *request, const char *end)
 
 	for (; p < end; before = (unsigned char)*p++) {
 		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
-			return refuse(request, 400, "a line does not end with CR LF");
+			return line_refuse(request, "a line does not end with CR LF");
 		if (before == '\n' && (*p == ' ' || *p == '\t'))
-			return refuse(request, 400, "a line begins with a space");
+			return line_refuse(request, "a line begins with a space");
 	}
 	request->unchecked = p;
 	request->before = before;
 	return 0;
 }
 
+/* The same for what is wrong at `at`, unless something before it is. */
+static int refuse_at(struct http_request *request, const char *at, int status, const char *text)
+{
+	if (lines_check(request, at))
+		return -1;
+	request->unchecked = NULL;
+	return refuse(request, status, text);
+}
+
 static int on_target(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
 
-	if (memchr(at, '\t', len) || memchr(at, '\f', len))
-		return refuse(request, 400, http_errno_description(HPE_INVALID_URL));
 	text_add(&request->target, at, len);
 	return 0;
 }
@@ -113,16 +127,19 @@ static int on_target(http_parser *parser, const char *at, size_t len)
 static int on_name(http_parser *parser, const char *at, size_t len)
 {
 	struct http_request *request = parser->data;
+	const char *space;
 
 	if (request->in_value || request->headers_n == 0) {
 		request->in_value = 0;
 		request->name.len = 0;
 		if (++request->headers_n > HEADERS_MAX)
-			return refuse(request, 431, "the request has more than 100 headers");
+			return refuse_at(request, at, 431, "the request has more than 100 headers");
 	}
 	/* The parser ignores a space before the colon. Proxies may not: RFC 9112, 5.1. */
-	if (memchr(at, ' ', len))
-		return refuse(request, 400, http_errno_description(HPE_INVALID_HEADER_TOKEN));
+	space = memchr(at, ' ', len);
+	if (space)
+		return refuse_at(request, space + 1, 400,
+				 http_errno_description(HPE_INVALID_HEADER_TOKEN));
 	header_text_add(&request->name, at, len);
 	return 0;
 }
@@ -191,11 +208,11 @@ static int on_body(http_parser *parser, const char *at, size_t len)
 
 	if (lines_check(request, at))
 		return -1;
+	if (len > request->body_limit - request->body.len)
+		return refuse_at(request, at, 413, "the body is too long");
 	request->unchecked = at + len;
 	request->before = BODY_BEFORE;
 	request->wants_continue = 0;
-	if (len > request->body_limit - request->body.len)
-		return refuse(request, 413, "the body is too long");
 	text_add(&request->body, at, len);
 	return 0;
 }
@@ -276,7 +293,8 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 
 	request->unchecked = bytes;
 	n = http_parser_execute(&request->parser, &settings, bytes, len);
-	if (!request->refusal && lines_check(request, bytes + n))
+	/* Also of a head that was refused: what is wrong first does not depend on the pieces. */
+	if (request->unchecked && lines_check(request, bytes + n))
 		request->complete = 0;
 	else if (!request->complete && !request->refusal &&
 		 HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)

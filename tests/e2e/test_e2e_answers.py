@@ -1,7 +1,6 @@
 """Every answer of the protocol, produced over the socket."""
 
 import datetime
-import json
 import signal
 
 import pika

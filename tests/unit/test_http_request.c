@@ -177,7 +177,6 @@ static void test_requests_that_are_no_http(void **state)
 		"GET / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: x\r\nX:\r\n\tb\r\n\r\n",
 		"GET / HTTP/1.1\r\n Host: x\r\n\r\n",
-		"GET /\ta HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET / HTTP/1.1\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n",
 		"GET / HTTP/1.0\r\nHost: x\r\nHost:\r\n\r\n",
