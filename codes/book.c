@@ -123,11 +123,8 @@ static void part_find(struct code_book *book, const struct code_text *texts, siz
 		const struct shelf *shelf = &book->shelves[place];
 
 		code_space_read(shelf->space, texts, n, positions);
-		for (size_t i = 0; i < n; i++) {
-			if (positions[i] >= 0 && found[i].form == 0)
-				found[i].form = place + 1;
+		for (size_t i = 0; i < n; i++)
 			position_find(shelf, positions[i], &found[i]);
-		}
 	}
 }
 

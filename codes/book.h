@@ -19,7 +19,6 @@ struct code_found {
 	const struct code_set *set; /* until the book changes; NULL: no set has the code */
 	const struct code_space *space;
 	int64_t serial; /* the number of the code in its set: 0… */
-	size_t form;    /* the place of the first space whose form the text has, from 1; 0: none */
 };
 
 struct code_book;

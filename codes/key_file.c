@@ -73,3 +73,26 @@ int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_W
 		close(fd);
 	return failed;
 }
+
+static int64_t ns_of(const struct timespec *time)
+{
+	return time->tv_sec * INT64_C(1000000000) + time->tv_nsec;
+}
+
+struct code_key_stamp code_key_file_stamp(const char *path)
+{
+	struct stat now;
+
+	if (stat(path, &now))
+		return (struct code_key_stamp){ 0 };
+	return (struct code_key_stamp){ .inode = (int64_t)now.st_ino,
+					.size = now.st_size,
+					.modified_ns = ns_of(&now.st_mtim),
+					.changed_ns = ns_of(&now.st_ctim) };
+}
+
+int code_key_stamp_equal(const struct code_key_stamp *one, const struct code_key_stamp *other)
+{
+	return one->inode == other->inode && one->size == other->size &&
+	       one->modified_ns == other->modified_ns && one->changed_ns == other->changed_ns;
+}

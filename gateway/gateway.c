@@ -142,6 +142,7 @@ static void tick(struct gateway *gateway)
 	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
+	metrics_set(METRIC_CODES_WAITING, (int64_t)redeem_waiting(gateway->parts.redeem));
 	metrics_set(METRIC_LOOKUPS_WAITING, (int64_t)(lookup_waiting(gateway->parts.lookup) +
 						      lookup_waiting(gateway->parts.codes)));
 	metrics_set(METRIC_READS_WAITING, (int64_t)lookup_waiting(gateway->parts.reads));
@@ -164,6 +165,7 @@ static int is_busy(const struct gateway *gateway)
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
 	       admission_unconfirmed(gateway->parts.admission) > 0 ||
+	       redeem_waiting(gateway->parts.redeem) > 0 ||
 	       gateway->redis_connects != redis_pool_connects(gateway->parts.redis);
 }
 

@@ -15,6 +15,7 @@
 #include "gateway/listen/http_hosts.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
+#include "gateway/redeem/attempts.h"
 #include "gateway/admit/doubt.h"
 
 #include <signal.h>
@@ -79,6 +80,7 @@ static int process_run(void *context, size_t process)
 
 	metrics_enter(process);
 	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
+	attempts_enter(process);
 	return gateway_run(serving->config, serving->sockets);
 }
 
@@ -106,6 +108,9 @@ int main(int argc, char **argv)
 	sockets_bind(&config, &sockets);
 	metrics_init((size_t)config.processes);
 	doubt_init((size_t)config.processes);
+	attempts_init((size_t)config.processes,
+		      &(struct attempts_limits){ .free_max = config.code_attempts,
+						 .wrong_max = config.code_wrong_max });
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets);
 	else

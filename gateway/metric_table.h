@@ -73,8 +73,15 @@ METRIC(METRIC_CODE_CONNECTIONS, "code_connections", "gauge",
 METRIC(METRIC_CODES_WRONG, "codes_wrong_total", "counter", "Exchange codes answered code_invalid.")
 METRIC(METRIC_CODES_HELD_BACK, "codes_held_back_total", "counter",
        "Exchange codes answered busy because of wrong ones before them.")
+METRIC(METRIC_CODES_REFUSED, "codes_refused_total", "counter",
+       "Exchange codes answered busy because too many waited to be looked up.")
+METRIC(METRIC_CODES_WAITING, "codes_waiting", "gauge",
+       "Exchange codes that wait to be looked up in PostgreSQL, or are.")
 METRIC(METRIC_CODE_SETS, "code_sets", "gauge",
        "Sets of exchange codes that a process knows, summed over all processes.")
+METRIC(METRIC_CODE_SETS_READ, "code_sets_read_total", "counter",
+       "Times a process read all sets of exchange codes, since they or the file of keys had "
+       "changed.")
 METRIC(METRIC_CODE_KEYS_MISSING, "code_keys_missing", "gauge",
        "Keys that have made exchange codes and are not in the file of COUPON_CODE_KEYS, summed "
        "over "

@@ -130,9 +130,8 @@ static void port_publish(void *context, struct batch *batch)
 
 static void port_answer(void *context, struct request *request, const struct result *result)
 {
-	struct parts *parts = context;
-
-	redeem_answered(parts->redeem, request, result->answer);
+	(void)context;
+	redeem_answered(request, result->answer);
 	metrics_issue_time(clock_monotonic_us() - request->begun_us);
 	request_answer(request, result);
 }

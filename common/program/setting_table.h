@@ -109,12 +109,12 @@ SETTING_NUMBER(
 	"maximum reads of each kind, of what is only shown to users, that wait in one process; "
 	"further ones are answered busy")
 SETTING_NUMBER(code_attempts, "COUPON_CODE_ATTEMPTS", "code-attempts", GATEWAY, 5, 0, 1000,
-	       "wrong exchange codes of a user per process that cost nothing; after each further "
-	       "one the user waits, twice as long each time; 0: no limit")
-SETTING_NUMBER(
-	code_wrong_max, "COUPON_CODE_WRONG_MAX", "code-wrong-max", GATEWAY, 1000, 0, 1000000,
-	"wrong exchange codes a second and process, of each form of codes, before all of this form "
-	"are answered busy; 0: no limit")
+	       "wrong exchange codes of a user that cost nothing; after each further one the user "
+	       "waits, twice as long each time; 0: no limit")
+SETTING_NUMBER(code_wrong_max, "COUPON_CODE_WRONG_MAX", "code-wrong-max", GATEWAY, 1000, 0, 1000000,
+	       "wrong exchange codes a second of one address (of IPv6 a /64), and ten times as "
+	       "many of all, "
+	       "before further codes are answered busy; 0: no limit")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
 SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",

@@ -16,7 +16,8 @@ struct responder {
 	/* Takes one reply line (without its end) and counts the request as answered. */
 	void (*reply)(struct responder *responder, enum answer answer, const char *line,
 		      size_t len);
-	uint64_t peer; /* whose connection it is (peer.h) */
+	uint64_t peer;             /* whose connection it is (peer.h) */
+	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
 /*

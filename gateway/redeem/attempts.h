@@ -1,7 +1,21 @@
 /*
- * Wrong exchange codes, so that nobody finds a code by trying. A user may be wrong a few times;
- * from then on each wrong code makes the user wait, twice as long as before it. And of each form of
- * codes only so many wrong ones are answered a second, whoever sends them. Pure; one thread.
+ * Budgets of wrong exchange codes, so that nobody finds a code by trying. They are in memory that
+ * all processes of the gateway share.
+ *
+ *	take ─▶ the code is looked up ─┬─ wrong: it is spent
+ *	                               └─ right, or unknown: given back
+ *
+ * A guess takes from the budget before it is judged, so that many at once get no further than one
+ * after the other. What guesses under way may still give back, nobody is refused for: they wait.
+ *
+ *	of a user     some wrong codes cost nothing; from then on each makes the user wait, twice
+ *	              as long as the one before it
+ *	of an address wrong_max a second (peer.h), and as many again that only connections in good
+ *	              standing may spend: those with few wrong codes lately
+ *	of all        ATTEMPTS_ALL_TIMES as many a second, which refuse only other connections
+ *
+ * No locks: each budget is one atomic word. What a process held when it died is given back by its
+ * successor. One thread of each process.
  */
 #ifndef GATEWAY_REDEEM_ATTEMPTS_H
 #define GATEWAY_REDEEM_ATTEMPTS_H
@@ -14,26 +28,45 @@
 #define ATTEMPTS_FIRST_WAIT_MS 1000
 #define ATTEMPTS_LONGEST_WAIT_MS 3600000
 #define ATTEMPTS_FORGET_MS 3600000 /* after the wait is over */
+#define ATTEMPTS_ALL_TIMES 10
+#define ATTEMPTS_TAKEN_MAX 257 /* at once, in one process */
 
 struct attempts_limits {
 	int64_t free_max;  /* wrong codes of a user that cost nothing; 0: no limit */
-	int64_t wrong_max; /* a second and form; 0: no limit */
-	size_t users_max; /* remembered; beyond it the one who was wrong longest ago is forgotten */
+	int64_t wrong_max; /* a second, of an address; 0: no limit of addresses and of all */
 };
 
-struct attempts;
+/* Before the fork. Without it there are no limits. */
+void attempts_init(size_t processes, const struct attempts_limits *limits);
+/* From now on this process takes as `process`; what a predecessor had taken is given back. */
+void attempts_enter(size_t process);
 
-struct attempts *attempts_new(const struct attempts_limits *limits);
-void attempts_free(struct attempts *attempts); /* NULL is allowed */
+/* Who guesses. */
+struct guesser {
+	const struct user_id *user;
+	uint64_t peer;        /* peer_of() */
+	int64_t *wrong_by_us; /* of the connection, kept here; 0 at its beginning */
+};
 
-/*
- * How long no code of this user and form is looked at: ms from now, 0: it is looked at now. `form`
- * counts from 0.
- */
-int64_t attempts_wait_ms(struct attempts *attempts, const struct user_id *user, size_t form,
-			 int64_t now_ms);
-/* The user has sent a wrong code of this form. */
-void attempts_wrong(struct attempts *attempts, const struct user_id *user, size_t form,
-		    int64_t now_ms);
+enum attempt_verdict {
+	ATTEMPT_ALLOWED,
+	ATTEMPT_WAITS, /* until guesses under way are judged */
+	ATTEMPT_HELD   /* refused because of wrong codes */
+};
+
+struct attempt {
+	enum attempt_verdict verdict;
+	int64_t wait_ms; /* ATTEMPT_HELD: until the next one may be allowed; at least 1 */
+	size_t ticket;   /* ATTEMPT_ALLOWED by attempts_take() */
+};
+
+/* Whether a guess is allowed now. One of the two before any answer tells about the code. */
+struct attempt attempts_look(const struct guesser *guesser, int64_t now_us);
+/* The same, and takes; attempts_end() follows. */
+struct attempt attempts_take(const struct guesser *guesser, int64_t now_us);
+/* `wrong`: who has sent the wrong code; NULL: it is right, or was not judged. */
+void attempts_end(size_t ticket, const struct guesser *wrong, int64_t now_us);
+/* A wrong code that was not taken for. */
+void attempts_wrong(const struct guesser *guesser, int64_t now_us);
 
 #endif

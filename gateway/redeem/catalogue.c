@@ -1,5 +1,6 @@
 /*
  *	every second: code_state ─(changed)─▶ code_catalogue ─▶ a new book and new words
+ *	              the file's stamp, while a key is missing ─▶ the same
  *
  * The state is kept only when the catalogue was read after it, so that no change is missed. A set
  * that was made a second ago may not be known yet: its codes are wrong until then.
@@ -36,6 +37,7 @@ struct content {
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
+	struct code_key_stamp stamp; /* of the file of keys, before it was read */
 };
 
 struct catalogue {
@@ -171,6 +173,7 @@ static struct content content_read(const PGresult *rows, const char *keys_path)
 	const char *space = "";
 	struct code_keys keys;
 
+	content.stamp = code_key_file_stamp(keys_path);
 	keys_read(&content, keys_path, &keys);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *kind = column_text(rows, row, "kind");
@@ -196,8 +199,8 @@ static void content_put(struct catalogue *catalogue, const struct content *conte
 	content_free(&catalogue->content);
 	catalogue->content = *content;
 	catalogue->is_loaded = 1;
-	/* A key that is missing may be put into the file at any time. */
-	strcpy(catalogue->state, *content->trouble ? "" : catalogue->asked);
+	strcpy(catalogue->state, catalogue->asked);
+	metrics_add(METRIC_CODE_SETS_READ, 1);
 	metrics_set(METRIC_CODE_SETS, content->sets);
 	metrics_set(METRIC_CODE_KEYS_MISSING, content->keys_missing);
 }
@@ -214,6 +217,17 @@ static void on_catalogue(void *context, const PGresult *rows)
 	}
 }
 
+/* Whether a key that is missing may have been put into the file. */
+static int keys_changed(const struct catalogue *catalogue)
+{
+	struct code_key_stamp stamp;
+
+	if (!*catalogue->content.trouble)
+		return 0;
+	stamp = code_key_file_stamp(catalogue->keys_path);
+	return !code_key_stamp_equal(&stamp, &catalogue->content.stamp);
+}
+
 static void on_state(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
@@ -222,7 +236,8 @@ static void on_state(void *context, const PGresult *rows)
 	if (!rows || PQntuples(rows) != 1)
 		return;
 	snprintf(catalogue->asked, sizeof(catalogue->asked), "%s", PQgetvalue(rows, 0, 0));
-	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0)
+	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0 &&
+	    !keys_changed(catalogue))
 		return;
 	catalogue->is_asking = lookup_code_catalogue(catalogue->lookup, on_catalogue, catalogue) ==
 			       0;
@@ -268,7 +283,6 @@ void catalogue_find(const struct catalogue *catalogue, const struct code_text *t
 	check(n <= CATALOGUE_TEXTS_MAX);
 	code_book_find_all(catalogue->content.book, texts, n, codes);
 	for (size_t i = 0; i < n; i++) {
-		found[i].form = codes[i].form;
 		if (!codes[i].set) {
 			other_find(catalogue, &texts[i], &found[i]);
 			continue;

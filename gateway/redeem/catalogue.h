@@ -28,7 +28,6 @@ enum catalogue_kind {
 struct catalogue_found {
 	enum catalogue_kind kind;
 	struct catalogue_code code; /* CATALOGUE_CODE */
-	size_t form; /* the number of the text's form, in the order of their making; 0: none */
 };
 
 struct catalogue;

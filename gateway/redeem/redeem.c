@@ -7,45 +7,45 @@
 #include "gateway/metrics.h"
 #include "gateway/read/row.h"
 #include "gateway/redeem/attempts.h"
+#include "gateway/redeem/fair_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define USERS_MAX 65536 /* with wrong codes, that one process remembers */
-#define TEXTS_MAX 256   /* in one look-up */
+#define TEXTS_MAX 256 /* in one look-up */
 #define MESSAGE_SIZE 160
+
+_Static_assert(TEXTS_MAX < ATTEMPTS_TAKEN_MAX, "one more than those of the look-up under way");
+
+/* A request in the look-up that is under way. */
+struct asked {
+	struct request *request;
+	size_t ticket; /* of its attempt */
+};
 
 struct redeem {
 	struct admission *admission;
 	struct lookup *lookup;
 	struct catalogue *catalogue;
-	struct attempts *attempts;
 	struct request_list arrived; /* CATALOGUE_TEXTS_MAX of them are decided together */
 	size_t arrived_n;
-	size_t waiting_max;
-	size_t waiting_n;
-	struct request_list waiting; /* for a look-up of their texts */
-	struct request_list asked;   /* in the look-up that is under way */
+	struct fair_queue *waiting; /* for a look-up, or for the end of other attempts */
+	struct asked asked[TEXTS_MAX];
+	size_t asked_n;
 };
 
 struct redeem *redeem_new(const struct config *config, struct lookup *lookup,
 			  struct admission *admission)
 {
-	const struct attempts_limits limits = { .free_max = config->code_attempts,
-						.wrong_max = config->code_wrong_max,
-						.users_max = USERS_MAX };
 	struct redeem *redeem = calloc(1, sizeof(*redeem));
 
 	check(redeem != NULL);
 	redeem->admission = admission;
 	redeem->lookup = lookup;
 	redeem->catalogue = catalogue_new(lookup, config->code_keys);
-	redeem->attempts = attempts_new(&limits);
-	redeem->waiting_max = (size_t)config->lookups_max;
+	redeem->waiting = fair_queue_new((size_t)config->lookups_max);
 	STAILQ_INIT(&redeem->arrived);
-	STAILQ_INIT(&redeem->waiting);
-	STAILQ_INIT(&redeem->asked);
 	return redeem;
 }
 
@@ -54,8 +54,15 @@ void redeem_free(struct redeem *redeem)
 	if (!redeem)
 		return;
 	catalogue_free(redeem->catalogue);
-	attempts_free(redeem->attempts);
+	fair_queue_free(redeem->waiting);
 	free(redeem);
+}
+
+static struct guesser guesser_of(const struct request *request)
+{
+	return (struct guesser){ .user = &request->user,
+				 .peer = request->responder->peer,
+				 .wrong_by_us = &request->responder->codes_wrong_by_us };
 }
 
 static void hold_back(struct request *request, int64_t wait_ms)
@@ -73,31 +80,40 @@ static void hold_back(struct request *request, int64_t wait_ms)
 	request_answer_object(request, ANSWER_BUSY, NULL, object);
 }
 
-/* Of a text that PostgreSQL did not have either. */
-static size_t form_of(const struct redeem *redeem, const struct request *request)
-{
-	const struct code_text text = { .text = request_code(request), .len = request->code_len };
-	struct catalogue_found found;
-
-	catalogue_find(redeem->catalogue, &text, 1, &found);
-	return found.form;
-}
-
-static void refuse(struct redeem *redeem, struct request *request, size_t form)
+/* It was taken for, and is wrong. */
+static void refuse(struct request *request, size_t ticket)
 {
 	const struct result result = { .answer = ANSWER_CODE_INVALID };
+	const struct guesser guesser = guesser_of(request);
 
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_wrong(redeem->attempts, &request->user, form, clock_monotonic_ms());
+	attempts_end(ticket, &guesser, clock_monotonic_us());
 	request_answer(request, &result);
 }
 
-void redeem_answered(struct redeem *redeem, const struct request *request, enum answer answer)
+void redeem_answered(const struct request *request, enum answer answer)
 {
+	const struct guesser guesser = guesser_of(request);
+
 	if (request->op != OP_REDEEM || answer != ANSWER_CODE_INVALID)
 		return;
 	metrics_add(METRIC_CODES_WRONG, 1);
-	attempts_wrong(redeem->attempts, &request->user, 0, clock_monotonic_ms());
+	attempts_wrong(&guesser, clock_monotonic_us());
+}
+
+static void wait(struct redeem *redeem, struct request *request)
+{
+	struct request *refused = fair_queue_add(redeem->waiting, request);
+
+	if (!refused)
+		return;
+	metrics_add(METRIC_CODES_REFUSED, 1);
+	request_fail(refused, ANSWER_BUSY, NULL);
+}
+
+static struct code_text text_of(const struct request *request)
+{
+	return (struct code_text){ .text = request_code(request), .len = request->code_len };
 }
 
 static void submit(struct redeem *redeem, struct request *request,
@@ -130,82 +146,138 @@ static void submit_row(struct redeem *redeem, struct request *request, const PGr
 static void on_texts(void *context, const PGresult *rows)
 {
 	struct redeem *redeem = context;
-	struct request_list asked = STAILQ_HEAD_INITIALIZER(asked);
-	struct request *request;
+	size_t n = redeem->asked_n;
 	int row = 0;
 
-	STAILQ_CONCAT(&asked, &redeem->asked);
-	for (int ord = 1; (request = STAILQ_FIRST(&asked)); ord++) {
-		STAILQ_REMOVE_HEAD(&asked, next);
-		if (!rows)
-			request_fail(request, ANSWER_UNAVAILABLE,
-				     "PostgreSQL is unreachable: the code cannot be looked up");
-		else if (row < PQntuples(rows) && row_ord(rows, row) == ord)
+	redeem->asked_n = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct request *request = redeem->asked[i].request;
+		size_t ticket = redeem->asked[i].ticket;
+
+		if (rows && !(row < PQntuples(rows) && row_ord(rows, row) == (long)i + 1)) {
+			refuse(request, ticket);
+			continue;
+		}
+		attempts_end(ticket, NULL, clock_monotonic_us());
+		if (rows)
 			submit_row(redeem, request, rows, row++);
 		else
-			refuse(redeem, request, form_of(redeem, request));
+			request_fail(request, ANSWER_UNAVAILABLE,
+				     "PostgreSQL is unreachable: the code cannot be looked up");
 	}
 	waiting_send(redeem);
+}
+
+/* It was taken for. */
+static void asked_add(struct redeem *redeem, struct request *request, size_t ticket)
+{
+	redeem->asked[redeem->asked_n++] = (struct asked){ request, ticket };
+}
+
+static void taken_decide(struct redeem *redeem, struct request *request, size_t ticket,
+			 const struct catalogue_found *found)
+{
+	switch (found->kind) {
+	case CATALOGUE_CODE:
+		attempts_end(ticket, NULL, clock_monotonic_us());
+		submit(redeem, request, &found->code);
+		return;
+	case CATALOGUE_MAYBE:
+		asked_add(redeem, request, ticket);
+		return;
+	case CATALOGUE_NONE:
+		refuse(request, ticket);
+		return;
+	}
+}
+
+/* Takes from what waits; those that must wait on are put into `again`. */
+static void waiting_take(struct redeem *redeem, struct request_list *again)
+{
+	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
+	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
+	struct asked taken[CATALOGUE_TEXTS_MAX];
+	struct request *request;
+	size_t n = 0;
+
+	while (n < CATALOGUE_TEXTS_MAX && redeem->asked_n + n < TEXTS_MAX &&
+	       (request = fair_queue_take(redeem->waiting))) {
+		const struct guesser guesser = guesser_of(request);
+		struct attempt attempt = attempts_take(&guesser, clock_monotonic_us());
+
+		if (attempt.verdict == ATTEMPT_HELD) {
+			hold_back(request, attempt.wait_ms);
+		} else if (attempt.verdict == ATTEMPT_WAITS) {
+			STAILQ_INSERT_TAIL(again, request, next);
+		} else {
+			texts[n] = text_of(request);
+			taken[n++] = (struct asked){ request, attempt.ticket };
+		}
+	}
+	catalogue_find(redeem->catalogue, texts, n, found);
+	for (size_t i = 0; i < n; i++)
+		taken_decide(redeem, taken[i].request, taken[i].ticket, &found[i]);
+}
+
+static void asked_send(struct redeem *redeem)
+{
+	static char spelled[TEXTS_MAX][CODE_OTHERS_SIZE];
+	const char *texts[TEXTS_MAX];
+
+	for (size_t i = 0; i < redeem->asked_n; i++) {
+		const struct code_text text = text_of(redeem->asked[i].request);
+
+		check(code_text_spell(text.text, text.len, spelled[i]) == 0);
+		texts[i] = spelled[i];
+	}
+	if (redeem->asked_n == 0 ||
+	    lookup_code_texts(redeem->lookup, texts, redeem->asked_n, on_texts, redeem) == 0)
+		return;
+	while (redeem->asked_n > 0) {
+		struct asked *asked = &redeem->asked[--redeem->asked_n];
+
+		attempts_end(asked->ticket, NULL, clock_monotonic_us());
+		request_fail(asked->request, ANSWER_BUSY, NULL);
+	}
 }
 
 /* Looks up what waits, unless a look-up is under way: then it goes with the next one. */
 static void waiting_send(struct redeem *redeem)
 {
-	static char spelled[TEXTS_MAX][CODE_OTHERS_SIZE];
-	const char *texts[TEXTS_MAX];
+	struct request_list again = STAILQ_HEAD_INITIALIZER(again);
 	struct request *request;
-	size_t n = 0;
 
-	if (!STAILQ_EMPTY(&redeem->asked))
+	if (redeem->asked_n > 0)
 		return;
-	while (n < TEXTS_MAX && (request = STAILQ_FIRST(&redeem->waiting))) {
-		STAILQ_REMOVE_HEAD(&redeem->waiting, next);
-		redeem->waiting_n--;
-		check(code_text_spell(request_code(request), request->code_len, spelled[n]) == 0);
-		texts[n] = spelled[n];
-		n++;
-		STAILQ_INSERT_TAIL(&redeem->asked, request, next);
+	while (redeem->asked_n < TEXTS_MAX && fair_queue_count(redeem->waiting) > 0)
+		waiting_take(redeem, &again);
+	while ((request = STAILQ_FIRST(&again))) {
+		STAILQ_REMOVE_HEAD(&again, next);
+		wait(redeem, request);
 	}
-	if (n == 0 || lookup_code_texts(redeem->lookup, texts, n, on_texts, redeem) == 0)
-		return;
-	while ((request = STAILQ_FIRST(&redeem->asked))) {
-		STAILQ_REMOVE_HEAD(&redeem->asked, next);
-		request_fail(request, ANSWER_BUSY, NULL);
-	}
+	asked_send(redeem);
 }
 
-static void look_up(struct redeem *redeem, struct request *request)
-{
-	if (redeem->waiting_n >= redeem->waiting_max) {
-		request_fail(request, ANSWER_BUSY, NULL);
-		return;
-	}
-	redeem->waiting_n++;
-	STAILQ_INSERT_TAIL(&redeem->waiting, request, next);
-	waiting_send(redeem);
-}
-
+/*
+ * Right and wrong codes are held back and wait alike: else the time that an answer takes would tell
+ * about the code.
+ */
 static void decide(struct redeem *redeem, struct request *request,
 		   const struct catalogue_found *found)
 {
-	int64_t wait_ms = attempts_wait_ms(redeem->attempts, &request->user, found->form,
-					   clock_monotonic_ms());
+	const struct guesser guesser = guesser_of(request);
+	struct attempt attempt = attempts_look(&guesser, clock_monotonic_us());
 
-	if (wait_ms > 0) {
-		hold_back(request, wait_ms);
-		return;
-	}
-	switch (found->kind) {
-	case CATALOGUE_CODE:
+	if (attempt.verdict == ATTEMPT_ALLOWED && found->kind == CATALOGUE_NONE)
+		attempt = attempts_take(&guesser, clock_monotonic_us());
+	if (attempt.verdict == ATTEMPT_HELD)
+		hold_back(request, attempt.wait_ms);
+	else if (attempt.verdict == ATTEMPT_WAITS || found->kind == CATALOGUE_MAYBE)
+		wait(redeem, request);
+	else if (found->kind == CATALOGUE_NONE)
+		refuse(request, attempt.ticket);
+	else
 		submit(redeem, request, &found->code);
-		return;
-	case CATALOGUE_MAYBE:
-		look_up(redeem, request);
-		return;
-	case CATALOGUE_NONE:
-		refuse(redeem, request, found->form);
-		return;
-	}
 }
 
 static void arrived_decide(struct redeem *redeem)
@@ -219,20 +291,25 @@ static void arrived_decide(struct redeem *redeem)
 	STAILQ_CONCAT(&arrived, &redeem->arrived);
 	redeem->arrived_n = 0;
 	STAILQ_FOREACH (request, &arrived, next)
-		texts[n++] = (struct code_text){ .text = request_code(request),
-						 .len = request->code_len };
+		texts[n++] = text_of(request);
 	catalogue_find(redeem->catalogue, texts, n, found);
 	for (size_t i = 0; i < n; i++) {
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
 		decide(redeem, request, &found[i]);
 	}
+	waiting_send(redeem);
 }
 
 void redeem_flush(struct redeem *redeem)
 {
 	if (redeem->arrived_n > 0)
 		arrived_decide(redeem);
+}
+
+size_t redeem_waiting(const struct redeem *redeem)
+{
+	return fair_queue_count(redeem->waiting) + redeem->asked_n;
 }
 
 void redeem_submit(struct redeem *redeem, struct request *request)
@@ -250,6 +327,7 @@ void redeem_submit(struct redeem *redeem, struct request *request)
 void redeem_tick(struct redeem *redeem, int64_t now_ms)
 {
 	catalogue_tick(redeem->catalogue, now_ms);
+	waiting_send(redeem); /* other processes may have judged what it waits for */
 }
 
 void redeem_warnings(const struct redeem *redeem, cJSON *array)

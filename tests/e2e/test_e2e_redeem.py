@@ -1,11 +1,13 @@
 """redeem: exchange codes from generating them to the row that has used them, over the socket and
 HTTP."""
 
+import collections
 import json
 import os
 import random
 import signal
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 
@@ -331,6 +333,102 @@ def test_wrong_codes_of_a_user_are_held_back(stack, redeem):
         assert call(client, "nothing", user_new()) == WRONG
         assert wait_until(lambda: (r := call(client, code, user))["code"] == 0 and r)
         assert redeem.stats_of("codes_held_back_total") > 0
+
+
+def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, redeem):
+    redeem.imported(stack.coupon_make(1), [f"ONCE{random.randrange(10**12)}"])
+    user, n = user_new(), 2000
+    with stack.client() as client:
+        replies = client.pipeline(
+            [{"op": "redeem", "code": f"NONE{i}", "user": user} for i in range(n)]
+        )
+    states = [reply["status"] for reply in replies]
+    assert states.count("code_invalid") + states.count("busy") == n
+    # Six, and one after each wait: of 1, 2, 4, … s.
+    assert 6 <= states.count("code_invalid") < 14
+
+
+def guesses(client, stop, results):
+    """Sends wrong imported codes of ever new users as fast as it can."""
+    while not stop.is_set():
+        replies = client.pipeline(
+            [{"op": "redeem", "code": f"GUESS{n}", "user": user_new()} for n in range(500)]
+        )
+        results.update(reply["status"] for reply in replies)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_tries_codes_refuses_nobody_else(stack, redeem, gateway_make, processes):
+    """Over one connection, from the address of the honest ones."""
+    coupon, word = stack.coupon_make(1000), f"W{random.randrange(10**12)}"
+    texts = [f"HONEST{random.randrange(10**12)}" for _ in range(100)]
+    redeem.imported(coupon, texts)
+    redeem.word(coupon, word)
+    gateway = gateway_make(
+        stack, COUPON_CODE_WRONG_MAX=50, COUPON_LOOKUPS_MAX=200, COUPON_PROCESSES=processes
+    )
+    stop, results = threading.Event(), collections.Counter()
+    with gateway.client() as client, gateway.client() as bad:
+        wait_until(lambda: call(client, word, user_new())["code"] == 0)
+        guessing = threading.Thread(target=guesses, args=(bad, stop, results))
+        guessing.start()
+        try:
+            wait_until(lambda: results["busy"] > 500)
+            replies = [call(client, text, user_new()) for text in texts]
+            replies += [call(client, word, user_new()) for _ in range(100)]
+            before = results["busy"]
+            wait_until(lambda: results["busy"] > before or not guessing.is_alive())
+        finally:
+            stop.set()
+            guessing.join()
+    assert collections.Counter(reply["status"] for reply in replies) == {"accepted": 200}
+    assert results["code_invalid"] > 0
+
+
+def test_processes_share_the_budget_of_a_user(stack, gateway_make):
+    """Over connections that the kernel gives to either process."""
+    gateway = gateway_make(stack, COUPON_CODE_ATTEMPTS=1, COUPON_PROCESSES=2)
+    users, wrong = [user_new() for _ in range(10)], 0
+
+    def all_know_the_sets():
+        return gateway.metrics()["couponmq_code_sets_read_total"] >= 2
+
+    wait_until(all_know_the_sets)
+    for user in users:
+        for _ in range(16):
+            with gateway.client() as client:
+                reply = call(client, "none", user)
+                wrong += reply == WRONG
+    # Two of a user, and one more after a second; without sharing twice as many.
+    assert 2 * len(users) <= wrong < 3 * len(users)
+
+
+def test_a_missing_key_does_not_read_the_sets_again(stack, redeem, gateway_make, tmp_path):
+    coupon, keys = stack.coupon_make(10), tmp_path / "keys"
+    (code,) = redeem.made(coupon, 1)
+    gateway = gateway_make(stack, COUPON_CODE_KEYS=keys)
+    reads = "couponmq_code_sets_read_total"
+    wait_until(lambda: gateway.metrics()["couponmq_code_keys_missing"] > 0)
+    assert gateway.metrics()[reads] == 1
+
+    def asked_at():
+        """When gateways, the one of the stack among them, last asked whether sets have changed."""
+        sql = "SELECT query_start FROM pg_stat_activity WHERE application_name = %s"
+        return [at for (at,) in rows(stack, sql, "coupon-gateway codes")]
+
+    with gateway.client() as client:
+        for _ in range(3):
+            before = max(asked_at())
+            wait_until(lambda: min(asked_at()) > before)
+        assert gateway.metrics()[reads] == 1
+        assert call(client, code, user_new()) == WRONG
+        part = tmp_path / "part"
+        part.write_bytes(open(stack.env["COUPON_CODE_KEYS"], "rb").read())
+        part.chmod(0o600)
+        part.rename(keys)
+        wait_until(lambda: gateway.metrics()["couponmq_code_keys_missing"] == 0)
+        assert call(client, code, user_new())["code"] == 0
+        assert gateway.metrics()[reads] == 2
 
 
 def test_the_codes_of_a_rebuilt_coupon(stack, redeem):

@@ -1,57 +1,100 @@
-/* Wrong exchange codes: who waits, and for how long. */
+/*
+ * Budgets of wrong exchange codes: who is refused, who waits, and for how long. Here one process
+ * enters as each of those of a gateway in turn.
+ */
 #include "gateway/redeem/attempts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-static struct attempts *attempts;
-static const struct user_id none;
+#define FREE 3
+#define RATE 10
+#define US 1000 /* in a ms */
+#define GOOD 0
+#define BAD (INT64_MAX / 2) /* a connection in bad standing */
+
+/* The guesser `number` over an own connection, from the address `peer`. */
+struct one {
+	struct user_id user;
+	int64_t by_us;
+	struct guesser guesser;
+};
+
+static struct one *one_of(int64_t number, uint64_t peer, int64_t standing)
+{
+	static struct one one;
+
+	one.user = user_id_of_number(number);
+	one.by_us = standing;
+	one.guesser = (struct guesser){ &one.user, peer, &one.by_us };
+	return &one;
+}
+
+/* Each user has an address of its own. */
+static const struct guesser *user(int64_t number)
+{
+	return &one_of(number, (uint64_t)number, GOOD)->guesser;
+}
 
 static int setup(void **state)
 {
 	(void)state;
-	attempts = attempts_new(
-		&(struct attempts_limits){ .free_max = 3, .wrong_max = 10, .users_max = 4 });
+	attempts_init(3, &(struct attempts_limits){ .free_max = FREE, .wrong_max = RATE });
 	return 0;
 }
 
-static int teardown(void **state)
+static void assert_held(struct attempt attempt, int64_t wait_ms)
 {
-	(void)state;
-	attempts_free(attempts);
-	return 0;
+	assert_int_equal(attempt.verdict, ATTEMPT_HELD);
+	assert_int_equal(attempt.wait_ms, wait_ms);
 }
 
-static struct user_id user(int64_t number)
+/* The verdict that both functions give; what it takes is given back. */
+static struct attempt verdict(const struct guesser *guesser, int64_t now_ms)
 {
-	return user_id_of_number(number);
+	struct attempt looked = attempts_look(guesser, now_ms * US);
+	struct attempt taken = attempts_take(guesser, now_ms * US);
+
+	assert_int_equal(looked.verdict, taken.verdict);
+	assert_int_equal(looked.wait_ms, taken.wait_ms);
+	if (taken.verdict == ATTEMPT_ALLOWED)
+		attempts_end(taken.ticket, NULL, now_ms * US);
+	return taken;
 }
 
 static int64_t wait_of(int64_t number, int64_t now_ms)
 {
-	struct user_id id = user(number);
+	struct attempt attempt = verdict(user(number), now_ms);
 
-	return attempts_wait_ms(attempts, &id, 0, now_ms);
+	assert_int_not_equal(attempt.verdict, ATTEMPT_WAITS);
+	return attempt.wait_ms;
+}
+
+static size_t take(const struct guesser *guesser, int64_t now_ms)
+{
+	struct attempt attempt = attempts_take(guesser, now_ms * US);
+
+	assert_int_equal(attempt.verdict, ATTEMPT_ALLOWED);
+	return attempt.ticket;
 }
 
 static void wrong(int64_t number, int64_t now_ms)
 {
-	struct user_id id = user(number);
+	const struct guesser *guesser = user(number);
 
-	attempts_wrong(attempts, &id, 0, now_ms);
+	attempts_end(take(guesser, now_ms), guesser, now_ms * US);
 }
 
 static void test_a_few_cost_nothing(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 3; i++) {
-		assert_int_equal(wait_of(1, 1000), 0);
+	for (int i = 0; i < FREE; i++)
 		wrong(1, 1000);
-	}
 	assert_int_equal(wait_of(1, 1000), 0);
 	wrong(1, 1000);
 	assert_int_equal(wait_of(1, 1000), 1000);
@@ -65,7 +108,7 @@ static void test_each_wait_is_twice_as_long_up_to_an_hour(void **state)
 	int64_t now_ms = 1000, expected = 1000;
 
 	(void)state;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < FREE; i++)
 		wrong(1, now_ms);
 	for (int i = 0; i < 20; i++) {
 		wrong(1, now_ms);
@@ -79,50 +122,164 @@ static void test_each_wait_is_twice_as_long_up_to_an_hour(void **state)
 static void test_an_hour_later_all_is_forgotten(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < FREE + 1; i++)
 		wrong(1, 1000);
-	assert_int_equal(wait_of(1, 1000), 2000);
-	wrong(1, 3000 + ATTEMPTS_FORGET_MS);
-	assert_int_equal(wait_of(1, 3000 + ATTEMPTS_FORGET_MS), 4000);
-	wrong(1, 8000 + 2 * ATTEMPTS_FORGET_MS);
-	assert_int_equal(wait_of(1, 8000 + 2 * ATTEMPTS_FORGET_MS), 0);
+	wrong(1, 2000);
+	assert_int_equal(wait_of(1, 2000), 2000);
+	wrong(1, 4000 + ATTEMPTS_FORGET_MS);
+	assert_int_equal(wait_of(1, 4000 + ATTEMPTS_FORGET_MS), 4000);
+	wrong(1, 9000 + 2 * ATTEMPTS_FORGET_MS);
+	assert_int_equal(wait_of(1, 9000 + 2 * ATTEMPTS_FORGET_MS), 0);
 }
 
-static void test_of_all_users_together(void **state)
+/* As many at once as cost nothing; what comes then waits for their end, and is not refused. */
+static void test_guesses_under_way(void **state)
 {
-	(void)state;
-	for (int i = 0; i < 10; i++) {
-		assert_int_equal(wait_of(100, 5000), 0);
-		wrong(i, 5000 + i);
-	}
-	assert_int_equal(wait_of(100, 5600), 400);
-	assert_int_equal(attempts_wait_ms(attempts, &none, 3, 5600), 0);
-	assert_int_equal(wait_of(100, 6000), 0);
-}
+	size_t tickets[FREE];
 
-static void test_the_one_who_was_wrong_longest_ago_is_forgotten(void **state)
-{
 	(void)state;
-	for (int i = 0; i < 4; i++)
-		wrong(1, 1000);
-	for (int i = 2; i < 5; i++)
-		wrong(i, 1000);
-	assert_int_equal(wait_of(1, 1000), 1000);
-	wrong(5, 1000);
+	for (int i = 0; i < FREE; i++)
+		tickets[i] = take(user(1), 1000);
+	assert_int_equal(verdict(user(1), 1000).verdict, ATTEMPT_WAITS);
+	assert_int_equal(wait_of(2, 1000), 0);
+	attempts_end(tickets[0], NULL, 1000 * US); /* it was right */
 	assert_int_equal(wait_of(1, 1000), 0);
+	attempts_end(tickets[1], user(1), 1000 * US);
+	attempts_end(tickets[2], user(1), 1000 * US);
+	wrong(1, 1000);
+	/* from now on one at a time */
+	tickets[0] = take(user(1), 1000);
+	assert_int_equal(verdict(user(1), 1000).verdict, ATTEMPT_WAITS);
+	attempts_end(tickets[0], user(1), 1000 * US);
+	assert_int_equal(wait_of(1, 1000), 1000);
+}
+
+static void test_right_codes_cost_nothing(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 10000; i++)
+		assert_int_equal(wait_of(1, 1000), 0);
+}
+
+/* Wrong codes of ever new users from one address. */
+static void test_an_address_in_bad_standing(void **state)
+{
+	int64_t number = 100;
+
+	(void)state;
+	for (int i = 0; i < RATE; i++) {
+		struct one *one = one_of(number++, 7, BAD);
+
+		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+	}
+	assert_held(verdict(&one_of(number, 7, BAD)->guesser, 5000), 101);
+	assert_int_equal(verdict(&one_of(number, 8, BAD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
+	/* Another connection from there, in good standing. */
+	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
+	assert_int_equal(verdict(&one_of(number, 7, BAD)->guesser, 5101).verdict, ATTEMPT_ALLOWED);
+	/* New connections all the time have a bound too. */
+	for (int i = 0; i < RATE; i++) {
+		struct one *one = one_of(number++, 7, GOOD);
+
+		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+	}
+	assert_held(verdict(&one_of(number, 7, GOOD)->guesser, 5000), 101);
+}
+
+static void test_the_standing_of_a_connection(void **state)
+{
+	struct one one = *one_of(1, 7, GOOD);
+
+	(void)state;
+	one.guesser = (struct guesser){ &one.user, 7, &one.by_us };
+	for (int i = 0; i < 6; i++)
+		attempts_wrong(&one.guesser, 1000 * US);
+	assert_int_equal(one.by_us, 7000 * US);
+	for (int i = 0; i < 100; i++)
+		attempts_wrong(&one.guesser, 1000 * US);
+	assert_int_equal(one.by_us, 61000 * US);
+}
+
+/* What all addresses together have spent holds back those that were wrong, and nobody else. */
+static void test_of_all(void **state)
+{
+	int64_t number = 100;
+
+	(void)state;
+	for (int i = 0; i < RATE * ATTEMPTS_ALL_TIMES; i++) {
+		struct one *one = one_of(number, (uint64_t)number, BAD);
+
+		number++;
+		attempts_end(take(&one->guesser, 5000), &one->guesser, 5000 * US);
+	}
+	assert_held(verdict(&one_of(number, 7, BAD)->guesser, 5000), 11);
+	assert_int_equal(verdict(&one_of(number, 7, GOOD)->guesser, 5000).verdict, ATTEMPT_ALLOWED);
+}
+
+static void test_an_address_waits_for_its_guesses_under_way(void **state)
+{
+	size_t tickets[RATE];
+
+	(void)state;
+	for (int i = 0; i < RATE; i++)
+		tickets[i] = take(&one_of(i, 7, BAD)->guesser, 1000);
+	assert_int_equal(verdict(&one_of(99, 7, BAD)->guesser, 1000).verdict, ATTEMPT_WAITS);
+	for (int i = 0; i < RATE; i++)
+		attempts_end(tickets[i], NULL, 1000 * US);
+	assert_int_equal(verdict(&one_of(99, 7, BAD)->guesser, 1000).verdict, ATTEMPT_ALLOWED);
+}
+
+static void test_processes_share_the_budgets(void **state)
+{
+	(void)state;
+	for (size_t process = 0; process < FREE; process++) {
+		attempts_enter(process);
+		wrong(1, 1000);
+	}
+	attempts_enter(0);
+	wrong(1, 1000);
+	attempts_enter(1);
+	assert_int_equal(wait_of(1, 1000), 1000);
+}
+
+static void test_a_process_dies_with_guesses(void **state)
+{
+	(void)state;
+	attempts_enter(1);
+	for (int i = 0; i < FREE; i++)
+		take(user(1), 1000);
+	attempts_enter(0);
+	assert_int_equal(verdict(user(1), 1000).verdict, ATTEMPT_WAITS);
+	attempts_enter(1); /* its successor */
+	assert_int_equal(wait_of(1, 1000), 0);
+	for (int i = 0; i < FREE; i++)
+		take(user(1), 1000);
+}
+
+/* The table is bounded: many others that were wrong displace those whose wait is over first. */
+static void test_more_users_than_are_remembered(void **state)
+{
+	(void)state;
+	attempts_init(1, &(struct attempts_limits){ .free_max = FREE });
+	for (int i = 0; i < FREE + 5; i++)
+		attempts_wrong(user(1), 1000 * US);
+	assert_int_equal(wait_of(1, 1000), 16000);
+	for (int64_t i = 2; i < 300000; i++)
+		wrong(i, 1000);
+	assert_int_equal(wait_of(1, 1000), 16000);
+	assert_int_equal(wait_of(299999, 1000), 0);
 }
 
 static void test_without_limits(void **state)
 {
 	(void)state;
-	attempts_free(attempts);
-	attempts = attempts_new(&(struct attempts_limits){ .users_max = 4 });
+	attempts_init(1, &(struct attempts_limits){ 0 });
 	for (int i = 0; i < 10000; i++)
 		wrong(1, 1000);
 	assert_int_equal(wait_of(1, 1000), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
 {
@@ -130,8 +287,15 @@ int main(void)
 		TEST(test_a_few_cost_nothing),
 		TEST(test_each_wait_is_twice_as_long_up_to_an_hour),
 		TEST(test_an_hour_later_all_is_forgotten),
-		TEST(test_of_all_users_together),
-		TEST(test_the_one_who_was_wrong_longest_ago_is_forgotten),
+		TEST(test_guesses_under_way),
+		TEST(test_right_codes_cost_nothing),
+		TEST(test_an_address_in_bad_standing),
+		TEST(test_the_standing_of_a_connection),
+		TEST(test_of_all),
+		TEST(test_an_address_waits_for_its_guesses_under_way),
+		TEST(test_processes_share_the_budgets),
+		TEST(test_a_process_dies_with_guesses),
+		TEST(test_more_users_than_are_remembered),
 		TEST(test_without_limits),
 	};
 
