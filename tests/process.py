@@ -10,7 +10,7 @@ from pathlib import Path
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from stack import Client, port_free, wait_until
+from stack import Client, port_free, process_gone, process_tree, wait_until
 
 ENDS_S = 30
 NOBODY = 65534
@@ -119,6 +119,10 @@ class Worker(Process):
 
 
 class Gateway(Process):
+    def processes(self):
+        """The children of --processes."""
+        return [pid for pid in process_tree(self.child.pid)[1:] if not process_gone(pid)]
+
     def client(self, timeout=10.0):
         return Client(self.settings["COUPON_LISTEN"], timeout)
 

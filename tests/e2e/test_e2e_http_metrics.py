@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from process import metrics_read, privileges_drop
-from stack import process_gone, process_tree, wait_until
+from stack import wait_until
 
 PARTS = {"redis": "redis", "rabbitmq": "rabbitmq", "postgres": "postgresql"}
 
@@ -100,10 +100,6 @@ def test_stats_are_the_metrics(stack):
 # --processes
 
 
-def children(gateway):
-    return [pid for pid in process_tree(gateway.child.pid)[1:] if not process_gone(pid)]
-
-
 def load(gateway, coupon, first, connections=30, each=20):
     """Returns the codes of connections * each requests of as many users."""
 
@@ -141,11 +137,11 @@ def test_three_processes_answer_and_count_as_one(stack, make_coupon, gateway_mak
 def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
     coupon = make_coupon(10000)
     gateway = gateway_make(stack, COUPON_PROCESSES=3)
-    wait_until(lambda: len(children(gateway)) == 3)
+    wait_until(lambda: len(gateway.processes()) == 3)
     assert load(gateway, coupon, 1).count(0) == 600
-    victim = children(gateway)[0]
+    victim = gateway.processes()[0]
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: len(children(gateway)) == 3 and victim not in children(gateway))
+    wait_until(lambda: len(gateway.processes()) == 3 and victim not in gateway.processes())
     wait_until(lambda: gateway.log().count("event=ready") == 4)
     wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 3)
     assert load(gateway, coupon, 10001).count(0) == 600
@@ -153,7 +149,7 @@ def test_a_killed_process_is_started_again(stack, make_coupon, gateway_make):
     assert metrics["couponmq_requests_total"] == 1200, "the counts of the dead process are kept"
     assert "process_died" in gateway.log()
     assert gateway.terminate() == 0
-    assert not children(gateway)
+    assert not gateway.processes()
 
 
 def processes_limit(gateway, soft):
@@ -164,16 +160,16 @@ def processes_limit(gateway, soft):
 def test_where_no_process_can_be_started_it_is_tried_again(stack, make_coupon, gateway_make):
     coupon = make_coupon(10000)
     gateway = gateway_make(stack, unprivileged=True, COUPON_PROCESSES=2)
-    wait_until(lambda: len(children(gateway)) == 2)
+    wait_until(lambda: len(gateway.processes()) == 2)
     processes_limit(gateway, "1")
-    victim, survivor = children(gateway)
+    victim, survivor = gateway.processes()
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: gateway.log().count("event=process_not_started") >= 3)
-    assert children(gateway) == [survivor]
+    assert gateway.processes() == [survivor]
     assert load(gateway, coupon, 1, connections=5).count(0) == 100, "the other continues"
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     processes_limit(gateway, "unlimited" if most == resource.RLIM_INFINITY else most)
-    wait_until(lambda: len(children(gateway)) == 2)
+    wait_until(lambda: len(gateway.processes()) == 2)
     wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 2)
     assert gateway.terminate() == 0
 
@@ -184,12 +180,12 @@ def test_a_frozen_process_holds_up_neither_its_neighbour_nor_the_end(
 ):
     coupon = make_coupon(10000)
     gateway = gateway_make(stack, COUPON_PROCESSES=2)
-    wait_until(lambda: len(children(gateway)) == 2)
+    wait_until(lambda: len(gateway.processes()) == 2)
     wait_until(lambda: gateway.metrics()["couponmq_redis_up"] == 2)
-    frozen = children(gateway)[0]
+    frozen = gateway.processes()[0]
     os.kill(frozen, signal.SIGSTOP)
     for first in range(1, 1001, 100):
         assert load(gateway, coupon, first, connections=5).count(0) == 100
     assert gateway.terminate() == 1
     assert f"event=process_killed pid={frozen}" in gateway.log()
-    assert not children(gateway)
+    assert not gateway.processes()

@@ -403,6 +403,27 @@ def test_processes_share_the_budget_of_a_user(stack, gateway_make):
     assert 2 * len(users) <= wrong < 3 * len(users)
 
 
+def test_a_process_that_dies_gives_back_what_it_took(stack, redeem, gateway_make):
+    coupon, user, text = stack.coupon_make(10), user_new(), f"DIES{random.randrange(10**12)}"
+    redeem.imported(coupon, [text])
+    gateway = gateway_make(
+        stack, COUPON_CODE_ATTEMPTS=1, COUPON_PROCESSES=2, COUPON_CALL_TIMEOUT_MS=20000
+    )
+    wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 2)
+    before = gateway.processes()
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder, gateway.client() as client:
+        holder.execute("LOCK TABLE code IN ACCESS EXCLUSIVE MODE")
+        client.send_line({"op": "redeem", "code": text, "user": user})
+        wait_until(lambda: gateway.metrics()["couponmq_codes_waiting"] == 1)
+        for process in before:
+            os.kill(process, signal.SIGKILL)
+        holder.rollback()
+    wait_until(lambda: len(gateway.processes()) == 2 and not set(before) & set(gateway.processes()))
+    wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 4)
+    with gateway.client() as client:
+        assert call(client, text, user)["code"] == 0
+
+
 def test_a_missing_key_does_not_read_the_sets_again(stack, redeem, gateway_make, tmp_path):
     coupon, keys = stack.coupon_make(10), tmp_path / "keys"
     (code,) = redeem.made(coupon, 1)
