@@ -12,7 +12,6 @@ struct code_set {
 	int64_t coupon;
 	int64_t first; /* position of its first code */
 	int64_t count;
-	int is_revoked;
 };
 
 struct code_found {

@@ -23,12 +23,15 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	struct placing placing = { .row = row };
 	char word[REDIS_WORD_SIZE];
 
+	if (rebuild_hold(context, row))
+		return keeper_context_usable(context);
 	if (place_generation(context, row, 0, &placing.generation))
 		return keeper_context_failed(context);
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	if (codes_load(context, row, placing.generation)) {
+	if (row->revocation > 0 &&
+	    codes_fill_more(context, row->id, placing.generation, &placing.revocation)) {
 		context->refused = 1;
 		return keeper_context_usable(context);
 	}
@@ -89,6 +92,15 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 			 LOG_I("generation", row->generation));
 	}
 	return keeper_context_word(context, word);
+}
+
+static int revoke(struct keeper_context *context, const struct coupon_row *row,
+		  const struct coupon_look *look)
+{
+	if (codes_revoke(context, row, look) == 0)
+		return 0;
+	context->refused = 1;
+	return keeper_context_usable(context);
 }
 
 static int terms(struct keeper_context *context, const struct coupon_row *row)
@@ -211,6 +223,8 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 	case COUPON_FOREIGN:
 		foreign(context, row, look);
 		return 0;
+	case COUPON_REVOKE:
+		return revoke(context, row, look);
 	case COUPON_TERMS:
 		return terms(context, row);
 	}

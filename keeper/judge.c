@@ -26,6 +26,8 @@ enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupo
 	if (look->generation < row->generation || look->placeholder || look->flagged ||
 	    look->reported > look->seq)
 		return COUPON_REBUILD;
+	if (look->revocation < row->revocation)
+		return COUPON_REVOKE;
 	if (rebuild_is_due(row))
 		return COUPON_COMPARE;
 	if (strcmp(look->run_id, run_id) != 0)

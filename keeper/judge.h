@@ -25,6 +25,7 @@ struct coupon_row {
 	int64_t settled;
 	int pending;           /* rejected receives of it are not released yet */
 	int is_settled;        /* closed, and marked as settled */
+	int64_t revocation;    /* the last revocation of exchange codes; 0: none */
 	int late;              /* outcomes of older generations wait to be counted in Redis */
 	int64_t rebuild_asked; /* how many rebuilds couponctl has requested, */
 	int64_t rebuild_done;  /* and how many of them are done */
@@ -44,6 +45,7 @@ struct coupon_look {
 	int64_t lost;
 	int64_t placeholder;  /* not 0: left by an unfinished rebuild */
 	int64_t flagged;      /* not 0: a script has requested a rebuild */
+	int64_t revocation;   /* up to which Redis has those of PostgreSQL */
 	int64_t reported;     /* the highest number of this generation that gateways reported */
 	int64_t kept_version; /* of the row that is kept in Redis (lua/keep_terms.lua) */
 	int users_present;
@@ -62,7 +64,8 @@ enum coupon_action {
 	 * Redis has a later generation than PostgreSQL: PostgreSQL has lost data
 	 */
 	COUPON_FOREIGN,
-	COUPON_TERMS /* PostgreSQL has newer terms */
+	COUPON_REVOKE, /* PostgreSQL has revoked codes, and Redis does not know */
+	COUPON_TERMS   /* PostgreSQL has newer terms */
 };
 
 enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupon_look *look,

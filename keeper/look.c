@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define LOOK_COMMANDS 5 /* for one coupon */
-#define LOOK_FIELDS 11  /* of its hash */
+#define LOOK_FIELDS 12  /* of its hash */
 
 static void look_append(struct redis_client *redis, const struct coupon_row *row)
 {
@@ -19,7 +19,7 @@ static void look_append(struct redis_client *redis, const struct coupon_row *row
 				 "seq",        "total",
 				 "stock",      "reserved",
 				 "lost",       "placeholder",
-				 "rebuild" };
+				 "rebuild",    "revocation" };
 	const char *users[] = { "EXISTS", coupon_key(row->id, COUPON_KEY_USERS, keys[1]) };
 	const char *outbox[] = { "HLEN", coupon_key(row->id, COUPON_KEY_OUTBOX, keys[2]) };
 	const char *seen[] = { "HGET", coupon_key(row->id, COUPON_KEY_SEEN, keys[3]),
@@ -39,7 +39,7 @@ static void fields_take(redisReply *const *fields, struct coupon_look *look)
 	int64_t *const numbers[LOOK_FIELDS] = {
 		NULL,        &look->version,     &look->generation, &look->fence,
 		&look->seq,  &look->total,       &look->stock,      &look->reserved,
-		&look->lost, &look->placeholder, &look->flagged
+		&look->lost, &look->placeholder, &look->flagged,    &look->revocation
 	};
 
 	look->present = fields[2]->type == REDIS_REPLY_STRING;

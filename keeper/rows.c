@@ -38,6 +38,7 @@ void rows_read(const PGresult *result, int i, struct coupon_row *row)
 		.pending = *PQgetvalue(result, i, 13) == 't',
 		.is_settled = *PQgetvalue(result, i, 14) == 't',
 		.late = *PQgetvalue(result, i, 15) == 't',
+		.revocation = number_at(result, i, 16),
 	};
 }
 

@@ -29,17 +29,19 @@ int may_be_stuck(const struct coupon_row *row, const struct coupon_look *look, c
 }
 
 /*
- * The number of the receive is not known: the highest one is that of one of them. The time is that
- * of the batch's id.
+ * The number of the receive is not known: the highest one is that of one of them. One with a code
+ * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that of
+ * the batch's id.
  */
 static void slot_put(struct page *page, const struct user_slot *slot)
 {
 	const struct user_record *record = &slot->record;
+	int has_code = record->tail_len > record->key_len;
 
 	settle_args_add(&page->args,
 			&(struct settle_receive){ .coupon = page->coupon,
 						  .generation = page->look->generation,
-						  .seq = page->look->seq,
+						  .seq = has_code ? 1 : page->look->seq,
 						  .batch = &record->batch,
 						  .index = record->index,
 						  .user = &slot->user,

@@ -8,11 +8,14 @@
 --               'single': the same, for a coupon with limit 1: each user occurs once, so existing
 --               records are not read
 --               'flight': receives in flight. One whose slot and code are free takes them and is
---               added to the set; any other is already issued, or will be rejected
+--               added to the set; any other is already issued, or will be rejected. A revoked
+--               code is free for it: it was accepted before
+--               'revoked': codes that are revoked, instead of pairs
 --       3 room  0..2^53-1, the largest number of slots to add
 --       4 ttl   1..86400000, ms until these keys expire; each piece that adds a slot renews it
 --       5 past  0..2^53-1, the number of slots that earlier pieces have added
---       then 1..256 pairs: user, and 'SLOT:BATCH:INDEX:KEY', perhaps with a tab and a code
+--       then 1..256 pairs: user, and 'SLOT:BATCH:INDEX:KEY', perhaps with a tab and a code; or
+--       1..1024 codes, 'SET.SERIAL' or 'SET'
 --
 -- Returns the number of slots added, or -1 if the slots of earlier pieces have expired or the
 -- keeper's lock may not be held any more; then nothing is written.
@@ -24,16 +27,20 @@ local base = match(KEYS[1] or '', '^(coupon:{[1-9]%d*}:fill:%d+):users$')
 if #KEYS ~= 3 or not base or KEYS[2] ~= base .. ':known' or KEYS[3] ~= base .. ':codes' then
 	fail('KEYS: not the keys of a rebuild')
 end
-local count = groups_count(HEAD, 2, 256)
-local _, is_over = fence_check(1)
 local what = ARGV[2]
-if what ~= 'issued' and what ~= 'single' and what ~= 'flight' then
-	fail('what: not issued, single or flight')
+local count = 0
+if what == 'revoked' then
+	codes_check(HEAD + 1)
+elseif what == 'issued' or what == 'single' or what == 'flight' then
+	count = groups_count(HEAD, 2, 256)
+else
+	fail('what: not issued, single, flight or revoked')
 end
+local _, is_over = fence_check(1)
 local room, past = integer_check(3, 'room'), integer_check(5, 'past')
 integer_check(4, 'ttl', 1, 86400000)
 local codes = {} -- of each record
-for i = HEAD + 1, #ARGV, 2 do
+for i = HEAD + 1, HEAD + count * 2, 2 do
 	user_check(ARGV[i])
 	if not find(ARGV[i + 1], RECORD_SHAPE) then
 		fail('record: malformed')
@@ -46,11 +53,37 @@ if is_over or past > 0 and call('EXISTS', KEYS[1]) == 0 then
 	return -1
 end
 
+-- place.lua finds by this field that the revoked codes have not expired.
+if what == 'revoked' then
+	call('HSET', KEYS[3], SETS_REVOKED, '')
+	local hset = codes_revoke(KEYS[3], HEAD + 1)
+	if hset then
+		call(unpack(hset))
+	end
+	call('PEXPIRE', KEYS[3], ARGV[4])
+	return 0
+end
+
 local redeemed = {'HSET', KEYS[3]}
+
+-- What the filled codes have of each code of these records.
+local there = {}
+local function codes_look()
+	local names, hmget = {}, {'HMGET', KEYS[3]}
+	for _, code in pairs(codes) do
+		names[#names + 1] = code
+		hmget[#hmget + 1] = code
+	end
+	local found = #names > 0 and call(unpack(hmget)) or {}
+	for i, code in ipairs(names) do
+		there[code] = found[i]
+	end
+end
+codes_look()
 
 local function code_take(code, user)
 	redeemed[#redeemed + 1] = code
-	redeemed[#redeemed + 1] = user
+	redeemed[#redeemed + 1] = code_redeemed(there[code], user)
 end
 
 local function codes_write()
@@ -74,7 +107,7 @@ end
 local taken_codes = {}
 local function code_is_taken(code)
 	return what == 'flight' and code
-		and (taken_codes[code] or call('HEXISTS', KEYS[3], code) == 1)
+		and (taken_codes[code] or there[code] and there[code] ~= '')
 end
 
 local hmget = {'HMGET', KEYS[1]}

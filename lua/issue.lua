@@ -10,7 +10,8 @@
 --       3 coupon:{ID}:outbox  hash: batch -> the exact message body, until its receives are settled
 --       4 coupon:{ID}:codes   only of a part with codes; hash: "SET.SERIAL" -> the user who has
 --                             redeemed it, and a revoked "SET.SERIAL" or "SET" -> ""; with one
---                             of the latter also "*" -> ""
+--                             of the latter also "*" -> "". "USER ", with a space: redeemed, and
+--                             revoked later
 -- ARGV  1 run_id          of the Redis process the gateway is connected to: 40 hexadecimal digits
 --       2 unsettled_max   1..2^53-1: while a coupon's outbox has so many messages, none is added
 --       then for each part

@@ -110,11 +110,15 @@ local function slot_give(user, slot, record)
 	end
 	lines[#lines + 1] = record
 	call('HSET', KEYS[2], user, table.concat(lines, '\n'))
-	if code and call('HGET', KEYS[4], code) == user then
+	local freed = code and code_freed(call('HGET', KEYS[4], code), user)
+	if freed then
+		call('HSET', KEYS[4], code, freed)
+	elseif freed == false then
 		call('HDEL', KEYS[4], code)
 	end
-	if code_of(record) then
-		call('HSET', KEYS[4], code_of(record), user)
+	code = code_of(record)
+	if code then
+		call('HSET', KEYS[4], code, code_redeemed(call('HGET', KEYS[4], code), user))
 	end
 	return had
 end

@@ -24,21 +24,23 @@
 --       9 limit       1..100, coupons a user
 --      10 issued      0..total, the number of rows in PostgreSQL, all of them filled
 --      11 late        0..2^53-1, the number of the last late outcome included in these counts
+--      12 revocation  0..2^53-1, the number of the last revocation whose codes are filled
 --      then three for each row of older generations in PostgreSQL, at most 1000: the generation, or
 --      0 for those that are folded; its highest number; and the number of its settled receives
 --
 -- Returns {'placed', stock, reserved, known, over}. known: receives in flight that have a slot;
 -- over: receives in flight that exceed the stock. Otherwise nothing is written: 'fenced' if the
 -- coupon has a higher fence or the keeper's lock may not be held any more, 'current' if it has this
--- generation or a later one, 'gone' if the filled keys have expired.
+-- generation or a later one, 'gone' if the filled keys have expired or the coupon is not held any
+-- more (Redis was emptied), 'revoked' if codes were revoked meanwhile (revoke.lua).
 --
 -- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
-local HEAD, EACH = 11, 3
+local HEAD, EACH = 12, 3
 local OLDER_MOST = 1000 -- their numbers are written in one command, and Lua's stack is bounded
 
 if #ARGV < HEAD or #ARGV > HEAD + OLDER_MOST * EACH or (#ARGV - HEAD) % EACH ~= 0 then
-	fail('ARGV: 11 arguments and then three for each of at most 1000 older generations are needed')
+	fail('ARGV: 12 arguments and then three for each of at most 1000 older generations are needed')
 end
 keys_check(':users', ':outbox', ':known', ':seen', ':codes', ':fill:' .. ARGV[3] .. ':users',
 	':fill:' .. ARGV[3] .. ':known', ':fill:' .. ARGV[3] .. ':codes')
@@ -51,6 +53,7 @@ integer_check(8, 'end')
 integer_check(9, 'limit', 1, 100)
 local issued = integer_check(10, 'issued')
 integer_check(11, 'late')
+local revocation = integer_check(12, 'revocation')
 local older = {}
 for i = HEAD + 1, #ARGV, EACH do
 	older[#older + 1] = {
@@ -62,7 +65,8 @@ end
 
 -- Keys that are only replaced may have any type; keys that are read may not.
 types_check('hash', false, 'hash', false, 'hash', false, 'hash', 'set', 'hash')
-local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq', 'version', 'placeholder')
+local c = call('HMGET', KEYS[1], 'fence', 'generation', 'seq', 'version', 'placeholder',
+	'run_id', 'revocation')
 local known_fence, old_generation, old_seq = integer(c[1]), integer(c[2]), integer(c[3])
 if is_over or known_fence and known_fence > fence then
 	return 'fenced'
@@ -70,8 +74,13 @@ end
 if old_generation and old_generation >= generation and not c[5] then
 	return 'current'
 end
-if issued > 0 and call('EXISTS', KEYS[7]) == 0 then
+-- A revocation that finds no coupon leaves no trace. So one that began after the hold must find it.
+if c[6] ~= RUN_ID_NONE or issued > 0 and call('EXISTS', KEYS[7]) == 0
+	or revocation > 0 and call('EXISTS', KEYS[9]) == 0 then
 	return 'gone'
+end
+if (integer(c[7] or '0') or 0) > revocation then
+	return 'revoked'
 end
 
 local known = call('SCARD', KEYS[8])
@@ -129,7 +138,7 @@ end
 call('HSET', KEYS[1], 'status', terms[1], 'run_id', run_id, 'generation', ARGV[3], 'seq', '0',
 	'total', terms[2], 'stock', decimal(stock), 'reserved', decimal(reserved),
 	'begin', terms[3], 'end', terms[4], 'limit', terms[5], 'fence', decimal(fence),
-	'version', terms[6], 'late', ARGV[11], unpack(highs))
+	'version', terms[6], 'late', ARGV[11], 'revocation', ARGV[12], unpack(highs))
 if is_loss then
 	call('HSET', KEYS[1], 'loss_at', decimal(now_ms()))
 end

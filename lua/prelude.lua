@@ -46,6 +46,48 @@ end
 -- The field of coupon:{ID}:codes that is there if a whole set or a word is revoked.
 local SETS_REVOKED = '*'
 
+-- What coupon:{ID}:codes has of a code is the user who has redeemed it, '' if it is revoked, or the
+-- user and a space: revoked as soon as that receive, which was accepted before, loses it.
+local REVOKED_THEN = ' '
+
+-- What is written of a code that this user has redeemed, over what is there (false: nothing).
+local function code_redeemed(there, user)
+	return there and (there == '' or sub(there, -1) == REVOKED_THEN) and user .. REVOKED_THEN
+		or user
+end
+
+-- What is written of a code that this user's receive has lost: nil: it is another user's; false: it
+-- is deleted, because it is free again.
+local function code_freed(there, user)
+	if there == user then
+		return false
+	end
+	return there == user .. REVOKED_THEN and '' or nil
+end
+
+-- The command that marks codes as revoked, from argument `first` on; nil: all of them are. `key` is
+-- that of the codes.
+local function codes_revoke(key, first)
+	if #ARGV < first then
+		return nil
+	end
+	local there = call('HMGET', key, unpack(ARGV, first))
+	local hset, has_set = {'HSET', key}, false
+	for i, text in ipairs(there) do
+		local code = ARGV[first + i - 1]
+		if not text or text ~= '' and sub(text, -1) ~= REVOKED_THEN then
+			hset[#hset + 1] = code
+			hset[#hset + 1] = text and text .. REVOKED_THEN or ''
+			has_set = has_set or not find(code, '.', 1, true)
+		end
+	end
+	if has_set then
+		hset[#hset + 1] = SETS_REVOKED
+		hset[#hset + 1] = ''
+	end
+	return #hset > 2 and hset or nil
+end
+
 -- Returns the code that only one user can redeem, at the end of a record; nil: it has none.
 local function code_of(record)
 	return match(record, '\t(%d+%.%d+)$')
@@ -104,6 +146,18 @@ end
 local function arguments_check(least, most)
 	if #ARGV < least or #ARGV > most then
 		fail('ARGV: ' .. #ARGV .. ' arguments')
+	end
+end
+
+-- Revoked codes as arguments, from `first` on.
+local CODES_MOST = 1024
+
+local function codes_check(first)
+	arguments_check(first - 1, first - 1 + CODES_MOST)
+	for i = first, #ARGV do
+		if not code_is_valid(ARGV[i]) then
+			fail('code: not SET.SERIAL or SET')
+		end
 	end
 end
 

@@ -170,12 +170,17 @@ end
 for _, gift in ipairs(given) do
 	local user, receive, code = gift[1], gift[2], gift[3]
 	if code and known[user].at[receive] then
+		losers[code] = nil
 		redeemed[#redeemed + 1] = code
-		redeemed[#redeemed + 1] = user
+		redeemed[#redeemed + 1] = code_redeemed(call('HGET', KEYS[5], code), user)
 	end
 end
 for code, user in pairs(losers) do
-	if call('HGET', KEYS[5], code) == user then
+	local freed = code_freed(call('HGET', KEYS[5], code), user)
+	if freed then
+		redeemed[#redeemed + 1] = code
+		redeemed[#redeemed + 1] = freed
+	elseif freed == false then
 		unused[#unused + 1] = code
 	end
 end

@@ -1,6 +1,7 @@
 #include "ctl/audit/codes.h"
 
 #include "common/check.h"
+#include "common/redis/revoke.h"
 #include "common/redis/user_records.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -13,6 +14,7 @@
 #define SCAN_COUNT 250
 #define LOOKS 4 /* at what differs, before it is a finding: receives are accepted meanwhile */
 #define LOOK_PAUSE_MS 50
+#define REVOKED_LOOKS 60 /* three seconds: a round of the keeper, and its work */
 #define TOLD_MAX 100
 
 /* A code and a user, one of which has the other. */
@@ -80,8 +82,9 @@ static int is_mutual(const struct claims *claims, const struct claim *claim)
 {
 	redisReply *owner = field_read(claims, COUPON_KEY_CODES, claim->code);
 	redisReply *records = field_read(claims, COUPON_KEY_USERS, claim->user.text);
-	int has_user = owner->type == REDIS_REPLY_STRING &&
-		       strcmp(owner->str, claim->user.text) == 0;
+	size_t len = redis_code_user(owner);
+	int has_user = len > 0 && len == strlen(claim->user.text) &&
+		       memcmp(owner->str, claim->user.text, len) == 0;
 	int has_code = records->type == REDIS_REPLY_STRING &&
 		       records_have(records->str, claim->code);
 
@@ -110,7 +113,9 @@ static void codes_take(void *context, const redisReply *fields)
 		const redisReply *code = fields->element[i], *owner = fields->element[i + 1];
 		struct user_id user;
 
-		if (owner->len > 0 && user_id_parse(&user, owner->str, owner->len) == 0)
+		size_t len = redis_code_user(owner);
+
+		if (len > 0 && user_id_parse(&user, owner->str, len) == 0)
 			claim_add(claims, code->str, code->len, &user);
 	}
 	claims_keep_wrong(claims, from);
@@ -154,6 +159,87 @@ static void redis_judge(struct audit *audit, int64_t coupon)
 	free(claims.list);
 }
 
+/* Revoked codes, as Redis names them, of which Redis has to know. */
+struct revoked {
+	char (*names)[RECEIVE_CODE_MAX + 1];
+	size_t n, room;
+};
+
+/* Keeps those of the first `n` names from `from` on that Redis does not have as revoked. */
+static void revoked_keep_wrong(struct audit *audit, int64_t coupon, struct revoked *revoked,
+			       size_t from)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *argv[2 + SCAN_COUNT] = { "HMGET", coupon_key(coupon, COUPON_KEY_CODES, key) };
+	size_t kept = from;
+
+	while (from < revoked->n) {
+		size_t n = revoked->n - from < SCAN_COUNT ? revoked->n - from : SCAN_COUNT;
+		redisReply *reply;
+
+		for (size_t i = 0; i < n; i++)
+			argv[2 + i] = revoked->names[from + i];
+		reply = redis_client_call(audit->redis, 2 + (int)n, argv);
+		store_redis_check(audit->redis, reply != NULL);
+		for (size_t i = 0; i < n; i++)
+			if (!redis_code_is_revoked(reply->element[i]))
+				memmove(revoked->names[kept++], revoked->names[from + i],
+					sizeof(*revoked->names));
+		freeReplyObject(reply);
+		from += n;
+	}
+	revoked->n = kept;
+}
+
+static void revoked_read(struct audit *audit, int64_t coupon, struct revoked *revoked)
+{
+	char id[DB_NUMBER_SIZE];
+	int rows;
+
+	db_run(audit->db, "BEGIN");
+	PQclear(db_query(audit->db, sql_query_rebuild_revoked, 2,
+			 (const char *[]){ db_number(coupon, id), "0" }));
+	do {
+		PGresult *page = db_query(audit->db, sql_query_rebuild_fetch_revoked, 0, NULL);
+		size_t from = revoked->n;
+
+		rows = PQntuples(page);
+		if (revoked->n + (size_t)rows > revoked->room) {
+			revoked->room = 2 * revoked->room + (size_t)rows;
+			revoked->names = reallocarray(revoked->names, revoked->room,
+						      sizeof(*revoked->names));
+			check(revoked->names != NULL);
+		}
+		for (int i = 0; i < rows; i++)
+			snprintf(revoked->names[revoked->n++], sizeof(*revoked->names), "%s",
+				 db_text(page, i, "code"));
+		PQclear(page);
+		revoked_keep_wrong(audit, coupon, revoked, from);
+	} while (rows > 0);
+	db_run(audit->db, "COMMIT");
+}
+
+/*
+ * PostgreSQL revokes a code first, so Redis has no other ones. The other way round it may take a
+ * moment: couponctl or the keeper is about to tell Redis.
+ */
+static void revoked_judge(struct audit *audit, int64_t coupon)
+{
+	struct revoked revoked = { 0 };
+
+	revoked_read(audit, coupon, &revoked);
+	for (int look = 1; revoked.n > 0 && look < REVOKED_LOOKS; look++) {
+		usleep(LOOK_PAUSE_MS * 1000);
+		revoked_keep_wrong(audit, coupon, &revoked, 0);
+	}
+	for (size_t i = 0; i < revoked.n && i < TOLD_MAX; i++)
+		finding_add(&audit->findings, FINDING_CODE_REVOKED,
+			    &(struct place){ .coupon = coupon },
+			    "the code %s is revoked, and Redis does not have that",
+			    revoked.names[i]);
+	free(revoked.names);
+}
+
 static void rows_judge(struct audit *audit, int64_t coupon)
 {
 	char id[DB_NUMBER_SIZE];
@@ -192,6 +278,8 @@ void codes_audit(struct audit *audit, int64_t coupon, int in_redis)
 	if (!has_codes(audit, coupon))
 		return;
 	rows_judge(audit, coupon);
-	if (in_redis)
+	if (in_redis) {
 		redis_judge(audit, coupon);
+		revoked_judge(audit, coupon);
+	}
 }

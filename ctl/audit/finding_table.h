@@ -43,3 +43,5 @@ FINDING(CODE_ROW, "code_row", "P4",
 	"an exchange code that is used without a user coupon, or the other way round")
 FINDING(CODE_OWNER, "code_owner", "P4",
 	"an exchange code and the records of its user in Redis do not agree")
+FINDING(CODE_REVOKED, "code_revoked", "P4",
+	"an exchange code, a word or a set that is revoked, and Redis does not have that")

@@ -59,7 +59,6 @@ static void sets_read(struct stored *stored, struct db *db)
 			.coupon = db_int(rows, row, "coupon_id"),
 			.first = db_int(rows, row, "first_position"),
 			.count = db_int(rows, row, "code_num"),
-			.is_revoked = strcmp(db_text(rows, row, "is_revoked"), "t") == 0,
 		};
 
 		if (code_book_space(stored->book, space))

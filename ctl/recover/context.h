@@ -34,7 +34,7 @@ struct recover_coupon {
 	int has_hash;    /* and it is no placeholder; else all numbers but the generation are 0 */
 	char status[16]; /* open, paused or closed */
 	int64_t generation; /* 0: none */
-	int64_t seq, reserved, fence, version, total, begin_ms, end_ms, limit;
+	int64_t seq, reserved, fence, version, total, begin_ms, end_ms, limit, revocation;
 	struct postgres_array generations, highs; /* of all generations, this one included */
 
 	int64_t settling; /* the generation in PostgreSQL, of receives to be settled */

@@ -23,7 +23,7 @@
 /* Whether PostgreSQL has the coupon. */
 static int generation_begin(struct recover_coupon *coupon)
 {
-	char id[DB_NUMBER_SIZE], generation[DB_NUMBER_SIZE];
+	char id[DB_NUMBER_SIZE], generation[DB_NUMBER_SIZE], revocation[DB_NUMBER_SIZE];
 	PGresult *result = db_query(coupon->recover->db, sql_query_recover_begin, 2,
 				    (const char *[]){ db_number(coupon->id, id),
 						      db_number(coupon->generation, generation) });
@@ -31,6 +31,9 @@ static int generation_begin(struct recover_coupon *coupon)
 
 	coupon->settling = db_int(result, 0, "generation");
 	PQclear(result);
+	PQclear(db_query(coupon->recover->db, sql_query_recover_revocation, 3,
+			 (const char *[]){ id, db_number(coupon->revocation, revocation),
+					   db_number(coupon->settling, generation) }));
 	return is_there;
 }
 

@@ -89,7 +89,7 @@ static void field_take(struct recover_coupon *coupon, const char *name, const ch
 		{ "reserved", &coupon->reserved },     { "fence", &coupon->fence },
 		{ "version", &coupon->version },       { "total", &coupon->total },
 		{ "begin", &coupon->begin_ms },        { "end", &coupon->end_ms },
-		{ "limit", &coupon->limit },
+		{ "limit", &coupon->limit },           { "revocation", &coupon->revocation },
 	};
 	int64_t generation, high;
 

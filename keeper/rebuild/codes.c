@@ -1,88 +1,143 @@
 #include "keeper/rebuild/codes.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
+#include "common/redis/revoke.h"
 #include "embed.h"
 #include "keeper/rebuild/slot_writer.h"
 #include "keeper/user_slots.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PAGE_MAX (SNAPSHOT_PAGE + 1) /* codes in a command */
+#define FILL_HEAD 5                  /* arguments of lua/fill.lua before its codes */
 #define SCAN_COUNT 512
 #define SETS_REVOKED "*" /* beside revoked sets and words: lua/issue.lua */
 
-/* HSET of a page of revoked codes. 0, or -1. */
-static int page_write(struct keeper_context *context, const char *key, const PGresult *page)
+/* Adds a page of revoked codes to those that are filled. 0, or -1. */
+static int page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
+		     const PGresult *page)
 {
-	const char *argv[4 + 2 * SNAPSHOT_PAGE] = { "HSET", key };
-	int rows = PQntuples(page), argc = 2, has_set = 0;
-	int64_t added;
+	char keys[3][COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], lasts[NUMBER_SIZE];
+	const char *names[] = { coupon_key_filling(coupon, generation, COUPON_KEY_USERS, keys[0]),
+				coupon_key_filling(coupon, generation, COUPON_KEY_KNOWN, keys[1]),
+				coupon_key_filling(coupon, generation, COUPON_KEY_CODES, keys[2]) };
+	const char *argv[FILL_HEAD + SNAPSHOT_PAGE] = { keeper_context_fence(context, fence),
+							"revoked", "0",
+							number_text(SLOT_WRITER_LASTS_MS, lasts),
+							"0" };
+	redisReply *reply;
+	int rows = PQntuples(page), rc;
 
-	for (int i = 0; i < rows; i++) {
-		argv[argc++] = PQgetvalue(page, i, 0);
-		argv[argc++] = "";
-		has_set |= strchr(PQgetvalue(page, i, 0), '.') == NULL;
-	}
-	if (has_set) {
-		argv[argc++] = SETS_REVOKED;
-		argv[argc++] = "";
-	}
-	return redis_client_integer(context->redis, argc, argv, &added);
+	for (int i = 0; i < rows; i++)
+		argv[FILL_HEAD + i] = PQgetvalue(page, i, 0);
+	reply = redis_client_eval(context->redis, lua_fill, 3, names, FILL_HEAD + rows, argv);
+	rc = reply && reply->type == REDIS_REPLY_INTEGER && reply->integer == 0 ? 0 : -1;
+	if (reply)
+		freeReplyObject(reply);
+	return rc;
 }
 
-static int expiry_set(struct keeper_context *context, const char *key)
+int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+	       int64_t above)
 {
-	char lasts[NUMBER_SIZE];
-	const char *argv[] = { "PEXPIRE", key, number_text(SLOT_WRITER_LASTS_MS, lasts) };
-	int64_t done;
+	int rows;
 
-	return redis_client_integer(context->redis, 3, argv, &done);
-}
-
-int codes_revoked_write(struct keeper_context *context, struct snapshot *snapshot,
-			int64_t generation)
-{
-	char key[COUPON_KEY_SIZE];
-
-	coupon_key_filling(snapshot->row.id, generation, COUPON_KEY_CODES, key);
-	if (snapshot_revoked_begin(snapshot))
+	if (snapshot_revoked_begin(snapshot, above))
 		return -1;
-	for (;;) {
+	do { /* the last page is empty: place.lua needs one */
 		if (snapshot_revoked(snapshot))
 			return -1;
-		if (PQntuples(snapshot->page) == 0)
-			return 0;
-		if (page_write(context, key, snapshot->page) || expiry_set(context, key) ||
+		rows = PQntuples(snapshot->page);
+		if (page_fill(context, snapshot->row.id, generation, snapshot->page) ||
 		    keeper_context_goes_on(context))
 			return -1;
-	}
+	} while (rows > 0);
+	return 0;
 }
 
-/* 1, 0, or -1. */
-static int has_codes(struct keeper_context *context, int64_t coupon)
+int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
+		    int64_t *revocation)
 {
 	const struct postgres_argument argument = postgres_number(coupon);
-	PGresult *result = keeper_database_query(context->database, sql_query_coupon_has_codes, 1,
+	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
+	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation, 1,
 						 &argument);
-	int has = result ? *PQgetvalue(result, 0, 0) == 't' : -1;
+	int64_t last = result && PQntuples(result) == 1
+			       ? strtoll(PQgetvalue(result, 0, 0), NULL, 10)
+			       : 0;
+	int rc;
 
 	PQclear(result);
-	return has;
-}
-
-int codes_load(struct keeper_context *context, const struct coupon_row *row, int64_t generation)
-{
-	struct snapshot snapshot = { .database = context->database, .row = *row };
-	int rc = has_codes(context, row->id);
-
-	if (rc <= 0)
-		return rc;
+	if (last <= *revocation) {
+		log_error("revocations_lost", LOG_I("coupon", coupon), LOG_I("last", last));
+		return -1;
+	}
 	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
 	if (rc == 0)
-		rc = codes_revoked_write(context, &snapshot, generation);
+		rc = codes_fill(context, &snapshot, generation, *revocation);
 	snapshot_end(&snapshot);
+	*revocation = last;
 	return rc;
+}
+
+/* Marks a page of codes in the coupon itself. */
+static enum redis_revoked page_revoke(struct keeper_context *context,
+				      const struct redis_revocation *revocation,
+				      const PGresult *page, int64_t *seq)
+{
+	const char *codes[SNAPSHOT_PAGE];
+	size_t n = (size_t)PQntuples(page);
+
+	for (size_t i = 0; i < n; i++)
+		codes[i] = PQgetvalue(page, (int)i, 0);
+	return redis_revoke(context->redis, revocation, n == 0, n, codes, seq);
+}
+
+static enum redis_revoked pages_revoke(struct keeper_context *context, struct snapshot *snapshot,
+				       const struct redis_revocation *revocation, int64_t *seq)
+{
+	enum redis_revoked done;
+	int rows;
+
+	if (keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL) ||
+	    snapshot_revoked_begin(snapshot, revocation->from))
+		return REDIS_REVOKED_FAILED;
+	do {
+		if (snapshot_revoked(snapshot) || keeper_context_goes_on(context))
+			return REDIS_REVOKED_FAILED;
+		rows = PQntuples(snapshot->page);
+		done = page_revoke(context, revocation, snapshot->page, seq);
+	} while (rows > 0 && done == REDIS_REVOKED_DONE);
+	return done;
+}
+
+int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look)
+{
+	const struct redis_revocation revocation = { .coupon = row->id,
+						     .generation = look->generation,
+						     .from = look->revocation,
+						     .to = row->revocation };
+	struct snapshot snapshot = { .database = context->database, .row = *row };
+	int64_t seq = 0;
+	enum redis_revoked done = pages_revoke(context, &snapshot, &revocation, &seq);
+
+	snapshot_end(&snapshot);
+	if (done == REDIS_REVOKED_FAILED)
+		return -1;
+	if (done != REDIS_REVOKED_DONE)
+		return 0;
+	log_info("coupon_revoked", LOG_I("coupon", row->id), LOG_I("revocation", row->revocation));
+	return keeper_database_run(context->database, sql_query_code_revocation_cut, 5,
+				   (const struct postgres_argument[]){
+					   postgres_number(row->id),
+					   postgres_number(revocation.from),
+					   postgres_number(revocation.to),
+					   postgres_number(revocation.generation),
+					   postgres_number(seq) });
 }
 
 /* Codes with what Redis must have of each. */
@@ -108,9 +163,12 @@ static int page_compare(struct codes_compare *compare, int64_t coupon, struct pa
 		return -1;
 	check(reply->type == REDIS_REPLY_ARRAY && reply->elements == (size_t)page->n);
 	for (int i = 0; i < page->n; i++) {
-		const redisReply *user = reply->element[i];
+		const redisReply *value = reply->element[i];
+		const char *user = page->users[i].text;
+		size_t len = redis_code_user(value);
 
-		if (user->type != REDIS_REPLY_STRING || strcmp(user->str, page->users[i].text) != 0)
+		if (*user ? len != strlen(user) || memcmp(value->str, user, len) != 0
+			  : !redis_code_is_revoked(value))
 			compare->differs = 1;
 	}
 	freeReplyObject(reply);
@@ -154,7 +212,7 @@ static int revoked_compare(struct codes_compare *compare, struct snapshot *snaps
 	struct page page = { .n = 0 };
 	int has_set = 0;
 
-	if (snapshot_revoked_begin(snapshot))
+	if (snapshot_revoked_begin(snapshot, 0))
 		return -1;
 	for (;;) {
 		if (snapshot_revoked(snapshot))
@@ -191,7 +249,7 @@ static int redeemed_count(struct codes_compare *compare, int64_t coupon, int64_t
 		if (!reply)
 			return -1;
 		for (size_t i = 1; i < reply->element[1]->elements; i += 2)
-			*redeemed += reply->element[1]->element[i]->len > 0;
+			*redeemed += redis_code_user(reply->element[1]->element[i]) > 0;
 		freeReplyObject(reply);
 		if (keeper_context_goes_on(compare->context))
 			return -1;

@@ -9,19 +9,27 @@
 #include "keeper/rebuild/snapshot.h"
 
 /*
- * Writes the revoked codes under the temporary name of this generation, before the users. 0, or -1.
+ * Writes the codes that were revoked after the revocation `above` under the temporary name of this
+ * generation. 0, or -1.
  */
-int codes_revoked_write(struct keeper_context *context, struct snapshot *snapshot,
-			int64_t generation);
+int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
+	       int64_t above);
 
-/* The same for a coupon that is loaded for the first time, in a transaction of its own. */
-int codes_load(struct keeper_context *context, const struct coupon_row *row, int64_t generation);
+/*
+ * The same in a transaction of its own, for codes that were revoked after a snapshot that has the
+ * revocations up to `revocation`; it becomes the number of the last one.
+ */
+int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
+		    int64_t *revocation);
+
+/* Marks the revoked codes that Redis does not have yet: couponctl has died meanwhile. 0, or -1. */
+int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
+		 const struct coupon_look *look);
 
 /*
  * A comparison: first codes_compare_users() of every step of a scan of the users, then
  * codes_compare_end(). Each 0, or -1 when a store failed. `differs` is set if Redis has other
- * codes than the records of the users and PostgreSQL say. It may have more revoked ones: couponctl
- * marks them there first.
+ * codes than the records of the users and PostgreSQL say.
  */
 struct codes_compare {
 	struct keeper_context *context;

@@ -258,19 +258,21 @@ int compare_verify(struct keeper_context *context, const struct coupon_row *row,
 		   char word[REDIS_WORD_SIZE])
 {
 	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE],
-		late_text[NUMBER_SIZE];
+		late_text[NUMBER_SIZE], revocation[NUMBER_SIZE];
 	int64_t late;
 
 	if (verify_prepare(context, row, &late))
 		return -1;
 	redis_word_take(redis_client_coupon_eval(context->redis, lua_verify, row->id,
-						 COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 5,
+						 COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6,
 						 (const char *[]){
 							 keeper_context_fence(context, fence),
 							 context->run_id,
 							 number_text(row->generation, generation),
 							 number_text(row->seq_seen, seq),
-							 number_text(late, late_text) }),
+							 number_text(late, late_text),
+							 number_text(row->revocation,
+								     revocation) }),
 			word);
 	return 0;
 }

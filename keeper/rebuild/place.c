@@ -3,12 +3,13 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "embed.h"
+#include "keeper/rebuild/codes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define KEYS_MAX (COUPON_KEYS_MAX + 3)
-#define HEAD 11
+#define HEAD 12
 #define EACH 3
 #define OLDER_MAX ((REDIS_CLIENT_ARGS_MAX - HEAD) / EACH) /* of one call */
 
@@ -29,7 +30,7 @@ int place_generation(struct keeper_context *context, const struct coupon_row *ro
 	return 0;
 }
 
-redisReply *place_run(struct keeper_context *context, const struct placing *placing)
+static redisReply *place_once(struct keeper_context *context, const struct placing *placing)
 {
 	const struct coupon_row *row = placing->row;
 	struct coupon_keys keys;
@@ -38,12 +39,18 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
 		older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
-		keeper_context_fence(context, fence),      context->run_id,
-		number_text(placing->generation, head[2]), number_text(row->version, head[3]),
-		coupon_status_text(row->status),           number_text(row->total, head[5]),
-		number_text(row->begin_ms, head[6]),       number_text(row->end_ms, head[7]),
-		number_text(row->limit, head[8]),          number_text(placing->issued, head[9]),
+		keeper_context_fence(context, fence),
+		context->run_id,
+		number_text(placing->generation, head[2]),
+		number_text(row->version, head[3]),
+		coupon_status_text(row->status),
+		number_text(row->total, head[5]),
+		number_text(row->begin_ms, head[6]),
+		number_text(row->end_ms, head[7]),
+		number_text(row->limit, head[8]),
+		number_text(placing->issued, head[9]),
 		number_text(placing->late, head[10]),
+		number_text(placing->revocation, head[11]),
 	};
 	int argc = HEAD;
 
@@ -69,6 +76,20 @@ redisReply *place_run(struct keeper_context *context, const struct placing *plac
 	names[keys.n + 2] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_CODES,
 					       codes);
 	return redis_client_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
+}
+
+redisReply *place_run(struct keeper_context *context, struct placing *placing)
+{
+	for (;;) {
+		redisReply *reply = place_once(context, placing);
+
+		if (!reply || reply->type != REDIS_REPLY_STRING ||
+		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
+		    codes_fill_more(context, placing->row->id, placing->generation,
+				    &placing->revocation))
+			return reply;
+		freeReplyObject(reply);
+	}
 }
 
 int place_is_done(const redisReply *reply)

@@ -14,6 +14,7 @@ struct placing {
 	int64_t generation; /* the new one */
 	int64_t issued;     /* PostgreSQL's rows, all of them filled */
 	int64_t late;       /* number of the last late outcome that is included */
+	int64_t revocation; /* the last one whose codes are filled */
 	const struct snapshot_generation *older;
 	size_t older_n;
 };
@@ -24,8 +25,11 @@ struct placing {
  */
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation);
-/* The reply of the script; NULL: the call failed. */
-redisReply *place_run(struct keeper_context *context, const struct placing *placing);
+/*
+ * The reply of the script; NULL: the call failed. Codes that were revoked since they were filled
+ * are filled too. The coupon is held (rebuild_hold()) since before they were read.
+ */
+redisReply *place_run(struct keeper_context *context, struct placing *placing);
 /* Whether the coupon is in place: then `reply` has the five elements of the script. */
 int place_is_done(const redisReply *reply);
 

@@ -191,14 +191,20 @@ static int in_flight_write(struct rebuild *rebuild, int64_t redis_generation)
 	return 0;
 }
 
+static int codes_write(struct rebuild *rebuild)
+{
+	return rebuild->snapshot.row.revocation == 0
+		       ? 0
+		       : codes_fill(rebuild->context, &rebuild->snapshot, rebuild->generation, 0);
+}
+
 static int all_write(struct rebuild *rebuild, int64_t redis_generation)
 {
 	int rc = -1;
 
 	if (snapshot_begin(&rebuild->snapshot, rebuild->context->database, rebuild->coupon,
 			   keeper_context_waiting, rebuild->context) == 0 &&
-	    codes_revoked_write(rebuild->context, &rebuild->snapshot, rebuild->generation) == 0 &&
-	    rows_write(rebuild) == 0)
+	    codes_write(rebuild) == 0 && rows_write(rebuild) == 0)
 		rc = in_flight_write(rebuild, redis_generation);
 	snapshot_end(&rebuild->snapshot);
 	return rc;
@@ -208,12 +214,14 @@ static redisReply *place(struct rebuild *rebuild)
 {
 	const struct snapshot *snapshot = &rebuild->snapshot;
 
-	return place_run(rebuild->context, &(struct placing){ .row = &snapshot->row,
-							      .generation = rebuild->generation,
-							      .issued = rebuild->issued,
-							      .late = snapshot->late,
-							      .older = snapshot->generations,
-							      .older_n = snapshot->generations_n });
+	return place_run(rebuild->context,
+			 &(struct placing){ .row = &snapshot->row,
+					    .generation = rebuild->generation,
+					    .issued = rebuild->issued,
+					    .late = snapshot->late,
+					    .revocation = snapshot->row.revocation,
+					    .older = snapshot->generations,
+					    .older_n = snapshot->generations_n });
 }
 
 static void placed_log(struct rebuild *rebuild, const redisReply *reply, const char *why,

@@ -27,10 +27,10 @@ static int coupon_read(struct snapshot *snapshot)
 
 	if (rc == 0) {
 		rows_read(result, 0, &snapshot->row);
-		snapshot->late = number_at(result, 0, 16);
-		snapshot->late_kept = number_at(result, 0, 17);
-		snapshot->unreleased = number_at(result, 0, 18);
-		snapshot->tombstone = *PQgetvalue(result, 0, 19) == 't';
+		snapshot->late = number_at(result, 0, 17);
+		snapshot->late_kept = number_at(result, 0, 18);
+		snapshot->unreleased = number_at(result, 0, 19);
+		snapshot->tombstone = *PQgetvalue(result, 0, 20) == 't';
 	}
 	PQclear(result);
 	return rc;
@@ -89,9 +89,12 @@ int snapshot_rows(struct snapshot *snapshot)
 							 sql_query_rebuild_fetch, 0, NULL));
 }
 
-int snapshot_revoked_begin(struct snapshot *snapshot)
+int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above)
 {
-	PGresult *result = coupon_query(snapshot, sql_query_rebuild_revoked);
+	const struct postgres_argument arguments[] = { postgres_number(snapshot->row.id),
+						       postgres_number(above) };
+	PGresult *result = keeper_database_query(snapshot->database, sql_query_rebuild_revoked, 2,
+						 arguments);
 
 	PQclear(result);
 	return result ? 0 : -1;

@@ -40,8 +40,11 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
  * tail of its record. No rows: the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
-/* Before the first page of revoked codes, and each page: one column, as in Redis. */
-int snapshot_revoked_begin(struct snapshot *snapshot);
+/*
+ * Before the first page of the codes that were revoked after this revocation, and each page: one
+ * column, as in Redis.
+ */
+int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above);
 int snapshot_revoked(struct snapshot *snapshot);
 /*
  * Reads the rejected receives of these batches (uuid[]) into snapshot->page: batch, index.

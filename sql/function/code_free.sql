@@ -1,8 +1,9 @@
--- version: 1
+-- version: 2
 -- function: code_free(bigint[],uuid[],smallint[],text[])
 --
 -- Frees the codes of receives that have no user coupon (any more), element by element; NULL, words
--- and codes that the receive does not have are left. Anyone may redeem a freed code.
+-- and codes that the receive does not have are left. Anyone may redeem a freed code, unless it
+-- was revoked after this receive was accepted.
 CREATE OR REPLACE FUNCTION code_free(
 	coupon bigint[],
 	batch  uuid[],
@@ -15,7 +16,8 @@ AS $$
 #variable_conflict use_column
 BEGIN
 	UPDATE code AS c
-	SET state = 'unused', user_id = NULL, batch = NULL, idx = NULL, used_at = NULL
+	SET state = CASE WHEN c.revocation_num IS NULL THEN 'unused' ELSE 'revoked' END,
+		user_id = NULL, batch = NULL, idx = NULL, used_at = NULL
 	FROM unnest(code_free.coupon, code_free.batch, code_free.idx, code_free.code)
 		AS r (coupon, batch, idx, code)
 	WHERE strpos(r.code, '.') > 0

@@ -1,4 +1,4 @@
--- version: 8
+-- version: 9
 -- function: settle(bigint[],int[],bigint[],uuid[],smallint[],text[],smallint[],text[],text[],bigint[])
 --
 -- settle() records the outcome of each receive of some messages, in the caller's transaction.
@@ -140,8 +140,8 @@ BEGIN
 		codes := array_replace(settle.code, '', NULL);
 		SELECT array_agg(c.ord), array_agg(c.reason)
 		INTO bad_ord, bad_reason
-		FROM code_take(settle.coupon, settle.seq, settle.batch, settle.idx, settle.user_id,
-			codes) AS c;
+		FROM code_take(settle.coupon, settle.generation, settle.seq, settle.batch,
+			settle.idx, settle.user_id, codes) AS c;
 	END IF;
 
 	-- Step 1. ON CONFLICT looks up each row before it inserts it, and locks it by a token: a

@@ -1,7 +1,6 @@
 -- The sets of codes with their spaces, those of the space that was made first first. Of a word its
 -- text; NULL: it is not stored yet.
 SELECT s.id, s.coupon_id, s.kind, s.first_position, s.code_num,
-	s.revoked_at IS NOT NULL AS is_revoked,
 	s.space_id, p.form, p.alphabet, p.key_version, k.fingerprint, w.text AS word
 FROM code_set AS s
 	LEFT JOIN code_space AS p ON p.id = s.space_id

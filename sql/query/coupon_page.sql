@@ -9,7 +9,8 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	EXISTS (SELECT FROM receive_rejected AS t
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,
 	settled_at IS NOT NULL AS is_settled,
-	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late
+	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late,
+	revocation_num
 FROM coupon
 WHERE (status IN ('published', 'paused')
 		OR (status = 'closed' AND (settled_at IS NULL OR expires_at IS NULL)))

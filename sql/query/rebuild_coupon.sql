@@ -9,6 +9,7 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS is_pending,
 	settled_at IS NOT NULL AS is_settled,
 	EXISTS (SELECT FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS is_late,
+	revocation_num,
 	late_num,
 	(SELECT count(*) FROM coupon_late AS l WHERE l.coupon_id = coupon.id) AS late_kept,
 	(SELECT count(*) FROM receive_rejected AS t

@@ -16,9 +16,17 @@ LOAD = {
     "limit": 2,
     "issued": 0,
     "late": 0,
+    "revocation": 0,
 }
 PLACED = ["placed", 100, 0, 0, 0]
-VERIFY = {"fence": 5, "run_id": None, "generation": 1, "seq_seen": 7, "late": 0}
+VERIFY = {
+    "fence": 5,
+    "run_id": None,
+    "generation": 1,
+    "seq_seen": 7,
+    "late": 0,
+    "revocation": 0,
+}
 TERMS = {"version": 2, "status": "open", "total": 100, "begin": 0, "end": 0, "limit": 1}
 EXPIRE = {"fence": 5, "generation": 2, "seq": 3, "keep_ms": 60000}
 CLOSED = {"status": "closed", "generation": 2, "seq": 3, "fence": 5}
@@ -42,8 +50,13 @@ def keys_of(coupon, script, generation=LOAD["generation"]):
 
 
 def load(coupon, **changes):
-    """What the keeper does with a coupon that was never in Redis."""
     return run(coupon, "place", LOAD, **changes)
+
+
+def load_held(coupon, **changes):
+    """What the keeper does with a coupon that was never in Redis."""
+    coupon.run("hold", changes.get("fence", LOAD["fence"]), 1)
+    return load(coupon, **changes)
 
 
 def verify(coupon, **changes):

@@ -2,7 +2,7 @@
 import pytest
 import redis
 
-from keeper_scripts import load
+from keeper_scripts import load as load_now, load_held as load, verify
 from script_coupon import (
     CODE_INVALID,
     CODE_USED,
@@ -35,7 +35,19 @@ def consistent(coupon):
         for record in records.split("\n")
         if "\t" in record and "." in record.split("\t")[1]
     }
-    assert {c: u for c, u in coupon.redeemed().items() if u} == of_users
+    redeemed = {c: u.rstrip(" ") for c, u in coupon.redeemed().items() if u}
+    assert redeemed == of_users
+
+
+def revoke(coupon, *codes, source=0, to=0, generation=None):
+    if generation is None:
+        generation = coupon.get("generation") or 1
+    return coupon.run("revoke", generation, source, to, *codes)
+
+
+def fill_revoked(coupon, *codes, generation=3):
+    keys = coupon.fill_keys(generation)
+    assert coupon.run("fill", fence_of(5), "revoked", 0, 60000, 0, *codes, keys=keys) == 0
 
 
 def refused(coupon, error, call, *args, **options):
@@ -104,8 +116,10 @@ def test_a_word_is_for_everybody_up_to_the_limit(coupon):
 def test_revoked(coupon):
     coupon.put(limit=9)
     assert redeem(coupon, "1", "7.0", batch=A) == 1
-    assert coupon.run("revoke", "7.0", "7.1", "8") == ["ok", "1", "", ""]
-    assert coupon.redeemed() == {"7.0": "1", "7.1": "", "8": "", "*": ""}
+    assert revoke(coupon, "7.0", "7.1", "8") == ["ok", 1, 1]
+    assert coupon.redeemed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
+    assert revoke(coupon, "7.0", "7.1", "8", to=1) == ["ok", 1, 1]
+    assert coupon.redeemed() == {"7.0": "1 ", "7.1": "", "8": "", "*": ""}
     assert redeem(coupon, "1", "7.1") == CODE_INVALID
     assert redeem(coupon, "1", "8.4") == CODE_INVALID
     assert redeem(coupon, "1", "8") == CODE_INVALID
@@ -117,17 +131,95 @@ def test_revoked(coupon):
 
 
 def test_revoked_of_a_coupon_that_redis_does_not_have(coupon):
-    assert coupon.run("revoke", "7.0") == "missing"
+    assert revoke(coupon, "7.0", to=1) == "missing"
+    assert coupon.snapshot() == {}
+
+
+def test_how_far_redis_has_the_revocations(coupon):
+    coupon.put(generation=4, seq=9)
+    assert revoke(coupon, "7.0", to=3) == ["ok", 4, 9]
+    assert coupon.get("revocation") == "3"
+    assert revoke(coupon, "7.1", source=2, to=2) == ["ok", 4, 9]
+    assert coupon.get("revocation") == "3"
+    before = coupon.snapshot()
+    assert revoke(coupon, "7.2", source=4, to=5) == "behind"
+    assert revoke(coupon, "7.2", source=3, to=5, generation=3) == "behind"  # another copy
+    assert coupon.snapshot() == before
+    assert revoke(coupon, source=3, to=5) == ["ok", 4, 9]
+    assert coupon.get("revocation") == "5"
+
+
+def test_revoked_during_a_rebuild(coupon):
+    """What was filled lacks it; so it is not put in place."""
+    coupon.put(fence=5, generation=2)
+    coupon.run("hold", 5, 2)
+    fill_revoked(coupon, "7.0")
+    assert revoke(coupon, "7.1", source=1, to=2) == "behind"
+    assert revoke(coupon, "7.0", "7.1", to=2)[0] == "ok"
+    for lower in (0, 1):
+        assert load_now(coupon, revocation=lower) == "revoked"
+    assert coupon.get("generation") == "2"
+    fill_revoked(coupon, "7.1")
+    assert load_now(coupon, revocation=2)[0] == "placed"
+    assert (coupon.get("generation"), coupon.get("revocation")) == ("3", "2")
+    assert coupon.redeemed() == {"7.0": "", "7.1": "", "*": ""}
+    assert redeem(coupon, "1", "7.1") == CODE_INVALID
+
+
+def test_revoked_while_redis_has_only_a_placeholder(coupon):
+    coupon.run("hold", 5, 2)
+    assert revoke(coupon, "7.0", source=6, to=7) == "missing"
     assert coupon.redeemed() == {}
+    fill_revoked(coupon)
+    assert load_now(coupon, revocation=6) == "revoked"
+    assert load_now(coupon, revocation=7)[0] == "placed"
+
+
+def test_revoked_and_redis_emptied_during_a_rebuild(coupon):
+    coupon.run("hold", 5, 2)
+    coupon.delete()
+    assert revoke(coupon, "7.0", to=1) == "missing"
+    assert load_now(coupon) == "gone"
+
+
+def test_filled_codes_that_have_expired(coupon):
+    coupon.run("hold", 5, 2)
+    assert load_now(coupon, revocation=1) == "gone"
+    fill_revoked(coupon)
+    assert load_now(coupon, revocation=1)[0] == "placed"
+
+
+def test_verify_needs_the_revocations(coupon):
+    coupon.put(run_id="0" * 40, seq=7)
+    assert verify(coupon, revocation=1) == "behind"
+    revoke(coupon, "7.0", to=1)
+    assert verify(coupon, revocation=1) == "verified"
+    coupon.set(run_id="0" * 40, revocation="x")
+    refused(coupon, "coupon: its", verify, coupon)
+
+
+def test_revoked_once_its_receive_loses_it(coupon):
+    coupon.put(limit=1)
+    assert redeem(coupon, "1", "7.0", batch=A) == 1
+    revoke(coupon, "7.0", to=1)
+    assert redeem(coupon, "2", "7.0") == CODE_USED
+    assert redeem(coupon, "1", "7.0") == receive(1, A)
+    coupon.run("release", "1", 1, A, 0, "free")
+    assert coupon.redeemed() == {"7.0": ""}
+    assert redeem(coupon, "2", "7.0") == CODE_INVALID
 
 
 def test_revoke_bad_arguments(coupon):
     coupon.put()
     for bad in BAD:
-        refused(coupon, "code: ", coupon.run, "revoke", "7.0", bad)
-    refused(coupon, "ARGV: ", coupon.run, "revoke")
+        refused(coupon, "code: ", revoke, coupon, "7.0", bad)
+    refused(coupon, "ARGV: ", coupon.run, "revoke", 1, 0)
+    refused(coupon, "ARGV: ", revoke, coupon, *(1025 * ["7.0"]))
+    refused(coupon, "generation: ", revoke, coupon, "7.0", generation=0)
+    refused(coupon, "from: ", revoke, coupon, "7.0", source="x")
+    refused(coupon, "to: ", revoke, coupon, "7.0", to=-1)
     coupon.redis.set(coupon.codes, "x")
-    refused(coupon, "coupon:.*: not a hash", coupon.run, "revoke", "7.0")
+    refused(coupon, "coupon:.*: not a hash", revoke, coupon, "7.0")
 
 
 @pytest.mark.parametrize("code", ["1", "7.0", LONGEST])
@@ -241,6 +333,15 @@ def test_a_kept_code_that_another_user_has(coupon):
     consistent(coupon)
 
 
+def test_a_late_receive_with_a_revoked_code(coupon):
+    coupon.put(generation=2, reserved=2, stock=98, limit=1)
+    revoke(coupon, "7.0", to=1)
+    assert late(coupon, 1, 1, 1, "1", 1, A, 0, "\t7.0", "issued")[0] == "ok"
+    assert coupon.redeemed() == {"7.0": "1 "}
+    assert late(coupon, 2, 1, 2, "1", 1, B, 0, "\t7.1", "issued")[0] == "ok"
+    assert coupon.redeemed() == {"7.0": "", "7.1": "1"}
+
+
 # fill.lua, place.lua, late.lua, expire.lua
 
 
@@ -256,9 +357,14 @@ def test_a_rebuild_has_the_codes(coupon, what):
     assert fill(coupon, "flight", "4", f"1:{B}:0:\t7.0", "5", f"1:{B}:1:\t7.1", past=3) == 1
     assert fill(coupon, "flight", "6", f"1:{B}:2:\t7.1", past=4) == 0
     assert fill(coupon, "flight", "6", f"1:{B}:2:\t7.2", "7", f"1:{B}:3:\t7.2", past=4) == 1
+    # accepted before they were revoked
+    fill_revoked(coupon, "7.1", "7.2", "8", "7.3")
+    assert fill(coupon, "flight", "7", f"1:{B}:5:\t7.3", past=5) == 1
+    fill_revoked(coupon, "7.0", "7.3")
     coupon.redis.hset(coupon.codes, "7.9", "1")
     assert load(coupon, issued=3)[0] == "placed"
-    assert coupon.redeemed() == {"7.0": "1", "7.1": "5", "7.2": "6", "8": ""}
+    marked = {"7.0": "1 ", "7.1": "5 ", "7.2": "6 ", "7.3": "7 ", "8": "", "*": ""}
+    assert coupon.redeemed() == marked
     assert coupon.redis.pttl(coupon.codes) == -1
     consistent(coupon)
 

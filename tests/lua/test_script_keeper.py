@@ -82,6 +82,8 @@ WORDS = ("placed", "verified", "applied", "raised", "held", "expires", "ok", 1)
 def test_a_keeper_whose_lock_may_be_lost_writes_nothing(coupon, script):
     """Its lease is over, or has not begun by a clock that was set back."""
     coupon.put(**(CLOSED if script == "expire" else {"seq": 7, "fence": 5}))
+    if script == "place":
+        coupon.run("hold", 5, 1)
     seconds, us = coupon.redis.time()
     now = seconds * 1000 + us // 1000
     wanted = -1 if script == "fill" else "fenced"

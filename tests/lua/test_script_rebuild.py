@@ -19,7 +19,19 @@ def fill(coupon, what, *pairs, generation=2, room=100, past=0):
     return coupon.run("fill", fence_of(5), what, room, 60000, past, *pairs, keys=keys)
 
 
-def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, version=1, limit=2):
+def place(
+    coupon,
+    *older,
+    generation=2,
+    fence=5,
+    total=100,
+    issued=0,
+    late=0,
+    version=1,
+    limit=2,
+    revocation=0,
+):
+    coupon.run("hold", fence, max(generation - 1, 1))
     known = [coupon.known, coupon.seen, coupon.codes]
     keys = coupon.keys + known + coupon.fill_keys(generation)
     return coupon.run(
@@ -35,6 +47,7 @@ def place(coupon, *older, generation=2, fence=5, total=100, issued=0, late=0, ve
         limit,
         issued,
         late,
+        revocation,
         *older,
         keys=keys,
     )
@@ -296,6 +309,7 @@ def test_place_never_promises_more_than_total(coupon):
 
 def test_place_needs_the_latest_generation_and_the_highest_fence(coupon):
     coupon.put(generation=3, fence=5)
+    coupon.run("hold", 5, 3)
     before = coupon.snapshot()
     assert place(coupon, generation=3) == place(coupon, generation=2) == "current"
     assert place(coupon, generation=4, fence=4) == "fenced"
@@ -329,6 +343,7 @@ def test_place_over_newer_terms_without_a_field(coupon, field):
 
 def test_place_bounds_what_it_writes_in_one_command(coupon):
     coupon.put(fence=5)
+    coupon.run("hold", 5, 1)
     before = coupon.snapshot()
     older = [n for generation in range(1, 4001) for n in (generation, 0, 0)]
     with pytest.raises(redis.ResponseError, match="couponmq: ARGV: .* at most 1000 older"):

@@ -125,14 +125,140 @@ def test_in_one_call_the_lower_number_gets_it(db, coupon_new, code_set, coupons)
     assert db.execute("SELECT settled_num FROM coupon WHERE id = %s", coupon) == [(5,)]
 
 
-def test_a_revoked_code(db, coupon_new, code_set):
-    coupon = coupon_new()
-    db.query("code_revoke", "{%d}" % code_set, "{4}", "{%d}" % coupon)
-    receive = redeem(coupon, "1", f"{code_set}.4")
-    assert db.settle(receive) == ["code_invalid"]
-    assert db.settle(receive) == ["code_invalid"]
+@pytest.fixture
+def revoke(db):
+    def run(coupon, code_set, code, generation=1, seq=None):
+        """Revokes a code, a word or a set. With `seq` Redis had it at that number."""
+        kind = "word" if code == str(code_set) else "imported"
+        db.execute(
+            "INSERT INTO code_set (id, coupon_id, kind, created_by) VALUES (%s, %s, %s, 'x')"
+            " ON CONFLICT DO NOTHING",
+            code_set,
+            coupon,
+            kind,
+        )
+        if code is None:
+            db.query("code_set_revoke", str(code_set))
+        else:
+            serial = 0 if kind == "word" else code.split(".")[1]
+            db.query("code_revoke", "{%d}" % code_set, "{%s}" % serial, "{%d}" % coupon)
+        ((num,),) = db.execute("SELECT revocation_num FROM coupon WHERE id = %s", coupon)
+        if seq is not None:
+            cut = (str(n) for n in (coupon, num - 1, num, generation, seq))
+            db.query("code_revocation_cut", *cut)
+        return num
+
+    return run
+
+
+def generation_set(db, coupon, generation):
+    db.execute("UPDATE coupon SET generation = %s WHERE id = %s", generation, coupon)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("kind", ["code", "word", "set", "set of a word"])
+def test_a_revocation_rejects_only_what_came_after(db, coupon_new, code_set, revoke, kind, several):
+    coupon = coupon_new(limit=9)
+    generation_set(db, coupon, 2)
+    codes_of = [str(code_set)] * 9 if "word" in kind else [f"{code_set}.{n}" for n in range(9)]
+    if "set" in kind:
+        db.execute(
+            "INSERT INTO code_set (id, coupon_id, kind, created_by) VALUES (%s, %s, %s, 'x')",
+            code_set,
+            coupon,
+            "word" if "word" in kind else "imported",
+        )
+        revoke(coupon, code_set, None, generation=2, seq=7)
+    else:
+        for code in dict.fromkeys(codes_of):
+            revoke(coupon, code_set, code, generation=2, seq=7)
+    others = batch_make(coupon_new(), ["1"]) if several else []
+    cases = [(1, 99, "issued"), (2, 7, "issued"), (2, 8, "code_invalid"), (3, 1, "code_invalid")]
+    receives = [
+        redeem(coupon, str(n), codes_of[n], seq_first=seq, generation=generation)
+        for n, (generation, seq, _) in enumerate(cases)
+    ]
+    outcomes = [outcome for _, _, outcome in cases]
+    assert db.settle(*receives, *others) == outcomes + ["issued" for _ in others]
+    again = [{"issued": "repeated"}.get(outcome, outcome) for outcome in outcomes]
+    assert db.settle(*receives) == again
+    consistent(db, coupon)
+
+
+def test_before_redis_has_told_nothing_of_the_generation_is_rejected(
+    db, coupon_new, code_set, revoke
+):
+    coupon = coupon_new(limit=9)
+    generation_set(db, coupon, 2)
+    revoke(coupon, code_set, f"{code_set}.4")
+    revoke(coupon, code_set, f"{code_set}.5")
+    before = redeem(coupon, "1", f"{code_set}.4", seq_first=10**9, generation=2)
+    after = redeem(coupon, "2", f"{code_set}.5", seq_first=1, generation=3)
+    assert db.settle(before, after) == ["issued", "code_invalid"]
+    assert db.settle(redeem(coupon, "3", f"{code_set}.4", seq_first=7)) == ["code_used"]
+    consistent(db, coupon)
+
+
+def test_a_number_that_redis_told_of_a_later_copy_changes_nothing(db, coupon_new, code_set, revoke):
+    coupon = coupon_new(limit=9)
+    generation_set(db, coupon, 2)
+    revoke(coupon, code_set, f"{code_set}.4", generation=3, seq=5)
+    assert db.execute(
+        "SELECT generation, seq FROM code_revocation WHERE coupon_id = %s", coupon
+    ) == [(2, None)]
+
+
+def test_a_revoked_code_that_its_receive_loses_is_revoked(db, coupon_new, code_set, revoke):
+    coupon = coupon_new(total=1)
+    revoke(coupon, code_set, f"{code_set}.4", generation=1, seq=9)
+    revoke(coupon, code_set, f"{code_set}.5", generation=1, seq=9)
+    taken = redeem(coupon, "1", f"{code_set}.4", seq_first=1)
+    surplus = redeem(coupon, "2", f"{code_set}.5", seq_first=2)
+    assert db.settle(taken, surplus) == ["issued", "out_of_stock"]
+    assert codes(db, code_set) == {4: used_by(taken), 5: ("revoked", None, None, None)}
+    db.execute(
+        "SELECT * FROM coupon_void(%s::bigint, %s::uuid, %s::smallint, %s, '')",
+        coupon,
+        taken.batch,
+        taken.idx,
+        "1",
+    )
     assert codes(db, code_set)[4][0] == "revoked"
     consistent(db, coupon)
+
+
+def test_revocations_are_numbered(db, coupon_new, code_set, revoke):
+    coupon = coupon_new()
+    assert revoke(coupon, code_set, f"{code_set}.1") == 1
+    assert revoke(coupon, code_set, f"{code_set}.1") == 1  # repeated, it changes nothing
+    assert revoke(coupon, code_set, f"{code_set}.2") == 2
+    assert revoke(coupon, code_set, None) == revoke(coupon, code_set, None) == 3
+    rows = db.execute(
+        "SELECT num, generation, seq FROM code_revocation WHERE coupon_id = %s ORDER BY num", coupon
+    )
+    assert [row[0] for row in rows] == [1, 2, 3]
+    db.execute("BEGIN")
+    db.query("rebuild_revoked", str(coupon), "1")
+    assert {row["code"] for row in db.query("rebuild_fetch_revoked")} == {
+        f"{code_set}.2",
+        str(code_set),
+    }
+    db.execute("ROLLBACK")
+
+
+def test_a_revocation_waits_for_the_one_before(db, db_new, coupon_new, code_set, background):
+    """They are committed in the order of their numbers."""
+    first, second, coupon = db_new(), db_new(), coupon_new()
+    first.execute("BEGIN")
+    first.query("code_revoke", "{%d}" % code_set, "{1}", "{%d}" % coupon)
+    waits = background(second.query, "code_revoke", "{%d}" % code_set, "{2}", "{%d}" % coupon)
+    wait_until(lambda: db.is_blocked(second.pid))
+    first.execute("COMMIT")
+    waits.result()
+    rows = first.execute(
+        "SELECT serial, revocation_num FROM code WHERE set_id = %s ORDER BY serial", code_set
+    )
+    assert rows == [(1, 1), (2, 2)]
 
 
 def test_a_rejection_uses_no_code(db, coupon_new, code_set):

@@ -1,9 +1,15 @@
 #include "ctl/codes/revoke/chunk.h"
 
-#include "ctl/codes/revoke/marks.h"
+#include "common/check.h"
+#include "common/fault.h"
+#include "common/message/receive.h"
+#include "common/redis/revoke.h"
+#include "ctl/codes/revoke/apply.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void revoke_chunk_add(struct revoke_chunk *chunk, const struct stored *stored, const char *where,
@@ -67,22 +73,49 @@ static void used_add(struct revoke_code *code, const char *user)
 	text_add_string(&code->wrong, user);
 }
 
-static void mark_write(struct revoke_mark *mark, const struct revoke_code *code)
+static void name_write(const struct revoke_code *code, char name[RECEIVE_CODE_MAX + 1])
 {
 	if (code->is_word)
-		id_format(code->set, mark->code);
+		id_format(code->set, name);
 	else
-		receive_code_format(code->set, code->serial, mark->code);
+		receive_code_format(code->set, code->serial, name);
 }
 
-/*
- * Marks the codes in Redis, each run of one coupon in a call. Those that are redeemed there are not
- * to be revoked.
- */
-static void marks_set(struct revoke_chunk *chunk, struct redis_client *redis)
+/* Those that are redeemed in Redis are not to be revoked. Returns how many. */
+static int64_t run_look(struct redis_client *redis, struct revoke_code *const *run, size_t n)
 {
-	static struct revoke_mark marks[REVOKE_MARKS_MAX];
-	struct revoke_code *run[REVOKE_MARKS_MAX];
+	static char names[REDIS_REVOKE_CODES_MAX][RECEIVE_CODE_MAX + 1];
+	const char *argv[2 + REDIS_REVOKE_CODES_MAX] = { "HMGET" };
+	char key[COUPON_KEY_SIZE], user[USER_ID_SIZE];
+	redisReply *reply;
+	int64_t used = 0;
+
+	argv[1] = coupon_key(run[0]->coupon, COUPON_KEY_CODES, key);
+	for (size_t i = 0; i < n; i++) {
+		name_write(run[i], names[i]);
+		argv[2 + i] = names[i];
+	}
+	reply = redis_client_call(redis, 2 + (int)n, argv);
+	store_redis_check(redis, reply != NULL);
+	for (size_t i = 0; i < n; i++) {
+		size_t len = redis_code_user(reply->element[i]);
+
+		if (len == 0)
+			continue;
+		snprintf(user, sizeof(user), "%.*s", (int)len, reply->element[i]->str);
+		run[i]->set = 0;
+		used_add(run[i], user);
+		used++;
+	}
+	freeReplyObject(reply);
+	return used;
+}
+
+/* The same of all codes, each run of one coupon in a call. */
+static int64_t owners_look(struct revoke_chunk *chunk, struct redis_client *redis)
+{
+	struct revoke_code *run[REDIS_REVOKE_CODES_MAX];
+	int64_t used = 0;
 	size_t n = 0;
 
 	for (size_t i = 0; i <= chunk->n; i++) {
@@ -90,21 +123,22 @@ static void marks_set(struct revoke_chunk *chunk, struct redis_client *redis)
 
 		if (code && !code->set)
 			continue;
-		if (n > 0 && (!code || n == REVOKE_MARKS_MAX || code->coupon != run[0]->coupon)) {
-			revoke_marks_set(redis, run[0]->coupon, marks, n);
-			for (size_t k = 0; k < n; k++) {
-				if (!*marks[k].user)
-					continue;
-				run[k]->set = 0;
-				used_add(run[k], marks[k].user);
-			}
+		if (n > 0 &&
+		    (!code || n == REDIS_REVOKE_CODES_MAX || code->coupon != run[0]->coupon)) {
+			used += run_look(redis, run, n);
 			n = 0;
 		}
-		if (!code)
-			break;
-		mark_write(&marks[n], code);
-		run[n++] = code;
+		if (code)
+			run[n++] = code;
 	}
+	return used;
+}
+
+static int numbers_compare(const void *a, const void *b)
+{
+	const int64_t *left = a, *right = b;
+
+	return (*left > *right) - (*left < *right);
 }
 
 struct columns {
@@ -179,6 +213,24 @@ static int64_t refused_tell(const struct revoke_chunk *chunk)
 	return refused;
 }
 
+/* Tells Redis of the revocations of each coupon once. */
+static void coupons_apply(const struct revoke_chunk *chunk, struct db *db,
+			  struct redis_client *redis)
+{
+	int64_t *coupons = calloc(chunk->n + 1, sizeof(*coupons));
+	size_t n = 0;
+
+	check(coupons != NULL);
+	for (size_t i = 0; i < chunk->n; i++)
+		if (chunk->codes[i].set)
+			coupons[n++] = chunk->codes[i].coupon;
+	qsort(coupons, n, sizeof(*coupons), numbers_compare);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || coupons[i] != coupons[i - 1])
+			revocations_apply(db, redis, coupons[i]);
+	free(coupons);
+}
+
 void revoke_chunk_run(struct revoke_chunk *chunk, struct db *db, struct redis_client *redis,
 		      struct revoke_counts *counts)
 {
@@ -186,7 +238,7 @@ void revoke_chunk_run(struct revoke_chunk *chunk, struct db *db, struct redis_cl
 	int64_t revoked, refused;
 
 	others_find(chunk, db);
-	marks_set(chunk, redis);
+	owners_look(chunk, redis);
 	columns_fill(&columns, chunk);
 	db_run(db, "BEGIN");
 	revoked = columns_revoke(db, &columns);
@@ -195,7 +247,9 @@ void revoke_chunk_run(struct revoke_chunk *chunk, struct db *db, struct redis_cl
 		PQclear(db_query(db, sql_query_code_changed, 0, NULL));
 	db_run(db, "COMMIT");
 	columns_fini(&columns);
-	marks_set(chunk, redis);
+	fault_point(FAULT_REVOKE_COMMITTED);
+	coupons_apply(chunk, db, redis);
+	revoked -= owners_look(chunk, redis); /* redeemed since the first look */
 	refused = refused_tell(chunk);
 	counts->revoked += revoked;
 	counts->refused += refused;

@@ -1,11 +1,12 @@
 /* couponctl codes revoke: codes by their text or in a file, or a set. */
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/fault.h"
 #include "ctl/by.h"
+#include "ctl/codes/revoke/apply.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/options.h"
 #include "ctl/codes/revoke/chunk.h"
-#include "ctl/codes/revoke/marks.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -90,24 +91,21 @@ static int codes_run(struct ctl *ctl)
 	return r.counts.refused > 0;
 }
 
-/* Revokes it in Redis, in PostgreSQL, and once more in Redis: see marks.h. */
 static PGresult *set_revoke(const struct ctl *ctl, struct db *db, const char *id)
 {
 	PGresult *row = db_query(db, sql_query_code_set_coupon, 1, &id);
 	struct redis_client *redis = store_redis_open(ctl);
-	struct revoke_mark mark;
 	int64_t coupon;
 
 	if (PQntuples(row) == 0)
 		log_fatal("there is no set %s", id);
 	coupon = db_int(row, 0, "coupon_id");
 	PQclear(row);
-	snprintf(mark.code, sizeof(mark.code), "%s", id);
-	revoke_marks_set(redis, coupon, &mark, 1);
-	row = db_query(db, sql_query_code_set_revoke, 1, &id);
-	revoke_marks_set(redis, coupon, &mark, 1);
+	PQclear(db_query(db, sql_query_code_set_revoke, 1, &id));
+	fault_point(FAULT_REVOKE_COMMITTED);
+	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
-	return row;
+	return db_query(db, sql_query_code_set_revoked, 1, &id);
 }
 
 static int set_run(struct ctl *ctl, int64_t set)
