@@ -30,8 +30,8 @@ int may_be_stuck(const struct coupon_row *row, const struct coupon_look *look, c
 
 /*
  * The number of the receive is not known: the highest one is that of one of them. One with a code
- * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that of
- * the batch's id.
+ * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that
+ * of the batch's id.
  */
 static void slot_put(struct page *page, const struct user_slot *slot)
 {

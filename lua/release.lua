@@ -176,11 +176,11 @@ for _, gift in ipairs(given) do
 	end
 end
 for code, user in pairs(losers) do
-	local freed = code_freed(call('HGET', KEYS[5], code), user)
-	if freed then
+	local left = code_freed(call('HGET', KEYS[5], code), user)
+	if left then
 		redeemed[#redeemed + 1] = code
-		redeemed[#redeemed + 1] = freed
-	elseif freed == false then
+		redeemed[#redeemed + 1] = left
+	elseif left == false then
 		unused[#unused + 1] = code
 	end
 end

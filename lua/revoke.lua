@@ -5,13 +5,14 @@
 -- KEYS  1 coupon:{ID}  2 coupon:{ID}:codes
 -- ARGV  1 generation  1..2^53-1: of the copy of the coupon whose codes are being marked
 --       2 from        0..2^53-1: the revocations above this number are being marked
---       3 to          0..2^53-1: with these codes all up to this number are marked; 0: more follow
+--       3 to          0..2^53-1: with these codes all up to this number are marked; 0: more
+--                     follow
 --       then 0..1024 codes: 'SET.SERIAL', or 'SET' for a word, or for all of a set that are not
 --       redeemed
 --
 -- Returns {'ok', generation, seq}: whatever was accepted before this has no higher numbers. If Redis
--- does not have the coupon, which is loaded from a later state of PostgreSQL then: 'missing'. If the
--- coupon is a placeholder (hold.lua), only the number is written: also 'missing'. If Redis has
+-- does not have the coupon, which is loaded from a later state of PostgreSQL then: 'missing'. If
+-- the coupon is a placeholder (hold.lua), only the number is written: also 'missing'. If Redis has
 -- another generation, or only revocations below `from`, nothing is written: 'behind'.
 --
 -- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is

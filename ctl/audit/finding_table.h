@@ -44,4 +44,4 @@ FINDING(CODE_ROW, "code_row", "P4",
 FINDING(CODE_OWNER, "code_owner", "P4",
 	"an exchange code and the records of its user in Redis do not agree")
 FINDING(CODE_REVOKED, "code_revoked", "P4",
-	"an exchange code, a word or a set that is revoked, and Redis does not have that")
+	"a revoked exchange code, word or set that Redis does not have as revoked")

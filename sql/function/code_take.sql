@@ -49,12 +49,15 @@ BEGIN
 	-- all are inserted as if nobody had them.
 	IF late IS NULL THEN
 		BEGIN
-			INSERT INTO code (set_id, serial, coupon_id, state, user_id, batch, idx, used_at)
+			INSERT INTO code (set_id, serial, coupon_id, state, user_id, batch, idx,
+				used_at)
 			SELECT split_part(r.code, '.', 1)::bigint AS set_id,
-				split_part(r.code, '.', 2)::bigint AS serial, r.coupon, 'used', r.user_id,
-				r.batch, r.idx, clock_timestamp()
-			FROM (SELECT unnest(code_take.coupon) AS coupon, unnest(code_take.batch) AS batch,
-					unnest(code_take.idx) AS idx, unnest(code_take.user_id) AS user_id,
+				split_part(r.code, '.', 2)::bigint AS serial, r.coupon, 'used',
+				r.user_id, r.batch, r.idx, clock_timestamp()
+			FROM (SELECT unnest(code_take.coupon) AS coupon,
+					unnest(code_take.batch) AS batch,
+					unnest(code_take.idx) AS idx,
+					unnest(code_take.user_id) AS user_id,
 					unnest(code_take.code) AS code) AS r
 			WHERE strpos(r.code, '.') > 0
 			ORDER BY set_id, serial;

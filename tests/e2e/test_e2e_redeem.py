@@ -16,6 +16,8 @@ import pytest
 import redis
 
 from codes import Codes, column
+from relay import Relay, port_of
+from sent import script_sent
 from stack import wait_until
 
 WRONG = {"code": 7, "status": "code_invalid", "message": "no such exchange code"}
@@ -260,27 +262,84 @@ def test_revoked_codes(stack, redeem):
     assert [numbers[name] for name in ("unused", "used", "revoked")] == [0, 1, 2]
 
 
+def revoked_by_the_keeper(stack, redeem, coupon, code):
+    with stack.client() as client:
+        assert redeem.show(code)["state"] == "revoked"
+        with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache:
+            wait_until(lambda: cache.hget(f"coupon:{{{coupon}}}", "revocation") == b"1")
+        assert call(client, code, user_new()) == WRONG
+        assert redeem("revoke", code) == "0 revoked, 1 revoked before, 0 refused"
+    stack.ctl("audit", coupon)
+
+
 def test_revoke_that_is_killed_between_the_stores(stack, redeem):
-    """Redis refuses the code already; run again, PostgreSQL has it revoked."""
+    """PostgreSQL has it revoked; the keeper tells Redis."""
     coupon = stack.coupon_make(10)
     (code,) = redeem.made(coupon, 1)
-    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
-        holder.execute("LOCK TABLE code IN SHARE MODE")
-        with redis.Redis.from_url(stack.env["REDIS_URL"]) as cache, subprocess.Popen(
-            [stack.build_dir / "couponctl", "codes", "revoke", code],
-            env={**os.environ, **stack.env},
-        ) as killed:
-            wait_until(lambda: cache.exists(f"coupon:{{{coupon}}}:codes"))
-            killed.kill()
-        holder.rollback()
+    program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
+    killed = subprocess.run(
+        [program, "codes", "revoke", code],
+        env={**os.environ, **stack.env, "COUPON_FAULT": "revoke_committed:1:kill"},
+        check=False,
+        timeout=60,
+    )
     assert killed.returncode == -signal.SIGKILL
-    with stack.client() as client:
-        assert redeem.show(code)["state"] == "unused"
-        assert call(client, code, user_new()) == WRONG
-        assert redeem("revoke", code) == "1 revoked, 0 revoked before, 0 refused"
-        assert call(client, code, user_new()) == WRONG
-    assert redeem.show(code)["state"] == "revoked"
-    stack.ctl("audit", coupon)
+    revoked_by_the_keeper(stack, redeem, coupon, code)
+
+
+def test_revoke_without_redis_says_so(stack, redeem):
+    coupon = stack.coupon_make(10)
+    (code,) = redeem.made(coupon, 1)
+    gate = Relay(port_of(stack.env["REDIS_URL"]))
+    try:
+        gate.trap(script_sent("revoke"))
+        with subprocess.Popen(
+            [stack.build_dir / "couponctl", "codes", "revoke", code],
+            env={**os.environ, **stack.env, "REDIS_URL": gate.url(stack.env["REDIS_URL"])},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as command:
+            wait_until(gate.trapped_num)
+            gate.cut()
+            told = command.communicate(timeout=60)[1]
+        assert command.returncode == 1 and "PostgreSQL has revoked it, Redis not yet" in told
+    finally:
+        gate.close()
+    revoked_by_the_keeper(stack, redeem, coupon, code)
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+@pytest.mark.parametrize("what", ["code", "word", "set"])
+def test_revoked_while_a_rebuild_is_held_open(
+    rough, rough_coupon, keeper_behind, tmp_path, what, is_emptied
+):
+    """The keeper has read PostgreSQL before, and puts the coupon in place after."""
+    coupon, redeem = rough_coupon(limit=2), Redeem(rough, tmp_path)
+    code, other = redeem.made(coupon.coupon, 2)
+    word = f"W{random.randrange(10**12)}"
+    redeem.word(coupon.coupon, word)
+    revoked = {"code": (code,), "word": (word,), "set": ("--set", redeem.show(code)["set"])}[what]
+    tried = word if what == "word" else code
+    with rough.client() as client:
+        kept = call(client, other, "1", ack="issued")["receive"]
+        _, gate = keeper_behind("REDIS_URL")
+        gate.trap(script_sent("place"))
+        coupon.redis.hset(coupon.key, "rebuild", 1)
+        wait_until(gate.trapped_num)
+        if is_emptied:
+            coupon.redis.flushall()
+        redeem("revoke", *revoked)
+        gate.let_go()
+
+        def is_refused():
+            reply = call(client, tried, user_new())
+            assert reply == WRONG or reply["status"] in ("unavailable", "unknown"), reply
+            return reply == WRONG
+
+        wait_until(is_refused, timeout=30)
+        assert call(client, other, "1")["receive"] == kept
+        assert coupon.field("revocation") == "1"
+    rough.ctl("audit", coupon.coupon)
 
 
 def test_a_revoked_word(stack, redeem):

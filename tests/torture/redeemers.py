@@ -1,13 +1,17 @@
 """
 Users who redeem exchange codes under torture, and the judgement of their answers: a code has one
 user coupon at most, an accepted code has one unless its receive was rejected, and the answer
-`code_used` is true.
+`code_used` is true. With an operator who revokes codes: when `revoke` has returned, nothing more of
+them is accepted, and what was accepted before is not rejected for it.
 """
 
 import collections
 import json
+import os
 import random
+import subprocess
 import threading
+import time
 
 from part import Violation
 from stack import Client
@@ -21,7 +25,9 @@ KNOWN_S = 3.0  # until each gateway knows a new set
 # What a rejection may say, where Redis has lost that a slot or a code is taken.
 REASONS = {"slot_taken", "code_used", "key_taken", "out_of_stock"}
 
-Asked = collections.namedtuple("Asked", "user code status receive")
+# `sent` is the time; status and receive are None of a request without an answer.
+Asked = collections.namedtuple("Asked", "user code status receive sent")
+Revoked = collections.namedtuple("Revoked", "codes begun done")  # done: None if it did not succeed
 
 
 class Redeemers:
@@ -33,7 +39,10 @@ class Redeemers:
         self.coupon = self.stack.coupon_make(10_000, limit=LIMIT, name="redeem")
         path = self.stack.run_dir / f"codes-{self.coupon}.csv"
         path.unlink(missing_ok=True)
-        self.stack.ctl("codes", "generate", self.coupon, "--count", CODES, "--out", path)
+        out = self.stack.ctl(
+            "codes", "generate", self.coupon, "--count", CODES, "--out", path, "--json"
+        )
+        self.code_set = json.loads(out)["set"]
         self.codes = [line.split(",")[0] for line in path.read_text().splitlines()[1:]]
         self.users = [f"redeemer-{number}" for number in range(USERS)]
         self.asked, self.is_ending, self.probers = [], threading.Event(), 0
@@ -60,14 +69,16 @@ class Redeemers:
         chance, client = random.Random(self.seed + number), None
         while not self.is_ending.is_set():
             user, code = chance.choice(self.users), chance.choice(self.codes)
+            sent = time.monotonic()
             try:
                 client = client or Client(chance.choice(self.rig.gateways).listen, TIMEOUT_S)
                 reply = client.call("redeem", code=code, user=user)
             except (OSError, AssertionError, ValueError):
                 client = client and client.close()
+                self.asked.append(Asked(user, code, None, None, sent))
                 self.is_ending.wait(0.05)
                 continue
-            self.asked.append(Asked(user, code, reply["status"], reply.get("receive")))
+            self.asked.append(Asked(user, code, reply["status"], reply.get("receive"), sent))
             self.is_ending.wait(PAUSE_S)
         if client:
             client.close()
@@ -83,8 +94,7 @@ class Redeemers:
         told = collections.Counter(one.status for one in self.asked)
         if told["accepted"] < 10:
             raise Violation(f"hardly a code was redeemed: {dict(told)}")
-        if told["code_invalid"]:
-            raise Violation(f"a code was answered code_invalid: {dict(told)}")
+        self.invalid_judge()
         for one in self.asked:
             if one.receive:
                 self.receive_judge(one, used)
@@ -94,6 +104,10 @@ class Redeemers:
         if result.returncode:
             raise Violation(f"audit of the redeemed coupon: {result.stdout}{result.stderr}")
         return {**told, "codes used": len(used)}
+
+    def invalid_judge(self):
+        if any(one.status == "code_invalid" for one in self.asked):
+            raise Violation("a code was answered code_invalid")
 
     def used(self):
         """In PostgreSQL: of each used code (its user, its receive)."""
@@ -117,3 +131,80 @@ class Redeemers:
         # Who sent it and got no answer may have it as well: then it is in PostgreSQL.
         if one.code != self.codes[-1] and not others - {one.user}:
             raise Violation(f"{one}: nobody else has redeemed it")
+
+
+class Revokers(Redeemers):
+    """The same, and a thread that revokes codes, and at last a set, each of them by a command that
+    may be killed or fail."""
+
+    KILLED = 0.2
+    SINGLE = 20  # codes
+    MORE = 100  # requests after the last revocation
+
+    def __init__(self, rig, chance, fault=None):
+        self.revoked, self.fault, self.has_revoked = [], fault, threading.Event()
+        super().__init__(rig, chance)
+        self.threads.append(threading.Thread(target=self.revoke_all, daemon=True))
+        self.threads[-1].start()
+
+    def revoke_all(self):
+        chance = random.Random(self.seed - 1)
+        for code in chance.sample(self.codes[:-1], self.SINGLE):
+            fault = self.fault or ("revoke_committed" if chance.random() < self.KILLED else None)
+            self.revoke((code,), (code,), fault)
+        self.revoke_set()
+        while self.revoked[-1].done is None:
+            self.is_ending.wait(0.1)
+            self.revoke_set()
+        self.has_revoked.set()
+
+    def stop(self):
+        self.rig.wait(self.has_revoked.is_set, 60)
+        aim = len(self.asked) + self.MORE
+        self.rig.wait(lambda: len(self.asked) >= aim, 60)
+        super().stop()
+
+    def revoke_set(self):
+        self.revoke(("--set", self.code_set), tuple(self.codes), None)
+
+    def revoke(self, words, codes, fault):
+        """What is used by somebody, or not by now, is no revocation: the status is 1 then."""
+        begun = time.monotonic()
+        try:
+            status = subprocess.run(
+                [str(self.stack.build_dir / "couponctl"), "codes", "revoke", *map(str, words)],
+                env={
+                    **os.environ,
+                    **self.stack.env,
+                    **({"COUPON_FAULT": f"{fault}:1:kill"} if fault else {}),
+                },
+                capture_output=True,
+                check=False,
+                timeout=30,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        self.revoked.append(Revoked(codes, begun, time.monotonic() if status == 0 else None))
+
+    def invalid_judge(self):
+        """When its revocation had begun, and never before."""
+        first, done = {}, {}
+        for one in self.revoked:
+            for code in one.codes:
+                first.setdefault(code, one.begun)
+                if one.done is not None:
+                    done.setdefault(code, one.done)
+        if not done:
+            raise Violation("no revocation succeeded")
+        known = collections.defaultdict(set)  # code -> receives of requests from before
+        unknown = set()  # code and user of those without an answer
+        for one in sorted(self.asked, key=lambda asked: asked.sent):
+            if one.code not in done or one.sent < done[one.code]:
+                known[one.code].add(one.receive)
+                if one.status in (None, "unknown"):
+                    unknown.add((one.code, one.user))
+            elif one.receive and one.receive not in known[one.code]:
+                if (one.code, one.user) not in unknown and one.code != self.codes[-1]:
+                    raise Violation(f"{one}: accepted after it was revoked at {done[one.code]}")
+            if one.status == "code_invalid" and one.code not in first:
+                raise Violation(f"{one}: nobody has revoked it")

@@ -11,6 +11,7 @@ import pika
 
 from events import Subscriber, in_order
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
+from redeemers import Revokers
 from scenario import (
     GATEWAY_STARTS,
     OUTCOMES_LATE,
@@ -20,6 +21,7 @@ from scenario import (
     scenario,
 )
 from scenario_void import void_killed_at
+from services import say
 from stack import ROOT
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import user_of
@@ -397,6 +399,14 @@ def relay_killed_at(rig, chance, point):
     rig.on_judge(judge)
 
 
+def revoke_killed_at(rig, chance, point):
+    """Commands die at it; the keeper does the rest."""
+    revokers = Revokers(rig, chance, fault=point)
+    rig.on_stop(revokers.stop)
+    rig.on_judge(lambda: say(f"redeemed: {revokers.judge()}"))
+    rig.wait_answers(300)
+
+
 def allowed_at(point):
     if point.startswith("rebuild_") or point == "late_counted":
         return REDIS_LOSES
@@ -427,6 +437,8 @@ def kill_scenario(point):
             recover_killed(rig, chance, point)
         elif point.startswith("relay_"):
             relay_killed_at(rig, chance, point)
+        elif point == "revoke_committed":
+            revoke_killed_at(rig, chance, point)
         elif point.startswith("void_"):
             void_killed_at(rig, chance, point)
         elif point.startswith("release_"):

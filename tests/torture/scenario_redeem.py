@@ -1,7 +1,7 @@
 """Users redeem exchange codes while other things fail: tests/torture/redeemers.py judges."""
 
 from faults import FAULTS
-from redeemers import Redeemers
+from redeemers import Redeemers, Revokers
 from services import say
 
 from scenario import scenario
@@ -34,3 +34,40 @@ def redeem_with(fault):
 
 for _name in FAULTS_MET:
     scenario(short=_name == "redis_killed")(redeem_with(_name))
+
+
+# Codes that are revoked meanwhile
+
+
+def revoke_with(name, act):
+    def run(rig, chance):
+        revokers = Revokers(rig, chance)
+        rig.on_stop(revokers.stop)
+        rig.on_judge(lambda: say(f"redeemed: {revokers.judge()}"))
+        rig.wait_answers(chance.randint(100, 300))
+        act(rig, chance, revokers)
+        rig.wait_answers(300)
+
+    run.__name__ = f"revoke_{name}"
+    run.__doc__ = f"Codes are revoked while users redeem them, and meanwhile: {name}."
+    return run
+
+
+def fault_act(fault):
+    def act(rig, chance, _revokers):
+        with FAULTS[fault].lasting(rig, chance):
+            rig.pause(chance, 0.2, 1.0)
+
+    return act
+
+
+def rebuilds_act(rig, chance, revokers):
+    for _ in range(chance.randint(3, 6)):
+        with rig.redis() as cache:
+            cache.hset(f"coupon:{{{revokers.coupon}}}", "rebuild", 1)
+        rig.pause(chance, 0.1, 0.5)
+
+
+for _name in ("redis_flushed", "redis_killed", "workers_killed", "keeper_frozen"):
+    scenario()(revoke_with(_name, fault_act(_name)))
+scenario(short=True)(revoke_with("rebuilds", rebuilds_act))

@@ -1,6 +1,7 @@
 #include "ctl/codes/revoke/apply.h"
 
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/redis/revoke.h"
 #include "embed.h"
@@ -93,6 +94,7 @@ void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon
 	struct redis_revocation revocation = { .coupon = coupon };
 	int64_t seq = 0;
 
+	fault_point(FAULT_REVOKE_COMMITTED);
 	for (int i = 0; i < TRIES; i++) {
 		if (missing_read(db, redis, &revocation))
 			return;

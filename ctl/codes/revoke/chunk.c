@@ -1,7 +1,6 @@
 #include "ctl/codes/revoke/chunk.h"
 
 #include "common/check.h"
-#include "common/fault.h"
 #include "common/message/receive.h"
 #include "common/redis/revoke.h"
 #include "ctl/codes/revoke/apply.h"
@@ -247,7 +246,6 @@ void revoke_chunk_run(struct revoke_chunk *chunk, struct db *db, struct redis_cl
 		PQclear(db_query(db, sql_query_code_changed, 0, NULL));
 	db_run(db, "COMMIT");
 	columns_fini(&columns);
-	fault_point(FAULT_REVOKE_COMMITTED);
 	coupons_apply(chunk, db, redis);
 	revoked -= owners_look(chunk, redis); /* redeemed since the first look */
 	refused = refused_tell(chunk);

@@ -1,7 +1,6 @@
 /* couponctl codes revoke: codes by their text or in a file, or a set. */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/fault.h"
 #include "ctl/by.h"
 #include "ctl/codes/revoke/apply.h"
 #include "ctl/codes/code_file.h"
@@ -102,7 +101,6 @@ static PGresult *set_revoke(const struct ctl *ctl, struct db *db, const char *id
 	coupon = db_int(row, 0, "coupon_id");
 	PQclear(row);
 	PQclear(db_query(db, sql_query_code_set_revoke, 1, &id));
-	fault_point(FAULT_REVOKE_COMMITTED);
 	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
 	return db_query(db, sql_query_code_set_revoked, 1, &id);
