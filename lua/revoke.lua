@@ -10,10 +10,10 @@
 --       then 0..1024 codes: 'SET.SERIAL', or 'SET' for a word, or for all of a set that are not
 --       redeemed
 --
--- Returns {'ok', generation, seq}: whatever was accepted before this has no higher numbers. If Redis
--- does not have the coupon, which is loaded from a later state of PostgreSQL then: 'missing'. If
--- the coupon is a placeholder (hold.lua), only the number is written: also 'missing'. If Redis has
--- another generation, or only revocations below `from`, nothing is written: 'behind'.
+-- Returns {'ok', generation, seq}: whatever was accepted before this has no higher numbers. If
+-- Redis does not have the coupon, which is loaded from a later state of PostgreSQL then: 'missing'.
+-- If the coupon is a placeholder (hold.lua), only the number is written: also 'missing'. If Redis
+-- has another generation, or only revocations below `from`, nothing is written: 'behind'.
 --
 -- Errors: ERR couponmq: <the argument or key, and what is wrong with it>. On an error nothing is
 -- written.
