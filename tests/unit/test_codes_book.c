@@ -97,9 +97,9 @@ static struct code_book *book_of(const struct code_form *form, const struct code
 
 	code_book_add_space(book, 7, code_space_new(form, &keys->list[0]));
 	code_book_add_space(book, 3, code_space_new(form, &keys->list[1]));
-	code_book_add_set(book, 7, &(struct code_set){ 70, 1001, 1000, 10, 0 });
-	code_book_add_set(book, 7, &(struct code_set){ 71, 1002, 500, 10, 0 });
-	code_book_add_set(book, 3, &(struct code_set){ 30, 1003, 1000, 5, 1 });
+	code_book_add_set(book, 7, &(struct code_set){ 70, 1001, 1000, 10 });
+	code_book_add_set(book, 7, &(struct code_set){ 71, 1002, 500, 10 });
+	code_book_add_set(book, 3, &(struct code_set){ 30, 1003, 1000, 5 });
 	return book;
 }
 
@@ -128,10 +128,10 @@ static void test_book(void **state)
 	assert_int_equal(found.set->id, 71);
 	code_space_write(code_book_space(book, 3), &form, 1004, 1, codes);
 	assert_int_equal(code_book_find(book, codes, 14, &found), 0);
-	assert_true(found.set->id == 30 && found.set->is_revoked);
-	code_book_add_set(book, 3, &(struct code_set){ 30, 1003, 1000, 5, 0 });
+	assert_true(found.set->id == 30 && found.set->coupon == 1003);
+	code_book_add_set(book, 3, &(struct code_set){ 30, 1004, 1000, 5 });
 	assert_int_equal(code_book_find(book, codes, 14, &found), 0);
-	assert_false(found.set->is_revoked);
+	assert_int_equal(found.set->coupon, 1004);
 	assert_int_equal(code_book_find(book, "NOON", 4, &found), -1);
 	assert_null(code_book_space(book, 1));
 	code_book_free(book);
@@ -174,7 +174,7 @@ static void test_forged_codes_are_none(void **state)
 
 	(void)state;
 	code_book_add_space(book, 1, code_space_new(&form, &keys.list[0]));
-	code_book_add_set(book, 1, &(struct code_set){ 1, 1, 12345, 1000000, 0 });
+	code_book_add_set(book, 1, &(struct code_set){ 1, 1, 12345, 1000000 });
 	for (int i = 0; i < 1000000; i++) {
 		struct code_found found;
 		char text[13];
