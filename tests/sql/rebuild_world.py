@@ -180,7 +180,12 @@ class Keeper:
         if got:
             generation = int(got[0]["generation"])
             self.word(
-                "place", *self.placed_args(row, generation), 0, 0, keys=self.place_keys(generation)
+                "place",
+                *self.placed_args(row, generation),
+                0,
+                0,
+                row["revocation_num"],
+                keys=self.place_keys(generation),
             )
 
     def placed_args(self, row, generation):
@@ -214,6 +219,7 @@ class Keeper:
             row["generation"],
             row["seq_seen"],
             least,
+            row["revocation_num"],
             keys=keys,
         )
         if word == "behind":
@@ -258,6 +264,7 @@ class Keeper:
             *self.placed_args(now, generation),
             issued,
             now["late_num"],
+            now["revocation_num"],
             *triples,
             keys=self.place_keys(generation),
         )

@@ -7,10 +7,12 @@ import time
 import psycopg
 import pytest
 
+from sql_db import MIGRATIONS
 from stack import wait_until
 
 ROWS = int(os.environ.get("MIGRATE_ROWS", "10000"))
-BEFORE, AFTER = 9, 17
+BEFORE = 9
+AFTER = len(MIGRATIONS)
 LAST = 2**63 - 1
 COLUMNS = "coupon_id, slot, idx, batch, received_at, valid_from, valid_to, key"
 
@@ -153,27 +155,12 @@ def test_a_dry_run_of_an_empty_database(empty):
 
 def test_the_form_is_that_of_0001_but_for_the_user(numbers):
     before = form(numbers)
-    assert migrate(numbers)[0] == 0
+    with numbers.connection.transaction():
+        numbers.execute(MIGRATIONS[BEFORE].read_text())
     differ = set(form(numbers)) ^ set(before)
-    assert {table for table, name, *_ in differ if "user_id" not in name and name != "code"} <= {
-        "schema_function",
-        # of the migrations after it, and the column `code`
-        "change_count",
-        "coupon",
-        "campaign_transition",
-        "campaign_history",
-        "coupon_void",
-        "event_log",
-        "event_log_id_seq",
-        "webhook",
-        "webhook_delivery",
-        "webhook_secret",
-        "receive_rejected",
-        "code",
-        "code_key",
-        "code_set",
-        "code_space",
-    }, "nothing else changes its name or its definition"
+    assert differ and {name for _, name, *_ in differ if "user_id" not in name} == set(), (
+        "nothing else changes its name or its definition"
+    )
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])

@@ -161,6 +161,7 @@ def test_coupon_page_has_what_the_keeper_must_watch(db, coupon_new):
         "is_pending": "f",
         "is_settled": "f",
         "is_late": "f",
+        "revocation_num": "0",
     }
     assert mine[1].items() >= db.query("coupon_lock", paused)[0].items()
     assert [
