@@ -58,7 +58,7 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 		durability_begin(&settings->durability, DURABILITY_POSTGRESQL);
 	if ((lookup_connects != settings->lookup_connects ||
 	     (lookup_connects > 0 && now_ms >= settings->lookup_due_ms)) &&
-	    !lookup_trouble(settings->lookup)) {
+	    lookup_is_connected(settings->lookup)) {
 		lookup_settings(settings->lookup, on_rows, settings);
 		settings->lookup_due_ms = now_ms + AGAIN_MS;
 	}
