@@ -22,7 +22,7 @@ class Subscriber:
         channel = self.channel()
         kind = {"durable": True} if name else {"exclusive": True}
         self.name = channel.queue_declare(name, arguments=arguments, **kind).method.queue
-        channel.queue_bind(self.name, "coupon.topic", binding)
+        channel.queue_bind(self.name, "coupon.event", binding)
 
     def channel(self):
         if not self.connection or not self.connection.is_open:

@@ -25,6 +25,8 @@
 #define AMQP_PARKED_QUEUE "coupon.receive.parked"
 #define AMQP_DEAD_EXCHANGE "coupon.dlx"
 #define AMQP_DEAD_QUEUE "coupon.receive.dead"
+/* Events, for other systems; who may read it can read no receives. */
+#define AMQP_EVENT_EXCHANGE "coupon.event"
 #define AMQP_MOVING_SUFFIX ".moving" /* of the name of a queue during couponctl queue move */
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */
 

@@ -143,7 +143,8 @@ static int queue_bind(const struct declaring *declaring, const struct rabbit_que
 /* 0, or the status of the step that failed. */
 static int declaring_run(const struct declaring *declaring)
 {
-	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE };
+	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE,
+						AMQP_EVENT_EXCHANGE };
 	int status;
 
 	for (size_t i = 0; i < sizeof(exchanges) / sizeof(exchanges[0]); i++)

@@ -114,6 +114,25 @@ def test_every_type(stack, gateway, pg, coupon_on):
     assert events.events[2]["id"] == f"{'.'.join(receive.rsplit('.', 2)[1:])}/issued"
 
 
+def test_events_and_receives_have_exchanges_of_their_own(stack, gateway, amqp, coupon_on):
+    keys = {}
+    for exchange in ("coupon.topic", "coupon.event"):
+        queue = amqp.queue_declare("", exclusive=True).method.queue
+        amqp.queue_bind(queue, exchange, "#")
+        keys[exchange] = queue
+    coupon, events = coupon_on(stack)
+    issue(gateway, coupon, 1, 2)
+    wait_until(lambda: len(events.of("coupon.issued")) == 2, timeout=60)
+    for exchange, queue in keys.items():
+        keys[exchange] = set()
+        while (message := amqp.basic_get(queue, auto_ack=True))[0]:
+            keys[exchange].add(message[0].routing_key)
+    # Other tests may have coupons that are locked.
+    assert {"coupon.receive"} <= keys["coupon.topic"] <= {"coupon.receive", "coupon.parked"}
+    assert all(key.startswith("event.") for key in keys["coupon.event"])
+    assert f"event.{coupon}.coupon.issued" in keys["coupon.event"]
+
+
 @pytest.mark.parametrize(
     "terms",
     [

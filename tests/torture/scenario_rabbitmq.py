@@ -11,7 +11,7 @@ from verdict import place_of
 
 from scenario import GATEWAY_STARTS, OUTCOMES_LATE, scenario
 
-EXCHANGES = ("coupon.topic", "coupon.dlx")
+EXCHANGES = ("coupon.topic", "coupon.dlx", "coupon.event")
 POLICY = "torture"
 
 

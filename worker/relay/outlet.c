@@ -201,7 +201,7 @@ int outlet_send(struct outlet *outlet, const struct packet *packet)
 	headers_fill(outlet, packet, coupon, headers);
 	snprintf(key, sizeof(key), "event.%" PRId64 ".%s", packet->coupon,
 		 event_type_text(packet->type));
-	rabbit_publisher_send(outlet->publisher, AMQP_EXCHANGE, key, &properties,
+	rabbit_publisher_send(outlet->publisher, AMQP_EVENT_EXCHANGE, key, &properties,
 			      (amqp_bytes_t){ .len = packet->len, .bytes = packet->body }, &any);
 	return 0;
 }
