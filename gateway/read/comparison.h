@@ -1,9 +1,9 @@
 /*
  * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
  * connection to PostgreSQL: it may have been put back to an earlier moment, and what it says then
- * is not final. The comparison is repeated, often while PostgreSQL is behind, since a worker may copy
- * the number of a COMMIT a while after it, and a pooler may replace PostgreSQL behind a connection
- * that stays. Event-loop thread only.
+ * is not final. The comparison is repeated, often while PostgreSQL is behind, since a worker may
+ * copy the number of a COMMIT a while after it, and a pooler may replace PostgreSQL behind a
+ * connection that stays. Event-loop thread only.
  */
 #ifndef GATEWAY_READ_COMPARISON_H
 #define GATEWAY_READ_COMPARISON_H

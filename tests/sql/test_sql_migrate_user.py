@@ -158,9 +158,9 @@ def test_the_form_is_that_of_0001_but_for_the_user(numbers):
     with numbers.connection.transaction():
         numbers.execute(MIGRATIONS[BEFORE].read_text())
     differ = set(form(numbers)) ^ set(before)
-    assert differ and {name for _, name, *_ in differ if "user_id" not in name} == set(), (
-        "nothing else changes its name or its definition"
-    )
+    assert (
+        differ and {name for _, name, *_ in differ if "user_id" not in name} == set()
+    ), "nothing else changes its name or its definition"
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
