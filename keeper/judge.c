@@ -21,6 +21,8 @@ enum coupon_action keeper_judge(const struct coupon_row *row, const struct coupo
 		return rebuild_is_due(row) ? COUPON_REBUILD : COUPON_KEEP;
 	if (!look->present)
 		return absent_judge(row, look);
+	if (look->placeholder && row->generation == 0)
+		return COUPON_REBUILD; /* its first load did not end */
 	if (look->generation > row->generation)
 		return rebuild_is_due(row) ? COUPON_REBUILD : COUPON_FOREIGN;
 	if (look->generation < row->generation || look->placeholder || look->flagged ||

@@ -64,7 +64,7 @@ class Fresh:
     def run(self):
         """(exit status, what it printed about functions, what it logged)"""
         process = self.start()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return (
             process.returncode,
             [line for line in out.splitlines() if line.startswith("function ")],

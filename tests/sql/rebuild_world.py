@@ -153,6 +153,8 @@ class Keeper:
         if not cache["present"]:
             is_known = row["generation"] or row["issued_num"] or cache["users"]
             return "rebuild" if is_known else "load"
+        if "placeholder" in cache and row["generation"] == 0:
+            return "rebuild"
         is_asked = row["rebuild_asked"] > row["rebuild_done"]
         if cache["generation"] > row["generation"]:
             return "rebuild" if is_asked else "foreign"
@@ -173,6 +175,8 @@ class Keeper:
         yield
 
     def load(self, row, _cache):
+        assert self.word("hold", self.fence, 1) == "held"
+        yield
         got = self.db.query(
             "coupon_generation_open", self.world.id, row["generation"], 0, self.fence
         )

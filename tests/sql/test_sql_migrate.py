@@ -171,7 +171,7 @@ def test_all_functions_or_none(migrated):
 
 def test_two_at_once(empty):
     both = [empty.start(), empty.start()]
-    out = [process.communicate(timeout=60) for process in both]
+    out = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], out
     assert sum(stdout.count("function settle: applying") for stdout, _ in out) == 1
     assert sum(stdout.count("is at version") for stdout, _ in out) == 1

@@ -39,5 +39,5 @@ def test_autovacuum_gives_way(empty, superuser):
     def workers():
         return superuser.execute(WORKERS, (empty.connection.info.dbname,)).fetchall()
 
-    wait_until(workers, timeout=60)
+    wait_until(workers)
     empty.functions_printed()

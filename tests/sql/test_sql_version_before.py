@@ -205,7 +205,7 @@ def test_its_call_waits_for_the_migration(empty, unmigrated, background, users, 
         wait_until(
             lambda: empty.execute("SELECT pid FROM pg_locks WHERE pid = %s AND NOT granted", pid)
         )
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     taken = users if is_known else ["7"]
     expected = ["slot_taken" if user in taken else "issued" for user in users]
     try:

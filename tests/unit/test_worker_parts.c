@@ -240,6 +240,9 @@ static void test_judge_rebuild(void **state)
 	(void)state;
 	look.placeholder = 1;
 	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	look.generation = 1; /* its keeper died while it loaded the coupon for the first time */
+	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, look),
+			 COUPON_REBUILD);
 	look = sound;
 	look.generation = 1; /* its keeper died before the end */
 	assert_int_equal(judged(row, look), COUPON_REBUILD);
