@@ -116,7 +116,7 @@ class History:
             kill_after_s,
         )
 
-    def wait_accepted(self, more, timeout=30):
+    def wait_accepted(self, more, timeout=120):
         """Waits until about this many more requests are accepted."""
         load = self.load
         aim = load.accepted + more
@@ -128,7 +128,7 @@ class History:
 
     # The judgement
 
-    def settle(self, timeout=60):
+    def settle(self, timeout=120):
         """Waits until nothing of the coupon is in flight, and no rejected receive holds a slot.
         After a recovery of PostgreSQL each coupon of the stack is rebuilt, one after the other."""
         key = f"coupon:{{{self.coupon}}}"

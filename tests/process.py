@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stack import Client, port_free, process_gone, process_tree, wait_until
 
-ENDS_S = 30
+ENDS_S = 120
 NOBODY = 65534
 
 
 def metrics_read(url):
     """name, or name{label value}: value."""
     samples = {}
-    for family in text_string_to_metric_families(requests.get(url, timeout=5).text):
+    for family in text_string_to_metric_families(requests.get(url, timeout=60).text):
         for sample in family.samples:
             labels = ",".join(sample.labels.values())
             samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
@@ -123,7 +123,7 @@ class Gateway(Process):
         """The children of --processes."""
         return [pid for pid in process_tree(self.child.pid)[1:] if not process_gone(pid)]
 
-    def client(self, timeout=10.0):
+    def client(self, timeout=60.0):
         return Client(self.settings["COUPON_LISTEN"], timeout)
 
     def http(self, path):
@@ -134,16 +134,16 @@ class Gateway(Process):
 
     def answers(self):
         try:
-            return requests.get(self.http("/healthz"), timeout=2).ok
+            return requests.get(self.http("/healthz"), timeout=60).ok
         except requests.RequestException:
             return False
 
     def ready(self):
-        return requests.get(self.http("/readyz"), timeout=2).status_code == 200
+        return requests.get(self.http("/readyz"), timeout=60).status_code == 200
 
     def trouble(self, part):
         """The reason why the part is not ready, or ok."""
-        return requests.get(self.http("/readyz"), timeout=2).json()[part]
+        return requests.get(self.http("/readyz"), timeout=60).json()[part]
 
 
 def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=False, **settings):
@@ -162,7 +162,7 @@ def gateway_process(stack, name, ready=True, descriptors_max=None, unprivileged=
         unprivileged,
     )
     if ready is not None:
-        wait_until(gateway.answers, timeout=20)
+        wait_until(gateway.answers)
     if ready:
-        wait_until(gateway.ready, timeout=20)
+        wait_until(gateway.ready)
     return gateway

@@ -19,10 +19,11 @@ PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 21, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
 PORTS_FREE_FROM, PORTS_FREE_N = 900, 100  # from PORT_BASE on
+WAIT_S = 120.0  # generous: only what never comes takes so long
 ports_given = itertools.count()
 
 
-def wait_until(condition, timeout=10.0, interval=0.02):
+def wait_until(condition, timeout=WAIT_S, interval=0.02):
     """Returns the first true value of condition(); fails with the last one after timeout seconds.
     The interval grows, because several tests wait at once, and a condition may be a whole
     connection to a service."""
@@ -96,7 +97,7 @@ def process_gone(pid):
 class Client:
     """The gateway's socket, line by line: sends exactly the given bytes."""
 
-    def __init__(self, address, timeout=10.0):
+    def __init__(self, address, timeout=60.0):
         """address is host:port, or the path of a Unix socket."""
         if "/" in address:
             self.socket = socket.socket(socket.AF_UNIX)
@@ -375,10 +376,10 @@ class Stack:
             self.ctl("publish", coupon)
         return coupon
 
-    def client(self, timeout=10.0):
+    def client(self, timeout=60.0):
         return Client(self.env["COUPON_LISTEN"], timeout)
 
-    def client_unix(self, timeout=10.0):
+    def client_unix(self, timeout=60.0):
         return Client(self.env["COUPON_UNIX_SOCKET"], timeout)
 
     def http(self, path):

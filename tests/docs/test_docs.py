@@ -61,7 +61,7 @@ def settings_of_help(program):
     """ENVIRONMENT: (flag, default, range), as printed by --help."""
     build = Stack("").build_dir
     help_ = subprocess.run(
-        [build / program, "--help"], capture_output=True, text=True, check=True, timeout=30
+        [build / program, "--help"], capture_output=True, text=True, check=True, timeout=120
     ).stdout
     settings = {}
     for flag, env, _, default in IN_HELP.findall(help_):
@@ -121,7 +121,7 @@ def metrics_documented():
 
 def metrics_given(url):
     given = {}
-    for family in text_string_to_metric_families(requests.get(url, timeout=5).text):
+    for family in text_string_to_metric_families(requests.get(url, timeout=60).text):
         name = family.name + ("_total" if family.type == "counter" else "")
         given[name] = (family.type, family.documentation)
     return given

@@ -41,12 +41,12 @@ def make_whole(stack):
     missing = [name for name in names if not stack.runs(name)]
     if missing:
         stack.start(*missing)
-    wait_until(lambda: gateway_ready(stack), timeout=30)
+    wait_until(lambda: gateway_ready(stack))
 
 
 def gateway_ready(stack):
     try:
-        return requests.get(stack.http("/readyz"), timeout=2).status_code == 200
+        return requests.get(stack.http("/readyz"), timeout=60).status_code == 200
     except requests.RequestException:
         return False
 
@@ -122,7 +122,7 @@ def worker_make():
     def make(stack, **settings):
         worker = Worker(stack, f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
         made.append(worker)
-        wait_until(lambda: "event=ready" in worker.log(), timeout=20)
+        wait_until(lambda: "event=ready" in worker.log())
         return worker
 
     yield make

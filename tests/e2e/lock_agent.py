@@ -39,7 +39,7 @@ class Agent:
     def send(self, *words):
         print(*words, file=self.process.stdin, flush=True)
 
-    def answer(self, timeout=20):
+    def answer(self, timeout=120):
         return self.answers.get(timeout=timeout)
 
     def has_answered(self, within=0.3):
@@ -79,4 +79,4 @@ class Agent:
     def end(self):
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=120)

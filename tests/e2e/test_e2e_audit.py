@@ -128,16 +128,14 @@ def test_no_false_alarm_while_rejections_are_given_back(stack, ground_make):
         connections=2
     ) as history:
         rejected = "SELECT count(*) FROM receive_rejected WHERE coupon_id = %s"
-        wait_until(
-            lambda: ground.pg.execute(rejected, (ground.coupon,)).fetchone()[0] > 100, timeout=30
-        )
+        wait_until(lambda: ground.pg.execute(rejected, (ground.coupon,)).fetchone()[0] > 100)
         for _ in range(6):
             assert {finding["kind"] for finding in wrong(stack, ground.coupon)} == {
                 "terms"
             }, "only the limit differs"
         history.stop()
     ground.redis.hset(ground.key, "limit", 1)
-    wait_until(lambda: wrong(stack, ground.coupon) == [], timeout=30)
+    wait_until(lambda: wrong(stack, ground.coupon) == [])
 
 
 def test_a_line_names_the_place(stack, resting):

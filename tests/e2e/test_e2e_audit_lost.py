@@ -91,7 +91,7 @@ def test_what_is_overdue_cannot_be_told_without_rabbitmq(rough, ground_make):
     ), result.stdout
     assert wrong(rough, ground.coupon, grace=60) == [], "nothing is overdue"
     rough.start("rabbitmq", "worker-1")
-    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"], timeout=30)
+    wait_until(lambda: audit(rough, ground.coupon)[1]["coupons"][0]["settled"])
 
 
 # The outbox

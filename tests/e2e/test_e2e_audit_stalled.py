@@ -40,7 +40,7 @@ def wait_stalled(ground, n):
         found[:] = audit_stalled(ground)
         return found[0] == STALLED and found[1]["stalled"] == n
 
-    wait_until(is_stalled, timeout=30)
+    wait_until(is_stalled)
     return found[2]
 
 
@@ -51,7 +51,7 @@ def text_stalled(ground):
 
 
 def wait_settled(ground):
-    wait_until(lambda: audit_stalled(ground)[1]["settled"], timeout=30)
+    wait_until(lambda: audit_stalled(ground)[1]["settled"])
     assert audit_stalled(ground)[0] == PASSED
 
 

@@ -87,7 +87,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway
             assert codes == [0] * room + [20] * (6 - room) and 1 <= room <= ALL - EACH
             wait_until(lambda: unconfirmed() == ALL)
             assert [coupon.ask(client, user)["code"] for user in (10, 11)] == [20] * 2
-        wait_until(lambda: unconfirmed() == 0, timeout=30)
+        wait_until(lambda: unconfirmed() == 0)
         assert coupon.ask(client, 20)["code"] == 0
     assert coupon.judge() == EACH + 1, "each once, and busy requests took no slot"
     assert other.judge() == room
@@ -114,7 +114,7 @@ def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
             assert queue_length(rough, DEAD_QUEUE) < sent
         finally:
             rough.policy_clear(POLICY)
-        wait_until(lambda: queue_length(rough, DEAD_QUEUE) >= sent, timeout=30)
+        wait_until(lambda: queue_length(rough, DEAD_QUEUE) >= sent)
         channel.queue_purge(DEAD_QUEUE)
 
 
@@ -138,7 +138,7 @@ def test_so_many_messages_are_accepted_while_nothing_settles_them(rough, gateway
         assert coupon.ask(client, 1)["status"] == "limit_reached"
         assert other.ask(client, 1)["code"] == 0
         rough.start("worker-1")
-        wait_until(lambda: coupon.ask(client, 20, key="k")["code"] == 0, timeout=30)
+        wait_until(lambda: coupon.ask(client, 20, key="k")["code"] == 0)
     assert coupon.judge() == EACH + 1, "each once, and busy requests took no slot"
     assert other.judge() == 1
 
@@ -199,7 +199,7 @@ def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history,
     them again."""
     with rabbitmq_set(rough, consumer_timeout=800, channel_tick_interval=200):
         worker = held_without_postgresql(rough, history, worker_make)
-        wait_until(lambda: worker.log().count(CONSUMER_CONNECTED) >= 3, timeout=30)
+        wait_until(lambda: worker.log().count(CONSUMER_CONNECTED) >= 3)
         assert 'connection=consumer why="the broker closed the channel"' in worker.log()
         rough.start("postgres")
         assert history.judge() == 20
@@ -226,12 +226,12 @@ def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gatewa
                 assert {reply["code"] for reply in client.pipeline(lines)} == {0}
                 issued += 256
             assert gateway.metrics()["couponmq_amqp_up"] == 1
-            wait_until(lambda: gateway.metrics()["couponmq_amqp_up"] == 0, timeout=20)
+            wait_until(lambda: gateway.metrics()["couponmq_amqp_up"] == 0)
             assert "event=amqp_lost" in gateway.log()
             proxy.cut()
-            wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 0, timeout=30)
+            wait_until(lambda: gateway.metrics()["couponmq_receives_unconfirmed"] == 0)
     finally:
         proxy.close()
-    wait_until(lambda: queue_length(rough) == 0, timeout=30)
+    wait_until(lambda: queue_length(rough) == 0)
     count = "SELECT issued_num FROM coupon WHERE id = %s"
-    wait_until(lambda: rough_pg.execute(count, (coupon,)).fetchone() == (issued,), timeout=30)
+    wait_until(lambda: rough_pg.execute(count, (coupon,)).fetchone() == (issued,))

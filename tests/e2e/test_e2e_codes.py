@@ -165,7 +165,7 @@ def test_killed_at_any_moment_it_goes_on_with_the_same_set(codes, coupon, tmp_pa
         wait_until(lambda: os.listdir(tmp_path) or process.poll() is not None)
     time.sleep(after_s)  # how long it may run is what this test varies
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=120)
     if "c.csv" in os.listdir(tmp_path):
         assert out.stat().st_size == len("code,coupon,set\n") + 2_000_000 * 32
     if "c.csv" not in os.listdir(tmp_path) or "c.csv.request" in os.listdir(tmp_path):
@@ -184,7 +184,7 @@ def begun(codes, coupon, tmp_path):
     process = codes.start("generate", coupon, "--count", 3_000_000, "--out", out)
     wait_until(lambda: (tmp_path / "c.csv.part").exists())
     process.kill()
-    process.wait(timeout=10)
+    process.wait(timeout=120)
     assert sorted(os.listdir(tmp_path)) == ["c.csv.part", "c.csv.request"]
     return out
 
@@ -220,7 +220,7 @@ def test_two_commands_do_not_write_one_file(codes, coupon, tmp_path):
     told = codes.refused("generate", coupon, "--count", 3_000_000, "--out", out)
     assert "another couponctl is writing this file" in told
     process.send_signal(signal.SIGCONT)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     assert len(codes.stats(coupon)["sets"]) == 1
 
 

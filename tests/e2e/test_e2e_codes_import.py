@@ -208,9 +208,9 @@ def test_killed_it_goes_on(codes, coupon, tmp_path, mark, codes_owner):
     path = written(tmp_path / "c.csv", "code\n", *(f"{mark}-{n}\n" for n in range(rows)))
     process = codes.start("import", coupon, path)
     query = "SELECT count(*) FROM code WHERE coupon_id = %s"
-    wait_until(lambda: codes_owner.execute(query, (coupon,)).fetchone()[0] > 0, timeout=30)
+    wait_until(lambda: codes_owner.execute(query, (coupon,)).fetchone()[0] > 0)
     process.send_signal(signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=120)
     status, counts, told = imported(codes, coupon, path)
     assert (status, told) == (0, [])
     assert counts["present"] > 0 and counts["stored"] + counts["present"] == rows

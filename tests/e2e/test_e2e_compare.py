@@ -23,7 +23,7 @@ STOPPED = {**RUSH, "lease-ms": 100, "pause-ms": 300, "pause-every": 30}
 def way_start(env, *words):
     words = [str(word) for word in (WAY, *words)]
     return subprocess.run(
-        words, env={**os.environ, **env}, capture_output=True, text=True, timeout=100
+        words, env={**os.environ, **env}, capture_output=True, text=True, timeout=120
     )
 
 
@@ -149,7 +149,7 @@ def test_the_report(env, tmp_path):
         env={**os.environ, **env, **settings, "OUT": str(tmp_path), "BUILD_DIR": str(BUILD)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "compare.md").read_text()
@@ -170,7 +170,7 @@ def test_the_report_names_unknown_ways(env):
         env={**os.environ, **env, "ONLY": "4 12", "BUILD_DIR": str(BUILD)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=120,
     )
     assert done.returncode == 1
     assert "ONLY has 12; there are 1 2 3a" in done.stderr

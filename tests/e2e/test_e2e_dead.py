@@ -61,7 +61,7 @@ def unstorable(stack, history, users):
     with nothing_storable(stack), stack.client() as client:
         for user in users:
             assert history.ask(client, user)["code"] == 0
-        wait_until(lambda: queue_length(stack, DEAD_QUEUE) >= before + len(users), timeout=30)
+        wait_until(lambda: queue_length(stack, DEAD_QUEUE) >= before + len(users))
 
 
 # list, show
@@ -251,7 +251,7 @@ def test_killed_between_publish_and_ack_nothing_is_lost_or_settled_twice(dead, h
         command, env={**os.environ, **dead.env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
-        wait_until(proxy.trapped_num, 20)  # it is confirmed, and would be acked
+        wait_until(proxy.trapped_num)  # it is confirmed, and would be acked
     finally:
         requeue.kill()
         requeue.communicate()

@@ -35,7 +35,7 @@ def superuser(rough):
 
 
 def readyz(stack):
-    response = requests.get(stack.http("/readyz"), timeout=5)
+    response = requests.get(stack.http("/readyz"), timeout=60)
     return response.status_code, response.json()
 
 
@@ -208,7 +208,7 @@ def test_a_queue_that_is_not_declared_as_ours(rough, arguments):
                     and "PRECONDITION_FAILED" in line
                     and "couponctl queue move" in line
                 )
-                (warning,) = requests.get(process.http("/readyz"), timeout=5).json()["warnings"]
+                (warning,) = requests.get(process.http("/readyz"), timeout=60).json()["warnings"]
                 assert QUEUE in warning and "couponctl queue move" in warning
             assert metrics_read(gateway.http("/metrics"))["couponmq_queues_differing"] == 1
             wait_until(lambda: worker.metrics()["couponmq_worker_queues_differing"] == 1)

@@ -15,7 +15,7 @@ GET = b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OLD = b"GET /v1/ping HTTP/1.0\r\n"
 
 
-def connect(stack, timeout=10):
+def connect(stack, timeout=60):
     host, port = stack.env["COUPON_HTTP_LISTEN"].rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout)
 

@@ -32,7 +32,7 @@ def test_a_campaign_is_closed_after_its_end(rough, rough_coupon):
     for one in (published, paused, draft):
         end_move(one, end)
     for one in (published, paused):
-        wait_until(lambda one=one: one.row("status") == ("closed",), timeout=15)
+        wait_until(lambda one=one: one.row("status") == ("closed",))
         wait_until(lambda one=one: one.field("status") == "closed")
         assert rough.log("worker-1").count(f"event=coupon_ended coupon={one.coupon} ") == 1
     assert (later.row("status"), draft.row("status"), later.field("status")) == (
@@ -54,7 +54,7 @@ def test_an_end_that_was_moved_counts(rough, rough_coupon):
     moved = rough_coupon(end=end)
     end_move(moved, at(hours=1))
     other = rough_coupon(end=end)
-    wait_until(lambda: other.row("status") == ("closed",), timeout=15)
+    wait_until(lambda: other.row("status") == ("closed",))
     assert moved.row("status") == ("published",)
 
 
@@ -63,7 +63,7 @@ def test_a_new_keeper_raises_every_fence(rough, rough_coupon, worker_make):
     before = keeper_fence(coupons[0].pg)
     rough.kill9("worker-1")
     worker = worker_make(rough)
-    wait_until(lambda: {one.field("fence") for one in coupons} == {str(before + 1)}, timeout=20)
+    wait_until(lambda: {one.field("fence") for one in coupons} == {str(before + 1)})
     assert "keeper_elected" in worker.log()
 
 
@@ -98,12 +98,10 @@ def test_new_terms_of_one_among_many(rough, rough_redis, rough_pg, many, worker_
         )
         wait_until(
             lambda coupon=coupon: rough_redis.hget(f"coupon:{{{coupon}}}", "status") == "paused",
-            timeout=1,
         )
     paused += len(many[::400])
     metrics = wait_until(
         lambda: (told := worker.metrics())["couponmq_keeper_coupons{paused}"] == paused and told,
-        timeout=20,
     )
     assert metrics["couponmq_keeper_coupons{unavailable}"] == 0
     unequal = "couponmq_keeper_coupons_unequal"
@@ -122,7 +120,6 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
         lambda: all(
             rough_redis.hget(f"coupon:{{{coupon}}}", "run_id") == run_id for coupon in many[::100]
         ),
-        timeout=60,
     )
 
 
@@ -138,16 +135,16 @@ def test_at_rest_few_are_looked_at_until_something_happens(
         pages = len(many) // 100
         return worker.metrics()["couponmq_keeper_sweep_milliseconds"] >= pages * 200
 
-    wait_until(rests, timeout=60)
+    wait_until(rests)
     lost = many[-1]
     rough_redis.delete(f"coupon:{{{lost}}}")
-    wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2", timeout=5)
-    wait_until(lambda: not rests(), timeout=20)
-    wait_until(rests, timeout=60)
+    wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2")
+    wait_until(lambda: not rests())
+    wait_until(rests)
     ended = many[-2]
     end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
     status = "SELECT status FROM coupon WHERE id = %s"
-    wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",), timeout=4)
+    wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",))
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupon):
@@ -158,15 +155,15 @@ def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupo
     try:
         rough.ctl("publish", coupon.coupon, "--wait-s", 0)
         line = f"event=coupon_put_off coupon={coupon.coupon} for_ms="
-        wait_until(lambda: rough.log_has("worker-1", line + "2000"), timeout=20)
+        wait_until(lambda: rough.log_has("worker-1", line + "2000"))
         assert coupon.row("generation")[0] <= 3, "one for each attempt, not for each round"
         assert set(coupon.field("run_id")) == {"0"}, "it is not open"
         rough.ctl("pause", other.coupon)
-        wait_until(lambda: other.field("status") == "paused", timeout=2)
+        wait_until(lambda: other.field("status") == "paused")
     finally:
         rough_redis.delete(*wrong)
     rough.ctl("pause", coupon.coupon)
-    wait_until(lambda: coupon.field("status") == "paused", timeout=1)
+    wait_until(lambda: coupon.field("status") == "paused")
 
 
 # The numbers

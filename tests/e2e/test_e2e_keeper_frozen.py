@@ -17,7 +17,7 @@ def succeed(rough, worker, coupon, hold=None):
         hold()
     before = int(coupon.field("fence"))
     rough.start("worker-1")
-    wait_until(lambda: int(coupon.field("fence")) > before, timeout=20)
+    wait_until(lambda: int(coupon.field("fence")) > before)
     if hold:
         rough.sigstop("worker-1")
 
@@ -140,7 +140,7 @@ def test_asleep_until_another_is_elected(rough, alone, keeper_behind, usurp, scr
     wait_until(lambda: coupon.field("fence") == str(keeper_fence(coupon.pg)))
     gate.trap(script_sent(script))
     CAUSES[script](coupon)
-    wait_until(gate.trapped_num, timeout=20)
+    wait_until(gate.trapped_num)
     worker.signal(19)
     usurp()
     before = coupon.all()
@@ -183,7 +183,7 @@ def test_asleep_before_it_lets_keys_expire(rough, rough_coupon, keeper_behind, n
     assert coupon.all() == before and b"expires" not in gate.said()
     worker.signal(18)
     rough.sigcont("worker-1")
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
 
 
 def is_running(pg, application, query):
@@ -211,8 +211,8 @@ def test_postgresql_ends_a_slow_statement_of_a_frozen_keeper(rough, rough_coupon
         rough.sigcont("worker-1")
         wait_until(lambda: is_running(coupon.pg, "coupon-keeper", sent))
         rough.sigstop("worker-1")
-        wait_until(lambda: not is_running(coupon.pg, "coupon-keeper", sent), timeout=8)
+        wait_until(lambda: not is_running(coupon.pg, "coupon-keeper", sent))
     finally:
         rough_owner.execute("DROP TRIGGER slow ON coupon; DROP FUNCTION slow()")
     rough.sigcont("worker-1")
-    wait_until(lambda: coupon.row("status") == ("closed",), timeout=20)
+    wait_until(lambda: coupon.row("status") == ("closed",))

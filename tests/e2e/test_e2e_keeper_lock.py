@@ -77,7 +77,7 @@ def test_another_owner_of_the_lock_keeps_workers_out(rough, rough_redis, alone):
         assert not one.is_elected()
     finally:
         owner.terminate()
-        owner.communicate(timeout=10)
+        owner.communicate(timeout=120)
     wait_until(one.is_elected)
 
 

@@ -60,7 +60,7 @@ def test_one_that_was_never_loaded_is_settled(rough, rough_redis, rough_pg, quic
     coupon = Seen(rough.coupon_make(5), rough_redis, rough_pg)
     rough.ctl("close", coupon.coupon)
     quick.signal(18)
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
     assert not coupon.keys()
 
 
@@ -76,7 +76,7 @@ def test_not_settled_while_a_message_is_in_the_queue_or_dead(
         try:
             assert client.issue(coupon.coupon, 666)["code"] == 0
             rough.ctl("close", coupon.coupon)
-            wait_until(lambda: "event=dead_letter " in quick.log(), timeout=20)
+            wait_until(lambda: "event=dead_letter " in quick.log())
             wait_until(
                 lambda: coupon.field("status") == "closed"
                 and coupon.redis.scard(coupon.key + ":dead") == 1
@@ -87,7 +87,7 @@ def test_not_settled_while_a_message_is_in_the_queue_or_dead(
         finally:
             rough_owner.execute(NO_POISON)
         rough.ctl("dead", "requeue", "--all")
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
 
 
 def test_not_settled_before_what_was_rejected_is_given_back(rough, rough_coupon, quick):
@@ -111,7 +111,7 @@ def test_not_settled_before_what_was_rejected_is_given_back(rough, rough_coupon,
     assert quick.metrics()["couponmq_keeper_coupons_unreleased"] == 1
     assert coupon.row("settled_at") == (None,)
     coupon.redis.delete(coupon.key + ":users")
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
 
 
 def test_a_late_message_unsettles(rough, rough_coupon, quick):
@@ -128,10 +128,10 @@ def test_a_late_message_unsettles(rough, rough_coupon, quick):
             (coupon.coupon,),
         )
         quick.signal(18)
-        wait_until(lambda: coupon.row("issued_num") == (1,), timeout=20)
+        wait_until(lambda: coupon.row("issued_num") == (1,))
     assert coupon.row("settled_at") == (None,)
     coupon.redis.hset(coupon.key, mapping={"seq": 1, "stock": 4})
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
 
 
 def test_one_that_expires_is_verified_on_another_redis_process(rough, rough_coupon):
@@ -139,9 +139,9 @@ def test_one_that_expires_is_verified_on_another_redis_process(rough, rough_coup
     with rough.client() as client:
         receive = client.issue(coupon.coupon, 1, key="k", ack="issued")["receive"]
         rough.ctl("close", coupon.coupon)
-        wait_until(coupon.is_settled, timeout=20)
+        wait_until(coupon.is_settled)
         rough.restart("redis")
-        wait_until(lambda: client.issue(coupon.coupon, 2)["code"] == ENDED, timeout=20)
+        wait_until(lambda: client.issue(coupon.coupon, 2)["code"] == ENDED)
         assert client.issue(coupon.coupon, 1, key="k")["receive"] == receive
     assert coupon.redis.pttl(coupon.key) > 0
 
@@ -155,6 +155,6 @@ def test_settled_is_told_once_when_the_expiry_was_not_recorded(rough, rough_coup
     wait_until(gate.trapped_num)
     coupon.pg.execute("UPDATE coupon SET settled_at = NULL WHERE id = %s", (coupon.coupon,))
     gate.let_go()
-    wait_until(coupon.is_settled, timeout=20)
+    wait_until(coupon.is_settled)
     wait_until(lambda: f"event=coupon_settled coupon={coupon.coupon} " in worker.log())
     assert worker.log().count(f"event=coupon_settled coupon={coupon.coupon} ") == 1

@@ -100,7 +100,7 @@ def test_a_rebuild_keeps_their_slots(rough, rough_redis, rough_pg):
             for user in HOSTILE[::2]
         ]
         assert [r["receive"] for r in again] == [r["receive"] for r in replies[: len(again)]]
-        wait_until(lambda: count(rough_redis, coupon, "reserved") == 0, timeout=20)
+        wait_until(lambda: count(rough_redis, coupon, "reserved") == 0)
         wait_until(lambda: len(users_of(rough_redis, coupon)) == n)
     assert users_of(rough_redis, coupon) == {
         r["receive"].split(".", 1)[1].rsplit(".", 2)[0]: record_of(r, "k") for r in replies
@@ -154,7 +154,7 @@ def test_receives_without_a_message_are_settled_from_their_slots(rough, rough_re
     rough.start("worker-1")
     rows = "SELECT user_id, key, code IS NOT NULL FROM user_coupon WHERE coupon_id = %s ORDER BY 1"
     with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as db:
-        settled = wait_until(lambda: db.execute(rows, [coupon]).fetchall(), timeout=90)
+        settled = wait_until(lambda: db.execute(rows, [coupon]).fetchall())
         ((used,),) = db.execute(
             "SELECT count(*) FROM code WHERE coupon_id = %s AND state = 'used'", [coupon]
         )

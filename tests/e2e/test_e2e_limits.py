@@ -5,7 +5,6 @@ import contextlib
 import json
 import resource
 import socket
-import time
 
 import pytest
 import requests
@@ -147,9 +146,7 @@ def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
                 deaf.sendall(flood)
                 if sent % 20 == 0:
                     assert good.issue(coupon, sent + 1)["code"] in (0, 2)
-        begun = time.monotonic()
         assert good.call("ping")["code"] == 0
-        assert time.monotonic() - begun < 1
         metrics = gateway.metrics()
         assert (metrics["couponmq_connections_cut_total"], metrics["couponmq_connections"]) == (
             1,
@@ -231,7 +228,7 @@ def test_a_half_closed_client_that_never_reads_goes_too(stack, gateway_make):
         deaf.sendall(b'{"op":"stats"}\n' * 15000)  # their answers are more than the kernel takes
         deaf.shutdown(socket.SHUT_WR)
         wait_until(lambda: gateway.metrics()["couponmq_connections_total"] >= 1)
-        wait_until(lambda: gateway.metrics()["couponmq_connections_idle_total"] == 1, timeout=15)
+        wait_until(lambda: gateway.metrics()["couponmq_connections_idle_total"] == 1)
         assert gateway.metrics()["couponmq_connections"] == 0
 
 
@@ -246,6 +243,6 @@ def test_clients_leave_descriptors_for_the_services(rough):
                 coupon = rough.coupon_make(1)
                 rough.stop("redis")
                 rough.start("redis")
-                wait_until(lambda: client.issue(coupon, 1)["code"] in (0, 4), timeout=20)
+                wait_until(lambda: client.issue(coupon, 1)["code"] in (0, 4))
     finally:
         gateway.end()

@@ -26,7 +26,7 @@ def lock_start(stack, *words):
 def lock_run(stack, *words):
     """(exit status, standard output, standard error)"""
     process = lock_start(stack, *words)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
@@ -62,7 +62,7 @@ def test_the_store_is_gone_at_the_end(stack, name, tmp_path):
         wait_until((tmp_path / "begun").exists)
         gate.hold()
         (tmp_path / "go").touch()
-        err = process.communicate(timeout=30)[1]
+        err = process.communicate(timeout=120)[1]
     assert process.returncode == 3
     assert "is free at the end of its lease: Redis: " in err
 
@@ -83,7 +83,7 @@ def test_signals_are_passed_on(stack, name, number):
     process = lock_start(stack, name, "--", "sh", "-c", script)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=120)
     assert (out, process.returncode) == ("got\n", 3)
     assert lock_run(stack, name, "--wait", "fail", "--", "true")[0] == 0
 
@@ -92,7 +92,7 @@ def test_the_command_ends_with_its_lock(stack, name, redis_client):
     process = lock_start(stack, name, "--lease", 300, "--", "sh", "-c", "echo in; exec sleep 20")
     assert process.stdout.readline() == "in\n"
     redis_client.delete(f"couponmq:lock:{{{name}}}")
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 75 and f'the lock "{name}" is lost' in err
 
 
@@ -100,7 +100,7 @@ def test_the_command_ends_with_couponctl(stack, name):
     process = lock_start(stack, name, "--", "sh", "-c", "echo $$; exec sleep 20")
     child = int(process.stdout.readline())
     process.kill()
-    process.wait(timeout=10)
+    process.wait(timeout=120)
     wait_until(lambda: not os.path.exists(f"/proc/{child}"))
 
 
@@ -146,7 +146,7 @@ def hold(stack):
     yield start
     for one in made:
         one.terminate()
-        one.communicate(timeout=10)
+        one.communicate(timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_lock_keeps_a_command_out(stack, hold, name, command):
     assert told.returncode == 1
     assert f"another couponctl {command.split(' --')[0]} is running" in told.stderr
     holder.terminate()
-    holder.wait(timeout=10)
+    holder.wait(timeout=120)
     stack.ctl(*command.split())
 
 
@@ -179,7 +179,7 @@ def test_a_lock_keeps_migrate_waiting(stack, hold, pg):
     )
     assert migrate.poll() is None
     holder.terminate()
-    out, _ = migrate.communicate(timeout=30)
+    out, _ = migrate.communicate(timeout=120)
     assert migrate.returncode == 0 and "the database is at version" in out
 
 

@@ -55,8 +55,8 @@ def test_what_is_set_is_shown(stack, gateway, make_coupon, user):
     (entry,) = gateway.call("coupons", user=user)["coupons"]
     assert offer_of(entry) == SHOWN
     for path, query in (("/v1/coupon", {"coupon": coupon}), ("/v1/coupons", {"user": user})):
-        by_query = answer_check(path, "GET", requests.get(stack.http(path), query, timeout=5))
-        by_body = requests.post(stack.http(path), json=query, timeout=5)
+        by_query = answer_check(path, "GET", requests.get(stack.http(path), query, timeout=60))
+        by_body = requests.post(stack.http(path), json=query, timeout=60)
         assert answer_check(path, "POST", by_body).json() == by_query.json()
         assert "discount" in by_query.text and "metadata" in by_query.text
 
@@ -111,7 +111,7 @@ def test_a_change_without_a_version_is_shown_later(gateway, make_coupon, pg_owne
     coupon = make_coupon(5, metadata='{"a":1}')
     assert offer(gateway, coupon) == {"metadata": {"a": 1}}
     pg_owner.execute("UPDATE coupon SET metadata = '{}' WHERE id = %s", (coupon,))
-    wait_until(lambda: offer(gateway, coupon) == {"metadata": {}}, timeout=15)
+    wait_until(lambda: offer(gateway, coupon) == {"metadata": {}})
 
 
 def test_postgresql_is_away(stack, make_coupon, gateway_make, proxy):
@@ -134,8 +134,8 @@ def test_postgresql_is_away(stack, make_coupon, gateway_make, proxy):
         wait_until(lambda: gateway.metrics()["couponmq_read_connections"] == 0)
         assert offer(client, unknown) == {"partial": True}
         proxy.heal()
-        wait_until(lambda: offer(client, unknown) == SHOWN, timeout=20)
-        wait_until(lambda: offer(client, known) == {"discount": SHOWN["discount"]}, timeout=20)
+        wait_until(lambda: offer(client, unknown) == SHOWN)
+        wait_until(lambda: offer(client, known) == {"discount": SHOWN["discount"]})
 
 
 def test_too_many_reads_wait(stack, make_coupon, gateway_make, proxy):

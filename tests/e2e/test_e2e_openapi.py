@@ -92,7 +92,7 @@ def api(stack, session):
     """api(PATH, METHOD, …): sends a request to the shared gateway and checks the answer."""
 
     def ask(path, method="POST", on=stack, **options):
-        response = session.request(method, on.http(path), timeout=20, **options)
+        response = session.request(method, on.http(path), timeout=60, **options)
         return answer_check(path, method, response)
 
     return ask
@@ -128,14 +128,14 @@ def test_serves_the_file(api):
 def test_a_path_takes_the_methods_of_the_file(stack, session, path):
     listed = {method for one, method in OPERATIONS if one == path}
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
-        response = session.request(method, stack.http(path), timeout=5)
+        response = session.request(method, stack.http(path), timeout=60)
         assert (response.status_code == 405) == (method not in listed), method
         if method not in listed:
             assert set(response.headers["Allow"].split(", ")) == listed
             assert method == "HEAD" or response.json()["message"] == (
                 f"this path takes {response.headers['Allow']}"
             )
-    assert session.request("BREW", stack.http(path), timeout=5).status_code == 501
+    assert session.request("BREW", stack.http(path), timeout=60).status_code == 501
 
 
 @pytest.mark.parametrize("path", DOCUMENT["paths"])
@@ -144,7 +144,7 @@ def test_paths_beside_those_of_the_file(stack, session, path):
         if other not in DOCUMENT["paths"]:
             for method in ("GET", "HEAD", "POST"):
                 assert (
-                    session.request(method, stack.http(other), timeout=5).status_code == 404
+                    session.request(method, stack.http(other), timeout=60).status_code == 404
                 ), other
 
 

@@ -147,7 +147,7 @@ def test_only_a_locked_coupon_waits(rough, rough_pg, amqp_rough, worker_make):
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupons[0],))
         worker = worker_make(rough, COUPON_PREFETCH=4)
         message_publish(amqp_rough, packed([*bodies, *more]))
-        wait_until(lambda: len(issued(rough_pg, coupons)) == 7, timeout=5)
+        wait_until(lambda: len(issued(rough_pg, coupons)) == 7)
         wait_until(lambda: worker.metrics()["couponmq_worker_parked_total"] > 0)
         assert issued(rough_pg, coupons[:1]) == []
         worker.kill9()

@@ -64,7 +64,7 @@ def test_a_locked_coupon_does_not_stop_the_others(rough, rough_pg):
         with locked_coupon.start():
             locked_coupon.wait_accepted(300)
         issue_all(rough, other, range(1, 201))
-        wait_until(lambda: issued_n(rough_pg, other) == 200, timeout=5)
+        wait_until(lambda: issued_n(rough_pg, other) == 200)
         with rough.client() as client:
             assert client.issue(other, 1000, ack="issued")["status"] == "issued"
         assert issued_n(rough_pg, locked_coupon.coupon) == 0
@@ -89,7 +89,7 @@ def test_so_many_wait_for_a_locked_coupon(rough, rough_pg, worker_make):
         with rough.client() as client:
             assert client.issue(other, 10**6, ack="issued")["code"] == 2, "sold out"
         rough.ctl("rush", "--coupon", coupon_open(rough, 1000), "--users", 1000)
-    wait_until(lambda: issued_n(rough_pg, coupon) == WAITING, timeout=60)
+    wait_until(lambda: issued_n(rough_pg, coupon) == WAITING)
     wait_until(lambda: parked_n(rough) == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0
 
@@ -116,11 +116,11 @@ def test_many_coupons_are_locked_at_once(rough, rough_pg, worker_make):
         pika.URLParameters(rough.env["AMQP_URL"])
     ) as amqp:
         receives(amqp.channel(), 1)
-        wait_until(lambda: settled(free, 150), timeout=5)
+        wait_until(lambda: settled(free, 150))
         assert metric("blocked_total") <= 20
         wait_until(lambda: metric("put_off_coupons") == 150)
         receives(amqp.channel(), 2)
-        wait_until(lambda: settled(free, 300), timeout=5)
+        wait_until(lambda: settled(free, 300))
         assert settled(held, 0)
     wait_until(lambda: settled(held, 300))
     wait_until(lambda: metric("held") == 0 and metric("put_off_coupons") == 0)
@@ -136,7 +136,7 @@ def test_a_worker_killed_while_it_parks(rough, rough_pg):
             wait_until(lambda: rough.log_has("worker-1", f"coupon={coupon} for_ms="))
             rough.kill9("worker-1")
             rough.start("worker-1")
-    wait_until(lambda: issued_n(rough_pg, coupon) == 3000, timeout=30)
+    wait_until(lambda: issued_n(rough_pg, coupon) == 3000)
     wait_until(lambda: parked_n(rough) == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0
 
@@ -155,9 +155,9 @@ def test_one_locked_coupon_does_not_hide_another(rough, rough_pg, worker_make):
                 for user in range(1, 11):
                     assert client.issue(second, user)["code"] == 0
             wait_until(lambda: worker.metrics()["couponmq_worker_put_off_coupons"] == 2)
-        wait_until(lambda: issued_n(rough_pg, second) == 10, timeout=30)
+        wait_until(lambda: issued_n(rough_pg, second) == 10)
         assert issued_n(rough_pg, first) == 0
-    wait_until(lambda: issued_n(rough_pg, first) == 30, timeout=30)
+    wait_until(lambda: issued_n(rough_pg, first) == 30)
     wait_until(lambda: worker.metrics()["couponmq_worker_held"] == 0)
 
 
@@ -173,7 +173,7 @@ def test_a_lock_on_a_user_coupon_is_of_its_coupon_alone(rough, rough_pg):
         )
         issue_all(rough, coupon, range(1, 21))
         issue_all(rough, other, range(1, 21))
-        wait_until(lambda: issued_n(rough_pg, other) == 20, timeout=5)
+        wait_until(lambda: issued_n(rough_pg, other) == 20)
         assert issued_n(rough_pg, coupon) == 0
         pg.rollback()
     wait_until(lambda: issued_n(rough_pg, coupon) == 20)
@@ -220,7 +220,7 @@ def test_an_audit_does_not_call_lost_what_a_lock_holds_up(rough, rough_pg):
             assert audit.returncode in (0, 4), audit.stdout
             return "cannot be decided until it ends" in audit.stdout
 
-        wait_until(undecided, timeout=60)
+        wait_until(undecided)
         given_up = rough.ctl_run("rebuild", coupon, "--release-lost", "--older-than-s", 0)
         assert given_up.returncode != 0
         assert "transaction open" in given_up.stderr or "can still arrive" in given_up.stderr
@@ -261,7 +261,7 @@ def test_a_receive_that_is_put_off_without_a_lock_is_not_lost(rough, rough_pg, w
     slow(coupon, 0.2)
     issue_all(rough, coupon, range(1, 21))
     issue_all(rough, other, range(1, 21))
-    wait_until(lambda: issued_n(rough_pg, other) == 20, timeout=5)
+    wait_until(lambda: issued_n(rough_pg, other) == 20)
     wait_until(lambda: parked_n(rough) == 0 and rough.log_has("worker-extra-1", "failures=3"))
     outbox_lose(rough, coupon)
     assert rough.ctl_run("audit", coupon, "--grace", 1).returncode in (0, 4)
@@ -286,7 +286,7 @@ def test_a_coupon_that_takes_too_long_is_settled_in_steps(rough, rough_pg, worke
     issue_all(rough, other, range(1, 21))
     wait_until(lambda: issued_n(rough_pg, other) == 20)
     assert issued_n(rough_pg, coupon) < 40
-    wait_until(lambda: issued_n(rough_pg, coupon) == 40, timeout=30)
+    wait_until(lambda: issued_n(rough_pg, coupon) == 40)
     wait_until(lambda: worker.metrics()["couponmq_worker_put_off_coupons"] == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0
 
@@ -315,10 +315,10 @@ def test_a_parking_queue_that_is_full(rough, rough_pg, worker_make):
             wait_until(lambda: "event=park_failed" in worker.log())
             for user in range(1, 11):
                 assert client.issue(other, user)["code"] == 0
-            wait_until(lambda: issued_n(rough_pg, other) == 10, timeout=30)
+            wait_until(lambda: issued_n(rough_pg, other) == 10)
             assert issued_n(rough_pg, coupon) == 0
             assert worker.metrics()["couponmq_worker_requeued_total"] > 0
-        wait_until(lambda: issued_n(rough_pg, coupon) == 24, timeout=20)
+        wait_until(lambda: issued_n(rough_pg, coupon) == 24)
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
@@ -336,8 +336,6 @@ def test_a_parking_queue_that_was_full(rough, rough_pg, worker_make):
         wait_until(lambda: worker.metrics()["couponmq_worker_requeued_total"] > 0)
         end()
         parked = worker.metrics()["couponmq_worker_parked_total"]
-        wait_until(
-            lambda: worker.metrics()["couponmq_worker_parked_total"] >= parked + 5, timeout=30
-        )
-    wait_until(lambda: issued_n(rough_pg, coupon) == 20, timeout=20)
+        wait_until(lambda: worker.metrics()["couponmq_worker_parked_total"] >= parked + 5)
+    wait_until(lambda: issued_n(rough_pg, coupon) == 20)
     assert rough.ctl_run("audit", coupon).returncode == 0

@@ -142,7 +142,7 @@ def test_a_second_run_is_refused(differing):
         told = differing.ctl_run("queue", "move")
         assert told.returncode == 1 and "another couponctl queue move is running" in told.stderr
         differing.sigcont("worker-1")
-        assert first.wait(timeout=60) == 0
+        assert first.wait(timeout=120) == 0
     finally:
         first.kill()
     assert moved(differing) and queue_length(differing, QUEUE) == 0

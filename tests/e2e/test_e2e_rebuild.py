@@ -61,7 +61,7 @@ def rebuild(redis_client, coupon):
 def close_until_settled(rough, pg, coupon):
     rough.ctl("close", coupon)
     query = "SELECT settled_at IS NOT NULL FROM coupon WHERE id = %s"
-    wait_until(lambda: pg.execute(query, (coupon,)).fetchone() == (True,), timeout=20)
+    wait_until(lambda: pg.execute(query, (coupon,)).fetchone() == (True,))
 
 
 def rejections(pg, coupon):
@@ -73,7 +73,6 @@ def wait_open(redis_client, coupon, generation=1):
     wait_until(
         lambda: is_open(redis_client, coupon)
         and count(redis_client, coupon, "generation") >= generation,
-        timeout=20,
     )
 
 
@@ -252,7 +251,7 @@ def test_the_outbox_keeps_its_slots(rough, rough_redis, rough_pg, coupon_make):
             ) == (9, 0)
     finally:
         rough.sigcont("rabbitmq")
-    wait_until(lambda: rough_redis.exists(key_of(coupon) + ":known") == 0, timeout=30)
+    wait_until(lambda: rough_redis.exists(key_of(coupon) + ":known") == 0)
     assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "late")) == (9, 1)
     assert rough.ctl_run("audit", coupon).returncode == 0
 

@@ -268,9 +268,7 @@ def assert_open(world, coupons):
     world.stack.start("worker-1")
     for coupon in coupons:
         assert world.issue(coupon, "after", key="new")["status"] == "issued"
-    wait_until(
-        lambda: world.stack.ctl_run("audit", "--all", "--grace", 0).returncode == 0, timeout=20
-    )
+    wait_until(lambda: world.stack.ctl_run("audit", "--all", "--grace", 0).returncode == 0)
 
 
 def assert_recovered(world, coupons, users):
@@ -314,7 +312,7 @@ def test_codes_come_back(world, tmp_path):
     world.stack.ctl("codes", "word", coupon, "RECOVERED")
     with world.pg() as pg, world.stack.client() as client:
         ((sets,),) = pg.execute("SELECT count(*) FROM code_set")
-        wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0) >= sets, timeout=30)
+        wait_until(lambda: client.call("stats")["stats"].get("code_sets", 0) >= sets)
     world.backup()
 
     def redeem(code, user, ack="issued", **members):
@@ -322,7 +320,7 @@ def test_codes_come_back(world, tmp_path):
             return client.call("redeem", code=code, user=user, ack=ack, **members)
 
     # Until the gateway has connected to PostgreSQL again, and the worker.
-    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued", timeout=30)
+    wait_until(lambda: redeem("RECOVER-0", "a")["status"] == "issued")
     wait_until(lambda: redeem("RECOVER-1", "b", key="order-7")["status"] == "issued")
     wait_until(lambda: redeem("RECOVERED", "b", key="order-8")["status"] == "issued")
     world.stack.stop("worker-1")
@@ -334,7 +332,7 @@ def test_codes_come_back(world, tmp_path):
         "SELECT set_id, serial, state, user_id, batch, idx FROM code"
         f" WHERE coupon_id = {coupon} ORDER BY set_id, serial",
     )
-    wait_until(lambda: len(world.read(rows[0])[0]) == 4, timeout=30)
+    wait_until(lambda: len(world.read(rows[0])[0]) == 4)
     before = world.read(*rows)
     assert [row[4] for row in before[0]] == [None, "order-7", "order-8", None]
     world.restore()
@@ -342,7 +340,7 @@ def test_codes_come_back(world, tmp_path):
     world.recover("--all")
     assert world.read(*rows) == before
     world.stack.start("worker-1")
-    wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0, timeout=30)
+    wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0)
     assert redeem("RECOVER-1", "c")["status"] == "code_used"
     assert redeem("RECOVER-1", "b")["status"] == "issued"
 
@@ -604,7 +602,7 @@ def test_a_voided_receive_is_not_brought_back(world):
         for receive in early + late:
             wait_until(lambda: client.call("status", receive=receive).get("reason") == "voided")
     for coupon in (returning, keeping):
-        wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0, timeout=30)
+        wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0)
 
 
 def test_what_is_recovered_is_told_again(world):
@@ -623,5 +621,5 @@ def test_what_is_recovered_is_told_again(world):
     world.restore()
     world.recover("--all")
     world.stack.start("worker-1")
-    wait_until(lambda: told <= set(events.ids()), timeout=30)
+    wait_until(lambda: told <= set(events.ids()))
     events.close()

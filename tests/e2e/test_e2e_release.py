@@ -31,7 +31,7 @@ class Rejecting(Seen):
         return [row[0] for row in self.pg.execute(query, (self.coupon,)).fetchall()]
 
     def wait_released(self, n=1):
-        wait_until(lambda: self.tombstones() == [True] * n, timeout=20)
+        wait_until(lambda: self.tombstones() == [True] * n)
 
     def replay(self):
         """All are pending again, as after a death between the release and its mark."""
@@ -297,7 +297,7 @@ def test_a_total_lowered_by_hand_under_load(rough, rough_pg):
     rough_pg.execute("UPDATE coupon SET total_num = 700 WHERE id = %s", (coupon,))
     with History(rough, coupon, 1200, limit=2, users=2000).start() as history:
         history.allowed.add(reasons=("out_of_stock",))
-        wait_until(lambda: history.codes()[OUT_OF_STOCK] > 300, timeout=30)
+        wait_until(lambda: history.codes()[OUT_OF_STOCK] > 300)
         history.total = 700  # Redis' too, since it was rebuilt
         assert history.judge() == 700
     query = "SELECT reason, count(*) FROM receive_rejected WHERE coupon_id = %s GROUP BY reason"

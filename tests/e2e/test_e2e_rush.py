@@ -108,7 +108,7 @@ def coupons_make(pg, redis_client, tmp_path):
         coupons = [coupon for (coupon,) in made]
         for coupon in coupons:
             key = f"coupon:{{{coupon}}}"
-            wait_until(lambda key=key: redis_client.hget(key, "status") == "open", timeout=30)
+            wait_until(lambda key=key: redis_client.hget(key, "status") == "open")
         file = tmp_path / "coupons"
         file.write_text("".join(f"{coupon}\n" for coupon in reversed(coupons)))
         return coupons, file

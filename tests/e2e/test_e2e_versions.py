@@ -79,7 +79,7 @@ def test_the_log_has_the_version_of_each_service(rough, gateway_make, worker_mak
         wait_until(lambda: len(versions_logged(process.log())) >= 3)
     restarts = gateway.log().count("event=redis_ready")
     rough.restart("redis")
-    wait_until(lambda: gateway.log().count("event=redis_ready") > restarts, timeout=30)
+    wait_until(lambda: gateway.log().count("event=redis_ready") > restarts)
     for process in (gateway, worker):
         found = {service: version for service, version, _ in versions_logged(process.log())}
         assert found["redis"] == cache and found["postgresql"] == f"PostgreSQL {postgres}"

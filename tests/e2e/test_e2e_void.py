@@ -26,7 +26,7 @@ def counts(stack, coupon):
 
 
 def audit(stack, coupon):
-    wait_until(lambda: stack.ctl_run("audit", coupon).returncode == 0, timeout=20)
+    wait_until(lambda: stack.ctl_run("audit", coupon).returncode == 0)
 
 
 def test_stock_and_slot_come_back(stack, gateway, pg):
@@ -134,7 +134,7 @@ def test_a_late_copy_of_its_message_does_not_issue_it_again(stack, gateway, redi
     )
     stack.ctl("void", receive)
     redis_client.hset(f"coupon:{{{coupon}}}:outbox", batch, body)
-    wait_until(lambda: not redis_client.hlen(f"coupon:{{{coupon}}}:outbox"), timeout=30)
+    wait_until(lambda: not redis_client.hlen(f"coupon:{{{coupon}}}:outbox"))
     rows = pg.execute("SELECT count(*) FROM user_coupon WHERE coupon_id = %s", (coupon,))
     assert rows.fetchone() == (0,)
     assert gateway.call("status", receive=receive)["reason"] == "voided"
@@ -165,7 +165,7 @@ def test_malformed_records_of_the_user_are_not_taken_for_released(stack, gateway
     pending = "SELECT released_at FROM receive_rejected WHERE coupon_id = %s"
     assert pg.execute(pending, (coupon,)).fetchone() == (None,)
     redis_client.hset(users, "1", record)
-    wait_until(lambda: counts(stack, coupon) == (0, 3, 0), timeout=20)
+    wait_until(lambda: counts(stack, coupon) == (0, 3, 0))
     audit(stack, coupon)
 
 

@@ -198,7 +198,7 @@ def test_a_failing_webhook_gets_one_attempt_at_a_time_and_is_disabled(
     webhook, _ = webhooks.add(endpoint.url(), "--batch", 1)
     for coupon in range(1, 21):
         webhooks.enqueue(coupon, 5)
-    wait_until(lambda: webhooks.show(webhook)["state"] == "disabled", timeout=30)
+    wait_until(lambda: webhooks.show(webhook)["state"] == "disabled")
     shown = webhooks.show(webhook)
     assert shown["why"].startswith("every attempt has failed since 20")
     assert (shown["waiting"], shown["given_up"]) == (100, 0)

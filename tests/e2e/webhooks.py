@@ -69,7 +69,7 @@ class Webhooks:
         self.db.execute("SELECT webhook_enqueue(%s, %s, %s)", (coupon, type_, Jsonb(events)))
         return [event["id"] for event in events]
 
-    def wait_empty(self, webhook, timeout=20):
+    def wait_empty(self, webhook, timeout=120):
         wait_until(lambda: self.show(webhook)["waiting"] == 0, timeout)
 
     def close(self):

@@ -14,7 +14,7 @@ def private_redis(tmp_path_factory):
     yield client
     client.close()
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=120)
 
 
 @pytest.fixture(scope="session")

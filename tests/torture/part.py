@@ -141,11 +141,11 @@ class Part:
                 self.calm()
         self.frozen = False
 
-    def wait_fault(self, timeout=20):
+    def wait_fault(self, timeout=120):
         fault = self.settings[0]
         wait_until(lambda: "fault: " in self.log(), timeout)
         if "kill" in fault:
-            wait_until(lambda: not self.alive(), 5)
+            wait_until(lambda: not self.alive())
         else:
             self.frozen = "stop" in fault
 

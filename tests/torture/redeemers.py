@@ -180,7 +180,7 @@ class Revokers(Redeemers):
                 },
                 capture_output=True,
                 check=False,
-                timeout=30,
+                timeout=120,
             ).returncode
         except subprocess.TimeoutExpired:
             status = None

@@ -119,7 +119,7 @@ class Rig:
         self.prepare_parts(1, 1, {})
         coupon = self.stack.coupon_make(1)
         with self.gateways[0].process.client() as client:
-            wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued")["code"] == 0, 30)
+            wait_until(lambda: client.issue(coupon, 1, key="k", ack="issued")["code"] == 0)
 
     def down(self):
         for part in self.parts:
@@ -149,7 +149,7 @@ class Rig:
                 part.terminate()
             if not part.alive():
                 part.start()
-        wait_until(lambda: all(part.ready() for part in self.parts), 30)
+        wait_until(lambda: all(part.ready() for part in self.parts))
 
     # Interface for scenarios
 
@@ -208,16 +208,16 @@ class Rig:
                 None,
             )
 
-        return wait_until(elected, 20)
+        return wait_until(elected)
 
-    def wait(self, condition, timeout=20.0):
+    def wait(self, condition, timeout=120):
         return wait_until(condition, timeout)
 
-    def wait_accepted(self, more, timeout=30):
+    def wait_accepted(self, more, timeout=120):
         aim = self.load.accepted + more
         wait_until(lambda: self.load.errors or self.load.accepted >= aim, timeout)
 
-    def wait_answers(self, more, timeout=30):
+    def wait_answers(self, more, timeout=120):
         aim = self.load.sure + more
         wait_until(lambda: self.load.errors or self.load.sure >= aim, timeout)
 
@@ -384,9 +384,7 @@ class Rig:
         for part in self.gateways:
             with part.process.client() as client:
                 for campaign in campaigns:
-                    wait_until(
-                        lambda: client.call("coupon", coupon=campaign.coupon)["code"] == 0, 20
-                    )
+                    wait_until(lambda: client.call("coupon", coupon=campaign.coupon)["code"] == 0)
 
     def _slow_disk_allow(self):
         """On a busy machine a write of Redis may exceed the time-out of a call. The gateway has
@@ -423,7 +421,7 @@ class Rig:
                 f" ({disturbances}): {unanswered[0]}"
             )
         for queue in (QUEUE, PARKED_QUEUE):
-            wait_until(lambda queue=queue: queue_length(self.stack, queue) == 0, 20)
+            wait_until(lambda queue=queue: queue_length(self.stack, queue) == 0)
         dead = queue_length(self.stack, DEAD_QUEUE)
         if dead > self._dead_expected:
             raise Violation(f"{dead} dead letters")
@@ -446,7 +444,7 @@ class Rig:
             return part.rss_kb() <= bound
 
         try:
-            wait_until(fits, 10)
+            wait_until(fits)
         except AssertionError:
             raise Violation(
                 f"{part.name} has {part.rss_kb()} KB, and had {self._rss[part.name]}"

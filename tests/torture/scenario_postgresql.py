@@ -36,7 +36,7 @@ def workers_log(rig, text):
 def workers_told(rig, text):
     """Waits until a worker has logged it once more."""
     before = workers_log(rig, text)
-    return lambda timeout=20: rig.wait(lambda: workers_log(rig, text) > before, timeout)
+    return lambda timeout=120: rig.wait(lambda: workers_log(rig, text) > before, timeout)
 
 
 def reconnect_all(pg):
@@ -452,4 +452,4 @@ def log_exhaust(rig):
             return True
         return False
 
-    wait_until(panics, 30)
+    wait_until(panics)
