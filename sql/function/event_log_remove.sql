@@ -1,4 +1,4 @@
--- version: 1
+-- version: 2
 -- function: event_log_remove(bigint[],bigint[],text[],text[])
 --
 -- Removes rows of event_log that RabbitMQ has confirmed, and passes their events on to the webhooks
@@ -14,10 +14,8 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = public, pg_temp
 AS $$
 BEGIN
-	FOR i IN 1 .. cardinality(event_log_remove.coupon) LOOP
-		PERFORM webhook_enqueue(event_log_remove.coupon[i], event_log_remove.type[i],
-			event_log_remove.events[i]::jsonb);
-	END LOOP;
+	PERFORM webhook_enqueue(event_log_remove.coupon, event_log_remove.type,
+		event_log_remove.events);
 	DELETE FROM event_log AS l WHERE l.id = ANY (event_log_remove.ids);
 END
 $$;

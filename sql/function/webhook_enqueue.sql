@@ -1,14 +1,16 @@
--- version: 1
--- function: webhook_enqueue(bigint,text,jsonb)
+-- version: 2
+-- function: webhook_enqueue(bigint[],text[],text[])
 --
--- Queues events of one coupon and one type for each webhook that wants them, in the transaction of
--- the caller. `events` is an array of CloudEvents, in their order. A delivery is a part of it, of
--- at most the webhook's batch_max events.
+-- Queues events for each webhook that wants them, in the transaction of the caller. Element i of
+-- the arrays is a coupon, a type, and a JSON array of CloudEvents in their order. A delivery is a
+-- part of such an array, of at most the webhook's batch_max events.
 --
 -- The queue of a webhook has at most queue_max deliveries, also of those that have failed for good.
 -- When it is full the oldest of these give way; then the events that do not fit are dropped, and
--- counted. A webhook never makes the caller wait.
-CREATE OR REPLACE FUNCTION webhook_enqueue(coupon bigint, type text, events jsonb)
+-- counted. A webhook never makes the caller wait: its queue is counted once, however many elements
+-- there are, and what does not fit is not looked at.
+DROP FUNCTION IF EXISTS webhook_enqueue(bigint, text, jsonb);
+CREATE OR REPLACE FUNCTION webhook_enqueue(coupon bigint[], type text[], events text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = public, pg_temp
@@ -16,23 +18,28 @@ SET enable_seqscan = off
 AS $$
 DECLARE
 	hook       record;
-	events_num int := jsonb_array_length(events);
-	wanted     int;
+	packets    jsonb[] := events::jsonb[];
+	nums       int[] := ARRAY(SELECT jsonb_array_length(p.events)
+		FROM unnest(packets) WITH ORDINALITY AS p (events, n) ORDER BY p.n);
+	wanted     int; -- deliveries
+	wanted_num bigint; -- the events in them
+	added_num  bigint;
 	room       int;
 	given_up   int;
 BEGIN
-	IF events_num = 0 THEN
-		RETURN;
-	END IF;
 	-- The lock keeps couponctl webhook remove away until the end, and nothing else.
 	FOR hook IN
-		SELECT w.id, w.batch_max, w.queue_max FROM webhook AS w
-		WHERE w.state = 'enabled'
-			AND (w.coupon_id IS NULL OR w.coupon_id = webhook_enqueue.coupon)
-			AND (w.types = '{}' OR webhook_enqueue.type = ANY (w.types))
+		SELECT w.id, w.coupon_id, w.types, w.batch_max, w.queue_max FROM webhook AS w
+		WHERE w.state = 'enabled' AND cardinality(nums) > 0
 		ORDER BY w.id FOR KEY SHARE OF w
 	LOOP
-		wanted := (events_num + hook.batch_max - 1) / hook.batch_max;
+		SELECT sum((p.num + hook.batch_max - 1) / hook.batch_max), sum(p.num)
+		INTO wanted, wanted_num
+		FROM unnest(webhook_enqueue.coupon, webhook_enqueue.type, nums)
+			AS p (coupon, type, num)
+		WHERE (hook.coupon_id IS NULL OR hook.coupon_id = p.coupon)
+			AND (hook.types = '{}' OR p.type = ANY (hook.types));
+		CONTINUE WHEN coalesce(wanted, 0) = 0;
 		SELECT hook.queue_max - count(*) INTO room
 		FROM (SELECT FROM webhook_delivery AS d
 			WHERE d.webhook_id = hook.id LIMIT hook.queue_max) AS queued;
@@ -44,22 +51,35 @@ BEGIN
 			GET DIAGNOSTICS given_up = ROW_COUNT;
 			room := least(room + given_up, wanted);
 		END IF;
-		IF room < wanted THEN
+		WITH packet AS (
+			SELECT p.coupon, p.type, p.events, p.n,
+				sum((p.num + hook.batch_max - 1) / hook.batch_max) OVER (ORDER BY p.n)
+					- (p.num + hook.batch_max - 1) / hook.batch_max AS before
+			FROM unnest(webhook_enqueue.coupon, webhook_enqueue.type, packets, nums)
+				WITH ORDINALITY AS p (coupon, type, events, num, n)
+			WHERE (hook.coupon_id IS NULL OR hook.coupon_id = p.coupon)
+				AND (hook.types = '{}' OR p.type = ANY (hook.types))
+		), added AS (
+			INSERT INTO webhook_delivery (webhook_id, coupon_id, type, events_num, body)
+			SELECT hook.id, p.coupon, p.type, count(*),
+				jsonb_agg(e.event ORDER BY e.n)::text
+			FROM (SELECT * FROM packet AS f WHERE f.before < room OFFSET 0) AS p
+			CROSS JOIN jsonb_array_elements(p.events) WITH ORDINALITY AS e (event, n)
+			WHERE p.before + (e.n - 1) / hook.batch_max < room
+			GROUP BY p.n, p.coupon, p.type, (e.n - 1) / hook.batch_max
+			ORDER BY p.n, (e.n - 1) / hook.batch_max
+			RETURNING events_num
+		)
+		SELECT coalesce(sum(a.events_num), 0) INTO added_num FROM added AS a;
+		IF added_num < wanted_num THEN
 			UPDATE webhook AS w SET dropped_at = now(),
-				dropped_num = w.dropped_num + events_num - room * hook.batch_max
+				dropped_num = w.dropped_num + wanted_num - added_num
 			WHERE w.id = hook.id;
 		END IF;
-		INSERT INTO webhook_delivery (webhook_id, coupon_id, type, events_num, body)
-		SELECT hook.id, webhook_enqueue.coupon, webhook_enqueue.type, count(*),
-			jsonb_agg(e.event ORDER BY e.n)::text
-		FROM jsonb_array_elements(events) WITH ORDINALITY AS e (event, n)
-		WHERE e.n <= room::bigint * hook.batch_max
-		GROUP BY (e.n - 1) / hook.batch_max
-		ORDER BY (e.n - 1) / hook.batch_max;
 		PERFORM pg_notify('couponmq_webhook', '');
 	END LOOP;
 END
 $$;
 
-REVOKE ALL ON FUNCTION webhook_enqueue(bigint, text, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION webhook_enqueue(bigint, text, jsonb) TO couponmq_app;
+REVOKE ALL ON FUNCTION webhook_enqueue(bigint[], text[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION webhook_enqueue(bigint[], text[], text[]) TO couponmq_app;

@@ -274,16 +274,23 @@ def test_no_listener_and_no_name(webhooks, worker_make, endpoint_make):
     assert "resolve" in error_of(webhooks, unknown)
 
 
-def test_a_worker_without_webhooks(webhooks, worker_make, endpoint_make):
+def test_a_worker_that_sends_none_removes_what_has_expired(webhooks, worker_make, endpoint_make):
     endpoint = endpoint_make()
     webhook, _ = webhooks.add(endpoint.url())
-    worker = worker_make(webhooks.stack, **SOON, COUPON_WEBHOOK_CONNECTIONS=0)
+    old, _ = webhooks.add(endpoint.url())
     webhooks.enqueue(1001)
-    assert webhooks.db.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'coupon-webhooks'"
-    ).fetchone() == (0,)
+    webhooks.db.execute(
+        "UPDATE webhook_delivery SET state = 'failed', last_at = now() - interval '1 day'"
+        " WHERE webhook_id = %s",
+        (old,),
+    )
+    worker = worker_make(
+        webhooks.stack, **SOON, COUPON_WEBHOOK_CONNECTIONS=0, COUPON_WEBHOOK_KEEP_S=3600
+    )
+    wait_until(lambda: not webhooks.deliveries(old))
+    wait_until(lambda: worker.metrics()["couponmq_worker_webhook_waiting"] == 1)
     assert worker.terminate() == 0
-    assert webhooks.show(webhook)["waiting"] == 1
+    assert webhooks.show(webhook)["waiting"] == 1 and not endpoint.requests
 
 
 @pytest.mark.parametrize(

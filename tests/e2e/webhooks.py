@@ -4,7 +4,6 @@ import json
 import uuid
 
 import psycopg
-from psycopg.types.json import Jsonb
 
 from stack import wait_until
 
@@ -66,7 +65,8 @@ class Webhooks:
             }
             for number in range(count)
         ]
-        self.db.execute("SELECT webhook_enqueue(%s, %s, %s)", (coupon, type_, Jsonb(events)))
+        columns = [coupon], [type_], [json.dumps(events)]
+        self.db.execute("SELECT webhook_enqueue(%s::bigint[], %s, %s)", columns)
         return [event["id"] for event in events]
 
     def wait_empty(self, webhook, timeout=120):

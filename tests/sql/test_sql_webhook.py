@@ -4,7 +4,6 @@ import json
 
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 LEASE_MS = 60000
 FINISHES = {"retry": (500, "why"), "failed": (0, "no answer"), "gone": (410, None)}
@@ -22,7 +21,11 @@ class Queue:
 
     def add(self, coupon, count=1, type_="coupon.issued"):
         events = [{"id": str(number), "type": type_} for number in range(count)]
-        self.db.execute("SELECT webhook_enqueue(%s, %s, %s)", coupon, type_, Jsonb(events))
+        self.add_all([(coupon, type_, json.dumps(events))])
+
+    def add_all(self, packets):
+        columns = [list(column) for column in zip(*packets, strict=True)]
+        self.db.execute("SELECT webhook_enqueue(%s::bigint[], %s, %s)", *columns)
 
     def claim(self, most=100, webhook_most=100, lease_ms=LEASE_MS):
         return self.db.query("webhook_claim", most, webhook_most, lease_ms)
@@ -111,6 +114,43 @@ def test_a_full_queue_gives_up_the_oldest_that_failed_first(queue):
     queue.add(1, 5)
     assert queue.shown(hook)["dropped_num"] == "4"
     assert [row[0] for row in queue.rows(hook, "state")] == ["waiting"] * 4
+
+
+def test_a_full_queue_is_counted_once_for_many_elements(queue):
+    hooks = [queue.hook(batch=1, queue=50) for _ in range(10)]
+    queue.add(1, 50)
+    read = (
+        "SELECT idx_tup_fetch::int FROM pg_stat_xact_user_tables"
+        " WHERE relname = 'webhook_delivery'"
+    )
+    with queue.db.connection.transaction():
+        [[before]] = queue.db.execute(read)
+        queue.add_all([(coupon, "coupon.issued", '[{"id": "1"}]') for coupon in range(1, 201)])
+        [[after]] = queue.db.execute(read)
+    assert 0 < after - before <= 2 * 50 * len(hooks)
+    assert {queue.shown(hook)["dropped_num"] for hook in hooks} == {"200"}
+
+
+def test_elements_are_queued_in_their_order_up_to_the_room(queue):
+    every = queue.hook(batch=2, queue=5)
+    some = queue.hook(types="{coupon.voided}", batch=2, queue=5)
+    queue.add_all(
+        [
+            (coupon, type_, json.dumps([{"id": f"{coupon}.{n}"} for n in range(count)]))
+            for coupon, type_, count in (
+                (1, "coupon.issued", 3),
+                (2, "coupon.voided", 5),
+                (3, "coupon.issued", 0),
+                (4, "coupon.issued", 1),
+            )
+        ]
+    )
+    queued = queue.rows(every, "coupon_id, events_num, body")
+    assert [row[:2] for row in queued] == [(1, 2), (1, 1), (2, 2), (2, 2), (2, 1)]
+    assert json.loads(queued[3][2]) == [{"id": "2.2"}, {"id": "2.3"}]
+    assert queue.shown(every)["dropped_num"] == "1"
+    assert [row[0] for row in queue.rows(some, "events_num")] == [2, 2, 1]
+    assert queue.shown(some)["dropped_num"] == "0"
 
 
 def test_events_that_do_not_fit_are_counted_one_by_one(queue):

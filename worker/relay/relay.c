@@ -5,9 +5,9 @@
  *	     ▲                                                              │
  *	     └── these are removed; webhooks get their events ◀── all confirmed
  *
- * A turn that fails is repeated from the oldest row. So events are published at least once, and
- * those of a coupon in the order of their commits: each relay begins with the oldest event that is
- * not confirmed, and leaves none out.
+ * A turn that fails is repeated from the oldest row, with fewer rows if PostgreSQL could not remove
+ * them. So events are published at least once, and those of a coupon in the order of their commits:
+ * each relay begins with the oldest event that is not confirmed, and leaves none out.
  */
 #include "worker/relay/relay.h"
 
@@ -58,6 +58,7 @@ struct relay {
 	struct packets *packets;
 	struct event_log_done done; /* of this turn */
 	int has_webhooks;
+	int rows_max;   /* of the next turn: fewer after one that PostgreSQL could not end */
 	int64_t events; /* published in this turn */
 	int64_t messages;
 	struct backoff backoff;
@@ -172,6 +173,8 @@ static int64_t gather_ms(const struct relay *relay)
 /* Publishes these rows and removes them. Returns how long to pause after it. */
 static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 {
+	int is_full;
+
 	done_clear(relay);
 	relay->has_webhooks = event_log_webhooks(relay->log);
 	if (relay->has_webhooks < 0)
@@ -179,17 +182,21 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	if (rows_publish(relay, rows))
 		return attempt_failed(relay);
 	fault_point(FAULT_RELAY_BEFORE_DELETE);
-	if (event_log_remove(relay->log, &relay->done))
+	if (event_log_remove(relay->log, &relay->done)) {
+		relay->rows_max = relay->rows_max / 2 + 1;
 		return backoff_ms(&relay->backoff);
+	}
 	published_count(relay);
 	backoff_reset(&relay->backoff);
-	return PQntuples(rows) == ROWS_MAX || relay->events >= EVENTS_MAX / 2 ? 0
+	is_full = PQntuples(rows) == relay->rows_max;
+	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;
+	return is_full || relay->events >= EVENTS_MAX / 2 ? 0
 									      : gather_ms(relay);
 }
 
 static int64_t rows_turn(struct relay *relay)
 {
-	PGresult *rows = event_log_read(relay->log, ROWS_MAX, EVENTS_MAX);
+	PGresult *rows = event_log_read(relay->log, relay->rows_max, EVENTS_MAX);
 	int64_t pause_ms = IDLE_MS;
 
 	if (!rows)
@@ -284,6 +291,7 @@ struct relay *relay_start(const struct config *config)
 
 	check(relay != NULL);
 	relay->config = config;
+	relay->rows_max = ROWS_MAX;
 	atomic_store(&events_max, config->event_log_max);
 	relay->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(relay->stop_fd >= 0);

@@ -7,7 +7,8 @@
  *
  * A delivery is claimed when a sending is free for it, and is sent at once. No transaction is open
  * meanwhile. The claim has a lease that ends after the time-out of the request, so a delivery whose
- * worker died is claimed again.
+ * worker died is claimed again. The keeper's worker also counts what waits, and removes what has
+ * expired, even with COUPON_WEBHOOK_CONNECTIONS=0.
  */
 #include "worker/webhook/webhooks.h"
 
@@ -260,17 +261,14 @@ static void *run(void *argument)
 
 struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
 {
-	struct webhooks *webhooks;
+	struct webhooks *webhooks = calloc(1, sizeof(*webhooks));
 
-	if (config->webhook_connections == 0)
-		return NULL;
-	webhooks = calloc(1, sizeof(*webhooks));
 	check(webhooks != NULL);
 	webhooks->config = config;
 	webhooks->rules = rules;
 	webhooks->dropped = -1;
 	webhooks->sendings_n = (size_t)config->webhook_connections;
-	webhooks->sendings = calloc(webhooks->sendings_n, sizeof(*webhooks->sendings));
+	webhooks->sendings = calloc(webhooks->sendings_n + 1, sizeof(*webhooks->sendings));
 	webhooks->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 	webhooks->multi = curl_multi_init();
@@ -286,8 +284,6 @@ void webhooks_stop(struct webhooks *webhooks)
 {
 	uint64_t one = 1;
 
-	if (!webhooks)
-		return;
 	webhooks->stop = 1;
 	check(write(webhooks->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(webhooks->thread, NULL);

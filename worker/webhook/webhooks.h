@@ -10,7 +10,7 @@
 
 struct webhooks;
 
-/* NULL: by its settings this worker sends nothing. Both must outlive it. */
+/* Both must outlive it. A worker that by its settings sends nothing still removes what expires. */
 struct webhooks *webhooks_start(const struct config *config, const struct rules *rules);
 /* Waits up to two seconds for what is being sent; the rest is sent again by another worker. */
 void webhooks_stop(struct webhooks *webhooks);
