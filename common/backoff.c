@@ -4,17 +4,33 @@
 
 #include <sys/random.h>
 
-int64_t backoff_ms(struct backoff *backoff)
+static int64_t jitter(int64_t wait)
 {
-	int64_t wait = backoff->next_ms ? backoff->next_ms : BACKOFF_FIRST_MS;
 	uint32_t random;
 
-	backoff->next_ms = wait * 2 > BACKOFF_MOST_MS ? BACKOFF_MOST_MS : wait * 2;
 	check(getrandom(&random, sizeof(random), 0) == sizeof(random));
 	return wait / 2 + random % (wait / 2 + 1);
 }
 
+int64_t backoff_ms(struct backoff *backoff)
+{
+	int64_t wait = backoff->next_ms ? backoff->next_ms : BACKOFF_FIRST_MS;
+
+	backoff->next_ms = wait * 2 > BACKOFF_MOST_MS ? BACKOFF_MOST_MS : wait * 2;
+	return jitter(wait);
+}
+
+int64_t backoff_connect_ms(struct backoff *backoff)
+{
+	if (backoff->tries < BACKOFF_CONNECT_TRIES) {
+		backoff->tries++;
+		backoff->next_ms = BACKOFF_CONNECT_MS;
+		return jitter(BACKOFF_CONNECT_MS);
+	}
+	return backoff_ms(backoff);
+}
+
 void backoff_reset(struct backoff *backoff)
 {
-	backoff->next_ms = 0;
+	*backoff = (struct backoff){ 0 };
 }

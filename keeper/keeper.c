@@ -246,15 +246,15 @@ static int64_t turn(struct keeper *keeper)
 	int rc = 0;
 
 	if (redis_open(keeper->context.redis))
-		return backoff_ms(&keeper->backoff);
+		return backoff_connect_ms(&keeper->backoff);
 	copy_answer(keeper);
 	if (keeper_database_open(keeper->context.database))
-		return backoff_ms(&keeper->backoff);
+		return backoff_connect_ms(&keeper->backoff);
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))
-		return backoff_ms(&keeper->backoff);
+		return backoff_connect_ms(&keeper->backoff);
 	if (keeper->put_back.is_behind)
-		return behind_turn(keeper) ? backoff_ms(&keeper->backoff) : pause_ms;
+		return behind_turn(keeper) ? backoff_connect_ms(&keeper->backoff) : pause_ms;
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
 	if (keeper->elected && keeper->put_back.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
@@ -267,7 +267,7 @@ static int64_t turn(struct keeper *keeper)
 	if (rc == 0)
 		rc = keeper_database_check(keeper->context.database);
 	if (rc)
-		return backoff_ms(&keeper->backoff);
+		return backoff_connect_ms(&keeper->backoff);
 	backoff_reset(&keeper->backoff);
 	return pause_ms;
 }

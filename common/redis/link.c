@@ -85,7 +85,7 @@ static void link_down(struct redis_link *link, const char *why)
 	link->async = NULL;
 	link->unflushed = 0;
 	state_set(link, LINK_DOWN);
-	link->retry_ms = link->since_ms + backoff_ms(&link->backoff);
+	link->retry_ms = link->since_ms + backoff_connect_ms(&link->backoff);
 	ticker_start(link->ticker);
 }
 

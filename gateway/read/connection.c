@@ -74,7 +74,7 @@ static void connection_down(struct read_connection *connection, const char *why)
 	socket_forget(connection);
 	postgres_drop(connection->postgres, NULL);
 	state_set(connection, DOWN);
-	connection->retry_ms = clock_monotonic_ms() + backoff_ms(&connection->backoff);
+	connection->retry_ms = clock_monotonic_ms() + backoff_connect_ms(&connection->backoff);
 	ticker_start(connection->ticker);
 	connection->port.lost(connection->port.context);
 }

@@ -44,11 +44,31 @@ static void test_reset_and_jitter(void **state)
 	assert_true(most - least > BACKOFF_MOST_MS / 4);
 }
 
+static void test_connections_are_tried_often_at_first(void **state)
+{
+	struct backoff backoff = { 0 };
+	int64_t longest = BACKOFF_CONNECT_MS;
+
+	(void)state;
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < BACKOFF_CONNECT_TRIES; i++)
+			assert_in_range(backoff_connect_ms(&backoff), BACKOFF_CONNECT_MS / 2,
+					BACKOFF_CONNECT_MS);
+		if (round == 0)
+			backoff_reset(&backoff);
+	}
+	for (int i = 0; i < 12; i++) {
+		assert_in_range(backoff_connect_ms(&backoff), longest / 2, longest);
+		longest = longest * 2 > BACKOFF_MOST_MS ? BACKOFF_MOST_MS : longest * 2;
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_reset_and_jitter),
+		cmocka_unit_test(test_connections_are_tried_often_at_first),
 	};
 
 	return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);

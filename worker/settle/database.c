@@ -75,7 +75,7 @@ static enum database_event lost(struct database *database)
 
 	if (database->state >= IDLE && now_ms - database->connected_ms >= STEADY_MS)
 		backoff_reset(&database->backoff);
-	wait_ms = backoff_ms(&database->backoff);
+	wait_ms = backoff_connect_ms(&database->backoff);
 	log_warn(database->state >= IDLE ? "database_lost" : "database_unreachable",
 		 LOG_S("why", postgres_why(database->postgres)), LOG_I("again_in_ms", wait_ms));
 	postgres_drop(database->postgres, NULL);
