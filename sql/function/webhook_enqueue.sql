@@ -53,8 +53,9 @@ BEGIN
 		END IF;
 		WITH packet AS (
 			SELECT p.coupon, p.type, p.events, p.n,
-				sum((p.num + hook.batch_max - 1) / hook.batch_max) OVER (ORDER BY p.n)
-					- (p.num + hook.batch_max - 1) / hook.batch_max AS before
+				sum((p.num + hook.batch_max - 1) / hook.batch_max)
+					OVER (ORDER BY p.n ROWS BETWEEN UNBOUNDED PRECEDING
+						AND 1 PRECEDING) AS before
 			FROM unnest(webhook_enqueue.coupon, webhook_enqueue.type, packets, nums)
 				WITH ORDINALITY AS p (coupon, type, events, num, n)
 			WHERE (hook.coupon_id IS NULL OR hook.coupon_id = p.coupon)
@@ -63,9 +64,9 @@ BEGIN
 			INSERT INTO webhook_delivery (webhook_id, coupon_id, type, events_num, body)
 			SELECT hook.id, p.coupon, p.type, count(*),
 				jsonb_agg(e.event ORDER BY e.n)::text
-			FROM (SELECT * FROM packet AS f WHERE f.before < room OFFSET 0) AS p
+			FROM (SELECT * FROM packet AS f WHERE coalesce(f.before, 0) < room OFFSET 0) AS p
 			CROSS JOIN jsonb_array_elements(p.events) WITH ORDINALITY AS e (event, n)
-			WHERE p.before + (e.n - 1) / hook.batch_max < room
+			WHERE coalesce(p.before, 0) + (e.n - 1) / hook.batch_max < room
 			GROUP BY p.n, p.coupon, p.type, (e.n - 1) / hook.batch_max
 			ORDER BY p.n, (e.n - 1) / hook.batch_max
 			RETURNING events_num
