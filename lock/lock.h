@@ -45,13 +45,17 @@ struct lock_options {
 	enum lock_wait wait;
 	int64_t wait_ms;  /* of LOCK_SKIP_AFTER and LOCK_FAIL_AFTER */
 	int64_t lease_ms; /* LOCK_LEASE_LEAST_MS…LOCK_LEASE_MOST_MS */
-	int is_watched;   /* a thread renews the lease while this process lives; 0: it ends */
+	int is_watched;   /* threads renew the lease while this process lives; 0: it ends */
 };
 
 struct lock_owner;
 struct lock;
 
-/* Called once for each lock whose lease has ended too early, by the thread that watches. */
+/*
+ * Called once for each lock whose lease has ended too early, by a thread of the library, for one
+ * lock at a time. The owner may have released the lock by then. It may call the functions below,
+ * except lock_owner_free(), while the owner's thread calls none.
+ */
 typedef void lock_lost_fn(void *context, const char *name);
 
 /*

@@ -49,6 +49,7 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 	owner->lost = lost;
 	owner->context = context;
 	check(pthread_mutex_init(&owner->mutex, NULL) == 0);
+	check(pthread_mutex_init(&owner->telling, NULL) == 0);
 	check(pthread_condattr_init(&monotonic) == 0);
 	check(pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0);
 	check(pthread_cond_init(&owner->changed, &monotonic) == 0);
@@ -56,15 +57,15 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 	return owner;
 }
 
-static void watcher_stop(struct lock_owner *owner)
+static void watchers_stop(struct lock_owner *owner)
 {
-	if (!owner->is_watching)
-		return;
 	pthread_mutex_lock(&owner->mutex);
 	owner->is_stopping = 1;
-	pthread_cond_signal(&owner->changed);
+	pthread_cond_broadcast(&owner->changed);
 	pthread_mutex_unlock(&owner->mutex);
-	pthread_join(owner->watcher, NULL);
+	while (owner->watchers_n > 0)
+		pthread_join(owner->watchers[--owner->watchers_n], NULL);
+	free(owner->watchers);
 }
 
 void lock_owner_free(struct lock_owner *owner)
@@ -75,10 +76,11 @@ void lock_owner_free(struct lock_owner *owner)
 		owner->held->depth = 1;
 		lock_release(owner->held);
 	}
-	watcher_stop(owner);
+	watchers_stop(owner);
 	while (owner->idle_n > 0)
 		owner->backend->close(owner->idle[--owner->idle_n]);
 	pthread_cond_destroy(&owner->changed);
+	pthread_mutex_destroy(&owner->telling);
 	pthread_mutex_destroy(&owner->mutex);
 	free(owner);
 }
@@ -217,16 +219,28 @@ static struct lock *lock_new(struct lock_owner *owner, void *session, const char
 	return lock;
 }
 
+static void watcher_add(struct lock_owner *owner)
+{
+	owner->watchers = realloc(owner->watchers,
+				  (size_t)(owner->watchers_n + 1) * sizeof(*owner->watchers));
+	check(owner->watchers != NULL);
+	check(pthread_create(&owner->watchers[owner->watchers_n], NULL, lock_watch, owner) == 0);
+	owner->watchers_n++;
+}
+
 static void lock_add(struct lock_owner *owner, struct lock *lock)
 {
+	int is_watcher_missing;
+
 	pthread_mutex_lock(&owner->mutex);
 	lock->next = owner->held;
 	owner->held = lock;
-	pthread_cond_signal(&owner->changed);
+	owner->held_n++;
+	is_watcher_missing = owner->watchers_n - owner->telling_n < owner->held_n;
+	pthread_cond_broadcast(&owner->changed);
 	pthread_mutex_unlock(&owner->mutex);
-	if (!owner->is_watching)
-		check(pthread_create(&owner->watcher, NULL, lock_watch, owner) == 0);
-	owner->is_watching = 1;
+	if (is_watcher_missing)
+		watcher_add(owner);
 }
 
 static enum lock_result result_of(enum lock_reply reply, enum lock_wait wait)
@@ -288,14 +302,18 @@ int64_t lock_fence(const struct lock *lock)
 	return lock->fence;
 }
 
+/* Then no watcher uses it. One that does now comes to its end first. */
 static void lock_remove(struct lock *lock)
 {
 	struct lock **link = &lock->owner->held;
 
 	pthread_mutex_lock(&lock->owner->mutex);
+	while (lock->is_busy)
+		pthread_cond_wait(&lock->owner->changed, &lock->owner->mutex);
 	while (*link != lock)
 		link = &(*link)->next;
 	*link = lock->next;
+	lock->owner->held_n--;
 	pthread_mutex_unlock(&lock->owner->mutex);
 }
 

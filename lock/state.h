@@ -19,6 +19,7 @@ struct lock {
 	int64_t renew_ms;         /* when it is to be renewed */
 	_Atomic int64_t until_ms; /* the end of its lease, by lock_clock_ms() */
 	int is_told;              /* its loss */
+	int is_busy;              /* a watcher uses its session */
 	int depth;                /* how often it is taken */
 	char name[LOCK_NAME_MAX + 1];
 };
@@ -28,13 +29,16 @@ struct lock_owner {
 	const char *url;
 	lock_lost_fn *lost;
 	void *context;
-	pthread_mutex_t mutex; /* of all below, and of the sessions of the locks that are held */
+	pthread_mutex_t mutex; /* of what follows, and of the locks that are held */
 	pthread_cond_t changed;
 	struct lock *held;
-	pthread_t watcher;
-	int is_watching;
+	int held_n;
+	int telling_n; /* watchers that are telling the owner, or wait to */
 	int is_stopping;
+	pthread_mutex_t telling; /* `lost` is called by one of them at a time */
 	/* of the owner's thread alone */
+	pthread_t *watchers;
+	int watchers_n;
 	void *idle[LOCK_SESSIONS_MAX];
 	int idle_n;
 	char error[LOCK_ERROR_SIZE];
@@ -43,7 +47,7 @@ struct lock_owner {
 /* The lease that was asked for at this time is granted. */
 void lock_lease_begin(struct lock *lock, int64_t asked_ms);
 
-/* The watcher's thread: the argument is the owner. */
+/* A watcher's thread: the argument is the owner. */
 void *lock_watch(void *owner);
 
 #endif

@@ -1,31 +1,88 @@
 /*
- * The thread of an owner that holds locks: renews their leases after a third, and tells the owner
- * of each lease that has ended. A renewal that fails is tried again until the lease ends.
+ * The threads of an owner that holds locks: they renew leases after a third, and tell the owner of
+ * each lease that has ended. A renewal that fails is tried again until the lease ends.
  *
- * While it renews it has the owner's mutex: the owner waits if it takes or releases a lock then.
+ * There is a thread for each lock that is held, so that a renewal never waits for that of another
+ * lock. Any of them does what is due next. The store is asked without the owner's mutex: a lock
+ * that is busy meanwhile stays in the list, and its session is the thread's. The owner is told
+ * without it, too, and by one thread at a time.
  */
 #include "lock/state.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #define AGAIN_MS 100
 
-/* A lease that was not to be renewed is given up also where the session would go on. */
+static int64_t due_ms(const struct lock *lock)
+{
+	if (lock->is_busy || lock->is_told)
+		return INT64_MAX;
+	return lock->options.is_watched && lock->renew_ms < lock->until_ms ? lock->renew_ms
+									   : lock->until_ms;
+}
+
+/* The one that is due first; NULL: none will be. */
+static struct lock *next_find(const struct lock_owner *owner)
+{
+	struct lock *next = NULL;
+
+	for (struct lock *lock = owner->held; lock; lock = lock->next)
+		if (due_ms(lock) < (next ? due_ms(next) : INT64_MAX))
+			next = lock;
+	return next;
+}
+
+static void busy_begin(struct lock *lock)
+{
+	lock->is_busy = 1;
+	pthread_mutex_unlock(&lock->owner->mutex);
+}
+
+static void busy_end(struct lock *lock)
+{
+	pthread_mutex_lock(&lock->owner->mutex);
+	lock->is_busy = 0;
+	pthread_cond_broadcast(&lock->owner->changed);
+}
+
+/*
+ * A lease that was not to be renewed is given up also where the session would go on. When the
+ * owner is told it may release the lock.
+ */
 static void lose(struct lock *lock)
 {
+	struct lock_owner *owner = lock->owner;
+	char name[LOCK_NAME_MAX + 1];
+
 	lock->until_ms = 0;
 	lock->is_told = 1;
-	if (!lock->options.is_watched)
-		lock->owner->backend->release(lock->session);
-	if (lock->owner->lost)
-		lock->owner->lost(lock->owner->context, lock->name);
+	if (!lock->options.is_watched) {
+		busy_begin(lock);
+		owner->backend->release(lock->session);
+		busy_end(lock);
+	}
+	if (!owner->lost)
+		return;
+	snprintf(name, sizeof(name), "%s", lock->name);
+	owner->telling_n++;
+	pthread_mutex_unlock(&owner->mutex);
+	pthread_mutex_lock(&owner->telling);
+	owner->lost(owner->context, name);
+	pthread_mutex_unlock(&owner->telling);
+	pthread_mutex_lock(&owner->mutex);
+	owner->telling_n--;
 }
 
 static void renew(struct lock *lock)
 {
 	int64_t asked_ms = lock_clock_ms();
+	enum lock_reply reply;
 
-	switch (lock->owner->backend->renew(lock->session)) {
+	busy_begin(lock);
+	reply = lock->owner->backend->renew(lock->session);
+	busy_end(lock);
+	switch (reply) {
 	case LOCK_REPLY_YES:
 		lock_lease_begin(lock, asked_ms);
 		break;
@@ -37,21 +94,6 @@ static void renew(struct lock *lock)
 		lock->renew_ms = lock_clock_ms() + AGAIN_MS;
 		break;
 	}
-}
-
-/* Does what is due for the lock. Returns when to look at it again. */
-static int64_t look(struct lock *lock)
-{
-	if (lock->is_told)
-		return INT64_MAX;
-	if (lock->options.is_watched && lock_clock_ms() >= lock->renew_ms)
-		renew(lock);
-	if (!lock->is_told && lock_clock_ms() >= lock->until_ms)
-		lose(lock);
-	if (lock->is_told)
-		return INT64_MAX;
-	return lock->options.is_watched && lock->renew_ms < lock->until_ms ? lock->renew_ms
-									   : lock->until_ms;
 }
 
 /* Until then, or until something has changed. */
@@ -82,15 +124,14 @@ void *lock_watch(void *opaque)
 
 	pthread_mutex_lock(&owner->mutex);
 	while (!owner->is_stopping) {
-		int64_t next_ms = INT64_MAX;
+		struct lock *lock = next_find(owner);
 
-		for (struct lock *lock = owner->held; lock; lock = lock->next) {
-			int64_t due_ms = look(lock);
-
-			if (due_ms < next_ms)
-				next_ms = due_ms;
-		}
-		wait_until(owner, next_ms);
+		if (!lock || due_ms(lock) > lock_clock_ms())
+			wait_until(owner, lock ? due_ms(lock) : INT64_MAX);
+		else if (lock_is_held(lock))
+			renew(lock);
+		else
+			lose(lock);
 	}
 	pthread_mutex_unlock(&owner->mutex);
 	return NULL;

@@ -19,6 +19,7 @@ from lock_agent import (
     WRITE,
     Agent,
 )
+from relay import Relay, port_of
 from stack import wait_until
 from zookeeper_session import session_end, session_of
 
@@ -165,6 +166,38 @@ def test_a_fixed_lease_ends(agent, name):
     assert a.lost.get(timeout=60) == f"lost {name}"
     assert a.held(name) == "0" and a.release(name) == "-1"
     assert b.held(name) == "1" and b.release(name) == "0", "another did not release it"
+
+
+def test_who_is_told_of_a_loss_may_take_it_again(agent, name):
+    """By the thread that tells it."""
+    a, b = agent(), agent()
+    assert a.do("again", LEASE) == "0"
+    first = a.fence(name, lease=500, watched=0)
+    a.fence(name + ":other")
+    assert a.lost.get(timeout=60) == f"lost {name}"
+    assert a.held(name) == "1" == a.held(name + ":other")
+    assert b.take(name, wait=FAIL)[0] == "failed"
+    assert a.release(name) == "0" and b.fence(name) > first + 1
+
+
+def test_a_renewal_that_hangs_delays_no_other(stack, name):
+    """Four of them take twice the lease, one after the other."""
+    with Relay(port_of(stack.env["REDIS_URL"])) as relay:
+        a = Agent(SimpleNamespace(env={"REDIS_URL": relay.url(stack.env["REDIS_URL"])}), "redis")
+        b = Agent(stack, "redis")
+        try:
+            a.fence(name, lease=4000)
+            hanging = [f"{name}:hanging:{n}" for n in range(4)]
+            for one in hanging:
+                a.fence(one, lease=4000)
+            relay.trap(f"{name}:hanging")
+            assert {a.lost.get(timeout=60) for _ in hanging} == {f"lost {one}" for one in hanging}
+            assert a.held(name) == "1" and b.take(name, wait=FAIL)[0] == "failed"
+            relay.let_go()
+            assert a.release(name) == "0" and a.lost.empty()
+        finally:
+            a.end()
+            b.end()
 
 
 def test_the_owner_is_killed(agent, name):

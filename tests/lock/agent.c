@@ -35,12 +35,8 @@ static const char *const results[] = { [LOCK_TAKEN] = "taken",
 				       [LOCK_UNREACHABLE] = "unreachable",
 				       [LOCK_REFUSED] = "refused" };
 
-static void on_lost(void *context, const char *name)
-{
-	(void)context;
-	printf("lost %s\n", name);
-	fflush(stdout);
-}
+static struct lock_owner *owner;
+static long long again_ms; /* the lease of what is lost and taken again; 0: it is not */
 
 static int held_place(const char *name)
 {
@@ -52,7 +48,23 @@ static int held_place(const char *name)
 	return i;
 }
 
-static void take(struct lock_owner *owner, const char *line)
+/* This thread calls the library while the other one waits for a command. */
+static void on_lost(void *context, const char *name)
+{
+	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_FAIL, 0, again_ms, 1 };
+	int i;
+
+	(void)context;
+	if (again_ms) {
+		i = held_place(name);
+		check(!lock_is_held(held[i].lock) && lock_release(held[i].lock) == -1);
+		check(lock_take(owner, name, &options, &held[i].lock) == LOCK_TAKEN);
+	}
+	printf("lost %s\n", name);
+	fflush(stdout);
+}
+
+static void take(const char *line)
 {
 	char name[TEXT_SIZE];
 	int kind, wait, watched, i;
@@ -107,7 +119,7 @@ static void number_write(const char *path, long long number)
 	close(fd);
 }
 
-static void count(struct lock_owner *owner, const char *line)
+static void count(const char *line)
 {
 	char path[TEXT_SIZE], name[TEXT_SIZE];
 	struct lock_options options = { LOCK_EXCLUSIVE, LOCK_KEEP_TRYING, 0, 30000, 1 };
@@ -134,7 +146,6 @@ static void count(struct lock_owner *owner, const char *line)
 int main(int argc, char **argv)
 {
 	char line[2 * TEXT_SIZE], name[TEXT_SIZE];
-	struct lock_owner *owner;
 
 	check(argc == 3);
 	log_init("lock_agent", LOG_LEVEL_WARN, 0);
@@ -142,7 +153,7 @@ int main(int argc, char **argv)
 	check(owner != NULL);
 	while (fgets(line, sizeof(line), stdin)) {
 		if (strncmp(line, "take ", 5) == 0)
-			take(owner, line);
+			take(line);
 		else if (sscanf(line, "release %511s", name) == 1)
 			release(name, 1);
 		else if (sscanf(line, "leave %511s", name) == 1)
@@ -150,7 +161,9 @@ int main(int argc, char **argv)
 		else if (sscanf(line, "held %511s", name) == 1)
 			printf("%d\n", lock_is_held(held[held_place(name)].lock));
 		else if (strncmp(line, "count ", 6) == 0)
-			count(owner, line);
+			count(line);
+		else if (sscanf(line, "again %lld", &again_ms) == 1)
+			printf("0\n");
 		else
 			check(!"a command");
 		fflush(stdout);
