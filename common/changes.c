@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void installation_take(struct changes *changes, const char *text)
+{
+	if (strlen(text) < INSTALLATION_SIZE)
+		strcpy(changes->installation, text);
+}
+
 static void pair_take(struct changes *changes, const char *stripe_text, const char *num_text)
 {
 	int64_t stripe, num;
@@ -39,6 +45,8 @@ void changes_raise(struct changes *changes, const struct changes *by)
 	for (int i = 0; i < CHANGES_STRIPES; i++)
 		if (changes->num[i] < by->num[i])
 			changes->num[i] = by->num[i];
+	if (*by->installation)
+		installation_take(changes, by->installation);
 }
 
 /* Whether Redis refuses to read the key because it is of another type. */
@@ -53,7 +61,10 @@ int changes_copy_take(struct changes *copy, const redisReply *reply)
 	if (reply->type == REDIS_REPLY_ERROR)
 		return is_no_copy(reply->str) ? 0 : -1;
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
-		pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
+		if (strcmp(reply->element[i]->str, "installation") == 0)
+			installation_take(copy, reply->element[i + 1]->str);
+		else
+			pair_take(copy, reply->element[i]->str, reply->element[i + 1]->str);
 	return 0;
 }
 
@@ -76,8 +87,8 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 		       const struct changes *copy)
 {
 	char texts[CHANGES_STRIPES][2][NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	const char *argv[2 * CHANGES_STRIPES];
-	int n = 0;
+	const char *argv[2 + 2 * CHANGES_STRIPES] = { changes->installation, "" };
+	int n = 2;
 
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
 		if (changes->num[i] <= copy->num[i])
@@ -85,12 +96,35 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 		argv[n++] = number_text(i, texts[i][0]);
 		argv[n++] = number_text(changes->num[i], texts[i][1]);
 	}
-	if (n == 0)
+	if (n == 2)
 		return 0;
 	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY }, n,
 					  argv),
 			word);
+	if (changes_replied(word) == RELATION_FOREIGN)
+		return -1;
 	return *word || redis_client_is_open(redis) ? 0 : -1;
+}
+
+enum relation changes_claim(struct redis_client *redis, const char *installation,
+			    const char *instead_of)
+{
+	const char *argv[] = { installation, instead_of ? instead_of : "none" };
+	char word[REDIS_WORD_SIZE];
+
+	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY }, 2,
+					  argv),
+			word);
+	return changes_replied(word);
+}
+
+enum relation changes_replied(const char *word)
+{
+	if (strcmp(word, "ok") == 0)
+		return RELATION_OWN;
+	if (strcmp(word, "foreign") == 0)
+		return RELATION_FOREIGN;
+	return strcmp(word, "unclaimed") == 0 ? RELATION_UNCLAIMED : RELATION_UNKNOWN;
 }
 
 void changes_take(struct changes *changes, const PGresult *rows)
@@ -98,6 +132,19 @@ void changes_take(struct changes *changes, const PGresult *rows)
 	memset(changes, 0, sizeof(*changes));
 	for (int i = 0; i < PQntuples(rows); i++)
 		pair_take(changes, PQgetvalue(rows, i, 0), PQgetvalue(rows, i, 1));
+	if (PQntuples(rows) > 0)
+		installation_take(changes, PQgetvalue(rows, 0, 3));
+}
+
+enum relation changes_relate(enum relation before, const struct changes *changes,
+			     const struct changes *copy)
+{
+	if (!*changes->installation)
+		return RELATION_UNKNOWN;
+	if (!*copy->installation)
+		return before == RELATION_FOREIGN ? RELATION_FOREIGN : RELATION_UNCLAIMED;
+	return strcmp(changes->installation, copy->installation) == 0 ? RELATION_OWN
+								      : RELATION_FOREIGN;
 }
 
 int64_t changes_behind(const struct changes *changes, const struct changes *copy)

@@ -4,7 +4,10 @@
 #include "common/log/log.h"
 #include "embed.h"
 
-/* The copy first: it must not be newer than what it is compared with. 0, or -1. */
+/*
+ * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
+ * they are of different installations.
+ */
 static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
 		     struct changes *copy)
 {
@@ -15,6 +18,11 @@ static int both_read(struct db *db, struct redis_client *redis, struct changes *
 	rows = db_query(db, sql_query_change_counts, 0, NULL);
 	changes_take(changes, rows);
 	PQclear(rows);
+	if (changes_relate(RELATION_UNKNOWN, changes, copy) == RELATION_FOREIGN)
+		log_fatal("nothing was done, because PostgreSQL, which DATABASE_URL names, is of "
+			  "installation %s, and Redis, which REDIS_URL names, belongs to %s; see "
+			  "couponctl installation",
+			  changes->installation, copy->installation);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
- * recover` may change anything; see docs/operations.md.
+ * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
+ * belongs to another installation than PostgreSQL; if it belongs to none, nothing is copied.
  */
 #ifndef CTL_BEHIND_H
 #define CTL_BEHIND_H

@@ -30,6 +30,7 @@ extern const struct command audit_command;
 extern const struct command rebuild_command;
 extern const struct command recover_command;
 extern const struct command queue_command;
+extern const struct command installation_command;
 extern const struct command lock_command;
 extern const struct command codes_command, codes_generate_command, codes_import_command,
 	codes_word_command, codes_show_command, codes_revoke_command, codes_export_command,

@@ -8,12 +8,12 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-	&migrate_command, &create_command, &publish_command,    &pause_command,   &resume_command,
-	&close_command,   &stock_command,  &edit_command,       &history_command, &arm_command,
-	&void_command,    &show_command,   &list_command,       &issue_command,   &status_command,
-	&rush_command,    &audit_command,  &rebuild_command,    &recover_command, &dead_command,
-	&queue_command,   &lock_command,   &distribute_command, &export_command,  &codes_command,
-	&webhook_command, &events_command,
+	&migrate_command, &create_command, &publish_command,      &pause_command,   &resume_command,
+	&close_command,   &stock_command,  &edit_command,         &history_command, &arm_command,
+	&void_command,    &show_command,   &list_command,         &issue_command,   &status_command,
+	&rush_command,    &audit_command,  &rebuild_command,      &recover_command, &dead_command,
+	&queue_command,   &lock_command,   &distribute_command,   &export_command,  &codes_command,
+	&webhook_command, &events_command, &installation_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -23,7 +23,7 @@ static void help_print(FILE *out)
 	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --version\n\nCommands:\n",
 	      out);
 	for (size_t i = 0; i < COMMANDS_N; i++)
-		fprintf(out, "  %-10s %-9s %s\n", commands[i]->name,
+		fprintf(out, "  %-12s %-9s %s\n", commands[i]->name,
 			commands[i]->argument ? commands[i]->argument : "", commands[i]->summary);
 	fputs("\nSee couponctl COMMAND --help.\n\nSettings, by flag or environment:\n", out);
 	config_help(CONFIG_CTL, out);

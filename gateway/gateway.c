@@ -44,10 +44,20 @@ struct gateway {
 	int64_t stop_by_ms;       /* 0: not stopping */
 };
 
+/* Whether Redis is known to belong to another installation than PostgreSQL. */
+static int is_foreign(const struct gateway *gateway)
+{
+	return gateway->comparisons[0].relation == RELATION_FOREIGN;
+}
+
 static void dispatch(void *context, struct request *request)
 {
 	struct gateway *gateway = context;
 
+	if ((request->op == OP_ISSUE || request->op == OP_REDEEM) && is_foreign(gateway)) {
+		request_fail(request, ANSWER_UNAVAILABLE, RELATION_FOREIGN_TEXT);
+		return;
+	}
 	switch (request->op) {
 	case OP_ISSUE:
 		admission_submit(gateway->parts.admission, request);
@@ -131,14 +141,19 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 static void tick(struct gateway *gateway)
 {
 	waiters_tick(gateway->parts.waiters);
-	if (gateway->redis_connects != redis_pool_connects(gateway->parts.redis)) {
-		gateway->redis_connects = redis_pool_connects(gateway->parts.redis);
+	if (gateway->redis_connects != gateway->comparisons[0].redis_connects &&
+	    !is_foreign(gateway)) {
+		gateway->redis_connects = gateway->comparisons[0].redis_connects;
 		admission_report(gateway->parts.admission);
 	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
 			comparison_tick(&gateway->comparisons[i], clock_monotonic_ms());
+	/* While Redis is foreign nothing is decided; what waits was decided before. */
+	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
+		publisher_installation(gateway->parts.publisher,
+				       gateway->comparisons[0].copy.installation);
 	redeem_tick(gateway->parts.redeem, clock_monotonic_ms());
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->parts.admission));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->parts.waiters));
@@ -166,7 +181,8 @@ static int is_busy(const struct gateway *gateway)
 	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
 	       admission_unconfirmed(gateway->parts.admission) > 0 ||
 	       redeem_waiting(gateway->parts.redeem) > 0 ||
-	       gateway->redis_connects != redis_pool_connects(gateway->parts.redis);
+	       (gateway->redis_connects != redis_pool_connects(gateway->parts.redis) &&
+		!is_foreign(gateway));
 }
 
 static int on_busy_tick(void *context)
@@ -310,7 +326,8 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		gateway->comparisons[i] = (struct comparison){ .redis = gateway->parts.redis,
-							       .lookup = lookups[i] };
+							       .lookup = lookups[i],
+							       .is_first = i == 0 };
 }
 
 static void gateway_open(struct gateway *gateway, const struct config *config, int *publisher_fd)

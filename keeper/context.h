@@ -30,6 +30,7 @@ struct keeper_context {
 	struct keeper_database *database;
 	struct keeper_lock *lock;
 	const atomic_int *stop;
+	const char *installation; /* of PostgreSQL */
 	int64_t fence;
 	int fenced; /* another keeper may have been elected: a new election is needed */
 	/*

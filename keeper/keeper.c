@@ -46,6 +46,7 @@
 #define DATABASE_TIMEOUT_MS 3000 /* for one statement */
 #define RELEASE_STEPS 16         /* in a row */
 #define LATE_STEPS 64
+#define UNCLAIMED_MS 100 /* while Redis belongs to nobody, between two looks */
 
 struct keeper {
 	const struct config *config;
@@ -127,6 +128,8 @@ struct keeper_state keeper_state(void)
 		.redis_up = keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0,
 		.elected = keeper_metrics_get(KEEPER_METRIC_ELECTED) != 0,
 		.is_behind = keeper_metrics_get(KEEPER_METRIC_BEHIND) != 0,
+		.relation = put_back_relation(),
+		.installations_n = put_back_installations_n(),
 	};
 }
 
@@ -184,7 +187,7 @@ static void wake_take(struct keeper *keeper)
 	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) != sizeof(wakes))
 		return;
 	copy_answer(keeper);
-	if (!keeper->put_back.is_behind)
+	if (!keeper->put_back.is_behind && keeper->put_back.relation == RELATION_OWN)
 		release_run(keeper);
 }
 
@@ -239,6 +242,16 @@ static int behind_turn(struct keeper *keeper)
 	return put_back_hold(&keeper->put_back, &keeper->context);
 }
 
+/* A turn while Redis belongs to another installation, or to none. Returns how long to pause. */
+static int64_t stranger_turn(struct keeper *keeper)
+{
+	if (keeper->elected)
+		keeper_lock_release(&keeper->lock);
+	keeper->elected = 0;
+	return keeper->put_back.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
+							       : keeper->config->keeper_round_ms;
+}
+
 /* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
@@ -253,6 +266,8 @@ static int64_t turn(struct keeper *keeper)
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))
 		return backoff_connect_ms(&keeper->backoff);
+	if (keeper->put_back.relation != RELATION_OWN)
+		return stranger_turn(keeper);
 	if (keeper->put_back.is_behind)
 		return behind_turn(keeper) ? backoff_connect_ms(&keeper->backoff) : pause_ms;
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
@@ -329,6 +344,7 @@ struct keeper *keeper_start(const struct config *config)
 					   config->resend_after_ms);
 	keeper->context.lock = &keeper->lock;
 	keeper->context.stop = &keeper->stop;
+	keeper->context.installation = keeper->put_back.installation;
 	keeper_lock_init(&keeper->lock, keeper->context.redis, config->keeper_lease_ms);
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, &keeper->lock, keeper->outbox,
 					 &keeper->stop);

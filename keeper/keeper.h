@@ -32,6 +32,8 @@ struct keeper_state {
 	int redis_up;
 	int elected;
 	int is_behind; /* PostgreSQL was put back to an earlier moment */
+	enum relation relation;
+	int installations_n; /* another number: PostgreSQL has got another id */
 };
 struct keeper_state keeper_state(void);
 /* The metrics of the keeper, in the text exposition format 0.0.4. Any thread. */

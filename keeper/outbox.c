@@ -203,9 +203,11 @@ static void copy_send(struct keeper_outbox *outbox, const redisReply *batch, con
 		      void *item)
 {
 	amqp_basic_properties_t properties = {
-		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG,
+		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG |
+			  AMQP_BASIC_APP_ID_FLAG,
 		.content_type = amqp_cstring_bytes("application/json"),
 		.correlation_id = { batch->len, batch->str },
+		.app_id = amqp_cstring_bytes(outbox->context->installation),
 	};
 
 	rabbit_publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,

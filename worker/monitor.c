@@ -63,27 +63,44 @@ static const char *word(int up)
 	return up ? "ok" : "not connected";
 }
 
+static const char *redis_word(const struct keeper_state *keeper)
+{
+	switch (keeper->relation) {
+	case RELATION_FOREIGN:
+		return RELATION_FOREIGN_TEXT "; see couponctl installation";
+	case RELATION_UNCLAIMED:
+		return "belongs to no installation yet";
+	case RELATION_UNKNOWN:
+	case RELATION_OWN:
+		break;
+	}
+	return word(keeper->redis_up);
+}
+
 /*
- * Ready means that it can settle. Redis and the publisher are reported, but not needed to
- * settle.
+ * Ready means that it can settle. Redis and the publisher are reported; to settle it is enough that
+ * Redis was once known to belong to this PostgreSQL.
  */
 static void on_readyz(struct evhttp_request *request)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
 	struct keeper_state keeper = keeper_state();
-	int ready = rabbitmq && postgresql && !keeper.is_behind;
+	int is_own = keeper.relation == RELATION_OWN,
+	    ready = rabbitmq && postgresql && is_own && !keeper.is_behind;
 	cJSON *body = cJSON_CreateObject(), *warnings;
 	char *text;
 
 	check(body != NULL);
-	cJSON_AddStringToObject(body, "rabbitmq", word(rabbitmq));
+	cJSON_AddStringToObject(body, "rabbitmq",
+				rabbitmq || is_own ? word(rabbitmq)
+						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
 	cJSON_AddStringToObject(body, "postgresql",
 				keeper.is_behind
 					? "put back to an earlier moment; run couponctl recover"
 					: word(postgresql));
-	cJSON_AddStringToObject(body, "redis", word(keeper.redis_up));
+	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
 	warnings = cJSON_AddArrayToObject(body, "warnings");

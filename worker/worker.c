@@ -96,6 +96,16 @@ static int is_leave(const struct envelope *envelope)
 	       memcmp(envelope->type.bytes, RABBIT_LEAVE_TYPE, envelope->type.len) == 0;
 }
 
+/* A message without an id was published by a version that knew none, or by hand. */
+static int is_of_another(const struct worker *worker, const struct envelope *envelope)
+{
+	const char *own = worker->settler.gate.installation;
+
+	return envelope->app_id.len > 0 &&
+	       (envelope->app_id.len != strlen(own) ||
+		memcmp(envelope->app_id.bytes, own, envelope->app_id.len) != 0);
+}
+
 /* First the ack: otherwise this message returns to the queue too. */
 static void source_leave(struct worker *worker, size_t source, uint64_t tag)
 {
@@ -127,7 +137,9 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 		return;
 	}
 	worker->stats.messages++;
-	if (envelope->body_len < envelope->body_size)
+	if (is_of_another(worker, envelope))
+		settlement_add_dead(worker->settlement, tag, "of another installation", envelope);
+	else if (envelope->body_len < envelope->body_size)
 		settlement_add_dead(worker->settlement, tag,
 				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
 	else
@@ -188,7 +200,7 @@ struct worker *worker_new(const struct config *config, struct keeper *keeper)
 		.outboxes = worker->outboxes,
 		.stats = &worker->stats,
 		.settle_timeout_ms = config->settle_timeout_ms,
-		.gate = { .keeper = keeper },
+		.gate = { .keeper = keeper, .outboxes = worker->outboxes },
 		.transaction_receives_max = (size_t)config->transaction_receives_max
 	};
 	settler_init(&worker->settler, config->database_url);
@@ -230,7 +242,8 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 				   rabbit_link_deadline_ms(rabbit_publisher_link(worker->publisher),
 							   now_ms));
 
-	if (!worker->stop_by_ms || rabbit_link_up(worker->consumer))
+	if (rabbit_link_up(worker->consumer) ||
+	    (!worker->stop_by_ms && worker->settler.gate.is_own))
 		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
 	if (worker->stop_by_ms)
 		deadline = earlier(deadline, worker->stop_by_ms);
@@ -257,6 +270,17 @@ static void wait_for_work(struct worker *worker, int signal_fd)
 		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
 		rabbit_link_cancel(worker->consumer);
+	}
+}
+
+/* Consumes where Redis belongs to PostgreSQL; the messages are of another installation else. */
+static void consumer_step(struct worker *worker, int64_t now_ms)
+{
+	if (worker->settler.gate.is_own) {
+		rabbit_link_step(worker->consumer, now_ms);
+	} else if (rabbit_link_fd(worker->consumer) >= 0) {
+		rabbit_link_close(worker->consumer);
+		settlement_reset(worker->settlement);
 	}
 }
 
@@ -294,7 +318,7 @@ void worker_run(struct worker *worker, int signal_fd)
 
 	while (!finished(worker, now_ms)) {
 		if (!worker->stop_by_ms)
-			rabbit_link_step(worker->consumer, now_ms);
+			consumer_step(worker, now_ms);
 		rabbit_link_step(rabbit_publisher_link(worker->publisher), now_ms);
 		rabbit_link_read(worker->consumer);
 		rabbit_link_read(rabbit_publisher_link(worker->publisher));

@@ -73,6 +73,7 @@ struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_
 	envelope->message_id = property_copy(properties, AMQP_BASIC_MESSAGE_ID_FLAG,
 					     properties->message_id);
 	envelope->type = property_copy(properties, AMQP_BASIC_TYPE_FLAG, properties->type);
+	envelope->app_id = property_copy(properties, AMQP_BASIC_APP_ID_FLAG, properties->app_id);
 	envelope->body_size = body_size;
 	envelope->body_room = body_size < ENVELOPE_BODY_MAX ? (size_t)body_size : ENVELOPE_BODY_MAX;
 	envelope->body = malloc(envelope->body_room + 1);
@@ -101,6 +102,7 @@ struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t co
 				       .content_encoding = bytes_copy(whole->content_encoding),
 				       .message_id = bytes_copy(whole->message_id),
 				       .type = bytes_copy(whole->type),
+				       .app_id = bytes_copy(whole->app_id),
 				       .body_size = len,
 				       .body_len = len,
 				       .body_room = len,
@@ -122,6 +124,7 @@ void envelope_free(void *memory)
 	amqp_bytes_free(envelope->content_encoding);
 	amqp_bytes_free(envelope->message_id);
 	amqp_bytes_free(envelope->type);
+	amqp_bytes_free(envelope->app_id);
 	free(envelope->body);
 	free(envelope);
 }

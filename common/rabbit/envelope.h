@@ -25,8 +25,9 @@ struct envelope {
 	amqp_bytes_t content_encoding;
 	amqp_bytes_t message_id;
 	amqp_bytes_t type;
-	uint64_t body_size; /* the length that was sent */
-	size_t body_len;    /* the length that is kept, at most ENVELOPE_BODY_MAX */
+	amqp_bytes_t app_id; /* the installation that it is of */
+	uint64_t body_size;  /* the length that was sent */
+	size_t body_len;     /* the length that is kept, at most ENVELOPE_BODY_MAX */
 	size_t body_room;
 	char *body;
 };

@@ -28,6 +28,7 @@ struct requeue {
 	uint64_t tags[ROUND]; /* of the dead letters published in this round */
 	size_t tags_n;
 	int64_t moved;
+	int is_adopted;      /* the id of the installation is dropped */
 	const char *failure; /* NULL: none */
 };
 
@@ -63,7 +64,7 @@ static void letter_publish(struct requeue *requeue, const struct dead_letter *le
 	uint64_t *tag = &requeue->tags[requeue->tags_n++];
 
 	*tag = letter->tag;
-	properties._flags &= kept;
+	properties._flags &= kept | (requeue->is_adopted ? 0 : AMQP_BASIC_APP_ID_FLAG);
 	rabbit_sender_send(requeue->sender, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
 			   letter->raw.body, tag);
 }
@@ -93,7 +94,7 @@ static int round_run(struct requeue *requeue)
 static int requeue_run(struct ctl *ctl)
 {
 	char error[RABBIT_ERROR_SIZE];
-	struct requeue requeue = { .outbox.ctl = ctl };
+	struct requeue requeue = { .outbox.ctl = ctl, .is_adopted = args_has(&ctl->args, "adopt") };
 
 	dead_choice_read_many(&requeue.walk.choice, ctl);
 	dead_walk_begin(&requeue.walk, ctl);
@@ -117,6 +118,7 @@ static int requeue_run(struct ctl *ctl)
 static const struct option requeue_options[] = {
 	SWITCH("all", "all messages that are in the queue at the start"),
 	OPTION("limit", "N", "the N oldest messages"),
+	SWITCH("adopt", "as messages of this installation, whichever they are of"),
 	OPTIONS_END,
 };
 

@@ -96,6 +96,10 @@ static void packet_publish(struct publish_channel *channel, struct packet *packe
 
 	properties.content_type = amqp_cstring_bytes("application/json");
 	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
+	if (*channel->installation) {
+		properties._flags |= AMQP_BASIC_APP_ID_FLAG;
+		properties.app_id = amqp_cstring_bytes(channel->installation);
+	}
 	if (packet->wants_outcome) {
 		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
 		properties.reply_to = amqp_cstring_bytes(REPLY_TO);

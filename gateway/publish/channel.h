@@ -13,6 +13,7 @@
 #ifndef GATEWAY_PUBLISH_CHANNEL_H
 #define GATEWAY_PUBLISH_CHANNEL_H
 
+#include "common/changes.h"
 #include "common/rabbit/publisher.h"
 #include "gateway/publish/outcome_message.h"
 #include "gateway/publish/packet.h"
@@ -21,6 +22,7 @@
 struct publish_channel {
 	struct batch_list finished; /* confirmed */
 	struct outcome_message_list arrived;
+	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
 
 	/* Its own. */
 	struct rabbit_publisher *publisher;

@@ -24,6 +24,7 @@ struct publisher {
 	struct batch_list confirmed;
 	struct outcome_message_list outcomes;
 	char trouble[RABBIT_ERROR_SIZE]; /* empty: connected */
+	char installation[INSTALLATION_SIZE];
 	int stop;
 	/* … to here */
 
@@ -71,6 +72,7 @@ static int lists_exchange(struct publisher *publisher)
 	if (trouble_differs(publisher))
 		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
 			 publish_channel_trouble(&publisher->channel));
+	memcpy(publisher->channel.installation, publisher->installation, INSTALLATION_SIZE);
 	stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
 	publish_channel_submit(&publisher->channel, &submitted);
@@ -143,6 +145,13 @@ void publisher_free(struct publisher *publisher, int abandon)
 	pthread_mutex_destroy(&publisher->mutex);
 	free(publisher->url);
 	free(publisher);
+}
+
+void publisher_installation(struct publisher *publisher, const char *installation)
+{
+	pthread_mutex_lock(&publisher->mutex);
+	snprintf(publisher->installation, sizeof(publisher->installation), "%s", installation);
+	pthread_mutex_unlock(&publisher->mutex);
 }
 
 void publisher_submit(struct publisher *publisher, struct batch *batch)

@@ -30,6 +30,9 @@ struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
  */
 void publisher_free(struct publisher *publisher, int abandon);
 
+/* The id of the Redis that decides, which the messages carry from now on. */
+void publisher_installation(struct publisher *publisher, const char *installation);
+
 void publisher_submit(struct publisher *publisher, struct batch *batch); /* takes the batch */
 
 /* Appends what has arrived to the lists; the caller owns it then. */

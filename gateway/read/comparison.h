@@ -3,7 +3,12 @@
  * connection to PostgreSQL: it may have been put back to an earlier moment, and what it says then
  * is not final. The comparison is repeated, often while PostgreSQL is behind, since a worker may
  * copy the number of a COMMIT a while after it, and a pooler may replace PostgreSQL behind a
- * connection that stays. Event-loop thread only.
+ * connection that stays.
+ *
+ * With the numbers goes the id of the installation. Where they differ, PostgreSQL says nothing
+ * about what Redis has. The first comparison of a gateway looks at the id in Redis more often, also
+ * while PostgreSQL is away: a Redis that has lost its data gets the id from those who knew it
+ * before, not from whoever comes first. Event-loop thread only.
  */
 #ifndef GATEWAY_READ_COMPARISON_H
 #define GATEWAY_READ_COMPARISON_H
@@ -15,12 +20,20 @@
 struct comparison {
 	struct redis_pool *redis;
 	struct lookup *lookup;
+	int is_first; /* of the gateway: it claims, and logs */
 
 	/* Its own. */
 	struct changes copy;
-	uint64_t connects; /* the connections to PostgreSQL that are compared, or were */
+	char installation[INSTALLATION_SIZE]; /* of PostgreSQL, as last read; empty: never */
+	enum relation relation;
+	uint64_t connects;       /* the connections to PostgreSQL that are compared, or were */
+	uint64_t redis_connects; /* the connections to Redis over which `copy` was read */
+	uint64_t asked_connects;
 	int is_asking;
-	int64_t due_ms; /* the next comparison */
+	int is_look;      /* only Redis is asked */
+	int64_t due_ms;   /* the next comparison */
+	int64_t look_ms;  /* the next look */
+	int64_t claim_ms; /* Redis may be claimed from then on */
 };
 
 void comparison_tick(struct comparison *comparison, int64_t now_ms);

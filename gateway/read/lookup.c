@@ -1,5 +1,6 @@
 #include "gateway/read/lookup.h"
 
+#include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/ticker.h"
@@ -257,13 +258,18 @@ static void waiting_send(struct lookup *lookup)
 		session_send(&lookup->sessions[i]);
 }
 
+static int is_refused(const struct lookup *lookup)
+{
+	return lookup->trust == LOOKUP_PUT_BACK || lookup->trust == LOOKUP_FOREIGN;
+}
+
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 {
 	if (lookup->trust == trust)
 		return;
 	lookup->trust = trust;
 	lookup->trust_n++;
-	if (trust == LOOKUP_PUT_BACK)
+	if (is_refused(lookup))
 		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
 	waiting_send(lookup);
 }
@@ -302,7 +308,7 @@ static int on_tick(void *context)
 	struct lookup *lookup = context;
 
 	waiting_fail(lookup, 0, clock_monotonic_ms() - lookup->timeout_ms);
-	if (lookup->trust == LOOKUP_PUT_BACK)
+	if (is_refused(lookup))
 		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
 	return lookup_waiting(lookup) > 0;
 }
@@ -482,6 +488,8 @@ const char *lookup_trouble(const struct lookup *lookup)
 		return "not yet compared with its copy in Redis";
 	case LOOKUP_PUT_BACK:
 		return "put back to an earlier moment; run couponctl recover";
+	case LOOKUP_FOREIGN:
+		return RELATION_FOREIGN_TEXT "; see couponctl installation";
 	case LOOKUP_TRUSTED:
 		break;
 	}

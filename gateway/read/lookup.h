@@ -13,9 +13,10 @@
  * connection is lost; a connection is lost only when a statement does not end within the time limit
  * after it was sent. One that waits for a lock fails alone, after a quarter of it.
  *
- * PostgreSQL may be put back to an earlier moment, and what it says then is not final. So after
- * each new connection look-ups wait until its numbers were compared (comparison.h), and fail while
- * it is put back. What was sent before that was noticed fails too, whatever it has found.
+ * PostgreSQL may be put back to an earlier moment, or be of another installation than Redis, and
+ * what it says then is not final. So after each new connection look-ups wait until its numbers were
+ * compared (comparison.h), and fail while that is so. What was sent before that was noticed fails
+ * too, whatever it has found.
  */
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
@@ -54,7 +55,7 @@ enum lookup_lane {
 };
 
 /* What is known of the PostgreSQL that it is connected to. */
-enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK };
+enum lookup_trust { LOOKUP_NOT_COMPARED, LOOKUP_TRUSTED, LOOKUP_PUT_BACK, LOOKUP_FOREIGN };
 
 struct lookup_options {
 	enum lookup_use use;

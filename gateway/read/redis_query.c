@@ -53,6 +53,14 @@ void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *con
 	query_send(redis_pool_pick(pool), 2, argv, done, context);
 }
 
+void redis_query_claim(struct redis_pool *pool, const char *installation, redis_done_fn *done,
+		       void *context)
+{
+	const char *argv[] = { "EVAL", lua_changes, "1", CHANGES_KEY, installation, "none" };
+
+	query_send(redis_pool_pick(pool), 6, argv, done, context);
+}
+
 void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
 			void *context)
 {

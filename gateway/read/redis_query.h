@@ -25,6 +25,9 @@ void redis_query_coupon(struct redis_pool *pool, const struct redis_read *read, 
 			void *context);
 /* The copy of PostgreSQL's numbers: see common/changes.h. */
 void redis_query_changes(struct redis_pool *pool, redis_done_fn *done, void *context);
+/* lua/changes.lua: gives Redis the id of this installation, if it has none. */
+void redis_query_claim(struct redis_pool *pool, const char *installation, redis_done_fn *done,
+		       void *context);
 /* CONFIG GET of one setting. */
 void redis_query_config(struct redis_pool *pool, const char *setting, redis_done_fn *done,
 			void *context);

@@ -116,13 +116,14 @@ def gateway_make():
 
 @pytest.fixture
 def worker_make():
-    """worker_make(stack, COUPON_X=…): one more worker."""
+    """worker_make(stack, COUPON_X=…): one more worker. ready=False: without waiting for it."""
     made = []
 
-    def make(stack, **settings):
+    def make(stack, ready=True, **settings):
         worker = Worker(stack, f"worker-extra-{len(made) + 1}", {**stack.settings, **settings})
         made.append(worker)
-        wait_until(lambda: "event=ready" in worker.log())
+        if ready:
+            wait_until(lambda: "event=ready" in worker.log())
         return worker
 
     yield make

@@ -275,7 +275,7 @@ def test_nothing_is_settled_before_the_numbers_can_be_read(rough, rough_owner, o
     outbox.redis.delete(CHANGES)
     rough_owner.execute("REVOKE SELECT ON keeper FROM couponmq_app")
     try:
-        worker = worker_make(rough, **LATER)
+        worker = worker_make(rough, ready=False, **LATER)
         outbox.send(1)
         wait_until(lambda: worker.log().count("event=change_count_failed") > 1)
         assert outbox.issued() == 0

@@ -30,6 +30,8 @@ static void envelope_check(const struct envelope *envelope,
 		       properties->message_id);
 	property_check(envelope->type, (properties->_flags & AMQP_BASIC_TYPE_FLAG) != 0,
 		       properties->type);
+	property_check(envelope->app_id, (properties->_flags & AMQP_BASIC_APP_ID_FLAG) != 0,
+		       properties->app_id);
 }
 
 /* One byte of seed, two bytes for the body's size in the header, the properties, the body. */

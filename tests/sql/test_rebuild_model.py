@@ -225,9 +225,10 @@ class Story(World):
         self.actors, self.keepers = [], []
         self.rng.choice(self.backups).put_back(self.owner)
         self.backups = []
-        copied = self.coupon.redis.hgetall(CHANGES).items()
+        copied = self.coupon.redis.hgetall(CHANGES)
+        copied.pop("installation", None)
         numbers = numbers_of(self.db)
-        if any(int(number) > numbers[stripe] for stripe, number in copied):
+        if any(int(number) > numbers[stripe] for stripe, number in copied.items()):
             self.recover()
         else:
             self.voids_forget()

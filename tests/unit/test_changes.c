@@ -1,4 +1,4 @@
-/* Whether PostgreSQL is behind the copy of its numbers. */
+/* Whether PostgreSQL is behind the copy of its numbers, and whether the copy is its own. */
 #include "common/changes.h"
 
 #include <setjmp.h>
@@ -65,12 +65,60 @@ static void test_refused_replies(void **state)
 	assert_int_equal(copy.num[0], 0);
 }
 
+static void test_relation(void **state)
+{
+	struct changes own = { .installation = "a" }, other = { .installation = "b" },
+		       none = { .num = { 7 } };
+
+	(void)state;
+	assert_int_equal(changes_relate(RELATION_UNKNOWN, &own, &own), RELATION_OWN);
+	assert_int_equal(changes_relate(RELATION_FOREIGN, &own, &own), RELATION_OWN);
+	assert_int_equal(changes_relate(RELATION_OWN, &own, &other), RELATION_FOREIGN);
+	assert_int_equal(changes_relate(RELATION_OWN, &own, &none), RELATION_UNCLAIMED);
+	assert_int_equal(changes_relate(RELATION_UNKNOWN, &none, &own), RELATION_UNKNOWN);
+}
+
+/* A stranger does not claim a Redis that has lost its data. */
+static void test_foreign_stays_foreign(void **state)
+{
+	struct changes own = { .installation = "a" }, none = { .num = { 0 } };
+
+	(void)state;
+	assert_int_equal(changes_relate(RELATION_FOREIGN, &own, &none), RELATION_FOREIGN);
+}
+
+static void test_the_id_is_read_and_kept(void **state)
+{
+	char texts[][40] = { "7", "9", "installation", "00000000-0000-4000-8000-000000000001" };
+	redisReply fields[4], *element[4],
+		reply = { .type = REDIS_REPLY_ARRAY, .elements = 4, .element = element };
+	struct changes copy, none = { .num = { 0 } };
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		fields[i] = (redisReply){ .type = REDIS_REPLY_STRING, .str = texts[i] };
+		element[i] = &fields[i];
+	}
+	assert_int_equal(changes_copy_take(&copy, &reply), 0);
+	assert_int_equal(copy.num[7], 9);
+	assert_string_equal(copy.installation, texts[3]);
+	changes_raise(&copy, &none);
+	assert_string_equal(copy.installation, texts[3]);
+	changes_raise(&none, &copy);
+	assert_string_equal(none.installation, texts[3]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_equal),           cmocka_unit_test(test_ahead),
-		cmocka_unit_test(test_behind),          cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_equal),
+		cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_behind),
+		cmocka_unit_test(test_nothing),
 		cmocka_unit_test(test_refused_replies),
+		cmocka_unit_test(test_relation),
+		cmocka_unit_test(test_foreign_stays_foreign),
+		cmocka_unit_test(test_the_id_is_read_and_kept),
 	};
 
 	return cmocka_run_group_tests_name("changes", tests, NULL, NULL);

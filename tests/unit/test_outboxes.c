@@ -117,11 +117,14 @@ static void *server_run(void *argument)
 
 static int64_t removed_before, forgotten_before;
 
+#define INSTALLATION "00000000-0000-4000-8000-000000000001"
+
 static struct outboxes *outboxes_of(struct server *server, const char *first, const char *second)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET,
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t size = sizeof(address);
+	struct outboxes *outboxes;
 
 	memset(server, 0, sizeof(*server));
 	server->replies[0] = first;
@@ -135,7 +138,9 @@ static struct outboxes *outboxes_of(struct server *server, const char *first, co
 	commands_n = 0;
 	removed_before = metrics_get(METRIC_OUTBOX_REMOVED);
 	forgotten_before = metrics_get(METRIC_OUTBOX_FORGOTTEN);
-	return outboxes_start(server->url, GATHER_MS);
+	outboxes = outboxes_start(server->url, GATHER_MS);
+	outboxes_installation(outboxes, INSTALLATION);
+	return outboxes;
 }
 
 static void end(struct server *server, struct outboxes *outboxes)
@@ -195,7 +200,7 @@ static const char *commands_of(const char *received)
 
 #define BATCH "010000000000000000000000"
 #define LOAD "\n SCRIPT LOAD <script>"
-#define COPY "\n EVAL <script> 1 couponmq:changes "
+#define COPY "\n EVAL <script> 1 couponmq:changes " INSTALLATION "  "
 #define SETTLE(coupon)                                                      \
 	"\n EVALSHA " SHA " 3 coupon:{" #coupon "}:outbox coupon:{" #coupon \
 	"}:settled coupon:{" #coupon "}:rejected "
@@ -259,7 +264,7 @@ static void test_many_rejected_ones_go_in_several_commands(void **state)
 static void test_the_number_is_copied_before(void **state)
 {
 	struct server server;
-	struct outboxes *outboxes = outboxes_of(&server, OK LOADED "+OK\r\n:1\r\n" LOADED ":1\r\n",
+	struct outboxes *outboxes = outboxes_of(&server, OK LOADED "+ok\r\n:1\r\n" LOADED ":1\r\n",
 						NULL);
 
 	(void)state;
@@ -300,7 +305,7 @@ static void test_without_the_copy_nothing_is_removed(void **state)
 {
 	struct server server;
 	struct outboxes *outboxes = outboxes_of(&server, OK LOADED "-ERR not a hash\r\n" LOADED,
-						OK LOADED "+OK\r\n:1\r\n");
+						OK LOADED "+ok\r\n:1\r\n");
 
 	(void)state;
 	assert_int_equal(outboxes_changed(outboxes, "9:100"), 0);
@@ -314,12 +319,31 @@ static void test_without_the_copy_nothing_is_removed(void **state)
 			    LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
 }
 
+/* It lost its data, and then was claimed by those who knew its id, or by another installation. */
+static void test_a_redis_that_is_not_its_own(void **state)
+{
+	struct server server;
+	struct outboxes *outboxes = outboxes_of(&server,
+						OK LOADED "+unclaimed\r\n" LOADED
+							  "+foreign\r\n" LOADED "+ok\r\n:1\r\n",
+						NULL);
+
+	(void)state;
+	assert_int_equal(outboxes_changed(outboxes, "9:100"), 0);
+	settled(outboxes, 7, 1);
+	outboxes_send(outboxes);
+	wait_for(removed, 1);
+	end(&server, outboxes);
+	assert_string_equal(commands_of(server.received[0]), LOAD COPY
+			    "9 100" LOAD COPY "9 100" LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
+}
+
 /* After a lost connection it may be another Redis. */
 static void test_what_is_sent_again_has_its_number(void **state)
 {
 	struct server server;
-	struct outboxes *outboxes = outboxes_of(&server, OK LOADED "+OK\r\n",
-						OK LOADED "+OK\r\n:1\r\n");
+	struct outboxes *outboxes = outboxes_of(&server, OK LOADED "+ok\r\n",
+						OK LOADED "+ok\r\n:1\r\n");
 
 	(void)state;
 	assert_int_equal(outboxes_changed(outboxes, "9:100"), 0);
@@ -467,6 +491,7 @@ int main(void)
 		cmocka_unit_test(test_the_number_is_copied_before),
 		cmocka_unit_test(test_what_is_no_number),
 		cmocka_unit_test(test_without_the_copy_nothing_is_removed),
+		cmocka_unit_test(test_a_redis_that_is_not_its_own),
 		cmocka_unit_test(test_what_is_sent_again_has_its_number),
 		cmocka_unit_test(test_nothing_is_sent_before_it_is_handed_over),
 		cmocka_unit_test(test_a_dead_one_is_marked),

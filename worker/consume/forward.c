@@ -120,12 +120,14 @@ static amqp_basic_properties_t properties_of(const struct envelope *envelope)
 			  flag_if(envelope->content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG) |
 			  flag_if(envelope->correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG) |
 			  flag_if(envelope->message_id, AMQP_BASIC_MESSAGE_ID_FLAG) |
-			  flag_if(envelope->type, AMQP_BASIC_TYPE_FLAG),
+			  flag_if(envelope->type, AMQP_BASIC_TYPE_FLAG) |
+			  flag_if(envelope->app_id, AMQP_BASIC_APP_ID_FLAG),
 		.content_type = envelope->content_type,
 		.content_encoding = envelope->content_encoding,
 		.correlation_id = envelope->correlation_id,
 		.message_id = envelope->message_id,
 		.type = envelope->type,
+		.app_id = envelope->app_id,
 	};
 }
 

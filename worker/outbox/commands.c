@@ -13,8 +13,9 @@
 static int changes_append(struct redis_client *redis, const struct changes *changes)
 {
 	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
-	const char *argv[4 + 2 * CHANGES_STRIPES] = { "EVAL", lua_changes, "1", CHANGES_KEY };
-	int argc = 4;
+	const char *argv[6 + 2 * CHANGES_STRIPES] = { "EVAL",      lua_changes,           "1",
+						      CHANGES_KEY, changes->installation, "" };
+	int argc = 6;
 
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
 		if (changes->num[i] == 0)
@@ -22,15 +23,16 @@ static int changes_append(struct redis_client *redis, const struct changes *chan
 		argv[argc++] = number_text(i, texts[i][0]);
 		argv[argc++] = number_text(changes->num[i], texts[i][1]);
 	}
-	if (argc > 4)
+	if (argc > 6)
 		redis_client_append(redis, argc, argv);
-	return argc > 4;
+	return argc > 6;
 }
 
 int commands_prepare(struct redis_client *redis, const struct changes *changes,
 		     char sha[COMMANDS_SHA_SIZE])
 {
 	const char *load[] = { "SCRIPT", "LOAD", lua_settled };
+	char word[REDIS_WORD_SIZE];
 	redisReply *reply;
 	int has_changes, rc;
 
@@ -44,11 +46,8 @@ int commands_prepare(struct redis_client *redis, const struct changes *changes,
 		freeReplyObject(reply);
 	if (!has_changes)
 		return rc;
-	reply = redis_client_next(redis);
-	if (!reply)
-		return -1;
-	freeReplyObject(reply);
-	return rc;
+	redis_word_take(redis_client_next(redis), word);
+	return changes_replied(word) == RELATION_OWN ? rc : -1;
 }
 
 /* A settled batch as arguments of lua/settled.lua. */

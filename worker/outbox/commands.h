@@ -11,7 +11,8 @@
 
 /*
  * Loads lua/settled.lua, each time, since it may have been flushed, and copies the numbers: in a
- * round trip of its own, so that nothing is removed should Redis refuse it. 0, or -1.
+ * round trip of its own, so that nothing is removed should Redis refuse it. 0, or -1: also when
+ * Redis does not belong to this installation.
  */
 int commands_prepare(struct redis_client *redis, const struct changes *changes,
 		     char sha[COMMANDS_SHA_SIZE]);

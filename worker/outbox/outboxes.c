@@ -41,6 +41,7 @@ struct outboxes {
 	struct entries settled;
 	struct entry *last; /* of `settled` */
 	struct changes changes;
+	char installation[INSTALLATION_SIZE];
 
 	pthread_mutex_t mutex; /* guards from here … */
 	pthread_cond_t changed;
@@ -86,6 +87,11 @@ int outboxes_changed(struct outboxes *outboxes, const char *number)
 	return changes_add(&outboxes->changes, number);
 }
 
+void outboxes_installation(struct outboxes *outboxes, const char *installation)
+{
+	snprintf(outboxes->installation, sizeof(outboxes->installation), "%s", installation);
+}
+
 void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
 		      int64_t at_ms)
 {
@@ -103,6 +109,7 @@ void outboxes_send(struct outboxes *outboxes)
 {
 	if (entries_is_empty(&outboxes->settled))
 		return;
+	memcpy(outboxes->changes.installation, outboxes->installation, INSTALLATION_SIZE);
 	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
 	memset(&outboxes->changes, 0, sizeof(outboxes->changes));
 }

@@ -45,6 +45,8 @@ void outboxes_stop(struct outboxes *outboxes); /* NULL is allowed */
  * is malformed.
  */
 int outboxes_changed(struct outboxes *outboxes, const char *number);
+/* The installation whose numbers these are; before the first of them is handed over. */
+void outboxes_installation(struct outboxes *outboxes, const char *installation);
 /*
  * Every receive of the batch, which was accepted at this time, has an outcome in PostgreSQL. Kept
  * until outboxes_send().

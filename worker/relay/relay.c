@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "keeper/keeper.h"
 #include "worker/metrics.h"
 #include "worker/relay/event_log.h"
 #include "worker/relay/outlet.h"
@@ -253,8 +254,12 @@ static int64_t standby(int64_t pause_ms)
 
 static int64_t turn(struct relay *relay)
 {
-	int held = event_log_open(relay->log);
+	int held;
 
+	/* RabbitMQ is that of Redis. */
+	if (keeper_state().relation != RELATION_OWN)
+		return standby(DOWN_MS);
+	held = event_log_open(relay->log);
 	metrics_set(METRIC_RELAY_ACTIVE, held > 0);
 	if (held <= 0)
 		return standby(held ? backoff_ms(&relay->backoff) : STANDBY_MS);

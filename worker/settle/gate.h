@@ -1,23 +1,29 @@
 /*
  * Nothing is settled over a new connection to PostgreSQL before its numbers were compared with
  * their copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it
- * is behind, the comparison is repeated; couponctl recover ends that.
+ * is behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
+ * belong to this PostgreSQL; then the worker does not consume, either.
  */
 #ifndef WORKER_SETTLE_GATE_H
 #define WORKER_SETTLE_GATE_H
 
 #include "keeper/keeper.h"
+#include "worker/outbox/outboxes.h"
 #include "worker/settle/database.h"
 
 #define GATE_AGAIN_MS 500 /* between two comparisons */
 
 struct gate {
-	struct keeper *keeper; /* not owned */
+	struct keeper *keeper;     /* not owned, nor is the next one */
+	struct outboxes *outboxes; /* gets the id of the installation */
 
 	struct changes copy;
-	int64_t connected_ms; /* of the connection that is compared, or was */
-	int64_t asked_ms;     /* for the copy; 0: not yet */
+	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
+	int64_t connected_ms;                 /* of the connection that is compared, or was */
+	int64_t asked_ms;                     /* for the copy; 0: not yet */
+	int installations_n;                  /* of the keeper, at that time */
 	int is_open;
+	int is_own; /* Redis belongs to this PostgreSQL, as far as is known */
 	int is_behind;
 };
 

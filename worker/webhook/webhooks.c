@@ -91,7 +91,7 @@ static void claim_step(struct webhooks *webhooks)
 	if (free_n == 0 || now_ms < webhooks->claim_ms)
 		return;
 	webhooks->claim_ms = now_ms + CLAIM_EVERY_MS;
-	if (store_fd(webhooks->store) < 0)
+	if (store_fd(webhooks->store) < 0 || keeper_state().relation != RELATION_OWN)
 		return;
 	rows = store_claim(webhooks->store, free_n, lease_ms);
 	for (int row = 0; row < PQntuples(rows); row++) {

@@ -1,0 +1,2 @@
+-- Gives the installation another id.
+UPDATE installation SET id = gen_random_uuid() RETURNING id
