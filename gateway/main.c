@@ -13,6 +13,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_hosts.h"
+#include "gateway/listen/intake.h"
 #include "gateway/metrics.h"
 #include "gateway/processes.h"
 #include "gateway/redeem/attempts.h"
@@ -99,6 +100,7 @@ int main(int argc, char **argv)
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
+	intake_check(&config);
 	if (check_only) {
 		printf("the settings are well-formed\n");
 		return 0;

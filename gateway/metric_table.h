@@ -8,6 +8,8 @@ METRIC(METRIC_CONNECTIONS_TOTAL, "connections_total", "counter",
        "Connections accepted by the socket API.")
 METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
+METRIC(METRIC_CONNECTIONS_REFUSED_ADDRESS, "connections_refused_address_total", "counter",
+       "Connections refused at COUPON_CONNECTIONS_PER_ADDRESS_MAX.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",
        "Connections closed because the client did not read its replies.")
 METRIC(METRIC_CONNECTIONS_HTTP, "connections_http_total", "counter",

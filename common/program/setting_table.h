@@ -36,6 +36,10 @@ SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0
 SETTING_TEXT(http_hosts, "COUPON_HTTP_HOSTS", "http-hosts", GATEWAY, "",
 	     "names, joined by commas, that the headers Host and Origin of HTTP requests may have "
 	     "beside addresses and localhost (default: none)")
+SETTING_TEXT(connections_networks, "COUPON_CONNECTIONS_NETWORKS", "connections-networks", GATEWAY,
+	     "127.0.0.0/8,::1",
+	     "networks, joined by commas, whose addresses may have any number of connections: "
+	     "balancers and backends")
 SETTING_TEXT(worker_http_listen, "COUPON_WORKER_HTTP_LISTEN", "worker-http-listen", WORKER, "off",
 	     "HTTP address for the metrics and health of this worker, host:port or off")
 SETTING_TEXT(log_format, "COUPON_LOG_FORMAT", "log-format", ALL, "text",
@@ -55,6 +59,10 @@ SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GAT
 	       "maximum open connections of the socket API and HTTP per process; further ones are "
 	       "answered "
 	       "busy and closed")
+SETTING_NUMBER(connections_per_address_max, "COUPON_CONNECTIONS_PER_ADDRESS_MAX",
+	       "connections-per-address-max", GATEWAY, 1000, 0, 1000000,
+	       "maximum open connections of one address (of IPv6 a /64) per process; further ones "
+	       "are answered busy and closed; 0: no limit")
 SETTING_NUMBER(http_buffer_bytes, "COUPON_HTTP_BUFFER_BYTES", "http-buffer-bytes", GATEWAY,
 	       67108864, 65536, 1073741824,
 	       "maximum size of all HTTP requests that have not arrived completely, per process; "

@@ -144,7 +144,7 @@ static int queue_bind(const struct declaring *declaring, const struct rabbit_que
 static int declaring_run(const struct declaring *declaring)
 {
 	static const char *const exchanges[] = { AMQP_EXCHANGE, AMQP_DEAD_EXCHANGE,
-						AMQP_EVENT_EXCHANGE };
+						 AMQP_EVENT_EXCHANGE };
 	int status;
 
 	for (size_t i = 0; i < sizeof(exchanges) / sizeof(exchanges[0]); i++)

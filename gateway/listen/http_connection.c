@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "gateway/listen/http_head.h"
-#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -188,7 +187,7 @@ static void reply_send(struct http_connection *connection, const struct reply *r
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   reply->status == 304;
 
-	if (connection->member.is_reserve || connection->is_refused ||
+	if (connection->member.room != INTAKE_ROOM || connection->is_refused ||
 	    connection->shared->stopped || !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	pieces[0].iov_len =
@@ -285,13 +284,12 @@ static void refuse(struct http_connection *connection, int status, enum answer a
 
 int http_connection_is_reserve(const struct http_connection *connection)
 {
-	return connection->member.is_reserve;
+	return connection->member.room == INTAKE_FULL;
 }
 
 void http_connection_refuse_full(struct http_connection *connection)
 {
-	metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
-	refuse(connection, 429, ANSWER_BUSY, "too many connections");
+	refuse(connection, 429, ANSWER_BUSY, intake_connection_refused(INTAKE_FULL));
 }
 
 struct responder *http_connection_responder(struct http_connection *connection)
@@ -409,7 +407,7 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 	struct http_connection *connection = calloc(1, sizeof(*connection));
 
 	check(connection != NULL);
-	connection->responder = (struct responder){ .reply = intake_reply, .peer = peer_of(fd) };
+	connection->responder = (struct responder){ .reply = intake_reply };
 	connection->shared = shared;
 	connection->member.connection = connection;
 	connection->fd = fd;
@@ -426,11 +424,13 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 void http_connection_open(struct http_shared *shared, int fd)
 {
 	struct http_connection *connection = connection_new(shared, fd);
-	int on = 1, rc = http_limits_enter(&shared->limits, &connection->member);
+	enum intake_room room = http_limits_enter(&shared->limits, &connection->member, fd);
+	int on = 1;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	event_add(connection->read, NULL);
 	receive_begin(connection);
-	if (rc)
-		http_connection_refuse_full(connection);
+	connection->responder.peer = connection->member.client.peer;
+	if (room != INTAKE_ROOM)
+		refuse(connection, 429, ANSWER_BUSY, intake_connection_refused(room));
 }

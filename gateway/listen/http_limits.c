@@ -16,35 +16,35 @@ void http_limits_init(struct http_limits *limits, const struct config *config,
 	TAILQ_INIT(&limits->reserve);
 }
 
-int http_limits_enter(struct http_limits *limits, struct http_member *member)
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd)
 {
-	member->is_reserve = intake_connection_open(limits->intake) != 0;
-	limits->reserve_n += (size_t)member->is_reserve;
+	member->room = intake_connection_open(limits->intake, &member->client, fd);
+	limits->reserve_n += (size_t)(member->room == INTAKE_FULL);
 	limits->n++;
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
-	return member->is_reserve && limits->reserve_n > RESERVE ? -1 : 0;
+	return member->room == INTAKE_FULL && limits->reserve_n <= RESERVE ? INTAKE_ROOM
+									   : member->room;
 }
 
 void http_limits_leave(struct http_limits *limits, struct http_member *member)
 {
 	limits->n--;
-	if (member->is_reserve)
-		limits->reserve_n--;
-	else
-		intake_connection_close(limits->intake);
+	if (member->room == INTAKE_ROOM)
+		intake_connection_close(limits->intake, &member->client);
+	limits->reserve_n -= (size_t)(member->room == INTAKE_FULL);
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
 }
 
 static struct http_member_queue *queue_of(struct http_limits *limits,
 					  const struct http_member *member)
 {
-	return member->is_reserve ? &limits->reserve : &limits->counted;
+	return member->room == INTAKE_ROOM ? &limits->counted : &limits->reserve;
 }
 
 void http_limits_wait(struct http_limits *limits, struct http_member *member)
 {
 	int64_t idle_ms = limits->config->idle_timeout_ms;
-	int64_t most_ms = member->is_reserve ? RESERVE_MS : WAIT_MS;
+	int64_t most_ms = member->room == INTAKE_ROOM ? WAIT_MS : RESERVE_MS;
 
 	member->until_ms = clock_monotonic_ms() + (idle_ms < most_ms ? idle_ms : most_ms);
 	TAILQ_INSERT_TAIL(queue_of(limits, member), member, next);

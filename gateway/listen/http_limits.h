@@ -20,10 +20,11 @@ struct http_connection;
 /* A connection, as the limits see it. */
 struct http_member {
 	struct http_connection *connection;
+	struct client client;
 	TAILQ_ENTRY(http_member) next; /* while it waits */
 	int64_t until_ms;              /* while it waits */
 	size_t received;               /* bytes of its request so far */
-	int is_reserve;                /* not counted by intake */
+	enum intake_room room;         /* other than INTAKE_ROOM: not counted by intake */
 };
 
 TAILQ_HEAD(http_member_queue, http_member);
@@ -42,8 +43,8 @@ struct http_limits {
 void http_limits_init(struct http_limits *limits, const struct config *config,
 		      struct intake *intake);
 
-/* -1: it is one too many, and is to be refused. */
-int http_limits_enter(struct http_limits *limits, struct http_member *member);
+/* Other than INTAKE_ROOM: it is one too many, and is to be refused. */
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd);
 void http_limits_leave(struct http_limits *limits, struct http_member *member);
 
 /* It waits for its client from now on, and no more. */

@@ -1,9 +1,20 @@
 #include "gateway/listen/intake.h"
 
 #include "common/check.h"
+#include "common/hash.h"
+#include "common/log/log.h"
+#include "common/serve/network.h"
+#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <stdlib.h>
+
+/* The connections of one address. */
+struct address {
+	uint64_t peer;
+	size_t connections;
+	UT_hash_handle hh;
+};
 
 struct intake {
 	struct json_arena *arena;
@@ -11,18 +22,34 @@ struct intake {
 	size_t inflight_max;
 	size_t connections;
 	size_t connections_max;
+	struct address *addresses; /* those with connections that are counted */
+	size_t per_address_max;    /* 0: no limit */
+	struct networks unlimited;
 	intake_dispatch_fn *dispatch;
 	void *context;
 };
 
+void intake_check(const struct config *config)
+{
+	char why[NETWORKS_WHY_SIZE];
+	struct networks networks;
+
+	if (networks_parse(&networks, config->connections_networks, why))
+		log_fatal("COUPON_CONNECTIONS_NETWORKS is \"%s\": %s", config->connections_networks,
+			  why);
+}
+
 struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = calloc(1, sizeof(*intake));
+	char why[NETWORKS_WHY_SIZE];
 
 	check(intake != NULL);
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
 	intake->connections_max = (size_t)config->connections_max;
+	intake->per_address_max = (size_t)config->connections_per_address_max;
+	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
 	intake->dispatch = dispatch;
 	intake->context = context;
 	return intake;
@@ -32,6 +59,7 @@ void intake_free(struct intake *intake)
 {
 	if (!intake)
 		return;
+	check(intake->addresses == NULL);
 	json_arena_free(intake->arena);
 	free(intake);
 }
@@ -66,18 +94,78 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 	responder_fail(responder, "", answer, message);
 }
 
-int intake_connection_open(struct intake *intake)
+/* Whether the connections of this address are counted. */
+static int is_limited(const struct intake *intake, const struct sockaddr *address)
 {
-	if (intake->connections >= intake->connections_max)
-		return -1;
-	intake->connections++;
-	return 0;
+	struct network one;
+
+	if (intake->per_address_max == 0 || network_of_address(&one, address))
+		return 0;
+	network_unmap(&one);
+	return !networks_have(&intake->unlimited, &one);
 }
 
-void intake_connection_close(struct intake *intake)
+static struct address *address_of(struct intake *intake, uint64_t peer)
 {
+	struct address *address;
+
+	HASH_FIND(hh, intake->addresses, &peer, sizeof(peer), address);
+	if (address)
+		return address;
+	address = calloc(1, sizeof(*address));
+	check(address != NULL);
+	address->peer = peer;
+	HASH_ADD(hh, intake->addresses, peer, sizeof(peer), address);
+	return address;
+}
+
+enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd)
+{
+	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
+	struct sockaddr *from = (struct sockaddr *)&storage;
+	socklen_t len = sizeof(storage);
+	struct address *address;
+
+	getpeername(fd, from, &len);
+	*client = (struct client){ .peer = peer_of_address(from) };
+	if (intake->connections >= intake->connections_max)
+		return INTAKE_FULL;
+	if (is_limited(intake, from)) {
+		address = address_of(intake, client->peer);
+		if (address->connections >= intake->per_address_max)
+			return INTAKE_FULL_OF_ADDRESS;
+		address->connections++;
+		client->is_counted = 1;
+	}
+	intake->connections++;
+	return INTAKE_ROOM;
+}
+
+void intake_connection_close(struct intake *intake, const struct client *client)
+{
+	struct address *address;
+
 	check(intake->connections > 0);
 	intake->connections--;
+	if (!client->is_counted)
+		return;
+	address = address_of(intake, client->peer);
+	check(address->connections > 0);
+	if (--address->connections > 0)
+		return;
+	HASH_DEL(intake->addresses, address);
+	free(address);
+}
+
+const char *intake_connection_refused(enum intake_room room)
+{
+	if (room == INTAKE_FULL) {
+		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
+		return "too many connections";
+	}
+	log_warn("connections_of_address", LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
+	metrics_add(METRIC_CONNECTIONS_REFUSED_ADDRESS, 1);
+	return "too many connections of your address";
 }
 
 void intake_answered(struct intake *intake, enum answer answer)

@@ -1,7 +1,7 @@
 /*
  * Takes in requests from the socket API and HTTP: parses and counts them, refuses them with busy
- * beyond the limit, and passes them on to `dispatch`. Counts the connections of both. The
- * responder's reply function calls intake_answered() for each reply.
+ * beyond the limit, and passes them on to `dispatch`. Counts the connections of both, together and
+ * by address. The responder's reply function calls intake_answered() for each reply.
  */
 #ifndef GATEWAY_LISTEN_INTAKE_H
 #define GATEWAY_LISTEN_INTAKE_H
@@ -12,6 +12,9 @@
 struct intake;
 
 typedef void intake_dispatch_fn(void *context, struct request *request);
+
+/* Ends the program if a setting is malformed. */
+void intake_check(const struct config *config);
 
 struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
@@ -25,9 +28,19 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-/* Counts a connection of a client: 0, or -1: there are connections_max. */
-int intake_connection_open(struct intake *intake);
-void intake_connection_close(struct intake *intake);
+/* Whose connection it is, as intake counts it. */
+struct client {
+	uint64_t peer;  /* peer.h */
+	int is_counted; /* among those of its address */
+};
+
+enum intake_room { INTAKE_ROOM, INTAKE_FULL, INTAKE_FULL_OF_ADDRESS };
+
+/* Counts a connection while there is room: by connections_max, and for its address. */
+enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd);
+void intake_connection_close(struct intake *intake, const struct client *client);
+/* Counts one that is refused, and returns the message for it. */
+const char *intake_connection_refused(enum intake_room room);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);

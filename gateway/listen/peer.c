@@ -22,12 +22,3 @@ uint64_t peer_of_address(const struct sockaddr *address)
 		return of_ipv6(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 	return hash_keyed("", 0);
 }
-
-uint64_t peer_of(int fd)
-{
-	struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
-	socklen_t len = sizeof(address);
-
-	getpeername(fd, (struct sockaddr *)&address, &len);
-	return peer_of_address((const struct sockaddr *)&address);
-}

@@ -13,7 +13,5 @@
  * address of it has all. All clients of Unix sockets have one.
  */
 uint64_t peer_of_address(const struct sockaddr *address);
-/* The same of the other end of a connection. */
-uint64_t peer_of(int fd);
 
 #endif

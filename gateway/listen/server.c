@@ -4,7 +4,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/serve/listener.h"
-#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -25,6 +24,7 @@
 struct conn {
 	struct responder responder; /* first: a responder is its conn */
 	struct server *server;
+	struct client client;
 	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
@@ -64,7 +64,7 @@ static void conn_disconnect(struct conn *conn)
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
 	conn->server->conns_n--;
-	intake_connection_close(conn->server->intake);
+	intake_connection_close(conn->server->intake, &conn->client);
 	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
 }
 
@@ -333,14 +333,15 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	conn_reap(conn);
 }
 
-/* Above the limit of connections: closes it, after a reply if the kernel takes that at once. */
-static void fd_refuse(int fd)
+/* Closes one too many, after a reply if the kernel takes that at once. */
+static void fd_refuse(int fd, const char *message)
 {
-	static const char busy[] =
-		"{\"code\":20,\"status\":\"busy\",\"message\":\"too many connections\"}\n";
+	char busy[128];
+	int len = snprintf(busy, sizeof(busy),
+			   "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}\n",
+			   answer_code(ANSWER_BUSY), answer_status(ANSWER_BUSY), message);
 
-	metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
-	if (send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (send(fd, busy, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		log_debug("refuse", LOG_I("fd", fd));
 	close(fd);
 }
@@ -349,6 +350,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		      int len, void *data)
 {
 	struct server *server = data;
+	struct client client;
+	enum intake_room room;
 	struct conn *conn;
 	int on = 1;
 
@@ -358,15 +361,17 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 		close(fd);
 		return;
 	}
-	if (intake_connection_open(server->intake)) {
-		fd_refuse(fd);
+	room = intake_connection_open(server->intake, &client, fd);
+	if (room != INTAKE_ROOM) {
+		fd_refuse(fd, intake_connection_refused(room));
 		return;
 	}
 	if (address->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	conn = calloc(1, sizeof(*conn));
 	check(conn != NULL);
-	conn->responder = (struct responder){ .reply = conn_reply, .peer = peer_of(fd) };
+	conn->responder = (struct responder){ .reply = conn_reply, .peer = client.peer };
+	conn->client = client;
 	conn->server = server;
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);

@@ -44,7 +44,7 @@ void attempts_enter(size_t process);
 /* Who guesses. */
 struct guesser {
 	const struct user_id *user;
-	uint64_t peer;        /* peer_of() */
+	uint64_t peer;        /* peer.h */
 	int64_t *wrong_by_us; /* of the connection, kept here; 0 at its beginning */
 };
 

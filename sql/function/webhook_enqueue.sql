@@ -64,7 +64,8 @@ BEGIN
 			INSERT INTO webhook_delivery (webhook_id, coupon_id, type, events_num, body)
 			SELECT hook.id, p.coupon, p.type, count(*),
 				jsonb_agg(e.event ORDER BY e.n)::text
-			FROM (SELECT * FROM packet AS f WHERE coalesce(f.before, 0) < room OFFSET 0) AS p
+			FROM (SELECT * FROM packet AS f
+				WHERE coalesce(f.before, 0) < room OFFSET 0) AS p
 			CROSS JOIN jsonb_array_elements(p.events) WITH ORDINALITY AS e (event, n)
 			WHERE coalesce(p.before, 0) + (e.n - 1) / hook.batch_max < room
 			GROUP BY p.n, p.coupon, p.type, (e.n - 1) / hook.batch_max

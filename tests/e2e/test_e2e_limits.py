@@ -3,8 +3,10 @@ not affected."""
 
 import contextlib
 import json
+import os
 import resource
 import socket
+import subprocess
 
 import pytest
 import requests
@@ -128,6 +130,61 @@ def test_connections(stack, gateway_make):
 
         wait_until(comes_in)
     assert gateway.metrics()["couponmq_connections_refused_total"] >= 1
+
+
+def test_connections_of_an_address(stack, gateway_make):
+    """Those of the socket API and HTTP together; Unix sockets and other addresses have room."""
+    gateway = gateway_make(
+        stack, COUPON_CONNECTIONS_PER_ADDRESS_MAX=4, COUPON_CONNECTIONS_NETWORKS="127.0.0.2"
+    )
+    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+
+    def ping_from(address):
+        with socket.create_connection(
+            (host, int(port)), timeout=60, source_address=(address, 0)
+        ) as one:
+            one.sendall(b'{"op":"ping"}\n')
+            return json.loads(one.makefile("rb").readline())
+
+    with contextlib.ExitStack() as connections:
+        four = [connections.enter_context(gateway.client()) for _ in range(4)]
+        assert all(client.call("ping")["code"] == 0 for client in four)
+        with gateway.client() as fifth:
+            reply = fifth.read_reply()
+            assert (reply["code"], reply["status"]) == (20, "busy")
+            assert reply["message"] == "too many connections of your address"
+            assert fifth.read_line() is None
+        assert requests.get(gateway.http("/v1/ping"), timeout=60).status_code == 429
+        assert ping_from("127.0.0.3")["code"] == 0
+        unlimited = [
+            connections.enter_context(
+                socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
+            )
+            for _ in range(8)
+        ]
+        for one in unlimited:
+            one.sendall(b'{"op":"ping"}\n')
+            assert b'"code":0' in one.makefile("rb").readline()
+        four[0].close()
+        wait_until(lambda: ping_from("127.0.0.1")["code"] == 0)
+        connections.pop_all().close()
+    name = "couponmq_connections_refused_address_total"
+    assert wait_until(lambda: requests.get(gateway.http("/healthz"), timeout=60).ok)
+    assert gateway.metrics()[name] >= 2
+
+
+def test_networks_that_are_none_stop_the_start(stack):
+    result = subprocess.run(
+        [stack.build_dir / "coupon-gateway", "-n"],
+        env={**os.environ, **stack.env, "COUPON_CONNECTIONS_NETWORKS": "10.0.0.0/33"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert 'COUPON_CONNECTIONS_NETWORKS is "10.0.0.0/33"' in result.stderr
+    assert "allowed are addresses and networks" in result.stderr
 
 
 def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):

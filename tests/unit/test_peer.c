@@ -9,8 +9,6 @@
 
 #include <arpa/inet.h>
 #include <string.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 static uint64_t peer(const char *text)
 {
@@ -37,17 +35,11 @@ static void test_addresses(void **state)
 
 static void test_unix_sockets(void **state)
 {
-	int one[2], two[2];
+	const struct sockaddr one = { .sa_family = AF_UNIX }, other = { .sa_family = AF_UNIX };
 
 	(void)state;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, one), 0);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, two), 0);
-	assert_true(peer_of(one[0]) == peer_of(two[0]));
-	assert_true(peer_of(one[0]) != peer("127.0.0.1"));
-	for (int i = 0; i < 2; i++) {
-		close(one[i]);
-		close(two[i]);
-	}
+	assert_true(peer_of_address(&one) == peer_of_address(&other));
+	assert_true(peer_of_address(&one) != peer("127.0.0.1"));
 }
 
 int main(void)

@@ -184,8 +184,8 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 
 static void failed(struct outboxes *outboxes, enum kind kind)
 {
-	outboxes->retry_ms[kind] =
-		clock_monotonic_ms() + backoff_connect_ms(&outboxes->backoff[kind]);
+	outboxes->retry_ms[kind] = clock_monotonic_ms() +
+				   backoff_connect_ms(&outboxes->backoff[kind]);
 }
 
 static void succeeded(struct outboxes *outboxes, enum kind kind)

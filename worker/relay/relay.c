@@ -191,8 +191,7 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 	backoff_reset(&relay->backoff);
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;
-	return is_full || relay->events >= EVENTS_MAX / 2 ? 0
-									      : gather_ms(relay);
+	return is_full || relay->events >= EVENTS_MAX / 2 ? 0 : gather_ms(relay);
 }
 
 static int64_t rows_turn(struct relay *relay)
