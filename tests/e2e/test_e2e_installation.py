@@ -2,9 +2,6 @@
 has lost its data gets back the id that it had."""
 
 import json
-import os
-import subprocess
-from urllib.parse import urlsplit
 
 import pika
 import psycopg
@@ -13,68 +10,19 @@ import redis
 import requests
 
 from history import DEAD_QUEUE, QUEUE, queue_length
+from installation import BUSY, another_installation
 from message import message, message_publish
 from stack import wait_until
 
 CHANGES = "couponmq:changes"
-BUSY = 1_000_000
 OTHER = "00000000-0000-4000-8000-000000000001"
 TOLD = "Redis belongs to another installation than PostgreSQL"
 
 
-class Other:
-    """Another database, busier than that of the stack, in the same PostgreSQL."""
-
-    def __init__(self, stack, name):
-        self.stack = stack
-        self.env = {
-            setting: urlsplit(stack.env[setting])._replace(path="/" + name).geturl()
-            for setting in ("DATABASE_URL", "DATABASE_ADMIN_URL")
-        }
-        migrated = self.ctl("migrate")
-        assert migrated.returncode == 0, migrated.stderr
-        with self.owner() as pg:
-            pg.execute("UPDATE change_count SET num = %s", (BUSY,))
-
-    def owner(self):
-        return psycopg.connect(self.env["DATABASE_ADMIN_URL"], autocommit=True)
-
-    def ctl(self, *arguments):
-        return subprocess.run(
-            [str(self.stack.build_dir / "couponctl"), *map(str, arguments)],
-            env={**os.environ, **self.stack.env, **self.env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    def installation(self):
-        with self.owner() as pg:
-            return str(pg.execute("SELECT id FROM installation").fetchone()[0])
-
-    def rows(self):
-        """Everything that settling or a keeper would change."""
-        tables = ("coupon", "user_coupon", "receive_rejected", "change_count", "keeper")
-        with self.owner() as pg:
-            return [pg.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in tables]
-
-
 @pytest.fixture
 def other(rough):
-    name = "another_installation"
-    admin = urlsplit(rough.env["DATABASE_ADMIN_URL"])
-    url = admin._replace(
-        netloc=f"postgres:{rough.kept()['STACK_PG_PASSWORD']}@{admin.netloc.rpartition('@')[2]}"
-    )
-    drop = f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"
-    with psycopg.connect(url.geturl(), autocommit=True) as superuser:
-        superuser.execute(drop)
-        superuser.execute(f'CREATE DATABASE {name} OWNER "{admin.username}"')
-    yield Other(rough, name)
-    with psycopg.connect(url.geturl(), autocommit=True) as superuser:
-        superuser.execute(drop)
+    with another_installation(rough) as other:
+        yield other
 
 
 @pytest.fixture
