@@ -4,7 +4,6 @@ has lost its data gets back the id that it had."""
 import json
 
 import pika
-import psycopg
 import pytest
 import redis
 import requests
