@@ -58,7 +58,7 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
-	$(wildcard $(folder)/*.lua $(folder)/*.sql))) docs/openapi.json
+	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json
 
 .PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs

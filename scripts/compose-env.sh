@@ -6,7 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly FILE=${1:-.env}
 # The passwords are used in URLs, where letters and digits need no escaping.
-readonly NAMES=(POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD)
+readonly NAMES=(POSTGRES_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD
+	COUPON_GATEWAY_PASSWORD COUPON_WORKER_PASSWORD COUPON_OPERATOR_PASSWORD)
 umask 077
 
 random_hex() {

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Inside the image, as the service migrate: creates the tables, then the role that the programs log
-# in as.
+# Inside the image, as the service migrate: creates the tables and the roles of the programs, which
+# then can log in.
 set -euo pipefail
-: "${COUPON_DATABASE_PASSWORD:?is not set}"
+: "${GATEWAY_PASSWORD:?is not set}" "${WORKER_PASSWORD:?is not set}" \
+	"${OPERATOR_PASSWORD:?is not set}"
 
 couponctl migrate
 
-# At each start, so that a new COUPON_DATABASE_PASSWORD takes effect.
-PGOPTIONS='-c client_min_messages=warning' psql -X -q -v ON_ERROR_STOP=1 <<'SQL'
-\getenv password COUPON_DATABASE_PASSWORD
-SELECT 'CREATE ROLE couponmq'
-WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'couponmq') \gexec
-ALTER ROLE couponmq LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD :'password';
-GRANT couponmq_app TO couponmq;
+# At each start, so that new passwords take effect.
+psql -X -q -v ON_ERROR_STOP=1 <<'SQL'
+\getenv gateway GATEWAY_PASSWORD
+\getenv worker WORKER_PASSWORD
+\getenv operator OPERATOR_PASSWORD
+ALTER ROLE couponmq_gateway LOGIN PASSWORD :'gateway';
+ALTER ROLE couponmq_worker LOGIN PASSWORD :'worker';
+ALTER ROLE couponmq_operator LOGIN PASSWORD :'operator';
 SQL
-echo 'migrate: the role couponmq can log in'
+echo 'migrate: gateway, worker and operator can log in'

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # One local stack: private Redis, RabbitMQ and PostgreSQL, gateway and workers, in one folder.
 #
-# RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source
+# RUN_DIR/            settings (mode 600): port base and passwords; env: for the shell to source;
+#   env.gateway env.worker env.operator: the logins of each program
 #   NAME.pid NAME.log of each process: redis epmd rabbitmq postgres gateway worker-N, and
 #   zookeeper where WITH_ZOOKEEPER is set
 #   NAME/             its folder and working directory, by which its pid is identified

@@ -88,8 +88,8 @@ def redis_client(env):
 
 @pytest.fixture
 def pg(env):
-    """PostgreSQL in the role of the programs."""
-    with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
+    """PostgreSQL in the role that owns the tables."""
+    with psycopg.connect(env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
         yield connection
 
 

@@ -13,8 +13,8 @@ class Subscriber:
     """A queue, durable by default so that it outlives the broker, and what came so far. Each
     message is checked against docs/asyncapi.json."""
 
-    def __init__(self, stack, binding, name="", arguments=None):
-        self.url = stack.env["AMQP_URL"]
+    def __init__(self, stack, binding, name="", arguments=None, url=""):
+        self.url = url or stack.env["AMQP_URL"]
         self.name = name
         self.connection = None
         self.events = []

@@ -112,7 +112,7 @@ class History:
         program = self.stack.build_dir / "couponctl"
         return voiding.run(
             [str(program), "void", receive, "--json"],
-            {**os.environ, **self.stack.env, "COUPON_FAULT": fault},
+            {**os.environ, **self.stack.env_of("operator"), "COUPON_FAULT": fault},
             kill_after_s,
         )
 
@@ -134,7 +134,7 @@ class History:
         key = f"coupon:{{{self.coupon}}}"
         with redis.Redis.from_url(
             self.stack.env["REDIS_URL"], decode_responses=True
-        ) as cache, psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True) as pg:
+        ) as cache, psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
 
             def state():
                 """The counts of what is still in flight, by name; empty once all is settled."""
@@ -189,7 +189,7 @@ class History:
 
     def stored(self):
         """What PostgreSQL and Redis have of the coupon."""
-        with psycopg.connect(self.stack.env["DATABASE_URL"]) as pg:
+        with psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"]) as pg:
             rows = pg.execute(
                 "SELECT user_id, slot, batch, idx, coalesce(key, '') FROM user_coupon WHERE"
                 " coupon_id = %s",

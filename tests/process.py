@@ -61,7 +61,11 @@ class Process:
                 # the user nobody may not read every folder
                 executable=f"/proc/self/fd/{binary.fileno()}",
                 pass_fds=[binary.fileno()],
-                env={**os.environ, **stack.env, **self.settings},
+                env={
+                    **os.environ,
+                    **stack.env_of(program.removeprefix("coupon-")),
+                    **self.settings,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

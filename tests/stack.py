@@ -161,6 +161,7 @@ class Stack:
         self.port_base = port_base
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
         self.frozen = set()  # pids that sigstop froze
+        self.own_logins = True  # of each program; versions before the roles have one for all
         self.settings = {}  # settings of this stack's processes, in addition to its env
 
     def script(self, *arguments, **environment):
@@ -187,8 +188,15 @@ class Stack:
 
     @property
     def env(self):
-        """The settings that the programs read."""
-        lines = (self.run_dir / "env").read_text().splitlines()
+        """The settings that the programs read, with logins that may do what all of them may."""
+        return self._env_read("env")
+
+    def env_of(self, program):
+        """The same with the logins of gateway, worker or operator."""
+        return {**self.env, **(self._env_read(f"env.{program}") if self.own_logins else {})}
+
+    def _env_read(self, name):
+        lines = (self.run_dir / name).read_text().splitlines()
         words = (shlex.split(line, comments=True) for line in lines)
         return dict(line[1].split("=", 1) for line in words if line and line[0] == "export")
 
@@ -346,7 +354,7 @@ class Stack:
         code."""
         return subprocess.run(
             [str(self.build_dir / "couponctl"), *map(str, arguments)],
-            env={**os.environ, **self.env},
+            env={**os.environ, **self.env_of("operator")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -154,6 +154,29 @@ static void function_apply(struct db *db, const struct function *function, const
 	printf("function %s: applying version %d%s\n", function->name, function->version, reason);
 }
 
+/* Whether the rights that the database has are others than those that were applied last. */
+static int roles_differ(struct db *db)
+{
+	PGresult *result = db_query(db, sql_query_roles_record, 1, &(const char *){ sql_roles });
+	int is_new = strcmp(db_text(result, 0, "is_new"), "t") == 0;
+
+	PQclear(result);
+	return is_new;
+}
+
+/* In the transaction that is open, so that nobody is without rights meanwhile. */
+static void roles_apply(struct db *db)
+{
+	if (!roles_differ(db))
+		return;
+	if (db_run_try(db, sql_roles))
+		log_fatal("the rights of the roles could not be set, and no function was changed: "
+			  "%s",
+			  db_error(db));
+	roles_differ(db);
+	printf("rights of the roles: applied\n");
+}
+
 /* All in the transaction that is open: functions call each other. */
 static void functions_apply(struct db *db)
 {
@@ -212,10 +235,13 @@ static int migrate_run(struct ctl *ctl)
 		plan_print(version);
 		if (version >= MIGRATION_FUNCTIONS)
 			functions_plan(db);
+		if (version == newest_version() && roles_differ(db))
+			printf("rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");
 	} else {
 		migrations_apply(db, version);
 		functions_apply(db);
+		roles_apply(db);
 		db_run(db, "COMMIT");
 	}
 	db_close(db);
@@ -233,8 +259,9 @@ const struct command migrate_command = {
 	.options = migrate_options,
 	.summary = "upgrade the database to this program's version",
 	.detail = "Migrations go forward only, each in a transaction of its own. The functions\n"
-		  "that differ are replaced in the same transaction. A function that is newer\n"
-		  "than this program's is kept. Concurrent runs are safe. A database that is\n"
+		  "that differ are replaced in the same transaction, and the rights of the roles\n"
+		  "are set. A function that is newer than this program's is kept. Concurrent runs "
+		  "are safe. A database that is\n"
 		  "newer than this program is refused. What takes long is announced before it\n"
 		  "begins, and shows its progress. Connects as the owner of the tables,\n"
 		  "DATABASE_ADMIN_URL.",

@@ -3,7 +3,8 @@
 
 secret_missing_named() {
 	local name output short=$ENGINE_DIR/env.short
-	for name in POSTGRES_PASSWORD COUPON_DATABASE_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD; do
+	for name in POSTGRES_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD COUPON_GATEWAY_PASSWORD \
+		COUPON_WORKER_PASSWORD COUPON_OPERATOR_PASSWORD; do
 		grep -v "^$name=" "$ENV_FILE" >"$short"
 		if output=$("${compose[@]}" --env-file "$short" "${compose_files[@]}" config 2>&1)
 		then
@@ -22,7 +23,7 @@ env_file_private() {
 	local before
 	before=$(sha256sum <"$ENV_FILE")
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
-	equals "$(stat -c %a "$ENV_FILE") $(cut -d= -f2 "$ENV_FILE" | sort -u | wc -l)" "600 4" &&
+	equals "$(stat -c %a "$ENV_FILE") $(cut -d= -f2 "$ENV_FILE" | sort -u | wc -l)" "600 6" &&
 		equals "$(sha256sum <"$ENV_FILE")" "$before" &&
 		git check-ignore -q .env
 }
@@ -49,13 +50,15 @@ privileges_few() {
 	for service in gateway worker; do
 		id=$(containers_of "$service" | head -n 1)
 		equals "$(docker exec "$id" id -u)" 7411 || return 1
-		equals "$(docker exec "$id" env | grep -c POSTGRES_PASSWORD)" 0 || return 1
+		equals "$(docker exec "$id" env | grep -oE 'couponmq_[a-z]+:' | sort | uniq -c |
+			xargs)" "3 couponmq_$service:" || return 1
 		! docker exec "$id" sh -c ': >/usr/local/bin/written' 2>/dev/null || return 1
 	done
 	equals "$(docker exec "$(containers_of redis)" id -un)" redis
 }
 
-role_without_ddl() {
+# Each program's logins work, and are good for its work alone.
+logins_few() {
 	local output
 	# shellcheck disable=SC2016 # the container's own variable
 	output=$(docker exec "$(containers_of gateway)" sh -c \
@@ -64,6 +67,8 @@ role_without_ddl() {
 		echo "    $output"
 		return 1
 	}
+	equals "$(docker exec "$(containers_of redis)" sh -c 'redis-cli --no-auth-warning \
+		--user couponmq_gateway --pass "$GATEWAY_PASSWORD" flushall' | cut -c 1-6)" NOPERM
 }
 
 redis_settings() {

@@ -113,7 +113,7 @@ postgres_ready() {
 	"$PG_BIN/pg_isready" -q -h 127.0.0.1 -p "$PORT_POSTGRES" -d postgres
 }
 
-# The owner migrates; the programs' role has only the rights of couponmq_app.
+# The owner migrates. couponmq is for people, and has the rights of all programs (couponmq_app).
 postgres_roles() {
 	local found
 	found=$(postgres_sql postgres <<<"SELECT 1 FROM pg_database WHERE datname = 'couponmq'")
@@ -131,5 +131,10 @@ postgres_roles() {
 postgres_migrate() {
 	env_load
 	"$BUILD_DIR/couponctl" migrate || die "couponctl migrate failed"
-	postgres_sql couponmq <<<"GRANT couponmq_app TO couponmq"
+	postgres_sql couponmq <<-SQL
+	GRANT couponmq_app TO couponmq;
+	ALTER ROLE couponmq_gateway LOGIN PASSWORD '$STACK_GATEWAY_PASSWORD';
+	ALTER ROLE couponmq_worker LOGIN PASSWORD '$STACK_WORKER_PASSWORD';
+	ALTER ROLE couponmq_operator LOGIN PASSWORD '$STACK_OPERATOR_PASSWORD';
+	SQL
 }

@@ -5,12 +5,13 @@ built() {
 	[[ -x $BUILD_DIR/$1 ]] || die "$BUILD_DIR/$1 is not built; type: make build"
 }
 
-# program_spawn NAME BINARY FLAGS: without the owner's password, which only couponctl migrate needs.
+# program_spawn NAME BINARY FLAGS: with its own logins, and without the owner's password, which only
+# couponctl migrate needs.
 program_spawn() {
 	local name=$1 flags
 	read -r -a flags <<<"$3"
 	mkdir -p "$RUN_DIR/$name"
-	env_load
+	env_load "${2#coupon-}"
 	process_spawn "$name" env -u DATABASE_ADMIN_URL "$BUILD_DIR/$2" "${flags[@]}"
 }
 

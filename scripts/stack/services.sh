@@ -5,6 +5,10 @@ redis_spawn() {
 	local flags
 	read -r -a flags <<<"${REDIS_FLAGS:-}"
 	mkdir -p "$RUN_DIR/redis"
+	(
+		umask 077
+		passwords_put deploy/redis-users.conf >"$RUN_DIR/redis/users.conf"
+	)
 	cat >"$RUN_DIR/redis/redis.conf" <<-TEXT
 	bind 127.0.0.1
 	port $PORT_REDIS
@@ -15,6 +19,7 @@ redis_spawn() {
 	auto-aof-rewrite-min-size 1gb
 	maxmemory-policy noeviction
 	save ""
+	include ./users.conf
 	TEXT
 	process_spawn redis "$REDIS_SERVER" ./redis.conf "${flags[@]}"
 }
@@ -58,10 +63,10 @@ rabbitmq_spawn() {
 	echo '[].' >"$home/enabled_plugins"
 	(
 		umask 077
+		passwords_put deploy/rabbitmq.json >"$home/users.json"
 		cat >"$home/rabbitmq.conf" <<-TEXT
 		listeners.tcp.default = 127.0.0.1:$PORT_RABBITMQ
-		default_user = couponmq
-		default_pass = $STACK_AMQP_PASSWORD
+		load_definitions = $home/users.json
 		disk_free_limit.absolute = 50MB
 		raft.wal_max_size_bytes = 134217728
 		heartbeat = ${RABBITMQ_HEARTBEAT_S:-60}

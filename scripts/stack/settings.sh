@@ -16,6 +16,9 @@ settings_write() {
 		STACK_PG_PASSWORD=$STACK_PG_PASSWORD
 		STACK_PG_OWNER_PASSWORD=$STACK_PG_OWNER_PASSWORD
 		STACK_PG_APP_PASSWORD=$STACK_PG_APP_PASSWORD
+		STACK_GATEWAY_PASSWORD=$STACK_GATEWAY_PASSWORD
+		STACK_WORKER_PASSWORD=$STACK_WORKER_PASSWORD
+		STACK_OPERATOR_PASSWORD=$STACK_OPERATOR_PASSWORD
 		TEXT
 		mv "$RUN_DIR/settings.new" "$RUN_DIR/settings"
 	)
@@ -56,6 +59,13 @@ folder_open() {
 	fi
 }
 
+# Of each program, for the three services.
+passwords_make() {
+	STACK_GATEWAY_PASSWORD=$(random_hex)
+	STACK_WORKER_PASSWORD=$(random_hex)
+	STACK_OPERATOR_PASSWORD=$(random_hex)
+}
+
 settings_open() {
 	local wanted=${PORT_BASE:-}
 	if [[ -n $wanted ]]; then
@@ -63,6 +73,10 @@ settings_open() {
 			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
 	fi
 	if settings_load; then
+		if [[ -z ${STACK_GATEWAY_PASSWORD:-} ]]; then # a folder of an earlier version
+			passwords_make
+			settings_write
+		fi
 		if [[ -z $wanted || $wanted == "$STACK_PORT_BASE" ]]; then
 			return
 		fi
@@ -77,9 +91,28 @@ settings_open() {
 		STACK_PG_PASSWORD=$(random_hex)
 		STACK_PG_OWNER_PASSWORD=$(random_hex)
 		STACK_PG_APP_PASSWORD=$(random_hex)
+		passwords_make
 	fi
 	ports_set
 	settings_write
+}
+
+# Prints a file of deploy/ with the passwords of this stack.
+passwords_put() {
+	sed -e "s/@PASSWORD@/$STACK_AMQP_PASSWORD/" \
+		-e "s/@GATEWAY_PASSWORD@/$STACK_GATEWAY_PASSWORD/" \
+		-e "s/@WORKER_PASSWORD@/$STACK_WORKER_PASSWORD/" \
+		-e "s/@OPERATOR_PASSWORD@/$STACK_OPERATOR_PASSWORD/" "$1"
+}
+
+# env_of PROGRAM PASSWORD: writes env.PROGRAM, its own logins. Those in env are for people.
+env_of() {
+	local login=couponmq_$1:$2@127.0.0.1
+	cat >"$RUN_DIR/env.$1" <<-TEXT
+	export REDIS_URL='redis://$login:$PORT_REDIS/0'
+	export AMQP_URL='amqp://$login:$PORT_RABBITMQ/%2f'
+	export DATABASE_URL='postgresql://$login:$PORT_POSTGRES/couponmq'
+	TEXT
 }
 
 env_write() {
@@ -104,12 +137,18 @@ env_write() {
 			echo "export ZOOKEEPER_HOSTS='127.0.0.1:$PORT_ZOOKEEPER'"
 		fi >>"$RUN_DIR/env.new"
 		mv "$RUN_DIR/env.new" "$RUN_DIR/env"
+		env_of gateway "$STACK_GATEWAY_PASSWORD"
+		env_of worker "$STACK_WORKER_PASSWORD"
+		env_of operator "$STACK_OPERATOR_PASSWORD"
 	)
 }
 
+# env_load [PROGRAM]: with the logins of that program.
 env_load() {
 	# shellcheck source=/dev/null
 	. "$RUN_DIR/env"
+	# shellcheck source=/dev/null
+	[[ -z ${1:-} ]] || . "$RUN_DIR/env.$1"
 }
 
 # Only one command at a time changes a stack. Daemons close the lock's descriptor, so that the lock

@@ -18,7 +18,3 @@ AS $$
 		WHEN begin_at > at THEN 'scheduled'
 		ELSE 'issuing' END
 $$;
-
-REVOKE ALL ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz)
-	TO couponmq_app;

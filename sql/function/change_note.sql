@@ -8,7 +8,7 @@
 --
 -- The session of couponctl recover counts nothing: PostgreSQL must stay behind Redis until its end.
 CREATE OR REPLACE FUNCTION change_note() RETURNS text
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 SET enable_seqscan = off
 AS $$
@@ -30,6 +30,3 @@ BEGIN
 	RETURN NULL;
 END
 $$;
-
-REVOKE ALL ON FUNCTION change_note() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION change_note() TO couponmq_app;

@@ -27,6 +27,3 @@ BEGIN
 		AND c.idx = r.idx;
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_free(bigint[], uuid[], smallint[], text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_free(bigint[], uuid[], smallint[], text[]) TO couponmq_app;

@@ -23,6 +23,3 @@ BEGIN
 	END IF;
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_revocation_add(bigint, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_revocation_add(bigint, bigint) TO couponmq_app;

@@ -6,7 +6,7 @@
 -- coupons are locked.
 CREATE OR REPLACE FUNCTION code_revocation_next(coupon bigint)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 BEGIN
@@ -17,6 +17,3 @@ BEGIN
 		WHERE c.id = code_revocation_next.coupon);
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_revocation_next(bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_revocation_next(bigint) TO couponmq_app;

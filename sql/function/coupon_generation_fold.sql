@@ -34,6 +34,3 @@ BEGIN
 	WHERE c.id = coupon_generation_fold.coupon;
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_generation_fold(bigint, int) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_generation_fold(bigint, int) TO couponmq_app;

@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION coupon_generation_open(
 	redis_generation int,
 	fence            bigint)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -60,6 +60,3 @@ BEGIN
 	RETURN opened;
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_generation_open(bigint, int, int, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_generation_open(bigint, int, int, bigint) TO couponmq_app;

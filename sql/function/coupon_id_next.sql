@@ -2,7 +2,8 @@
 -- function: coupon_id_next()
 --
 -- Returns the next unused coupon id. Ids may also be chosen by the operator.
-CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 DECLARE
@@ -15,6 +16,3 @@ BEGIN
 	RETURN candidate;
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_id_next() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_id_next() TO couponmq_app;

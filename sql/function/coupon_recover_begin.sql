@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION coupon_recover_begin(
 	coupon           bigint,
 	redis_generation int)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -35,6 +35,3 @@ BEGIN
 	RETURN coupon_recover_begin.redis_generation;
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_recover_begin(bigint, int) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_recover_begin(bigint, int) TO couponmq_app;

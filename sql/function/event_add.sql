@@ -101,10 +101,3 @@ BEGIN
 		event_add.at_ms, valid_coupon, valid_at_ms, valid_from_ms, valid_days, valid_to_ms);
 END
 $$;
-
-REVOKE ALL ON FUNCTION event_add(
-	bigint[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[], text[],
-	pg_snapshot) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION event_add(
-	bigint[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[], text[],
-	pg_snapshot) TO couponmq_app;

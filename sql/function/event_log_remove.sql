@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION event_log_remove(
 	type   text[],
 	events text[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 BEGIN
@@ -19,6 +19,3 @@ BEGIN
 	DELETE FROM event_log AS l WHERE l.id = ANY (event_log_remove.ids);
 END
 $$;
-
-REVOKE ALL ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]) TO couponmq_app;

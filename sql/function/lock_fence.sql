@@ -5,7 +5,8 @@
 -- given before PostgreSQL was put back to an earlier moment. So the sequence keeps up with the
 -- clock in microseconds, within a second: nobody puts a database back in less.
 CREATE OR REPLACE FUNCTION lock_fence() RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = public, pg_temp
 AS $$
 DECLARE
 	fence bigint := nextval('lock_fence_seq');
@@ -23,6 +24,3 @@ BEGIN
 	RETURN fence;
 END
 $$;
-
-REVOKE ALL ON FUNCTION lock_fence() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION lock_fence() TO couponmq_app;

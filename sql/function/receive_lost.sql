@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION receive_lost(
 	slot       smallint[],
 	at_ms      bigint[])
 RETURNS SETOF int
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 #variable_conflict use_column
@@ -71,10 +71,3 @@ BEGIN
 	END LOOP;
 END
 $$;
-
-REVOKE ALL ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], text[], smallint[], bigint[])
-	FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], text[], smallint[], bigint[])
-	TO couponmq_app;

@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION receive_lost(
 	slot       smallint[],
 	at_ms      bigint[])
 RETURNS SETOF int
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 BEGIN
@@ -20,10 +20,3 @@ BEGIN
 		receive_lost.slot, receive_lost.at_ms);
 END
 $$;
-
-REVOKE ALL ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
-	FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION receive_lost(
-	bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[])
-	TO couponmq_app;

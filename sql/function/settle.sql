@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION settle(
 	code       text[],      -- '' is none; no elements: there are none at all
 	at_ms      bigint[])
 RETURNS TABLE (ord int, outcome text, reason text)
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -645,12 +645,3 @@ BEGIN
 	END IF;
 END
 $$;
-
-REVOKE ALL ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
-	bigint[])
-	FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
-	bigint[])
-	TO couponmq_app;

@@ -14,7 +14,7 @@ CREATE OR REPLACE FUNCTION settle(
 	key        text[],
 	at_ms      bigint[])
 RETURNS TABLE (ord int, outcome text, reason text)
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 AS $$
 DECLARE
@@ -32,10 +32,3 @@ BEGIN
 		settle.user_id, settle.slot, keys, codes, settle.at_ms) AS s;
 END
 $$;
-
-REVOKE ALL ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
-	FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION settle(
-	bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], bigint[])
-	TO couponmq_app;

@@ -9,9 +9,6 @@ AS $$
 	SELECT user_id = number::text
 $$;
 
-REVOKE ALL ON FUNCTION user_id_equals(text, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION user_id_equals(text, bigint) TO couponmq_app;
-
 DO $$
 BEGIN
 	IF NOT EXISTS (SELECT FROM pg_operator WHERE oprcode = 'user_id_equals'::regproc) THEN

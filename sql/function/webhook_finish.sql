@@ -27,7 +27,7 @@ CREATE OR REPLACE FUNCTION webhook_finish(
 	pause_first_ms bigint,
 	disable_s      bigint)
 RETURNS TABLE (is_own boolean, disabled_why text)
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
 SET enable_seqscan = off
 AS $$
@@ -92,9 +92,3 @@ BEGIN
 	RETURN QUERY VALUES (true, disabled);
 END
 $$;
-
-REVOKE ALL ON FUNCTION webhook_finish(bigint, int, text, int, text, bigint, bigint, bigint, bigint)
-	FROM PUBLIC;
-GRANT EXECUTE
-	ON FUNCTION webhook_finish(bigint, int, text, int, text, bigint, bigint, bigint, bigint)
-	TO couponmq_app;

@@ -3,8 +3,9 @@ FROM debian:${DEBIAN}-slim
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rabbitmq-server \
 	&& rm -rf /var/lib/apt/lists/* /var/lib/rabbitmq/.erlang.cookie /var/lib/rabbitmq/mnesia
-COPY rabbitmq-start.sh /usr/local/bin/
+RUN install -d -o rabbitmq -g rabbitmq /etc/rabbitmq/conf.d
+COPY docker-entrypoint.sh /usr/local/bin/
 ENV PATH=/usr/lib/rabbitmq/bin:$PATH HOME=/var/lib/rabbitmq LANG=C.UTF-8
 USER rabbitmq
 VOLUME /var/lib/rabbitmq
-CMD ["rabbitmq-start.sh"]
+CMD ["docker-entrypoint.sh", "rabbitmq-server"]

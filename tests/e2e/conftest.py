@@ -76,7 +76,7 @@ def rough_redis(rough):
 
 @pytest.fixture
 def rough_pg(rough):
-    with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as connection:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as connection:
         yield connection
 
 
@@ -141,7 +141,7 @@ def keeper_behind(rough, worker_make):
         rough.stop("worker-1")
         gate = Relay(port_of(rough.env[name]))
         gates.append(gate)
-        worker = worker_make(rough, **{name: gate.url(rough.env[name])})
+        worker = worker_make(rough, **{name: gate.url(rough.env_of("worker")[name])})
         wait_until(lambda: "keeper_elected" in worker.log())
         return worker, gate
 

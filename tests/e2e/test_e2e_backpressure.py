@@ -69,7 +69,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway
     coupon, other, first = (History(rough, rough.coupon_make(100), 100) for _ in range(3))
     gateway = gateway_make(
         rough,
-        AMQP_URL=relay.url(rough.env["AMQP_URL"]),
+        AMQP_URL=relay.url(rough.env_of("gateway")["AMQP_URL"]),
         COUPON_UNCONFIRMED_MAX=ALL,
         COUPON_UNCONFIRMED_PER_COUPON_MAX=EACH,
     )
@@ -214,7 +214,7 @@ def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gatewa
     coupon = rough.coupon_make(200_000)
     proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port, buffer_bytes=4096)
     try:
-        gateway = gateway_make(rough, AMQP_URL=proxy.url(rough.env["AMQP_URL"]))
+        gateway = gateway_make(rough, AMQP_URL=proxy.url(rough.env_of("gateway")["AMQP_URL"]))
         proxy.hold()
         issued = 0
         with gateway.client(timeout=60) as client:

@@ -268,7 +268,7 @@ def test_a_locked_coupon_is_left_alone(rough, history_make):
     rough.stop("worker-1")
     accept(rough, other, 100)
     purge(rough)
-    with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
         pg.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (locked.coupon,))
         accept(rough, locked, 100)
         rough.start("worker-1")

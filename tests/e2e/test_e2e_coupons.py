@@ -212,7 +212,7 @@ def test_busy_when_too_many_wait(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(10)
     gateway = gateway_make(
         stack,
-        DATABASE_READ_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_READ_CONNECTIONS=2,
         COUPON_READS_MAX=3,
@@ -243,7 +243,7 @@ def test_busy_when_too_many_wait(stack, make_coupon, gateway_make, proxy):
 def test_one_connection_that_is_lost_fails_only_its_read(stack, gateway_make, proxy):
     gateway = gateway_make(
         stack,
-        DATABASE_READ_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_READ_CONNECTIONS=2,
     )
@@ -312,7 +312,7 @@ def test_another_database_for_reads(stack, make_coupon, gateway_make, proxy, use
     coupon, unknown = make_coupon(10), 700000005000
     gateway = gateway_make(
         stack,
-        DATABASE_READ_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=500,
     )
     with gateway.client() as client:
@@ -338,7 +338,7 @@ def test_reads_do_not_need_the_other_database(stack, make_coupon, gateway_make, 
     coupon = make_coupon(10)
     gateway = gateway_make(
         stack,
-        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         DATABASE_READ_URL=stack.env["DATABASE_URL"],
         COUPON_CALL_TIMEOUT_MS=500,
     )

@@ -76,7 +76,7 @@ def test_a_message_is_rescued_before_the_limit(rough, worker_make, queue):
         wait_until(lambda: queue_length(rough, queue) == RECEIVES)
         take_and_return(rough, queue, RECEIVES, RESCUED_FROM)  # more than the limit in all
         rough.start("postgres", "worker-1")
-        with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as pg:
+        with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
             wait_until(lambda: issued_n(pg, coupon) == RECEIVES)
     wait_until(lambda: rough.ctl_run("audit", coupon).returncode == 0)
 

@@ -116,7 +116,7 @@ def test_a_weak_redis(rough, cache, setting, value, wanted):
 
 
 def test_a_redis_that_does_not_tell_is_unknown_and_said_once(rough, cache):
-    cache.execute_command("ACL", "SETUSER", "default", "-config")
+    cache.execute_command("ACL", "SETUSER", "couponmq_gateway", "-config")
     try:
         for _ in range(2):
             redis_reconnect(rough, cache)
@@ -127,14 +127,14 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(rough, cache):
         assert len(lines(rough.log("gateway"), "setting_unknown")) == 1
         assert readyz(rough)[0] == 200
     finally:
-        cache.execute_command("ACL", "SETUSER", "default", "+config")
+        cache.execute_command("ACL", "SETUSER", "couponmq_gateway", "+config|get")
         redis_reconnect(rough, cache)
     wait_until(lambda: warnings(rough) == [])
 
 
 def programs_disconnect(superuser):
     superuser.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'couponmq'"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'couponmq_%'"
     )
 
 
@@ -170,7 +170,8 @@ def test_a_weak_postgresql(rough, superuser, setting):
 
 
 def test_commits_that_wait_for_less_than_a_replica_will_do(rough, superuser):
-    superuser.execute("ALTER ROLE couponmq SET synchronous_commit = local")
+    for program in ("gateway", "worker"):
+        superuser.execute(f"ALTER ROLE couponmq_{program} SET synchronous_commit = local")
     try:
         before = rough.log("gateway").count("event=database_ready")
         programs_disconnect(superuser)
@@ -180,7 +181,8 @@ def test_commits_that_wait_for_less_than_a_replica_will_do(rough, superuser):
         wait_until(lambda: rough.log("worker-1").count("event=database_connected") > asked)
         assert warnings(rough) == []
     finally:
-        superuser.execute("ALTER ROLE couponmq RESET synchronous_commit")
+        for program in ("gateway", "worker"):
+            superuser.execute(f"ALTER ROLE couponmq_{program} RESET synchronous_commit")
         programs_disconnect(superuser)
 
 

@@ -214,7 +214,7 @@ def test_a_transaction_that_commits_late_is_not_left_out(stack, gateway, pg, cou
     late, its = coupon_on(stack)
     coupon, events = coupon_on(stack)
     batch = ulid_make()
-    with psycopg.connect(stack.env["DATABASE_URL"]) as slow:
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as slow:
         slow.execute(SETTLE, (late, ulid_uuid(batch), "slow"))
         (receive,) = issue(gateway, coupon, 1)
         wait_until(lambda: receive in issued_in(events.read()))
@@ -321,7 +321,7 @@ def test_a_bad_link_to_rabbitmq(rough, rough_pg, worker_make, coupon_on, fault):
     """Confirms do not arrive, or the connection breaks: what is not confirmed comes again."""
     rough.stop("worker-1")
     gate = Relay(port_of(rough.env["AMQP_URL"]))
-    worker = worker_make(rough, AMQP_URL=gate.url(rough.env["AMQP_URL"]))
+    worker = worker_make(rough, AMQP_URL=gate.url(rough.env_of("worker")["AMQP_URL"]))
     wait_until(lambda: "amqp_connected connection=events" in worker.log())
     coupon, events = coupon_on(rough)
     with rough.client() as client:

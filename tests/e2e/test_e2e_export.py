@@ -125,7 +125,7 @@ def test_a_full_disk(stack, make_coupon):
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run(
             [stack.build_dir / "couponctl", "export", coupon],
-            env={**os.environ, **stack.env},
+            env={**os.environ, **stack.env_of("operator")},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -145,7 +145,7 @@ def test_the_file_before_stays_until_it_is_complete(stack, make_coupon, tmp_path
     path.write_text("before")
     part = tmp_path / "winners.part"
     command = [stack.build_dir / "couponctl", "export", coupon, "--out", path]
-    with subprocess.Popen(command, env={**os.environ, **stack.env}) as process:
+    with subprocess.Popen(command, env={**os.environ, **stack.env_of("operator")}) as process:
         wait_until(lambda: part.exists() and part.stat().st_size > 0, interval=0.001)
         process.kill()
     assert path.read_text() == "before" and part.exists()
@@ -159,7 +159,7 @@ def test_one_moment_of_a_running_sale(stack, make_coupon, pg):
     rush = subprocess.Popen(
         [stack.build_dir / "couponctl", "rush", "--coupon", coupon, "--users", "60000", "--rate",
          "20000", "--no-verify"],
-        env={**os.environ, **stack.env},
+        env={**os.environ, **stack.env_of("operator")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -61,7 +61,7 @@ def transaction_held(stack, history):
     """The backend of a worker that is in the middle of settling 20 receives, until the end of the
     context."""
     blocked = "SELECT pid FROM pg_locks WHERE NOT granted"
-    with psycopg.connect(stack.env["DATABASE_URL"]) as lock, stack.client() as client:
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as lock, stack.client() as client:
         lock.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (history.coupon,))
         for user in range(1, 21):
             assert history.ask(client, user)["code"] == 0
@@ -160,7 +160,7 @@ def test_a_worker_killed_between_commit_and_ack(
 ):
     history = campaign()
     rough.stop("worker-1")
-    doomed = worker_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
+    doomed = worker_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env_of("worker")["AMQP_URL"]))
     proxy_to_rabbitmq.hold()  # acks are held here
     with rough.client() as client:
         for user in range(1, 21):
@@ -279,7 +279,9 @@ def test_rabbitmq_restarted(campaign, rough):
 def test_the_publishers_connection_cut_again_and_again(
     campaign, rough, gateway_make, proxy_to_rabbitmq
 ):
-    gateway = gateway_make(rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env["AMQP_URL"]))
+    gateway = gateway_make(
+        rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env_of("gateway")["AMQP_URL"])
+    )
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
         for times in range(1, 5):
             history.wait_accepted(100)

@@ -35,7 +35,7 @@ def amqp_rough(rough):
 @contextlib.contextmanager
 def coupon_locked(stack, coupon):
     """Transactions of this coupon stop before its rows."""
-    with psycopg.connect(stack.env["DATABASE_URL"]) as holder:
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as holder:
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupon,))
         yield holder
         holder.rollback()
@@ -128,7 +128,7 @@ def test_the_connection_to_rabbitmq_breaks_while_the_transaction_runs(
     rough.stop("worker-1")
     proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port)
     try:
-        worker = worker_make(rough, AMQP_URL=proxy.url(rough.env["AMQP_URL"]))
+        worker = worker_make(rough, AMQP_URL=proxy.url(rough.env_of("worker")["AMQP_URL"]))
         with coupon_locked(rough, history.coupon) as holder:
             ask_all(rough, history)
             next_blocked(rough_pg)

@@ -153,7 +153,7 @@ def test_receives_without_a_message_are_settled_from_their_slots(rough, rough_re
     outbox_lose(rough, coupon)
     rough.start("worker-1")
     rows = "SELECT user_id, key, code IS NOT NULL FROM user_coupon WHERE coupon_id = %s ORDER BY 1"
-    with psycopg.connect(rough.env["DATABASE_URL"], autocommit=True) as db:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as db:
         settled = wait_until(lambda: db.execute(rows, [coupon]).fetchall())
         ((used,),) = db.execute(
             "SELECT count(*) FROM code WHERE coupon_id = %s AND state = 'used'", [coupon]

@@ -23,7 +23,7 @@ def test_a_publisher_that_hangs_does_not_hold_up_settling(rough, rough_pg, worke
     with rough.client() as client:
         wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         rough.stop("worker-1")
-        worker = worker_make(rough, AMQP_URL=deaf.url(rough.env["AMQP_URL"]))
+        worker = worker_make(rough, AMQP_URL=deaf.url(rough.env_of("worker")["AMQP_URL"]))
         wait_until(lambda: deaf.trapped_num() > 0)
         for user in range(1, 21):
             assert client.issue(coupon, user)["code"] == 0
@@ -40,7 +40,7 @@ def test_a_publisher_that_hangs_does_not_hold_up_settling(rough, rough_pg, worke
 @pytest.mark.long
 def test_the_keeper_is_not_held_up_by_its_publisher(rough, rough_redis, worker_make, deaf):
     rough.stop("worker-1")
-    worker = worker_make(rough, AMQP_URL=deaf.url(rough.env["AMQP_URL"]))
+    worker = worker_make(rough, AMQP_URL=deaf.url(rough.env_of("worker")["AMQP_URL"]))
     wait_until(lambda: "keeper_elected" in worker.log())
     coupon = rough.coupon_make(1)
     key = f"coupon:{{{coupon}}}"

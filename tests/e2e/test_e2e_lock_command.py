@@ -16,7 +16,7 @@ def lock_start(stack, *words):
     """Whatever signals this test run ignores, as under nohup(1), the command does not."""
     return subprocess.Popen(
         ["env", "--default-signal", BUILD / "couponctl", "lock", *map(str, words)],
-        env={**os.environ, **stack.env},
+        env={**os.environ, **stack.env_of("operator")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -57,7 +57,12 @@ def test_the_store_is_gone_at_the_end(stack, name, tmp_path):
     """The lease lasts: nobody else had the lock."""
     script = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.1; done; exit 3"
     with Relay(port_of(stack.env["REDIS_URL"])) as gate:
-        away = SimpleNamespace(env={**stack.env, "REDIS_URL": gate.url(stack.env["REDIS_URL"])})
+        away = SimpleNamespace(
+            env_of=lambda program: {
+                **stack.env_of(program),
+                "REDIS_URL": gate.url(stack.env_of(program)["REDIS_URL"]),
+            }
+        )
         process = lock_start(away, name, "--", "sh", "-c", script)
         wait_until((tmp_path / "begun").exists)
         gate.hold()
@@ -167,7 +172,7 @@ def test_a_lock_keeps_migrate_waiting(stack, hold, pg):
     url = {"DATABASE_ADMIN_URL": stack.env["DATABASE_ADMIN_URL"]}
     migrate = subprocess.Popen(
         [BUILD / "couponctl", "migrate"],
-        env={**os.environ, **stack.env, **url},
+        env={**os.environ, **stack.env_of("operator"), **url},
         stdout=subprocess.PIPE,
         text=True,
     )

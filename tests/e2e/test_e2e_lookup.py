@@ -37,7 +37,9 @@ def first_read(gateway, client, unknown):
 def test_an_answer_without_its_end_holds_up_nobody(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(1)
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=60000
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=60000,
     )
     with gateway.client() as asking, gateway.client() as other:
         proxy.mode("hold_ends", "down")
@@ -91,7 +93,9 @@ def test_a_burst_of_unknown_coupons_delays_no_status(stack, make_coupon, gateway
     connection stays, although the last ones wait for longer than the time limit of one."""
     coupon, unknown = make_coupon(1), 700000000000
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=1000
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=1000,
     )
     with gateway.client() as burst, gateway.client() as other:
         receive = other.issue(coupon, 1, ack="issued")["receive"]
@@ -114,7 +118,9 @@ def test_a_burst_of_unknown_coupons_delays_no_status(stack, make_coupon, gateway
 def test_coupons_of_one_statement_are_told_apart(stack, pg, gateway_make, proxy):
     """While the first look-up is under way, the others wait, and are then one statement."""
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_READ_CONNECTIONS=1
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_READ_CONNECTIONS=1,
     )
     closed, unknown = int(stack.ctl("create", "--name", "Closed", "--total", 1)), 700000001000
     with pg.transaction():  # no keeper sees it open
@@ -139,7 +145,9 @@ def test_coupons_of_one_statement_are_told_apart(stack, pg, gateway_make, proxy)
 def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(1)
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=400
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=400,
     )
     with gateway.client() as client:
         proxy.mode("delay", "down", ms=100)
@@ -160,7 +168,7 @@ def test_reads_of_one_coupon_count_once(stack, gateway_make, proxy):
     unknown = 700000000000
     gateway = gateway_make(
         stack,
-        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_READS_MAX=3,
         COUPON_READ_CONNECTIONS=1,
@@ -187,7 +195,7 @@ def test_coupons_beyond_the_limit_of_look_ups(stack, make_coupon, gateway_make, 
     coupon, unknown = make_coupon(1), 700000004000
     gateway = gateway_make(
         stack,
-        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_LOOKUPS_MAX=3,
     )
@@ -212,7 +220,7 @@ def test_a_flood_of_status_delays_no_other_look_up(stack, make_coupon, gateway_m
     coupon, unknown, limit = make_coupon(2), 700000005000, 20
     gateway = gateway_make(
         stack,
-        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_LOOKUPS_MAX=limit,
     )
@@ -245,7 +253,7 @@ def test_the_two_kinds_of_reads_take_turns(stack, make_coupon, gateway_make, pro
     coupon, unknown, in_one = make_coupon(1), 700000002000, 256
     gateway = gateway_make(
         stack,
-        DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
         COUPON_READ_CONNECTIONS=1,
     )
@@ -276,7 +284,9 @@ def test_the_two_kinds_of_reads_take_turns(stack, make_coupon, gateway_make, pro
 def test_what_waits_for_a_lost_connection_fails_at_once(stack, make_coupon, gateway_make, proxy):
     coupon = make_coupon(1)
     gateway = gateway_make(
-        stack, DATABASE_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_CALL_TIMEOUT_MS=20000
+        stack,
+        DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_CALL_TIMEOUT_MS=20000,
     )
     with gateway.client() as client:
         before = first_look_ups(gateway, client, 700000003000)

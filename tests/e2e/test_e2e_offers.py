@@ -119,7 +119,7 @@ def test_postgresql_is_away(stack, make_coupon, gateway_make, proxy):
     known, unknown = (make_coupon(5, **DISCOUNT, metadata='{"theme":"noon"}') for _ in range(2))
     gateway = gateway_make(
         stack,
-        DATABASE_READ_URL=proxy.url(stack.env["DATABASE_URL"]),
+        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=500,
     )
     with gateway.client() as client:
@@ -142,7 +142,9 @@ def test_too_many_reads_wait(stack, make_coupon, gateway_make, proxy):
     """Beyond COUPON_READS_MAX the reply comes without them."""
     coupons = [make_coupon(5, metadata='{"a":1}') for _ in range(5)]
     gateway = gateway_make(
-        stack, DATABASE_READ_URL=proxy.url(stack.env["DATABASE_URL"]), COUPON_READS_MAX=1
+        stack,
+        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
+        COUPON_READS_MAX=1,
     )
     wait_until(lambda: gateway.metrics()["couponmq_read_connections"] == 2)
     with gateway.client() as client:

@@ -112,7 +112,9 @@ def outbox(rough, rough_redis, rough_pg, amqp_rough):
 def behind(rough, outbox, worker_make):
     """A worker whose connections to Redis go through a relay."""
     with Relay(port_of(rough.env["REDIS_URL"])) as relay:
-        yield worker_make(rough, REDIS_URL=relay.url(rough.env["REDIS_URL"]), **LATER), relay
+        yield worker_make(
+            rough, REDIS_URL=relay.url(rough.env_of("worker")["REDIS_URL"]), **LATER
+        ), relay
 
 
 def dead_lettered(rough, outbox, users):
@@ -258,14 +260,14 @@ def test_a_refused_record_stops_no_other_coupon(rough, outbox, worker_make):
 def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_make):
     worker = worker_make(rough, **LATER)
     keys = "resetkeys", "~coupon:*", "%R~couponmq:*"
-    outbox.redis.execute_command("ACL", "SETUSER", "default", *keys)
+    outbox.redis.execute_command("ACL", "SETUSER", "couponmq_worker", *keys)
     try:
         batches = {outbox.send(user) for user in range(1, 6)}
         wait_until(lambda: outbox.issued() == 5)
         wait_until(lambda: "event=outbox_failed" in worker.log())
         assert outbox.entries() == batches and outbox.list("settled") == []
     finally:
-        outbox.redis.execute_command("ACL", "SETUSER", "default", "resetkeys", "~*")
+        outbox.redis.execute_command("ACL", "SETUSER", "couponmq_worker", "~couponmq:*")
     wait_until(lambda: not outbox.entries())
     assert outbox.is_copied() and outbox.is_recorded()
 
@@ -273,7 +275,7 @@ def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_ma
 def test_nothing_is_settled_before_the_numbers_can_be_read(rough, rough_owner, outbox, worker_make):
     """Not even when Redis has no copy of them, which compares with anything."""
     outbox.redis.delete(CHANGES)
-    rough_owner.execute("REVOKE SELECT ON keeper FROM couponmq_app")
+    rough_owner.execute("REVOKE SELECT ON keeper FROM couponmq_worker")
     try:
         worker = worker_make(rough, ready=False, **LATER)
         outbox.send(1)
@@ -281,7 +283,7 @@ def test_nothing_is_settled_before_the_numbers_can_be_read(rough, rough_owner, o
         assert outbox.issued() == 0
         assert "postgresql_behind" not in worker.log()
     finally:
-        rough_owner.execute("GRANT SELECT ON keeper TO couponmq_app")
+        rough_owner.execute("GRANT SELECT ON keeper TO couponmq_worker")
     wait_until(lambda: outbox.issued() == 1)
 
 

@@ -62,7 +62,7 @@ def test_what_waits_for_the_broker_is_packed(rough, rough_pg, gateway_make, copi
     coupons = coupons_make(rough, COUPONS)
     wanted = sorted((int(coupon), str(user)) for coupon in coupons for user in range(USERS))
     with Relay(port_of(rough.env["AMQP_URL"])) as relay:
-        gateway = gateway_make(rough, AMQP_URL=relay.url(rough.env["AMQP_URL"]))
+        gateway = gateway_make(rough, AMQP_URL=relay.url(rough.env_of("gateway")["AMQP_URL"]))
         relay.hold()
         requests = [
             {"op": "issue", "coupon": coupon, "user": user, "ack": ack}
@@ -143,7 +143,7 @@ def test_only_a_locked_coupon_waits(rough, rough_pg, amqp_rough, worker_make):
     rough.stop("worker-1")
     bodies = [body_of(coupon, receives=[["1", 1, ""]]) for coupon in coupons]
     more = [body_of(coupons[0], receives=[[f"{user}", 1, ""]], seq=user) for user in range(2, 9)]
-    with psycopg.connect(rough.env["DATABASE_URL"]) as holder:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as holder:
         holder.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupons[0],))
         worker = worker_make(rough, COUPON_PREFETCH=4)
         message_publish(amqp_rough, packed([*bodies, *more]))

@@ -29,7 +29,7 @@ def coupons_insert(pg, n):
 @contextlib.contextmanager
 def locked(stack, *coupons):
     """BEGIN; SELECT … FOR UPDATE, left open."""
-    with psycopg.connect(stack.env["DATABASE_URL"]) as pg:
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as pg:
         pg.execute("SELECT FROM coupon WHERE id = ANY (%s) FOR UPDATE", ([*map(int, coupons)],))
         yield pg
 
@@ -164,7 +164,7 @@ def test_one_locked_coupon_does_not_hide_another(rough, rough_pg, worker_make):
 def test_a_lock_on_a_user_coupon_is_of_its_coupon_alone(rough, rough_pg):
     """The lock is not on the coupon's row, but on the key of a row that is to be inserted."""
     coupon, other = coupon_open(rough, 100), coupon_open(rough, 100)
-    with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
         pg.execute(
             "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
             " valid_from)"

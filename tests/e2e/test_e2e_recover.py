@@ -397,7 +397,7 @@ def test_killed_at_any_moment(world):
     for _ in range(8):
         child = subprocess.Popen(
             [str(world.stack.build_dir / "couponctl"), "recover", "--all"],
-            env={**os.environ, **world.stack.env},
+            env={**os.environ, **world.stack.env_of("operator")},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -462,7 +462,7 @@ def test_accept_loss_killed_at_any_moment(world):
     for _ in range(8):
         child = subprocess.Popen(
             [str(stack.build_dir / "couponctl"), "recover", "--accept-loss", "--yes"],
-            env={**os.environ, **stack.env},
+            env={**os.environ, **stack.env_of("operator")},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

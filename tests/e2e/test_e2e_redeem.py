@@ -39,7 +39,7 @@ class Redeem(Codes):
 
     def known(self, code_set):
         """Waits until the gateway has read the sets up to this one."""
-        with psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True) as db:
+        with psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"], autocommit=True) as db:
             ((sets,),) = db.execute("SELECT count(*) FROM code_set")
         wait_until(lambda: self.stats_of("code_sets") >= sets)
 
@@ -80,7 +80,7 @@ def settled(client, receive):
 
 
 def rows(stack, sql, *params):
-    with psycopg.connect(stack.env["DATABASE_URL"], autocommit=True) as db:
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as db:
         return db.execute(sql, params).fetchall()
 
 
@@ -279,7 +279,7 @@ def test_revoke_that_is_killed_between_the_stores(stack, redeem):
     program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
     killed = subprocess.run(
         [program, "codes", "revoke", code],
-        env={**os.environ, **stack.env, "COUPON_FAULT": "revoke_committed:1:kill"},
+        env={**os.environ, **stack.env_of("operator"), "COUPON_FAULT": "revoke_committed:1:kill"},
         check=False,
         timeout=60,
     )
@@ -295,7 +295,11 @@ def test_revoke_without_redis_says_so(stack, redeem):
         gate.trap(script_sent("revoke"))
         with subprocess.Popen(
             [stack.build_dir / "couponctl", "codes", "revoke", code],
-            env={**os.environ, **stack.env, "REDIS_URL": gate.url(stack.env["REDIS_URL"])},
+            env={
+                **os.environ,
+                **stack.env_of("operator"),
+                "REDIS_URL": gate.url(stack.env_of("operator")["REDIS_URL"]),
+            },
             stderr=subprocess.PIPE,
             text=True,
         ) as command:

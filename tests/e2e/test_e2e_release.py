@@ -234,7 +234,7 @@ def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_ma
     rough.stop("worker-1")
     proxy = Relay(port_of(rough.env["REDIS_URL"]))
     try:
-        worker = worker_make(rough, REDIS_URL=proxy.url(rough.env["REDIS_URL"]))
+        worker = worker_make(rough, REDIS_URL=proxy.url(rough.env_of("worker")["REDIS_URL"]))
         with rough.client() as client:
             assert client.issue(coupon.coupon, 1, ack="issued")["status"] == "issued"
             first = coupon.users()

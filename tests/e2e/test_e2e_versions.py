@@ -69,7 +69,7 @@ def versions_logged(log):
 def test_the_log_has_the_version_of_each_service(rough, gateway_make, worker_make):
     with redis.Redis.from_url(rough.env["REDIS_URL"], decode_responses=True) as client:
         info = client.info("server")
-    with psycopg.connect(rough.env["DATABASE_URL"]) as pg:
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
         postgres = pg.execute("SHOW server_version").fetchone()[0]
     cache = f"Redis {info['redis_version']}"
     if "valkey_version" in info:

@@ -177,7 +177,7 @@ def test_killed_between_the_stores(stack, gateway, point, returns):
     program = stack.build_dir.with_name(f"{stack.build_dir.name}-fault") / "couponctl"
     killed = subprocess.run(
         [str(program), "void", receive],
-        env={**os.environ, **stack.env, "COUPON_FAULT": f"{point}:1:kill"},
+        env={**os.environ, **stack.env_of("operator"), "COUPON_FAULT": f"{point}:1:kill"},
         check=False,
         timeout=60,
     )

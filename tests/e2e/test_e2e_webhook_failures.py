@@ -128,7 +128,7 @@ def test_a_webhook_that_is_locked_holds_up_nobody(webhooks, worker_make, endpoin
     worker = worker_make(webhooks.stack, **SOON)
     webhooks.enqueue(1001)
     wait_until(lambda: slow.requests)
-    with psycopg.connect(webhooks.stack.env["DATABASE_URL"]) as other:
+    with psycopg.connect(webhooks.stack.env["DATABASE_ADMIN_URL"]) as other:
         other.execute("SELECT FROM webhook WHERE id = %s FOR NO KEY UPDATE", (webhook,))
         held.go_on.set()
         wait_until(lambda: "event=webhook_database_refused" in worker.log())

@@ -19,7 +19,7 @@ ALLOWED_FLAGS = ("--webhook-schemes", "https,http", "--webhook-networks", "127.0
 class Webhooks:
     def __init__(self, stack):
         self.stack = stack
-        self.db = psycopg.connect(stack.env["DATABASE_URL"], autocommit=True)
+        self.db = psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True)
         self.made = []
 
     def run(self, *arguments):

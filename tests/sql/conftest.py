@@ -50,10 +50,10 @@ def connections(ids_given):
 
 @pytest.fixture
 def db_new(database, connections):
-    """db_new(): one more connection of the programs' role."""
+    """db_new(): one more connection of the owner."""
 
     def make():
-        connections.append(Db(database[0]))
+        connections.append(Db(database[1]))
         return connections[-1]
 
     return make

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sql_db import FUNCTIONS, MIGRATIONS
+from sql_db import FUNCTIONS, MIGRATIONS, ROLES
 
 
 def superuser_connect(stack):
@@ -39,7 +39,7 @@ def database_migrated(stack, options=""):
             for url in ("DATABASE_URL", "DATABASE_ADMIN_URL")
         )
         with psycopg.connect(owner, autocommit=True) as connection:
-            for path in MIGRATIONS + FUNCTIONS:
+            for path in (*MIGRATIONS, *FUNCTIONS, ROLES):
                 with connection.transaction():
                     connection.execute(path.read_text())
         with superuser_connect(stack) as superuser:
@@ -71,6 +71,13 @@ class Fresh:
             err,
         )
 
+    def told(self, *options):
+        """What `couponctl migrate` printed, which has to succeed."""
+        process = self.start(*options)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return out
+
     def migrate_to(self, version):
         """The migrations up to this one, as a couponctl without function files left them."""
         self.execute(
@@ -95,7 +102,7 @@ class Fresh:
         return cursor.fetchall() if cursor.description else []
 
     def recorded(self):
-        return dict(self.execute("SELECT name, version FROM schema_function"))
+        return dict(self.execute("SELECT name, version FROM schema_function WHERE name <> 'roles'"))
 
     def body(self, name):
         return self.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", name)[0][0]

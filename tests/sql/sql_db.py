@@ -12,6 +12,7 @@ from psycopg.pq import ExecStatus
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
 FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
+ROLES = ROOT / "sql" / "roles.sql"
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
 # The version before had numbers as users: its statements differ in the type of this parameter, and
 # it did not count its transactions. Those in the folder `before` have changed otherwise since.

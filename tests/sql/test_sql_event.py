@@ -323,10 +323,3 @@ def test_recovered_terms_and_rejections(db, owner, coupon_on, log):
     rows = log(coupon)
     assert [row["user_id"] for row in receives_of(rows, "coupon.rejected")] == [["a"]]
     assert [row["user_id"] for row in receives_of(rows, "coupon.voided")] == [["b"]]
-
-
-def test_the_program_role_may_not_change_the_log(db):
-    with pytest.raises(Exception, match="permission denied"):
-        db.execute("UPDATE event_log SET num = 1")
-    with pytest.raises(Exception, match="permission denied"):
-        db.execute("TRUNCATE event_log")

@@ -15,6 +15,17 @@ OTHER_BODY = (
 )
 
 
+# Migration 0013 has the text of a function without its later rights.
+AGAIN = "function campaign_history_add: applying version 1 again, since the database has another"
+RIGHTS = """
+    SELECT c.oid::regclass::text, c.relacl::text,
+        (SELECT array_agg(a.attacl::text ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL)
+    FROM pg_class AS c WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL SELECT p.oid::regprocedure::text, p.proacl::text, NULL
+    FROM pg_proc AS p WHERE p.pronamespace = 'public'::regnamespace ORDER BY 1"""
+
+
 @pytest.fixture
 def migrated(empty):
     empty.functions_printed()
@@ -56,7 +67,7 @@ def test_a_file_without_them_is_not_built(tmp_path, text):
 
 
 def test_a_new_database(empty):
-    lines = empty.functions_printed()
+    lines = [line for line in empty.functions_printed() if AGAIN not in line]
     assert lines == [
         f"function {path.stem}: applying version {headers()[path.stem][1]}" for path in FUNCTIONS
     ]
@@ -78,18 +89,33 @@ def test_a_new_database(empty):
 
 def test_the_last_database_without_function_files(empty):
     empty.migrate_to(6)
-    assert len(empty.functions_printed()) == len(FUNCTIONS)
+    assert len([f for f in empty.functions_printed() if AGAIN not in f]) == len(FUNCTIONS)
     ((body,),) = empty.execute(
         "SELECT prosrc FROM pg_proc WHERE oid = to_regprocedure(%s)", headers()["settle"][2]
     )
     assert body in (ROOT / "sql/function/settle.sql").read_text()
 
 
-def test_programs_may_execute_and_others_not(migrated):
-    for name, header in headers().items():
-        if "RETURNS trigger" not in (ROOT / f"sql/function/{name}.sql").read_text():
-            assert migrated.may_execute("couponmq_app", header[2])
-            assert not migrated.may_execute("public", header[2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "REVOKE ALL ON FUNCTION coupon_id_next() FROM couponmq_operator",
+        "GRANT EXECUTE ON FUNCTION coupon_id_next() TO PUBLIC",
+        "GRANT DELETE ON campaign_history TO couponmq_operator",
+        "REVOKE SELECT ON coupon FROM couponmq_gateway",
+        "GRANT UPDATE (user_id) ON user_coupon TO couponmq_worker",
+        "GRANT SELECT ON user_coupon_0 TO couponmq_app",
+        "GRANT USAGE ON SEQUENCE lock_fence_seq TO couponmq_gateway",
+        "UPDATE schema_function SET checksum = 'x' WHERE name = 'roles'",
+    ],
+)
+def test_rights_that_were_changed_are_put_back(migrated, change):
+    rights = migrated.execute(RIGHTS)
+    migrated.execute(change)
+    assert "rights of the roles: to be applied" in migrated.told("--dry-run")
+    assert "rights of the roles: applied" in migrated.told()
+    assert migrated.execute(RIGHTS) == rights
+    assert "rights" not in migrated.told()
 
 
 def test_a_newer_function_stays(migrated):
@@ -127,8 +153,6 @@ def test_another_text_of_the_same_version_is_replaced(migrated):
     "change",
     [
         OTHER_BODY,
-        "REVOKE ALL ON FUNCTION coupon_id_next() FROM couponmq_app",
-        "GRANT EXECUTE ON FUNCTION coupon_id_next() TO PUBLIC",
         "ALTER FUNCTION coupon_id_next() RESET search_path",
         "DROP FUNCTION coupon_id_next()",
     ],
@@ -140,7 +164,7 @@ def test_a_function_that_was_changed_in_the_database_is_put_back(migrated, chang
         f"function coupon_id_next: applying version {version} again, since the database has another"
     ]
     assert migrated.body("coupon_id_next") in (ROOT / "sql/function/coupon_id_next.sql").read_text()
-    assert migrated.may_execute("couponmq_app", "coupon_id_next()")
+    assert migrated.may_execute("couponmq_operator", "coupon_id_next()")
     assert not migrated.may_execute("public", "coupon_id_next()")
     assert migrated.functions_printed() == []
 

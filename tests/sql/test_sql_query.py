@@ -5,7 +5,14 @@ import re
 import pytest
 from sql_db import MIGRATIONS, QUERIES
 
-OWNER_ONLY = {"migration_init", "migration_record", "function_state", "function_record"}
+OWNER_ONLY = {
+    "migration_init",
+    "migration_record",
+    "function_state",
+    "function_record",
+    "roles_record",
+    "installation_new",
+}
 NOT_TO_PREPARE = {
     "rebuild_begin",
     "rebuild_patience",

@@ -2,8 +2,6 @@
 
 import uuid
 
-import psycopg
-import pytest
 from sql_db import Receive, array_text, batch_make, users_make
 
 
@@ -99,20 +97,3 @@ def test_releasing_waits_for_nobody(db, db_new, coupon_new):
     assert db.execute(marked, coupon) == [(True,)]
     other.execute("ROLLBACK")
     db.execute("RESET lock_timeout")
-
-
-def test_the_programs_may_change_nothing_else_of_a_rejection(db):
-    for column in (
-        "coupon_id",
-        "batch",
-        "idx",
-        "user_id",
-        "slot",
-        "reason",
-        "received_at",
-        "rejected_at",
-    ):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            db.execute(f"UPDATE receive_rejected SET {column} = {column} WHERE false")
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        db.execute("DELETE FROM receive_rejected WHERE false")

@@ -443,32 +443,6 @@ def test_settling_reads_by_index_however_small_the_tables_are(db, coupon_new, co
     db.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE TABLE mine (n int)",
-        "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-        "ALTER TABLE coupon ADD COLUMN mine int",
-        "DROP TABLE user_coupon_0",
-        "TRUNCATE receive_rejected",
-        "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT"
-        " 1::bigint'",
-        "UPDATE coupon SET id = id",
-        "DELETE FROM coupon",
-        "UPDATE user_coupon SET slot = 2",
-        "DELETE FROM receive_rejected",
-        "UPDATE receive_rejected SET reason = 'slot_taken'",
-        "DELETE FROM keeper",
-        "INSERT INTO schema_migration (version, name) VALUES (99, 'mine')",
-        "SELECT FROM schema_function",
-        "DELETE FROM schema_function",
-    ],
-)
-def test_programs_role_cannot(db, statement):
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        db.execute(statement)
-
-
 def outcome_at(db, coupon):
     """Of the coupon, and of each older generation."""
     (((current,)),) = db.execute("SELECT outcome_at FROM coupon WHERE id = %s", coupon)

@@ -175,7 +175,9 @@ class Rig:
         self.prepare_parts(len(self.gateways), len(self.workers), {**self.settings, **settings})
 
     def pg(self):
-        return psycopg.connect(self.stack.env["DATABASE_URL"], autocommit=True, connect_timeout=5)
+        return psycopg.connect(
+            self.stack.env["DATABASE_ADMIN_URL"], autocommit=True, connect_timeout=5
+        )
 
     def redis(self):
         return redis.Redis.from_url(

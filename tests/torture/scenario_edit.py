@@ -35,7 +35,7 @@ def edit(rig, coupon, number):
 def killed_edit(rig, chance, coupon, number):
     child = subprocess.Popen(
         edit(rig, coupon, number),
-        env={**os.environ, **rig.stack.env},
+        env={**os.environ, **rig.stack.env_of("operator")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

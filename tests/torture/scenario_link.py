@@ -39,7 +39,7 @@ def link_open(rig, link):
     rig.relays = []
     for number, part in enumerate(getattr(rig, link.parts)):
         if link.setting:
-            target = rig.stack.env[link.setting]
+            target = rig.stack.env_of(link.parts.removesuffix("s"))[link.setting]
             relay = relay_make(rig, target, number)
             part.restart(**{link.setting: relay.url(target)})
         else:

@@ -120,7 +120,7 @@ def move_killed(rig, chance, point):
     at = chance.randint(1, 2)
     killed = subprocess.run(
         [str(rig.stack.build_dir / "couponctl"), "queue", "move"],
-        env={**os.environ, **rig.stack.env, "COUPON_FAULT": f"{point}:{at}:kill"},
+        env={**os.environ, **rig.stack.env_of("operator"), "COUPON_FAULT": f"{point}:{at}:kill"},
         capture_output=True,
         text=True,
         check=False,
@@ -151,7 +151,11 @@ def recover_killed(rig, chance, point):
     for number in range(2):
         killed = subprocess.run(
             [str(rig.stack.build_dir / "couponctl"), "recover", "--all"],
-            env={**os.environ, **rig.stack.env, "COUPON_FAULT": f"{point}:{at}:kill"},
+            env={
+                **os.environ,
+                **rig.stack.env_of("operator"),
+                "COUPON_FAULT": f"{point}:{at}:kill",
+            },
             capture_output=True,
             text=True,
             check=False,

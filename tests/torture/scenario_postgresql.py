@@ -15,7 +15,8 @@ from services import ask, pg_superuser, rabbitmq_eval, say
 from scenario import POSTGRESQL_AWAY, scenario
 from stack import process_tree, wait_until
 
-ROLE = "couponmq"
+ROLE = "couponmq_worker"
+ROLES = [ROLE, "couponmq_gateway"]
 SETTLING = (
     "SELECT pid FROM pg_stat_activity WHERE usename = %s AND state = 'active' AND query ILIKE"
     " '%%settle(%%'"
@@ -40,7 +41,9 @@ def workers_told(rig, text):
 
 
 def reconnect_all(pg):
-    pg.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (ROLE,))
+    pg.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = ANY (%s)", (ROLES,)
+    )
 
 
 def server_wait(rig):
@@ -118,7 +121,7 @@ def relay_to_postgresql(rig, _chance):
     rig.relay = Relay(pg_port(rig), rig.seed)
     rig.on_end(rig.relay.close)
     for part in rig.workers:
-        part.restart(DATABASE_URL=rig.relay.url(rig.stack.env["DATABASE_URL"]))
+        part.restart(DATABASE_URL=rig.relay.url(rig.stack.env_of("worker")["DATABASE_URL"]))
     rig.wait(lambda: all(part.ready() for part in rig.workers))
 
 
@@ -246,12 +249,14 @@ def postgresql_without_connections(rig, chance):
         say("ALTER ROLE … CONNECTION LIMIT 1")
         unreachable = workers_told(rig, "event=database_unreachable")
         try:
-            pg.execute(f"ALTER ROLE {ROLE} CONNECTION LIMIT 1")
+            for role in ROLES:
+                pg.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1")
             reconnect_all(pg)
             unreachable()
             rig.pause(chance, 0.5, 2.0)
         finally:
-            pg.execute(f"ALTER ROLE {ROLE} CONNECTION LIMIT -1")
+            for role in ROLES:
+                pg.execute(f"ALTER ROLE {role} CONNECTION LIMIT -1")
     rig.wait_answers(200)
 
 
@@ -266,9 +271,9 @@ def connection_take(rig):
 
 def reconnect_all_but(pg, application):
     pg.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND"
-        " application_name <> %s",
-        (ROLE, application),
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'couponmq%%' AND"
+        " usename <> 'couponmq_owner' AND application_name <> %s",
+        (application,),
     )
 
 

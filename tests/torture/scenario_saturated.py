@@ -36,7 +36,7 @@ def rush_start(rig, coupons, part, first, users, rate):
             "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
             *(("--rate", str(rate)) if rate else ()),
         ],
-        env={**os.environ, **rig.stack.env, "COUPON_LISTEN": part.listen},
+        env={**os.environ, **rig.stack.env_of("operator"), "COUPON_LISTEN": part.listen},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 

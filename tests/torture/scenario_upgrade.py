@@ -21,7 +21,7 @@ def older_start(rig, _chance):
     database_empty(rig.stack)
     with rig.redis() as cache:
         cache.flushall()
-    rig.stack.build_dir = rig.older
+    rig.stack.build_dir, rig.stack.own_logins = rig.older, False
     migrate(rig.stack, rig.older)
     rows_fill(rig.stack, rig.stack.coupon_make(1, publish=False), ROWS)
     for part in rig.parts:
@@ -37,6 +37,7 @@ def newer_stay(rig):
             if part.alive():
                 part.terminate()
     migrate(rig.stack, rig.newer)
+    rig.stack.own_logins = True
 
 
 def exchange(rig, parts, build_dir):

@@ -1,0 +1,67 @@
+-- version: 1
+-- function: coupon_recover_rejected(bigint,uuid[],smallint[],text[],smallint[],text[],bigint[],smallint[])
+--
+-- Records rejected receives that PostgreSQL does not have any more, and returns the positions of
+-- those that it did not have. Those that hold a slot in Redis (1 in `held`, else 0) are to be
+-- released there. A voided one may be an issued one at the moment to which PostgreSQL was put back:
+-- that is undone.
+CREATE OR REPLACE FUNCTION coupon_recover_rejected(
+	own      bigint,   -- the coupon
+	batches  uuid[],
+	idxs     smallint[],
+	users    text[],
+	slots    smallint[],
+	reasons  text[],
+	times_ms bigint[], -- of their acceptance
+	held     smallint[])
+RETURNS SETOF bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = public, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY
+	WITH r AS (
+		SELECT * FROM unnest(batches, idxs, users, slots, reasons, times_ms, held)
+			WITH ORDINALITY AS r (batch, idx, user_id, slot, reason, at_ms, holds, ord)
+	), added AS (
+		INSERT INTO receive_rejected (coupon_id, batch, idx, user_id, slot, reason,
+			received_at, released_at)
+		SELECT own, batch, idx, user_id, slot, reason,
+			timestamptz 'epoch' + at_ms * interval '1 ms',
+			CASE holds WHEN 0 THEN now() END
+		FROM r
+		WHERE reason <> 'void_kept'
+		ON CONFLICT DO NOTHING
+		RETURNING batch, idx
+	), voided AS (
+		INSERT INTO coupon_void (coupon_id, batch, idx, user_id, slot, is_returned, why,
+			voided_by)
+		SELECT own, batch, idx, user_id, slot, reason = 'voided', NULL, 'couponctl recover'
+		FROM r
+		WHERE reason IN ('voided', 'void_kept')
+		ON CONFLICT DO NOTHING
+		RETURNING batch, idx
+	), undone AS (
+		DELETE FROM user_coupon AS u
+		USING r
+		WHERE r.reason = 'voided' AND u.user_id = r.user_id AND u.coupon_id = own
+			AND u.batch = r.batch AND u.idx = r.idx
+		RETURNING u.slot, u.batch, u.idx, u.code
+	), freed AS (
+		UPDATE code AS c
+		SET state = 'unused', user_id = NULL, batch = NULL, idx = NULL, used_at = NULL
+		FROM undone AS u
+		WHERE strpos(u.code, '.') > 0 AND c.set_id = split_part(u.code, '.', 1)::bigint
+			AND c.serial = split_part(u.code, '.', 2)::bigint
+			AND c.batch = u.batch AND c.idx = u.idx
+	), counted AS (
+		UPDATE coupon
+		SET issued_num = issued_num - (SELECT count(*) FROM undone)
+		WHERE id = own AND EXISTS (SELECT FROM undone)
+	)
+	SELECT min(r.ord) AS ord
+	FROM r JOIN (SELECT * FROM added UNION SELECT * FROM voided) AS new USING (batch, idx)
+	GROUP BY batch, idx;
+END
+$$;

@@ -1,0 +1,163 @@
+-- The role of each program, which it logs in as, and all that it may do, in one place. couponctl
+-- migrate applies this file whenever it, or a right in the database, has changed. Whatever is not
+-- granted here is taken away. A test compares it with the tables, sequences and functions that
+-- there are.
+--
+-- Functions that change more than their caller may are SECURITY DEFINER, with a fixed search_path:
+-- user coupons, rejections, voids, events and the history of campaigns are written only by them.
+
+-- Whoever sets the installation up gives each role LOGIN and a password. couponmq_app has all
+-- three: for people, and for installations with one login.
+DO $$
+DECLARE
+	role text;
+BEGIN
+	FOREACH role IN ARRAY ARRAY['couponmq_gateway', 'couponmq_worker', 'couponmq_operator'] LOOP
+		BEGIN
+			IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+				EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+			END IF;
+		EXCEPTION
+			-- Roles belong to the cluster: another database may be migrated now.
+			WHEN duplicate_object OR unique_violation THEN NULL;
+		END;
+		BEGIN
+			IF NOT pg_has_role('couponmq_app', role, 'member') THEN
+				EXECUTE format('GRANT %I TO couponmq_app', role);
+			END IF;
+		EXCEPTION
+			WHEN unique_violation THEN NULL;
+			WHEN insufficient_privilege THEN
+				RAISE WARNING 'run as a superuser: GRANT % TO couponmq_app', role;
+		END;
+	END LOOP;
+	-- See the function worker_sessions().
+	IF NOT pg_has_role(current_user, 'couponmq_worker', 'usage') THEN
+		EXECUTE format('GRANT couponmq_worker TO %I', current_user);
+	END IF;
+EXCEPTION
+	WHEN unique_violation THEN NULL;
+	WHEN insufficient_privilege THEN
+		RAISE WARNING 'run as a superuser: GRANT couponmq_worker TO %', current_user;
+END
+$$;
+
+DO $$
+DECLARE
+	roles CONSTANT text := 'PUBLIC, couponmq_app, couponmq_gateway, couponmq_worker,'
+		' couponmq_operator';
+	object text;
+BEGIN
+	FOR object IN
+		SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END
+			|| c.oid::regclass
+		FROM pg_class AS c
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+			AND c.relowner = current_user::regrole
+		UNION ALL
+		SELECT 'FUNCTION ' || p.oid::regprocedure
+		FROM pg_proc AS p
+		WHERE p.pronamespace = 'public'::regnamespace AND p.prokind = 'f'
+			AND p.proowner = current_user::regrole
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s FROM %s', object, roles);
+	END LOOP;
+END
+$$;
+
+GRANT USAGE ON SCHEMA public
+	TO couponmq_app, couponmq_gateway, couponmq_worker, couponmq_operator;
+
+-- ---- the gateway: answers from PostgreSQL, and writes nothing
+
+GRANT SELECT ON change_count, code, code_key, code_set, code_space, coupon, coupon_void,
+	installation, keeper, receive_rejected, user_coupon TO couponmq_gateway;
+GRANT EXECUTE ON FUNCTION user_id_equals(text, bigint) TO couponmq_gateway;
+
+-- ---- workers, and the keeper, relay and webhooks in them
+
+GRANT SELECT ON campaign_transition, change_count, code, code_revocation, code_set, coupon,
+	coupon_generation, coupon_late, coupon_void, event_log, installation, keeper,
+	receive_rejected, user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_worker;
+-- The keeper's part.
+GRANT UPDATE (status, version, updated_at, settled_at, expires_at, rebuild_done, rebuild_told)
+	ON coupon TO couponmq_worker;
+GRANT UPDATE (seq_seen) ON coupon_generation TO couponmq_worker;
+GRANT DELETE ON coupon_late TO couponmq_worker;
+GRANT UPDATE (released_at) ON receive_rejected TO couponmq_worker;
+GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_worker;
+GRANT UPDATE (fence) ON keeper TO couponmq_worker;
+GRANT EXECUTE ON FUNCTION coupon_generation_open(bigint, int, int, bigint) TO couponmq_worker;
+-- Settling.
+GRANT EXECUTE ON FUNCTION
+	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
+		bigint[]),
+	-- of the version before
+	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[],
+		bigint[]),
+	settle(bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[],
+		bigint[]),
+	change_note(), user_id_equals(text, bigint) TO couponmq_worker;
+-- Events and webhooks.
+GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
+	webhook_claim(int, int, bigint),
+	webhook_finish(bigint, int, text, int, text, bigint, bigint, bigint, bigint)
+	TO couponmq_worker;
+GRANT UPDATE (state), DELETE ON webhook_delivery TO couponmq_worker;
+GRANT DELETE ON webhook_secret TO couponmq_worker;
+
+-- ---- operators: couponctl
+
+GRANT SELECT ON campaign_history, campaign_transition, change_count, code, code_key,
+	code_revocation, code_set, code_space, coupon, coupon_generation, coupon_late, coupon_void,
+	event_log, installation, keeper, receive_rejected, schema_function, schema_migration,
+	user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_operator;
+-- Campaigns. Not their counts, and not their history.
+GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
+		currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+		events_on, status, version, created_at, updated_at),
+	UPDATE (name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
+		currency, amount_off, percent_off, threshold, cap, metadata, void_returns,
+		events_on, status, version, updated_at, rebuild_asked, revocation_num)
+	ON coupon TO couponmq_operator;
+GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
+GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
+	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note()
+	TO couponmq_operator;
+GRANT UPDATE (released_at) ON receive_rejected TO couponmq_operator;
+-- Exchange codes.
+GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;
+GRANT INSERT (set_id, serial, coupon_id, text, spelling, state, metadata)
+	ON code TO couponmq_operator;
+GRANT UPDATE (completed_at) ON code_set TO couponmq_operator;
+GRANT EXECUTE ON FUNCTION code_revocation_next(bigint), code_revoke(bigint[], bigint[], bigint[]),
+	code_set_revoke(bigint) TO couponmq_operator;
+GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;
+-- Webhooks: not their address, nor what is sent.
+GRANT INSERT, DELETE, UPDATE (state, state_why, state_by, state_at, failures_num, failing_since,
+	pause_until) ON webhook TO couponmq_operator;
+GRANT INSERT, UPDATE (expires_at) ON webhook_secret TO couponmq_operator;
+GRANT UPDATE (state, attempts, next_at) ON webhook_delivery TO couponmq_operator;
+-- Audit, locks, rebuild, and recover after PostgreSQL was put back.
+GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(), user_id_equals(text, bigint),
+	receive_lost(bigint, int[], uuid[], smallint[], text[], smallint[], bigint[]),
+	receive_lost(bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[]),
+	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
+		bigint[]),
+	coupon_recover_begin(bigint, int),
+	coupon_recover_rejected(bigint, uuid[], smallint[], text[], smallint[], text[], bigint[],
+		smallint[]),
+	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint) TO couponmq_operator;
+GRANT UPDATE (seq_seen, settled_num) ON coupon_generation TO couponmq_operator;
+GRANT UPDATE (fence) ON keeper TO couponmq_operator;
+GRANT INSERT, UPDATE (num) ON change_count TO couponmq_operator;
+
+-- ---- for no program by itself
+--
+-- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
+-- campaign_history_id_seq, code_space_id_seq, event_log_id_seq, lock_fence_seq,
+-- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: campaign_history_add(),
+-- campaign_transition_check(), coupon_change_count(), coupon_insert_wait(), coupon_terms_notify(),
+-- coupon_unsettle(), coupon_valid_note(), event_changed_add(), event_rejected_add(),
+-- event_voided_add(). Called by other functions: code_free(), code_revocation_add(), code_take(),
+-- coupon_generation_fold(), event_add(), webhook_enqueue().

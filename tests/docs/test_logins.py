@@ -1,0 +1,84 @@
+"""The rights of the logins in deploy/ and docs/operations.md, compared with each other and with
+what the scripts of the programs call."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "gateway": ("gateway", "common/changes.c"),
+    "worker": ("worker", "keeper", "lock/redis_lease.c", "common"),
+    "operator": ("ctl", "lock", "common"),
+}
+USERS = {
+    words[1].removeprefix("couponmq_"): words
+    for words in map(str.split, (ROOT / "deploy/redis-users.conf").read_text().splitlines())
+    if words and words[0] == "user"
+}
+# The words in capitals in scripts that are no commands.
+NO_COMMANDS = {"EX", "PX", "NX", "XX", "KEEPTTL", "LIMIT", "GT"}
+
+
+def sources(program):
+    for folder in FOLDERS[program]:
+        path = ROOT / folder
+        yield from [path] if path.is_file() else path.rglob("*.c")
+
+
+def scripts_of(program):
+    used = set()
+    for path in sources(program):
+        used.update(re.findall(r"\blua_(\w+)", path.read_text()))
+    return sorted(name for name in used if (ROOT / f"lua/{name}.lua").exists())
+
+
+def commands_of(script):
+    """With what it uses of the prelude."""
+    text = subprocess.run(
+        ["awk", "-f", "scripts/lua.awk", "lua/prelude.lua", f"lua/{script}.lua"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    text = re.sub(r"--.*", "", text)
+    return set(re.findall(r"'([A-Z]{2,})'", text)) - NO_COMMANDS
+
+
+@pytest.mark.parametrize("program", FOLDERS)
+def test_a_script_calls_only_what_the_user_of_its_program_may(program):
+    """Or it would end in the middle of its writes."""
+    scripts = scripts_of(program)
+    assert len(scripts) > 3
+    for script in scripts:
+        commands = commands_of(script)
+        assert commands, script
+        missing = {c for c in commands if f"+{c.lower()}" not in USERS[program]}
+        if missing and program == "gateway":
+            # The second set of rights is for one key, which only this script has.
+            assert script == "changes", (script, missing)
+            selector = " ".join(USERS[program]).partition("(")[2].rstrip(")").split()
+            assert selector[0] == "~couponmq:changes"
+            missing = {c for c in commands if f"+{c.lower()}" not in selector}
+        assert not missing, f"{script}.lua of couponmq_{program}: {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize("program", FOLDERS)
+def test_a_user_of_redis_has_commands_and_keys_by_name(program):
+    text = " ".join(USERS[program])
+    assert "+@" not in text and "allcommands" not in text and "allkeys" not in text
+    assert not re.search(r"~\*|&\*| \+(flush|config$|config |keys|acl|debug|shutdown)", text)
+
+
+def test_the_permissions_in_rabbitmq_are_those_in_the_docs():
+    rights = {
+        (one["user"], one["configure"], one["write"], one["read"])
+        for one in json.loads((ROOT / "deploy/rabbitmq.json").read_text())["permissions"]
+        if one["user"] != "couponmq"
+    }
+    told = re.findall(
+        r"rabbitmqctl set_permissions -p / (couponmq_\w+)\s+(?:\\\s+)?'(.*?)'\s+'(.*?)'\s+'(.*?)'",
+        (ROOT / "docs/operations.md").read_text(),
+    )
+    assert len(told) == 3 and set(told) == rights
