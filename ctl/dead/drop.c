@@ -1,9 +1,10 @@
 /* couponctl dead drop: deletes dead letters, and names the receives that are still owed. */
 #include "common/check.h"
 #include "common/message/receive.h"
-#include "ctl/postgres.h"
+#include "ctl/behind.h"
 #include "ctl/dead/outbox.h"
 #include "ctl/dead/walk.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <inttypes.h>
@@ -13,10 +14,27 @@ struct drop {
 	struct dead_walk walk;
 	struct dead_outbox outbox;
 	const struct ctl *ctl;
-	struct db *db; /* NULL: not needed so far */
-	int sure;      /* --yes */
-	int64_t owed;  /* receives without an outcome */
+	struct db *db;  /* NULL: not needed so far */
+	int sure;       /* --yes */
+	int is_checked; /* Redis is that of PostgreSQL */
+	int64_t owed;   /* receives without an outcome */
 };
+
+static void database_open(struct drop *drop)
+{
+	if (!drop->db)
+		drop->db = db_open("DATABASE_URL", drop->ctl->config.database_url);
+}
+
+/* What PostgreSQL says of a receive decides what is removed in Redis. */
+static void installation_check(struct drop *drop)
+{
+	if (!drop->outbox.redis || drop->is_checked)
+		return;
+	database_open(drop);
+	store_redis_check(drop->outbox.redis, behind_read(drop->db, drop->outbox.redis) >= 0);
+	drop->is_checked = 1;
+}
 
 static int is_owed(struct drop *drop, const struct receive *receive)
 {
@@ -24,8 +42,7 @@ static int is_owed(struct drop *drop, const struct receive *receive)
 	PGresult *rows;
 	int owed;
 
-	if (!drop->db)
-		drop->db = db_open("DATABASE_URL", drop->ctl->config.database_url);
+	database_open(drop);
 	rows = db_query(drop->db, sql_query_receive_outcome, 4,
 			(const char *[]){ db_number(receive->coupon, coupon), receive->user.text,
 					  ulid_to_uuid(&receive->batch, batch),
@@ -69,6 +86,7 @@ static void letter_drop(struct drop *drop, const struct dead_letter *letter)
 {
 	if (drop->sure)
 		dead_outbox_open(&drop->outbox, letter);
+	installation_check(drop);
 	printf("%s %" PRId64 ": ", drop->sure ? "dropped" : "would drop", letter->number);
 	dead_letter_summary_print(letter);
 	for (size_t i = 0; i < letter->batches_n; i++)

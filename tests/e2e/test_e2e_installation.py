@@ -159,7 +159,7 @@ def test_messages_have_the_id(rough, rough_redis, rough_pg, rough_coupon, amqp_r
 
 
 def test_a_message_of_another_installation_goes_to_the_dead_letters(
-    rough, rough_pg, rough_coupon, amqp_rough
+    rough, rough_pg, rough_coupon, amqp_rough, other
 ):
     coupon, own = rough_coupon(100), own_id(rough_pg)
     body = message(coupon.coupon)
@@ -169,6 +169,9 @@ def test_a_message_of_another_installation_goes_to_the_dead_letters(
     assert [one["reason"] for one in told] == ["of another installation"]
     assert coupon.row("issued_num") == (0,)
     assert not coupon.redis.exists(coupon.key + ":dead"), "Redis does not know it"
+    refused = other.ctl("dead", "drop", "--all", "--yes")
+    assert refused.returncode == 1 and "nothing was done" in refused.stderr
+    assert queue_length(rough, DEAD_QUEUE) == 1
 
     rough.ctl("dead", "requeue", "--all")
     wait_until(lambda: rough.log("worker-1").count("of another installation") == 2)
