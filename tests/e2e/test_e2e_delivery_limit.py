@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
+from relay import Relay, port_of
 from stack import wait_until
 
 RECEIVES = 20
@@ -57,18 +58,29 @@ def messages_move(stack, source, target):
             channel.basic_ack(method.delivery_tag)
 
 
+@pytest.fixture
+def relay(rough):
+    with Relay(port_of(rough.env["AMQP_URL"])) as relay:
+        yield relay
+
+
 @pytest.mark.parametrize("queue", [QUEUE, PARKED_QUEUE])
-def test_a_message_is_rescued_before_the_limit(rough, worker_make, queue):
+def test_a_message_is_rescued_before_the_limit(rough, worker_make, relay, queue):
+    """By a worker that has lost PostgreSQL, and had it before: otherwise it consumes nothing."""
     coupon = rough.coupon_make(100)
     with delivery_limit(rough), rough.client() as client:
         wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)
         rough.stop("worker-1")
+        worker = worker_make(rough, AMQP_URL=relay.url(rough.env["AMQP_URL"]))
+        relay.hold()  # new connections, too
+        relay.reset()
+        wait_until(lambda: worker.metrics()["couponmq_worker_consumer_up"] == 0)
         accept(rough, coupon)
         if queue == PARKED_QUEUE:
             messages_move(rough, QUEUE, PARKED_QUEUE)
         take_and_return(rough, queue, RECEIVES, RESCUED_FROM)
         rough.stop("postgres")
-        worker = worker_make(rough)
+        relay.heal()
         wait_until(lambda: worker.metrics()["couponmq_worker_rescued_total"] == RECEIVES)
         line = next(line for line in worker.log().splitlines() if "event=delivered_often" in line)
         assert f"queue={queue} count={RESCUED_FROM}" in line
