@@ -83,7 +83,7 @@ respawn() {
 
 # Waits until NAME_ready succeeds.
 process_wait() {
-	local name=$1 deadline=$((SECONDS + START_S))
+	local name=$1 deadline=$((SECONDS + START_S)) looks=0
 	while :; do
 		if process_runs "$name"; then
 			! "${name%%-*}_ready" "$name" || return 0
@@ -92,7 +92,7 @@ process_wait() {
 		fi
 		[[ $SECONDS -lt $deadline ]] ||
 			start_failed "$name" "was not ready after $START_S s"
-		sleep 0.2
+		sleep "$((looks++ < 10 ? 5 : 20))e-2"
 	done
 }
 

@@ -131,6 +131,7 @@ def test_rabbitmq_is_away(ground):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_one_receive_is_stuck_while_others_pass_it(ground):
     """As a dead letter. The others are settled at once, so the coupon as a whole makes progress."""
     rough = ground.stack
@@ -153,6 +154,7 @@ def test_one_receive_is_stuck_while_others_pass_it(ground):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_dead_letters_that_were_purged(ground):
     """Their marks keep the keeper from publishing them again."""
     rough = ground.stack
@@ -195,6 +197,7 @@ def test_a_backlog_that_is_worked_off_is_not_stalled(ground, worker_make):
     wait_settled(ground)
 
 
+@pytest.mark.long
 def test_receives_of_an_older_generation_that_are_only_numbers(ground):
     """How old they are is unknown: what counts is the last outcome of their generation."""
     ground.stack.stop("worker-1")

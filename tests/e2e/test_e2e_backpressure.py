@@ -94,6 +94,7 @@ def test_so_many_are_accepted_while_rabbitmq_takes_nothing(rough, relay, gateway
     first.judge()
 
 
+@pytest.mark.long
 def test_dead_letters_wait_for_a_queue_that_refuses_them(rough):
     """RabbitMQ does not notify a channel when a policy is removed: only a new connection can
     publish."""
@@ -180,6 +181,7 @@ def held_without_postgresql(rough, history, worker_make):
     return worker
 
 
+@pytest.mark.long
 def test_without_postgresql_a_worker_holds_what_it_has_and_keeps_its_heartbeats(
     rough, history, worker_make
 ):

@@ -155,11 +155,11 @@ def test_unknown_coupon_and_folder(codes, coupon, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8])
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1, 0.4])
 def test_killed_at_any_moment_it_goes_on_with_the_same_set(codes, coupon, tmp_path, after_s):
     """The moments differ from run to run; each leaves a state from which it goes on."""
     out = tmp_path / "c.csv"
-    wish = ("generate", coupon, "--count", 2_000_000, "--out", out)
+    wish = ("generate", coupon, "--count", 1_000_000, "--out", out)
     process = codes.start(*wish)
     if after_s:
         wait_until(lambda: os.listdir(tmp_path) or process.poll() is not None)
@@ -167,14 +167,14 @@ def test_killed_at_any_moment_it_goes_on_with_the_same_set(codes, coupon, tmp_pa
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=120)
     if "c.csv" in os.listdir(tmp_path):
-        assert out.stat().st_size == len("code,coupon,set\n") + 2_000_000 * 32
+        assert out.stat().st_size == len("code,coupon,set\n") + 1_000_000 * 32
     if "c.csv" not in os.listdir(tmp_path) or "c.csv.request" in os.listdir(tmp_path):
         codes(*wish)
     assert os.listdir(tmp_path) == ["c.csv"]
     sets = codes.stats(coupon)["sets"]
     assert [one["complete"] for one in sets] == [True]
     found = column(out)
-    assert len(found) == len(set(found)) == 2_000_000
+    assert len(found) == len(set(found)) == 1_000_000
     assert codes.show(found[-1])["set"] == sets[0]["set"]
 
 

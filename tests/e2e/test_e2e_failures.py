@@ -21,7 +21,7 @@ from stack import wait_until
 from ulid import ulid_uuid
 
 
-EVERY_S = 0.06  # a window of each client: services take seconds to start, and the load goes on
+EVERY_S = 0.1  # a window of each client: services take seconds to start, and the load goes on
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def worker_total(log, name):
 
 
 def test_a_sell_out_without_any_failure(campaign):
-    history = campaign(total=2000, limit=2, users=3000).start()
-    wait_until(lambda: history.codes()[2] > 500)
-    assert history.judge() == 2000
+    history = campaign(total=1000, limit=2, users=1500).start()
+    wait_until(lambda: history.codes()[2] > 200)
+    assert history.judge() == 1000
     assert history.codes().keys() <= {0, 2, 4}
 
 
@@ -111,7 +111,7 @@ def test_the_checker_sees_a_lost_row(campaign, rough):
 def test_scripts_flushed(campaign, rough_redis):
     with campaign().start() as history:
         for _ in range(3):
-            history.wait_accepted(300)
+            history.wait_accepted(200)
             rough_redis.script_flush()
         history.wait_accepted(300)
         history.judge()
@@ -121,10 +121,10 @@ def test_scripts_flushed(campaign, rough_redis):
 @pytest.mark.parametrize("way", ["stop", "kill9"])
 def test_redis_restarted(campaign, rough, way):
     with campaign().start() as history:
-        history.wait_accepted(1000)
+        history.wait_accepted(300)
         getattr(rough, way)("redis")
         rough.start("redis")
-        history.wait_accepted(1000)
+        history.wait_accepted(300)
         history.judge()
 
 
@@ -132,14 +132,14 @@ def test_redis_frozen_beyond_the_time_of_a_call(campaign, rough, gateway_make):
     gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=150)
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
         for unknown in (0, 1):
-            history.wait_accepted(500)
+            history.wait_accepted(200)
             before = history.codes()[22]
             rough.sigstop("redis")
             try:
                 wait_until(lambda: history.codes()[22] > before)
             finally:
                 rough.sigcont("redis")
-        history.wait_accepted(500)
+        history.wait_accepted(200)
         history.judge()
 
 
@@ -148,8 +148,8 @@ def test_redis_frozen_beyond_the_time_of_a_call(campaign, rough, gateway_make):
 
 def test_workers_killed_in_a_row(campaign, rough):
     with campaign().start() as history:
-        for _ in range(4):
-            history.wait_accepted(500)
+        for _ in range(3):
+            history.wait_accepted(200)
             rough.kill9("worker-1")
             rough.start("worker-1")
         history.judge()
@@ -196,7 +196,7 @@ def test_workers_told_to_end_under_load(campaign, rough, worker_make):
     worker = worker_make(rough)
     with campaign().start() as history:
         for _ in range(3):
-            history.wait_accepted(500)
+            history.wait_accepted(200)
             assert worker.terminate() == 0
             worker = worker_make(rough)
         history.judge()
@@ -209,7 +209,7 @@ def test_workers_told_to_end_under_load(campaign, rough, worker_make):
 def test_the_gateway_killed_under_load(campaign, rough):
     with campaign().start() as history:
         for _ in range(3):
-            history.wait_accepted(500)
+            history.wait_accepted(200)
             rough.kill9("gateway")
             rough.start("gateway")
         history.wait_accepted(200)
@@ -234,7 +234,7 @@ def test_the_keeper_sends_what_a_killed_gateway_could_not(
 def test_the_gateway_told_to_end_under_load(campaign, rough, gateway_make):
     gateway = gateway_make(rough)
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
-        history.wait_accepted(1000)
+        history.wait_accepted(300)
         assert gateway.terminate() == 0
         (stopped,) = [line for line in gateway.log().splitlines() if "event=stopped" in line]
         assert "inflight=0 unconfirmed=0" in stopped, "all is confirmed before it ends"
@@ -263,13 +263,13 @@ def test_the_gateway_told_to_end_answers_who_waits(rough, gateway_make):
 def test_rabbitmq_restarted(campaign, rough):
     """It is stopped, and then killed."""
     with campaign().start() as history:
-        history.wait_accepted(500)
+        history.wait_accepted(200)
         rough.rabbitmq_eval("rabbit:stop()")
-        history.wait_accepted(500)  # clients are not affected
+        history.wait_accepted(200)  # clients are not affected
         rough.rabbitmq_eval("rabbit:start()")
         history.wait_accepted(200)
         rough.kill9("rabbitmq")
-        history.wait_accepted(500)
+        history.wait_accepted(200)
         rough.start("rabbitmq")
         history.wait_accepted(200)
         history.judge()
@@ -283,7 +283,7 @@ def test_the_publishers_connection_cut_again_and_again(
         rough, AMQP_URL=proxy_to_rabbitmq.url(rough.env_of("gateway")["AMQP_URL"])
     )
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
-        for times in range(1, 5):
+        for times in range(1, 4):
             history.wait_accepted(100)
             if times % 2:
                 proxy_to_rabbitmq.hold()  # odd: messages are lost; even: their confirms
@@ -300,9 +300,9 @@ def test_the_publishers_connection_cut_again_and_again(
 @pytest.mark.parametrize("way", ["stop", "kill9"])
 def test_postgresql_restarted(campaign, rough, way):
     with campaign().start() as history:
-        history.wait_accepted(1000)
+        history.wait_accepted(300)
         getattr(rough, way)("postgres")
-        history.wait_accepted(500)  # clients are not affected
+        history.wait_accepted(200)  # clients are not affected
         rough.start("postgres")
         history.wait_accepted(200)
         history.judge()

@@ -127,6 +127,7 @@ def alone(rough_coupon, rough_redis, rough_pg):
     rough_redis.delete(*coupon.keys())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", CAUSES)
 def test_asleep_until_another_is_elected(rough, alone, keeper_behind, usurp, script):
     """The other keeper has not raised the fence of the coupon yet."""

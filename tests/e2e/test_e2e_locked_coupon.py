@@ -127,6 +127,7 @@ def test_lost_by_redis(rough, rough_redis, rough_pg, put_off):
     assert_issues(rough, rough_pg, coupon)
 
 
+@pytest.mark.long
 def test_late_outcome(rough, rough_redis, rough_pg, put_off):
     """A late outcome's row is locked, after Redis has counted it."""
     coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))
@@ -146,6 +147,7 @@ def test_late_outcome(rough, rough_redis, rough_pg, put_off):
     assert rough_redis.hget(f"coupon:{{{coupon}}}", "late") == "1"
 
 
+@pytest.mark.long
 def test_rejected_receive(rough, rough_redis, rough_pg, put_off):
     """After a restart of Redis, the releases of a coupon are repeated before it is verified."""
     coupon, other = (coupon_open(rough, rough_redis) for _ in range(2))

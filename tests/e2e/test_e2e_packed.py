@@ -2,6 +2,7 @@
 as a message of its own."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pika
 import psycopg
@@ -14,7 +15,7 @@ from stack import wait_until
 from ulid import ulid_uuid
 from unstorable import nothing_storable
 
-COUPONS, USERS = 60, 5
+COUPONS, USERS = 40, 8
 UNKNOWN_COUPON = 10**17
 
 
@@ -41,7 +42,8 @@ def copies(amqp_rough):
 
 
 def coupons_make(stack, n):
-    coupons = [stack.coupon_make(100) for _ in range(n)]
+    with ThreadPoolExecutor(8) as pool:
+        coupons = list(pool.map(stack.coupon_make, [100] * n))
     with stack.client() as client:
         for coupon in coupons:
             wait_until(lambda: client.call("coupon", coupon=coupon)["code"] == 0)

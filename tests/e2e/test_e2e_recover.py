@@ -564,6 +564,7 @@ def test_any_user_that_is_lost_is_named(world):
     assert_open(world, [coupon])
 
 
+@pytest.mark.long
 def test_ids_far_away_do_not_move_the_sequence(world):
     stack = world.stack
     world.backup()
@@ -605,6 +606,7 @@ def test_a_voided_receive_is_not_brought_back(world):
         wait_until(lambda: world.stack.ctl_run("audit", coupon).returncode == 0)
 
 
+@pytest.mark.long
 def test_what_is_recovered_is_told_again(world):
     """PostgreSQL loses events with the facts that they tell: both come back."""
     coupon = world.stack.coupon_make(9, limit=2, events="on")

@@ -312,6 +312,7 @@ def test_revoke_without_redis_says_so(stack, redeem):
     revoked_by_the_keeper(stack, redeem, coupon, code)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_emptied", [False, True])
 @pytest.mark.parametrize("what", ["code", "word", "set"])
 def test_revoked_while_a_rebuild_is_held_open(

@@ -197,6 +197,7 @@ def planted(stack, pg, pg_owner, plant, coupons, file):
     return coupon, other, verify
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coupons_n", [2, 30])
 @pytest.mark.parametrize(
     "plant, promises, counts, wrong",
