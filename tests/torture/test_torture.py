@@ -48,7 +48,7 @@ def rig_make():
             made[-1].down()
         if not made or made[-1].broken:
             folder = f"{RUN_DIR}-torture-{len(made) + 1}"
-            made.append(Rig(folder, port_base_free(PORT_BASE + 100), WINDOW_SHORT))
+            made.append(Rig(folder, port_base_free(PORT_BASE + 100), WINDOW_SHORT, has_rates=False))
             made[-1].up()
         return made[-1]
 
