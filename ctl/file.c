@@ -21,8 +21,7 @@ int file_sync(FILE *stream)
 	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
 }
 
-/* Whether `fd` is the file that has this name now: its former writer may have renamed it. */
-static int has_name(int fd, const char *path)
+int file_has_name(int fd, const char *path)
 {
 	struct stat opened, named;
 
@@ -62,7 +61,7 @@ static int locked_open(const char *path)
 			return -1;
 		if (flock(fd, LOCK_EX | LOCK_NB))
 			return close_failed(fd);
-		if (has_name(fd, path)) {
+		if (file_has_name(fd, path)) {
 			if (only_new || is_private(fd))
 				return ftruncate(fd, 0) ? close_failed(fd) : fd;
 			if (unlink(path))

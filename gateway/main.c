@@ -91,6 +91,7 @@ int main(int argc, char **argv)
 	struct config config;
 	int check_only, status;
 
+	program_dump_nothing();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer("coupon-gateway", help, argc, argv);
 	check_only = arguments(&config, argc, argv);

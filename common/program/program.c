@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Of build/gen/version.c: what `git describe` prints; empty without a repository. */
 extern const char program_source[];
@@ -18,6 +19,15 @@ void program_version_print(const char *name)
 		printf("%s %s (git %s)\n", name, PROGRAM_VERSION, program_source);
 	else
 		printf("%s %s\n", name, PROGRAM_VERSION);
+}
+
+void program_dump_nothing(void)
+{
+	struct rlimit limit;
+
+	check(getrlimit(RLIMIT_CORE, &limit) == 0);
+	limit.rlim_cur = 0; /* a command that is started may raise it again */
+	check(setrlimit(RLIMIT_CORE, &limit) == 0);
 }
 
 void program_answer(const char *name, void (*help)(void), int argc, char **argv)

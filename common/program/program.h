@@ -15,6 +15,9 @@
  */
 void program_version_print(const char *name);
 
+/* No core dumps: they would have keys and passwords. Comes first in each main function. */
+void program_dump_nothing(void);
+
 /*
  * Handles --help (with `help`) and --version at any position: the process ends with status 0.
  */

@@ -231,8 +231,11 @@ static int export_run(struct ctl *ctl)
 		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
 			  "--help");
 	e.sheet = (struct sheet){ .format = options_format(args, path),
+				  .reader = args_has(args, "spreadsheet"),
 				  .columns = columns,
 				  .file = stdout };
+	if (e.sheet.reader && e.sheet.format != SHEET_CSV)
+		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
 	e.db = store_postgres_open(ctl);
 	stored_read(&e.stored, ctl, e.db);
 	if (path) {
@@ -254,6 +257,7 @@ static const struct option export_options[] = {
 	OPTION("out", "FILE", "the file to make, which must not exist; default: standard output"),
 	OPTION("format", "FORMAT",
 	       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
+	SPREADSHEET_OPTION,
 	OPTIONS_END,
 };
 

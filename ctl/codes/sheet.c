@@ -13,18 +13,20 @@ void sheet_head(const struct sheet *sheet)
 	putc('\n', sheet->file);
 }
 
-static void csv_row(struct sheet *sheet, const struct cell *cells)
+static void csv_row(const struct sheet *sheet, const struct cell *cells)
 {
 	for (size_t i = 0; sheet->columns[i]; i++) {
 		if (i > 0)
-			text_add(&sheet->line, ",", 1);
+			putc_unlocked(',', sheet->file);
 		if (cells[i].text)
-			text_add_csv(&sheet->line, cells[i].text, cells[i].len);
+			csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
 	}
+	putc_unlocked('\n', sheet->file);
 }
 
 static void json_row(struct sheet *sheet, const struct cell *cells)
 {
+	text_buffer_clear(&sheet->line);
 	for (size_t i = 0; sheet->columns[i]; i++) {
 		text_add(&sheet->line, i > 0 ? "," : "{", 1);
 		text_add_json(&sheet->line, sheet->columns[i], strlen(sheet->columns[i]));
@@ -36,12 +38,12 @@ static void json_row(struct sheet *sheet, const struct cell *cells)
 		else
 			text_add_json(&sheet->line, cells[i].text, cells[i].len);
 	}
-	text_add(&sheet->line, "}", 1);
+	text_add(&sheet->line, "}\n", 2);
+	fwrite(sheet->line.data, 1, sheet->line.len, sheet->file);
 }
 
 void sheet_row(struct sheet *sheet, const struct cell *cells)
 {
-	text_buffer_clear(&sheet->line);
 	switch (sheet->format) {
 	case SHEET_CSV:
 		csv_row(sheet, cells);
@@ -50,8 +52,6 @@ void sheet_row(struct sheet *sheet, const struct cell *cells)
 		json_row(sheet, cells);
 		break;
 	}
-	text_add(&sheet->line, "\n", 1);
-	fwrite(sheet->line.data, 1, sheet->line.len, sheet->file);
 }
 
 void sheet_fini(struct sheet *sheet)

@@ -2,6 +2,7 @@
 #ifndef CTL_CODES_SHEET_H
 #define CTL_CODES_SHEET_H
 
+#include "ctl/table/csv_put.h"
 #include "ctl/table/text_buffer.h"
 
 #include <stdio.h>
@@ -13,8 +14,9 @@ extern const char *const sheet_format_names[]; /* "csv", "jsonl", NULL */
 struct sheet {
 	FILE *file;
 	enum sheet_format format;
+	enum csv_reader reader;
 	const char *const *columns; /* ended by NULL */
-	struct text_buffer line;    /* all zero at first */
+	struct text_buffer line;    /* of JSON; all zero at first */
 };
 
 struct cell {

@@ -21,6 +21,7 @@ struct distribution {
 	struct list_options list_options;
 	struct list list;
 	struct state state;
+	struct state_file state_file;
 	struct refused refused;
 	struct book *book;
 	int64_t issued_before;
@@ -114,14 +115,15 @@ static void state_match(struct distribution *one, const struct state *before)
 	one->state = *before;
 }
 
-/* The lock of the file of refused users comes first: it is that of the state file, too. */
-static void files_open(struct distribution *one, int is_again)
+/* Both are locked before either is changed: other runs may name one of them alone. */
+static void files_open(struct distribution *one, const struct args *args)
 {
 	struct state before;
-	int has_state;
+	int has_state, is_again = args_has(args, "again");
 
-	refused_open(&one->refused, one->refused_path);
-	has_state = !is_again && state_read(&before, one->state_path);
+	state_open(&one->state_file, one->state_path);
+	refused_open(&one->refused, one->refused_path, args_has(args, "spreadsheet"));
+	has_state = !is_again && state_read(&one->state_file, &before);
 	/* A file that is there without a state file may be anything. */
 	if (!has_state && !is_again && one->refused.bytes > 0)
 		log_fatal("--refused: %s exists, and %s does not: name another file, or begin anew "
@@ -132,7 +134,7 @@ static void files_open(struct distribution *one, int is_again)
 	if (has_state)
 		state_match(one, &before);
 	else
-		state_write(&one->state, one->state_path);
+		state_write(&one->state_file, &one->state);
 	refused_begin(&one->refused, one->state.refused_bytes);
 }
 
@@ -151,7 +153,7 @@ static void begin(struct distribution *one, const struct ctl *ctl)
 
 	coupon_check(db, one->state.coupon);
 	list_read(&one->list, &one->list_options);
-	files_open(one, args_has(&ctl->args, "again"));
+	files_open(one, &ctl->args);
 	one->book = book_new(&one->list, (uint32_t)one->state.settled, one->state.counts);
 	one->issued_before = one->state.counts[END_ISSUED] +
 			     issued_read(one->book, db, one->state.coupon, one->state.name);
@@ -162,6 +164,7 @@ static void begin(struct distribution *one, const struct ctl *ctl)
 static void end(struct distribution *one)
 {
 	refused_close(&one->refused);
+	state_close(&one->state_file);
 	book_free(one->book);
 	list_fini(&one->list);
 	free(one->state_path);
@@ -174,7 +177,9 @@ static int distribute_run(struct ctl *ctl)
 	struct gateway_address address;
 	char coupon[DB_NUMBER_SIZE];
 	struct run_plan plan = { .coupon = coupon, .name = one.state.name, .address = &address };
-	struct run_files files = { .state = &one.state, .refused = &one.refused };
+	struct run_files files = { .state = &one.state,
+				   .refused = &one.refused,
+				   .state_file = &one.state_file };
 	struct run_report result = { .end = RUN_DONE };
 	struct report report = { .state = &one.state, .run = &result };
 	int status;
@@ -184,7 +189,6 @@ static int distribute_run(struct ctl *ctl)
 	db_number(one.state.coupon, coupon);
 	gateway_address_read(&address, ctl->config.listen);
 	begin(&one, ctl);
-	files.state_path = one.state_path;
 	run(one.book, &plan, &files, &result);
 	report.issued_before = one.issued_before;
 	report.state_path = one.state_path;
@@ -207,6 +211,7 @@ static const struct option distribute_options[] = {
 	OPTION("state", "FILE", "how far it is; default: FILE of --users, ID, NAME and state"),
 	OPTION("refused", "FILE",
 	       "the users without a coupon, as CSV; default: the same with refused.csv"),
+	SPREADSHEET_OPTION,
 	SWITCH("again", "begin anew, and replace both files: refused users are asked for again"),
 	OPTION("rate", "R", "users a second, at most; default: no limit"),
 	OPTION("delay-ms", "MS",

@@ -2,7 +2,6 @@
 
 #include "common/log/log.h"
 #include "common/message/user_id.h"
-#include "ctl/table/csv_put.h"
 #include "ctl/file.h"
 
 #include <errno.h>
@@ -21,12 +20,12 @@ _Noreturn static void failed(const struct refused *refused, const char *why)
 	log_fatal("--refused: %s cannot be written: %s", refused->path, why);
 }
 
-void refused_open(struct refused *refused, const char *path)
+void refused_open(struct refused *refused, const char *path, enum csv_reader reader)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, MODE);
 	struct stat about;
 
-	*refused = (struct refused){ .path = path };
+	*refused = (struct refused){ .path = path, .reader = reader };
 	if (fd < 0)
 		failed(refused, strerror(errno));
 	if (fstat(fd, &about) || !S_ISREG(about.st_mode))
@@ -58,7 +57,7 @@ void refused_close(struct refused *refused)
 }
 
 /* The text of a line that is no user id, which may contain anything. */
-static void text_show(const char *text, size_t len, FILE *out)
+static void text_show(const struct refused *refused, const char *text, size_t len)
 {
 	char shown[4 * SHOWN_MAX + 4] = "";
 	size_t n = 0;
@@ -71,7 +70,7 @@ static void text_show(const char *text, size_t len, FILE *out)
 	}
 	if (len > SHOWN_MAX)
 		n += (size_t)snprintf(shown + n, sizeof(shown) - n, "...");
-	csv_put(out, shown, n);
+	csv_put(refused->stream, shown, n, refused->reader);
 }
 
 void refused_add(struct refused *refused, const struct list *list, uint32_t user, enum end end)
@@ -83,12 +82,12 @@ void refused_add(struct refused *refused, const struct list *list, uint32_t user
 	if (end == END_INVALID) {
 		user_id_why(text, listed->len, why);
 		message = why;
-		text_show(text, listed->len, refused->stream);
+		text_show(refused, text, listed->len);
 	} else {
-		csv_put(refused->stream, text, listed->len);
+		csv_put(refused->stream, text, listed->len, refused->reader);
 	}
 	fprintf(refused->stream, ",%u,%s,", listed->line, end_status(end));
-	csv_put(refused->stream, message, strlen(message));
+	csv_put(refused->stream, message, strlen(message), refused->reader);
 	fputs(CSV_END, refused->stream);
 }
 

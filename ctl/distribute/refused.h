@@ -6,6 +6,7 @@
 #define CTL_DISTRIBUTE_REFUSED_H
 
 #include "ctl/distribute/list.h"
+#include "ctl/table/csv_put.h"
 
 #include <stdio.h>
 
@@ -13,13 +14,14 @@ struct refused {
 	const char *path; /* lent */
 	FILE *stream;
 	int64_t bytes; /* that are on disk */
+	enum csv_reader reader;
 };
 
 /*
  * Opens and locks the file, of which `bytes` has the length. Everything that fails here ends the
  * process: another run has it, for instance.
  */
-void refused_open(struct refused *refused, const char *path);
+void refused_open(struct refused *refused, const char *path, enum csv_reader reader);
 /* Keeps `bytes` of the file and goes on after them; 0: begins it anew. */
 void refused_begin(struct refused *refused, int64_t bytes);
 void refused_close(struct refused *refused);

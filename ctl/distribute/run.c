@@ -272,7 +272,7 @@ static void settle_and_save(struct run *run)
 	state->settled = book->base;
 	memcpy(state->counts, book->counts, sizeof(state->counts));
 	state->refused_bytes = run->files->refused->bytes;
-	state_write(state, run->files->state_path);
+	state_write(run->files->state_file, state);
 }
 
 static void show(struct run *run)

@@ -20,7 +20,7 @@ struct run_plan {
 /* What the run saves as it goes. */
 struct run_files {
 	struct state *state;
-	const char *state_path;
+	struct state_file *state_file;
 	struct refused *refused;
 };
 

@@ -1,14 +1,18 @@
 #include "ctl/distribute/state.h"
 
+#include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "ctl/file.h"
 #include "ctl/output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define VERSION 1
 #define BYTES_MAX 65536
@@ -47,7 +51,7 @@ static int counts_read(struct state *state, const cJSON *root)
 	return sum == state->settled ? 0 : -1;
 }
 
-static int state_parse(struct state *state, const cJSON *root)
+static int object_read(struct state *state, const cJSON *root)
 {
 	char print[24], *end;
 	const char *error;
@@ -69,31 +73,14 @@ static int state_parse(struct state *state, const cJSON *root)
 	return *end ? -1 : 0;
 }
 
-int state_read(struct state *state, const char *path)
+int state_parse(struct state *state, const char *text, size_t len)
 {
-	struct json_arena *arena;
-	char bytes[BYTES_MAX];
-	FILE *file = fopen(path, "re");
+	struct json_arena *arena = json_arena_new();
 	const char *error;
-	size_t len;
-	int rc;
+	int rc = object_read(state, json_parse(arena, text, len, &error));
 
-	if (!file && errno == ENOENT)
-		return 0;
-	if (!file)
-		log_fatal("--state: %s cannot be read: %s", path, strerror(errno));
-	len = fread(bytes, 1, sizeof(bytes), file);
-	if (ferror(file))
-		log_fatal("--state: %s cannot be read: %s", path, strerror(errno));
-	fclose(file);
-	arena = json_arena_new();
-	rc = state_parse(state, json_parse(arena, bytes, len, &error));
 	json_arena_free(arena);
-	if (rc)
-		log_fatal("--state: %s is no state file of couponctl distribute: name another "
-			  "file, or begin anew with --again",
-			  path);
-	return 1;
+	return rc;
 }
 
 static cJSON *state_object(const struct state *state)
@@ -117,19 +104,81 @@ static cJSON *state_object(const struct state *state)
 	return root;
 }
 
-void state_write(const struct state *state, const char *path)
+char *state_text(const struct state *state)
 {
 	cJSON *root = state_object(state);
 	char *text = cJSON_PrintUnformatted(root);
-	struct file_new file;
-	int rc = file_new_begin(&file, path);
 
-	if (rc == 0) {
-		fprintf(file.stream, "%s\n", text);
-		rc = file_new_end(&file, FILE_REPLACE);
-	}
-	if (rc)
-		log_fatal("--state: %s cannot be written: %s", path, file_error(errno));
-	cJSON_free(text);
+	check(text != NULL);
 	cJSON_Delete(root);
+	return text;
+}
+
+_Noreturn static void failed(const char *path, const char *what, int error)
+{
+	log_fatal("--state: %s cannot be %s: %s", path, what,
+		  error == EWOULDBLOCK ? "another couponctl distribute is writing it"
+				       : file_error(error));
+}
+
+void state_open(struct state_file *file, const char *path)
+{
+	*file = (struct state_file){ .path = path, .fd = -1 };
+	for (;;) {
+		file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (file->fd < 0 && errno == ENOENT)
+			return;
+		if (file->fd < 0)
+			failed(path, "read", errno);
+		if (flock(file->fd, LOCK_EX | LOCK_NB))
+			failed(path, "written", errno);
+		if (file_has_name(file->fd, path))
+			return;
+		close(file->fd);
+	}
+}
+
+int state_read(const struct state_file *file, struct state *state)
+{
+	char bytes[BYTES_MAX];
+	size_t len = 0;
+	ssize_t n;
+
+	if (file->fd < 0)
+		return 0;
+	while ((n = read(file->fd, bytes + len, sizeof(bytes) - len)) > 0)
+		len += (size_t)n;
+	if (n < 0)
+		failed(file->path, "read", errno);
+	if (state_parse(state, bytes, len))
+		log_fatal("--state: %s is no state file of couponctl distribute: name another "
+			  "file, or begin anew with --again",
+			  file->path);
+	return 1;
+}
+
+/* The new file is locked before it gets the name, and the one before it until then. */
+void state_write(struct state_file *file, const struct state *state)
+{
+	char *text = state_text(state);
+	struct file_new new;
+	int fd = -1;
+
+	if (file_new_begin(&new, file->path))
+		failed(file->path, "written", errno);
+	fprintf(new.stream, "%s\n", text);
+	fd = fcntl(fileno(new.stream), F_DUPFD_CLOEXEC, 0);
+	check(fd >= 0);
+	if (file_new_end(&new, file->fd < 0 ? FILE_KEEP : FILE_REPLACE))
+		failed(file->path, "written", errno);
+	state_close(file);
+	file->fd = fd;
+	cJSON_free(text);
+}
+
+void state_close(struct state_file *file)
+{
+	if (file->fd >= 0)
+		close(file->fd);
+	file->fd = -1;
 }

@@ -21,10 +21,21 @@ struct state {
 	int64_t refused_bytes;  /* what the file of refused users has about these */
 };
 
-/* 1: read, 0: there is no such file. One that cannot be read ends the process. */
-int state_read(struct state *state, const char *path);
+/* What is written to the file; the caller frees it. */
+char *state_text(const struct state *state);
+/* 0, or -1: it is no state file's. */
+int state_parse(struct state *state, const char *text, size_t len);
 
-/* Ends the process when it cannot be written. */
-void state_write(const struct state *state, const char *path);
+/* The file is locked from here on, or from the first state_write() on if it does not exist yet. */
+struct state_file {
+	const char *path; /* lent */
+	int fd;           /* of the file that has this name; -1: none */
+};
+
+/* What fails in these ends the process: another run has the file, for instance. */
+void state_open(struct state_file *file, const char *path);
+int state_read(const struct state_file *file, struct state *state); /* 0: there is none */
+void state_write(struct state_file *file, const struct state *state);
+void state_close(struct state_file *file);
 
 #endif

@@ -19,7 +19,7 @@ struct export
 {
 	int64_t coupon, total, done;
 	enum winner_format format;
-	int is_guarded;
+	enum csv_reader reader;
 	const char *path; /* NULL: standard output */
 	struct file_new file;
 	FILE *out;
@@ -42,13 +42,13 @@ static void options_read(struct export *export, const struct args *args)
 	*export = (struct export){
 		.coupon = args_coupon(args),
 		.format = format_read(args),
-		.is_guarded = args_has(args, "spreadsheet"),
+		.reader = args_has(args, "spreadsheet"),
 		.path = args_text(args, "out"),
 		.out = stdout,
 	};
 	if (export->path && !*export->path)
 		args_fail("--out is \"\": allowed is the path of a file");
-	if (export->is_guarded && export->format != WINNER_CSV)
+	if (export->reader && export->format != WINNER_CSV)
 		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
 }
 
@@ -99,7 +99,7 @@ static void row_write(const struct export *export, const PGresult *page, int row
 	time_read(page, row, "received_ms", winner.received_at);
 	time_read(page, row, "valid_from_ms", winner.valid_from);
 	time_read(page, row, "valid_to_ms", winner.valid_to);
-	winner_write(&winner, export->format, export->is_guarded, export->out);
+	winner_write(&winner, export->format, export->reader, export->out);
 }
 
 static int page_write(struct export *export, struct db *db)
@@ -160,9 +160,7 @@ static const struct option export_options[] = {
 	OPTION("format", "FORMAT", "csv (default) or jsonl: a line of JSON for each"),
 	OPTION("out", "FILE",
 	       "the file, which appears when it is complete; default: standard output"),
-	SWITCH("spreadsheet",
-	       "of CSV: an apostrophe before a user or key that begins with = + - @, "
-	       "which a spreadsheet would take for a formula"),
+	SPREADSHEET_OPTION,
 	OPTIONS_END,
 };
 

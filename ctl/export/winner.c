@@ -1,11 +1,6 @@
 #include "ctl/export/winner.h"
 
-#include "ctl/table/csv_put.h"
-
 #include <string.h>
-
-#define TEXT_MAX \
-	256 /* bytes of a user or key with an apostrophe; longer ones come from elsewhere */
 
 void winner_heading_write(enum winner_format format, FILE *out)
 {
@@ -13,26 +8,20 @@ void winner_heading_write(enum winner_format format, FILE *out)
 		fputs("user,receive,slot,received_at,valid_from,valid_to,key" CSV_END, out);
 }
 
-static void field_write(const char *text, int is_guarded, FILE *out)
+static void field_write(const char *text, enum csv_reader reader, FILE *out)
 {
-	char guarded[TEXT_MAX];
-
-	if (is_guarded && *text && strchr("=+-@", *text)) {
-		snprintf(guarded, sizeof(guarded), "'%s", text);
-		text = guarded;
-	}
 	if (*text)
-		csv_put(out, text, strlen(text));
+		csv_put(out, text, strlen(text), reader);
 }
 
-static void csv_write(const struct winner *winner, int is_guarded, FILE *out)
+static void csv_write(const struct winner *winner, enum csv_reader reader, FILE *out)
 {
-	field_write(winner->user, is_guarded, out);
+	field_write(winner->user, reader, out);
 	putc_unlocked(',', out);
-	field_write(winner->receive, is_guarded, out);
+	field_write(winner->receive, reader, out);
 	fprintf(out, ",%lld,%s,%s,%s,", (long long)winner->slot, winner->received_at,
 		winner->valid_from, winner->valid_to);
-	field_write(winner->key, is_guarded, out);
+	field_write(winner->key, reader, out);
 	fputs_unlocked(CSV_END, out);
 }
 
@@ -75,11 +64,12 @@ static void jsonl_write(const struct winner *winner, FILE *out)
 	fputs_unlocked("}\n", out);
 }
 
-void winner_write(const struct winner *winner, enum winner_format format, int is_guarded, FILE *out)
+void winner_write(const struct winner *winner, enum winner_format format, enum csv_reader reader,
+		  FILE *out)
 {
 	switch (format) {
 	case WINNER_CSV:
-		csv_write(winner, is_guarded, out);
+		csv_write(winner, reader, out);
 		break;
 	case WINNER_JSONL:
 		jsonl_write(winner, out);

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/message/receive.h"
+#include "ctl/table/csv_put.h"
 
 #include <stdio.h>
 
@@ -18,12 +19,8 @@ struct winner {
 	const char *key;                   /* "": none */
 };
 
-/*
- * A spreadsheet takes a field that begins with one of = + - @ for a formula. With `is_guarded` such
- * a user or key gets an apostrophe in front, which makes it text.
- */
 void winner_heading_write(enum winner_format format, FILE *out);
-void winner_write(const struct winner *winner, enum winner_format format, int is_guarded,
+void winner_write(const struct winner *winner, enum winner_format format, enum csv_reader reader,
 		  FILE *out);
 
 #endif

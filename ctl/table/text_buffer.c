@@ -38,26 +38,6 @@ void text_add_string(struct text_buffer *buffer, const char *text)
 	text_add(buffer, text, strlen(text));
 }
 
-static int needs_quotes(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (strchr(",\"\r\n", text[i])) /* finds a NUL, too */
-			return 1;
-	return len > 0 && (text[0] == ' ' || text[len - 1] == ' ');
-}
-
-void text_add_csv(struct text_buffer *buffer, const char *text, size_t len)
-{
-	if (!needs_quotes(text, len)) {
-		text_add(buffer, text, len);
-		return;
-	}
-	text_add(buffer, "\"", 1);
-	for (size_t i = 0; i < len; i++)
-		text_add(buffer, text[i] == '"' ? "\"\"" : text + i, text[i] == '"' ? 2 : 1);
-	text_add(buffer, "\"", 1);
-}
-
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len)
 {
 	size_t plain = 0; /* where bytes begin that stay as they are */

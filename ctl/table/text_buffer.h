@@ -1,4 +1,4 @@
-/* A text that grows, with the spellings of CSV, JSON and messages. */
+/* A text that grows, with the spellings of JSON and messages. */
 #ifndef CTL_TABLE_TEXT_BUFFER_H
 #define CTL_TABLE_TEXT_BUFFER_H
 
@@ -15,8 +15,6 @@ void text_buffer_clear(struct text_buffer *buffer); /* keeps the memory */
 void text_add(struct text_buffer *buffer, const char *text, size_t len);
 void text_add_string(struct text_buffer *buffer, const char *text);
 
-/* A cell of CSV, in quotes if it needs them. */
-void text_add_csv(struct text_buffer *buffer, const char *text, size_t len);
 /* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
 /* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */

@@ -230,6 +230,20 @@ def test_imported_codes_are_revoked_and_exported(codes, coupon, tmp_path, mark):
     ]
 
 
+def test_a_spreadsheet_takes_no_code_for_a_formula(codes, coupon, tmp_path, mark):
+    wanted = [f"{sign}{mark}{n}" for n, sign in enumerate("=+-@")]
+    imported(codes, coupon, written(tmp_path / "c.csv", "code\n", *(f"{one}\n" for one in wanted)))
+
+    def first(*options):
+        rows = codes("export", coupon, "--all", *options).splitlines()[1:]
+        return sorted(row.split(",")[0] for row in rows)
+
+    assert first() == sorted(wanted)
+    assert first("--spreadsheet") == sorted(f"'{one}" for one in wanted)
+    told = codes.refused("export", coupon, "--spreadsheet", "--format", "jsonl", status=2)
+    assert "allowed is csv" in told
+
+
 def test_word(codes, coupon, mark):
     told = codes("word", coupon, f"noon-{mark}")
     assert codes("word", coupon, f"NOON {mark}") == told

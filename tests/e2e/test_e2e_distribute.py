@@ -242,11 +242,21 @@ def test_a_state_file_of_something_else(stack, make_coupon, users, tmp_path):
     assert (told["issued"], told["issued_before"]) == (3, 2)
 
 
-def test_two_runs_at_once(stack, make_coupon, users):
+def test_a_spreadsheet_takes_no_refused_user_for_a_formula(stack, make_coupon, users):
+    giving = Giving(stack, make_coupon(10), users(["=1+1", "-1", '=X("a",1) b', "1=1", "=1+1"]))
+    assert giving.run(status=REFUSED)["issued"] == 3
+    assert [row[0] for row in giving.refused()] == ['=X("a",1) b', "=1+1"]
+    giving.run("--again", "--spreadsheet", status=REFUSED)
+    assert [row[0] for row in giving.refused()] == ['\'=X("a",1) b', "'=1+1"]
+
+
+def test_two_runs_at_once(stack, make_coupon, users, tmp_path):
+    """With one file in common. The state file is replaced meanwhile, and stays locked."""
     giving = Giving(stack, make_coupon(50_000), users(MANY), "--rate", 5000)
     process = giving.start()
     wait_until(lambda: giving.settled() > 0)
-    for options in ((), ("--again",)):
+    others = ("--refused", tmp_path / "r", "--again"), ("--state", tmp_path / "s", "--again")
+    for options in ((), ("--again",), *others):
         before = giving.settled()
         assert "another couponctl distribute is writing it" in giving.run(*options, status=FAILED)
         assert giving.settled() >= before

@@ -2,6 +2,8 @@
 theirs, and print no password."""
 
 import os
+import pathlib
+import resource
 import socket
 import subprocess
 
@@ -35,6 +37,26 @@ def run(stack, program, *arguments, **settings):
         check=False,
         timeout=60,
     )
+
+
+def core_limit(text):
+    """The soft one, of /proc/PID/limits."""
+    (line,) = (line for line in text.splitlines() if line.startswith("Max core file size"))
+    return line.split()[4]
+
+
+def test_no_program_dumps_core(stack, gateway_make, worker_make):
+    """It would have keys and passwords. The limit that they are started with is higher."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        pids = [gateway_make(stack).child.pid, worker_make(stack).child.pid]
+        script = "cat /proc/$PPID/limits"
+        ctl = run(stack, "couponctl", "lock", "core-limit", "--", "sh", "-c", script)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    limits = [pathlib.Path(f"/proc/{pid}/limits").read_text() for pid in pids]
+    assert [core_limit(text) for text in (*limits, ctl.stdout)] == ["0"] * 3
 
 
 def start_refused(stack, **settings):

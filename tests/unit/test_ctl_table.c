@@ -10,13 +10,13 @@
 
 #include <cmocka.h>
 
-static char *written(const char *text, size_t len)
+static char *written(const char *text, size_t len, enum csv_reader reader)
 {
 	char *out = NULL;
 	size_t size;
 	FILE *stream = open_memstream(&out, &size);
 
-	csv_put(stream, text, len);
+	csv_put(stream, text, len, reader);
 	fclose(stream);
 	return out;
 }
@@ -31,7 +31,32 @@ static void test_writes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-		char *out = written(fields[i][0], strlen(fields[i][0]));
+		char *out = written(fields[i][0], strlen(fields[i][0]), CSV_READ_EXACTLY);
+
+		assert_string_equal(out, fields[i][1]);
+		free(out);
+	}
+}
+
+static void test_writes_for_spreadsheets(void **state)
+{
+	static const char *const fields[][2] = {
+		{ "=1+1", "'=1+1" },
+		{ "+1", "'+1" },
+		{ "-1", "'-1" },
+		{ "@SUM(1)", "'@SUM(1)" },
+		{ "\t=1", "'\t=1" },
+		{ "\r=1", "\"'\r=1\"" },
+		{ "=HYPERLINK(\"x\",1)", "\"'=HYPERLINK(\"\"x\"\",1)\"" },
+		{ "'=1", "'=1" },
+		{ "1=1", "1=1" },
+		{ "", "\"\"" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		const char *field = fields[i][0];
+		char *out = written(field, strlen(field), CSV_READ_BY_SPREADSHEET);
 
 		assert_string_equal(out, fields[i][1]);
 		free(out);
@@ -199,7 +224,7 @@ static void test_reads_what_it_writes(void **state)
 	for (size_t i = 0; i < n * n * n * n; i++) {
 		const char field[] = { alphabet[i % n], alphabet[i / n % n],
 				       alphabet[i / n / n % n], alphabet[i / n / n / n] };
-		char *out = written(field, sizeof(field));
+		char *out = written(field, sizeof(field), CSV_READ_EXACTLY);
 		struct reading reading;
 
 		reading_begin(&reading, out, strlen(out), CSV_SPACES_KEEP);
@@ -215,6 +240,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_writes),
+		cmocka_unit_test(test_writes_for_spreadsheets),
 		cmocka_unit_test(test_reads_rows),
 		cmocka_unit_test(test_drops_spaces),
 		cmocka_unit_test(test_says_where_a_row_begins),
