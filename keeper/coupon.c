@@ -73,25 +73,69 @@ static int rebuild_lost(struct keeper_context *context, const struct coupon_row 
 	return rc > 0 ? 0 : keeper_context_usable(context);
 }
 
+/* As keeper/coupon.h: whether gateways have reported what they have seen. */
+static int may_verify(const struct keeper_context *context)
+{
+	return clock_monotonic_ms() - context->run_since_ms >= KEEPER_VERIFY_AFTER_MS;
+}
+
+static void verified(struct keeper_context *context, const struct coupon_row *row)
+{
+	keeper_context_event_is_new(context, row->id, "verified");
+	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
+}
+
 static int verify(struct keeper_context *context, const struct coupon_row *row,
 		  const struct coupon_look *look)
 {
 	char word[REDIS_WORD_SIZE];
 
-	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
+	if (!may_verify(context))
 		return 0;
 	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	if (compare_verify(context, row, word))
+	if (compare_verify(context, &row, 1, &word))
 		return keeper_context_failed(context);
 	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "behind") == 0)
 		return rebuild_lost(context, row, look, "behind");
-	if (strcmp(word, "verified") == 0) {
-		keeper_context_event_is_new(context, row->id, "verified");
-		log_info("coupon_verified", LOG_I("coupon", row->id),
-			 LOG_I("generation", row->generation));
-	}
+	if (strcmp(word, "verified") == 0)
+		verified(context, row);
 	return keeper_context_word(context, word);
+}
+
+/* Whether the coupon needs nothing but to be verified. */
+static int is_only_unverified(const struct keeper_context *context, const struct coupon_row *row,
+			      const struct coupon_look *look)
+{
+	return keeper_judge(row, look, context->run_id) == COUPON_VERIFY &&
+	       row->version <= look->version && row->version <= look->kept_version;
+}
+
+int keeper_coupons_verify(struct keeper_context *context, const struct coupon_row *rows, size_t n,
+			  struct coupon_look *looks, const char *skip)
+{
+	const struct coupon_row *list[KEEPER_PAGE];
+	char words[KEEPER_PAGE][REDIS_WORD_SIZE];
+	size_t list_n = 0;
+
+	for (size_t i = 0; i < n && may_verify(context); i++)
+		if (!skip[i] && is_only_unverified(context, &rows[i], &looks[i]))
+			list[list_n++] = &rows[i];
+	if (list_n < 2) /* keeper_coupon_step() does one */
+		return 0;
+	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
+	if (compare_verify(context, list, list_n, words))
+		return keeper_context_usable(context);
+	fault_point(FAULT_KEEPER_AFTER_VERIFY);
+	for (size_t i = 0; i < list_n; i++) {
+		if (strcmp(words[i], "fenced") == 0)
+			return keeper_context_fenced(context);
+		if (strcmp(words[i], "verified") != 0)
+			continue;
+		verified(context, list[i]);
+		memcpy(looks[list[i] - rows].run_id, context->run_id, sizeof(context->run_id));
+	}
+	return keeper_context_usable(context);
 }
 
 static int revoke(struct keeper_context *context, const struct coupon_row *row,
@@ -173,8 +217,7 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 {
 	const char *why = rebuild_why(row, look);
 
-	/* As verify(): gateways have connected by then. */
-	if (clock_monotonic_ms() - context->run_since_ms < KEEPER_VERIFY_AFTER_MS)
+	if (!may_verify(context))
 		return 0;
 	if (strcmp(why, "flagged") == 0 || strcmp(why, "asked") == 0)
 		return rebuild_run(context, row, look, why);

@@ -21,6 +21,14 @@
 int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look);
 
+/*
+ * Verifies those coupons of a page that need nothing else, together, and says so in `looks`.
+ * The others, and those that are refused, are left to keeper_coupon_step(); those with `skip` too.
+ * As keeper_coupon_step().
+ */
+int keeper_coupons_verify(struct keeper_context *context, const struct coupon_row *rows, size_t n,
+			  struct coupon_look *looks, const char *skip);
+
 /* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look);

@@ -167,6 +167,19 @@ static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, 
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
+/* Verifies together what the page has to verify. 0, or -1. */
+static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		       struct coupon_look *looks)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	char skip[KEEPER_PAGE];
+
+	for (size_t i = 0; i < n; i++)
+		skip[i] = close_due(&rows[i], sweep->now_ms) ||
+			  put_off_waits(&sweep->put_off, rows[i].id, now_ms);
+	return keeper_coupons_verify(sweep->context, rows, n, looks, skip);
+}
+
 /* Handles the coupons whose terms have changed, regardless of the sweep's position. */
 static int changed_turn(struct keeper_sweep *sweep)
 {
@@ -184,7 +197,8 @@ static int changed_turn(struct keeper_sweep *sweep)
 	}
 	if (n == 0)
 		return 0;
-	if (rows_of(sweep->context->database, ids, n, rows, &n) || rows_look(sweep, rows, n, looks))
+	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
@@ -243,7 +257,7 @@ static int watched_turn(struct keeper_sweep *sweep)
 	size_t n = 0;
 
 	if (rows_page(sweep->context->database, sweep->after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		keeper_rest_add(&sweep->rest, &rows[i]);
@@ -287,7 +301,7 @@ static int settled_turn(struct keeper_sweep *sweep)
 	size_t n = 0;
 
 	if (rows_expiring(sweep->context->database, &after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		if (*sweep->stop || keeper_lock_hold(sweep->lock) ||

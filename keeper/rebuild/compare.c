@@ -234,46 +234,62 @@ static int all_compare(struct compare *compare, int64_t coupon)
 }
 
 /*
- * Marks all releases as pending, and reads the last late outcome that Redis must have counted. 0,
- * or -1.
+ * Marks all releases as pending, and reads of each coupon the last late outcome that Redis must
+ * have counted. 0, or -1.
  */
-static int verify_prepare(struct keeper_context *context, const struct coupon_row *row,
-			  int64_t *late)
+static int verify_prepare(struct keeper_context *context, const struct coupon_row *const *rows,
+			  size_t n, int64_t *late)
 {
-	const struct postgres_argument arguments[] = { postgres_number(row->id),
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument arguments[] = { postgres_array(&ids),
 						       postgres_number(context->fence) };
-	PGresult *result;
+	struct keeper_database *database = context->database;
+	PGresult *result = NULL;
 
-	if (keeper_database_run(context->database, sql_query_release_again, 2, arguments))
-		return -1;
-	result = keeper_database_query(context->database, sql_query_late_least, 1, arguments);
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&ids, rows[i]->id);
+	if (keeper_database_run(database, sql_query_release_again, 2, arguments) == 0)
+		result = keeper_database_query(database, sql_query_late_least, 1, arguments);
+	postgres_array_fini(&ids);
 	if (!result)
 		return -1;
-	*late = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	check(PQntuples(result) == (int)n);
+	for (size_t i = 0; i < n; i++)
+		late[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
 	PQclear(result);
 	return 0;
 }
 
-int compare_verify(struct keeper_context *context, const struct coupon_row *row,
-		   char word[REDIS_WORD_SIZE])
+static void verify_append(struct keeper_context *context, const struct coupon_row *row,
+			  int64_t late, const char *fence)
 {
-	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], seq[NUMBER_SIZE],
-		late_text[NUMBER_SIZE], revocation[NUMBER_SIZE];
-	int64_t late;
+	char generation[NUMBER_SIZE], seq[NUMBER_SIZE], late_text[NUMBER_SIZE],
+		revocation[NUMBER_SIZE];
+	const char *argv[] = { fence,
+			       context->run_id,
+			       number_text(row->generation, generation),
+			       number_text(row->seq_seen, seq),
+			       number_text(late, late_text),
+			       number_text(row->revocation, revocation) };
 
-	if (verify_prepare(context, row, &late))
+	redis_client_append_coupon_eval(context->redis, lua_verify, row->id,
+					COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6, argv);
+}
+
+int compare_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
+		   char (*words)[REDIS_WORD_SIZE])
+{
+	char fence[KEEPER_FENCE_SIZE];
+	int64_t late[KEEPER_PAGE];
+
+	check(n <= KEEPER_PAGE);
+	if (verify_prepare(context, rows, n, late))
 		return -1;
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_verify, row->id,
-						 COUPON_KEYS_ISSUE | COUPON_KEY_SEEN, 6,
-						 (const char *[]){
-							 keeper_context_fence(context, fence),
-							 context->run_id,
-							 number_text(row->generation, generation),
-							 number_text(row->seq_seen, seq),
-							 number_text(late, late_text),
-							 number_text(row->revocation,
-								     revocation) }),
-			word);
+	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
+	for (size_t i = 0; i < n; i++)
+		verify_append(context, rows[i], late[i], fence);
+	for (size_t i = 0; i < n; i++)
+		redis_word_take(redis_client_next(context->redis), words[i]);
 	return 0;
 }
 
@@ -282,7 +298,7 @@ static int open_again(struct keeper_context *context, const struct coupon_row *r
 {
 	char word[REDIS_WORD_SIZE];
 
-	if (compare_verify(context, row, word))
+	if (compare_verify(context, &row, 1, &word))
 		return -1;
 	if (strcmp(word, "verified") != 0)
 		return keeper_context_word(context, word)
@@ -324,7 +340,7 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 			return -1;
 		if (!compare->is_behind || i == ATTEMPTS_MAX)
 			return 0;
-		if (compare_verify(context, row, word))
+		if (compare_verify(context, &row, 1, &word))
 			return -1;
 		if (strcmp(word, "verified") != 0)
 			return 0;

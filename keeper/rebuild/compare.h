@@ -16,12 +16,13 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);
 
 /*
- * Opens a coupon on the connected Redis process if no numbers are missing there: lua/verify.lua.
- * `word` gets the reply of the script, empty when Redis failed or refused. Before that, all
+ * Opens coupons, at most KEEPER_PAGE, on the connected Redis process if no numbers are missing
+ * there: lua/verify.lua. All of them take two statements and one round trip to Redis. Each of
+ * `words` gets the reply of the script, empty when Redis failed or refused. Before that, all
  * rejected receives are marked to be released again, because Redis may have lost releases. 0, or -1
  * when PostgreSQL failed.
  */
-int compare_verify(struct keeper_context *context, const struct coupon_row *row,
-		   char word[REDIS_WORD_SIZE]);
+int compare_verify(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
+		   char (*words)[REDIS_WORD_SIZE]);
 
 #endif

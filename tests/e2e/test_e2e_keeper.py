@@ -1,6 +1,8 @@
 """The keeper's work on all campaigns: it ends them, is bounded, checks their counts, and is
 replaced."""
 
+import struct
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -70,18 +72,47 @@ def test_a_new_keeper_raises_every_fence(rough, rough_coupon, worker_make):
 # Bounds
 
 
-@pytest.fixture
-def many(rough_pg):
-    """Published coupons, more than a round of the keeper can check."""
-    first = rough_pg.execute("SELECT greatest(max(id), 5000000000) FROM coupon").fetchone()[0]
-    made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, 1500) AS i"
-    rough_pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first,))
-    yield range(first + 1, first + 1501)
-    rough_pg.execute(
+@contextmanager
+def published(pg, count):
+    first = pg.execute("SELECT greatest(max(id), 5000000000) FROM coupon").fetchone()[0]
+    made = "SELECT %s + i, 'many', 1, 'published' FROM generate_series(1, %s) AS i"
+    pg.execute(f"INSERT INTO coupon (id, name, total_num, status) {made}", (first, count))
+    yield range(first + 1, first + 1 + count)
+    pg.execute(
         "UPDATE coupon SET status = 'closed', version = version + 1, settled_at = now(),"
         " expires_at = now() WHERE id > %s",
         (first,),
     )
+
+
+@pytest.fixture
+def many(rough_pg):
+    """Published coupons, more than a round of the keeper can check."""
+    with published(rough_pg, 1500) as coupons:
+        yield coupons
+
+
+def test_a_page_is_verified_by_one_statement(rough_redis, rough_pg, keeper_behind):
+    _, gate = keeper_behind("DATABASE_URL")
+    with published(rough_pg, 5) as coupons:
+        run_id = rough_redis.info("server")["run_id"]
+
+        def all_run_ids(command, *args):
+            with rough_redis.pipeline() as pipe:
+                for coupon in coupons:
+                    getattr(pipe, command)(f"coupon:{{{coupon}}}", "run_id", *args)
+                return set(pipe.execute())
+
+        def unverified():
+            all_run_ids("hset", "f" * 40)
+            return gate.trapped_num()
+
+        wait_until(lambda: all_run_ids("hget") == {run_id}, timeout=60)
+        # Two ids in one array, as PostgreSQL's binary format has them.
+        gate.trap(b"".join(struct.pack(">iq", 8, coupon) for coupon in coupons[-2:]))
+        wait_until(unverified, timeout=60)
+        gate.let_go()
+        wait_until(lambda: all_run_ids("hget") == {run_id}, timeout=60)
 
 
 @pytest.mark.long
