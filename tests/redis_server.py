@@ -39,7 +39,7 @@ def server_start(folder):
         stdout=subprocess.DEVNULL,
     )
     client = client_new(f"redis://127.0.0.1:{port}/0")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             client.ping()

@@ -253,7 +253,7 @@ def test_the_gateway_told_to_end_answers_who_waits(rough, gateway_make):
         rough.sigcont("worker-1")
         assert client.read_reply()["status"] == "issued"
         assert client.read_line() is None
-    assert gateway.child.wait(20) == 0
+    assert gateway.child.wait(120) == 0
 
 
 # RabbitMQ

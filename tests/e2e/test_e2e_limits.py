@@ -100,7 +100,7 @@ def test_in_flight_of_all(rough, gateway_make):
         assert other.issue(coupon, 7)["code"] == 20
         assert (
             requests.post(
-                gateway.http("/v1/issue"), json={"coupon": coupon, "user": 8}, timeout=5
+                gateway.http("/v1/issue"), json={"coupon": coupon, "user": 8}, timeout=60
             ).status_code
             == 429
         )

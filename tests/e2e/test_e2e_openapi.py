@@ -458,7 +458,7 @@ def narrow(stack):
 
 def unreadable(narrow, path, method, headers=(), body=b""):
     host, _, port = narrow.settings["COUPON_HTTP_LISTEN"].rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
     has_host = any(name == "Host" for name, _ in headers)
     connection.putrequest(method, path, skip_host=has_host, skip_accept_encoding=True)
     for name, value in headers:

@@ -51,7 +51,7 @@ def rows_of(pg, coupon):
 
 def http_raw(stack, path, body=None):
     """(status, JSON) of this path, byte by byte."""
-    connection = http.client.HTTPConnection(stack.env["COUPON_HTTP_LISTEN"], timeout=10)
+    connection = http.client.HTTPConnection(stack.env["COUPON_HTTP_LISTEN"], timeout=60)
     connection.putrequest("POST" if body else "GET", path)
     connection.putheader("Content-Length", str(len(body or b"")))
     connection.putheader("Content-Type", "application/json")

@@ -784,7 +784,7 @@ def test_catches_issued_before_the_row():
     witness.rows.add(true.receive)
     for ask in (true, early):
         witness.on_answer(ask)
-        assert witness.seen.acquire(timeout=5)  # pylint: disable=consider-using-with
+        assert witness.seen.acquire(timeout=60)  # pylint: disable=consider-using-with
     witness.rows.add(early.receive)  # a moment too late
     witness.stop()
     assert witness.false == [early] and (witness.looked, witness.told) == (2, 2)
