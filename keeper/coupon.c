@@ -85,6 +85,19 @@ static void verified(struct keeper_context *context, const struct coupon_row *ro
 	log_info("coupon_verified", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
 }
 
+/* As compare_verify(). */
+static int verify_some(struct keeper_context *context, const struct coupon_row *const *rows,
+		       size_t n, char (*words)[REDIS_WORD_SIZE])
+{
+	int rc;
+
+	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
+	rc = compare_verify(context, rows, n, words);
+	if (rc == 0)
+		fault_point(FAULT_KEEPER_AFTER_VERIFY);
+	return rc;
+}
+
 static int verify(struct keeper_context *context, const struct coupon_row *row,
 		  const struct coupon_look *look)
 {
@@ -92,10 +105,8 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 
 	if (!may_verify(context))
 		return 0;
-	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	if (compare_verify(context, &row, 1, &word))
+	if (verify_some(context, &row, 1, &word))
 		return keeper_context_failed(context);
-	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	if (strcmp(word, "behind") == 0)
 		return rebuild_lost(context, row, look, "behind");
 	if (strcmp(word, "verified") == 0)
@@ -123,10 +134,8 @@ int keeper_coupons_verify(struct keeper_context *context, const struct coupon_ro
 			list[list_n++] = &rows[i];
 	if (list_n < 2) /* keeper_coupon_step() does one */
 		return 0;
-	fault_point(FAULT_KEEPER_BEFORE_VERIFY);
-	if (compare_verify(context, list, list_n, words))
+	if (verify_some(context, list, list_n, words))
 		return keeper_context_usable(context);
-	fault_point(FAULT_KEEPER_AFTER_VERIFY);
 	for (size_t i = 0; i < list_n; i++) {
 		if (strcmp(words[i], "fenced") == 0)
 			return keeper_context_fenced(context);
