@@ -81,7 +81,7 @@ static void dispatch(void *context, struct request *request)
 		cJSON *object = cJSON_CreateObject();
 
 		check(object != NULL);
-		cJSON_AddItemToObject(object, "stats", metrics_json());
+		cJSON_AddRawToObject(object, "stats", metrics_snapshot(clock_monotonic_ms()));
 		request_answer_object(request, ANSWER_OK, NULL, object);
 		return;
 	}
@@ -350,7 +350,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 	comparisons_make(gateway, config);
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
-	gateway->intake = intake_new(config, dispatch, gateway);
+	gateway->intake = intake_new(gateway->base, config, dispatch, gateway);
 	gateway->server = server_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/serve/exposition.h"
 
+#include <cjson/cJSON.h>
 #include <event2/buffer.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -143,7 +144,7 @@ void metrics_prometheus(struct evbuffer *out)
 	issue_time_prometheus(out);
 }
 
-cJSON *metrics_json(void)
+static cJSON *metrics_json(void)
 {
 	cJSON *object = cJSON_CreateObject(), *answers;
 
@@ -156,4 +157,22 @@ cJSON *metrics_json(void)
 		cJSON_AddNumberToObject(answers, answer_status((enum answer)i),
 					(double)answers_sum((enum answer)i));
 	return object;
+}
+
+/* To make it costs far more than to answer with it. */
+const char *metrics_snapshot(int64_t now_ms)
+{
+	static int64_t until_ms;
+	static char *text;
+	cJSON *object;
+
+	if (text && now_ms < until_ms)
+		return text;
+	cJSON_free(text);
+	object = metrics_json();
+	text = cJSON_PrintUnformatted(object);
+	check(text != NULL);
+	cJSON_Delete(object);
+	until_ms = now_ms + METRICS_SNAPSHOT_MS;
+	return text;
 }

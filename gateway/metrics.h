@@ -7,9 +7,10 @@
 
 #include "common/message/answer.h"
 
-#include <cjson/cJSON.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define METRICS_SNAPSHOT_MS 250
 
 struct evbuffer;
 
@@ -36,6 +37,7 @@ void metrics_answer(enum answer answer);
 void metrics_issue_time(int64_t time_us);
 
 void metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
-cJSON *metrics_json(void);                     /* an object, which the caller owns */
+/* A JSON object, at most METRICS_SNAPSHOT_MS old; valid until the next call. */
+const char *metrics_snapshot(int64_t now_ms);
 
 #endif

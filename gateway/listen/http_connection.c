@@ -15,7 +15,8 @@
 
 #define READ_ONCE_BYTES 16384
 #define JSON_TYPE "application/json"
-#define EXTRA_SIZE 64 /* of one more header */
+#define EXTRA_SIZE 64  /* of one more header */
+#define REQUEST_COST 4 /* beside that of its operation (turns.h) */
 
 enum state { RECEIVING, ANSWERING, SENDING };
 
@@ -29,6 +30,7 @@ struct surplus {
 struct http_connection {
 	struct responder responder; /* first: a responder is its connection */
 	struct http_shared *shared;
+	struct turn turn;          /* for requests of the surplus */
 	struct http_member member; /* waits unless ANSWERING */
 	int fd;
 	struct event *read;
@@ -36,10 +38,10 @@ struct http_connection {
 	struct http_request request;
 	struct surplus surplus;
 	struct http_output output;
-	int is_unread; /* `read` is not pending, until the request is answered */
+	int is_unread; /* `read` is not pending, until all that was read is answered */
 	int is_last;   /* closed after the reply */
 	int is_refused;
-	int is_held; /* in on_readable: not to be freed */
+	int is_held; /* not to be freed */
 	int is_closed;
 };
 
@@ -59,6 +61,11 @@ static void state_set(struct http_connection *connection, enum state state)
 	connection->state = state;
 	if (state != ANSWERING)
 		http_limits_wait(&connection->shared->limits, &connection->member);
+}
+
+static struct turns *turns_of(const struct http_connection *connection)
+{
+	return intake_turns(connection->shared->limits.intake);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -104,6 +111,7 @@ void http_connection_close(struct http_connection *connection)
 	if (connection->state != ANSWERING)
 		state_set(connection, ANSWERING);
 	received_set(connection, 0);
+	turn_leave(turns_of(connection), &connection->turn);
 	event_free(connection->read);
 	http_output_fini(&connection->output);
 	if (connection->is_refused)
@@ -115,16 +123,22 @@ void http_connection_close(struct http_connection *connection)
 		connection_free(connection);
 }
 
+static void read_resume(struct http_connection *connection)
+{
+	if (connection->is_unread)
+		event_add(connection->read, NULL);
+	connection->is_unread = 0;
+}
+
 static void receive_begin(struct http_connection *connection)
 {
 	state_set(connection, RECEIVING);
 	http_request_reset(&connection->request);
-	if (connection->is_unread)
-		event_add(connection->read, NULL);
-	connection->is_unread = 0;
 	/* Not from here: the parts that answer must not be called back. */
 	if (connection->surplus.bytes)
-		event_active(connection->read, EV_READ, 1);
+		turn_enter(turns_of(connection), &connection->turn);
+	else
+		read_resume(connection);
 }
 
 static void reply_sent(struct http_connection *connection)
@@ -312,6 +326,7 @@ static void request_handle(struct http_connection *connection, size_t left)
 
 	received_set(connection, left);
 	state_set(connection, ANSWERING);
+	turns_spend(turns_of(connection), REQUEST_COST);
 	shared->handle(shared->context, connection, &connection->request);
 	if (!connection->is_closed)
 		http_request_shrink(&connection->request);
@@ -347,8 +362,12 @@ static void surplus_take(struct http_connection *connection)
 	surplus->at = surplus->len - left;
 	if (left == 0)
 		surplus_free(surplus);
-	if (connection->state == RECEIVING && connection->request.complete)
+	if (connection->state != RECEIVING)
+		return;
+	if (connection->request.complete)
 		request_handle(connection, left);
+	else
+		read_resume(connection);
 }
 
 static void socket_take(struct http_connection *connection)
@@ -369,25 +388,37 @@ static void socket_take(struct http_connection *connection)
 		request_handle(connection, left);
 }
 
+static void take(struct http_connection *connection, void (*from)(struct http_connection *))
+{
+	connection->is_held = 1;
+	from(connection);
+	connection->is_held = 0;
+	if (connection->is_closed)
+		connection_free(connection);
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
 
 	(void)fd;
 	(void)what;
-	if (connection->state != RECEIVING) {
+	if (connection->state != RECEIVING || connection->surplus.bytes) {
 		event_del(connection->read);
 		connection->is_unread = 1;
 		return;
 	}
-	connection->is_held = 1;
-	if (connection->surplus.bytes)
-		surplus_take(connection);
-	else
-		socket_take(connection);
-	connection->is_held = 0;
-	if (connection->is_closed)
-		connection_free(connection);
+	take(connection, socket_take);
+}
+
+/* The next one enters when this one is answered. */
+static int serve(struct turn *turn)
+{
+	struct http_connection *connection = turn->owner;
+
+	if (connection->state == RECEIVING && connection->surplus.bytes)
+		take(connection, surplus_take);
+	return 0;
 }
 
 void http_connection_expire(struct http_connection *connection)
@@ -409,6 +440,7 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 	check(connection != NULL);
 	connection->responder = (struct responder){ .reply = intake_reply };
 	connection->shared = shared;
+	connection->turn = (struct turn){ .serve = serve, .owner = connection };
 	connection->member.connection = connection;
 	connection->fd = fd;
 	connection->state = ANSWERING;

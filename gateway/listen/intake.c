@@ -16,6 +16,9 @@ struct address {
 	UT_hash_handle hh;
 };
 
+#define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
+#define COST_BAD 4       /* of a text that is no request */
+
 struct intake {
 	struct json_arena *arena;
 	size_t inflight;
@@ -27,6 +30,8 @@ struct intake {
 	struct networks unlimited;
 	intake_dispatch_fn *dispatch;
 	void *context;
+	struct turns turns;
+	struct event *turn; /* active while a connection waits for its turn */
 };
 
 void intake_check(const struct config *config)
@@ -39,7 +44,28 @@ void intake_check(const struct config *config)
 			  why);
 }
 
-struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context)
+/* After what else is active in this turn of the loop. */
+static void turns_wake(void *context)
+{
+	struct intake *intake = context;
+
+	event_active(intake->turn, EV_TIMEOUT, 1);
+}
+
+/* The others are served when the loop has looked at its sockets. */
+static void on_turn(evutil_socket_t fd, short what, void *data)
+{
+	static const struct timeval at_once = { 0 };
+	struct intake *intake = data;
+
+	(void)fd;
+	(void)what;
+	if (turns_run(&intake->turns))
+		event_add(intake->turn, &at_once);
+}
+
+struct intake *intake_new(struct event_base *base, const struct config *config,
+			  intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = calloc(1, sizeof(*intake));
 	char why[NETWORKS_WHY_SIZE];
@@ -52,6 +78,9 @@ struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispa
 	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
 	intake->dispatch = dispatch;
 	intake->context = context;
+	turns_init(&intake->turns, turns_wake, intake);
+	intake->turn = event_new(base, -1, 0, on_turn, intake);
+	check(intake->turn != NULL);
 	return intake;
 }
 
@@ -60,6 +89,7 @@ void intake_free(struct intake *intake)
 	if (!intake)
 		return;
 	check(intake->addresses == NULL);
+	event_free(intake->turn);
 	json_arena_free(intake->arena);
 	free(intake);
 }
@@ -79,6 +109,8 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 
 	request_enter(intake);
 	request = request_parse(intake->arena, text, len, op, responder);
+	turns_spend(&intake->turns, (int64_t)(len / BYTES_OF_COST) +
+					    (request ? request_op_cost(request->op) : COST_BAD));
 	if (!request)
 		return;
 	if (over)
@@ -91,6 +123,7 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 		   const char *message)
 {
 	request_enter(intake);
+	turns_spend(&intake->turns, COST_BAD);
 	responder_fail(responder, "", answer, message);
 }
 
@@ -179,4 +212,9 @@ void intake_answered(struct intake *intake, enum answer answer)
 size_t intake_inflight(const struct intake *intake)
 {
 	return intake->inflight;
+}
+
+struct turns *intake_turns(struct intake *intake)
+{
+	return &intake->turns;
 }

@@ -1,13 +1,17 @@
 /*
  * Takes in requests from the socket API and HTTP: parses and counts them, refuses them with busy
  * beyond the limit, and passes them on to `dispatch`. Counts the connections of both, together and
- * by address. The responder's reply function calls intake_answered() for each reply.
+ * by address, and lets them take turns. The responder's reply function calls intake_answered() for
+ * each reply.
  */
 #ifndef GATEWAY_LISTEN_INTAKE_H
 #define GATEWAY_LISTEN_INTAKE_H
 
 #include "common/program/config.h"
 #include "gateway/listen/reply.h"
+#include "gateway/listen/turns.h"
+
+#include <event2/event.h>
 
 struct intake;
 
@@ -16,7 +20,8 @@ typedef void intake_dispatch_fn(void *context, struct request *request);
 /* Ends the program if a setting is malformed. */
 void intake_check(const struct config *config);
 
-struct intake *intake_new(const struct config *config, intake_dispatch_fn *dispatch, void *context);
+struct intake *intake_new(struct event_base *base, const struct config *config,
+			  intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
 
 /*
@@ -44,5 +49,8 @@ const char *intake_connection_refused(enum intake_room room);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
+
+/* Of the connections with input. They are served from the event loop. */
+struct turns *intake_turns(struct intake *intake);
 
 #endif

@@ -13,8 +13,9 @@
 static const struct {
 	const char *name;
 	int reads;
+	int cost;
 } ops[] = {
-#define OP(name, text, reads) [name] = { text, reads },
+#define OP(name, text, reads, cost) [name] = { text, reads, cost },
 #include "gateway/listen/op_table.h"
 #undef OP
 };
@@ -70,6 +71,11 @@ enum request_op request_op_find(const char *name)
 int request_op_reads(enum request_op op)
 {
 	return ops[op].reads;
+}
+
+int request_op_cost(enum request_op op)
+{
+	return ops[op].cost;
 }
 
 /* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */

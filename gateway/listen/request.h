@@ -18,7 +18,7 @@
 #define REQUEST_ID_SIZE (6 * REQUEST_ID_STRING_MAX + 8) /* the same as JSON, every byte escaped */
 
 enum request_op {
-#define OP(name, text, reads) name,
+#define OP(name, text, reads, cost) name,
 #include "gateway/listen/op_table.h"
 #undef OP
 	OP_COUNT
@@ -76,5 +76,6 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
 int request_op_reads(enum request_op op); /* changes nothing, so that HTTP allows GET */
+int request_op_cost(enum request_op op);
 
 #endif

@@ -19,21 +19,31 @@
 #include <unistd.h>
 
 #define LISTENERS_MAX 4
-#define READ_ONCE_BYTES 65536
+#define READ_ONCE_BYTES 16384
+#define READ_AHEAD_BYTES 16384 /* with as much input that waits for its turn, no more is read */
+/*
+ * From this part of inflight_max on, connections with more in flight than their share wait: what
+ * one client has in flight is before what the others send next. Very few need no shares.
+ */
+#define SHARED_INFLIGHT_PART 8
+#define SHARED_INFLIGHT_LEAST 64
+#define EMPTY_LINE_COST 1
 
 struct conn {
 	struct responder responder; /* first: a responder is its conn */
 	struct server *server;
 	struct client client;
 	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
+	struct turn turn;
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
 	size_t scanned; /* bytes at the front of the input without a line's end */
 	int skipping;   /* in a line that is too long */
 	int paused;     /* not read from, until less is in flight */
-	int ended;      /* the client sends no more, or nothing more is taken from it */
-	int reading;    /* in on_read: not to be freed */
+	int at_end;     /* the client sends no more than what is in the input */
+	int ended;      /* nothing more is taken from it */
+	int serving;    /* in conn_serve: not to be freed */
 	int cut;
 	int written; /* has new output: is in the server's list */
 };
@@ -49,6 +59,7 @@ struct server {
 	size_t listeners_n;
 	struct conn_list conns;
 	size_t conns_n;
+	size_t answering_n; /* connections with something in flight, those closed too */
 	struct conn_queue written;
 	struct event *send;         /* active when `written` is not empty */
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
@@ -60,6 +71,7 @@ static void conn_disconnect(struct conn *conn)
 	if (conn->written)
 		TAILQ_REMOVE(&conn->server->written, conn, next);
 	conn->written = 0;
+	turn_leave(intake_turns(conn->server->intake), &conn->turn);
 	bufferevent_free(conn->bev);
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
@@ -76,7 +88,7 @@ static void conn_reap(struct conn *conn)
 {
 	int finished;
 
-	if (conn->reading)
+	if (conn->serving)
 		return;
 	finished = conn->ended && conn->inflight == 0 && conn->bev &&
 		   evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0;
@@ -86,23 +98,39 @@ static void conn_reap(struct conn *conn)
 		free(conn);
 }
 
+/* At least 1. */
+static size_t conn_inflight_max(const struct conn *conn)
+{
+	const struct server *server = conn->server;
+	size_t most = (size_t)server->config->inflight_per_connection_max, share;
+	size_t shared = (size_t)server->config->inflight_max / SHARED_INFLIGHT_PART;
+
+	if (shared < SHARED_INFLIGHT_LEAST || intake_inflight(server->intake) < shared)
+		return most;
+	share = server->answering_n > 0 ? shared / server->answering_n : shared;
+	return share < 1 ? 1 : share < most ? share : most;
+}
+
 static int conn_is_full(const struct conn *conn)
 {
-	return (int64_t)conn->inflight >= conn->server->config->inflight_per_connection_max;
+	return conn->inflight >= conn_inflight_max(conn);
 }
 
 /*
- * Reads on when half of its requests are answered: then many lines are taken at once. Not before
- * the next turn of the loop, because the parts that answer must not be called back.
+ * Goes on when half of its requests are answered: then many lines are taken at once. In its turn,
+ * because the parts that answer must not be called back.
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped ||
-	    (int64_t)conn->inflight > conn->server->config->inflight_per_connection_max / 2)
+	if (!conn->paused || conn->server->stopped || conn->inflight > conn_inflight_max(conn) / 2)
 		return;
 	conn->paused = 0;
-	bufferevent_trigger(conn->bev, EV_READ,
-			    BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+	turn_enter(intake_turns(conn->server->intake), &conn->turn);
+}
+
+static void conn_inflight_add(struct conn *conn)
+{
+	conn->server->answering_n += (size_t)(conn->inflight++ == 0);
 }
 
 /*
@@ -142,7 +170,7 @@ static void conn_reply(struct responder *responder, enum answer answer, const ch
 	struct conn *conn = (struct conn *)responder;
 
 	check(conn->inflight > 0);
-	conn->inflight--;
+	conn->server->answering_n -= (size_t)(--conn->inflight == 0);
 	intake_answered(conn->server->intake, answer);
 	if (conn->bev && !conn->cut)
 		conn_write(conn, line, len);
@@ -157,7 +185,7 @@ static void conn_too_long(struct conn *conn)
 
 	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
 		 (long long)conn->server->config->line_limit_bytes);
-	conn->inflight++;
+	conn_inflight_add(conn);
 	intake_refuse(conn->server->intake, &conn->responder, ANSWER_TOO_LARGE, message);
 }
 
@@ -190,8 +218,10 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 {
 	if (len > 0 && line[len - 1] == '\r')
 		len--;
-	if (len == 0)
+	if (len == 0) {
+		turns_spend(intake_turns(conn->server->intake), EMPTY_LINE_COST);
 		return;
+	}
 	if (*line != '{' && line_is_http(line, len)) {
 		conn_refuse_http(conn);
 		return;
@@ -200,7 +230,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		conn_too_long(conn);
 		return;
 	}
-	conn->inflight++;
+	conn_inflight_add(conn);
 	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder);
 }
 
@@ -222,15 +252,16 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 }
 
 /*
- * Takes the complete lines of `len` bytes, as many as the limit allows; returns how many bytes were
- * consumed.
+ * Takes the complete lines of `len` bytes, as many as its turn and the limit allow; returns how many
+ * bytes were consumed.
  */
 static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 {
 	const char *at = data, *end = data + len, *stop;
 
 	while (!conn->cut && !conn->ended) {
-		if (conn_is_full(conn)) /* what is left is scanned later */
+		if (turn_is_over(&conn->turn) ||
+		    conn_is_full(conn)) /* what is left is scanned later */
 			return (size_t)(at - data);
 		stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned);
 		if (!stop)
@@ -245,35 +276,52 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 	return len;
 }
 
-/* Reads from the connection unless it has too much in flight, or has ended. */
-static void conn_flow(struct conn *conn)
+/* Reads from the connection unless it has ended, or has too much in flight or before its turn. */
+static void conn_flow(struct conn *conn, int waits)
 {
+	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
 	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
+	int may_read = !conn->paused && !conn->at_end && !conn->ended &&
+		       !(waits && len >= READ_AHEAD_BYTES);
 
-	conn->paused = conn_is_full(conn);
-	if (conn->paused || conn->ended) {
+	if (reads && !may_read)
 		bufferevent_disable(conn->bev, EV_READ);
-		return;
-	}
-	if (!reads)
+	if (!reads && may_read)
 		bufferevent_enable(conn->bev, EV_READ);
+}
+
+static int conn_serve(struct turn *turn)
+{
+	struct conn *conn = turn->owner;
+	struct evbuffer *input = bufferevent_get_input(conn->bev);
+	size_t len = evbuffer_get_length(input);
+	int more;
+
+	if (conn->cut || conn->server->stopped)
+		return 0;
+	conn->serving = 1;
+	if (len > 0)
+		evbuffer_drain(input,
+			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
+	conn->serving = 0;
+	conn->paused = conn_is_full(conn);
+	more = turn_is_over(turn) && !conn->paused && evbuffer_get_length(input) > 0;
+	if (conn->at_end && !conn->paused && !more)
+		conn->ended = 1;
+	conn_flow(conn, more);
+	conn_reap(conn);
+	return more;
 }
 
 static void on_read(struct bufferevent *bev, void *data)
 {
 	struct conn *conn = data;
-	struct evbuffer *input = bufferevent_get_input(bev);
-	size_t len = evbuffer_get_length(input);
 
+	(void)bev;
 	if (conn->cut || conn->server->stopped)
 		return;
-	conn->reading = 1;
-	if (len > 0)
-		evbuffer_drain(input,
-			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
-	conn->reading = 0;
-	conn_flow(conn);
-	conn_reap(conn);
+	turn_enter(intake_turns(conn->server->intake), &conn->turn);
+	conn_flow(conn, 1);
 }
 
 /* All output is written that the kernel did not take at once. */
@@ -318,7 +366,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	struct conn *conn = data;
 
 	if (what & BEV_EVENT_TIMEOUT) {
-		if (!(what & BEV_EVENT_WRITING) && conn->inflight > 0) {
+		if (!(what & BEV_EVENT_WRITING) && (conn->inflight > 0 || conn->turn.queue)) {
 			if (!conn->paused) /* the timeout had switched it off */
 				bufferevent_enable(bev, EV_READ);
 			return;
@@ -326,7 +374,8 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
 		conn->cut = 1;
 	} else if (what & BEV_EVENT_EOF) {
-		conn->ended = 1;
+		conn->at_end = 1;
+		turn_enter(intake_turns(conn->server->intake), &conn->turn);
 	} else {
 		conn->cut = 1;
 	}
@@ -373,6 +422,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	conn->responder = (struct responder){ .reply = conn_reply, .peer = client.peer };
 	conn->client = client;
 	conn->server = server;
+	conn->turn = (struct turn){ .serve = conn_serve, .owner = conn };
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 
@@ -249,6 +250,36 @@ def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_
         assert [reply["code"] for reply in replies].count(0) == 1000
         assert gateway.metrics()["couponmq_connections"] == 2000
     wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"op":"ping"}\n',
+        b'{"op":"stats"}\n',
+        b'{"op":"status","coupon":"1","user":"u"}\n',
+        b'{"op":"issue","coupon":"1","user":"u"}\n',
+        b'{"op":"none"}\n',
+    ],
+    ids=["ping", "stats", "status", "issue", "bad"],
+)
+def test_another_client_is_served_before_the_rest_of_a_flood(
+    stack, many_descriptors, gateway_make, line
+):
+    """The lines of all floods are there before it sends one; `stats` is served in its turn."""
+    gateway, floods_n, lines_n = gateway_make(stack), 200, 800
+    with contextlib.ExitStack() as connections, gateway.client() as other:
+        floods = [connections.enter_context(gateway.client()) for _ in range(floods_n)]
+        assert all(client.call("ping")["code"] == 0 for client in (*floods, other))
+        before = gateway.metrics()["couponmq_requests_total"]
+        gateway.signal(signal.SIGSTOP)
+        for flood in floods:
+            flood.send_bytes(line * lines_n)
+        other.send_bytes(b'{"op":"ping"}\n{"op":"stats"}\n')
+        gateway.signal(signal.SIGCONT)
+        assert other.read_reply()["code"] == 0
+        handled = other.read_reply()["stats"]["requests_total"] - before
+        assert handled < floods_n * lines_n / 10
 
 
 def test_without_descriptors_accepting_pauses_and_recovers(stack):

@@ -94,7 +94,7 @@ static inline void wire_init(struct wire *wire)
 					.output_limit_bytes = 100000000,
 					.http_buffer_bytes = 1 << 20,
 					.idle_timeout_ms = 300000 };
-	wire->intake = intake_new(&wire->config, wire_dispatch, wire);
+	wire->intake = intake_new(wire->base, &wire->config, wire_dispatch, wire);
 	wire->address.sin_family = AF_INET;
 	wire->address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	wire->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);

@@ -1,0 +1,188 @@
+/* Connections with input take turns: who comes next, and for how much. */
+#include "gateway/listen/turns.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define FLOODS 2000
+
+/* Lines of one cost, some of which are there. */
+struct client {
+	struct turn turn;
+	struct turns *turns;
+	int64_t left;
+	int64_t cost;
+	int64_t served;
+	int leaves; /* with its first line */
+};
+
+static int wakes;
+static int64_t foreign; /* lines of floods that were served */
+
+static void wake(void *context)
+{
+	(void)context;
+	wakes++;
+}
+
+static int serve(struct turn *turn)
+{
+	struct client *client = turn->owner;
+
+	while (client->left > 0 && !turn_is_over(turn)) {
+		client->left--;
+		client->served++;
+		foreign++;
+		turns_spend(client->turns, client->cost);
+		if (client->leaves) {
+			turn_leave(client->turns, turn);
+			return 1;
+		}
+	}
+	return client->left > 0;
+}
+
+static void client_init(struct client *client, struct turns *turns, int64_t left, int64_t cost)
+{
+	*client = (struct client){ .turns = turns, .left = left, .cost = cost };
+	client->turn = (struct turn){ .serve = serve, .owner = client };
+}
+
+static void floods_enter(struct turns *turns, struct client *floods, int64_t cost)
+{
+	turns_init(turns, wake, NULL);
+	for (int i = 0; i < FLOODS; i++) {
+		client_init(&floods[i], turns, 1000000, cost);
+		turn_enter(turns, &floods[i].turn);
+	}
+}
+
+/* Before one that comes when the round has begun, at most the rest of one run is served. */
+static void test_one_line_does_not_wait_for_the_round(void **state)
+{
+	static struct client floods[FLOODS], one;
+	static const int64_t costs[] = { 2, 10, 16, 100 };
+	struct turns turns;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+		floods_enter(&turns, floods, costs[i]);
+		while (!TAILQ_EMPTY(&turns.fresh)) /* each has had a turn */
+			assert_true(turns_run(&turns));
+		for (int line = 1; line < 50; line++) {
+			if (line == 1)
+				client_init(&one, &turns, 0, 2);
+			one.left++;
+			turn_enter(&turns, &one.turn);
+			foreign = 0;
+			while (one.served < line)
+				assert_true(turns_run(&turns));
+			assert_true(foreign <= FLOODS * (TURN_COST / 2) + TURNS_COST);
+			if (line == 1)
+				assert_true(foreign <= TURNS_COST);
+		}
+	}
+}
+
+/* Those that have more each get the same cost, whatever their lines cost. */
+static void test_shares_are_of_cost(void **state)
+{
+	struct client clients[3];
+	struct turns turns;
+
+	(void)state;
+	turns_init(&turns, wake, NULL);
+	client_init(&clients[0], &turns, 1000000, 2);
+	client_init(&clients[1], &turns, 1000000, 16);
+	client_init(&clients[2], &turns, 1000000, 1000);
+	for (int i = 0; i < 3; i++)
+		turn_enter(&turns, &clients[i].turn);
+	for (int i = 0; i < 200; i++)
+		assert_true(turns_run(&turns));
+	for (int i = 1; i < 3; i++) {
+		int64_t first = clients[0].served * clients[0].cost;
+		int64_t cost = clients[i].served * clients[i].cost;
+
+		assert_in_range(cost, first - 1016, first + 1016);
+	}
+}
+
+/* One that always has one line only must not starve those that have many. */
+static void test_coming_again_and_again(void **state)
+{
+	static struct client sparse[FLOODS];
+	struct client busy;
+	struct turns turns;
+
+	(void)state;
+	turns_init(&turns, wake, NULL);
+	client_init(&busy, &turns, 1000000, 2);
+	turn_enter(&turns, &busy.turn);
+	for (int i = 0; i < FLOODS; i++)
+		client_init(&sparse[i], &turns, 0, 2);
+	for (int run = 0; run < 1000; run++) {
+		for (int i = 0; i < FLOODS; i++) {
+			sparse[i].left = 1;
+			turn_enter(&turns, &sparse[i].turn);
+		}
+		assert_true(turns_run(&turns));
+	}
+	assert_true(busy.served > 1000);
+}
+
+static void test_wakes_once(void **state)
+{
+	struct client clients[2];
+	struct turns turns;
+
+	(void)state;
+	wakes = 0;
+	turns_init(&turns, wake, NULL);
+	for (int i = 0; i < 2; i++) {
+		client_init(&clients[i], &turns, 10, 2);
+		turn_enter(&turns, &clients[i].turn);
+		turn_enter(&turns, &clients[i].turn);
+	}
+	assert_int_equal(wakes, 1);
+	assert_false(turns_run(&turns));
+	assert_int_equal(clients[0].served + clients[1].served, 20);
+	clients[1].left = 1;
+	turn_enter(&turns, &clients[1].turn);
+	assert_int_equal(wakes, 2);
+	turn_leave(&turns, &clients[1].turn);
+	assert_false(turns_run(&turns));
+	assert_int_equal(clients[1].left, 1);
+}
+
+static void test_leaves_while_it_is_served(void **state)
+{
+	struct client clients[2];
+	struct turns turns;
+
+	(void)state;
+	turns_init(&turns, wake, NULL);
+	for (int i = 0; i < 2; i++) {
+		client_init(&clients[i], &turns, 10, 2);
+		clients[i].leaves = i == 0;
+		turn_enter(&turns, &clients[i].turn);
+	}
+	assert_false(turns_run(&turns));
+	assert_int_equal(clients[0].served, 1);
+	assert_int_equal(clients[1].served, 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_line_does_not_wait_for_the_round),
+		cmocka_unit_test(test_shares_are_of_cost),
+		cmocka_unit_test(test_coming_again_and_again),
+		cmocka_unit_test(test_wakes_once),
+		cmocka_unit_test(test_leaves_while_it_is_served),
+	};
+
+	return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
+}
