@@ -252,8 +252,8 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 }
 
 /*
- * Takes the complete lines of `len` bytes, as many as its turn and the limit allow; returns how many
- * bytes were consumed.
+ * Takes the complete lines of `len` bytes, as many as its turn and the limit allow; returns how
+ * many bytes were consumed.
  */
 static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 {

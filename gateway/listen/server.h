@@ -6,8 +6,8 @@
  * Connections with input take turns (turns.h); one with much input that waits for its turn is not
  * read from. At inflight_per_connection_max requests in flight, or at its share where all have much
  * in flight, it is not served until half of them are answered. A client that does not read its
- * replies is cut off at output_limit_bytes, one that sends HTTP is answered no more, and an idle one
- * is closed; other connections are not affected.
+ * replies is cut off at output_limit_bytes, one that sends HTTP is answered no more, and an idle
+ * one is closed; other connections are not affected.
  */
 #ifndef GATEWAY_LISTEN_SERVER_H
 #define GATEWAY_LISTEN_SERVER_H
