@@ -160,7 +160,7 @@ def test_each_body_and_reply_has_an_example():
 def test_has_each_path_and_method_of_the_gateway():
     wanted = {
         (f"/v1/{name}", method)
-        for _, name, reads in entries("gateway/listen/op_table.h", "OP")
+        for _, name, reads, _ in entries("gateway/listen/op_table.h", "OP")
         for method in (("GET", "POST") if reads == "1" else ("POST",))
     } | {
         (path, method)
