@@ -72,7 +72,7 @@ void release_init(struct release *release)
 
 static int64_t number_at(const PGresult *page, int row, enum column column)
 {
-	return strtoll(PQgetvalue(page, row, column), NULL, 10);
+	return strtoll(PQgetvalue(page, row, (int)column), NULL, 10);
 }
 
 static void done_add(struct done *done, const PGresult *page, int row)

@@ -100,12 +100,12 @@ static int parts_check(CURLU *parsed, const struct rules *rules, char why[URL_WH
 		       : 0;
 }
 
-/* 0, or -1: it is none. Libcurl takes a host after more slashes, too. */
+/* 0, or -1: it is none. Libcurl takes a host after one slash or more than two, too. */
 static int url_parse(CURLU *parsed, const char *url)
 {
-	const char *host = strstr(url, "://");
+	const char *end = strchr(url, ':'); /* of the scheme */
 
-	if (!host || host[3] == '/')
+	if (!end || strncmp(end, "://", 3) != 0 || end[3] == '/')
 		return -1;
 	if (curl_url_set(parsed, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
 		return -1;

@@ -231,7 +231,7 @@ static int export_run(struct ctl *ctl)
 		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
 			  "--help");
 	e.sheet = (struct sheet){ .format = options_format(args, path),
-				  .reader = args_has(args, "spreadsheet"),
+				  .reader = csv_reader_of(args_has(args, "spreadsheet")),
 				  .columns = columns,
 				  .file = stdout };
 	if (e.sheet.reader && e.sheet.format != SHEET_CSV)

@@ -122,7 +122,8 @@ static void files_open(struct distribution *one, const struct args *args)
 	int has_state, is_again = args_has(args, "again");
 
 	state_open(&one->state_file, one->state_path);
-	refused_open(&one->refused, one->refused_path, args_has(args, "spreadsheet"));
+	refused_open(&one->refused, one->refused_path,
+		     csv_reader_of(args_has(args, "spreadsheet")));
 	has_state = !is_again && state_read(&one->state_file, &before);
 	/* A file that is there without a state file may be anything. */
 	if (!has_state && !is_again && one->refused.bytes > 0)

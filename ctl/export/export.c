@@ -42,7 +42,7 @@ static void options_read(struct export *export, const struct args *args)
 	*export = (struct export){
 		.coupon = args_coupon(args),
 		.format = format_read(args),
-		.reader = args_has(args, "spreadsheet"),
+		.reader = csv_reader_of(args_has(args, "spreadsheet")),
 		.path = args_text(args, "out"),
 		.out = stdout,
 	};

@@ -13,6 +13,11 @@
 
 enum csv_reader { CSV_READ_EXACTLY, CSV_READ_BY_SPREADSHEET };
 
+static inline enum csv_reader csv_reader_of(int has_option)
+{
+	return has_option ? CSV_READ_BY_SPREADSHEET : CSV_READ_EXACTLY;
+}
+
 /* Writes one field, without what separates it from the next. */
 void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 

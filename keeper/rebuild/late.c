@@ -26,7 +26,7 @@ struct part {
 
 static const char *value(const struct part *part, int i, enum column column)
 {
-	return PQgetvalue(part->page, part->first + i, column);
+	return PQgetvalue(part->page, part->first + i, (int)column);
 }
 
 static const char *outcome_of(const char *reason)

@@ -170,7 +170,7 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS])
 	pthread_mutex_lock(&outboxes->mutex);
 	while (!outboxes->stop_by_ms && (until_ms = due_ms(outboxes)) > clock_monotonic_ms())
 		changed_wait(outboxes, until_ms);
-	for (int kind = 0; kind < KINDS; kind++) {
+	for (enum kind kind = 0; kind < KINDS; kind++) {
 		entries_join(&outboxes->work[kind], &outboxes->inbox[kind]);
 		is_due[kind] = kind_is_due(outboxes, kind);
 	}
@@ -270,7 +270,7 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 static void round_run(struct outboxes *outboxes, const int is_due[KINDS])
 {
 	redis_client_open(outboxes->redis);
-	for (int kind = 0; kind < KINDS; kind++) {
+	for (enum kind kind = 0; kind < KINDS; kind++) {
 		if (!is_due[kind] || is_over(outboxes))
 			continue;
 		if (redis_client_is_open(outboxes->redis) && kind_send(outboxes, kind) == 0)
@@ -313,7 +313,7 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 	check(outboxes != NULL);
 	outboxes->gather_ms = gather_ms;
 	entries_init(&outboxes->settled);
-	for (int kind = 0; kind < KINDS; kind++) {
+	for (enum kind kind = 0; kind < KINDS; kind++) {
 		entries_init(&outboxes->inbox[kind]);
 		entries_init(&outboxes->work[kind]);
 	}
@@ -334,7 +334,7 @@ void outboxes_stop(struct outboxes *outboxes)
 	pthread_cond_signal(&outboxes->changed);
 	pthread_mutex_unlock(&outboxes->mutex);
 	pthread_join(outboxes->thread, NULL);
-	for (int kind = 0; kind < KINDS; kind++)
+	for (enum kind kind = 0; kind < KINDS; kind++)
 		entries_forget_all(&outboxes->work[kind], "the worker ends");
 	redis_client_free(outboxes->redis);
 	pthread_cond_destroy(&outboxes->changed);
