@@ -1,6 +1,6 @@
 /*
- * Rows of event_log in PostgreSQL's binary form: an event that was read has a coupon, and is written
- * within its bound.
+ * Rows of event_log in PostgreSQL's binary form: an event that was read has a coupon, and is
+ * written within its bound.
  */
 #include "tests/fuzz/fuzz.h"
 
