@@ -10,6 +10,8 @@ METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_MAX.")
 METRIC(METRIC_CONNECTIONS_REFUSED_ADDRESS, "connections_refused_address_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_PER_ADDRESS_MAX.")
+METRIC(METRIC_CONNECTIONS_HELD, "connections_held_bytes", "gauge",
+       "Input and unread replies of the socket API, in bytes.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",
        "Connections closed because the client did not read its replies.")
 METRIC(METRIC_CONNECTIONS_HTTP, "connections_http_total", "counter",

@@ -1,9 +1,11 @@
 #include "gateway/listen/server.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/serve/listener.h"
+#include "common/ticker.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -28,6 +30,8 @@
 #define SHARED_INFLIGHT_PART 8
 #define SHARED_INFLIGHT_LEAST 64
 #define EMPTY_LINE_COST 1
+#define STALLED_TICK_MS 250
+#define STALLED_MOST_MS 10000
 
 struct conn {
 	struct responder responder; /* first: a responder is its conn */
@@ -38,12 +42,14 @@ struct conn {
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
-	size_t scanned; /* bytes at the front of the input without a line's end */
-	int skipping;   /* in a line that is too long */
-	int paused;     /* not read from, until less is in flight */
-	int at_end;     /* the client sends no more than what is in the input */
-	int ended;      /* nothing more is taken from it */
-	int serving;    /* in conn_serve: not to be freed */
+	size_t held;        /* bytes of input and output, as they are in the server's sum */
+	size_t scanned;     /* bytes at the front of the input without a line's end */
+	int skipping;       /* in a line that is too long */
+	int paused;         /* not read from, until less is in flight */
+	int64_t stalled_ms; /* not read from since then, because it holds much; 0: it is */
+	int at_end;         /* the client sends no more than what is in the input */
+	int ended;          /* nothing more is taken from it */
+	int serving;        /* in conn_serve: not to be freed */
 	int cut;
 	int written; /* has new output: is in the server's list */
 };
@@ -59,15 +65,46 @@ struct server {
 	size_t listeners_n;
 	struct conn_list conns;
 	size_t conns_n;
-	size_t answering_n; /* connections with something in flight, those closed too */
+	size_t answering_n;     /* connections with something in flight, those closed too */
+	size_t held;            /* by all connections, up to socket_buffer_bytes */
+	struct ticker *stalled; /* while a connection is not read from because it holds much */
 	struct conn_queue written;
 	struct event *send;         /* active when `written` is not empty */
 	const struct timeval *idle; /* a common timeout, so that thousands of timers are cheap */
 	int stopped;
 };
 
+static size_t output_length(const struct conn *conn)
+{
+	return evbuffer_get_length(bufferevent_get_output(conn->bev));
+}
+
+/* Adjusts what all connections hold, after a change of this one's input or output. */
+static void conn_hold(struct conn *conn)
+{
+	struct server *server = conn->server;
+
+	server->held -= conn->held;
+	conn->held = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
+	server->held += conn->held;
+	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)server->held);
+}
+
+/*
+ * Whether so many bytes are more than the share of a connection. There are no shares while all of
+ * them hold less than half of what is allowed.
+ */
+static int is_over_share(const struct server *server, size_t bytes)
+{
+	size_t half = (size_t)server->config->socket_buffer_bytes / 2;
+
+	return server->held > half && bytes > half / server->conns_n;
+}
+
 static void conn_disconnect(struct conn *conn)
 {
+	conn->server->held -= conn->held;
+	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)conn->server->held);
 	if (conn->written)
 		TAILQ_REMOVE(&conn->server->written, conn, next);
 	conn->written = 0;
@@ -90,8 +127,7 @@ static void conn_reap(struct conn *conn)
 
 	if (conn->serving)
 		return;
-	finished = conn->ended && conn->inflight == 0 && conn->bev &&
-		   evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0;
+	finished = conn->ended && conn->inflight == 0 && conn->bev && output_length(conn) == 0;
 	if (conn->bev && (conn->cut || finished))
 		conn_disconnect(conn);
 	if (!conn->bev && conn->inflight == 0)
@@ -113,16 +149,19 @@ static size_t conn_inflight_max(const struct conn *conn)
 
 static int conn_is_full(const struct conn *conn)
 {
-	return conn->inflight >= conn_inflight_max(conn);
+	return conn->inflight >= conn_inflight_max(conn) ||
+	       is_over_share(conn->server, output_length(conn));
 }
 
 /*
- * Goes on when half of its requests are answered: then many lines are taken at once. In its turn,
- * because the parts that answer must not be called back.
+ * Goes on when half of its requests are answered, so that many lines are taken at once, and enough
+ * of its replies are read. In its turn, because the parts that answer must not be called back.
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped || conn->inflight > conn_inflight_max(conn) / 2)
+	if (!conn->paused || conn->server->stopped ||
+	    conn->inflight > conn_inflight_max(conn) / 2 ||
+	    is_over_share(conn->server, output_length(conn)))
 		return;
 	conn->paused = 0;
 	turn_enter(intake_turns(conn->server->intake), &conn->turn);
@@ -149,6 +188,29 @@ static void conn_mark_written(struct conn *conn)
 	TAILQ_INSERT_TAIL(&server->written, conn, next);
 }
 
+static void conn_cut(struct conn *conn, const char *reason)
+{
+	log_warn("connection_cut", LOG_S("reason", reason));
+	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	conn->cut = 1;
+	conn_mark_written(conn); /* it is closed soon, and not from here */
+}
+
+/* Cuts those that hold most, while all together hold more than is allowed. */
+static void server_relieve(struct server *server)
+{
+	while (server->held > (size_t)server->config->socket_buffer_bytes) {
+		struct conn *conn, *most = LIST_FIRST(&server->conns);
+
+		LIST_FOREACH (conn, &server->conns, all)
+			if (conn->held > most->held)
+				most = conn;
+		server->held -= most->held;
+		most->held = 0;
+		conn_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
+	}
+}
+
 static void conn_write(struct conn *conn, const char *line, size_t len)
 {
 	struct evbuffer *output = bufferevent_get_output(conn->bev);
@@ -157,11 +219,11 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	evbuffer_add(output, line, len);
 	evbuffer_add(output, "\n", 1);
 	conn_mark_written(conn);
-	if ((int64_t)evbuffer_get_length(output) <= conn->server->config->output_limit_bytes)
-		return;
-	log_warn("connection_cut", LOG_S("reason", "the client does not read its replies"));
-	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	conn->cut = 1;
+	conn_hold(conn);
+	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
+		conn_cut(conn, "the client does not read its replies");
+	else
+		server_relieve(conn->server);
 }
 
 static void conn_reply(struct responder *responder, enum answer answer, const char *line,
@@ -276,18 +338,48 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 	return len;
 }
 
-/* Reads from the connection unless it has ended, or has too much in flight or before its turn. */
+/*
+ * Reads from the connection unless it has ended, or has too much in flight or before its turn, or
+ * holds more than its share.
+ */
 static void conn_flow(struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
 	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
-	int may_read = !conn->paused && !conn->at_end && !conn->ended &&
+	int is_stalled = is_over_share(conn->server, len);
+	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
 		       !(waits && len >= READ_AHEAD_BYTES);
 
+	if (is_stalled && !conn->stalled_ms) {
+		conn->stalled_ms = clock_monotonic_ms();
+		ticker_start(conn->server->stalled);
+	} else if (!is_stalled) {
+		conn->stalled_ms = 0;
+	}
 	if (reads && !may_read)
 		bufferevent_disable(conn->bev, EV_READ);
 	if (!reads && may_read)
 		bufferevent_enable(conn->bev, EV_READ);
+}
+
+/* Those that are not read from cannot end their lines: until others hold less, or they are cut. */
+static int on_stalled(void *context)
+{
+	struct server *server = context;
+	int64_t now_ms = clock_monotonic_ms();
+	struct conn *conn;
+	int stalled_n = 0;
+
+	LIST_FOREACH (conn, &server->conns, all) {
+		if (!conn->stalled_ms || conn->cut || server->stopped)
+			continue;
+		if (now_ms - conn->stalled_ms >= STALLED_MOST_MS)
+			conn_cut(conn, "the client sends parts of lines");
+		else
+			conn_flow(conn, conn->turn.queue != NULL);
+		stalled_n += conn->stalled_ms != 0;
+	}
+	return stalled_n > 0;
 }
 
 static int conn_serve(struct turn *turn)
@@ -304,6 +396,7 @@ static int conn_serve(struct turn *turn)
 		evbuffer_drain(input,
 			       conn_lines(conn, (const char *)evbuffer_pullup(input, -1), len));
 	conn->serving = 0;
+	conn_hold(conn);
 	conn->paused = conn_is_full(conn);
 	more = turn_is_over(turn) && !conn->paused && evbuffer_get_length(input) > 0;
 	if (conn->at_end && !conn->paused && !more)
@@ -321,29 +414,38 @@ static void on_read(struct bufferevent *bev, void *data)
 	if (conn->cut || conn->server->stopped)
 		return;
 	turn_enter(intake_turns(conn->server->intake), &conn->turn);
+	conn_hold(conn);
 	conn_flow(conn, 1);
+	server_relieve(conn->server);
 }
 
 /* All output is written that the kernel did not take at once. */
 static void on_write(struct bufferevent *bev, void *data)
 {
+	struct conn *conn = data;
+
 	bufferevent_disable(bev, EV_WRITE);
-	conn_reap(data);
+	conn_hold(conn);
+	conn_resume(conn);
+	conn_reap(conn);
 }
 
 static void conn_send(struct conn *conn)
 {
 	struct evbuffer *output = bufferevent_get_output(conn->bev);
 
-	if (bufferevent_get_enabled(conn->bev) & EV_WRITE)
+	if (!conn->cut && bufferevent_get_enabled(conn->bev) & EV_WRITE)
 		return;
 	evbuffer_unfreeze(output, 1);
 	if (evbuffer_write(output, bufferevent_getfd(conn->bev)) < 0 && errno != EAGAIN &&
 	    errno != EINTR)
 		conn->cut = 1;
 	evbuffer_freeze(output, 1);
+	conn_hold(conn);
 	if (evbuffer_get_length(output) > 0)
 		bufferevent_enable(conn->bev, EV_WRITE);
+	else
+		conn_resume(conn);
 	conn_reap(conn);
 }
 
@@ -451,6 +553,7 @@ struct server *server_new(struct event_base *base, const struct config *config,
 	LIST_INIT(&server->conns);
 	TAILQ_INIT(&server->written);
 	server->send = event_new(base, -1, 0, on_send, server);
+	server->stalled = ticker_new(base, STALLED_TICK_MS, on_stalled, server);
 	check(server->idle != NULL && server->send != NULL);
 	return server;
 }
@@ -489,6 +592,7 @@ void server_free(struct server *server)
 		conn->cut = 1;
 		conn_reap(conn);
 	}
+	ticker_free(server->stalled);
 	event_free(server->send);
 	free(server);
 }
@@ -499,6 +603,6 @@ size_t server_unsent_bytes(const struct server *server)
 	size_t bytes = 0;
 
 	LIST_FOREACH (conn, &server->conns, all)
-		bytes += evbuffer_get_length(bufferevent_get_output(conn->bev));
+		bytes += output_length(conn);
 	return bytes;
 }

@@ -212,6 +212,42 @@ def test_a_client_that_never_reads_is_cut_off(stack, make_coupon, gateway_make):
         )
 
 
+LINES = {
+    "replies": b'{"op":"stats"}\n' * 4000,  # about 10 MB of replies, which nobody reads
+    "part of a line": b'{"op":"ping","id":"' + b"x" * 60000,
+    "lines": b'{"op":"issue","coupon":"1","user":"1","ack":"issued"}\n' * 4000,
+}
+
+
+@pytest.mark.parametrize("data", LINES.values(), ids=LINES)
+def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
+    bound = 1048576
+    gateway = gateway_make(
+        stack, COUPON_SOCKET_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound
+    )
+    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    held = []
+    with contextlib.ExitStack() as connections, gateway.client() as good:
+        deaf = []
+        for _ in range(40):
+            one = connections.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect((host, int(port)))
+            one.setblocking(False)
+            deaf.append([one, data])
+        for _ in range(30):
+            for pair in deaf:
+                with contextlib.suppress(BlockingIOError, ConnectionError):
+                    pair[1] = pair[1][pair[0].send(pair[1]) :]
+            assert good.call("ping")["code"] == 0
+            metrics = gateway.metrics()
+            held.append(metrics["couponmq_connections_held_bytes"])
+        assert max(held) <= bound
+        if data != LINES["lines"]:
+            assert max(held) > bound / 3, "it was tried"
+    wait_until(lambda: gateway.metrics()["couponmq_connections_held_bytes"] == 0)
+
+
 def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
     coupon = rough.coupon_make(100)
     gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=1000, COUPON_ISSUED_TIMEOUT_MS=60000)
