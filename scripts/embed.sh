@@ -5,56 +5,71 @@
 # `docs_openapi_tag`.
 # The migrations (sql/migration/NNNN_name.sql) are also in the table `migrations`, in order, the
 # files of functions (sql/function/NAME.sql) in the table `functions`. Both end with a name of NULL.
+# There are hundreds of files: none of them costs a process of its own.
 set -euo pipefail
 
 header=$1
 source=$2
 shift 2
 prelude=lua/prelude.lua
-scripts=$(dirname "$0")
-files=()
+scripts=${0%/*}
+declare -A names=() sums=()
+files=() lua=() others=()
 for file in "$@"; do
-	[[ $file == "$prelude" ]] || files+=("$file")
-done
-
-text() {
-	case $1 in
-	lua/*) awk -f "$scripts/lua.awk" "$prelude" "$1" ;;
-	*) cat "$1" ;;
+	[[ $file != "$prelude" ]] || continue
+	name=${file%.*}
+	names[$file]=${name//[\/.-]/_}
+	files+=("$file")
+	case $file in
+	lua/*) lua+=("$file") ;;
+	*) others+=("$file") ;;
 	esac
-}
+done
+while read -r sum file; do
+	sums[$file]=$sum
+done < <(sha256sum "${others[@]}")
 
-c_name() {
-	local name=${1%.*}
-	printf '%s' "${name//[\/.-]/_}"
-}
+# shellcheck disable=SC2016 # awk's own $
+# Of awk: the lines of one file as C, and what stands before and after each of several files.
+readonly LINE='{ gsub(/\\/, "&&"); gsub(/"/, "\\\\&"); gsub(/\t/, "\\t"); printf "\t\"%s\\n\"\n", $0 }'
+readonly NAME='FNR == 1 {
+	if (NR > 1)
+		printf "\t\"\";\n\n"
+	name = FILENAME
+	sub(/\.[^.]*$/, "", name)
+	gsub(/[\/.-]/, "_", name)
+	printf "const char %s[] =\n", name
+}'
+readonly END='END { printf "\t\"\";\n\n" }'
 
-# function_header FILE LINE NAME PATTERN: the value of `-- NAME: value`, which must be that line.
+# function_header FILE LINE NAME PATTERN TEXT: sets HEADER to the value of `-- NAME: value`, which
+# must be that line.
 function_header() {
-	local line
-	line=$(sed -n "$2p" "$1")
-	if ! [[ $line =~ ^--\ $3:\ ($4)$ ]]; then
+	if ! [[ $5 =~ ^--\ $3:\ ($4)$ ]]; then
 		printf '%s: line %d must be "-- %s: …"\n' "$1" "$2" "$3" >&2
 		exit 1
 	fi
-	printf '%s' "${BASH_REMATCH[1]}"
+	HEADER=${BASH_REMATCH[1]}
 }
 
 function_row() {
-	local base version signature checksum
-	base=$(basename "$1" .sql)
-	version=$(function_header "$1" 1 version '[1-9][0-9]{0,8}')
-	signature=$(function_header "$1" 2 function '[a-z_0-9]+\([^ ]*\)')
-	checksum=$(sha256sum <"$1")
-	printf '\t{ "%s", "%s", %d, "%s", %s },\n' "$base" "$signature" "$version" \
-		"${checksum%% *}" "$(c_name "$1")"
+	local base=${1##*/} first second version
+	{
+		read -r first
+		read -r second
+	} <"$1"
+	function_header "$1" 1 version '[1-9][0-9]{0,8}' "$first"
+	version=$HEADER
+	function_header "$1" 2 function '[a-z_0-9]+\([^ ]*\)' "$second"
+	printf '\t{ "%s", "%s", %d, "%s", %s },\n' "${base%.sql}" "$HEADER" "$version" \
+		"${sums[$1]}" "${names[$1]}"
 }
 
 {
 	printf '#ifndef EMBED_H\n#define EMBED_H\n\n'
 	for file in "${files[@]}"; do
-		printf 'extern const char %s[];\n' "$(c_name "$file")"
-		[[ $file != docs/* ]] || printf 'extern const char %s_tag[];\n' "$(c_name "$file")"
+		printf 'extern const char %s[];\n' "${names[$file]}"
+		[[ $file != docs/* ]] || printf 'extern const char %s_tag[];\n' "${names[$file]}"
 	done
 	cat <<'END'
 
@@ -83,21 +98,23 @@ mv "$header.part" "$header"
 
 {
 	printf '#include "embed.h"\n\n#include <stddef.h>\n\n'
-	for file in "${files[@]}"; do
-		printf 'const char %s[] =\n' "$(c_name "$file")"
-		text "$file" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/	/\\t/g' \
-			-e 's/^/\t"/' -e 's/$/\\n"/'
+	for file in "${lua[@]}"; do
+		printf 'const char %s[] =\n' "${names[$file]}"
+		awk -f "$scripts/lua.awk" "$prelude" "$file" | awk "$LINE"
 		printf '\t"";\n\n'
+	done
+	awk "$NAME$LINE$END" "${others[@]}"
+	for file in "${files[@]}"; do
 		[[ $file != docs/* ]] || printf 'const char %s_tag[] = "%.12s";\n\n' \
-			"$(c_name "$file")" "$(sha256sum <"$file")"
+			"${names[$file]}" "${sums[$file]}"
 	done
 	printf 'const struct migration migrations[] = {\n'
 	for file in "${files[@]}"; do
 		case $file in
 		sql/migration/*)
-			base=$(basename "$file" .sql)
+			base=${file##*/} base=${base%.sql}
 			printf '\t{ %d, "%s", %s },\n' \
-				"$((10#${base%%_*}))" "${base#*_}" "$(c_name "$file")"
+				"$((10#${base%%_*}))" "${base#*_}" "${names[$file]}"
 			;;
 		esac
 	done

@@ -9,12 +9,13 @@
 set -euo pipefail
 umask 022
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "${BASH_SOURCE[0]%/*}/.."
 readonly ROOT=$PWD
-RUN_DIR=$(realpath -m -- "${RUN_DIR:-.run}")
-readonly RUN_DIR
-BUILD_DIR=$(realpath -m -- "${BUILD_DIR:-build}")
-readonly BUILD_DIR
+{
+	read -r RUN_DIR
+	read -r BUILD_DIR
+} < <(realpath -m -- "${RUN_DIR:-.run}" "${BUILD_DIR:-build}")
+readonly RUN_DIR BUILD_DIR
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
 readonly BACKENDS=(epmd redis rabbitmq postgres ${WITH_ZOOKEEPER:+zookeeper})
 readonly DEFAULT_PORT_BASE=7400
@@ -56,7 +57,6 @@ shown() {
 
 # shellcheck source=scripts/installed.sh
 . scripts/installed.sh
-readonly REDIS_SERVER=${REDIS_SERVER:-$(redis_server_find)}
 # shellcheck source=scripts/stack/settings.sh
 . scripts/stack/settings.sh
 # shellcheck source=scripts/stack/process.sh
@@ -99,7 +99,7 @@ names_start() {
 	for name in "$@"; do
 		process_wait "$name"
 		[[ $name != rabbitmq ]] || rabbitmq_started
-		[[ $started != *" $name "* ]] || say "$name is up (pid $(process_pid "$name"))"
+		[[ $started != *" $name "* ]] || say "$name is up (pid $PID)"
 	done
 	[[ " $* " != *" postgres "* ]] || postgres_roles
 }
@@ -133,7 +133,7 @@ command_start() {
 	settings_open
 	env_write
 	for name in "$@"; do
-		! process_runs "$name" || say "$name already runs (pid $(process_pid "$name"))"
+		! process_runs "$name" || say "$name already runs (pid $PID)"
 	done
 	names_start "${wanted[@]}"
 }
@@ -172,13 +172,13 @@ command_clean() {
 }
 
 command_status() {
-	local name pid ports
+	local name
 	settings_need
 	printf '%-10s %8s  %s\n' name pid ports
 	for name in "${BACKENDS[@]}" gateway $(names_matching 'worker-[0-9]+'); do
-		pid=$(process_pid "$name") || pid=-
-		ports=$(ports_of "$name")
-		printf '%-10s %8s  %s\n' "$name" "$pid" "$ports"
+		process_runs "$name" || PID=-
+		ports_of "$name"
+		printf '%-10s %8s  %s\n' "$name" "$PID" "${PORTS[*]}"
 	done
 }
 

@@ -104,8 +104,8 @@ postgres_spawn() {
 
 # psql as the superuser; passwords are passed by environment and standard input, never as arguments.
 postgres_sql() {
-	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD psql -X -q -A -t \
-		-v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
+	PGOPTIONS="-c client_min_messages=warning" PGPASSWORD=$STACK_PG_PASSWORD "$PG_BIN/psql" -X \
+		-q -A -t -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$PORT_POSTGRES" -U postgres -d "$1"
 }
 
 postgres_ready() {

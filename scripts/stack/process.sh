@@ -3,27 +3,20 @@
 # on. Sourced by scripts/stack.sh. NAME_spawn and NAME_ready are in services.sh, postgres.sh and
 # programs.sh.
 
-# Prints the pid if NAME runs. A pid whose working directory is not NAME's folder belongs to another
-# program.
-process_pid() {
-	local pid cwd home
-	[[ -r $RUN_DIR/$1.pid ]] || return 1
-	read -r pid <"$RUN_DIR/$1.pid" || return 1
-	[[ $pid =~ ^[1-9][0-9]*$ ]] || return 1
-	cwd=$(readlink "/proc/$pid/cwd") || return 1
-	home=$(readlink -f "$RUN_DIR/$1") || return 1
-	[[ $cwd == "$home" || $cwd == "$home"/* ]] || return 1
-	echo "$pid"
-}
-
+# Whether NAME runs, as PID. A process whose working directory is neither NAME's folder nor the
+# `data` in it is of another program. What is asked repeatedly makes no processes of its own.
 process_runs() {
-	process_pid "$1" >/dev/null
+	PID=
+	[[ -r $RUN_DIR/$1.pid ]] && read -r PID <"$RUN_DIR/$1.pid" || return 1
+	[[ $PID =~ ^[1-9][0-9]*$ ]] || return 1
+	[[ /proc/$PID/cwd -ef $RUN_DIR/$1 || /proc/$PID/cwd -ef $RUN_DIR/$1/data ]]
 }
 
 names_known() {
 	local file
 	for file in "$RUN_DIR"/*.pid; do
-		[[ ! -e $file ]] || basename "$file" .pid
+		file=${file##*/}
+		[[ $file == '*.pid' ]] || echo "${file%.pid}"
 	done
 }
 
@@ -54,14 +47,14 @@ process_spawn() {
 
 # NAME.start holds the length of the log before this start.
 process_start() {
-	{ stat -c %s "$RUN_DIR/$1.log" 2>/dev/null || echo 0; } >"$RUN_DIR/$1.start"
+	[[ ! -e $RUN_DIR/$1.log ]] || stat -c %s "$RUN_DIR/$1.log" >"$RUN_DIR/$1.start"
 	"${1%%-*}_spawn" "$1"
 }
 
 # What NAME has logged since its start.
 log_since_start() {
-	local start
-	start=$(cat "$RUN_DIR/$1.start" 2>/dev/null) || start=0
+	local start=0
+	[[ ! -e $RUN_DIR/$1.start ]] || read -r start <"$RUN_DIR/$1.start"
 	tail -c "+$((start + 1))" "$RUN_DIR/$1.log" 2>/dev/null || true
 }
 
@@ -105,26 +98,25 @@ process_ended() {
 }
 
 process_kill() {
-	local pid
-	pid=$(process_pid "$1") || return 0
+	process_runs "$1" || return 0
 	say "$1 did not end within $STOP_S s: killed"
-	kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
-	process_ended "$1" 10 || die "$1 (pid $pid) cannot be ended"
+	kill -KILL -- "-$PID" 2>/dev/null || kill -KILL "$PID" 2>/dev/null || true
+	process_ended "$1" 10 || die "$1 (pid $PID) cannot be ended"
 }
 
 # Signals all of the names to end, then waits for each.
 names_stop() {
-	local name pid signal children ending=()
+	local name signal children ending=()
 	for name in "$@"; do
-		if pid=$(process_pid "$name"); then
+		if process_runs "$name"; then
 			signal=TERM
 			# On TERM PostgreSQL would wait for its clients.
 			[[ $name != postgres ]] || signal=INT
-			kill -s "$signal" "$pid" 2>/dev/null || true
+			kill -s "$signal" "$PID" 2>/dev/null || true
 			# A stopped process must be continued to end.
 			children=()
-			read -r -a children 2>/dev/null <"/proc/$pid/task/$pid/children" || true
-			kill -CONT -- "-$pid" "${children[@]}" 2>/dev/null || true
+			read -r -a children 2>/dev/null <"/proc/$PID/task/$PID/children" || true
+			kill -CONT -- "-$PID" "${children[@]}" 2>/dev/null || true
 			ending+=("$name")
 		else
 			rm -f "$RUN_DIR/$name.pid" "$RUN_DIR/$name.start"
@@ -140,18 +132,26 @@ names_stop() {
 # ---- ports
 
 port_answers() {
-	timeout 2 bash -c ": <>/dev/tcp/127.0.0.1/$1" 2>/dev/null
+	{ :; } 2>/dev/null <>"/dev/tcp/127.0.0.1/$1"
 }
 
+# port_tells PORT REQUEST: sets TOLD to the first line of the answer.
+port_tells() {
+	TOLD=
+	{ printf '%b' "$2" >&3 && read -r -t 2 TOLD <&3; } 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$1"
+}
+
+# Sets PORTS.
 ports_of() {
 	case $1 in
-	redis) echo "$PORT_REDIS" ;;
-	epmd) echo "$PORT_EPMD" ;;
-	rabbitmq) echo "$PORT_RABBITMQ $PORT_DIST" ;;
-	postgres) echo "$PORT_POSTGRES" ;;
-	zookeeper) echo "$PORT_ZOOKEEPER" ;;
-	gateway) echo "$PORT_GATEWAY $PORT_HTTP" ;;
-	worker-[1-9]) echo "$((PORT_HTTP + ${1#worker-}))" ;;
+	redis) PORTS=("$PORT_REDIS") ;;
+	epmd) PORTS=("$PORT_EPMD") ;;
+	rabbitmq) PORTS=("$PORT_RABBITMQ" "$PORT_DIST") ;;
+	postgres) PORTS=("$PORT_POSTGRES") ;;
+	zookeeper) PORTS=("$PORT_ZOOKEEPER") ;;
+	gateway) PORTS=("$PORT_GATEWAY" "$PORT_HTTP") ;;
+	worker-[1-9]) PORTS=("$((PORT_HTTP + ${1#worker-}))") ;;
+	*) PORTS=() ;;
 	esac
 }
 
@@ -160,7 +160,8 @@ ports_check() {
 	local name port other taken=no
 	for name in "$@"; do
 		! process_runs "$name" || continue
-		for port in $(ports_of "$name"); do
+		ports_of "$name"
+		for port in "${PORTS[@]}"; do
 			port_answers "$port" || continue
 			echo "stack: port $port, wanted for $name, is in use by another program" >&2
 			taken=yes

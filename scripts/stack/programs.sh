@@ -10,7 +10,7 @@ built() {
 program_spawn() {
 	local name=$1 flags
 	read -r -a flags <<<"$3"
-	mkdir -p "$RUN_DIR/$name"
+	[[ -d $RUN_DIR/$name ]] || mkdir "$RUN_DIR/$name"
 	env_load "${2#coupon-}"
 	process_spawn "$name" env -u DATABASE_ADMIN_URL "$BUILD_DIR/$2" "${flags[@]}"
 }
@@ -20,15 +20,14 @@ gateway_spawn() {
 }
 
 gateway_ready() {
-	local url=http://127.0.0.1:$PORT_HTTP/readyz
-	[[ $(curl -s -m 2 -o /dev/null -w '%{http_code}' "$url") == 200 ]]
+	port_tells "$PORT_HTTP" 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
+		[[ $TOLD == 'HTTP/1.1 200 '* ]]
 }
 
 # The first nine have metrics, on the ports behind the gateway's HTTP.
 worker_spawn() {
-	local port
-	port=$(ports_of "$1")
-	COUPON_WORKER_HTTP_LISTEN=${port:+127.0.0.1:$port} \
+	ports_of "$1"
+	COUPON_WORKER_HTTP_LISTEN=${PORTS:+127.0.0.1:${PORTS[0]}} \
 		program_spawn "$1" coupon-worker "${WORKER_FLAGS:-}"
 }
 

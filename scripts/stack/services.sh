@@ -21,11 +21,11 @@ redis_spawn() {
 	save ""
 	include ./users.conf
 	TEXT
-	process_spawn redis "$REDIS_SERVER" ./redis.conf "${flags[@]}"
+	process_spawn redis "${REDIS_SERVER:-$(redis_server_find)}" ./redis.conf "${flags[@]}"
 }
 
 redis_ready() {
-	[[ $(redis-cli -h 127.0.0.1 -p "$PORT_REDIS" ping 2>/dev/null) == PONG ]]
+	port_tells "$PORT_REDIS" 'PING\r\n' && [[ $TOLD == +PONG* ]]
 }
 
 # Those that this shell may use, as a list: 0-1,4
@@ -105,5 +105,6 @@ rabbitmq_ready() {
 }
 
 rabbitmq_started() {
-	taskset -a -c -p "$(processors)" "$(process_pid rabbitmq)" >/dev/null
+	process_runs rabbitmq
+	taskset -a -c -p "$(processors)" "$PID" >/dev/null
 }

@@ -6,22 +6,26 @@ random_hex() {
 	od -An -N16 -tx1 /dev/urandom | tr -d ' \n'
 }
 
-settings_write() {
+# file_put FILE TEXT: for its owner only, and at once. A file that has this text is left as it is.
+file_put() {
+	local old=
+	[[ ! -e $1 ]] || IFS= read -r -d '' old <"$1" || true
+	[[ $old != "$2" ]] || return 0
 	(
 		umask 077
-		cat >"$RUN_DIR/settings.new" <<-TEXT
-		STACK_PORT_BASE=$STACK_PORT_BASE
-		STACK_AMQP_PASSWORD=$STACK_AMQP_PASSWORD
-		STACK_COOKIE=$STACK_COOKIE
-		STACK_PG_PASSWORD=$STACK_PG_PASSWORD
-		STACK_PG_OWNER_PASSWORD=$STACK_PG_OWNER_PASSWORD
-		STACK_PG_APP_PASSWORD=$STACK_PG_APP_PASSWORD
-		STACK_GATEWAY_PASSWORD=$STACK_GATEWAY_PASSWORD
-		STACK_WORKER_PASSWORD=$STACK_WORKER_PASSWORD
-		STACK_OPERATOR_PASSWORD=$STACK_OPERATOR_PASSWORD
-		TEXT
-		mv "$RUN_DIR/settings.new" "$RUN_DIR/settings"
+		printf %s "$2" >"$1.new"
+		mv "$1.new" "$1"
 	)
+}
+
+settings_write() {
+	local name text=
+	for name in PORT_BASE AMQP_PASSWORD COOKIE PG_PASSWORD PG_OWNER_PASSWORD PG_APP_PASSWORD \
+		GATEWAY_PASSWORD WORKER_PASSWORD OPERATOR_PASSWORD; do
+		name=STACK_$name
+		text+="$name=${!name}"$'\n'
+	done
+	file_put "$RUN_DIR/settings" "$text"
 }
 
 ports_set() {
@@ -50,7 +54,7 @@ folder_foreign() {
 folder_open() {
 	[[ $RUN_DIR =~ ^[A-Za-z0-9._/@+-]+$ ]] ||
 		die "RUN_DIR is $RUN_DIR, and RabbitMQ takes only letters, digits and . _ / @ + -"
-	mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
+	[[ -d $RUN_DIR ]] || mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
 	[[ -w $RUN_DIR && -x $RUN_DIR ]] || folder_foreign "$RUN_DIR"
 	if [[ -e $RUN_DIR/settings ]]; then
 		[[ -r $RUN_DIR/settings ]] || folder_foreign "$RUN_DIR/settings"
@@ -108,39 +112,33 @@ passwords_put() {
 # env_of PROGRAM PASSWORD: writes env.PROGRAM, its own logins. Those in env are for people.
 env_of() {
 	local login=couponmq_$1:$2@127.0.0.1
-	cat >"$RUN_DIR/env.$1" <<-TEXT
-	export REDIS_URL='redis://$login:$PORT_REDIS/0'
-	export AMQP_URL='amqp://$login:$PORT_RABBITMQ/%2f'
-	export DATABASE_URL='postgresql://$login:$PORT_POSTGRES/couponmq'
-	TEXT
+	file_put "$RUN_DIR/env.$1" "\
+export REDIS_URL='redis://$login:$PORT_REDIS/0'
+export AMQP_URL='amqp://$login:$PORT_RABBITMQ/%2f'
+export DATABASE_URL='postgresql://$login:$PORT_POSTGRES/couponmq'
+"
 }
 
 env_write() {
 	local socket=$RUN_DIR/gateway/gateway.sock postgres=127.0.0.1:$PORT_POSTGRES/couponmq
 	local owner=couponmq_owner:$STACK_PG_OWNER_PASSWORD
 	[[ ${#socket} -le $SOCKET_PATH_MAX ]] || socket=
-	(
-		umask 077
-		[[ -e $RUN_DIR/code-keys ]] ||
-			echo "1 $(random_hex)$(random_hex)" >"$RUN_DIR/code-keys"
-		cat >"$RUN_DIR/env.new" <<-TEXT
-		export REDIS_URL='redis://127.0.0.1:$PORT_REDIS/0'
-		export AMQP_URL='amqp://couponmq:$STACK_AMQP_PASSWORD@127.0.0.1:$PORT_RABBITMQ/%2f'
-		export DATABASE_URL='postgresql://couponmq:$STACK_PG_APP_PASSWORD@$postgres'
-		export DATABASE_ADMIN_URL='postgresql://$owner@$postgres'
-		export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
-		export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
-		export COUPON_UNIX_SOCKET='$socket'
-		export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
-		TEXT
-		if [[ -n ${WITH_ZOOKEEPER:-} ]]; then
-			echo "export ZOOKEEPER_HOSTS='127.0.0.1:$PORT_ZOOKEEPER'"
-		fi >>"$RUN_DIR/env.new"
-		mv "$RUN_DIR/env.new" "$RUN_DIR/env"
-		env_of gateway "$STACK_GATEWAY_PASSWORD"
-		env_of worker "$STACK_WORKER_PASSWORD"
-		env_of operator "$STACK_OPERATOR_PASSWORD"
-	)
+	[[ -e $RUN_DIR/code-keys ]] ||
+		file_put "$RUN_DIR/code-keys" "1 $(random_hex)$(random_hex)"$'\n'
+	file_put "$RUN_DIR/env" "\
+export REDIS_URL='redis://127.0.0.1:$PORT_REDIS/0'
+export AMQP_URL='amqp://couponmq:$STACK_AMQP_PASSWORD@127.0.0.1:$PORT_RABBITMQ/%2f'
+export DATABASE_URL='postgresql://couponmq:$STACK_PG_APP_PASSWORD@$postgres'
+export DATABASE_ADMIN_URL='postgresql://$owner@$postgres'
+export COUPON_LISTEN='127.0.0.1:$PORT_GATEWAY'
+export COUPON_HTTP_LISTEN='127.0.0.1:$PORT_HTTP'
+export COUPON_UNIX_SOCKET='$socket'
+export COUPON_CODE_KEYS='$RUN_DIR/code-keys'
+${WITH_ZOOKEEPER:+export ZOOKEEPER_HOSTS=\'127.0.0.1:$PORT_ZOOKEEPER\'
+}"
+	env_of gateway "$STACK_GATEWAY_PASSWORD"
+	env_of worker "$STACK_WORKER_PASSWORD"
+	env_of operator "$STACK_OPERATOR_PASSWORD"
 }
 
 # env_load [PROGRAM]: with the logins of that program.
