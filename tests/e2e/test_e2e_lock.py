@@ -352,12 +352,13 @@ def test_postgres_ends_the_session_of_one_that_waits(agent, name, pg):
     a, b = agent(), agent()
     first = a.fence(name)
     b.take_send(name)
-    assert not b.has_answered()
-    ended = pg.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        " AND objid = (hashtext(%s)::bigint & 4294967295)::oid",
-        (name,),
-    ).fetchall()
+    ended = wait_until(
+        lambda: pg.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND NOT granted AND objid = (hashtext(%s)::bigint & 4294967295)::oid",
+            (name,),
+        ).fetchall()
+    )
     assert ended == [(True,)]
     assert not b.has_answered()
     assert a.release(name) == "0"

@@ -16,6 +16,7 @@
 #include "lock/lock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,12 +39,24 @@ static const char *const results[] = { [LOCK_TAKEN] = "taken",
 static struct lock_owner *owner;
 static long long again_ms; /* the lease of what is lost and taken again; 0: it is not */
 
-static int held_place(const char *name)
+static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* HELD_MAX: none. */
+static int held_find(const char *name)
 {
 	int i = 0;
 
+	pthread_mutex_lock(&held_mutex);
 	while (i < HELD_MAX && strcmp(held[i].name, name) != 0)
 		i++;
+	pthread_mutex_unlock(&held_mutex);
+	return i;
+}
+
+static int held_place(const char *name)
+{
+	int i = held_find(name);
+
 	check(i < HELD_MAX);
 	return i;
 }
@@ -56,7 +69,9 @@ static void on_lost(void *context, const char *name)
 
 	(void)context;
 	if (again_ms) {
-		i = held_place(name);
+		/* It may be lost before the other thread has noted that it was taken. */
+		while ((i = held_find(name)) == HELD_MAX)
+			usleep(1000);
 		check(!lock_is_held(held[i].lock) && lock_release(held[i].lock) == -1);
 		check(lock_take(owner, name, &options, &held[i].lock) == LOCK_TAKEN);
 	}
@@ -68,7 +83,7 @@ static void take(const char *line)
 {
 	char name[TEXT_SIZE];
 	int kind, wait, watched, i;
-	long long wait_ms, lease_ms;
+	long long wait_ms, lease_ms, fence;
 	struct lock_options options;
 	struct lock *lock;
 	enum lock_result result;
@@ -82,12 +97,15 @@ static void take(const char *line)
 		printf("%s %s\n", results[result], lock_error(owner));
 		return;
 	}
+	fence = lock_fence(lock); /* once it is noted, on_lost() may release it */
+	pthread_mutex_lock(&held_mutex);
 	for (i = 0; i < HELD_MAX && held[i].lock && held[i].lock != lock; i++)
 		;
 	check(i < HELD_MAX);
 	held[i].lock = lock;
 	memcpy(held[i].name, name, strlen(name) + 1); /* the library took it: it fits */
-	printf("taken %lld\n", (long long)lock_fence(lock));
+	pthread_mutex_unlock(&held_mutex);
+	printf("taken %lld\n", fence);
 }
 
 /* `is_last`: the library has freed it now. */

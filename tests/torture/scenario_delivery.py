@@ -22,7 +22,9 @@ class Tap:
     publish."""
 
     def __init__(self, rig):
-        self.connection = pika.BlockingConnection(pika.URLParameters(rig.stack.env["AMQP_URL"]))
+        parameters = pika.URLParameters(rig.stack.env["AMQP_URL"])
+        parameters.heartbeat = 0  # it would be answered only while a scenario uses the connection
+        self.connection = pika.BlockingConnection(parameters)
         self.channel = self.connection.channel()
         self.channel.confirm_delivery()
         self.queue = self.channel.queue_declare("", exclusive=True).method.queue
@@ -47,7 +49,7 @@ class Tap:
             self.channel.basic_publish("", QUEUE, copy.body, copy.properties)
 
     def close(self):
-        """It may have ended: heartbeats are answered only while a scenario uses it."""
+        """It may have ended with the broker."""
         with contextlib.suppress(pika.exceptions.AMQPError):
             self.connection.close()
 
