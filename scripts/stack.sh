@@ -19,7 +19,7 @@ readonly RUN_DIR BUILD_DIR
 readonly RABBITMQ_BIN=${RABBITMQ_BIN:-/usr/lib/rabbitmq/bin}
 readonly BACKENDS=(epmd redis rabbitmq postgres ${WITH_ZOOKEEPER:+zookeeper})
 readonly DEFAULT_PORT_BASE=7400
-readonly START_S=90        # the limit for a start
+readonly START_S=300       # the limit for a start: a busy machine may take minutes
 readonly STOP_S=20         # from TERM to KILL
 readonly SOCKET_PATH_MAX=107
 

@@ -181,7 +181,7 @@ class Stack:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
         assert result.returncode == 0, f"stack.sh {shlex.join(arguments)}:\n{result.stdout}"
         return result.stdout

@@ -153,7 +153,7 @@ env_load() {
 # is released with the command.
 lock_take() {
 	exec 9>"$RUN_DIR/lock"
-	flock -w 180 9 || die "another command has been changing $RUN_DIR for three minutes"
+	flock -w 600 9 || die "another command has been changing $RUN_DIR for ten minutes"
 }
 
 lock_release() {
