@@ -30,8 +30,8 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	if (row->revocation > 0 &&
-	    codes_fill_more(context, row->id, placing.generation, &placing.revocation)) {
+	/* Read after the hold, not from the row: before it, a revocation leaves no trace in Redis. */
+	if (codes_fill_more(context, row->id, placing.generation, &placing.revocation)) {
 		context->refused = 1;
 		return keeper_context_usable(context);
 	}

@@ -392,7 +392,9 @@ local function lock_wake(holders, writer)
 		if not reads and (holders > 0 or i > 1) then
 			return
 		end
-		pcall('PUBLISH', 'couponmq:lock:wake:' .. match(waiter, '^.:(.*)%.%d+$'), waiter)
+		-- Of a malformed one nobody listens.
+		local session = match(waiter, '^.:(.*)%.%d+$') or ''
+		pcall('PUBLISH', 'couponmq:lock:wake:' .. session, waiter)
 		if not reads then
 			return
 		end

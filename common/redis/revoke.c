@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define HEAD_ARGS 3
+#define HEAD_ARGS 5
 
 enum redis_revoked redis_revoke(struct redis_client *redis,
 				const struct redis_revocation *revocation, int is_last, size_t n,
@@ -14,8 +14,9 @@ enum redis_revoked redis_revoke(struct redis_client *redis,
 {
 	char generation[NUMBER_SIZE], from[NUMBER_SIZE], to[NUMBER_SIZE], word[REDIS_WORD_SIZE];
 	const char *argv[HEAD_ARGS + REDIS_REVOKE_CODES_MAX] = {
-		number_text(revocation->generation, generation),
-		number_text(revocation->from, from), number_text(is_last ? revocation->to : 0, to)
+		revocation->run_id, number_text(revocation->generation, generation),
+		number_text(revocation->from, from), number_text(revocation->to, to),
+		is_last ? "1" : "0"
 	};
 	redisReply *reply;
 
@@ -25,8 +26,8 @@ enum redis_revoked redis_revoke(struct redis_client *redis,
 	reply = redis_client_coupon_eval(redis, lua_revoke, revocation->coupon,
 					 COUPON_KEY_COUPON | COUPON_KEY_CODES, HEAD_ARGS + (int)n,
 					 argv);
-	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3) {
-		*seq = reply->element[2]->integer;
+	if (reply && reply->type == REDIS_REPLY_ARRAY) {
+		*seq = reply->elements == 3 ? reply->element[2]->integer : -1;
 		freeReplyObject(reply);
 		return REDIS_REVOKED_DONE;
 	}

@@ -8,6 +8,7 @@
 
 /* Of revocations above `from`, up to `to`, in the copy of this generation. */
 struct redis_revocation {
+	const char *run_id; /* of the Redis process */
 	int64_t coupon, generation, from, to;
 };
 
@@ -21,7 +22,7 @@ enum redis_revoked {
 /*
  * Marks codes, each as Redis names it. The last call has `is_last`, and possibly no codes: it
  * records that all revocations up to `to` are marked. What Redis has accepted until then in this
- * generation has at most this `seq`.
+ * generation has at most this `seq`; -1: Redis cannot tell, it may have lost numbers.
  */
 enum redis_revoked redis_revoke(struct redis_client *redis,
 				const struct redis_revocation *revocation, int is_last, size_t n,

@@ -65,16 +65,15 @@ int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t gene
 	struct snapshot snapshot = { .database = context->database, .row.id = coupon };
 	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation, 1,
 						 &argument);
-	int64_t last = result && PQntuples(result) == 1
-			       ? strtoll(PQgetvalue(result, 0, 0), NULL, 10)
-			       : 0;
+	int64_t last;
 	int rc;
 
-	PQclear(result);
-	if (last <= *revocation) {
-		log_error("revocations_lost", LOG_I("coupon", coupon), LOG_I("last", last));
+	if (!result)
 		return -1;
-	}
+	last = PQntuples(result) == 1 ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+	PQclear(result);
+	if (last <= *revocation)
+		return 0;
 	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
 	if (rc == 0)
 		rc = codes_fill(context, &snapshot, generation, *revocation);
@@ -117,12 +116,13 @@ static enum redis_revoked pages_revoke(struct keeper_context *context, struct sn
 int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 		 const struct coupon_look *look)
 {
-	const struct redis_revocation revocation = { .coupon = row->id,
+	const struct redis_revocation revocation = { .run_id = context->run_id,
+						     .coupon = row->id,
 						     .generation = look->generation,
 						     .from = look->revocation,
 						     .to = row->revocation };
 	struct snapshot snapshot = { .database = context->database, .row = *row };
-	int64_t seq = 0;
+	int64_t seq = -1;
 	enum redis_revoked done = pages_revoke(context, &snapshot, &revocation, &seq);
 
 	snapshot_end(&snapshot);
@@ -131,6 +131,8 @@ int codes_revoke(struct keeper_context *context, const struct coupon_row *row,
 	if (done != REDIS_REVOKED_DONE)
 		return 0;
 	log_info("coupon_revoked", LOG_I("coupon", row->id), LOG_I("revocation", row->revocation));
+	if (seq < 0)
+		return 0;
 	return keeper_database_run(context->database, sql_query_code_revocation_cut, 5,
 				   (const struct postgres_argument[]){
 					   postgres_number(row->id),

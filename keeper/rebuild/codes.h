@@ -17,7 +17,8 @@ int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_
 
 /*
  * The same in a transaction of its own, for codes that were revoked after a snapshot that has the
- * revocations up to `revocation`; it becomes the number of the last one.
+ * revocations up to `revocation`; it becomes the number of the last one, or stays if there are
+ * none.
  */
 int codes_fill_more(struct keeper_context *context, int64_t coupon, int64_t generation,
 		    int64_t *revocation);

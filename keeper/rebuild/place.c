@@ -82,12 +82,18 @@ redisReply *place_run(struct keeper_context *context, struct placing *placing)
 {
 	for (;;) {
 		redisReply *reply = place_once(context, placing);
+		int64_t filled = placing->revocation;
 
 		if (!reply || reply->type != REDIS_REPLY_STRING ||
 		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
 		    codes_fill_more(context, placing->row->id, placing->generation,
 				    &placing->revocation))
 			return reply;
+		if (placing->revocation == filled) {
+			log_error("revocations_lost", LOG_I("coupon", placing->row->id),
+				  LOG_I("last", filled));
+			return reply;
+		}
 		freeReplyObject(reply);
 	}
 }

@@ -104,6 +104,7 @@ def test_forms(codes, coupon, tmp_path, options, form):
         (("--count", 5, "--out", "x", "--alphabet", "AAB"), 'has "A" twice'),
         (("--count", 5, "--out", "x", "--alphabet", "A"), "allowed are 2 to 62"),
         (("--count", 5, "--out", "x", "--pattern", "A_####"), "character 2 is not allowed"),
+        (("--count", 5, "--out", "x", "--pattern", "-####"), "a dash is not allowed at the"),
         (
             ("--count", 5, "--out", "x", "--pattern", "####", "--prefix", "A"),
             "not allowed together",

@@ -262,6 +262,25 @@ def test_revoked_codes(stack, redeem):
     assert [numbers[name] for name in ("unused", "used", "revoked")] == [0, 1, 2]
 
 
+def test_a_code_that_is_redeemed_and_not_settled(rough, rough_coupon, tmp_path):
+    """It stays its user's, and is revoked as soon as the receive loses it."""
+    coupon, redeem = rough_coupon().coupon, Redeem(rough, tmp_path)
+    (code,) = redeem.made(coupon, 1)
+    with rough.client() as client:
+        rough.stop("worker-1")
+        receive = call(client, code, "1")["receive"]
+        result = redeem.run("revoke", code)
+        assert result.returncode == 1 and "it is used, by user 1" in result.stderr
+        assert result.stdout == "0 revoked, 0 revoked before, 1 refused\n"
+        rough.start("worker-1")
+        settled(client, receive)
+        assert redeem.show(code)["state"] == "used"
+        rough.ctl("void", receive)
+        wait_until(lambda: call(client, code, "2") == WRONG)
+    assert redeem.show(code)["state"] == "revoked"
+    rough.ctl("audit", coupon)
+
+
 def revoked_by_the_keeper(stack, redeem, coupon, code):
     with stack.client() as client:
         assert redeem.show(code)["state"] == "revoked"
@@ -313,10 +332,10 @@ def test_revoke_without_redis_says_so(stack, redeem):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_emptied", [False, True])
+@pytest.mark.parametrize("there", ["the copy before", "a placeholder", "nothing"])
 @pytest.mark.parametrize("what", ["code", "word", "set"])
 def test_revoked_while_a_rebuild_is_held_open(
-    rough, rough_coupon, keeper_behind, tmp_path, what, is_emptied
+    rough, rough_coupon, keeper_behind, tmp_path, what, there
 ):
     """The keeper has read PostgreSQL before, and puts the coupon in place after."""
     coupon, redeem = rough_coupon(limit=2), Redeem(rough, tmp_path)
@@ -329,22 +348,52 @@ def test_revoked_while_a_rebuild_is_held_open(
         kept = call(client, other, "1", ack="issued")["receive"]
         _, gate = keeper_behind("REDIS_URL")
         gate.trap(script_sent("place"))
-        coupon.redis.hset(coupon.key, "rebuild", 1)
+        if there == "a placeholder":
+            coupon.redis.delete(*coupon.redis.keys(f"{coupon.key}*"))
+        else:
+            coupon.redis.hset(coupon.key, "rebuild", 1)
         wait_until(gate.trapped_num)
-        if is_emptied:
+        if there == "nothing":
             coupon.redis.flushall()
         redeem("revoke", *revoked)
+        assert coupon.field("revocation") == (None if there == "nothing" else "1")
         gate.let_go()
-
-        def is_refused():
-            reply = call(client, tried, user_new())
-            assert reply == WRONG or reply["status"] in ("unavailable", "unknown"), reply
-            return reply == WRONG
-
-        wait_until(is_refused)
+        refused_soon(client, tried)
         assert call(client, other, "1")["receive"] == kept
         assert coupon.field("revocation") == "1"
     rough.ctl("audit", coupon.coupon)
+
+
+def refused_soon(client, code):
+    """And never accepted."""
+
+    def is_refused():
+        reply = call(client, code, user_new())
+        assert reply == WRONG or reply["status"] in ("unavailable", "unknown"), reply
+        return reply == WRONG
+
+    wait_until(is_refused)
+
+
+def test_revoked_while_a_coupon_is_loaded(
+    rough, rough_coupon, rough_owner, keeper_behind, tmp_path
+):
+    """The keeper has read its row before, and Redis does not have it yet, so couponctl would do
+    this alone. But it takes longer than the keeper waits for Redis."""
+    coupon, redeem = rough_coupon(loaded=False, publish=False), Redeem(rough, tmp_path)
+    (code,) = redeem.made(coupon.coupon, 1)
+    code_set = redeem.show(code)["set"]
+    _, gate = keeper_behind("REDIS_URL")
+    gate.trap(script_sent("hold"))
+    rough.ctl("publish", coupon.coupon)
+    wait_until(gate.trapped_num)
+    rough_owner.execute("SELECT code_set_revoke(%s)", (code_set,))
+    gate.let_go()
+    before = gate.trapped_num()
+    gate.trap(script_sent("revoke"))  # which the keeper's next round would send
+    with rough.client() as client:
+        refused_soon(client, code)
+    assert gate.trapped_num() == before
 
 
 def test_a_revoked_word(stack, redeem):

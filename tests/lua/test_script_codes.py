@@ -39,10 +39,10 @@ def consistent(coupon):
     assert redeemed == of_users
 
 
-def revoke(coupon, *codes, source=0, to=0, generation=None):
+def revoke(coupon, *codes, source=0, to=0, is_last=1, generation=None):
     if generation is None:
         generation = coupon.get("generation") or 1
-    return coupon.run("revoke", generation, source, to, *codes)
+    return coupon.run("revoke", coupon.run_id, generation, source, to, is_last, *codes)
 
 
 def fill_revoked(coupon, *codes, generation=3):
@@ -140,6 +140,7 @@ def test_how_far_redis_has_the_revocations(coupon):
     assert revoke(coupon, "7.0", to=3) == ["ok", 4, 9]
     assert coupon.get("revocation") == "3"
     assert revoke(coupon, "7.1", source=2, to=2) == ["ok", 4, 9]
+    assert revoke(coupon, "7.1", source=3, to=4, is_last=0) == ["ok", 4, 9]
     assert coupon.get("revocation") == "3"
     before = coupon.snapshot()
     assert revoke(coupon, "7.2", source=4, to=5) == "behind"
@@ -149,13 +150,22 @@ def test_how_far_redis_has_the_revocations(coupon):
     assert coupon.get("revocation") == "5"
 
 
+def test_what_redis_may_have_lost_is_not_told(coupon):
+    coupon.put(generation=4, seq=9, run_id="1" * 40)
+    assert revoke(coupon, "7.0", to=1) == ["ok"]
+    coupon.run("hold", 5, 4)
+    assert revoke(coupon, "7.1", source=1, to=2) == ["ok"]
+    assert coupon.redeemed() == {"7.0": "", "7.1": ""}
+    assert coupon.get("revocation") == "2"
+
+
 def test_revoked_during_a_rebuild(coupon):
     """What was filled lacks it; so it is not put in place."""
     coupon.put(fence=5, generation=2)
     coupon.run("hold", 5, 2)
     fill_revoked(coupon, "7.0")
     assert revoke(coupon, "7.1", source=1, to=2) == "behind"
-    assert revoke(coupon, "7.0", "7.1", to=2)[0] == "ok"
+    assert revoke(coupon, "7.0", "7.1", to=2) == ["ok"]  # it is held
     for lower in (0, 1):
         assert load_now(coupon, revocation=lower) == "revoked"
     assert coupon.get("generation") == "2"
@@ -168,7 +178,8 @@ def test_revoked_during_a_rebuild(coupon):
 
 def test_revoked_while_redis_has_only_a_placeholder(coupon):
     coupon.run("hold", 5, 2)
-    assert revoke(coupon, "7.0", source=6, to=7) == "missing"
+    # Nothing follows the first call, because there is nothing to mark.
+    assert revoke(coupon, "7.0", source=6, to=7, is_last=0) == "missing"
     assert coupon.redeemed() == {}
     fill_revoked(coupon)
     assert load_now(coupon, revocation=6) == "revoked"
@@ -218,6 +229,8 @@ def test_revoke_bad_arguments(coupon):
     refused(coupon, "generation: ", revoke, coupon, "7.0", generation=0)
     refused(coupon, "from: ", revoke, coupon, "7.0", source="x")
     refused(coupon, "to: ", revoke, coupon, "7.0", to=-1)
+    refused(coupon, "is_last: ", revoke, coupon, "7.0", is_last=2)
+    refused(coupon, "run_id: ", coupon.run, "revoke", "x", 1, 0, 1, 1)
     coupon.redis.set(coupon.codes, "x")
     refused(coupon, "coupon:.*: not a hash", revoke, coupon, "7.0")
 

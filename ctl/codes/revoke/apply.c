@@ -91,10 +91,13 @@ static void cut_record(struct db *db, const struct redis_revocation *revocation,
 
 void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon)
 {
-	struct redis_revocation revocation = { .coupon = coupon };
-	int64_t seq = 0;
+	char run_id[REDIS_RUN_ID_SIZE];
+	struct redis_revocation revocation = { .coupon = coupon, .run_id = run_id };
+	int64_t seq = -1;
 
 	fault_point(FAULT_REVOKE_COMMITTED);
+	if (redis_client_process(redis, run_id, &(int64_t){ 0 }))
+		redis_fail(redis);
 	for (int i = 0; i < TRIES; i++) {
 		if (missing_read(db, redis, &revocation))
 			return;
@@ -103,7 +106,8 @@ void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon
 			redis_fail(redis);
 			return;
 		case REDIS_REVOKED_DONE:
-			cut_record(db, &revocation, seq);
+			if (seq >= 0)
+				cut_record(db, &revocation, seq);
 			return;
 		case REDIS_REVOKED_MISSING:
 			return;
