@@ -85,6 +85,13 @@ static char literal(const struct code_form *form, char c)
 
 static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
 {
+	if (*pattern == '-') {
+		snprintf(why, CODE_WHY_SIZE,
+			 "the pattern is \"%.150s\": a dash is not allowed at the beginning: a "
+			 "spreadsheet would take the codes for formulas, couponctl for options",
+			 pattern);
+		return -1;
+	}
 	for (const char *p = pattern; *p; p++) {
 		if (!is_symbol(*p) && *p != '-' && *p != '#') {
 			snprintf(why, CODE_WHY_SIZE,

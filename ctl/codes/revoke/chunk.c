@@ -23,6 +23,7 @@ void revoke_chunk_add(struct revoke_chunk *chunk, const struct stored *stored, c
 	to->text[0] = '\0';
 	to->set = 0;
 	to->is_word = 0;
+	to->is_redeemed = 0;
 	if (wrong) {
 		text_add_string(&to->wrong, wrong);
 		return;
@@ -80,7 +81,7 @@ static void name_write(const struct revoke_code *code, char name[RECEIVE_CODE_MA
 		receive_code_format(code->set, code->serial, name);
 }
 
-/* Those that are redeemed in Redis are not to be revoked. Returns how many. */
+/* Those that are redeemed in Redis are named. Returns how many. */
 static int64_t run_look(struct redis_client *redis, struct revoke_code *const *run, size_t n)
 {
 	static char names[REDIS_REVOKE_CODES_MAX][RECEIVE_CODE_MAX + 1];
@@ -102,7 +103,7 @@ static int64_t run_look(struct redis_client *redis, struct revoke_code *const *r
 		if (len == 0)
 			continue;
 		snprintf(user, sizeof(user), "%.*s", (int)len, reply->element[i]->str);
-		run[i]->set = 0;
+		run[i]->is_redeemed = 1;
 		used_add(run[i], user);
 		used++;
 	}
@@ -110,7 +111,7 @@ static int64_t run_look(struct redis_client *redis, struct revoke_code *const *r
 	return used;
 }
 
-/* The same of all codes, each run of one coupon in a call. */
+/* The same of all codes but those found before, each run of one coupon in a call. */
 static int64_t owners_look(struct revoke_chunk *chunk, struct redis_client *redis)
 {
 	struct revoke_code *run[REDIS_REVOKE_CODES_MAX];
@@ -120,7 +121,7 @@ static int64_t owners_look(struct revoke_chunk *chunk, struct redis_client *redi
 	for (size_t i = 0; i <= chunk->n; i++) {
 		struct revoke_code *code = i < chunk->n ? &chunk->codes[i] : NULL;
 
-		if (code && !code->set)
+		if (code && (!code->set || code->is_redeemed))
 			continue;
 		if (n > 0 &&
 		    (!code || n == REDIS_REVOKE_CODES_MAX || code->coupon != run[0]->coupon)) {
@@ -145,7 +146,7 @@ struct columns {
 	size_t at[REVOKE_CHUNK]; /* of each element: its place in the chunk */
 };
 
-static void columns_fill(struct columns *columns, const struct revoke_chunk *chunk)
+static void columns_fill(struct columns *columns, const struct revoke_chunk *chunk, int redeemed)
 {
 	postgres_array_init(&columns->sets, POSTGRES_INT8);
 	postgres_array_init(&columns->serials, POSTGRES_INT8);
@@ -153,7 +154,7 @@ static void columns_fill(struct columns *columns, const struct revoke_chunk *chu
 	for (size_t i = 0; i < chunk->n; i++) {
 		const struct revoke_code *code = &chunk->codes[i];
 
-		if (!code->set)
+		if (!code->set || code->is_redeemed != redeemed)
 			continue;
 		columns->at[columns->sets.n] = i;
 		postgres_array_add_number(&columns->sets, code->set);
@@ -230,22 +231,38 @@ static void coupons_apply(const struct revoke_chunk *chunk, struct db *db,
 	free(coupons);
 }
 
+/*
+ * Revokes those that are redeemed in Redis, or the others, in a transaction. Returns how many were
+ * not revoked before. What is redeemed, but not settled yet, is revoked once its receive loses it.
+ */
+static int64_t part_revoke(struct revoke_chunk *chunk, struct db *db, int redeemed)
+{
+	static struct columns columns;
+	int64_t revoked = 0;
+
+	columns_fill(&columns, chunk, redeemed);
+	if (columns.sets.n > 0) {
+		db_run(db, "BEGIN");
+		revoked = columns_revoke(db, &columns);
+		if (!redeemed)
+			used_note(chunk, db, &columns);
+		if (revoked > 0)
+			PQclear(db_query(db, sql_query_code_changed, 0, NULL));
+		db_run(db, "COMMIT");
+	}
+	columns_fini(&columns);
+	return revoked;
+}
+
 void revoke_chunk_run(struct revoke_chunk *chunk, struct db *db, struct redis_client *redis,
 		      struct revoke_counts *counts)
 {
-	static struct columns columns;
 	int64_t revoked, refused;
 
 	others_find(chunk, db);
 	owners_look(chunk, redis);
-	columns_fill(&columns, chunk);
-	db_run(db, "BEGIN");
-	revoked = columns_revoke(db, &columns);
-	used_note(chunk, db, &columns);
-	if (revoked > 0)
-		PQclear(db_query(db, sql_query_code_changed, 0, NULL));
-	db_run(db, "COMMIT");
-	columns_fini(&columns);
+	revoked = part_revoke(chunk, db, 0);
+	part_revoke(chunk, db, 1);
 	coupons_apply(chunk, db, redis);
 	revoked -= owners_look(chunk, redis); /* redeemed since the first look */
 	refused = refused_tell(chunk);

@@ -1,4 +1,4 @@
-/* Some codes that are to be revoked: in one transaction, then told. */
+/* Some codes that are to be revoked together, then told. */
 #ifndef CTL_CODES_REVOKE_CHUNK_H
 #define CTL_CODES_REVOKE_CHUNK_H
 
@@ -18,6 +18,7 @@ struct revoke_code {
 	char text[CODE_OTHERS_SIZE]; /* "": it was found, or is wrong */
 	int64_t set, serial, coupon; /* set 0: not found, or not to be revoked */
 	int is_word;
+	int is_redeemed;          /* in Redis, when that was asked first */
 	struct text_buffer wrong; /* empty: it is revoked */
 };
 
