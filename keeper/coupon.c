@@ -30,7 +30,7 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
-	/* Read after the hold, not from the row: before it, a revocation leaves no trace in Redis. */
+	/* Not from the row, which was read before the hold: then a revocation leaves no trace. */
 	if (codes_fill_more(context, row->id, placing.generation, &placing.revocation)) {
 		context->refused = 1;
 		return keeper_context_usable(context);
