@@ -220,6 +220,14 @@ def test_a_ticket_that_is_no_number(lock):
     assert lock.take("f", "b")
 
 
+def test_a_waiter_without_a_session(lock):
+    """Written by hand: the lock is given up nevertheless."""
+    lock.take("f", "a")
+    lock.redis.zadd(lock.keys[1], {"f:x": 1})
+    assert lock.release("f", "a") == 1
+    assert lock.take("x", "b")
+
+
 def test_nothing_stays_behind(lock):
     lock.take("w", "a")
     lock.wait("r", "b")
