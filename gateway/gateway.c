@@ -17,6 +17,7 @@
 #include "gateway/read/coupon_answer.h"
 #include "gateway/read/coupons_answer.h"
 #include "gateway/read/status.h"
+#include "gateway/redeem/fair_queue.h"
 #include "gateway/weak_settings.h"
 
 #include <event2/event.h>
@@ -28,6 +29,8 @@
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
 #define COMPARISONS_N 3 /* one for each lookup */
+/* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
+#define REDIS_READS_MAX 128
 
 struct gateway {
 	struct event_base *base;
@@ -38,6 +41,8 @@ struct gateway {
 	struct ticker *busy_ticker;
 	uint64_t redis_connects; /* at which admission reported what it has seen */
 	struct status_parts status;
+	struct fair_queue *reads; /* that wait for Redis */
+	size_t reads_in_redis;
 	struct weak_settings weak_settings;
 	struct comparison comparisons[COMPARISONS_N];
 	struct json_arena *arena; /* for messages of workers */
@@ -48,6 +53,29 @@ struct gateway {
 static int is_foreign(const struct gateway *gateway)
 {
 	return gateway->comparisons[0].relation == RELATION_FOREIGN;
+}
+
+static void read_wait(struct gateway *gateway, struct request *request)
+{
+	struct request *refused = fair_queue_add(gateway->reads, request);
+
+	if (refused)
+		request_fail(refused, ANSWER_BUSY, NULL);
+}
+
+/* Sends to Redis what waits for it, as much as it may have. */
+static void reads_flush(struct gateway *gateway)
+{
+	struct request *request;
+
+	while (gateway->reads_in_redis < REDIS_READS_MAX &&
+	       (request = fair_queue_take(gateway->reads))) {
+		gateway->reads_in_redis++;
+		if (request->op == OP_STATUS)
+			status_answer(&gateway->status, request);
+		else
+			coupon_answer(&gateway->status, request);
+	}
 }
 
 static void dispatch(void *context, struct request *request)
@@ -66,10 +94,8 @@ static void dispatch(void *context, struct request *request)
 		redeem_submit(gateway->parts.redeem, request);
 		return;
 	case OP_STATUS:
-		status_answer(&gateway->status, request);
-		return;
 	case OP_COUPON:
-		coupon_answer(&gateway->status, request);
+		read_wait(gateway, request);
 		return;
 	case OP_COUPONS:
 		coupons_answer(gateway->parts.reads, request);
@@ -276,6 +302,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		redeem_flush(gateway->parts.redeem);
+		reads_flush(gateway);
 		admission_flush(gateway->parts.admission);
 		redis_pool_flush(gateway->parts.redis);
 		if (is_busy(gateway))
@@ -346,7 +373,9 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 						 .lookup = parts->lookup,
 						 .reads = parts->reads,
 						 .offers = offers_new(parts->reads),
-						 .admission = parts->admission };
+						 .admission = parts->admission,
+						 .in_redis = &gateway->reads_in_redis };
+	gateway->reads = fair_queue_new((size_t)config->inflight_max);
 	comparisons_make(gateway, config);
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
@@ -386,6 +415,7 @@ static void gateway_close(struct gateway *gateway)
 	lookup_free(parts->codes);
 	redeem_free(parts->redeem);
 	offers_free(gateway->status.offers);
+	fair_queue_free(gateway->reads);
 	admission_free(parts->admission);
 	waiters_free(parts->waiters);
 	intake_free(gateway->intake);

@@ -11,9 +11,9 @@ METRIC(METRIC_CONNECTIONS_REFUSED, "connections_refused_total", "counter",
 METRIC(METRIC_CONNECTIONS_REFUSED_ADDRESS, "connections_refused_address_total", "counter",
        "Connections refused at COUPON_CONNECTIONS_PER_ADDRESS_MAX.")
 METRIC(METRIC_CONNECTIONS_HELD, "connections_held_bytes", "gauge",
-       "Input and unread replies of the socket API, in bytes.")
+       "Input and unread replies of the socket API, and unread replies over HTTP, in bytes.")
 METRIC(METRIC_CONNECTIONS_CUT, "connections_cut_total", "counter",
-       "Connections closed because the client did not read its replies.")
+       "Connections closed because they held too much: unread replies, or parts of lines.")
 METRIC(METRIC_CONNECTIONS_HTTP, "connections_http_total", "counter",
        "Connections closed because the client sent HTTP to the socket API.")
 METRIC(METRIC_CONNECTIONS_IDLE, "connections_idle_total", "counter",

@@ -148,7 +148,7 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 {
 	struct monitor *monitor = data;
 
-	listener_spare_descriptors(monitor->listener);
+	listener_accepted(monitor->listener);
 	return bufferevent_socket_new(base, -1, 0);
 }
 

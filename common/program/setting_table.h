@@ -65,9 +65,9 @@ SETTING_NUMBER(connections_per_address_max, "COUPON_CONNECTIONS_PER_ADDRESS_MAX"
 	       "are answered busy and closed; 0: no limit")
 SETTING_NUMBER(socket_buffer_bytes, "COUPON_SOCKET_BUFFER_BYTES", "socket-buffer-bytes", GATEWAY,
 	       67108864, 262144, 17179869184,
-	       "maximum size of all input and unread replies of the socket API, per process; from "
-	       "half of it on connections with more than their share are not read from, beyond it "
-	       "those with most are closed")
+	       "maximum size of all input and unread replies of the socket API, and of unread "
+	       "replies over HTTP, per process; from half of it on connections with more than "
+	       "their share are not read from, beyond it those with most are closed")
 SETTING_NUMBER(http_buffer_bytes, "COUPON_HTTP_BUFFER_BYTES", "http-buffer-bytes", GATEWAY,
 	       67108864, 65536, 1073741824,
 	       "maximum size of all HTTP requests that have not arrived completely, per process; "

@@ -13,6 +13,11 @@
 /* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
 #define DESCRIPTORS_KEPT 64
 #define PAUSE_MS 100
+/*
+ * Then the loop looks at its other sockets. libevent accepts as long as there are connections, so
+ * clients that open and close them as fast as they can would keep it from everything else.
+ */
+#define ACCEPTED_AT_ONCE 64
 
 static void (*on_pause)(void);
 
@@ -60,10 +65,32 @@ static void pause_begin(struct evconnlistener *listener)
 			&pause);
 }
 
-void listener_spare_descriptors(struct evconnlistener *listener)
+/* The events of this turn of the loop are handled before the next connection is looked for. */
+static void on_turn_end(evutil_socket_t fd, short what, void *data)
 {
-	if (!descriptors_are_short())
+	(void)fd;
+	(void)what;
+	evconnlistener_enable(data);
+}
+
+static void turn_end(struct evconnlistener *listener)
+{
+	static const struct timeval at_once = { 0 };
+
+	evconnlistener_disable(listener);
+	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_turn_end, listener,
+			&at_once);
+}
+
+void listener_accepted(struct evconnlistener *listener)
+{
+	static unsigned accepted;
+
+	if (!descriptors_are_short()) {
+		if (++accepted % ACCEPTED_AT_ONCE == 0)
+			turn_end(listener);
 		return;
+	}
 	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
 		 LOG_I("ms", PAUSE_MS));
 	pause_begin(listener);

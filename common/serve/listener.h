@@ -1,6 +1,7 @@
 /*
- * Accepts connections in an event loop. It pauses for a moment when file descriptors run out,
- * instead of spinning, and reserves the last ones for connections of the process to the services.
+ * Accepts connections in an event loop, some in each of its turns. It pauses for a moment when file
+ * descriptors run out, instead of spinning, and reserves the last ones for connections of the
+ * process to the services.
  */
 #ifndef COMMON_SERVE_LISTENER_H
 #define COMMON_SERVE_LISTENER_H
@@ -19,8 +20,8 @@ struct evconnlistener *listener_new(struct event_base *base, int fd, evconnliste
 
 /*
  * To be called for each connection: pauses accepting when the next descriptor would be a reserved
- * one.
+ * one, and lets the loop look at its other sockets when many were accepted at once.
  */
-void listener_spare_descriptors(struct evconnlistener *listener);
+void listener_accepted(struct evconnlistener *listener);
 
 #endif

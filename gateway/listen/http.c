@@ -272,10 +272,11 @@ struct page {
 	const char *path;
 	void (*answer)(struct http *http, struct http_connection *connection);
 	int is_monitoring;
+	int cost;
 };
 
 static const struct page pages[] = {
-#define PAGE(path, answer, is_monitoring) { path, answer, is_monitoring },
+#define PAGE(path, answer, is_monitoring, cost) { path, answer, is_monitoring, cost },
 #include "gateway/listen/http_page_table.h"
 #undef PAGE
 };
@@ -292,6 +293,7 @@ static const struct page *page_find(const char *path)
 static void on_page(struct http *http, struct http_connection *connection,
 		    const struct http_request *request, const struct page *page)
 {
+	turns_spend(intake_turns(http->intake), page->cost);
 	if (request->parser.method == HTTP_GET || request->parser.method == HTTP_HEAD)
 		page->answer(http, connection);
 	else
@@ -354,7 +356,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 
 	(void)address;
 	(void)len;
-	listener_spare_descriptors(listener);
+	listener_accepted(listener);
 	if (http->stopped)
 		close(fd);
 	else

@@ -1,6 +1,7 @@
 #include "gateway/listen/http_connection.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 #include "gateway/listen/http_head.h"
 #include "gateway/metrics.h"
 
@@ -30,7 +31,8 @@ struct surplus {
 struct http_connection {
 	struct responder responder; /* first: a responder is its connection */
 	struct http_shared *shared;
-	struct turn turn;          /* for requests of the surplus */
+	struct turn turn;
+	struct holding holding;    /* while SENDING: what the kernel did not take at once */
 	struct http_member member; /* waits unless ANSWERING */
 	int fd;
 	struct event *read;
@@ -38,7 +40,7 @@ struct http_connection {
 	struct http_request request;
 	struct surplus surplus;
 	struct http_output output;
-	int is_unread; /* `read` is not pending, until all that was read is answered */
+	int is_unread; /* `read` is not pending: until it is served, and all is answered */
 	int is_last;   /* closed after the reply */
 	int is_refused;
 	int is_held; /* not to be freed */
@@ -66,6 +68,12 @@ static void state_set(struct http_connection *connection, enum state state)
 static struct turns *turns_of(const struct http_connection *connection)
 {
 	return intake_turns(connection->shared->limits.intake);
+}
+
+static void hold(struct http_connection *connection, size_t bytes)
+{
+	holdings_set(intake_holdings(connection->shared->limits.intake), &connection->holding,
+		     bytes);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -111,6 +119,7 @@ void http_connection_close(struct http_connection *connection)
 	if (connection->state != ANSWERING)
 		state_set(connection, ANSWERING);
 	received_set(connection, 0);
+	hold(connection, 0);
 	turn_leave(turns_of(connection), &connection->turn);
 	event_free(connection->read);
 	http_output_fini(&connection->output);
@@ -153,6 +162,7 @@ static void output_done(void *context, int rc)
 {
 	struct http_connection *connection = context;
 
+	hold(connection, 0);
 	state_set(connection, ANSWERING);
 	if (rc)
 		http_connection_close(connection);
@@ -164,12 +174,15 @@ static void pieces_send(struct http_connection *connection, const struct iovec *
 {
 	int rc = http_output_write(&connection->output, pieces, n);
 
-	if (rc < 0)
+	if (rc < 0) {
 		http_connection_close(connection);
-	else if (rc == 0)
+	} else if (rc == 0) {
 		reply_sent(connection);
-	else
+	} else {
 		state_set(connection, SENDING);
+		hold(connection, http_output_length(&connection->output));
+		holdings_relieve(intake_holdings(connection->shared->limits.intake));
+	}
 }
 
 static const char *connection_header(const struct http_connection *connection)
@@ -356,25 +369,20 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 static void surplus_take(struct http_connection *connection)
 {
 	struct surplus *surplus = &connection->surplus;
-	size_t left = bytes_take(connection, surplus->bytes + surplus->at,
-				 surplus->len - surplus->at);
+	size_t len = surplus->len - surplus->at,
+	       left = bytes_take(connection, surplus->bytes + surplus->at, len);
 
+	turns_spend(turns_of(connection), intake_text_cost(len - left));
 	surplus->at = surplus->len - left;
 	if (left == 0)
 		surplus_free(surplus);
-	if (connection->state != RECEIVING)
-		return;
-	if (connection->request.complete)
-		request_handle(connection, left);
-	else
-		read_resume(connection);
 }
 
 static void socket_take(struct http_connection *connection)
 {
 	char bytes[READ_ONCE_BYTES];
-	ssize_t n = recv(connection->fd, bytes, sizeof(bytes), 0);
-	size_t left;
+	size_t room = http_limits_room(&connection->shared->limits, sizeof(bytes)), left;
+	ssize_t n = recv(connection->fd, bytes, room, 0);
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		http_connection_close(connection);
@@ -382,43 +390,65 @@ static void socket_take(struct http_connection *connection)
 		return;
 	received_set(connection, connection->member.received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
+	turns_spend(turns_of(connection), intake_text_cost((size_t)n - left));
 	if (left > 0)
 		surplus_keep(&connection->surplus, bytes + (size_t)n - left, left);
-	if (connection->state == RECEIVING && connection->request.complete)
-		request_handle(connection, left);
 }
 
-static void take(struct http_connection *connection, void (*from)(struct http_connection *))
+/* Goes on with its request. Returns whether it has to wait for another turn. */
+static int advance(struct http_connection *connection)
 {
-	connection->is_held = 1;
-	from(connection);
-	connection->is_held = 0;
-	if (connection->is_closed)
-		connection_free(connection);
+	if (connection->state == RECEIVING && !connection->request.complete) {
+		if (connection->surplus.bytes)
+			surplus_take(connection);
+		else
+			socket_take(connection);
+	}
+	if (connection->is_closed || connection->state != RECEIVING)
+		return 0;
+	if (!connection->request.complete) {
+		read_resume(connection);
+		return 0;
+	}
+	if (!turn_affords(&connection->turn, intake_text_cost(connection->request.body.len)))
+		return 1;
+	request_handle(connection, connection->surplus.len - connection->surplus.at);
+	return 0;
 }
 
+/* Served in its turn. What arrives until then stays in the kernel. */
 static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
 
 	(void)fd;
 	(void)what;
-	if (connection->state != RECEIVING || connection->surplus.bytes) {
+	if (connection->state != RECEIVING || connection->surplus.bytes || connection->turn.queue) {
 		event_del(connection->read);
 		connection->is_unread = 1;
 		return;
 	}
-	take(connection, socket_take);
+	turn_enter(turns_of(connection), &connection->turn);
 }
 
-/* The next one enters when this one is answered. */
 static int serve(struct turn *turn)
 {
 	struct http_connection *connection = turn->owner;
+	int more;
 
-	if (connection->state == RECEIVING && connection->surplus.bytes)
-		take(connection, surplus_take);
-	return 0;
+	connection->is_held = 1;
+	more = advance(connection);
+	connection->is_held = 0;
+	if (connection->is_closed)
+		connection_free(connection);
+	return more;
+}
+
+static void on_holding_cut(void *owner)
+{
+	log_warn("connection_cut", LOG_S("reason", HOLDINGS_CUT));
+	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	http_connection_close(owner);
 }
 
 void http_connection_expire(struct http_connection *connection)
@@ -441,6 +471,7 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 	connection->responder = (struct responder){ .reply = intake_reply };
 	connection->shared = shared;
 	connection->turn = (struct turn){ .serve = serve, .owner = connection };
+	connection->holding = (struct holding){ .cut = on_holding_cut, .owner = connection };
 	connection->member.connection = connection;
 	connection->fd = fd;
 	connection->state = ANSWERING;

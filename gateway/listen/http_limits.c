@@ -85,3 +85,10 @@ int http_limits_too_large(const struct http_limits *limits, const struct http_me
 	return limits->received > (size_t)limits->config->http_buffer_bytes &&
 	       member->received > SMALL_BYTES;
 }
+
+size_t http_limits_room(const struct http_limits *limits, size_t most)
+{
+	return limits->received > (size_t)limits->config->http_buffer_bytes && most > SMALL_BYTES
+		       ? SMALL_BYTES
+		       : most;
+}

@@ -56,6 +56,8 @@ struct http_connection *http_limits_expired(struct http_limits *limits, int64_t 
 struct http_connection *http_limits_waiting(struct http_limits *limits);
 
 void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received);
+/* How many bytes of `most` may be read at once. */
+size_t http_limits_room(const struct http_limits *limits, size_t most);
 /* Whether this request is refused because all together are too large. */
 int http_limits_too_large(const struct http_limits *limits, const struct http_member *member);
 

@@ -60,3 +60,8 @@ int http_output_write(struct http_output *output, const struct iovec *pieces, si
 	event_add(output->writable, NULL);
 	return 1;
 }
+
+size_t http_output_length(const struct http_output *output)
+{
+	return evbuffer_get_length(output->unsent);
+}

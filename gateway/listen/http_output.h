@@ -30,5 +30,6 @@ void http_output_fini(struct http_output *output);
  * broken.
  */
 int http_output_write(struct http_output *output, const struct iovec *pieces, size_t n);
+size_t http_output_length(const struct http_output *output); /* what is unsent */
 
 #endif

@@ -7,6 +7,7 @@
 #include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
+#include <netdb.h>
 #include <stdlib.h>
 
 /* The connections of one address. */
@@ -32,6 +33,7 @@ struct intake {
 	void *context;
 	struct turns turns;
 	struct event *turn; /* active while a connection waits for its turn */
+	struct holdings holdings;
 };
 
 void intake_check(const struct config *config)
@@ -78,6 +80,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
 	intake->dispatch = dispatch;
 	intake->context = context;
+	holdings_init(&intake->holdings, (size_t)config->socket_buffer_bytes);
 	turns_init(&intake->turns, turns_wake, intake);
 	intake->turn = event_new(base, -1, 0, on_turn, intake);
 	check(intake->turn != NULL);
@@ -101,6 +104,11 @@ static void request_enter(struct intake *intake)
 	metrics_set(METRIC_INFLIGHT, (int64_t)intake->inflight);
 }
 
+int64_t intake_text_cost(size_t len)
+{
+	return (int64_t)(len / BYTES_OF_COST);
+}
+
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder)
 {
@@ -109,8 +117,8 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 
 	request_enter(intake);
 	request = request_parse(intake->arena, text, len, op, responder);
-	turns_spend(&intake->turns, (int64_t)(len / BYTES_OF_COST) +
-					    (request ? request_op_cost(request->op) : COST_BAD));
+	turns_spend(&intake->turns,
+		    intake_text_cost(len) + (request ? request_op_cost(request->op) : COST_BAD));
 	if (!request)
 		return;
 	if (over)
@@ -152,6 +160,15 @@ static struct address *address_of(struct intake *intake, uint64_t peer)
 	return address;
 }
 
+static void full_log(const struct sockaddr *from, socklen_t len)
+{
+	char text[NI_MAXHOST] = "";
+
+	getnameinfo(from, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
+	log_warn("connections_of_address", LOG_S("address", text),
+		 LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
+}
+
 enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd)
 {
 	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
@@ -165,8 +182,10 @@ enum intake_room intake_connection_open(struct intake *intake, struct client *cl
 		return INTAKE_FULL;
 	if (is_limited(intake, from)) {
 		address = address_of(intake, client->peer);
-		if (address->connections >= intake->per_address_max)
+		if (address->connections >= intake->per_address_max) {
+			full_log(from, len);
 			return INTAKE_FULL_OF_ADDRESS;
+		}
 		address->connections++;
 		client->is_counted = 1;
 	}
@@ -196,7 +215,6 @@ const char *intake_connection_refused(enum intake_room room)
 		metrics_add(METRIC_CONNECTIONS_REFUSED, 1);
 		return "too many connections";
 	}
-	log_warn("connections_of_address", LOG_S("reason", "COUPON_CONNECTIONS_PER_ADDRESS_MAX"));
 	metrics_add(METRIC_CONNECTIONS_REFUSED_ADDRESS, 1);
 	return "too many connections of your address";
 }
@@ -217,4 +235,9 @@ size_t intake_inflight(const struct intake *intake)
 struct turns *intake_turns(struct intake *intake)
 {
 	return &intake->turns;
+}
+
+struct holdings *intake_holdings(struct intake *intake)
+{
+	return &intake->holdings;
 }

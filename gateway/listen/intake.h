@@ -1,13 +1,14 @@
 /*
  * Takes in requests from the socket API and HTTP: parses and counts them, refuses them with busy
  * beyond the limit, and passes them on to `dispatch`. Counts the connections of both, together and
- * by address, and lets them take turns. The responder's reply function calls intake_answered() for
- * each reply.
+ * by address, lets them take turns, and bounds what they hold. The responder's reply function calls
+ * intake_answered() for each reply.
  */
 #ifndef GATEWAY_LISTEN_INTAKE_H
 #define GATEWAY_LISTEN_INTAKE_H
 
 #include "common/program/config.h"
+#include "gateway/listen/holdings.h"
 #include "gateway/listen/reply.h"
 #include "gateway/listen/turns.h"
 
@@ -24,6 +25,8 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
 
+/* Of a request with so much text, before it is known which one it is (turns.h). */
+int64_t intake_text_cost(size_t len);
 /*
  * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse.
  */
@@ -52,5 +55,7 @@ size_t intake_inflight(const struct intake *intake);
 
 /* Of the connections with input. They are served from the event loop. */
 struct turns *intake_turns(struct intake *intake);
+/* Of all connections. */
+struct holdings *intake_holdings(struct intake *intake);
 
 #endif

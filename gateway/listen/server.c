@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/serve/listener.h"
 #include "common/ticker.h"
+#include "gateway/listen/holdings.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@
  * From this part of inflight_max on, connections with more in flight than their share wait: what
  * one client has in flight is before what the others send next. Very few need no shares.
  */
-#define SHARED_INFLIGHT_PART 8
+#define SHARED_INFLIGHT_PART 16
 #define SHARED_INFLIGHT_LEAST 64
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
@@ -39,10 +40,10 @@ struct conn {
 	struct client client;
 	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
 	struct turn turn;
+	struct holding holding; /* its input and output */
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
-	size_t held;        /* bytes of input and output, as they are in the server's sum */
 	size_t scanned;     /* bytes at the front of the input without a line's end */
 	int skipping;       /* in a line that is too long */
 	int paused;         /* not read from, until less is in flight */
@@ -66,7 +67,6 @@ struct server {
 	struct conn_list conns;
 	size_t conns_n;
 	size_t answering_n;     /* connections with something in flight, those closed too */
-	size_t held;            /* by all connections, up to socket_buffer_bytes */
 	struct ticker *stalled; /* while a connection is not read from because it holds much */
 	struct conn_queue written;
 	struct event *send;         /* active when `written` is not empty */
@@ -79,32 +79,22 @@ static size_t output_length(const struct conn *conn)
 	return evbuffer_get_length(bufferevent_get_output(conn->bev));
 }
 
-/* Adjusts what all connections hold, after a change of this one's input or output. */
-static void conn_hold(struct conn *conn)
+static struct holdings *holdings_of(const struct conn *conn)
 {
-	struct server *server = conn->server;
-
-	server->held -= conn->held;
-	conn->held = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
-	server->held += conn->held;
-	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)server->held);
+	return intake_holdings(conn->server->intake);
 }
 
-/*
- * Whether so many bytes are more than the share of a connection. There are no shares while all of
- * them hold less than half of what is allowed.
- */
-static int is_over_share(const struct server *server, size_t bytes)
+/* After a change of its input or output. What one that is cut has is freed soon. */
+static void conn_hold(struct conn *conn)
 {
-	size_t half = (size_t)server->config->socket_buffer_bytes / 2;
+	size_t bytes = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
 
-	return server->held > half && bytes > half / server->conns_n;
+	holdings_set(holdings_of(conn), &conn->holding, conn->cut ? 0 : bytes);
 }
 
 static void conn_disconnect(struct conn *conn)
 {
-	conn->server->held -= conn->held;
-	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)conn->server->held);
+	holdings_set(holdings_of(conn), &conn->holding, 0);
 	if (conn->written)
 		TAILQ_REMOVE(&conn->server->written, conn, next);
 	conn->written = 0;
@@ -150,7 +140,7 @@ static size_t conn_inflight_max(const struct conn *conn)
 static int conn_is_full(const struct conn *conn)
 {
 	return conn->inflight >= conn_inflight_max(conn) ||
-	       is_over_share(conn->server, output_length(conn));
+	       holdings_is_over_share(holdings_of(conn), output_length(conn));
 }
 
 /*
@@ -161,7 +151,7 @@ static void conn_resume(struct conn *conn)
 {
 	if (!conn->paused || conn->server->stopped ||
 	    conn->inflight > conn_inflight_max(conn) / 2 ||
-	    is_over_share(conn->server, output_length(conn)))
+	    holdings_is_over_share(holdings_of(conn), output_length(conn)))
 		return;
 	conn->paused = 0;
 	turn_enter(intake_turns(conn->server->intake), &conn->turn);
@@ -196,19 +186,9 @@ static void conn_cut(struct conn *conn, const char *reason)
 	conn_mark_written(conn); /* it is closed soon, and not from here */
 }
 
-/* Cuts those that hold most, while all together hold more than is allowed. */
-static void server_relieve(struct server *server)
+static void on_holding_cut(void *owner)
 {
-	while (server->held > (size_t)server->config->socket_buffer_bytes) {
-		struct conn *conn, *most = LIST_FIRST(&server->conns);
-
-		LIST_FOREACH (conn, &server->conns, all)
-			if (conn->held > most->held)
-				most = conn;
-		server->held -= most->held;
-		most->held = 0;
-		conn_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
-	}
+	conn_cut(owner, HOLDINGS_CUT);
 }
 
 static void conn_write(struct conn *conn, const char *line, size_t len)
@@ -223,7 +203,7 @@ static void conn_write(struct conn *conn, const char *line, size_t len)
 	if ((int64_t)evbuffer_get_length(output) > conn->server->config->output_limit_bytes)
 		conn_cut(conn, "the client does not read its replies");
 	else
-		server_relieve(conn->server);
+		holdings_relieve(holdings_of(conn));
 }
 
 static void conn_reply(struct responder *responder, enum answer answer, const char *line,
@@ -329,6 +309,9 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 		if (!stop)
 			return (size_t)(at - data) +
 			       conn_partial_line(conn, at, (size_t)(end - at));
+		if (!conn->skipping &&
+		    !turn_affords(&conn->turn, intake_text_cost((size_t)(stop - at))))
+			return (size_t)(at - data);
 		if (!conn->skipping)
 			conn_line(conn, at, (size_t)(stop - at));
 		conn->skipping = 0;
@@ -346,7 +329,7 @@ static void conn_flow(struct conn *conn, int waits)
 {
 	size_t len = evbuffer_get_length(bufferevent_get_input(conn->bev));
 	int reads = bufferevent_get_enabled(conn->bev) & EV_READ;
-	int is_stalled = is_over_share(conn->server, len);
+	int is_stalled = holdings_is_over_share(holdings_of(conn), len);
 	int may_read = !conn->paused && !conn->at_end && !conn->ended && !is_stalled &&
 		       !(waits && len >= READ_AHEAD_BYTES);
 
@@ -416,7 +399,7 @@ static void on_read(struct bufferevent *bev, void *data)
 	turn_enter(intake_turns(conn->server->intake), &conn->turn);
 	conn_hold(conn);
 	conn_flow(conn, 1);
-	server_relieve(conn->server);
+	holdings_relieve(holdings_of(conn));
 }
 
 /* All output is written that the kernel did not take at once. */
@@ -507,7 +490,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	int on = 1;
 
 	(void)len;
-	listener_spare_descriptors(listener);
+	listener_accepted(listener);
 	if (server->stopped) {
 		close(fd);
 		return;
@@ -525,6 +508,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	conn->client = client;
 	conn->server = server;
 	conn->turn = (struct turn){ .serve = conn_serve, .owner = conn };
+	conn->holding = (struct holding){ .cut = on_holding_cut, .owner = conn };
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);

@@ -56,18 +56,25 @@ void turns_spend(struct turns *turns, int64_t cost)
 
 int turn_is_over(const struct turn *turn)
 {
-	return turn->credit <= 0;
+	return turn->credit <= 0 || turn->credit < turn->wanted;
+}
+
+int turn_affords(struct turn *turn, int64_t cost)
+{
+	turn->wanted = cost > TURN_COST && cost > turn->credit ? cost : 0;
+	return turn->wanted == 0;
 }
 
 /* What was spent beyond the credit is owed: one that does dear things has fewer turns. */
 static void turn_serve(struct turns *turns, struct turn *turn)
 {
 	int was_fresh = turn->queue == &turns->fresh, more = 1;
+	int64_t credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
 
 	queue_remove(turn);
 	turn->credit += TURN_COST;
-	if (turn->credit > TURN_COST)
-		turn->credit = TURN_COST;
+	if (turn->credit > credit_max)
+		turn->credit = credit_max;
 	turns->serving = turn;
 	turns->spent += TURN_COST_LEAST;
 	if (!turn_is_over(turn))

@@ -28,6 +28,7 @@ struct turn {
 	turn_serve_fn *serve;
 	struct turn_queue *queue; /* NULL: it has nothing to do */
 	int64_t credit;
+	int64_t wanted; /* it is not served before it has so much */
 	void *owner;
 };
 
@@ -54,5 +55,11 @@ void turn_leave(struct turns *turns, struct turn *turn);
 /* For who serves: something was done on behalf of the turn, and whether that was enough. */
 void turns_spend(struct turns *turns, int64_t cost);
 int turn_is_over(const struct turn *turn);
+/*
+ * Whether the turn is enough for what costs so much. If not, it is over, and the next one comes
+ * after as many rounds as it costs: what is dear is paid for in advance, else the first of many
+ * connections would keep the others waiting for the sum.
+ */
+int turn_affords(struct turn *turn, int64_t cost);
 
 #endif

@@ -130,6 +130,7 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	struct coupon_query *query = context;
 	char *fields[FIELDS_N];
 
+	--*query->parts->in_redis;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
 		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is unreachable");
 		free(query);

@@ -276,6 +276,7 @@ static void on_records(void *context, const redisReply *reply)
 	struct status_query *query = context;
 	int missing = 0;
 
+	--*query->parts->in_redis;
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
 		query->redis_answered = 1;
 		if (reply->element[0]->type == REDIS_REPLY_STRING)

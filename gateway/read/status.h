@@ -21,6 +21,7 @@ struct status_parts {
 	struct lookup *reads; /* of what is only shown; not for `status` */
 	struct offers *offers;
 	struct admission *admission;
+	size_t *in_redis; /* how many Redis has; less one with its reply */
 };
 
 void status_answer(const struct status_parts *parts,

@@ -16,8 +16,20 @@ from process import gateway_process
 from stack import wait_until
 
 
+def http_get(path):
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
 def issues(coupon, users):
     return [{"op": "issue", "coupon": coupon, "user": str(user)} for user in users]
+
+
+@pytest.fixture
+def many_descriptors():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_in_flight_of_one_connection(stack, make_coupon, gateway_make):
@@ -248,6 +260,28 @@ def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
     wait_until(lambda: gateway.metrics()["couponmq_connections_held_bytes"] == 0)
 
 
+def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_descriptors):
+    """Those that hold most are cut, also for what the socket API holds."""
+    bound = 262144  # the least
+    gateway = gateway_make(stack, COUPON_SOCKET_BUFFER_BYTES=bound)
+    host, port = gateway.settings["COUPON_HTTP_LISTEN"].rsplit(":", 1)
+    held = []
+    with contextlib.ExitStack() as connections, gateway.client() as good:
+        for _ in range(120):
+            one = connections.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect((host, int(port)))
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                one.send(http_get("/openapi.json") * 200)
+            assert good.call("ping")["code"] == 0
+            held.append(gateway.metrics()["couponmq_connections_held_bytes"])
+        assert bound / 3 < max(held) <= bound
+        wait_until(lambda: gateway.metrics()["couponmq_connections_cut_total"] > 0)
+        assert "COUPON_SOCKET_BUFFER_BYTES" in gateway.log()
+    wait_until(lambda: gateway.metrics()["couponmq_connections_held_bytes"] == 0)
+
+
 def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
     coupon = rough.coupon_make(100)
     gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=1000, COUPON_ISSUED_TIMEOUT_MS=60000)
@@ -266,14 +300,6 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
         assert waiting.call("ping")["code"] == 0, "a late answer does not end the connection"
 
 
-@pytest.fixture
-def many_descriptors():
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
 def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_make):
     coupon = make_coupon(1000)
     gateway = gateway_make(stack)
@@ -288,34 +314,113 @@ def test_two_thousand_connections(stack, make_coupon, many_descriptors, gateway_
     wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"op":"ping"}\n',
-        b'{"op":"stats"}\n',
-        b'{"op":"status","coupon":"1","user":"u"}\n',
-        b'{"op":"issue","coupon":"1","user":"u"}\n',
-        b'{"op":"none"}\n',
-    ],
-    ids=["ping", "stats", "status", "issue", "bad"],
-)
+@contextlib.contextmanager
+def floods_open(gateway, n, over_http=False):
+    """Connections that were accepted; closed at the end."""
+    name = "COUPON_HTTP_LISTEN" if over_http else "COUPON_LISTEN"
+    host, port = gateway.settings[name].rsplit(":", 1)
+    with contextlib.ExitStack() as connections:
+        floods = [
+            connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            for _ in range(n)
+        ]
+        gauge = "couponmq_http_connections" if over_http else "couponmq_connections"
+        wait_until(lambda: gateway.metrics()[gauge] >= n)
+        yield floods
+
+
+FLOODS = {  # a request, how many of them on each connection, how many connections
+    "ping": (b'{"op":"ping"}\n', 800, 200),
+    "stats": (b'{"op":"stats"}\n', 800, 200),
+    "status": (b'{"op":"status","coupon":"1","user":"u"}\n', 800, 200),
+    "issue": (b'{"op":"issue","coupon":"1","user":"u"}\n', 800, 200),
+    "bad": (b'{"op":"none"}\n', 800, 200),
+    "http": (http_get("/v1/ping"), 200, 100),
+    "http stats": (http_get("/v1/stats"), 200, 100),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_another_client_is_served_before_the_rest_of_a_flood(
-    stack, many_descriptors, gateway_make, line
+    stack, many_descriptors, gateway_make, flood
 ):
-    """The lines of all floods are there before it sends one; `stats` is served in its turn."""
-    gateway, floods_n, lines_n = gateway_make(stack), 200, 800
-    with contextlib.ExitStack() as connections, gateway.client() as other:
-        floods = [connections.enter_context(gateway.client()) for _ in range(floods_n)]
-        assert all(client.call("ping")["code"] == 0 for client in (*floods, other))
+    """What all floods send is there before it sends one; `stats` is served in its turn."""
+    gateway, (request, requests_n, floods_n) = gateway_make(stack), flood
+    with gateway.client() as other, floods_open(
+        gateway, floods_n, request.startswith(b"GET")
+    ) as floods:
+        assert other.call("ping")["code"] == 0
         before = gateway.metrics()["couponmq_requests_total"]
         gateway.signal(signal.SIGSTOP)
-        for flood in floods:
-            flood.send_bytes(line * lines_n)
+        for one in floods:
+            one.sendall(request * requests_n)
         other.send_bytes(b'{"op":"ping"}\n{"op":"stats"}\n')
         gateway.signal(signal.SIGCONT)
         assert other.read_reply()["code"] == 0
         handled = other.read_reply()["stats"]["requests_total"] - before
-        assert handled < floods_n * lines_n / 10
+        assert handled < floods_n * requests_n / 10
+
+
+def test_another_client_is_served_before_long_lines(stack, many_descriptors, gateway_make):
+    """They are paid for in advance: the first one of each connection, too."""
+    gateway, n, begin = gateway_make(stack), 100, b'{"op":"ping","id":"' + b"x" * 60000
+    with gateway.client() as other, floods_open(gateway, n) as floods:
+        assert other.call("ping")["code"] == 0
+        for one in floods:
+            one.sendall(begin)
+        held = "couponmq_connections_held_bytes"
+        wait_until(lambda: gateway.metrics()[held] == n * len(begin))
+        before = gateway.metrics()["couponmq_requests_total"]
+        gateway.signal(signal.SIGSTOP)
+        for one in floods:
+            one.sendall(b'"}\n')
+        other.send_bytes(b'{"op":"ping"}\n{"op":"stats"}\n')
+        gateway.signal(signal.SIGCONT)
+        assert other.read_reply()["code"] == 0
+        assert other.read_reply()["stats"]["requests_total"] - before < n / 4
+        wait_until(lambda: gateway.metrics()["couponmq_requests_total"] == before + n + 2)
+
+
+def test_a_client_is_served_before_all_that_connect_are_accepted(
+    stack, many_descriptors, gateway_make
+):
+    gateway, n = gateway_make(stack), 600
+    host, port = gateway.settings["COUPON_LISTEN"].rsplit(":", 1)
+    with gateway.client() as other, contextlib.ExitStack() as connections:
+        assert other.call("ping")["code"] == 0
+        before = gateway.metrics()["couponmq_connections_total"]
+        gateway.signal(signal.SIGSTOP)
+        for _ in range(n):
+            connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
+        other.send_bytes(b'{"op":"ping"}\n{"op":"stats"}\n')
+        gateway.signal(signal.SIGCONT)
+        assert other.read_reply()["code"] == 0
+        accepted = other.read_reply()["stats"]["connections_total"] - before
+        assert accepted < n / 2
+        wait_until(lambda: gateway.metrics()["couponmq_connections"] == n + 1)
+    wait_until(lambda: gateway.metrics()["couponmq_connections"] == 0)
+
+
+def test_reads_in_redis_do_not_delay_issuing(rough, many_descriptors, gateway_make):
+    """Redis gets a few at once: what is issued waits for these only."""
+    coupon, n = rough.coupon_make(10), 4000
+    gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=60000, COUPON_INFLIGHT_MAX=10**6)
+    line = json.dumps({"op": "coupon", "coupon": coupon}).encode() + b"\n"
+    with gateway.client() as other, floods_open(gateway, 20) as floods:
+        wait_until(lambda: other.call("coupon", coupon=coupon)["code"] == 0)
+        before = gateway.metrics()["couponmq_requests_total"]
+        rough.sigstop("redis")
+        for one in floods:
+            one.sendall(line * (n // len(floods)))
+        wait_until(lambda: gateway.metrics()["couponmq_requests_inflight"] == n)
+        other.send_line({"op": "issue", "coupon": coupon, "user": 1})
+        wait_until(lambda: gateway.metrics()["couponmq_requests_inflight"] == n + 1)
+        rough.sigcont("redis")
+        assert other.read_reply()["code"] == 0
+        left = gateway.metrics()["couponmq_requests_inflight"]
+        assert left > n / 4
+        wait_until(lambda: gateway.metrics()["couponmq_requests_inflight"] == 0)
+        assert gateway.metrics()["couponmq_requests_total"] == before + n + 1
 
 
 def test_without_descriptors_accepting_pauses_and_recovers(stack):

@@ -174,6 +174,50 @@ static void test_leaves_while_it_is_served(void **state)
 	assert_int_equal(clients[1].served, 10);
 }
 
+/* Dear lines, one a connection; each is the first of its connection. */
+struct dear {
+	struct turn turn;
+	struct turns *turns;
+	int left;
+};
+
+static int dear_serve(struct turn *turn)
+{
+	struct dear *dear = turn->owner;
+
+	if (dear->left == 0 || !turn_affords(turn, 1000))
+		return dear->left > 0;
+	dear->left--;
+	foreign++;
+	turns_spend(dear->turns, 1000);
+	return 0;
+}
+
+/* All that is dear enters before one line that is not, and is served after it. */
+static void test_what_is_dear_is_paid_for_in_advance(void **state)
+{
+	static struct dear dear[FLOODS];
+	struct client one;
+	struct turns turns;
+
+	(void)state;
+	turns_init(&turns, wake, NULL);
+	for (int i = 0; i < FLOODS; i++) {
+		dear[i] = (struct dear){ .turns = &turns, .left = 1 };
+		dear[i].turn = (struct turn){ .serve = dear_serve, .owner = &dear[i] };
+		turn_enter(&turns, &dear[i].turn);
+	}
+	client_init(&one, &turns, 1, 2);
+	turn_enter(&turns, &one.turn);
+	foreign = 0;
+	while (one.left > 0)
+		assert_true(turns_run(&turns));
+	assert_int_equal(foreign, 1); /* its own */
+	while (turns_run(&turns))
+		;
+	assert_int_equal(foreign, FLOODS + 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_coming_again_and_again),
 		cmocka_unit_test(test_wakes_once),
 		cmocka_unit_test(test_leaves_while_it_is_served),
+		cmocka_unit_test(test_what_is_dear_is_paid_for_in_advance),
 	};
 
 	return cmocka_run_group_tests_name("turns", tests, NULL, NULL);
