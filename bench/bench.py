@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+import flood
 import growth
 import idle
 import keep_alive
@@ -19,8 +20,8 @@ import redeem
 from rig import RUN, failures, figures, say, stack_fresh
 
 # In the order in which they are measured. The last one replaces the stack.
-PARTS = (idle, limits, one_coupon, redeem, keep_alive, many_coupons, growth)
-TABLE = (limits, one_coupon, redeem, many_coupons, keep_alive, growth, idle)
+PARTS = (idle, limits, one_coupon, redeem, keep_alive, many_coupons, flood, growth)
+TABLE = (limits, one_coupon, redeem, many_coupons, keep_alive, flood, growth, idle)
 
 
 def name_of(measure):
