@@ -31,7 +31,12 @@ done < <(sha256sum "${others[@]}")
 
 # shellcheck disable=SC2016 # awk's own $
 # Of awk: the lines of one file as C, and what stands before and after each of several files.
-readonly LINE='{ gsub(/\\/, "&&"); gsub(/"/, "\\\\&"); gsub(/\t/, "\\t"); printf "\t\"%s\\n\"\n", $0 }'
+readonly LINE='{
+	gsub(/\\/, "&&")
+	gsub(/"/, "\\\\&")
+	gsub(/\t/, "\\t")
+	printf "\t\"%s\\n\"\n", $0
+}'
 readonly NAME='FNR == 1 {
 	if (NR > 1)
 		printf "\t\"\";\n\n"

@@ -384,6 +384,11 @@ class Stack:
             self.ctl("publish", coupon)
         return coupon
 
+    def coupon_edit(self, coupon, *options):
+        """Changes the version that the coupon has now."""
+        shown = json.loads(self.ctl("show", coupon, "--json"))
+        return self.ctl("edit", coupon, "--version", shown["postgresql"]["version"], *options)
+
     def client(self, timeout=60.0):
         return Client(self.env["COUPON_LISTEN"], timeout)
 

@@ -20,7 +20,8 @@ gateway_spawn() {
 }
 
 gateway_ready() {
-	port_tells "$PORT_HTTP" 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
+	port_tells "$PORT_HTTP" \
+		'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' &&
 		[[ $TOLD == 'HTTP/1.1 200 '* ]]
 }
 

@@ -54,7 +54,8 @@ folder_foreign() {
 folder_open() {
 	[[ $RUN_DIR =~ ^[A-Za-z0-9._/@+-]+$ ]] ||
 		die "RUN_DIR is $RUN_DIR, and RabbitMQ takes only letters, digits and . _ / @ + -"
-	[[ -d $RUN_DIR ]] || mkdir -p "$RUN_DIR" 2>/dev/null || die "cannot make $RUN_DIR; choose another RUN_DIR="
+	[[ -d $RUN_DIR ]] || mkdir -p "$RUN_DIR" 2>/dev/null ||
+		die "cannot make $RUN_DIR; choose another RUN_DIR="
 	[[ -w $RUN_DIR && -x $RUN_DIR ]] || folder_foreign "$RUN_DIR"
 	if [[ -e $RUN_DIR/settings ]]; then
 		[[ -r $RUN_DIR/settings ]] || folder_foreign "$RUN_DIR/settings"

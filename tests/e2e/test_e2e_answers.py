@@ -134,9 +134,10 @@ def test_a_total_of_nothing(stack, gateway, make_coupon):
     assert gateway.issue(coupon, 1)["status"] == "out_of_stock"
 
 
-def test_ended_by_its_end(gateway, make_coupon):
-    coupon = make_coupon(10, end=moment(1.0))
+def test_ended_by_its_end(gateway, stack, make_coupon):
+    coupon = make_coupon(10, end=moment(600))
     assert gateway.issue(coupon, 1)["code"] == 0
+    stack.coupon_edit(coupon, "--end", moment(1))
     wait_until(lambda: gateway.call("coupon", coupon=coupon)["state"] == "ended")
     reply = gateway.issue(coupon, 2)
     assert (reply["code"], reply["status"]) == (3, "ended")
@@ -156,11 +157,12 @@ def test_limit_reached(gateway, make_coupon):
     assert gateway.issue(coupon, 2)["code"] == 0, "it applies to one user only"
 
 
-def test_not_started_and_then_it_begins(gateway, make_coupon):
-    coupon = make_coupon(10, begin=moment(1.5))
+def test_not_started_and_then_it_begins(gateway, stack, make_coupon):
+    coupon = make_coupon(10, begin=moment(600))
     reply = gateway.issue(coupon, 1)
     assert (reply["code"], reply["status"]) == (5, "not_started")
     assert gateway.call("coupon", coupon=coupon)["state"] == "not_started"
+    stack.coupon_edit(coupon, "--begin", moment(1))
     wait_until(lambda: gateway.issue(coupon, 1, key="k")["code"] == 0)
 
 
