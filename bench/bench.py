@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+import coming_back
 import flood
 import growth
 import idle
@@ -20,8 +21,28 @@ import redeem
 from rig import RUN, failures, figures, say, stack_fresh
 
 # In the order in which they are measured. The last one replaces the stack.
-PARTS = (idle, limits, one_coupon, redeem, keep_alive, many_coupons, flood, growth)
-TABLE = (limits, one_coupon, redeem, many_coupons, keep_alive, flood, growth, idle)
+PARTS = (
+    idle,
+    limits,
+    one_coupon,
+    redeem,
+    keep_alive,
+    coming_back,
+    many_coupons,
+    flood,
+    growth,
+)
+TABLE = (
+    limits,
+    one_coupon,
+    redeem,
+    many_coupons,
+    keep_alive,
+    coming_back,
+    flood,
+    growth,
+    idle,
+)
 
 
 def name_of(measure):

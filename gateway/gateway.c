@@ -7,6 +7,7 @@
 #include "common/rabbit/topology.h"
 #include "common/serve/listener.h"
 #include "common/ticker.h"
+#include "gateway/known.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
@@ -31,6 +32,7 @@
 #define COMPARISONS_N 3 /* one for each lookup */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
+#define STARTING_TEXT "this gateway has just started"
 
 struct gateway {
 	struct event_base *base;
@@ -39,12 +41,12 @@ struct gateway {
 	struct http *http;
 	struct parts parts;
 	struct ticker *busy_ticker;
-	uint64_t redis_connects; /* at which admission reported what it has seen */
 	struct status_parts status;
 	struct fair_queue *reads; /* that wait for Redis */
 	size_t reads_in_redis;
 	struct weak_settings weak_settings;
 	struct comparison comparisons[COMPARISONS_N];
+	struct known known;
 	struct json_arena *arena; /* for messages of workers */
 	int64_t stop_by_ms;       /* 0: not stopping */
 };
@@ -84,6 +86,11 @@ static void dispatch(void *context, struct request *request)
 
 	if ((request->op == OP_ISSUE || request->op == OP_REDEEM) && is_foreign(gateway)) {
 		request_fail(request, ANSWER_UNAVAILABLE, RELATION_FOREIGN_TEXT);
+		return;
+	}
+	if ((request->op == OP_ISSUE || request->op == OP_REDEEM) &&
+	    !known_may_issue(&gateway->known, clock_monotonic_ms())) {
+		request_fail(request, ANSWER_UNAVAILABLE, STARTING_TEXT);
 		return;
 	}
 	switch (request->op) {
@@ -167,15 +174,11 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 static void tick(struct gateway *gateway)
 {
 	waiters_tick(gateway->parts.waiters);
-	if (gateway->redis_connects != gateway->comparisons[0].redis_connects &&
-	    !is_foreign(gateway)) {
-		gateway->redis_connects = gateway->comparisons[0].redis_connects;
-		admission_report(gateway->parts.admission);
-	}
 	weak_settings_tick(&gateway->weak_settings, clock_monotonic_ms());
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
 			comparison_tick(&gateway->comparisons[i], clock_monotonic_ms());
+	known_tick(&gateway->known, clock_monotonic_ms());
 	/* While Redis is foreign nothing is decided; what waits was decided before. */
 	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
 		publisher_installation(gateway->parts.publisher,
@@ -206,9 +209,7 @@ static int is_busy(const struct gateway *gateway)
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->parts.waiters) > 0 ||
 	       admission_unconfirmed(gateway->parts.admission) > 0 ||
-	       redeem_waiting(gateway->parts.redeem) > 0 ||
-	       (gateway->redis_connects != redis_pool_connects(gateway->parts.redis) &&
-		!is_foreign(gateway));
+	       redeem_waiting(gateway->parts.redeem) > 0 || known_is_busy(&gateway->known);
 }
 
 static int on_busy_tick(void *context)
@@ -243,8 +244,12 @@ static int ready(void *context, cJSON **body)
 		part_ready(*body, "reads", lookup_trouble(gateway->parts.reads));
 	if (lookup_trouble(gateway->parts.codes))
 		part_ready(*body, "codes", lookup_trouble(gateway->parts.codes));
-	if (gateway->stop_by_ms)
+	if (gateway->stop_by_ms) {
 		cJSON_AddStringToObject(*body, "gateway", "stopping");
+	} else if (!known_may_issue(&gateway->known, clock_monotonic_ms())) {
+		cJSON_AddStringToObject(*body, "gateway", STARTING_TEXT);
+		all = 0;
+	}
 	cJSON_AddBoolToObject(*body, "ready", all);
 	warnings = weak_settings_json(&gateway->weak_settings);
 	rabbit_topology_warnings(warnings);
@@ -272,16 +277,19 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
  * Whether the loop may end: everything is answered, confirmed and sent, or the time limit is
  * reached.
  */
-static int may_end(const struct gateway *gateway)
+static int may_end(struct gateway *gateway)
 {
 	if (gateway->stop_by_ms == 0)
 		return 0;
 	if (clock_monotonic_ms() >= gateway->stop_by_ms)
 		return 1;
+	if (gateway->known.leave_ms)
+		return known_leave(&gateway->known, clock_monotonic_ms());
 	return intake_inflight(gateway->intake) == 0 &&
 	       admission_unconfirmed(gateway->parts.admission) == 0 &&
 	       redis_pool_is_idle(gateway->parts.redis) &&
-	       server_unsent_bytes(gateway->server) == 0 && http_sending(gateway->http) == 0;
+	       server_unsent_bytes(gateway->server) == 0 && http_sending(gateway->http) == 0 &&
+	       known_leave(&gateway->known, clock_monotonic_ms());
 }
 
 static void loop(struct gateway *gateway, int publisher_fd)
@@ -304,6 +312,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		redeem_flush(gateway->parts.redeem);
 		reads_flush(gateway);
 		admission_flush(gateway->parts.admission);
+		known_flush(&gateway->known);
 		redis_pool_flush(gateway->parts.redis);
 		if (is_busy(gateway))
 			ticker_start(gateway->busy_ticker);
@@ -357,7 +366,8 @@ static void comparisons_make(struct gateway *gateway, const struct config *confi
 							       .is_first = i == 0 };
 }
 
-static void gateway_open(struct gateway *gateway, const struct config *config, int *publisher_fd)
+static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
+			 int *publisher_fd)
 {
 	struct parts *parts = &gateway->parts;
 
@@ -377,6 +387,11 @@ static void gateway_open(struct gateway *gateway, const struct config *config, i
 						 .in_redis = &gateway->reads_in_redis };
 	gateway->reads = fair_queue_new((size_t)config->inflight_max);
 	comparisons_make(gateway, config);
+	gateway->known = (struct known){ .redis = parts->redis,
+					 .lookup = parts->lookup,
+					 .admission = parts->admission,
+					 .comparison = &gateway->comparisons[0] };
+	known_init(&gateway->known, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){ .redis = parts->redis,
 							 .lookup = parts->lookup };
 	gateway->intake = intake_new(gateway->base, config, dispatch, gateway);
@@ -423,12 +438,12 @@ static void gateway_close(struct gateway *gateway)
 	event_base_free(gateway->base);
 }
 
-int gateway_run(const struct config *config, const struct gateway_sockets *sockets)
+int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	struct gateway gateway;
 	int publisher_fd;
 
-	gateway_open(&gateway, config, &publisher_fd);
+	gateway_open(&gateway, config, process, &publisher_fd);
 	gateway_listen(&gateway, sockets);
 	log_info("ready", LOG_S("listen", config->listen), LOG_S("http", config->http_listen),
 		 LOG_S("unix", config->unix_socket));

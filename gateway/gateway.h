@@ -24,10 +24,10 @@ struct gateway_sockets {
 };
 
 /*
- * Runs until SIGTERM or SIGINT, then finishes the open requests for at most GATEWAY_FINISH_MS.
- * Returns the exit status.
+ * `process` is its number among those of the gateway. Runs until SIGTERM or SIGINT, then finishes
+ * the open requests for at most GATEWAY_FINISH_MS. Returns the exit status.
  */
-int gateway_run(const struct config *config, const struct gateway_sockets *sockets);
+int gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process);
 
 #define GATEWAY_FINISH_MS 10000
 

@@ -82,7 +82,7 @@ static int process_run(void *context, size_t process)
 	metrics_enter(process);
 	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 	attempts_enter(process);
-	return gateway_run(serving->config, serving->sockets);
+	return gateway_run(serving->config, serving->sockets, process);
 }
 
 int main(int argc, char **argv)
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 		      &(struct attempts_limits){ .free_max = config.code_attempts,
 						 .wrong_max = config.code_wrong_max });
 	if (config.processes == 1)
-		status = gateway_run(&config, &sockets);
+		status = gateway_run(&config, &sockets, 0);
 	else
 		status = processes_run((size_t)config.processes, process_run,
 				       &(struct serving){ &config, &sockets });

@@ -72,6 +72,13 @@ static void port_report(void *context, int64_t coupon, int64_t generation, int64
 	redis_pool_report(parts->redis, coupon, generation, seq);
 }
 
+static void port_ask(void *context, int64_t coupon)
+{
+	struct parts *parts = context;
+
+	redis_pool_ask(parts->redis, coupon);
+}
+
 static void on_coupon_state(void *context, const PGresult *rows, int row)
 {
 	struct lookup_ticket *ticket = context;
@@ -154,6 +161,7 @@ void ports_connect(struct parts *parts, const struct config *config)
 		.publish = port_publish,
 		.answer = port_answer,
 		.report = port_report,
+		.ask = port_ask,
 		.busy = port_busy,
 		.doubt = port_doubt,
 	};

@@ -73,12 +73,6 @@ static int rebuild_lost(struct keeper_context *context, const struct coupon_row 
 	return rc > 0 ? 0 : keeper_context_usable(context);
 }
 
-/* As keeper/coupon.h: whether gateways have reported what they have seen. */
-static int may_verify(const struct keeper_context *context)
-{
-	return clock_monotonic_ms() - context->run_since_ms >= KEEPER_VERIFY_AFTER_MS;
-}
-
 static void verified(struct keeper_context *context, const struct coupon_row *row)
 {
 	keeper_context_event_is_new(context, row->id, "verified");
@@ -103,7 +97,7 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 {
 	char word[REDIS_WORD_SIZE];
 
-	if (!may_verify(context))
+	if (!context->may_open)
 		return 0;
 	if (verify_some(context, &row, 1, &word))
 		return keeper_context_failed(context);
@@ -129,7 +123,7 @@ int keeper_coupons_verify(struct keeper_context *context, const struct coupon_ro
 	char words[KEEPER_PAGE][REDIS_WORD_SIZE];
 	size_t list_n = 0;
 
-	for (size_t i = 0; i < n && may_verify(context); i++)
+	for (size_t i = 0; i < n && context->may_open; i++)
 		if (!skip[i] && is_only_unverified(context, &rows[i], &looks[i]))
 			list[list_n++] = &rows[i];
 	if (list_n < 2) /* keeper_coupon_step() does one */
@@ -226,7 +220,7 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 {
 	const char *why = rebuild_why(row, look);
 
-	if (!may_verify(context))
+	if (!context->may_open)
 		return 0;
 	if (strcmp(why, "flagged") == 0 || strcmp(why, "asked") == 0)
 		return rebuild_run(context, row, look, why);

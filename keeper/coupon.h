@@ -8,13 +8,6 @@
 #include "keeper/context.h"
 
 /*
- * A coupon is opened on a new Redis process only after the process has run this long: by then
- * gateways have connected to it (their backoff is at most 2 s) and reported the numbers that they
- * have seen.
- */
-#define KEEPER_VERIFY_AFTER_MS 2500
-
-/*
  * Keeps the coupon's row in Redis when its terms have changed: what Redis accepts receives for can
  * be made anew if PostgreSQL is put back to an earlier moment. As keeper_coupon_step().
  */

@@ -33,6 +33,7 @@ struct keeper_database {
 	size_t changed_n;
 	int changed_more;        /* other, unknown coupons may have changed */
 	int notified;            /* since the last call of keeper_database_notified() */
+	int64_t since_ms;        /* of the connection */
 	int64_t used_ms;         /* the last statement */
 	int64_t blocked_ms;      /* waited for locks in vain, in this round */
 	int64_t lock_timeout_ms; /* of the session */
@@ -166,10 +167,16 @@ int keeper_database_open(struct keeper_database *database)
 		drop(database, "keeper_database_unreachable");
 		return -1;
 	}
+	database->since_ms = clock_monotonic_ms();
 	database->lock_timeout_ms = LOCK_TIMEOUT_MS;
 	database->changed_more = 1;
 	database->notified = 1;
 	return 0;
+}
+
+int64_t keeper_database_since_ms(const struct keeper_database *database)
+{
+	return database->since_ms;
 }
 
 int keeper_database_fd(const struct keeper_database *database)

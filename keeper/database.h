@@ -21,6 +21,8 @@ void keeper_database_free(struct keeper_database *database);
 /* Connects if it is not connected, and listens for new terms. 0, or -1 (logged). */
 int keeper_database_open(struct keeper_database *database);
 
+/* When the connection was made; monotonic. */
+int64_t keeper_database_since_ms(const struct keeper_database *database);
 int keeper_database_fd(const struct keeper_database *database); /* for poll(); -1 when down */
 /* Reads pending notifications, without waiting: 1 when terms have changed since the last call. */
 int keeper_database_notified(struct keeper_database *database);

@@ -26,6 +26,7 @@
 #include "common/log/log.h"
 #include "embed.h"
 #include "keeper/coupon.h"
+#include "keeper/gateways.h"
 #include "keeper/lock.h"
 #include "keeper/outbox.h"
 #include "keeper/put_back.h"
@@ -62,6 +63,7 @@ struct keeper {
 	struct late late;
 	struct release release;
 	struct put_back put_back;
+	struct keeper_gateways gateways;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
 	int elected;
@@ -258,9 +260,13 @@ static int64_t turn(struct keeper *keeper)
 	int64_t pause_ms = keeper->config->keeper_round_ms;
 	int rc = 0;
 
+	if (!redis_client_is_open(keeper->context.redis))
+		keeper_gateways_lost(&keeper->gateways);
 	if (redis_open(keeper->context.redis))
 		return backoff_connect_ms(&keeper->backoff);
 	copy_answer(keeper);
+	if (keeper_gateways_read(&keeper->gateways, &keeper->context))
+		return backoff_connect_ms(&keeper->backoff);
 	if (keeper_database_open(keeper->context.database))
 		return backoff_connect_ms(&keeper->backoff);
 	keeper_database_round(keeper->context.database);
@@ -347,7 +353,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.installation = keeper->put_back.installation;
 	keeper_lock_init(&keeper->lock, keeper->context.redis, config->keeper_lease_ms);
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, &keeper->lock, keeper->outbox,
-					 &keeper->stop);
+					 &keeper->gateways, &keeper->stop);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;
 }
@@ -362,6 +368,7 @@ void keeper_stop(struct keeper *keeper)
 	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
+	keeper_gateways_fini(&keeper->gateways);
 	put_off_clear(&keeper->late.put_off);
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);

@@ -64,14 +64,45 @@ static void until_set(struct keeper_lock *lock, int64_t key_until_ms)
 	lock->until_ms = key_until_ms < lock->lease.until_ms ? key_until_ms : lock->lease.until_ms;
 }
 
+static int renew(struct keeper_lock *lock)
+{
+	int64_t key_until_ms = key_renew(lock);
+
+	if (key_until_ms == 0 || redis_lease_renew(&lock->lease) != LOCK_REPLY_YES)
+		return 0;
+	until_set(lock, key_until_ms);
+	lock->writes += KEY_RENEWAL_WRITES + REDIS_LEASE_RENEWAL_WRITES;
+	return 1;
+}
+
+/*
+ * Redis was away for longer than a renewal may take, but the leases that this worker had have not
+ * ended: nobody else was elected. Otherwise it gives up what is left of them.
+ */
+static int is_still_own(struct keeper_lock *lock)
+{
+	if (lock->lease.grants == 0)
+		return 0;
+	if (renew(lock))
+		return 1;
+	redis_lease_release(&lock->lease);
+	key_release(lock);
+	return 0;
+}
+
 int keeper_lock_take(struct keeper_lock *lock)
 {
 	const struct lock_request request = { KEEPER_LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
-	int64_t now_ms = clock_monotonic_ms(), key_until_ms = key_take(lock), unused;
+	int64_t key_until_ms, unused;
 
-	lock->until_ms = 0;
 	lock->held = 0;
-	lock->renewed_ms = now_ms;
+	lock->renewed_ms = clock_monotonic_ms();
+	if (is_still_own(lock)) {
+		lock->held = 1;
+		return 1;
+	}
+	lock->until_ms = 0;
+	key_until_ms = key_take(lock);
 	if (key_until_ms == 0)
 		return 0;
 	redis_lease_begin(&lock->lease, &request);
@@ -81,17 +112,6 @@ int keeper_lock_take(struct keeper_lock *lock)
 	}
 	until_set(lock, key_until_ms);
 	lock->held = 1;
-	return 1;
-}
-
-static int renew(struct keeper_lock *lock)
-{
-	int64_t key_until_ms = key_renew(lock);
-
-	if (key_until_ms == 0 || redis_lease_renew(&lock->lease) != LOCK_REPLY_YES)
-		return 0;
-	until_set(lock, key_until_ms);
-	lock->writes += KEY_RENEWAL_WRITES + REDIS_LEASE_RENEWAL_WRITES;
 	return 1;
 }
 

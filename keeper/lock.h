@@ -30,7 +30,10 @@ struct keeper_lock {
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);
 
-/* Tries to take the lock. 1 when this process holds it. */
+/*
+ * Tries to take the lock. 1 when this process holds it. One that could not be renewed in time,
+ * because Redis was away, is this worker's again if its lease has not ended.
+ */
 int keeper_lock_take(struct keeper_lock *lock);
 /*
  * Renews the lock when due. 0 while it is held, -1 when it is lost. Called before every step.

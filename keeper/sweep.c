@@ -22,6 +22,8 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/id.h"
+#include "common/redis/key.h"
 #include "keeper/close.h"
 #include "keeper/rest.h"
 #include "keeper/rows.h"
@@ -31,12 +33,14 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
+#define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
 	const struct config *config;
 	struct keeper_context *context;
 	struct keeper_lock *lock;
 	struct keeper_outbox *outbox;
+	struct keeper_gateways *gateways;
 	const atomic_int *stop;
 	int running;                    /* else the next page begins a new sweep */
 	int64_t after;                  /* the last coupon that was checked */
@@ -47,10 +51,7 @@ struct keeper_sweep {
 	int64_t until_ms;     /* of this round */
 	int64_t now_ms;       /* Redis' time when it began */
 	int64_t pages_due_ms; /* limits the rate of pages, whatever the rate of NOTIFY */
-	/*
-	 * when coupons may be verified on a new Redis process; 0: it is not new any more
-	 */
-	int64_t verify_due_ms;
+	int is_new;           /* the Redis process: coupons may not be verified on it yet */
 	int hurry;
 	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
@@ -64,7 +65,7 @@ struct keeper_sweep {
 
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_lock *lock, struct keeper_outbox *outbox,
-				      const atomic_int *stop)
+				      struct keeper_gateways *gateways, const atomic_int *stop)
 {
 	struct keeper_sweep *sweep = calloc(1, sizeof(*sweep));
 
@@ -73,6 +74,7 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 	sweep->context = context;
 	sweep->lock = lock;
 	sweep->outbox = outbox;
+	sweep->gateways = gateways;
 	sweep->stop = stop;
 	sweep->put_off = (struct put_off)KEEPER_PUT_OFF;
 	return sweep;
@@ -180,11 +182,26 @@ static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows
 	return keeper_coupons_verify(sweep->context, rows, n, looks, skip);
 }
 
-/* Handles the coupons whose terms have changed, regardless of the sweep's position. */
-static int changed_turn(struct keeper_sweep *sweep)
+/* Handles these coupons, regardless of the sweep's position. 0, or -1. */
+static int coupons_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n)
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE];
+
+	if (n == 0)
+		return 0;
+	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (coupon_turn(sweep, &rows[i], &looks[i]))
+			return -1;
+	return 0;
+}
+
+/* Those whose terms have changed. 0, or -1. */
+static int changed_turn(struct keeper_sweep *sweep)
+{
 	int64_t ids[KEEPER_PAGE];
 	size_t n;
 	int more;
@@ -195,17 +212,37 @@ static int changed_turn(struct keeper_sweep *sweep)
 		sweep->hurry = 1;
 		return 0;
 	}
-	if (n == 0)
-		return 0;
-	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
-		return -1;
-	for (size_t i = 0; i < n; i++) {
-		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
-		if (coupon_turn(sweep, &rows[i], &looks[i]))
-			return -1;
+	for (size_t i = 0; i < n; i++)
+		put_off_hurry(&sweep->put_off, ids[i]); /* the cause may be gone */
+	return coupons_turn(sweep, ids, n);
+}
+
+/*
+ * Those that clients have asked for in vain, as gateways say (lua/ask.lua), so that they need not
+ * wait until the sweep comes to them. 0, or -1.
+ */
+static int asked_turn(struct keeper_sweep *sweep)
+{
+	char most[NUMBER_SIZE];
+	const char *spop[] = { "SPOP", ASKED_KEY, number_text(KEEPER_PAGE, most) };
+	int64_t ids[KEEPER_PAGE];
+	redisReply *reply;
+	size_t n = 0;
+
+	if (!sweep->context->may_open)
+		return 0; /* they stay noted */
+	reply = redis_client_call(sweep->context->redis, 3, spop);
+	for (size_t i = 0; reply && i < reply->elements && n < KEEPER_PAGE; i++) {
+		const redisReply *id = reply->element[i];
+
+		if (id->type == REDIS_REPLY_STRING && id_parse(id->str, id->len, &ids[n]) == 0)
+			n++;
 	}
-	return 0;
+	if (reply)
+		freeReplyObject(reply);
+	else if (!redis_client_is_open(sweep->context->redis))
+		return -1;
+	return coupons_turn(sweep, ids, n);
 }
 
 static void settled_begin(struct keeper_sweep *sweep)
@@ -326,13 +363,12 @@ static void process_look(struct keeper_sweep *sweep)
 {
 	if (strcmp(sweep->run_id, sweep->context->run_id) != 0) {
 		memcpy(sweep->run_id, sweep->context->run_id, sizeof(sweep->run_id));
-		sweep->verify_due_ms = later(sweep->context->run_since_ms + KEEPER_VERIFY_AFTER_MS,
-					     1);
+		sweep->is_new = 1;
 		sweep->running = 0;
 	}
-	if (sweep->verify_due_ms == 0 || clock_monotonic_ms() < sweep->verify_due_ms)
+	if (!sweep->is_new || !sweep->context->may_open)
 		return;
-	sweep->verify_due_ms = 0;
+	sweep->is_new = 0;
 	sweep->running = 0;
 	sweep->hurry = 1;
 	settled_begin(sweep);
@@ -343,12 +379,14 @@ static int pages_turn(struct keeper_sweep *sweep)
 {
 	sweep->acted = 0;
 	process_look(sweep);
+	if (asked_turn(sweep))
+		return -1;
 	if (!sweep->hurry && clock_monotonic_ms() < sweep->pages_due_ms)
 		return 0;
 	do {
 		if (!sweep->running)
 			sweep_begin(sweep);
-		if (page_turn(sweep))
+		if (page_turn(sweep) || (sweep->hurry && asked_turn(sweep)))
 			return -1;
 	} while (sweep->running && clock_monotonic_ms() < sweep->until_ms &&
 		 (!sweep->rest.is_rest || sweep->hurry));
@@ -364,13 +402,15 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
 	keeper_outbox_round(sweep->outbox);
-	if (keeper_context_run_id_read(sweep->context) ||
+	if (keeper_gateways_round(sweep->gateways, sweep->context) ||
 	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) ||
 	    keeper_rest_look(&sweep->rest, sweep->lock, sweep->now_ms) || changed_turn(sweep) ||
 	    pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;
 	*pause_ms = later(sweep->pages_due_ms - begun_ms - took_ms, 0);
+	if (sweep->is_new && *pause_ms > REPORTS_MS)
+		*pause_ms = REPORTS_MS;
 	keeper_metrics_add(KEEPER_METRIC_ROUNDS, 1);
 	keeper_metrics_add(KEEPER_METRIC_WORK, took_ms);
 	keeper_metrics_set(KEEPER_METRIC_ROUND, took_ms);

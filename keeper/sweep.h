@@ -8,6 +8,7 @@
 
 #include "common/program/config.h"
 #include "keeper/coupon.h"
+#include "keeper/gateways.h"
 #include "keeper/lock.h"
 #include "keeper/outbox.h"
 
@@ -16,7 +17,7 @@ struct keeper_sweep;
 /* Does not own its arguments. `stop` is checked between two coupons. */
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
 				      struct keeper_lock *lock, struct keeper_outbox *outbox,
-				      const atomic_int *stop);
+				      struct keeper_gateways *gateways, const atomic_int *stop);
 void keeper_sweep_free(struct keeper_sweep *sweep);
 
 /*

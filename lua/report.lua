@@ -18,7 +18,8 @@ local generation, seq = integer_check(1, 'generation', 1), integer_check(2, 'seq
 types_check('hash', 'hash')
 
 local high = 'high:' .. ARGV[1]
-local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder')
+local c = call('HMGET', KEYS[1], 'generation', 'stock', 'reserved', high, 'placeholder',
+	'seq')
 local current = not c[5] and integer(c[1])
 
 if current and current > generation then
@@ -35,6 +36,9 @@ if current and current > generation then
 	return 1
 end
 
+if current == generation and (integer(c[6]) or 0) >= seq then
+	return 0
+end
 local reported = integer(call('HGET', KEYS[2], ARGV[1]))
 if reported and reported >= seq then
 	return 0

@@ -68,16 +68,17 @@ $$;
 GRANT USAGE ON SCHEMA public
 	TO couponmq_app, couponmq_gateway, couponmq_worker, couponmq_operator;
 
--- ---- the gateway: answers from PostgreSQL, and writes nothing
+-- ---- the gateway: answers from PostgreSQL, and writes nothing but that it is there
 
 GRANT SELECT ON change_count, code, code_key, code_set, code_space, coupon, coupon_void,
 	installation, keeper, receive_rejected, user_coupon TO couponmq_gateway;
-GRANT EXECUTE ON FUNCTION user_id_equals(text, bigint) TO couponmq_gateway;
+GRANT EXECUTE ON FUNCTION gateway_alive(uuid, text, boolean), gateway_gone(uuid),
+	user_id_equals(text, bigint) TO couponmq_gateway;
 
 -- ---- workers, and the keeper, relay and webhooks in them
 
 GRANT SELECT ON campaign_transition, change_count, code, code_revocation, code_set, coupon,
-	coupon_generation, coupon_late, coupon_void, event_log, installation, keeper,
+	coupon_generation, coupon_late, coupon_void, event_log, gateway, installation, keeper,
 	receive_rejected, user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_worker;
 -- The keeper's part.
 GRANT UPDATE (status, version, updated_at, settled_at, expires_at, rebuild_done, rebuild_told)
@@ -110,8 +111,9 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 GRANT SELECT ON campaign_history, campaign_transition, change_count, code, code_key,
 	code_revocation, code_set, code_space, coupon, coupon_generation, coupon_late, coupon_void,
-	event_log, installation, keeper, receive_rejected, schema_function, schema_migration,
-	user_coupon, webhook, webhook_delivery, webhook_secret TO couponmq_operator;
+	event_log, gateway, installation, keeper, receive_rejected, schema_function,
+	schema_migration, user_coupon, webhook, webhook_delivery, webhook_secret
+	TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, metadata, void_returns,

@@ -69,9 +69,14 @@ void admission_flush(struct admission *admission)
 	call_queue_flush(&admission->queue);
 }
 
-void admission_report(struct admission *admission)
+void admission_report_begin(struct admission *admission)
 {
-	seen_report_recent(&admission->port, &admission->coupons);
+	seen_report_begin(&admission->coupons);
+}
+
+int admission_report_some(struct admission *admission, size_t most)
+{
+	return seen_report_some(&admission->port, &admission->coupons, most);
 }
 
 /* Remembers a losing answer for memory_ms, but not beyond `until_ms`. */
@@ -185,6 +190,7 @@ void admission_replied(struct admission *admission, struct call *call,
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
 		seen_report(&admission->port, call->coupon);
+		seen_ask(&admission->port, call->coupon);
 		call_queue_refuse_all(&admission->queue, call, ANSWER_UNAVAILABLE);
 		break;
 	}
@@ -235,6 +241,8 @@ void admission_looked_up(struct admission *admission, int64_t id, enum coupon_st
 
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
+	if (state == COUPON_PUBLISHED)
+		seen_ask(&admission->port, coupon);
 	if (code != ANSWER_UNAVAILABLE && code != ANSWER_BUSY)
 		remember(admission, coupon, code, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {

@@ -53,10 +53,12 @@ void admission_lost(struct admission *admission, struct call *call);
 void admission_looked_up(struct admission *admission, int64_t coupon, enum coupon_state state);
 
 /*
- * A new connection to Redis. It may lead to another Redis, or to one that has lost data: reports
- * what was seen of the most recently used coupons.
+ * A new connection to Redis. It may lead to another Redis, or to one that has lost data: what was
+ * seen of all coupons is to be reported, the most recently used ones first.
  */
-void admission_report(struct admission *admission);
+void admission_report_begin(struct admission *admission);
+/* Reports some of it. Returns whether more is left. */
+int admission_report_some(struct admission *admission, size_t most);
 
 /* The batch is in the queue: its receives no longer count as unconfirmed. */
 void admission_confirmed(struct admission *admission, const struct batch *batch);

@@ -38,6 +38,11 @@ struct admission_port {
 	 * because it is reported repeatedly.
 	 */
 	void (*report)(void *context, int64_t coupon, int64_t generation, int64_t seq);
+	/*
+	 * A client asks for a coupon that waits for the keeper, which does it before others. It may
+	 * fail, because it is asked repeatedly. May be NULL.
+	 */
+	void (*ask)(void *context, int64_t coupon);
 	/* Recorded for the other processes (doubt.h); may be NULL. */
 	void (*busy)(void *context, int64_t coupon, int busy);
 	void (*doubt)(void *context, int64_t coupon, int64_t until_ms);

@@ -11,6 +11,7 @@ void coupon_table_init(struct coupon_table *table, size_t max)
 	table->coupons = NULL;
 	table->max = max;
 	TAILQ_INIT(&table->by_use);
+	TAILQ_INIT(&table->unreported);
 }
 
 static void coupon_forget(struct coupon_table *table, struct coupon *coupon)
@@ -46,7 +47,8 @@ static int evict(struct coupon_table *table, int64_t now_ms)
 
 	for (int i = 0; coupon && i < EVICT_TRIES; i++, coupon = TAILQ_NEXT(coupon, by_use)) {
 		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking &&
-		    !coupon->is_ready && coupon->doubt_until_ms <= now_ms) {
+		    !coupon->is_ready && !coupon->is_unreported &&
+		    coupon->doubt_until_ms <= now_ms) {
 			coupon_forget(table, coupon);
 			return 0;
 		}

@@ -26,6 +26,9 @@ struct coupon {
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t report_after_ms; /* not reported again before */
+	int64_t ask_after_ms;    /* the keeper is not asked for it again before */
+	TAILQ_ENTRY(coupon) next_unreported;
+	int is_unreported; /* in that list */
 	/* A losing answer that is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;
@@ -33,10 +36,13 @@ struct coupon {
 };
 
 TAILQ_HEAD(coupons_by_use, coupon);
+TAILQ_HEAD(coupons_unreported, coupon);
 
 struct coupon_table {
 	struct coupon *coupons;
 	struct coupons_by_use by_use; /* least recently used first */
+	/* To be reported to a new process of Redis, see seen.h; none of them is forgotten. */
+	struct coupons_unreported unreported;
 	size_t max;
 };
 

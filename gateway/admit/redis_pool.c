@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define LINKS_MAX 16
+#define SHA_SIZE 41
 #define NOSCRIPT_TRIES 3
 
 /* While a bundle is in flight only full ones are sent, so that what arrives goes together. */
@@ -37,6 +38,9 @@ struct redis_pool {
 	int64_t sent_ms;                 /* the last bundle */
 	struct event *wake;              /* the loop's turn after a pause */
 	struct bundle_command command;   /* the one that is being sent */
+	size_t reports;                  /* in flight */
+	uint64_t reports_failed_n;
+	char report_sha[SHA_SIZE]; /* of lua/report.lua, once Redis has named it; or empty */
 };
 
 /* A bundle in flight. */
@@ -317,8 +321,14 @@ void redis_pool_flush(struct redis_pool *pool)
 
 static void report_done(void *context, const redisReply *reply)
 {
-	(void)context;
-	if (reply && reply->type == REDIS_REPLY_ERROR)
+	struct redis_pool *pool = context;
+
+	pool->reports--;
+	if (reply && reply->type == REDIS_REPLY_INTEGER)
+		return;
+	pool->reports_failed_n++;
+	pool->report_sha[0] = '\0';
+	if (reply && reply->type == REDIS_REPLY_ERROR && !script_missing(reply->str))
 		log_warn("report", LOG_S("error", reply->str));
 }
 
@@ -326,16 +336,83 @@ void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generati
 {
 	struct redis_link *link = redis_pool_pick(pool);
 	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
-	const char *argv[] = { "EVAL",
-			       lua_report,
+	const char *argv[] = { *pool->report_sha ? "EVALSHA" : "EVAL",
+			       *pool->report_sha ? pool->report_sha : lua_report,
 			       "2",
 			       coupon_key(coupon, COUPON_KEY_COUPON, keys[0]),
 			       coupon_key(coupon, COUPON_KEY_SEEN, keys[1]),
 			       number_text(generation, generation_text),
 			       number_text(seq, seq_text) };
 
+	if (link && redis_link_words(link, 7, argv, report_done, pool) == 0)
+		pool->reports++;
+	else
+		pool->reports_failed_n++;
+}
+
+static void report_loaded(void *context, const redisReply *reply)
+{
+	struct redis_pool *pool = context;
+
+	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < sizeof(pool->report_sha))
+		memcpy(pool->report_sha, reply->str, reply->len + 1);
+}
+
+void redis_pool_report_begin(struct redis_pool *pool)
+{
+	const char *argv[] = { "SCRIPT", "LOAD", lua_report };
+	struct redis_link *link = redis_pool_pick(pool);
+
+	pool->report_sha[0] = '\0';
 	if (link)
-		redis_link_words(link, 7, argv, report_done, NULL);
+		redis_link_words(link, 3, argv, report_loaded, pool);
+}
+
+size_t redis_pool_reports(const struct redis_pool *pool)
+{
+	return pool->reports;
+}
+
+uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool)
+{
+	return pool->reports_failed_n;
+}
+
+static void ask_done(void *context, const redisReply *reply)
+{
+	(void)context;
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		log_warn("ask", LOG_S("error", reply->str));
+}
+
+void redis_pool_ask(struct redis_pool *pool, int64_t coupon)
+{
+	struct redis_link *link = redis_pool_pick(pool);
+	char id[NUMBER_SIZE];
+	const char *argv[] = { "EVAL", lua_ask, "1", ASKED_KEY, number_text(coupon, id) };
+
+	if (link)
+		redis_link_words(link, 5, argv, ask_done, NULL);
+}
+
+uint64_t redis_pool_connects_n(const struct redis_pool *pool)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < pool->links_n; i++)
+		n += redis_link_connects(pool->links[i]);
+	return n;
+}
+
+const char *redis_pool_run_id(const struct redis_pool *pool)
+{
+	const char *run_id = redis_link_run_id(pool->links[0]);
+
+	for (size_t i = 0; i < pool->links_n; i++)
+		if (redis_link_trouble(pool->links[i]) ||
+		    strcmp(redis_link_run_id(pool->links[i]), run_id) != 0)
+			return NULL;
+	return run_id;
 }
 
 uint64_t redis_pool_connects(const struct redis_pool *pool)

@@ -40,11 +40,25 @@ int redis_pool_send(struct redis_pool *pool, struct call *call);
  * lost.
  */
 void redis_pool_report(struct redis_pool *pool, int64_t coupon, int64_t generation, int64_t seq);
+/* Many reports follow: the script is loaded, so that it is not sent with each. */
+void redis_pool_report_begin(struct redis_pool *pool);
+size_t redis_pool_reports(const struct redis_pool *pool); /* in flight */
+/* How many were not sent, or were not answered as recorded. */
+uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool);
+
+/* Tells the keeper that a client asks for the coupon (lua/ask.lua). It may be lost. */
+void redis_pool_ask(struct redis_pool *pool, int64_t coupon);
 
 /* The connection for the next command, or NULL: none is ready. */
 struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */
 uint64_t redis_pool_connects(const struct redis_pool *pool);
+uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* of all of them */
+/*
+ * The process of Redis that all connections are ready to use; NULL: one is not ready, or they lead
+ * to different ones. Then a reply of an earlier process may still arrive over one of them.
+ */
+const char *redis_pool_run_id(const struct redis_pool *pool);
 
 /* Sends and writes what was gathered. To be called once at the end of every loop turn. */
 void redis_pool_flush(struct redis_pool *pool);

@@ -1,7 +1,6 @@
 #include "gateway/admit/seen.h"
 
-#define REPORT_PAUSE_MS 100     /* before the same coupon is reported again */
-#define REPORT_COUPONS_MAX 1024 /* at a new connection */
+#define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
 
 static void report(const struct admission_port *port, int64_t coupon, int64_t generation,
 		   int64_t seq)
@@ -37,11 +36,37 @@ void seen_report(const struct admission_port *port, struct coupon *coupon)
 	report(port, coupon->id, coupon->seen_generation, coupon->seen_seq);
 }
 
-void seen_report_recent(const struct admission_port *port, const struct coupon_table *table)
+void seen_ask(const struct admission_port *port, struct coupon *coupon)
 {
-	struct coupon *coupon = TAILQ_LAST(&table->by_use, coupons_by_use);
+	int64_t now_ms = port->now_ms(port->context);
 
-	for (int i = 0; coupon && i < REPORT_COUPONS_MAX;
-	     i++, coupon = TAILQ_PREV(coupon, coupons_by_use, by_use))
+	if (now_ms < coupon->ask_after_ms || !port->ask)
+		return;
+	coupon->ask_after_ms = now_ms + REPORT_PAUSE_MS;
+	port->ask(port->context, coupon->id);
+}
+
+void seen_report_begin(struct coupon_table *table)
+{
+	struct coupon *coupon;
+
+	TAILQ_FOREACH_REVERSE(coupon, &table->by_use, coupons_by_use, by_use)
+	{
+		if (coupon->is_unreported || coupon->seen_generation == 0)
+			continue;
+		coupon->is_unreported = 1;
+		TAILQ_INSERT_TAIL(&table->unreported, coupon, next_unreported);
+	}
+}
+
+int seen_report_some(const struct admission_port *port, struct coupon_table *table, size_t most)
+{
+	struct coupon *coupon;
+
+	for (size_t i = 0; i < most && (coupon = TAILQ_FIRST(&table->unreported)); i++) {
+		TAILQ_REMOVE(&table->unreported, coupon, next_unreported);
+		coupon->is_unreported = 0;
 		report(port, coupon->id, coupon->seen_generation, coupon->seen_seq);
+	}
+	return !TAILQ_EMPTY(&table->unreported);
 }

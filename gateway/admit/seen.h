@@ -16,7 +16,15 @@ void seen_raise(const struct admission_port *port, struct coupon *coupon, int64_
 
 /* Redis refuses the coupon: reports what was seen, unless a report was sent a moment ago. */
 void seen_report(const struct admission_port *port, struct coupon *coupon);
-/* Reports the most recently used coupons. */
-void seen_report_recent(const struct admission_port *port, const struct coupon_table *table);
+/* Tells the keeper that a client asks for this coupon, unless it was told a moment ago. */
+void seen_ask(const struct admission_port *port, struct coupon *coupon);
+
+/*
+ * To a new connection all that was seen is reported, a few coupons at a time, the most recently
+ * used ones first. Those that are left from an earlier beginning are reported once.
+ */
+void seen_report_begin(struct coupon_table *table);
+/* Reports some of what is left. Returns whether more is left. */
+int seen_report_some(const struct admission_port *port, struct coupon_table *table, size_t most);
 
 #endif

@@ -449,6 +449,17 @@ int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
 	return query_add(lookup, LOOKUP_OWN, query_changes(done, context));
 }
 
+int lookup_alive(struct lookup *lookup, const char *id, const char *place, int is_new,
+		 lookup_fn *done, void *context)
+{
+	return query_add(lookup, LOOKUP_OWN, query_alive(id, place, is_new, done, context));
+}
+
+int lookup_gone(struct lookup *lookup, const char *id, lookup_fn *done, void *context)
+{
+	return query_add(lookup, LOOKUP_OWN, query_gone(id, done, context));
+}
+
 int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)
 {
 	return query_add(lookup, LOOKUP_CATALOGUE, query_code_state(done, context));

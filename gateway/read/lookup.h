@@ -100,6 +100,14 @@ int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
 int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
 
 /*
+ * What the gateway writes: that this process is there, and that it ends
+ * (sql/function/gateway_alive.sql, gateway_gone.sql).
+ */
+int lookup_alive(struct lookup *lookup, const char *id, const char *place, int is_new,
+		 lookup_fn *done, void *context);
+int lookup_gone(struct lookup *lookup, const char *id, lookup_fn *done, void *context);
+
+/*
  * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are
  * imported codes or words. The columns are those of sql/query/code_state.sql, code_catalogue.sql
  * and code_redeemable.sql.

@@ -126,16 +126,33 @@ struct query *query_code_catalogue(query_done_fn *done, void *context)
 	return routine_make(sql_query_code_catalogue, done, context);
 }
 
-struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,
-			       void *context)
+/* Its only parameter is an array of texts. */
+static struct query *texts_add(struct query *query, const char *const *texts, size_t n)
 {
-	struct query *query = query_make(sql_query_code_redeemable, done, context);
-
 	postgres_array_init(&query->array, POSTGRES_TEXT);
 	for (size_t i = 0; i < n; i++)
 		postgres_array_add_text(&query->array, texts[i], strlen(texts[i]));
 	query->params_n = 1;
 	return query;
+}
+
+struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,
+			       void *context)
+{
+	return texts_add(query_make(sql_query_code_redeemable, done, context), texts, n);
+}
+
+struct query *query_alive(const char *id, const char *place, int is_new, query_done_fn *done,
+			  void *context)
+{
+	const char *const texts[] = { id, place, is_new ? "true" : "false" };
+
+	return texts_add(routine_make(sql_query_gateway_alive, done, context), texts, 3);
+}
+
+struct query *query_gone(const char *id, query_done_fn *done, void *context)
+{
+	return texts_add(routine_make(sql_query_gateway_gone, done, context), &id, 1);
 }
 
 void query_free(struct query *query)

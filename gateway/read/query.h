@@ -44,6 +44,9 @@ struct query *query_user_coupons(const struct user_id *user, const struct coupon
 struct query *query_offer(int64_t coupon, query_done_fn *done, void *context);
 struct query *query_settings(query_done_fn *done, void *context);
 struct query *query_changes(query_done_fn *done, void *context);
+struct query *query_alive(const char *id, const char *place, int is_new, query_done_fn *done,
+			  void *context);
+struct query *query_gone(const char *id, query_done_fn *done, void *context);
 struct query *query_code_state(query_done_fn *done, void *context);
 struct query *query_code_catalogue(query_done_fn *done, void *context);
 struct query *query_code_texts(const char *const *texts, size_t n, query_done_fn *done,

@@ -79,6 +79,16 @@ def test_report_of_a_forgotten_coupon_is_kept(coupon):
     assert coupon.redis.hgetall(coupon.seen) == {"3": "71"}
 
 
+def test_nothing_is_kept_of_a_report_that_tells_nothing_new(coupon):
+    coupon.put(generation=3, seq=70)
+    assert report(coupon, 3, 70) == 0
+    assert not coupon.redis.exists(coupon.seen)
+    assert report(coupon, 3, 71) == 1
+    coupon.redis.delete(coupon.seen)
+    coupon.set(placeholder=1)
+    assert report(coupon, 3, 70) == 1, "what a placeholder names is no number of the coupon"
+
+
 def test_what_is_told_lasts_no_longer_than_the_coupon(coupon):
     told = [coupon.keys[0], coupon.seen]
     assert coupon.run("report", 1, 5, keys=told) == 1

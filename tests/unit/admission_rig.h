@@ -42,6 +42,8 @@ static struct {
 	int lookup_at_once; /* a coupon_state + 1: the look-up ends within the call */
 	int reports;
 	int64_t reported_coupon, reported_generation, reported_seq;
+	int asks;
+	int64_t asked_coupon;
 	int busy[COUPONS_TOLD];
 	int64_t doubt_coupon, doubt_until_ms;
 	struct batch_list published;
@@ -138,6 +140,13 @@ static inline void port_report(void *context, int64_t coupon, int64_t generation
 	rig.reported_seq = seq;
 }
 
+static inline void port_ask(void *context, int64_t coupon)
+{
+	(void)context;
+	rig.asks++;
+	rig.asked_coupon = coupon;
+}
+
 /* Reported only on a change. */
 static inline void port_busy(void *context, int64_t coupon, int busy)
 {
@@ -165,6 +174,7 @@ static inline void rig_up(const struct admission_limits *limits)
 		.publish = port_publish,
 		.answer = port_answer,
 		.report = port_report,
+		.ask = port_ask,
 		.busy = port_busy,
 		.doubt = port_doubt,
 	};

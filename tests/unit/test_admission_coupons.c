@@ -157,13 +157,66 @@ static void test_report_of_an_overtaken_reply(void **state)
 static void test_report_over_a_new_connection(void **state)
 {
 	(void)state;
-	admission_report(rig.admission);
+	admission_report_begin(rig.admission);
+	assert_false(admission_report_some(rig.admission, 10));
 	assert_int_equal(rig.reports, 0);
 	seen_reply(3, 8);
-	admission_report(rig.admission);
-	report_expect(1, 3, 8);
-	admission_report(rig.admission);
-	report_expect(2, 3, 8);
+	for (int i = 1; i <= 2; i++) {
+		admission_report_begin(rig.admission);
+		assert_false(admission_report_some(rig.admission, 10));
+		report_expect(i, 3, 8);
+	}
+}
+
+/* A reply names the highest numbers of the coupon. */
+static void seen_of(int64_t coupon)
+{
+	submit(coupon, 1);
+	admission_flush(rig.admission);
+	call_answer(ANSWER_LIMIT_REACHED);
+}
+
+static void test_report_of_all_coupons_in_pieces(void **state)
+{
+	const int coupons = (int)limits_default.coupons_max;
+
+	(void)state;
+	for (int64_t coupon = 1; coupon <= coupons; coupon++)
+		seen_of(coupon);
+	admission_report_begin(rig.admission);
+	assert_true(admission_report_some(rig.admission, 1));
+	assert_true(rig.reported_coupon == coupons); /* the most recently used one */
+	seen_of(100); /* room is made by the one that is reported, not by another */
+	seen_of(2);   /* its place among those that are left does not depend on its use */
+	admission_report_begin(rig.admission); /* over another connection */
+	while (admission_report_some(rig.admission, 1))
+		;
+	assert_int_equal(rig.reports, 1 + (coupons - 1) + 1);
+}
+
+static void test_the_keeper_is_asked_for_what_waits_for_it(void **state)
+{
+	static const struct {
+		enum coupon_state state;
+		int asks;
+	} looked_up[] = { { COUPON_ABSENT, 2 }, { COUPON_PUBLISHED, 3 } };
+
+	(void)state;
+	refused(CALL_UNVERIFIED);
+	assert_true(rig.asks == 1 && rig.asked_coupon == 1);
+	refused(CALL_BEHIND);
+	assert_int_equal(rig.asks, 1); /* it was asked for a moment ago */
+	rig.now_ms += 100;
+	refused(CALL_BEHIND);
+	assert_int_equal(rig.asks, 2);
+	for (int i = 0; i < 2; i++) {
+		rig.now_ms += 200; /* the answer before is forgotten */
+		submit(1, 1);
+		admission_flush(rig.admission);
+		call_state(CALL_MISSING);
+		admission_looked_up(rig.admission, 1, looked_up[i].state);
+		assert_int_equal(rig.asks, looked_up[i].asks);
+	}
 }
 
 /* Evicted coupons */
@@ -237,6 +290,8 @@ int main(void)
 		TEST(test_report_when_refused),
 		TEST(test_report_of_an_overtaken_reply),
 		TEST(test_report_over_a_new_connection),
+		TEST(test_report_of_all_coupons_in_pieces),
+		TEST(test_the_keeper_is_asked_for_what_waits_for_it),
 		TEST(test_eviction),
 		TEST(test_eviction_impossible),
 		cmocka_unit_test(test_eviction_after_failed_send),

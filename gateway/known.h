@@ -1,0 +1,63 @@
+/*
+ * Makes a process of the gateway known to the keeper, which after a restart of Redis must not open
+ * coupons before every process has reported what it has seen:
+ *
+ *	PostgreSQL  a row, at each new connection and every 5 s; gone when it ends
+ *	Redis       the mark: the process of Redis to which it has reported everything
+ *
+ * The mark is written after Redis has answered all reports, and only while all connections lead to
+ * that process: over one to an earlier process a reply with higher numbers could still arrive.
+ *
+ * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
+ * is away, keepers have had the time to read its mark. Event-loop thread only.
+ */
+#ifndef GATEWAY_KNOWN_H
+#define GATEWAY_KNOWN_H
+
+#include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/read/comparison.h"
+
+#define KNOWN_PLACE_SIZE 512
+
+enum known_report { REPORT_NONE, REPORT_RUNNING, REPORT_MARKING, REPORT_FAILED };
+
+struct known {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct admission *admission;
+	const struct comparison *comparison; /* of these */
+	char id[ULID_UUID_SIZE];
+	char place[KNOWN_PLACE_SIZE];
+
+	/* Its own. */
+	enum known_report report;
+	uint64_t redis_connects;        /* to which it reports, or has reported */
+	uint64_t failed_n;              /* of reports, when it began */
+	int64_t again_ms;               /* REPORT_FAILED: when it begins anew */
+	char run_id[REDIS_RUN_ID_SIZE]; /* for the mark; empty: none is written */
+	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
+	uint64_t lookup_connects;       /* over which the row was written */
+	int64_t alive_ms;               /* when the row is written again */
+	int is_asking;
+	int is_recorded; /* since the start */
+	int64_t leave_ms;
+	size_t leaving; /* answers that it waits for before it leaves */
+};
+
+/* `process` is its number among those of the gateway. The other members are set by the caller. */
+void known_init(struct known *known, const char *listen, size_t process);
+void known_tick(struct known *known, int64_t now_ms);
+/*
+ * Sends some of the reports that are left, and after the last answer the mark. To be called once at
+ * the end of every loop turn.
+ */
+void known_flush(struct known *known);
+int known_is_busy(const struct known *known); /* the next tick is urgent */
+
+/* Whether requests may be decided. */
+int known_may_issue(const struct known *known, int64_t now_ms);
+/* At the end, when nothing is left to do. Returns whether it has left; it is called until then. */
+int known_leave(struct known *known, int64_t now_ms);
+
+#endif
