@@ -216,7 +216,9 @@ def test_discount_validity_and_metadata(stack):
     }
     assert (shown["metadata"], shown["void_returns"]) == ({"shop": "north", "rate": 0.5}, False)
     stack.coupon_edit(coupon, "--amount-off", 500, "--currency", "USD", "--metadata", "none")
-    stack.coupon_edit(coupon, "--valid-from", "2030-01-01T00:00:00Z", "--valid-to=2031-01-01T00:00:00Z")
+    stack.coupon_edit(
+        coupon, "--valid-from", "2030-01-01T00:00:00Z", "--valid-to=2031-01-01T00:00:00Z"
+    )
     shown = show(stack, coupon)
     assert (shown["discount"]["amount_off"], shown["discount"]["percent_off"]) == (500, None)
     assert (shown["metadata"], shown["valid_days"]) == (None, None)
