@@ -167,17 +167,45 @@ static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, 
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
-/* Verifies together what the page has to verify. 0, or -1. */
-static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		       struct coupon_look *looks)
+/* Sets those that are put off, or have other work before. */
+static void skip_set(const struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		     char skip[KEEPER_PAGE])
 {
 	int64_t now_ms = clock_monotonic_ms();
-	char skip[KEEPER_PAGE];
 
 	for (size_t i = 0; i < n; i++)
 		skip[i] = close_due(&rows[i], sweep->now_ms) ||
 			  put_off_waits(&sweep->put_off, rows[i].id, now_ms);
+}
+
+/* Verifies together what the page has to verify. 0, or -1. */
+static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		       struct coupon_look *looks)
+{
+	char skip[KEEPER_PAGE];
+
+	skip_set(sweep, rows, n, skip);
 	return keeper_coupons_verify(sweep->context, rows, n, looks, skip);
+}
+
+/* The same for what the page has to load and to rebuild, where that can be done together. */
+static int rows_rebuild(struct keeper_sweep *sweep, struct coupon_row *rows, size_t n,
+			struct coupon_look *looks, enum page_state states[KEEPER_PAGE])
+{
+	char skip[KEEPER_PAGE], was_absent[KEEPER_PAGE];
+
+	skip_set(sweep, rows, n, skip);
+	for (size_t i = 0; i < n; i++)
+		was_absent[i] = !looks[i].present;
+	if (keeper_coupons_rebuild(sweep->context, rows, n, looks, skip, states))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		sweep->acted |= states[i] == PAGE_DONE ||
+				(states[i] == PAGE_WAITS && was_absent[i]);
+		if (states[i] == PAGE_DONE)
+			put_off_end(&sweep->put_off, rows[i].id);
+	}
+	return 0;
 }
 
 /* Handles the coupons whose terms have changed, regardless of the sweep's position. */
@@ -185,6 +213,7 @@ static int changed_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE];
+	enum page_state states[KEEPER_PAGE];
 	int64_t ids[KEEPER_PAGE];
 	size_t n;
 	int more;
@@ -198,11 +227,12 @@ static int changed_turn(struct keeper_sweep *sweep)
 	if (n == 0)
 		return 0;
 	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
+	    rows_rebuild(sweep, rows, n, looks, states))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		put_off_hurry(&sweep->put_off, rows[i].id); /* the cause may be gone */
-		if (coupon_turn(sweep, &rows[i], &looks[i]))
+		if (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i]))
 			return -1;
 	}
 	return 0;
@@ -253,17 +283,19 @@ static int watched_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE];
+	enum page_state states[KEEPER_PAGE];
 	struct watch_sums before = sweep->watch.sums;
 	size_t n = 0;
 
 	if (rows_page(sweep->context->database, sweep->after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
+	    rows_rebuild(sweep, rows, n, looks, states))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		keeper_rest_add(&sweep->rest, &rows[i]);
 		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
-		    coupon_turn(sweep, &rows[i], &looks[i]) ||
+		    (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i])) ||
 		    outbox_turn(sweep, &rows[i], &looks[i])) {
 			sweep->watch.sums = before; /* the page is repeated */
 			return -1;

@@ -39,17 +39,24 @@ struct rebuild {
 	char answer[ANSWER_SIZE];
 };
 
-static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
+void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
+			 int64_t wait_ms, const char *fence)
 {
-	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], wait[NUMBER_SIZE];
-	const char *argv[] = { keeper_context_fence(context, fence),
+	char generation[NUMBER_SIZE], wait[NUMBER_SIZE];
+	const char *argv[] = { fence,
 			       number_text(row->generation > 0 ? row->generation : 1, generation),
 			       number_text(wait_ms, wait) };
-	char word[REDIS_WORD_SIZE];
 
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, row->id,
-						 COUPON_KEYS_ISSUE, 3, argv),
-			word);
+	redis_client_append_coupon_eval(context->redis, lua_hold, row->id, COUPON_KEYS_ISSUE, 3,
+					argv);
+}
+
+static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
+{
+	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+
+	rebuild_hold_append(context, row, wait_ms, keeper_context_fence(context, fence));
+	redis_word_take(redis_client_next(context->redis), word);
 	if (strcmp(word, "held") == 0)
 		return 0;
 	if (strcmp(word, "early") == 0)
@@ -224,22 +231,29 @@ static redisReply *place(struct rebuild *rebuild)
 					    .older_n = snapshot->generations_n });
 }
 
-static void placed_log(struct rebuild *rebuild, const redisReply *reply, const char *why,
-		       int64_t ms)
+void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
+			const char *why, int64_t ms)
 {
-	int64_t stock = reply->element[1]->integer, over = reply->element[4]->integer;
+	int64_t over = reply->element[4]->integer;
+
+	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", why),
+		 LOG_I("generation", generation), LOG_I("issued", issued),
+		 LOG_I("stock", reply->element[1]->integer),
+		 LOG_I("in_flight", reply->element[2]->integer + reply->element[3]->integer),
+		 LOG_I("ms", ms));
+	if (over > 0)
+		log_error("coupon_overdrawn", LOG_I("coupon", coupon), LOG_I("over", over));
+}
+
+static void answer_make(struct rebuild *rebuild, const redisReply *reply)
+{
 	int64_t in_flight = reply->element[2]->integer + reply->element[3]->integer;
 
-	log_info("coupon_rebuilt", LOG_I("coupon", rebuild->coupon), LOG_S("why", why),
-		 LOG_I("generation", rebuild->generation), LOG_I("issued", rebuild->issued),
-		 LOG_I("stock", stock), LOG_I("in_flight", in_flight), LOG_I("ms", ms));
-	if (over > 0)
-		log_error("coupon_overdrawn", LOG_I("coupon", rebuild->coupon),
-			  LOG_I("over", over));
 	snprintf(rebuild->answer, ANSWER_SIZE,
 		 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %" PRId64
 		 " in flight, stock %" PRId64,
-		 rebuild->generation, rebuild->issued, in_flight, stock);
+		 rebuild->generation, rebuild->issued, in_flight,
+		 (int64_t)reply->element[1]->integer);
 }
 
 /* Puts the coupon in place. 0, or -1. */
@@ -252,7 +266,9 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	reply = place(rebuild);
 	fault_point(FAULT_REBUILD_PLACED);
 	if (place_is_done(reply)) {
-		placed_log(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
+		rebuild_placed_log(rebuild->coupon, rebuild->generation, rebuild->issued, reply,
+				   why, clock_monotonic_ms() - begun_ms);
+		answer_make(rebuild, reply);
 		freeReplyObject(reply);
 		return 0;
 	}
@@ -278,7 +294,7 @@ static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
 	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why),
 		 LOG_I("generation", rebuild->generation));
 	rebuild->writer = slot_writer_new(rebuild->context, row->id, rebuild->generation);
-	rc = rebuild_seen(rebuild->context, row->id) ||
+	rc = rebuild_seen(rebuild->context, &row->id, 1) ||
 			     all_write(rebuild, look->present ? look->generation : 0) ||
 			     placed(rebuild, why, begun_ms) ||
 			     rebuild_answer(rebuild->context, row, rebuild->answer)
