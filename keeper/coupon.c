@@ -307,6 +307,7 @@ static int keep_some(struct keeper_context *context, const struct coupon_row *co
 		redis_word_take(redis_client_next(context->redis), word);
 		fenced |= strcmp(word, "fenced") == 0;
 	}
+	redis_client_prepared_end(context->redis);
 	PQclear(result);
 	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
 }

@@ -276,6 +276,11 @@ void redis_client_prepare(struct redis_client *client, const char *script)
 		freeReplyObject(reply);
 }
 
+void redis_client_prepared_end(struct redis_client *client)
+{
+	client->prepared_n = 0;
+}
+
 void redis_client_append_eval(struct redis_client *client, const char *script, int keys_n,
 			      const char *const *keys, int argc, const char **argv)
 {

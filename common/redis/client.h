@@ -65,11 +65,13 @@ void redis_client_append(struct redis_client *client, int argc, const char **arg
 /* Sends what was appended, without waiting for a reply. */
 void redis_client_flush(struct redis_client *client);
 /*
- * From now on this connection sends only the hash of this script (at most 8 of them) where it is
- * appended: Redis reads no more than some 20 KB of a connection before it writes to its disk.
- * Not between commands that are appended and their replies. Without effect if Redis refuses it.
+ * Until redis_client_prepared_end() this connection sends only the hash of this script (at most 8
+ * of them) where it is appended: Redis reads no more than some 20 KB of a connection before it
+ * writes to its disk. Not between commands that are appended and their replies. Without effect if Redis
+ * refuses it.
  */
 void redis_client_prepare(struct redis_client *client, const char *script);
+void redis_client_prepared_end(struct redis_client *client);
 void redis_client_append_eval(struct redis_client *client, const char *script, int keys_n,
 			      const char *const *keys, int argc, const char **argv);
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,

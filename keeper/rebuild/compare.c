@@ -285,8 +285,6 @@ int compare_verify(struct keeper_context *context, const struct coupon_row *cons
 	check(n <= KEEPER_PAGE);
 	if (verify_prepare(context, rows, n, late))
 		return -1;
-	if (n > 1)
-		redis_client_prepare(context->redis, lua_verify);
 	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
 	for (size_t i = 0; i < n; i++)
 		verify_append(context, rows[i], late[i], fence);

@@ -2,8 +2,8 @@
  *	hold.lua of all ─▶ one statement opens the generations ─▶ one stores the numbers that only
  *	Redis has ─▶ one snapshot of PostgreSQL ─▶ fill.lua of all ─▶ place.lua of all
  *
- * A coupon drops out at any step and is left as an interrupted rebuild leaves it. Nothing of them is
- * in flight in Redis: it has neither users nor an outbox of theirs.
+ * A coupon drops out at any step and is left as an interrupted rebuild leaves it. Redis has nothing
+ * of them in flight: neither users nor an outbox.
  */
 #include "keeper/rebuild/page.h"
 
@@ -96,6 +96,7 @@ static int all_hold(struct page *page)
 	char word[REDIS_WORD_SIZE];
 	int fenced = 0;
 
+	redis_client_prepare(context->redis, lua_hold);
 	keeper_context_fence(context, page->fence); /* may ask Redis: not between these commands */
 	for (size_t i = 0; i < page->n; i++) {
 		const struct page_coupon *coupon = page->entries[i].coupon;
@@ -308,6 +309,7 @@ static void rows_append(struct page *page, struct entry *entry)
 /* Fills the rows of all under temporary names. 0, or -1. */
 static int all_fill(struct page *page)
 {
+	redis_client_prepare(page->context->redis, lua_fill);
 	keeper_context_fence(page->context, page->fence);
 	for (size_t i = 0; i < page->n; i++)
 		rows_append(page, &page->entries[i]);
@@ -352,6 +354,7 @@ static int all_place(struct page *page)
 	int fenced = 0;
 
 	fault_point(FAULT_REBUILD_FILLED);
+	redis_client_prepare(page->context->redis, lua_place);
 	keeper_context_fence(page->context, page->fence);
 	for (size_t i = 0; i < page->n; i++) {
 		struct entry *entry = &page->entries[i];
@@ -402,13 +405,11 @@ int page_rebuild(struct keeper_context *context, struct page_coupon *coupons, si
 
 	check(page != NULL && n <= KEEPER_PAGE);
 	page->context = context;
-	redis_client_prepare(context->redis, lua_hold);
-	redis_client_prepare(context->redis, lua_fill);
-	redis_client_prepare(context->redis, lua_place);
 	page->begun_ms = clock_monotonic_ms();
 	for (; page->n < n; page->n++)
 		page->entries[page->n].coupon = &coupons[page->n];
 	all_do(page);
+	redis_client_prepared_end(context->redis);
 	PQclear(page->rows);
 	free(page->older);
 	free(page);

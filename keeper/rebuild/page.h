@@ -1,7 +1,7 @@
 /*
  * Loads and rebuilds coupons that Redis does not have, and that have few rows, together: each step
- * of rebuild.h is done for all of them in one round trip and one transaction. After a loss of Redis'
- * data most coupons are of this kind. The keeper's thread.
+ * of rebuild.h is done for all of them in one round trip and one transaction. After a loss of data
+ * in Redis most coupons are of this kind. The keeper's thread.
  */
 #ifndef KEEPER_REBUILD_PAGE_H
 #define KEEPER_REBUILD_PAGE_H

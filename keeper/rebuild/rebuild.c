@@ -13,6 +13,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/outbox.h"
 #include "keeper/rebuild/place.h"
@@ -28,6 +29,8 @@
 
 #define ROOM_MAX 9007199254740991
 #define ANSWER_SIZE 160
+#define TOLD_EVERY_MS 500
+#define TOLD_LASTS_MS "30000"
 
 struct rebuild {
 	struct keeper_context *context;
@@ -35,7 +38,8 @@ struct rebuild {
 	int64_t generation;
 	struct snapshot snapshot;
 	struct slot_writer *writer;
-	int64_t issued, known; /* filled */
+	int64_t issued, known;     /* filled */
+	int64_t begun_ms, told_ms; /* of the rows; 0: nothing was told yet */
 	char answer[ANSWER_SIZE];
 };
 
@@ -100,10 +104,48 @@ static int generation_open(struct rebuild *rebuild, const struct coupon_row *row
 	return rebuild->generation > 0 ? 0 : -1;
 }
 
+/* Tells couponctl and the metrics how far it is, from time to time. */
+static void progress_tell(struct rebuild *rebuild)
+{
+	int64_t now_ms = clock_monotonic_ms(), filled = slot_writer_added(rebuild->writer);
+	char key[COUPON_KEY_SIZE], text[3 * NUMBER_SIZE];
+	const char *set[] = { "SET", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key), text,
+			      "PX", TOLD_LASTS_MS };
+	redisReply *reply;
+
+	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->begun_ms) < TOLD_EVERY_MS)
+		return;
+	rebuild->told_ms = now_ms;
+	keeper_metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
+	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
+	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
+		 rebuild->snapshot.row.issued, now_ms - rebuild->begun_ms);
+	reply = redis_client_call(rebuild->context->redis, 5, set);
+	if (reply)
+		freeReplyObject(reply);
+}
+
+static void progress_end(struct rebuild *rebuild)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *del[] = { "DEL", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key) };
+	redisReply *reply;
+
+	keeper_metrics_set(KEEPER_METRIC_ROWS, 0);
+	keeper_metrics_set(KEEPER_METRIC_FILLED, 0);
+	if (rebuild->told_ms == 0)
+		return;
+	reply = redis_client_call(rebuild->context->redis, 2, del);
+	if (reply)
+		freeReplyObject(reply);
+}
+
 static int rows_write(struct rebuild *rebuild)
 {
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int rows;
+
+	rebuild->begun_ms = clock_monotonic_ms();
 
 	if (slot_writer_begin(rebuild->writer,
 			      snapshot->row.limit == 1 ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
@@ -132,6 +174,7 @@ static int rows_write(struct rebuild *rebuild)
 					    PQgetvalue(snapshot->page, i, 4)))
 				return -1;
 		}
+		progress_tell(rebuild);
 	} while (rows > 0);
 	if (slot_writer_flush(rebuild->writer))
 		return -1;
@@ -236,6 +279,7 @@ void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, cons
 {
 	int64_t over = reply->element[4]->integer;
 
+	keeper_metrics_add(KEEPER_METRIC_REBUILT, 1);
 	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", why),
 		 LOG_I("generation", generation), LOG_I("issued", issued),
 		 LOG_I("stock", reply->element[1]->integer),
@@ -301,6 +345,7 @@ static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
 		     ? -1
 		     : 0;
 	slot_writer_free(rebuild->writer);
+	progress_end(rebuild);
 	return rc;
 }
 

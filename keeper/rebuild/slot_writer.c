@@ -115,8 +115,8 @@ static void lanes_open(struct slot_writer *writer)
 
 /*
  * The lane for a piece, or NULL: the keeper's connection, and the next piece waits for the reply.
- * Of receives in flight the room of a piece depends on the reply to the one before. The first pieces
- * of all have created the keys, so that no other one may do so.
+ * Of receives in flight the room of a piece depends on the reply to the one before. The first
+ * pieces of all have created the keys, so that no other one may do so.
  */
 static struct lane *lane_for(struct slot_writer *writer)
 {
