@@ -287,29 +287,32 @@ int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *
 	return keeper_context_word(context, word);
 }
 
-/*
- * The same for those coupons of a page that page_rebuild() can open, because it must come first. 0,
- * or -1: the round is over. Those that failed are left to keeper_coupon_keep().
- */
+/* The same for several. 0; 1: not for all of them; -1: the round is over. */
 static int keep_some(struct keeper_context *context, const struct coupon_row *const *rows, size_t n)
 {
 	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
 	PGresult *result = terms_read(context, rows, n);
+	size_t kept = 0;
 	int fenced = 0;
 
 	if (!result)
-		return keeper_context_usable(context);
+		return keeper_context_usable(context) ? -1 : 1;
 	redis_client_prepare(context->redis, lua_keep_terms);
 	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
 	for (int i = 0; i < PQntuples(result); i++)
 		terms_append(context, result, i, fence);
 	for (int i = 0; i < PQntuples(result); i++) {
 		redis_word_take(redis_client_next(context->redis), word);
+		kept += strcmp(word, "kept") == 0 || strcmp(word, "current") == 0;
 		fenced |= strcmp(word, "fenced") == 0;
 	}
 	redis_client_prepared_end(context->redis);
 	PQclear(result);
-	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
+	if (fenced)
+		return keeper_context_fenced(context);
+	if (keeper_context_usable(context))
+		return -1;
+	return kept < n;
 }
 
 /* Whether page_rebuild() can do what the coupon needs. */
@@ -351,6 +354,7 @@ int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *ro
 	const struct coupon_row *unkept[KEEPER_PAGE];
 	size_t list_n = 0, unkept_n = 0, done;
 	int64_t issued = 0;
+	int rc = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		states[i] = PAGE_LEFT;
@@ -367,8 +371,12 @@ int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *ro
 	}
 	if (list_n < 2) /* keeper_coupon_step() does one */
 		return 0;
-	if ((unkept_n > 0 && keep_some(context, unkept, unkept_n)) ||
-	    page_rebuild(context, list, list_n))
+	/* Before they are opened; what fails is found, and put off, one by one. */
+	if (unkept_n > 0)
+		rc = keep_some(context, unkept, unkept_n);
+	if (rc != 0)
+		return rc > 0 ? 0 : -1;
+	if (page_rebuild(context, list, list_n))
 		return -1;
 	done = page_take(list, list_n, rows, states);
 	return done > 0 && look_coupons(context->redis, rows, n, looks) ? -1 : 0;

@@ -16,6 +16,9 @@
  * are verified while their keys exist.
  *
  * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
+ *
+ * After a loss of Redis' data a big coupon, whose rebuild takes seconds, waits until a whole sweep
+ * has found no small ones to open, but no longer than BIG_WAITS_MS.
  */
 #include "keeper/sweep.h"
 
@@ -31,6 +34,8 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
+#define BIG_ROWS 20000
+#define BIG_WAITS_MS 10000
 
 struct keeper_sweep {
 	const struct config *config;
@@ -54,6 +59,9 @@ struct keeper_sweep {
 	int hurry;
 	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
+	/* whether small coupons were opened, or wait for that: in this sweep, in the one before */
+	int small_now, small_before;
+	int64_t big_since_ms; /* from when a big coupon waits for them; 0: none does */
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
@@ -138,12 +146,26 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Whether the coupon has to be rebuilt, and waits for small ones. It is held already. */
+static int big_waits(struct keeper_sweep *sweep, const struct coupon_row *row,
+		     const struct coupon_look *look)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (row->issued <= BIG_ROWS || !look->placeholder ||
+	    !(sweep->small_now || sweep->small_before))
+		return 0;
+	if (sweep->big_since_ms == 0)
+		sweep->big_since_ms = now_ms;
+	return now_ms - sweep->big_since_ms < BIG_WAITS_MS;
+}
+
 static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	return coupon_step(sweep, row, look);
+	return big_waits(sweep, row, look) ? 0 : coupon_step(sweep, row, look);
 }
 
 static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
@@ -200,6 +222,7 @@ static int rows_rebuild(struct keeper_sweep *sweep, struct coupon_row *rows, siz
 	if (keeper_coupons_rebuild(sweep->context, rows, n, looks, skip, states))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
+		sweep->small_now |= states[i] != PAGE_LEFT;
 		sweep->acted |= states[i] == PAGE_DONE ||
 				(states[i] == PAGE_WAITS && was_absent[i]);
 		if (states[i] == PAGE_DONE)
@@ -270,6 +293,10 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 	sweep->running = 0;
 	sweep->hurry = 0;
+	sweep->small_before = sweep->small_now;
+	sweep->small_now = 0;
+	if (!sweep->small_before)
+		sweep->big_since_ms = 0;
 	keeper_watch_end(&sweep->watch);
 	keeper_rest_end(&sweep->rest, has_work(sweep));
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);

@@ -482,6 +482,29 @@ def test_the_keeper_dies_within_a_page(
         assert rough.ctl_run("audit", coupon).returncode == 0
 
 
+def test_big_coupons_come_back_after_small_ones(rough, rough_redis, rough_pg, coupon_make):
+    """Its id is the lowest, and the small ones are more than a page."""
+    big, rows = coupon_make(30_000), 21_000
+    made = """INSERT INTO coupon (id, name, total_num, user_limit, valid_days, status, version)
+        SELECT coupon_id_next(), 'small', 10, 1, 30, 'published', 1 FROM generate_series(1, 150)
+        RETURNING id"""
+    small = [row[0] for row in rough_pg.execute(made).fetchall()]
+    for coupon in small:
+        wait_open(rough_redis, coupon)
+    holders_add = """INSERT INTO user_coupon
+        (user_id, coupon_id, slot, idx, batch, received_at, valid_from)
+        SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1, %s) AS n"""
+    with rough_pg.transaction():
+        rough_pg.execute(holders_add, (big, rows))
+        rough_pg.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", (rows, big))
+    rough_redis.flushall()
+    wait_open(rough_redis, big, 2)
+    assert rough_redis.hlen(key_of(big) + ":users") == rows
+    for coupon in small:
+        assert is_open(rough_redis, coupon), "before the big one"
+    rough_pg.execute("UPDATE coupon SET status = 'closed' WHERE id = ANY (%s)", (small,))
+
+
 def test_show_says_how_far_a_rebuild_is(rough, rough_redis, coupon_make):
     coupon = coupon_make(10)
     assert "rebuild " not in rough.ctl("show", coupon)
