@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define DB_CONNECT_TIMEOUT_S 5
+#define DB_CONNECT_TIMEOUT_S 20
 #define DB_LOCK_TIMEOUT_S 10 /* a row held longer than this by someone else: give up */
 #define DB_NUMBER_SIZE 24
 

@@ -4,6 +4,7 @@
 #include "common/message/number.h"
 #include "embed.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,6 +51,29 @@ int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coup
 
 	return redis_client_process(redis, run_id, &uptime_s) == 0 &&
 	       strcmp(read->run_id, run_id) == 0;
+}
+
+int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *get[] = { "GET", coupon_key(coupon, COUPON_KEY_FILLED, key) };
+	redisReply *reply = redis_client_call(redis, 2, get);
+	int is_there = reply && reply->type == REDIS_REPLY_STRING &&
+		       sscanf(reply->str, "%" SCNd64 " %" SCNd64 " %" SCNd64, &filled->filled,
+			      &filled->rows, &filled->ms) == 3;
+
+	if (reply)
+		freeReplyObject(reply);
+	return is_there;
+}
+
+int64_t redis_filled_left_s(const struct redis_filled *filled)
+{
+	int64_t left = filled->rows > filled->filled ? filled->rows - filled->filled : 0;
+
+	if (filled->filled <= 0)
+		return 0;
+	return (int64_t)((double)filled->ms / 1000 * (double)left / (double)filled->filled + 0.5);
 }
 
 static enum terms_result terms_result_of(const redisReply *reply, int64_t *taken)

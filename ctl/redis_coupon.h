@@ -30,6 +30,17 @@ int redis_coupon_read(struct redis_client *redis, int64_t coupon, struct redis_c
 /* Whether it was verified on the connected Redis process; 0 also when that is unknown. */
 int redis_coupon_is_verified(struct redis_client *redis, const struct redis_coupon *read);
 
+/* How far a rebuild is. */
+struct redis_filled {
+	int64_t filled, rows; /* slots in Redis, of all */
+	int64_t ms;           /* since the first one */
+};
+
+/* 1 when the keeper has said so of a rebuild that takes longer; otherwise 0. */
+int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled);
+/* Of what is left, at the same speed, in s. */
+int64_t redis_filled_left_s(const struct redis_filled *filled);
+
 /* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */
 enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
 				     const struct terms *terms, int64_t *taken);

@@ -6,12 +6,14 @@
 #include "embed.h"
 #include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/compare.h"
+#include "keeper/rebuild/page.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/seen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -209,7 +211,7 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 	    !keeper_context_reserved_changed(context, row->id, look->reserved) ||
 	    look->reserved == 0)
 		return 0;
-	if (rebuild_seen(context, row->id) == 0)
+	if (rebuild_seen(context, &row->id, 1) == 0)
 		return 0;
 	keeper_context_reserved_changed(context, row->id, 0); /* not stored yet */
 	return keeper_context_failed(context);
@@ -227,29 +229,151 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 	return rebuild_lost(context, row, look, why);
 }
 
+static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
+{
+	return look->kept_version >= row->version ||
+	       (row->status == COUPON_CLOSED && !look->present);
+}
+
+/* The rows of coupons, as of sql/query/coupon_terms.sql; NULL: PostgreSQL failed. */
+static PGresult *terms_read(struct keeper_context *context, const struct coupon_row *const *rows,
+			    size_t n)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&ids);
+	PGresult *result;
+
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&ids, rows[i]->id);
+	result = keeper_database_query(context->database, sql_query_coupon_terms, 1, &argument);
+	postgres_array_fini(&ids);
+	return result;
+}
+
+static void terms_append(struct keeper_context *context, const PGresult *result, int i,
+			 const char *fence)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *keys[] = { coupon_key(strtoll(PQgetvalue(result, i, 0), NULL, 10),
+					  COUPON_KEY_TERMS, key) };
+	const char *argv[] = { fence, PQgetvalue(result, i, 1), PQgetvalue(result, i, 2) };
+
+	redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
+}
+
 int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	const struct postgres_argument argument = postgres_number(row->id);
-	char key[COUPON_KEY_SIZE], fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
-	const char *keys[] = { coupon_key(row->id, COUPON_KEY_TERMS, key) };
+	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE] = "";
 	PGresult *result;
 
-	if (look->kept_version >= row->version || (row->status == COUPON_CLOSED && !look->present))
+	if (is_kept(row, look))
 		return 0;
-	result = keeper_database_query(context->database, sql_query_coupon_terms, 1, &argument);
+	result = terms_read(context, &row, 1);
 	if (!result)
 		return keeper_context_failed(context);
-	*word = '\0';
+	keeper_context_fence(context, fence);
 	if (PQntuples(result) == 1) {
-		const char *argv[] = { keeper_context_fence(context, fence),
-				       PQgetvalue(result, 0, 0), PQgetvalue(result, 0, 1) };
-
-		redis_word_take(redis_client_eval(context->redis, lua_keep_terms, 1, keys, 3, argv),
-				word);
+		terms_append(context, result, 0, fence);
+		redis_word_take(redis_client_next(context->redis), word);
 	}
 	PQclear(result);
 	return keeper_context_word(context, word);
+}
+
+/* The same for several. 0; 1: not for all of them; -1: the round is over. */
+static int keep_some(struct keeper_context *context, const struct coupon_row *const *rows, size_t n)
+{
+	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+	PGresult *result = terms_read(context, rows, n);
+	size_t kept = 0;
+	int fenced = 0;
+
+	if (!result)
+		return keeper_context_usable(context) ? -1 : 1;
+	redis_client_prepare(context->redis, lua_keep_terms);
+	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
+	for (int i = 0; i < PQntuples(result); i++)
+		terms_append(context, result, i, fence);
+	for (int i = 0; i < PQntuples(result); i++) {
+		redis_word_take(redis_client_next(context->redis), word);
+		kept += strcmp(word, "kept") == 0 || strcmp(word, "current") == 0;
+		fenced |= strcmp(word, "fenced") == 0;
+	}
+	redis_client_prepared_end(context->redis);
+	PQclear(result);
+	if (fenced)
+		return keeper_context_fenced(context);
+	if (keeper_context_usable(context))
+		return -1;
+	return kept < n;
+}
+
+/* Whether page_rebuild() can do what the coupon needs. */
+static int is_of_page(const struct keeper_context *context, const struct coupon_row *row,
+		      const struct coupon_look *look)
+{
+	enum coupon_action action = keeper_judge(row, look, context->run_id);
+
+	if (look->broken || look->users_present || look->outbox_n > 0 ||
+	    (look->present && !look->placeholder) || row->status == COUPON_CLOSED ||
+	    row->issued > PAGE_ROWS_EACH || row->revocation > 0 ||
+	    row->rebuild_asked > row->rebuild_done)
+		return 0;
+	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
+}
+
+/* Takes over what became of the coupons of a page, whose rows are in the same order. */
+static size_t page_take(const struct page_coupon *list, size_t list_n, struct coupon_row *rows,
+			enum page_state *states)
+{
+	size_t done = 0, i = 0;
+
+	for (size_t j = 0; j < list_n; j++, i++) {
+		while (rows[i].id != list[j].row.id)
+			i++;
+		states[i] = list[j].state;
+		if (list[j].state != PAGE_DONE)
+			continue;
+		rows[i] = list[j].row;
+		done++;
+	}
+	return done;
+}
+
+int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *rows, size_t n,
+			   struct coupon_look *looks, const char *skip, enum page_state *states)
+{
+	struct page_coupon list[KEEPER_PAGE];
+	const struct coupon_row *unkept[KEEPER_PAGE];
+	size_t list_n = 0, unkept_n = 0, done;
+	int64_t issued = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		states[i] = PAGE_LEFT;
+		if (skip[i] || !is_of_page(context, &rows[i], &looks[i]) ||
+		    issued + rows[i].issued > PAGE_ROWS_ALL)
+			continue;
+		issued += rows[i].issued;
+		list[list_n++] = (struct page_coupon){ .row = rows[i],
+						       .redis_generation = looks[i].generation,
+						       .is_load = !looks[i].present &&
+								  rows[i].generation == 0 };
+		if (!is_kept(&rows[i], &looks[i]))
+			unkept[unkept_n++] = &rows[i];
+	}
+	if (list_n < 2) /* keeper_coupon_step() does one */
+		return 0;
+	/* Before they are opened; what fails is found, and put off, one by one. */
+	if (unkept_n > 0)
+		rc = keep_some(context, unkept, unkept_n);
+	if (rc != 0)
+		return rc > 0 ? 0 : -1;
+	if (page_rebuild(context, list, list_n))
+		return -1;
+	done = page_take(list, list_n, rows, states);
+	return done > 0 && look_coupons(context->redis, rows, n, looks) ? -1 : 0;
 }
 
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,

@@ -106,17 +106,22 @@ static void lock_timeout_set(struct keeper_database *database)
 	PQclear(result);
 }
 
-PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
-				const struct postgres_argument *arguments)
+int keeper_database_send(struct keeper_database *database, const char *sql, int n,
+			 const struct postgres_argument *arguments)
 {
-	PGresult *result;
-
 	if (postgres_idle(database->postgres))
 		lock_timeout_set(database);
 	if (!postgres_idle(database->postgres))
-		return NULL;
+		return -1;
 	database->used_ms = clock_monotonic_ms();
-	result = postgres_query(database->postgres, sql, n, arguments, &database->patience);
+	postgres_query_send(database->postgres, sql, n, arguments, &database->patience);
+	return 0;
+}
+
+PGresult *keeper_database_take(struct keeper_database *database)
+{
+	PGresult *result = postgres_query_take(database->postgres, &database->patience);
+
 	if (result)
 		return result;
 	if (postgres_failure(database->postgres) == POSTGRES_BLOCKED)
@@ -126,6 +131,13 @@ PGresult *keeper_database_query(struct keeper_database *database, const char *sq
 	else
 		drop(database, "keeper_database_lost");
 	return NULL;
+}
+
+PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
+				const struct postgres_argument *arguments)
+{
+	return keeper_database_send(database, sql, n, arguments) ? NULL
+								 : keeper_database_take(database);
 }
 
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,

@@ -39,6 +39,13 @@ void keeper_database_round(struct keeper_database *database);
 /* Runs one statement. Returns its rows, which the caller clears, or NULL: it failed. */
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,
 				const struct postgres_argument *arguments);
+/*
+ * The same in two steps, to work while the statement runs. No other statement may be run in
+ * between. 0, or -1: it was not sent, and there is nothing to take.
+ */
+int keeper_database_send(struct keeper_database *database, const char *sql, int n,
+			 const struct postgres_argument *arguments);
+PGresult *keeper_database_take(struct keeper_database *database);
 /* Runs a statement that returns no rows. 0, or -1: it failed. */
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments);

@@ -16,6 +16,9 @@
  * are verified while their keys exist.
  *
  * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
+ *
+ * After a loss of Redis' data a big coupon, whose rebuild takes seconds, waits until a whole sweep
+ * has found no small ones to open, but no longer than BIG_WAITS_MS.
  */
 #include "keeper/sweep.h"
 
@@ -33,6 +36,8 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
+#define BIG_ROWS 20000
+#define BIG_WAITS_MS 10000
 #define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
@@ -55,6 +60,9 @@ struct keeper_sweep {
 	int hurry;
 	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
+	/* whether small coupons were opened, or wait for that: in this sweep, in the one before */
+	int small_now, small_before;
+	int64_t big_since_ms; /* from when a big coupon waits for them; 0: none does */
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
@@ -140,12 +148,26 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
+/* Whether the coupon has to be rebuilt, and waits for small ones. It is held already. */
+static int big_waits(struct keeper_sweep *sweep, const struct coupon_row *row,
+		     const struct coupon_look *look)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (row->issued <= BIG_ROWS || !look->placeholder ||
+	    !(sweep->small_now || sweep->small_before))
+		return 0;
+	if (sweep->big_since_ms == 0)
+		sweep->big_since_ms = now_ms;
+	return now_ms - sweep->big_since_ms < BIG_WAITS_MS;
+}
+
 static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	return coupon_step(sweep, row, look);
+	return big_waits(sweep, row, look) ? 0 : coupon_step(sweep, row, look);
 }
 
 static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
@@ -169,17 +191,46 @@ static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, 
 	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
 }
 
-/* Verifies together what the page has to verify. 0, or -1. */
-static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		       struct coupon_look *looks)
+/* Sets those that are put off, or have other work before. */
+static void skip_set(const struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		     char skip[KEEPER_PAGE])
 {
 	int64_t now_ms = clock_monotonic_ms();
-	char skip[KEEPER_PAGE];
 
 	for (size_t i = 0; i < n; i++)
 		skip[i] = close_due(&rows[i], sweep->now_ms) ||
 			  put_off_waits(&sweep->put_off, rows[i].id, now_ms);
+}
+
+/* Verifies together what the page has to verify. 0, or -1. */
+static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
+		       struct coupon_look *looks)
+{
+	char skip[KEEPER_PAGE];
+
+	skip_set(sweep, rows, n, skip);
 	return keeper_coupons_verify(sweep->context, rows, n, looks, skip);
+}
+
+/* The same for what the page has to load and to rebuild, where that can be done together. */
+static int rows_rebuild(struct keeper_sweep *sweep, struct coupon_row *rows, size_t n,
+			struct coupon_look *looks, enum page_state states[KEEPER_PAGE])
+{
+	char skip[KEEPER_PAGE], was_absent[KEEPER_PAGE];
+
+	skip_set(sweep, rows, n, skip);
+	for (size_t i = 0; i < n; i++)
+		was_absent[i] = !looks[i].present;
+	if (keeper_coupons_rebuild(sweep->context, rows, n, looks, skip, states))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		sweep->small_now |= states[i] != PAGE_LEFT;
+		sweep->acted |= states[i] == PAGE_DONE ||
+				(states[i] == PAGE_WAITS && was_absent[i]);
+		if (states[i] == PAGE_DONE)
+			put_off_end(&sweep->put_off, rows[i].id);
+	}
+	return 0;
 }
 
 /* Handles these coupons, regardless of the sweep's position. 0, or -1. */
@@ -187,14 +238,16 @@ static int coupons_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE];
+	enum page_state states[KEEPER_PAGE];
 
 	if (n == 0)
 		return 0;
 	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
+	    rows_rebuild(sweep, rows, n, looks, states))
 		return -1;
 	for (size_t i = 0; i < n; i++)
-		if (coupon_turn(sweep, &rows[i], &looks[i]))
+		if (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i]))
 			return -1;
 	return 0;
 }
@@ -277,6 +330,10 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 	sweep->running = 0;
 	sweep->hurry = 0;
+	sweep->small_before = sweep->small_now;
+	sweep->small_now = 0;
+	if (!sweep->small_before)
+		sweep->big_since_ms = 0;
 	keeper_watch_end(&sweep->watch);
 	keeper_rest_end(&sweep->rest, has_work(sweep));
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
@@ -290,17 +347,19 @@ static int watched_turn(struct keeper_sweep *sweep)
 {
 	struct coupon_row rows[KEEPER_PAGE];
 	struct coupon_look looks[KEEPER_PAGE];
+	enum page_state states[KEEPER_PAGE];
 	struct watch_sums before = sweep->watch.sums;
 	size_t n = 0;
 
 	if (rows_page(sweep->context->database, sweep->after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
+	    rows_rebuild(sweep, rows, n, looks, states))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		keeper_rest_add(&sweep->rest, &rows[i]);
 		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
 				     sweep->now_ms) ||
-		    coupon_turn(sweep, &rows[i], &looks[i]) ||
+		    (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i])) ||
 		    outbox_turn(sweep, &rows[i], &looks[i])) {
 			sweep->watch.sums = before; /* the page is repeated */
 			return -1;

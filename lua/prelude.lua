@@ -90,7 +90,7 @@ end
 
 -- Returns the code that only one user can redeem, at the end of a record; nil: it has none.
 local function code_of(record)
-	return match(record, '\t(%d+%.%d+)$')
+	return find(record, '\t', 1, true) and match(record, '\t(%d+%.%d+)$') or nil
 end
 
 -- Ends the script with an error: `what` begins with the argument, field or key that is wrong.

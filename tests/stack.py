@@ -90,8 +90,14 @@ def process_tree(pid):
 
 
 def process_gone(pid):
+    """Also its other threads: they may hold its ports for longer than the first one lives."""
     stat = process_stat(pid)
-    return stat is None or stat[0] in "ZX"
+    if stat is None:
+        return True
+    try:
+        return stat[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class Client:

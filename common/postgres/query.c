@@ -65,20 +65,26 @@ static int64_t deadline_ms(const struct postgres_patience *patience)
 	return patience->timeout_ms ? clock_monotonic_ms() + patience->timeout_ms : INT64_MAX;
 }
 
-/* Of the statement that was sent. */
-static PGresult *result_wait(struct postgres *postgres, const struct postgres_patience *patience)
+PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience)
 {
 	if (end_wait(postgres, patience) || postgres_failure(postgres) != POSTGRES_OK)
 		return NULL;
 	return postgres_result_take(postgres);
 }
 
-PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
+void postgres_query_send(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience)
 {
 	postgres_send(postgres, sql, n, arguments, deadline_ms(patience));
-	return result_wait(postgres, patience);
+}
+
+PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
+			 const struct postgres_argument *arguments,
+			 const struct postgres_patience *patience)
+{
+	postgres_query_send(postgres, sql, n, arguments, patience);
+	return postgres_query_take(postgres, patience);
 }
 
 PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
@@ -86,5 +92,5 @@ PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int 
 				const struct postgres_patience *patience)
 {
 	postgres_send_binary(postgres, sql, n, arguments, deadline_ms(patience));
-	return result_wait(postgres, patience);
+	return postgres_query_take(postgres, patience);
 }

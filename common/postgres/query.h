@@ -24,6 +24,12 @@ PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
 			 const struct postgres_argument *arguments,
 			 const struct postgres_patience *patience);
 
+/* The same in two steps: the statement runs meanwhile. Nothing else may be sent in between. */
+void postgres_query_send(struct postgres *postgres, const char *sql, int n,
+			 const struct postgres_argument *arguments,
+			 const struct postgres_patience *patience);
+PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience);
+
 /* The same with at least one argument, and a result in PostgreSQL's binary form. */
 PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
 				const struct postgres_argument *arguments,

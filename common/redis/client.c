@@ -13,11 +13,21 @@
 
 #define ERROR_SIZE 256
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
+#define PREPARED_MAX 8
+#define SHA_SIZE 41
+
+struct prepared {
+	const char *script;
+	char sha[SHA_SIZE];
+};
 
 struct redis_client {
+	char *url_text;
 	struct redis_url url;
 	redis_failed_fn *failed;
-	redisContext *connection; /* NULL: not connected */
+	redisContext *connection;               /* NULL: not connected */
+	struct prepared prepared[PREPARED_MAX]; /* of this connection */
+	size_t prepared_n;
 	char error[ERROR_SIZE];
 };
 
@@ -27,8 +37,15 @@ struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed)
 
 	check(client != NULL);
 	redis_url_need(&client->url, url);
+	client->url_text = strdup(url);
+	check(client->url_text != NULL);
 	client->failed = failed;
 	return client;
+}
+
+struct redis_client *redis_client_twin(const struct redis_client *client)
+{
+	return redis_client_new(client->url_text, client->failed);
 }
 
 void redis_client_close(struct redis_client *client)
@@ -36,6 +53,7 @@ void redis_client_close(struct redis_client *client)
 	if (client->connection)
 		redisFree(client->connection);
 	client->connection = NULL;
+	client->prepared_n = 0;
 }
 
 void redis_client_free(struct redis_client *client)
@@ -44,6 +62,7 @@ void redis_client_free(struct redis_client *client)
 		return;
 	redis_client_close(client);
 	redis_url_fini(&client->url);
+	free(client->url_text);
 	free(client);
 }
 
@@ -86,6 +105,8 @@ static redisReply *reply_check(struct redis_client *client, redisReply *reply)
 	}
 	if (reply->type != REDIS_REPLY_ERROR)
 		return reply;
+	if (strncmp(reply->str, "NOSCRIPT", 8) == 0)
+		client->prepared_n = 0; /* they were removed from Redis */
 	fail(client, redis_error_is_of_server(reply->str) ? REDIS_LOST : REDIS_REFUSED, reply->str);
 	freeReplyObject(reply);
 	return NULL;
@@ -219,27 +240,76 @@ void redis_client_append(struct redis_client *client, int argc, const char **arg
 		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
 }
 
-static void coupon_eval_append(struct redis_client *client, const char *command, const char *script,
-			       int64_t coupon, unsigned keys, int argc, const char **argv)
+void redis_client_flush(struct redis_client *client)
 {
-	struct coupon_keys names;
+	int done = 0;
+
+	while (client->connection && !done)
+		if (redisBufferWrite(client->connection, &done) != REDIS_OK)
+			fail(client, REDIS_LOST, connection_error(client->connection));
+}
+
+/* The entry of a script that was prepared, or NULL. */
+static const struct prepared *prepared_find(const struct redis_client *client, const char *script)
+{
+	for (size_t i = 0; i < client->prepared_n; i++)
+		if (client->prepared[i].script == script)
+			return &client->prepared[i];
+	return NULL;
+}
+
+void redis_client_prepare(struct redis_client *client, const char *script)
+{
+	const char *load[] = { "SCRIPT", "LOAD", script };
+	struct prepared *prepared = &client->prepared[client->prepared_n];
+	redisReply *reply;
+
+	if (client->prepared_n == PREPARED_MAX || prepared_find(client, script))
+		return;
+	reply = redis_client_call(client, 3, load);
+	if (reply && reply->type == REDIS_REPLY_STRING && reply->len < SHA_SIZE) {
+		prepared->script = script;
+		memcpy(prepared->sha, reply->str, (size_t)reply->len + 1);
+		client->prepared_n++;
+	}
+	if (reply)
+		freeReplyObject(reply);
+}
+
+void redis_client_prepared_end(struct redis_client *client)
+{
+	client->prepared_n = 0;
+}
+
+void redis_client_append_eval(struct redis_client *client, const char *script, int keys_n,
+			      const char *const *keys, int argc, const char **argv)
+{
+	const struct prepared *prepared = prepared_find(client, script);
 	struct eval eval;
 
-	coupon_keys_make(&names, coupon, keys);
-	eval_make(&eval, command, script, names.n, names.names, argc, argv);
+	eval_make(&eval, prepared ? "EVALSHA" : "EVAL", prepared ? prepared->sha : script, keys_n,
+		  keys, argc, argv);
 	redis_client_append(client, eval.argc, eval.argv);
 }
 
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
 				     int64_t coupon, unsigned keys, int argc, const char **argv)
 {
-	coupon_eval_append(client, "EVAL", script, coupon, keys, argc, argv);
+	struct coupon_keys names;
+
+	coupon_keys_make(&names, coupon, keys);
+	redis_client_append_eval(client, script, names.n, names.names, argc, argv);
 }
 
 void redis_client_append_coupon_evalsha(struct redis_client *client, const char *sha,
 					int64_t coupon, unsigned keys, int argc, const char **argv)
 {
-	coupon_eval_append(client, "EVALSHA", sha, coupon, keys, argc, argv);
+	struct coupon_keys names;
+	struct eval eval;
+
+	coupon_keys_make(&names, coupon, keys);
+	eval_make(&eval, "EVALSHA", sha, names.n, names.names, argc, argv);
+	redis_client_append(client, eval.argc, eval.argv);
 }
 
 redisReply *redis_client_next(struct redis_client *client)

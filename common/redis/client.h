@@ -30,6 +30,8 @@ typedef void redis_failed_fn(enum redis_failure failure, const char *why);
 
 /* Does not connect. `failed` may be NULL. A malformed URL ends the process. */
 struct redis_client *redis_client_new(const char *url, redis_failed_fn *failed);
+/* Another connection to the same Redis, not connected yet. */
+struct redis_client *redis_client_twin(const struct redis_client *client);
 void redis_client_free(struct redis_client *client); /* NULL is allowed */
 
 /* Connects when it is not connected. 0, or -1. */
@@ -60,6 +62,18 @@ void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE]);
  * as of redis_client_call(). After a lost connection every further reply is NULL.
  */
 void redis_client_append(struct redis_client *client, int argc, const char **argv);
+/* Sends what was appended, without waiting for a reply. */
+void redis_client_flush(struct redis_client *client);
+/*
+ * Until redis_client_prepared_end() this connection sends only the hash of this script (at most 8
+ * of them) where it is appended: Redis reads no more than some 20 KB of a connection before it
+ * writes to its disk. Not between commands that are appended and their replies. Without effect if Redis
+ * refuses it.
+ */
+void redis_client_prepare(struct redis_client *client, const char *script);
+void redis_client_prepared_end(struct redis_client *client);
+void redis_client_append_eval(struct redis_client *client, const char *script, int keys_n,
+			      const char *const *keys, int argc, const char **argv);
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
 				     int64_t coupon, unsigned keys, int argc, const char **argv);
 /* A script that was loaded: `sha` is the reply to SCRIPT LOAD. */

@@ -26,6 +26,8 @@ static const char *suffix_of(enum coupon_key key)
 		return ":terms";
 	case COUPON_KEY_CODES:
 		return ":codes";
+	case COUPON_KEY_FILLED:
+		return ":filled";
 	}
 	return "";
 }

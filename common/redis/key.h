@@ -23,7 +23,9 @@ enum coupon_key {
 	COUPON_KEY_REJECTED = 1 << 7, /* list: "BATCH:INDEX:SLOT:REASON:USER" */
 	COUPON_KEY_TERMS = 1 << 8,    /* string: "VERSION JSON", the row of the coupon */
 	/* hash: redeemed exchange code to its user, and revoked code to "" */
-	COUPON_KEY_CODES = 1 << 9
+	COUPON_KEY_CODES = 1 << 9,
+	/* string: "FILLED ROWS MS", how far a rebuild is; in no set */
+	COUPON_KEY_FILLED = 1 << 10
 };
 
 #define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)

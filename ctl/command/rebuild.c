@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "ctl/behind.h"
 #include "ctl/lost/lost.h"
+#include "ctl/redis_coupon.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -16,6 +17,7 @@
 #define WAIT_S 60
 #define WAIT_MAX_S 3600
 #define POLL_US 20000
+#define PROGRESS_MS 2000
 
 /* Records the request. Returns its number. */
 static int64_t request_add(struct db *db, const char *coupon)
@@ -44,33 +46,48 @@ static int result_print(struct db *db, const char *coupon, int64_t asked)
 	return is_done;
 }
 
+/* A line on standard error from time to time, when the rebuild takes longer. */
+static void progress_print(struct redis_client *redis, int64_t coupon, int64_t *due_ms)
+{
+	struct redis_filled filled;
+
+	if (clock_monotonic_ms() < *due_ms)
+		return;
+	*due_ms = clock_monotonic_ms() + PROGRESS_MS;
+	if (redis_client_open(redis) == 0 && redis_coupon_filled(redis, coupon, &filled))
+		fprintf(stderr, "%lld of %lld user coupons, about %lld s left\n",
+			(long long)filled.filled, (long long)filled.rows,
+			(long long)redis_filled_left_s(&filled));
+}
+
 static int rebuild_run(struct ctl *ctl)
 {
 	int64_t wait_s = args_number(&ctl->args, "wait-s", 1, WAIT_MAX_S, WAIT_S);
 	const char *coupon = ctl->args.argument;
 	struct redis_client *redis;
-	int64_t asked, until_ms;
+	int64_t id = args_coupon(&ctl->args), asked, until_ms, progress_ms;
 	struct db *db;
 
-	args_coupon(&ctl->args);
 	if (args_has(&ctl->args, "older-than-s") && !args_has(&ctl->args, "release-lost"))
 		args_fail("--older-than-s is \"%s\": allowed only with --release-lost",
 			  args_text(&ctl->args, "older-than-s"));
 	db = store_postgres_open(ctl);
 	redis = store_redis_open(ctl);
 	behind_refuse(db, redis);
-	redis_client_free(redis);
 	if (args_has(&ctl->args, "release-lost"))
 		lost_release(ctl, db);
 	asked = request_add(db, coupon);
 	until_ms = clock_monotonic_ms() + wait_s * 1000;
+	progress_ms = clock_monotonic_ms() + PROGRESS_MS;
 	while (!result_print(db, coupon, asked)) {
 		if (clock_monotonic_ms() >= until_ms)
 			log_fatal("no keeper has rebuilt coupon %s within %lld s: check that a "
 				  "coupon-worker and Redis run. The request remains in place",
 				  coupon, (long long)wait_s);
+		progress_print(redis, id, &progress_ms);
 		usleep(POLL_US);
 	}
+	redis_client_free(redis);
 	db_close(db);
 	return 0;
 }
@@ -89,9 +106,11 @@ const struct command rebuild_command = {
 	.argument = "ID",
 	.options = rebuild_options,
 	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
-	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable for\n"
-		  "about a second. If nothing differs, nothing is changed. Receives in flight\n"
-		  "stay accepted. It may run at any time; concurrent runs are safe.\n"
+	.detail = "The keeper, a thread of coupon-worker, does it; clients get unavailable\n"
+		  "meanwhile: some seconds for a million user coupons. If it takes longer,\n"
+		  "show says how far it is, and so does a line every 2 s here. If nothing\n"
+		  "differs, nothing is changed. Receives in flight stay accepted. It may run at\n"
+		  "any time; concurrent runs are safe.\n"
 		  "\n"
 		  "--release-lost records receives without an outcome whose message is neither\n"
 		  "in the outbox nor in a queue as rejected (lost); their coupons can be issued\n"

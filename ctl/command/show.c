@@ -12,6 +12,8 @@ struct redis_side {
 	int loaded;
 	int verified;
 	struct redis_coupon coupon;
+	int is_filling; /* a rebuild is under way */
+	struct redis_filled filled;
 	int64_t outbox;
 	int64_t behind; /* transactions that PostgreSQL is behind Redis; below 0: unknown */
 	int64_t dead;   /* messages that are in the dead-letter queue, or were dropped from it */
@@ -35,6 +37,8 @@ static void redis_read(struct redis_side *side, struct redis_client *redis, int6
 		snprintf(side->error, sizeof(side->error), "%s", redis_client_error(redis));
 	else
 		side->verified = side->loaded && redis_coupon_is_verified(redis, &side->coupon);
+	if (!*side->error)
+		side->is_filling = redis_coupon_filled(redis, coupon, &side->filled);
 }
 
 /* Receives without an outcome: of this generation by the higher number of both stores. */
@@ -63,6 +67,17 @@ static cJSON *postgresql_json(const PGresult *row)
 	return object;
 }
 
+static cJSON *filled_json(const struct redis_filled *filled)
+{
+	cJSON *object = output_object();
+
+	output_number(object, "filled", filled->filled);
+	output_number(object, "rows", filled->rows);
+	output_number(object, "seconds", filled->ms / 1000);
+	output_number(object, "seconds_left", redis_filled_left_s(filled));
+	return object;
+}
+
 static cJSON *redis_json(const struct redis_side *redis)
 {
 	const struct redis_coupon *c = &redis->coupon;
@@ -75,6 +90,8 @@ static cJSON *redis_json(const struct redis_side *redis)
 	output_bool(object, "loaded", redis->loaded);
 	output_number(object, "outbox", redis->outbox);
 	output_number(object, "dead", redis->dead);
+	if (redis->is_filling)
+		output_add(object, "rebuild", filled_json(&redis->filled));
 	if (!redis->loaded)
 		return object;
 	output_text(object, "status", c->status);
@@ -191,6 +208,11 @@ static void sides_print(const PGresult *row, const struct redis_side *redis)
 	printf("\n  in flight    %lld\n", (long long)in_flight(row, redis));
 	if (!db_is_null(row, 0, "outcome_at"))
 		printf("  last outcome %s\n", db_text(row, 0, "outcome_at"));
+	if (redis->is_filling)
+		printf("  rebuild      %lld of %lld user coupons in %lld s, about %lld s left\n",
+		       (long long)redis->filled.filled, (long long)redis->filled.rows,
+		       (long long)redis->filled.ms / 1000,
+		       (long long)redis_filled_left_s(&redis->filled));
 	if (*redis->error)
 		printf("  Redis        %s\n", redis->error);
 	else if (has)

@@ -30,16 +30,15 @@ int place_generation(struct keeper_context *context, const struct coupon_row *ro
 	return 0;
 }
 
-static redisReply *place_once(struct keeper_context *context, const struct placing *placing)
+int place_append(struct keeper_context *context, const struct placing *placing, const char *fence)
 {
 	const struct coupon_row *row = placing->row;
 	struct coupon_keys keys;
 	char users[COUPON_KEY_SIZE], known[COUPON_KEY_SIZE], codes[COUPON_KEY_SIZE];
 	const char *names[KEYS_MAX];
-	char fence[KEEPER_FENCE_SIZE], head[HEAD][NUMBER_SIZE],
-		older[OLDER_MAX * EACH][NUMBER_SIZE];
+	char head[HEAD][NUMBER_SIZE], older[OLDER_MAX * EACH][NUMBER_SIZE];
 	const char *argv[HEAD + OLDER_MAX * EACH] = {
-		keeper_context_fence(context, fence),
+		fence,
 		context->run_id,
 		number_text(placing->generation, head[2]),
 		number_text(row->version, head[3]),
@@ -58,7 +57,7 @@ static redisReply *place_once(struct keeper_context *context, const struct placi
 	if (placing->older_n > OLDER_MAX) {
 		log_error("generations_too_many", LOG_I("coupon", row->id),
 			  LOG_I("generations", (int64_t)placing->older_n));
-		return NULL;
+		return -1;
 	}
 	for (size_t i = 0; i < placing->older_n; i++) {
 		const struct snapshot_generation *generation = &placing->older[i];
@@ -75,13 +74,18 @@ static redisReply *place_once(struct keeper_context *context, const struct placi
 					       known);
 	names[keys.n + 2] = coupon_key_filling(row->id, placing->generation, COUPON_KEY_CODES,
 					       codes);
-	return redis_client_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
+	redis_client_append_eval(context->redis, lua_place, keys.n + 3, names, argc, argv);
+	return 0;
 }
 
 redisReply *place_run(struct keeper_context *context, struct placing *placing)
 {
 	for (;;) {
-		redisReply *reply = place_once(context, placing);
+		char fence[KEEPER_FENCE_SIZE];
+		redisReply *reply = place_append(context, placing,
+						 keeper_context_fence(context, fence))
+					    ? NULL
+					    : redis_client_next(context->redis);
 		int64_t filled = placing->revocation;
 
 		if (!reply || reply->type != REDIS_REPLY_STRING ||

@@ -26,6 +26,11 @@ struct placing {
 int place_generation(struct keeper_context *context, const struct coupon_row *row,
 		     int64_t redis_generation, int64_t *generation);
 /*
+ * Appends the call of the script, for redis_client_next(). `fence` is of keeper_context_fence(). 0,
+ * or -1: the coupon has too many generations.
+ */
+int place_append(struct keeper_context *context, const struct placing *placing, const char *fence);
+/*
  * The reply of the script; NULL: the call failed. Codes that were revoked since they were filled
  * are filled too. The coupon is held (rebuild_hold()) since before they were read.
  */

@@ -13,6 +13,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/codes.h"
 #include "keeper/rebuild/outbox.h"
 #include "keeper/rebuild/place.h"
@@ -28,6 +29,8 @@
 
 #define ROOM_MAX 9007199254740991
 #define ANSWER_SIZE 160
+#define TOLD_EVERY_MS 500
+#define TOLD_LASTS_MS "30000"
 
 struct rebuild {
 	struct keeper_context *context;
@@ -35,21 +38,29 @@ struct rebuild {
 	int64_t generation;
 	struct snapshot snapshot;
 	struct slot_writer *writer;
-	int64_t issued, known; /* filled */
+	int64_t issued, known;     /* filled */
+	int64_t begun_ms, told_ms; /* of the rows; 0: nothing was told yet */
 	char answer[ANSWER_SIZE];
 };
 
-static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
+void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
+			 int64_t wait_ms, const char *fence)
 {
-	char fence[KEEPER_FENCE_SIZE], generation[NUMBER_SIZE], wait[NUMBER_SIZE];
-	const char *argv[] = { keeper_context_fence(context, fence),
+	char generation[NUMBER_SIZE], wait[NUMBER_SIZE];
+	const char *argv[] = { fence,
 			       number_text(row->generation > 0 ? row->generation : 1, generation),
 			       number_text(wait_ms, wait) };
-	char word[REDIS_WORD_SIZE];
 
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_hold, row->id,
-						 COUPON_KEYS_ISSUE, 3, argv),
-			word);
+	redis_client_append_coupon_eval(context->redis, lua_hold, row->id, COUPON_KEYS_ISSUE, 3,
+					argv);
+}
+
+static int hold(struct keeper_context *context, const struct coupon_row *row, int64_t wait_ms)
+{
+	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
+
+	rebuild_hold_append(context, row, wait_ms, keeper_context_fence(context, fence));
+	redis_word_take(redis_client_next(context->redis), word);
 	if (strcmp(word, "held") == 0)
 		return 0;
 	if (strcmp(word, "early") == 0)
@@ -93,10 +104,48 @@ static int generation_open(struct rebuild *rebuild, const struct coupon_row *row
 	return rebuild->generation > 0 ? 0 : -1;
 }
 
+/* Tells couponctl and the metrics how far it is, from time to time. */
+static void progress_tell(struct rebuild *rebuild)
+{
+	int64_t now_ms = clock_monotonic_ms(), filled = slot_writer_added(rebuild->writer);
+	char key[COUPON_KEY_SIZE], text[3 * NUMBER_SIZE];
+	const char *set[] = { "SET", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key), text,
+			      "PX", TOLD_LASTS_MS };
+	redisReply *reply;
+
+	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->begun_ms) < TOLD_EVERY_MS)
+		return;
+	rebuild->told_ms = now_ms;
+	keeper_metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
+	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
+	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
+		 rebuild->snapshot.row.issued, now_ms - rebuild->begun_ms);
+	reply = redis_client_call(rebuild->context->redis, 5, set);
+	if (reply)
+		freeReplyObject(reply);
+}
+
+static void progress_end(struct rebuild *rebuild)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *del[] = { "DEL", coupon_key(rebuild->coupon, COUPON_KEY_FILLED, key) };
+	redisReply *reply;
+
+	keeper_metrics_set(KEEPER_METRIC_ROWS, 0);
+	keeper_metrics_set(KEEPER_METRIC_FILLED, 0);
+	if (rebuild->told_ms == 0)
+		return;
+	reply = redis_client_call(rebuild->context->redis, 2, del);
+	if (reply)
+		freeReplyObject(reply);
+}
+
 static int rows_write(struct rebuild *rebuild)
 {
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int rows;
+
+	rebuild->begun_ms = clock_monotonic_ms();
 
 	if (slot_writer_begin(rebuild->writer,
 			      snapshot->row.limit == 1 ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
@@ -125,6 +174,7 @@ static int rows_write(struct rebuild *rebuild)
 					    PQgetvalue(snapshot->page, i, 4)))
 				return -1;
 		}
+		progress_tell(rebuild);
 	} while (rows > 0);
 	if (slot_writer_flush(rebuild->writer))
 		return -1;
@@ -224,22 +274,30 @@ static redisReply *place(struct rebuild *rebuild)
 					    .older_n = snapshot->generations_n });
 }
 
-static void placed_log(struct rebuild *rebuild, const redisReply *reply, const char *why,
-		       int64_t ms)
+void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
+			const char *why, int64_t ms)
 {
-	int64_t stock = reply->element[1]->integer, over = reply->element[4]->integer;
+	int64_t over = reply->element[4]->integer;
+
+	keeper_metrics_add(KEEPER_METRIC_REBUILT, 1);
+	log_info("coupon_rebuilt", LOG_I("coupon", coupon), LOG_S("why", why),
+		 LOG_I("generation", generation), LOG_I("issued", issued),
+		 LOG_I("stock", reply->element[1]->integer),
+		 LOG_I("in_flight", reply->element[2]->integer + reply->element[3]->integer),
+		 LOG_I("ms", ms));
+	if (over > 0)
+		log_error("coupon_overdrawn", LOG_I("coupon", coupon), LOG_I("over", over));
+}
+
+static void answer_make(struct rebuild *rebuild, const redisReply *reply)
+{
 	int64_t in_flight = reply->element[2]->integer + reply->element[3]->integer;
 
-	log_info("coupon_rebuilt", LOG_I("coupon", rebuild->coupon), LOG_S("why", why),
-		 LOG_I("generation", rebuild->generation), LOG_I("issued", rebuild->issued),
-		 LOG_I("stock", stock), LOG_I("in_flight", in_flight), LOG_I("ms", ms));
-	if (over > 0)
-		log_error("coupon_overdrawn", LOG_I("coupon", rebuild->coupon),
-			  LOG_I("over", over));
 	snprintf(rebuild->answer, ANSWER_SIZE,
 		 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %" PRId64
 		 " in flight, stock %" PRId64,
-		 rebuild->generation, rebuild->issued, in_flight, stock);
+		 rebuild->generation, rebuild->issued, in_flight,
+		 (int64_t)reply->element[1]->integer);
 }
 
 /* Puts the coupon in place. 0, or -1. */
@@ -252,7 +310,9 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	reply = place(rebuild);
 	fault_point(FAULT_REBUILD_PLACED);
 	if (place_is_done(reply)) {
-		placed_log(rebuild, reply, why, clock_monotonic_ms() - begun_ms);
+		rebuild_placed_log(rebuild->coupon, rebuild->generation, rebuild->issued, reply,
+				   why, clock_monotonic_ms() - begun_ms);
+		answer_make(rebuild, reply);
 		freeReplyObject(reply);
 		return 0;
 	}
@@ -278,13 +338,14 @@ static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
 	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why),
 		 LOG_I("generation", rebuild->generation));
 	rebuild->writer = slot_writer_new(rebuild->context, row->id, rebuild->generation);
-	rc = rebuild_seen(rebuild->context, row->id) ||
+	rc = rebuild_seen(rebuild->context, &row->id, 1) ||
 			     all_write(rebuild, look->present ? look->generation : 0) ||
 			     placed(rebuild, why, begun_ms) ||
 			     rebuild_answer(rebuild->context, row, rebuild->answer)
 		     ? -1
 		     : 0;
 	slot_writer_free(rebuild->writer);
+	progress_end(rebuild);
 	return rc;
 }
 

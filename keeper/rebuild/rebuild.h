@@ -16,9 +16,16 @@ int rebuild_hold(struct keeper_context *context, const struct coupon_row *row);
  */
 int rebuild_hold_for_reports(struct keeper_context *context, const struct coupon_row *row);
 #define REBUILD_REPORTS_MS 1000
+/* Appends the call of the script, for redis_client_next(). `fence` is of keeper_context_fence(). */
+void rebuild_hold_append(struct keeper_context *context, const struct coupon_row *row,
+			 int64_t wait_ms, const char *fence);
 /* Records the result, if couponctl requested the rebuild. 0, or -1 when PostgreSQL failed. */
 int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 		   const char *answer);
+
+/* Logs that a coupon is in place; `reply` is that of lua/place.lua. */
+void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, const redisReply *reply,
+			const char *why, int64_t ms);
 
 /*
  * `why` is for the log. 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the

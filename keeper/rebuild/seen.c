@@ -6,9 +6,10 @@
 
 #define HIGH "high:"
 
-/* Generations and their highest numbers. */
+/* Generations of coupons and their highest numbers. */
 struct seen {
-	struct postgres_array generations, seqs;
+	int64_t coupon; /* of the next ones */
+	struct postgres_array coupons, generations, seqs;
 };
 
 static void seen_add(struct seen *seen, const char *generation_text, const char *seq_text)
@@ -16,8 +17,9 @@ static void seen_add(struct seen *seen, const char *generation_text, const char 
 	int64_t generation, seq;
 
 	if (number_parse(generation_text, INT32_MAX, &generation) ||
-	    number_parse(seq_text, INT64_MAX, &seq))
+	    number_parse(seq_text, INT64_MAX, &seq) || seq == 0)
 		return;
+	postgres_array_add_number(&seen->coupons, seen->coupon);
 	postgres_array_add_number(&seen->generations, generation);
 	postgres_array_add_number(&seen->seqs, seq);
 }
@@ -46,25 +48,29 @@ static void reported_take(struct seen *seen, const redisReply *fields)
 		seen_add(seen, fields->element[i]->str, fields->element[i + 1]->str);
 }
 
-/* 0, or -1 when the connection is lost. place.lua reports a key that Redis refuses. */
-static int hash_take(struct keeper_context *context, int64_t coupon, enum coupon_key which,
-		     struct seen *seen, void (*take)(struct seen *seen, const redisReply *fields))
+static void hash_append(struct keeper_context *context, int64_t coupon, enum coupon_key which)
 {
 	char key[COUPON_KEY_SIZE];
 	const char *hgetall[] = { "HGETALL", coupon_key(coupon, which, key) };
-	redisReply *reply = redis_client_call(context->redis, 2, hgetall);
 
-	if (!reply)
-		return redis_client_is_open(context->redis) ? 0 : -1;
-	if (reply->type == REDIS_REPLY_ARRAY)
-		take(seen, reply);
-	freeReplyObject(reply);
-	return 0;
+	redis_client_append(context->redis, 2, hgetall);
 }
 
-static int seen_keep(struct keeper_context *context, int64_t coupon, struct seen *seen)
+/* place.lua reports a key that Redis refuses. */
+static void hash_take(struct keeper_context *context, struct seen *seen,
+		      void (*take)(struct seen *seen, const redisReply *fields))
 {
-	const struct postgres_argument arguments[] = { postgres_number(coupon),
+	redisReply *reply = redis_client_next(context->redis);
+
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		take(seen, reply);
+	if (reply)
+		freeReplyObject(reply);
+}
+
+static int seen_keep(struct keeper_context *context, const struct seen *seen)
+{
+	const struct postgres_argument arguments[] = { postgres_array(&seen->coupons),
 						       postgres_array(&seen->generations),
 						       postgres_array(&seen->seqs),
 						       postgres_number(context->fence) };
@@ -74,16 +80,24 @@ static int seen_keep(struct keeper_context *context, int64_t coupon, struct seen
 						       arguments);
 }
 
-int rebuild_seen(struct keeper_context *context, int64_t coupon)
+int rebuild_seen(struct keeper_context *context, const int64_t *coupons, size_t n)
 {
-	struct seen seen = { .generations.type = POSTGRES_INT4, .seqs.type = POSTGRES_INT8 };
-	int rc = hash_take(context, coupon, COUPON_KEY_COUPON, &seen, coupon_take) ||
-				 hash_take(context, coupon, COUPON_KEY_SEEN, &seen,
-					   reported_take) ||
-				 seen_keep(context, coupon, &seen)
-			 ? -1
-			 : 0;
+	struct seen seen = { .coupons.type = POSTGRES_INT8,
+			     .generations.type = POSTGRES_INT4,
+			     .seqs.type = POSTGRES_INT8 };
+	int rc;
 
+	for (size_t i = 0; i < n; i++) {
+		hash_append(context, coupons[i], COUPON_KEY_COUPON);
+		hash_append(context, coupons[i], COUPON_KEY_SEEN);
+	}
+	for (size_t i = 0; i < n; i++) {
+		seen.coupon = coupons[i];
+		hash_take(context, &seen, coupon_take);
+		hash_take(context, &seen, reported_take);
+	}
+	rc = redis_client_is_open(context->redis) ? seen_keep(context, &seen) : -1;
+	postgres_array_fini(&seen.coupons);
 	postgres_array_fini(&seen.generations);
 	postgres_array_fini(&seen.seqs);
 	return rc;

@@ -2,6 +2,10 @@
  * Writes the taken slots of a rebuild into Redis, in pieces, under a temporary name (lua/fill.lua).
  * A piece occupies Redis for less than a millisecond. The filled keys expire unless they are put in
  * place. The keeper's thread.
+ *
+ * With appendfsync always Redis replies after its disk has the piece, and waits for the disk once
+ * for what all connections have sent meanwhile. So the pieces of a coupon with many rows go over
+ * several connections, each with several pieces under way.
  */
 #ifndef KEEPER_REBUILD_SLOT_WRITER_H
 #define KEEPER_REBUILD_SLOT_WRITER_H
@@ -30,10 +34,10 @@ void slot_writer_free(struct slot_writer *writer);
  * slots first. 0, or -1.
  */
 int slot_writer_begin(struct slot_writer *writer, enum slot_kind what, int64_t room);
-/* Adds one slot. 0, or -1 when Redis failed or refused. */
+/* Adds one slot. 0, or -1 when Redis failed, or refused this or an earlier piece. */
 int slot_writer_add(struct slot_writer *writer, const struct user_id *user, int slot,
 		    const struct ulid *batch, int index, const char *tail);
-/* Sends the buffered slots. 0, or -1. */
+/* Sends the buffered slots, and waits for all replies. 0, or -1. */
 int slot_writer_flush(struct slot_writer *writer);
 
 /* Whether as many slots were sent as slot_writer_begin() allows. */

@@ -22,8 +22,15 @@ static int64_t number_at(const PGresult *result, int row, int column)
 
 static int coupon_read(struct snapshot *snapshot)
 {
-	PGresult *result = coupon_query(snapshot, sql_query_rebuild_coupon);
-	int rc = result && PQntuples(result) == 1 ? 0 : -1;
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&ids);
+	PGresult *result;
+	int rc;
+
+	postgres_array_add_number(&ids, snapshot->row.id);
+	result = keeper_database_query(snapshot->database, sql_query_rebuild_coupon, 1, &argument);
+	postgres_array_fini(&ids);
+	rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0) {
 		rows_read(result, 0, &snapshot->row);
@@ -83,10 +90,22 @@ static int page_take(struct snapshot *snapshot, PGresult *page)
 	return page ? 0 : -1;
 }
 
+/* Asks for the next page of rows. 0, or -1. */
+static int rows_ask(struct snapshot *snapshot)
+{
+	snapshot->is_ahead = keeper_database_send(snapshot->database, sql_query_rebuild_fetch, 0,
+						  NULL) == 0;
+	return snapshot->is_ahead ? 0 : -1;
+}
+
 int snapshot_rows(struct snapshot *snapshot)
 {
-	return page_take(snapshot, keeper_database_query(snapshot->database,
-							 sql_query_rebuild_fetch, 0, NULL));
+	if (!snapshot->is_ahead && rows_ask(snapshot))
+		return -1;
+	snapshot->is_ahead = 0;
+	if (page_take(snapshot, keeper_database_take(snapshot->database)))
+		return -1;
+	return PQntuples(snapshot->page) > 0 ? rows_ask(snapshot) : 0;
 }
 
 int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above)
@@ -131,6 +150,9 @@ void snapshot_end(struct snapshot *snapshot)
 {
 	PQclear(snapshot->page);
 	snapshot->page = NULL;
+	if (snapshot->is_ahead)
+		PQclear(keeper_database_take(snapshot->database));
+	snapshot->is_ahead = 0;
 	keeper_database_patient(snapshot->database, NULL, NULL);
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0,
 			    NULL); /* no effect on a dropped connection */

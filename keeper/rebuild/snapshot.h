@@ -27,6 +27,7 @@ struct snapshot {
 	struct snapshot_generation *generations; /* coupon_generation_open() bounds their number */
 	size_t generations_n;
 	PGresult *page;
+	int is_ahead; /* the statement for the next page of rows was sent */
 };
 
 /*
@@ -37,7 +38,8 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
 		   int (*waiting)(void *context), void *context);
 /*
  * Reads the next page into snapshot->page; its columns are user, slot, batch (uuid), index, and the
- * tail of its record. No rows: the end.
+ * tail of its record. No rows: the end. PostgreSQL reads the page after it meanwhile: no other
+ * statement may be run before the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
 /*

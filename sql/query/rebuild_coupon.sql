@@ -1,6 +1,6 @@
--- Reads one coupon for a rebuild. Times in ms since the epoch, 0 = no bound. late_kept: the number
+-- Reads coupons for a rebuild. Times in ms since the epoch, 0 = no bound. late_kept: the number
 -- of its late outcomes that Redis may not have counted. The first columns are those of coupon_page.
--- $1 coupon
+-- $1 coupons
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
 	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS end_ms,
@@ -16,4 +16,5 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 		WHERE t.coupon_id = coupon.id AND t.released_at IS NULL) AS unreleased_num,
 	EXISTS (SELECT FROM receive_rejected AS t WHERE t.coupon_id = coupon.id) AS has_rejected
 FROM coupon
-WHERE id = $1::bigint
+WHERE id = ANY ($1::bigint[])
+ORDER BY id

@@ -1,6 +1,7 @@
 """Redis loses its data: it is rebuilt from PostgreSQL, while clients send requests and messages are
 in flight."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pika
@@ -415,6 +416,104 @@ def test_stock_that_postgresql_does_not_have_is_taken_back(
         wait_until(lambda: client.issue(coupon, 50)["code"] == OUT_OF_STOCK)
         assert len(rejections(rough_pg, coupon)) == 1
     assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "lost")) == (0, 0)
+
+def generations_opened_in(pg, coupons):
+    """The transactions in which generation 1 of these coupons ended."""
+    query = """SELECT DISTINCT xmin::text FROM coupon_generation
+        WHERE generation = 1 AND coupon_id = ANY (%s)"""
+    return {row[0] for row in pg.execute(query, ([int(c) for c in coupons],)).fetchall()}
+
+
+def holders(redis_client, coupon):
+    return set(redis_client.hkeys(key_of(coupon) + ":users"))
+
+
+def small_coupons(rough, coupon_make, n, users):
+    """Some with one slot for a user, and some with more."""
+    coupons = [coupon_make(100, 1 + i % 2) for i in range(n)]
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        for coupon in coupons:
+            replies = issue_all(client, coupon, users, ack="issued", key="k")
+            assert {r["code"] for r in replies} == {0}
+    return coupons
+
+
+def test_small_coupons_come_back_together_but_for_one(rough, rough_redis, rough_pg, coupon_make):
+    """One has a row that no rebuild can read: the others of its page do not wait for it."""
+    coupons = small_coupons(rough, coupon_make, 6, range(1, 5))
+    *others, poisoned = coupons
+    row = """INSERT INTO user_coupon (coupon_id, user_id, slot, batch, idx, received_at, valid_from)
+        VALUES (%s, 'no id', 1, gen_random_uuid(), 0, now(), now())"""
+    rough_pg.execute(row, (poisoned,))
+    rough_redis.flushall()
+    for coupon in others:
+        wait_open(rough_redis, coupon, 2)
+        assert holders(rough_redis, coupon) == set("1234")
+        assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (96, 2)
+    assert len(generations_opened_in(rough_pg, others)) == 1
+    wait_until(lambda: f"coupon_put_off coupon={poisoned}" in rough.log("worker-1"))
+    assert not is_open(rough_redis, poisoned)
+    rough_pg.execute("DELETE FROM user_coupon WHERE user_id = 'no id'")
+    wait_open(rough_redis, poisoned, 2)
+    assert holders(rough_redis, poisoned) == set("1234")
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        for coupon, limit in zip(coupons, [1, 2] * 3, strict=True):
+            wait_until(lambda coupon=coupon: client.issue(coupon, 9)["code"] == 0)
+            assert client.issue(coupon, 1, key="k")["slot"] == 1, "the key is known"
+            assert client.issue(coupon, 1)["code"] == (LIMIT_REACHED if limit == 1 else 0)
+    assert rejections(rough_pg, coupons[0]) == {}
+
+
+@pytest.mark.parametrize("step", ["hold", "fill", "place"])
+def test_the_keeper_dies_within_a_page(
+    step, rough, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    coupons = small_coupons(rough, coupon_make, 4, range(1, 4))
+    worker, gate = keeper_behind("REDIS_URL")
+    gate.trap(script_sent(step))  # the text is sent once for a page
+    rough_redis.flushall()
+    wait_until(lambda: gate.trapped_num() >= 1)
+    worker.kill9()
+    rough.start("worker-1")
+    for coupon in coupons:
+        wait_open(rough_redis, coupon, 2)
+        assert holders(rough_redis, coupon) == set("123")
+        assert count(rough_redis, coupon, "stock") == 97
+        assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_big_coupons_come_back_after_small_ones(rough, rough_redis, rough_pg, coupon_make):
+    """Its id is the lowest, and the small ones are more than a page."""
+    big, rows = coupon_make(30_000), 21_000
+    made = """INSERT INTO coupon (id, name, total_num, user_limit, valid_days, status, version)
+        SELECT coupon_id_next(), 'small', 10, 1, 30, 'published', 1 FROM generate_series(1, 150)
+        RETURNING id"""
+    small = [row[0] for row in rough_pg.execute(made).fetchall()]
+    for coupon in small:
+        wait_open(rough_redis, coupon)
+    holders_add = """INSERT INTO user_coupon
+        (user_id, coupon_id, slot, idx, batch, received_at, valid_from)
+        SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1, %s) AS n"""
+    with rough_pg.transaction():
+        rough_pg.execute(holders_add, (big, rows))
+        rough_pg.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", (rows, big))
+    rough_redis.flushall()
+    wait_open(rough_redis, big, 2)
+    assert rough_redis.hlen(key_of(big) + ":users") == rows
+    for coupon in small:
+        assert is_open(rough_redis, coupon), "before the big one"
+    rough_pg.execute("UPDATE coupon SET status = 'closed' WHERE id = ANY (%s)", (small,))
+
+
+def test_show_says_how_far_a_rebuild_is(rough, rough_redis, coupon_make):
+    coupon = coupon_make(10)
+    assert "rebuild " not in rough.ctl("show", coupon)
+    rough_redis.set(key_of(coupon) + ":filled", "250 1000 3000", px=60000)
+    text = rough.ctl("show", coupon)
+    assert "rebuild      250 of 1000 user coupons in 3 s, about 9 s left" in text
+    told = json.loads(rough.ctl("show", coupon, "--json"))["redis"]["rebuild"]
+    assert told == {"filled": 250, "rows": 1000, "seconds": 3, "seconds_left": 9}
+    rough_redis.delete(key_of(coupon) + ":filled")
 
 
 def test_many_holders(rough, rough_redis, rough_pg, coupon_make):

@@ -250,7 +250,7 @@ class Keeper:
         yield
         for name in ("rebuild_begin", "rebuild_patience"):
             self.db.query(name)
-        now = self.db.query("rebuild_coupon", self.world.id)[0]
+        now = self.db.query("rebuild_coupon", "{%d}" % self.world.id)[0]
         older = {
             int(g["generation"]): [int(g["seq_seen"]), int(g["settled_num"])]
             for g in self.db.query("coupon_generation_page", self.world.id)
@@ -287,7 +287,7 @@ class Keeper:
         if seen:
             self.db.query(
                 "rebuild_seen",
-                self.world.id,
+                "{%s}" % ",".join([str(self.world.id)] * len(seen)),
                 *("{%s}" % ",".join(column) for column in zip(*seen, strict=True)),
                 self.fence,
             )

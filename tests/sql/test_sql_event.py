@@ -304,7 +304,7 @@ def test_webhooks_get_the_events_of_removed_rows(db, owner, coupon_on):
 def test_recovered_terms_and_rejections(db, owner, coupon_on, log):
     """What couponctl recover writes: a rejection and a void that PostgreSQL had lost."""
     coupon = coupon_on()
-    terms = db.query("coupon_terms", coupon)[0]["terms"]
+    terms = db.query("coupon_terms", "{%d}" % coupon)[0]["terms"]
     db.execute("UPDATE coupon SET events_on = false, version = 0 WHERE id = %s", coupon)
     db.query("recover_terms", coupon, terms)
     assert owner.execute("SELECT events_on FROM coupon WHERE id = %s", coupon) == [(True,)]

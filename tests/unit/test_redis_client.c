@@ -23,6 +23,7 @@ struct server {
 	int fd;
 	const char *replies; /* all of them; then the connection is closed */
 	char url[64];
+	char got[4096]; /* the end of what the client has sent, as text */
 	pthread_t thread;
 };
 
@@ -31,15 +32,19 @@ static void *server_run(void *argument)
 {
 	struct server *server = argument;
 	int fd = accept(server->fd, NULL, NULL);
-	char buffer[4096];
+	size_t got = 0;
+	ssize_t n;
 
 	if (fd < 0)
 		return NULL;
 	if (write(fd, server->replies, strlen(server->replies)) < 0)
 		perror("write");
 	shutdown(fd, SHUT_WR);
-	while (read(fd, buffer, sizeof(buffer)) > 0)
-		continue;
+	while ((n = read(fd, server->got + got, sizeof(server->got) - 1 - got)) > 0) {
+		got += (size_t)n;
+		if (got == sizeof(server->got) - 1)
+			got = 0;
+	}
 	close(fd);
 	return NULL;
 }
@@ -59,6 +64,7 @@ static struct redis_client *client_of(struct server *server, const char *replies
 	socklen_t size = sizeof(address);
 
 	memset(failures, 0, sizeof(failures));
+	memset(server->got, 0, sizeof(server->got));
 	server->replies = replies;
 	server->fd = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(server->fd, (struct sockaddr *)&address, size), 0);
@@ -185,6 +191,36 @@ static void test_a_transaction_that_is_not_accepted_closes_it(void **state)
 	server_end(&server, client);
 }
 
+/* The server has the last word on what was loaded: after NOSCRIPT the text is sent again. */
+static void test_a_prepared_script_is_sent_as_its_hash_until_it_is_gone(void **state)
+{
+	struct server server;
+	struct redis_client *client =
+		client_of(&server, OK "$3\r\nabc\r\n:1\r\n-NOSCRIPT No matching script\r\n:2\r\n");
+
+	(void)state;
+	assert_int_equal(redis_client_open(client), 0);
+	redis_client_prepare(client, "return KEYS[1]");
+	for (int i = 0; i < 3; i++) {
+		redisReply *reply;
+
+		redis_client_append_eval(client, "return KEYS[1]", 1, (const char *[]){ "key" }, 0,
+					 NULL);
+		redis_client_flush(client);
+		reply = redis_client_next(client);
+		assert_int_equal(reply != NULL, i != 1);
+		if (reply)
+			freeReplyObject(reply);
+	}
+	assert_true(redis_client_is_open(client));
+	redis_client_close(client);
+	pthread_join(server.thread, NULL);
+	assert_non_null(strstr(server.got, "EVALSHA\r\n$3\r\nabc\r\n"));
+	assert_non_null(strstr(strstr(server.got, "EVALSHA"), "EVAL\r\n$14\r\nreturn KEYS[1]\r\n"));
+	redis_client_free(client);
+	close(server.fd);
+}
+
 static void test_unreachable(void **state)
 {
 	struct redis_client *client = redis_client_new("redis://127.0.0.1:1", on_failure);
@@ -206,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_a_refused_login_is_not_open),
 		cmocka_unit_test(test_a_refusal_in_a_pipeline_concerns_one_reply),
 		cmocka_unit_test(test_a_transaction_that_is_not_accepted_closes_it),
+		cmocka_unit_test(test_a_prepared_script_is_sent_as_its_hash_until_it_is_gone),
 		cmocka_unit_test(test_unreachable),
 	};
 
