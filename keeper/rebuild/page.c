@@ -296,7 +296,6 @@ static void rows_append(struct page *page, struct entry *entry)
 	for (int at = 0; at < entry->rows_n; at += SLOT_WRITER_PIECE) {
 		int left = entry->rows_n - at;
 
-		fault_point(FAULT_REBUILD_FILLING);
 		entry->is_out |= piece_append(page, entry, entry->rows_first + at,
 					      left < SLOT_WRITER_PIECE ? left
 								       : SLOT_WRITER_PIECE) != 0;
@@ -353,7 +352,7 @@ static int all_place(struct page *page)
 {
 	int fenced = 0;
 
-	fault_point(FAULT_REBUILD_FILLED);
+	fault_point(FAULT_PAGE_FILLED);
 	redis_client_prepare(page->context->redis, lua_place);
 	keeper_context_fence(page->context, page->fence);
 	for (size_t i = 0; i < page->n; i++) {
@@ -384,7 +383,7 @@ static int all_place(struct page *page)
 			 LOG_S("why", *word ? word : "error"));
 		fenced |= strcmp(word, "fenced") == 0;
 	}
-	fault_point(FAULT_REBUILD_PLACED);
+	fault_point(FAULT_PAGE_PLACED);
 	return fenced ? keeper_context_fenced(page->context) : 0;
 }
 
@@ -392,10 +391,10 @@ static int all_do(struct page *page)
 {
 	if (all_hold(page))
 		return -1;
-	fault_point(FAULT_REBUILD_HELD);
+	fault_point(FAULT_PAGE_HELD);
 	if (generations_open(page))
 		return -1;
-	fault_point(FAULT_REBUILD_OPENED);
+	fault_point(FAULT_PAGE_OPENED);
 	return seen_keep(page) || snapshot_read(page) || all_fill(page) ? -1 : all_place(page);
 }
 

@@ -283,8 +283,20 @@ def flush(rig):
 
 
 def keeper_in_a_rebuild(rig, chance, point):
-    """Three campaigns are rebuilt: each point is reached three times."""
+    """Three campaigns are rebuilt, each by itself: each point is reached three times."""
     part = keeper_only(rig, f"{point}:{chance.randint(1, 3)}:kill")
+    rig.keeper()
+    with rig.redis() as cache:
+        for campaign in rig.load.campaigns:
+            cache.hset(f"coupon:{{{campaign.coupon}}}", "rebuild", 1)
+    killed_keeper_is_replaced(rig, part)
+
+
+def keeper_in_a_page(rig, point):
+    """Small campaigns are rebuilt together."""
+    for coupon in [rig.stack.coupon_make(10) for _ in range(3)]:
+        coupon_is_open(rig, coupon)
+    part = keeper_only(rig, f"{point}:1:kill")
     rig.keeper()
     flush(rig)
     killed_keeper_is_replaced(rig, part)
@@ -427,6 +439,8 @@ def kill_scenario(point):
     def run(rig, chance):
         if point in KEEPER_KILLS:
             KEEPER_KILLS[point](rig, chance)
+        elif point.startswith("rebuild_page_"):
+            keeper_in_a_page(rig, point)
         elif point.startswith("rebuild_"):
             keeper_in_a_rebuild(rig, chance, point)
         elif point == "late_counted":
