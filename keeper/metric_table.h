@@ -24,8 +24,7 @@ METRIC(KEEPER_METRIC_ROWS, "keeper_rebuild_rows", "gauge",
        "User coupons of the coupon that is being rebuilt in Redis; 0: none is, or it has few.")
 METRIC(KEEPER_METRIC_FILLED, "keeper_rebuild_rows_filled", "gauge",
        "Of those, what Redis already has.")
-METRIC(KEEPER_METRIC_REBUILT, "keeper_rebuilt_total", "counter",
-       "Coupons rebuilt in Redis.")
+METRIC(KEEPER_METRIC_REBUILT, "keeper_rebuilt_total", "counter", "Coupons rebuilt in Redis.")
 METRIC(KEEPER_METRIC_CLOSED, "keeper_closed_total", "counter", "Coupons closed after their end.")
 METRIC(KEEPER_METRIC_SETTLED, "keeper_settled_total", "counter",
        "Closed coupons marked as settled.")

@@ -6,7 +6,7 @@
 #                                  go to pytest -k
 #   SEED=n                         of the torture scenarios, and of other randomized tests
 #   WITH_ZOOKEEPER=1               locks in ZooKeeper too, in a build of its own
-#   ALL=1                          all of the long tests, of which otherwise half is chosen
+#   ALL=1                          all of the long tests, of which otherwise a third is chosen
 #   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=6 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

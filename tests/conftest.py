@@ -22,10 +22,10 @@ def pytest_addoption(parser):
 
 
 def is_chosen(item):
-    """Of the long tests, a whole run chooses half by its seed."""
+    """Of the long tests, a whole run chooses a third by its seed."""
     if not item.get_closest_marker("long") or os.environ.get("ALL"):
         return True
-    return random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random() < 0.5
+    return random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random() < 1 / 3
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
-    config.addinivalue_line("markers", "long: a whole run chooses half of these by its seed")
+    config.addinivalue_line("markers", "long: a whole run chooses a third of these by its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

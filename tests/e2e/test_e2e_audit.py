@@ -31,6 +31,7 @@ def resting(stack, request):
 OF_ANY_LIMIT = (row_deleted, slot_removed, slot_added, stock_more, stock_less)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "resting, plant",
     [(1, plant) for plant in OF_ANY_LIMIT] + [(2, plant) for plant in ANYWHERE + AT_REST],

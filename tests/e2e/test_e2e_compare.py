@@ -32,6 +32,7 @@ def ways():
     return {way["id"]: way for way in json.loads(subprocess.check_output([WAY, "--list"]))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", CORRECT + FLAWED)
 def test_sells(env, ways, way):
     done = way_start(env, way, *(word for one in RUSH.items() for word in (f"--{one[0]}", one[1])))
@@ -65,6 +66,7 @@ def report(env, **settings):
     )
 
 
+@pytest.mark.long
 def test_the_report(env, tmp_path):
     """Without gnuplot there is no chart: only `make compare` installs it."""
     settings = {"ONLY": "1 8", "USERS": "40", "STOCK": "40", "CLIENTS": "20", "RUNS": "1"}

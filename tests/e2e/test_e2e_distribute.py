@@ -125,6 +125,7 @@ def test_a_heading_that_is_named(stack, make_coupon, pg, users):
     assert set(given(pg, coupon)) == {"0,1", "1"}
 
 
+@pytest.mark.long
 def test_repeats(stack, make_coupon, pg, users):
     coupon = make_coupon(1000, limit=3)
     giving = Giving(stack, coupon, users(["a", "b", "a", "a", "a", "b"]), "--repeats")
@@ -155,6 +156,7 @@ def test_another_name_gives_another_coupon(stack, make_coupon, pg, users):
     assert len(giving.refused(name=3)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -212,6 +214,7 @@ def test_a_coupon_that_is_over(stack, make_coupon, users):
 # The files of a run
 
 
+@pytest.mark.long
 def test_a_state_file_of_something_else(stack, make_coupon, users, tmp_path):
     coupon, other = make_coupon(100, limit=2), make_coupon(100)
     path = users(["1", "2"])
@@ -250,6 +253,7 @@ def test_a_spreadsheet_takes_no_refused_user_for_a_formula(stack, make_coupon, u
     assert [row[0] for row in giving.refused()] == ['\'=X("a",1) b', "'=1+1"]
 
 
+@pytest.mark.long
 def test_two_runs_at_once(stack, make_coupon, users, tmp_path):
     """With one file in common. The state file is replaced meanwhile, and stays locked."""
     giving = Giving(stack, make_coupon(50_000), users(MANY), "--rate", 5000)
@@ -267,6 +271,7 @@ def test_two_runs_at_once(stack, make_coupon, users, tmp_path):
 # Interrupted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state_is_lost", [False, True])
 def test_killed_at_any_moment(stack, make_coupon, pg, users, state_is_lost):
     coupon = make_coupon(100_000, limit=3)
@@ -286,6 +291,7 @@ def test_killed_at_any_moment(stack, make_coupon, pg, users, state_is_lost):
     assert given(pg, coupon) == {user: [KEY] for user in MANY}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order(stack, make_coupon, pg, users, number):
     coupon = make_coupon(50_000, limit=2)
@@ -309,6 +315,7 @@ def test_no_faster_than_the_rate(stack, make_coupon, users):
     assert told["issued"] == 3000 and told["rate"] <= 3150
 
 
+@pytest.mark.long
 def test_sold_out_on_the_way(stack, make_coupon, pg, users):
     coupon = make_coupon(10_000, limit=2)
     giving = Giving(stack, coupon, users(MANY))
