@@ -1,4 +1,5 @@
-"""How soon coupons issue again after Redis was killed and started: from its first answer on."""
+"""How soon coupons issue again after Redis was killed and started, from its first answer on, and
+after it has lost its data."""
 
 import json
 import os
@@ -10,7 +11,20 @@ from contextlib import contextmanager
 
 import redis
 from many_coupons import coupons_make
-from rig import BUILD, RUN, SCALE, failures, figures, has, redis_open, stack, users_take
+from rig import (
+    BUILD,
+    RUN,
+    SCALE,
+    coupon_make,
+    database_open,
+    failures,
+    figures,
+    has,
+    redis_open,
+    stack,
+    stack_fresh,
+    users_take,
+)
 
 COUNTS = [1] + [count // SCALE for count in (3000, 10_000)]
 REPEATS = 3  # the median of them
@@ -18,6 +32,15 @@ TIMEOUT_S = 60
 EVERY_S = 0.01
 KNOWN_S = 5  # the keeper has read the mark of a new gateway
 WANTED_MS, WANTED_FROZEN_MS, WANTED_LAST_MS = 1000, 3000, 10_000
+LOST, LOST_HOLDERS = 3000 // SCALE, 3  # small coupons, users of each
+HOLDERS = 700_000 // SCALE  # of a big coupon
+REBUILD_TIMEOUT_S = 300
+WANTED_LOST_S, WANTED_HOLDER_US = 1000, 4
+HOLDERS_ADD = """INSERT INTO user_coupon
+    (user_id, coupon_id, slot, batch, idx, received_at, valid_from)
+    SELECT 'holder' || n, coupon, 1, gen_random_uuid(), 0, now(), now()
+    FROM unnest(%s::bigint[]) AS coupon, generate_series(1, %s) AS n"""
+COUNTED = "UPDATE coupon SET issued_num = %s, settled_num = %s WHERE id = ANY (%s)"
 
 
 class Client:
@@ -121,10 +144,111 @@ def coming_back_measure():
     stack("start", "worker-2")
 
 
-MEASURES = (coming_back_measure,)
+def holders_add(coupons, count):
+    coupons = [int(coupon) for coupon in coupons]
+    with database_open("DATABASE_ADMIN_URL") as db, db.transaction():
+        db.execute(HOLDERS_ADD, (coupons, count))
+        db.execute(COUNTED, (count, count, coupons))
 
 
-def rows():
+def small_lost_s(coupons):
+    """Redis is emptied. Until the first of them is open again, and until all are."""
+    cache = redis_open()
+    run_id, waiting, first_s = cache.info("server")["run_id"].encode(), coupons, None
+    cache.flushall()
+    begin_s = time.monotonic()
+    while (waiting := unverified_of(waiting, cache, run_id)) and (
+        time.monotonic() - begin_s < REBUILD_TIMEOUT_S
+    ):
+        if first_s is None and len(waiting) < len(coupons):
+            first_s = time.monotonic() - begin_s
+        time.sleep(EVERY_S)
+    for coupon in coupons:
+        if cache.hlen(f"coupon:{{{coupon}}}:users") != LOST_HOLDERS:
+            failures.append(f"coupon {coupon} has not come back whole")
+            break
+    return first_s or 0, time.monotonic() - begin_s
+
+
+def generation_wait(cache, coupon, after):
+    """Until it is open under a later generation."""
+    end_s = time.monotonic() + REBUILD_TIMEOUT_S
+    run_id = cache.info("server")["run_id"].encode()
+    while time.monotonic() < end_s:
+        found, generation = cache.hmget(f"coupon:{{{coupon}}}", "run_id", "generation")
+        if found == run_id and int(generation) > after:
+            return
+        time.sleep(EVERY_S)
+    failures.append(f"coupon {coupon} not rebuilt after {REBUILD_TIMEOUT_S} s")
+
+
+def rebuild_begin(cache, coupon):
+    """Returns its generation before, when it is held."""
+    key = f"coupon:{{{coupon}}}"
+    generation = int(cache.hget(key, "generation") or 0)
+    cache.hset(key, "rebuild", 1)
+    while (
+        cache.hget(key, "run_id") != b"0" * 40 and int(cache.hget(key, "generation")) == generation
+    ):
+        time.sleep(0.001)
+    return generation
+
+
+def big_rebuilt_us(cache, coupon):
+    """For each holder."""
+    generation = rebuild_begin(cache, coupon)
+    begin_s = time.monotonic()
+    generation_wait(cache, coupon, generation)
+    if cache.hlen(f"coupon:{{{coupon}}}:users") != HOLDERS:
+        failures.append(f"coupon {coupon} does not have all holders")
+    return (time.monotonic() - begin_s) / HOLDERS * 1e6
+
+
+def beside_big_ms(cache, big, small):
+    """How long Redis lacks a small coupon that it loses while a big one is rebuilt."""
+    rebuild_begin(cache, big)
+    begin_s = time.monotonic()
+    generation = int(cache.hget(f"coupon:{{{small}}}", "generation"))
+    cache.unlink(f"coupon:{{{small}}}", f"coupon:{{{small}}}:users")
+    generation_wait(cache, small, generation)
+    return (time.monotonic() - begin_s) * 1000
+
+
+def lost_measure():
+    stack_fresh()
+    stack("stop", "worker-2")
+    coupons, _ = coupons_make(LOST)
+    holders_add(coupons, LOST_HOLDERS)
+    figures["lost_first_s"], figures["lost_all_s"] = small_lost_s(coupons)
+    big, cache = coupon_make("big"), redis_open()
+    generation_wait(cache, big, 0)
+    holders_add([big], HOLDERS)
+    us = sorted(big_rebuilt_us(cache, big) for _ in range(REPEATS))
+    figures["lost_holder_us"] = us[REPEATS // 2]
+    ms = sorted(beside_big_ms(cache, big, coupons[0]) for _ in range(REPEATS))
+    figures["lost_beside_big_ms"] = ms[REPEATS // 2]
+    stack("start", "worker-2")
+
+
+MEASURES = (coming_back_measure, lost_measure)
+
+
+def lost_rows():
+    f = figures
+    if not has("lost_beside_big_ms"):
+        return
+    yield "Redis has lost its data, until coupons issue", None, None
+    opening_s = max(f["lost_all_s"] - f["lost_first_s"], EVERY_S)
+    label = f"  {LOST:,} coupons with {LOST_HOLDERS} holders: the first / all"
+    value = f"{f['lost_first_s']:.1f} / {f['lost_all_s']:.1f} s"
+    yield label, value, f"{LOST / opening_s:,.0f} a second, wanted {WANTED_LOST_S:,}"
+    label = f"  one coupon of {HOLDERS:,} holders"
+    yield label, f"{f['lost_holder_us']:.1f} us a holder", f"wanted {WANTED_HOLDER_US}"
+    label = "  a small coupon that is lost meanwhile"
+    yield label, f"{f['lost_beside_big_ms']:,.0f} ms", "1,000 of them for the reports of gateways"
+
+
+def restart_rows():
     f = figures
     if not has("back_frozen_ms"):
         return
@@ -135,3 +259,8 @@ def rows():
         yield label, value, f"wanted {WANTED_MS:,} / {WANTED_LAST_MS:,}"
     label = f"  {COUNTS[-1]:,} coupons, a gateway is frozen: the one asked for"
     yield label, f"{f['back_frozen_ms']:,.0f} ms", f"wanted {WANTED_FROZEN_MS:,}"
+
+
+def rows():
+    yield from restart_rows()
+    yield from lost_rows()
