@@ -52,10 +52,11 @@ def test_a_campaign_is_closed_after_its_end(rough, rough_coupon):
 
 
 def test_an_end_that_was_moved_counts(rough, rough_coupon):
+    moved, other = (rough_coupon(end=at(hours=2)) for _ in range(2))
     end = at(seconds=4)
-    moved = rough_coupon(end=end)
+    end_move(moved, end)
+    end_move(other, end)
     end_move(moved, at(hours=1))
-    other = rough_coupon(end=end)
     wait_until(lambda: other.row("status") == ("closed",))
     assert moved.row("status") == ("published",)
 
