@@ -26,7 +26,8 @@ int keeper_coupons_verify(struct keeper_context *context, const struct coupon_ro
 /*
  * Loads and rebuilds together those coupons of a page that Redis does not have, and that have few
  * rows. `states` says which of them are done, or wait for reports; `rows` and `looks` are those
- * after it. The others are left to keeper_coupon_step(); those with `skip` too. As keeper_coupon_step().
+ * after it. The others are left to keeper_coupon_step(); those with `skip` too. As
+ * keeper_coupon_step().
  */
 int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *rows, size_t n,
 			   struct coupon_look *looks, const char *skip, enum page_state *states);

@@ -67,8 +67,8 @@ void redis_client_flush(struct redis_client *client);
 /*
  * Until redis_client_prepared_end() this connection sends only the hash of this script (at most 8
  * of them) where it is appended: Redis reads no more than some 20 KB of a connection before it
- * writes to its disk. Not between commands that are appended and their replies. Without effect if Redis
- * refuses it.
+ * writes to its disk. Not between commands that are appended and their replies. Without effect if
+ * Redis refuses it.
  */
 void redis_client_prepare(struct redis_client *client, const char *script);
 void redis_client_prepared_end(struct redis_client *client);
