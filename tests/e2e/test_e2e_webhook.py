@@ -200,7 +200,9 @@ def test_a_failing_webhook_gets_one_attempt_at_a_time_and_is_disabled(
     wait_until(lambda: webhooks.show(webhook)["state"] == "disabled")
     shown = webhooks.show(webhook)
     assert shown["why"].startswith("every attempt has failed since 20")
-    assert (shown["waiting"], shown["given_up"]) == (100, 0)
+    # What a slow worker has claimed before is still being sent.
+    wait_until(lambda: webhooks.show(webhook)["waiting"] == 100)
+    assert shown["given_up"] == 0
     assert shown["failures"] == len(endpoint.requests) < 15, "it is not hammered"
     wait_until(lambda: worker.metrics()["couponmq_worker_webhook_disabled"] >= 1)
 
@@ -210,7 +212,6 @@ def test_retry_after_is_respected(webhooks, worker, endpoint_make):
     endpoint = endpoint_make(lambda request: next(answers, 200))
     webhook, _ = webhooks.add(endpoint.url(), "--batch", 1)
     webhooks.enqueue(1001, 2)
-    wait_until(lambda: webhooks.show(webhook)["paused_until"])
     webhooks.wait_empty(webhook)
     first, second = endpoint.requests[:2]
     assert second.at - first.at >= 1.9
