@@ -202,6 +202,7 @@ def test_a_failing_webhook_gets_one_attempt_at_a_time_and_is_disabled(
     assert shown["why"].startswith("every attempt has failed since 20")
     # What a slow worker has claimed before is still being sent.
     wait_until(lambda: webhooks.show(webhook)["waiting"] == 100)
+    shown = webhooks.show(webhook)
     assert shown["given_up"] == 0
     assert shown["failures"] == len(endpoint.requests) < 15, "it is not hammered"
     wait_until(lambda: worker.metrics()["couponmq_worker_webhook_disabled"] >= 1)
