@@ -417,6 +417,7 @@ def test_stock_that_postgresql_does_not_have_is_taken_back(
         assert len(rejections(rough_pg, coupon)) == 1
     assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "lost")) == (0, 0)
 
+
 def generations_opened_in(pg, coupons):
     """The transactions in which generation 1 of these coupons ended."""
     query = """SELECT DISTINCT xmin::text FROM coupon_generation
