@@ -60,8 +60,8 @@ function_header() {
 function_row() {
 	local base=${1##*/} first second version
 	{
-		read -r first
-		read -r second
+		read -r first || true # a file may have fewer lines
+		read -r second || true
 	} <"$1"
 	function_header "$1" 1 version '[1-9][0-9]{0,8}' "$first"
 	version=$HEADER
