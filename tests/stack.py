@@ -231,7 +231,7 @@ class Stack:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
             **options,
         )
 

@@ -158,7 +158,7 @@ def test_one_moment_of_a_running_sale(stack, make_coupon, pg):
     coupon = make_coupon(200_000)
     rush = subprocess.Popen(
         [stack.build_dir / "couponctl", "rush", "--coupon", coupon, "--users", "60000", "--rate",
-         "20000", "--no-verify"],
+         "6000", "--no-verify"],
         env={**os.environ, **stack.env_of("operator")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

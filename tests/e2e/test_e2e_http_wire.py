@@ -186,10 +186,9 @@ def test_a_client_that_does_not_read_is_cut(stack, gateway_make):
 def test_a_gateway_that_stops_sends_its_replies(stack, gateway_make):
     gateway = gateway_make(stack)
     with slow_reader(gateway, 2000) as connection, connection.makefile("rb") as reader:
-        reply_read(reader)
+        last = reply_read(reader)
         gateway.signal(signal.SIGTERM)
         wait_until(lambda: "event=stopping" in gateway.log())
-        last = None
         with contextlib.suppress(ConnectionError):
             while reply := reply_read(reader):
                 last = reply

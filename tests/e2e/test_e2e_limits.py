@@ -284,7 +284,7 @@ def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_des
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(rough, gateway_make):
     coupon = rough.coupon_make(100)
-    gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=1000, COUPON_ISSUED_TIMEOUT_MS=60000)
+    gateway = gateway_make(rough, COUPON_IDLE_TIMEOUT_MS=5000, COUPON_ISSUED_TIMEOUT_MS=60000)
     with gateway.client() as idle, gateway.client() as waiting:
         rough.sigstop("worker-1")
         waiting.send_line({"op": "issue", "coupon": coupon, "user": 1, "ack": "issued"})

@@ -17,10 +17,11 @@ static PGresult *result_make(struct bytes *bytes)
 {
 	PGresult *result = PQmakeEmptyPGresult(NULL, PGRES_TUPLES_OK);
 	PGresAttDesc attributes[COLUMNS] = { 0 };
+	char name[] = "x";
 
 	check(result != NULL);
 	for (int i = 0; i < COLUMNS; i++)
-		attributes[i] = (PGresAttDesc){ .name = (char[]){ "x" }, .format = 1 };
+		attributes[i] = (PGresAttDesc){ .name = name, .format = 1 };
 	check(PQsetResultAttrs(result, COLUMNS, attributes));
 	for (int i = 0; i < COLUMNS; i++) {
 		int high = bytes_u8(bytes), low = bytes_u8(bytes);
