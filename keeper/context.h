@@ -25,9 +25,14 @@ struct keeper_memory {
 	int64_t reserved;  /* when last compared */
 };
 
+struct rebuild;
+
 struct keeper_context {
 	struct redis_client *redis;
 	struct keeper_database *database;
+	const char *database_url;
+	int64_t database_timeout_ms; /* for one statement */
+	struct rebuild *big;         /* the rebuild of a big coupon; NULL: none */
 	struct keeper_lock *lock;
 	const atomic_int *stop;
 	const char *installation; /* of PostgreSQL */

@@ -222,7 +222,7 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 {
 	const char *why = rebuild_why(row, look);
 
-	if (!context->may_open)
+	if (!context->may_open || rebuild_big_waits(context, row))
 		return 0;
 	if (strcmp(why, "flagged") == 0 || strcmp(why, "asked") == 0)
 		return rebuild_run(context, row, look, why);
@@ -387,7 +387,7 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 	case COUPON_REBUILD:
 		return rebuild(context, row, look);
 	case COUPON_COMPARE:
-		return compare_run(context, row, look);
+		return rebuild_big_waits(context, row) ? 0 : compare_run(context, row, look);
 	case COUPON_VERIFY:
 		return terms_and_verify(context, row, look);
 	case COUPON_FOREIGN:

@@ -6,6 +6,7 @@
 #include "embed.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,14 @@ PGresult *keeper_database_take(struct keeper_database *database)
 	else
 		drop(database, "keeper_database_lost");
 	return NULL;
+}
+
+int keeper_database_waits(const struct keeper_database *database)
+{
+	struct pollfd answer = { .fd = postgres_fd(database->postgres), .events = POLLIN };
+
+	return clock_monotonic_ms() - database->used_ms < database->patience.timeout_ms &&
+	       answer.fd >= 0 && poll(&answer, 1, 0) == 0;
 }
 
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,

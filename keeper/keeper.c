@@ -34,6 +34,7 @@
 #include "keeper/watch.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/late.h"
+#include "keeper/rebuild/rebuild.h"
 #include "keeper/release.h"
 
 #include <poll.h>
@@ -310,6 +311,8 @@ static void *run(void *argument)
 	while (!keeper->stop) {
 		int64_t wait_ms = turn(keeper);
 
+		if (!keeper->elected)
+			rebuild_big_stop(&keeper->context);
 		metrics_publish(keeper);
 		if (!keeper->stop)
 			pause_for(keeper, wait_ms);
@@ -345,6 +348,8 @@ struct keeper *keeper_start(const struct config *config)
 	release_init(&keeper->release);
 	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
+	keeper->context.database_url = config->database_url;
+	keeper->context.database_timeout_ms = DATABASE_TIMEOUT_MS;
 	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);

@@ -17,8 +17,8 @@
  *
  * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
  *
- * After a loss of Redis' data a big coupon, whose rebuild takes seconds, waits until a whole sweep
- * has found no small ones to open, but no longer than BIG_WAITS_MS.
+ * A big coupon, whose rebuild takes seconds, is filled at the end of each round for BIG_MS, and
+ * rounds follow each other without pauses. It has no other turns until it is open.
  */
 #include "keeper/sweep.h"
 
@@ -28,6 +28,7 @@
 #include "common/message/id.h"
 #include "common/redis/key.h"
 #include "keeper/close.h"
+#include "keeper/rebuild/rebuild.h"
 #include "keeper/rest.h"
 #include "keeper/rows.h"
 #include "keeper/watch.h"
@@ -36,9 +37,9 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
-#define BIG_ROWS 20000
-#define BIG_WAITS_MS 10000
-#define REPORTS_MS 50 /* between two looks whether gateways have reported */
+#define BIG_MS 100
+#define BIG_PAUSE_MS 5 /* while PostgreSQL reads its next rows */
+#define REPORTS_MS 50  /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
 	const struct config *config;
@@ -60,9 +61,6 @@ struct keeper_sweep {
 	int hurry;
 	/* in this round a coupon was loaded or settled: others may be waiting for it */
 	int acted;
-	/* whether small coupons were opened, or wait for that: in this sweep, in the one before */
-	int small_now, small_before;
-	int64_t big_since_ms; /* from when a big coupon waits for them; 0: none does */
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
@@ -90,12 +88,14 @@ struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper
 
 void keeper_sweep_free(struct keeper_sweep *sweep)
 {
+	rebuild_big_stop(sweep->context);
 	put_off_clear(&sweep->put_off);
 	free(sweep);
 }
 
 void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
+	rebuild_big_stop(sweep->context);
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
 	memset(&sweep->rest, 0, sizeof(sweep->rest));
 	put_off_clear(&sweep->put_off);
@@ -148,26 +148,12 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Whether the coupon has to be rebuilt, and waits for small ones. It is held already. */
-static int big_waits(struct keeper_sweep *sweep, const struct coupon_row *row,
-		     const struct coupon_look *look)
-{
-	int64_t now_ms = clock_monotonic_ms();
-
-	if (row->issued <= BIG_ROWS || !look->placeholder ||
-	    !(sweep->small_now || sweep->small_before))
-		return 0;
-	if (sweep->big_since_ms == 0)
-		sweep->big_since_ms = now_ms;
-	return now_ms - sweep->big_since_ms < BIG_WAITS_MS;
-}
-
 static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
 	if (*sweep->stop || keeper_lock_hold(sweep->lock))
 		return -1;
-	return big_waits(sweep, row, look) ? 0 : coupon_step(sweep, row, look);
+	return row->id == rebuild_big(sweep->context) ? 0 : coupon_step(sweep, row, look);
 }
 
 static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
@@ -224,7 +210,6 @@ static int rows_rebuild(struct keeper_sweep *sweep, struct coupon_row *rows, siz
 	if (keeper_coupons_rebuild(sweep->context, rows, n, looks, skip, states))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		sweep->small_now |= states[i] != PAGE_LEFT;
 		sweep->acted |= states[i] == PAGE_DONE ||
 				(states[i] == PAGE_WAITS && was_absent[i]);
 		if (states[i] == PAGE_DONE)
@@ -330,10 +315,6 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 	sweep->running = 0;
 	sweep->hurry = 0;
-	sweep->small_before = sweep->small_now;
-	sweep->small_now = 0;
-	if (!sweep->small_before)
-		sweep->big_since_ms = 0;
 	keeper_watch_end(&sweep->watch);
 	keeper_rest_end(&sweep->rest, has_work(sweep));
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
@@ -455,6 +436,25 @@ static int pages_turn(struct keeper_sweep *sweep)
 	return 0;
 }
 
+/* Shortens the pause if there is a big coupon. 0, or -1. */
+static int big_turn(struct keeper_sweep *sweep, int64_t *pause_ms)
+{
+	int64_t coupon = rebuild_big(sweep->context);
+	int is_idle;
+
+	if (coupon == 0)
+		return 0;
+	sweep->context->refused = 0;
+	if (rebuild_big_step(sweep->context, BIG_MS, &is_idle))
+		return -1;
+	*pause_ms = is_idle ? BIG_PAUSE_MS : 0;
+	if (sweep->context->refused)
+		keeper_context_put_off(&sweep->put_off, coupon);
+	else if (rebuild_big(sweep->context) == 0)
+		put_off_end(&sweep->put_off, coupon);
+	return 0;
+}
+
 int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 {
 	int64_t begun_ms = clock_monotonic_ms(), took_ms;
@@ -473,5 +473,5 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	keeper_metrics_add(KEEPER_METRIC_ROUNDS, 1);
 	keeper_metrics_add(KEEPER_METRIC_WORK, took_ms);
 	keeper_metrics_set(KEEPER_METRIC_ROUND, took_ms);
-	return 0;
+	return big_turn(sweep, pause_ms);
 }

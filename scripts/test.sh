@@ -251,6 +251,7 @@ run_all() {
 		SEED=$((RANDOM * 32 + RANDOM % 32))
 	fi
 	export SEED
+	export TURN=$PWD/$OUT/turn
 	echo "test: SEED=$SEED; the output of each part: $OUT/*.out"
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"

@@ -1,9 +1,12 @@
 """Fixtures of all tests. `stack` is shared: a test that breaks a process uses `rough`, or makes a
 stack with `stack_make`."""
 
+import fcntl
 import os
 import random
 import signal
+import time
+from contextlib import contextmanager
 
 import pika
 import psycopg
@@ -41,6 +44,41 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
     items[:] = [item for item in items if not is_other(item)]
+
+
+def cores_are_busy():
+    """Whether more processes want to run than there are cores: once is no sign, three times is."""
+    for _ in range(3):
+        with open("/proc/stat", encoding="ascii") as stat:
+            running = next(line for line in stat if line.startswith("procs_running"))
+        if int(running.split()[1]) - 1 <= len(os.sched_getaffinity(0)):
+            return False
+        time.sleep(0.03)
+    return True
+
+
+@contextmanager
+def turn():
+    """Parts of a whole run take turns by what the machine can do: the one that has the file TURN
+    goes on, the others while cores are free. So a slow machine runs fewer tests at once, and each
+    takes no longer than on a fast one."""
+    with open(os.environ["TURN"], "w", encoding="ascii") as file:
+        while cores_are_busy():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.2)
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    if "TURN" in os.environ and item.path.parent.name in ("e2e", "torture"):
+        with turn():
+            yield
+    else:
+        yield
 
 
 def pytest_configure(config):

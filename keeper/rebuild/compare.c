@@ -1,6 +1,7 @@
 /*
  * While the coupon is held, no receive is accepted, released or counted late in Redis, so its state
- * there can be compared with one snapshot of PostgreSQL:
+ * there can be compared with one snapshot of PostgreSQL. The same is true if its numbers are the
+ * same before and after: so it is first compared while it is open.
  *
  *	each row                      has a slot with the same receive, key and exchange code
  *	codes                         = those of the slots + those that are revoked
@@ -8,6 +9,9 @@
  *	                                + pending releases
  *	stock + slots + reserved      = total
  *	reserved + known              = in flight of older generations
+ *
+ * If only the numbers of the last two differ, they are put right (lua/repair.lua). Anything else is
+ * a reason for a rebuild.
  */
 #include "keeper/rebuild/compare.h"
 
@@ -27,15 +31,25 @@
 
 #define SCAN_COUNT 512
 #define ATTEMPTS_MAX 5
+#define OPEN_ATTEMPTS 3 /* while it is open */
+#define ANSWER_SIZE 160
 #define RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
+
+/* Of a coupon in Redis. `known`: how many receives of older generations have their slots. */
+struct numbers {
+	int64_t generation, seq, total, stock, reserved, lost, late, version, known;
+};
 
 struct compare {
 	struct keeper_context *context;
+	int64_t coupon;
 	struct snapshot snapshot;
 	int64_t rows;
 	int64_t slots;
 	int64_t in_flight_older;
-	const char *differs; /* the first difference, a constant */
+	const char *differs; /* the first difference but in numbers, a constant */
+	struct numbers before, after;
+	int64_t stock, reserved; /* as they must be */
 	struct codes_compare codes;
 	int is_behind; /* Redis has not counted all late outcomes of the snapshot */
 };
@@ -170,65 +184,73 @@ static int older_add(struct compare *compare, const struct snapshot_generation *
 	return 0;
 }
 
-static void counts_judge(struct compare *compare, const redisReply *counts, int64_t known)
+static void numbers_judge(struct compare *compare)
 {
 	const struct coupon_row *row = &compare->snapshot.row;
-	int64_t total = redis_reply_number(counts->element[0]),
-		stock = redis_reply_number(counts->element[1]),
-		reserved = redis_reply_number(counts->element[2]),
-		lost = redis_reply_number(counts->element[3]),
-		seq = redis_reply_number(counts->element[4]),
-		late = redis_reply_number(counts->element[5]);
-	int64_t extra = compare->slots - compare->rows, expected = seq - row->settled + known;
+	const struct numbers *found = &compare->after;
+	int64_t extra = compare->slots - compare->rows,
+		expected = found->seq - row->settled + found->known;
 
-	if (seq < row->seq_seen || seq < row->settled)
+	if (found->seq < row->seq_seen || found->seq < row->settled)
 		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
-	compare->is_behind = late < compare->snapshot.late;
-	if (late != compare->snapshot.late || reserved + known != compare->in_flight_older)
+	compare->is_behind = found->late < compare->snapshot.late;
+	compare->reserved = compare->in_flight_older - found->known;
+	compare->stock = found->total - compare->slots - compare->reserved;
+	if (found->late != compare->snapshot.late || compare->reserved < 0)
 		differ(compare, "what is in flight of older generations");
-	if (lost != 0 || stock + compare->slots + reserved != total)
+	if (found->lost != 0 || compare->stock < 0)
 		differ(compare, "the stock");
 	/* The slot of a rejected receive that is not released may have another owner. */
 	if (extra < expected || extra > expected + compare->snapshot.unreleased)
 		differ(compare, "slots that are neither issued nor in flight");
-	if (redis_reply_number(counts->element[6]) == row->version && total != row->total)
+	if (found->version == row->version && found->total != row->total)
 		differ(compare, "the total");
 }
 
-static int counts_compare(struct compare *compare)
+static int numbers_read(struct compare *compare, struct numbers *numbers)
 {
 	char key[COUPON_KEY_SIZE];
-	const char *hmget[] = {
-		"HMGET",    coupon_key(compare->snapshot.row.id, COUPON_KEY_COUPON, key),
-		"total",    "stock",
-		"reserved", "lost",
-		"seq",      "late",
-		"version"
-	};
-	redisReply *counts;
-	int64_t known;
+	const char *hmget[] = { "HMGET",      coupon_key(compare->coupon, COUPON_KEY_COUPON, key),
+				"generation", "seq",
+				"total",      "stock",
+				"reserved",   "lost",
+				"late",       "version" };
+	int64_t *const values[] = { &numbers->generation, &numbers->seq,      &numbers->total,
+				    &numbers->stock,      &numbers->reserved, &numbers->lost,
+				    &numbers->late,       &numbers->version };
+	redisReply *reply = redis_client_call(compare->context->redis, 10, hmget);
 
+	if (!reply)
+		return -1;
+	for (size_t i = 0; i < 8; i++)
+		*values[i] = redis_reply_number(reply->element[i]);
+	freeReplyObject(reply);
+	return look_known(compare->context->redis, compare->coupon, &numbers->known);
+}
+
+static int numbers_compare(struct compare *compare)
+{
 	for (size_t i = 0; i < compare->snapshot.generations_n; i++)
 		if (older_add(compare, &compare->snapshot.generations[i]))
 			return -1;
-	if (look_known(compare->context->redis, compare->snapshot.row.id, &known))
+	if (numbers_read(compare, &compare->after))
 		return -1;
-	counts = redis_client_call(compare->context->redis, 9, hmget);
-	if (!counts)
-		return -1;
-	counts_judge(compare, counts, known);
-	freeReplyObject(counts);
+	numbers_judge(compare);
 	return 0;
 }
 
-static int all_compare(struct compare *compare, int64_t coupon)
+/* Begins anew, whatever was compared before. */
+static int all_compare(struct compare *compare)
 {
 	int rc = -1;
 
-	if (snapshot_begin(&compare->snapshot, compare->context->database, coupon,
+	snapshot_fini(&compare->snapshot);
+	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
+	if (numbers_read(compare, &compare->before) == 0 &&
+	    snapshot_begin(&compare->snapshot, compare->context->database, compare->coupon,
 			   keeper_context_waiting, compare->context) == 0 &&
 	    rows_compare(compare) == 0 && slots_count(compare) == 0)
-		rc = counts_compare(compare);
+		rc = numbers_compare(compare);
 	snapshot_end(&compare->snapshot);
 	return rc;
 }
@@ -293,10 +315,41 @@ int compare_verify(struct keeper_context *context, const struct coupon_row *cons
 	return 0;
 }
 
-static int open_again(struct keeper_context *context, const struct coupon_row *row,
+static int numbers_are_right(const struct compare *compare)
+{
+	return compare->stock == compare->before.stock &&
+	       compare->reserved == compare->before.reserved;
+}
+
+/* Puts the numbers right if they are still those that were compared: `word` is "right" then. */
+static void numbers_repair(struct compare *compare, char word[REDIS_WORD_SIZE])
+{
+	const struct numbers *before = &compare->before;
+	const int64_t numbers[] = { before->generation, before->seq,      before->total,
+				    before->stock,      before->reserved, before->lost,
+				    before->late,       before->known,    compare->stock,
+				    compare->reserved };
+	char fence[KEEPER_FENCE_SIZE], texts[10][NUMBER_SIZE];
+	const char *argv[11] = { keeper_context_fence(compare->context, fence) };
+
+	for (int i = 0; i < 10; i++)
+		argv[i + 1] = number_text(numbers[i], texts[i]);
+	redis_word_take(redis_client_coupon_eval(compare->context->redis, lua_repair,
+						 compare->coupon,
+						 COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN, 11, argv),
+			word);
+	if (strcmp(word, "right") == 0 && !numbers_are_right(compare))
+		log_warn("coupon_repaired", LOG_I("coupon", compare->coupon),
+			 LOG_I("stock", compare->stock), LOG_I("was", before->stock),
+			 LOG_I("reserved", compare->reserved),
+			 LOG_I("reserved_was", before->reserved));
+}
+
+static int open_again(struct compare *compare, const struct coupon_row *row,
 		      const struct coupon_look *look)
 {
-	char word[REDIS_WORD_SIZE];
+	struct keeper_context *context = compare->context;
+	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE] = "nothing differs";
 
 	if (compare_verify(context, &row, 1, &word))
 		return -1;
@@ -304,8 +357,15 @@ static int open_again(struct keeper_context *context, const struct coupon_row *r
 		return keeper_context_word(context, word)
 			       ? -1
 			       : rebuild_run(context, row, look, "behind");
-	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation));
-	return rebuild_answer(context, row, "nothing differs");
+	if (!numbers_are_right(compare))
+		snprintf(answer, sizeof(answer),
+			 "put right: stock %" PRId64 ", was %" PRId64 "; reserved %" PRId64
+			 ", was %" PRId64,
+			 compare->stock, compare->before.stock, compare->reserved,
+			 compare->before.reserved);
+	log_info("coupon_compared", LOG_I("coupon", row->id), LOG_I("generation", row->generation),
+		 LOG_S("what", answer));
+	return rebuild_answer(context, row, answer);
 }
 
 /* Counts the late outcomes of the coupon that PostgreSQL has. 0, or -1. */
@@ -319,6 +379,31 @@ static int late_count(struct keeper_context *context, int64_t coupon)
 	while (rc > 0 && late.coupon == coupon);
 	put_off_clear(&late.put_off);
 	return rc < 0 ? -1 : 0;
+}
+
+/*
+ * Compares the coupon while it is open, and puts its numbers right. 1: its numbers are right now,
+ * and its slots are sound; 0: it must be held for that, because it changes or differs in something
+ * else; -1: something cannot be read.
+ */
+static int open_compare(struct compare *compare)
+{
+	char word[REDIS_WORD_SIZE];
+
+	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
+		if (late_count(compare->context, compare->coupon) || all_compare(compare))
+			return -1;
+		if (compare->is_behind)
+			continue;
+		if (compare->differs)
+			return 0;
+		numbers_repair(compare, word);
+		if (strcmp(word, "right") == 0)
+			return 1;
+		if (strcmp(word, "changed") != 0)
+			return keeper_context_word(compare->context, word);
+	}
+	return 0;
 }
 
 /*
@@ -336,17 +421,30 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 			return 1;
 		if (rebuild_hold(context, row))
 			return 1;
-		if (all_compare(compare, row->id))
+		if (all_compare(compare))
 			return -1;
 		if (!compare->is_behind || i == ATTEMPTS_MAX)
-			return 0;
+			break;
 		if (compare_verify(context, &row, 1, &word))
 			return -1;
 		if (strcmp(word, "verified") != 0)
 			return 0;
-		snapshot_fini(&compare->snapshot);
-		*compare = (struct compare){ .context = context };
 	}
+	if (compare->differs)
+		return 0;
+	numbers_repair(compare, word);
+	if (strcmp(word, "right") != 0)
+		differ(compare, "numbers that have changed");
+	return keeper_context_word(context, word);
+}
+
+static int rebuild_if_different(struct compare *compare, const struct coupon_row *row,
+				const struct coupon_look *look)
+{
+	if (!compare->differs)
+		return open_again(compare, row, look);
+	log_warn("coupon_differs", LOG_I("coupon", row->id), LOG_S("what", compare->differs));
+	return rebuild_run(compare->context, row, look, compare->differs);
 }
 
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
@@ -357,27 +455,18 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 
 	check(compare != NULL);
 	compare->context = context;
-	rc = hold_and_compare(compare, row);
-	if (rc > 0) {
-		snapshot_fini(&compare->snapshot);
-		free(compare);
-		return keeper_context_usable(context);
-	}
-	if (rc && keeper_context_usable(context) == 0) {
+	compare->coupon = row->id;
+	rc = open_compare(compare) > 0 ? 0 : hold_and_compare(compare, row);
+	if (rc < 0 && keeper_context_usable(context) == 0) {
 		differ(compare, "what cannot be read");
 		rc = 0;
 	}
-	if (rc == 0) {
-		if (compare->differs)
-			log_warn("coupon_differs", LOG_I("coupon", row->id),
-				 LOG_S("what", compare->differs));
-		rc = compare->differs ? rebuild_run(context, row, look, compare->differs)
-				      : open_again(context, row, look);
-	}
+	if (rc == 0)
+		rc = rebuild_if_different(compare, row, look);
 	snapshot_fini(&compare->snapshot);
 	free(compare);
 	if (rc == 0)
 		return 0;
-	context->refused = 1;
+	context->refused |= rc < 0;
 	return keeper_context_usable(context);
 }

@@ -5,6 +5,9 @@
  * An interrupted rebuild is not undone: the coupon stays unavailable to gateways, the filled keys
  * expire, and the next round starts a new rebuild. Only place.lua opens the coupon, once, and only
  * under the latest generation.
+ *
+ * A big coupon has a snapshot over a connection of its own, and its rows are written a few pages at
+ * a time, between the rest of the keeper's work.
  */
 #include "keeper/rebuild/rebuild.h"
 
@@ -34,12 +37,16 @@
 
 struct rebuild {
 	struct keeper_context *context;
+	struct keeper_database *database, *own_database; /* of the snapshot; NULL: the keeper's */
+	struct coupon_row row;                           /* when it began */
+	const char *why;
 	int64_t coupon;
-	int64_t generation;
+	int64_t generation, redis_generation; /* the new one; in Redis before, 0: none */
 	struct snapshot snapshot;
 	struct slot_writer *writer;
-	int64_t issued, known;     /* filled */
-	int64_t begun_ms, told_ms; /* of the rows; 0: nothing was told yet */
+	int64_t issued, known; /* filled */
+	int64_t begun_ms;
+	int64_t rows_ms, told_ms; /* from when rows are written, and when it was told; 0: not yet */
 	char answer[ANSWER_SIZE];
 };
 
@@ -91,10 +98,9 @@ int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 	return keeper_database_run(context->database, sql_query_rebuild_answer, 4, arguments);
 }
 
-static int generation_open(struct rebuild *rebuild, const struct coupon_row *row,
-			   const struct coupon_look *look)
+static int generation_open(struct rebuild *rebuild)
 {
-	if (place_generation(rebuild->context, row, look->present ? look->generation : 0,
+	if (place_generation(rebuild->context, &rebuild->row, rebuild->redis_generation,
 			     &rebuild->generation))
 		return -1;
 	/*
@@ -113,13 +119,13 @@ static void progress_tell(struct rebuild *rebuild)
 			      "PX", TOLD_LASTS_MS };
 	redisReply *reply;
 
-	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->begun_ms) < TOLD_EVERY_MS)
+	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->rows_ms) < TOLD_EVERY_MS)
 		return;
 	rebuild->told_ms = now_ms;
 	keeper_metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
 	keeper_metrics_set(KEEPER_METRIC_FILLED, filled);
 	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
-		 rebuild->snapshot.row.issued, now_ms - rebuild->begun_ms);
+		 rebuild->snapshot.row.issued, now_ms - rebuild->rows_ms);
 	reply = redis_client_call(rebuild->context->redis, 5, set);
 	if (reply)
 		freeReplyObject(reply);
@@ -140,42 +146,50 @@ static void progress_end(struct rebuild *rebuild)
 		freeReplyObject(reply);
 }
 
-static int rows_write(struct rebuild *rebuild)
+static int row_write(struct rebuild *rebuild, int i)
 {
-	struct snapshot *snapshot = &rebuild->snapshot;
-	int rows;
+	const PGresult *page = rebuild->snapshot.page;
+	const char *user_text = PQgetvalue(page, i, 0);
+	struct user_id user;
+	struct ulid batch;
 
-	rebuild->begun_ms = clock_monotonic_ms();
+	if (user_id_parse(&user, user_text, strlen(user_text))) {
+		log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
+			  LOG_S("user", user_text));
+		return -1;
+	}
+	check(ulid_from_uuid(&batch, PQgetvalue(page, i, 2)) == 0); /* PostgreSQL's own spelling */
+	return slot_writer_add(rebuild->writer, &user,
+			       (int)strtol(PQgetvalue(page, i, 1), NULL, 10), &batch,
+			       (int)strtol(PQgetvalue(page, i, 3), NULL, 10),
+			       PQgetvalue(page, i, 4));
+}
 
-	if (slot_writer_begin(rebuild->writer,
-			      snapshot->row.limit == 1 ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
+static int rows_begin(struct rebuild *rebuild)
+{
+	int is_single = rebuild->snapshot.row.limit == 1;
+
+	rebuild->rows_ms = clock_monotonic_ms();
+	if (slot_writer_begin(rebuild->writer, is_single ? SLOT_ISSUED_SINGLE : SLOT_ISSUED,
 			      ROOM_MAX))
 		return -1;
-	do {
-		if (snapshot_rows(snapshot))
-			return -1;
-		rows = PQntuples(snapshot->page);
-		for (int i = 0; i < rows; i++) {
-			const char *user_text = PQgetvalue(snapshot->page, i, 0);
-			struct user_id user;
-			struct ulid batch;
+	return snapshot_rows_ask(&rebuild->snapshot);
+}
 
-			if (user_id_parse(&user, user_text, strlen(user_text))) {
-				log_error("rebuild_user", LOG_I("coupon", rebuild->coupon),
-					  LOG_S("user", user_text));
-				return -1;
-			}
-			check(ulid_from_uuid(&batch, PQgetvalue(snapshot->page, i, 2)) ==
-			      0); /* PostgreSQL's own spelling */
-			if (slot_writer_add(rebuild->writer, &user,
-					    (int)strtol(PQgetvalue(snapshot->page, i, 1), NULL, 10),
-					    &batch,
-					    (int)strtol(PQgetvalue(snapshot->page, i, 3), NULL, 10),
-					    PQgetvalue(snapshot->page, i, 4)))
-				return -1;
-		}
-		progress_tell(rebuild);
-	} while (rows > 0);
+/* Writes a page. 1; 0: that was the last one; -1. */
+static int rows_write(struct rebuild *rebuild)
+{
+	int rows;
+
+	if (snapshot_rows(&rebuild->snapshot))
+		return -1;
+	rows = PQntuples(rebuild->snapshot.page);
+	for (int i = 0; i < rows; i++)
+		if (row_write(rebuild, i))
+			return -1;
+	progress_tell(rebuild);
+	if (rows > 0)
+		return 1;
 	if (slot_writer_flush(rebuild->writer))
 		return -1;
 	rebuild->issued = slot_writer_added(rebuild->writer);
@@ -186,7 +200,7 @@ static int rows_write(struct rebuild *rebuild)
  * Counts the receives in flight by the numbers of both stores, while the coupon is held. 0, or -1
  * when Redis failed.
  */
-static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, int64_t *in_flight)
+static int in_flight_count(struct rebuild *rebuild, int64_t *in_flight)
 {
 	char key[COUPON_KEY_SIZE];
 	const char *hget[] = { "HGET", coupon_key(rebuild->coupon, COUPON_KEY_COUPON, key), "seq" };
@@ -202,7 +216,7 @@ static int in_flight_count(struct rebuild *rebuild, int64_t redis_generation, in
 		const struct snapshot_generation *generation = &rebuild->snapshot.generations[i];
 		int64_t high = generation->seq_seen;
 
-		if (generation->number == redis_generation && seq > high)
+		if (generation->number == rebuild->redis_generation && seq > high)
 			high = seq;
 		if (high > generation->settled)
 			*in_flight += high - generation->settled;
@@ -221,14 +235,14 @@ static int64_t less(int64_t a, int64_t b)
  * Writes receives in flight that have a slot in Redis: first those of the outbox, whose messages
  * are not lost, then those of the users' hash, up to the number in flight.
  */
-static int in_flight_write(struct rebuild *rebuild, int64_t redis_generation)
+static int in_flight_write(struct rebuild *rebuild)
 {
 	struct snapshot *snapshot = &rebuild->snapshot;
 	int64_t room = snapshot->row.total - snapshot->row.issued, in_flight;
 
 	if (slot_writer_begin(rebuild->writer, SLOT_IN_FLIGHT, less(room, room)) ||
 	    rebuild_outbox(rebuild->context, snapshot, rebuild->writer) ||
-	    in_flight_count(rebuild, redis_generation, &in_flight))
+	    in_flight_count(rebuild, &in_flight))
 		return -1;
 	rebuild->known = slot_writer_added(rebuild->writer);
 	room = less(room - rebuild->known, in_flight - rebuild->known);
@@ -246,18 +260,6 @@ static int codes_write(struct rebuild *rebuild)
 	return rebuild->snapshot.row.revocation == 0
 		       ? 0
 		       : codes_fill(rebuild->context, &rebuild->snapshot, rebuild->generation, 0);
-}
-
-static int all_write(struct rebuild *rebuild, int64_t redis_generation)
-{
-	int rc = -1;
-
-	if (snapshot_begin(&rebuild->snapshot, rebuild->context->database, rebuild->coupon,
-			   keeper_context_waiting, rebuild->context) == 0 &&
-	    codes_write(rebuild) == 0 && rows_write(rebuild) == 0)
-		rc = in_flight_write(rebuild, redis_generation);
-	snapshot_end(&rebuild->snapshot);
-	return rc;
 }
 
 static redisReply *place(struct rebuild *rebuild)
@@ -301,7 +303,7 @@ static void answer_make(struct rebuild *rebuild, const redisReply *reply)
 }
 
 /* Puts the coupon in place. 0, or -1. */
-static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
+static int placed(struct rebuild *rebuild)
 {
 	redisReply *reply;
 	char word[REDIS_WORD_SIZE];
@@ -311,7 +313,7 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	fault_point(FAULT_REBUILD_PLACED);
 	if (place_is_done(reply)) {
 		rebuild_placed_log(rebuild->coupon, rebuild->generation, rebuild->issued, reply,
-				   why, clock_monotonic_ms() - begun_ms);
+				   rebuild->why, clock_monotonic_ms() - rebuild->begun_ms);
 		answer_make(rebuild, reply);
 		freeReplyObject(reply);
 		return 0;
@@ -323,30 +325,97 @@ static int placed(struct rebuild *rebuild, const char *why, int64_t begun_ms)
 	return -1;
 }
 
-static int rebuild_do(struct rebuild *rebuild, const struct coupon_row *row,
-		      const struct coupon_look *look, const char *why)
+/* Until the snapshot is begun, and the revoked codes are written. 0, or -1. */
+static int rebuild_begin(struct rebuild *rebuild)
 {
-	int64_t begun_ms = clock_monotonic_ms();
-	int rc;
+	struct keeper_context *context = rebuild->context;
 
-	if (rebuild_hold(rebuild->context, row))
+	if (rebuild_hold(context, &rebuild->row))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	if (generation_open(rebuild, row, look))
+	if (generation_open(rebuild))
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
-	log_info("rebuild_began", LOG_I("coupon", row->id), LOG_S("why", why),
+	log_info("rebuild_began", LOG_I("coupon", rebuild->coupon), LOG_S("why", rebuild->why),
 		 LOG_I("generation", rebuild->generation));
-	rebuild->writer = slot_writer_new(rebuild->context, row->id, rebuild->generation);
-	rc = rebuild_seen(rebuild->context, &row->id, 1) ||
-			     all_write(rebuild, look->present ? look->generation : 0) ||
-			     placed(rebuild, why, begun_ms) ||
-			     rebuild_answer(rebuild->context, row, rebuild->answer)
-		     ? -1
-		     : 0;
-	slot_writer_free(rebuild->writer);
-	progress_end(rebuild);
-	return rc;
+	rebuild->writer = slot_writer_new(context, rebuild->coupon, rebuild->generation);
+	if (rebuild_seen(context, &rebuild->coupon, 1) ||
+	    snapshot_begin(&rebuild->snapshot, rebuild->database, rebuild->coupon,
+			   keeper_context_waiting, context) ||
+	    codes_write(rebuild))
+		return -1;
+	return rows_begin(rebuild);
+}
+
+/* After the last row. 0, or -1. */
+static int rebuild_finish(struct rebuild *rebuild)
+{
+	if (in_flight_write(rebuild))
+		return -1;
+	snapshot_end(&rebuild->snapshot);
+	return placed(rebuild) || rebuild_answer(rebuild->context, &rebuild->row, rebuild->answer)
+		       ? -1
+		       : 0;
+}
+
+/* 1: there is more to do; 0: the coupon is open; -1. */
+static int rebuild_step(struct rebuild *rebuild)
+{
+	int rc = rows_write(rebuild);
+
+	return rc == 0 ? rebuild_finish(rebuild) : rc;
+}
+
+static struct rebuild *rebuild_new(struct keeper_context *context, const struct coupon_row *row,
+				   const struct coupon_look *look, const char *why)
+{
+	struct rebuild *rebuild = calloc(1, sizeof(*rebuild));
+
+	check(rebuild != NULL);
+	rebuild->context = context;
+	rebuild->database = context->database;
+	rebuild->row = *row;
+	rebuild->coupon = row->id;
+	rebuild->redis_generation = look->present ? look->generation : 0;
+	rebuild->why = why;
+	rebuild->begun_ms = clock_monotonic_ms();
+	return rebuild;
+}
+
+static void rebuild_free(struct rebuild *rebuild)
+{
+	snapshot_end(&rebuild->snapshot);
+	snapshot_fini(&rebuild->snapshot);
+	if (rebuild->writer) {
+		slot_writer_free(rebuild->writer);
+		progress_end(rebuild);
+	}
+	keeper_database_free(rebuild->own_database);
+	free(rebuild);
+}
+
+/* A failure that concerns this coupon alone must not delay the others. */
+static int rebuild_end(struct rebuild *rebuild, int rc)
+{
+	struct keeper_context *context = rebuild->context;
+
+	rebuild_free(rebuild);
+	context->refused = rc != 0;
+	return rc == 0 ? 0 : keeper_context_usable(context);
+}
+
+/* Begins the rebuild of a big coupon; rebuild_big_step() continues it. As rebuild_run(). */
+static int big_begin(struct rebuild *rebuild)
+{
+	struct keeper_context *context = rebuild->context;
+
+	rebuild->own_database = keeper_database_new(context->database_url,
+						    context->database_timeout_ms);
+	rebuild->database = rebuild->own_database;
+	if (keeper_database_open(rebuild->database) || rebuild_begin(rebuild))
+		return rebuild_end(rebuild, -1);
+	context->big = rebuild;
+	return 0;
 }
 
 int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
@@ -355,14 +424,49 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 	struct rebuild *rebuild;
 	int rc;
 
-	rebuild = calloc(1, sizeof(*rebuild));
-	check(rebuild != NULL);
-	rebuild->context = context;
-	rebuild->coupon = row->id;
-	rc = rebuild_do(rebuild, row, look, why);
-	snapshot_fini(&rebuild->snapshot);
-	free(rebuild);
-	context->refused = rc != 0;
-	/* A failure that concerns this coupon alone must not delay the others. */
-	return rc == 0 ? 0 : keeper_context_usable(context);
+	if (rebuild_big_waits(context, row))
+		return 0;
+	rebuild = rebuild_new(context, row, look, why);
+	if (row->issued > REBUILD_BIG_ROWS)
+		return big_begin(rebuild);
+	rc = rebuild_begin(rebuild) ? -1 : 1;
+	while (rc > 0)
+		rc = rebuild_step(rebuild);
+	return rebuild_end(rebuild, rc);
+}
+
+int64_t rebuild_big(const struct keeper_context *context)
+{
+	return context->big ? context->big->coupon : 0;
+}
+
+int rebuild_big_waits(const struct keeper_context *context, const struct coupon_row *row)
+{
+	return context->big && row->issued > REBUILD_BIG_ROWS;
+}
+
+int rebuild_big_step(struct keeper_context *context, int64_t for_ms, int *is_idle)
+{
+	struct rebuild *rebuild = context->big;
+	int64_t until_ms = clock_monotonic_ms() + for_ms;
+	int rc = 1;
+
+	*is_idle = 0;
+	while (rc > 0 && clock_monotonic_ms() < until_ms) {
+		*is_idle = keeper_database_waits(rebuild->database);
+		if (*is_idle)
+			return 0;
+		rc = rebuild_step(rebuild);
+	}
+	if (rc > 0)
+		return 0;
+	context->big = NULL;
+	return rebuild_end(rebuild, rc);
+}
+
+void rebuild_big_stop(struct keeper_context *context)
+{
+	if (context->big)
+		rebuild_free(context->big);
+	context->big = NULL;
 }

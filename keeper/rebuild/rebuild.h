@@ -28,10 +28,24 @@ void rebuild_placed_log(int64_t coupon, int64_t generation, int64_t issued, cons
 			const char *why, int64_t ms);
 
 /*
- * `why` is for the log. 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the
- * round is over.
+ * `why` is for the log, a constant. 0, or -1 when Redis or PostgreSQL failed or another keeper was
+ * elected: the round is over. The rebuild of a coupon of more than REBUILD_BIG_ROWS user coupons is
+ * only begun, unless another one has not ended.
  */
 int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look, const char *why);
+#define REBUILD_BIG_ROWS 20000
+
+/* The big coupon whose rebuild was begun and has not ended; 0: none. */
+int64_t rebuild_big(const struct keeper_context *context);
+/* Whether the rebuild of this coupon has to wait until that one has ended. */
+int rebuild_big_waits(const struct keeper_context *context, const struct coupon_row *row);
+/*
+ * Continues it for a while, where there is one. `*is_idle`: it waits for PostgreSQL. As
+ * rebuild_run().
+ */
+int rebuild_big_step(struct keeper_context *context, int64_t for_ms, int *is_idle);
+/* Gives it up. */
+void rebuild_big_stop(struct keeper_context *context);
 
 #endif

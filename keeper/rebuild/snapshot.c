@@ -90,8 +90,7 @@ static int page_take(struct snapshot *snapshot, PGresult *page)
 	return page ? 0 : -1;
 }
 
-/* Asks for the next page of rows. 0, or -1. */
-static int rows_ask(struct snapshot *snapshot)
+int snapshot_rows_ask(struct snapshot *snapshot)
 {
 	snapshot->is_ahead = keeper_database_send(snapshot->database, sql_query_rebuild_fetch, 0,
 						  NULL) == 0;
@@ -100,12 +99,12 @@ static int rows_ask(struct snapshot *snapshot)
 
 int snapshot_rows(struct snapshot *snapshot)
 {
-	if (!snapshot->is_ahead && rows_ask(snapshot))
+	if (!snapshot->is_ahead && snapshot_rows_ask(snapshot))
 		return -1;
 	snapshot->is_ahead = 0;
 	if (page_take(snapshot, keeper_database_take(snapshot->database)))
 		return -1;
-	return PQntuples(snapshot->page) > 0 ? rows_ask(snapshot) : 0;
+	return PQntuples(snapshot->page) > 0 ? snapshot_rows_ask(snapshot) : 0;
 }
 
 int snapshot_revoked_begin(struct snapshot *snapshot, int64_t above)
@@ -148,6 +147,8 @@ int snapshot_is_rejected(const struct snapshot *snapshot, const struct ulid *bat
 
 void snapshot_end(struct snapshot *snapshot)
 {
+	if (!snapshot->database)
+		return;
 	PQclear(snapshot->page);
 	snapshot->page = NULL;
 	if (snapshot->is_ahead)
@@ -156,6 +157,7 @@ void snapshot_end(struct snapshot *snapshot)
 	keeper_database_patient(snapshot->database, NULL, NULL);
 	keeper_database_run(snapshot->database, sql_query_rebuild_end, 0,
 			    NULL); /* no effect on a dropped connection */
+	snapshot->database = NULL;
 }
 
 void snapshot_fini(struct snapshot *snapshot)

@@ -18,7 +18,7 @@ struct snapshot_generation {
 };
 
 struct snapshot {
-	struct keeper_database *database;
+	struct keeper_database *database; /* NULL: it has ended, or was not begun */
 	struct coupon_row row;
 	int64_t late;       /* number of late outcomes that are included in the counts */
 	int64_t late_kept;  /* number of the latest of these that Redis may not have counted */
@@ -42,6 +42,8 @@ int snapshot_begin(struct snapshot *snapshot, struct keeper_database *database, 
  * statement may be run before the end.
  */
 int snapshot_rows(struct snapshot *snapshot);
+/* Asks for the first page, so that PostgreSQL reads it meanwhile. */
+int snapshot_rows_ask(struct snapshot *snapshot);
 /*
  * Before the first page of the codes that were revoked after this revocation, and each page: one
  * column, as in Redis.

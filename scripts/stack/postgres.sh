@@ -96,6 +96,7 @@ postgres_spawn() {
 	max_wal_size = 4GB
 	checkpoint_timeout = 15min
 	wal_compression = lz4
+	jit = off
 	log_line_prefix = '%m [%p] %u '
 	TEXT
 	postgres_as "$user"

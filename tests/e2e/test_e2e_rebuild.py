@@ -9,7 +9,7 @@ import pytest
 
 from history import DEAD_QUEUE, QUEUE, History
 from message import message, message_publish, message_text
-from sent import script_sent
+from sent import query_sent, script_sent
 from stack import Client, wait_until
 from ulid import ulid_at
 
@@ -319,9 +319,48 @@ def test_by_hand_where_nothing_differs_nothing_changes(rough, rough_redis, rough
     assert generation_of(rough_pg, coupon) == 1
 
 
+NUMBERS_READ = b"$4\r\nlost\r\n$4\r\nlate\r\n"  # by the keeper, before it compares
+
+
+@pytest.mark.parametrize("name, by, were", [("stock", 5, (45, 0)), ("reserved", 1, (40, 1))])
+def test_by_hand_numbers_are_put_right_and_nothing_closes(
+    name, by, were, rough, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    coupon = coupon_make(50)
+    with Client(rough.env["COUPON_LISTEN"]) as client:
+        assert {r["code"] for r in issue_all(client, coupon, range(1, 11), ack="issued")} == {0}
+    rough_redis.hincrby(key_of(coupon), name, by)
+    _, gate = keeper_behind("REDIS_URL")
+    gate.trap(script_sent("hold"))
+    told = rough.ctl("rebuild", coupon)
+    assert gate.trapped_num() == 0
+    stock, reserved = were
+    assert told.strip() == (
+        f"coupon {coupon}: put right: stock 40, was {stock}; reserved 0, was {reserved}"
+    )
+    assert (count(rough_redis, coupon, "stock"), count(rough_redis, coupon, "reserved")) == (40, 0)
+    assert generation_of(rough_pg, coupon) == 1
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
+def test_by_hand_numbers_that_change_while_they_are_compared_are_compared_again(
+    rough, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    coupon = coupon_make(50)
+    rough_redis.hincrby(key_of(coupon), "stock", -5)
+    _, gate = keeper_behind("REDIS_URL")
+    with ThreadPoolExecutor(1) as pool, Client(rough.env["COUPON_LISTEN"]) as client:
+        gate.trap(script_sent("repair"))
+        told = pool.submit(rough.ctl, "rebuild", coupon)
+        wait_until(lambda: gate.trapped_num() == 1)
+        assert client.issue(coupon, 7, ack="issued")["code"] == 0
+        gate.let_go()
+        assert "put right: stock 49, was 44; reserved 0, was 0" in told.result()
+    assert generation_of(rough_pg, coupon) == 1
+    assert rough.ctl_run("audit", coupon).returncode == 0
+
+
 PLANTED = {
-    "stock": lambda r, key: r.hincrby(key, "stock", 5),
-    "reserved": lambda r, key: r.hincrby(key, "reserved", 1),
     "a slot is gone": lambda r, key: r.hdel(key + ":users", "3"),
     "a slot too many": lambda r, key: r.hset(
         key + ":users", "99", "1:01ARZ3NDEKTSV4RRFFQ69G5FAV:0:"
@@ -351,34 +390,48 @@ def test_by_hand_what_differs_is_set_right(what, rough, rough_redis, rough_pg, c
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
-def test_by_hand_again_and_again_under_load(rough, rough_redis, rough_pg, coupon_make):
+def code_plant(redis_client, coupon):
+    """A code that nobody has redeemed: a difference that the load does not notice."""
+    redis_client.hset(key_of(coupon) + ":codes", "planted.1", "nobody")
+
+
+@pytest.mark.parametrize("what", ["a code", "stock"])
+def test_by_hand_again_and_again_under_load(what, rough, rough_redis, rough_pg, coupon_make):
     """Each run differs, so that each time receives of the earlier generation are in flight."""
     coupon = coupon_make(100_000, 2)
     with History(rough, coupon, 100_000, 2, users=3000) as history:
         history.start()
         for _ in range(4):
             history.wait_accepted(300)
-            rough_redis.hincrby(key_of(coupon), "stock", 1)
-            assert "rebuilt as generation" in rough.ctl("rebuild", coupon)
+            if what == "stock":
+                rough_redis.hincrby(key_of(coupon), "stock", 1)
+            else:
+                code_plant(rough_redis, coupon)
+            told = "put right: stock" if what == "stock" else "rebuilt as generation"
+            assert told in rough.ctl("rebuild", coupon)
         history.wait_accepted(300)
         history.judge()
     assert rejections(rough_pg, coupon) == {}
-    assert generation_of(rough_pg, coupon) == 5
+    assert generation_of(rough_pg, coupon) == (1 if what == "stock" else 5)
 
 
+@pytest.mark.parametrize("it_is", ["open", "held"])
 def test_by_hand_what_is_settled_meanwhile_is_no_difference(
-    rough, rough_redis, rough_pg, coupon_make, keeper_behind, amqp
+    it_is, rough, rough_redis, rough_pg, coupon_make, keeper_behind, amqp
 ):
     """A receive of an older generation is settled after the keeper has counted late outcomes and
-    before it compares."""
+    before it compares. It holds the coupon for a difference that is gone by then."""
     coupon, batch = coupon_make(50), ulid_at(rough_redis.time()[0] * 1000)
     seq = accept(rough_redis, coupon, 7, batch)
     rebuild(rough_redis, coupon)
     _, gate = keeper_behind("REDIS_URL")
+    if it_is == "held":
+        code_plant(rough_redis, coupon)
     with ThreadPoolExecutor(1) as pool:
-        gate.trap(script_sent("hold"))
+        gate.trap(NUMBERS_READ if it_is == "open" else script_sent("hold"))
         told = pool.submit(rough.ctl, "rebuild", coupon)
         wait_until(lambda: gate.trapped_num() == 1)
+        rough_redis.delete(key_of(coupon) + ":codes")
         message_publish(amqp, message(coupon, batch=batch, seq=seq, receives=[["7", 1, ""]]))
         wait_until(lambda: generations(rough_pg, coupon)[1] == (1, 1))
         gate.let_go()
@@ -392,7 +445,7 @@ def test_by_hand_twice_at_once(rough, rough_redis, rough_pg, coupon_make):
     coupon = coupon_make(100_000)
     with History(rough, coupon, 100_000, users=3000) as history, ThreadPoolExecutor(4) as pool:
         history.start().wait_accepted(300)
-        rough_redis.hincrby(key_of(coupon), "stock", 1)
+        code_plant(rough_redis, coupon)
         told = list(pool.map(lambda _: rough.ctl("rebuild", coupon), range(4)))
         assert all(
             "rebuilt as generation 2" in one or "nothing differs" in one for one in told
@@ -483,27 +536,42 @@ def test_the_keeper_dies_within_a_page(
         assert rough.ctl_run("audit", coupon).returncode == 0
 
 
-def test_big_coupons_come_back_after_small_ones(rough, rough_redis, rough_pg, coupon_make):
-    """Its id is the lowest, and the small ones are more than a page."""
-    big, rows = coupon_make(30_000), 21_000
-    made = """INSERT INTO coupon (id, name, total_num, user_limit, valid_days, status, version)
-        SELECT coupon_id_next(), 'small', 10, 1, 30, 'published', 1 FROM generate_series(1, 150)
-        RETURNING id"""
-    small = [row[0] for row in rough_pg.execute(made).fetchall()]
-    for coupon in small:
-        wait_open(rough_redis, coupon)
-    holders_add = """INSERT INTO user_coupon
+def holders_add(pg, coupon, n):
+    query = """INSERT INTO user_coupon
         (user_id, coupon_id, slot, idx, batch, received_at, valid_from)
         SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1, %s) AS n"""
-    with rough_pg.transaction():
-        rough_pg.execute(holders_add, (big, rows))
-        rough_pg.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", (rows, big))
-    rough_redis.flushall()
-    wait_open(rough_redis, big, 2)
-    assert rough_redis.hlen(key_of(big) + ":users") == rows
+    with pg.transaction():
+        pg.execute(query, (coupon, n))
+        pg.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", (n, coupon))
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_others_do_not_wait_for_a_big_coupon(
+    dies, rough, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    """PostgreSQL reads its rows for as long as the others take."""
+    big, rows = coupon_make(30_000), 21_000
+    holders_add(rough_pg, big, rows)
+    small = small_coupons(rough, coupon_make, 3, range(1, 5))
+    worker, gate = keeper_behind("DATABASE_URL")
+    gate.trap(query_sent("rebuild_fetch"))
+    for coupon in (big, *small):
+        rough_redis.delete(key_of(coupon), key_of(coupon) + ":users")
+    wait_until(lambda: gate.trapped_num() == 1)
     for coupon in small:
-        assert is_open(rough_redis, coupon), "before the big one"
-    rough_pg.execute("UPDATE coupon SET status = 'closed' WHERE id = ANY (%s)", (small,))
+        wait_open(rough_redis, coupon, 2)
+    after = rough.coupon_make(10)
+    wait_open(rough_redis, after)
+    rough.ctl("close", after)
+    wait_until(lambda: rough_redis.hget(key_of(after), "status") == "closed")
+    assert not is_open(rough_redis, big)
+    if dies:
+        worker.kill9()
+        rough.start("worker-1")
+    else:
+        gate.let_go()
+    wait_open(rough_redis, big, 3 if dies else 2)
+    assert rough_redis.hlen(key_of(big) + ":users") == rows
 
 
 def test_show_says_how_far_a_rebuild_is(rough, rough_redis, coupon_make):
@@ -519,15 +587,7 @@ def test_show_says_how_far_a_rebuild_is(rough, rough_redis, coupon_make):
 
 def test_many_holders(rough, rough_redis, rough_pg, coupon_make):
     coupon = coupon_make(40_000)
-    with rough_pg.transaction():
-        rough_pg.execute(
-            "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at,"
-            " valid_from)"
-            " SELECT n, %s, 1, 0, gen_random_uuid(), now(), now() FROM generate_series(1,"
-            " 30000) AS n",
-            (coupon,),
-        )
-        rough_pg.execute("UPDATE coupon SET issued_num = 30000 WHERE id = %s", (coupon,))
+    holders_add(rough_pg, coupon, 30_000)
     assert "30000 issued, 0 in flight, stock 10000" in rough.ctl("rebuild", coupon)
     assert rough_redis.hlen(key_of(coupon) + ":users") == 30_000
     assert not list(rough_redis.scan_iter(key_of(coupon) + ":fill:*"))
