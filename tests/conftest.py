@@ -25,8 +25,10 @@ def pytest_addoption(parser):
 
 
 def is_chosen(item):
-    """Of the long tests, a whole run chooses a third by its seed."""
-    if not item.get_closest_marker("long") or os.environ.get("ALL"):
+    """Of the tests that may break a stack, and of other long ones, a whole run chooses a third by
+    its seed."""
+    is_long = item.get_closest_marker("long") or "rough_stack" in item.fixturenames
+    if not is_long or os.environ.get("ALL"):
         return True
     return random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random() < 1 / 3
 

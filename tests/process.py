@@ -143,6 +143,10 @@ class Gateway(Process):
             return False
 
     def ready(self):
+        """One process answers; of several, each may issue."""
+        several = int(self.settings.get("COUPON_PROCESSES", 1))
+        if several > 1 and self.log().count("event=gateway_known") < several:
+            return False
         return requests.get(self.http("/readyz"), timeout=60).status_code == 200
 
     def trouble(self, part):

@@ -1,4 +1,5 @@
 """One coupon in Redis, seen through the scripts, with a random id of its own."""
+import functools
 import json
 import pathlib
 import random
@@ -24,6 +25,7 @@ def client_new(url):
     return redis.Redis.from_url(url, encoding="latin-1", decode_responses=True)
 
 
+@functools.cache
 def script_text(name):
     """As the programs get it, after the definitions of the prelude that it uses."""
     command = [

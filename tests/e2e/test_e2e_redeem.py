@@ -533,6 +533,7 @@ def test_a_process_that_dies_gives_back_what_it_took(stack, redeem, gateway_make
         holder.rollback()
     wait_until(lambda: len(gateway.processes()) == 2 and not set(before) & set(gateway.processes()))
     wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 4)
+    wait_until(lambda: gateway.log().count("event=gateway_known") == 4)
     with gateway.client() as client:
         assert call(client, text, user)["code"] == 0
 
