@@ -134,12 +134,12 @@ PGresult *keeper_database_take(struct keeper_database *database)
 	return NULL;
 }
 
-int keeper_database_waits(const struct keeper_database *database)
+int keeper_database_waits(const struct keeper_database *database, int64_t for_ms)
 {
 	struct pollfd answer = { .fd = postgres_fd(database->postgres), .events = POLLIN };
 
 	return clock_monotonic_ms() - database->used_ms < database->patience.timeout_ms &&
-	       answer.fd >= 0 && poll(&answer, 1, 0) == 0;
+	       answer.fd >= 0 && poll(&answer, 1, for_ms > 0 ? (int)for_ms : 0) == 0;
 }
 
 PGresult *keeper_database_query(struct keeper_database *database, const char *sql, int n,

@@ -46,8 +46,8 @@ PGresult *keeper_database_query(struct keeper_database *database, const char *sq
 int keeper_database_send(struct keeper_database *database, const char *sql, int n,
 			 const struct postgres_argument *arguments);
 PGresult *keeper_database_take(struct keeper_database *database);
-/* After that: whether keeper_database_take() would have to wait. */
-int keeper_database_waits(const struct keeper_database *database);
+/* Before that: waits for the answer, at most so long. Whether it has to be waited for longer. */
+int keeper_database_waits(const struct keeper_database *database, int64_t for_ms);
 /* Runs a statement that returns no rows. 0, or -1: it failed. */
 int keeper_database_run(struct keeper_database *database, const char *sql, int n,
 			const struct postgres_argument *arguments);

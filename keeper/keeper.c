@@ -255,6 +255,13 @@ static int64_t stranger_turn(struct keeper *keeper)
 							       : keeper->config->keeper_round_ms;
 }
 
+/* Returns how long to pause. The snapshot of a big coupon is not kept open meanwhile. */
+static int64_t turn_failed(struct keeper *keeper)
+{
+	rebuild_big_stop(&keeper->context);
+	return backoff_connect_ms(&keeper->backoff);
+}
+
 /* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
@@ -264,19 +271,19 @@ static int64_t turn(struct keeper *keeper)
 	if (!redis_client_is_open(keeper->context.redis))
 		keeper_gateways_lost(&keeper->gateways);
 	if (redis_open(keeper->context.redis))
-		return backoff_connect_ms(&keeper->backoff);
+		return turn_failed(keeper);
 	copy_answer(keeper);
 	if (keeper_gateways_read(&keeper->gateways, &keeper->context))
-		return backoff_connect_ms(&keeper->backoff);
+		return turn_failed(keeper);
 	if (keeper_database_open(keeper->context.database))
-		return backoff_connect_ms(&keeper->backoff);
+		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))
-		return backoff_connect_ms(&keeper->backoff);
+		return turn_failed(keeper);
 	if (keeper->put_back.relation != RELATION_OWN)
 		return stranger_turn(keeper);
 	if (keeper->put_back.is_behind)
-		return behind_turn(keeper) ? backoff_connect_ms(&keeper->backoff) : pause_ms;
+		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
 	if (keeper->elected && keeper->put_back.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
@@ -289,7 +296,7 @@ static int64_t turn(struct keeper *keeper)
 	if (rc == 0)
 		rc = keeper_database_check(keeper->context.database);
 	if (rc)
-		return backoff_connect_ms(&keeper->backoff);
+		return turn_failed(keeper);
 	backoff_reset(&keeper->backoff);
 	return pause_ms;
 }

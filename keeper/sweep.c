@@ -38,8 +38,7 @@
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
 #define BIG_MS 100
-#define BIG_PAUSE_MS 5 /* while PostgreSQL reads its next rows */
-#define REPORTS_MS 50  /* between two looks whether gateways have reported */
+#define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
 	const struct config *config;
@@ -436,18 +435,17 @@ static int pages_turn(struct keeper_sweep *sweep)
 	return 0;
 }
 
-/* Shortens the pause if there is a big coupon. 0, or -1. */
+/* Continues the rebuild of a big coupon; then there is no pause. 0, or -1. */
 static int big_turn(struct keeper_sweep *sweep, int64_t *pause_ms)
 {
 	int64_t coupon = rebuild_big(sweep->context);
-	int is_idle;
 
 	if (coupon == 0)
 		return 0;
 	sweep->context->refused = 0;
-	if (rebuild_big_step(sweep->context, BIG_MS, &is_idle))
+	if (rebuild_big_step(sweep->context, BIG_MS))
 		return -1;
-	*pause_ms = is_idle ? BIG_PAUSE_MS : 0;
+	*pause_ms = 0;
 	if (sweep->context->refused)
 		keeper_context_put_off(&sweep->put_off, coupon);
 	else if (rebuild_big(sweep->context) == 0)

@@ -445,16 +445,14 @@ int rebuild_big_waits(const struct keeper_context *context, const struct coupon_
 	return context->big && row->issued > REBUILD_BIG_ROWS;
 }
 
-int rebuild_big_step(struct keeper_context *context, int64_t for_ms, int *is_idle)
+int rebuild_big_step(struct keeper_context *context, int64_t for_ms)
 {
 	struct rebuild *rebuild = context->big;
 	int64_t until_ms = clock_monotonic_ms() + for_ms;
 	int rc = 1;
 
-	*is_idle = 0;
 	while (rc > 0 && clock_monotonic_ms() < until_ms) {
-		*is_idle = keeper_database_waits(rebuild->database);
-		if (*is_idle)
+		if (keeper_database_waits(rebuild->database, until_ms - clock_monotonic_ms()))
 			return 0;
 		rc = rebuild_step(rebuild);
 	}

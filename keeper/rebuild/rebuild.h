@@ -40,11 +40,8 @@ int rebuild_run(struct keeper_context *context, const struct coupon_row *row,
 int64_t rebuild_big(const struct keeper_context *context);
 /* Whether the rebuild of this coupon has to wait until that one has ended. */
 int rebuild_big_waits(const struct keeper_context *context, const struct coupon_row *row);
-/*
- * Continues it for a while, where there is one. `*is_idle`: it waits for PostgreSQL. As
- * rebuild_run().
- */
-int rebuild_big_step(struct keeper_context *context, int64_t for_ms, int *is_idle);
+/* Continues it for about so long. As rebuild_run(). */
+int rebuild_big_step(struct keeper_context *context, int64_t for_ms);
 /* Gives it up. */
 void rebuild_big_stop(struct keeper_context *context);
 
