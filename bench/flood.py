@@ -15,7 +15,7 @@ import time
 from rig import QUICK, RUN, coupon_make, failures, figures, has, stack, users_take
 
 CONNECTIONS = 2000
-DURATION_S = 5
+DURATION_S = 10
 CALLS_LEAST = 20
 BLOCK_BYTES = 65536
 WANTED_MS = 100

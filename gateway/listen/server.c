@@ -22,10 +22,7 @@
 #include <unistd.h>
 
 #define LISTENERS_MAX 4
-/* Of one connection at a time; of all of them in one turn of the loop, as far as LEAST allows. */
 #define READ_ONCE_BYTES 16384
-#define READ_ONCE_LEAST_BYTES 2048
-#define READ_ALL_BYTES (4 << 20)
 #define READ_AHEAD_BYTES 16384 /* with as much input that waits for its turn, no more is read */
 /*
  * From this part of inflight_max on, connections with more in flight than their share wait: what
@@ -392,22 +389,13 @@ static int conn_serve(struct turn *turn)
 	return more;
 }
 
-static size_t read_once_bytes(const struct server *server)
-{
-	size_t share = READ_ALL_BYTES / server->conns_n;
-
-	if (share < READ_ONCE_LEAST_BYTES)
-		return READ_ONCE_LEAST_BYTES;
-	return share < READ_ONCE_BYTES ? share : READ_ONCE_BYTES;
-}
-
 static void on_read(struct bufferevent *bev, void *data)
 {
 	struct conn *conn = data;
 
+	(void)bev;
 	if (conn->cut || conn->server->stopped)
 		return;
-	bufferevent_set_max_single_read(bev, read_once_bytes(conn->server));
 	turn_enter(intake_turns(conn->server->intake), &conn->turn);
 	conn_hold(conn);
 	conn_flow(conn, 1);
@@ -524,7 +512,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
-	bufferevent_set_max_single_read(conn->bev, READ_ONCE_LEAST_BYTES); /* the first time */
+	bufferevent_set_max_single_read(conn->bev, READ_ONCE_BYTES);
 	bufferevent_set_timeouts(conn->bev, server->idle, server->idle);
 	bufferevent_disable(conn->bev, EV_WRITE); /* until the kernel refuses some output */
 	bufferevent_enable(conn->bev, EV_READ);
