@@ -387,7 +387,9 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 	case COUPON_REBUILD:
 		return rebuild(context, row, look);
 	case COUPON_COMPARE:
-		return rebuild_big_waits(context, row) ? 0 : compare_run(context, row, look);
+		return context->may_open && !rebuild_big_waits(context, row)
+			       ? compare_run(context, row, look)
+			       : 0;
 	case COUPON_VERIFY:
 		return terms_and_verify(context, row, look);
 	case COUPON_FOREIGN:

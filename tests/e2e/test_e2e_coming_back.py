@@ -68,11 +68,16 @@ def restarted_until(wanted, rough, cache, keeper):
     pytest.fail(f"not {wanted} in {ATTEMPTS} restarts")
 
 
-def none_verified_before(keeper, run_id):
-    """Whether no coupon was verified on this Redis before the decision. The log tells the first
-    ones of many."""
+def told_before(keeper, run_id):
+    """What the keeper has logged between its new connection to Redis and the decision. Of many
+    coupons it tells the first ones."""
     before, decision, _ = keeper.log().partition(f"run_id={run_id}\n")
-    return decision and "event=coupon_verified" not in before.rpartition("event=keeper_redis_")[2]
+    assert decision
+    return before.rpartition("event=keeper_redis_")[2]
+
+
+def none_verified_before(keeper, run_id):
+    return "event=coupon_verified" not in told_before(keeper, run_id)
 
 
 def test_opened_when_all_gateways_have_reported(
@@ -109,6 +114,30 @@ def test_a_known_gateway_that_is_frozen_is_waited_for(
     other.signal(signal.SIGCONT)
     wait_until(lambda: len(marked(rough_redis)) == 2)
     restarted_until(REPORTED, rough, rough_redis, keeper)
+
+
+def test_a_rebuild_by_hand_waits_for_a_known_gateway_too(
+    rough, rough_redis, rough_pg, rough_coupon, keeper, gateway_make
+):
+    one, other, word = rough_coupon(), gateway_make(rough), None
+    wait_until(lambda: len(marked(rough_redis)) == 2)
+    rounds_pass(keeper, 2)
+    other.signal(signal.SIGSTOP)
+    ask = "UPDATE coupon SET rebuild_asked = rebuild_asked + 1 WHERE id = %s"
+    done = "SELECT rebuild_done = rebuild_asked FROM coupon WHERE id = %s"
+    for _ in range(ATTEMPTS):
+        rough.kill9("redis")
+        rough_pg.execute(ask, (one.coupon,))
+        rough.start("redis")
+        run_id = run_id_of(rough_redis)
+        word = wait_until(lambda run_id=run_id: word_of(keeper, run_id))
+        wait_until(lambda: rough_pg.execute(done, (one.coupon,)).fetchone()[0])
+        if word == MISSING:
+            break
+    assert word == MISSING
+    assert "event=coupon_compared" not in told_before(keeper, run_id)
+    assert one.field("run_id") == run_id
+    other.signal(signal.SIGCONT)
 
 
 def test_one_that_was_killed_and_started_again_is_not_waited_for(
