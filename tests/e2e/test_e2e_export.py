@@ -171,5 +171,5 @@ def test_one_moment_of_a_running_sale(stack, make_coupon, pg):
         assert low <= len(rows) <= high
         assert len({row[0] for row in rows}) == len(rows)
         exported.append({row[1] for row in rows})
-    assert rush.returncode == 0 and len(exported) > 2
+    assert rush.returncode == 0 and len(exported) > 1
     assert all(before <= after for before, after in zip(exported, exported[1:]))

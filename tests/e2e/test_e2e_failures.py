@@ -129,7 +129,7 @@ def test_redis_restarted(campaign, rough, way):
 
 
 def test_redis_frozen_beyond_the_time_of_a_call(campaign, rough, gateway_make):
-    gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=150)
+    gateway = gateway_make(rough, COUPON_CALL_TIMEOUT_MS=1000)
     with campaign(listen=gateway.settings["COUPON_LISTEN"]).start() as history:
         for unknown in (0, 1):
             history.wait_accepted(200)

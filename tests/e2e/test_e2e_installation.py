@@ -133,7 +133,7 @@ def test_without_gateways_a_keeper_claims_it(rough, rough_redis, rough_pg):
     own = own_id(rough_pg)
     rough.stop("gateway")
     rough_redis.flushall()
-    wait_until(lambda: claimed(rough_redis, own), timeout=60)
+    wait_until(lambda: claimed(rough_redis, own))
     wait_until(lambda: "event=installation_claimed" in rough.log("worker-1"))
 
 

@@ -55,7 +55,7 @@ def test_postgresql_comes_back_while_it_is_asked_for(stack, make_coupon, gateway
     port = port_free()
     url = stack.env["DATABASE_URL"]
     nobody = url.replace(str(port_of(url)), str(port))
-    gateway = gateway_make(stack, ready=False, DATABASE_URL=nobody, COUPON_CALL_TIMEOUT_MS=300)
+    gateway = gateway_make(stack, ready=False, DATABASE_URL=nobody, COUPON_CALL_TIMEOUT_MS=2000)
     stop = threading.Event()
 
     def keep_asking():
@@ -147,10 +147,10 @@ def test_a_look_up_that_waited_too_long_fails_alone(stack, make_coupon, gateway_
     gateway = gateway_make(
         stack,
         DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
-        COUPON_CALL_TIMEOUT_MS=400,
+        COUPON_CALL_TIMEOUT_MS=3000,
     )
     with gateway.client() as client:
-        proxy.mode("delay", "down", ms=100)
+        proxy.mode("delay", "down", ms=700)
         states = [
             reply["status"]
             for reply in client.pipeline(
@@ -299,7 +299,7 @@ def test_what_waits_for_a_lost_connection_fails_at_once(stack, make_coupon, gate
         assert {client.read_reply()["status"] for _ in lines} == {"unavailable"}
 
 
-CALL_MS = 1000
+CALL_MS = 3000
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_postgresql_is_away(stack, make_coupon, gateway_make, proxy):
     gateway = gateway_make(
         stack,
         DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
-        COUPON_CALL_TIMEOUT_MS=500,
+        COUPON_CALL_TIMEOUT_MS=2000,
     )
     with gateway.client() as client:
         assert offer(client, known) == SHOWN
