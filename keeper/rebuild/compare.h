@@ -8,9 +8,9 @@
 #include "keeper/context.h"
 
 /*
- * For couponctl rebuild: stops the issuing of a coupon, compares it, and opens it as it is, or
- * rebuilds it where anything differs. 0, or -1 when Redis or PostgreSQL failed or another keeper
- * was elected: the round is over.
+ * For couponctl rebuild: compares a coupon while it is open, and puts its numbers right; where it
+ * changes all the time or anything else differs, it is held and compared again, and rebuilt if that
+ * is so. 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over.
  */
 int compare_run(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look);

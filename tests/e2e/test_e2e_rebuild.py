@@ -360,6 +360,23 @@ def test_by_hand_numbers_that_change_while_they_are_compared_are_compared_again(
     assert rough.ctl_run("audit", coupon).returncode == 0
 
 
+def test_the_keeper_dies_before_it_puts_numbers_right(
+    rough, rough_redis, rough_pg, coupon_make, keeper_behind
+):
+    coupon = coupon_make(50)
+    rough_redis.hincrby(key_of(coupon), "stock", -5)
+    worker, gate = keeper_behind("REDIS_URL")
+    with ThreadPoolExecutor(1) as pool:
+        gate.trap(script_sent("repair"))
+        told = pool.submit(rough.ctl, "rebuild", coupon)
+        wait_until(lambda: gate.trapped_num() == 1)
+        worker.kill9()
+        assert is_open(rough_redis, coupon) and count(rough_redis, coupon, "stock") == 45
+        rough.start("worker-1")
+        assert "put right: stock 50, was 45; reserved 0, was 0" in told.result()
+    assert generation_of(rough_pg, coupon) == 1
+
+
 PLANTED = {
     "a slot is gone": lambda r, key: r.hdel(key + ":users", "3"),
     "a slot too many": lambda r, key: r.hset(
