@@ -102,7 +102,7 @@ def test_no_worker_runs(ground):
     rough.restart("redis")
     assert wait_stalled(ground, 2) == {"queue"}, "Redis has run for less than the limit"
     result = rough.ctl_run("audit", "--all", "--stalled-after-s", LIMIT_S)
-    assert result.returncode == STALLED
+    assert result.returncode == STALLED, result.stdout
     lines = result.stdout.splitlines()
     assert lines[-1].startswith("STALLED: ") and "0 wrong, 1 with receives in flight" in lines[-1]
     (line,) = [line for line in lines[:-1] if line.startswith("STALLED")]

@@ -90,19 +90,22 @@ def test_the_checker_sees_a_lost_row(campaign, rough):
     history.wait_accepted(200)
     history.stop()
     history.settle()
-    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
-        pg.execute(
+    issued = "UPDATE coupon SET issued_num = issued_num + %s WHERE id = %s"
+    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
+        row = pg.execute(
             "DELETE FROM user_coupon WHERE ctid ="
             " (SELECT min(ctid) FROM user_coupon_0 WHERE coupon_id = %s)"
-            " AND tableoid = 'user_coupon_0'::regclass",
+            " AND tableoid = 'user_coupon_0'::regclass RETURNING *",
             (history.coupon,),
-        )
-    with pytest.raises(AssertionError, match="P1"):
-        history.judge()
-    with psycopg.connect(rough.env["DATABASE_ADMIN_URL"]) as pg:
-        pg.execute("UPDATE coupon SET issued_num = issued_num - 1 WHERE id = %s", (history.coupon,))
-    with pytest.raises(AssertionError, match="P3|P4"):
-        history.judge()
+        ).fetchone()
+        with pytest.raises(AssertionError, match="P1"):
+            history.judge()
+        pg.execute(issued, (-1, history.coupon))
+        with pytest.raises(AssertionError, match="P3|P4"):
+            history.judge()
+        pg.execute(issued, (1, history.coupon))
+        pg.execute(f"INSERT INTO user_coupon VALUES ({', '.join(['%s'] * len(row))})", row)
+    history.judge()
 
 
 # Redis

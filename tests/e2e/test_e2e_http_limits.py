@@ -71,6 +71,7 @@ def http_connections(gateway):
 def test_http_connections_count(stack, gateway_make):
     """At COUPON_CONNECTIONS_MAX only health and metrics are served on a few more."""
     gateway = gateway_make(stack, COUPON_CONNECTIONS_MAX=3)
+    wait_until(lambda: http_connections(gateway) == 1)  # its own: those of before have ended
     with contextlib.ExitStack() as connections:
         three = [connections.enter_context(Raw(gateway)) for _ in range(3)]
         assert [raw.get("/v1/ping")[0] for raw in three] == [200] * 3

@@ -122,11 +122,25 @@ def test_in_flight_of_all(rough, gateway_make):
         assert other.issue(coupon, 7)["code"] == 0
 
 
+def is_served(client):
+    try:
+        return client.call("ping")["code"] == 0
+    except OSError:
+        return False
+
+
+def connect(gateway, count):
+    """The clients, and what closes them; None while the gateway still counts a connection that has
+    ended, as of those that asked whether it is ready."""
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(gateway.client()) for _ in range(count)]
+        return (clients, opened.pop_all()) if all(map(is_served, clients)) else None
+
+
 def test_connections(stack, gateway_make):
     gateway = gateway_make(stack, COUPON_CONNECTIONS_MAX=3)
-    with contextlib.ExitStack() as connections:
-        three = [connections.enter_context(gateway.client()) for _ in range(3)]
-        assert all(client.call("ping")["code"] == 0 for client in three)
+    three, connections = wait_until(lambda: connect(gateway, 3))
+    with connections:
         with gateway.client() as one_more:
             reply = one_more.read_reply()
             assert (reply["code"], reply["status"]) == (20, "busy") and "connections" in reply[
@@ -135,13 +149,8 @@ def test_connections(stack, gateway_make):
             assert one_more.read_line() is None
         assert all(client.call("ping")["code"] == 0 for client in three)
         three[0].close()
-
-        def comes_in():
-            with gateway.client() as client:
-                client.send_line({"op": "ping"})
-                return client.read_reply()["code"] == 0
-
-        wait_until(comes_in)
+        _, again = wait_until(lambda: connect(gateway, 1))
+        again.close()
     assert gateway.metrics()["couponmq_connections_refused_total"] >= 1
 
 
@@ -159,19 +168,7 @@ def test_connections_of_an_address(stack, gateway_make):
             one.sendall(b'{"op":"ping"}\n')
             return json.loads(one.makefile("rb").readline())
 
-    def is_served(client):
-        try:
-            return client.call("ping")["code"] == 0
-        except OSError:
-            return False
-
-    def four_connect():
-        """None while the gateway still counts a connection that has ended."""
-        with contextlib.ExitStack() as opened:
-            four = [opened.enter_context(gateway.client()) for _ in range(4)]
-            return (four, opened.pop_all()) if all(map(is_served, four)) else None
-
-    four, connections = wait_until(four_connect)
+    four, connections = wait_until(lambda: connect(gateway, 4))
     with connections:
         with gateway.client() as fifth:
             reply = fifth.read_reply()
