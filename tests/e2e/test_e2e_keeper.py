@@ -155,33 +155,50 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
     )
 
 
+@contextmanager
+def others_settled(pg, ids):
+    """Of what tests before have left, something may always be to be done."""
+    columns = "status = %s, settled_at = %s, expires_at = %s"
+    before = pg.execute(
+        "SELECT status, settled_at, expires_at, id FROM coupon"
+        " WHERE status <> 'draft' AND settled_at IS NULL AND id <> ALL (%s)",
+        ([*map(int, ids)],),
+    ).fetchall()
+    now = datetime.now(timezone.utc)
+    for *_, one in before:
+        pg.execute(
+            f"UPDATE coupon SET {columns} WHERE id = %s", ("closed", now, now + timedelta(1), one)
+        )
+    yield
+    for row in before:
+        pg.execute(f"UPDATE coupon SET {columns} WHERE id = %s", row)
+
+
 @pytest.mark.long
 def test_at_rest_few_are_looked_at_until_something_happens(
     rough, rough_redis, rough_pg, many, worker_make
 ):
     rough.stop("worker-1")
-    # Of what tests before have left, something may always be to be done.
-    others = """UPDATE coupon
-        SET status = 'closed', settled_at = now(), expires_at = now() + interval '1 day'
-        WHERE status <> 'draft' AND settled_at IS NULL AND id <> ALL (%s)"""
-    rough_pg.execute(others, ([*map(int, many)],))
     worker = worker_make(rough, COUPON_KEEPER_ROUND_MS=200)
-    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
 
     def rests():
         pages = len(many) // 100
         return worker.metrics()["couponmq_keeper_sweep_milliseconds"] >= pages * 200
 
-    wait_until(rests)
-    lost = many[-1]
-    rough_redis.delete(f"coupon:{{{lost}}}")
-    wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2")
-    wait_until(lambda: not rests())
-    wait_until(rests)
-    ended = many[-2]
-    end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
-    status = "SELECT status FROM coupon WHERE id = %s"
-    wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",))
+    with others_settled(rough_pg, many):
+        wait_until(
+            lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120
+        )
+        wait_until(rests)
+        lost = many[-1]
+        rough_redis.delete(f"coupon:{{{lost}}}")
+        wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2")
+        wait_until(lambda: not rests())
+        wait_until(rests)
+        ended = many[-2]
+        end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
+        status = "SELECT status FROM coupon WHERE id = %s"
+        wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",))
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupon):
