@@ -155,23 +155,21 @@ def test_all_are_verified_after_redis_was_restarted(rough, rough_redis, many, wo
     )
 
 
-@contextmanager
-def others_settled(pg, ids):
+def others_settle(pg, cache, ids):
     """Of what tests before have left, something may always be to be done."""
-    columns = "status = %s, settled_at = %s, expires_at = %s"
-    before = pg.execute(
-        "SELECT status, settled_at, expires_at, id FROM coupon"
-        " WHERE status <> 'draft' AND settled_at IS NULL AND id <> ALL (%s)",
-        ([*map(int, ids)],),
+    ids = [*map(int, ids)]
+    closed = pg.execute(
+        "UPDATE coupon SET status = 'closed', version = version + 1"
+        " WHERE status IN ('published', 'paused') AND id <> ALL (%s) RETURNING id",
+        (ids,),
     ).fetchall()
-    now = datetime.now(timezone.utc)
-    for *_, one in before:
-        pg.execute(
-            f"UPDATE coupon SET {columns} WHERE id = %s", ("closed", now, now + timedelta(1), one)
-        )
-    yield
-    for row in before:
-        pg.execute(f"UPDATE coupon SET {columns} WHERE id = %s", row)
+    for (one,) in closed:
+        wait_until(lambda one=one: cache.hget(f"coupon:{{{one}}}", "status") == "closed")
+    pg.execute(
+        "UPDATE coupon SET settled_at = now(), expires_at = now() + interval '1 day'"
+        " WHERE status = 'closed' AND settled_at IS NULL AND id <> ALL (%s)",
+        (ids,),
+    )
 
 
 @pytest.mark.long
@@ -185,20 +183,18 @@ def test_at_rest_few_are_looked_at_until_something_happens(
         pages = len(many) // 100
         return worker.metrics()["couponmq_keeper_sweep_milliseconds"] >= pages * 200
 
-    with others_settled(rough_pg, many):
-        wait_until(
-            lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120
-        )
-        wait_until(rests)
-        lost = many[-1]
-        rough_redis.delete(f"coupon:{{{lost}}}")
-        wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2")
-        wait_until(lambda: not rests())
-        wait_until(rests)
-        ended = many[-2]
-        end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
-        status = "SELECT status FROM coupon WHERE id = %s"
-        wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",))
+    wait_until(lambda: worker.metrics()["couponmq_keeper_coupons{open}"] >= len(many), timeout=120)
+    others_settle(rough_pg, rough_redis, many)
+    wait_until(rests)
+    lost = many[-1]
+    rough_redis.delete(f"coupon:{{{lost}}}")
+    wait_until(lambda: rough_redis.hget(f"coupon:{{{lost}}}", "generation") == "2")
+    wait_until(lambda: not rests())
+    wait_until(rests)
+    ended = many[-2]
+    end_move(Seen(ended, rough_redis, rough_pg), at(seconds=2))
+    status = "SELECT status FROM coupon WHERE id = %s"
+    wait_until(lambda: rough_pg.execute(status, (ended,)).fetchone() == ("closed",))
 
 
 def test_what_redis_refuses_is_put_off(rough, rough_redis, rough_pg, rough_coupon):
