@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import redis
 
+from shards import ROUGH_SHARE, SHARED_SHARE
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
@@ -25,12 +26,13 @@ def pytest_addoption(parser):
 
 
 def is_chosen(item):
-    """Of the tests that may break a stack, and of other long ones, a whole run chooses a third by
-    its seed."""
-    is_long = item.get_closest_marker("long") or "rough_stack" in item.fixturenames
-    if not is_long or os.environ.get("ALL"):
-        return True
-    return random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random() < 1 / 3
+    """A whole run chooses its tests of whole stacks by its seed: fewer of those that may break one,
+    and of other long ones. With ALL=1 it chooses all."""
+    share = SHARED_SHARE if item.path.parent.name == "e2e" else 1
+    if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
+        share = ROUGH_SHARE
+    draw = random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random()
+    return draw < share or bool(os.environ.get("ALL"))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -85,7 +87,7 @@ def pytest_runtest_protocol(item):
 
 def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
-    config.addinivalue_line("markers", "long: a whole run chooses a third of these by its seed")
+    config.addinivalue_line("markers", "long: a whole run chooses few of these, by its seed")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

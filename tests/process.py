@@ -14,6 +14,7 @@ from stack import Client, port_free, process_gone, process_tree, wait_until
 
 ENDS_S = 120
 NOBODY = 65534
+LINES_SHOWN = 60  # of the log, when a test fails
 
 
 def metrics_read(url):
@@ -101,6 +102,7 @@ class Process:
                 self.child.wait(ENDS_S)
             except subprocess.TimeoutExpired:
                 self.kill9()
+        print(self.log_path.name, *self.log().splitlines()[-LINES_SHOWN:], sep="\n")
 
 
 class Worker(Process):

@@ -1,20 +1,22 @@
 """Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
 one of COUNT shards.
 
-A shard starts one stack, and runs the tests of tests/e2e that use it: the last ones the shared
-stack, the others the one that tests may break, `rough`, or stacks of their own. The longest files
-are assigned first, each to the shard with the least work so far. tests/torture is not among them.
+A shard starts one stack: the first ones that which tests may break, `rough`, for tests of tests/e2e
+that use it or stacks of their own; the others the shared one, for all other tests. The longest
+files are assigned first, each to the shard with the least work so far. tests/torture is not among
+them.
 """
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ON_SHARED = ("e2e", "docs")  # the folders with tests that use `stack`
 OTHERS_S = 2
-# The seconds of a file's tests on `rough`, and of its other tests: approximate, on two cores, while
-# the other shards run. Of the former a run chooses about CHOSEN.
-CHOSEN = 1 / 3
+# What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
+# tests/e2e.
+ROUGH_SHARE, SHARED_SHARE = 1 / 6, 1 / 2
+# The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two cores,
+# while the other shards run.
 SECONDS = {
     "test_e2e_rebuild.py": (104, 0),
     "test_e2e_failures.py": (88, 0),
@@ -106,20 +108,19 @@ def shards(count):
     """[(stack, files), …]; stack is None where one shard does all."""
 
     def on_rough(file):
-        return SECONDS.get(file.name, (0, 0))[0] * CHOSEN
+        return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE
 
     def elsewhere(file):
-        return SECONDS.get(file.name, (0, OTHERS_S))[1]
+        share = SHARED_SHARE if file.parent.name == "e2e" else 1
+        return SECONDS.get(file.name, (0, OTHERS_S))[1] * share
 
     files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]
     if count == 1:
         return [(None, files)]
     works = [[0, []] for _ in range(count)]
-    shared = works[count - max(count // 2, 1) :]
-    rough = works[: count - len(shared)]
+    rough, shared = works[: count // 3 or 1], works[count // 3 or 1 :]
     assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
-    assign(shared, [file for file in files if file.parent.name in ON_SHARED], elsewhere)
-    assign(works, [file for file in files if file.parent.name not in ON_SHARED], elsewhere)
+    assign(shared, files, elsewhere)
     return [("rough" if work in rough else "shared", work[1]) for work in works]
 
 
