@@ -15,8 +15,8 @@ OTHERS_S = 2
 # What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
 # tests/e2e.
 ROUGH_SHARE, SHARED_SHARE = 1 / 6, 1 / 2
-# The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two cores,
-# while the other shards run.
+# The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
+# cores, while the other shards run.
 SECONDS = {
     "test_e2e_rebuild.py": (104, 0),
     "test_e2e_failures.py": (88, 0),
