@@ -10,12 +10,11 @@
 
 #define NUMBER_SIZE 24
 
-/* Sorting a million receives needs memory; compiling these queries takes longer than they do. */
+/* Sorting a million receives needs memory. */
 void audit_session_set(struct db *db)
 {
-	db_run(db, "SET default_transaction_read_only = on; SET statement_timeout = '60s'; SET "
-		   "work_mem = '64MB';"
-		   "SET cursor_tuple_fraction = 1; SET jit = off");
+	db_run(db, "SET default_transaction_read_only = on; SET statement_timeout = '60s';"
+		   "SET work_mem = '64MB'; SET cursor_tuple_fraction = 1");
 }
 
 static int64_t idle_read(const PGresult *result, int row)

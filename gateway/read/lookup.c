@@ -35,7 +35,7 @@ static const struct use {
 	[LOOKUP_SHOWING] = {
 		.application_name = "coupon-gateway reads",
 		/* The plan is the same whatever the statistics are. "off" adds a huge cost. */
-		.session = "SET enable_seqscan = off; SET jit = off;"
+		.session = "SET enable_seqscan = off;"
 			   " SET max_parallel_workers_per_gather = 0;"
 			   " SET plan_cache_mode = force_generic_plan;"
 			   " SET default_transaction_read_only = on; SET client_encoding = 'UTF8'",

@@ -21,7 +21,7 @@
 	"SET idle_session_timeout = '60s'; SET tcp_keepalives_idle = 10;"                    \
 	"SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4;"                     \
 	"SET synchronous_commit = off; SET enable_seqscan = off; SET enable_hashjoin = off;" \
-	"SET enable_mergejoin = off; SET jit = off"
+	"SET enable_mergejoin = off"
 
 struct event_log {
 	struct postgres *postgres;

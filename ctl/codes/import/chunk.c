@@ -165,7 +165,7 @@ void import_chunk_store(struct import_chunk *chunk, struct db *db, int64_t set, 
 	columns_init(&columns);
 	columns_fill(&columns, chunk);
 	/* The rows are sorted in memory. */
-	db_run(db, "BEGIN; SET LOCAL work_mem = '64MB'; SET LOCAL jit = off");
+	db_run(db, "BEGIN; SET LOCAL work_mem = '64MB'");
 	chunk->added = columns_insert(db, set, coupon, &columns);
 	if (chunk->added < (int64_t)columns.serials.n)
 		taken_find(chunk, db, set, &columns);
