@@ -28,6 +28,7 @@ command_run() {
 	postgres_migrate
 	names_start gateway worker-1 worker-2
 	lock_release
+	env_load # not with the logins of the program that was started last
 	coupon=$("$BUILD_DIR/couponctl" create --name "Noon rush" --total "$total" --limit 1 \
 		--valid-days 30)
 	"$BUILD_DIR/couponctl" publish "$coupon"
