@@ -72,6 +72,7 @@ SECONDS = {
     "test_e2e_delivery_limit.py": (14, 0),
     "test_e2e_distribute_failures.py": (13, 0),
     "test_sql_query_rush.py": (0, 12),
+    "test_run.py": (0, 12),
     "test_sql_recover.py": (0, 11),
     "test_sql_query.py": (0, 10),
     "test_e2e_void.py": (1, 9),
