@@ -2,7 +2,7 @@
 # `make test` on each supported platform: platforms.sh [run|clean]
 #   PLATFORMS="debian12 debian13 debian13-valkey"   which of them
 #   PLATFORMS_DIR=.run-platforms   the root folders, kept for the next run, and the outputs
-#   TESTS= SEED= TEST_PORT_BASE= TEST_SHARDS=       as for `make test`
+#   TESTS= SEED= ALL= TEST_PORT_BASE= TEST_SHARDS=  as for `make test`
 #
 # A platform is a root folder made by debootstrap. The tests run in it in namespaces of their own
 # for mounts, processes and System V memory. The kernel unmounts and kills what is left when they
@@ -12,7 +12,7 @@ umask 022
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # name: release, command of the Redis server
-declare -rA ALL=(
+declare -rA SUPPORTED=(
 	[debian12]='bookworm redis-server'
 	[debian13]='trixie redis-server'
 	[debian13-valkey]='trixie valkey-server'
@@ -114,7 +114,7 @@ versions() {
 # make_test ROOT SERVER OUTPUT
 make_test() {
 	local setting settings=''
-	for setting in TESTS SEED TEST_PORT_BASE TEST_SHARDS; do
+	for setting in TESTS SEED ALL TEST_PORT_BASE TEST_SHARDS; do
 		[[ -z ${!setting:-} ]] || settings+=" $setting=$(printf %q "${!setting}")"
 	done
 	root_run "$1" "REDIS_SERVER=$2$settings make test" >"$3" 2>&1
@@ -123,7 +123,7 @@ make_test() {
 # Adds two lines to the summary: the result, and the versions.
 platform_test() {
 	local name=$1 release server root output=$DIR/$1.out begun result
-	read -r release server <<<"${ALL[$name]}"
+	read -r release server <<<"${SUPPORTED[$name]}"
 	root=$DIR/$release
 	root_make "$release"
 	tree_copy "$root"
@@ -153,7 +153,7 @@ finish() {
 run() {
 	local name
 	for name in "${PLATFORMS[@]}"; do
-		[[ -n ${ALL[$name]:-} ]] || die "unknown platform $name; there are: ${!ALL[*]}"
+		[[ -n ${SUPPORTED[$name]:-} ]] || die "unknown platform $name; there are: ${!SUPPORTED[*]}"
 	done
 	[[ $(id -u) -eq 0 ]] ||
 		die "only root can make and enter root folders; type: sudo make test-platforms"

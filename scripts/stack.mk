@@ -30,7 +30,7 @@ clean: ## stop, then remove what was built and the run folders
 	done
 	@rm -rf build build-*
 
-test: ## all tests on private stacks: SAN=address|undefined|thread TESTS=path WITH_ZOOKEEPER=1
+test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path WITH_ZOOKEEPER=1
 	@scripts/test.sh
 
 test-browser: ## that pages of other sites issue nothing, in Chromium, which it installs (400 MB)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test, on private stacks, which are stopped at the end. Parts run in parallel: see "the
+# The tests, on private stacks, which are stopped at the end. Parts run in parallel: see "the
 # parts".
 #   SAN=address|undefined|thread   everything in a build of its own
 #   TESTS=tests/e2e/test_x.py      only that file, shown; other words choose programs by name, and

@@ -98,7 +98,7 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	verify->redis_url = redis_url;
 	verify->settle_timeout_ms = settle_timeout_ms;
 	verify->db = db_open("DATABASE_URL", database_url);
-	/* After many rows were removed, an index seems to cost more than its table. */
+	/* While most rows of a table are gone, its index may seem to cost more than a scan. */
 	db_run(verify->db, "SET enable_seqscan = off");
 	verify->ids = array_new(plan->coupons.n, sizeof(*verify->ids));
 	for (uint32_t i = 0; i < plan->coupons.n; i++)

@@ -61,8 +61,9 @@ def test_counts_of_coupons(db, coupon_new):
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("rows", [0, ROWS])
 def test_outcomes_are_looked_up_by_index(owner, coupon_new, analyzed, rows):
-    """Whatever the statistics say, and with all rows of one coupon. (couponctl rush sets
-    enable_seqscan: for an index whose rows were removed, PostgreSQL reckons with all its pages.)"""
+    """Whatever the statistics say, and with all rows of one coupon. couponctl rush sets
+    enable_seqscan too: while most of a table's rows are gone, PostgreSQL reckons with all pages of
+    the index."""
     coupon = coupon_new()
     users = array_text(f"{number}" for number in range(5000))
     owner.execute("BEGIN")
