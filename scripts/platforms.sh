@@ -153,7 +153,8 @@ finish() {
 run() {
 	local name
 	for name in "${PLATFORMS[@]}"; do
-		[[ -n ${SUPPORTED[$name]:-} ]] || die "unknown platform $name; there are: ${!SUPPORTED[*]}"
+		[[ -n ${SUPPORTED[$name]:-} ]] ||
+			die "unknown platform $name; there are: ${!SUPPORTED[*]}"
 	done
 	[[ $(id -u) -eq 0 ]] ||
 		die "only root can make and enter root folders; type: sudo make test-platforms"
