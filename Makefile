@@ -54,7 +54,7 @@ AGENTS = $(BUILD_DIR)/tests/lock_agent $(BUILD_DIR)/compare-way
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
-	admission_memory confirm outboxes publisher rabbit_publisher waiters)
+	admission_memory confirm outboxes publisher rabbit_publisher waiters watchdog)
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
@@ -79,6 +79,11 @@ include scripts/platforms.mk
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k SAN=address
 	@scripts/torture.sh
+
+.PHONY: mutants
+mutants: packages ## without each safeguard in turn, its tests must fail: ONLY=words SHARDS=2
+	@$(MAKE) --no-print-directory build agents
+	@/usr/bin/python3 -B tests/mutants/run.py
 
 .PHONY: bench
 bench: ## one table of figures: BENCH_QUICK=1 for a tenth of the load, BENCH_ONLY="rows http"

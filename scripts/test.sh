@@ -179,6 +179,17 @@ part_torture() {
 	PORT_BASE=$((PORT_BASE + PORTS_EACH * SHARDS)) pytest_run torture tests/torture
 }
 
+# The programs without some of their safeguards: their tests must fail.
+part_mutants() {
+	if CHOOSE=2 SHARDS=1 PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) \
+		/usr/bin/python3 -B tests/mutants/run.py; then
+		passed=$((passed + 2))
+	else
+		echo "FAILED: make mutants"
+		failed=$((failed + 1))
+	fi
+}
+
 declare -A part_pids=()
 part_names=()
 
@@ -261,6 +272,7 @@ run_all() {
 		part_start programs part_programs
 	else
 		part_start sanitized part_sanitized
+		part_start mutants part_mutants
 		part_start lint part_lint
 	fi
 	parts_wait

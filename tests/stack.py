@@ -19,7 +19,8 @@ PORT_BASE = int(os.environ.get("PORT_BASE") or 17400)
 PORT_OFFSETS = (11, 21, 25, 32, 69, 72, 79, 80, 81, 82)
 SERVICES = ("redis", "rabbitmq", "postgres")
 PORTS_FREE_FROM, PORTS_FREE_N = 900, 100  # from PORT_BASE on
-WAIT_S = 120.0  # generous: only what never comes takes so long
+# Generous: only what never comes takes so long.
+WAIT_S = float(os.environ.get("TEST_WAIT_S") or 120)
 ports_given = itertools.count()
 
 

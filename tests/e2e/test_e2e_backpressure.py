@@ -212,7 +212,7 @@ def test_without_postgresql_for_longer_than_the_brokers_patience(rough, history,
 
 @pytest.mark.long
 def test_a_publisher_that_is_stuck_in_a_write_is_cut_off(rough, rough_pg, gateway_make):
-    """By the kernel after 10 s (TCP_USER_TIMEOUT), else by the watchdog after 15 s."""
+    """By the kernel (TCP_USER_TIMEOUT) or by the watchdog, whichever comes first."""
     coupon = rough.coupon_make(200_000)
     proxy = Relay(pika.URLParameters(rough.env["AMQP_URL"]).port, buffer_bytes=4096)
     try:

@@ -312,7 +312,10 @@ def test_postgresql_restarted(campaign, rough, way):
         assert not history.codes().keys() & {20, 21, 22}
 
 
-def test_a_transaction_cut_in_its_middle(campaign, rough):
+def test_a_transaction_cut_in_its_middle(campaign, rough, worker_make):
+    """The worker still has its messages: nobody needs to send them again."""
+    rough.stop("worker-1")
+    worker_make(rough, COUPON_RESEND_AFTER_MS=3600000)
     history = campaign()
     with transaction_held(rough, history) as backend, psycopg.connect(
         rough.env["DATABASE_ADMIN_URL"]

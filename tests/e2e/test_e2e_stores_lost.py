@@ -13,6 +13,7 @@ import redis
 import requests
 
 from history import QUEUE, queue_length
+from process import metrics_read
 from stack import wait_until
 
 LIMIT_REACHED = 4
@@ -185,5 +186,12 @@ def test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery(l
         backup.rename(data)
         stack.start("postgres", "worker-1")
         wait_until(lambda: stack.log_has("worker-1", "event=postgresql_behind"))
+        wait_until(lambda: held(stack) == 1)
+        assert [held(stack) for _ in range(50)] == [1] * 50, "settled in an instant, if at all"
         stack.ctl("recover", "--all")
         wait_until(lambda: client.call("status", receive=late["receive"])["status"] == "issued")
+
+
+def held(stack):
+    """The messages that the worker holds unacked."""
+    return metrics_read(stack.worker_http(1, "/metrics"))["couponmq_worker_held"]

@@ -359,6 +359,22 @@ def test_a_call_that_waits_for_a_code(db, db_new, coupon_new, code_set, backgrou
     consistent(db, coupon)
 
 
+def test_a_call_locks_codes_in_the_order_of_serials(db, db_new, coupon_new, code_set, background):
+    """While it waits for the first it has not locked the second: the other transaction takes both,
+    and neither is ended as a deadlock."""
+    coupon, other = coupon_new(), db_new()
+    first, second = f"{code_set}.9", f"{code_set}.10"
+    db.execute("BEGIN")
+    assert db.settle(redeem(coupon, "1", first)) == ["issued"]
+    running = background(
+        other.settle, redeem(coupon, "2", second), redeem(coupon, "3", first, seq_first=2)
+    )
+    wait_until(lambda: db.is_blocked(other.pid))
+    assert db.settle(redeem(coupon, "4", second, seq_first=3)) == ["issued"]
+    db.execute("COMMIT")
+    assert running.result() == ["code_used"] * 2
+
+
 def test_many_at_once_never_deadlock(db, db_new, coupon_new, code_set, background):
     rng = random.Random(5)
     coupons = [coupon_new(total=400, limit=5) for _ in range(3)]

@@ -108,6 +108,18 @@ def test_user_takes_slots_up_to_the_limit(db, coupon_new):
     assert db.audit(coupon) == []
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_slot_above_the_limit(db, coupon_new, others):
+    """Nothing else is wrong with the call."""
+    coupon = coupon_new(limit=2)
+    beside = [Receive(coupon_new(), "1", uuid.uuid4(), 0) for _ in range(others)]
+    assert db.settle(Receive(coupon, "1", uuid.uuid4(), 0, slot=3), *beside) == [
+        "slot_invalid",
+        *["issued"] * others,
+    ]
+    assert db.rows(coupon) == []
+
+
 def test_unknown_coupon_is_rejected_for_ever(db, coupon_id, coupon_new):
     unknown, known = coupon_id(), coupon_new()
     late, fresh = Receive(unknown, "1", uuid.uuid4(), 0), Receive(unknown, "2", uuid.uuid4(), 0)
@@ -377,6 +389,14 @@ def test_ids_that_differ_in_one_byte_are_two_users(db, coupon_new, one, other):
     assert db.settle(second) == ["issued"]
     assert db.settle(*batch_make(coupon, [other, one], generation=2)) == ["slot_taken"] * 2
     assert db.query("receive_outcome", coupon, other, first.batch, first.idx) == []
+
+
+@pytest.mark.parametrize("issued", [-1, 11])
+def test_a_wrong_count_is_refused(db, coupon_new, issued):
+    """Whoever counts."""
+    coupon = coupon_new(total=10)
+    with pytest.raises(psycopg.errors.CheckViolation, match="coupon_never_oversold"):
+        db.execute("UPDATE coupon SET issued_num = %s WHERE id = %s", issued, coupon)
 
 
 def test_arrays_of_different_length_and_null_are_refused(db, coupon_new):

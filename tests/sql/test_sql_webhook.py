@@ -344,6 +344,9 @@ def test_secrets_overlap_and_are_limited(queue):
     # A later overlap does not prolong an earlier one.
     assert queue.db.query("webhook_secret_add", hook, "whsec_" + "E" * 32, 0)
     assert [one["secret"][6] for one in queue.db.query("webhook_secrets", hook)] == ["E"]
+    queue.add(2)
+    [row] = queue.claim()
+    assert row["secrets"] == "whsec_" + "E" * 32
 
 
 def test_counts(queue):

@@ -95,6 +95,8 @@ static void test_seen(void **state)
 	seen_expect(1, 10);
 	seen_reply(1, 8); /* replies of two calls may arrive out of order */
 	seen_expect(1, 10);
+	seen_reply(1, 12);
+	seen_expect(1, 12);
 	seen_reply(2, 3);
 	seen_expect(2, 3);
 	seen_reply(1, 99);

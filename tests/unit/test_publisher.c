@@ -1,11 +1,13 @@
 /*
  * The gateway's publisher thread against peers that are no broker: a port without a listener, a
  * peer that sends nothing, one that closes the connection, one that sends another protocol. It must
- * accept batches, drop none, and end in time. Most useful under SAN=thread.
+ * accept batches, drop none, and end in time. And against a broker that does not confirm: what is
+ * not confirmed is published again. Most useful under SAN=thread.
  */
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "gateway/publish/publisher.h"
+#include "tests/unit/fake_broker.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -255,12 +257,48 @@ static void test_wrong_url(void **state)
 	publisher_end(publisher);
 }
 
+/* `failure` is what happens to the first publish: nothing is confirmed before the second. */
+static void unconfirmed_meet(enum fake_answer failure)
+{
+	struct outcome_message_list outcomes = STAILQ_HEAD_INITIALIZER(outcomes);
+	struct batch_list confirmed = STAILQ_HEAD_INITIALIZER(confirmed);
+	struct fake_broker broker = { .plan = { failure, FAKE_ACK } };
+	int64_t began_ms = clock_monotonic_ms();
+	struct publisher *publisher;
+	char url[64];
+	int wake_fd;
+
+	assert_int_equal(fake_broker_start(&broker, url), 0);
+	publisher = publisher_new(url, &wake_fd);
+	publisher_submit(publisher, batch_make(1));
+	while (STAILQ_EMPTY(&confirmed)) {
+		assert_true(clock_monotonic_ms() - began_ms < END_MS);
+		usleep(1000);
+		publisher_collect(publisher, &confirmed, &outcomes);
+	}
+	assert_int_equal(broker.published, 2);
+	assert_null(STAILQ_NEXT(STAILQ_FIRST(&confirmed), next));
+	free(STAILQ_FIRST(&confirmed));
+	publisher_end(publisher);
+	fake_broker_stop(&broker);
+}
+
+static void test_not_confirmed(void **state)
+{
+	static const enum fake_answer failures[] = { FAKE_HANG_UP, FAKE_NACK, FAKE_RETURN };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(failures) / sizeof(*failures); i++)
+		unconfirmed_meet(failures[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nobody_listens), cmocka_unit_test(test_stopped_at_once),
 		cmocka_unit_test(test_hangs_up),       cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_silent),         cmocka_unit_test(test_wrong_url),
+		cmocka_unit_test(test_not_confirmed),
 	};
 
 	log_init("test", LOG_LEVEL_ERROR, 0);
