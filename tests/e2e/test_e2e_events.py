@@ -21,6 +21,7 @@ SETTLE = (
     " ARRAY[0]::smallint[], ARRAY[%s], ARRAY[1]::smallint[], ARRAY[''],"
     " '{}', ARRAY[1700000000123]::bigint[])"
 )
+FAILURES = "couponmq_worker_relay_failures_total"
 
 
 @pytest.fixture
@@ -348,15 +349,18 @@ def test_a_queue_that_refuses_is_tried_again(rough, rough_pg, coupon_on, subscri
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     coupon, events = coupon_on(rough)
     narrow = subscriber(rough, f"event.{coupon}.coupon.issued", arguments=full)
-    receives = []
+
+    def failures():
+        return metrics_read(rough.worker_http(1, "/metrics"))[FAILURES]
+
     with rough.client() as client:
-        for user in range(3):
-            receives += issue(client, coupon, user)
-            done = "SELECT issued_num = %s FROM coupon WHERE id = %s"
-            wait_until(lambda n=user + 1: rough_pg.execute(done, (n, coupon)).fetchone()[0])
-    assert not log_is_empty(
-        rough_pg
-    ), f"{rough.queues_told()} hold {len(narrow.read())} of {receives}"
+        receives = issue(client, coupon, 1)
+        wait_until(lambda: issued_in(events.read()) == set(receives))
+        wait_until(lambda: log_is_empty(rough_pg))
+        before = failures()  # the queue is full: it refuses this one
+        receives += issue(client, coupon, 2)
+    wait_until(lambda: failures() > before)
+    assert not log_is_empty(rough_pg), rough.queues_told()
     wait_until(lambda: issued_in(narrow.read()) == set(receives))
     wait_until(lambda: log_is_empty(rough_pg))
     assert issued_in(events.firsts()) == set(receives) and in_order(events.firsts())

@@ -143,7 +143,8 @@ MUTANTS = [
         "\tif (generation > 0 && seq > 0)\n\t\tport->report(",
         "\tif (generation > 0 && seq > 0 && !port)\n\t\tport->report(",
         COUPONS + "test_report_when_refused",
-        "tests/e2e/test_e2e_coming_back.py::test_what_only_one_gateway_has_seen_is_not_given_out_again",
+        "tests/e2e/test_e2e_coming_back.py::"
+        "test_what_only_one_gateway_has_seen_is_not_given_out_again",
     ),
     mutant(
         "P10",

@@ -58,8 +58,8 @@ MUTANTS = [
         "P2",
         "the limit in PostgreSQL, of several coupons at once",
         "sql/function/settle.sql",
-        '\t\t\tWHERE r.slot BETWEEN 1 AND c.user_limit\n\t\t\tORDER BY r.coupon, r.user_id COLLATE "C",'
-        " r.slot;\n",
+        "\t\t\tWHERE r.slot BETWEEN 1 AND c.user_limit\n"
+        '\t\t\tORDER BY r.coupon, r.user_id COLLATE "C", r.slot;\n',
         '\t\t\tWHERE r.slot > 0\n\t\t\tORDER BY r.coupon, r.user_id COLLATE "C", r.slot;\n',
         SETTLE + "test_a_slot_above_the_limit",
     ),

@@ -167,7 +167,8 @@ MUTANTS = [
         "P10",
         "the rebuild of a coupon that Redis has lost",
         "keeper/judge.c",
-        "\tif (row->generation > 0 || row->issued > 0 || look->users_present || look->outbox_n > 0)\n",
+        "\tif (row->generation > 0 || row->issued > 0 || look->users_present ||"
+        " look->outbox_n > 0)\n",
         "\tif (row->issued > 0)\n",
         "unit_test_worker_parts::test_judge_absent",
     ),
@@ -225,10 +226,9 @@ MUTANTS = [
         "P11",
         "the locked coupon that is put off alone",
         "worker/consume/locked.c",
-        "\t\tif (!is_locked(look, delivery->message->coupon))\n"
-        "\t\t\tdelivery->group = settlement->next_group;\n",
-        "\t\tdelivery->group = settlement->next_group;\n",
-        LOCKED + "test_a_locked_coupon_is_found_and_put_off",
+        "\t\tif (is_locked(look, coupons->ids[i]))\n\t\t\tcoupon_put_off(",
+        "\t\tif (look)\n\t\t\tcoupon_put_off(",
+        LOCKED + "test_many_locked_coupons_are_put_off_together",
     ),
     mutant(
         "P11",
