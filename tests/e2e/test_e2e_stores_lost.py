@@ -180,8 +180,7 @@ def test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery(l
         stack.stop("worker-1")
         late = client.issue(coupon, 3, ack="queued")
         assert late["status"] == "queued"
-        stack.start("worker-1")
-        stack.stop("postgres", "worker-1")
+        stack.stop("postgres")
         shutil.rmtree(data)
         backup.rename(data)
         stack.start("postgres", "worker-1")
