@@ -158,8 +158,8 @@ MUTANTS = [
         "P10",
         "the gate that is closed while PostgreSQL is behind",
         "worker/settle/gate.c",
-        "\tgate->is_open = behind == 0;\n",
-        "\tgate->is_open = 1;\n",
+        "\tif (gate->is_open)\n\t\treturn 1;\n",
+        "\tif (gate->is_open || gate->is_own)\n\t\treturn 1;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
         "test_what_arrives_while_postgresql_is_behind_is_settled_after_the_recovery",
     ),
