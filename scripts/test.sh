@@ -160,7 +160,7 @@ part_sanitized() {
 	make --no-print-directory SAN=thread BUILD_DIR="$PLAIN-thread" "${QUICK[@]}" thread-tests
 	programs_run "$PLAIN-thread" 'unit_*'
 	make --no-print-directory SAN=address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" tests
-	SIM_SEEDS=8 programs_run "$PLAIN-address" 'unit_*' 'sim_*' 'fuzz_*'
+	RUNS=8 programs_run "$PLAIN-address" 'unit_*' 'sim_*' 'fuzz_*'
 	build '' BUILD_DIR="$BUILD_DIR" simulations
 	programs_run "$BUILD_DIR" 'sim_*'
 }
@@ -181,8 +181,8 @@ part_torture() {
 
 # The programs without some of their safeguards: their tests must fail.
 part_mutants() {
-	if CHOOSE=2 SHARDS=1 PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) \
-		/usr/bin/python3 -B tests/mutants/run.py; then
+	if PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) \
+		/usr/bin/python3 -B tests/mutants/run.py --choose 2 --shards 1; then
 		passed=$((passed + 2))
 	else
 		echo "FAILED: make mutants"

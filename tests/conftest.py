@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import redis
 
+from seed import SEED
 from shards import ROUGH_SHARE, SHARED_SHARE
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
@@ -31,7 +32,7 @@ def is_chosen(item):
     share = SHARED_SHARE if item.path.parent.name == "e2e" else 1
     if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
         share = ROUGH_SHARE
-    draw = random.Random(f"{os.environ.get('SEED')} {item.nodeid}").random()
+    draw = random.Random(f"{SEED} {item.nodeid}").random()
     return draw < share or bool(os.environ.get("ALL"))
 
 

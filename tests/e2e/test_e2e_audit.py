@@ -15,6 +15,7 @@ from audit_plants import (
     ANYWHERE, AT_REST, row_deleted, slot_added, slot_removed, stock_less, stock_more,
 )  # fmt: skip
 from history import History
+from seed import SEED
 from stack import wait_until
 
 
@@ -60,7 +61,7 @@ def old_enough(ground):
 
 UNDER_LOAD = [(2, plant) for plant in ANYWHERE] + [(1, plant) for plant in OF_ANY_LIMIT]
 if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others by SEED=n
-    UNDER_LOAD = random.Random(int(os.environ.get("SEED") or 1)).sample(UNDER_LOAD, 4)
+    UNDER_LOAD = random.Random(SEED).sample(UNDER_LOAD, 4)
 
 
 @pytest.mark.parametrize("limit, plant", UNDER_LOAD)

@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, History, queue_length
+from seed import SEED
 from stack import wait_until
 
 QUEUES = (QUEUE, PARKED_QUEUE, DEAD_QUEUE)
@@ -55,8 +56,7 @@ def test_nothing_to_do(rough):
 
 @pytest.mark.long
 def test_under_load_and_killed_at_any_moment(differing):
-    seed = random.randrange(1 << 30)
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     history = History(differing, coupon_open(differing, 100_000), 100_000, ack="accepted")
     with history.start():
         history.wait_accepted(200)
@@ -71,7 +71,7 @@ def test_under_load_and_killed_at_any_moment(differing):
             child.kill()
             child.wait()
         differing.ctl("queue", "move")
-        assert moved(differing), f"seed {seed}"
+        assert moved(differing)
         history.wait_accepted(100)
     history.judge()
 

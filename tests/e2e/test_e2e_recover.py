@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from events import Subscriber
+from seed import SEED
 from stack import wait_until
 from ulid import ulid_make, ulid_of, ulid_uuid
 from user_ids import HOSTILE
@@ -393,7 +394,7 @@ def test_killed_at_any_moment(world):
     coupons = campaigns(world)
     in_flight(world, coupons[0], ["flight1"])
     world.restore()
-    chance = random.Random(seed := random.randrange(1 << 30))
+    chance = random.Random(SEED)
     for _ in range(8):
         child = subprocess.Popen(
             [str(world.stack.build_dir / "couponctl"), "recover", "--all"],
@@ -405,7 +406,7 @@ def test_killed_at_any_moment(world):
         child.kill()
         child.wait()
     world.stack.ctl("recover", "--all")
-    assert_recovered(world, coupons, ["flight1"]), seed
+    assert_recovered(world, coupons, ["flight1"])
 
 
 def test_two_at_once(world):
@@ -450,7 +451,7 @@ def test_accept_loss_names_each(world):
 @pytest.mark.long
 def test_accept_loss_killed_at_any_moment(world):
     """Each lost receive is named by some run, and recorded once."""
-    stack, chance = world.stack, random.Random(seed := random.randrange(1 << 30))
+    stack, chance = world.stack, random.Random(SEED)
     known = stack.coupon_make(1000)
     assert world.issue(known, "early")["status"] == "issued"
     world.backup()
@@ -471,14 +472,14 @@ def test_accept_loss_killed_at_any_moment(world):
         child.kill()
         told += child.communicate()[0]
     told += stack.ctl("recover", "--accept-loss", "--yes")
-    assert set(re.findall(r"^lost: receive (\S+),", told, re.MULTILINE)) == lost, seed
+    assert set(re.findall(r"^lost: receive (\S+),", told, re.MULTILINE)) == lost
     ids = "coupon_id || '.' || user_id || '.' || batch || '.' || idx"
     rows, rejected = world.read(
         f"SELECT user_id FROM user_coupon WHERE coupon_id = {known}",
         f"SELECT count(*), count(DISTINCT {ids}) FROM receive_rejected"
         f" WHERE coupon_id = {known} AND reason = 'lost'",
     )
-    assert rows == [("early",)] and rejected == [(40, 40)], seed
+    assert rows == [("early",)] and rejected == [(40, 40)]
     assert_open(world, [known])
 
 

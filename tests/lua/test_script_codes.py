@@ -1,4 +1,6 @@
 """Exchange codes in each script: a code is redeemed exactly where a record of a user has it."""
+import random
+
 import pytest
 import redis
 
@@ -12,6 +14,7 @@ from script_coupon import (
     PAUSED,
     fence_of,
 )
+from seed import seeds
 from ulid import ulid_make
 
 A, B, C = ulid_make(), ulid_make(), ulid_make()
@@ -412,10 +415,9 @@ def test_a_late_receive_replaces_one_with_a_code(coupon):
     consistent(coupon)
 
 
-def test_random_requests_and_releases(coupon):
-    import random
-
-    rng = random.Random(7)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_random_requests_and_releases(coupon, seed):
+    rng = random.Random(seed)
     coupon.put(limit=3, total=60, stock=60)
     for _ in range(400):
         if rng.random() < 0.6:

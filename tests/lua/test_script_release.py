@@ -1,6 +1,5 @@
 """release.lua: every result, replays, refused arguments, and a model of it with issue.lua and
 terms.lua."""
-import os
 import random
 
 import pytest
@@ -8,6 +7,7 @@ import redis
 
 from keeper_scripts import refused, unchanged
 from script_coupon import Coupon
+from seed import seeds
 from ulid import ulid_make
 from user_ids import user_id_random
 
@@ -329,12 +329,6 @@ def test_redis_without_memory(private_coupon, what):
 
 # A model
 
-SEEDS = (
-    [int(os.environ["COUPON_TEST_SEED"])]
-    if "COUPON_TEST_SEED" in os.environ
-    else [random.SystemRandom().randrange(2**32) for _ in range(8)]
-)
-
 
 class Model:
     """The holders of the slots."""
@@ -381,7 +375,7 @@ def receive_choose(rng, model, past):
     return user, slot, batch, index, what_choose(rng, slot)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(8))
 def test_sequence(shared_redis, seed):
     rng = random.Random(seed)
     coupon = Coupon(shared_redis)
@@ -417,9 +411,6 @@ def test_sequence(shared_redis, seed):
                 model.lost,
             ]
             conserved(coupon)
-    except BaseException:
-        print(f"seed: COUPON_TEST_SEED={seed}")
-        raise
     finally:
         coupon.delete()
 

@@ -3,8 +3,8 @@
  * that fail in every way the design allows for. The promises of the design are checked after every
  * event, and when the storm has ended.
  *
- *	SIM_SEED=17 SIM_STEPS=900 build/tests/sim_promises  one seed, the storm ends at event 900
- *	SIM_SEEDS=5000 build/tests/sim_promises             more of them
+ *	SEED=17 RUNS=1 SIM_STEPS=900 build/tests/sim_promises  one seed, the storm ends at event 900
+ *	SEED=1000 RUNS=5000 build/tests/sim_promises           so many from there on
  */
 #include "tests/sim/promises.h"
 
@@ -156,8 +156,7 @@ static void events_run_out(void)
 
 static void test_storms(void **state)
 {
-	uint64_t first = environment("SIM_SEED", 1),
-		 n = getenv("SIM_SEED") ? 1 : environment("SIM_SEEDS", 500);
+	uint64_t first = environment("SEED", 1), n = environment("RUNS", 500);
 	size_t answers[ANSWER_COUNT] = { 0 }, issued = 0;
 	uint64_t steps = 0;
 

@@ -70,14 +70,14 @@ static struct {
 	int sweep_for_ever;
 } sim;
 
-#define sim_fail(...)                                                                            \
-	do {                                                                                     \
-		fprintf(stderr,                                                                  \
-			"SIM_SEED=%llu step %llu at %lld ms %s: ", (unsigned long long)sim.seed, \
-			(unsigned long long)sim.step, (long long)sim.now_ms, sim.name);          \
-		fprintf(stderr, __VA_ARGS__);                                                    \
-		fputc('\n', stderr);                                                             \
-		fail();                                                                          \
+#define sim_fail(...)                                                               \
+	do {                                                                        \
+		fprintf(stderr, "SEED=%llu RUNS=1, step %llu at %lld ms %s: ",      \
+			(unsigned long long)sim.seed, (unsigned long long)sim.step, \
+			(long long)sim.now_ms, sim.name);                           \
+		fprintf(stderr, __VA_ARGS__);                                       \
+		fputc('\n', stderr);                                                \
+		fail();                                                             \
 	} while (0)
 
 #define sim_check(condition, ...)              \

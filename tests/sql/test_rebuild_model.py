@@ -1,9 +1,7 @@
 """Rebuilds and recoveries in random histories: see rebuild_world.py. After every step nothing is
 lost or duplicated in Redis; at the end each receive has one outcome, and Redis and PostgreSQL
-agree. A failing run prints its seed; COUPON_TEST_SEED repeats it, COUPON_TEST_RUNS is the number of
-runs."""
+agree. SEED=n repeats the history whose seed was n; RUNS is the number of histories."""
 
-import os
 import random
 
 import pytest
@@ -11,20 +9,13 @@ from backup import CHANGES, Backup, numbers_of, recover
 from fresh import database_migrated
 from rebuild_world import Gateway, Keeper, World, receives_of, release
 from redis_server import server_start
+from seed import seeds
 from sql_db import Db, array_text
 from ulid import ulid_of
 from user_ids import user_ids_random
 
 STEPS = 120
 ROUNDS_MAX = 12  # of the keeper, until it has nothing left to do
-SEEDS = (
-    [int(os.environ["COUPON_TEST_SEED"])]
-    if "COUPON_TEST_SEED" in os.environ
-    else [
-        random.SystemRandom().randrange(2**32)
-        for _ in range(int(os.environ.get("COUPON_TEST_RUNS", 12)))
-    ]
-)
 
 
 @pytest.fixture(scope="module")
@@ -424,7 +415,7 @@ class Story(World):
         assert self.db.audit(self.id) == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(12))
 def test_history(redis_private, databases, stack, seed):
     rng = random.Random(seed)
     careful, limit = seed % 2 == 0, rng.randrange(1, 4)
@@ -443,9 +434,6 @@ def test_history(redis_private, databases, stack, seed):
         if not careful:
             story.lost_give_up()
         story.end_check()
-    except BaseException:
-        print(f"seed: COUPON_TEST_SEED={seed}")
-        raise
     finally:
         story.wipe()
         redis_private.delete(CHANGES)

@@ -1,12 +1,12 @@
 """settle() from several connections at once."""
 
-import os
 import random
 import uuid
 from collections import Counter
 
 import psycopg
 import pytest
+from seed import seeds
 from sql_db import Db, Receive, array_text, batch_make, users_make
 from stack import wait_until
 from user_ids import user_ids_random
@@ -346,12 +346,10 @@ def calls_random(rng, batches):
     return calls
 
 
-@pytest.mark.parametrize("round_number", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_every_receive_has_one_outcome_whatever_happens(
-    db, db_new, coupon_new, coupon_id, background, round_number
+    db, db_new, coupon_new, coupon_id, background, seed
 ):
-    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(2**32)) + round_number
-    print(f"SEED={seed - round_number}")
     rng = random.Random(seed)
     limits = [1, 2, 3]
     coupons = [coupon_new(total=rng.choice([0, 20, 60, 10**6]), limit=limit) for limit in limits]

@@ -1,16 +1,11 @@
 """settle() of several coupons in one call does the same as a call for each."""
 
-import os
 import random
 
 import pytest
+from seed import seeds
 from sql_db import Receive, batch_make, users_make
 
-SEEDS = (
-    [int(os.environ["COUPON_TEST_SEED"])]
-    if "COUPON_TEST_SEED" in os.environ
-    else [random.SystemRandom().randrange(2**32) for _ in range(20)]
-)
 CALLS = 8
 COUNTED = "SELECT issued_num, seq_seen, settled_num, late_num, generation FROM coupon WHERE id = %s"
 
@@ -68,7 +63,7 @@ def state_of(db, coupon):
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(20))
 def test_one_call_or_several(db, coupon_new, seed):
     rng = random.Random(seed)
     mixed, single = coupons_make(db, rng, coupon_new, rng.randrange(2, 6))

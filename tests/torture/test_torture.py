@@ -1,7 +1,6 @@
 """A short selection of `make torture`: one scenario of each kind of part, chosen by seed. SEED=n
 repeats it."""
 
-import os
 import random
 
 import pytest
@@ -10,9 +9,9 @@ from rig import Rig  # first on the path, to import the others
 
 from campaign import WINDOW_SHORT
 from scenario import scenarios_load
+from seed import SEED
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
-SEED = int(os.environ.get("SEED") or random.randrange(1, 10**6))
 KINDS = ("process", "redis", "rabbitmq", "postgresql", "link", "client")
 # in scenario_KIND.py
 OTHERS = ("point", "delivery", "composed")

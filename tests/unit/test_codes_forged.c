@@ -1,6 +1,6 @@
 /*
  * Forged exchange codes: none is taken, and none takes another time than the others. FORGED_TRIES
- * is how many are made up (100,000,000 take some minutes); FORGED_SEED repeats a run.
+ * is how many are made up (100,000,000 take some minutes); SEED repeats a run.
  */
 #include "codes/book.h"
 #include "codes/key.h"
@@ -149,7 +149,7 @@ static int64_t number_of(const char *name, int64_t otherwise)
 
 static void test_none_is_taken(void **state)
 {
-	int64_t seed = number_of("FORGED_SEED", now_ns()), tries = 0, spent_ns[KINDS] = { 0 };
+	int64_t seed = number_of("SEED", now_ns()), tries = 0, spent_ns[KINDS] = { 0 };
 	const int64_t wanted = number_of("FORGED_TRIES", 40000);
 	struct forgery f = { .random = (uint64_t)seed | 1 };
 	int taken[KINDS] = { 0 };
@@ -166,7 +166,7 @@ static void test_none_is_taken(void **state)
 	/* 2 * 10^8 codes of 3.7 * 10^19 texts: 10^8 tries hit with a chance of 1 in 1,800. */
 	for (int kind = ANY; kind < REAL; kind++)
 		if (taken[kind] > 0)
-			fail_msg("%s: taken; FORGED_SEED=%lld", names[kind], (long long)seed);
+			fail_msg("%s: taken; SEED=%lld", names[kind], (long long)seed);
 	assert_int_equal(taken[REAL], tries / (KINDS - 1));
 	code_book_free(f.book);
 }
