@@ -77,7 +77,7 @@ include scripts/compose.mk
 include scripts/platforms.mk
 
 .PHONY: torture
-torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k SAN=address
+torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh
 
 .PHONY: mutants

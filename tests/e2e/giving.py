@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import subprocess
-import time
 
 DONE, FAILED, WRONG, REFUSED, STOPPED = 0, 1, 2, 6, 7
 KEY = "distribute/1/1"
@@ -60,12 +59,6 @@ def ended(process, timeout=120):
     """(standard output, standard error, exit status)"""
     out, err = process.communicate(timeout=timeout)
     return out, err, process.returncode
-
-
-def killed_after(process, seconds):
-    time.sleep(seconds)
-    process.kill()
-    process.communicate()
 
 
 def list_write(path, users, end="\n"):

@@ -19,9 +19,9 @@ from giving import (
     Giving,
     ended,
     given,
-    killed_after,
     list_write,
 )
+from kill import killed
 from seed import SEED
 from stack import wait_until
 from user_ids import BAD, HOSTILE
@@ -277,9 +277,7 @@ def test_killed_at_any_moment(stack, make_coupon, pg, users, state_is_lost):
     coupon = make_coupon(100_000, limit=3)
     ids = [*MANY, "not valid"] + MANY[:5]
     giving = Giving(stack, coupon, users(ids), "--rate", 15_000)
-    chance = random.Random(SEED)
-    for _ in range(5):
-        killed_after(giving.start(), chance.uniform(0, 1.2))
+    for _ in killed(giving.start, random.Random(SEED), 5, 1.2):
         if state_is_lost:
             giving.file("state").unlink(missing_ok=True)
             giving.file("refused.csv").unlink(missing_ok=True)

@@ -4,12 +4,12 @@ runs."""
 import os
 import random
 import subprocess
-import time
 
 import pika
 import pytest
 
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, History, queue_length
+from kill import killed
 from seed import SEED
 from stack import wait_until
 
@@ -56,20 +56,19 @@ def test_nothing_to_do(rough):
 
 @pytest.mark.long
 def test_under_load_and_killed_at_any_moment(differing):
-    chance = random.Random(SEED)
+    def move():
+        return subprocess.Popen(
+            [str(differing.build_dir / "couponctl"), "queue", "move"],
+            env={**os.environ, **differing.env},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     history = History(differing, coupon_open(differing, 100_000), 100_000, ack="accepted")
     with history.start():
         history.wait_accepted(200)
-        for _ in range(2):
-            child = subprocess.Popen(
-                [str(differing.build_dir / "couponctl"), "queue", "move"],
-                env={**os.environ, **differing.env},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            time.sleep(chance.uniform(0.05, 1.5))
-            child.kill()
-            child.wait()
+        for _ in killed(move, random.Random(SEED), 2, 1.5):
+            pass
         differing.ctl("queue", "move")
         assert moved(differing)
         history.wait_accepted(100)

@@ -7,13 +7,13 @@ import random
 import re
 import shutil
 import subprocess
-import time
 
 import psycopg
 import pytest
 import redis
 
 from events import Subscriber
+from kill import killed
 from seed import SEED
 from stack import wait_until
 from ulid import ulid_make, ulid_of, ulid_uuid
@@ -389,22 +389,23 @@ def test_corrupt_records_stop_no_others(world):
     assert_open(world, [coupon])
 
 
+def recover(world, *options):
+    return subprocess.Popen(
+        [str(world.stack.build_dir / "couponctl"), "recover", *options],
+        env={**os.environ, **world.stack.env_of("operator")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
 @pytest.mark.long
 def test_killed_at_any_moment(world):
     coupons = campaigns(world)
     in_flight(world, coupons[0], ["flight1"])
     world.restore()
-    chance = random.Random(SEED)
-    for _ in range(8):
-        child = subprocess.Popen(
-            [str(world.stack.build_dir / "couponctl"), "recover", "--all"],
-            env={**os.environ, **world.stack.env_of("operator")},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(chance.uniform(0, 0.15))
-        child.kill()
-        child.wait()
+    for _ in killed(lambda: recover(world, "--all"), random.Random(SEED), 8, 0.15):
+        pass
     world.stack.ctl("recover", "--all")
     assert_recovered(world, coupons, ["flight1"])
 
@@ -451,7 +452,7 @@ def test_accept_loss_names_each(world):
 @pytest.mark.long
 def test_accept_loss_killed_at_any_moment(world):
     """Each lost receive is named by some run, and recorded once."""
-    stack, chance = world.stack, random.Random(SEED)
+    stack = world.stack
     known = stack.coupon_make(1000)
     assert world.issue(known, "early")["status"] == "issued"
     world.backup()
@@ -460,17 +461,9 @@ def test_accept_loss_killed_at_any_moment(world):
     lost.add(world.issue(unknown, 5)["receive"])
     world.restore()
     told = ""
-    for _ in range(8):
-        child = subprocess.Popen(
-            [str(stack.build_dir / "couponctl"), "recover", "--accept-loss", "--yes"],
-            env={**os.environ, **stack.env_of("operator")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        time.sleep(chance.uniform(0, 0.15))
-        child.kill()
-        told += child.communicate()[0]
+    accept = ("--accept-loss", "--yes")
+    for text in killed(lambda: recover(world, *accept), random.Random(SEED), 8, 0.15):
+        told += text
     told += stack.ctl("recover", "--accept-loss", "--yes")
     assert set(re.findall(r"^lost: receive (\S+),", told, re.MULTILINE)) == lost
     ids = "coupon_id || '.' || user_id || '.' || batch || '.' || idx"

@@ -7,14 +7,12 @@ import subprocess
 import psycopg
 from services import pg_superuser, say
 
+from scenario import Skipped
+
 from stack import ROOT
 
 # Used without a tag: the last commit before the functions of PostgreSQL had files of their own.
 COMMIT_FIRST = "15cc99d2"
-
-
-class Skipped(Exception):
-    """The scenario cannot run here; the text says why."""
 
 
 def git(*arguments):

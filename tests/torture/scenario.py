@@ -18,13 +18,17 @@ REDIS_AWAY = {"answers": ("unavailable",), "unknown": 0.3}
 REDIS_LOSES = {**REDIS_AWAY, "reasons": ("slot_taken", "key_taken")}
 
 
+class Skipped(Exception):
+    """The scenario cannot be run here."""
+
+
 class Scenario:
     def __init__(self, function, options):
         self.name, self.function = function.__name__, function
         self.about = " ".join((function.__doc__ or "").split("\n\n")[0].split())
         self.gateways = options.pop("gateways", 2)
         self.workers = options.pop("workers", 2)
-        self.short = options.pop("short", False)
+        self.beside = options.pop("beside", True)
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
@@ -37,11 +41,12 @@ class Scenario:
 
 def scenario(**options):
     """
-    @scenario(gateways=2, workers=2, short=False, settings={}, prepare=None, rate=True,
+    @scenario(gateways=2, workers=2, beside=True, settings={}, prepare=None, rate=True,
               user_numbers=False, answers=(), reasons=(), unknown=0.01)
     def name_of_it(rig, chance): …
 
-    short: also in `make test`. settings: of gateways and workers, besides rig.SETTINGS.
+    beside: whether `make test` may choose it, where much else runs. settings: of gateways and
+    workers, besides rig.SETTINGS.
     prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
     before and after is compared. user_numbers: every user is an integer. answers, reasons, unknown:
     what may happen to requests, see verdict.Allowed; every other answer, and every other rejection,

@@ -53,7 +53,7 @@ def limited(rig):
     rig.stack.policy_clear(POLICY)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def broker_lost_purged(rig, chance):
     """The queue purged with confirmed messages in it, twice."""
     lost_twice(rig, chance, purged)

@@ -76,7 +76,7 @@ def connections_gone(rig, part, before):
     rig.wait(lambda: part.metrics()["couponmq_connections"] <= before + 2, 30)
 
 
-@scenario(short=True)
+@scenario()
 def clients_write_slowly(rig, chance):
     """Requests that arrive byte by byte on 40 connections; each is answered."""
     campaign = rig.load.campaigns[1]
@@ -121,7 +121,7 @@ def clients_read_slowly(rig, chance):
             assert all(ask.reply for ask in asks), "every client that reads gets every answer"
 
 
-@scenario(short=True)
+@scenario()
 def clients_half_close(rig, chance):
     """Clients that shut down their sending side at once get every answer, then the end."""
     campaign = rig.load.campaigns[0]
@@ -140,7 +140,7 @@ def clients_half_close(rig, chance):
             assert all(ask.reply for ask in asks), "each is answered"
 
 
-@scenario(short=True)
+@scenario()
 def clients_reset(rig, chance):
     """Connections reset in the middle of a line, or with answers in flight."""
     campaign = rig.load.campaigns[0]

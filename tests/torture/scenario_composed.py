@@ -61,7 +61,7 @@ def composed_scenario(number, word, nth):
 
     run.__name__ = f"composed_{word}_{nth}"
     run.__doc__ = f"{word.capitalize()} faults at once, by the seed: choice {nth}."
-    scenario(prepare=link_choose, short=number == 2, **ALLOWED)(run)
+    scenario(prepare=link_choose, **ALLOWED)(run)
 
 
 for _nth in range(1, 5):

@@ -58,7 +58,7 @@ def tap_open(rig, _chance):
     rig.tap = Tap(rig)
 
 
-@scenario(prepare=tap_open, short=True)
+@scenario(prepare=tap_open)
 def deliveries_duplicated(rig, chance):
     """Each message is delivered two to six times, at once, with the reply address of its
     gateway."""

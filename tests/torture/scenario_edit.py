@@ -6,6 +6,7 @@ import subprocess
 
 from faults import FAULTS
 
+from kill import killed
 from scenario import scenario
 
 FAULTS_MET = (
@@ -33,17 +34,16 @@ def edit(rig, coupon, number):
 
 
 def killed_edit(rig, chance, coupon, number):
-    child = subprocess.Popen(
-        edit(rig, coupon, number),
-        env={**os.environ, **rig.stack.env_of("operator")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        child.wait(chance.uniform(0, 0.05))
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    def start():
+        return subprocess.Popen(
+            edit(rig, coupon, number),
+            env={**os.environ, **rig.stack.env_of("operator")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    for _ in killed(start, chance, 1, 0.05):
+        pass
 
 
 def ends(rig, coupon):

@@ -7,7 +7,7 @@ from services import say
 from scenario import REDIS_LOSES, scenario
 
 
-@scenario(short=True, **REDIS_LOSES)
+@scenario(**REDIS_LOSES)
 def worker_of_another_database(rig, chance):
     """A worker of another, busier database; then Redis loses its data beside it."""
     with rig.pg() as pg, another_installation(rig.stack) as other:

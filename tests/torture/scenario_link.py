@@ -110,7 +110,6 @@ def half_open(rig, chance, relays, link):
 
 
 WAYS = (black_hole, late, reset, slow, trickle, half_open)
-SHORT_WAYS = (black_hole, late, reset)
 
 
 def link_scenario(name, link, way):
@@ -128,9 +127,7 @@ def link_scenario(name, link, way):
 
     run.__name__ = f"link_{name}_{way.__name__}"
     run.__doc__ = f"{name.replace('_', '–')}: {way.__doc__}."
-    scenario(
-        prepare=lambda rig, _chance: link_open(rig, link), short=way in SHORT_WAYS, **link.allowed
-    )(run)
+    scenario(prepare=lambda rig, _chance: link_open(rig, link), **link.allowed)(run)
 
 
 for link_name, one in LINKS.items():

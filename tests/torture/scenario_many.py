@@ -62,7 +62,7 @@ def many_scenario(fault):
 
     run.__name__ = f"many_{fault}"
     run.__doc__ = f"{fault} three times, while 300 coupons are asked for."
-    scenario(rate=False, **ALLOWED)(run)
+    scenario(beside=False, rate=False, **ALLOWED)(run)
 
 
 for _fault in ("gateway_killed", "workers_killed", "rabbitmq_connections_closed",
@@ -70,7 +70,7 @@ for _fault in ("gateway_killed", "workers_killed", "rabbitmq_connections_closed"
     many_scenario(_fault)
 
 
-@scenario(rate=False, **{**ALLOWED, **OUTCOMES_LATE})
+@scenario(beside=False, rate=False, **{**ALLOWED, **OUTCOMES_LATE})
 def many_purged(rig, chance):
     """RabbitMQ loses messages of 300 coupons that it has confirmed: the keeper publishes them
     again."""

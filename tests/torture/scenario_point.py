@@ -33,7 +33,6 @@ RESCUED_FROM = 8
 UNREADABLE = 3  # entries of an outbox
 RECOVER_OFTEN = ("recover_terms", "recover_rejected", "recover_settled", "recover_opened")
 QUEUES = (QUEUE, PARKED_QUEUE, DEAD_QUEUE)
-SHORT_POINTS = ("gateway_after_reply", "worker_after_commit", "keeper_before_remove")
 
 
 def points_of(prefix):
@@ -471,7 +470,7 @@ def kill_scenario(point):
     ), f"the keeper has no step for {point}"
     run.__name__ = f"kill_{point}"
     run.__doc__ = f"Killed at the n-th time it comes to {point}."
-    scenario(short=point in SHORT_POINTS, **allowed_at(point))(run)
+    scenario(**allowed_at(point))(run)
 
 
 for _point in POINTS:

@@ -12,7 +12,7 @@ from faults import FAULTS
 from relay import Relay
 from services import ask, pg_superuser, rabbitmq_eval, say
 
-from scenario import POSTGRESQL_AWAY, scenario
+from scenario import Skipped, POSTGRESQL_AWAY, scenario
 from stack import process_tree, wait_until
 
 ROLE = "couponmq_worker"
@@ -62,7 +62,7 @@ def server_wait(rig):
 # Killed
 
 
-@scenario(short=True, **POSTGRESQL_AWAY)
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_killed(rig, chance):
     """The whole server killed with kill -9, each process of it, in the middle of a transaction."""
     rig.wait_answers(chance.randint(1, 300))
@@ -77,7 +77,7 @@ def postgresql_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **POSTGRESQL_AWAY)
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_backends_killed(rig, chance):
     """A worker's backend is killed in the middle of a batch: PostgreSQL ends all others too, and
     recovers."""
@@ -135,7 +135,7 @@ def connections_lost(rig):
     return workers_log(rig, "event=database_lost") + workers_log(rig, "event=database_unreachable")
 
 
-@scenario(prepare=relay_to_postgresql, short=True, **POSTGRESQL_AWAY)
+@scenario(prepare=relay_to_postgresql, **POSTGRESQL_AWAY)
 def postgresql_answer_to_commit_lost(rig, chance):
     """PostgreSQL's answers are discarded, then the connection is cut: for the workers, the outcome
     of the commit is unknown."""
@@ -150,7 +150,7 @@ def postgresql_answer_to_commit_lost(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **POSTGRESQL_AWAY)
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_commits_wait(rig, chance):
     """COMMIT waits for a standby: until it ends, no client may be told `issued`."""
     rig.wait_answers(chance.randint(1, 300))
@@ -162,7 +162,7 @@ def postgresql_commits_wait(rig, chance):
 # Locks
 
 
-@scenario(short=True, **POSTGRESQL_AWAY)
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_lock_held(rig, chance):
     """Another session locks a coupon's row for longer than the workers' lock_timeout."""
     rig.wait_answers(chance.randint(1, 300))
@@ -277,7 +277,7 @@ def reconnect_all_but(pg, application):
     )
 
 
-@scenario(short=True, **POSTGRESQL_AWAY)
+@scenario(**POSTGRESQL_AWAY)
 def postgresql_read_only(rig, chance):
     """default_transaction_read_only on, as on a standby; and off."""
     with pg_superuser(rig.stack) as pg:
@@ -331,9 +331,10 @@ class SmallDisk:
     def __init__(self, path, size):
         self.path = path
         path.mkdir()
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "torture", path], check=True
-        )
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "torture", path]
+        if subprocess.run(mount, check=False).returncode != 0:
+            path.rmdir()
+            raise Skipped("no disk can be mounted here: root may")
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
 
@@ -388,6 +389,7 @@ def tablespace_remove(rig):
 
 def wal_on_small_disk(rig, _chance):
     """The write-ahead log on a disk with about 20 MB left."""
+    SmallDisk(postgres_home(rig) / "small", MB).remove()  # whether it can be made
     wal = postgres_home(rig) / "data" / "pg_wal"
     rig.stack.stop("postgres")
     rig.disk = SmallDisk(postgres_home(rig) / "small", size_of(wal) + 20 * MB)
@@ -413,37 +415,36 @@ def wal_move_back(rig, wal):
     rig.stack.start("postgres")
 
 
-if os.geteuid() == 0:  # only root may mount a disk
+@scenario(prepare=small_tablespace, **POSTGRESQL_AWAY)
+def postgresql_disk_full(rig, chance):
+    """The disk with the tables is full: every transaction is refused until there is room.
+    Nothing is dead-lettered."""
+    rig.on_heal(rig.disk.free)
+    rig.wait_answers(chance.randint(1, 300))
+    refused = workers_told(rig, "No space left")
+    say("the disk of the tables filled")
+    rig.disk.fill()
+    refused(30)
+    rig.pause(chance, 1.0, 3.0)
+    rig.disk.free()
+    rig.wait_answers(200)
 
-    @scenario(prepare=small_tablespace, **POSTGRESQL_AWAY)
-    def postgresql_disk_full(rig, chance):
-        """The disk with the tables is full: every transaction is refused until there is room.
-        Nothing is dead-lettered."""
-        rig.on_heal(rig.disk.free)
-        rig.wait_answers(chance.randint(1, 300))
-        refused = workers_told(rig, "No space left")
-        say("the disk of the tables filled")
-        rig.disk.fill()
-        refused(30)
-        rig.pause(chance, 1.0, 3.0)
-        rig.disk.free()
-        rig.wait_answers(200)
 
-    @scenario(prepare=wal_on_small_disk, **POSTGRESQL_AWAY)
-    def postgresql_wal_disk_full(rig, chance):
-        """The disk with the log is full: PostgreSQL panics, and does not start before there is
-        room."""
-        rig.on_heal(rig.disk.free)
-        rig.wait_answers(chance.randint(1, 300))
-        say("the disk of the write-ahead log filled, and the log switched until PostgreSQL panics")
-        rig.disk.fill()
-        log_exhaust(rig)
-        rig.pause(chance, 1.0, 3.0)
-        rig.disk.free()
-        if not rig.stack.runs("postgres"):
-            rig.stack.start("postgres")
-        server_wait(rig)
-        rig.wait_answers(200)
+@scenario(prepare=wal_on_small_disk, **POSTGRESQL_AWAY)
+def postgresql_wal_disk_full(rig, chance):
+    """The disk with the log is full: PostgreSQL panics, and does not start before there is
+    room."""
+    rig.on_heal(rig.disk.free)
+    rig.wait_answers(chance.randint(1, 300))
+    say("the disk of the write-ahead log filled, and the log switched until PostgreSQL panics")
+    rig.disk.fill()
+    log_exhaust(rig)
+    rig.pause(chance, 1.0, 3.0)
+    rig.disk.free()
+    if not rig.stack.runs("postgres"):
+        rig.stack.start("postgres")
+    server_wait(rig)
+    rig.wait_answers(200)
 
 
 def log_exhaust(rig):

@@ -88,7 +88,7 @@ def put_back(rig, data, backup):
     rig.wait(lambda: any("event=postgresql_behind" in part.log() for part in rig.workers))
 
 
-@scenario(short=True, **POSTGRESQL_BACK)
+@scenario(**POSTGRESQL_BACK)
 def postgresql_put_back(rig, chance):
     """PostgreSQL replaced by a base backup of before; couponctl recover; twice."""
     for _ in range(2):

@@ -30,7 +30,7 @@ def gateway_killed(rig, chance):
     kill_again_and_again(rig, chance, rig.gateways)
 
 
-@scenario(short=True, **GATEWAY_STARTS)
+@scenario(**GATEWAY_STARTS)
 def gateway_killed_unconfirmed(rig, chance):
     """Every gateway killed with messages in its memory that RabbitMQ, frozen, has not confirmed:
     Redis still holds them."""
@@ -49,7 +49,7 @@ def worker_killed(rig, chance):
     kill_again_and_again(rig, chance, rig.workers)
 
 
-@scenario(short=True, **GATEWAY_STARTS)
+@scenario(**GATEWAY_STARTS)
 def all_killed(rig, chance):
     """Every gateway and worker killed at the same time, in any order."""
     rig.wait_answers(chance.randint(1, 300))
@@ -96,7 +96,7 @@ def frozen(rig, chance, part, seconds):
     part.cont()
 
 
-@scenario(short=True, **GATEWAY_STARTS)
+@scenario(**GATEWAY_STARTS)
 def gateway_frozen(rig, chance):
     """A gateway frozen beyond the time-outs of calls and outcomes and the keeper's wait: the keeper
     sends its messages."""
@@ -132,7 +132,7 @@ def keeper_frozen_for(rig, chance, seconds):
     rig.wait(lambda: "event=keeper_lost" in keeper.log() or "event=keeper_redis" in keeper.log())
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def keeper_frozen(rig, chance):
     """The keeper frozen beyond its lease: another takes over, and the first writes nothing when it
     continues."""

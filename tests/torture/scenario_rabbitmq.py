@@ -35,7 +35,7 @@ def gateways_log(rig, text):
     return sum(part.log().count(text) for part in rig.gateways)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_killed(rig, chance):
     """RabbitMQ killed with kill -9 under load, and restarted: requests are not affected."""
     rig.wait_answers(chance.randint(1, 300))
@@ -46,7 +46,7 @@ def rabbitmq_killed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_frozen(rig, chance):
     """RabbitMQ hangs for longer than two heartbeats, connections open."""
     rig.wait_answers(chance.randint(1, 300))
@@ -117,7 +117,7 @@ def rabbitmq_refuses(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_connections_closed(rig, chance):
     """Every connection closed by the operator, again and again."""
     for _ in range(3):
@@ -127,7 +127,7 @@ def rabbitmq_connections_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_one_connection_closed(rig, chance):
     """One connection after the other closed by the operator, of any program."""
     for _ in range(4):
@@ -142,7 +142,7 @@ def rabbitmq_one_connection_closed(rig, chance):
     rig.wait_answers(200)
 
 
-@scenario(short=True, **OUTCOMES_LATE)
+@scenario(**OUTCOMES_LATE)
 def rabbitmq_channels_killed(rig, chance):
     """The broker's channel processes killed: each connection gets an internal error."""
     for _ in range(3):
@@ -168,7 +168,7 @@ def rabbitmq_exchanges_deleted(rig, chance):
     rabbitmqctl(rig.stack, "close_all_connections", "torture")
 
 
-@scenario(short=True, **GATEWAY_STARTS)
+@scenario(**GATEWAY_STARTS)
 def rabbitmq_consumers_cancelled(rig, chance):
     """The queue deleted while it is empty and nothing is sent: consumers are cancelled, and consume
     a new queue."""

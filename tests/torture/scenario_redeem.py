@@ -33,7 +33,7 @@ def redeem_with(fault):
 
 
 for _name in FAULTS_MET:
-    scenario(short=_name == "redis_killed")(redeem_with(_name))
+    scenario()(redeem_with(_name))
 
 
 # Codes that are revoked meanwhile
@@ -70,4 +70,4 @@ def rebuilds_act(rig, chance, revokers):
 
 for _name in ("redis_flushed", "redis_killed", "workers_killed", "keeper_frozen"):
     scenario()(revoke_with(_name, fault_act(_name)))
-scenario(short=True)(revoke_with("rebuilds", rebuilds_act))
+scenario()(revoke_with("rebuilds", rebuilds_act))

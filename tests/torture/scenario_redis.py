@@ -31,7 +31,7 @@ def codes_wait(rig, *codes, more=5):
     rig.wait(lambda: told() >= aim, 20)
 
 
-@scenario(short=True, **REDIS_AWAY)
+@scenario(**REDIS_AWAY)
 def redis_killed(rig, chance):
     """Redis killed with kill -9 under load, and restarted; twice."""
     for _ in range(2):
@@ -43,7 +43,7 @@ def redis_killed(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario(short=True, **REDIS_AWAY)
+@scenario(**REDIS_AWAY)
 def redis_frozen(rig, chance):
     """Redis hangs for longer than a call may take, twice."""
     for _ in range(2):
@@ -56,7 +56,7 @@ def redis_frozen(rig, chance):
         rig.wait_answers(200)
 
 
-@scenario(short=True)
+@scenario()
 def redis_scripts_flushed(rig, chance):
     """SCRIPT FLUSH repeatedly: clients are not affected."""
     before = rig.load.codes()
@@ -70,7 +70,7 @@ def redis_scripts_flushed(rig, chance):
     assert not told[UNAVAILABLE] and not told[UNKNOWN], told
 
 
-@scenario(short=True, **REDIS_AWAY)
+@scenario(**REDIS_AWAY)
 def redis_out_of_memory(rig, chance):
     """maxmemory below the used memory, under noeviction: each script call is refused; then
     restored, and once more."""
@@ -138,7 +138,7 @@ def loading_seen(rig):
     rig.wait(refused, 20)
 
 
-@scenario(short=True, **REDIS_AWAY)
+@scenario(**REDIS_AWAY)
 def redis_made_a_replica(rig, chance):
     """REPLICAOF an unreachable master: read-only; and back."""
     with rig.redis() as cache:
@@ -153,7 +153,7 @@ def redis_made_a_replica(rig, chance):
             rig.wait_answers(200)
 
 
-@scenario(short=True, **REDIS_AWAY)
+@scenario(**REDIS_AWAY)
 def redis_clients_paused(rig, chance):
     """CLIENT PAUSE, of all commands or of writes only, for longer than a call may take."""
     for mode in ("ALL", "WRITE"):
@@ -205,7 +205,7 @@ def script_kill(rig, cache):
     rig.wait(killed)
 
 
-@scenario(short=True, **REDIS_LOSES)
+@scenario(**REDIS_LOSES)
 def redis_flushed(rig, chance):
     """FLUSHALL in the middle of the load."""
     for _ in range(2):

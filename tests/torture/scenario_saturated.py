@@ -114,7 +114,7 @@ def saturated_scenario(fault):
 
     run.__name__ = f"saturated_{fault}"
     run.__doc__ = f"{fault} near saturation of the gateways."
-    scenario(**ALLOWED)(run)
+    scenario(beside=False, **ALLOWED)(run)
 
 
 for _fault in ("gateway_killed", "worker_killed", "redis_killed", "postgresql_frozen"):

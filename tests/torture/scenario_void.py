@@ -94,7 +94,7 @@ def voids_with(fault):
 
 
 for _name in FAULTS_MET:
-    scenario(short=_name == "redis_killed")(voids_with(_name))
+    scenario()(voids_with(_name))
 
 
 @scenario(**POSTGRESQL_BACK)
