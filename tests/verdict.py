@@ -23,6 +23,7 @@ ALWAYS = frozenset(("accepted", "queued", "issued", "out_of_stock", "limit_reach
 TAKEN = frozenset(("accepted", "queued", "issued"))
 UNKNOWN = "unknown"
 UNKNOWN_SHARE = 0.01  # where nothing is declared: a busy machine may exceed a time-out
+UNKNOWN_CALM = 0.05  # outside the moment of the fault
 UNKNOWN_FEW = 20  # allowed whatever their share is
 REASONS = ("slot_taken", "key_taken", "out_of_stock", "lost")  # that can be declared
 REDIS_LOST = frozenset(("slot_taken", "key_taken", "out_of_stock"))  # only if Redis lost slots
@@ -62,10 +63,12 @@ class Allowed:
     """What may happen to this history besides requests being accepted, or refused for lack of
     stock or at the user's limit. answers: other statuses, "status unavailable" for that operation
     only. reasons: of rejections. unknown: the largest share of requests that may have no answer, or
-    `unknown`."""
+    `unknown`. moment: of the fault, (from, until), if it is known: of the requests before and after
+    it at most UNKNOWN_CALM may be unknown."""
 
-    def __init__(self, answers=(), reasons=(), unknown=UNKNOWN_SHARE):
+    def __init__(self, answers=(), reasons=(), unknown=UNKNOWN_SHARE, moment=None):
         self.answers, self.reasons, self.unknown = set(answers), set(reasons), unknown
+        self.moment = moment
         assert self.reasons <= set(REASONS), f"cannot be declared: {self.reasons - set(REASONS)}"
 
     def add(self, answers=(), reasons=(), unknown=0.0):
@@ -182,12 +185,20 @@ class Verdict:
 
     def _unknown_share(self):
         asks = [*self.issues, *self.queries]
+        self._unknown_at_most(asks, self.allowed.unknown)
+        if self.allowed.moment:
+            since, until = self.allowed.moment
+            calm = [ask for ask in asks if not since <= ask.at <= until]
+            self._unknown_at_most(calm, UNKNOWN_CALM)
+
+    @staticmethod
+    def _unknown_at_most(asks, share):
         unknown = [
             ask
             for ask in asks
             if status_of(ask) == UNKNOWN or not ask.reply and ask.ended_at is not None
         ]  # not those for which no client waited
-        bound = max(UNKNOWN_FEW, self.allowed.unknown * len(asks))
+        bound = max(UNKNOWN_FEW, share * len(asks))
         assert (
             len(unknown) <= bound
         ), f"{len(unknown)} of {len(asks)} requests are unknown, at most {bound:.0f}: {unknown[0]}"

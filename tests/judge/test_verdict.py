@@ -176,6 +176,9 @@ def test_catches_too_many_unknown():
     told.caught("requests are unknown")
     told.caught("requests are unknown", unknown=0.9)
     told.judge(unknown=1.0)
+    told.judge(unknown=1.0, moment=(10, 488))
+    told.caught("requests are unknown", unknown=1.0, moment=(11, 488))
+    told.caught("requests are unknown", unknown=1.0, moment=(10, 487))
 
 
 # Rejections

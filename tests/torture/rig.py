@@ -52,8 +52,9 @@ import redis
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from campaign import WINDOW, Campaign, TortureLoad  # noqa: E402
+from campaign import ANSWER_S, WINDOW, Campaign, TortureLoad  # noqa: E402
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
+from load import now  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
@@ -76,6 +77,7 @@ WINDOW_S = 0.25
 WINDOWS = 6
 RATE_SHARE = 0.9
 RATE_WITHIN_S = 10.0
+RATE_STAYS_S = 5.0
 SERVED = 100  # sure answers, where no rate is checked
 RSS_FACTOR, RSS_SLACK_KB = 1.5, 24 * 1024
 REPORTS = (
@@ -265,9 +267,10 @@ class Rig:
             *_, settled = self._counts(pg)
             wait_until(lambda: self._counts(pg)[-1] != settled)
 
-    def rate_check(self, before):
-        """Waits until the former rate is reached; returns how long that took."""
-        begun = time.monotonic()
+    def rate_check(self, before, stays_s=0.0):
+        """Waits until the former rate is reached and stays for so long; returns how long it took
+        to reach it."""
+        begun, reached = time.monotonic(), None
         if not self.has_rates:
             self._served_again()
             return time.monotonic() - begun
@@ -283,7 +286,11 @@ class Rig:
                     and answers >= RATE_SHARE * before
                     and outcomes >= RATE_SHARE * accepted
                 ):
-                    return time.monotonic() - begun
+                    reached = reached or time.monotonic()
+                    if time.monotonic() - reached >= stays_s:
+                        return reached - begun
+                    continue
+                reached = None
                 if time.monotonic() - begun > RATE_WITHIN_S:
                     raise Violation(
                         f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after "
@@ -346,10 +353,13 @@ class Rig:
         try:
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
+            begun_s = now()
             try:
                 scenario.function(self, chance)
             finally:
                 self.heal()
+            if self.has_rates:  # of time-outs as well: other work beside it would exceed some
+                self._allowed.moment = (begun_s - ANSWER_S, now() + ANSWER_S)
             back_s, slow = self._rate_back(scenario)
             self.load.stop()
             self._check_witness()
@@ -389,7 +399,9 @@ class Rig:
     def _rate_back(self, scenario):
         """The seconds until the rate was back, or the violation."""
         try:
-            return self.rate_check(self.rate_before) if scenario.rate else 0.0, None
+            if not scenario.rate:
+                return 0.0, None
+            return self.rate_check(self.rate_before, RATE_STAYS_S), None
         except Violation as violation:
             return RATE_WITHIN_S, violation
 
