@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly BUILD=build-fuzz CORPUS=tests/fuzz/corpus INPUT_MAX=4000
+readonly BUILD=build-fuzz CORPUS=tests/fuzz/corpus INPUT_MAX=65536
 readonly SECONDS_EACH=${FUZZ_S:-60} CHOSEN=${FUZZ:-}
 readonly ASAN_DEFAULT=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=0
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$ASAN_DEFAULT}

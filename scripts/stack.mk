@@ -2,7 +2,7 @@
 
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER
 
-.PHONY: packages run services start stop status clean test test-browser lint format coverage help
+.PHONY: packages run services start stop status clean test test-browser test-sanitized lint format coverage help
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -32,6 +32,10 @@ clean: ## stop, then remove what was built and the run folders
 
 test: ## the tests on private stacks: ALL=1 SAN=address|undefined|thread TESTS=path WITH_ZOOKEEPER=1
 	@scripts/test.sh
+
+test-sanitized: ## all tests with the programs under ASan, then under TSan: some hours
+	@ALL=1 SAN=address scripts/test.sh
+	@ALL=1 SAN=thread scripts/test.sh
 
 test-browser: ## that pages of other sites issue nothing, in Chromium, which it installs (400 MB)
 	@scripts/packages.sh browser
