@@ -2,7 +2,8 @@
 
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER
 
-.PHONY: packages run services start stop status clean test test-browser test-sanitized lint format coverage help
+.PHONY: packages run services start stop status clean lint format coverage help
+.PHONY: test test-browser test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -47,11 +48,19 @@ def arguments_read():
 
 
 def table():
-    """As docs/hacking.md has it."""
-    rows = ["| Promise | Without | In | Caught by |", "| --- | --- | --- | --- |"]
+    """As docs/hacking.md has it: the promise, what is taken away and where, and who notices."""
+    rows = []
     for one in MUTANTS:
-        tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in one.tests)
-        rows.append(f"| {one.promise} | {one.safeguard} | `{one.file}` | {tests} |")
+        tests = ", ".join(f"`{test.rpartition('::')[2]}`" for test in one.tests)
+        text = f"{one.promise}: {one.safeguard} (`{one.file}`): {tests}"
+        rows += textwrap.wrap(
+            text,
+            100,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return "\n".join(rows)
 
 
