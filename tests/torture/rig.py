@@ -274,24 +274,23 @@ class Rig:
         if not self.has_rates:
             self._served_again()
             return time.monotonic() - begun
-        windows = []
+        windows, stay = [], 0  # stay: how many of the last ones are of the former rate
         with self.pg() as pg:
             while True:
                 windows.append(self._window(pg))
-                answers, accepted, outcomes = (
-                    statistics.median(column) for column in zip(*windows[-4:])
+                answers = statistics.median(window[0] for window in windows[-4:])
+                stay = stay + 1 if len(windows) >= 4 and answers >= RATE_SHARE * before else 0
+                # Outcomes come many at a time.
+                accepted, outcomes = (
+                    statistics.mean(window[place] for window in windows[-max(stay, 4) :])
+                    for place in (1, 2)
                 )
-                if (
-                    len(windows) >= 4
-                    and answers >= RATE_SHARE * before
-                    and outcomes >= RATE_SHARE * accepted
-                ):
-                    reached = reached or time.monotonic()
+                if stay == 1:
+                    reached = time.monotonic()
+                if stay and outcomes >= RATE_SHARE * accepted:
                     if time.monotonic() - reached >= stays_s:
                         return reached - begun
-                    continue
-                reached = None
-                if time.monotonic() - begun > RATE_WITHIN_S:
+                if time.monotonic() - (reached if stay else begun) > RATE_WITHIN_S:
                     raise Violation(
                         f"{before:.0f} answers a second before, and {RATE_WITHIN_S} s after "
                         f"healing {answers:.0f}, {accepted:.0f} accepted, {outcomes:.0f} outcomes"
