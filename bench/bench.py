@@ -3,11 +3,17 @@ bench`.
 
 Starts the stack of scripts/bench.sh, which also sets the environment. Every load is checked: the
 receives that were answered as accepted must be in PostgreSQL, or this program ends with status 1.
+A run of everything writes the table to docs/figures.txt, which README.md shows.
 """
 
+import datetime
 import json
 import os
+import platform
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import coming_back
 import flood
@@ -18,7 +24,10 @@ import limits
 import many_coupons
 import one_coupon
 import redeem
-from rig import RUN, failures, figures, say, stack_fresh
+from rig import QUICK, RUN, failures, figures, say, stack_fresh
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "docs/figures.txt"
 
 # In the order in which they are measured. The last two replace the stack.
 PARTS = (
@@ -60,13 +69,30 @@ def chosen():
     return [measure for name, measure in measures.items() if name in names]
 
 
-def table_print():
+def machine():
+    """What the figures depend on, as two lines."""
+    processor = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
+    commit = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"],
+        capture_output=True, text=True, check=False,
+    ).stdout.strip()  # fmt: skip
+    return (
+        f"{datetime.date.today()}, commit {commit or 'unknown'}",
+        f"{len(os.sched_getaffinity(0))} cores ({processor[1] if processor else 'unknown'}), "
+        f"{memory / 2**20:.0f} GiB, {platform.freedesktop_os_release()['PRETTY_NAME']}",
+    )
+
+
+def table():
+    lines = [*machine()]
     for part in TABLE:
         rows = list(part.rows())
         if all(value is None for _, value, _ in rows):
             continue  # a heading without figures
         for label, value, note in rows:
-            print(label if value is None else f"{label:<54} {value:>23}  {note}".rstrip())
+            lines.append(label if value is None else f"{label:<52} {value:>21}  {note}".rstrip())
+    return "\n".join(lines) + "\n"
 
 
 measures = chosen()
@@ -76,7 +102,9 @@ for measure in measures:
     measure()
 with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
     json.dump(figures, file, indent=1)
-table_print()
+print(table(), end="")
+if not QUICK and not os.environ.get("BENCH_ONLY") and not failures:
+    FIGURES.write_text(table(), encoding="utf-8")
 for failure in failures:
     print(f"FAILED {failure}")
 sys.exit(1 if failures else 0)

@@ -8,7 +8,18 @@ import secrets
 import time
 
 import cpu
-from rig import QUICK, coupon_make, failures, figures, has, rate, run, settled_wait, times
+from rig import (
+    QUICK,
+    at_most,
+    coupon_make,
+    failures,
+    figures,
+    has,
+    rate,
+    run,
+    settled_wait,
+    times,
+)
 
 CONNECTIONS = (64, 1000)
 DURATION_S = 10 if not QUICK else 1
@@ -64,4 +75,5 @@ def rows():
         yield f"  {connections:,} connections: requests", rate(f"{name}_per_s"), ratio
         p50, p99 = (figures[f"{name}_{part}_us"] / 1000 for part in ("p50", "p99"))
         yield "    latency p50 / p99", f"{p50:.2f} / {p99:.2f} ms", ""
-        yield cpu.row(figures[f"{name}_cpu_us"], "request", f", allowed {CPU_ALLOWED_US}")
+        costs = figures[f"{name}_cpu_us"]
+        yield cpu.row(costs, "request", f", {at_most(costs['all'], CPU_ALLOWED_US)}")

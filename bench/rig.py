@@ -139,3 +139,12 @@ def rate(name):
 def times(name, base, what, digits=1):
     """ "" when the base was not measured."""
     return f"{figures[name] / figures[base]:.{digits}f} x {what}" if has(base) else ""
+
+
+def at_most(value, limit, words=""):
+    """A note that names the limit, and whether it is missed."""
+    return f"{'MISSED' if value > limit else 'at most'} {limit:,}{words}"
+
+
+def at_least(value, limit, words=""):
+    return f"{'MISSED' if value < limit else 'at least'} {limit:,}{words}"

@@ -325,6 +325,12 @@ def test_every_test_and_file_that_is_named_exists(page):
     assert missing == []
 
 
+def test_the_readme_shows_the_figures():
+    """Those that `make bench` has written."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / "docs/figures.txt").read_text(encoding="utf-8") in readme
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_line_is_wider_than_100_columns(page):
     """Outside code blocks. A line that is only a URL cannot be broken."""
