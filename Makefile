@@ -50,7 +50,7 @@ PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/c
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
-AGENTS = $(BUILD_DIR)/tests/lock_agent $(BUILD_DIR)/compare-way
+AGENTS = $(BUILD_DIR)/tests/lock_agent $(BUILD_DIR)/tests/models $(BUILD_DIR)/compare-way
 SIMULATIONS = $(patsubst tests/sim/%.c,$(BUILD_DIR)/tests/sim_%,$(wildcard tests/sim/*.c))
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD_DIR)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
 THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_coupons \
@@ -151,6 +151,12 @@ $(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/f
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $(filter-out %/replay.o,$^) $(FUZZ_MAIN) $(LDLIBS)
 $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	@printf '  LD %s\n' $@
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD_DIR)/tests/models: $(BUILD_DIR)/tests/models.o $(BUILD_DIR)/libgateway.a \
+	$(BUILD_DIR)/libcommon.a
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)

@@ -1,11 +1,14 @@
-"""issue.lua, terms.lua and release.lua against a model in Python, after every call of a random
-sequence: verdicts, body, users, counts and conservation (stock + taken slots + reserved = total).
-SEED=n repeats the sequence whose seed was n."""
+"""issue.lua, terms.lua and release.lua against two models, in Python and of the simulations
+(tests/models.c), after every call of a random sequence: verdicts, body, users, counts and
+conservation (stock + taken slots + reserved = total). SEED=n repeats the sequence whose seed was n,
+RUNS=n STEPS=n makes so many of that length."""
 
+import os
 import random
 
 import pytest
 
+from models import Simulated
 from script_coupon import (
     BUSY,
     ENDED,
@@ -21,7 +24,7 @@ from ulid import ulid_make
 from user_ids import user_id_random
 
 HOUR = 3600 * 1000
-STEPS = 150
+STEPS = int(os.environ.get("STEPS") or 150)
 
 
 class Model:
@@ -71,7 +74,14 @@ class Model:
         }
 
 
-def issue_step(rng, coupon, model, people, keys):
+@pytest.fixture(scope="module")
+def simulated():
+    one = Simulated()
+    yield one
+    one.end()
+
+
+def issue_step(rng, coupon, model, simulated, people, keys):
     requests = [
         (rng.choice(people), rng.choice(keys)) for _ in range(rng.choice([1, 1, 2, 3, 8, 40]))
     ]
@@ -84,9 +94,13 @@ def issue_step(rng, coupon, model, people, keys):
     verdicts, receives, first = model.issue(batch, requests, bound)
     assert a.verdicts == verdicts
     assert (a.generation, a.seq, a.stock) == (model.generation, model.seq, model.stock)
+    told = simulated.issue(batch, bound, requests)
+    assert told[:3] == (verdicts, model.seq, model.stock)
     if not receives:
-        assert a.body == ""
+        assert a.body == "" and not told[3]
         return
+    same = {"coupon": coupon.id, "at": a.now_ms}  # the simulation has its own coupon and clock
+    assert {**told[3], **same} == a.message
     model.outbox[batch] = a.body
     assert a.message == {
         "v": 1,
@@ -99,7 +113,7 @@ def issue_step(rng, coupon, model, people, keys):
     }
 
 
-def terms_step(rng, coupon, model, now_ms):
+def terms_step(rng, coupon, model, simulated, now_ms):
     model.version += 1
     status = rng.choice(["open", "open", "open", "open", "paused", "closed"])
     window = rng.choice(["in", "in", "in", "in", "before", "after"])
@@ -117,9 +131,10 @@ def terms_step(rng, coupon, model, now_ms):
     assert reply == "applied"
     model.status, model.window, model.total, model.limit = status, window, total, limit
     model.stock = total - taken
+    simulated.tell("terms", status, window, total, model.stock, limit)
 
 
-def release_step(rng, coupon, model):
+def release_step(rng, coupon, model, simulated):
     """A rejected receive: its slot is free again, and the stock has one more."""
     if not model.users:
         return
@@ -130,13 +145,15 @@ def release_step(rng, coupon, model):
         del model.users[user]
     model.stock += 1
     assert coupon.run("release", user, slot, batch, index, "free") == ["ok", model.stock, 0, "free"]
+    simulated.tell("release", user, slot)
 
 
-def settle_step(rng, coupon, model):
+def settle_step(rng, coupon, model, simulated):
     if model.outbox:
         batch = rng.choice(sorted(model.outbox))
         del model.outbox[batch]
         coupon.redis.hdel(coupon.keys[2], batch)
+        simulated.tell("settled", batch)
 
 
 def check(coupon, model):
@@ -152,7 +169,7 @@ def check(coupon, model):
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_sequence(shared_redis, seed):
+def test_sequence(shared_redis, simulated, seed):
     rng = random.Random(seed)
     coupon = Coupon(shared_redis)
     reserved = rng.choice([0, 0, 3])
@@ -167,17 +184,18 @@ def test_sequence(shared_redis, seed):
         limit=model.limit,
         generation=model.generation,
     )
+    simulated.tell("begin", model.total, model.stock, model.limit, model.generation)
     try:
         for _ in range(STEPS):
             step = rng.choices(["issue", "terms", "release", "settle"], [12, 2, 2, 3])[0]
             if step == "issue":
-                issue_step(rng, coupon, model, people, keys)
+                issue_step(rng, coupon, model, simulated, people, keys)
             elif step == "terms":
-                terms_step(rng, coupon, model, coupon.time_ms())
+                terms_step(rng, coupon, model, simulated, coupon.time_ms())
             elif step == "release":
-                release_step(rng, coupon, model)
+                release_step(rng, coupon, model, simulated)
             else:
-                settle_step(rng, coupon, model)
+                settle_step(rng, coupon, model, simulated)
             check(coupon, model)
     finally:
         coupon.delete()

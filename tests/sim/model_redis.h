@@ -70,6 +70,7 @@ struct redis_call {
 	int64_t coupon;
 	struct ulid batch;
 	int64_t seen_generation, seen_seq;
+	size_t unsettled_max; /* 0: no bound */
 	size_t n;
 	struct {
 		struct user_id user;
@@ -174,6 +175,9 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 	verdict->answer = coupon_closed(coupon);
 	if (verdict->answer == ANSWER_OK && __builtin_popcount(taken) >= coupon->limit)
 		verdict->answer = ANSWER_LIMIT_REACHED;
+	if (verdict->answer == ANSWER_OK && call->unsettled_max &&
+	    coupon->outbox_n >= call->unsettled_max)
+		verdict->answer = ANSWER_BUSY;
 	if (verdict->answer != ANSWER_OK)
 		return;
 	while (taken & 1u << slot)
@@ -197,11 +201,11 @@ static void verdict_make(struct redis_call *call, struct redis_coupon *coupon, s
 }
 
 /* As in a JSON string. */
-static const char *user_escaped(const struct user_id *user, char out[2 * USER_ID_SIZE])
+static const char *escaped(const char *text, char *out)
 {
 	char *at = out;
 
-	for (const char *p = user->text; *p; p++) {
+	for (const char *p = text; *p; p++) {
 		if (*p == '"' || *p == '\\')
 			*at++ = '\\';
 		*at++ = *p;
@@ -214,7 +218,7 @@ static char *body_make(const struct redis_call *call, const struct redis_coupon 
 		       int accepted, size_t *len)
 {
 	char *body = malloc(256 + (size_t)accepted * 320), ulid[ULID_SIZE];
-	char user[2 * USER_ID_SIZE];
+	char user[2 * USER_ID_SIZE], key[2 * RECEIVE_KEY_MAX + 1];
 	const struct truth *first = &truths[truths_n - (size_t)accepted];
 	int n = sprintf(body,
 			"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%lld\",\"generation\":%lld,\"seq\":"
@@ -225,8 +229,8 @@ static char *body_make(const struct redis_call *call, const struct redis_coupon 
 
 	for (int i = 0; i < accepted; i++)
 		n += sprintf(body + n, "%s[\"%s\",%d,\"%s\"]", i ? "," : "",
-			     user_escaped(&first[i].receive.user, user), first[i].slot,
-			     first[i].key);
+			     escaped(first[i].receive.user.text, user), first[i].slot,
+			     escaped(first[i].key, key));
 	n += sprintf(body + n, "]}");
 	*len = (size_t)n;
 	return body;
