@@ -24,7 +24,7 @@ night() {
 	RUNS=20000 "$BUILD_DIR/tests/sim_promises" || failed=$((failed + 1))
 	RUNS=20000 "$BUILD_DIR/tests/unit_test_settlement_history" || failed=$((failed + 1))
 	RUNS=300 "${pytest[@]}" tests/lua -k 'sequence or random' || failed=$((failed + 1))
-	RUNS=300 "${pytest[@]}" tests/sql -k 'history or one_call or whatever' ||
+	RUNS=300 "${pytest[@]}" tests/sql -k 'history or messages or one_call or whatever' ||
 		failed=$((failed + 1))
 	"${pytest[@]}" tests/e2e -k killed || failed=$((failed + 1))
 	RUN_DIR=$RUN_DIR scripts/stack.sh stop >/dev/null
