@@ -3,28 +3,42 @@
 #include <string.h>
 
 extern const struct way way_read_then_write, way_row_lock, way_version_once, way_version_time,
-	way_version_times, way_conditional, way_conditional_unique, way_lock_getset, way_lock_token,
-	way_lock_ownerless, way_lock_redis, way_lock_redis_fair, way_lock_redis_one,
-	way_lock_postgres, way_lock_zookeeper, way_user_lock, way_watch_once, way_watch_again,
-	way_segment, way_segments, way_queue_commands, way_queue_script, way_couponmq_accepted,
-	way_couponmq_issued;
+	way_version_times, way_conditional, way_conditional_unique, way_conditional_function,
+	way_lock_getset, way_lock_token, way_lock_ownerless, way_lock_redis, way_lock_redis_fair,
+	way_lock_redis_one, way_lock_postgres, way_lock_zookeeper, way_user_lock, way_watch_once,
+	way_watch_again, way_segment, way_segments, way_queue_commands, way_queue_script,
+	way_couponmq_accepted, way_couponmq_issued, way_combiner;
 
 const struct way *const ways[] = {
-	&way_read_then_write,    &way_row_lock,
-	&way_version_once,       &way_version_time,
-	&way_version_times,      &way_conditional,
-	&way_conditional_unique, &way_lock_getset,
-	&way_lock_token,         &way_lock_ownerless,
-	&way_lock_redis,         &way_lock_redis_fair,
-	&way_lock_redis_one,     &way_lock_postgres,
+	&way_read_then_write,
+	&way_row_lock,
+	&way_version_once,
+	&way_version_time,
+	&way_version_times,
+	&way_conditional,
+	&way_conditional_unique,
+	&way_conditional_function,
+	&way_lock_getset,
+	&way_lock_token,
+	&way_lock_ownerless,
+	&way_lock_redis,
+	&way_lock_redis_fair,
+	&way_lock_redis_one,
+	&way_lock_postgres,
 #ifdef WITH_ZOOKEEPER
 	&way_lock_zookeeper,
 #endif
-	&way_user_lock,          &way_watch_once,
-	&way_watch_again,        &way_segment,
-	&way_segments,           &way_queue_commands,
-	&way_queue_script,       &way_couponmq_accepted,
-	&way_couponmq_issued,    NULL,
+	&way_user_lock,
+	&way_watch_once,
+	&way_watch_again,
+	&way_segment,
+	&way_segments,
+	&way_queue_commands,
+	&way_queue_script,
+	&way_couponmq_accepted,
+	&way_couponmq_issued,
+	&way_combiner,
+	NULL,
 };
 
 const struct way *ways_find(const char *id)

@@ -1,6 +1,6 @@
 /*
  * 4. UPDATE … WHERE stock > 0: the check and the write are one statement. One for each user is a
- * check before it, or a unique index.
+ * check before it, or a unique index. All of it can be one function: one round trip.
  */
 #include "compare/ways/sell.h"
 
@@ -22,6 +22,24 @@ static enum outcome buy_unique(struct client *client, const struct request *requ
 	return SOLD;
 }
 
+static void function_make(struct client *client)
+{
+	sql(client, "CREATE FUNCTION sell_one(wanted bigint, user_id bigint) RETURNS int "
+		    "LANGUAGE plpgsql AS $$ BEGIN "
+		    "INSERT INTO sale VALUES (wanted, user_id) ON CONFLICT DO NOTHING; "
+		    "IF NOT FOUND THEN RETURN 2; END IF; "
+		    "UPDATE item SET stock = stock - 1 WHERE id = wanted AND stock > 0; "
+		    "IF FOUND THEN RETURN 0; END IF; "
+		    "DELETE FROM sale WHERE item = wanted AND buyer = user_id; "
+		    "RETURN 1; END $$");
+}
+
+/* It returns numbers of enum outcome. */
+static enum outcome buy_function(struct client *client, const struct request *request)
+{
+	return (enum outcome)sql(client, "SELECT sell_one($1, $2)", request->item, request->user);
+}
+
 const struct way way_conditional = {
 	.id = "4a",
 	.name = "UPDATE … WHERE stock > 0",
@@ -35,4 +53,11 @@ const struct way way_conditional_unique = {
 	.name = "the same, a unique index",
 	.is_unique = 1,
 	.buy = buy_unique,
+};
+const struct way way_conditional_function = {
+	.id = "4c",
+	.name = "the same in one round trip",
+	.is_unique = 1,
+	.prepare = function_make,
+	.buy = buy_function,
 };
