@@ -1,7 +1,7 @@
 /*
- * 11. A combiner in front of PostgreSQL alone: it collects requests while a transaction commits, and
- * the next one settles all of them. Here its clients are in the same process: no network is between
- * them, as there is with couponmq.
+ * 11. A combiner in front of PostgreSQL alone: it collects requests while a transaction commits,
+ * and the next one settles all of them. Here its clients are in the same process: no network is
+ * between them, as there is with couponmq.
  */
 #include "common/check.h"
 #include "compare/way.h"
