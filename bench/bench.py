@@ -97,12 +97,14 @@ def table():
 
 measures = chosen()
 stack_fresh()
-for measure in measures:
-    say(f"bench: {name_of(measure).replace('_', ' ')}")
-    measure()
-with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
-    json.dump(figures, file, indent=1)
-print(table(), end="")
+try:
+    for measure in measures:
+        say(f"bench: {name_of(measure).replace('_', ' ')}")
+        measure()
+finally:  # what was measured before one failed
+    with open(f"{RUN}/bench.json", "w", encoding="utf-8") as file:
+        json.dump(figures, file, indent=1)
+    print(table(), end="", flush=True)
 if not QUICK and not os.environ.get("BENCH_ONLY") and not failures:
     FIGURES.write_text(table(), encoding="utf-8")
 for failure in failures:
