@@ -29,7 +29,7 @@ from rig import QUICK, RUN, failures, figures, say, stack_fresh
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs/figures.txt"
 
-# In the order in which they are measured. The last two replace the stack.
+# In the order in which they are measured. The last ones replace the stack.
 PARTS = (
     idle,
     limits,

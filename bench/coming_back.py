@@ -25,6 +25,7 @@ from rig import (
     redis_open,
     stack,
     stack_fresh,
+    stack_fresh,
     users_take,
 )
 
@@ -139,6 +140,7 @@ def gateway_frozen():
 
 
 def coming_back_measure():
+    stack_fresh()  # what other measurements left in Redis would be loaded first
     stack("stop", "worker-2")
     for count in COUNTS:
         coupons, _ = coupons_make(count)
