@@ -25,7 +25,6 @@ from rig import (
     redis_open,
     stack,
     stack_fresh,
-    stack_fresh,
     users_take,
 )
 
