@@ -183,7 +183,7 @@ part_torture() {
 
 # The programs without some of their safeguards: their tests must fail.
 part_mutants() {
-	if PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) \
+	if PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) TEST_WAIT_S=120 \
 		/usr/bin/python3 -B tests/mutants/run.py --choose 2 --shards 1; then
 		passed=$((passed + 2))
 	else

@@ -97,7 +97,7 @@ class Copy:
             "BUILD_DIR": "build",
             "RUN_DIR": ".run-test",
             "PORT_BASE": str(int(os.environ.get("PORT_BASE") or 18400) + 1000 * number),
-            "TEST_WAIT_S": str(WAIT_S),
+            "TEST_WAIT_S": os.environ.get("TEST_WAIT_S") or str(WAIT_S),
         }
 
     def make(self):
