@@ -117,7 +117,7 @@ static void serve(struct client *client, struct load *load)
 
 const struct way way_combiner = {
 	.id = "11",
-	.name = "a combiner, PostgreSQL alone",
+	.name = "a combiner, PostgreSQL",
 	.is_unique = 1,
 	.is_batch = 1,
 	.prepare = prepare,

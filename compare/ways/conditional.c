@@ -56,7 +56,7 @@ const struct way way_conditional_unique = {
 };
 const struct way way_conditional_function = {
 	.id = "4c",
-	.name = "the same in one round trip",
+	.name = "the same, one round trip",
 	.is_unique = 1,
 	.prepare = function_make,
 	.buy = buy_function,
