@@ -92,7 +92,7 @@ def test_the_report_names_unknown_ways(env):
 @pytest.mark.parametrize(
     "words, why",
     [
-        (["11"], 'the way is "11"'),
+        (["99"], 'the way is "99"'),
         (["1", "--users", "0"], '--users is "0"; allowed: 1 to 1000000'),
         (["1", "--users", "many"], '--users is "many"'),
         (["1", "--users"], '--users is ""'),
