@@ -68,11 +68,20 @@ def pid_of(name):
         return int(file.read())
 
 
+def is_alive(pid):
+    """A zombie is not: nobody may have waited for it yet."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def redis_restart():
     """Kills it and starts it again. Returns the time at which it answers."""
     pid = pid_of("redis")
     os.kill(pid, signal.SIGKILL)
-    while os.path.exists(f"/proc/{pid}"):  # its memory is given back
+    while is_alive(pid):  # until its memory is given back: else it is not started again
         time.sleep(0.002)
     started = subprocess.Popen(["scripts/stack.sh", "start", "redis"], stdout=subprocess.DEVNULL)
     client = redis_open()
