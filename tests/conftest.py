@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from seed import SEED
-from shards import ROUGH_SHARE, SHARED_SHARE
+from shards import ROUGH_SHARE, SHARED, SHARED_SHARE
 from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 
 
@@ -27,9 +27,9 @@ def pytest_addoption(parser):
 
 
 def is_chosen(item):
-    """A whole run chooses its tests of whole stacks by its seed: fewer of those that may break one,
-    and of other long ones. With ALL=1 it chooses all."""
-    share = SHARED_SHARE if item.path.parent.name == "e2e" else 1
+    """A whole run chooses its tests of services by its seed: fewer of those that may break one, and
+    of other long ones. With ALL=1 it chooses all."""
+    share = SHARED_SHARE if item.path.parent.name in SHARED else 1
     if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
         share = ROUGH_SHARE
     draw = random.Random(f"{SEED} {item.nodeid}").random()

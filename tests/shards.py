@@ -13,8 +13,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OTHERS_S = 2
 # What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
-# tests/e2e.
-ROUGH_SHARE, SHARED_SHARE = 1 / 6, 1 / 2
+# tests/e2e and tests/sql.
+ROUGH_SHARE, SHARED_SHARE = 1 / 10, 1 / 4
+SHARED = ("e2e", "sql")
 # The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
 # cores, while the other shards run.
 SECONDS = {
@@ -112,7 +113,7 @@ def shards(count):
         return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE
 
     def elsewhere(file):
-        share = SHARED_SHARE if file.parent.name == "e2e" else 1
+        share = SHARED_SHARE if file.parent.name in SHARED else 1
         return SECONDS.get(file.name, (0, OTHERS_S))[1] * share
 
     files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]

@@ -2,8 +2,9 @@
 that must notice. Fails if one of them passes.
 
 Each of SHARDS=2 copies runs its share: first all tests of its mutants without any fault, which must
-pass, then each mutant. ONLY=words chooses mutants by their names, promises and files; CHOOSE=n
-chooses n of them by SEED. --table prints them and runs nothing."""
+pass (not with --faults-only, beside the tests themselves), then each mutant. ONLY=words chooses
+mutants by their names, promises and files; CHOOSE=n chooses n of them by SEED. --table prints them
+and runs nothing."""
 
 import argparse
 import os
@@ -43,6 +44,7 @@ def arguments_read():
     parser.add_argument("--only", default=os.environ.get("ONLY", ""))
     parser.add_argument("--choose", type=int, default=int(os.environ.get("CHOOSE") or 0))
     parser.add_argument("--shards", type=int, default=int(os.environ.get("SHARDS") or 2))
+    parser.add_argument("--faults-only", action="store_true")
     parser.add_argument("--seed", default=os.environ.get("SEED") or str(random.randrange(10**6)))
     return parser.parse_args()
 
@@ -198,15 +200,22 @@ def pytest_result(xml, code, test):
 
 
 class Shard(threading.Thread):
-    def __init__(self, number, mutants, told):
+    def __init__(self, number, mutants, faults_only, told):
         super().__init__(daemon=True)
         self.copy = Copy(number)
         self.mutants = mutants
+        self.faults_only = faults_only
         self.told = told  # told(text)
         self.bad = []
 
     def run(self):
         self.copy.make()
+        if self.faults_only or self.all_pass():
+            for one in self.mutants:
+                self.mutant_run(one)
+
+    def all_pass(self):
+        """Whether the tests do without a fault."""
         tests = sorted({test for one in self.mutants for test in one.tests})
         trouble = self.copy.build(tests)
         results, printed = ({}, trouble) if trouble else self.copy.tests_run(tests)
@@ -214,9 +223,7 @@ class Shard(threading.Thread):
         if trouble or without:
             self.bad.append("without a fault")
             self.told(f"{printed}\nWITHOUT A FAULT: {without or 'it does not build'}")
-            return
-        for one in self.mutants:
-            self.mutant_run(one)
+        return not (trouble or without)
 
     def mutant_run(self, one):
         began = time.monotonic()
@@ -252,7 +259,10 @@ def main():
             print(text, flush=True)
 
     print(f"mutants: {len(mutants)} of {len(MUTANTS)}, SEED={arguments.seed}", flush=True)
-    shards = [Shard(place + 1, mutants[place::count], told) for place in range(count)]
+    shards = [
+        Shard(place + 1, mutants[place::count], arguments.faults_only, told)
+        for place in range(count)
+    ]
 
     def end(*_):
         sys.exit(143)

@@ -26,22 +26,50 @@ def database(stack):
         yield urls
 
 
+class Pool:
+    """Connections of the owner, which tests have one after the other: to open one costs more than
+    most tests."""
+
+    def __init__(self, url):
+        self.url, self.idle = url, []
+
+    def take(self):
+        return self.idle.pop() if self.idle else Db(self.url)
+
+    def put(self, one):
+        try:
+            one.reset()
+            self.idle.append(one)
+        except psycopg.Error:  # the test has closed it
+            one.close()
+
+
+@pytest.fixture(scope="session")
+def pool(database):
+    made = Pool(database[1])
+    yield made
+    for one in made.idle:
+        one.close()
+
+
 @pytest.fixture
-def ids_given(database):
+def ids_given(pool):
     """The coupons of this test. Their rows are deleted when it ends, after its connections are
-    closed."""
+    reset."""
     given = []
     yield given
     if given:
-        with psycopg.connect(database[1], autocommit=True) as owner:
-            owner.execute("SET lock_timeout = '10s'")
-            owner.execute("DELETE FROM coupon WHERE id = ANY (%s)", (given,))
-            for table in ("user_coupon", "receive_rejected", "coupon_generation"):
-                owner.execute(f"DELETE FROM {table} WHERE coupon_id = ANY (%s)", (given,))
+        owner = pool.take()
+        owner.execute("SET lock_timeout = '10s'")
+        owner.execute("DELETE FROM coupon WHERE id = ANY (%s)", given)
+        for table in ("user_coupon", "receive_rejected", "coupon_generation"):
+            owner.execute(f"DELETE FROM {table} WHERE coupon_id = ANY (%s)", given)
+        pool.put(owner)
 
 
 @pytest.fixture
 def connections(ids_given):
+    """Those to other databases, and of other kinds; they are closed when the test ends."""
     opened = []
     yield opened
     for one in opened:
@@ -49,12 +77,20 @@ def connections(ids_given):
 
 
 @pytest.fixture
-def db_new(database, connections):
+def pooled(pool, connections):
+    taken = []
+    yield taken
+    for one in taken:
+        pool.put(one)
+
+
+@pytest.fixture
+def db_new(pool, pooled):
     """db_new(): one more connection of the owner."""
 
     def make():
-        connections.append(Db(database[1]))
-        return connections[-1]
+        pooled.append(pool.take())
+        return pooled[-1]
 
     return make
 
@@ -65,9 +101,8 @@ def db(db_new):
 
 
 @pytest.fixture
-def owner(database, connections):
-    connections.append(Db(database[1]))
-    return connections[-1]
+def owner(db_new):
+    return db_new()
 
 
 @pytest.fixture
@@ -119,7 +154,7 @@ class Running:
 
 
 @pytest.fixture
-def background(connections):
+def background(connections, pooled):
     """background(call, *args): a Running, which is cancelled if it still runs when the test
     ends."""
     started = []
@@ -130,7 +165,7 @@ def background(connections):
 
     yield start
     while any(running.thread.is_alive() for running in started):
-        for one in connections:
+        for one in [*connections, *pooled]:
             one.connection.cancel()
         for running in started:
             running.thread.join(0.1)

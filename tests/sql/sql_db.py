@@ -71,6 +71,13 @@ class Db:
     def close(self):
         self.connection.close()
 
+    def reset(self):
+        """As it was when it was opened."""
+        self.connection.rollback()
+        self.connection.execute("DISCARD ALL")
+        self.prepared.clear()
+        self.change = None
+
     def execute(self, text, *params):
         cursor = self.connection.execute(text, params or None)
         return cursor.fetchall() if cursor.description else []

@@ -26,11 +26,11 @@ MOVES = 0.04  # how often a client changes its gateway, so that all have clients
 class Campaign(History):
     """One coupon of the load."""
 
-    def __init__(self, stack, total, limit, seed, allowed, user_numbers=False):
+    def __init__(self, stack, total, limit, seed, allowed, user_numbers=False, **terms):
         """user_numbers: every user is an integer, as before user ids were text."""
         super().__init__(
             stack,
-            stack.coupon_make(total, limit, name="torture"),
+            stack.coupon_make(total, limit, name="torture", **terms),
             total,
             limit,
             seed=seed,

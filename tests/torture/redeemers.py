@@ -33,10 +33,10 @@ Revoked = collections.namedtuple("Revoked", "codes begun done")  # done: None if
 class Redeemers:
     """Threads that redeem until stop(). Each code is tried by several users, again and again."""
 
-    def __init__(self, rig, chance, threads=3):
-        self.rig, self.seed = rig, chance.randrange(2**32)
+    def __init__(self, rig, chance, threads=3, every_s=PAUSE_S):
+        self.rig, self.seed, self.every_s = rig, chance.randrange(2**32), every_s
         self.stack = rig.stack
-        self.coupon = self.stack.coupon_make(10_000, limit=LIMIT, name="redeem")
+        self.coupon = self.stack.coupon_make(10_000, limit=LIMIT, name="redeem", events="on")
         path = self.stack.run_dir / f"codes-{self.coupon}.csv"
         path.unlink(missing_ok=True)
         out = self.stack.ctl(
@@ -79,7 +79,7 @@ class Redeemers:
                 self.is_ending.wait(0.05)
                 continue
             self.asked.append(Asked(user, code, reply["status"], reply.get("receive"), sent))
-            self.is_ending.wait(PAUSE_S)
+            self.is_ending.wait(self.every_s)
         if client:
             client.close()
 

@@ -52,6 +52,7 @@ import redis
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
+from around import Around  # noqa: E402
 from campaign import ANSWER_S, WINDOW, Campaign, TortureLoad  # noqa: E402
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length  # noqa: E402
 from load import now  # noqa: E402
@@ -59,13 +60,14 @@ from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY  # noqa: E402
 from stack import SERVICES, Stack, wait_until  # noqa: E402
 from verdict import Allowed  # noqa: E402
+from webhooks import SOON  # noqa: E402
 from witness import Witness  # noqa: E402
 
 # Small, so that waits of seconds or minutes are short.
 SETTINGS = {
     "COUPON_KEEPER_LEASE_MS": 1000, "COUPON_KEEPER_ROUND_MS": 100, "COUPON_RESEND_AFTER_MS": 400,
     "COUPON_CALL_TIMEOUT_MS": 700, "COUPON_ISSUED_TIMEOUT_MS": 1500,
-    "COUPON_SETTLE_TIMEOUT_MS": 3000,
+    "COUPON_SETTLE_TIMEOUT_MS": 3000, **SOON,
 }  # fmt: skip
 HEARTBEAT_S = 4  # RabbitMQ's proposal to its clients
 CAMPAIGNS = (
@@ -333,10 +335,16 @@ class Rig:
     def _run_loaded(self, scenario, chance, seed):
         began = time.monotonic()
         self._allowed = Allowed(scenario.answers, scenario.reasons, scenario.unknown)
+        around = Around(self) if scenario.around else None
+        if around:
+            self.on_end(around.close)
         campaigns = [
-            Campaign(self.stack, total, limit, seed, self._allowed, scenario.user_numbers)
+            Campaign(
+                self.stack, total, limit, seed, self._allowed, scenario.user_numbers,
+                **({"events": "on"} if around else {}),
+            )
             for total, limit in CAMPAIGNS
-        ]
+        ]  # fmt: skip
         self._open_wait(campaigns)
         for part in self.parts:
             part.disturbances.clear()
@@ -350,6 +358,9 @@ class Rig:
             self.window,
         ).start()
         try:
+            if around:
+                around.start(chance)
+                self.on_stop(around.stop)
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
             begun_s = now()
@@ -368,6 +379,8 @@ class Rig:
             issued = sum(campaign.judge() for campaign in campaigns)
             while self._judges:
                 self._judges.pop()()
+            if around:
+                around.judge(scenario.events)
             self._check_rest()
             if slow:
                 raise slow  # last: a loss slows the rate as well

@@ -11,7 +11,9 @@ SCENARIOS = {}
 # What clients may be answered when something fails: see verdict.Allowed.
 OUTCOMES_LATE = {"unknown": 0.3}  # those who wait for RabbitMQ or PostgreSQL
 POSTGRESQL_AWAY = {"answers": ("status unavailable",), "unknown": 0.3}
-POSTGRESQL_BACK = {"answers": ("unavailable", "status unavailable"), "unknown": 0.5}
+POSTGRESQL_BACK = {
+    "answers": ("unavailable", "status unavailable"), "unknown": 0.5, "events": "complete",
+}  # fmt: skip
 GATEWAY_STARTS = {"answers": ("unavailable",), "unknown": 0.3}  # without connections at first
 REDIS_AWAY = {"answers": ("unavailable",), "unknown": 0.3}
 # A user whose slot Redis has lost may be accepted a second time, which PostgreSQL rejects.
@@ -32,6 +34,8 @@ class Scenario:
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
+        self.around = options.pop("around", True)
+        self.events = options.pop("events", "exact")
         self.user_numbers = options.pop("user_numbers", False)
         self.answers = options.pop("answers", ())
         self.reasons = options.pop("reasons", ())
@@ -42,13 +46,16 @@ class Scenario:
 def scenario(**options):
     """
     @scenario(gateways=2, workers=2, beside=True, settings={}, prepare=None, rate=True,
-              user_numbers=False, answers=(), reasons=(), unknown=0.01)
+              around=True, events="exact", user_numbers=False, answers=(), reasons=(),
+              unknown=0.01)
     def name_of_it(rig, chance): …
 
     beside: whether `make test` may choose it, where much else runs. settings: of gateways and
     workers, besides rig.SETTINGS.
     prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
-    before and after is compared. user_numbers: every user is an integer. answers, reasons, unknown:
+    before and after is compared. around: whether all of around.py goes on beside the load. events:
+    "exact"; "complete", where PostgreSQL is put back and some events are told of what is undone;
+    "lost", where RabbitMQ loses queues. user_numbers: every user is an integer. answers, reasons, unknown:
     what may happen to requests, see verdict.Allowed; every other answer, and every other rejection,
     is a violation.
     """

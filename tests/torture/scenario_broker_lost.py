@@ -65,7 +65,7 @@ def broker_lost_deleted(rig, chance):
     lost_twice(rig, chance, deleted)
 
 
-@scenario(**OUTCOMES_LATE)
+@scenario(events="lost", **OUTCOMES_LATE)
 def broker_lost_wiped(rig, chance):
     """RabbitMQ killed, and started without its data, twice."""
     lost_twice(rig, chance, wiped)

@@ -50,7 +50,7 @@ def exchange(rig, parts, build_dir):
         rig.wait_answers(200)
 
 
-@scenario(beside=False, prepare=older_start, user_numbers=True, **GATEWAY_STARTS)
+@scenario(beside=False, prepare=older_start, around=False, user_numbers=True, **GATEWAY_STARTS)
 def upgrade_and_back(rig, chance):
     """An older version migrated and upgraded under load: migrate, workers, gateways; then back:
     gateways, workers; then forward again."""
@@ -70,7 +70,7 @@ def upgrade_and_back(rig, chance):
     exchange(rig, rig.gateways, rig.newer)
 
 
-@scenario(beside=False, prepare=older_start, user_numbers=True, **GATEWAY_STARTS)
+@scenario(beside=False, prepare=older_start, around=False, user_numbers=True, **GATEWAY_STARTS)
 def upgrade_gateways_first(rig, _chance):
     """The order of docs/operations.md is not kept: older workers cannot read all messages of the
     newer gateways. Those are dead-lettered, and requeued when the workers are newer, too."""

@@ -1,0 +1,141 @@
+"""
+What goes on around the load in every scenario, and its judgement: an operator voids receives of the
+load and edits their terms, users redeem codes, and all events reach a subscriber's queue and a
+webhook, whose endpoint fails now and then.
+
+What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event with
+its own id, and nothing else is; without copies, the events of a coupon have the order of the
+commits.
+"""
+
+import collections
+import contextlib
+import json
+import random
+import threading
+
+import pika.exceptions
+from operate import voids
+from part import Violation
+from redeemers import Redeemers
+
+from endpoint import Endpoint
+from events import Subscriber, in_order
+from stack import wait_until
+from ulid import ulid_of
+from webhooks import Webhooks
+
+QUEUE = "torture.events"
+EVERY_S = (0.3, 1.5)  # between two commands of the operator
+REDEEM_EVERY_S = 0.05
+REFUSED = 0.05  # of the webhook's requests
+JOIN_S = 250  # two commands that wait for a service, each as long as stack.ctl_run lets them
+WAIT_S = 120
+LEFT = (
+    "SELECT (SELECT count(*) FROM event_log) + (SELECT count(*) FROM webhook_delivery"
+    " WHERE webhook_id = %s)"
+)
+DUE = """
+    SELECT batch, idx, 'issued' FROM user_coupon WHERE coupon_id = %(coupon)s
+    UNION SELECT batch, idx, unnest(ARRAY['issued', 'voided']) FROM coupon_void
+        WHERE coupon_id = %(coupon)s
+    UNION SELECT batch, idx, 'rejected' FROM receive_rejected
+        WHERE coupon_id = %(coupon)s AND reason <> 'voided'"""
+HISTORY = "SELECT id FROM campaign_history WHERE coupon_id = %s"
+
+
+def known(event_id):
+    """Without the time in the id of a change."""
+    return event_id.partition("-")[0] if event_id.startswith("campaign/") else event_id
+
+
+def events_of(_routing_key, _properties, body):
+    return json.loads(body)
+
+
+class Around:
+    """Made before the campaigns are, so that it gets all their events."""
+
+    def __init__(self, rig):
+        self.rig, self.stack = rig, rig.stack
+        self.ending, self.errors = threading.Event(), []
+        self.subscriber = Subscriber(self.stack, "event.#", QUEUE, events_of=events_of)
+        self.chance = random.Random(rig.seed)
+        self.endpoint = Endpoint(lambda _: 503 if self.chance.random() < REFUSED else 204)
+        self.webhooks = Webhooks(self.stack)
+        self.webhook, self.secret = self.webhooks.add(self.endpoint.url())
+        self.redeemers = self.operator = None
+
+    def start(self, chance):
+        """The load is running."""
+        self.redeemers = Redeemers(self.rig, chance, threads=1, every_s=REDEEM_EVERY_S)
+        seed = chance.randrange(2**32)
+        self.operator = threading.Thread(target=self._operate, args=(seed,), daemon=True)
+        self.operator.start()
+
+    def _operate(self, seed):
+        chance = random.Random(seed)
+        while not self.ending.wait(chance.uniform(*EVERY_S)):
+            try:
+                voids(self.rig, chance, 1)
+            except Exception as error:  # of the thread, raised by stop()
+                self.errors.append(error)
+                return
+
+    def stop(self):
+        self.ending.set()
+        if self.operator:
+            self.operator.join(JOIN_S)
+        if self.redeemers:
+            self.redeemers.stop()
+        if self.errors:
+            raise self.errors[0]
+
+    def close(self):
+        """Nothing stays for the next scenario."""
+        self.ending.set()
+        self.endpoint.close()
+        self.webhooks.close()
+        with contextlib.suppress(pika.exceptions.AMQPError):  # the broker may have lost the queue
+            self.subscriber.close()
+
+    def judge(self, events):
+        """events: which of them can be judged, see scenario.py."""
+        self.redeemers.judge()
+        if events == "lost":
+            return
+        with self.rig.pg() as pg:
+            wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
+            coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]
+            due = {coupon: self._due(pg, coupon) for coupon in coupons}
+        self._sent_judge(due, events, "subscriber", self.subscriber.read())
+        sent = [event for request in self.endpoint.requests for event in request.events]
+        self._sent_judge(due, "complete", "webhook", sent)
+        if not all(request.is_signed(self.secret) for request in self.endpoint.requests[-20:]):
+            raise Violation("a webhook's request is not signed by its secret")
+
+    @staticmethod
+    def _due(pg, coupon):
+        ids = {
+            f"{ulid_of(batch)}.{index}/{what}"
+            for batch, index, what in pg.execute(DUE, {"coupon": coupon})
+        }
+        return ids | {f"campaign/{coupon}/{row[0]}" for row in pg.execute(HISTORY, (coupon,))}
+
+    @staticmethod
+    def _sent_judge(due, events, whom, sent):
+        firsts = collections.defaultdict(dict)
+        for event in sent:
+            first = firsts[event["subject"]].setdefault(known(event["id"]), event)
+            if events == "exact" and first != event:
+                raise Violation(f"{whom}: two events with one id: {first}, {event}")
+        for coupon, ids in due.items():
+            got = firsts[coupon]
+            if missing := ids - got.keys():
+                raise Violation(f"{whom}: {len(missing)} events never came: {min(missing)}")
+            if events != "exact":
+                continue
+            if more := got.keys() - ids:
+                raise Violation(f"{whom}: {len(more)} events of nothing: {got[min(more)]}")
+            if not in_order(list(got.values())):
+                raise Violation(f"{whom}: events of coupon {coupon} out of order")
