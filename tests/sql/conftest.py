@@ -36,6 +36,10 @@ class Pool:
     def take(self):
         return self.idle.pop() if self.idle else Db(self.url)
 
+    def close(self):
+        for one in self.idle:
+            one.close()
+
     def put(self, one):
         try:
             one.reset()
@@ -44,12 +48,11 @@ class Pool:
             one.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool(database):
     made = Pool(database[1])
     yield made
-    for one in made.idle:
-        one.close()
+    made.close()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Db:
     queries = QUERIES
 
     def __init__(self, url):
-        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
         self.pid = self.connection.info.backend_pid
         self.prepared = set()
         self.change = None  # of the last settle(): 'STRIPE:NUM'
