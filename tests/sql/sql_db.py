@@ -75,6 +75,7 @@ class Db:
         """As it was when it was opened."""
         self.connection.rollback()
         self.connection.execute("DISCARD ALL")
+        self.connection.execute("SELECT pg_stat_force_next_flush()")  # of pg_stat_xact_user_tables
         self.prepared.clear()
         self.change = None
 
