@@ -44,6 +44,10 @@ class Subscriber:
             self.messages += 1
             self.events += self.events_of(method.routing_key, properties, body)
 
+    def reconnect(self):
+        """After a time without a read(), in which no heartbeat was answered."""
+        self.connection = None
+
     def of(self, type_):
         return [event for event in self.read() if event["type"] == type_]
 

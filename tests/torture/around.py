@@ -96,6 +96,7 @@ class Around:
         self.ending.set()
         self.endpoint.close()
         self.webhooks.close()
+        self.subscriber.reconnect()
         with contextlib.suppress(pika.exceptions.AMQPError):  # the broker may have lost the queue
             self.subscriber.close()
 
@@ -108,6 +109,7 @@ class Around:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
+        self.subscriber.reconnect()
         self._sent_judge(due, events, "subscriber", self.subscriber.read())
         sent = [event for request in self.endpoint.requests for event in request.events]
         self._sent_judge(due, "complete", "webhook", sent)
@@ -132,7 +134,10 @@ class Around:
         for coupon, ids in due.items():
             got = firsts[coupon]
             if missing := ids - got.keys():
-                raise Violation(f"{whom}: {len(missing)} events never came: {min(missing)}")
+                raise Violation(
+                    f"{whom}: of coupon {coupon} {len(missing)} of {len(ids)} events never came:"
+                    f" {min(missing)}"
+                )
             if events != "exact":
                 continue
             if more := got.keys() - ids:
