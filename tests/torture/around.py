@@ -3,8 +3,8 @@ What goes on around the load in every scenario, and its judgement: an operator v
 load and edits their terms, users redeem codes, and all events reach a subscriber's queue and a
 webhook, whose endpoint fails now and then.
 
-What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event with
-its own id, and nothing else is; without copies, the events of a coupon have the order of the
+What PostgreSQL has at the end, each row, rejection, void and entry of the history, is one event
+with its own id, and nothing else is; without copies, the events of a coupon have the order of the
 commits.
 """
 

@@ -51,13 +51,12 @@ def scenario(**options):
     def name_of_it(rig, chance): …
 
     beside: whether `make test` may choose it, where much else runs. settings: of gateways and
-    workers, besides rig.SETTINGS.
-    prepare(rig, chance): called before the load begins, for relays and such. rate: whether the rate
-    before and after is compared. around: whether all of around.py goes on beside the load. events:
-    "exact"; "complete", where PostgreSQL is put back and some events are told of what is undone;
-    "lost", where RabbitMQ loses queues. user_numbers: every user is an integer. answers, reasons, unknown:
-    what may happen to requests, see verdict.Allowed; every other answer, and every other rejection,
-    is a violation.
+    workers, besides rig.SETTINGS. prepare(rig, chance): called before the load begins, for relays
+    and such. rate: whether the rate before and after is compared. around: whether all of around.py
+    goes on beside the load. events: "exact"; "complete", where PostgreSQL is put back and some are
+    of what is undone; "lost", where RabbitMQ loses queues. user_numbers: every user is an integer.
+    answers, reasons, unknown: what may happen to requests, see verdict.Allowed; every other answer,
+    and every other rejection, is a violation.
     """
 
     def register(function):
