@@ -25,7 +25,7 @@ readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
 # A build that is made quickly; the other build has told the warnings.
-QUICK=(OPTIMISE='-O0 -g1' WARN=-w)
+QUICK=(OPTIMISE='-O1 -g1' WARN=-w)
 [[ -z $(command -v ld.gold) ]] || QUICK+=(LINKER=-fuse-ld=gold)
 readonly QUICK
 readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
