@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import coming_back
+import commands
 import flood
 import growth
 import idle
@@ -36,6 +37,7 @@ PARTS = (
     one_coupon,
     redeem,
     keep_alive,
+    commands,
     many_coupons,
     flood,
     coming_back,
@@ -47,6 +49,7 @@ TABLE = (
     redeem,
     many_coupons,
     keep_alive,
+    commands,
     coming_back,
     flood,
     growth,

@@ -60,8 +60,9 @@ def database_open(role="DATABASE_URL"):
     return psycopg.connect(os.environ[role], autocommit=True)
 
 
-def coupon_make(name, total=AMPLE):
-    coupon = ctl("create", "--name", name, "--total", total, "--valid-days", 30)
+def coupon_make(name, total=AMPLE, events="off"):
+    terms = ("--total", total, "--valid-days", 30, "--events", events)
+    coupon = ctl("create", "--name", name, *terms)
     ctl("publish", coupon)
     return coupon
 
