@@ -21,8 +21,8 @@ from stack import PORT_BASE, RUN_DIR, Stack, port_base_free, wait_until
 def pytest_addoption(parser):
     parser.addoption(
         "--stack",
-        choices=("rough", "shared"),
-        help="of tests/e2e, only the tests that use `stack`, or only the others",
+        choices=("rough", "shared", "both"),
+        help="a share by the seed: of tests/e2e of those that use `stack`, of the others, of both",
     )
 
 
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config, items):
         names = item.fixturenames
         on_shared = "stack" in names and "rough_stack" not in names
         elsewhere = item.path.parent.name == "e2e" and on_shared != (stack == "shared")
-        return elsewhere or not is_chosen(item)
+        return stack != "both" and elsewhere or not is_chosen(item)
 
     config.hook.pytest_deselected(items=[item for item in items if is_other(item)])
     items[:] = [item for item in items if not is_other(item)]

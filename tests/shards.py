@@ -107,7 +107,7 @@ def assign(shards, files, seconds):
 
 
 def shards(count):
-    """[(stack, files), …]; stack is None where one shard does all."""
+    """[(stack, files), …]"""
 
     def on_rough(file):
         return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE
@@ -118,7 +118,7 @@ def shards(count):
 
     files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]
     if count == 1:
-        return [(None, files)]
+        return [("both", files)]
     works = [[0, []] for _ in range(count)]
     rough, shared = works[: count // 3 or 1], works[count // 3 or 1 :]
     assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
@@ -128,7 +128,6 @@ def shards(count):
 
 if __name__ == "__main__":
     stack, chosen = shards(int(sys.argv[2]))[int(sys.argv[1]) - 1]
-    if stack:
-        print(f"--stack={stack}")
+    print(f"--stack={stack}")
     for one in chosen:
         print(one.relative_to(HERE.parent))

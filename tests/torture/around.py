@@ -94,6 +94,8 @@ class Around:
     def close(self):
         """Nothing stays for the next scenario."""
         self.ending.set()
+        if self.redeemers:
+            self.redeemers.is_ending.set()
         self.endpoint.close()
         self.webhooks.close()
         self.subscriber.reconnect()
