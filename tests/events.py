@@ -33,20 +33,22 @@ class Subscriber:
 
     def read(self):
         """All events that have come, in their order."""
-        while True:
+        for _ in range(2):
             try:
-                method, properties, body = self.channel().basic_get(self.name, auto_ack=True)
-            except pika.exceptions.AMQPError:  # the broker was restarted
+                while self._message_read():
+                    pass
+                break
+            except pika.exceptions.AMQPError:
+                # The broker was restarted, or no heartbeat was answered since the last read().
                 self.connection = None
-                return self.events
-            if not method:
-                return self.events
+        return self.events
+
+    def _message_read(self):
+        method, properties, body = self.channel().basic_get(self.name, auto_ack=True)
+        if method:
             self.messages += 1
             self.events += self.events_of(method.routing_key, properties, body)
-
-    def reconnect(self):
-        """After a time without a read(), in which no heartbeat was answered."""
-        self.connection = None
+        return method
 
     def of(self, type_):
         return [event for event in self.read() if event["type"] == type_]

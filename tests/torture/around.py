@@ -98,7 +98,6 @@ class Around:
             self.redeemers.is_ending.set()
         self.endpoint.close()
         self.webhooks.close()
-        self.subscriber.reconnect()
         with contextlib.suppress(pika.exceptions.AMQPError):  # the broker may have lost the queue
             self.subscriber.close()
 
@@ -111,7 +110,6 @@ class Around:
             wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             coupons = [self.redeemers.coupon, *(one.coupon for one in self.rig.load.campaigns)]
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
-        self.subscriber.reconnect()
         self._sent_judge(due, events, "subscriber", self.subscriber.read())
         sent = [event for request in self.endpoint.requests for event in request.events]
         self._sent_judge(due, "complete", "webhook", sent)
