@@ -72,6 +72,9 @@ def given_measure():
         file.writelines(f"{user}\n" for user in range(first, first + GIVEN))
     figures["given_per_s"] = per_s(GIVEN, "distribute", coupon, "--users", users)
     figures["exported_per_s"] = per_s(GIVEN, "export", coupon, "--out", out)
+    with open(out, encoding="ascii") as file:
+        if (exported := sum(1 for _ in file) - 1) != GIVEN:
+            failures.append(f"distribute: {exported} of {GIVEN} users have the coupon")
     os.unlink(out)
 
 
@@ -135,7 +138,10 @@ def sale(name, events):
     began_s = time.monotonic()
     rows = rows_per_s(rush(coupon, EVENTS, *FULL_LOAD, name=name))
     with database_open("DATABASE_ADMIN_URL") as db:
-        while any(db.execute(WAITING).fetchone()) and time.monotonic() - began_s < TIMEOUT_S:
+        while any(waiting := db.execute(WAITING).fetchone()):
+            if time.monotonic() - began_s > TIMEOUT_S:
+                failures.append(f"{name}: {waiting} rows of events and deliveries wait")
+                break
             time.sleep(0.02)
     return rows, EVENTS / (time.monotonic() - began_s)
 

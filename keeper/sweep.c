@@ -37,7 +37,7 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
-#define BIG_MS 300
+#define BIG_MS 300 /* at most; a tenth of the lease, so that the lock is renewed in time */
 #define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
@@ -439,11 +439,12 @@ static int pages_turn(struct keeper_sweep *sweep)
 static int big_turn(struct keeper_sweep *sweep, int64_t *pause_ms)
 {
 	int64_t coupon = rebuild_big(sweep->context);
+	int64_t part_ms = sweep->config->keeper_lease_ms / 10;
 
 	if (coupon == 0)
 		return 0;
 	sweep->context->refused = 0;
-	if (rebuild_big_step(sweep->context, BIG_MS))
+	if (rebuild_big_step(sweep->context, part_ms < BIG_MS ? part_ms : BIG_MS))
 		return -1;
 	*pause_ms = 0;
 	if (sweep->context->refused)

@@ -25,7 +25,7 @@ readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
 # A build that is made quickly; the other build has told the warnings.
-QUICK=(OPTIMISE='-O1 -g1' WARN=-w)
+QUICK=(OPTIMISE='-O1 -g1 -fno-omit-frame-pointer' WARN=-w)
 [[ -z $(command -v ld.gold) ]] || QUICK+=(LINKER=-fuse-ld=gold)
 readonly QUICK
 readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:'
@@ -161,7 +161,7 @@ part_programs() {
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
 	renice -n 10 -p "$BASHPID" >/dev/null
-	if [[ $((SEED % 2)) -eq 0 ]]; then
+	if [[ $((10#$SEED % 2)) -eq 0 ]]; then
 		build address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" tests
 		RUNS=4 programs_run "$PLAIN-address" 'unit_*' 'sim_*' 'fuzz_*'
 		build '' BUILD_DIR="$BUILD_DIR" simulations

@@ -5,6 +5,7 @@ import uuid
 
 import psycopg
 
+from command import Command
 from stack import wait_until
 
 # For tests: endpoints on this machine, without TLS, and soon tried again.
@@ -16,24 +17,11 @@ SOON = {**ALLOWED, "COUPON_WEBHOOK_RETRY_MS": 20}
 ALLOWED_FLAGS = ("--webhook-schemes", "https,http", "--webhook-networks", "127.0.0.1")
 
 
-class Webhooks:
+class Webhooks(Command):
     def __init__(self, stack):
-        self.stack = stack
+        super().__init__(stack, "webhook", *ALLOWED_FLAGS)
         self.db = psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True)
         self.made = []
-
-    def run(self, *arguments):
-        return self.stack.ctl_run("webhook", *arguments, *ALLOWED_FLAGS)
-
-    def __call__(self, *arguments):
-        result = self.run(*arguments)
-        assert result.returncode == 0, (arguments, result.stdout, result.stderr)
-        return result.stdout.strip()
-
-    def refused(self, *arguments, status=1):
-        result = self.run(*arguments)
-        assert (result.returncode, result.stdout) == (status, ""), result
-        return result.stderr.strip()
 
     def json(self, *arguments):
         return json.loads(self(*arguments, "--json"))

@@ -5,28 +5,17 @@ import json
 import os
 import subprocess
 
+from command import Command
 
-class Codes:
+
+class Codes(Command):
     """couponctl codes with a file of keys."""
 
     def __init__(self, stack, keys):
-        self.stack, self.keys = stack, keys
-
-    def run(self, *arguments):
-        return self.stack.ctl_run("codes", *arguments, "--code-keys", self.keys)
-
-    def __call__(self, *arguments):
-        result = self.run(*arguments)
-        assert result.returncode == 0, (arguments, result.stdout, result.stderr)
-        return result.stdout.strip()
-
-    def refused(self, *arguments, status=1):
-        result = self.run(*arguments)
-        assert (result.returncode, result.stdout) == (status, ""), result
-        return result.stderr.strip()
+        super().__init__(stack, "codes", "--code-keys", keys)
 
     def start(self, *arguments):
-        words = [self.stack.build_dir / "couponctl", "codes", *arguments, "--code-keys", self.keys]
+        words = [self.stack.build_dir / "couponctl", "codes", *arguments, *self.options]
         return subprocess.Popen(
             [str(word) for word in words],
             env={**os.environ, **self.stack.env},

@@ -394,13 +394,13 @@ def test_many_at_once_never_deadlock(db, db_new, coupon_new, code_set, backgroun
                 for n in rng.choices(range(3), k=12)
             ]
 
-    todo = [list(calls()) for _ in range(3)]
+    shares = [list(calls()) for _ in range(3)]
 
     def run(one, batches):
         for batch in batches:
             one.settle_retrying(*batch)
 
-    for running in [background(run, db_new(), batches) for batches in todo]:
+    for running in [background(run, db_new(), batches) for batches in shares]:
         running.result()
     for coupon in coupons:
         consistent(db, coupon)
