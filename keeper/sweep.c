@@ -37,7 +37,7 @@
 #include <string.h>
 
 #define OUTBOX_MS 300 /* at least, for the outbox of one coupon */
-#define BIG_MS 300 /* at most; a tenth of the lease, so that the lock is renewed in time */
+#define BIG_MS 300    /* at most; a tenth of the lease, so that the lock is renewed in time */
 #define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
 struct keeper_sweep {
