@@ -13,12 +13,13 @@ import subprocess
 import threading
 import time
 
+from history import History
 from part import Violation
 from stack import Client
 
 CODES = 120
 USERS = 40
-LIMIT = 6  # coupons of a user
+TOTAL, LIMIT = 10_000, 6  # of all users, and of each
 PAUSE_S = 0.004
 TIMEOUT_S = 6.0
 KNOWN_S = 3.0  # until each gateway knows a new set
@@ -36,7 +37,7 @@ class Redeemers:
     def __init__(self, rig, chance, threads=3, every_s=PAUSE_S):
         self.rig, self.seed, self.every_s = rig, chance.randrange(2**32), every_s
         self.stack = rig.stack
-        self.coupon = self.stack.coupon_make(10_000, limit=LIMIT, name="redeem", events="on")
+        self.coupon = self.stack.coupon_make(TOTAL, limit=LIMIT, name="redeem", events="on")
         path = self.stack.run_dir / f"codes-{self.coupon}.csv"
         path.unlink(missing_ok=True)
         out = self.stack.ctl(
@@ -89,7 +90,8 @@ class Redeemers:
             thread.join(TIMEOUT_S + 5)
 
     def judge(self):
-        """When all is settled."""
+        """When the load has ended."""
+        History(self.stack, self.coupon, TOTAL, LIMIT).settle()
         used = self.used()
         told = collections.Counter(one.status for one in self.asked)
         if told["accepted"] < 10:
