@@ -57,7 +57,7 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 	admission_memory confirm outboxes publisher rabbit_publisher waiters watchdog)
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
-EMBEDDED = $(foreach folder,lua sql/migration sql/function sql/query,$(sort \
+EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json
 
 .PHONY: build tests agents simulations thread-tests fuzzers fuzz fuzz-corpus
@@ -168,7 +168,7 @@ $(BUILD_DIR)/tests/lock_agent: $(BUILD_DIR)/tests/lock/agent.o $(BUILD_DIR)/libl
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 define compile
-$(1)/%.o: %.c $(PLAIN_DIR)/gen/embed.h
+$(1)/%.o: %.c | $(PLAIN_DIR)/gen/embed.h
 	@mkdir -p $$(@D)
 	@printf '  CC %s\n' $$<
 	@$$(CC) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -c -o $$@ $$<

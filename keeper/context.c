@@ -89,11 +89,12 @@ void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE])
 {
 	struct keeper_lock *lock = context->lock;
+	int64_t until_ms;
 
 	(void)keeper_lock_hold(lock);
+	until_ms = lock->lease.until_ms;
 	snprintf(text, KEEPER_FENCE_SIZE, "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
-		 lock->until_ms > lock->lease_ms ? lock->until_ms - lock->lease_ms : 0,
-		 lock->until_ms);
+		 until_ms > lock->lease_ms ? until_ms - lock->lease_ms : 0, until_ms);
 	return text;
 }
 

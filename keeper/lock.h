@@ -5,10 +5,6 @@
  * prevents two keepers from working at the same time. The writes of an earlier keeper fail: each
  * script compares the fence, and refuses to run outside the times within which this worker has held
  * the lock.
- *
- * The workers of the version before know only the key couponmq:keeper (lua/keeper_take.lua), which
- * the keeper therefore holds too: first it, then the lock, and gives the lock up first. It can be
- * dropped when no worker knows it alone.
  */
 #ifndef KEEPER_LOCK_H
 #define KEEPER_LOCK_H
@@ -22,10 +18,8 @@ struct keeper_lock {
 	struct redis_lease lease;
 	int64_t lease_ms;
 	int64_t renewed_ms; /* just before the last renewal that succeeded */
-	int64_t until_ms;   /* the end of the lock or the key, which is first, by Redis' clock */
 	int64_t writes;     /* to Redis, by its renewals */
 	int held;
-	char token[ULID_SIZE]; /* in the key */
 };
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);

@@ -10,7 +10,7 @@
 #include "keeper/dead.h"
 #include "keeper/metrics.h"
 #include "keeper/resend.h"
-#include "keeper/stuck.h"
+#include "keeper/slots.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -386,7 +386,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	struct resend_pass *pass;
 	int rc = 0;
 
-	if (look->outbox_n == 0 && !may_be_stuck(row, look, outbox->context->run_id)) {
+	if (look->outbox_n == 0 && !slots_may_settle(row, look, outbox->context->run_id)) {
 		resend_forget(outbox->resend, row->id);
 		return 0;
 	}
@@ -403,7 +403,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	if (pass->kind == RESEND_ALL)
 		rc = is_locked(outbox, row->id);
 	if (rc == 0 && pass->kind == RESEND_SLOTS)
-		rc = stuck_settle(outbox->context, row, look, pass, until_ms);
+		rc = slots_settle(outbox->context, row, look, pass, until_ms);
 	else if (rc == 0)
 		rc = pass_run(outbox, pass, row->id, until_ms);
 	if (rc > 0)

@@ -13,8 +13,8 @@
  * overtaken are published again only when a receive that was accepted after the pass has been
  * settled: then their copies have passed the queue, too.
  *
- * A third sign concerns receives without a message: a program of the previous version has accepted
- * them, and removed the message when RabbitMQ had confirmed it. The outbox is empty, nothing is in
+ * A third sign concerns receives without a message: something else than settling has removed their
+ * outbox entries. The outbox is empty, nothing is in
  * any queue, receives are in flight, and none was settled for RESEND_SLOTS_MS. Their slots have all
  * that settling them takes.
  *

@@ -284,27 +284,6 @@ local function records_read(text, wanted, lines, code)
 	return taken, found or redeemed
 end
 
--- For the keeper's lock: checks the arguments and returns the token in ARGV[1].
-local function token_check(count)
-	local token = ARGV[1]
-	if #KEYS ~= 1 or #ARGV ~= count then
-		fail('1 key and ' .. count .. ' arguments are needed')
-	end
-	if #token < 1 or #token > 128 or not find(token, '^[!-~]*$') then
-		fail('token: not 1 to 128 bytes of printable ASCII without space')
-	end
-	return token
-end
-
--- For the keeper's lock: returns the token of its holder; false: it has none.
-local function lock_owner()
-	local owner = pcall('GET', KEYS[1])
-	if type(owner) == 'table' then
-		fail(KEYS[1] .. ': ' .. owner.err)
-	end
-	return owner
-end
-
 local LOCK_LEASE_MOST_MS = 86400000 -- a day
 
 local LOCK_WAITER_MOST_MS = 60000

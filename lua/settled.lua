@@ -1,6 +1,5 @@
 -- Removes settled batches from the outbox, and records when each was accepted and which of its
--- receives were rejected. A batch that is not in the outbox is not recorded: either it is already,
--- or a program of the previous version has removed it.
+-- receives were rejected. A batch that is not in the outbox is not recorded: it is already.
 --
 -- KEYS  1 coupon:{ID}:outbox    hash: batch to message body
 --       2 coupon:{ID}:settled   list of 'BATCH:AT'

@@ -3,8 +3,9 @@
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
 # sql/query/settle.sql becomes `sql_query_settle`. A file of docs/ has a tag that changes with it:
 # `docs_openapi_tag`.
-# The migrations (sql/migration/NNNN_name.sql) are also in the table `migrations`, in order, the
-# files of functions (sql/function/NAME.sql) in the table `functions`. Both end with a name of NULL.
+# The tables (sql/schema/*.sql, in the order of their names) are together the first of `migrations`;
+# later ones (sql/migration/NNNN_name.sql) follow in order. The files of functions
+# (sql/function/NAME.sql) are in the table `functions`. Both end with a name of NULL.
 # There are hundreds of files: none of them costs a process of its own.
 set -euo pipefail
 
@@ -14,9 +15,13 @@ shift 2
 prelude=lua/prelude.lua
 scripts=${0%/*}
 declare -A names=() sums=()
-files=() lua=() others=()
+files=() lua=() others=() schema=()
 for file in "$@"; do
 	[[ $file != "$prelude" ]] || continue
+	if [[ $file == sql/schema/* ]]; then
+		schema+=("$file")
+		continue
+	fi
 	name=${file%.*}
 	names[$file]=${name//[\/.-]/_}
 	files+=("$file")
@@ -81,6 +86,7 @@ function_row() {
 struct migration {
 	int version;
 	const char *name;
+	const char *checksum; /* of the files */
 	const char *sql;
 };
 
@@ -109,21 +115,26 @@ mv "$header.part" "$header"
 		printf '\t"";\n\n'
 	done
 	awk "$NAME$LINE$END" "${others[@]}"
+	printf 'static const char sql_schema[] =\n'
+	awk "$LINE" "${schema[@]}" </dev/null
+	printf '\t"";\n\n'
 	for file in "${files[@]}"; do
 		[[ $file != docs/* ]] || printf 'const char %s_tag[] = "%.12s";\n\n' \
 			"${names[$file]}" "${sums[$file]}"
 	done
+	read -r sum _ < <(cat "${schema[@]}" </dev/null | sha256sum)
 	printf 'const struct migration migrations[] = {\n'
+	printf '\t{ 1, "schema", "%s", sql_schema },\n' "$sum"
 	for file in "${files[@]}"; do
 		case $file in
 		sql/migration/*)
 			base=${file##*/} base=${base%.sql}
-			printf '\t{ %d, "%s", %s },\n' \
-				"$((10#${base%%_*}))" "${base#*_}" "${names[$file]}"
+			printf '\t{ %d, "%s", "%s", %s },\n' "$((10#${base%%_*}))" \
+				"${base#*_}" "${sums[$file]}" "${names[$file]}"
 			;;
 		esac
 	done
-	printf '\t{ 0, NULL, NULL },\n};\n\n'
+	printf '\t{ 0, NULL, NULL, NULL },\n};\n\n'
 	printf 'const struct function functions[] = {\n'
 	for file in "${files[@]}"; do
 		case $file in

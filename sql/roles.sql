@@ -12,7 +12,8 @@ DO $$
 DECLARE
 	role text;
 BEGIN
-	FOREACH role IN ARRAY ARRAY['couponmq_gateway', 'couponmq_worker', 'couponmq_operator'] LOOP
+	FOREACH role IN ARRAY ARRAY['couponmq_app', 'couponmq_gateway', 'couponmq_worker',
+			'couponmq_operator'] LOOP
 		BEGIN
 			IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
 				EXECUTE format('CREATE ROLE %I NOLOGIN', role);
@@ -65,6 +66,7 @@ BEGIN
 END
 $$;
 
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public
 	TO couponmq_app, couponmq_gateway, couponmq_worker, couponmq_operator;
 
@@ -72,8 +74,8 @@ GRANT USAGE ON SCHEMA public
 
 GRANT SELECT ON change_count, code, code_key, code_set, code_space, coupon, coupon_void,
 	installation, keeper, receive_rejected, user_coupon TO couponmq_gateway;
-GRANT EXECUTE ON FUNCTION gateway_alive(uuid, text, boolean), gateway_gone(uuid),
-	user_id_equals(text, bigint) TO couponmq_gateway;
+GRANT EXECUTE ON FUNCTION gateway_alive(uuid, text, boolean), gateway_gone(uuid)
+	TO couponmq_gateway;
 
 -- ---- workers, and the keeper, relay and webhooks in them
 
@@ -93,12 +95,7 @@ GRANT EXECUTE ON FUNCTION coupon_generation_open(bigint, int, int, bigint) TO co
 GRANT EXECUTE ON FUNCTION
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
 		bigint[]),
-	-- of the version before
-	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[],
-		bigint[]),
-	settle(bigint[], int[], bigint[], uuid[], smallint[], bigint[], smallint[], text[],
-		bigint[]),
-	change_note(), user_id_equals(text, bigint) TO couponmq_worker;
+	change_note() TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
 	webhook_claim(int, int, bigint),
@@ -141,9 +138,8 @@ GRANT INSERT, DELETE, UPDATE (state, state_why, state_by, state_at, failures_num
 GRANT INSERT, UPDATE (expires_at) ON webhook_secret TO couponmq_operator;
 GRANT UPDATE (state, attempts, next_at) ON webhook_delivery TO couponmq_operator;
 -- Audit, locks, rebuild, and recover after PostgreSQL was put back.
-GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(), user_id_equals(text, bigint),
+GRANT EXECUTE ON FUNCTION worker_sessions(), lock_fence(),
 	receive_lost(bigint, int[], uuid[], smallint[], text[], smallint[], bigint[]),
-	receive_lost(bigint, int[], uuid[], smallint[], bigint[], smallint[], bigint[]),
 	settle(bigint[], int[], bigint[], uuid[], smallint[], text[], smallint[], text[], text[],
 		bigint[]),
 	coupon_recover_begin(bigint, int),

@@ -2,6 +2,8 @@
 
 from stack import wait_until
 
+KEEPER_LOCK = "couponmq:lock:{keeper}"
+
 
 class Seen:
     def __init__(self, coupon, redis_client, pg):
@@ -31,6 +33,25 @@ class Seen:
 
 def keeper_fence(pg):
     return pg.execute("SELECT fence FROM keeper").fetchone()[0]
+
+
+def keeper_holders(cache):
+    """The holders of the keeper's lock whose lease has not ended."""
+    seconds, microseconds = cache.time()
+    now_ms = seconds * 1000 + microseconds // 1000
+    return [
+        holder
+        for holder, lease in cache.hgetall(KEEPER_LOCK).items()
+        if ":" in holder and int(lease.split()[0]) > now_ms
+    ]
+
+
+def keeper_usurp(cache):
+    """Somebody else holds the keeper's lock, from when it is free until it is deleted."""
+    wait_until(lambda: not keeper_holders(cache))
+    lease_ms = 600_000
+    until_ms = cache.time()[0] * 1000 + lease_ms
+    cache.hset(KEEPER_LOCK, "x:somebody.1", f"{until_ms} 1 {lease_ms}")
 
 
 def rounds_pass(worker, count=5):

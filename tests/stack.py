@@ -168,7 +168,6 @@ class Stack:
         self.port_base = port_base
         self.build_dir = (ROOT / os.environ.get("BUILD_DIR", "build")).resolve()
         self.frozen = set()  # pids that sigstop froze
-        self.own_logins = True  # of each program; versions before the roles have one for all
         self.settings = {}  # settings of this stack's processes, in addition to its env
 
     def script(self, *arguments, **environment):
@@ -200,7 +199,7 @@ class Stack:
 
     def env_of(self, program):
         """The same with the logins of gateway, worker or operator."""
-        return {**self.env, **(self._env_read(f"env.{program}") if self.own_logins else {})}
+        return {**self.env, **self._env_read(f"env.{program}")}
 
     def _env_read(self, name):
         lines = (self.run_dir / name).read_text().splitlines()

@@ -7,11 +7,11 @@
 
 #include "common/program/config.h"
 
-#define PROGRAM_VERSION "0.1.0"
+#define PROGRAM_VERSION "0.9.0-dev"
 
 /*
  * Prints the version, and that of the source when the program was built in its git repository:
- * "coupon-gateway 0.1.0 (git 1a2b3c4)".
+ * "coupon-gateway 0.9.0-dev (git 1a2b3c4)".
  */
 void program_version_print(const char *name);
 

@@ -38,10 +38,10 @@ enum coupon_key {
 	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
 	 COUPON_KEY_TERMS)
 
-#define KEEPER_LOCK_KEY "couponmq:keeper" /* string: the token of the elected keeper */
-#define CHANGES_KEY "couponmq:changes"    /* hash: a copy of the table change_count */
-#define GATEWAYS_KEY "couponmq:gateways"  /* hash: gateway to the process that it reported to */
-#define ASKED_KEY "couponmq:asked"        /* set: coupons that clients ask for in vain */
+#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock_take.lua */
+#define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
+#define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
+#define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
 
 /* The name of one key. Returns `out`. */
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);

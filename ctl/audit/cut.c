@@ -191,6 +191,18 @@ static void types_check(struct audit *audit, int64_t coupon, struct cut *cut,
 	}
 }
 
+/* Whether a holder of the keeper's lock, a field KIND:TOKEN, has a lease that has not ended. */
+static int keeper_holds(const redisReply *lock, int64_t now_ms)
+{
+	if (lock->type != REDIS_REPLY_ARRAY)
+		return 0;
+	for (size_t i = 0; i + 1 < lock->elements; i += 2)
+		if (strchr(lock->element[i]->str, ':') &&
+		    strtoll(lock->element[i + 1]->str, NULL, 10) > now_ms)
+			return 1;
+	return 0;
+}
+
 void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct generations *generations,
 	      int report)
 {
@@ -202,7 +214,7 @@ void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct gener
 		[AT_OUTBOX] = { { "HLEN", key[2] } },
 		[AT_SEEN] = { { "HGETALL", key[3] } },
 		[AT_KNOWN] = { { "SCARD", key[4] } },
-		[AT_KEEPER] = { { "EXISTS", KEEPER_LOCK_KEY } },
+		[AT_KEEPER] = { { "HGETALL", KEEPER_LOCK_KEY } },
 	};
 	redisReply *reply, **at;
 
@@ -218,7 +230,7 @@ void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct gener
 	cut->users = at[AT_USERS]->integer;
 	cut->outbox = at[AT_OUTBOX]->integer;
 	cut->known = at[AT_KNOWN]->integer;
-	cut->keeper = at[AT_KEEPER]->integer == 1;
+	cut->keeper = keeper_holds(at[AT_KEEPER], cut->at_ms);
 	cut->present = strcmp(at[0]->str, "none") != 0;
 	if (cut->present && at[AT_COUPON]->type == REDIS_REPLY_ARRAY) {
 		fields_read(audit, coupon, cut, at[AT_COUPON], report);

@@ -4,33 +4,12 @@
  */
 #include "common/log/log.h"
 #include "ctl/ctl.h"
-#include "ctl/output.h"
 #include "ctl/postgres.h"
 #include "ctl/progress.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Half of what was measured, so that an estimate is rather long: see docs/operations.md. */
-#define COPY_ROWS_S 150000
-#define COPY_ROW_BYTES 180 /* with its index */
-#define MIGRATION_USER_TEXT 10
-#define MIGRATION_FUNCTIONS 7 /* from it on the applied functions are recorded */
-
-static int64_t version_read(struct db *db)
-{
-	PGresult *result;
-	int64_t version = 0;
-
-	PQclear(db_query(db, sql_query_migration_init, 0, NULL));
-	result = db_query(db, sql_query_migration_list, 0, NULL);
-	for (int row = 0; row < PQntuples(result); row++)
-		version = db_int(result, row, "version");
-	PQclear(result);
-	return version;
-}
 
 static int newest_version(void)
 {
@@ -41,11 +20,37 @@ static int newest_version(void)
 	return newest;
 }
 
-/* The version of the database, which may be upgraded to this program's. */
+/*
+ * A migration that is applied is never changed. Until 0.9.0 is released the schema is: then its
+ * databases are made anew.
+ */
+static void checksum_check(const PGresult *result, int row)
+{
+	long long version = (long long)db_int(result, row, "version");
+
+	for (const struct migration *m = migrations; m->name; m++)
+		if (m->version == version &&
+		    strcmp(db_text(result, row, "checksum"), m->checksum) != 0)
+			log_fatal("the database has another migration %04lld, \"%s\", than this "
+				  "program: it was made by a version before 0.9.0, or by another "
+				  "build of it, and cannot be upgraded: create a new database",
+				  version, db_text(result, row, "name"));
+}
+
+/* The version of the database, which may be upgraded to this program's. 0: it is empty. */
 static int64_t version_check(struct db *db)
 {
-	int64_t version = version_read(db);
+	PGresult *result;
+	int64_t version = 0;
 
+	PQclear(db_query(db, sql_query_migration_init, 0, NULL));
+	PQclear(db_query(db, sql_query_function_init, 0, NULL));
+	result = db_query(db, sql_query_migration_list, 0, NULL);
+	for (int row = 0; row < PQntuples(result); row++) {
+		checksum_check(result, row);
+		version = db_int(result, row, "version");
+	}
+	PQclear(result);
 	if (version > newest_version())
 		log_fatal("the database is at version %lld, newer than this program's %d: use a "
 			  "newer couponctl",
@@ -53,28 +58,6 @@ static int64_t version_check(struct db *db)
 	if (version == newest_version())
 		printf("the database is at version %d already\n", newest_version());
 	return version;
-}
-
-/* What the operator must know before the one migration whose time depends on the data. */
-static void copy_announce(struct db *db)
-{
-	PGresult *result = db_query(db, sql_query_migration_user_text, 0, NULL);
-	int64_t rows = db_int(result, 0, "rows_num"), refused = db_int(result, 0, "refused_num");
-	int64_t seconds = (rows + refused) / COPY_ROWS_S + 1;
-	char rows_text[OUTPUT_GROUPED_SIZE], refused_text[OUTPUT_GROUPED_SIZE];
-	char megabytes[OUTPUT_GROUPED_SIZE];
-
-	PQclear(result);
-	if (rows + refused == 0)
-		return;
-	printf("%04d copies about %s user coupons and %s rejections: about %" PRId64 " min %" PRId64
-	       " s, with %s MB of disk beside the present ones.\n"
-	       "     Nothing has to be stopped, but run it when no campaign is busy. Until it ends "
-	       "nothing is\n     settled: receives wait in the queue, look-ups in PostgreSQL fail, "
-	       "and who waits for\n     `issued` gets `unknown`.\n",
-	       MIGRATION_USER_TEXT, output_grouped(rows, rows_text),
-	       output_grouped(refused, refused_text), seconds / 60, seconds % 60,
-	       output_grouped((rows + refused) * COPY_ROW_BYTES / 1000000 + 1, megabytes));
 }
 
 static void plan_print(int64_t version)
@@ -97,7 +80,8 @@ static void progress_notice(void *context, const char *text)
 static void migration_apply(struct db *db, const struct migration *migration)
 {
 	char version[DB_NUMBER_SIZE];
-	const char *const params[] = { db_number(migration->version, version), migration->name };
+	const char *const params[] = { db_number(migration->version, version), migration->name,
+				       migration->checksum };
 	struct progress progress = { 0 };
 	int failed;
 
@@ -108,7 +92,7 @@ static void migration_apply(struct db *db, const struct migration *migration)
 	if (failed)
 		log_fatal("migration %04d %s failed, and nothing of it was kept: %s",
 			  migration->version, migration->name, db_error(db));
-	PQclear(db_query(db, sql_query_migration_record, 2, params));
+	PQclear(db_query(db, sql_query_migration_record, 3, params));
 	printf("%04d %s: applied\n", migration->version, migration->name);
 	fflush(stdout);
 }
@@ -200,18 +184,17 @@ static void functions_plan(struct db *db)
 }
 
 /*
- * Each in a transaction of its own. From the one that changed the type of users on, the functions
- * are applied in it too: those of the version before may not fit the tables, and its programs go on
- * meanwhile.
+ * Each in a transaction of its own, after the functions, which its triggers may call. So the bodies
+ * of functions may be of tables and columns that come with it.
  */
 static void migrations_apply(struct db *db, int64_t version)
 {
 	for (const struct migration *m = migrations; m->name; m++) {
 		if (m->version <= version)
 			continue;
+		db_run(db, "SET LOCAL check_function_bodies = off");
+		functions_apply(db);
 		migration_apply(db, m);
-		if (m->version >= MIGRATION_USER_TEXT)
-			functions_apply(db);
 		db_run(db, "COMMIT; BEGIN");
 	}
 }
@@ -228,14 +211,11 @@ static int migrate_run(struct ctl *ctl)
 	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
 	version = version_check(db);
-	if (version > 0 && version < MIGRATION_USER_TEXT)
-		copy_announce(db);
 	fflush(stdout);
 	if (args_has(&ctl->args, "dry-run")) {
 		plan_print(version);
-		if (version >= MIGRATION_FUNCTIONS)
-			functions_plan(db);
-		if (version == newest_version() && roles_differ(db))
+		functions_plan(db);
+		if (roles_differ(db))
 			printf("rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");
 	} else {
@@ -262,7 +242,7 @@ const struct command migrate_command = {
 		  "that differ are replaced in the same transaction, and the rights of the roles\n"
 		  "are set. A function that is newer than this program's is kept. Concurrent runs "
 		  "are safe. A database that is\n"
-		  "newer than this program is refused. What takes long is announced before it\n"
-		  "begins, and shows its progress. Connects as the owner of the tables,\n"
+		  "newer than this program is refused. A migration that takes long shows its\n"
+		  "progress. Connects as the owner of the tables,\n"
 		  "DATABASE_ADMIN_URL.",
 };

@@ -1,2 +1,3 @@
--- The applied migrations.
-SELECT version, name FROM schema_migration ORDER BY version
+-- The applied migrations. A database from before 0.9.0 has no checksums.
+SELECT m.version, m.name, to_jsonb(m) ->> 'checksum' AS checksum
+FROM schema_migration AS m ORDER BY m.version

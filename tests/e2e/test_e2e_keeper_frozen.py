@@ -3,7 +3,7 @@ statements."""
 
 import pytest
 
-from coupon_seen import keeper_fence
+from coupon_seen import KEEPER_LOCK, keeper_fence, keeper_usurp
 from sent import query_sent, script_sent
 from stack import wait_until
 from ulid import ulid_make, ulid_uuid
@@ -107,11 +107,11 @@ def usurp(rough_redis, rough_pg):
     """Another keeper is elected, which then does nothing."""
 
     def elect():
-        wait_until(lambda: rough_redis.set("couponmq:keeper", "other", px=600_000, nx=True))
+        keeper_usurp(rough_redis)
         rough_pg.execute("UPDATE keeper SET fence = fence + 1")
 
     yield elect
-    rough_redis.delete("couponmq:keeper")
+    rough_redis.delete(KEEPER_LOCK)
 
 
 @pytest.fixture

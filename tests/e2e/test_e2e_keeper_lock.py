@@ -1,20 +1,13 @@
-"""The election of the keeper: it holds a lock of the library, and the key that keepers of the
-version before know."""
+"""The election of the keeper: it holds a lock of the library."""
 
 import os
 import subprocess
 
 import pytest
 
-from coupon_seen import keeper_fence
+from coupon_seen import KEEPER_LOCK, keeper_fence, keeper_holders, keeper_usurp
 from lock_agent import BUILD
 from stack import wait_until
-
-KEY, LOCK = "couponmq:keeper", "couponmq:lock:{keeper}"
-
-
-def holders(cache):
-    return [field for field in cache.hkeys(LOCK) if ":" in field]
 
 
 def elections_lost(stack):
@@ -22,7 +15,7 @@ def elections_lost(stack):
 
 
 def asked(cache, times=20):
-    """Until scripts have run so often: a worker that is no keeper asks for the key once a round."""
+    """Until scripts have run so often: who is no keeper asks for the lock once a round."""
     before = cache.info("commandstats")["cmdstat_eval"]["calls"]
     wait_until(lambda: cache.info("commandstats")["cmdstat_eval"]["calls"] >= before + times)
 
@@ -43,23 +36,20 @@ def alone(rough, rough_pg, worker_make):
     return Alone
 
 
-def test_it_holds_the_lock_and_the_key_and_gives_up_both(rough, rough_redis):
-    wait_until(lambda: rough_redis.exists(KEY) and holders(rough_redis))
-    (holder,) = holders(rough_redis)
-    wait_until(lambda: 0 < rough_redis.pttl(KEY) <= 1000)
-    assert int(rough_redis.hget(LOCK, holder).split()[2]) == 1000, "the lease of the tests"
+def test_it_holds_the_lock_and_gives_it_up(rough, rough_redis):
+    (holder,) = wait_until(lambda: keeper_holders(rough_redis))
+    assert int(rough_redis.hget(KEEPER_LOCK, holder).split()[2]) == 1000, "the lease of the tests"
     rough.stop("worker-1")
-    assert not rough_redis.exists(KEY) and not holders(rough_redis)
+    assert not keeper_holders(rough_redis)
 
 
-@pytest.mark.parametrize("name", [KEY, LOCK])
-def test_without_one_of_them_it_is_no_keeper(rough, rough_redis, rough_pg, name):
-    wait_until(lambda: rough_redis.exists(KEY) and holders(rough_redis))
+def test_without_it_it_is_no_keeper(rough, rough_redis, rough_pg):
+    wait_until(lambda: keeper_holders(rough_redis))
     fence, lost = keeper_fence(rough_pg), elections_lost(rough)
-    rough_redis.delete(name)
+    rough_redis.delete(KEEPER_LOCK)
     wait_until(lambda: elections_lost(rough) > lost)
     wait_until(lambda: keeper_fence(rough_pg) > fence)
-    wait_until(lambda: rough_redis.exists(KEY) and holders(rough_redis))
+    wait_until(lambda: keeper_holders(rough_redis))
 
 
 def test_another_owner_of_the_lock_keeps_workers_out(rough, rough_redis, alone):
@@ -81,35 +71,19 @@ def test_another_owner_of_the_lock_keeps_workers_out(rough, rough_redis, alone):
     wait_until(one.is_elected)
 
 
-def test_a_keeper_of_the_version_before_keeps_workers_out(rough, rough_redis, alone):
-    rough_redis.set(KEY, "of the version before", px=600_000)
-    try:
-        one = alone()
-        asked(rough_redis)
-        assert not one.is_elected() and not holders(rough_redis)
-    finally:
-        rough_redis.delete(KEY)
-    wait_until(one.is_elected)
-
-
-def test_it_keeps_workers_of_the_version_before_out(rough_redis, alone):
-    """Frozen, it loses the key with its lease, and the lock is no obstacle to them."""
+def test_frozen_it_loses_the_lock_with_its_lease(rough_redis, alone):
     one = alone()
     wait_until(one.is_elected)
 
-    def take():
-        return rough_redis.set(KEY, "of the version before", px=600_000, nx=True)
-
     def ends():
-        assert not take()
-        return int(rough_redis.hget(LOCK, holders(rough_redis)[0]).split()[0])
+        return int(rough_redis.hget(KEEPER_LOCK, keeper_holders(rough_redis)[0]).split()[0])
 
     first = ends()
     wait_until(lambda: ends() > first + 2000)
     one.worker.signal(19)
     try:
-        wait_until(take)
+        keeper_usurp(rough_redis)
         one.worker.signal(18)
         wait_until(lambda: "keeper_lost" in one.worker.log())
     finally:
-        rough_redis.delete(KEY)
+        rough_redis.delete(KEEPER_LOCK)

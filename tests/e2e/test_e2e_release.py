@@ -3,7 +3,7 @@ twice."""
 
 import pytest
 
-from coupon_seen import Seen
+from coupon_seen import KEEPER_LOCK, Seen, keeper_usurp
 from history import History
 from process import confirmed_wait
 from relay import Relay, port_of
@@ -216,7 +216,7 @@ def test_a_worker_that_is_not_the_keeper_gives_back_at_once(
     coupon = rough_seen(2)
     coupon.total_lower(0)
     rough.stop("worker-1")
-    rough_redis.set("couponmq:keeper", "somebody else", px=600_000)
+    keeper_usurp(rough_redis)
     try:
         worker = worker_make(rough)
         with rough.client() as client:
@@ -225,7 +225,7 @@ def test_a_worker_that_is_not_the_keeper_gives_back_at_once(
         assert (coupon.users(), coupon.count("lost")) == ({}, 1)
         assert "keeper_elected" not in worker.log()
     finally:
-        rough_redis.delete("couponmq:keeper")
+        rough_redis.delete(KEEPER_LOCK)
 
 
 def test_a_worker_killed_between_commit_and_release(rough, rough_seen, worker_make):

@@ -290,11 +290,11 @@ MUTANTS = [
     ),
     mutant(
         "locks",
-        "the owner of the keeper's lock, when it is released",
-        "lua/keeper_release.lua",
-        "if lock_owner() ~= token then\n\treturn 0\nend\n",
-        "",
-        "tests/lua/test_script_keeper_lock.py::test_not_the_owner",
+        "the owner of a lock, when it is released",
+        "lua/lock_release.lua",
+        "if own then\n\tcall('HDEL', KEYS[1], me)\n",
+        "if true then\n\tcall('DEL', KEYS[1])\n",
+        "tests/lua/test_script_lock.py::test_nobody_releases_anothers",
     ),
     mutant(
         "locks",

@@ -13,7 +13,7 @@ MUTANTS = [
     mutant(
         "P1",
         "the CHECK of the issued number",
-        "sql/migration/0001_schema.sql",
+        "sql/schema/coupon.sql",
         "CHECK (issued_num BETWEEN 0 AND total_num)",
         "CHECK (issued_num >= 0)",
         SETTLE + "test_a_wrong_count_is_refused",
@@ -39,10 +39,9 @@ MUTANTS = [
     mutant(
         "P2",
         "the primary key of the slot",
-        "sql/migration/0010_user_text.sql",
-        "ALTER TABLE user_coupon ADD PRIMARY KEY (user_id, coupon_id, slot);",
-        "ALTER TABLE user_coupon ADD PRIMARY KEY (user_id, coupon_id, slot);\n"
-        "ALTER TABLE user_coupon DROP CONSTRAINT user_coupon_pkey;",
+        "sql/schema/receive.sql",
+        "\n\tPRIMARY KEY (user_id, coupon_id, slot)\n",
+        "\n\tCHECK (true)\n",
         SETTLE + "test_of_two_receives_for_a_slot_the_first_wins",
         CONCURRENT + "test_copy_waits_and_is_repeated",
     ),

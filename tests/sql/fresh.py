@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sql_db import FUNCTIONS, MIGRATIONS, ROLES
+from sql_db import FUNCTIONS, MIGRATIONS, QUERIES, ROLES, SCHEMA
 
 
 def superuser_connect(stack):
@@ -39,7 +39,10 @@ def database_migrated(stack, options=""):
             for url in ("DATABASE_URL", "DATABASE_ADMIN_URL")
         )
         with psycopg.connect(owner, autocommit=True) as connection:
-            for path in (*MIGRATIONS, *FUNCTIONS, ROLES):
+            for table in ("migration_init", "function_init"):
+                connection.execute(QUERIES[table])
+            connection.execute("SET check_function_bodies = off")
+            for path in (*FUNCTIONS, *SCHEMA, *MIGRATIONS, ROLES):
                 with connection.transaction():
                     connection.execute(path.read_text())
         with superuser_connect(stack) as superuser:
@@ -51,13 +54,13 @@ class Fresh:
     """An empty database of the owner, in which a test runs `couponctl migrate` itself."""
 
     def __init__(self, stack, url):
-        self.stack, self.url = stack, url
+        self.build_dir, self.env, self.url = stack.build_dir, stack.env, url
         self.connection = psycopg.connect(url, autocommit=True)
 
     def start(self, *options):
         return subprocess.Popen(
-            [str(self.stack.build_dir / "couponctl"), "migrate", *options],
-            env={**os.environ, **self.stack.env, "DATABASE_ADMIN_URL": self.url},
+            [str(self.build_dir / "couponctl"), "migrate", *options],
+            env={**os.environ, **self.env, "DATABASE_ADMIN_URL": self.url},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -77,20 +80,6 @@ class Fresh:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         return out
-
-    def migrate_to(self, version):
-        """The migrations up to this one, as a couponctl without function files left them."""
-        self.execute(
-            "CREATE TABLE schema_migration (version int PRIMARY KEY, name text NOT NULL,"
-            " applied_at timestamptz NOT NULL DEFAULT now())"
-        )
-        for path in MIGRATIONS[:version]:
-            self.execute(path.read_text())
-            self.execute(
-                "INSERT INTO schema_migration (version, name) VALUES (%s, %s)",
-                int(path.name[:4]),
-                path.stem[5:],
-            )
 
     def functions_printed(self):
         status, lines, err = self.run()

@@ -10,30 +10,11 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 ROOT = Path(__file__).resolve().parents[2]
-MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))
+SCHEMA = sorted((ROOT / "sql" / "schema").glob("*.sql"))
+MIGRATIONS = sorted((ROOT / "sql" / "migration").glob("*.sql"))  # those after it
 FUNCTIONS = sorted((ROOT / "sql" / "function").glob("*.sql"))
 ROLES = ROOT / "sql" / "roles.sql"
 QUERIES = {path.stem: path.read_text() for path in sorted((ROOT / "sql" / "query").glob("*.sql"))}
-# The version before had numbers as users: its statements differ in the type of this parameter, and
-# it did not count its transactions. Those in the folder `before` have changed otherwise since.
-COUNTING = "UNION ALL SELECT 0, 'changed', change_note()\n"
-USERS_AT = {
-    "settle": 6,
-    "receive_lost": 5,
-    "receive_outcome": 2,
-    "user_outcomes": 2,
-    "lost_candidates": 2,
-    "audit_outcomes": 2,
-}
-SINCE_CHANGED = {
-    path.stem: path.read_text() for path in (ROOT / "tests" / "sql" / "before").glob("*.sql")
-}
-QUERIES_BEFORE = QUERIES | {
-    name: SINCE_CHANGED.get(name, QUERIES[name])
-    .replace(f"${position}::text", f"${position}::bigint")
-    .replace(COUNTING, "")
-    for name, position in USERS_AT.items()
-}
 AT_MS = 1700000000123
 
 
@@ -60,8 +41,6 @@ def array_text(values):
 
 
 class Db:
-    queries = QUERIES
-
     def __init__(self, url):
         self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
         self.pid = self.connection.info.backend_pid
@@ -85,7 +64,7 @@ class Db:
 
     def prepare(self, name):
         """From now on this query is a prepared statement."""
-        result = self.connection.pgconn.prepare(name.encode(), self.queries[name].encode())
+        result = self.connection.pgconn.prepare(name.encode(), QUERIES[name].encode())
         if result.status != ExecStatus.COMMAND_OK:
             raise psycopg.errors.error_from_result(result)
         self.prepared.add(name)
@@ -107,7 +86,7 @@ class Db:
         if name in self.prepared:
             result = self.connection.pgconn.exec_prepared(name.encode(), values)
         else:
-            result = self.connection.pgconn.exec_params(self.queries[name].encode(), values)
+            result = self.connection.pgconn.exec_params(QUERIES[name].encode(), values)
         if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
             raise psycopg.errors.error_from_result(result)
         names = [result.fname(column).decode() for column in range(result.nfields)]
@@ -125,10 +104,9 @@ class Db:
         columns = [array_text(getattr(one, field) for one in receives) for field in fields]
         times = array_text(one.at_ms for one in receives)
         rows = self.query("settle", *columns, *self.tails(receives), times)
-        if COUNTING in self.queries["settle"]:
-            changed = rows.pop()
-            assert (changed["ord"], changed["outcome"]) == ("0", "changed"), "it comes last"
-            self.change = changed["reason"]
+        changed = rows.pop()
+        assert (changed["ord"], changed["outcome"]) == ("0", "changed"), "it comes last"
+        self.change = changed["reason"]
         outcomes = ["issued"] * len(receives)
         for row in rows:
             assert (row["outcome"] == "rejected") == (row["reason"] is not None), row
@@ -189,21 +167,6 @@ class Db:
 
     def is_blocked(self, pid):
         return self.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", pid)[0][0]
-
-
-class DbBefore(Db):
-    """As the programs of the version before use it."""
-
-    queries = QUERIES_BEFORE
-
-    def tails(self, receives):
-        return (array_text(one.key for one in receives),)
-
-
-class DbJoined(DbBefore):
-    """As programs use it whose users are text already, and that pass no codes of their own."""
-
-    queries = QUERIES | {"settle": SINCE_CHANGED["settle"]}
 
 
 def users_make(first, end):

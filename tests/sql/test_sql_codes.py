@@ -78,25 +78,6 @@ def test_a_code_is_used_with_its_receive(db, coupon_new, code_set):
     consistent(db, coupon)
 
 
-def test_the_version_before_passes_key_and_code_as_one(db, coupon_new, code_set):
-    coupon = coupon_new(limit=3)
-    first = redeem(coupon, "1", f"{code_set}.0", key="k")
-    second = redeem(coupon, "2", f"{code_set}.0")
-    plain = batch_make(coupon, ["3"], key="only")[0]
-    fields = ("coupon", "generation", "seq", "batch", "idx", "user", "slot", "key", "at_ms")
-    columns = [[getattr(one, field) for one in (first, second, plain)] for field in fields]
-    rows = db.execute(
-        "SELECT * FROM settle(%s::bigint[], %s::int[], %s::bigint[], %s::uuid[], %s::smallint[],"
-        " %s::text[], %s::smallint[], %s::text[], %s::bigint[])",
-        *columns,
-    )
-    assert rows == [(2, "rejected", "code_used")]
-    rows = db.execute("SELECT user_id, key, code FROM user_coupon WHERE coupon_id = %s", coupon)
-    assert sorted(rows) == [("1", "k", f"{code_set}.0"), ("3", "only", None)]
-    assert codes(db, code_set) == {0: used_by(first)}
-    consistent(db, coupon)
-
-
 def test_of_two_receives_with_a_code_one_gets_it(db, coupon_new, code_set):
     coupon = coupon_new(limit=3)
     first = redeem(coupon, "1", f"{code_set}.0", seq_first=1)

@@ -6,6 +6,7 @@ import uuid
 
 import psycopg
 import pytest
+from next_version import next_version_build
 from sql_db import FUNCTIONS, ROOT
 from stack import wait_until
 
@@ -14,9 +15,6 @@ OTHER_BODY = (
     "CREATE OR REPLACE FUNCTION coupon_id_next() RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'"
 )
 
-
-# Migration 0013 has the text of a function without its later rights.
-AGAIN = "function campaign_history_add: applying version 1 again, since the database has another"
 RIGHTS = """
     SELECT c.oid::regclass::text, c.relacl::text,
         (SELECT array_agg(a.attacl::text ORDER BY a.attnum) FROM pg_attribute AS a
@@ -67,8 +65,7 @@ def test_a_file_without_them_is_not_built(tmp_path, text):
 
 
 def test_a_new_database(empty):
-    lines = [line for line in empty.functions_printed() if AGAIN not in line]
-    assert lines == [
+    assert empty.functions_printed() == [
         f"function {path.stem}: applying version {headers()[path.stem][1]}" for path in FUNCTIONS
     ]
     assert empty.recorded() == {name: int(header[1]) for name, header in headers().items()}
@@ -87,13 +84,35 @@ def test_a_new_database(empty):
     assert live == named, "every function of the database has a file"
 
 
-def test_the_last_database_without_function_files(empty):
-    empty.migrate_to(6)
-    assert len([f for f in empty.functions_printed() if AGAIN not in f]) == len(FUNCTIONS)
-    ((body,),) = empty.execute(
-        "SELECT prosrc FROM pg_proc WHERE oid = to_regprocedure(%s)", headers()["settle"][2]
+def test_a_dry_run_of_an_empty_database(empty):
+    out = empty.told("--dry-run")
+    assert out.count("to be applied") == 1 + len(FUNCTIONS) + 1
+    assert "0001 schema: to be applied" in out and "rights of the roles: to be applied" in out
+    assert empty.execute("SELECT to_regclass('schema_migration')") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE schema_migration SET checksum = 'x'",
+        "ALTER TABLE schema_migration DROP COLUMN checksum",
+    ],
+)
+def test_a_database_of_before_is_refused(migrated, change):
+    migrated.execute(change)
+    status, lines, err = migrated.run()
+    assert (status, lines) == (1, [])
+    assert 'the database has another migration 0001, "schema", than this program' in err
+    assert "create a new database" in err
+
+
+def test_a_newer_database_is_refused(migrated):
+    migrated.execute(
+        "INSERT INTO schema_migration (version, name, checksum) VALUES (99, 'later', 'x')"
     )
-    assert body in (ROOT / "sql/function/settle.sql").read_text()
+    status, lines, err = migrated.run()
+    assert (status, lines) == (1, [])
+    assert "the database is at version 99, newer than this program's" in err
 
 
 @pytest.mark.parametrize(
@@ -225,3 +244,72 @@ def test_under_calls(migrated):
         assert caller.pgconn.get_result().get_value(0, 0) == b"7"
         assert caller.pgconn.get_result() is None
         assert caller.execute("SELECT coupon_id_next()").fetchone() == (1001,)
+
+
+# To the next version
+
+
+@pytest.fixture(scope="session")
+def next_build(tmp_path_factory):
+    return next_version_build(tmp_path_factory.mktemp("migrate"), "build/couponctl")
+
+
+@pytest.fixture
+def before(migrated, next_build):
+    """The database of this version, and the next one's couponctl."""
+    migrated.execute("INSERT INTO coupon (id, name, total_num) VALUES (1001, 'x', 9)")
+    migrated.build_dir = next_build
+    return migrated
+
+
+def form(database):
+    """The columns and functions, and what was applied."""
+    return database.execute(
+        "SELECT attrelid::regclass::text, attname::text FROM pg_attribute JOIN pg_class AS c"
+        " ON c.oid = attrelid WHERE relnamespace = 'public'::regnamespace UNION ALL"
+        " SELECT proname, md5(prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+        " UNION ALL SELECT name, version::text FROM schema_migration ORDER BY 1, 2"
+    )
+
+
+@pytest.mark.long
+def test_the_next_version(before, stack):
+    old_form = form(before)
+    planned = before.told("--dry-run")
+    assert "0001" not in planned and "0002 next: to be applied" in planned
+    assert "function settle: version 99 to be applied" in planned
+    assert form(before) == old_form
+    process = before.start()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.index("function settle: applying version 99") < out.index("0002 next: applied")
+    shown = re.findall(r"^couponctl: copies: (\d+) %$", err, re.M)
+    assert shown[-1] == "100" and shown == sorted(set(shown), key=int), "it only grows"
+    assert before.execute("SELECT id, next_num FROM coupon") == [(1001, 0)]
+    assert "is at version 2 already" in before.told()
+    before.build_dir = stack.build_dir
+    assert "at version 2, newer than this program's 1" in before.run()[2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_one_that_ends_before_its_last_line_has_changed_nothing(before, end):
+    old_form = form(before)
+    with psycopg.connect(before.url) as holder:
+        holder.execute("LOCK TABLE schema_migration IN EXCLUSIVE MODE")  # reads are allowed
+        process = before.start()
+        ((pid,),) = wait_until(
+            lambda: before.execute(
+                "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))",
+                holder.info.backend_pid,
+            )
+        )
+        if end == "kill":
+            process.kill()
+        else:
+            holder.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        _, err = process.communicate(timeout=120)
+    assert "copies: 100 %" in err, "all was done"
+    wait_until(lambda: not before.execute("SELECT pid FROM pg_stat_activity WHERE pid = %s", pid))
+    assert form(before) == old_form
+    assert "0002 next: applied" in before.told()

@@ -8,6 +8,7 @@ from sql_db import MIGRATIONS, QUERIES
 OWNER_ONLY = {
     "migration_init",
     "migration_record",
+    "function_init",
     "function_state",
     "function_record",
     "roles_record",
@@ -36,12 +37,16 @@ def test_is_one_statement_that_says_what_it_is_for(name):
 
 
 def test_migrations_are_numbered_without_a_gap():
-    assert [int(path.name[:4]) for path in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+    assert [int(path.name[:4]) for path in MIGRATIONS] == list(range(2, len(MIGRATIONS) + 2))
 
 
 def test_migration_record(owner):
     owner.execute("BEGIN")
     owner.query("migration_init")
-    owner.query("migration_record", 9999, "later")
-    assert owner.query("migration_list")[-1] == {"version": "9999", "name": "later"}
+    owner.query("migration_record", 9999, "later", "abc")
+    assert owner.query("migration_list")[-1] == {
+        "version": "9999",
+        "name": "later",
+        "checksum": "abc",
+    }
     owner.execute("ROLLBACK")

@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from sql_db import AT_MS, Receive, batch_make
+from sql_db import AT_MS, QUERIES, Receive, batch_make
 
 
 def test_receive_outcome(db, coupon_new):
@@ -195,7 +195,7 @@ def test_user_coupon_page_is_planned_without_statistics(owner, db, coupon_new):
         db.execute(f"SET {setting}")
     db.prepare(PAGE)
     db.query(PAGE, "1", None, None, None, 21)
-    db.execute(f"PREPARE page AS {db.queries[PAGE]}")
+    db.execute(f"PREPARE page AS {QUERIES[PAGE]}")
     plan = "\n".join(
         row[0] for row in db.execute("EXPLAIN EXECUTE page ('1', NULL, NULL, NULL, 21)")
     )

@@ -26,8 +26,7 @@ MOVES = 0.04  # how often a client changes its gateway, so that all have clients
 class Campaign(History):
     """One coupon of the load."""
 
-    def __init__(self, stack, total, limit, seed, allowed, user_numbers=False, **terms):
-        """user_numbers: every user is an integer, as before user ids were text."""
+    def __init__(self, stack, total, limit, seed, allowed, **terms):
         super().__init__(
             stack,
             stack.coupon_make(total, limit, name="torture", **terms),
@@ -36,11 +35,10 @@ class Campaign(History):
             seed=seed,
             allowed=allowed,
         )
-        self.user_numbers = user_numbers
         self.repeats = collections.deque(maxlen=REPEATS_KEPT)  # requests to be retried
 
     def user(self, number):
-        return str(number) if self.user_numbers else user_of(number, self.seed)
+        return user_of(number, self.seed)
 
     def lines(self):
         return sorted((ask for ask in self.asked if ask.at is not None), key=lambda ask: ask.at)

@@ -335,16 +335,12 @@ class Rig:
     def _run_loaded(self, scenario, chance, seed):
         began = time.monotonic()
         self._allowed = Allowed(scenario.answers, scenario.reasons, scenario.unknown)
-        around = Around(self) if scenario.around else None
-        if around:
-            self.on_end(around.close)
+        around = Around(self)
+        self.on_end(around.close)
         campaigns = [
-            Campaign(
-                self.stack, total, limit, seed, self._allowed, scenario.user_numbers,
-                **({"events": "on"} if around else {}),
-            )
+            Campaign(self.stack, total, limit, seed, self._allowed, events="on")
             for total, limit in CAMPAIGNS
-        ]  # fmt: skip
+        ]
         self._open_wait(campaigns)
         for part in self.parts:
             part.disturbances.clear()
@@ -358,9 +354,8 @@ class Rig:
             self.window,
         ).start()
         try:
-            if around:
-                around.start(chance)
-                self.on_stop(around.stop)
+            around.start(chance)
+            self.on_stop(around.stop)
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
             begun_s = now()
@@ -379,8 +374,7 @@ class Rig:
             issued = sum(campaign.judge() for campaign in campaigns)
             while self._judges:
                 self._judges.pop()()
-            if around:
-                around.judge(scenario.events)
+            around.judge(scenario.events)
             self._check_rest()
             if slow:
                 raise slow  # last: a loss slows the rate as well

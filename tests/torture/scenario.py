@@ -34,9 +34,7 @@ class Scenario:
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
-        self.around = options.pop("around", True)
         self.events = options.pop("events", "exact")
-        self.user_numbers = options.pop("user_numbers", False)
         self.answers = options.pop("answers", ())
         self.reasons = options.pop("reasons", ())
         self.unknown = options.pop("unknown", UNKNOWN_SHARE)
@@ -46,16 +44,14 @@ class Scenario:
 def scenario(**options):
     """
     @scenario(gateways=2, workers=2, beside=True, settings={}, prepare=None, rate=True,
-              around=True, events="exact", user_numbers=False, answers=(), reasons=(),
-              unknown=0.01)
+              events="exact", answers=(), reasons=(), unknown=0.01)
     def name_of_it(rig, chance): …
 
     beside: whether `make test` may choose it, where much else runs. settings: of gateways and
     workers, besides rig.SETTINGS. prepare(rig, chance): called before the load begins, for relays
-    and such. rate: whether the rate before and after is compared. around: whether all of around.py
-    goes on beside the load. events: "exact"; "complete", where PostgreSQL is put back and some are
-    of what is undone; "lost", where RabbitMQ loses the subscriber's queue. user_numbers: every user
-    is an integer.
+    and such. rate: whether the rate before and after is compared. events: "exact"; "complete",
+    where PostgreSQL is put back and some are of what is undone; "lost", where RabbitMQ loses the
+    subscriber's queue.
     answers, reasons, unknown: what may happen to requests, see verdict.Allowed; every other answer,
     and every other rejection, is a violation.
     """

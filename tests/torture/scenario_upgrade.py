@@ -1,43 +1,69 @@
-"""An older commit's programs beside this tree's, in the order of docs/operations.md. Older programs
-take only numbers as users."""
+"""An artificial next version's programs beside this tree's, in the order of docs/operations.md."""
 
+import os
+import subprocess
+
+import psycopg
 from history import DEAD_QUEUE, queue_length
-from older import database_empty, migrate, older_build, rows_fill
+from next_version import next_version_build
 from scenario_rabbitmq import queue_unsettled
-from services import say
+from services import pg_superuser, say
 
 from scenario import GATEWAY_STARTS, scenario
 
 ROWS = 200_000  # in the tables when they are migrated
 
 
-def older_start(rig, _chance):
-    """Everything on the older schema, with the older programs."""
-    rig.older = older_build(rig.stack.run_dir)
-    rig.newer = rig.stack.build_dir
-    for part in rig.parts:
-        part.terminate()
-    rig.on_end(lambda: newer_stay(rig))
-    database_empty(rig.stack)
+def migrate(stack, build_dir):
+    """`couponctl migrate` of these programs."""
+    done = subprocess.run(
+        [str(build_dir / "couponctl"), "migrate"],
+        env={**os.environ, **stack.env}, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, f"couponctl migrate: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def database_new(rig):
+    """A database with this tree's tables, and Redis without coupons. No program may run."""
+    with pg_superuser(rig.stack, "postgres") as pg:
+        pg.execute("DROP DATABASE couponmq WITH (FORCE)")
+        pg.execute("CREATE DATABASE couponmq OWNER couponmq_owner")
     with rig.redis() as cache:
         cache.flushall()
-    rig.stack.build_dir, rig.stack.own_logins = rig.older, False
-    migrate(rig.stack, rig.older)
+    migrate(rig.stack, rig.present)
+
+
+def rows_fill(stack, coupon, number):
+    """User coupons of a coupon that is not under load: a migration meets tables with data."""
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
+        pg.execute(
+            "INSERT INTO user_coupon (user_id, coupon_id, slot, batch, idx, received_at,"
+            " valid_from) SELECT user_id, %s, 1, gen_random_uuid(), 0, now(), now()"
+            " FROM generate_series(1, %s) AS user_id",
+            (coupon, number),
+        )
+        pg.execute(
+            "UPDATE coupon SET total_num = %s, issued_num = %s WHERE id = %s",
+            (number, number, coupon),
+        )
+
+
+def present_start(rig, _chance):
+    say("building the next version")
+    rig.next = next_version_build(rig.stack.run_dir)
+    rig.present = rig.stack.build_dir
+    rig.on_end(lambda: present_stays(rig))
     rows_fill(rig.stack, rig.stack.coupon_make(1, publish=False), ROWS)
-    for part in rig.parts:
-        part.start()
-    rig.wait(lambda: all(part.ready() for part in rig.parts), 30)
 
 
-def newer_stay(rig):
+def present_stays(rig):
     """The scenarios that follow have this tree's programs and its schema."""
-    if rig.stack.build_dir == rig.older:
-        rig.stack.build_dir = rig.newer
-        for part in rig.parts:
-            if part.alive():
-                part.terminate()
-    migrate(rig.stack, rig.newer)
-    rig.stack.own_logins = True
+    rig.stack.build_dir = rig.present
+    for part in rig.parts:
+        if part.alive():
+            part.terminate()
+    database_new(rig)
 
 
 def exchange(rig, parts, build_dir):
@@ -50,33 +76,34 @@ def exchange(rig, parts, build_dir):
         rig.wait_answers(200)
 
 
-@scenario(beside=False, prepare=older_start, around=False, user_numbers=True, **GATEWAY_STARTS)
+@scenario(beside=False, prepare=present_start, **GATEWAY_STARTS)
 def upgrade_and_back(rig, chance):
-    """An older version migrated and upgraded under load: migrate, workers, gateways; then back:
-    gateways, workers; then forward again."""
+    """Upgraded to the next version under load: migrate, workers, gateways; then back: gateways,
+    workers; then forward again."""
     rig.wait_accepted(chance.randint(200, 400))
-    say("couponctl migrate: " + " ".join(migrate(rig.stack, rig.newer).split()))
+    say("couponctl migrate: " + " ".join(migrate(rig.stack, rig.next).split()))
     rig.wait_accepted(200)
     rig.wait_answers(300)
     say("workers, then gateways")
-    exchange(rig, rig.workers, rig.newer)
-    exchange(rig, rig.gateways, rig.newer)
+    exchange(rig, rig.workers, rig.next)
+    exchange(rig, rig.gateways, rig.next)
     say("back: gateways, then workers")
-    exchange(rig, rig.gateways, rig.older)
-    rig.wait(lambda: queue_unsettled(rig) == 0, 60)  # messages of a new version, if there is one
-    exchange(rig, rig.workers, rig.older)
+    exchange(rig, rig.gateways, rig.present)
+    rig.wait(lambda: queue_unsettled(rig) == 0, 60)  # messages of the next version
+    exchange(rig, rig.workers, rig.present)
     say("forward: workers, then gateways")
-    exchange(rig, rig.workers, rig.newer)
-    exchange(rig, rig.gateways, rig.newer)
+    exchange(rig, rig.workers, rig.next)
+    exchange(rig, rig.gateways, rig.next)
 
 
-@scenario(beside=False, prepare=older_start, around=False, user_numbers=True, **GATEWAY_STARTS)
+@scenario(beside=False, prepare=present_start, **GATEWAY_STARTS)
 def upgrade_gateways_first(rig, _chance):
-    """The order of docs/operations.md is not kept: older workers cannot read all messages of the
-    newer gateways. Those are dead-lettered, and requeued when the workers are newer, too."""
-    migrate(rig.stack, rig.newer)
+    """The order of docs/operations.md is not kept: workers of this version cannot read the packed
+    messages of the next one's gateways. Those are dead-lettered, and requeued when the workers are
+    of the next version, too."""
+    migrate(rig.stack, rig.next)
     say("gateways")
-    exchange(rig, rig.gateways, rig.newer)
+    exchange(rig, rig.gateways, rig.next)
     for part in rig.workers:
         part.stop()  # so that batches wait for each other
     rig.wait_accepted(200)
@@ -84,7 +111,7 @@ def upgrade_gateways_first(rig, _chance):
         part.cont()
     rig.wait_answers(200)
     say("workers")
-    exchange(rig, rig.workers, rig.newer)
+    exchange(rig, rig.workers, rig.next)
     dead = queue_length(rig.stack, DEAD_QUEUE)
     say(f"{dead} dead letters: " + rig.stack.ctl("dead", "requeue", "--all"))
     rig.wait(lambda: queue_unsettled(rig) == 0, 60)

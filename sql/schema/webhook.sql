@@ -1,6 +1,6 @@
 -- Webhooks: endpoints of others to which events are sent; see docs/webhooks.md.
 
--- No foreign key to coupon: creating one would lock that table, and coupons are never deleted.
+-- No foreign key to coupon: coupons are never deleted.
 CREATE TABLE webhook (
 	id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	url           text NOT NULL CHECK (octet_length(url) BETWEEN 1 AND 2048),
@@ -68,11 +68,3 @@ CREATE INDEX webhook_delivery_next ON webhook_delivery (webhook_id, next_at)
 	WHERE state = 'waiting';
 CREATE INDEX webhook_delivery_leased ON webhook_delivery (webhook_id, coupon_id) WHERE is_leased;
 CREATE INDEX webhook_delivery_failed ON webhook_delivery (webhook_id, id) WHERE state = 'failed';
-
-GRANT SELECT, INSERT, DELETE ON webhook, webhook_secret, webhook_delivery TO couponmq_app;
-GRANT UPDATE (state, state_why, state_by, state_at, turn_at, turn_coupon, failures_num,
-	failing_since, pause_until, delivered_num, delivered_at, dropped_num, dropped_at)
-	ON webhook TO couponmq_app;
-GRANT UPDATE (expires_at) ON webhook_secret TO couponmq_app;
-GRANT UPDATE (state, next_at, is_leased, lease, attempts, last_at, last_status, last_why)
-	ON webhook_delivery TO couponmq_app;

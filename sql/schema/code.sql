@@ -20,7 +20,7 @@ CREATE TABLE code_space (
 
 -- Codes of one coupon. Generated ones are a range of positions in a space. The ranges of a space do
 -- not overlap: sql/query/code_set_generate.sql sees to that, under a lock. No foreign key to
--- coupon: creating one would lock that table, and coupons are never deleted.
+-- coupon: coupons are never deleted.
 CREATE TABLE code_set (
 	id             bigint PRIMARY KEY CHECK (id > 0),
 	coupon_id      bigint NOT NULL,
@@ -36,50 +36,67 @@ CREATE TABLE code_set (
 	created_at     timestamptz NOT NULL DEFAULT now(),
 	revoked_by     text,
 	revoked_at     timestamptz,
+	revocation_num bigint,                     -- which revocation; NULL: it is not revoked
 	UNIQUE (space_id, first_position),
 	CONSTRAINT code_set_range CHECK ((kind = 'generated') = (space_id IS NOT NULL)
 		AND (space_id IS NULL) = (first_position IS NULL)
 		AND (space_id IS NULL) = (code_num IS NULL)
 		AND (space_id IS NULL) = (pattern IS NULL)
-		AND first_position + code_num > first_position)
+		AND first_position + code_num > first_position),
+	CONSTRAINT code_set_revoked CHECK ((revoked_at IS NULL) = (revocation_num IS NULL))
 );
 
 CREATE INDEX code_set_coupon ON code_set (coupon_id);
+
+CREATE TRIGGER code_set_change_count
+	AFTER INSERT OR UPDATE ON code_set
+	FOR EACH STATEMENT EXECUTE FUNCTION coupon_change_count();
 
 -- A code that was used or revoked, and every code that others made. A generated code without a row
 -- is unused. `serial` is the number of the code in its set, from 0; of an imported code that of its
 -- row in the file.
 -- No foreign keys: this table is written together with user coupons.
 CREATE TABLE code (
-	set_id     bigint NOT NULL,
-	serial     bigint NOT NULL CHECK (serial >= 0),
-	coupon_id  bigint NOT NULL,
-	text       text COLLATE "C"                -- of those that others made: the one spelling
+	set_id         bigint NOT NULL,
+	serial         bigint NOT NULL CHECK (serial >= 0),
+	coupon_id      bigint NOT NULL,
+	text           text COLLATE "C"    -- of those that others made: the one spelling
 		CHECK (length(text) BETWEEN 1 AND 64),
-	spelling   text,                           -- as in the file; NULL: as `text`
-	state      text NOT NULL CHECK (state IN ('unused', 'used', 'revoked')),
-	user_id    text COLLATE "C" CHECK (octet_length(user_id) BETWEEN 1 AND 64),
-	batch      uuid,                           -- with idx, coupon and user: the receive
-	idx        smallint CHECK (idx >= 0),
-	used_at    timestamptz,
-	revoked_by text,
-	revoked_at timestamptz,
-	metadata   jsonb,
+	spelling       text,               -- as in the file; NULL: as `text`
+	state          text NOT NULL CHECK (state IN ('unused', 'used', 'revoked')),
+	user_id        text COLLATE "C" CHECK (octet_length(user_id) BETWEEN 1 AND 64),
+	batch          uuid,               -- with idx, coupon and user: the receive
+	idx            smallint CHECK (idx >= 0),
+	used_at        timestamptz,
+	revoked_by     text,
+	revoked_at     timestamptz,
+	metadata       jsonb,
+	-- Which revocation; NULL: the code is not revoked. A used code may have one too: it was
+	-- redeemed before, and is revoked as soon as its receive loses it.
+	revocation_num bigint,
 	PRIMARY KEY (set_id, serial),
 	CONSTRAINT code_used CHECK ((state = 'used') = (used_at IS NOT NULL)
 		AND (state = 'used') = (user_id IS NOT NULL)
 		AND (state = 'used') = (batch IS NOT NULL)
 		AND (state = 'used') = (idx IS NOT NULL)),
-	CONSTRAINT code_revoked CHECK ((state = 'revoked') = (revoked_at IS NOT NULL))
+	CONSTRAINT code_revoked CHECK ((revoked_at IS NULL) = (revocation_num IS NULL)
+		AND CASE state WHEN 'revoked' THEN revoked_at IS NOT NULL
+			WHEN 'unused' THEN revoked_at IS NULL ELSE true END)
 ) WITH (fillfactor = 70); -- an imported code is changed once
 
 -- Also who may have which word: no two sets have codes with one text.
 CREATE UNIQUE INDEX code_text ON code (text) WHERE text IS NOT NULL;
 
-CREATE TRIGGER code_set_change_count
-	AFTER INSERT OR UPDATE ON code_set
-	FOR EACH STATEMENT EXECUTE FUNCTION coupon_change_count();
+-- Loading a coupon reads these.
+CREATE INDEX code_revoked ON code (set_id, revocation_num) WHERE revocation_num > 0;
 
-GRANT SELECT, INSERT ON code_key, code_space, code_set, code TO couponmq_app;
-GRANT UPDATE (completed_at, revoked_by, revoked_at) ON code_set TO couponmq_app;
-GRANT UPDATE (state, user_id, batch, idx, used_at, revoked_by, revoked_at) ON code TO couponmq_app;
+-- Revocations have numbers, by which Redis is compared with PostgreSQL; see docs/lifecycle.md.
+-- What was accepted before a revocation: the receives of lower generations, and of this one those
+-- with a number up to `seq`; NULL: all of them.
+CREATE TABLE code_revocation (
+	coupon_id  bigint NOT NULL,
+	num        bigint NOT NULL CHECK (num > 0),
+	generation int NOT NULL,
+	seq        bigint,
+	PRIMARY KEY (coupon_id, num)
+);

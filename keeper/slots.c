@@ -1,4 +1,4 @@
-#include "keeper/stuck.h"
+#include "keeper/slots.h"
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -21,7 +21,8 @@ struct page {
 	struct settle_args args;
 };
 
-int may_be_stuck(const struct coupon_row *row, const struct coupon_look *look, const char *run_id)
+int slots_may_settle(const struct coupon_row *row, const struct coupon_look *look,
+		     const char *run_id)
 {
 	return look->present && !look->broken && !look->placeholder &&
 	       look->generation == row->generation && look->reserved == 0 &&
@@ -104,7 +105,7 @@ static int64_t page_run(struct page *page, const redisReply *pairs)
 	return settled;
 }
 
-/* As stuck_settle(). */
+/* As slots_settle(). */
 static int pages_run(struct page *page, struct resend_pass *pass, int64_t until_ms)
 {
 	char key[COUPON_KEY_SIZE];
@@ -128,7 +129,7 @@ static int pages_run(struct page *page, struct resend_pass *pass, int64_t until_
 	return strcmp(pass->cursor, "0") == 0;
 }
 
-int stuck_settle(struct keeper_context *context, const struct coupon_row *row,
+int slots_settle(struct keeper_context *context, const struct coupon_row *row,
 		 const struct coupon_look *look, struct resend_pass *pass, int64_t until_ms)
 {
 	struct page page = { .context = context, .coupon = row->id, .look = look };

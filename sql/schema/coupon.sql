@@ -1,0 +1,127 @@
+-- The coupon: its terms, its counts, and those of its generations.
+
+CREATE SEQUENCE coupon_id_seq AS bigint START WITH 1001;
+
+-- One row of this table is as hot as its campaign: every settlement updates it. No index may cover
+-- issued_num, seq_seen, settled_num or outcome_at, in its columns or in its predicate, and the
+-- pages keep room: then every such update is a HOT one.
+CREATE TABLE coupon (
+	id          bigint PRIMARY KEY CHECK (id > 0),
+	name        text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
+	total_num   bigint NOT NULL CHECK (total_num >= 0),
+	issued_num  bigint NOT NULL DEFAULT 0,
+	user_limit  int NOT NULL DEFAULT 1 CHECK (user_limit BETWEEN 1 AND 100),
+	begin_at    timestamptz CHECK (isfinite(begin_at)),
+	end_at      timestamptz CHECK (isfinite(end_at)),
+	-- Of what a user gets: so many days from the receive, or two dates, or (all NULL) from the
+	-- receive without an end.
+	valid_days  int CHECK (valid_days BETWEEN 1 AND 36500),
+	valid_from  timestamptz CHECK (isfinite(valid_from)),
+	valid_to    timestamptz CHECK (isfinite(valid_to)),
+	valid_xid   xid8,          -- the transaction that last set it; NULL: none since creation
+	-- What a user gets. Amounts are in the smallest unit of the currency (cents). For shops:
+	-- couponmq only stores and shows it.
+	currency    text CHECK (currency ~ '^[A-Z]{3}$'),      -- ISO 4217
+	amount_off  bigint CHECK (amount_off > 0),
+	percent_off numeric(5,2) CHECK (percent_off > 0 AND percent_off <= 100),
+	threshold   bigint CHECK (threshold > 0),              -- for purchases from this on
+	cap         bigint CHECK (cap > 0),                    -- the most that is taken off
+	metadata    jsonb CHECK (jsonb_typeof(metadata) = 'object'
+		AND octet_length(metadata::text) <= 8192),
+	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
+	void_returns boolean NOT NULL DEFAULT true,
+	events_on   boolean NOT NULL DEFAULT false,
+	status      text NOT NULL DEFAULT 'draft'
+		CHECK (status IN ('draft', 'published', 'paused', 'closed')),
+	version     int NOT NULL DEFAULT 1,     -- of the terms
+	created_at  timestamptz NOT NULL DEFAULT now(),
+	updated_at  timestamptz NOT NULL DEFAULT now(),
+
+	generation  int NOT NULL DEFAULT 0,     -- 0: never loaded into Redis
+	generation_folded int NOT NULL DEFAULT 0, -- the highest one that is folded: see below
+	seq_seen    bigint NOT NULL DEFAULT 0,  -- the highest number of a settled receive of it
+	settled_num bigint NOT NULL DEFAULT 0,  -- how many receives of it have their outcome
+	outcome_at  timestamptz,                -- the last outcome
+	late_num    bigint NOT NULL DEFAULT 0,  -- outcomes of receives of other generations
+	settled_at  timestamptz,                -- closed, and nothing is in flight any more
+	expires_at  timestamptz,                -- when its keys in Redis expire; NULL: never
+	revocation_num bigint NOT NULL DEFAULT 0, -- of the last revocation of its codes
+	rebuild_asked int NOT NULL DEFAULT 0,   -- how often couponctl asked for a rebuild
+	rebuild_done  int NOT NULL DEFAULT 0,   -- how many of these the keeper has answered
+	rebuild_told  text,                     -- its last answer
+
+	CONSTRAINT coupon_never_oversold CHECK (issued_num BETWEEN 0 AND total_num),
+	CONSTRAINT coupon_window CHECK (begin_at < end_at),
+	CONSTRAINT coupon_validity CHECK (
+		(valid_from IS NULL) = (valid_to IS NULL)
+		AND (valid_days IS NULL OR valid_from IS NULL)
+		AND coalesce(valid_from < valid_to, true)),
+	CONSTRAINT coupon_discount CHECK (
+		(amount_off IS NULL OR percent_off IS NULL)
+		AND (cap IS NULL OR percent_off IS NOT NULL)
+		AND (currency IS NOT NULL
+			OR (amount_off IS NULL AND threshold IS NULL AND cap IS NULL))),
+	CONSTRAINT coupon_counts CHECK (generation >= 0 AND seq_seen >= 0 AND settled_num >= 0)
+) WITH (fillfactor = 25);
+
+-- What the keeper has to look at; see query/coupon_page.sql and query/coupon_expiring_page.sql,
+-- which repeat the predicates.
+CREATE INDEX coupon_watched ON coupon (id)
+	WHERE status IN ('published', 'paused')
+		OR (status = 'closed' AND (settled_at IS NULL OR expires_at IS NULL));
+CREATE INDEX coupon_expiring ON coupon (expires_at, id)
+	WHERE settled_at IS NOT NULL AND expires_at IS NOT NULL;
+
+-- The counts of generations that are no longer current. The oldest ones of a coupon are folded into
+-- one row of generation 0, with the sums: see sql/function/coupon_generation_open.sql.
+CREATE TABLE coupon_generation (
+	coupon_id   bigint NOT NULL,
+	generation  int NOT NULL,
+	seq_seen    bigint NOT NULL,
+	settled_num bigint NOT NULL,
+	outcome_at  timestamptz NOT NULL DEFAULT now(), -- no earlier than the generation's end
+	PRIMARY KEY (coupon_id, generation)
+) WITH (fillfactor = 50);
+
+-- A receive of an unknown coupon is rejected for ever. Its coupon must not come into being between
+-- the moment settle() finds it unknown and the moment that the tombstone can be seen, or a copy
+-- could be issued: settle() holds this lock shared meanwhile.
+CREATE TRIGGER coupon_insert_wait BEFORE INSERT ON coupon
+	FOR EACH STATEMENT EXECUTE FUNCTION coupon_insert_wait();
+
+-- Keepers LISTEN, so that they act on new terms at once. Only statements that name these columns
+-- pay for it; settle() does not.
+CREATE TRIGGER coupon_terms_notify AFTER UPDATE OF status, version ON coupon
+	FOR EACH ROW
+	WHEN (NEW.status <> 'draft'
+		AND (OLD.status, OLD.version) IS DISTINCT FROM (NEW.status, NEW.version))
+	EXECUTE FUNCTION coupon_terms_notify();
+
+-- A message that comes after all: one that nobody knew to be in flight. What was said of the coupon
+-- is not so any more, and the keeper has to look at it again. Only statements that count outcomes
+-- pay for it, with one comparison.
+CREATE TRIGGER coupon_unsettle AFTER UPDATE OF issued_num, settled_num ON coupon
+	FOR EACH ROW WHEN (NEW.settled_at IS NOT NULL)
+	EXECUTE FUNCTION coupon_unsettle();
+
+CREATE TRIGGER coupon_valid_note BEFORE UPDATE OF valid_days, valid_from, valid_to ON coupon
+	FOR EACH ROW
+	WHEN ((NEW.valid_days, NEW.valid_from, NEW.valid_to)
+		IS DISTINCT FROM (OLD.valid_days, OLD.valid_from, OLD.valid_to))
+	EXECUTE FUNCTION coupon_valid_note();
+
+CREATE TRIGGER campaign_transition_check BEFORE UPDATE OF status ON coupon
+	FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status)
+	EXECUTE FUNCTION campaign_transition_check();
+
+CREATE TRIGGER campaign_history_add
+	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
+		valid_from, valid_to, status, currency, amount_off, percent_off, threshold, cap,
+		metadata, void_returns, events_on ON coupon
+	FOR EACH ROW EXECUTE FUNCTION campaign_history_add();
+
+-- Changes by operators and the keeper. Those of settle() are counted by sql/query/settle.sql.
+CREATE TRIGGER coupon_change_count
+	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
+		valid_from, valid_to, status, version, generation, settled_at ON coupon
+	FOR EACH STATEMENT EXECUTE FUNCTION coupon_change_count();

@@ -1,0 +1,49 @@
+-- Events: what happens to receives and campaigns, for other systems; see docs/events.md.
+
+-- Events that are not published yet: a row is all events of one type of one transaction. Its id is
+-- taken while the transaction holds the locks of all its coupons. So the ids of the rows of a
+-- coupon are in the order of its commits, and who sees a row sees all earlier rows of its coupons.
+-- That is why the sequence must not have a cache.
+CREATE TABLE event_log (
+	id            bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
+	made_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+	type          text NOT NULL CHECK (type IN ('coupon.issued', 'coupon.rejected',
+		'coupon.voided', 'campaign.changed')),
+	num           int NOT NULL CHECK (num > 0), -- how many events
+	coupon        bigint[] NOT NULL,            -- of each; a single one: of all of them
+	-- Receives: element i of each array is one event.
+	batch         uuid[],
+	idx           smallint[],
+	user_id       text[],
+	slot          smallint[],
+	key           text[],                       -- '' is none
+	at_ms         bigint[],                     -- when it was accepted
+	reason        text[],                       -- of a rejection
+	-- How long the issued receives of a coupon are valid: those of one time of acceptance, or
+	-- (0) of any. From then on (0: from the receive); for so many days (0: not told in days),
+	-- or until then (0: no end).
+	valid_coupon  bigint[],
+	valid_at_ms   bigint[],
+	valid_from_ms bigint[],
+	valid_days    int[],
+	valid_to_ms   bigint[],
+	history_id    bigint,                       -- of the row of campaign_history
+	detail        jsonb                         -- further members of the event's data
+) WITH (
+	-- Every row is deleted soon.
+	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000,
+	toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 50000
+);
+
+-- Where PostgreSQL has it: the standard method takes as long as all else that a row costs.
+DO $$
+BEGIN
+	ALTER TABLE event_log ALTER coupon SET COMPRESSION lz4, ALTER batch SET COMPRESSION lz4,
+		ALTER idx SET COMPRESSION lz4, ALTER user_id SET COMPRESSION lz4,
+		ALTER slot SET COMPRESSION lz4, ALTER key SET COMPRESSION lz4,
+		ALTER at_ms SET COMPRESSION lz4, ALTER reason SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN
+	NULL;
+END
+$$;
