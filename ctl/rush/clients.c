@@ -85,7 +85,7 @@ void clients_fini(struct clients *clients)
 /* Without a rate: fills all connections. */
 static void clients_fill_all(struct clients *clients)
 {
-	for (uint32_t i = 0; !clients->plan->rate && i < clients->set.n; i++)
+	for (uint32_t i = 0; clients->may_send && !clients->plan->rate && i < clients->set.n; i++)
 		clients_fill(clients, i, clients->plan->requests_n);
 }
 

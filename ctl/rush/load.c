@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "ctl/rush/clients.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,6 +19,23 @@
 #define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
 #define PROGRESS_US 100000
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop_asked = 1;
+}
+
+/* The second signal ends the process: SA_RESETHAND. */
+static void signals_take(void)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
 
 struct load {
 	struct clients clients;
@@ -83,8 +101,11 @@ static void turn(struct load *load)
 	struct clients *clients = &load->clients;
 	int64_t wake = wake_us(load), wait_us = wake - clients->set.now_us;
 	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
-	int is_paced = clients->plan->rate && clients->may_send;
+	int is_paced;
 
+	if (stop_asked)
+		clients->may_send = 0;
+	is_paced = clients->plan->rate && clients->may_send;
 	if (is_paced)
 		timer_set(load, wake);
 	client_set_wait(&clients->set, timeout_ms);
@@ -155,14 +176,14 @@ static uint32_t begin(struct load *load)
 	return connected;
 }
 
-/* No request is open, and either all are sent or no connection was open for too long. */
+/* No request is open, and all are sent, or no more will be: a signal came, or nobody listens. */
 static int is_over(const struct load *load)
 {
 	const struct clients *clients = &load->clients;
 
 	if (rush_book_open(clients->book) > 0)
 		return 0;
-	return clients->book->next == clients->plan->requests_n ||
+	return clients->book->next == clients->plan->requests_n || stop_asked ||
 	       clients->set.now_us - load->alive_us > clients->plan->timeout_us;
 }
 
@@ -173,6 +194,7 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 	int64_t progress_us = 0, cpu_before_us;
 
 	memset(figures, 0, sizeof(*figures));
+	signals_take();
 	load_init(&load, book, address);
 	cpu_before_us = cpu_us();
 	figures->connected = begin(&load);
@@ -188,7 +210,9 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 	figures->duration_us = rush_book_answered(book) == book->next ? book->answered_last_us
 								      : load.clients.set.now_us;
 	figures->disconnections = load.clients.set.disconnections;
-	snprintf(figures->error, sizeof(figures->error), "%s", load.clients.set.error);
+	figures->stopped = stop_asked && book->next < book->plan->requests_n;
+	snprintf(figures->error, sizeof(figures->error), "%s",
+		 figures->stopped ? "stopped by a signal" : load.clients.set.error);
 	close(load.timer);
 	clients_fini(&load.clients);
 	return figures->connected > 0 ? 0 : -1;

@@ -11,12 +11,14 @@ struct rush_figures {
 	int64_t cpu_us;      /* of this process during that time */
 	uint32_t connected;  /* connections that were open at the start */
 	uint32_t disconnections;
+	int stopped;     /* by a signal, before all were sent */
 	char error[160]; /* why the last connection ended or could not be opened */
 };
 
 /*
- * Returns when every request has ended, or nothing can be sent any more. 0, or -1 when no
- * connection could be opened at all.
+ * Returns when every request has ended, or nothing can be sent any more. SIGINT or SIGTERM: no more
+ * requests are sent; the second signal ends the process. 0, or -1 when no connection could be
+ * opened at all.
  */
 int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
 		  struct rush_figures *figures);

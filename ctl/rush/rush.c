@@ -36,7 +36,7 @@ static int rush_run(struct ctl *ctl)
 			  ctl->config.listen, figures.error);
 	if (verified && rush_verify_end(&verify, &book))
 		log_fatal("the gateway answered with a receive whose batch is not a ULID");
-	report.passed = book.strange == 0 && book.ends[RUSH_NOT_SENT] == 0 &&
+	report.passed = book.strange == 0 && (figures.stopped || book.ends[RUSH_NOT_SENT] == 0) &&
 			(!verified || rush_verify_passed(&verify));
 	if (json)
 		rush_report_json(&report);

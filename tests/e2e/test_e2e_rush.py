@@ -72,6 +72,23 @@ def test_a_seed_names_the_same_users_again(stack, make_coupon):
         assert other["answers"] == {"issued": 50}, options
 
 
+def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coupon, pg):
+    coupon = make_coupon(100_000)
+    options = ("--coupon", coupon, "--users", "100000", "--rate", "300", "--json")
+    process = subprocess.Popen(
+        [stack.build_dir / "couponctl", "rush", *map(str, options)],
+        env={**os.environ, **stack.env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: len(users_of(pg, coupon)) > 30)
+    process.terminate()
+    told = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 0 and told["passed"]
+    assert 30 < told["verify"]["rows"] == told["answers"]["accepted"] < 100_000
+    assert told["answers"]["not_sent"] == 100_000 - told["answers"]["accepted"]
+
+
 def test_a_rejection_of_a_uuid(stack, make_coupon, pg):
     """PostgreSQL has a row of one of the users that Redis does not have."""
     coupon = make_coupon(100)

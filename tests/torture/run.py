@@ -58,7 +58,7 @@ def scenario_run(rig, scenario, seed):
         return False
     print(
         f"{scenario.name:<40} {told['s']:5.1f} s  {told['asked']:6} asked  "
-        f"{told['issued']:6} issued  {told['rate']:4.0f}/s, "
+        f"{told['issued']:6} issued  {told['rate']:4.0f}/s, {told['crowd']:6} of the crowd, "
         f"back after {told['back_s']:.1f} s, {told['seen']}  {told['codes']}",
         flush=True,
     )

@@ -34,6 +34,7 @@ class Scenario:
         self.settings = options.pop("settings", {})
         self.prepare = options.pop("prepare", None)
         self.rate = options.pop("rate", True)
+        self.crowd = options.pop("crowd", True)
         self.events = options.pop("events", "exact")
         self.answers = options.pop("answers", ())
         self.reasons = options.pop("reasons", ())
@@ -43,15 +44,15 @@ class Scenario:
 
 def scenario(**options):
     """
-    @scenario(gateways=2, workers=2, beside=True, settings={}, prepare=None, rate=True,
+    @scenario(gateways=2, workers=2, beside=True, settings={}, prepare=None, rate=True, crowd=True,
               events="exact", answers=(), reasons=(), unknown=0.01)
     def name_of_it(rig, chance): …
 
     beside: whether `make test` may choose it, where much else runs. settings: of gateways and
     workers, besides rig.SETTINGS. prepare(rig, chance): called before the load begins, for relays
-    and such. rate: whether the rate before and after is compared. events: "exact"; "complete",
-    where PostgreSQL is put back and some are of what is undone; "lost", where RabbitMQ loses the
-    subscriber's queue.
+    and such. rate: whether the rate before and after is compared. crowd: whether crowd.py asks
+    beside the load. events: "exact"; "complete", where PostgreSQL is put back and some are of what
+    is undone; "lost", where RabbitMQ loses the subscriber's queue.
     answers, reasons, unknown: what may happen to requests, see verdict.Allowed; every other answer,
     and every other rejection, is a violation.
     """

@@ -4,9 +4,10 @@ transactions many coupons. `couponctl rush` checks P1 to P3 of each coupon, the 
 """
 
 import psycopg
+from crowd import rushes
 from faults import FAULTS
 from scenario_broker_lost import purged
-from scenario_saturated import ALLOWED, ENDS_S, rushes
+from scenario_saturated import ALLOWED, ENDS_S
 from services import say
 
 from scenario import OUTCOMES_LATE, scenario
@@ -62,7 +63,7 @@ def many_scenario(fault):
 
     run.__name__ = f"many_{fault}"
     run.__doc__ = f"{fault} three times, while 300 coupons are asked for."
-    scenario(beside=False, rate=False, **ALLOWED)(run)
+    scenario(beside=False, rate=False, crowd=False, **ALLOWED)(run)
 
 
 for _fault in ("gateway_killed", "workers_killed", "rabbitmq_connections_closed",
@@ -70,7 +71,7 @@ for _fault in ("gateway_killed", "workers_killed", "rabbitmq_connections_closed"
     many_scenario(_fault)
 
 
-@scenario(beside=False, rate=False, **{**ALLOWED, **OUTCOMES_LATE})
+@scenario(beside=False, rate=False, crowd=False, **{**ALLOWED, **OUTCOMES_LATE})
 def many_purged(rig, chance):
     """RabbitMQ loses messages of 300 coupons that it has confirmed: the keeper publishes them
     again."""

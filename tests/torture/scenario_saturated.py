@@ -4,13 +4,10 @@ coupon of its own, which also checks P1 to P3 of it. The rate before is printed,
 reached again; the bound is loose, because nothing of the machine is idle then.
 """
 
-import contextlib
-import json
-import os
-import subprocess
 import time
 
 import redis
+from crowd import rushes
 from faults import FAULTS
 from services import say
 
@@ -20,44 +17,11 @@ FIRST_N = 30_000  # users of one gateway, to learn the rate
 NEAR = 0.9  # of that rate is the load
 LASTS_S = 15
 USERS_MAX = 400_000  # of one gateway
-CONNECTIONS, PIPELINE = 16, 32
 ENDS_S = 240
 WINDOW_S = 0.25
 SHARES, BACK_S = (0.2, 0.5, 0.9), 20.0  # the first one is required
 # Requests wait longer than the load's clients do, and gateways refuse what is too much.
 ALLOWED = {"answers": ("unavailable", "busy"), "unknown": 0.6}
-
-
-def rush_start(rig, coupons, part, first, users, rate):
-    return subprocess.Popen(
-        [
-            str(rig.stack.build_dir / "couponctl"), "rush", "--json", *coupons,
-            "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
-            "--pipeline", str(PIPELINE), "--settle-timeout-s", "120",
-            *(("--rate", str(rate)) if rate else ()),
-        ],
-        env={**os.environ, **rig.stack.env_of("operator"), "COUPON_LISTEN": part.listen},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-@contextlib.contextmanager
-def rushes(rig, coupons, first, users, rate=0):
-    """One on each gateway, with users of its own; each must find its answers in PostgreSQL.
-    coupons: the options that name them."""
-    started = [
-        rush_start(rig, coupons, part, first + number * users, users, rate)
-        for number, part in enumerate(rig.gateways)
-    ]
-    try:
-        yield started
-        for one in started:
-            output, _ = one.communicate(timeout=ENDS_S)
-            assert one.returncode == 0, f"couponctl rush: {output}"
-            assert json.loads(output.splitlines()[-1])
-    finally:
-        for one in started:
-            one.kill()
 
 
 def accepted(rig, coupon):
@@ -114,7 +78,7 @@ def saturated_scenario(fault):
 
     run.__name__ = f"saturated_{fault}"
     run.__doc__ = f"{fault} near saturation of the gateways."
-    scenario(beside=False, **ALLOWED)(run)
+    scenario(beside=False, crowd=False, **ALLOWED)(run)
 
 
 for _fault in ("gateway_killed", "worker_killed", "redis_killed", "postgresql_frozen"):
