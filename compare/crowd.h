@@ -1,9 +1,13 @@
 /*
  * The clients of a run. Each asks for one piece, waits for the answer, and asks for the next one.
+ * A connection is a thread that carries its share of the clients, whatever the way:
  *
- *	client threads ──▶ pool of connections ──▶ way->buy()
- *	or a thread for each connection, which carries several clients ──▶ way->serve()
- *	way->work(): a thread for each connection; way->watch(): one
+ *	asked: [ 7 ][ 3 ][ 9 ][ 4 ] … one place for each client, answered in turn
+ *	         │ way->buy(): the first is served, the others wait for the connection
+ *	         │ way->ask(), way->answer(): all have been sent
+ *
+ * A request's time runs from when its client asks. way->work(): a thread for each connection;
+ * way->watch(): one.
  */
 #ifndef COMPARE_CROWD_H
 #define COMPARE_CROWD_H

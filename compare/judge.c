@@ -10,7 +10,8 @@ static void postgres_count(struct client *client, int item, struct count *count)
 {
 	count->stock = sql(client,
 			   "SELECT (SELECT stock FROM item WHERE id = $1) + "
-			   "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item = $1)",
+			   "(SELECT coalesce(sum(stock), 0) FROM segment WHERE item = $1) + "
+			   "(SELECT count(*) FROM piece WHERE item = $1)",
 			   item);
 	count->sold = sql(client, "SELECT count(*) FROM sale WHERE item = $1", item);
 	count->over_limit = sql(client,
@@ -37,7 +38,8 @@ static void couponmq_count(struct client *client, int item, struct count *count)
 /* A set has each user once: nobody can have two. */
 static void redis_count(struct client *client, int item, struct count *count)
 {
-	count->stock = redis_run(client, "GET stock:%d", item);
+	count->stock = redis_run(client, "GET stock:%d", item) +
+		       redis_run(client, "LLEN tokens:%d", item);
 	count->sold = redis_run(client, "SCARD buyers:%d", item);
 	count->over_limit = 0;
 }

@@ -113,11 +113,6 @@ void load_answer(struct load *load, int number, enum outcome outcome)
 	atomic_fetch_add(&load->answered, 1);
 }
 
-int load_window(const struct load *load)
-{
-	return (load->market->clients + load->market->connections - 1) / load->market->connections;
-}
-
 int load_is_over(const struct load *load)
 {
 	return load->answered >= load->n;

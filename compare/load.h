@@ -18,7 +18,6 @@ void load_free(struct load *load);
 /* The next request, which is made now. NULL: there are no more. */
 const struct request *load_next(struct load *load, int *number);
 void load_answer(struct load *load, int number, enum outcome outcome);
-int load_window(const struct load *load);  /* requests that a connection may have in flight */
 int load_is_over(const struct load *load); /* all are answered */
 long long load_sold(const struct load *load);
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define MARKET_ITEMS_MAX 100
+#define MARKET_CLIENTS_MAX 10000
 #define MARKET_SEGMENTS 10 /* of the stock of an item: ways/segments.c */
 
 struct market {
@@ -19,8 +20,8 @@ struct market {
 	unsigned seed;
 	/* of the services, from the environment */
 	const char *postgres, *postgres_locks, *redis, *rabbit, *zookeeper, *gateway;
-	/* of couponmq's coupons, by item */
-	int64_t coupons[MARKET_ITEMS_MAX + 1];
+	/* of couponmq's coupons, by item; the last is of the connections' first sales */
+	int64_t coupons[MARKET_ITEMS_MAX + 2];
 };
 
 #endif

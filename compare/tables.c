@@ -9,6 +9,7 @@ static const char *const tables =
 	"	version bigint NOT NULL DEFAULT 0, fence bigint NOT NULL DEFAULT 0);"
 	"CREATE TABLE segment (item bigint, number bigint, stock bigint NOT NULL,"
 	"	PRIMARY KEY (item, number));"
+	"CREATE TABLE piece (item bigint, number bigint, PRIMARY KEY (item, number));"
 	"CREATE TABLE sale (item bigint NOT NULL, buyer bigint NOT NULL);";
 
 static void script_run(struct client *client, const char *script)

@@ -16,6 +16,12 @@ enum ledger {
 	IN_COUPONMQ  /* couponmq's own tables */
 };
 
+/* A request that waits for its answer. */
+struct asked {
+	const struct request *request;
+	int number; /* of load_next() */
+};
+
 struct way {
 	const char *id; /* "3b" */
 	const char *name;
@@ -26,11 +32,17 @@ struct way {
 	int is_batch;  /* a transaction commits many sales */
 	/* NULL, or called once before the clients start, on fresh tables and an empty Redis */
 	void (*prepare)(struct client *client);
-	/* Serves one request, from the first try to the last. */
+	/* Serves one request, from the first try to the last: one in flight on a connection. */
 	enum outcome (*buy)(struct client *client, const struct request *request);
-	/* Instead of buy(): a connection for several clients, until load_next() has no more. */
-	void (*serve)(struct client *client, struct load *load);
-	/* NULL, or connects for serve(), work() and watch(), before the clock runs */
+	/*
+	 * Instead of buy(): a request for each client of the connection is in flight. flush() is
+	 * NULL, or sends what ask() has written. answer() waits for the one that was asked first;
+	 * if another one is answered before it, it stores the number of that.
+	 */
+	void (*ask)(struct client *client, const struct asked *asked);
+	void (*flush)(struct client *client);
+	enum outcome (*answer)(struct client *client, struct asked *asked);
+	/* NULL, or connects for work() and watch(), before the clock runs */
 	void (*open)(struct client *client);
 	/* NULL, or a worker behind a queue, until load_is_over() and all is written */
 	void (*work)(struct client *client, struct load *load);

@@ -62,5 +62,6 @@ void client_free(struct client *client)
 		redisFree(client->redis);
 	if (client->postgres)
 		PQfinish(client->postgres);
+	free(client->own);
 	free(client);
 }

@@ -23,6 +23,7 @@ struct client {
 	struct market *market;
 	long long attempts, attempts_failed;
 	unsigned random; /* for rand_r() */
+	void *own;       /* what the way keeps for a connection; freed with the client */
 	/* the stores */
 	PGconn *postgres;
 	const char *statements[STATEMENTS_MAX]; /* that are prepared */
@@ -46,6 +47,20 @@ _Noreturn void client_fail(const char *store, const char *what, const char *why)
 		(int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
 long long sql_run(struct client *client, const char *statement, const long long *numbers, int n);
 
+/* With a number for $1 and an array for $2. `out`: NULL, or gets the first column of `n` rows. */
+void sql_many(struct client *client, const char *statement, long long number, const long long *many,
+	      int n, long long *out);
+
+/*
+ * One statement in pipeline mode, and a transaction of its own. Answers come in the order of the
+ * statements, as of sql(). From then on the connection is for this statement only.
+ */
+#define sql_ask(client, statement, ...)                                          \
+	sql_send(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
+		 (int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
+void sql_send(struct client *client, const char *statement, const long long *numbers, int n);
+long long sql_answer(struct client *client);
+
 /*
  * A command, as of redisCommand(). Returns its number; of a text reply the number in it, of an
  * array its length, of OK and QUEUED 1; NONE for nil.
@@ -53,11 +68,22 @@ long long sql_run(struct client *client, const char *statement, const long long 
 long long redis_run(struct client *client, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The same in two steps: commands are sent together when the first answer is waited for. */
+void redis_ask(struct client *client, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+long long redis_answer(struct client *client);
+
+/* For EVALSHA. */
+#define REDIS_SHA_SIZE 41
+void redis_script_load(struct client *client, const char *script, char sha[REDIS_SHA_SIZE]);
+
 /* The queue of a pipeline: durable, with persistent messages of one request each. */
 void queue_publish(struct client *client, const struct request *request);
-/* Waits a moment for a message. 0: there was none. */
-int queue_take(struct client *client, struct request *request);
-void queue_ack(struct client *client); /* of the message that was taken last */
+/* Waits so long for a message. 0: there was none. */
+#define QUEUE_MOMENT_US 20000
+int queue_take(struct client *client, struct request *request, int wait_us);
+/* Of the message that was taken last, or with `multiple` also of all before it. */
+void queue_ack(struct client *client, int multiple);
 void queue_clear(struct client *client);
 void queue_close(struct queue *queue);
 

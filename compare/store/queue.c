@@ -11,8 +11,7 @@
 
 #define QUEUE "compare"
 #define CHANNEL 1
-#define PREFETCH 100
-#define MOMENT_US 20000
+#define PREFETCH 500
 #define MESSAGE_SIZE 32
 
 struct queue {
@@ -94,7 +93,7 @@ static void consume(struct queue *queue)
 	queue->is_consuming = 1;
 }
 
-int queue_take(struct client *client, struct request *request)
+int queue_take(struct client *client, struct request *request, int wait_us)
 {
 	struct queue *queue = queue_of(client);
 	char body[MESSAGE_SIZE] = "";
@@ -105,7 +104,7 @@ int queue_take(struct client *client, struct request *request)
 		consume(queue);
 	amqp_maybe_release_buffers(queue->connection);
 	reply = amqp_consume_message(queue->connection, &envelope,
-				     &(struct timeval){ .tv_usec = MOMENT_US }, 0);
+				     &(struct timeval){ .tv_usec = wait_us }, 0);
 	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
 	    reply.library_error == AMQP_STATUS_TIMEOUT)
 		return 0;
@@ -119,9 +118,9 @@ int queue_take(struct client *client, struct request *request)
 	return 1;
 }
 
-void queue_ack(struct client *client)
+void queue_ack(struct client *client, int multiple)
 {
-	if (amqp_basic_ack(client->queue->connection, CHANNEL, client->queue->tag, 0))
+	if (amqp_basic_ack(client->queue->connection, CHANNEL, client->queue->tag, multiple))
 		client_fail("RabbitMQ", "ack", "the connection is lost");
 }
 

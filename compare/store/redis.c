@@ -1,6 +1,7 @@
-/* Commands of the ways, each a round trip. */
+/* Commands of the ways, each a round trip, or several together. */
 #include "compare/store/client.h"
 
+#include "common/check.h"
 #include "common/redis/url.h"
 
 #include <stdarg.h>
@@ -37,22 +38,65 @@ static long long number_of(const redisReply *reply)
 	}
 }
 
-long long redis_run(struct client *client, const char *format, ...)
+static redisReply *reply_get(struct client *client, const char *what)
 {
 	redisReply *reply;
-	va_list list;
-	long long number;
 
+	if (redisGetReply(client->redis, (void **)&reply))
+		client_fail("Redis", what, client->redis->errstr);
+	if (reply->type == REDIS_REPLY_ERROR)
+		client_fail("Redis", what, reply->str);
+	return reply;
+}
+
+static void command_send(struct client *client, const char *format, va_list list)
+{
 	if (!client->redis)
 		redis_open(client);
-	va_start(list, format);
-	reply = redisvCommand(client->redis, format, list);
-	va_end(list);
-	if (!reply)
+	if (redisvAppendCommand(client->redis, format, list))
 		client_fail("Redis", format, client->redis->errstr);
-	if (reply->type == REDIS_REPLY_ERROR)
-		client_fail("Redis", format, reply->str);
-	number = number_of(reply);
+}
+
+static long long number_get(struct client *client, const char *what)
+{
+	redisReply *reply = reply_get(client, what);
+	long long number = number_of(reply);
+
 	freeReplyObject(reply);
 	return number;
+}
+
+long long redis_run(struct client *client, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	command_send(client, format, list);
+	va_end(list);
+	return number_get(client, format);
+}
+
+void redis_ask(struct client *client, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	command_send(client, format, list);
+	va_end(list);
+}
+
+long long redis_answer(struct client *client)
+{
+	return number_get(client, "a pipeline");
+}
+
+void redis_script_load(struct client *client, const char *script, char sha[REDIS_SHA_SIZE])
+{
+	redisReply *reply;
+
+	redis_ask(client, "SCRIPT LOAD %s", script);
+	reply = reply_get(client, "SCRIPT LOAD");
+	check(reply->type == REDIS_REPLY_STRING && reply->len == REDIS_SHA_SIZE - 1);
+	memcpy(sha, reply->str, REDIS_SHA_SIZE);
+	freeReplyObject(reply);
 }

@@ -6,12 +6,7 @@
 #include "common/check.h"
 #include "compare/way.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define BATCH_MAX 1000
-#define BUYERS_SIZE (BATCH_MAX * 12 + 2)
 
 /* The outcome of each buyer, in their order: the numbers of enum outcome. */
 static const char *const sell_many =
@@ -36,11 +31,15 @@ static const char *const sell_many =
 	"	ORDER BY b.ord; "
 	"END $$";
 
-struct batch {
-	const struct request *requests[BATCH_MAX];
-	int numbers[BATCH_MAX];
-	enum outcome outcomes[BATCH_MAX];
-	int n;
+struct combiner {
+	/* the next batch */
+	struct request waiting[MARKET_CLIENTS_MAX];
+	int waiting_n;
+	/* of the last one */
+	enum outcome outcomes[MARKET_CLIENTS_MAX];
+	int outcomes_n, answered_n;
+	/* of one item in it */
+	long long buyers[MARKET_CLIENTS_MAX], results[MARKET_CLIENTS_MAX];
 };
 
 static void prepare(struct client *client)
@@ -48,71 +47,50 @@ static void prepare(struct client *client)
 	sql(client, sell_many);
 }
 
-static void open_connection(struct client *client)
+static void item_sell(struct client *client, struct combiner *combiner, int item)
 {
-	sql(client, "SELECT 1");
-}
-
-/* The buyers of the item as an array of PostgreSQL. Returns how many. */
-static int buyers_write(const struct batch *batch, int item, char text[BUYERS_SIZE])
-{
-	char *at = text;
 	int n = 0;
 
-	for (int i = 0; i < batch->n; i++)
-		if (batch->requests[i]->item == item)
-			at += sprintf(at, "%c%d", n++ ? ',' : '{', batch->requests[i]->user);
-	strcpy(at, "}");
-	return n;
-}
-
-static void item_sell(struct client *client, struct batch *batch, int item)
-{
-	char number[16], buyers[BUYERS_SIZE];
-	const char *values[] = { number, buyers };
-	PGresult *result;
-	int row = 0;
-
-	if (buyers_write(batch, item, buyers) == 0)
+	for (int i = 0; i < combiner->waiting_n; i++)
+		if (combiner->waiting[i].item == item)
+			combiner->buyers[n++] = combiner->waiting[i].user;
+	if (n == 0)
 		return;
-	snprintf(number, sizeof(number), "%d", item);
-	result = PQexecParams(client->postgres, "SELECT sell_many($1, $2)", 2, NULL, values, NULL,
-			      NULL, 0);
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
-		client_fail("PostgreSQL", "sell_many", PQerrorMessage(client->postgres));
-	for (int i = 0; i < batch->n; i++)
-		if (batch->requests[i]->item == item)
-			batch->outcomes[i] = (enum outcome)atoi(PQgetvalue(result, row++, 0));
-	PQclear(result);
+	sql_many(client, "SELECT sell_many($1, $2)", item, combiner->buyers, n, combiner->results);
+	n = 0;
+	for (int i = 0; i < combiner->waiting_n; i++)
+		if (combiner->waiting[i].item == item)
+			combiner->outcomes[i] = (enum outcome)combiner->results[n++];
 }
 
-static void batch_commit(struct client *client, struct batch *batch)
+static void batch_commit(struct client *client, struct combiner *combiner)
 {
 	sql(client, "BEGIN");
-	for (int item = 1; item <= client->market->items; item++)
-		item_sell(client, batch, item);
+	for (int item = 1; item <= client->market->items + 1; item++)
+		item_sell(client, combiner, item);
 	sql(client, "COMMIT");
+	combiner->outcomes_n = combiner->waiting_n;
+	combiner->waiting_n = combiner->answered_n = 0;
 }
 
-static void serve(struct client *client, struct load *load)
+static void ask(struct client *client, const struct asked *asked)
 {
-	struct batch *batch = calloc(1, sizeof(*batch));
-	int window = load_window(load) < BATCH_MAX ? load_window(load) : BATCH_MAX;
+	struct combiner *combiner = client->own;
 
-	check(batch != NULL);
-	do {
-		batch->n = 0;
-		while (batch->n < window &&
-		       (batch->requests[batch->n] = load_next(load, &batch->numbers[batch->n])))
-			batch->n++;
-		if (batch->n == 0)
-			break;
-		batch_commit(client, batch);
-		load_committed(load);
-		for (int i = 0; i < batch->n; i++)
-			load_answer(load, batch->numbers[i], batch->outcomes[i]);
-	} while (batch->n == window);
-	free(batch);
+	if (!combiner)
+		combiner = client->own = calloc(1, sizeof(*combiner));
+	check(combiner && combiner->waiting_n < MARKET_CLIENTS_MAX);
+	combiner->waiting[combiner->waiting_n++] = *asked->request;
+}
+
+static enum outcome answer(struct client *client, struct asked *asked)
+{
+	struct combiner *combiner = client->own;
+
+	(void)asked;
+	if (combiner->answered_n == combiner->outcomes_n)
+		batch_commit(client, combiner);
+	return combiner->outcomes[combiner->answered_n++];
 }
 
 const struct way way_combiner = {
@@ -121,6 +99,6 @@ const struct way way_combiner = {
 	.is_unique = 1,
 	.is_batch = 1,
 	.prepare = prepare,
-	.open = open_connection,
-	.serve = serve,
+	.ask = ask,
+	.answer = answer,
 };

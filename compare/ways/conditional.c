@@ -1,6 +1,7 @@
 /*
  * 4. UPDATE … WHERE stock > 0: the check and the write are one statement. One for each user is a
- * check before it, or a unique index. All of it can be one function: one round trip.
+ * check before it, or a unique index. All of it can be one function: one round trip; and a
+ * connection in pipeline mode carries the calls of many clients.
  */
 #include "compare/ways/sell.h"
 
@@ -40,6 +41,18 @@ static enum outcome buy_function(struct client *client, const struct request *re
 	return (enum outcome)sql(client, "SELECT sell_one($1, $2)", request->item, request->user);
 }
 
+/* Each is a transaction of its own, so that nothing is rolled back with another one. */
+static void ask_function(struct client *client, const struct asked *asked)
+{
+	sql_ask(client, "SELECT sell_one($1, $2)", asked->request->item, asked->request->user);
+}
+
+static enum outcome answer_function(struct client *client, struct asked *asked)
+{
+	(void)asked;
+	return (enum outcome)sql_answer(client);
+}
+
 const struct way way_conditional = {
 	.id = "4a",
 	.name = "UPDATE … WHERE stock > 0",
@@ -60,4 +73,12 @@ const struct way way_conditional_function = {
 	.is_unique = 1,
 	.prepare = function_make,
 	.buy = buy_function,
+};
+const struct way way_conditional_pipeline = {
+	.id = "4d",
+	.name = "the same, in pipeline mode",
+	.is_unique = 1,
+	.prepare = function_make,
+	.ask = ask_function,
+	.answer = answer_function,
 };

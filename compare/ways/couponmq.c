@@ -43,7 +43,7 @@ static void prepare(struct client *client)
 	struct market *market = client->market;
 	char words[LINE_SIZE];
 
-	for (int item = 1; item <= market->items; item++) {
+	for (int item = 1; item <= market->items + 1; item++) {
 		snprintf(words, sizeof(words), "create --name compare --total %d --valid-days 30",
 			 market->stock);
 		market->coupons[item] = ctl(words);
@@ -62,10 +62,8 @@ static long long issued(struct client *client)
 	return n;
 }
 
-/* Also with a connection to PostgreSQL, for watch(). */
-static void open_both(struct client *client)
+static void watch_open(struct client *client)
 {
-	gateway_open(client);
 	issued(client);
 }
 
@@ -83,64 +81,43 @@ static enum outcome outcome_of(int code)
 	}
 }
 
-/* One request line, if there is another request. 1, or 0. */
-static int ask(struct client *client, struct load *load, const char *ack)
+static void ask(struct client *client, const struct asked *asked, const char *ack)
 {
-	int number;
-	const struct request *request = load_next(load, &number);
-
-	if (!request)
-		return 0;
+	if (!client->gateway_out)
+		gateway_open(client);
 	fprintf(client->gateway_out,
 		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
-		number, (long long)client->market->coupons[request->item], request->user, ack);
-	return 1;
+		asked->number, (long long)client->market->coupons[asked->request->item],
+		asked->request->user, ack);
+}
+
+static void ask_accepted(struct client *client, const struct asked *asked)
+{
+	ask(client, asked, "accepted");
+}
+
+static void ask_issued(struct client *client, const struct asked *asked)
+{
+	ask(client, asked, "issued");
+}
+
+static void flush(struct client *client)
+{
+	fflush(client->gateway_out);
 }
 
 /* A reply begins with the id of its request, and the code. */
-static void answer(struct client *client, struct load *load)
+static enum outcome answer(struct client *client, struct asked *asked)
 {
 	char line[LINE_SIZE], *end;
-	long number, code;
+	long code;
 
 	if (!fgets_unlocked(line, sizeof(line), client->gateway_in))
 		client_fail("gateway", "reply", "the connection is lost");
-	number = strtol(line + strlen("{\"id\":"), &end, 10);
+	asked->number = (int)strtol(line + strlen("{\"id\":"), &end, 10);
 	code = strtol(end + strlen(",\"code\":"), &end, 10);
 	check(*end == ',');
-	load_answer(load, (int)number, outcome_of((int)code));
-}
-
-/* As many requests in flight as the connection carries clients; sent by the quarter. */
-static void serve(struct client *client, struct load *load, const char *ack)
-{
-	int window = load_window(load), in_flight = 0, unsent = 0;
-
-	while (in_flight < window && ask(client, load, ack))
-		in_flight++;
-	fflush(client->gateway_out);
-	for (; in_flight > 0; in_flight--) {
-		int is_asked;
-
-		answer(client, load);
-		is_asked = ask(client, load, ack);
-		in_flight += is_asked;
-		unsent += is_asked;
-		if (is_asked && unsent < window / 4)
-			continue;
-		fflush(client->gateway_out);
-		unsent = 0;
-	}
-}
-
-static void serve_accepted(struct client *client, struct load *load)
-{
-	serve(client, load, "accepted");
-}
-
-static void serve_issued(struct client *client, struct load *load)
-{
-	serve(client, load, "issued");
+	return outcome_of((int)code);
 }
 
 /* couponmq's workers are processes of their own: this looks at what they have committed. */
@@ -164,8 +141,10 @@ const struct way way_couponmq_accepted = {
 	.ledger = IN_COUPONMQ,
 	.is_batch = 1,
 	.prepare = prepare,
-	.open = open_both,
-	.serve = serve_accepted,
+	.ask = ask_accepted,
+	.flush = flush,
+	.answer = answer,
+	.open = watch_open,
 	.watch = watch,
 };
 const struct way way_couponmq_issued = {
@@ -174,7 +153,9 @@ const struct way way_couponmq_issued = {
 	.ledger = IN_COUPONMQ,
 	.is_batch = 1,
 	.prepare = prepare,
-	.open = open_both,
-	.serve = serve_issued,
+	.ask = ask_issued,
+	.flush = flush,
+	.answer = answer,
+	.open = watch_open,
 	.watch = watch,
 };

@@ -45,11 +45,19 @@ static enum outcome buy_getset(struct client *client, const struct request *requ
 	return outcome;
 }
 
+static char release_sha[REDIS_SHA_SIZE];
+
+static void release_load(struct client *client)
+{
+	redis_script_load(client,
+			  "if redis.call('GET', KEYS[1]) == ARGV[1] then "
+			  "return redis.call('DEL', KEYS[1]) end return 0",
+			  release_sha);
+}
+
 /* The value is the owner's, and only the owner deletes it. */
 static enum outcome buy_token(struct client *client, const struct request *request)
 {
-	static const char *const release = "if redis.call('GET', KEYS[1]) == ARGV[1] then "
-					   "return redis.call('DEL', KEYS[1]) end return 0";
 	int token = rand_r(&client->random);
 	enum outcome outcome;
 
@@ -57,7 +65,7 @@ static enum outcome buy_token(struct client *client, const struct request *reque
 			 client->market->lease_ms) == NONE)
 		wait_a_moment();
 	outcome = sell_read_then_write(client, request, 0);
-	redis_run(client, "EVAL %s 1 lock:%d %d", release, request->item, token);
+	redis_run(client, "EVALSHA %s 1 lock:%d %d", release_sha, request->item, token);
 	return outcome;
 }
 
@@ -88,6 +96,7 @@ const struct way way_lock_token = {
 	.may = "oversold miscounted over_limit",
 	.wrong = "a holder that stopped for longer than its lease writes what it read before "
 		 "the lock expired: the token protects the next lock from it, not the stock",
+	.prepare = release_load,
 	.buy = buy_token,
 };
 const struct way way_lock_ownerless = {

@@ -1,4 +1,7 @@
-/* 2. SELECT … FOR UPDATE: the item's row is locked until COMMIT, and others wait for it. */
+/*
+ * 2. SELECT … FOR UPDATE: the item's row is locked until COMMIT, and others wait for it. All of it
+ * can be one function: one round trip.
+ */
 #include "compare/ways/sell.h"
 
 static enum outcome buy(struct client *client, const struct request *request)
@@ -17,8 +20,34 @@ static enum outcome buy(struct client *client, const struct request *request)
 	return SOLD;
 }
 
+static void function_make(struct client *client)
+{
+	sql(client, "CREATE FUNCTION sell_locked(wanted bigint, user_id bigint) RETURNS int "
+		    "LANGUAGE plpgsql AS $$ DECLARE left_n bigint; BEGIN "
+		    "SELECT stock INTO left_n FROM item WHERE id = wanted FOR UPDATE; "
+		    "IF left_n = 0 THEN RETURN 1; END IF; "
+		    "IF EXISTS (SELECT FROM sale WHERE item = wanted AND buyer = user_id) THEN "
+		    "	RETURN 2; END IF; "
+		    "UPDATE item SET stock = left_n - 1 WHERE id = wanted; "
+		    "INSERT INTO sale VALUES (wanted, user_id); "
+		    "RETURN 0; END $$");
+}
+
+/* It returns numbers of enum outcome. */
+static enum outcome buy_function(struct client *client, const struct request *request)
+{
+	return (enum outcome)sql(client, "SELECT sell_locked($1, $2)", request->item,
+				 request->user);
+}
+
 const struct way way_row_lock = {
-	.id = "2",
+	.id = "2a",
 	.name = "SELECT … FOR UPDATE",
 	.buy = buy,
+};
+const struct way way_row_lock_function = {
+	.id = "2b",
+	.name = "the same, one round trip",
+	.prepare = function_make,
+	.buy = buy_function,
 };

@@ -1,6 +1,7 @@
 /*
  * 8. The stock in ten rows instead of one, so that ten can commit at once. A user is sent to one of
- * them, and where it is sold out perhaps to the next.
+ * them, and where it is sold out perhaps to the next. All of it can be one function: one round
+ * trip.
  */
 #include "compare/ways/sell.h"
 
@@ -50,6 +51,30 @@ static enum outcome buy_any(struct client *client, const struct request *request
 	return buy_from(client, request, MARKET_SEGMENTS);
 }
 
+static void function_make(struct client *client)
+{
+	prepare(client);
+	sql(client, "CREATE FUNCTION sell_segment(wanted bigint, user_id bigint, first bigint, "
+		    "segments bigint) RETURNS int LANGUAGE plpgsql AS $$ BEGIN "
+		    "INSERT INTO sale VALUES (wanted, user_id) ON CONFLICT DO NOTHING; "
+		    "IF NOT FOUND THEN RETURN 2; END IF; "
+		    "FOR i IN 1 .. segments LOOP "
+		    "	UPDATE segment SET stock = stock - 1 WHERE item = wanted "
+		    "		AND number = (first + i) % segments AND stock > 0; "
+		    "	IF FOUND THEN RETURN 0; END IF; "
+		    "END LOOP; "
+		    "DELETE FROM sale WHERE item = wanted AND buyer = user_id; "
+		    "RETURN 1; END $$");
+}
+
+/* It returns numbers of enum outcome. */
+static enum outcome buy_function(struct client *client, const struct request *request)
+{
+	return (enum outcome)sql(client, "SELECT sell_segment($1, $2, $3, $4)", request->item,
+				 request->user, rand_r(&client->random) % MARKET_SEGMENTS,
+				 MARKET_SEGMENTS);
+}
+
 const struct way way_segment = {
 	.id = "8a",
 	.name = "stock in 10 segments",
@@ -65,4 +90,11 @@ const struct way way_segments = {
 	.is_unique = 1,
 	.prepare = prepare,
 	.buy = buy_any,
+};
+const struct way way_segments_function = {
+	.id = "8c",
+	.name = "the same, one round trip",
+	.is_unique = 1,
+	.prepare = function_make,
+	.buy = buy_function,
 };

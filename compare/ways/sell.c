@@ -71,3 +71,46 @@ enum outcome sell_checked(struct client *client, const struct request *request)
 	sql(client, "COMMIT");
 	return SOLD;
 }
+
+static char script_sha[REDIS_SHA_SIZE];
+
+void stock_set(struct client *client)
+{
+	for (int item = 1; item <= client->market->items + 1; item++)
+		redis_run(client, "SET stock:%d %d", item, client->market->stock);
+}
+
+void script_prepare(struct client *client)
+{
+	stock_set(client);
+	redis_script_load(client,
+			  "if tonumber(redis.call('GET', KEYS[1])) <= 0 then return 0 end "
+			  "if redis.call('SADD', KEYS[2], ARGV[1]) == 0 then return -1 end "
+			  "redis.call('DECR', KEYS[1]) "
+			  "return 1",
+			  script_sha);
+}
+
+void script_ask(struct client *client, const struct asked *asked)
+{
+	redis_ask(client, "EVALSHA %s 2 stock:%d buyers:%d %d", script_sha, asked->request->item,
+		  asked->request->item, asked->request->user);
+}
+
+enum outcome script_answer(struct client *client)
+{
+	switch (redis_answer(client)) {
+	case 0:
+		return SOLD_OUT;
+	case NONE:
+		return HAS_ONE;
+	default:
+		return SOLD;
+	}
+}
+
+enum outcome script_run(struct client *client, const struct request *request)
+{
+	script_ask(client, &(struct asked){ .request = request });
+	return script_answer(client);
+}

@@ -20,4 +20,12 @@ enum outcome sell_read_then_write(struct client *client, const struct request *r
 /* Has the user one? If not: takes a piece if there is one. */
 enum outcome sell_checked(struct client *client, const struct request *request);
 
+/* In Redis: the stock of each item, and the script that decides. */
+void stock_set(struct client *client);
+void script_prepare(struct client *client); /* both */
+enum outcome script_run(struct client *client, const struct request *request);
+/* The same in two steps, for a pipeline. */
+void script_ask(struct client *client, const struct asked *asked);
+enum outcome script_answer(struct client *client);
+
 #endif
