@@ -12,10 +12,12 @@ from report import Report
 
 WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
 RUN_MOST_S = 600
-SHORT_US = 1000000  # the figures of a shorter run are chance: it is repeated…
-SHORT_RUNS = int(os.environ.get("RUNS") or 5)  # …so often, and the median counts
-PROBE_LEAST_US = 200000  # with fewer users even that tells little
-CONNECTIONS = (4, 16, 64)  # each way runs with the one of these that suits it best
+RUNS = int(os.environ.get("RUNS") or 5)  # of the first workload: the median counts
+CONNECTIONS = (1, 4, 16, 64)  # each way runs with the one of these that suits it best
+PROBE_USERS = 800
+PROBE_LEAST_US = 200000  # a shorter probe tells little: it is repeated with all users
+SLOW = 5000  # sold a second: a way below it runs with a part of the users and pieces
+SLOW_PART = 5
 
 
 def is_one_of(way, names):
@@ -28,6 +30,8 @@ class Workload:
     title: str
     options: dict
     ways: tuple = ()  # all, or those of these numbers
+    runs: int = 1
+    slow_part: int = 1  # for slow ways: of users and pieces
 
     def has(self, way):
         return not self.ways or is_one_of(way, self.ways)
@@ -35,11 +39,13 @@ class Workload:
 
 WORKLOADS = (
     Workload(
-        "20,000 users for 10,000 pieces of one item",
+        f"20,000 users for 10,000 pieces of one item; ways below {SLOW:,}/s: a fifth of both",
         {"users": 20000, "stock": 10000, "items": 1, "clients": 1000},
+        runs=RUNS,
+        slow_part=SLOW_PART,
     ),
     Workload(
-        "1,000 threads on two items",
+        "1,000 users at once on two items",
         {"users": 1000, "stock": 10000, "items": 2, "clients": 1000},
     ),
     Workload(
@@ -78,7 +84,7 @@ def workloads():
         return WORKLOADS
     options = {**WORKLOADS[0].options, **given}
     title = "{users} users for {items} x {stock} pieces, {clients} clients".format(**options)
-    return (Workload(title, options),)
+    return (Workload(title, options, runs=RUNS),)
 
 
 def ways_chosen():
@@ -109,30 +115,32 @@ def rate(result):
     return result["sold"] / result["committed_us"] * 1e6 if result["committed_us"] else 0
 
 
-def way_measure(way, options):
-    """One run, or the one of several short ones that has the median rate."""
-    runs = [way_run(way, options)]
-    while runs[0]["committed_us"] < SHORT_US and len(runs) < SHORT_RUNS:
-        runs.append(way_run(way, options))
-    return sorted(runs, key=rate)[len(runs) // 2]
-
-
-def connections_of(way):
-    """One is for a connection that carries many clients. Of the others it would make a single
-    client, to whom nobody else ever is in the way."""
-    return (1, *CONNECTIONS) if way["is_batch"] else CONNECTIONS
+def way_measure(way, options, runs):
+    """The run of the median rate, with the lowest and the highest rate of all."""
+    done = sorted((way_run(way, options) for _ in range(runs)), key=rate)
+    rates = {"rate_low": rate(done[0]), "rate_high": rate(done[-1])}
+    return {**done[len(done) // 2], **rates}
 
 
 def connections_best(way, workload):
-    """By short runs with as much stock as users; with all users where they are too short."""
+    """(how many suit it, how much it sells with them), by runs with as much stock as users."""
     users = int(workload.options["users"])
-    for part in sorted({max(100, users // 25), users}):
+    for part in sorted({min(users, PROBE_USERS), users}):
         options = {**workload.options, "users": part, "stock": part}
-        runs = {n: way_measure(way, {**options, "connections": n}) for n in connections_of(way)}
+        runs = {n: way_run(way, {**options, "connections": n}) for n in CONNECTIONS}
         best = max(runs, key=lambda n: rate(runs[n]))
         if runs[best]["committed_us"] >= PROBE_LEAST_US:
             break
-    return best
+    return best, rate(runs[best])
+
+
+def workload_run(way, workload, connections, sells):
+    options = {**workload.options, "connections": connections}
+    if sells < SLOW:
+        for name in ("users", "stock"):
+            options[name] = int(options[name]) // workload.slow_part
+    result = way_measure(way, options, workload.runs)
+    return {**way, **result, "connections": connections, "rate": rate(result)}
 
 
 def main():
@@ -147,9 +155,7 @@ def main():
         rows = []
         for number, way in enumerate(chosen, 1):
             say(f"{workload.title}: {number} of {len(chosen)}: {way['id']} {way['name']}")
-            connections = best[way["id"]]
-            result = way_measure(way, {**workload.options, "connections": connections})
-            rows.append({**way, **result, "connections": connections, "rate": rate(result)})
+            rows.append(workload_run(way, workload, *best[way["id"]]))
         if rows:
             report.add(workload.title, rows)
     folder = os.environ.get("OUT") or os.environ.get("BUILD_DIR", "build")
