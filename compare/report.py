@@ -37,12 +37,12 @@ RESULT = (
     ("unsold", 9, lambda row: mark(row["unsold"])),
 )
 EXPLAINED = """\
-committed/s: pieces sold, by the time to the last COMMIT; the median of five runs in the first table,
-and the lowest and the highest of them. p50, p99: until the answer of a request
-that was sold a piece; 1,000 clients wait at once, or as many as the title says. Attempts fail where
-another client was faster, or where a fence refuses. left: of the stock. oversold: sold beyond the
-stock. miscounted: sales that the stock does not show. over limit: users with more than one. unsold:
-pieces that are left although users who asked got none. ¹ never reaches PostgreSQL."""
+committed/s: pieces sold, by the time to the last COMMIT; the median of five runs in the first
+table, and the lowest and the highest of them. p50, p99: until the answer of a request that was sold
+a piece; 1,000 clients wait at once, or as many as the title says. Attempts fail where another
+client was faster, or where a fence refuses. left: of the stock. oversold: sold beyond the stock.
+miscounted: sales that the stock does not show. over limit: users with more than one. unsold: pieces
+that are left although users who asked got none. ¹ never reaches PostgreSQL."""
 
 
 def mark(number):
