@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 OTHERS_S = 2
 # What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
 # tests/e2e and tests/sql.
-ROUGH_SHARE, SHARED_SHARE = 1 / 16, 1 / 6
+ROUGH_SHARE, SHARED_SHARE = 1 / 22, 1 / 7
 SHARED = ("e2e", "sql")
 # The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
 # cores, while the other shards run.
