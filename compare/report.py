@@ -19,12 +19,9 @@ COMMITTED = "10b"  # of it: its clients wait for COMMIT, as those of the other w
 SPEED = (
     ("way", 27, lambda row: f"{row['id']} {row['name']}"),
     ("committed/s", 11, lambda row: f"{row['rate']:,.0f}" + ("" if row["is_durable"] else "¹")),
-    ("lowest", 8, lambda row: f"{row['rate_low']:,.0f}"),
-    ("highest", 8, lambda row: f"{row['rate_high']:,.0f}"),
+    ("lowest–highest", 15, lambda row: f"{row['rate_low']:,.0f}–{row['rate_high']:,.0f}"),
     ("p50 ms", 7, lambda row: f"{row['latency_p50_us'] / 1000:,.1f}"),
     ("p99 ms", 8, lambda row: f"{row['latency_p99_us'] / 1000:,.1f}"),
-    ("time s", 6, lambda row: f"{row['committed_us'] / 1e6:.2f}"),
-    ("attempts", 8, lambda row: f"{row['attempts']:,}"),
     ("failed", 7, lambda row: f"{row['attempts_failed']:,}"),
 )
 RESULT = (
@@ -39,8 +36,8 @@ RESULT = (
 EXPLAINED = """\
 committed/s: pieces sold, by the time to the last COMMIT; the median of five runs in the first
 table, and the lowest and the highest of them. p50, p99: until the answer of a request that was sold
-a piece; 1,000 clients wait at once, or as many as the title says. Attempts fail where another
-client was faster, or where a fence refuses. left: of the stock. oversold: sold beyond the stock.
+a piece; 1,000 clients wait at once, or as many as the title says. failed: attempts, where another
+client was faster, or where a fence refused. left: of the stock. oversold: sold beyond the stock.
 miscounted: sales that the stock does not show. over limit: users with more than one. unsold: pieces
 that are left although users who asked got none. ¹ never reaches PostgreSQL."""
 
