@@ -23,23 +23,31 @@ static int renew(struct keeper_lock *lock)
 
 /*
  * Redis was away for longer than a renewal may take, but the lease that this worker had has not
- * ended: nobody else was elected.
+ * ended: nobody else was elected. Otherwise it gives up what is left of it.
  */
 static int is_still_own(struct keeper_lock *lock)
 {
-	return lock->lease.grants > 0 && renew(lock);
+	if (!lock->may_own)
+		return 0;
+	if (renew(lock))
+		return 1;
+	redis_lease_release(&lock->lease);
+	return 0;
 }
 
 int keeper_lock_take(struct keeper_lock *lock)
 {
 	const struct lock_request request = { KEEPER_LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
+	enum lock_reply answer;
 	int64_t unused;
 
 	lock->renewed_ms = clock_monotonic_ms();
 	lock->held = is_still_own(lock);
 	if (!lock->held) {
 		redis_lease_begin(&lock->lease, &request);
-		lock->held = redis_lease_take(&lock->lease, 0, &unused) == LOCK_REPLY_YES;
+		answer = redis_lease_take(&lock->lease, 0, &unused);
+		lock->may_own = answer != LOCK_REPLY_NO;
+		lock->held = answer == LOCK_REPLY_YES;
 	}
 	return lock->held;
 }
