@@ -180,7 +180,6 @@ static void requests_deal(struct crowd *crowd, struct part *parts)
 
 static void part_end(struct part *part, struct crowd_result *result)
 {
-	pthread_join(part->thread, NULL);
 	result->attempts += part->client->attempts;
 	result->attempts_failed += part->client->attempts_failed;
 	client_free(part->client);
@@ -205,6 +204,9 @@ void crowd_run(struct market *market, const struct way *way, struct load *load,
 	pthread_barrier_wait(&crowd.start);
 	requests_deal(&crowd, parts);
 	pthread_barrier_wait(&crowd.start);
+	for (int i = 0; i < n; i++)
+		pthread_join(parts[i].thread, NULL);
+	/* Not before all have ended: RabbitMQ may drop what a connection has sent when it closes. */
 	for (int i = 0; i < n; i++)
 		part_end(&parts[i], result);
 	pthread_barrier_destroy(&crowd.start);
