@@ -69,9 +69,9 @@ class Crowd:
             rig.machine_rate = self._machine_rate(rig, coupons)
             say(f"the machine settles {rig.machine_rate:.0f} receives a second")
         rate = max(1, int(SHARE * rig.machine_rate / len(rig.gateways)))
+        asked = int(rig.redis_get(self.coupon, "seq") or 0)
         self.rig, self.started = rig, rushes_start(rig, coupons, 10**6, rate * LASTS_S, rate)
         rig.on_end(self._kill)
-        asked = len(rig.gateways) * FIRST_N
         rig.wait(lambda: int(rig.redis_get(self.coupon, "seq") or 0) > asked + rate)
 
     def _machine_rate(self, rig, coupons):
