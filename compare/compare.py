@@ -8,16 +8,16 @@ import sys
 from dataclasses import dataclass
 
 from chart import chart_write
-from report import Report
+from report import Report, middle, rate_of, row_of
 
 WAY = os.environ.get("BUILD_DIR", "build") + "/compare-way"
 RUN_MOST_S = 600
-RUNS = int(os.environ.get("RUNS") or 5)  # of the first workload: the median counts
-CONNECTIONS = (1, 4, 16, 64)  # each way runs with the one of these that suits it best
-PROBE_USERS = 800
-PROBE_LEAST_US = 200000  # a shorter probe tells little: it is repeated with all users
-SLOW = 5000  # sold a second: a way below it runs with a part of the users and pieces
-SLOW_PART = 5
+RUNS = int(os.environ.get("RUNS") or 5)  # of each figure: the median counts
+CONNECTIONS = (1, 4, 16, 64)
+SWEEP_S = 0.2  # a run of the sweep takes about so long…
+SWEEP_PIECES = (200, 20000)  # …with as many pieces, at least and at most
+PIECES = (1000, 2000, 10000)  # of a way: the most that it sells in…
+RUSH_S = 2
 
 
 def is_one_of(way, names):
@@ -30,39 +30,51 @@ class Workload:
     title: str
     options: dict
     ways: tuple = ()  # all, or those of these numbers
-    runs: int = 1
-    slow_part: int = 1  # for slow ways: of users and pieces
 
     def has(self, way):
         return not self.ways or is_one_of(way, self.ways)
 
+    def options_of(self, way, sweep):
+        """A way has as many connections as suit it, unless the workload says how many. Without a
+        size of the workload it sells as many pieces as it can in a few seconds."""
+        best = sweep.best(way)
+        options = {"connections": best, **self.options}
+        if way["is_batch"]:
+            options["connections"] = best
+        if "stock" not in options:
+            rate = sweep.rate(way, best)
+            fitting = [pieces for pieces in PIECES if pieces <= rate * RUSH_S]
+            options["stock"] = max(fitting, default=PIECES[0])
+            options["users"] = 2 * options["stock"]
+        return options
+
 
 WORKLOADS = (
     Workload(
-        f"20,000 users for 10,000 pieces of one item; ways below {SLOW:,}/s: a fifth of both",
-        {"users": 20000, "stock": 10000, "items": 1, "clients": 1000},
-        runs=RUNS,
-        slow_part=SLOW_PART,
+        "twice as many users as pieces of one item",
+        {"items": 1, "clients": 1000},
     ),
     Workload(
-        "1,000 users at once on two items",
-        {"users": 1000, "stock": 10000, "items": 2, "clients": 1000},
+        "1,000 users on two items, 16 connections",
+        {"users": 1000, "stock": 10000, "items": 2, "clients": 1000, "connections": 16},
+        ("2", "4", "5", "6", "8", "10", "11", "12"),
     ),
     Workload(
-        "as many users as pieces: 2,000",
-        {"users": 2000, "stock": 2000, "items": 1, "clients": 1000},
-        ("3", "7", "8"),
+        "as many users as pieces: 2,000, 16 connections",
+        {"users": 2000, "stock": 2000, "items": 1, "clients": 1000, "connections": 16},
+        ("3", "7", "8", "12"),
     ),
     Workload(
-        "locks of 200 ms, and every 50th holder stops for 500 ms",
+        "16 connections, locks of 200 ms, and every 20th holder stops for 500 ms",
         {
-            "users": 2000,
-            "stock": 1000,
+            "users": 400,
+            "stock": 200,
             "items": 1,
-            "clients": 1000,
+            "clients": 400,
+            "connections": 16,
             "lease-ms": 200,
             "pause-ms": 500,
-            "pause-every": 50,
+            "pause-every": 20,
         },
         ("5",),
     ),
@@ -82,9 +94,9 @@ def workloads():
             raise SystemExit(f"compare: {names[option]} is {value}; allowed is a whole number")
     if not given:
         return WORKLOADS
-    options = {**WORKLOADS[0].options, **given}
+    options = {"users": 20000, "stock": 10000, **WORKLOADS[0].options, **given}
     title = "{users} users for {items} x {stock} pieces, {clients} clients".format(**options)
-    return (Workload(title, options, runs=RUNS),)
+    return (Workload(title, options),)
 
 
 def ways_chosen():
@@ -110,52 +122,73 @@ def way_run(way, options):
     return json.loads(done.stdout)
 
 
-def rate(result):
-    """Sold pieces a second, to the last COMMIT."""
-    return result["sold"] / result["committed_us"] * 1e6 if result["committed_us"] else 0
+def runs_of(jobs, what):
+    """The results of each job, which is a way and options. They are run in turn, so that what else
+    the machine does meanwhile is shared by all."""
+    results = [[] for _ in jobs]
+    for number in range(1, RUNS + 1):
+        say(f"{what}: run {number} of {RUNS}")
+        for (way, options), so_far in zip(jobs, results):
+            so_far.append(way_run(way, options))
+    return results
 
 
-def way_measure(way, options, runs):
-    """The run of the median rate, with the lowest and the highest rate of all."""
-    done = sorted((way_run(way, options) for _ in range(runs)), key=rate)
-    rates = {"rate_low": rate(done[0]), "rate_high": rate(done[-1])}
-    return {**done[len(done) // 2], **rates}
+class Sweep:
+    """How many a second each way sells over 1, 4, 16 and 64 connections."""
+
+    def __init__(self, ways, workload):
+        self.ways = ways
+        self.workload = workload
+        cells = [(way, n) for way in ways for n in CONNECTIONS]
+        say("connections: sizes")
+        options = {way["id"]: self.options(way) for way in ways}
+        jobs = [(way, {**options[way["id"]], "connections": n}) for way, n in cells]
+        results = runs_of(jobs, "connections")
+        self.rates = {
+            (way["id"], n): sorted(map(rate_of, runs)) for (way, n), runs in zip(cells, results)
+        }
+
+    def options(self, way):
+        """As much stock as users: what it sells in SWEEP_S, by the first run that is not too short
+        to tell."""
+        least, most = SWEEP_PIECES
+        most = min(most, int(self.workload.options.get("users", most)))
+        options = {**self.workload.options}
+        pieces = min(least, most)
+        while True:
+            options["users"] = options["stock"] = pieces
+            rate = rate_of(way_run(way, options))
+            if pieces >= most or pieces >= rate * SWEEP_S / 2:
+                break
+            pieces = min(4 * pieces, most)
+        options["users"] = options["stock"] = min(max(int(rate * SWEEP_S), least), most)
+        return options
+
+    def rate(self, way, connections):
+        return middle(self.rates[way["id"], connections])
+
+    def best(self, way):
+        """The fastest. Over one connection nobody is in another's way: it would hide a flaw."""
+        numbers = [n for n in CONNECTIONS if n > 1 or not way["may"]]
+        return max(numbers, key=lambda n: self.rate(way, n))
 
 
-def connections_best(way, workload):
-    """(how many suit it, how much it sells with them), by runs with as much stock as users."""
-    users = int(workload.options["users"])
-    for part in sorted({min(users, PROBE_USERS), users}):
-        options = {**workload.options, "users": part, "stock": part}
-        runs = {n: way_run(way, {**options, "connections": n}) for n in CONNECTIONS}
-        best = max(runs, key=lambda n: rate(runs[n]))
-        if runs[best]["committed_us"] >= PROBE_LEAST_US:
-            break
-    return best, rate(runs[best])
-
-
-def workload_run(way, workload, connections, sells):
-    options = {**workload.options, "connections": connections}
-    if sells < SLOW:
-        for name in ("users", "stock"):
-            options[name] = int(options[name]) // workload.slow_part
-    result = way_measure(way, options, workload.runs)
-    return {**way, **result, "connections": connections, "rate": rate(result)}
+def workload_run(workload, ways, sweep):
+    """The rows of its table."""
+    jobs = [(way, workload.options_of(way, sweep)) for way in ways if workload.has(way)]
+    return [
+        row_of(way, options, runs)
+        for (way, options), runs in zip(jobs, runs_of(jobs, workload.title))
+    ]
 
 
 def main():
-    report = Report()
+    report = Report(RUNS)
     ways = ways_chosen()
-    best = {}
-    for way in ways:
-        say(f"how many connections suit {way['id']} {way['name']}")
-        best[way["id"]] = connections_best(way, workloads()[0])
+    sweep = Sweep(ways, workloads()[0])
+    report.sweep = sweep
     for workload in workloads():
-        chosen = [way for way in ways if workload.has(way)]
-        rows = []
-        for number, way in enumerate(chosen, 1):
-            say(f"{workload.title}: {number} of {len(chosen)}: {way['id']} {way['name']}")
-            rows.append(workload_run(way, workload, *best[way["id"]]))
+        rows = workload_run(workload, ways, sweep)
         if rows:
             report.add(workload.title, rows)
     folder = os.environ.get("OUT") or os.environ.get("BUILD_DIR", "build")

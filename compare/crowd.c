@@ -11,8 +11,7 @@ struct crowd {
 	struct market *market;
 	const struct way *way;
 	struct load *load;
-	/* Twice: when all threads are ready, and when the first requests are made. */
-	pthread_barrier_t start;
+	pthread_barrier_t barrier;
 };
 
 /* A thread with connections of its own: for clients, or behind them. */
@@ -21,6 +20,7 @@ struct part {
 	struct client *client;
 	pthread_t thread;
 	/* of a thread for clients */
+	int number;
 	struct asked *asked;
 	int n;
 	/* of a thread behind them */
@@ -35,12 +35,6 @@ static void thread_start(struct part *part, void *(*run)(void *))
 	if (pthread_create(&part->thread, &attr, run, part))
 		client_fail("system", "start a thread", "too many");
 	pthread_attr_destroy(&attr);
-}
-
-static void start_wait(struct crowd *crowd)
-{
-	pthread_barrier_wait(&crowd->start);
-	pthread_barrier_wait(&crowd->start);
 }
 
 static enum outcome answer_get(struct part *part, struct asked *asked)
@@ -88,34 +82,15 @@ static void clients_serve(struct part *part)
 	}
 }
 
-static void *clients_run(void *opaque)
-{
-	struct part *part = opaque;
-
-	start_wait(part->crowd);
-	clients_serve(part);
-	return NULL;
-}
-
-static void *other_run(void *opaque)
-{
-	struct part *part = opaque;
-
-	if (part->crowd->way->open)
-		part->crowd->way->open(part->client);
-	start_wait(part->crowd);
-	part->run(part->client, part->crowd->load);
-	return NULL;
-}
-
 /*
  * The connection sells one piece of an item that is not judged, so that it is open, and its
  * statements are prepared, before the clock runs.
  */
-static void first_sell(struct part *part, int number)
+static void first_sell(struct part *part)
 {
 	const struct way *way = part->crowd->way;
-	const struct request request = { .user = number, .item = part->crowd->market->items + 1 };
+	const struct request request = { .user = part->number,
+					 .item = part->crowd->market->items + 1 };
 	struct asked asked = { .request = &request };
 
 	if (way->ask)
@@ -126,6 +101,33 @@ static void first_sell(struct part *part, int number)
 	else
 		way->buy(part->client, &request);
 	part->client->attempts = part->client->attempts_failed = 0;
+}
+
+static void *clients_run(void *opaque)
+{
+	struct part *part = opaque;
+	pthread_barrier_t *barrier = &part->crowd->barrier;
+
+	first_sell(part);
+	pthread_barrier_wait(barrier);
+	pthread_barrier_wait(barrier);
+	pthread_barrier_wait(barrier);
+	clients_serve(part);
+	return NULL;
+}
+
+static void *other_run(void *opaque)
+{
+	struct part *part = opaque;
+	pthread_barrier_t *barrier = &part->crowd->barrier;
+
+	pthread_barrier_wait(barrier);
+	if (part->crowd->way->open)
+		part->crowd->way->open(part->client);
+	pthread_barrier_wait(barrier);
+	pthread_barrier_wait(barrier);
+	part->run(part->client, part->crowd->load);
+	return NULL;
 }
 
 static struct part part_new(struct crowd *crowd)
@@ -142,10 +144,9 @@ static void connections_start(struct crowd *crowd, struct part *parts)
 		parts[i].client->random = market->seed + (unsigned)i;
 		parts[i].asked = calloc((size_t)market->clients, sizeof(*parts[i].asked));
 		check(parts[i].asked != NULL);
-		first_sell(&parts[i], i + 1);
-	}
-	for (int i = 0; i < market->connections; i++)
+		parts[i].number = i + 1;
 		thread_start(&parts[i], clients_run);
+	}
 }
 
 /* `n` threads, or none where the way has no such function. */
@@ -190,25 +191,25 @@ void crowd_run(struct market *market, const struct way *way, struct load *load,
 	       struct crowd_result *result)
 {
 	struct crowd crowd = { .market = market, .way = way, .load = load };
-	int connections = market->connections,
-	    most = connections + (way->work ? connections : 0) + (way->watch ? 1 : 0),
-	    n = connections;
+	int connections = market->connections, workers = way->workers ? way->workers : connections,
+	    most = connections + (way->work ? workers : 0) + (way->watch ? 1 : 0), n = connections;
 	struct part *parts = calloc((size_t)most, sizeof(*parts));
 
-	check(parts && pthread_barrier_init(&crowd.start, NULL, (unsigned)most + 1) == 0);
+	check(parts && pthread_barrier_init(&crowd.barrier, NULL, (unsigned)most + 1) == 0);
 	*result = (struct crowd_result){ 0 };
 	connections_start(&crowd, parts);
-	n += others_start(&crowd, parts + n, connections, way->work);
+	n += others_start(&crowd, parts + n, workers, way->work);
 	n += others_start(&crowd, parts + n, 1, way->watch);
 	check(n == most);
-	pthread_barrier_wait(&crowd.start);
+	pthread_barrier_wait(&crowd.barrier); /* the first sales are made */
+	pthread_barrier_wait(&crowd.barrier); /* all connections are open */
 	requests_deal(&crowd, parts);
-	pthread_barrier_wait(&crowd.start);
+	pthread_barrier_wait(&crowd.barrier);
 	for (int i = 0; i < n; i++)
 		pthread_join(parts[i].thread, NULL);
-	/* Not before all have ended: RabbitMQ may drop what a connection has sent when it closes. */
+	/* Not earlier: RabbitMQ may drop what a connection has sent when it closes. */
 	for (int i = 0; i < n; i++)
 		part_end(&parts[i], result);
-	pthread_barrier_destroy(&crowd.start);
+	pthread_barrier_destroy(&crowd.barrier);
 	free(parts);
 }

@@ -6,7 +6,7 @@
  *	         │ way->buy(): the first is served, the others wait for the connection
  *	         │ way->ask(), way->answer(): all have been sent
  *
- * A request's time runs from when its client asks. way->work(): a thread for each connection;
+ * A request's time runs from when its client asks. way->work(): a thread for each worker;
  * way->watch(): one.
  */
 #ifndef COMPARE_CROWD_H

@@ -1,5 +1,5 @@
-"""The tables of a comparison, as Markdown: figures, what went wrong and why, the lead of couponmq,
-and the machine."""
+"""A comparison as Markdown: the lead of couponmq, the machine, and the tables: figures, what went
+wrong and why, and how many connections suit each way."""
 
 import os
 import platform
@@ -15,13 +15,16 @@ OTHER_LEAD = 8  # against those whose sales are not in a table
 PRODUCT = "10"
 COMMITTED = "10b"  # of it: its clients wait for COMMIT, as those of the other ways do
 
+FLAWS = ("oversold", "miscounted", "over_limit", "unsold")
+
 # name, width, cell
 SPEED = (
     ("way", 27, lambda row: f"{row['id']} {row['name']}"),
     ("committed/s", 11, lambda row: f"{row['rate']:,.0f}" + ("" if row["is_durable"] else "¹")),
-    ("lowest–highest", 15, lambda row: f"{row['rate_low']:,.0f}–{row['rate_high']:,.0f}"),
-    ("p50 ms", 7, lambda row: f"{row['latency_p50_us'] / 1000:,.1f}"),
-    ("p99 ms", 8, lambda row: f"{row['latency_p99_us'] / 1000:,.1f}"),
+    ("least–most", 14, lambda row: spread(row["rates"])),
+    ("p50 ms", 6, lambda row: milliseconds(row["latency_p50_us"])),
+    ("p99 ms", 6, lambda row: milliseconds(row["latency_p99_us"])),
+    ("over", 4, lambda row: f"{row['connections']}"),
     ("failed", 7, lambda row: f"{row['attempts_failed']:,}"),
 )
 RESULT = (
@@ -34,12 +37,51 @@ RESULT = (
     ("unsold", 9, lambda row: mark(row["unsold"])),
 )
 EXPLAINED = """\
-committed/s: pieces sold, by the time to the last COMMIT; the median of five runs in the first
-table, and the lowest and the highest of them. p50, p99: until the answer of a request that was sold
-a piece; 1,000 clients wait at once, or as many as the title says. failed: attempts, where another
-client was faster, or where a fence refused. left: of the stock. oversold: sold beyond the stock.
-miscounted: sales that the stock does not show. over limit: users with more than one. unsold: pieces
-that are left although users who asked got none. ¹ never reaches PostgreSQL."""
+committed/s: pieces sold, by the time to the last COMMIT, the median of {runs} runs, and the least
+and the most of them. p50, p99: in the median run, from when a client asks, so with its wait for the
+connection, until a request that was sold a piece is answered; 1,000 clients ask at once, or as many
+as there are requests. over: connections. failed: attempts, where another client was faster or a
+fence refused. left: of the stock. oversold: sold beyond the stock. miscounted: sales that the stock
+does not show. over limit: users with more than one. unsold: pieces that are left although users who
+asked got none; of these four the most in any run. ¹ never reaches PostgreSQL."""
+SWEPT = """\
+Thousands committed a second over so many connections, with as many pieces as users: the median of
+{runs} runs, the least and the most. A way stands in the other tables with its fastest number; one
+with a known flaw not with 1, where nobody is in another's way."""
+
+
+def rate_of(result):
+    """Sold pieces a second, to the last COMMIT."""
+    return result["sold"] / result["committed_us"] * 1e6 if result["committed_us"] else 0
+
+
+def middle(numbers):
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def row_of(way, options, runs):
+    """The run with the median rate, the rates of all, and the worst flaws of any."""
+    ordered = sorted(runs, key=rate_of)
+    row = {**way, **ordered[len(ordered) // 2], "connections": options["connections"]}
+    row.update({flaw: max(run[flaw] for run in runs) for flaw in FLAWS})
+    rates = [rate_of(run) for run in ordered]
+    return {**row, "rates": rates, "rate": middle(rates), "pieces": options["stock"]}
+
+
+def spread(rates):
+    return f"{min(rates):,.0f}–{max(rates):,.0f}"
+
+
+def times(lead):
+    return f"{lead:.1f}" if lead >= 2 else f"{lead:.2f}"
+
+
+def milliseconds(us):
+    return f"{us / 1000:.1f}" if us < 100000 else f"{us / 1000:,.0f}"
+
+
+def thousands(rate):
+    return f"{rate / 1000:.{2 if rate < 9995 else 1 if rate < 99950 else 0}f}"
 
 
 def mark(number):
@@ -61,19 +103,39 @@ def table_lines(columns, rows):
         yield line_of([cell(row) for _, _, cell in columns], columns)
 
 
-def connections_lines(rows):
-    """With how many connections each way was fastest."""
-    by_number = {}
-    for row in rows:
-        by_number.setdefault(row["connections"], []).append(row["id"])
-    for number, ids in sorted(by_number.items()):
-        noun = "connection" if number == 1 else "connections"
-        yield f"{number} {noun}: {', '.join(ids)}."
+def sweep_lines(sweep, runs):
+    numbers = sorted({number for _, number in sweep.rates})
+
+    def cell(number):
+        return lambda way: (
+            f"{thousands(sweep.rate(way, number))} "
+            + "–".join(thousands(pick(sweep.rates[way["id"], number])) for pick in (min, max))
+        )
+
+    columns = [("way", 27, lambda way: f"{way['id']} {way['name']}")]
+    columns += [(str(number), 14, cell(number)) for number in numbers]
+    yield "## Connections"
+    yield ""
+    yield from table_lines(columns, sweep.ways)
+    yield ""
+    yield SWEPT.format(runs=runs)
     yield ""
 
 
+def pieces_lines(rows):
+    """How many pieces each way sold, where they differ."""
+    by_number = {}
+    for row in rows:
+        by_number.setdefault(int(row["pieces"]), []).append(row["id"])
+    for number, ids in sorted(by_number.items()):
+        if len(by_number) > 1:
+            yield from textwrap.wrap(f"{number:,} pieces: {', '.join(ids)}.", 100)
+    if len(by_number) > 1:
+        yield ""
+
+
 def flaws(row):
-    return {name for name in ("oversold", "miscounted", "over_limit", "unsold") if row[name]}
+    return {name for name in FLAWS if row[name]}
 
 
 def is_correct(row):
@@ -107,7 +169,7 @@ class Table:
         for columns in (SPEED, RESULT):
             yield from table_lines(columns, self.rows)
             yield ""
-        yield from connections_lines(self.rows)
+        yield from pieces_lines(self.rows)
 
     def reasons(self):
         wrong = [row for row in self.rows if not is_correct(row)]
@@ -148,40 +210,51 @@ def machine():
 
 
 class Report:
-    def __init__(self):
+    def __init__(self, runs):
+        self.runs = runs
         self.tables = []
+        self.sweep = None
 
     def add(self, title, rows):
         self.tables.append(Table(title, rows))
 
     def lead_lines(self):
-        """The best opponent first."""
-        for row, lead, wanted in sorted(self.tables[0].leads(), key=lambda one: one[1]):
-            yield f"- {lead:.1f} times {row['id']} {row['name']}" + (
-                f" (wanted: {wanted})" if lead < wanted else ""
-            )
+        """The best opponent first: whose sales reach PostgreSQL, as couponmq's do."""
+        leads = sorted(self.tables[0].leads(), key=lambda one: (not one[0]["is_durable"], one[1]))
+        if not leads:
+            return
+        product = next(row for row in self.tables[0].rows if row["id"] == COMMITTED)
+        yield (
+            f"**couponmq commits {times(leads[0][1])} times as many as the best opponent**, where "
+            f"its clients wait for COMMIT ({COMMITTED}): {product['rate']:,.0f} a second "
+            f"({spread(product['rates'])}). Against each way without a known flaw, the best first:"
+        )
+        yield ""
+        for row, lead, wanted in leads:
+            yield (
+                f"- {times(lead)} times {row['id']} {row['name']}: {row['rate']:,.0f}"
+                f"{'' if row['is_durable'] else '¹'} ({spread(row['rates'])})"
+            ) + (f"; wanted: {wanted}" if lead < wanted else "")
+        yield ""
 
     def lines(self):
         yield "# The ways of selling: one run"
         yield ""
+        for line in self.lead_lines():
+            yield textwrap.fill(line, 100, subsequent_indent="  " if line[:1] == "-" else "")
         yield "Made by `make compare`; [ways.md](ways.md) explains the ways."
         yield ""
         yield machine()
         yield ""
-        leads = list(self.lead_lines())
-        if leads:
-            yield "couponmq's committed coupons a second, where clients wait for COMMIT (10b),"
-            yield "against each way without a known flaw, the best first:"
-            yield ""
-            yield from leads
-            yield ""
         for table in self.tables:
             yield from table.lines()
             yield from table.reasons()
-        yield EXPLAINED
+        yield textwrap.fill(EXPLAINED.format(runs=self.runs), 100)
+        yield ""
+        yield from sweep_lines(self.sweep, self.runs)
 
     def text(self):
-        return "\n".join(self.lines())
+        return "\n".join(self.lines()).rstrip("\n")
 
     def write(self, path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

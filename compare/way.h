@@ -46,6 +46,7 @@ struct way {
 	void (*open)(struct client *client);
 	/* NULL, or a worker behind a queue, until load_is_over() and all is written */
 	void (*work)(struct client *client, struct load *load);
+	int workers; /* 0: one for each connection */
 	/* NULL, or one thread that waits for the last COMMIT of others */
 	void (*watch)(struct client *client, struct load *load);
 };

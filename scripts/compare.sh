@@ -3,7 +3,7 @@
 # the end.
 #   ONLY="5 10b"                   only these ways, by their numbers or ids
 #   USERS=20000 ITEMS=1 STOCK=10000 CLIENTS=1000   one workload of this size, instead of all four
-#   RUNS=5                         of each figure: the median counts, and the spread is shown
+#   RUNS=5                         of each figure: the median counts, the spread is shown
 #   OUT=                           where compare.md and compare.svg are written: BUILD_DIR
 #   COMPARE_RUN_DIR=.run-compare COMPARE_PORT_BASE=19400
 set -euo pipefail

@@ -63,20 +63,20 @@ const struct way way_conditional = {
 };
 const struct way way_conditional_unique = {
 	.id = "4b",
-	.name = "the same, a unique index",
+	.name = "UPDATE, a unique index",
 	.is_unique = 1,
 	.buy = buy_unique,
 };
 const struct way way_conditional_function = {
 	.id = "4c",
-	.name = "the same, one round trip",
+	.name = "UPDATE, one function",
 	.is_unique = 1,
 	.prepare = function_make,
 	.buy = buy_function,
 };
 const struct way way_conditional_pipeline = {
 	.id = "4d",
-	.name = "the same, in pipeline mode",
+	.name = "UPDATE, pipeline mode",
 	.is_unique = 1,
 	.prepare = function_make,
 	.ask = ask_function,

@@ -56,7 +56,7 @@ const struct way way_pieces = {
 };
 const struct way way_pieces_function = {
 	.id = "12b",
-	.name = "the same, one round trip",
+	.name = "pieces, one function",
 	.is_unique = 1,
 	.prepare = function_make,
 	.buy = buy_function,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define BATCH_MAX 500 /* rows in a transaction */
+#define WORKERS 2     /* that write batches: more would only wait for each other's row */
 
 static void prepare(struct client *client)
 {
@@ -138,20 +139,22 @@ const struct way way_queue_script = {
 };
 const struct way way_queue_batches = {
 	.id = "9c",
-	.name = "the same, rows in batches",
+	.name = "queue, rows in batches",
 	.is_batch = 1,
 	.prepare = prepare,
 	.buy = buy_script,
 	.open = worker_open,
 	.work = worker_run_batches,
+	.workers = WORKERS,
 };
 const struct way way_queue_pipelined = {
 	.id = "9d",
-	.name = "the same, pipelined",
+	.name = "queue batches, pipelined",
 	.is_batch = 1,
 	.prepare = prepare,
 	.ask = script_ask,
 	.answer = answer_script,
 	.open = worker_open,
 	.work = worker_run_batches,
+	.workers = WORKERS,
 };

@@ -47,7 +47,7 @@ const struct way way_row_lock = {
 };
 const struct way way_row_lock_function = {
 	.id = "2b",
-	.name = "the same, one round trip",
+	.name = "FOR UPDATE, one function",
 	.prepare = function_make,
 	.buy = buy_function,
 };

@@ -86,14 +86,14 @@ const struct way way_segment = {
 };
 const struct way way_segments = {
 	.id = "8b",
-	.name = "the same, moving on",
+	.name = "segments, moving on",
 	.is_unique = 1,
 	.prepare = prepare,
 	.buy = buy_any,
 };
 const struct way way_segments_function = {
 	.id = "8c",
-	.name = "the same, one round trip",
+	.name = "segments, one function",
 	.is_unique = 1,
 	.prepare = function_make,
 	.buy = buy_function,

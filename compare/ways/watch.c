@@ -103,7 +103,7 @@ const struct way way_watch_again = {
 };
 const struct way way_watch_pipelined = {
 	.id = "7c",
-	.name = "the same, two round trips",
+	.name = "WATCH in 2 round trips",
 	.ledger = IN_REDIS,
 	.prepare = stock_set,
 	.buy = buy_pipelined,
@@ -117,7 +117,7 @@ const struct way way_script = {
 };
 const struct way way_script_pipelined = {
 	.id = "7e",
-	.name = "the same, pipelined",
+	.name = "Lua script, pipelined",
 	.ledger = IN_REDIS,
 	.prepare = script_prepare,
 	.ask = script_ask,
