@@ -13,42 +13,31 @@ void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int6
 	redis_lease_init(&lock->lease, redis, 0);
 }
 
-static int renew(struct keeper_lock *lock)
+static enum lock_reply renew(struct keeper_lock *lock)
 {
-	if (redis_lease_renew(&lock->lease) != LOCK_REPLY_YES)
-		return 0;
-	lock->writes += REDIS_LEASE_RENEWAL_WRITES;
-	return 1;
-}
+	enum lock_reply reply = redis_lease_renew(&lock->lease);
 
-/*
- * Redis was away for longer than a renewal may take, but the lease that this worker had has not
- * ended: nobody else was elected. Otherwise it gives up what is left of it.
- */
-static int is_still_own(struct keeper_lock *lock)
-{
-	if (!lock->may_own)
-		return 0;
-	if (renew(lock))
-		return 1;
-	redis_lease_release(&lock->lease);
-	return 0;
+	if (reply == LOCK_REPLY_YES)
+		lock->writes += REDIS_LEASE_RENEWAL_WRITES;
+	return reply;
 }
 
 int keeper_lock_take(struct keeper_lock *lock)
 {
 	const struct lock_request request = { KEEPER_LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
-	enum lock_reply answer;
+	enum lock_reply reply = LOCK_REPLY_NO;
 	int64_t unused;
 
 	lock->renewed_ms = clock_monotonic_ms();
-	lock->held = is_still_own(lock);
-	if (!lock->held) {
+	if (lock->may_own)
+		reply = renew(lock);
+	/* Without an answer it may have its lease still, for whose end a new request would wait. */
+	if (reply == LOCK_REPLY_NO) {
 		redis_lease_begin(&lock->lease, &request);
-		answer = redis_lease_take(&lock->lease, 0, &unused);
-		lock->may_own = answer != LOCK_REPLY_NO;
-		lock->held = answer == LOCK_REPLY_YES;
+		reply = redis_lease_take(&lock->lease, 0, &unused);
+		lock->may_own = reply != LOCK_REPLY_NO;
 	}
+	lock->held = reply == LOCK_REPLY_YES;
 	return lock->held;
 }
 
@@ -60,7 +49,7 @@ int keeper_lock_hold(struct keeper_lock *lock)
 		return -1;
 	if (now_ms - lock->renewed_ms < lock->lease_ms / 3)
 		return 0;
-	lock->held = renew(lock);
+	lock->held = renew(lock) == LOCK_REPLY_YES;
 	if (lock->held) {
 		lock->renewed_ms = now_ms;
 		return 0;

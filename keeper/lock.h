@@ -20,7 +20,7 @@ struct keeper_lock {
 	int64_t renewed_ms; /* just before the last renewal that succeeded */
 	int64_t writes;     /* to Redis, by its renewals */
 	int held;
-	int may_own; /* the lease was granted, or nobody knows: the reply was lost */
+	int may_own; /* the lease was granted, or nobody knows: no answer came */
 };
 
 void keeper_lock_init(struct keeper_lock *lock, struct redis_client *redis, int64_t lease_ms);

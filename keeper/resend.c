@@ -202,8 +202,8 @@ static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind
 }
 
 /* Whether receives without a message have been in flight for long. */
-static int is_stuck(struct resend *resend, struct entry *entry, const struct resend_coupon *coupon,
-		    int64_t now_ms)
+static int has_only_slots(struct resend *resend, struct entry *entry,
+			  const struct resend_coupon *coupon, int64_t now_ms)
 {
 	if (coupon->outbox_n > 0) {
 		entry->idle_since_ms = 0;
@@ -221,7 +221,7 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 				int64_t now_ms)
 {
 	struct entry *entry = entry_of(resend, coupon);
-	int stuck = is_stuck(resend, entry, coupon, now_ms);
+	int only_slots = has_only_slots(resend, entry, coupon, now_ms);
 
 	progress_see(entry, coupon, now_ms);
 	mark_move(entry, coupon, 2 * resend->after_ms, now_ms);
@@ -230,7 +230,7 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	pause_cut(resend, entry, coupon, now_ms);
 	if (now_ms < entry->due_ms)
 		return NULL;
-	if (stuck)
+	if (only_slots)
 		return pass_begin(entry, RESEND_SLOTS, now_ms);
 	if (coupon->outbox_n == 0)
 		return NULL;

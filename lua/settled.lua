@@ -1,5 +1,6 @@
 -- Removes settled batches from the outbox, and records when each was accepted and which of its
--- receives were rejected. A batch that is not in the outbox is not recorded: it is already.
+-- receives were rejected. A batch that is not in the outbox is not recorded: it is already, or
+-- something else than settling has removed it.
 --
 -- KEYS  1 coupon:{ID}:outbox    hash: batch to message body
 --       2 coupon:{ID}:settled   list of 'BATCH:AT'

@@ -21,6 +21,8 @@ BEGIN
 		EXCEPTION
 			-- Roles belong to the cluster: another database may be migrated now.
 			WHEN duplicate_object OR unique_violation THEN NULL;
+			WHEN insufficient_privilege THEN
+				RAISE EXCEPTION 'run as a superuser: CREATE ROLE %', role;
 		END;
 		BEGIN
 			IF NOT pg_has_role('couponmq_app', role, 'member') THEN
@@ -66,7 +68,8 @@ BEGIN
 END
 $$;
 
-REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+REVOKE CREATE ON SCHEMA public
+	FROM PUBLIC, couponmq_app, couponmq_gateway, couponmq_worker, couponmq_operator;
 GRANT USAGE ON SCHEMA public
 	TO couponmq_app, couponmq_gateway, couponmq_worker, couponmq_operator;
 

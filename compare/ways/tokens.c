@@ -28,7 +28,7 @@ static enum outcome buy(struct client *client, const struct request *request)
 
 const struct way way_tokens = {
 	.id = "13",
-	.name = "a list of tokens in Redis",
+	.name = "tokens, a list in Redis",
 	.ledger = IN_REDIS,
 	.prepare = prepare,
 	.buy = buy,

@@ -76,7 +76,6 @@ static void progress_notice(void *context, const char *text)
 		progress_show(context, step, done, total);
 }
 
-/* In the transaction that is open. */
 static void migration_apply(struct db *db, const struct migration *migration)
 {
 	char version[DB_NUMBER_SIZE];
@@ -90,10 +89,10 @@ static void migration_apply(struct db *db, const struct migration *migration)
 	db_on_notice(db, NULL, NULL);
 	progress_end(&progress);
 	if (failed)
-		log_fatal("migration %04d %s failed, and nothing of it was kept: %s",
+		log_fatal("migration %04d %s failed, and nothing was changed: %s",
 			  migration->version, migration->name, db_error(db));
 	PQclear(db_query(db, sql_query_migration_record, 3, params));
-	printf("%04d %s: applied\n", migration->version, migration->name);
+	printf("%04d %s: applying\n", migration->version, migration->name);
 	fflush(stdout);
 }
 
@@ -128,11 +127,11 @@ static void function_apply(struct db *db, const struct function *function, const
 	PGresult *result;
 
 	if (db_run_try(db, function->sql))
-		log_fatal("function %s failed, and no function was changed: %s", function->name,
+		log_fatal("function %s failed, and nothing was changed: %s", function->name,
 			  db_error(db));
 	result = db_query(db, sql_query_function_record, 4, params);
 	if (PQntuples(result) == 0)
-		log_fatal("sql/function/%s.sql does not create %s, and no function was changed",
+		log_fatal("sql/function/%s.sql does not create %s, and nothing was changed",
 			  function->name, function->signature);
 	PQclear(result);
 	printf("function %s: applying version %d%s\n", function->name, function->version, reason);
@@ -148,20 +147,17 @@ static int roles_differ(struct db *db)
 	return is_new;
 }
 
-/* In the transaction that is open, so that nobody is without rights meanwhile. */
 static void roles_apply(struct db *db)
 {
 	if (!roles_differ(db))
 		return;
 	if (db_run_try(db, sql_roles))
-		log_fatal("the rights of the roles could not be set, and no function was changed: "
-			  "%s",
+		log_fatal("the rights of the roles could not be set, and nothing was changed: %s",
 			  db_error(db));
 	roles_differ(db);
-	printf("rights of the roles: applied\n");
+	printf("rights of the roles: applying\n");
 }
 
-/* All in the transaction that is open: functions call each other. */
 static void functions_apply(struct db *db)
 {
 	for (const struct function *f = functions; f->name; f++) {
@@ -184,19 +180,23 @@ static void functions_plan(struct db *db)
 }
 
 /*
- * Each in a transaction of its own, after the functions, which its triggers may call. So the bodies
- * of functions may be of tables and columns that come with it.
+ * In one transaction: nobody is without rights meanwhile, and no function without its tables. The
+ * functions come first, because triggers call them: their bodies may be of tables and columns that
+ * a migration brings.
  */
-static void migrations_apply(struct db *db, int64_t version)
+static void all_apply(struct db *db, int64_t version)
 {
-	for (const struct migration *m = migrations; m->name; m++) {
-		if (m->version <= version)
-			continue;
+	if (version < newest_version())
 		db_run(db, "SET LOCAL check_function_bodies = off");
-		functions_apply(db);
-		migration_apply(db, m);
-		db_run(db, "COMMIT; BEGIN");
-	}
+	functions_apply(db);
+	for (const struct migration *m = migrations; m->name; m++)
+		if (m->version > version)
+			migration_apply(db, m);
+	roles_apply(db);
+	fflush(stdout);
+	db_run(db, "COMMIT");
+	if (version < newest_version())
+		printf("the database is at version %d\n", newest_version());
 }
 
 static int migrate_run(struct ctl *ctl)
@@ -219,10 +219,7 @@ static int migrate_run(struct ctl *ctl)
 			printf("rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");
 	} else {
-		migrations_apply(db, version);
-		functions_apply(db);
-		roles_apply(db);
-		db_run(db, "COMMIT");
+		all_apply(db, version);
 	}
 	db_close(db);
 	return 0;
@@ -238,8 +235,8 @@ const struct command migrate_command = {
 	.run = migrate_run,
 	.options = migrate_options,
 	.summary = "upgrade the database to this program's version",
-	.detail = "Migrations go forward only, each in a transaction of its own. The functions\n"
-		  "that differ are replaced in the same transaction, and the rights of the roles\n"
+	.detail = "Migrations go forward only. They are applied in one transaction with the\n"
+		  "functions that differ, which are replaced, and the rights of the roles, which\n"
 		  "are set. A function that is newer than this program's is kept. Concurrent runs "
 		  "are safe. A database that is\n"
 		  "newer than this program is refused. A migration that takes long shows its\n"

@@ -61,13 +61,10 @@ static void reply_check(const struct move *move, const char *queue)
 		rabbit_fatal(queue, error);
 }
 
-/*
- * Fails if another run has the lock, or if the connection that holds it is lost. The second name is
- * that of the version before.
- */
+/* Fails if another run has the lock, or if the connection that holds it is lost. */
 static void lock_check(struct move *move)
 {
-	if (!db_lock_try(move->db, "queue-move") || !db_lock_try(move->db, "queue move"))
+	if (!db_lock_try(move->db, "queue-move"))
 		log_fatal("another couponctl queue move is running");
 }
 

@@ -22,16 +22,23 @@
 
 static volatile sig_atomic_t stop_asked;
 
+/* From now on a signal ends the process. */
+static void signals_reset(void)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+}
+
 static void on_signal(int number)
 {
 	(void)number;
 	stop_asked = 1;
+	signals_reset();
 }
 
-/* The second signal ends the process: SA_RESETHAND. */
 static void signals_take(void)
 {
-	struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+	struct sigaction action = { .sa_handler = on_signal };
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -167,6 +174,7 @@ static uint32_t begin(struct load *load)
 	       clients->set.now_us < CONNECT_TIMEOUT_US)
 		turn(load);
 	connected = clients->set.open_n;
+	signals_take();
 	clients_start(clients);
 	load->alive_us = 0;
 	load->sent_last_us = -SEND_GAP_US;
@@ -194,7 +202,6 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 	int64_t progress_us = 0, cpu_before_us;
 
 	memset(figures, 0, sizeof(*figures));
-	signals_take();
 	load_init(&load, book, address);
 	cpu_before_us = cpu_us();
 	figures->connected = begin(&load);
@@ -204,6 +211,7 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 		if (progress)
 			progress_print(&load, &progress_us);
 	}
+	signals_reset();
 	if (progress)
 		fputs("\r\033[K", stderr);
 	figures->cpu_us = cpu_us() - cpu_before_us;
@@ -211,8 +219,7 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 								      : load.clients.set.now_us;
 	figures->disconnections = load.clients.set.disconnections;
 	figures->stopped = stop_asked && book->next < book->plan->requests_n;
-	snprintf(figures->error, sizeof(figures->error), "%s",
-		 figures->stopped ? "stopped by a signal" : load.clients.set.error);
+	snprintf(figures->error, sizeof(figures->error), "%s", load.clients.set.error);
 	close(load.timer);
 	clients_fini(&load.clients);
 	return figures->connected > 0 ? 0 : -1;

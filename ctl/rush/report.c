@@ -135,7 +135,7 @@ static void verdict_print(const struct rush_report *report)
 	}
 	if (book->ends[RUSH_NOT_SENT])
 		printf(", %s not sent: %s", output_grouped(book->ends[RUSH_NOT_SENT], a),
-		       report->figures->error);
+		       report->figures->stopped ? "stopped by a signal" : report->figures->error);
 	if (book->strange)
 		printf(", %s invalid lines", output_grouped(book->strange, a));
 	putchar('\n');
@@ -264,6 +264,7 @@ void rush_report_json(const struct rush_report *report)
 	output_number(object, "begin_us", figures->begin_us);
 	output_number(object, "duration_us", figures->duration_us);
 	output_number(object, "per_second", per_second(answered, figures->duration_us));
+	output_bool(object, "stopped", figures->stopped);
 	output_number(object, "disconnections", figures->disconnections);
 	output_number(object, "answered_too_late", report->book->overdue);
 	output_number(object, "not_understood", report->book->strange);

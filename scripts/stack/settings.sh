@@ -78,10 +78,6 @@ settings_open() {
 			die "PORT_BASE is $wanted; allowed is 1024 to 65400"
 	fi
 	if settings_load; then
-		if [[ -z ${STACK_GATEWAY_PASSWORD:-} ]]; then # a folder of an earlier version
-			passwords_make
-			settings_write
-		fi
 		if [[ -z $wanted || $wanted == "$STACK_PORT_BASE" ]]; then
 			return
 		fi

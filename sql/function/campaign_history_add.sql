@@ -2,8 +2,8 @@
 -- function: campaign_history_add()
 --
 -- Records a change of a campaign's terms or status in campaign_history, whoever makes it. The
--- trigger (in migration 0013) fires only for statements that set one of them; settle() sets none.
--- Who: the setting couponmq.by of the session, or the name of the program.
+-- trigger (in sql/schema/coupon.sql) fires only for statements that set one of them; settle() sets
+-- none. Who: the setting couponmq.by of the session, or the name of the program.
 CREATE OR REPLACE FUNCTION campaign_history_add() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp

@@ -2,7 +2,7 @@
 -- function: campaign_transition_check()
 --
 -- Refuses a change of a campaign's status that is not in campaign_transition, whoever makes it. The
--- trigger (in migration 0013) fires only for statements that set the status. The session of
+-- trigger (in sql/schema/coupon.sql) fires only for statements that set the status. The session of
 -- couponctl recover puts back what Redis has, so it is free.
 CREATE OR REPLACE FUNCTION campaign_transition_check() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp

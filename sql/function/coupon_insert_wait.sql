@@ -4,7 +4,7 @@
 -- Delays the creation of a coupon while settle() rejects receives of unknown coupons. Such a
 -- rejection is permanent: if the coupon were created after settle() found it unknown and before the
 -- tombstone is visible, a copy of the receive could be issued. During that time settle() holds this
--- lock shared. The trigger is in migration 0001.
+-- lock shared. The trigger is in sql/schema/coupon.sql.
 CREATE OR REPLACE FUNCTION coupon_insert_wait() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

@@ -3,8 +3,8 @@
 --
 -- Removes the mark "settled" from a coupon that gets a further outcome: a message was in flight
 -- that neither Redis nor PostgreSQL had recorded. The keeper then checks the coupon again. The
--- trigger (in migration 0006) costs one comparison in statements that count outcomes, and nothing
--- in others.
+-- trigger (in sql/schema/coupon.sql) costs one comparison in statements that count outcomes, and
+-- nothing in others.
 CREATE OR REPLACE FUNCTION coupon_unsettle() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

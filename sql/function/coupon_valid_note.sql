@@ -2,7 +2,7 @@
 -- function: coupon_valid_note()
 --
 -- Notes which transaction changed the validity of a coupon, for event_add(). The trigger (in
--- migration 0017) fires only for statements that set one of its columns; settle() sets none.
+-- sql/schema/coupon.sql) fires only for statements that set one of its columns; settle() sets none.
 CREATE OR REPLACE FUNCTION coupon_valid_note() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

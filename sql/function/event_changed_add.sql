@@ -2,8 +2,8 @@
 -- function: event_changed_add()
 --
 -- Writes the event campaign.changed of a row of campaign_history, if the campaign has events on or
--- had until this change. The trigger is in migration 0017. Who changes a campaign holds the lock of
--- its row, or has just created it.
+-- had until this change. The trigger is in sql/schema/campaign.sql. Who changes a campaign holds
+-- the lock of its row, or has just created it.
 CREATE OR REPLACE FUNCTION event_changed_add() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

@@ -2,8 +2,8 @@
 -- function: event_rejected_add()
 --
 -- Writes the events coupon.rejected of one statement, whoever rejects, in one row of event_log. The
--- trigger is in migration 0017. Who rejects holds the lock of the coupon. A void is an event of its
--- own (event_voided_add()).
+-- trigger is in sql/schema/receive.sql. Who rejects holds the lock of the coupon. A void is an
+-- event of its own (event_voided_add()).
 CREATE OR REPLACE FUNCTION event_rejected_add() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

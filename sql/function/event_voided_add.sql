@@ -1,8 +1,8 @@
 -- version: 1
 -- function: event_voided_add()
 --
--- Writes the event coupon.voided of a receive that is taken back. The trigger is in migration 0017.
--- coupon_void() holds the lock of the coupon.
+-- Writes the event coupon.voided of a receive that is taken back. The trigger is in
+-- sql/schema/receive.sql. coupon_void() holds the lock of the coupon.
 CREATE OR REPLACE FUNCTION event_voided_add() RETURNS trigger LANGUAGE plpgsql
 SET search_path = public, pg_temp
 AS $$

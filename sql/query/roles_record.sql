@@ -14,6 +14,10 @@ WITH now_has AS (
 		SELECT concat_ws(' ', p.oid::regprocedure, p.proacl)
 		FROM pg_proc AS p
 		WHERE p.pronamespace = 'public'::regnamespace
+		UNION ALL
+		SELECT concat_ws(' ', 'schema', n.nspacl)
+		FROM pg_namespace AS n
+		WHERE n.nspname = 'public'
 	) AS o
 ), before AS (
 	SELECT checksum, definition FROM schema_function WHERE name = 'roles'

@@ -20,7 +20,7 @@ USERS = {
     if words and words[0] == "user"
 }
 # The words in capitals in scripts that are no commands.
-NO_COMMANDS = {"EX", "PX", "NX", "XX", "KEEPTTL", "LIMIT", "GT"}
+NO_COMMANDS = {"KEEPTTL"}
 
 
 def sources(program):

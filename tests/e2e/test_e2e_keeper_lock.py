@@ -15,7 +15,7 @@ def elections_lost(stack):
 
 
 def asked(cache, times=20):
-    """Until scripts have run so often: who is no keeper asks for the lock once a round."""
+    """Until scripts have run so often: who is no keeper asks for the lock in each round."""
     before = cache.info("commandstats")["cmdstat_eval"]["calls"]
     wait_until(lambda: cache.info("commandstats")["cmdstat_eval"]["calls"] >= before + times)
 
@@ -87,3 +87,18 @@ def test_frozen_it_loses_the_lock_with_its_lease(rough_redis, alone):
         wait_until(lambda: "keeper_lost" in one.worker.log())
     finally:
         rough_redis.delete(KEEPER_LOCK)
+
+
+def test_without_an_answer_to_a_renewal_it_keeps_its_lease(rough, rough_redis, worker_make):
+    """Redis refuses to write, for less than the lease: then the same holder is the keeper again."""
+    rough.stop("worker-1")
+    worker = worker_make(rough, COUPON_KEEPER_LEASE_MS=15000)
+    holder = wait_until(lambda: keeper_holders(rough_redis))
+    limit = rough_redis.config_get("maxmemory")["maxmemory"]
+    rough_redis.config_set("maxmemory", "1")
+    try:
+        wait_until(lambda: "keeper_lost" in worker.log())
+    finally:
+        rough_redis.config_set("maxmemory", limit)
+    wait_until(lambda: worker.log().count("keeper_elected") == 2)
+    assert keeper_holders(rough_redis) == holder

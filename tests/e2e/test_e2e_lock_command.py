@@ -186,12 +186,3 @@ def test_a_lock_keeps_migrate_waiting(stack, hold, pg):
     holder.terminate()
     out, _ = migrate.communicate(timeout=120)
     assert migrate.returncode == 0 and "the database is at version" in out
-
-
-def test_queue_move_and_the_version_before(stack, pg):
-    pg.execute("SELECT pg_advisory_lock(hashtext('couponmq'), hashtext('queue move'))")
-    try:
-        told = stack.ctl_run("queue", "move")
-    finally:
-        pg.execute("SELECT pg_advisory_unlock(hashtext('couponmq'), hashtext('queue move'))")
-    assert told.returncode == 1 and "another couponctl queue move is running" in told.stderr

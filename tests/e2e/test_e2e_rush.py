@@ -84,7 +84,7 @@ def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coup
     wait_until(lambda: len(users_of(pg, coupon)) > 30)
     process.terminate()
     told = json.loads(process.communicate(timeout=60)[0])
-    assert process.returncode == 0 and told["passed"]
+    assert process.returncode == 0 and told["passed"] and told["stopped"]
     assert 30 < told["verify"]["rows"] == told["answers"]["accepted"] < 100_000
     assert told["answers"]["not_sent"] == 100_000 - told["answers"]["accepted"]
 

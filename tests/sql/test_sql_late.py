@@ -164,7 +164,7 @@ def test_a_receive_whose_number_was_given_up_arrives(db, coupon_new):
 
 
 def test_lost_receives_are_counted_where_numbers_are_in_flight(db, coupon_new):
-    """couponctl of an earlier version says that all of them are of the latest generation."""
+    """A caller that does not know the generations says that all are of the latest."""
     coupon = rebuilt(db, coupon_new, generation=4)
     for generation, seq in ((1, 2), (2, 0), (3, 1)):
         values = (seq, coupon, generation)

@@ -14,7 +14,7 @@ from services import say
 
 CONNECTIONS, PIPELINE = 16, 32
 ENDS_S = 240
-FIRST_N = 20_000  # users of one gateway, to learn the rate
+MEASURED_N = 20_000  # users of one gateway, to learn the rate
 SHARE = 2 / 3  # of that rate is the load
 LASTS_S = 20  # longer than most faults
 
@@ -75,11 +75,11 @@ class Crowd:
         rig.wait(lambda: int(rig.redis_get(self.coupon, "seq") or 0) > asked + rate)
 
     def _machine_rate(self, rig, coupons):
-        started = rushes_start(rig, coupons, 1, FIRST_N)
+        started = rushes_start(rig, coupons, 1, MEASURED_N)
         told = [rush_ended(one) for one in started]
         ends_us = [one["begin_us"] + one["verify"]["committed_us"] for one in told]
         begun_us = min(one["begin_us"] for one in told)
-        return FIRST_N * len(told) * 1e6 / (max(ends_us) - begun_us)
+        return MEASURED_N * len(told) * 1e6 / (max(ends_us) - begun_us)
 
     def _kill(self):
         for one in self.started:

@@ -4,10 +4,10 @@ transactions many coupons. `couponctl rush` checks P1 to P3 of each coupon, the 
 """
 
 import psycopg
-from crowd import rushes
+from crowd import ENDS_S, rushes
 from faults import FAULTS
 from scenario_broker_lost import purged
-from scenario_saturated import ALLOWED, ENDS_S
+from scenario_saturated import ALLOWED
 from services import say
 
 from scenario import OUTCOMES_LATE, scenario

@@ -7,7 +7,7 @@ reached again; the bound is loose, because nothing of the machine is idle then.
 import time
 
 import redis
-from crowd import rushes
+from crowd import ENDS_S, rushes
 from faults import FAULTS
 from services import say
 
@@ -17,7 +17,6 @@ FIRST_N = 30_000  # users of one gateway, to learn the rate
 NEAR = 0.9  # of that rate is the load
 LASTS_S = 15
 USERS_MAX = 400_000  # of one gateway
-ENDS_S = 240
 WINDOW_S = 0.25
 SHARES, BACK_S = (0.2, 0.5, 0.9), 20.0  # the first one is required
 # Requests wait longer than the load's clients do, and gateways refuse what is too much.
