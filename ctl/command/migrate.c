@@ -236,10 +236,9 @@ const struct command migrate_command = {
 	.options = migrate_options,
 	.summary = "upgrade the database to this program's version",
 	.detail = "Migrations go forward only. They are applied in one transaction with the\n"
-		  "functions that differ, which are replaced, and the rights of the roles, which\n"
-		  "are set. A function that is newer than this program's is kept. Concurrent runs "
-		  "are safe. A database that is\n"
-		  "newer than this program is refused. A migration that takes long shows its\n"
-		  "progress. Connects as the owner of the tables,\n"
+		  "functions that differ, which are replaced, and the rights of the roles. A\n"
+		  "function that is newer than this program's is kept. A database that is newer\n"
+		  "than this program is refused. A migration that takes long shows its progress.\n"
+		  "Concurrent runs are safe. Connects as the owner of the tables,\n"
 		  "DATABASE_ADMIN_URL.",
 };

@@ -300,9 +300,9 @@ def test_rotation(stack_make, tmp_path):
     for code in (old[0], new[0]):
         assert codes.show(code)["code"] == code
     # The file of before must make no codes, and knows only its own.
+    (tmp_path / "before").write_text(first)
+    (tmp_path / "before").chmod(0o600)
     before = Codes(alone, tmp_path / "before")
-    before.keys.write_text(first)
-    before.keys.chmod(0o600)
     assert before.show(old[1])["code"] == old[1]
     told = before.refused("show", new[1])
     assert "unless it is one of 100 codes of key 2, which the file of keys lacks" in told
