@@ -146,10 +146,11 @@ $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/fuzz/replay.o \
-	$(LIBRARIES)
-	@mkdir -p $(@D)
+	$(LIBRARIES) tests/fuzz/corpus/%.tar
+	@mkdir -p $(@D) $(BUILD_DIR)/corpus/$*
+	@tar -xf tests/fuzz/corpus/$*.tar -C $(BUILD_DIR)/corpus/$*
 	@printf '  LD %s\n' $@
-	@$(CC) $(LDFLAGS) -o $@ $(filter-out %/replay.o,$^) $(FUZZ_MAIN) $(LDLIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(filter-out %/replay.o %.tar,$^) $(FUZZ_MAIN) $(LDLIBS)
 $(BUILD_DIR)/tests/sim_%: $(BUILD_DIR)/tests/sim/%.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	@printf '  LD %s\n' $@

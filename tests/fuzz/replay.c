@@ -1,5 +1,6 @@
 /*
- * Runs a target on its corpus, or on the given files and folders: for `make test`, without clang.
+ * Runs a target on its corpus, which make unpacks beside the programs, or on the given files and
+ * folders: for `make test`, without clang.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CORPUS "tests/fuzz/corpus/"
 #define PATH_SIZE 1024
 
 static size_t files_n;
@@ -57,15 +57,15 @@ static void path_replay(const char *path)
 
 int main(int argc, char **argv)
 {
-	const char *target = strstr(argv[0], "fuzz_");
+	const char *target = strrchr(argv[0], '/'); /* BUILD/tests/fuzz_NAME */
 	char corpus[PATH_SIZE];
 
 	for (int i = 1; i < argc; i++)
 		path_replay(argv[i]);
 	if (argc == 1) {
 		check(target != NULL);
-		check(snprintf(corpus, sizeof(corpus), CORPUS "%s", target + strlen("fuzz_")) <
-		      PATH_SIZE);
+		check(snprintf(corpus, sizeof(corpus), "%.*s/../corpus/%s", (int)(target - argv[0]),
+			       argv[0], target + strlen("/fuzz_")) < PATH_SIZE);
 		path_replay(corpus);
 	}
 	printf("%zu inputs\n", files_n);
