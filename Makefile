@@ -76,6 +76,10 @@ include scripts/stack.mk
 include scripts/compose.mk
 include scripts/platforms.mk
 
+.PHONY: tree
+tree: ## the source files, each with its purpose: FOLDER=keeper
+	@scripts/tree.sh $(FOLDER)
+
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh

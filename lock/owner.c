@@ -1,3 +1,4 @@
+/* An owner of locks: takes, keeps and releases them, whatever the store. */
 #include "lock/lock.h"
 
 #include "common/backoff.h"

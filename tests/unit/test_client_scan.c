@@ -1,3 +1,4 @@
+/* Replies of the gateway as the client engine reads them. */
 #include "ctl/rush/book.h"
 #include "ctl/rush/plan.h"
 #include "ctl/client/scan.h"

@@ -1,3 +1,4 @@
+/* Times that operators write. */
 #include "common/clock.h"
 #include "common/message/rfc3339.h"
 

@@ -1,3 +1,4 @@
+/* The slots of users in both stores, as couponctl compares them. */
 #include "ctl/output.h"
 #include "ctl/slots.h"
 

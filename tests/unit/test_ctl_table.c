@@ -1,3 +1,4 @@
+/* Tables in files: CSV and lines. */
 #include "ctl/table/csv_put.h"
 #include "ctl/table/csv_rows.h"
 

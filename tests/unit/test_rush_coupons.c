@@ -1,3 +1,4 @@
+/* Which coupon rush asks for next. */
 #include "ctl/rush/coupons.h"
 
 #include <setjmp.h>

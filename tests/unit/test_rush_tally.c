@@ -1,3 +1,4 @@
+/* What rush counts, and the verdict on it. */
 #include "ctl/rush/tally.h"
 
 #include "common/message/receive.h"

@@ -1,3 +1,4 @@
+/* Which user rush asks for next. */
 #include "ctl/rush/users.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* The ticker of a thread. */
 #include "common/ticker.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* The transaction in flight, as the arguments of settle() in PostgreSQL. */
 #ifndef WORKER_SETTLE_SETTLEMENT_ARGS_H
 #define WORKER_SETTLE_SETTLEMENT_ARGS_H
 
