@@ -6,5 +6,7 @@
 
 /* Fills `pass`, for pass_fini(). */
 void compare_run(struct pass *pass, struct audit *audit, int64_t coupon);
+/* Reads the outcomes of the open slots. Those that have one are counted and leave the list. */
+void open_resolve(struct pass *pass);
 
 #endif

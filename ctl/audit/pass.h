@@ -15,11 +15,47 @@
 #define CTL_AUDIT_PASS_H
 
 #include "ctl/audit/context.h"
-#include "ctl/audit/cut.h"
-#include "ctl/audit/outbox.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/audit/suspect.h"
+#include "ctl/audit/redis.h"
 #include "ctl/slots.h"
+
+/* What the last look found. */
+enum suspect_state {
+	SUSPECT_NEW,
+	SUSPECT_FLIGHT,    /* no outcome, and younger than the grace */
+	SUSPECT_OUTBOX,    /* no outcome, and its message is in the outbox */
+	SUSPECT_OVERDUE,   /* no outcome, and older than the grace: the queues are looked at */
+	SUSPECT_QUIET,     /* no outcome, though every receive number has one */
+	SUSPECT_HELD,      /* rejected and released, but it still has its slot */
+	SUSPECT_DIFFERENT, /* a user coupon that Redis does not have, or has with another key */
+	SUSPECT_GONE,      /* the stores agree now */
+};
+
+struct suspect {
+	struct slot slot;
+	enum suspect_state state;
+	enum slot_found how; /* of a user coupon: how Redis has it */
+	int looks;           /* consecutive ones that found this state */
+	int64_t since_ms;    /* the first of them, on the monotonic clock */
+};
+
+struct suspects {
+	struct suspect *list;
+	size_t n, size;
+};
+
+/* An entry that no script wrote. */
+struct outbox_bad {
+	char batch[48];
+	const char *error;
+};
+
+struct outbox {
+	struct outbox_bad *bad; /* NULL: none */
+	size_t bad_n;
+	/* Entries whose receives all have an outcome, each named by its first receive. */
+	struct suspects settled;
+};
 
 /* Receives in flight without progress, and what they wait for: stall.h fills it. */
 struct stall {
@@ -90,13 +126,10 @@ int64_t pass_gone(const struct pass *pass);
  * the very moment of the cut.
  */
 int pass_counts_users(const struct pass *pass);
-
 /* User coupons and rejections beyond those that were counted as settled; negative: fewer. */
 int64_t pass_outcomes_over(const struct pass *pass);
-
 /* Receives without an outcome, over all generations. */
 int64_t pass_in_flight(const struct pass *pass);
-
 /* Whether the counts of the cut agree with the slots that were found. */
 enum sum_verdict {
 	SUM_RIGHT,
@@ -105,6 +138,30 @@ enum sum_verdict {
 	SUM_UNSURE,  /* terms changed, or the like */
 	SUM_AT_CUT,  /* to be judged from the cut alone: pass_counts_users() */
 };
+
 enum sum_verdict pass_sum(const struct pass *pass);
+void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how);
+/* Looks at them do not count any more. */
+void suspects_restart(struct suspects *suspects);
+/* Removes those that are SUSPECT_GONE. */
+void suspects_drop_gone(struct suspects *suspects);
+/* Copies the slots of at most `most` of them, from the one at `at`. Returns how many. */
+size_t suspects_slots(const struct suspects *suspects, size_t at, size_t most, struct slot *slots);
+int64_t suspects_count(const struct suspects *suspects, enum suspect_state state);
+/* Whether one of them has this user and slot number. */
+int suspects_have(const struct suspects *suspects, const struct slot *slot);
+
+/*
+ * Fills a zeroed `outbox`. Of settled entries only those that are older than `before_ms`. `open`
+ * are slots without an outcome, sorted by batch.
+ */
+void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
+		 const struct suspects *open, int64_t before_ms);
+/* Whether the batch of each slot is in the outbox. Slots of one batch should stand together. */
+void outbox_has(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		int *has);
+/* The same for the batches that are marked as dead-lettered. */
+void outbox_dead(struct redis_client *redis, int64_t coupon, const struct slot *slots, size_t n,
+		 int *dead);
 
 #endif

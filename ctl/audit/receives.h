@@ -17,5 +17,7 @@ struct explained {
 
 /* After the watch. Reports what is wrong and fills `explained`. */
 void receives_judge(struct pass *pass, struct explained *explained);
+/* Reports the counts that are wrong by more than `explained`. */
+void counts_judge(struct pass *pass, const struct explained *explained, enum sum_verdict sum);
 
 #endif

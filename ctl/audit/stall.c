@@ -2,9 +2,8 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "ctl/audit/look.h"
-#include "ctl/audit/open.h"
 #include "ctl/audit/watch.h"
+#include "ctl/audit/compare.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

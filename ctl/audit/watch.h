@@ -8,7 +8,25 @@
 #ifndef CTL_AUDIT_WATCH_H
 #define CTL_AUDIT_WATCH_H
 
-#include "ctl/audit/look.h"
+#include "ctl/audit/pass.h"
+#include "ctl/locks.h"
+
+/* What successive looks have found. */
+struct look {
+	struct pass *pass;
+	int64_t now_ms;   /* of this look, on the monotonic clock */
+	int64_t redis_ms; /* on Redis' clock */
+	int quiet;        /* every receive number has an outcome */
+	int keeper;       /* one is elected */
+	/* PostgreSQL's own counts lack an outcome: young slots are looked into, too. */
+	int ignore_age;
+	int busy_n;  /* consecutive looks that found messages in the receive queue */
+	int empty_n; /* looks that found both queues empty */
+	struct locks locks;
+	int idle; /* both queues are empty, and nothing consumes */
+	int unnamed_looks;
+	int64_t unnamed_since_ms;
+};
 
 /* Several passes are watched together: a pause is for all of them. */
 struct watch {
@@ -21,8 +39,13 @@ struct watch {
 void watch_start(struct watch *watch, struct pass *pass);
 void watch_look(struct watch *watch); /* the next one, unless it is done */
 void watch_pause(void);               /* between two looks */
-
 /* Whether a suspect is wrong, after the watch. */
 int watch_found_wrong(const struct pass *pass, const struct suspect *suspect);
+
+/*
+ * Whether a slot's batch claims to be made in the future of Redis' clock, so that its age means
+ * nothing.
+ */
+int look_is_future(int64_t redis_ms, const struct slot *slot);
 
 #endif

@@ -1,10 +1,13 @@
-/* The counts of a coupon in Redis at one moment (MULTI). */
-#ifndef CTL_AUDIT_CUT_H
-#define CTL_AUDIT_CUT_H
+/* What an audit reads in Redis: the counts of a coupon, and its users' records. */
+#ifndef CTL_AUDIT_REDIS_H
+#define CTL_AUDIT_REDIS_H
 
 #include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
+#include "ctl/redis_coupon.h"
+#include "ctl/slots.h"
 
+/* The counts of a coupon at one moment (MULTI). */
 struct cut {
 	int64_t at_ms; /* by Redis' clock: the counts include what was accepted before then, */
 	int exact;     /* and what was accepted in that very millisecond too */
@@ -28,8 +31,23 @@ void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct gener
 	      int report);
 void cut_read_exact(struct audit *audit, int64_t coupon, struct cut *cut,
 		    struct generations *generations);
-
 /* Taken slots, by the counts. */
 int64_t cut_taken(const struct cut *cut);
+
+/*
+ * How many users are read in one command. Users with many slots have long records, so a higher
+ * limit makes this smaller: each command holds Redis for a millisecond or two at most.
+ */
+size_t records_step(int64_t limit);
+
+/*
+ * The records of the users of at most records_step() slots, in their order: an array of strings,
+ * nil where a user has none. The caller frees it.
+ */
+redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
+			 size_t n);
+/* How one of these records has a slot. */
+enum slot_found records_look_up(const redisReply *records, const struct slot *slot, const char *key,
+				struct slot *found);
 
 #endif
