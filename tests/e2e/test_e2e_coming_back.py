@@ -10,7 +10,7 @@ from relay import Relay, port_of
 from stack import wait_until
 
 MARKS, ASKED = "couponmq:gateways", "couponmq:asked"
-ATTEMPTS = 10
+ATTEMPTS = 40
 UNAVAILABLE = 21
 REPORTED, MISSING = "gateways_reported", "gateways_missing"
 
