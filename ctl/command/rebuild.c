@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/behind.h"
-#include "ctl/lost/lost.h"
+#include "ctl/lost.h"
 #include "ctl/redis_coupon.h"
 #include "ctl/store.h"
 #include "embed.h"

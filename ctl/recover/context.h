@@ -2,11 +2,11 @@
 #ifndef CTL_RECOVER_CONTEXT_H
 #define CTL_RECOVER_CONTEXT_H
 
+#include "common/message/ulid.h"
 #include "common/redis/client.h"
 #include "common/redis/user_records.h"
 #include "ctl/postgres.h"
 #include "ctl/progress.h"
-#include "ctl/recover/times.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +25,15 @@ struct recover {
 		int64_t rejections, rejections_there;
 		int64_t unreadable;
 	} counts;
+};
+
+/* When batches were accepted, by Redis' clock. All zero at first: 24 bytes for each batch. */
+struct times {
+	struct time_of {
+		struct ulid batch;
+		int64_t at_ms;
+	} * list;
+	size_t n, size;
 };
 
 /* A coupon as Redis has it. */

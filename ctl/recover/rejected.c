@@ -2,7 +2,6 @@
 
 #include "common/message/number.h"
 #include "ctl/recover/held.h"
-#include "ctl/recover/pages.h"
 #include "ctl/recover/report.h"
 #include "ctl/slots.h"
 #include "ctl/store.h"

@@ -2,8 +2,8 @@
  * couponctl rebuild --release-lost: gives up accepted receives that can no longer arrive. Each is
  * named and recorded as rejected (lost); the keeper then releases its slot in Redis.
  */
-#ifndef CTL_LOST_LOST_H
-#define CTL_LOST_LOST_H
+#ifndef CTL_LOST_H
+#define CTL_LOST_H
 
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
