@@ -7,19 +7,16 @@
 #include "common/rabbit/topology.h"
 #include "common/serve/listener.h"
 #include "common/ticker.h"
-#include "gateway/known.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
 #include "gateway/listen/server.h"
 #include "gateway/metrics.h"
 #include "gateway/ports.h"
-#include "gateway/publish/outcome_message.h"
-#include "gateway/read/comparison.h"
-#include "gateway/read/coupon_answer.h"
-#include "gateway/read/coupons_answer.h"
+#include "gateway/publish/waiters.h"
+#include "gateway/stores.h"
+#include "gateway/read/coupons.h"
 #include "gateway/read/status.h"
 #include "gateway/redeem/fair_queue.h"
-#include "gateway/weak_settings.h"
 
 #include <event2/event.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "gateway/admit/doubt.h"
 #include "gateway/metrics.h"
-#include "gateway/read/coupon_answer.h"
+#include "gateway/read/coupons.h"
 
 #include <stdlib.h>
 #include <string.h>

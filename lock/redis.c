@@ -7,16 +7,86 @@
  */
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/redis/listener.h"
+#include "common/redis/client.h"
 #include "lock/redis_lease.h"
 
 #include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define ASK_MS 1000
 #define DEAF_MS 100            /* the same where Redis lets it listen to no channel */
 #define WAITER_MS (3 * ASK_MS) /* who has not asked for so long is given up */
+#define CHANNEL_SIZE 128
+
+/*
+ * A connection to Redis that listens to one channel. What is published while it is not connected is
+ * missed: who waits for a message asks for the state after each redis_listener_open(), and from
+ * time to time.
+ */
+struct redis_listener {
+	struct redis_client *client;
+	char channel[CHANNEL_SIZE];
+};
+
+/* Does not connect. The channel is copied. A malformed URL ends the process. */
+static struct redis_listener *redis_listener_new(const char *url, const char *channel)
+{
+	struct redis_listener *listener = calloc(1, sizeof(*listener));
+
+	check(listener != NULL);
+	check((size_t)snprintf(listener->channel, CHANNEL_SIZE, "%s", channel) < CHANNEL_SIZE);
+	listener->client = redis_client_new(url, NULL);
+	return listener;
+}
+
+static void redis_listener_free(struct redis_listener *listener)
+{
+	if (!listener)
+		return;
+	redis_client_free(listener->client);
+	free(listener);
+}
+
+/* Connects and subscribes, where it is not. 0, or -1. */
+static int redis_listener_open(struct redis_listener *listener)
+{
+	const char *subscribe[] = { "SUBSCRIBE", listener->channel };
+	redisReply *reply;
+
+	if (redis_client_is_open(listener->client))
+		return 0;
+	if (redis_client_open(listener->client))
+		return -1;
+	reply = redis_client_call(listener->client, 2, subscribe);
+	if (!reply) {
+		redis_client_close(listener->client);
+		return -1;
+	}
+	freeReplyObject(reply);
+	return 0;
+}
+
+/* Waits for a message, at most `timeout_ms`. 1: one came; 0: none; -1: the connection is lost. */
+static int redis_listener_wait(struct redis_listener *listener, int64_t timeout_ms)
+{
+	struct pollfd ready = { .events = POLLIN };
+	redisReply *message;
+
+	if (!redis_client_is_open(listener->client))
+		return -1;
+	ready.fd = redis_client_fd(listener->client);
+	if (poll(&ready, 1, (int)timeout_ms) <= 0)
+		return 0;
+	do { /* several may have come: one is as good as all */
+		message = redis_client_next(listener->client);
+		if (!message)
+			return -1;
+		freeReplyObject(message);
+	} while (poll(&ready, 1, 0) > 0);
+	return 1;
+}
 
 struct session {
 	struct redis_client *commands;

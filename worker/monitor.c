@@ -6,10 +6,9 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/serve/exposition.h"
-#include "common/serve/http_reply.h"
-#include "common/serve/listener.h"
 #include "common/rabbit/topology.h"
+#include "common/serve/exposition.h"
+#include "common/serve/listener.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 #include "worker/relay/relay.h"
@@ -20,6 +19,7 @@
 #include <event2/http.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +43,29 @@ static atomic_int_least64_t beat_ms;
 void monitor_beat(void)
 {
 	atomic_store_explicit(&beat_ms, clock_monotonic_ms(), memory_order_relaxed);
+}
+
+/* Takes the body. evhttp would send it after HEAD too, which must have none. */
+static void http_reply(struct evhttp_request *request, int status, const char *type,
+		       struct evbuffer *body)
+{
+	if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
+		evbuffer_drain(body, evbuffer_get_length(body));
+	evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Type", type);
+	evhttp_send_reply(request, status, NULL, body);
+	evbuffer_free(body);
+}
+
+/* JSON, and a newline after it. */
+static void http_reply_json(struct evhttp_request *request, int status, const char *text,
+			    size_t len)
+{
+	struct evbuffer *body = evbuffer_new();
+
+	check(body != NULL);
+	evbuffer_add(body, text, len);
+	evbuffer_add(body, "\n", 1);
+	http_reply(request, status, "application/json", body);
 }
 
 static void on_healthz(struct evhttp_request *request)

@@ -6,15 +6,33 @@
 #include <stdio.h>
 #include <string.h>
 
+/*
+ * How the services must be set for the promises to hold.
+ * `values` are the sufficient ones, the recommended one first; `lost` is what a weaker one loses.
+ * docs/operations.md describes them in full.
+ *
+ * RabbitMQ is not listed, because AMQP does not report settings. The programs declare its queues,
+ * and RabbitMQ refuses a declaration that differs.
+ */
 static const struct {
 	enum durability_part part;
 	const char *setting;
 	const char *values;
 	const char *lost;
 } table[] = {
-#define DURABILITY(part, setting, values, lost) { DURABILITY_##part, setting, values, lost },
-#include "common/program/durability_table.h"
-#undef DURABILITY
+	{ DURABILITY_REDIS, "appendonly", "yes",
+	  "accepted receives are only in memory, and are lost when Redis ends" },
+	{ DURABILITY_REDIS, "appendfsync", "always",
+	  "about the last second of accepted receives is lost when the machine dies" },
+	{ DURABILITY_REDIS, "maxmemory-policy", "noeviction",
+	  "a full Redis may evict a coupon and the slots of its users" },
+	{ DURABILITY_POSTGRESQL, "fsync", "on",
+	  "committed user coupons are lost, or the database is corrupt, when the machine dies" },
+	{ DURABILITY_POSTGRESQL, "synchronous_commit", "on remote_apply remote_write local",
+	  "the last committed user coupons are lost when PostgreSQL dies, although their messages "
+	  "were acked" },
+	{ DURABILITY_POSTGRESQL, "full_page_writes", "on",
+	  "the database may be corrupt after the machine dies during a write" },
 };
 
 _Static_assert(sizeof(table) / sizeof(table[0]) == DURABILITY_N,

@@ -1,7 +1,7 @@
 /*
- * Compares the reported settings of the services with durability_table.h. A weak setting is logged
- * (weak_setting) once for each connection and whenever it changes; one that cannot be read is
- * logged once. Belongs to one thread. No I/O.
+ * Compares the reported settings of the services with those that the promises need. A weak setting
+ * is logged (weak_setting) once for each connection and whenever it changes; one that cannot be
+ * read is logged once. Belongs to one thread. No I/O.
  */
 #ifndef COMMON_PROGRAM_DURABILITY_H
 #define COMMON_PROGRAM_DURABILITY_H

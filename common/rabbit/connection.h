@@ -57,6 +57,15 @@ void rabbit_time_restore(amqp_connection_state_t connection);
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
 				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
 
+/*
+ * Of what a broker states about itself: the first number of its version; 0 if the broker is not a
+ * RabbitMQ or states no version.
+ */
+int rabbit_server_major(amqp_connection_state_t connection);
+
+/* Logs its product and version; see common/log/service_version.h. */
+void rabbit_server_log(amqp_connection_state_t connection);
+
 /* Sends connection.close without waiting long, then frees. NULL is allowed. */
 void rabbit_connection_close(amqp_connection_state_t connection);
 /* Frees without connection.close: for a connection that is broken. NULL is allowed. */

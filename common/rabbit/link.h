@@ -8,7 +8,7 @@
 
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
-#include "common/rabbit/opening.h"
+#include "common/rabbit/topology.h"
 
 #include <stdint.h>
 

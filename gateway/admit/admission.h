@@ -8,9 +8,8 @@
  *	                                                ├─▶ not run: answered unavailable
  *	                                                └─▶ lost: answered unknown, not sent again
  *
- * Every request that is submitted is answered exactly once, also when Redis fails. Its parts:
- * call_queue.h gathers the calls, coupon_table.h holds what is remembered of each coupon, seen.h
- * detects a Redis that has fallen behind.
+ * Every request that is submitted is answered exactly once, also when Redis fails. coupon_table.h
+ * holds what is remembered of each coupon, and detects a Redis that has fallen behind.
  */
 #ifndef GATEWAY_ADMIT_ADMISSION_H
 #define GATEWAY_ADMIT_ADMISSION_H

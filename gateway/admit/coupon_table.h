@@ -6,6 +6,7 @@
 #define GATEWAY_ADMIT_COUPON_TABLE_H
 
 #include "common/hash.h"
+#include "gateway/admit/admission_port.h"
 #include "gateway/listen/request.h"
 
 struct coupon {
@@ -22,7 +23,7 @@ struct coupon {
 	/* Redis does not have the coupon: these wait for a look-up in PostgreSQL. */
 	struct request_list parked;
 	int looking;
-	/* The highest that Redis has named, see seen.h. */
+	/* The highest that Redis has named, see below. */
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t report_after_ms; /* not reported again before */
@@ -41,7 +42,7 @@ TAILQ_HEAD(coupons_unreported, coupon);
 struct coupon_table {
 	struct coupon *coupons;
 	struct coupons_by_use by_use; /* least recently used first */
-	/* To be reported to a new process of Redis, see seen.h; none of them is forgotten. */
+	/* To be reported to a new process of Redis, see below; none of them is forgotten. */
 	struct coupons_unreported unreported;
 	size_t max;
 };
@@ -60,5 +61,28 @@ int coupon_has_requests(const struct coupon *coupon);
 void coupon_remember(struct coupon *coupon, enum answer answer, int64_t until_ms);
 /* Whether it answers the request; never one with a key, which may be known already. */
 int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms);
+
+/*
+ * The highest generation of a coupon that Redis has named to this process, and the highest seq in
+ * it. They are sent with every call, so that a Redis that has fallen behind refuses it. They are
+ * also reported, for the keeper, to a Redis that refuses the coupon or may have lost data.
+ */
+
+/* Redis named this generation and seq in a reply with a decision. */
+void seen_raise(const struct admission_port *port, struct coupon *coupon, int64_t generation,
+		int64_t seq);
+
+/* Redis refuses the coupon: reports what was seen, unless a report was sent a moment ago. */
+void seen_report(const struct admission_port *port, struct coupon *coupon);
+/* Tells the keeper that a client asks for this coupon, unless it was told a moment ago. */
+void seen_ask(const struct admission_port *port, struct coupon *coupon);
+
+/*
+ * To a new connection all that was seen is reported, a few coupons at a time, the most recently
+ * used ones first. Those that are left from an earlier beginning are reported once.
+ */
+void seen_report_begin(struct coupon_table *table);
+/* Reports some of what is left. Returns whether more is left. */
+int seen_report_some(const struct admission_port *port, struct coupon_table *table, size_t most);
 
 #endif

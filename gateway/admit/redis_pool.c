@@ -5,8 +5,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/redis/reply.h"
-#include "gateway/admit/bundle.h"
-#include "gateway/admit/script_reply.h"
+#include "gateway/admit/call.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -317,6 +316,13 @@ void redis_pool_flush(struct redis_pool *pool)
 		redis_link_flush(link);
 		fault_point(FAULT_GATEWAY_AFTER_SEND);
 	}
+}
+
+void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+		      void *context)
+{
+	if (!link || redis_link_words(link, argc, argv, done, context))
+		done(context, NULL);
 }
 
 static void report_done(void *context, const redisReply *reply)

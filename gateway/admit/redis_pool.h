@@ -1,7 +1,7 @@
 /*
  * The gateway's connections to Redis. Commands go over the least busy one. Event-loop thread only.
  *
- * Calls go in bundles (bundle.h). One is sent at once while none is in flight, and a full one while
+ * Calls go in bundles (call.h). One is sent at once while none is in flight, and a full one while
  * few are; otherwise what arrives waits for the others, so that under load the bundles, and the
  * calls of each coupon in them, are as large as they can be.
  *
@@ -49,6 +49,12 @@ uint64_t redis_pool_reports_failed_n(const struct redis_pool *pool);
 /* Tells the keeper that a client asks for the coupon (lua/ask.lua). It may be lost. */
 void redis_pool_ask(struct redis_pool *pool, int64_t coupon);
 
+/*
+ * Sends a command that only reads, or is repeated, over a picked connection. `done` gets the reply,
+ * or NULL when Redis is unreachable; then possibly before the function returns.
+ */
+void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+		      void *context);
 /* The connection for the next command, or NULL: none is ready. */
 struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */

@@ -1,12 +1,15 @@
 #include "gateway/listen/http.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/serve/exposition.h"
 #include "common/serve/listener.h"
-#include "embed.h"
-#include "gateway/listen/http_connections.h"
-#include "gateway/listen/http_hosts.h"
+#include "common/ticker.h"
+#include "gateway/listen/http_connection.h"
+#include "gateway/listen/http_request.h"
 #include "gateway/metrics.h"
+
+#include "embed.h"
 
 #include <ctype.h>
 #include <event2/buffer.h>
@@ -18,14 +21,16 @@
 
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define API_PREFIX "/v1/"
+#define HEAD_BYTES_MAX 16384
+#define TICK_MIN_MS 50
+#define TICK_MAX_MS 250
 
 struct http {
-	struct event_base *base;
 	struct evconnlistener *listener;
-	struct http_connections *connections;
+	struct http_shared shared; /* by its connections */
+	struct ticker *ticker;     /* while there is a connection */
 	const char *hosts;
 	size_t line_limit_bytes;
-	int stopped;
 	struct intake *intake;
 	http_ready_fn *ready;
 	void *context;
@@ -215,7 +220,7 @@ static void on_api(struct http *http, struct http_connection *connection,
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
 	enum request_op op = request_op_find(is_api ? target->path + strlen(API_PREFIX) : "");
 
-	if (http->stopped)
+	if (http->shared.stopped)
 		intake_refuse(http->intake, http_connection_responder(connection),
 			      ANSWER_UNAVAILABLE, "the gateway is stopping");
 	else if (op == OP_COUNT)
@@ -268,17 +273,19 @@ static void on_openapi(struct http *http, struct http_connection *connection)
 				     strlen(docs_openapi));
 }
 
+/* A path beside those of the operations. It takes GET and HEAD. */
 struct page {
 	const char *path;
 	void (*answer)(struct http *http, struct http_connection *connection);
-	int is_monitoring;
-	int cost;
+	int is_monitoring; /* a few connections beyond COUPON_CONNECTIONS_MAX get it, too */
+	int cost;          /* in the event loop, in about microseconds (turns.h) */
 };
 
 static const struct page pages[] = {
-#define PAGE(path, answer, is_monitoring, cost) { path, answer, is_monitoring, cost },
-#include "gateway/listen/http_page_table.h"
-#undef PAGE
+	{ "/healthz", on_healthz, 1, 2 },
+	{ "/readyz", on_readyz, 1, 16 },
+	{ "/metrics", on_metrics, 1, 150 },
+	{ "/openapi.json", on_openapi, 0, 20 },
 };
 
 /* NULL: the path belongs to the operations. */
@@ -349,6 +356,26 @@ static void on_request(void *context, struct http_connection *connection,
 		route(context, connection, request, &target);
 }
 
+/* Ends the connections that wait too long. */
+static int on_tick(void *context)
+{
+	struct http *http = context;
+	int64_t now_ms = clock_monotonic_ms();
+	struct http_connection *connection;
+
+	while ((connection = http_limits_expired(&http->shared.limits, now_ms)))
+		http_connection_expire(connection);
+	return http->shared.limits.n > 0;
+}
+
+/* Short time-outs are kept more exactly than long ones. */
+static int64_t tick_ms(const struct config *config)
+{
+	int64_t ms = config->idle_timeout_ms / 20;
+
+	return ms < TICK_MIN_MS ? TICK_MIN_MS : ms > TICK_MAX_MS ? TICK_MAX_MS : ms;
+}
+
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
 		      int len, void *data)
 {
@@ -357,10 +384,12 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	(void)address;
 	(void)len;
 	listener_accepted(listener);
-	if (http->stopped)
+	if (http->shared.stopped) {
 		close(fd);
-	else
-		http_connections_accept(http->connections, fd);
+		return;
+	}
+	http_connection_open(&http->shared, fd);
+	ticker_start(http->ticker);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
@@ -369,40 +398,46 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	struct http *http = calloc(1, sizeof(*http));
 
 	check(http != NULL);
-	http->base = base;
 	http->intake = intake;
 	http->ready = ready;
 	http->context = context;
 	http->hosts = config->http_hosts;
 	http->line_limit_bytes = (size_t)config->line_limit_bytes;
-	http->connections = http_connections_new(base, config, intake, on_request, http);
+	http->shared = (struct http_shared){ .base = base, .handle = on_request, .context = http };
+	http_limits_init(&http->shared.limits, config, intake);
+	http_request_head_limit(HEAD_BYTES_MAX);
+	http->ticker = ticker_new(base, tick_ms(config), on_tick, http);
 	return http;
 }
 
 void http_listen(struct http *http, int fd)
 {
-	http->listener = listener_new(http->base, fd, on_accept, http);
+	http->listener = listener_new(http->shared.base, fd, on_accept, http);
 }
 
 void http_stop(struct http *http)
 {
-	http->stopped = 1;
-	http_connections_stop(http->connections);
+	http->shared.stopped = 1;
 	if (http->listener)
 		evconnlistener_disable(http->listener);
 }
 
 size_t http_sending(const struct http *http)
 {
-	return http_connections_sending(http->connections);
+	return http->shared.sending;
 }
 
 void http_free(struct http *http)
 {
+	struct http_connection *connection;
+
 	if (!http)
 		return;
 	if (http->listener)
 		evconnlistener_free(http->listener);
-	http_connections_free(http->connections);
+	while ((connection = http_limits_waiting(&http->shared.limits)))
+		http_connection_close(connection);
+	check(http->shared.limits.n == 0);
+	ticker_free(http->ticker);
 	free(http);
 }

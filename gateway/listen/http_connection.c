@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "gateway/listen/http_head.h"
+#include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>

@@ -8,10 +8,9 @@
 #ifndef GATEWAY_LISTEN_HTTP_CONNECTION_H
 #define GATEWAY_LISTEN_HTTP_CONNECTION_H
 
-#include "gateway/listen/http_limits.h"
 #include "gateway/listen/http_output.h"
 #include "gateway/listen/http_request.h"
-#include "gateway/listen/responder.h"
+#include "gateway/listen/request.h"
 
 #include <event2/event.h>
 #include <stdint.h>

@@ -1,11 +1,17 @@
 #include "gateway/listen/http_output.h"
 
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/message/id.h"
+#include "gateway/metrics.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
+#include <http_parser.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 static int is_broken(ssize_t rc)
 {
@@ -64,4 +70,145 @@ int http_output_write(struct http_output *output, const struct iovec *pieces, si
 size_t http_output_length(const struct http_output *output)
 {
 	return evbuffer_get_length(output->unsent);
+}
+
+#define DATE_SIZE 64
+
+/* Formatted once a second. */
+static const char *date(void)
+{
+	static _Thread_local char text[DATE_SIZE];
+	static _Thread_local time_t formatted;
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now == formatted)
+		return text;
+	gmtime_r(&now, &tm);
+	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	formatted = now;
+	return text;
+}
+
+static char *put(char *at, const char *text)
+{
+	size_t len = strlen(text);
+
+	memcpy(at, text, len);
+	return at + len;
+}
+
+static char *number_put(char *at, size_t number)
+{
+	if (number == 0)
+		return put(at, "0");
+	return at + id_format((int64_t)number, at);
+}
+
+size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
+{
+	char *at = put(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
+
+	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
+	at = put(number_put(at, (size_t)head->status), " ");
+	at = put(at, http_status_str((enum http_status)head->status));
+	at = put(put(at, "\r\nContent-Type: "), head->type);
+	at = put(put(at, "\r\nDate: "), date());
+	at = number_put(put(at, "\r\nContent-Length: "), head->length);
+	if (head->connection)
+		at = put(put(at, "\r\nConnection: "), head->connection);
+	if (head->extra)
+		at = put(put(at, "\r\n"), head->extra);
+	at = put(at, "\r\n\r\n");
+	return (size_t)(at - out);
+}
+
+#define WAIT_MS 60000 /* for one request to arrive, between two, and for one reply */
+#define RESERVE 16    /* connections beyond the limit, for monitoring */
+#define RESERVE_MS 5000
+#define SMALL_BYTES 4096 /* a request of this size is taken whatever the others have sent */
+
+void http_limits_init(struct http_limits *limits, const struct config *config,
+		      struct intake *intake)
+{
+	*limits = (struct http_limits){ .config = config, .intake = intake };
+	TAILQ_INIT(&limits->counted);
+	TAILQ_INIT(&limits->reserve);
+}
+
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd)
+{
+	member->room = intake_connection_open(limits->intake, &member->client, fd);
+	limits->reserve_n += (size_t)(member->room == INTAKE_FULL);
+	limits->n++;
+	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
+	return member->room == INTAKE_FULL && limits->reserve_n <= RESERVE ? INTAKE_ROOM
+									   : member->room;
+}
+
+void http_limits_leave(struct http_limits *limits, struct http_member *member)
+{
+	limits->n--;
+	if (member->room == INTAKE_ROOM)
+		intake_connection_close(limits->intake, &member->client);
+	limits->reserve_n -= (size_t)(member->room == INTAKE_FULL);
+	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
+}
+
+static struct http_member_queue *queue_of(struct http_limits *limits,
+					  const struct http_member *member)
+{
+	return member->room == INTAKE_ROOM ? &limits->counted : &limits->reserve;
+}
+
+void http_limits_wait(struct http_limits *limits, struct http_member *member)
+{
+	int64_t idle_ms = limits->config->idle_timeout_ms;
+	int64_t most_ms = member->room == INTAKE_ROOM ? WAIT_MS : RESERVE_MS;
+
+	member->until_ms = clock_monotonic_ms() + (idle_ms < most_ms ? idle_ms : most_ms);
+	TAILQ_INSERT_TAIL(queue_of(limits, member), member, next);
+}
+
+void http_limits_wait_end(struct http_limits *limits, struct http_member *member)
+{
+	TAILQ_REMOVE(queue_of(limits, member), member, next);
+}
+
+static struct http_connection *first_expired(const struct http_member_queue *queue, int64_t now_ms)
+{
+	const struct http_member *member = TAILQ_FIRST(queue);
+
+	return member && member->until_ms <= now_ms ? member->connection : NULL;
+}
+
+struct http_connection *http_limits_expired(struct http_limits *limits, int64_t now_ms)
+{
+	struct http_connection *counted = first_expired(&limits->counted, now_ms);
+
+	return counted ? counted : first_expired(&limits->reserve, now_ms);
+}
+
+struct http_connection *http_limits_waiting(struct http_limits *limits)
+{
+	return http_limits_expired(limits, INT64_MAX);
+}
+
+void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received)
+{
+	limits->received += received - member->received;
+	member->received = received;
+}
+
+int http_limits_too_large(const struct http_limits *limits, const struct http_member *member)
+{
+	return limits->received > (size_t)limits->config->http_buffer_bytes &&
+	       member->received > SMALL_BYTES;
+}
+
+size_t http_limits_room(const struct http_limits *limits, size_t most)
+{
+	return limits->received > (size_t)limits->config->http_buffer_bytes && most > SMALL_BYTES
+		       ? SMALL_BYTES
+		       : most;
 }

@@ -1,7 +1,9 @@
 #include "gateway/listen/http_request.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -321,4 +323,80 @@ int http_request_has_tag(const struct http_request *request, const char *tag)
 	return header_text_is(&request->none_match, strong) ||
 	       header_text_is(&request->none_match, weak) ||
 	       header_text_is(&request->none_match, "*");
+}
+
+#define NAME_MAX_BYTES 253
+#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
+#define DIGITS "0123456789"
+
+void http_hosts_check(const char *names)
+{
+	const char *name = names;
+
+	while (*names) {
+		size_t len = strspn(name, NAME_BYTES);
+
+		if (len == 0 || len > NAME_MAX_BYTES || (name[len] && name[len] != ','))
+			log_fatal(
+				"COUPON_HTTP_HOSTS is \"%s\": allowed are names of hosts, without "
+				"scheme and port, joined by commas",
+				names);
+		if (!name[len])
+			return;
+		name += len + 1;
+	}
+}
+
+/* The length of `host` without a port; 0: it is none. */
+static size_t name_length(const char *host)
+{
+	size_t len = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+
+	if (len > strlen(host))
+		return 0;
+	if (host[len] == ':')
+		return strspn(host + len + 1, DIGITS) == strlen(host + len + 1) ? len : 0;
+	return host[len] == '\0' ? len : 0;
+}
+
+static int is_address(const char *host, size_t len)
+{
+	unsigned char address[sizeof(struct in6_addr)];
+	char text[INET6_ADDRSTRLEN];
+	int is_six = len > 1 && *host == '[' && host[len - 1] == ']';
+
+	len -= is_six ? 2 : 0;
+	if (len >= sizeof(text))
+		return 0;
+	memcpy(text, host + is_six, len);
+	text[len] = '\0';
+	return inet_pton(is_six ? AF_INET6 : AF_INET, text, address) == 1;
+}
+
+static int is_named(const char *names, const char *host, size_t len)
+{
+	for (size_t n; *names; names += n + (names[n] == ',')) {
+		n = strcspn(names, ",");
+		if (n == len && strncasecmp(names, host, len) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+int http_hosts_has(const char *names, const char *host)
+{
+	size_t len = name_length(host);
+
+	return len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||
+			   is_named(names, host, len));
+}
+
+int http_hosts_has_origin(const char *names, const char *origin, const char *host)
+{
+	const char *end = strstr(origin, "://");
+
+	if (!end)
+		return 0; /* "null": of a page that has none, for instance a file */
+	origin = end + strlen("://");
+	return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));
 }

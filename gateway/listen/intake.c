@@ -4,11 +4,70 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/serve/network.h"
-#include "gateway/listen/peer.h"
 #include "gateway/metrics.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+
+void holdings_init(struct holdings *holdings, size_t bytes_max)
+{
+	*holdings = (struct holdings){ .bytes_max = bytes_max };
+	LIST_INIT(&holdings->all);
+}
+
+void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes)
+{
+	if (holding->bytes == 0 && bytes > 0) {
+		LIST_INSERT_HEAD(&holdings->all, holding, next);
+		holdings->n++;
+	} else if (holding->bytes > 0 && bytes == 0) {
+		LIST_REMOVE(holding, next);
+		holdings->n--;
+	}
+	holdings->bytes += bytes - holding->bytes;
+	holding->bytes = bytes;
+	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)holdings->bytes);
+}
+
+int holdings_is_over_share(const struct holdings *holdings, size_t bytes)
+{
+	size_t half = holdings->bytes_max / 2;
+
+	return holdings->bytes > half && bytes > half / holdings->n;
+}
+
+void holdings_relieve(struct holdings *holdings)
+{
+	while (holdings->bytes > holdings->bytes_max) {
+		struct holding *holding, *most = LIST_FIRST(&holdings->all);
+
+		LIST_FOREACH (holding, &holdings->all, next)
+			if (holding->bytes > most->bytes)
+				most = holding;
+		holdings_set(holdings, most, 0);
+		most->cut(most->owner);
+	}
+}
+
+#define NETWORK_BYTES 8 /* of an IPv6 address */
+
+static uint64_t of_ipv6(const struct in6_addr *address)
+{
+	if (IN6_IS_ADDR_V4MAPPED(address))
+		return hash_keyed(address->s6_addr + 12, 4);
+	return hash_keyed(address->s6_addr, NETWORK_BYTES);
+}
+
+uint64_t peer_of_address(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET)
+		return hash_keyed(&((const struct sockaddr_in *)(const void *)address)->sin_addr,
+				  4);
+	if (address->sa_family == AF_INET6)
+		return of_ipv6(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+	return hash_keyed("", 0);
+}
 
 /* The connections of one address. */
 struct address {

@@ -8,11 +8,59 @@
 #define GATEWAY_LISTEN_INTAKE_H
 
 #include "common/program/config.h"
-#include "gateway/listen/holdings.h"
 #include "gateway/listen/reply.h"
 #include "gateway/listen/turns.h"
 
 #include <event2/event.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+/*
+ * What connections hold in memory for their clients: input that is not served yet, and replies that
+ * are not read. All together have a bound; beyond it those that hold most are cut. One thread, no
+ * I/O.
+ */
+
+#define HOLDINGS_CUT "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"
+
+/* Embedded by its owner. */
+struct holding {
+	LIST_ENTRY(holding) next; /* while it holds something */
+	size_t bytes;
+	void (*cut)(void *owner); /* closes the connection, now or soon; logs and counts it */
+	void *owner;
+};
+
+struct holdings {
+	LIST_HEAD(, holding) all;
+	size_t n;
+	size_t bytes;
+	size_t bytes_max;
+};
+
+void holdings_init(struct holdings *holdings, size_t bytes_max);
+/* From now on it holds so much; 0 before it ends. */
+void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes);
+/*
+ * Whether so many bytes are more than the share of one that holds anything. There are no shares
+ * while all together hold less than half of what is allowed.
+ */
+int holdings_is_over_share(const struct holdings *holdings, size_t bytes);
+/* Cuts those that hold most, while all together hold more than is allowed. */
+void holdings_relieve(struct holdings *holdings);
+
+/*
+ * Who sends, as far as a socket tells: the key for limits by client. The same in all processes of a
+ * gateway.
+ */
+
+/*
+ * A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has one
+ * address of it has all. All clients of Unix sockets have one.
+ */
+uint64_t peer_of_address(const struct sockaddr *address);
 
 struct intake;
 
@@ -38,7 +86,7 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 
 /* Whose connection it is, as intake counts it. */
 struct client {
-	uint64_t peer;  /* peer.h */
+	uint64_t peer;  /* peer_of_address() */
 	int is_counted; /* among those of its address */
 };
 

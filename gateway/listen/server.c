@@ -6,7 +6,7 @@
 #include "common/log/log.h"
 #include "common/serve/listener.h"
 #include "common/ticker.h"
-#include "gateway/listen/holdings.h"
+#include "gateway/listen/intake.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
 #define GATEWAY_PUBLISH_PUBLISHER_H
 
 #include "gateway/publish/batch.h"
-#include "gateway/publish/outcome_message.h"
+#include "gateway/publish/waiters.h"
 
 struct publisher;
 

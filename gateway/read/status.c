@@ -4,7 +4,10 @@
 #include "common/clock.h"
 #include "gateway/admit/doubt.h"
 #include "common/redis/user_records.h"
+#include "common/redis/key.h"
 #include "gateway/read/row.h"
+
+#include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +299,15 @@ static void on_records(void *context, const redisReply *reply)
 	}
 }
 
+void status_seen(const struct status_parts *parts, int64_t coupon, struct seen_text *seen)
+{
+	int64_t generation, seq;
+
+	admission_seen(parts->admission, coupon, &generation, &seq);
+	number_text(generation, seen->generation);
+	number_text(seq, seen->seq);
+}
+
 static struct status_query *query_new(const struct status_parts *parts, struct request *request)
 {
 	struct status_query *query = calloc(1, sizeof(*query));
@@ -309,8 +321,19 @@ static struct status_query *query_new(const struct status_parts *parts, struct r
 
 void status_answer(const struct status_parts *parts, struct request *request)
 {
-	struct redis_read read = { .coupon = request->coupon, .user = &request->user };
+	struct redis_link *link = redis_pool_pick(parts->redis);
+	char keys[2][COUPON_KEY_SIZE];
+	struct seen_text seen;
+	const char *argv[] = { "EVAL",
+			       lua_user_state,
+			       "2",
+			       coupon_key(request->coupon, COUPON_KEY_COUPON, keys[0]),
+			       coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]),
+			       request->user.text,
+			       link ? redis_link_run_id(link) : "",
+			       seen.generation,
+			       seen.seq };
 
-	admission_seen(parts->admission, request->coupon, &read.seen_generation, &read.seen_seq);
-	redis_query_user(parts->redis, &read, on_records, query_new(parts, request));
+	status_seen(parts, request->coupon, &seen);
+	redis_pool_query(link, 9, argv, on_records, query_new(parts, request));
 }

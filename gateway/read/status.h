@@ -9,10 +9,12 @@
 #ifndef GATEWAY_READ_STATUS_H
 #define GATEWAY_READ_STATUS_H
 
+#include "common/message/number.h"
 #include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
 #include "gateway/read/lookup.h"
-#include "gateway/read/offers.h"
-#include "gateway/read/redis_query.h"
+
+struct offers;
 
 /* What the read operations use. */
 struct status_parts {
@@ -23,6 +25,12 @@ struct status_parts {
 	struct admission *admission;
 	size_t *in_redis; /* how many Redis has; less one with its reply */
 };
+
+/* The highest that this process has seen of a coupon, for the scripts that read, as in a call. */
+struct seen_text {
+	char generation[NUMBER_SIZE], seq[NUMBER_SIZE];
+};
+void status_seen(const struct status_parts *parts, int64_t coupon, struct seen_text *seen);
 
 void status_answer(const struct status_parts *parts,
 		   struct request *request); /* takes the request; answers now or later */

@@ -10,7 +10,7 @@
  *
  *	of a user     some wrong codes cost nothing; from then on each makes the user wait, twice
  *	              as long as the one before it
- *	of an address wrong_max a second (peer.h), and as many again that only connections in good
+ *	of an address wrong_max a second (intake.h), and as many again that only connections in good
  *	              standing may spend: those with few wrong codes lately
  *	of all        ATTEMPTS_ALL_TIMES as many a second, which refuse only other connections
  *

@@ -3,7 +3,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/publish/outcome_message.h"
+#include "gateway/publish/waiters.h"
 
 #include <stdio.h>
 #include <stdlib.h>

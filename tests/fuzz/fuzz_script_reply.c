@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/admit/script_reply.h"
+#include "gateway/admit/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the copy of a message whose connection was lost",
-        "gateway/publish/channel.c",
+        "gateway/publish/publisher.c",
         "\tcase CONFIRM_LOST:\n\t\tbreak;\n",
         "\tcase CONFIRM_LOST:\n\t\tpacket_open(packet, &channel->finished);\n\t\treturn;\n",
         "unit_test_publisher::test_not_confirmed",
@@ -21,7 +21,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the message that no queue took",
-        "common/rabbit/confirm.c",
+        "common/rabbit/publisher.c",
         "entry->returned ? CONFIRM_RETURNED : result",
         "result",
         "unit_test_confirm::test_return_then_ack",
@@ -99,7 +99,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the bound of unconfirmed receives of a coupon",
-        "gateway/admit/call_queue.c",
+        "gateway/admit/admission.c",
         "coupon->open >= queue->limits->unconfirmed_per_coupon_max",
         "0",
         ADMISSION + "test_busy_per_coupon",
@@ -107,7 +107,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the bound of unconfirmed receives in all",
-        "gateway/admit/call_queue.c",
+        "gateway/admit/admission.c",
         "return queue->open >= queue->limits->unconfirmed_max ||",
         "return 0 ||",
         ADMISSION + "test_busy_in_all",
@@ -139,7 +139,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the report of what was seen",
-        "gateway/admit/seen.c",
+        "gateway/admit/coupon_table.c",
         "\tif (generation > 0 && seq > 0)\n\t\tport->report(",
         "\tif (generation > 0 && seq > 0 && !port)\n\t\tport->report(",
         COUPONS + "test_report_when_refused",
@@ -149,7 +149,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the highest number that was seen",
-        "gateway/admit/seen.c",
+        "gateway/admit/coupon_table.c",
         "\t} else if (seq > coupon->seen_seq) {\n\t\tcoupon->seen_seq = seq;\n",
         "\t} else if (seq > coupon->seen_seq) {\n\t\tcoupon->seen_seq = coupon->seen_seq + 0;\n",
         COUPONS + "test_seen",
@@ -157,7 +157,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the comparison of PostgreSQL, before the gateway tells its outcomes",
-        "gateway/read/comparison.c",
+        "gateway/stores.c",
         "lookup_trust(comparison->lookup, is_behind ? LOOKUP_PUT_BACK : LOOKUP_TRUSTED);",
         "lookup_trust(comparison->lookup, LOOKUP_TRUSTED);",
         "tests/e2e/test_e2e_stores_lost.py::test_a_number_that_is_copied_later_is_noticed",
@@ -197,7 +197,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Host that must be the gateway's",
-        "gateway/listen/http_hosts.c",
+        "gateway/listen/http_request.c",
         '\treturn len > 0 && (is_address(host, len) || is_named("localhost", host, len) ||\n'
         "\t\t\t   is_named(names, host, len));\n",
         "\treturn len > 0 && names != NULL;\n",
@@ -206,7 +206,7 @@ MUTANTS = [
     mutant(
         "HTTP",
         "the Origin that must be the gateway's",
-        "gateway/listen/http_hosts.c",
+        "gateway/listen/http_request.c",
         "return strcasecmp(origin, host) == 0 || is_named(names, origin, name_length(origin));",
         "return host && names;",
         HTTP + "test_http_an_origin_that_is_not_the_gateways",

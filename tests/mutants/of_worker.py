@@ -19,7 +19,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack after COMMIT",
-        "common/rabbit/opening.c",
+        "common/rabbit/topology.c",
         "\t\t\t   source->prefetch == 0, 0, amqp_empty_table);",
         "\t\t\t   1, 0, amqp_empty_table);",
         FAILURES + "test_a_worker_killed_between_commit_and_ack",

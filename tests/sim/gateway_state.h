@@ -4,9 +4,9 @@
 #ifndef TESTS_SIM_GATEWAY_STATE_H
 #define TESTS_SIM_GATEWAY_STATE_H
 
-#include "common/rabbit/confirm.h"
-#include "gateway/publish/outcome_message.h"
-#include "gateway/publish/packet.h"
+#include "common/rabbit/publisher.h"
+#include "gateway/publish/waiters.h"
+#include "gateway/publish/batch.h"
 #include "tests/sim/rig_worker.h"
 
 #define CALL_TIMEOUT_MS 2000

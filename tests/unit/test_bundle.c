@@ -1,5 +1,5 @@
 /* Bundles: how many calls fit, and the words of the command. */
-#include "gateway/admit/bundle.h"
+#include "gateway/admit/call.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,6 @@
  * HTTP requests in one piece and cut anywhere: complete, refused, and where the next one begins;
  * the hosts that they may name.
  */
-#include "gateway/listen/http_hosts.h"
 #include "gateway/listen/http_request.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Messages with outcomes, as the gateway decodes them. */
-#include "gateway/publish/outcome_message.h"
+#include "gateway/publish/waiters.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Replies of issue.lua in hiredis' form, well-formed and malformed. */
-#include "gateway/admit/script_reply.h"
+#include "gateway/admit/call.h"
 
 #include <limits.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "gateway/publish/packet.h"
+#include "gateway/publish/batch.h"
 
 #include "common/check.h"
 #include "common/message/message.h"

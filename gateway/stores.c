@@ -1,0 +1,395 @@
+#include "gateway/stores.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/message/ulid.h"
+#include "common/redis/key.h"
+#include "gateway/metrics.h"
+
+#include "embed.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMPARE_AGAIN_MS 500
+#define COMPARE_EQUAL_MS 5000
+#define LOOK_MS 200      /* between two looks at the id in Redis */
+#define CLAIM_NEW_MS 500 /* a gateway that has just learnt its id leaves Redis to others */
+
+static void relation_set(struct comparison *comparison)
+{
+	struct changes own = { .num = { 0 } };
+	int was_foreign = comparison->relation == RELATION_FOREIGN;
+
+	memcpy(own.installation, comparison->installation, INSTALLATION_SIZE);
+	comparison->relation = changes_relate(comparison->relation, &own, &comparison->copy);
+	if (comparison->relation == RELATION_FOREIGN) {
+		lookup_trust(comparison->lookup, LOOKUP_FOREIGN);
+		if (!was_foreign)
+			comparison->due_ms = 0; /* PostgreSQL may have got another id, too */
+		if (!was_foreign && comparison->is_first)
+			log_error("installation_differs",
+				  LOG_S("postgresql", comparison->installation),
+				  LOG_S("redis", comparison->copy.installation),
+				  LOG_S("why", RELATION_FOREIGN_TEXT "; nothing is issued"),
+				  LOG_S("mend", "correct DATABASE_URL or REDIS_URL, or see "
+						"couponctl installation"));
+	} else if (was_foreign) {
+		if (comparison->is_first)
+			log_info("installation_agrees",
+				 LOG_S("installation", comparison->installation));
+		comparison->due_ms = 0;
+	}
+}
+
+static void on_changes(void *context, const PGresult *rows)
+{
+	struct comparison *comparison = context;
+	struct changes changes;
+	int is_behind;
+
+	comparison->is_asking = 0;
+	if (!rows || comparison_is_due(comparison))
+		return;
+	changes_take(&changes, rows);
+	if (strcmp(changes.installation, comparison->installation) != 0) {
+		memcpy(comparison->installation, changes.installation, INSTALLATION_SIZE);
+		comparison->claim_ms = clock_monotonic_ms() + CLAIM_NEW_MS;
+	}
+	relation_set(comparison);
+	if (comparison->relation == RELATION_FOREIGN)
+		return;
+	is_behind = changes_behind(&changes, &comparison->copy) > 0;
+	if (!is_behind)
+		comparison->due_ms = clock_monotonic_ms() + COMPARE_EQUAL_MS;
+	lookup_trust(comparison->lookup, is_behind ? LOOKUP_PUT_BACK : LOOKUP_TRUSTED);
+}
+
+static void on_claim(void *context, const redisReply *reply)
+{
+	const struct comparison *comparison = context;
+
+	if (reply && reply->type == REDIS_REPLY_STRING &&
+	    changes_replied(reply->str) == RELATION_OWN)
+		log_info("installation_claimed", LOG_S("installation", comparison->installation));
+}
+
+/* Redis has lost its data, the id too. It gets back the one that PostgreSQL had before that. */
+static void claim_step(struct comparison *comparison, int64_t now_ms)
+{
+	const char *argv[] = { "EVAL", lua_changes, "1", CHANGES_KEY, comparison->installation,
+			       "none" };
+
+	if (comparison->is_first && comparison->relation == RELATION_UNCLAIMED &&
+	    now_ms >= comparison->claim_ms)
+		redis_pool_query(redis_pool_pick(comparison->redis), 6, argv, on_claim, comparison);
+}
+
+static void on_copy(void *context, const redisReply *reply)
+{
+	struct comparison *comparison = context;
+	int64_t now_ms = clock_monotonic_ms();
+
+	comparison->is_asking = 0;
+	if (!reply || changes_copy_take(&comparison->copy, reply))
+		return;
+	comparison->redis_connects = comparison->asked_connects;
+	relation_set(comparison);
+	claim_step(comparison, now_ms);
+	if (!comparison->is_look)
+		comparison->is_asking = lookup_changes(comparison->lookup, on_changes,
+						       comparison) == 0;
+}
+
+int comparison_is_due(const struct comparison *comparison)
+{
+	return comparison->connects != lookup_connects_n(comparison->lookup);
+}
+
+/* First the copy: it must not be newer than what it is compared with. */
+void comparison_tick(struct comparison *comparison, int64_t now_ms)
+{
+	const char *argv[] = { "HGETALL", CHANGES_KEY };
+	int is_compared = lookup_is_connected(comparison->lookup) &&
+			  (comparison_is_due(comparison) || now_ms >= comparison->due_ms),
+	    is_look = comparison->is_first &&
+		      (now_ms >= comparison->look_ms ||
+		       comparison->redis_connects != redis_pool_connects(comparison->redis));
+
+	if (comparison->is_asking || redis_pool_trouble(comparison->redis) ||
+	    (!is_compared && !is_look))
+		return;
+	comparison->look_ms = now_ms + LOOK_MS;
+	comparison->asked_connects = redis_pool_connects(comparison->redis);
+	comparison->is_look = !is_compared;
+	if (is_compared) {
+		comparison->connects = lookup_connects_n(comparison->lookup);
+		comparison->due_ms = now_ms + COMPARE_AGAIN_MS;
+	}
+	comparison->is_asking = 1;
+	redis_pool_query(redis_pool_pick(comparison->redis), 2, argv, on_copy, comparison);
+}
+
+#define ALIVE_MS 5000       /* see sql/function/gateway_alive.sql */
+#define ROW_AGAIN_MS 2000   /* after a failure */
+#define REPORTS_MAX 256     /* in flight */
+#define REPORT_AGAIN_MS 500 /* after one has failed */
+#define LEAVE_MS 500        /* at most */
+#define HOST_SIZE 128
+/*
+ * While PostgreSQL is away. Keepers that have not read the marks for this long wait for the reports
+ * as if a gateway were missing (keeper/gateways.h).
+ */
+#define KNOWN_BY_MARK_MS 3000
+
+void known_init(struct known *known, const char *listen, size_t process)
+{
+	char host[HOST_SIZE] = "";
+	struct ulid ulid;
+
+	ulid_new(&ulid, clock_wall_ms());
+	ulid_to_uuid(&ulid, known->id);
+	gethostname(host, sizeof(host) - 1);
+	snprintf(known->place, sizeof(known->place), "%s %s %zu", host, listen, process);
+}
+
+/* Whether PostgreSQL has been compared, and does not belong to others. */
+static int is_own(const struct known *known)
+{
+	return lookup_is_connected(known->lookup) && !comparison_is_due(known->comparison) &&
+	       (known->comparison->relation == RELATION_OWN ||
+		known->comparison->relation == RELATION_UNCLAIMED);
+}
+
+static int row_is_due(const struct known *known, int64_t now_ms)
+{
+	return is_own(known) && !known->is_asking &&
+	       (known->lookup_connects != lookup_connects_n(known->lookup) ||
+		now_ms >= known->alive_ms);
+}
+
+static void on_alive(void *context, const PGresult *rows)
+{
+	struct known *known = context;
+
+	known->is_asking = 0;
+	known->alive_ms = clock_monotonic_ms() + (rows ? ALIVE_MS : ROW_AGAIN_MS);
+	if (rows && !known->is_recorded)
+		log_info("gateway_known", LOG_S("gateway", known->id),
+			 LOG_S("place", known->place));
+	known->is_recorded |= rows != NULL;
+}
+
+static void row_step(struct known *known, int64_t now_ms)
+{
+	if (!row_is_due(known, now_ms))
+		return;
+	known->lookup_connects = lookup_connects_n(known->lookup);
+	known->alive_ms = now_ms + ROW_AGAIN_MS;
+	known->is_asking = lookup_alive(known->lookup, known->id, known->place, !known->is_recorded,
+					on_alive, known) == 0;
+}
+
+static void on_mark(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (known->report != REPORT_MARKING)
+		return; /* it has begun anew */
+	if (known->marked_ms == 0)
+		known->marked_ms = now_ms;
+	known->report = REPORT_NONE;
+	if (reply && reply->type == REDIS_REPLY_INTEGER)
+		return;
+	log_warn("gateway_mark", LOG_S("error", reply ? reply->str : "no reply"));
+	known->report = REPORT_FAILED;
+	known->again_ms = now_ms + ROW_AGAIN_MS;
+}
+
+static void mark(struct known *known)
+{
+	struct redis_link *link = redis_pool_pick(known->redis);
+	const char *argv[] = { "HSET", GATEWAYS_KEY, known->id, known->run_id };
+
+	known->report = REPORT_MARKING;
+	if (!link || redis_link_words(link, 4, argv, on_mark, known))
+		on_mark(known, NULL);
+}
+
+/*
+ * The copy of the comparison was read over the new connection: a Redis of others gets no reports.
+ */
+static int may_report(const struct known *known)
+{
+	return known->comparison->redis_connects == redis_pool_connects(known->redis) &&
+	       redis_pool_connects(known->redis) > 0 &&
+	       known->comparison->relation != RELATION_FOREIGN;
+}
+
+static void report_begin(struct known *known)
+{
+	const char *run_id = redis_pool_run_id(known->redis);
+
+	known->report = REPORT_RUNNING;
+	known->redis_connects = redis_pool_connects_n(known->redis);
+	known->failed_n = redis_pool_reports_failed_n(known->redis);
+	snprintf(known->run_id, sizeof(known->run_id), "%s", run_id ? run_id : "");
+	redis_pool_report_begin(known->redis);
+	admission_report_begin(known->admission);
+}
+
+void known_flush(struct known *known)
+{
+	size_t reports = redis_pool_reports(known->redis);
+
+	if (known->report != REPORT_RUNNING)
+		return;
+	if (reports < REPORTS_MAX)
+		admission_report_some(known->admission, REPORTS_MAX - reports);
+	if (redis_pool_reports(known->redis) > 0)
+		return;
+	if (known->failed_n != redis_pool_reports_failed_n(known->redis)) {
+		known->report = REPORT_FAILED;
+		known->again_ms = clock_monotonic_ms() + REPORT_AGAIN_MS;
+	} else if (*known->run_id) {
+		mark(known);
+	} else {
+		known->report = REPORT_NONE; /* until the other connections are ready */
+	}
+}
+
+static int report_is_due(const struct known *known, int64_t now_ms)
+{
+	return may_report(known) && (known->redis_connects != redis_pool_connects_n(known->redis) ||
+				     (known->report == REPORT_FAILED && now_ms >= known->again_ms));
+}
+
+void known_tick(struct known *known, int64_t now_ms)
+{
+	if (known->leave_ms)
+		return;
+	row_step(known, now_ms);
+	if (report_is_due(known, now_ms))
+		report_begin(known);
+}
+
+int known_is_busy(const struct known *known)
+{
+	return (may_report(known) &&
+		known->redis_connects != redis_pool_connects_n(known->redis)) ||
+	       (is_own(known) && known->lookup_connects != lookup_connects_n(known->lookup));
+}
+
+int known_may_issue(const struct known *known, int64_t now_ms)
+{
+	return known->is_recorded ||
+	       (known->marked_ms && now_ms - known->marked_ms >= KNOWN_BY_MARK_MS);
+}
+
+static void on_gone(void *context, const PGresult *rows)
+{
+	struct known *known = context;
+
+	(void)rows;
+	known->leaving--;
+}
+
+static void on_unmarked(void *context, const redisReply *reply)
+{
+	struct known *known = context;
+
+	(void)reply;
+	known->leaving--;
+}
+
+int known_leave(struct known *known, int64_t now_ms)
+{
+	struct redis_link *link = redis_pool_pick(known->redis);
+	const char *argv[] = { "HDEL", GATEWAYS_KEY, known->id };
+
+	if (known->leave_ms == 0) {
+		known->leave_ms = now_ms + LEAVE_MS;
+		if (link && may_report(known) &&
+		    redis_link_words(link, 3, argv, on_unmarked, known) == 0)
+			known->leaving++;
+		if (is_own(known) && lookup_gone(known->lookup, known->id, on_gone, known) == 0)
+			known->leaving++;
+	}
+	return known->leaving == 0 || now_ms >= known->leave_ms;
+}
+
+#define SETTINGS_AGAIN_MS 60000
+
+/* CONFIG GET returns name and value, or nothing for an unknown name. */
+static void on_config(void *context, const redisReply *reply)
+{
+	struct weak_settings *settings = context;
+
+	if (!reply)
+		return; /* the connection is lost: repeated over the next one */
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->str &&
+	    reply->element[1]->str)
+		durability_tell(&settings->durability, DURABILITY_REDIS, reply->element[0]->str,
+				reply->element[1]->str);
+	else
+		durability_unknown(&settings->durability, DURABILITY_REDIS,
+				   reply->str ? reply->str : "CONFIG GET returns nothing");
+}
+
+static void on_settings(void *context, const PGresult *rows)
+{
+	struct weak_settings *settings = context;
+
+	for (int row = 0; rows && row < PQntuples(rows); row++)
+		durability_tell(&settings->durability, DURABILITY_POSTGRESQL,
+				PQgetvalue(rows, row, PQfnumber(rows, "name")),
+				PQgetvalue(rows, row, PQfnumber(rows, "setting")));
+}
+
+static void redis_ask(struct weak_settings *settings)
+{
+	for (int i = 0; i < DURABILITY_N; i++) {
+		const char *argv[] = { "CONFIG", "GET", durability_setting(i) };
+
+		if (durability_part(i) == DURABILITY_REDIS)
+			redis_pool_query(redis_pool_pick(settings->redis), 3, argv, on_config,
+					 settings);
+	}
+}
+
+void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
+{
+	uint64_t redis_connects = redis_pool_connects(settings->redis),
+		 lookup_connects = lookup_connects_n(settings->lookup);
+
+	if (redis_connects != settings->redis_connects)
+		durability_begin(&settings->durability, DURABILITY_REDIS);
+	if (redis_connects != settings->redis_connects ||
+	    (redis_connects > 0 && now_ms >= settings->redis_due_ms)) {
+		redis_ask(settings);
+		settings->redis_due_ms = now_ms + SETTINGS_AGAIN_MS;
+	}
+	settings->redis_connects = redis_connects;
+	if (lookup_connects != settings->lookup_connects)
+		durability_begin(&settings->durability, DURABILITY_POSTGRESQL);
+	if ((lookup_connects != settings->lookup_connects ||
+	     (lookup_connects > 0 && now_ms >= settings->lookup_due_ms)) &&
+	    lookup_is_connected(settings->lookup)) {
+		lookup_settings(settings->lookup, on_settings, settings);
+		settings->lookup_due_ms = now_ms + SETTINGS_AGAIN_MS;
+	}
+	settings->lookup_connects = lookup_connects;
+	metrics_set(METRIC_WEAK_SETTINGS, durability_warnings_n(&settings->durability));
+}
+
+cJSON *weak_settings_json(const struct weak_settings *settings)
+{
+	cJSON *array = cJSON_CreateArray();
+
+	check(array != NULL);
+	durability_warnings(&settings->durability, array);
+	return array;
+}

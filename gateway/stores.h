@@ -1,0 +1,125 @@
+/*
+ * What a process of the gateway and the stores have to know of each other before anything is
+ * decided: whether PostgreSQL and Redis belong together, which processes there are, and whether the
+ * stores keep what they are told. Event-loop thread only.
+ */
+#ifndef GATEWAY_STORES_H
+#define GATEWAY_STORES_H
+
+#include "common/changes.h"
+#include "common/program/durability.h"
+#include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/read/lookup.h"
+
+/*
+ * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
+ * connection to PostgreSQL: it may have been put back to an earlier moment, and what it says then
+ * is not final. The comparison is repeated, often while PostgreSQL is behind, since a worker may
+ * copy the number of a COMMIT a while after it, and a pooler may replace PostgreSQL behind a
+ * connection that stays.
+ *
+ * With the numbers goes the id of the installation. Where they differ, PostgreSQL says nothing
+ * about what Redis has. The first comparison of a gateway looks at the id in Redis more often, also
+ * while PostgreSQL is away: a Redis that has lost its data gets the id from those who knew it
+ * before, not from whoever comes first.
+ */
+struct comparison {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	int is_first; /* of the gateway: it claims, and logs */
+
+	/* Its own. */
+	struct changes copy;
+	char installation[INSTALLATION_SIZE]; /* of PostgreSQL, as last read; empty: never */
+	enum relation relation;
+	uint64_t connects;       /* the connections to PostgreSQL that are compared, or were */
+	uint64_t redis_connects; /* the connections to Redis over which `copy` was read */
+	uint64_t asked_connects;
+	int is_asking;
+	int is_look;      /* only Redis is asked */
+	int64_t due_ms;   /* the next comparison */
+	int64_t look_ms;  /* the next look */
+	int64_t claim_ms; /* Redis may be claimed from then on */
+};
+
+void comparison_tick(struct comparison *comparison, int64_t now_ms);
+
+/* Whether a connection waits for its first comparison. */
+int comparison_is_due(const struct comparison *comparison);
+
+/*
+ * Makes a process of the gateway known to the keeper, which after a restart of Redis must not open
+ * coupons before every process has reported what it has seen:
+ *
+ *	PostgreSQL  a row, at each new connection and every 5 s; gone when it ends
+ *	Redis       the mark: the process of Redis to which it has reported everything
+ *
+ * The mark is written after Redis has answered all reports, and only while all connections lead to
+ * that process: over one to an earlier process a reply with higher numbers could still arrive.
+ *
+ * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
+ * is away, keepers have had the time to read its mark.
+ */
+
+#define KNOWN_PLACE_SIZE 512
+
+enum known_report { REPORT_NONE, REPORT_RUNNING, REPORT_MARKING, REPORT_FAILED };
+
+struct known {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+	struct admission *admission;
+	const struct comparison *comparison; /* of these */
+	char id[ULID_UUID_SIZE];
+	char place[KNOWN_PLACE_SIZE];
+
+	/* Its own. */
+	enum known_report report;
+	uint64_t redis_connects;        /* to which it reports, or has reported */
+	uint64_t failed_n;              /* of reports, when it began */
+	int64_t again_ms;               /* REPORT_FAILED: when it begins anew */
+	char run_id[REDIS_RUN_ID_SIZE]; /* for the mark; empty: none is written */
+	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
+	uint64_t lookup_connects;       /* over which the row was written */
+	int64_t alive_ms;               /* when the row is written again */
+	int is_asking;
+	int is_recorded; /* since the start */
+	int64_t leave_ms;
+	size_t leaving; /* answers that it waits for before it leaves */
+};
+
+/* `process` is its number among those of the gateway. The other members are set by the caller. */
+void known_init(struct known *known, const char *listen, size_t process);
+void known_tick(struct known *known, int64_t now_ms);
+/*
+ * Sends some of the reports that are left, and after the last answer the mark. To be called once at
+ * the end of every loop turn.
+ */
+void known_flush(struct known *known);
+int known_is_busy(const struct known *known); /* the next tick is urgent */
+
+/* Whether requests may be decided. */
+int known_may_issue(const struct known *known, int64_t now_ms);
+/* At the end, when nothing is left to do. Returns whether it has left; it is called until then. */
+int known_leave(struct known *known, int64_t now_ms);
+
+/* Reads the settings that promises depend on, over each new connection and once a minute. */
+struct weak_settings {
+	struct redis_pool *redis;
+	struct lookup *lookup;
+
+	/* Its own. */
+	struct durability durability;
+	uint64_t redis_connects; /* that were read over */
+	uint64_t lookup_connects;
+	int64_t redis_due_ms; /* read again */
+	int64_t lookup_due_ms;
+};
+
+void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
+
+/* For readyz: an array of sentences, empty when nothing is weak. */
+cJSON *weak_settings_json(const struct weak_settings *settings);
+
+#endif
