@@ -10,9 +10,9 @@
 #include "common/serve/http_reply.h"
 #include "common/serve/listener.h"
 #include "common/rabbit/topology.h"
+#include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/relay/relay.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>

@@ -10,7 +10,7 @@ import re
 
 from stack import ROOT
 
-C_FOLDERS = ("gateway", "worker", "keeper", "ctl", "compare", "webhook", "codes", "lock", "common")
+C_FOLDERS = ("gateway", "worker", "events", "keeper", "ctl", "compare", "codes", "lock", "common")
 DRAWN_BY_FILE = (*C_FOLDERS, "lua", "sql", "scripts")
 LINE = re.compile(r"( *)(\S+)  +\S.*")
 
