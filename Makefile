@@ -36,7 +36,7 @@ LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker keeper ctl compare webhook codes lock common
+FOLDERS = gateway worker events keeper ctl compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -108,9 +108,9 @@ compare: ## the known ways of selling side by side: ONLY="5 10" USERS=2000 WITH_
 $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway.a \
 	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/libcommon.a
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
-	$(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/libwebhook.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libwebhook.a \
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libevents.a \
 	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
@@ -127,7 +127,7 @@ $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
 $(BUILD_DIR)/libcompare.a: $(call library_objects,compare)
-$(BUILD_DIR)/libwebhook.a: $(call library_objects,webhook)
+$(BUILD_DIR)/libevents.a: $(call library_objects,events)
 $(BUILD_DIR)/libcodes.a: $(call library_objects,codes)
 $(BUILD_DIR)/liblock.a: $(call library_objects,lock)
 $(BUILD_DIR)/libcommon.a: $(call library_objects,common) $(PLAIN_DIR)/gen/embed.o

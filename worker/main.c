@@ -4,11 +4,10 @@
 #include "common/program/program.h"
 #include "common/serve/bind.h"
 #include "common/log/service_version.h"
+#include "events/relay.h"
+#include "events/webhooks.h"
 #include "keeper/keeper.h"
-#include "webhook/rules.h"
 #include "worker/monitor.h"
-#include "worker/relay/relay.h"
-#include "worker/webhook/webhooks.h"
 #include "worker/worker.h"
 
 #include <signal.h>

@@ -9,9 +9,9 @@
 #include "common/rabbit/topology.h"
 #include "common/serve/exposition.h"
 #include "common/serve/listener.h"
+#include "events/relay.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/relay/relay.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>

@@ -6,7 +6,7 @@
 #include "ctl/store.h"
 #include "ctl/webhook/new_secret.h"
 #include "embed.h"
-#include "webhook/url.h"
+#include "events/endpoint.h"
 
 #include <stdio.h>
 #include <string.h>

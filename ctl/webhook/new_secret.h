@@ -4,7 +4,7 @@
 
 #include "ctl/args.h"
 #include "ctl/postgres.h"
-#include "webhook/secret.h"
+#include "events/signature.h"
 
 #define SECRET_FILE_OPTION                                                                     \
 	OPTION("secret-file", "FILE",                                                          \

@@ -4,7 +4,7 @@
 #include "ctl/store.h"
 #include "ctl/webhook/hook.h"
 #include "ctl/webhook/new_secret.h"
-#include "webhook/signature.h"
+#include "events/signature.h"
 
 #include <errno.h>
 #include <stdlib.h>

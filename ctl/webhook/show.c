@@ -4,7 +4,7 @@
 #include "ctl/store.h"
 #include "ctl/webhook/hook.h"
 #include "ctl/webhook/hook_json.h"
-#include "webhook/secret.h"
+#include "events/signature.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "ctl/webhook/hook.h"
-#include "webhook/verdict.h"
+#include "events/post.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static void result_json(const char *url, const char *message, const struct post_
 
 	output_text(object, "url", url);
 	output_text(object, "message", message);
-	output_bool(object, "delivered", is_delivered(result));
+	output_bool(object, "delivered", post_is_delivered(result));
 	if (result->status)
 		output_number(object, "status", result->status);
 	else
@@ -109,7 +109,7 @@ static int test_run(struct ctl *ctl)
 	free(secrets);
 	PQclear(rows);
 	PQclear(hook);
-	return is_delivered(&result) ? 0 : 1;
+	return post_is_delivered(&result) ? 0 : 1;
 }
 
 static const struct option test_options[] = {

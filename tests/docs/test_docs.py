@@ -213,7 +213,7 @@ def test_operations_has_every_log_event():
     )
     logged = {
         name
-        for part in ("common", "gateway", "worker", "keeper")
+        for part in ("common", "gateway", "worker", "events", "keeper")
         for file in (ROOT / part).rglob("*.c")
         for names in event.findall(file.read_text(encoding="utf-8"))
         for name in names
@@ -223,7 +223,7 @@ def test_operations_has_every_log_event():
     assert logged - log_events_documented() == set()
     strings = "".join(
         file.read_text(encoding="utf-8")
-        for part in ("common", "gateway", "worker", "keeper")
+        for part in ("common", "gateway", "worker", "events", "keeper")
         for file in (ROOT / part).rglob("*.[ch]")
     )
     assert {name for name in log_events_documented() if f'"{name}"' not in strings} == set()
@@ -272,7 +272,7 @@ def test_each_fault_point_is_used_and_described():
     points = dict(entries("common/fault_table.h", "FAULT"))
     sources = "".join(
         file.read_text(encoding="utf-8")
-        for part in ("gateway", "worker", "keeper", "ctl")
+        for part in ("gateway", "worker", "events", "keeper", "ctl")
         for file in (ROOT / part).rglob("*.c")
     )
     used = re.findall(r"\bfault_point(?:_half)?\((\w+)", sources)
@@ -313,7 +313,7 @@ def anchors(page):
 def test_every_test_and_file_that_is_named_exists(page):
     missing = []
     for path, _, name in re.findall(
-        r"`((?:tests|common|gateway|worker|keeper|ctl|webhook|codes|lua|sql|scripts|bench|docs)"
+        r"`((?:tests|common|gateway|worker|events|keeper|ctl|codes|lua|sql|scripts|bench|docs)"
         r"/[\w./-]+)"
         r"(?:(?:`\s+`)?(::(\w+)))?`",
         page.read_text(encoding="utf-8"),

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "worker/relay/row.h"
+#include "events/row.h"
 
 #include <stdlib.h>
 

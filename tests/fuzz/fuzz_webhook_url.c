@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "webhook/url.h"
+#include "events/endpoint.h"
 
 #include <stdlib.h>
 #include <strings.h>

@@ -241,7 +241,7 @@ MUTANTS = [
     mutant(
         "events",
         "the confirm, before an event leaves the log",
-        "worker/relay/outlet.c",
+        "events/outlet.c",
         "\tif (!why && outlet->failed)\n",
         "\tif (0)\n",
         "tests/e2e/test_e2e_events.py::test_a_queue_that_refuses_is_tried_again",
@@ -249,7 +249,7 @@ MUTANTS = [
     mutant(
         "events",
         "the private networks that a webhook may not lead to",
-        "webhook/network.c",
+        "events/endpoint.c",
         '\t{ "10.0.0.0/8", "private" },\n',
         "",
         WEBHOOK + "test_addresses",
@@ -257,7 +257,7 @@ MUTANTS = [
     mutant(
         "events",
         "the look at the address that libcurl connects to",
-        "webhook/post.c",
+        "events/post.c",
         "\tconst char *kind = networks_refusal(&post->rules->networks, &address->addr);\n",
         "\tconst char *kind = NULL;\n",
         "tests/e2e/test_e2e_webhook_failures.py::"
@@ -266,7 +266,7 @@ MUTANTS = [
     mutant(
         "events",
         "the certificate of a webhook",
-        "webhook/post.c",
+        "events/post.c",
         "\tSET(post, CURLOPT_SSL_VERIFYPEER, 1L);\n\tSET(post, CURLOPT_SSL_VERIFYHOST, 2L);\n",
         "\tSET(post, CURLOPT_SSL_VERIFYPEER, 0L);\n\tSET(post, CURLOPT_SSL_VERIFYHOST, 0L);\n",
         "tests/e2e/test_e2e_webhook_failures.py::test_certificates_are_verified",
@@ -274,7 +274,7 @@ MUTANTS = [
     mutant(
         "events",
         "the newest secret in a signature",
-        "webhook/signature.c",
+        "events/signature.c",
         "\tfor (; *secrets && rc == 0; n++) {\n",
         "\tif (strchr(secrets, ' '))\n\t\tsecrets = strchr(secrets, ' ') + 1;\n"
         "\tfor (; *secrets && rc == 0; n++) {\n",

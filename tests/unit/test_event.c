@@ -1,6 +1,6 @@
 /* Events as CloudEvents in JSON, and packed into messages; rows of the log in binary form. */
-#include "worker/relay/binary.h"
-#include "worker/relay/packets.h"
+#include "events/event.h"
+#include "events/row.h"
 
 #include <cjson/cJSON.h>
 #include <setjmp.h>

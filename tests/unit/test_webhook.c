@@ -1,9 +1,7 @@
 /* What webhooks are signed with, where they may be sent to, and when they are tried again. */
-#include "webhook/network.h"
-#include "webhook/secret.h"
-#include "webhook/signature.h"
-#include "webhook/url.h"
-#include "webhook/verdict.h"
+#include "events/endpoint.h"
+#include "events/post.h"
+#include "events/signature.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -316,30 +314,29 @@ static void test_wrong_urls(void **state)
 	assert_string_equal(why, "it has 2049 bytes: allowed are 2048");
 }
 
-static void test_verdicts(void **state)
+static void test_ends_of_attempts(void **state)
 {
 	static const struct {
 		int status;
-		enum verdict verdict; /* of an attempt that is not the last */
+		enum post_end end; /* of an attempt that is not the last */
 	} cases[] = {
-		{ 200, VERDICT_DELIVERED }, { 202, VERDICT_DELIVERED }, { 204, VERDICT_DELIVERED },
-		{ 299, VERDICT_DELIVERED }, { 0, VERDICT_RETRY },       { 100, VERDICT_RETRY },
-		{ 301, VERDICT_RETRY },     { 302, VERDICT_RETRY },     { 307, VERDICT_RETRY },
-		{ 304, VERDICT_RETRY },     { 400, VERDICT_RETRY },     { 401, VERDICT_RETRY },
-		{ 404, VERDICT_RETRY },     { 429, VERDICT_RETRY },     { 500, VERDICT_RETRY },
-		{ 503, VERDICT_RETRY },     { 410, VERDICT_GONE },
+		{ 200, POST_DELIVERED }, { 202, POST_DELIVERED }, { 204, POST_DELIVERED },
+		{ 299, POST_DELIVERED }, { 0, POST_RETRY },       { 100, POST_RETRY },
+		{ 301, POST_RETRY },     { 302, POST_RETRY },     { 307, POST_RETRY },
+		{ 304, POST_RETRY },     { 400, POST_RETRY },     { 401, POST_RETRY },
+		{ 404, POST_RETRY },     { 429, POST_RETRY },     { 500, POST_RETRY },
+		{ 503, POST_RETRY },     { 410, POST_GONE },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct post_result result = { .status = cases[i].status };
 
-		assert_int_equal(verdict_of(&result, 9, 10), cases[i].verdict);
-		assert_int_equal(verdict_of(&result, 10, 10), cases[i].verdict == VERDICT_RETRY
-								      ? VERDICT_FAILED
-								      : cases[i].verdict);
+		assert_int_equal(post_end_of(&result, 9, 10), cases[i].end);
+		assert_int_equal(post_end_of(&result, 10, 10),
+				 cases[i].end == POST_RETRY ? POST_FAILED : cases[i].end);
 	}
-	assert_string_equal(verdict_name(VERDICT_GONE), "gone");
+	assert_string_equal(post_end_name(POST_GONE), "gone");
 }
 
 static void test_pauses(void **state)
@@ -363,7 +360,7 @@ static void test_pauses(void **state)
 		struct post_result result = { .status = cases[i].status,
 					      .retry_after_s = cases[i].retry_after_s };
 
-		assert_int_equal(verdict_pause_ms(&result), cases[i].pause_ms);
+		assert_int_equal(post_pause_ms(&result), cases[i].pause_ms);
 	}
 }
 
@@ -375,15 +372,15 @@ static void test_delays(void **state)
 
 	(void)state;
 	for (int64_t n = 1; n <= n_most; n++) {
-		assert_int_equal(retry_delay_ms(n, 5000, 0), 1000 * after_s[n - 1]);
-		assert_int_equal(retry_delay_ms(n, 10, 0), 2 * after_s[n - 1]);
+		assert_int_equal(post_retry_ms(n, 5000, 0), 1000 * after_s[n - 1]);
+		assert_int_equal(post_retry_ms(n, 10, 0), 2 * after_s[n - 1]);
 		for (uint32_t random = 0; random < 100000; random += 997) {
-			int64_t ms = retry_delay_ms(n, 5000, random);
+			int64_t ms = post_retry_ms(n, 5000, random);
 
 			assert_true(ms >= 1000 * after_s[n - 1] && ms <= 1250 * after_s[n - 1]);
 		}
 	}
-	assert_int_equal(retry_delay_ms(100, 60000, 0), 12 * 86400000LL);
+	assert_int_equal(post_retry_ms(100, 60000, 0), 12 * 86400000LL);
 }
 
 int main(void)
@@ -399,7 +396,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_networks),
 		cmocka_unit_test(test_urls),
 		cmocka_unit_test(test_wrong_urls),
-		cmocka_unit_test(test_verdicts),
+		cmocka_unit_test(test_ends_of_attempts),
 		cmocka_unit_test(test_pauses),
 		cmocka_unit_test(test_delays),
 	};

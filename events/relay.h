@@ -3,8 +3,8 @@
  * removes it. Of all workers one does so, the holder of the lock of the log; the threads of the
  * others wait for it. Nothing waits for this thread.
  */
-#ifndef WORKER_RELAY_RELAY_H
-#define WORKER_RELAY_RELAY_H
+#ifndef EVENTS_RELAY_H
+#define EVENTS_RELAY_H
 
 #include "common/program/config.h"
 

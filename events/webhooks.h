@@ -2,11 +2,11 @@
  * Sends the deliveries that are queued for webhooks, in a thread. It never makes the loop or the
  * keeper wait: it shares no connection and no lock with them.
  */
-#ifndef WORKER_WEBHOOK_WEBHOOKS_H
-#define WORKER_WEBHOOK_WEBHOOKS_H
+#ifndef EVENTS_WEBHOOKS_H
+#define EVENTS_WEBHOOKS_H
 
 #include "common/program/config.h"
-#include "webhook/rules.h"
+#include "events/endpoint.h"
 
 struct webhooks;
 

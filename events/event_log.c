@@ -1,4 +1,4 @@
-#include "worker/relay/event_log.h"
+#include "events/event_log.h"
 
 #include "common/check.h"
 #include "common/log/log.h"

@@ -9,18 +9,18 @@
  * them. So events are published at least once, and those of a coupon in the order of their commits:
  * each relay begins with the oldest event that is not confirmed, and leaves none out.
  */
-#include "worker/relay/relay.h"
+#include "events/relay.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "events/event_log.h"
+#include "events/outlet.h"
+#include "events/row.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/relay/event_log.h"
-#include "worker/relay/outlet.h"
-#include "worker/relay/row.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -67,7 +67,8 @@ struct relay {
 	int64_t stop_by_ms; /* 0: not stopping, or not noticed yet */
 };
 
-static atomic_int_least64_t events_max; /* COUPON_EVENT_LOG_MAX, for the monitor's thread */
+/* For the monitor's thread: how many wait, and COUPON_EVENT_LOG_MAX. */
+static atomic_int_least64_t events_waiting, events_max;
 
 void relay_check(const struct config *config)
 {
@@ -209,6 +210,7 @@ static int64_t rows_turn(struct relay *relay)
 
 static void lag_set(const struct event_lag *lag)
 {
+	atomic_store(&events_waiting, lag->events);
 	metrics_set(METRIC_EVENTS_WAITING, lag->events);
 	metrics_set(METRIC_EVENTS_AGE_MS, lag->age_ms);
 	metrics_set(METRIC_EVENTS_BYTES, lag->size_bytes);
@@ -333,7 +335,7 @@ void relay_stop(struct relay *relay)
 
 void relay_warnings(cJSON *array)
 {
-	int64_t waiting = metrics_get(METRIC_EVENTS_WAITING), allowed = atomic_load(&events_max);
+	int64_t waiting = atomic_load(&events_waiting), allowed = atomic_load(&events_max);
 	char sentence[192];
 	cJSON *item;
 

@@ -1,10 +1,9 @@
-#include "webhook/post.h"
+#include "events/post.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/program/program.h"
-#include "webhook/signature.h"
-#include "webhook/url.h"
+#include "events/signature.h"
 
 #include <inttypes.h>
 #include <netdb.h>
@@ -15,6 +14,10 @@
 #include <unistd.h>
 
 #define ANSWER_BYTES_MAX 65536 /* of its head, and of its body: more is not read */
+/* Delays between attempts, in seconds. */
+#define FIRST_S 5
+#define MINUTE 60
+#define HOUR (60 * MINUTE)
 #define CONTENT_TYPE "Content-Type: application/cloudevents-batch+json"
 
 _Static_assert(POST_WHY_SIZE >= URL_WHY_SIZE, "a reason of url_check() fits");
@@ -224,4 +227,48 @@ void post_free(struct post *post)
 	curl_slist_free_all(post->headers);
 	free(post->body);
 	free(post);
+}
+
+const char *post_end_name(enum post_end end)
+{
+	static const char *const names[] = {
+#define POST_END(name, text) [name] = text,
+		POST_ENDS(POST_END)
+#undef POST_END
+	};
+
+	return names[end];
+}
+
+/* An answer that was cut after its status has arrived all the same. */
+int post_is_delivered(const struct post_result *result)
+{
+	return result->status >= 200 && result->status < 300;
+}
+
+enum post_end post_end_of(const struct post_result *result, int64_t attempts, int64_t attempts_most)
+{
+	if (post_is_delivered(result))
+		return POST_DELIVERED;
+	if (result->status == 410)
+		return POST_GONE;
+	return attempts < attempts_most ? POST_RETRY : POST_FAILED;
+}
+
+int64_t post_pause_ms(const struct post_result *result)
+{
+	if (result->status != 429 && result->status != 503)
+		return 0;
+	return 1000 * (result->retry_after_s < RETRY_AFTER_S_MAX ? result->retry_after_s
+								 : RETRY_AFTER_S_MAX);
+}
+
+int64_t post_retry_ms(int64_t n, int64_t first_ms, uint32_t random)
+{
+	static const int64_t after_s[] = { FIRST_S,   5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR,
+					   10 * HOUR, 14 * HOUR,  20 * HOUR,   24 * HOUR };
+	const int64_t last = (int64_t)(sizeof(after_s) / sizeof(after_s[0]));
+	int64_t delay_ms = first_ms * after_s[(n < last ? n : last) - 1] / FIRST_S;
+
+	return delay_ms + delay_ms / 4 * (random % 1024) / 1024;
 }

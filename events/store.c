@@ -1,4 +1,4 @@
-#include "worker/webhook/store.h"
+#include "events/store.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
@@ -155,11 +155,11 @@ int store_finish(struct store *store, const struct finish *finish,
 	const struct postgres_argument arguments[] = {
 		postgres_number(finish->delivery),
 		postgres_number(finish->lease),
-		postgres_text(verdict_name(finish->verdict)),
+		postgres_text(post_end_name(finish->end)),
 		postgres_number(finish->result->status),
 		postgres_text(*finish->result->why ? finish->result->why : NULL),
 		postgres_number(finish->retry_ms),
-		postgres_number(verdict_pause_ms(finish->result)),
+		postgres_number(post_pause_ms(finish->result)),
 		postgres_number(config->webhook_retry_ms),
 		postgres_number(config->webhook_disable_s),
 	};

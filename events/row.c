@@ -1,8 +1,7 @@
-#include "worker/relay/row.h"
+#include "events/row.h"
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "worker/relay/binary.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +10,13 @@
 
 #define REASON_SIZE 32
 #define CHANGE_SIZE 48 /* HISTORY-MS */
+
+/*
+ * An array begins with its dimensions, flags and type; then come, of its one dimension, the number
+ * of elements and the first index.
+ */
+#define HEAD_SIZE 20
+#define LENGTH_SIZE 4
 
 /* The columns of the query, in its order. */
 enum column {
@@ -67,6 +73,58 @@ struct row {
 	char reason[REASON_SIZE];
 	char change[CHANGE_SIZE];
 };
+
+int64_t binary_number(const char *bytes, size_t len)
+{
+	uint64_t number = 0;
+
+	if (len != 2 && len != 4 && len != 8)
+		return 0;
+	for (size_t i = 0; i < len; i++)
+		number = number << 8 | (unsigned char)bytes[i];
+	switch (len) {
+	case 2:
+		return (int16_t)number;
+	case 4:
+		return (int32_t)number;
+	default:
+		return (int64_t)number;
+	}
+}
+
+struct binary_array binary_array_begin(const char *bytes, size_t len)
+{
+	if (len < HEAD_SIZE)
+		return (struct binary_array){ .at = bytes };
+	return (struct binary_array){ .at = bytes + HEAD_SIZE, .len = len - HEAD_SIZE };
+}
+
+const char *binary_array_next(struct binary_array *array, size_t *len)
+{
+	const char *element = array->at + LENGTH_SIZE;
+	int64_t length;
+
+	if (array->len < LENGTH_SIZE)
+		return NULL;
+	length = binary_number(array->at, LENGTH_SIZE);
+	if (length < 0 || (uint64_t)length > array->len - LENGTH_SIZE)
+		return NULL; /* below 0: SQL's NULL */
+	*len = (size_t)length;
+	array->at = element + *len;
+	array->len -= LENGTH_SIZE + *len;
+	return element;
+}
+
+int binary_array_number(struct binary_array *array, int64_t *number)
+{
+	size_t len;
+	const char *bytes = binary_array_next(array, &len);
+
+	if (!bytes)
+		return -1;
+	*number = binary_number(bytes, len);
+	return 0;
+}
 
 struct row *row_new(const char *source)
 {

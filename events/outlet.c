@@ -1,4 +1,4 @@
-#include "worker/relay/outlet.h"
+#include "events/outlet.h"
 
 #include "common/check.h"
 #include "common/clock.h"

@@ -1,12 +1,12 @@
 /*
- * The queue of deliveries in PostgreSQL, over a connection of its own. Each function waits for the
- * end of its statement, for a few seconds at most. One thread.
+ * The queue of deliveries to webhooks in PostgreSQL, over a connection of its own. Each function
+ * waits for the end of its statement, for a few seconds at most. One thread.
  */
-#ifndef WORKER_WEBHOOK_STORE_H
-#define WORKER_WEBHOOK_STORE_H
+#ifndef EVENTS_STORE_H
+#define EVENTS_STORE_H
 
 #include "common/program/config.h"
-#include "webhook/verdict.h"
+#include "events/post.h"
 
 #include <libpq-fe.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ void store_claimed(const PGresult *rows, int row, struct claimed *claimed);
 struct finish {
 	int64_t delivery;
 	int lease;
-	enum verdict verdict;
+	enum post_end end;
 	const struct post_result *result;
 	int64_t retry_ms;
 };

@@ -2,10 +2,10 @@
  * Publishes messages of events to RabbitMQ, in order on one channel, and waits for their confirms.
  * A message that no queue takes is dropped by the broker. One thread.
  */
-#ifndef WORKER_RELAY_OUTLET_H
-#define WORKER_RELAY_OUTLET_H
+#ifndef EVENTS_OUTLET_H
+#define EVENTS_OUTLET_H
 
-#include "worker/relay/packets.h"
+#include "events/event.h"
 
 #include <stdatomic.h>
 

@@ -3,8 +3,8 @@
  * holds the lock of the log; it is lost with the connection. A failure drops the connection and is
  * logged. One thread.
  */
-#ifndef WORKER_RELAY_EVENT_LOG_H
-#define WORKER_RELAY_EVENT_LOG_H
+#ifndef EVENTS_EVENT_LOG_H
+#define EVENTS_EVENT_LOG_H
 
 #include "common/postgres/query.h"
 

@@ -10,21 +10,20 @@
  * worker died is claimed again. The keeper's worker also counts what waits, and removes what has
  * expired, even with COUPON_WEBHOOK_CONNECTIONS=0.
  */
-#include "worker/webhook/webhooks.h"
+#include "events/webhooks.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "events/store.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/webhook/sending.h"
-#include "worker/webhook/store.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
@@ -32,6 +31,27 @@
 #define COUNT_EVERY_MS 5000
 #define EXPIRE_EVERY_MS 60000
 #define STOP_MS 2000
+#define RECORD_AGAIN_MS 1000 /* after a failure */
+
+/*
+ * One request to a webhook, from its claim until PostgreSQL has its outcome:
+ *
+ *	FREE ──begin()──▶ SENDING ──end(), release()──▶ ENDED ──record()──▶ FREE
+ */
+enum sending_state { SENDING_FREE, SENDING_SENDING, SENDING_ENDED };
+
+struct sending {
+	enum sending_state state;
+	int64_t delivery;
+	int lease;
+	int64_t webhook;
+	int64_t attempts;  /* with this one */
+	int64_t lease_ms;  /* when its lease ends, by the monotonic clock */
+	struct post *post; /* while it is sent */
+	struct post_result result;
+	int is_released;  /* it was given up before its end */
+	int64_t retry_ms; /* after a failure: it is not recorded before */
+};
 
 struct webhooks {
 	const struct config *config;
@@ -46,6 +66,115 @@ struct webhooks {
 	int64_t claim_ms, count_ms, expire_ms; /* when each is due */
 	int64_t dropped; /* events of all webhooks, when they were last counted; -1: never */
 };
+
+/* If it cannot be sent it has ended already. */
+static void sending_begin(struct sending *sending, const struct claimed *claimed,
+			  const struct rules *rules, int64_t lease_ms)
+{
+	check(sending->state == SENDING_FREE);
+	*sending = (struct sending){
+		.state = SENDING_SENDING,
+		.delivery = claimed->delivery,
+		.lease = claimed->lease,
+		.webhook = claimed->webhook,
+		.attempts = claimed->attempts + 1,
+		.lease_ms = lease_ms,
+	};
+	sending->post = post_new(rules, &claimed->request, &sending->result);
+	if (!sending->post)
+		sending->state = SENDING_ENDED;
+}
+
+static void post_drop(struct sending *sending)
+{
+	post_free(sending->post);
+	sending->post = NULL;
+	sending->state = SENDING_ENDED;
+}
+
+static void sending_end(struct sending *sending, CURLcode code)
+{
+	check(sending->state == SENDING_SENDING);
+	post_result(sending->post, code, &sending->result);
+	post_drop(sending);
+}
+
+/* It is given up, whatever has become of it. */
+static void sending_release(struct sending *sending)
+{
+	check(sending->state == SENDING_SENDING);
+	sending->is_released = 1;
+	post_drop(sending);
+}
+
+static void end_note(const struct sending *sending, enum post_end end)
+{
+	const struct post_result *result = &sending->result;
+
+	switch (end) {
+	case POST_DELIVERED:
+		metrics_count(METRIC_WEBHOOK_DELIVERED, 1);
+		return;
+	case POST_RETRY:
+	case POST_GONE:
+		metrics_count(METRIC_WEBHOOK_FAILED, 1);
+		log_warn("webhook_failed", LOG_I("webhook", sending->webhook),
+			 LOG_I("delivery", sending->delivery), LOG_I("attempt", sending->attempts),
+			 LOG_I("status", result->status), LOG_S("why", result->why));
+		return;
+	case POST_FAILED:
+		metrics_count(METRIC_WEBHOOK_FAILED, 1);
+		metrics_count(METRIC_WEBHOOK_GIVEN_UP, 1);
+		log_error("webhook_given_up", LOG_I("webhook", sending->webhook),
+			  LOG_I("delivery", sending->delivery),
+			  LOG_I("attempts", sending->attempts), LOG_I("status", result->status),
+			  LOG_S("why", result->why));
+		return;
+	case POST_RELEASED:
+		return;
+	}
+}
+
+static uint32_t random_number(void)
+{
+	uint32_t number;
+
+	check(getrandom(&number, sizeof(number), 0) == sizeof(number));
+	return number;
+}
+
+/*
+ * Writes the outcome to PostgreSQL. Afterwards it is free, unless that failed while its lease
+ * lasts: then it is to be called again, after `retry_ms`.
+ */
+static void sending_record(struct sending *sending, struct store *store,
+			   const struct config *config)
+{
+	struct finish finish = {
+		.delivery = sending->delivery,
+		.lease = sending->lease,
+		.end = post_end_of(&sending->result, sending->attempts, config->webhook_attempts),
+		.result = &sending->result,
+		.retry_ms = post_retry_ms(sending->attempts, config->webhook_retry_ms,
+					  random_number()),
+	};
+	char disabled[STORE_DISABLED_SIZE] = "";
+	int rc;
+
+	check(sending->state == SENDING_ENDED);
+	if (sending->is_released)
+		finish.end = POST_RELEASED;
+	rc = store_finish(store, &finish, disabled);
+	sending->retry_ms = clock_monotonic_ms() + RECORD_AGAIN_MS;
+	if (rc < 0 && clock_monotonic_ms() < sending->lease_ms)
+		return;
+	if (rc == 1)
+		end_note(sending, finish.end);
+	if (*disabled)
+		log_warn("webhook_disabled", LOG_I("webhook", sending->webhook),
+			 LOG_S("why", disabled));
+	sending->state = SENDING_FREE;
+}
 
 static struct sending *sending_find(struct webhooks *webhooks, enum sending_state state)
 {

@@ -1,11 +1,14 @@
-#include "worker/relay/event.h"
+#include "events/event.h"
 
+#include "common/check.h"
 #include "common/message/number.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* What is written beside the texts that are counted in event_size_max(). */
 #define EVENT_FIXED_SIZE 1024
+#define BODY_FIRST 2048 /* of a packet */
 
 static const char *const types[EVENT_TYPES] = {
 #define EVENT(name, text) [name] = text,
@@ -152,4 +155,120 @@ size_t event_write(const struct event *event, char *out)
 	p = put_data(p, event);
 	*p++ = '}';
 	return (size_t)(p - out);
+}
+
+/*
+ *	add ──▶ open: one for each coupon ──full, another type, close──▶ complete ──▶ take
+ */
+struct packets {
+	struct packet *open;          /* by coupon */
+	struct packet *first, **last; /* complete */
+};
+
+struct packets *packets_new(void)
+{
+	struct packets *packets = calloc(1, sizeof(*packets));
+
+	check(packets != NULL);
+	packets->last = &packets->first;
+	return packets;
+}
+
+void packet_free(struct packet *packet)
+{
+	free(packet->body);
+	free(packet);
+}
+
+void packets_free(struct packets *packets)
+{
+	if (!packets)
+		return;
+	packets_clear(packets);
+	free(packets);
+}
+
+static struct packet *packet_open(struct packets *packets, const struct event *event)
+{
+	struct packet *packet = calloc(1, sizeof(*packet));
+
+	check(packet != NULL);
+	packet->coupon = event->receive.coupon;
+	packet->type = event->type;
+	packet->room = BODY_FIRST;
+	packet->body = malloc(packet->room);
+	check(packet->body != NULL);
+	packet->body[packet->len++] = '[';
+	HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
+	return packet;
+}
+
+/* There is always room for the end of the array and a NUL. */
+static void packet_reserve(struct packet *packet, size_t size)
+{
+	while (packet->room - packet->len < size + 3)
+		packet->room *= 2;
+	packet->body = realloc(packet->body, packet->room);
+	check(packet->body != NULL);
+}
+
+static void packet_end(struct packets *packets, struct packet *packet)
+{
+	HASH_DEL(packets->open, packet);
+	packet->body[packet->len++] = ']';
+	packet->body[packet->len] = '\0';
+	*packets->last = packet;
+	packets->last = &packet->next;
+}
+
+static int is_full(const struct packet *packet, const struct event *event, size_t size)
+{
+	return packet->type != event->type || packet->events == PACKET_EVENTS_MAX ||
+	       packet->len + size + 2 > PACKET_BYTES_MAX;
+}
+
+void packets_add(struct packets *packets, const struct event *event)
+{
+	size_t size = event_size_max(event);
+	struct packet *packet;
+
+	HASH_FIND(hh, packets->open, &event->receive.coupon, sizeof(packet->coupon), packet);
+	if (packet && is_full(packet, event, size)) {
+		packet_end(packets, packet);
+		packet = NULL;
+	}
+	if (!packet)
+		packet = packet_open(packets, event);
+	packet_reserve(packet, size);
+	if (packet->events++ > 0)
+		packet->body[packet->len++] = ',';
+	packet->len += event_write(event, packet->body + packet->len);
+}
+
+void packets_close(struct packets *packets)
+{
+	while (packets->open)
+		packet_end(packets, packets->open);
+}
+
+struct packet *packets_take(struct packets *packets)
+{
+	struct packet *packet = packets->first;
+
+	if (!packet)
+		return NULL;
+	packets->first = packet->next;
+	if (!packets->first)
+		packets->last = &packets->first;
+	packet->next = NULL;
+	return packet;
+}
+
+void packets_clear(struct packets *packets)
+{
+	struct packet *packet;
+
+	packets_close(packets);
+	while ((packet = packets_take(packets)))
+		packet_free(packet);
 }

@@ -1,0 +1,80 @@
+/*
+ * One signed POST over libcurl, and what follows from its result. The caller performs it, with
+ * curl_easy_perform() or among others with the multi interface. No proxy, no redirect, no cookie,
+ * no .netrc; the address is checked when it is connected to, so that it does not matter what a name
+ * has meant before.
+ */
+#ifndef EVENTS_POST_H
+#define EVENTS_POST_H
+
+#include "events/endpoint.h"
+
+#include <curl/curl.h>
+#include <stdint.h>
+
+#define POST_WHY_SIZE 256
+
+/* Texts are copied. */
+struct post_request {
+	const char *url;
+	const char *message; /* its id */
+	const char *secrets; /* separated by spaces; with each it is signed */
+	const char *body;
+};
+
+struct post_result {
+	int status;            /* of HTTP; 0: there was no answer */
+	int64_t retry_after_s; /* as the answer asks; 0: it does not */
+	int64_t duration_ms;
+	char why[POST_WHY_SIZE]; /* printable ASCII; "": the answer was read to its end */
+};
+
+struct post;
+
+/*
+ * `rules` must outlive it. NULL: it cannot be sent, as `result` says, because of the URL, whoever
+ * stored it, or because of the secrets.
+ */
+struct post *post_new(const struct rules *rules, const struct post_request *request,
+		      struct post_result *result);
+CURL *post_handle(struct post *post); /* its CURLOPT_PRIVATE is free */
+/* After it was performed, with this code. */
+void post_result(const struct post *post, CURLcode code, struct post_result *result);
+/* The handle must not be in a multi handle any more. NULL is allowed. */
+void post_free(struct post *post);
+
+/* How an attempt has ended, with the names that webhook_finish() in PostgreSQL knows. */
+#define POST_ENDS(X)                                                                  \
+	X(POST_DELIVERED, "delivered") /* 2xx */                                      \
+	X(POST_RETRY, "retry")         /* anything else: it is tried again */         \
+	X(POST_FAILED, "failed")       /* as before, but it was the last attempt */   \
+	X(POST_GONE, "gone")           /* 410: the endpoint wants nothing any more */ \
+	X(POST_RELEASED, "released")   /* it was not tried to its end */
+
+enum post_end {
+#define POST_END(name, text) name,
+	POST_ENDS(POST_END)
+#undef POST_END
+};
+
+#define RETRY_AFTER_S_MAX 3600 /* an endpoint cannot ask for a longer pause */
+
+const char *post_end_name(enum post_end end);
+
+/* `attempts`: with this one; of `attempts_most`. */
+enum post_end post_end_of(const struct post_result *result, int64_t attempts,
+			  int64_t attempts_most);
+
+/* Whether what a request has got counts as delivered. */
+int post_is_delivered(const struct post_result *result);
+
+/* The pause that the endpoint asks for, within the bound; 0: none. Only 429 and 503 can ask. */
+int64_t post_pause_ms(const struct post_result *result);
+
+/*
+ * The delay after the n-th failed attempt, from 1 on: `first_ms` and then in proportion 5 s, 5 min,
+ * 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h, 24 h …; longer by up to a quarter, as `random` says.
+ */
+int64_t post_retry_ms(int64_t n, int64_t first_ms, uint32_t random);
+
+#endif
