@@ -10,7 +10,8 @@ import re
 
 from stack import ROOT
 
-C_FOLDERS = ("gateway", "worker", "keeper", "ctl", "compare", "webhook", "codes", "lock", "common")
+C_FOLDERS = ("gateway", "worker", "keeper", "rush", "ctl", "client", "compare", "webhook", "codes",
+             "lock", "common")  # fmt: skip
 DRAWN_BY_FILE = (*C_FOLDERS, "lua", "sql", "scripts")
 LINE = re.compile(r"( *)(\S+)  +\S.*")
 

@@ -1,6 +1,6 @@
-#include "ctl/rush/book.h"
-#include "ctl/rush/plan.h"
-#include "ctl/client/scan.h"
+#include "rush/book.h"
+#include "rush/plan.h"
+#include "client/client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "ctl/rush/coupons.h"
+#include "rush/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "ctl/rush/users.h"
+#include "rush/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
