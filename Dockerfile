@@ -1,4 +1,4 @@
-# The three programs in one image: coupon-gateway, coupon-worker, couponctl. The names of the
+# The programs in one image: coupon-gateway, coupon-worker, couponctl, coupon-rush. The names of the
 # libraries differ between releases of Debian: the second stage installs those that the first found.
 ARG DEBIAN=trixie
 FROM debian:${DEBIAN}-slim AS builder
@@ -12,10 +12,11 @@ WORKDIR /src
 COPY . .
 RUN make build BUILD_DIR=build \
 	&& install -D -s -t /out build/coupon-gateway build/coupon-worker build/couponctl \
+		build/coupon-rush \
 		/usr/lib/postgresql/*/bin/psql \
 	&& install -m 755 scripts/compose-migrate.sh /out/couponmq-migrate \
 	&& install -m 755 scripts/compose-health.sh /out/couponmq-health
-RUN ldd /out/coupon-gateway /out/coupon-worker /out/couponctl /out/psql \
+RUN ldd /out/coupon-gateway /out/coupon-worker /out/couponctl /out/coupon-rush /out/psql \
 	| sed -n 's|.* => .*/\([^/ ]*/[^/ ]*\) (.*|*/\1|p' | sort -u | xargs dpkg-query -S \
 	| sed -n 's|^\([^ ]*\):[^ ]*: .*|\1|p' | sort -u >/libraries
 
@@ -30,7 +31,7 @@ RUN apt-get update \
 		--shell /usr/sbin/nologin couponmq
 COPY --from=builder /out/ /usr/local/bin/
 # A library that is missing above is found here and not at the first start.
-RUN for program in coupon-gateway coupon-worker couponctl psql; do \
+RUN for program in coupon-gateway coupon-worker couponctl coupon-rush psql; do \
 		! ldd /usr/local/bin/$program | grep 'not found' || exit 1; \
 	done
 USER 7411:7411

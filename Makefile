@@ -36,7 +36,7 @@ LDLIBS = -lrabbitmq -lhiredis -lpq -lcjson -lcrypto -lcsv -lcurl -levent -lhttp_
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
 
-FOLDERS = gateway worker events keeper ctl compare codes lock common
+FOLDERS = gateway worker events keeper rush ctl client compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the
 # build without.
 PLAIN_DIR = $(BUILD_DIR:%-fault=%)
@@ -46,7 +46,8 @@ objects = $(foreach source,$(filter-out $(OPTIONAL),$(wildcard $(1)/*.c $(1)/*/*
 	$(1)/*/*/*.c)),$(call object,$(source)))
 library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
-PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl
+PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl \
+	$(BUILD_DIR)/coupon-rush
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
@@ -110,8 +111,11 @@ $(BUILD_DIR)/coupon-gateway: $(BUILD_DIR)/gateway/main.o $(BUILD_DIR)/libgateway
 $(BUILD_DIR)/coupon-worker: $(BUILD_DIR)/worker/main.o $(BUILD_DIR)/libworker.a \
 	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libkeeper.a $(BUILD_DIR)/liblock.a \
 	$(BUILD_DIR)/libcommon.a
-$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libevents.a \
-	$(BUILD_DIR)/libcodes.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/couponctl: $(BUILD_DIR)/ctl/main.o $(BUILD_DIR)/libctl.a $(BUILD_DIR)/libclient.a \
+	$(BUILD_DIR)/libevents.a $(BUILD_DIR)/libcodes.a $(BUILD_DIR)/liblock.a \
+	$(BUILD_DIR)/libcommon.a
+$(BUILD_DIR)/coupon-rush: $(BUILD_DIR)/rush/main.o $(BUILD_DIR)/librush.a $(BUILD_DIR)/libctl.a \
+	$(BUILD_DIR)/libclient.a $(BUILD_DIR)/liblock.a $(BUILD_DIR)/libcommon.a
 $(PROGRAMS): $(PLAIN_DIR)/gen/version.o
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -125,7 +129,9 @@ $(BUILD_DIR)/compare-way: $(BUILD_DIR)/compare/main.o $(BUILD_DIR)/libcompare.a 
 $(BUILD_DIR)/libgateway.a: $(call library_objects,gateway)
 $(BUILD_DIR)/libworker.a: $(call library_objects,worker)
 $(BUILD_DIR)/libkeeper.a: $(call library_objects,keeper)
+$(BUILD_DIR)/librush.a: $(call library_objects,rush)
 $(BUILD_DIR)/libctl.a: $(call library_objects,ctl)
+$(BUILD_DIR)/libclient.a: $(call library_objects,client)
 $(BUILD_DIR)/libcompare.a: $(call library_objects,compare)
 $(BUILD_DIR)/libevents.a: $(call library_objects,events)
 $(BUILD_DIR)/libcodes.a: $(call library_objects,codes)

@@ -1,7 +1,7 @@
 """CPU time of the programs of the stack, from /proc/PID/stat of all their processes.
 
 Not counted is what the benchmark itself lets PostgreSQL do: the backends that begin while it
-measures, of `couponctl rush` when it checks its rows, and of these programs.
+measures, of `coupon-rush` when it checks its rows, and of these programs.
 """
 
 import glob

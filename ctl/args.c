@@ -1,6 +1,7 @@
 #include "ctl/args.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 #include "common/message/id.h"
 #include "common/message/rfc3339.h"
 
@@ -30,7 +31,7 @@ void args_fail(const char *format, ...)
 	va_start(list, format);
 	check(vasprintf(&text, format, list) >= 0);
 	va_end(list);
-	fputs("couponctl: ", stderr);
+	fprintf(stderr, "%s: ", log_program_name());
 	for (const char *p = text; *p; p++)
 		if (is_control(text, p))
 			fprintf(stderr, "\\x%02x", (unsigned char)*p);
@@ -39,6 +40,12 @@ void args_fail(const char *format, ...)
 	fputc('\n', stderr);
 	free(text);
 	exit(ARGS_USAGE);
+}
+
+/* The words before the name of a command. */
+static const char *before(const struct command *command)
+{
+	return strcmp(command->name, log_program_name()) == 0 ? "" : "couponctl ";
 }
 
 /* The index in the table of the option whose name is the first `len` bytes of `name`, or -1. */
@@ -69,8 +76,8 @@ static int option_take(struct args *args, int argc, char **argv)
 	const struct option *option;
 
 	if (i < 0)
-		args_fail("%s has no option %s; see couponctl %s --help", args->command->name,
-			  argv[0], args->command->name);
+		args_fail("%s has no option %s; see %s%s --help", args->command->name, argv[0],
+			  before(args->command), args->command->name);
 	option = &args->command->options[i];
 	if (args->values[i])
 		args_fail("--%s is given twice", option->name);
@@ -128,8 +135,8 @@ static void arguments_check(const struct args *args)
 	for (int i = 0; i < args->arguments_n && name; i++)
 		name = strchr(name, ' ') ? strchr(name, ' ') + 1 : NULL;
 	if (name)
-		args_fail("%s needs %s; see couponctl %s --help", args->command->name, name,
-			  args->command->name);
+		args_fail("%s needs %s; see %s%s --help", args->command->name, name,
+			  before(args->command), args->command->name);
 }
 
 void args_read(struct args *args, const struct command *command, int argc, char **argv)
@@ -154,6 +161,13 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 	arguments_check(args);
 }
 
+void args_options_print(const struct command *command, FILE *out)
+{
+	for (const struct option *o = command->options; o && o->name; o++)
+		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
+			o->value ? o->value : "", o->help);
+}
+
 const char *args_text(const struct args *args, const char *name)
 {
 	int i = option_find(args->command, name, strlen(name));
@@ -172,8 +186,8 @@ const char *args_required(const struct args *args, const char *name)
 	const char *value = args_text(args, name);
 
 	if (!value)
-		args_fail("%s needs --%s; see couponctl %s --help", args->command->name, name,
-			  args->command->name);
+		args_fail("%s needs --%s; see %s%s --help", args->command->name, name,
+			  before(args->command), args->command->name);
 	return value;
 }
 

@@ -7,6 +7,7 @@
 #define CTL_ARGS_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #define ARGS_OPTIONS_MAX 24
 #define ARGS_USAGE 2 /* exit status when the command line is wrong */
@@ -33,7 +34,7 @@ struct option {
 struct ctl;
 
 struct command {
-	const char *name;
+	const char *name;            /* that of the program, if it has only this one */
 	int (*run)(struct ctl *ctl); /* returns the exit status */
 	/* "ID", "[ID]" if it is optional, "ID FILE", "ID…" for one or more; NULL: there is none */
 	const char *argument;
@@ -61,6 +62,9 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
+
+/* The options and what they are for, as --help has them. */
+void args_options_print(const struct command *command, FILE *out);
 
 /* `name` must be in the command's table. */
 int args_has(const struct args *args, const char *name);

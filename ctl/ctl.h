@@ -24,7 +24,6 @@ extern const struct command publish_command, pause_command, resume_command, clos
 extern const struct command stock_command, edit_command, history_command, arm_command, void_command;
 extern const struct command show_command, list_command, events_command;
 extern const struct command issue_command, status_command;
-extern const struct command rush_command;
 extern const struct command distribute_command, export_command;
 extern const struct command audit_command;
 extern const struct command rebuild_command;

@@ -8,12 +8,13 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-	&migrate_command, &create_command, &publish_command,      &pause_command,   &resume_command,
-	&close_command,   &stock_command,  &edit_command,         &history_command, &arm_command,
-	&void_command,    &show_command,   &list_command,         &issue_command,   &status_command,
-	&rush_command,    &audit_command,  &rebuild_command,      &recover_command, &dead_command,
-	&queue_command,   &lock_command,   &distribute_command,   &export_command,  &codes_command,
-	&webhook_command, &events_command, &installation_command,
+	&migrate_command, &create_command,     &publish_command,      &pause_command,
+	&resume_command,  &close_command,      &stock_command,        &edit_command,
+	&history_command, &arm_command,        &void_command,         &show_command,
+	&list_command,    &issue_command,      &status_command,       &audit_command,
+	&rebuild_command, &recover_command,    &dead_command,         &queue_command,
+	&lock_command,    &distribute_command, &export_command,       &codes_command,
+	&webhook_command, &events_command,     &installation_command,
 };
 
 #define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
@@ -61,9 +62,7 @@ static void command_help_print(const struct command *command)
 	}
 	if (command->options)
 		puts("\nOptions:");
-	for (const struct option *o = command->options; o && o->name; o++)
-		printf("  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
-		       o->value ? o->value : "", o->help);
+	args_options_print(command, stdout);
 }
 
 static int is_help_flag(const char *word)

@@ -86,7 +86,7 @@ scenario() {
 	small=$(couponctl create --name "Too few" --total 2000)
 	couponctl publish "$small" >/dev/null
 	check "a rush on 2,000 coupons by 6,000 users, from a container" \
-		quietly couponctl rush --coupon "$small" --users 6000
+		quietly coupon_rush --coupon "$small" --users 6000
 	check "issued all, and no more" equals "$(issued_and_rows "$small")" "2000|2000"
 
 	# Down and up again with the volumes, and with a new password for the gateway.

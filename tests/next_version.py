@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PATCH = Path(__file__).with_suffix(".patch")
 SOURCES = ("Makefile", "scripts", "sql", "lua", "docs/openapi.json", "gateway", "worker", "keeper",
-           "ctl", "compare", "webhook", "codes", "lock", "common")  # fmt: skip
+           "rush", "ctl", "client", "compare", "webhook", "codes", "lock", "common")  # fmt: skip
 
 
 def run(*command, **options):

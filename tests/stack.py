@@ -358,8 +358,15 @@ class Stack:
     def ctl_run(self, *arguments, **options):
         """couponctl; returns the finished process with its stdout and stderr, whatever its exit
         code."""
+        return self._tool_run("couponctl", arguments, options)
+
+    def rush_run(self, *arguments, **options):
+        """coupon-rush, likewise."""
+        return self._tool_run("coupon-rush", arguments, options)
+
+    def _tool_run(self, program, arguments, options):
         return subprocess.run(
-            [str(self.build_dir / "couponctl"), *map(str, arguments)],
+            [str(self.build_dir / program), *map(str, arguments)],
             env={**os.environ, **self.env_of("operator")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -376,6 +383,11 @@ class Stack:
             result.returncode == 0
         ), f"couponctl {shlex.join(map(str, arguments))}: {result.stderr}{result.stdout}"
         return result.stdout.strip()
+
+    def rush(self, *arguments):
+        """coupon-rush that has to pass."""
+        result = self.rush_run(*arguments)
+        assert result.returncode == 0, f"coupon-rush: {result.stderr}{result.stdout}"
 
     def coupon_make(self, total, limit=1, name="test", publish=True, **terms):
         """Creates a coupon and returns its id; terms are couponctl's: begin, end, valid_days,

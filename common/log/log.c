@@ -188,6 +188,11 @@ void log_init(const char *program, enum log_level least, int as_json)
 	log_output_init(dropped_line);
 }
 
+const char *log_program_name(void)
+{
+	return log_program;
+}
+
 void log_event(enum log_level level, const char *event, const struct log_field *fields)
 {
 	int64_t suppressed = 0;

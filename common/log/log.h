@@ -40,6 +40,7 @@ static inline const char *log_text(const char *text)
  * threads start.
  */
 void log_init(const char *program, enum log_level least, int as_json);
+const char *log_program_name(void);
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
 /* The same without a limit of level or rate: for traces that were enabled by name. */

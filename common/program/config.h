@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum config_program { CONFIG_GATEWAY = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4 };
+enum config_program { CONFIG_GATEWAY = 1, CONFIG_WORKER = 2, CONFIG_CTL = 4, CONFIG_RUSH = 8 };
 
 struct config {
 #define SETTING_TEXT(field, env, flag, programs, fallback, help) char *field;

@@ -5,7 +5,8 @@
  */
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
 	     "Redis URL, redis://[user:password@]host:port/database")
-SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", ALL, "amqp://guest:guest@127.0.0.1:5672/%2f",
+SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL,
+	     "amqp://guest:guest@127.0.0.1:5672/%2f",
 	     "RabbitMQ URL, amqp://user:password@host:port/vhost")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
@@ -27,8 +28,9 @@ SETTING_TEXT(webhook_networks, "COUPON_WEBHOOK_NETWORKS", "webhook-networks", WO
 SETTING_TEXT(webhook_ca, "COUPON_WEBHOOK_CA", "webhook-ca", WORKER | CTL, "",
 	     "path of a file with the certificates that endpoints of webhooks are verified by "
 	     "(default: those of the system)")
-SETTING_TEXT(listen, "COUPON_LISTEN", "listen", GATEWAY | CTL, "127.0.0.1:7411",
-	     "TCP address of the socket API, host:port or off; couponctl connects to it")
+SETTING_TEXT(
+	listen, "COUPON_LISTEN", "listen", GATEWAY | CTL | RUSH, "127.0.0.1:7411",
+	"TCP address of the socket API, host:port or off; couponctl and coupon-rush connect to it")
 SETTING_TEXT(unix_socket, "COUPON_UNIX_SOCKET", "unix-socket", GATEWAY, "",
 	     "path of a Unix socket for the socket API (default: none)")
 SETTING_TEXT(http_listen, "COUPON_HTTP_LISTEN", "http-listen", GATEWAY, "127.0.0.1:7480",

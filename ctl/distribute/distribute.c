@@ -231,7 +231,7 @@ const struct command distribute_command = {
 	.options = distribute_options,
 	.summary = "give a coupon to listed users",
 	.detail =
-		"Connects to COUPON_LISTEN, as rush does. Run the same command again after it was "
+		"Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again after it was "
 		"stopped,\n"
 		"killed or interrupted (Ctrl-C): it goes on, and no user gets a second coupon.",
 };

@@ -3,7 +3,7 @@
 #define CTL_DISTRIBUTE_END_H
 
 #include "common/message/answer.h"
-#include "ctl/client/scan.h"
+#include "client/client.h"
 
 #include <stdint.h>
 

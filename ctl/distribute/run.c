@@ -12,7 +12,7 @@
 #include "ctl/distribute/run.h"
 
 #include "common/check.h"
-#include "ctl/client/set.h"
+#include "client/client.h"
 #include "ctl/distribute/pace.h"
 #include "ctl/distribute/key.h"
 #include "ctl/distribute/window.h"
@@ -34,7 +34,7 @@ struct run {
 	const struct run_plan *plan;
 	const struct run_files *files;
 	struct book *book;
-	struct client_set set;
+	struct client client;
 	struct json_arena *arena;
 	struct window window;
 	struct pace pace;
@@ -96,7 +96,7 @@ static size_t line_put(const struct run *run, uint32_t number, char *out)
 /* How many requests may be sent now. */
 static uint32_t room(struct run *run)
 {
-	int64_t now_us = run->set.now_us;
+	int64_t now_us = run->client.now_us;
 	uint32_t n;
 
 	if (run->stops || now_us < run->hold_us)
@@ -108,7 +108,7 @@ static uint32_t room(struct run *run)
 /* How many requests a connection may have open: its part of the window. */
 static uint32_t share(const struct run *run)
 {
-	uint32_t part = (uint32_t)run->window.limit / run->set.n + 1;
+	uint32_t part = (uint32_t)run->window.limit / run->client.n + 1;
 
 	return part < OPEN_MAX ? part : OPEN_MAX;
 }
@@ -116,13 +116,13 @@ static uint32_t share(const struct run *run)
 static void fill(void *context, uint32_t i)
 {
 	struct run *run = context;
-	struct client_connection *c = &run->set.list[i];
+	struct client_connection *c = &run->client.list[i];
 	uint32_t n = room(run), sent = 0;
 
 	if (c->out_len > 0)
 		return;
 	while (sent < n && c->open < share(run) && book_next(run->book) >= 0) {
-		uint32_t number = book_send(run->book, i, run->set.now_us);
+		uint32_t number = book_send(run->book, i, run->client.now_us);
 
 		c->out_len += line_put(run, number, c->out + c->out_len);
 		c->open++;
@@ -130,14 +130,14 @@ static void fill(void *context, uint32_t i)
 	}
 	pace_sent(&run->pace, sent);
 	if (sent > 0)
-		client_set_send(&run->set, i);
+		client_send(&run->client, i);
 }
 
 /* Each connection in turn gets a part of what may be sent. */
 static void fill_all(struct run *run)
 {
-	for (uint32_t i = 0; i < run->set.n && room(run) > 0; i++)
-		if (run->set.list[i].state == CLIENT_CONNECTED)
+	for (uint32_t i = 0; i < run->client.n && room(run) > 0; i++)
+		if (run->client.list[i].state == CLIENT_CONNECTED)
 			fill(run, i);
 }
 
@@ -147,19 +147,19 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 	if (sent_us < run->trouble_us || run->failed)
 		return;
 	snprintf(run->trouble, sizeof(run->trouble), "%s", text);
-	run->trouble_us = run->set.now_us;
-	run->hold_us = run->set.now_us + backoff_ms(&run->backoff) * 1000;
+	run->trouble_us = run->client.now_us;
+	run->hold_us = run->client.now_us + backoff_ms(&run->backoff) * 1000;
 	if (is_busy)
-		window_busy(&run->window, sent_us, run->set.now_us);
+		window_busy(&run->window, sent_us, run->client.now_us);
 	else
-		window_restart(&run->window, run->set.now_us);
+		window_restart(&run->window, run->client.now_us);
 }
 
 static void request_ended(struct run *run, uint32_t number, enum end end)
 {
-	window_answer(&run->window, run->book->flights[number].sent_us, run->set.now_us);
+	window_answer(&run->window, run->book->flights[number].sent_us, run->client.now_us);
 	book_end(run->book, number, end);
-	run->ended_us = run->set.now_us;
+	run->ended_us = run->client.now_us;
 	run->sent_ended++;
 	backoff_reset(&run->backoff);
 }
@@ -216,10 +216,10 @@ static void line_take(void *context, uint32_t i, const char *line, size_t len)
 			 "the gateway sends what is no answer: %.*s", len < 100 ? (int)len : 100,
 			 line);
 		run->failed = 1;
-		client_set_close(&run->set, i, "it is no gateway");
+		client_close(&run->client, i, "it is no gateway");
 		return;
 	}
-	run->set.list[i].open--;
+	run->client.list[i].open--;
 	reply_take(run, &reply, (uint32_t)reply.request);
 }
 
@@ -235,16 +235,16 @@ static void connections_watch(struct run *run, uint32_t *disconnections)
 {
 	char text[300];
 
-	if (run->set.disconnections == *disconnections && run->set.open_n > 0)
+	if (run->client.disconnections == *disconnections && run->client.open_n > 0)
 		return;
-	if (!run->set.error[0] || run->set.now_us < run->hold_us)
+	if (!run->client.error[0] || run->client.now_us < run->hold_us)
 		return;
-	*disconnections = run->set.disconnections;
-	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->set.error);
-	if (run->set.open_n == 0)
-		trouble(run, 0, run->set.now_us, text);
+	*disconnections = run->client.disconnections;
+	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->client.error);
+	if (run->client.open_n == 0)
+		trouble(run, 0, run->client.now_us, text);
 	else
-		window_restart(&run->window, run->set.now_us);
+		window_restart(&run->window, run->client.now_us);
 }
 
 /* Requests that a gateway that hangs does not answer are sent again over a new connection. */
@@ -252,8 +252,8 @@ static void overdue_close(struct run *run)
 {
 	int64_t i;
 
-	while ((i = book_overdue(run->book, run->set.now_us - ANSWER_TIMEOUT_US)) >= 0)
-		client_set_close(&run->set, (uint32_t)i, "no answer in time");
+	while ((i = book_overdue(run->book, run->client.now_us - ANSWER_TIMEOUT_US)) >= 0)
+		client_close(&run->client, (uint32_t)i, "no answer in time");
 }
 
 static void settle_and_save(struct run *run)
@@ -277,7 +277,7 @@ static void settle_and_save(struct run *run)
 
 static void show(struct run *run)
 {
-	int is_waiting = run->set.now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
+	int is_waiting = run->client.now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
 
 	if (is_waiting && strcmp(run->trouble, run->shown) != 0) {
 		progress_hide(&run->progress);
@@ -291,9 +291,9 @@ static void show(struct run *run)
 
 static int wait_ms(const struct run *run)
 {
-	int64_t until_us = run->hold_us > run->set.now_us
-				   ? run->hold_us - run->set.now_us
-				   : pace_wait_us(&run->pace, run->set.now_us);
+	int64_t until_us = run->hold_us > run->client.now_us
+				   ? run->hold_us - run->client.now_us
+				   : pace_wait_us(&run->pace, run->client.now_us);
 
 	if (until_us == 0 || until_us > WAIT_MS * 1000 || run->stops)
 		return WAIT_MS;
@@ -302,16 +302,16 @@ static int wait_ms(const struct run *run)
 
 static void turn(struct run *run, uint32_t *disconnections)
 {
-	client_set_wait(&run->set, wait_ms(run));
-	client_set_connect(&run->set);
+	client_wait(&run->client, wait_ms(run));
+	client_connect(&run->client);
 	connections_watch(run, disconnections);
 	overdue_close(run);
 	fill_all(run);
-	if (run->set.now_us - run->saved_us >= SAVE_EVERY_US) {
+	if (run->client.now_us - run->saved_us >= SAVE_EVERY_US) {
 		settle_and_save(run);
-		client_set_now(&run->set);
-		window_forget(&run->window, run->set.now_us);
-		run->saved_us = run->set.now_us;
+		client_now(&run->client);
+		window_forget(&run->window, run->client.now_us);
+		run->saved_us = run->client.now_us;
 	}
 	show(run);
 }
@@ -323,7 +323,7 @@ static enum run_end stop_reason(const struct run *run)
 		return RUN_FAILED;
 	if (interrupted)
 		return RUN_INTERRUPTED;
-	if (run->set.now_us - run->ended_us > run->plan->patience_us)
+	if (run->client.now_us - run->ended_us > run->plan->patience_us)
 		return RUN_IMPATIENT;
 	return RUN_DONE;
 }
@@ -358,14 +358,14 @@ static struct run *run_new(struct book *book, const struct run_plan *plan,
 	key_prefix(plan->name, run->prefix);
 	window_init(&run->window, plan->target_us, BOOK_FLIGHTS_MAX);
 	pace_init(&run->pace, plan->rate);
-	client_set_init(&run->set, &owner, plan->address, plan->connections_n,
-			(size_t)OPEN_MAX * LINE_MAX_BYTES);
+	client_init(&run->client, &owner, plan->address, plan->connections_n,
+		    (size_t)OPEN_MAX * LINE_MAX_BYTES);
 	return run;
 }
 
 static void run_free(struct run *run)
 {
-	client_set_fini(&run->set);
+	client_fini(&run->client);
 	json_arena_free(run->arena);
 	free(run);
 }
@@ -377,13 +377,13 @@ void run(struct book *book, const struct run_plan *plan, const struct run_files 
 	uint32_t disconnections = 0;
 
 	signals_take();
-	client_set_connect(&one->set);
+	client_connect(&one->client);
 	while (!is_over(one, &report->end))
 		turn(one, &disconnections);
 	settle_and_save(one);
 	progress_end(&one->progress);
 	report->sent_ended = one->sent_ended;
-	report->duration_us = one->set.now_us;
+	report->duration_us = one->client.now_us;
 	snprintf(report->why, sizeof(report->why), "%s", one->trouble);
 	run_free(one);
 }

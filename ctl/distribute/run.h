@@ -5,7 +5,7 @@
 #include "ctl/distribute/book.h"
 #include "ctl/distribute/refused.h"
 #include "ctl/distribute/state.h"
-#include "ctl/gateway.h"
+#include "client/gateway.h"
 
 struct run_plan {
 	const char *coupon; /* its id */

@@ -78,6 +78,11 @@ couponctl() {
 	compose_with run --rm -T couponctl "$@" 2>>"$ENGINE_DIR/couponctl.log" </dev/null
 }
 
+coupon_rush() {
+	compose_with run --rm -T --entrypoint coupon-rush couponctl "$@" \
+		2>>"$ENGINE_DIR/couponctl.log" </dev/null
+}
+
 queue_is() {
 	[[ $(compose_with exec -T rabbitmq rabbitmqctl -q list_queues name "$1" </dev/null |
 		awk '$1 == "coupon.receive.queue" { print $2 }') == "$2" ]]

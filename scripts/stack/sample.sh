@@ -24,6 +24,7 @@ sample_verdict() {
 command_run() {
 	local coupon total=10000 env
 	built couponctl
+	built coupon-rush
 	backends_start
 	postgres_migrate
 	names_start gateway worker-1 worker-2
@@ -33,7 +34,7 @@ command_run() {
 		--valid-days 30)
 	"$BUILD_DIR/couponctl" publish "$coupon"
 	say "coupon $coupon: $total coupons, 20000 users follow"
-	"$BUILD_DIR/couponctl" rush --coupon "$coupon" --users 20000
+	"$BUILD_DIR/coupon-rush" --coupon "$coupon" --users 20000
 	sample_verdict "$coupon" "$total"
 	env=$(shown "$RUN_DIR/env")
 	cat <<-TEXT

@@ -11,7 +11,8 @@ from stack import ROOT, Stack
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
-PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl"}
+PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl",
+            "rush": "coupon-rush"}  # fmt: skip
 IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
 RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
 SETTING = re.compile(

@@ -7,7 +7,10 @@ import subprocess
 
 from stack import ROOT
 
-C_FOLDERS = ("gateway", "worker", "events", "keeper", "ctl", "compare", "codes", "lock", "common")
+C_FOLDERS = (
+    *("gateway", "worker", "events", "keeper", "rush", "ctl", "client", "compare"),
+    *("codes", "lock", "common"),
+)
 
 # Known circles of files that are to be removed. Remove an entry with its circle.
 KNOWN_CIRCLES = []

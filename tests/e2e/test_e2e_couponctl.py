@@ -168,7 +168,6 @@ def test_help(stack):
         "list",
         "issue",
         "status",
-        "rush",
         "audit",
     ):
         assert re.search(rf"^  {command} ", everything, re.M), command

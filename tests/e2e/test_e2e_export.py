@@ -140,7 +140,7 @@ def test_a_full_disk(stack, make_coupon):
 def test_the_file_before_stays_until_it_is_complete(stack, make_coupon, tmp_path):
     """A killed export leaves the part, and the next one replaces it."""
     coupon = make_coupon(200_000)
-    stack.ctl("rush", "--coupon", coupon, "--users", 100_000, "--settle-timeout-s", 100)
+    stack.rush("--coupon", coupon, "--users", 100_000, "--settle-timeout-s", 100)
     path = tmp_path / "winners"
     path.write_text("before")
     part = tmp_path / "winners.part"
@@ -157,7 +157,7 @@ def test_one_moment_of_a_running_sale(stack, make_coupon, pg):
     """The rows are those of one snapshot: whole batches, as transactions have committed them."""
     coupon = make_coupon(200_000)
     rush = subprocess.Popen(
-        [stack.build_dir / "couponctl", "rush", "--coupon", coupon, "--users", "60000", "--rate",
+        [stack.build_dir / "coupon-rush", "--coupon", coupon, "--users", "60000", "--rate",
          "6000", "--no-verify"],
         env={**os.environ, **stack.env_of("operator")},
         stdout=subprocess.DEVNULL,

@@ -79,16 +79,16 @@ def test_so_many_wait_for_a_locked_coupon(rough, rough_pg, worker_make):
     worker = worker_make(rough, COUPON_PREFETCH=16)
     coupon, other = coupon_open(rough, WAITING), coupon_open(rough, 10_000)
     with locked(rough, coupon):
-        rough.ctl("rush", "--coupon", coupon, "--users", WAITING, "--no-verify")
+        rough.rush("--coupon", coupon, "--users", WAITING, "--no-verify")
         # Its own check: every accepted receive of the other coupon is a row.
-        rough.ctl("rush", "--coupon", other, "--users", 10_000)
+        rough.rush("--coupon", other, "--users", 10_000)
         assert issued_n(rough_pg, coupon) == 0
         assert worker.metrics()["couponmq_worker_parked_total"] > 16
         assert worker.terminate() == 0  # loses its record of the lock
         rough.start("worker-1")
         with rough.client() as client:
             assert client.issue(other, 10**6, ack="issued")["code"] == 2, "sold out"
-        rough.ctl("rush", "--coupon", coupon_open(rough, 1000), "--users", 1000)
+        rough.rush("--coupon", coupon_open(rough, 1000), "--users", 1000)
     wait_until(lambda: issued_n(rough_pg, coupon) == WAITING)
     wait_until(lambda: parked_n(rough) == 0)
     assert rough.ctl_run("audit", coupon).returncode == 0

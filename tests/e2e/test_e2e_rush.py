@@ -1,4 +1,4 @@
-"""`couponctl rush`: its users and coupons, and what it checks of their outcomes."""
+"""`coupon-rush`: its users and coupons, and what it checks of their outcomes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SEED = ("--user-seed", 7)
 def rush(stack, coupon, *options, passed=True):
     """coupon: an id, or the path of a file of ids."""
     option = "--coupons-from" if isinstance(coupon, Path) else "--coupon"
-    result = stack.ctl_run("rush", option, coupon, "--json", *options)
+    result = stack.rush_run(option, coupon, "--json", *options)
     assert result.returncode == (0 if passed else 1), result.stdout + result.stderr
     told = json.loads(result.stdout)
     assert told["passed"] == passed
@@ -76,7 +76,7 @@ def test_a_signal_ends_the_sending_and_what_was_sent_is_checked(stack, make_coup
     coupon = make_coupon(100_000)
     options = ("--coupon", coupon, "--users", "100000", "--rate", "300", "--json")
     process = subprocess.Popen(
-        [stack.build_dir / "couponctl", "rush", *map(str, options)],
+        [stack.build_dir / "coupon-rush", *map(str, options)],
         env={**os.environ, **stack.env},
         stdout=subprocess.PIPE,
         text=True,
@@ -248,7 +248,7 @@ def test_finds_what_is_wrong_of_one_of_many(
 
 def test_coupons_from_standard_input(stack, coupons_make):
     coupons, _ = coupons_make(3)
-    command = [str(stack.build_dir / "couponctl"), "rush", "--coupons-from", "-", "--users", "30"]
+    command = [str(stack.build_dir / "coupon-rush"), "--coupons-from", "-", "--users", "30"]
     result = subprocess.run(
         command,
         input="\n".join(map(str, coupons)),
@@ -274,7 +274,7 @@ def test_wrong_coupons(stack, make_coupon, tmp_path):
         (2, f"{tmp_path}/none cannot be read: No such", ("--coupons-from", tmp_path / "none")),
         (2, "rush needs --coupon", ()),
     ):
-        result = stack.ctl_run("rush", "--users", 1, *options)
+        result = stack.rush_run("--users", 1, *options)
         assert result.returncode == status and error in result.stderr, result.stderr
 
 
@@ -289,5 +289,5 @@ def test_wrong_coupons(stack, make_coupon, tmp_path):
     ],
 )
 def test_wrong_options(stack, options, error):
-    result = stack.ctl_run("rush", "--coupon", 1, "--users", 2, *options)
+    result = stack.rush_run("--coupon", 1, "--users", 2, *options)
     assert result.returncode == 2 and error in result.stderr, result.stderr

@@ -12,7 +12,7 @@ import redis
 from stack import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("coupon-gateway", "coupon-worker", "couponctl")
+PROGRAMS = ("coupon-gateway", "coupon-worker", "couponctl", "coupon-rush")
 
 
 def version_stated():

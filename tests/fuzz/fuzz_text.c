@@ -9,7 +9,7 @@
 #include "common/message/receive.h"
 #include "common/redis/url.h"
 #include "common/message/rfc3339.h"
-#include "ctl/client/scan.h"
+#include "client/client.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-"""The statements by which `couponctl rush` reads the outcomes of its users."""
+"""The statements by which `coupon-rush` reads the outcomes of its users."""
 
 import uuid
 
@@ -61,7 +61,7 @@ def test_counts_of_coupons(db, coupon_new):
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("rows", [0, ROWS])
 def test_outcomes_are_looked_up_by_index(owner, coupon_new, analyzed, rows):
-    """Whatever the statistics say, and with all rows of one coupon. couponctl rush sets
+    """Whatever the statistics say, and with all rows of one coupon. coupon-rush sets
     enable_seqscan too: while most of a table's rows are gone, PostgreSQL reckons with all pages of
     the index."""
     coupon = coupon_new()

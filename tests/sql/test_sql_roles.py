@@ -13,7 +13,7 @@ from test_sql_query import OWNER_ONLY
 FOLDERS = {
     "gateway": ("gateway", "common"),
     "worker": ("worker", "keeper", "webhook", "common"),
-    "operator": ("ctl", "lock", "common"),
+    "operator": ("ctl", "rush", "lock", "common"),
 }
 CURSOR = re.compile(r"DECLARE \w+ (?:NO SCROLL )?CURSOR FOR\s+(.*)", re.DOTALL)
 STATEMENT = re.compile(r"\s*(?:--.*\n)*\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")

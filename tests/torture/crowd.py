@@ -1,5 +1,5 @@
 """
-`couponctl rush` on each gateway: many users on a coupon of their own. It checks P1 to P3 of them.
+`coupon-rush` on each gateway: many users on a coupon of their own. It checks P1 to P3 of them.
 In `make torture` a crowd beside the load of every scenario asks for two thirds of what the machine
 does.
 """
@@ -22,7 +22,7 @@ LASTS_S = 20  # longer than most faults
 def rush_start(rig, coupons, part, first, users, rate):
     return subprocess.Popen(
         [
-            str(rig.stack.build_dir / "couponctl"), "rush", "--json", *coupons,
+            str(rig.stack.build_dir / "coupon-rush"), "--json", *coupons,
             "--users", str(users), "--first-user", str(first), "--connections", str(CONNECTIONS),
             "--pipeline", str(PIPELINE), "--timeout-s", "30", "--settle-timeout-s", "120",
             *(("--rate", str(rate)) if rate else ()),
@@ -35,7 +35,7 @@ def rush_start(rig, coupons, part, first, users, rate):
 def rush_ended(one):
     """What it told, which must be that all its answers are in PostgreSQL."""
     output, _ = one.communicate(timeout=ENDS_S)
-    assert one.returncode == 0, f"couponctl rush: {one.returncode} {output}"
+    assert one.returncode == 0, f"coupon-rush: {one.returncode} {output}"
     return json.loads(output.splitlines()[-1])
 
 

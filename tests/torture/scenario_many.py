@@ -1,6 +1,6 @@
 """
 Faults while requests are spread over 300 coupons, so that messages carry many batches and
-transactions many coupons. `couponctl rush` checks P1 to P3 of each coupon, the audit all of them.
+transactions many coupons. `coupon-rush` checks P1 to P3 of each coupon, the audit all of them.
 """
 
 import psycopg

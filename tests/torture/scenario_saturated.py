@@ -1,5 +1,5 @@
 """
-Faults while both gateways answer nearly as many requests as they can, by `couponctl rush` on a
+Faults while both gateways answer nearly as many requests as they can, by `coupon-rush` on a
 coupon of its own, which also checks P1 to P3 of it. The rate before is printed, and when it is
 reached again; the bound is loose, because nothing of the machine is idle then.
 """

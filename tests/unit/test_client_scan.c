@@ -1,7 +1,7 @@
 /* Replies of the gateway as the client engine reads them. */
-#include "ctl/rush/book.h"
-#include "ctl/rush/plan.h"
-#include "ctl/client/scan.h"
+#include "rush/book.h"
+#include "rush/plan.h"
+#include "client/client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

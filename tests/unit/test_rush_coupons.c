@@ -1,5 +1,5 @@
 /* Which coupon rush asks for next. */
-#include "ctl/rush/coupons.h"
+#include "rush/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

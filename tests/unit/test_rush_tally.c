@@ -1,5 +1,5 @@
 /* What rush counts, and the verdict on it. */
-#include "ctl/rush/tally.h"
+#include "rush/tally.h"
 
 #include "common/message/receive.h"
 

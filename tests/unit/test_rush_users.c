@@ -1,5 +1,5 @@
 /* Which user rush asks for next. */
-#include "ctl/rush/users.h"
+#include "rush/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

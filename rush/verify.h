@@ -1,10 +1,17 @@
 /* Waits until the receives of a rush are settled, and checks P1, P2 and P3 in PostgreSQL. */
-#ifndef CTL_RUSH_VERIFY_H
-#define CTL_RUSH_VERIFY_H
+#ifndef RUSH_VERIFY_H
+#define RUSH_VERIFY_H
 
-#include "ctl/redis_coupon.h"
-#include "ctl/rush/settled.h"
-#include "ctl/rush/tally.h"
+#include "ctl/postgres.h"
+#include "rush/tally.h"
+
+/* The counts of a coupon in PostgreSQL. */
+struct rush_counts {
+	int64_t total, issued;
+	int64_t generation;
+	int64_t settled;     /* receives with an outcome, of all generations */
+	int64_t settled_now; /* of these: of the current generation */
+};
 
 struct rush_verify {
 	const struct rush_plan *plan;

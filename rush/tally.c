@@ -1,4 +1,4 @@
-#include "ctl/rush/tally.h"
+#include "rush/tally.h"
 
 #include "common/message/answer.h"
 #include "common/check.h"

@@ -1,9 +1,36 @@
-#include "ctl/rush/report.h"
-
+/*
+ * coupon-rush: puts load on coupons through the gateway, and checks the answers in the database. As
+ * an operator's tool it reads its command line as couponctl does.
+ */
+#include "common/log/log.h"
 #include "common/message/answer.h"
+#include "common/program/program.h"
 #include "ctl/output.h"
+#include "rush/load.h"
+#include "rush/verify.h"
 
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#define SETTLE_TIMEOUT_S 30
+
+struct report {
+	const struct rush_plan *plan;
+	const struct rush_book *book;
+	const struct rush_figures *figures;
+	const struct rush_verify *verify; /* NULL: with --no-verify */
+	int passed;
+};
+
+/* 1,234,567; one of the last few texts. */
+static const char *grouped(int64_t number)
+{
+	static char texts[8][OUTPUT_GROUPED_SIZE];
+	static unsigned turn;
+
+	return output_grouped(number, texts[turn++ % 8]);
+}
 
 /* The name of an end. That of code 0 is the acknowledgement level. */
 static const char *end_name(const struct rush_plan *plan, int end)
@@ -33,7 +60,7 @@ static int64_t per_second(int64_t n, int64_t us)
 }
 
 /* From the first request to the last committed row; 0: unknown. */
-static int64_t committed_us(const struct rush_report *report)
+static int64_t committed_us(const struct report *report)
 {
 	const struct rush_verify *v = report->verify;
 
@@ -47,9 +74,8 @@ static void latency_print(const char *name, const struct rush_latency *l)
 	       (double)l->max_us / 1e3);
 }
 
-static void answers_print(const struct rush_report *report)
+static void answers_print(const struct report *report)
 {
-	char n[OUTPUT_GROUPED_SIZE], rate[OUTPUT_GROUPED_SIZE];
 	const struct rush_book *book = report->book;
 	const struct rush_figures *figures = report->figures;
 	uint32_t answered = rush_book_answered(book);
@@ -58,10 +84,9 @@ static void answers_print(const struct rush_report *report)
 	for (int end = 0; end < RUSH_ENDS; end++)
 		if (book->ends[end])
 			printf("  %-22s %12s\n", end_name(report->plan, end),
-			       output_grouped(book->ends[end], n));
-	printf("  %-22s %12s in %.3f s, %s a second\n", "answered", output_grouped(answered, n),
-	       seconds(figures->duration_us),
-	       output_grouped(per_second(answered, figures->duration_us), rate));
+			       grouped(book->ends[end]));
+	printf("  %-22s %12s in %.3f s, %s a second\n", "answered", grouped(answered),
+	       seconds(figures->duration_us), grouped(per_second(answered, figures->duration_us)));
 	if (figures->disconnections)
 		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
 		       figures->error);
@@ -79,9 +104,8 @@ static void answers_print(const struct rush_report *report)
 		latency_print(rush_ack_text(report->plan->ack), &accepted);
 }
 
-static void verify_print(const struct rush_report *report)
+static void verify_print(const struct report *report)
 {
-	char a[OUTPUT_GROUPED_SIZE], b[OUTPUT_GROUPED_SIZE], c[OUTPUT_GROUPED_SIZE];
 	const struct rush_verify *v = report->verify;
 	const struct rush_tally *t = &v->tally;
 
@@ -89,81 +113,75 @@ static void verify_print(const struct rush_report *report)
 		printf("\n  last row committed %.3f s after the first request, %s receives a "
 		       "second\n",
 		       seconds(committed_us(report)),
-		       output_grouped(per_second(v->new_n, committed_us(report)), a));
+		       grouped(per_second(v->new_n, committed_us(report))));
 	else if (!v->settled_us)
 		printf("\n  not settled in time: %s of %s receives have their outcome\n",
-		       output_grouped(t->told - t->lost, a), output_grouped(t->told, b));
+		       grouped(t->told - t->lost), grouped(t->told));
 	printf("\n  P1 %-4s %s issued of %s%s\n", v->oversold || v->rows_differ ? "NO" : "ok",
-	       output_grouped(v->issued, a), output_grouped(v->total, b),
+	       grouped(v->issued), grouped(v->total),
 	       v->rows_differ ? ", but the number of rows differs" : "");
 	printf("  P2 %-4s %s users over the limit\n", v->over_limit ? "NO" : "ok",
-	       output_grouped(v->over_limit, a));
+	       grouped(v->over_limit));
 	printf("  P3 %-4s %s accepted: %s rows", rush_tally_wrong(t) || v->twice ? "NO" : "ok",
-	       output_grouped(t->told, a), output_grouped(t->issued, b));
-	printf(", %s recorded rejections\n", output_grouped(t->rejected, c));
+	       grouped(t->told), grouped(t->issued));
+	printf(", %s recorded rejections\n", grouped(t->rejected));
 	if (t->from_unknown)
-		printf("          and %s with unknown answers\n",
-		       output_grouped(t->from_unknown, a));
+		printf("          and %s with unknown answers\n", grouped(t->from_unknown));
 	for (size_t i = 0; i < t->wrong_n; i++)
 		printf("     WRONG %s\n", t->wrong[i]);
 }
 
-static void verdict_print(const struct rush_report *report)
+static void verdict_print(const struct report *report)
 {
-	char a[OUTPUT_GROUPED_SIZE], b[OUTPUT_GROUPED_SIZE], c[OUTPUT_GROUPED_SIZE],
-		d[OUTPUT_GROUPED_SIZE];
 	const struct rush_verify *v = report->verify;
 	const struct rush_book *book = report->book;
 
 	printf("\n%s: ", report->passed ? "PASS" : "FAIL");
 	if (v) {
 		printf("%s accepted, %s rows, %s oversold, %s over the limit, ",
-		       output_grouped(v->tally.told, a), output_grouped(v->tally.issued, b),
-		       output_grouped(v->oversold, c), output_grouped(v->over_limit, d));
-		printf("%s lost, %s twice", output_grouped(v->tally.lost, a),
-		       output_grouped(v->tally.twice + v->tally.both, b));
+		       grouped(v->tally.told), grouped(v->tally.issued), grouped(v->oversold),
+		       grouped(v->over_limit));
+		printf("%s lost, %s twice", grouped(v->tally.lost),
+		       grouped(v->tally.twice + v->tally.both));
 		if (v->tally.rejected)
-			printf(", %s rejected", output_grouped(v->tally.rejected, c));
+			printf(", %s rejected", grouped(v->tally.rejected));
 		if (v->tally.stray)
-			printf(", %s without an answer", output_grouped(v->tally.stray, c));
+			printf(", %s without an answer", grouped(v->tally.stray));
 		if (v->tally.other)
-			printf(", %s answered wrongly", output_grouped(v->tally.other, c));
+			printf(", %s answered wrongly", grouped(v->tally.other));
 		if (v->tally.unkept)
-			printf(", %s keys or codes not kept", output_grouped(v->tally.unkept, c));
+			printf(", %s keys or codes not kept", grouped(v->tally.unkept));
 	} else {
-		printf("%s answered, not verified", output_grouped(rush_book_answered(book), a));
+		printf("%s answered, not verified", grouped(rush_book_answered(book)));
 	}
 	if (book->ends[RUSH_NOT_SENT])
-		printf(", %s not sent: %s", output_grouped(book->ends[RUSH_NOT_SENT], a),
+		printf(", %s not sent: %s", grouped(book->ends[RUSH_NOT_SENT]),
 		       report->figures->stopped ? "stopped by a signal" : report->figures->error);
 	if (book->strange)
-		printf(", %s invalid lines", output_grouped(book->strange, a));
+		printf(", %s invalid lines", grouped(book->strange));
 	putchar('\n');
 }
 
 static void coupons_print(const struct rush_coupons *coupons)
 {
 	const struct rush_coupon *list = coupons->list;
-	char n[OUTPUT_GROUPED_SIZE];
 
 	if (coupons->n == 1)
 		printf("rush on coupon %s", list[0].text);
 	else
-		printf("rush on %s coupons from %s to %s", output_grouped(coupons->n, n),
-		       list[0].text, list[coupons->n - 1].text);
+		printf("rush on %s coupons from %s to %s", grouped(coupons->n), list[0].text,
+		       list[coupons->n - 1].text);
 }
 
-void rush_report_text(const struct rush_report *report)
+static void text_print(const struct report *report)
 {
 	const struct rush_plan *plan = report->plan;
-	char requests[OUTPUT_GROUPED_SIZE], users[OUTPUT_GROUPED_SIZE], rate[OUTPUT_GROUPED_SIZE];
 
 	coupons_print(&plan->coupons);
-	printf(": %s requests of %s users, %u connections x %u",
-	       output_grouped(plan->requests_n, requests), output_grouped(plan->users.n, users),
-	       report->figures->connected, plan->pipeline);
+	printf(": %s requests of %s users, %u connections x %u", grouped(plan->requests_n),
+	       grouped(plan->users.n), report->figures->connected, plan->pipeline);
 	if (plan->rate)
-		printf(", %s a second", output_grouped(plan->rate, rate));
+		printf(", %s a second", grouped(plan->rate));
 	if (plan->users.form != RUSH_INT)
 		printf(", user ids %s", rush_form_text(plan->users.form));
 	if (plan->users.seeded)
@@ -190,7 +208,7 @@ static cJSON *latency_json(const struct rush_book *book, int code)
 	return object;
 }
 
-static cJSON *answers_json(const struct rush_report *report)
+static cJSON *answers_json(const struct report *report)
 {
 	cJSON *object = output_object();
 
@@ -200,7 +218,7 @@ static cJSON *answers_json(const struct rush_report *report)
 	return object;
 }
 
-static cJSON *verify_json(const struct rush_report *report)
+static cJSON *verify_json(const struct report *report)
 {
 	const struct rush_verify *v = report->verify;
 	const struct rush_tally *t = &v->tally;
@@ -234,7 +252,7 @@ static cJSON *verify_json(const struct rush_report *report)
 	return object;
 }
 
-void rush_report_json(const struct rush_report *report)
+static void json_print(const struct report *report)
 {
 	const struct rush_plan *plan = report->plan;
 	const struct rush_figures *figures = report->figures;
@@ -277,4 +295,126 @@ void rush_report_json(const struct rush_report *report)
 	else
 		output_null(object, "verify");
 	output_print(object);
+}
+
+/* Returns the exit status. */
+static int run(const struct config *config, const struct args *args)
+{
+	int verified = !args_has(args, "no-verify"), json = args_has(args, "json");
+	int64_t settle_timeout_s = args_number(args, "settle-timeout-s", 0, 86400,
+					       SETTLE_TIMEOUT_S);
+	struct gateway_address address;
+	struct rush_plan plan;
+	struct rush_book book;
+	struct rush_figures figures;
+	struct rush_verify verify;
+	struct report report = {
+		.plan = &plan,
+		.book = &book,
+		.figures = &figures,
+		.verify = verified ? &verify : NULL,
+	};
+
+	rush_plan_read(&plan, args);
+	gateway_address_read(&address, config->listen);
+	rush_book_init(&book, &plan);
+	if (verified)
+		rush_verify_begin(&verify, &plan, config->database_url, config->redis_url,
+				  settle_timeout_s * 1000);
+	if (rush_load_run(&book, &address, !json && isatty(STDERR_FILENO), &figures))
+		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
+			  figures.error);
+	if (verified && rush_verify_end(&verify, &book))
+		log_fatal("the gateway answered with a receive whose batch is not a ULID");
+	report.passed = book.strange == 0 && (figures.stopped || book.ends[RUSH_NOT_SENT] == 0) &&
+			(!verified || rush_verify_passed(&verify));
+	if (json)
+		json_print(&report);
+	else
+		text_print(&report);
+	if (verified)
+		rush_verify_fini(&verify);
+	rush_book_fini(&book);
+	rush_plan_fini(&plan);
+	return report.passed ? 0 : 1;
+}
+
+static const struct option options[] = {
+	OPTION("coupon", "ID[,ID...]", "the coupon to request; of several each user requests one"),
+	OPTION("coupons-from", "FILE",
+	       "the coupons, one id a line, instead of --coupon; -: standard input"),
+	OPTION("users", "N", "number of users"),
+	OPTION("first-user", "U",
+	       "number of the first user; the next have the numbers after it; default 1"),
+	OPTION("user-ids", "FORM",
+	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
+	OPTION("user-seed", "N",
+	       "ids that look random, without any order; the same seed gives the same ids, and "
+	       "of several coupons the same one to each user"),
+	OPTION("codes", "FILE",
+	       "redeem: each user sends the next code of this file, which codes generate has "
+	       "written for the coupon"),
+	OPTION("requests-per-user", "N", "requests of each user; default 1"),
+	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
+		       "same receive"),
+	OPTION("ack", "LEVEL", "reply when a receive is accepted (default), queued or issued"),
+	OPTION("connections", "C", "connections to the gateway; default 50"),
+	OPTION("pipeline", "P", "unanswered requests of one connection, at most; default 64"),
+	OPTION("rate", "R",
+	       "requests a second, latency from when each was due; default: as fast as answers "
+	       "come"),
+	OPTION("timeout-s", "S", "a later answer counts as unknown; default 10"),
+	OPTION("settle-timeout-s", "S", "time to wait until all receives are settled; default 30"),
+	SWITCH("no-verify", "load only: do not check the database"),
+	SWITCH("json", "print one JSON object"),
+	OPTIONS_END,
+};
+
+static const struct command command = {
+	.name = "coupon-rush",
+	.options = options,
+	.summary = "put load on one or many coupons, and check the outcomes",
+};
+
+static void help(void)
+{
+	printf("Usage: coupon-rush [OPTIONS]\n\n"
+	       "Puts load on one or many coupons, and checks the outcomes. Needs --users, and "
+	       "--coupon "
+	       "or\n--coupons-from. Connects to COUPON_LISTEN: host:port, or /path or unix:path of "
+	       "a "
+	       "Unix\nsocket. Afterwards each accepted receive must be one row or one recorded "
+	       "rejection in\nPostgreSQL. The exit status is the verdict.\n\n"
+	       "  --help     this text\n"
+	       "  --version  the version\n\nOptions:\n");
+	args_options_print(&command, stdout);
+	puts("\nSettings, by flag or environment:");
+	config_help(CONFIG_RUSH, stdout);
+	puts("\nExit status: 0 every check passed; 1 a check failed, or it could not run; 2 the "
+	     "command line\nis invalid.");
+}
+
+static int takes_value(const char *word)
+{
+	return args_takes_value(&command, word);
+}
+
+int main(int argc, char **argv)
+{
+	struct config config;
+	struct args args;
+	int status;
+
+	program_dump_nothing();
+	log_init("coupon-rush", LOG_LEVEL_WARN, 0);
+	program_answer("coupon-rush", help, argc, argv);
+	signal(SIGPIPE, SIG_IGN);
+	argc = config_read_beside(&config, CONFIG_RUSH, argc, argv, takes_value);
+	config_log(&config, "coupon-rush");
+	args_read(&args, &command, argc - 1, argv + 1);
+	status = run(&config, &args);
+	config_free(&config);
+	if (fflush(stdout) != 0)
+		log_fatal("standard output cannot be written");
+	return status;
 }

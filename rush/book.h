@@ -6,12 +6,12 @@
  *
  * Requests are sent in the order of their numbers, so the oldest open one times out next.
  */
-#ifndef CTL_RUSH_BOOK_H
-#define CTL_RUSH_BOOK_H
+#ifndef RUSH_BOOK_H
+#define RUSH_BOOK_H
 
 #include "common/message/ulid.h"
-#include "ctl/rush/plan.h"
-#include "ctl/client/scan.h"
+#include "rush/plan.h"
+#include "client/client.h"
 
 #define RUSH_CODES_MAX 100
 

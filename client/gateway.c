@@ -1,4 +1,4 @@
-#include "ctl/gateway.h"
+#include "client/gateway.h"
 
 #include "common/check.h"
 #include "common/clock.h"

@@ -3,10 +3,10 @@
  * coupon or exactly one recorded rejection, and every outcome belongs to an accepted or an unknown
  * answer. No I/O.
  */
-#ifndef CTL_RUSH_TALLY_H
-#define CTL_RUSH_TALLY_H
+#ifndef RUSH_TALLY_H
+#define RUSH_TALLY_H
 
-#include "ctl/rush/book.h"
+#include "rush/book.h"
 
 #define RUSH_WRONG_MAX 20 /* what is wrong is named up to this number, and all is counted */
 #define RUSH_WRONG_SIZE 192

@@ -2,8 +2,8 @@
  * The gateway's socket API, a client of it. COUPON_LISTEN names its address as host:port, or as
  * /path or unix:path of a Unix socket.
  */
-#ifndef CTL_GATEWAY_H
-#define CTL_GATEWAY_H
+#ifndef CLIENT_GATEWAY_H
+#define CLIENT_GATEWAY_H
 
 #include <sys/socket.h>
 

@@ -1,7 +1,9 @@
-#include "ctl/rush/verify.h"
+#include "rush/verify.h"
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
+#include "ctl/redis_coupon.h"
 #include "embed.h"
 
 #include <stdlib.h>
@@ -9,6 +11,8 @@
 #include <unistd.h>
 
 #define USERS_PAGE 5000
+#define COUPONS_PAGE 500
+#define POLL_US 5000      /* between two reads of counts, which must not disturb the measurement */
 #define AUDIT_EACH_MAX 8  /* coupons that are audited one by one; more: all of the database's */
 #define RECHECK_US 200000 /* between two reads of the rows */
 
@@ -18,6 +22,42 @@ static void *array_new(size_t n, size_t size)
 
 	check(array != NULL);
 	return array;
+}
+
+static void counts_page_read(struct db *db, const int64_t *ids, uint32_t n,
+			     struct rush_counts *counts)
+{
+	struct postgres_array array;
+	PGresult *page;
+
+	postgres_array_init(&array, POSTGRES_INT8);
+	for (uint32_t i = 0; i < n; i++)
+		postgres_array_add_number(&array, ids[i]);
+	page = db_query_arguments(db, sql_query_rush_settled, 1,
+				  (const struct postgres_argument[]){ postgres_array(&array) });
+	for (uint32_t i = 0; i < n; i++) {
+		int row = (int)i;
+
+		if (row >= PQntuples(page) || db_int(page, row, "id") != ids[i])
+			log_fatal("there is no coupon %lld", (long long)ids[i]);
+		counts[i] = (struct rush_counts){
+			.total = db_int(page, row, "total_num"),
+			.issued = db_int(page, row, "issued_num"),
+			.generation = db_int(page, row, "generation"),
+			.settled = db_int(page, row, "settled_num"),
+			.settled_now = db_int(page, row, "settled_now_num"),
+		};
+	}
+	PQclear(page);
+	postgres_array_fini(&array);
+}
+
+/* Of `n` coupons, whose ids ascend. Ends the process when one of them does not exist. */
+static void counts_read(struct db *db, const int64_t *ids, uint32_t n, struct rush_counts *counts)
+{
+	for (uint32_t i = 0; i < n; i += COUPONS_PAGE)
+		counts_page_read(db, ids + i, n - i < COUPONS_PAGE ? n - i : COUPONS_PAGE,
+				 counts + i);
 }
 
 /* Adds what `sql` has found for a page of the plan's users, from `first` on. */
@@ -105,7 +145,7 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		verify->ids[i] = plan->coupons.list[i].id;
 	verify->counts = array_new(plan->coupons.n, sizeof(*verify->counts));
 	/* The counts first: an outcome that is added in between is then new in both. */
-	rush_counts_read(verify->db, verify->ids, plan->coupons.n, verify->counts);
+	counts_read(verify->db, verify->ids, plan->coupons.n, verify->counts);
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
 		is_issued |= verify->counts[i].issued > 0;
 	/* Most rushes are on new coupons. */
@@ -125,10 +165,10 @@ static void in_flight_wait(struct rush_verify *verify, struct redis_client *redi
 	struct rush_counts counts;
 
 	while (redis_coupon_read(redis, coupon, &read) == 1 && clock_monotonic_us() < deadline_us) {
-		rush_counts_read(verify->db, &coupon, 1, &counts);
+		counts_read(verify->db, &coupon, 1, &counts);
 		if (counts.generation == read.generation && counts.settled_now >= read.seq)
 			break;
-		usleep(RUSH_POLL_US);
+		usleep(POLL_US);
 	}
 }
 
@@ -151,21 +191,54 @@ static void unknown_wait(struct rush_verify *verify, const struct rush_book *boo
 	redis_client_free(redis);
 }
 
+/*
+ * Removes from `left`, coupons by their indexes, those that have as many more outcomes as `wanted`.
+ * Returns how many stay.
+ */
+static uint32_t page_look(const struct rush_verify *verify, const int64_t *wanted, uint32_t *left,
+			  uint32_t n)
+{
+	struct rush_counts counts[COUPONS_PAGE];
+	int64_t ids[COUPONS_PAGE] = { 0 };
+	uint32_t stay = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = verify->ids[left[i]];
+	counts_read(verify->db, ids, n, counts);
+	for (uint32_t i = 0; i < n; i++)
+		if (counts[i].settled - verify->counts[left[i]].settled < wanted[left[i]])
+			left[stay++] = left[i];
+	return stay;
+}
+
+/*
+ * Waits until the receives that were accepted are settled. The coupons that are not settled yet are
+ * looked at in pages, the last ones first. A page is read until it is settled; then the others are
+ * too, or nearly. So the time when all were seen is never too early.
+ */
 static void settled_wait(struct rush_verify *verify, const struct rush_receives *told,
 			 int64_t deadline_us)
 {
-	const struct rush_plan *plan = verify->plan;
-	int64_t *wanted = array_new(plan->coupons.n, sizeof(*wanted));
-	const struct rush_settled settled = {
-		.db = verify->db,
-		.ids = verify->ids,
-		.n = plan->coupons.n,
-		.before = verify->counts,
-		.wanted = wanted,
-	};
+	uint32_t coupons_n = verify->plan->coupons.n, n = 0, page_n, stay;
+	int64_t *wanted = array_new(coupons_n, sizeof(*wanted));
+	uint32_t *left = array_new(coupons_n, sizeof(*left));
 
 	verify->new_n = rush_receives_new(told, &verify->before, wanted);
-	verify->settled_us = rush_settled_wait(&settled, deadline_us);
+	for (uint32_t i = 0; i < coupons_n; i++)
+		if (wanted[i] > 0)
+			left[n++] = i;
+	for (;;) {
+		page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE;
+		stay = page_n ? page_look(verify, wanted, left + n - page_n, page_n) : 0;
+		n = n - page_n + stay;
+		if (n == 0)
+			verify->settled_us = clock_monotonic_us();
+		if (n == 0 || clock_monotonic_us() >= deadline_us)
+			break;
+		if (stay > 0)
+			usleep(POLL_US);
+	}
+	free(left);
 	free(wanted);
 }
 
@@ -245,7 +318,7 @@ static void coupons_audit(struct rush_verify *verify)
 	uint32_t n = verify->plan->coupons.n;
 	struct rush_counts *counts = array_new(n, sizeof(*counts));
 
-	rush_counts_read(verify->db, verify->ids, n, counts);
+	counts_read(verify->db, verify->ids, n, counts);
 	for (uint32_t i = 0; i < n; i++) {
 		verify->total = sum(verify->total, counts[i].total);
 		verify->issued = sum(verify->issued, counts[i].issued);

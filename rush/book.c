@@ -1,4 +1,4 @@
-#include "ctl/rush/book.h"
+#include "rush/book.h"
 
 #include "common/message/answer.h"
 #include "common/check.h"

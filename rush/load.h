@@ -1,9 +1,9 @@
 /* Sends the requests of a rush and records every answer in the book. */
-#ifndef CTL_RUSH_LOAD_H
-#define CTL_RUSH_LOAD_H
+#ifndef RUSH_LOAD_H
+#define RUSH_LOAD_H
 
-#include "ctl/rush/book.h"
-#include "ctl/gateway.h"
+#include "client/gateway.h"
+#include "rush/book.h"
 
 struct rush_figures {
 	int64_t begin_us;    /* the first request, on the monotonic clock */

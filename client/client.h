@@ -1,0 +1,105 @@
+/*
+ * Connections to the gateway in one epoll set, for programs that have many requests in flight. A
+ * connection that ends is opened again, with backoff. The owner writes request lines to `out` of a
+ * connection and counts its unanswered requests in `open`:
+ *
+ *	          ┌─ fill ─▶ out ─▶ client_send() ─┐
+ *	owner ────┤                                ├── a connection
+ *	          └─ line ◀─ in ◀──────────────────┘
+ */
+#ifndef CLIENT_CLIENT_H
+#define CLIENT_CLIENT_H
+
+#include "client/gateway.h"
+#include "common/backoff.h"
+#include "common/message/json.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum client_state { CLIENT_CLOSED, CLIENT_CONNECTING, CLIENT_CONNECTED };
+
+/*
+ *	in:   [ lines taken | whole lines … | a part ]      in_at, in_len
+ *	out:  [ sent | to be sent ]                         out_at, out_len
+ */
+struct client_connection {
+	enum client_state state;
+	int fd;         /* -1: closed */
+	int want_write; /* output is left: waiting for EPOLLOUT */
+	uint32_t open;  /* unanswered requests */
+	char *out;
+	size_t out_at, out_len;
+	char *in;
+	size_t in_at, in_len;
+	struct backoff backoff;
+	int64_t retry_us; /* closed: when to connect again */
+};
+
+struct client_owner {
+	void *context;
+	/* Connection `i` was opened, has sent all its output, or has received replies. */
+	void (*fill)(void *context, uint32_t i);
+	/* A reply line without its end. One that is longer than the buffer comes in pieces. */
+	void (*line)(void *context, uint32_t i, const char *line, size_t len);
+	/* Connection `i`, which was open, has ended: the outcome of its requests is unknown. */
+	void (*lost)(void *context, uint32_t i);
+};
+
+struct client {
+	struct client_owner owner;
+	const struct gateway_address *address;
+	struct client_connection *list;
+	uint32_t n, open_n, closed_n;
+	uint32_t disconnections;
+	char error[160]; /* why the last connection ended or could not be opened; "": none did */
+	int epoll;
+	int64_t begin_us; /* on the monotonic clock */
+	int64_t now_us;   /* from begin_us */
+};
+
+/* `address` is lent. `out_bytes`: room for the request lines of one connection. */
+void client_init(struct client *client, const struct client_owner *owner,
+		 const struct gateway_address *address, uint32_t n, size_t out_bytes);
+void client_fini(struct client *client);
+
+/* Sets the clock to 0. */
+void client_start(struct client *client);
+
+/* Reads the clock. */
+void client_now(struct client *client);
+
+/* Opens the closed connections whose time has come. */
+void client_connect(struct client *client);
+
+/*
+ * Waits for events of connections, at most so long, and handles them. An event of another
+ * descriptor in the epoll set, with data.u32 UINT32_MAX, only ends the wait.
+ */
+void client_wait(struct client *client, int timeout_ms);
+
+/* Sends the output of connection `i`, as much as the kernel takes. */
+void client_send(struct client *client, uint32_t i);
+
+/* Ends connection `i`, which is open. */
+void client_close(struct client *client, uint32_t i, const char *why);
+
+/* A reply line. */
+struct client_reply {
+	int64_t request; /* the id; -1: it has none */
+	int code;
+	const char *receive; /* into the line or the arena, not ended by NUL; NULL: none */
+	size_t receive_len;
+	const char *reason; /* into the arena; NULL: none, or not read */
+};
+
+/*
+ * client_scan() accepts only the format that the gateway writes, and takes a few nanoseconds; other
+ * lines are for client_scan_strict(), which reads any JSON. `line` has no line end. 0, or -1 when
+ * it is not such a line.
+ */
+int client_scan(const char *line, size_t len, struct client_reply *reply);
+int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
+		       struct client_reply *reply);
+
+#endif

@@ -1,0 +1,313 @@
+/*
+ * One thread waits for the connections in one epoll set. With a rate, a timer in the same set wakes
+ * it when the next request is due.
+ *
+ *	          ┌─ request lines, as many as the pipeline allows ─▶ ┐
+ *	book ─────┤                                                   ├── the client's connections
+ *	          └─ answers ◀─ scan ◀─ lines ◀───────────────────────┘
+ *
+ * A connection is filled again when half of its pipeline is answered, so that one send carries many
+ * requests. With a rate, one connection after the other is filled with the requests that are due.
+ */
+#include "rush/load.h"
+
+#include "client/client.h"
+#include "common/check.h"
+#include "common/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define CONNECT_TIMEOUT_US 5000000 /* for all connections to be open at the start */
+#define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
+#define PROGRESS_US 100000
+
+static volatile sig_atomic_t stop_asked;
+
+/* From now on a signal ends the process. */
+static void signals_reset(void)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop_asked = 1;
+	signals_reset();
+}
+
+static void signals_take(void)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+struct load {
+	struct client client;
+	struct rush_book *book;
+	const struct rush_plan *plan;
+	struct json_arena *arena;
+	int may_send;  /* before, connections are only opened */
+	uint32_t turn; /* with a rate: the connection that is next */
+	int timer;
+	int64_t sent_last_us;
+	int64_t alive_us; /* when a connection was last open */
+	int64_t timer_us; /* what the timer is set to */
+};
+
+/* Sends requests before number `stop` on connection `i`, as many as its pipeline allows. */
+static void connection_fill(struct load *load, uint32_t i, uint32_t stop)
+{
+	struct client_connection *c = &load->client.list[i];
+	const struct rush_plan *plan = load->plan;
+	int64_t now_us = load->client.now_us;
+
+	if (c->state != CLIENT_CONNECTED || c->out_len > 0)
+		return;
+	while (c->open < plan->pipeline && load->book->next < stop) {
+		int64_t due_us = plan->rate ? rush_plan_due_us(plan, load->book->next) : now_us;
+		uint32_t request = rush_book_send(load->book, (uint16_t)i, due_us, now_us);
+
+		c->out_len += rush_plan_line(plan, request, c->out + c->out_len);
+		c->open++;
+	}
+	if (c->out_len > 0)
+		client_send(&load->client, i);
+}
+
+static void fill(void *context, uint32_t i)
+{
+	struct load *load = context;
+
+	if (load->may_send && !load->plan->rate &&
+	    load->client.list[i].open <= load->plan->pipeline / 2)
+		connection_fill(load, i, load->plan->requests_n);
+}
+
+/* Without a rate: fills all connections. */
+static void fill_all(struct load *load)
+{
+	for (uint32_t i = 0; load->may_send && !load->plan->rate && i < load->client.n; i++)
+		connection_fill(load, i, load->plan->requests_n);
+}
+
+static void line_take(void *context, uint32_t i, const char *line, size_t len)
+{
+	struct load *load = context;
+	struct client_reply reply;
+	int of;
+
+	(void)i;
+	if (client_scan(line, len, &reply) && client_scan_strict(load->arena, line, len, &reply)) {
+		rush_book_strange(load->book, line, len);
+		return;
+	}
+	of = rush_book_answer(load->book, &reply, load->client.now_us);
+	if (of >= 0)
+		load->client.list[of].open--;
+	else if (of == RUSH_WRONG)
+		rush_book_strange(load->book, line, len);
+}
+
+static void lost(void *context, uint32_t i)
+{
+	struct load *load = context;
+
+	rush_book_lost(load->book, (uint16_t)i);
+}
+
+/* Ends the requests that had no answer in time. */
+static void expire(struct load *load)
+{
+	int expired = 0, of;
+
+	while ((of = rush_book_expire(load->book, load->client.now_us)) >= 0) {
+		load->client.list[of].open--;
+		expired = 1;
+	}
+	if (expired)
+		fill_all(load);
+}
+
+/* With a rate: sends the requests that are due. */
+static void send_due(struct load *load)
+{
+	const struct rush_plan *plan = load->plan;
+	int64_t now_us = load->client.now_us, due = now_us * plan->rate / 1000000 + 1;
+	uint32_t stop = due < plan->requests_n ? (uint32_t)due : plan->requests_n;
+
+	if (load->book->next >= stop || now_us < load->sent_last_us + SEND_GAP_US)
+		return;
+	for (uint32_t i = 0; i < plan->connections_n && load->book->next < stop; i++)
+		connection_fill(load, load->turn++ % plan->connections_n, stop);
+	load->sent_last_us = now_us;
+}
+
+/* When to wake up without an event. */
+static int64_t wake_us(struct load *load)
+{
+	const struct rush_plan *plan = load->plan;
+	int64_t now_us = load->client.now_us, wake = now_us + PROGRESS_US,
+		other = rush_book_deadline_us(load->book);
+
+	if (other < wake)
+		wake = other;
+	if (load->client.closed_n > 0 && now_us + 1000 * BACKOFF_FIRST_MS / 2 < wake)
+		wake = now_us + 1000 * BACKOFF_FIRST_MS / 2;
+	if (plan->rate && load->may_send && load->book->next < plan->requests_n) {
+		other = rush_plan_due_us(plan, load->book->next);
+		if (other < load->sent_last_us + SEND_GAP_US)
+			other = load->sent_last_us + SEND_GAP_US;
+		/* An overdue request waits for a full pipeline: an answer wakes the loop. */
+		if (other > now_us && other < wake)
+			wake = other;
+	}
+	return wake;
+}
+
+/* epoll waits in milliseconds; the timer wakes at the microsecond. */
+static void timer_set(struct load *load, int64_t wake)
+{
+	int64_t at_us = load->client.begin_us + wake;
+	struct itimerspec spec = { .it_value = { .tv_sec = at_us / 1000000,
+						 .tv_nsec = at_us % 1000000 * 1000 } };
+
+	if (wake != load->timer_us)
+		check(timerfd_settime(load->timer, TFD_TIMER_ABSTIME, &spec, NULL) == 0);
+	load->timer_us = wake;
+}
+
+static void turn(struct load *load)
+{
+	int64_t wake = wake_us(load), wait_us = wake - load->client.now_us;
+	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
+	int is_paced;
+
+	if (stop_asked)
+		load->may_send = 0;
+	is_paced = load->plan->rate && load->may_send;
+	if (is_paced)
+		timer_set(load, wake);
+	client_wait(&load->client, timeout_ms);
+	if (load->client.open_n > 0)
+		load->alive_us = load->client.now_us;
+	expire(load);
+	client_connect(&load->client);
+	if (is_paced)
+		send_due(load);
+}
+
+static void progress_print(const struct load *load, int64_t *next_us)
+{
+	static const char full[] = "##############################";
+	static const char empty[] = "..............................";
+	uint32_t ended = load->book->next - rush_book_open(load->book),
+		 all = load->plan->requests_n;
+	int width = sizeof(full) - 1, part = (int)((uint64_t)ended * (uint64_t)width / all);
+
+	if (load->client.now_us < *next_us)
+		return;
+	fprintf(stderr, "\r[%.*s%.*s] %u of %u, %.1f s ", part, full, width - part, empty, ended,
+		all, (double)load->client.now_us / 1e6);
+	*next_us = load->client.now_us + PROGRESS_US;
+}
+
+static int64_t cpu_us(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
+	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+static void load_init(struct load *load, struct rush_book *book,
+		      const struct gateway_address *address)
+{
+	/* Edge-triggered: the timer is never read. */
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.u32 = UINT32_MAX };
+	const struct client_owner owner = {
+		.context = load,
+		.fill = fill,
+		.line = line_take,
+		.lost = lost,
+	};
+
+	*load = (struct load){ .book = book, .plan = book->plan, .arena = json_arena_new() };
+	client_init(&load->client, &owner, address, book->plan->connections_n,
+		    (size_t)book->plan->pipeline * RUSH_LINE_MAX);
+	load->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	check(load->timer >= 0);
+	check(epoll_ctl(load->client.epoll, EPOLL_CTL_ADD, load->timer, &event) == 0);
+}
+
+/* Opens the connections, then starts the clock and the requests. Returns how many are open. */
+static uint32_t begin(struct load *load)
+{
+	uint32_t connected;
+
+	client_connect(&load->client);
+	while (load->client.open_n < load->plan->connections_n &&
+	       load->client.now_us < CONNECT_TIMEOUT_US)
+		turn(load);
+	connected = load->client.open_n;
+	signals_take();
+	client_start(&load->client);
+	load->may_send = 1;
+	load->alive_us = 0;
+	load->sent_last_us = -SEND_GAP_US;
+	load->timer_us = -1;
+	fill_all(load);
+	if (load->plan->rate)
+		send_due(load);
+	return connected;
+}
+
+/* No request is open, and all are sent, or no more will be: a signal came, or nobody listens. */
+static int is_over(const struct load *load)
+{
+	if (rush_book_open(load->book) > 0)
+		return 0;
+	return load->book->next == load->plan->requests_n || stop_asked ||
+	       load->client.now_us - load->alive_us > load->plan->timeout_us;
+}
+
+int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
+		  struct rush_figures *figures)
+{
+	struct load load;
+	int64_t progress_us = 0, cpu_before_us;
+
+	memset(figures, 0, sizeof(*figures));
+	load_init(&load, book, address);
+	cpu_before_us = cpu_us();
+	figures->connected = begin(&load);
+	figures->begin_us = load.client.begin_us;
+	while (figures->connected > 0 && !is_over(&load)) {
+		turn(&load);
+		if (progress)
+			progress_print(&load, &progress_us);
+	}
+	signals_reset();
+	if (progress)
+		fputs("\r\033[K", stderr);
+	figures->cpu_us = cpu_us() - cpu_before_us;
+	figures->duration_us = rush_book_answered(book) == book->next ? book->answered_last_us
+								      : load.client.now_us;
+	figures->disconnections = load.client.disconnections;
+	figures->stopped = stop_asked && book->next < book->plan->requests_n;
+	snprintf(figures->error, sizeof(figures->error), "%s", load.client.error);
+	close(load.timer);
+	client_fini(&load.client);
+	json_arena_free(load.arena);
+	return figures->connected > 0 ? 0 : -1;
+}

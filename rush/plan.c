@@ -1,0 +1,405 @@
+#include "rush/plan.h"
+
+#include "common/check.h"
+#include "common/log/log.h"
+#include "common/message/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECTIONS 50
+#define CONNECTIONS_MAX 10000
+#define PIPELINE 64
+#define PIPELINE_MAX 4096
+#define TIMEOUT_S 10
+#define NAMED_MAX 60 /* bytes of a wrong id that an error shows */
+#define USERS_MAX 50000000
+/* of a UUID of version 4, in the upper and the lower half */
+#define VERSION_4 UINT64_C(0x4000)
+#define VARIANT (UINT64_C(1) << 63)
+#define WORD UINT64_MAX
+#define STEP UINT64_C(0x9e3779b97f4a7c15) /* odd */
+#define CHOICE (UINT64_C(1) << 63)        /* keeps choices apart from ids, beyond all seeds */
+
+/* The option's value as its place among `texts`, which NULL ends; the first without the option. */
+static int choice_read(const struct args *args, const char *name, const char *const *texts,
+		       const char *allowed)
+{
+	const char *text = args_text(args, name);
+
+	for (int i = 0; texts[i]; i++)
+		if (!text || strcmp(text, texts[i]) == 0)
+			return i;
+	args_fail("--%s is \"%s\": allowed are %s", name, text, allowed);
+}
+
+/* Coupons. */
+
+void rush_coupons_fini(struct rush_coupons *coupons)
+{
+	free(coupons->list);
+	memset(coupons, 0, sizeof(*coupons));
+}
+
+void rush_coupons_add(struct rush_coupons *coupons, int64_t id)
+{
+	struct rush_coupon *coupon;
+
+	if (coupons->n == coupons->size) {
+		coupons->size = coupons->size ? coupons->size * 2 : 16;
+		coupons->list = realloc(coupons->list, coupons->size * sizeof(*coupons->list));
+		check(coupons->list != NULL);
+	}
+	coupon = &coupons->list[coupons->n++];
+	coupon->id = id;
+	coupon->len = id_format(id, coupon->text);
+}
+
+static int coupon_compare(const void *a, const void *b)
+{
+	const struct rush_coupon *x = a, *y = b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+int64_t rush_coupons_sort(struct rush_coupons *coupons)
+{
+	qsort(coupons->list, coupons->n, sizeof(*coupons->list), coupon_compare);
+	for (uint32_t i = 1; i < coupons->n; i++)
+		if (coupons->list[i].id == coupons->list[i - 1].id)
+			return coupons->list[i].id;
+	return 0;
+}
+
+int64_t rush_coupons_find(const struct rush_coupons *coupons, int64_t id)
+{
+	struct rush_coupon wanted = { .id = id };
+	const struct rush_coupon *found = bsearch(&wanted, coupons->list, coupons->n,
+						  sizeof(*coupons->list), coupon_compare);
+
+	return found ? found - coupons->list : -1;
+}
+
+/* Adds an id that `where` has; an error names it. */
+static void text_add(struct rush_coupons *coupons, const char *text, size_t len, const char *where)
+{
+	int64_t id;
+
+	if (id_parse(text, len, &id))
+		args_fail("%s is \"%.*s\": allowed is an integer from 1 to 9223372036854775807",
+			  where, (int)(len < NAMED_MAX ? len : NAMED_MAX), text);
+	if (coupons->n == RUSH_COUPONS_MAX)
+		args_fail("%s is one coupon too many: allowed are %d", where, RUSH_COUPONS_MAX);
+	rush_coupons_add(coupons, id);
+}
+
+/* ID,ID,… */
+static void list_read(struct rush_coupons *coupons, const char *text)
+{
+	const char *where = strchr(text, ',') ? "an id of --coupon" : "--coupon";
+
+	for (;;) {
+		size_t len = strcspn(text, ",");
+
+		text_add(coupons, text, len, where);
+		if (!text[len])
+			return;
+		text += len + 1;
+	}
+}
+
+/* One id a line. Empty lines are skipped. */
+static void lines_read(struct rush_coupons *coupons, FILE *file, const char *name)
+{
+	char *line = NULL, where[300];
+	size_t room = 0;
+	ssize_t len;
+
+	for (int number = 1; (len = getline(&line, &room, file)) >= 0; number++) {
+		while (len > 0 && memchr(" \t\r\n", line[len - 1], 4))
+			len--;
+		if (len == 0)
+			continue;
+		snprintf(where, sizeof(where), "--coupons-from: line %d of %.200s", number, name);
+		text_add(coupons, line, (size_t)len, where);
+	}
+	free(line);
+}
+
+static void file_read(struct rush_coupons *coupons, const char *name)
+{
+	int is_stdin = strcmp(name, "-") == 0;
+	FILE *file = is_stdin ? stdin : fopen(name, "r");
+
+	if (is_stdin)
+		name = "standard input";
+	if (file)
+		lines_read(coupons, file, name);
+	if (!file || ferror(file))
+		args_fail("--coupons-from: %s cannot be read: %s", name, strerror(errno));
+	if (!is_stdin)
+		fclose(file);
+	if (coupons->n == 0)
+		args_fail("--coupons-from: %s has no coupon", name);
+}
+
+void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
+{
+	const char *list = args_text(args, "coupon"), *file = args_text(args, "coupons-from");
+	int64_t twice;
+
+	memset(coupons, 0, sizeof(*coupons));
+	if (list && file)
+		args_fail("--coupon and --coupons-from are both given: allowed is one of them");
+	if (file)
+		file_read(coupons, file);
+	else
+		list_read(coupons, args_required(args, "coupon"));
+	twice = rush_coupons_sort(coupons);
+	if (twice)
+		args_fail("coupon %lld is given twice", (long long)twice);
+}
+
+/* Users. */
+
+static const char *const forms[] = { "int", "uuid", NULL };
+
+const char *rush_form_text(enum rush_form form)
+{
+	return forms[form];
+}
+
+static void users_read(struct rush_users *users, const struct args *args)
+{
+	int64_t most;
+
+	args_required(args, "users");
+	*users = (struct rush_users){
+		.n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
+		.first = args_has(args, "first-user") ? args_id(args, "first-user") : 1,
+		.form = (enum rush_form)choice_read(args, "user-ids", forms, "int and uuid"),
+		.seeded = args_has(args, "user-seed"),
+		.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0),
+	};
+	most = users->seeded || users->form == RUSH_UUID ? RUSH_NUMBER_MAX : INT64_MAX;
+	if (users->first > most - (users->n - 1))
+		args_fail("--first-user is \"%s\": with --users that goes beyond %lld%s",
+			  args_text(args, "first-user"), (long long)most,
+			  most == INT64_MAX ? "" : ", the last of UUIDs and of a seed");
+}
+
+/*
+ * The output function of splitmix64 (variant 13 of David Stafford), for numbers of as many bits as
+ * `mask` has. Each of its steps can be reversed, at any number of bits: two numbers never have the
+ * same result.
+ */
+static uint64_t mix(uint64_t x, uint64_t mask)
+{
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9) & mask;
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb) & mask;
+	return x ^ x >> 31;
+}
+
+/* Of 62 bits, as the number is. Different numbers have different results: the factor is odd. */
+static uint64_t shuffle(const struct rush_users *users, uint64_t number)
+{
+	uint64_t start = mix((uint64_t)users->seed + 1, WORD);
+
+	return mix((start + number * STEP) & RUSH_NUMBER_MAX, RUSH_NUMBER_MAX);
+}
+
+static char *put_hex(char *out, uint64_t bits, int digits)
+{
+	while (digits-- > 0)
+		*out++ = "0123456789abcdef"[bits >> 4 * digits & 15];
+	return out;
+}
+
+/* `low` has 62 bits. Of `high`, four bits give way to the version. */
+static struct user_id uuid(uint64_t high, uint64_t low)
+{
+	struct user_id user = { .len = RUSH_USER_MAX };
+	char *p = user.text;
+
+	high = (high & ~UINT64_C(0xf000)) | VERSION_4;
+	low |= VARIANT;
+	p = put_hex(p, high >> 32, 8);
+	*p++ = '-';
+	p = put_hex(p, high >> 16, 4);
+	*p++ = '-';
+	p = put_hex(p, high, 4);
+	*p++ = '-';
+	p = put_hex(p, low >> 48, 4);
+	*p++ = '-';
+	put_hex(p, low, 12);
+	return user;
+}
+
+struct user_id rush_users_id(const struct rush_users *users, uint32_t i)
+{
+	uint64_t number = (uint64_t)users->first + i, random = 0;
+
+	if (users->seeded)
+		number = shuffle(users, number);
+	switch (users->form) {
+	case RUSH_INT:
+		return user_id_of_number((int64_t)(number + (uint64_t)users->seeded));
+	case RUSH_UUID:
+		if (users->seeded)
+			random = mix(number, WORD);
+		return uuid(random, number);
+	}
+	return (struct user_id){ .len = 0 };
+}
+
+uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices)
+{
+	uint64_t number = (uint64_t)users->first + i, start;
+
+	if (choices == 1)
+		return 0;
+	start = mix((uint64_t)users->seed + CHOICE, WORD);
+	return (uint32_t)((mix(start + number * STEP, WORD) >> 32) * choices >> 32);
+}
+
+/* Codes. */
+
+/* Adds the line's code, unless it is the header. */
+static void line_take(struct rush_codes *codes, const char *path, const char *line, size_t number)
+{
+	size_t len = strcspn(line, ",\r\n");
+
+	if (number == 1 && len == 4 && memcmp(line, "code", len) == 0)
+		return;
+	if (len == 0 || len > RUSH_CODE_MAX || memchr(line, '"', len) || memchr(line, '\\', len))
+		log_fatal("%s:%zu: not a code: needed is a file that codes generate has written as "
+			  "CSV",
+			  path, number);
+	memcpy(codes->list[codes->n], line, len);
+	codes->list[codes->n++][len] = '\0';
+}
+
+/*
+ * From the first column of the file that `couponctl codes generate` has written, the first `needed`
+ * codes. Too few, or a wrong file, end the process.
+ */
+static void codes_read(struct rush_codes *codes, const struct args *args, size_t needed)
+{
+	const char *path = args_text(args, "codes");
+	char *line = NULL;
+	size_t size = 0;
+	FILE *file;
+
+	*codes = (struct rush_codes){ .list = NULL };
+	if (!path)
+		return;
+	file = fopen(path, "r");
+	if (!file)
+		log_fatal("%s cannot be read: %s", path, strerror(errno));
+	codes->list = calloc(needed, sizeof(*codes->list));
+	check(codes->list != NULL);
+	for (size_t number = 1; codes->n < needed && getline(&line, &size, file) > 0; number++)
+		line_take(codes, path, line, number);
+	free(line);
+	fclose(file);
+	if (codes->n < needed)
+		log_fatal("%s has %zu codes, and the rush has %zu users", path, codes->n, needed);
+}
+
+/* Requests. */
+
+static const char *const acks[] = { "accepted", "queued", "issued", NULL };
+
+const char *rush_ack_text(enum rush_ack ack)
+{
+	return acks[ack];
+}
+
+void rush_plan_read(struct rush_plan *plan, const struct args *args)
+{
+	int64_t requests_n;
+
+	memset(plan, 0, sizeof(*plan));
+	rush_coupons_read(&plan->coupons, args);
+	users_read(&plan->users, args);
+	codes_read(&plan->codes, args, plan->users.n);
+	if (plan->codes.list && plan->coupons.n > 1)
+		args_fail("--codes is for one coupon, that of the codes, and there are %u",
+			  (unsigned)plan->coupons.n);
+	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
+	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
+	if (requests_n > RUSH_REQUESTS_MAX)
+		args_fail("--requests-per-user is %u: with --users that is %lld requests, and "
+			  "allowed are %d",
+			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
+	plan->requests_n = (uint32_t)requests_n;
+	plan->keys = args_has(args, "keys");
+	plan->ack = (enum rush_ack)choice_read(args, "ack", acks, "accepted, queued and issued");
+	plan->rate = args_number(args, "rate", 1, 10000000, 0);
+	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
+						    CONNECTIONS);
+	plan->pipeline = (uint32_t)args_number(args, "pipeline", 1, PIPELINE_MAX, PIPELINE);
+	plan->timeout_us = args_number(args, "timeout-s", 1, 3600, TIMEOUT_S) * 1000000;
+	if (plan->connections_n > plan->requests_n)
+		plan->connections_n = plan->requests_n;
+}
+
+void rush_plan_fini(struct rush_plan *plan)
+{
+	rush_coupons_fini(&plan->coupons);
+	free(plan->codes.list);
+}
+
+static char *put(char *out, const char *text, size_t len)
+{
+	memcpy(out, text, len);
+	return out + len;
+}
+
+#define PUT(out, literal) put(out, literal, sizeof(literal) - 1)
+
+static char *put_request(char *out, uint32_t request)
+{
+	if (request == 0)
+		return PUT(out, "0");
+	return out + id_format(request, out);
+}
+
+size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out)
+{
+	uint32_t i = rush_plan_user(plan, request);
+	struct user_id user = rush_users_id(&plan->users, i);
+	const struct rush_coupon *coupon = &plan->coupons.list[rush_plan_coupon(plan, i)];
+	char *p = out;
+
+	p = PUT(p, "{\"id\":");
+	p = put_request(p, request);
+	if (plan->codes.list) {
+		p = PUT(p, ",\"op\":\"redeem\",\"code\":\"");
+		p = put(p, plan->codes.list[i], strlen(plan->codes.list[i]));
+	} else {
+		p = PUT(p, ",\"op\":\"issue\",\"coupon\":\"");
+		p = put(p, coupon->text, coupon->len);
+	}
+	p = PUT(p, "\",\"user\":\"");
+	p = put(p, user.text, user.len);
+	if (plan->keys) {
+		p = PUT(p, "\",\"key\":\"rush-");
+		p = put(p, user.text, user.len);
+	}
+	if (plan->ack != RUSH_ACCEPTED) {
+		const char *ack = rush_ack_text(plan->ack);
+
+		p = PUT(p, "\",\"ack\":\"");
+		p = put(p, ack, strlen(ack));
+	}
+	p = PUT(p, "\"}\n");
+	return (size_t)(p - out);
+}
+
+int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request)
+{
+	return (int64_t)request * 1000000 / plan->rate;
+}

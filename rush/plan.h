@@ -1,0 +1,129 @@
+/*
+ * The requests of a rush. They are numbered from 0, and the number is their id on the wire. The
+ * requests of one user are for one coupon, and are sent one directly after the other, so that they
+ * race.
+ */
+#ifndef RUSH_PLAN_H
+#define RUSH_PLAN_H
+
+#include "common/message/id.h"
+#include "common/message/user_id.h"
+#include "ctl/args.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RUSH_REQUESTS_MAX 100000000
+#define RUSH_COUPONS_MAX 100000
+#define RUSH_CODE_MAX 96    /* bytes of an exchange code */
+#define RUSH_USER_MAX 36    /* bytes of a user id: of a UUID */
+#define RUSH_NUMBER_BITS 62 /* of UUIDs and with a seed */
+#define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
+/* bytes of a request line: two numbers of 20 digits, two user ids and the words around them */
+#define RUSH_LINE_MAX (2 * 20 + 2 * RUSH_USER_MAX + RUSH_CODE_MAX + 80)
+
+struct rush_coupon {
+	int64_t id;
+	char text[ID_SIZE];
+	size_t len; /* of the text */
+};
+
+/* In the order of their ids. */
+struct rush_coupons {
+	struct rush_coupon *list;
+	uint32_t n, size;
+};
+
+/* From the command line, as all that is read here. A wrong option ends the process. */
+void rush_coupons_read(struct rush_coupons *coupons, const struct args *args);
+void rush_coupons_fini(struct rush_coupons *coupons);
+
+void rush_coupons_add(struct rush_coupons *coupons, int64_t id);
+/* After the last one was added. Returns an id that was added twice, or 0. */
+int64_t rush_coupons_sort(struct rush_coupons *coupons);
+
+/* The index of a coupon, or -1. */
+int64_t rush_coupons_find(const struct rush_coupons *coupons, int64_t id);
+
+enum rush_form { RUSH_INT, RUSH_UUID };
+
+/*
+ * The users have numbers, one after the other, and the id of a user is made of its number:
+ *
+ *	                in sequence                             by a seed, here 7
+ *	int     1001                                    2090231180005980176
+ *	uuid    00000000-0000-4000-8000-0000000003e9    48ab021f-3a19-4184-9d01-fe2f06b3b80f
+ *
+ * Different numbers have different ids, with a seed too, and the same seed gives the same ids.
+ */
+struct rush_users {
+	uint32_t n;
+	int64_t first; /* the number of the first; the next have the numbers after it */
+	enum rush_form form;
+	int seeded;
+	int64_t seed;
+};
+
+const char *rush_form_text(enum rush_form form);
+
+/* The id of user `i` of 0 to n - 1. */
+struct user_id rush_users_id(const struct rush_users *users, uint32_t i);
+
+/*
+ * One of `choices`, from 0, for user `i`. It looks random and is made of the seed, 0 without one,
+ * and the user's number.
+ */
+uint32_t rush_users_choice(const struct rush_users *users, uint32_t i, uint32_t choices);
+
+/* The exchange codes: one for each user, in the order of the file. */
+struct rush_codes {
+	char (*list)[RUSH_CODE_MAX + 1]; /* NULL: the rush issues without codes */
+	size_t n;
+};
+
+enum rush_ack { RUSH_ACCEPTED, RUSH_QUEUED, RUSH_ISSUED };
+
+struct rush_plan {
+	struct rush_coupons coupons;
+	struct rush_users users;
+	struct rush_codes codes;
+	uint32_t requests_per_user;
+	uint32_t requests_n;
+	int keys; /* each user's requests carry the same idempotency key */
+	enum rush_ack ack;
+	int64_t rate; /* requests a second; 0: as fast as answers come */
+	uint32_t connections_n;
+	uint32_t pipeline;  /* unanswered requests of one connection */
+	int64_t timeout_us; /* a later answer counts as unknown */
+};
+
+/* Whether all requests of a user must get one receive: they have one key, or one code. */
+static inline int rush_plan_repeats(const struct rush_plan *plan)
+{
+	return plan->keys || plan->codes.list;
+}
+
+/* The user of a request: its index in plan->users. */
+static inline uint32_t rush_plan_user(const struct rush_plan *plan, uint32_t request)
+{
+	return request / plan->requests_per_user;
+}
+
+/* The coupon of a user: its index in plan->coupons. */
+static inline uint32_t rush_plan_coupon(const struct rush_plan *plan, uint32_t user)
+{
+	return rush_users_choice(&plan->users, user, plan->coupons.n);
+}
+
+void rush_plan_read(struct rush_plan *plan, const struct args *args);
+void rush_plan_fini(struct rush_plan *plan);
+
+const char *rush_ack_text(enum rush_ack ack);
+
+/* Writes the request's line with its end, at most RUSH_LINE_MAX bytes, and returns its length. */
+size_t rush_plan_line(const struct rush_plan *plan, uint32_t request, char *out);
+
+/* When the request is due, in microseconds from the start. Only for plans with a rate. */
+int64_t rush_plan_due_us(const struct rush_plan *plan, uint32_t request);
+
+#endif
