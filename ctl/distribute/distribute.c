@@ -230,8 +230,9 @@ const struct command distribute_command = {
 	.argument = "ID",
 	.options = distribute_options,
 	.summary = "give a coupon to listed users",
-	.detail =
-		"Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again after it was "
-		"stopped,\n"
-		"killed or interrupted (Ctrl-C): it goes on, and no user gets a second coupon.",
+	.detail = "Connects to COUPON_LISTEN, as coupon-rush does. Run the same command again "
+		  "after it\n"
+		  "was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
+		  "second\n"
+		  "coupon.",
 };
