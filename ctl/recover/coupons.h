@@ -1,7 +1,7 @@
 /*
- * The coupons that Redis holds, and their terms. Redis has these twice: the whole row of the coupon,
- * as the keeper copied it, and those by which it decides. Either may be newer: couponctl changes the
- * latter by itself, and a draft has the former only.
+ * The coupons that Redis holds, and their terms. Redis has these twice: the whole row of the
+ * coupon, as the keeper copied it, and those by which it decides. Either may be newer: couponctl
+ * changes the latter by itself, and a draft has the former only.
  */
 #ifndef CTL_RECOVER_COUPONS_H
 #define CTL_RECOVER_COUPONS_H

@@ -29,8 +29,8 @@
 #include <string.h>
 
 /*
- * The steps for one coupon. Each is committed by itself, or none of them if nothing is to be changed, and may be
- * repeated:
+ * The steps for one coupon. Each is committed by itself, or none of them if nothing is to be
+ * changed, and may be repeated:
  *
  *	recover --all     terms ─▶ generation as in Redis ─▶ rejections ─▶ receives, by settle()
  *	                  ─▶ counts, and a new generation
