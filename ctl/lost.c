@@ -35,8 +35,6 @@
 #include <string.h>
 #include <time.h>
 
-#define HIGH "high:" /* field of a coupon: the highest number of an older generation */
-
 /* A generation before the current one. */
 struct older {
 	int64_t number;
@@ -82,9 +80,8 @@ static void redis_read(struct lost_generations *generations, struct db *db,
 		if (strcmp(name, "generation") == 0 &&
 		    number_parse(value, INT32_MAX, &number) == 0 && number < generations->current)
 			generations->current = number;
-		if (strncmp(name, HIGH, strlen(HIGH)) != 0 ||
-		    number_parse(name + strlen(HIGH), INT32_MAX, &number) ||
-		    number_parse(value, INT64_MAX, &seq))
+		if (redis_reply_high(fields->element[i], fields->element[i + 1], &number, &seq) <=
+		    0)
 			continue;
 		postgres_array_add_number(&numbers, number);
 		postgres_array_add_number(&seqs, seq);

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#define HIGH "high:" /* field of a coupon: the highest number of an older generation */
-
 int close_due(const struct coupon_row *row, int64_t now_ms)
 {
 	return row->status != COUPON_CLOSED && row->end_ms > 0 &&
@@ -84,25 +82,20 @@ static int highs_read(struct keeper_context *context, int64_t coupon, struct hig
 	const char *hgetall[] = { "HGETALL", coupon_key(coupon, COUPON_KEY_COUPON, key) };
 	redisReply *reply = redis_client_call(context->redis, 2, hgetall);
 	int64_t generation, seq;
-	int rc = reply ? 0 : -1;
+	int is_high = 0;
 
-	for (size_t i = 0; rc == 0 && i + 1 < reply->elements; i += 2) {
-		const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
-
-		if (strncmp(name, HIGH, strlen(HIGH)) != 0)
-			continue;
-		rc = number_parse(name + strlen(HIGH), INT32_MAX, &generation) ||
-				     number_parse(value, INT64_MAX, &seq)
-			     ? -1
-			     : 0;
-		if (rc == 0) {
+	if (!reply)
+		return -1;
+	for (size_t i = 0; is_high >= 0 && i + 1 < reply->elements; i += 2) {
+		is_high = redis_reply_high(reply->element[i], reply->element[i + 1], &generation,
+					   &seq);
+		if (is_high > 0) {
 			postgres_array_add_number(&highs->generations, generation);
 			postgres_array_add_number(&highs->seqs, seq);
 		}
 	}
-	if (reply)
-		freeReplyObject(reply);
-	return rc;
+	freeReplyObject(reply);
+	return is_high < 0 ? -1 : 0;
 }
 
 /* 1 when it is marked as settled, 0 when it is not settled, -1. */

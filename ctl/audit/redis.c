@@ -51,14 +51,12 @@ enum slot_found records_look_up(const redisReply *records, const struct slot *sl
 #define EXACT_WAIT_MS 100
 #define NUMBER_LEN_MAX 16
 
-/* The highest receive number of a generation: field "high:3" of the coupon, or "3" of :seen. */
-static void high_raise(struct generations *generations, const char *number, const char *high)
+static void high_raise(struct generations *generations, int64_t number, int64_t high)
 {
-	struct generation *generation = generation_find(generations, strtoll(number, NULL, 10));
-	int64_t value = strtoll(high, NULL, 10);
+	struct generation *generation = generation_find(generations, number);
 
-	if (value > generation->high)
-		generation->high = value;
+	if (high > generation->high)
+		generation->high = high;
 }
 
 static int is_number(const redisReply *text)
@@ -189,16 +187,17 @@ static void fields_read(struct audit *audit, int64_t coupon, struct cut *cut,
 static void highs_read(struct generations *generations, const struct cut *cut,
 		       const redisReply *fields, const redisReply *seen)
 {
-	struct generation *current = generation_find(generations, cut->coupon.generation);
+	int64_t number, high;
 
-	if (cut->coupon.seq > current->high)
-		current->high = cut->coupon.seq;
+	high_raise(generations, cut->coupon.generation, cut->coupon.seq);
 	for (size_t i = 0; i + 1 < fields->elements; i += 2)
-		if (strncmp(fields->element[i]->str, "high:", 5) == 0)
-			high_raise(generations, fields->element[i]->str + 5,
-				   fields->element[i + 1]->str);
+		if (redis_reply_high(fields->element[i], fields->element[i + 1], &number, &high) >
+		    0)
+			high_raise(generations, number, high);
 	for (size_t i = 0; seen->type == REDIS_REPLY_ARRAY && i + 1 < seen->elements; i += 2)
-		high_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
+		if (number_parse(seen->element[i]->str, INT32_MAX, &number) == 0 &&
+		    number_parse(seen->element[i + 1]->str, INT64_MAX, &high) == 0)
+			high_raise(generations, number, high);
 }
 
 /* The keys of a coupon and their types. */

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define PREFIX "coupon:{"
-#define HIGH "high:" /* field of a coupon: the highest number of an older generation */
 #define ALWAYS "0:9007199254740991" /* the hold is right at any time */
 
 struct ids {
@@ -93,7 +92,6 @@ static void field_take(struct recover_coupon *coupon, const char *name, const ch
 		{ "begin", &coupon->begin_ms },        { "end", &coupon->end_ms },
 		{ "limit", &coupon->limit },           { "revocation", &coupon->revocation },
 	};
-	int64_t generation, high;
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (strcmp(name, numbers[i].name) == 0)
@@ -102,10 +100,6 @@ static void field_take(struct recover_coupon *coupon, const char *name, const ch
 		snprintf(coupon->status, sizeof(coupon->status), "%s", value);
 	if (strcmp(name, "placeholder") == 0)
 		coupon->has_hash = 0;
-	if (strncmp(name, HIGH, strlen(HIGH)) == 0 &&
-	    number_parse(name + strlen(HIGH), INT32_MAX, &generation) == 0 &&
-	    number_parse(value, INT64_MAX, &high) == 0)
-		high_add(coupon, generation, high);
 }
 
 void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
@@ -120,8 +114,14 @@ void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover,
 					   .has_hash = fields->elements > 0,
 					   .generations.type = POSTGRES_INT4,
 					   .highs.type = POSTGRES_INT8 };
-	for (size_t i = 0; i + 1 < fields->elements; i += 2)
-		field_take(coupon, fields->element[i]->str, fields->element[i + 1]->str);
+	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+		const redisReply *name = fields->element[i], *value = fields->element[i + 1];
+		int64_t generation, high;
+
+		field_take(coupon, name->str, value->str);
+		if (redis_reply_high(name, value, &generation, &high) > 0)
+			high_add(coupon, generation, high);
+	}
 	freeReplyObject(fields);
 	if (coupon->has_hash && coupon->generation > 0)
 		high_add(coupon, coupon->generation, coupon->seq);

@@ -4,30 +4,35 @@
 
 #include <string.h>
 
-#define HIGH "high:"
-
 /* Generations of coupons and their highest numbers. */
 struct seen {
 	int64_t coupon; /* of the next ones */
 	struct postgres_array coupons, generations, seqs;
 };
 
-static void seen_add(struct seen *seen, const char *generation_text, const char *seq_text)
+static void seen_add(struct seen *seen, int64_t generation, int64_t seq)
 {
-	int64_t generation, seq;
-
-	if (number_parse(generation_text, INT32_MAX, &generation) ||
-	    number_parse(seq_text, INT64_MAX, &seq) || seq == 0)
+	if (seq == 0)
 		return;
 	postgres_array_add_number(&seen->coupons, seen->coupon);
 	postgres_array_add_number(&seen->generations, generation);
 	postgres_array_add_number(&seen->seqs, seq);
 }
 
+static void texts_add(struct seen *seen, const char *generation_text, const char *seq_text)
+{
+	int64_t generation, seq;
+
+	if (number_parse(generation_text, INT32_MAX, &generation) == 0 &&
+	    number_parse(seq_text, INT64_MAX, &seq) == 0)
+		seen_add(seen, generation, seq);
+}
+
 /* The coupon's own generation and number, and those before it. */
 static void coupon_take(struct seen *seen, const redisReply *fields)
 {
 	const char *generation = "", *seq = "";
+	int64_t older, high;
 
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const char *name = fields->element[i]->str, *value = fields->element[i + 1]->str;
@@ -36,16 +41,17 @@ static void coupon_take(struct seen *seen, const redisReply *fields)
 			generation = value;
 		else if (strcmp(name, "seq") == 0)
 			seq = value;
-		else if (strncmp(name, HIGH, strlen(HIGH)) == 0)
-			seen_add(seen, name + strlen(HIGH), value);
+		else if (redis_reply_high(fields->element[i], fields->element[i + 1], &older,
+					  &high) > 0)
+			seen_add(seen, older, high);
 	}
-	seen_add(seen, generation, seq);
+	texts_add(seen, generation, seq);
 }
 
 static void reported_take(struct seen *seen, const redisReply *fields)
 {
 	for (size_t i = 0; i + 1 < fields->elements; i += 2)
-		seen_add(seen, fields->element[i]->str, fields->element[i + 1]->str);
+		texts_add(seen, fields->element[i]->str, fields->element[i + 1]->str);
 }
 
 static void hash_append(struct keeper_context *context, int64_t coupon, enum coupon_key which)
