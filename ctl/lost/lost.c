@@ -14,7 +14,6 @@
 
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/locks.h"
 #include "ctl/lost/receives.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"

@@ -1,7 +1,6 @@
 #include "ctl/lost/receives.h"
 
 #include "common/message/id.h"
-#include "ctl/outbox.h"
 #include "ctl/slots.h"
 #include "ctl/store.h"
 #include "embed.h"

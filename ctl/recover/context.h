@@ -5,7 +5,7 @@
 #include "common/redis/client.h"
 #include "common/redis/user_records.h"
 #include "ctl/postgres.h"
-#include "ctl/progress.h"
+#include "ctl/output.h"
 #include "ctl/recover/times.h"
 
 #include <stddef.h>

@@ -16,7 +16,6 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "ctl/behind.h"
 #include "ctl/recover/coupon.h"
 #include "ctl/recover/coupons.h"
 #include "ctl/recover/report.h"

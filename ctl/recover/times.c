@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/message/number.h"
-#include "ctl/outbox.h"
+#include "ctl/store.h"
 #include "ctl/recover/pages.h"
 
 #include <stdlib.h>
