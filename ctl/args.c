@@ -245,12 +245,62 @@ int64_t args_time(const struct args *args, const char *name, int64_t fallback_ms
 	return wall_ms;
 }
 
+int64_t args_coupon(const struct args *args)
+{
+	return id_read("ID", args->argument);
+}
+
 int64_t args_argument_id(const struct args *args)
 {
 	return id_read("ID", args->argument);
 }
 
-int64_t args_coupon(const struct args *args)
+int args_choice(const struct args *args, const char *name, const char *const *words, int n,
+		int fallback)
 {
-	return id_read("ID", args->argument);
+	const char *value = args_text(args, name);
+	char allowed[128] = "";
+
+	for (int i = 0; value && i < n; i++) {
+		if (strcmp(words[i], value) == 0)
+			return i;
+		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
+			 i == 0       ? ""
+			 : i + 1 == n ? " and "
+				      : ", ",
+			 words[i]);
+	}
+	if (value)
+		args_fail("--%s is \"%s\": allowed are %s", name, value, allowed);
+	return fallback;
+}
+
+void args_coupon_user(const struct args *args, struct receive *receive)
+{
+	const char *text;
+	char why[USER_ID_WHY_SIZE];
+
+	args_required(args, "coupon");
+	receive->coupon = args_id(args, "coupon");
+	text = args_required(args, "user");
+	if (user_id_parse(&receive->user, text, strlen(text)) == 0)
+		return;
+	user_id_why(text, strlen(text), why);
+	args_fail("--user is \"%s\": %s", text, why);
+}
+
+void args_receive(const struct args *args, struct args_receive *read)
+{
+	const char *text = args->argument;
+
+	read->is_given = text != NULL;
+	if (text && (args_has(args, "coupon") || args_has(args, "user")))
+		args_fail("%s takes a RECEIVE, or --coupon and --user, not both",
+			  args->command->name);
+	if (!text)
+		args_coupon_user(args, &read->receive);
+	else if (receive_parse(&read->receive, text, strlen(text)))
+		args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in "
+			  "the answer",
+			  text);
 }

@@ -34,10 +34,9 @@ extern const struct command lock_command;
 extern const struct command codes_command, codes_generate_command, codes_import_command,
 	codes_word_command, codes_show_command, codes_revoke_command, codes_export_command,
 	codes_stats_command, codes_key_command;
-extern const struct command webhook_command, webhook_add_command, webhook_list_command,
-	webhook_show_command, webhook_rotate_command, webhook_enable_command,
-	webhook_disable_command, webhook_remove_command, webhook_test_command,
-	webhook_deliveries_command, webhook_resend_command;
+extern const struct command webhook_command, webhook_add_command, webhook_rotate_command,
+	webhook_enable_command, webhook_disable_command, webhook_remove_command,
+	webhook_resend_command;
 extern const struct command dead_command, dead_show_command, dead_requeue_command,
 	dead_drop_command;
 

@@ -20,8 +20,6 @@
 #include "common/redis/client.h"
 #include "common/redis/key.h"
 #include "ctl/ctl.h"
-#include "ctl/locks.h"
-#include "ctl/outbox.h"
 #include "ctl/postgres.h"
 #include "ctl/rabbit.h"
 #include "ctl/slots.h"

@@ -3,10 +3,12 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/url.h"
+#include "embed.h"
 #include "lock/postgres.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TEXT_(number) #number
 #define TEXT(number) TEXT_(number)
@@ -66,7 +68,7 @@ const char *db_error(struct db *db)
 	return postgres_why_long(db->postgres);
 }
 
-static PGresult *arguments_try(struct db *db, const char *sql, int n,
+static PGresult *statement_try(struct db *db, const char *sql, int n,
 			       const struct postgres_argument *arguments)
 {
 	static const struct postgres_patience as_long_as_connected;
@@ -74,28 +76,34 @@ static PGresult *arguments_try(struct db *db, const char *sql, int n,
 	return postgres_query(db->postgres, sql, n, arguments, &as_long_as_connected);
 }
 
-static PGresult *db_try(struct db *db, const char *sql, int params_n, const char *const *params)
+PGresult *db_query_arguments(struct db *db, const char *sql, int n,
+			     const struct postgres_argument *arguments)
 {
-	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
-
-	check(params_n <= POSTGRES_ARGUMENTS_MAX);
-	for (int i = 0; i < params_n; i++)
-		arguments[i] = postgres_text(params[i]);
-	return arguments_try(db, sql, params_n, arguments);
-}
-
-PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params)
-{
-	PGresult *result = db_try(db, sql, params_n, params);
+	PGresult *result = statement_try(db, sql, n, arguments);
 
 	if (!result)
 		log_fatal("PostgreSQL: %s", db_error(db));
 	return result;
 }
 
+PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params)
+{
+	struct postgres_argument arguments[POSTGRES_ARGUMENTS_MAX];
+
+	check(params_n <= POSTGRES_ARGUMENTS_MAX);
+	for (int i = 0; i < params_n; i++)
+		arguments[i] = postgres_text(params[i]);
+	return db_query_arguments(db, sql, params_n, arguments);
+}
+
+struct postgres_argument db_id(int64_t id)
+{
+	return id ? postgres_number(id) : postgres_text(NULL);
+}
+
 int db_run_try(struct db *db, const char *sql)
 {
-	PGresult *result = db_try(db, sql, 0, NULL);
+	PGresult *result = statement_try(db, sql, 0, NULL);
 
 	PQclear(result);
 	return result ? 0 : -1;
@@ -103,17 +111,7 @@ int db_run_try(struct db *db, const char *sql)
 
 void db_run(struct db *db, const char *sql)
 {
-	PQclear(db_query(db, sql, 0, NULL));
-}
-
-PGresult *db_query_arguments(struct db *db, const char *sql, int n,
-			     const struct postgres_argument *arguments)
-{
-	PGresult *result = arguments_try(db, sql, n, arguments);
-
-	if (!result)
-		log_fatal("PostgreSQL: %s", db_error(db));
-	return result;
+	db_do(db, sql);
 }
 
 int db_lock_try(struct db *db, const char *name)
@@ -147,7 +145,7 @@ void db_pages_begin(struct db *db, const char *select, int params_n, const char 
 
 PGresult *db_page(struct db *db)
 {
-	return db_query(db, "FETCH " TEXT(DB_PAGE) " FROM pages", 0, NULL);
+	return db_ask(db, "FETCH " TEXT(DB_PAGE) " FROM pages");
 }
 
 void db_pages_end(struct db *db)
@@ -182,4 +180,46 @@ const char *db_text(const PGresult *result, int row, const char *column)
 int64_t db_int(const PGresult *result, int row, const char *column)
 {
 	return strtoll(db_text(result, row, column), NULL, 10);
+}
+
+int db_is_true(const PGresult *result, int row, const char *column)
+{
+	return *db_text(result, row, column) == 't';
+}
+
+static int64_t since_ms(const struct locks *locks, const char *transaction, int64_t now_ms)
+{
+	for (size_t i = 0; i < locks->n; i++)
+		if (strcmp(locks->held[i].transaction, transaction) == 0)
+			return locks->held[i].since_ms;
+	return now_ms;
+}
+
+int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
+{
+	PGresult *result = db_ask(db, sql_query_audit_locks);
+	struct locks now = { .n = 0 };
+	int64_t longest_ms = 0;
+
+	for (int row = 0; row < PQntuples(result) && now.n < LOCKS_MAX; row++, now.n++) {
+		const char *transaction = db_text(result, row, "holder");
+
+		snprintf(now.held[now.n].transaction, sizeof(now.held[0].transaction), "%s",
+			 transaction);
+		now.held[now.n].since_ms = since_ms(locks, transaction, now_ms);
+		if (now_ms - now.held[now.n].since_ms > longest_ms)
+			longest_ms = now_ms - now.held[now.n].since_ms;
+	}
+	PQclear(result);
+	*locks = now;
+	return longest_ms >= LOCKS_OPEN_MS ? longest_ms : 0;
+}
+
+int locks_workers_hold(struct db *db)
+{
+	PGresult *result = db_ask(db, sql_query_audit_workers);
+	int hold = db_int(result, 0, "hold_num") > 0;
+
+	PQclear(result);
+	return hold;
 }

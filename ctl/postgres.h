@@ -8,6 +8,7 @@
 
 #include "common/postgres/query.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define DB_CONNECT_TIMEOUT_S 20
@@ -30,13 +31,20 @@ void db_run(struct db *db, const char *sql);
 int db_run_try(struct db *db, const char *sql);
 
 /*
- * One statement; NULL in `params` is SQL's NULL. The result is the caller's, to be cleared with
- * PQclear().
+ * One statement with its arguments, as of postgres_text(), postgres_number(), postgres_array() and
+ * db_id(). The result is the caller's, to be cleared with PQclear(); db_do() does that.
  */
-PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params);
-/* The same with arguments that may be arrays. */
+#define db_ask(db, sql, ...) \
+	db_query_arguments(db, sql, DB_ARGUMENTS_N(__VA_ARGS__), DB_ARGUMENTS(__VA_ARGS__))
+#define db_do(db, sql, ...) PQclear(db_ask(db, sql, __VA_ARGS__))
+#define DB_ARGUMENTS(...) ((const struct postgres_argument[]){ __VA_ARGS__ })
+#define DB_ARGUMENTS_N(...) \
+	((int)(sizeof(DB_ARGUMENTS(__VA_ARGS__)) / sizeof(struct postgres_argument)))
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
+/* The same with texts alone; NULL in `params` is SQL's NULL. */
+PGresult *db_query(struct db *db, const char *sql, int params_n, const char *const *params);
+struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 
 /*
@@ -62,5 +70,31 @@ const char *db_number(int64_t number, char out[DB_NUMBER_SIZE]);
 int db_is_null(const PGresult *result, int row, const char *column);
 const char *db_text(const PGresult *result, int row, const char *column); /* "" for NULL */
 int64_t db_int(const PGresult *result, int row, const char *column);      /* 0 for NULL */
+int db_is_true(const PGresult *result, int row, const char *column);      /* 0 for NULL */
+
+/*
+ * Transactions that hold locks on the tables that settling writes. While one stays open, workers
+ * may hold receives unacked for as long: then no receive can be called lost.
+ */
+#define LOCKS_MAX 64
+#define LOCKS_OPEN_MS 1000 /* longer than a worker's transaction takes */
+
+/* All zero at first. */
+struct locks {
+	struct {
+		char transaction[32]; /* its virtual id */
+		int64_t since_ms;     /* the first look that found it */
+	} held[LOCKS_MAX];
+	size_t n;
+};
+
+/* Looks again. For how long the oldest one has been seen; 0: none for LOCKS_OPEN_MS. */
+int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms);
+
+/*
+ * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off:
+ * also when no lock is the reason, and until it has retried them after one.
+ */
+int locks_workers_hold(struct db *db);
 
 #endif

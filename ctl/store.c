@@ -1,16 +1,30 @@
 #include "ctl/store.h"
 
+#include "common/changes.h"
+#include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/behind.h"
-#include "ctl/by.h"
+#include "embed.h"
 
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE 500
+#define NAME_BYTES_MAX 100
+#define OUTBOX_COUNT 32 /* entries of a step; each may be 70 KB */
 
 struct db *store_postgres_open(const struct ctl *ctl)
 {
 	return db_open("DATABASE_URL", ctl->config.database_url);
+}
+
+struct db *store_admin_open(const struct ctl *ctl)
+{
+	const char *url = ctl->config.database_admin_url;
+
+	return *url ? db_open("DATABASE_ADMIN_URL", url) : store_postgres_open(ctl);
 }
 
 struct redis_client *store_redis_open(const struct ctl *ctl)
@@ -23,24 +37,102 @@ struct redis_client *store_redis_open(const struct ctl *ctl)
 	return redis;
 }
 
-struct db *store_changing_open(const struct ctl *ctl)
+/*
+ * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
+ * they are of different installations.
+ */
+static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
+		     struct changes *copy)
 {
-	struct redis_client *redis = store_redis_open(ctl);
+	PGresult *rows;
+
+	if (changes_copy_read(copy, redis))
+		return -1;
+	rows = db_ask(db, sql_query_change_counts);
+	changes_take(changes, rows);
+	PQclear(rows);
+	if (changes_relate(RELATION_UNKNOWN, changes, copy) == RELATION_FOREIGN)
+		log_fatal("nothing was done, because PostgreSQL, which DATABASE_URL names, is of "
+			  "installation %s, and Redis, which REDIS_URL names, belongs to %s; see "
+			  "couponctl installation",
+			  changes->installation, copy->installation);
+	return 0;
+}
+
+int64_t behind_read(struct db *db, struct redis_client *redis)
+{
+	struct changes changes, copy;
+
+	return both_read(db, redis, &changes, &copy) ? -1 : changes_behind(&changes, &copy);
+}
+
+int behind_copy(struct db *db, struct redis_client *redis)
+{
+	struct changes changes, copy;
+
+	return both_read(db, redis, &changes, &copy) ? -1
+						     : changes_copy_raise(redis, &changes, &copy);
+}
+
+void behind_refuse(struct db *db, struct redis_client *redis)
+{
+	int64_t behind = behind_read(db, redis);
+
+	if (behind < 0)
+		log_fatal(
+			"nothing was changed, because Redis, which REDIS_URL names and which knows "
+			"whether PostgreSQL was put back to an earlier moment, cannot be read: %s",
+			redis_client_error(redis));
+	if (behind > 0)
+		log_fatal(BEHIND_TEXT, (long long)behind);
+}
+
+/* Under sudo the user who called it. */
+static const char *system_user(void)
+{
+	const char *sudo_user = getenv("SUDO_USER");
+	const struct passwd *user = getpwuid(getuid());
+
+	if (sudo_user && *sudo_user)
+		return sudo_user;
+	return user ? user->pw_name : "unknown";
+}
+
+void store_by_set(struct db *db, const struct args *args)
+{
+	const char *name = args_text(args, "by");
+	char host[64] = "", own[NAME_BYTES_MAX + 1];
+
+	if (!name) {
+		gethostname(host, sizeof(host) - 1);
+		snprintf(own, sizeof(own), "%.30s@%.60s", system_user(), host);
+		name = own;
+	}
+	if (!*name || strlen(name) > NAME_BYTES_MAX)
+		args_fail("--by is \"%s\": allowed are 1 to %d bytes", name, NAME_BYTES_MAX);
+	db_do(db, sql_query_session_by, postgres_text(name));
+}
+
+struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis)
+{
+	struct redis_client *opened = store_redis_open(ctl);
 	struct db *db = store_postgres_open(ctl);
 
-	behind_refuse(db, redis);
-	redis_client_free(redis);
-	by_set(db, &ctl->args);
+	behind_refuse(db, opened);
+	store_by_set(db, &ctl->args);
+	if (redis)
+		*redis = opened;
+	else
+		redis_client_free(opened);
 	return db;
 }
 
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *row = db_query(db, sql, 1, (const char *[]){ db_number(coupon, id) });
+	PGresult *row = db_ask(db, sql, postgres_number(coupon));
 
 	if (PQntuples(row) == 0)
-		log_fatal("there is no coupon %s", id);
+		log_fatal("there is no coupon %lld", (long long)coupon);
 	return row;
 }
 
@@ -51,12 +143,10 @@ int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_
 	int rows_n, wanted;
 
 	do {
-		char id[DB_NUMBER_SIZE], limit[DB_NUMBER_SIZE];
 		PGresult *page;
 
 		wanted = count - n < PAGE ? (int)(count - n) : PAGE;
-		page = db_query(db, sql, 2,
-				(const char *[]){ db_number(after, id), db_number(wanted, limit) });
+		page = db_ask(db, sql, postgres_number(after), postgres_number(wanted));
 		rows_n = PQntuples(page);
 		for (int row = 0; row < rows_n; row++)
 			take(context, page, row);
@@ -94,4 +184,34 @@ void store_hash_scan(struct redis_client *redis, int64_t coupon, enum coupon_key
 		step(context, reply->element[1]);
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
+}
+
+struct scan {
+	outbox_fn *step;
+	void *context;
+};
+
+static void entries_take(void *context, const redisReply *entries)
+{
+	const struct scan *scan = context;
+	struct json_arena *arena = json_arena_new();
+	struct message *message = malloc(sizeof(*message));
+	const char *error;
+
+	check(message != NULL);
+	for (size_t i = 0; i + 1 < entries->elements; i += 2) {
+		const redisReply *body = entries->element[i + 1];
+
+		if (message_decode(arena, body->str, body->len, message, &error) == 0)
+			scan->step(scan->context, message);
+	}
+	free(message);
+	json_arena_free(arena);
+}
+
+void outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *step, void *context)
+{
+	struct scan scan = { step, context };
+
+	store_hash_scan(redis, coupon, COUPON_KEY_OUTBOX, OUTBOX_COUNT, entries_take, &scan);
 }

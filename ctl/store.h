@@ -5,6 +5,7 @@
 #ifndef CTL_STORE_H
 #define CTL_STORE_H
 
+#include "common/message/message.h"
 #include "ctl/ctl.h"
 #include "ctl/postgres.h"
 #include "ctl/redis_coupon.h"
@@ -12,11 +13,23 @@
 /* The database that DATABASE_URL names. */
 struct db *store_postgres_open(const struct ctl *ctl);
 
+/* The same as the owner of the tables, where DATABASE_ADMIN_URL names one. */
+struct db *store_admin_open(const struct ctl *ctl);
+
 /*
- * The same for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal
- * too.
+ * Both for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal
+ * too. `redis` NULL: the caller needs PostgreSQL alone.
  */
-struct db *store_changing_open(const struct ctl *ctl);
+struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
+
+/* Of a command that changes something. */
+#define BY_OPTION                                                        \
+	OPTION("by", "NAME",                                             \
+	       "who makes this change, for couponctl history; default: " \
+	       "the user and the host of the system")
+
+/* Records who makes the changes that follow in this session. */
+void store_by_set(struct db *db, const struct args *args);
 
 /* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
@@ -47,5 +60,33 @@ void store_run_id_read(struct redis_client *redis, char run_id[REDIS_RUN_ID_SIZE
 typedef void store_scan_fn(void *context, const redisReply *fields);
 void store_hash_scan(struct redis_client *redis, int64_t coupon, enum coupon_key which, int count,
 		     store_scan_fn *step, void *context);
+
+/* `step` gets each message in the outbox of a coupon that can be read, at least once. */
+typedef void outbox_fn(void *context, const struct message *message);
+void outbox_scan(struct redis_client *redis, int64_t coupon, outbox_fn *step, void *context);
+
+/*
+ * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
+ * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
+ * belongs to another installation than PostgreSQL; if it belongs to none, nothing is copied.
+ */
+#define BEHIND_TEXT                                                                                \
+	"PostgreSQL is behind Redis by at least %lld transactions: it was put back to an earlier " \
+	"moment. Run couponctl recover --all, or couponctl recover --accept-loss"
+
+/*
+ * By how many transactions it is behind, at least; 0: it is not. Redis is read first. -1 when Redis
+ * cannot be read, for redis_client_error().
+ */
+int64_t behind_read(struct db *db, struct redis_client *redis);
+
+/*
+ * Copies PostgreSQL's numbers to Redis, after a change and before Redis acts on it: then it is
+ * noticed if PostgreSQL is put back to before the change. 0, or -1 as above.
+ */
+int behind_copy(struct db *db, struct redis_client *redis);
+
+/* For a command that changes something: ends the process if it is behind, or if that is unknown. */
+void behind_refuse(struct db *db, struct redis_client *redis);
 
 #endif

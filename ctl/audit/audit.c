@@ -7,7 +7,6 @@
 #include "common/log/log.h"
 #include "ctl/audit/group.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/behind.h"
 #include "ctl/store.h"
 #include "embed.h"
 

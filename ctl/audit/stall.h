@@ -9,7 +9,7 @@
 #define CTL_AUDIT_STALL_H
 
 #include "ctl/audit/pass.h"
-#include "ctl/locks.h"
+#include "ctl/postgres.h"
 
 /*
  * After the watch. The search is made twice, with a pause in between, for any number of passes:

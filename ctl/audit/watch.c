@@ -5,7 +5,6 @@
 #include "ctl/audit/compare.h"
 #include "ctl/audit/pass.h"
 #include "ctl/audit/redis.h"
-#include "ctl/locks.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #define CTL_AUDIT_WATCH_H
 
 #include "ctl/audit/pass.h"
-#include "ctl/locks.h"
+#include "ctl/postgres.h"
 
 /* What successive looks have found. */
 struct look {

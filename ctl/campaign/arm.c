@@ -5,7 +5,6 @@
 #include "common/clock.h"
 #include "common/program/durability.h"
 #include "ctl/audit/audit.h"
-#include "ctl/behind.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
@@ -144,7 +143,7 @@ static void redis_setting_read(struct arm *arm, struct durability *durability, c
 
 static void durability_check(struct arm *arm)
 {
-	PGresult *rows = db_query(arm->db, sql_query_durability, 0, NULL);
+	PGresult *rows = db_ask(arm->db, sql_query_durability);
 	cJSON *warnings = cJSON_CreateArray();
 	char reason[REASON_SIZE] = "";
 	struct durability durability = { 0 };
@@ -178,7 +177,7 @@ static int64_t redis_clock_ms(struct arm *arm)
 
 static int64_t postgres_clock_ms(struct arm *arm)
 {
-	PGresult *result = db_query(arm->db, sql_query_clock, 0, NULL);
+	PGresult *result = db_ask(arm->db, sql_query_clock);
 	int64_t ms = db_int(result, 0, "now_ms");
 
 	PQclear(result);

@@ -1,12 +1,26 @@
+/*
+ * couponctl publish, pause, resume, close and stock: changes of a campaign's status and total, and
+ * what every change of terms does.
+ *
+ * stock: an increase is applied to PostgreSQL first. A decrease is applied to Redis first, because
+ * Redis has the taken slots, under the lock of the row in PostgreSQL. So Redis never issues more
+ * than PostgreSQL accepts, wherever the command is interrupted, and repeating it completes the
+ * change.
+ */
 #include "ctl/campaign/change.h"
 
+#include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/behind.h"
+#include "common/message/json.h"
 #include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define PUBLISH_WAIT_S 5
+#define PUBLISH_POLL_US 10000
 
 static void row_lock(struct change *change)
 {
@@ -32,7 +46,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 	change->args = &ctl->args;
 	change->coupon = args_coupon(&ctl->args);
 	change->db = store_postgres_open(ctl);
-	by_set(change->db, change->args);
+	store_by_set(change->db, change->args);
 	/* Before the lock, for which settling waits: connecting may take seconds. */
 	change->redis = redis_client_new(ctl->config.redis_url, NULL);
 	(void)redis_client_open(change->redis); /* or every call fails */
@@ -105,11 +119,8 @@ int64_t change_lower(struct change *change, const struct terms *lower, int64_t *
 
 void change_version_raise(struct change *change, int64_t version)
 {
-	char id[DB_NUMBER_SIZE], number[DB_NUMBER_SIZE];
-
-	PQclear(db_query(change->db, sql_query_coupon_version_raise, 2,
-			 (const char *[]){ db_number(change->coupon, id),
-					   db_number(version, number) }));
+	db_do(change->db, sql_query_coupon_version_raise, postgres_number(change->coupon),
+	      postgres_number(version));
 }
 
 static int terms_differ(const struct change *change)
@@ -174,3 +185,213 @@ void change_fini(struct change *change)
 	redis_client_free(change->redis);
 	db_close(change->db);
 }
+
+struct step {
+	const char *command;
+	const char *wanted;  /* the new status */
+	const char *from[2]; /* the allowed ones before, besides `wanted` */
+	const char *done;    /* "coupon 1001 is …" */
+};
+
+/* Repeating one changes nothing. */
+static const struct step steps[] = {
+	{ "publish", "published", { "draft" }, "published" },
+	{ "pause", "paused", { "published" }, "paused" },
+	{ "resume", "published", { "paused" }, "published again" },
+	{ "close", "closed", { "published", "paused" }, "closed" },
+};
+
+static const struct step *step_of(const struct command *command)
+{
+	const struct step *step = steps;
+
+	while (strcmp(step->command, command->name) != 0)
+		step++;
+	return step;
+}
+
+static int step_allowed(const struct step *step, const char *status)
+{
+	for (int i = 0; i < 2 && step->from[i]; i++)
+		if (strcmp(step->from[i], status) == 0)
+			return 1;
+	return strcmp(step->wanted, status) == 0;
+}
+
+/* Takes the step of the command and commits it, for change_fini(). Returns the exit status. */
+static int step_take(struct ctl *ctl, const struct step *step, struct change *change)
+{
+	change_begin(change, ctl);
+	if (!step_allowed(step, change->status))
+		log_fatal("coupon %lld is %s: %s is allowed when it is %s%s%s",
+			  (long long)change->coupon, change->status, step->command, step->from[0],
+			  step->from[1] ? " or " : "", step->from[1] ? step->from[1] : "");
+	if (strcmp(step->wanted, change->status) != 0)
+		change_needed(change);
+	db_do(change->db, sql_query_coupon_status_set, postgres_number(change->coupon),
+	      postgres_text(step->wanted));
+	return change_commit(change);
+}
+
+static int step_run(struct ctl *ctl)
+{
+	const struct step *step = step_of(ctl->args.command);
+	struct change change;
+	int status = step_take(ctl, step, &change);
+
+	printf("coupon %lld is %s\n", (long long)change.coupon, step->done);
+	change_fini(&change);
+	return status;
+}
+
+/*
+ * Whether requests are decided by Redis: the coupon is loaded, with these terms or later ones, and
+ * verified on this Redis process.
+ */
+static int is_open(struct change *change)
+{
+	struct redis_coupon coupon;
+
+	return redis_coupon_read(change->redis, change->coupon, &coupon) == 1 &&
+	       strcmp(coupon.status, "open") == 0 && coupon.version >= change->terms.version &&
+	       redis_coupon_is_verified(change->redis, &coupon);
+}
+
+static int publish_run(struct ctl *ctl)
+{
+	int64_t wait_s = args_number(&ctl->args, "wait-s", 0, 3600, PUBLISH_WAIT_S);
+	struct change change;
+	int64_t until_ms;
+	int open = 0;
+
+	step_take(ctl, step_of(ctl->args.command), &change);
+	until_ms = clock_monotonic_ms() + wait_s * 1000;
+	while (change.loaded >= 0 && !(open = is_open(&change)) && clock_monotonic_ms() < until_ms)
+		usleep(PUBLISH_POLL_US);
+	printf("coupon %lld is published%s\n", (long long)change.coupon,
+	       open ? ", and open in Redis" : "");
+	if (!open && wait_s > 0)
+		fprintf(stderr,
+			"couponctl: warning: no keeper has loaded coupon %lld into Redis yet: "
+			"it opens as soon as a coupon-worker runs\n",
+			(long long)change.coupon);
+	change_fini(&change);
+	return 0;
+}
+
+static void total_set(struct change *change, int64_t total)
+{
+	PGresult *result = db_ask(change->db, sql_query_coupon_total_set,
+				  postgres_number(change->coupon), postgres_number(total));
+	int64_t set = db_int(result, 0, "total_num"), issued = db_int(result, 0, "issued_num");
+
+	PQclear(result);
+	if (set != total)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+			  (long long)total, (long long)issued);
+}
+
+static void total_lower(struct change *change, int64_t total)
+{
+	int64_t taken = change->loaded == 1 ? change->in_redis.total - change->in_redis.stock -
+						      change->in_redis.lost
+					    : 0,
+		version;
+	struct terms lower = change->terms;
+
+	/* Redis may be behind PostgreSQL, for instance just after it lost its data. */
+	if (total < change->issued_num && taken <= change->issued_num)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+			  (long long)total, (long long)change->issued_num);
+	lower.total = total;
+	if (total >= taken)
+		taken = change_lower(change, &lower, &version);
+	if (taken > total)
+		log_fatal("--total is %lld: allowed is at least the %lld that are taken",
+			  (long long)total, (long long)taken);
+	/* total_set() adds one: then both stores have the same version. */
+	if (version > 0)
+		change_version_raise(change, version - 1);
+	total_set(change, total);
+}
+
+static int stock_run(struct ctl *ctl)
+{
+	int64_t total;
+	struct change change;
+	int status;
+
+	args_required(&ctl->args, "total");
+	total = args_number(&ctl->args, "total", 0, JSON_INTEGER_MAX, 0);
+	change_begin(&change, ctl);
+	if (total != change.terms.total)
+		change_needed(&change);
+	if (total < change.terms.total)
+		total_lower(&change, total);
+	else if (total > change.terms.total)
+		total_set(&change, total);
+	status = change_commit(&change);
+	printf("coupon %lld has a total of %lld, of which %lld are issued\n",
+	       (long long)change.coupon, (long long)total, (long long)change.issued_num);
+	change_fini(&change);
+	return status;
+}
+
+static const struct option publish_options[] = {
+	OPTION("wait-s", "S", "time to wait until Redis has the coupon; default 5, 0: do not wait"),
+	CHANGE_OPTIONS,
+	OPTIONS_END,
+};
+static const struct option step_options[] = {
+	CHANGE_OPTIONS,
+	OPTIONS_END,
+};
+
+const struct command publish_command = {
+	.name = "publish",
+	.run = publish_run,
+	.argument = "ID",
+	.options = publish_options,
+	.summary = "publish a draft",
+	.detail = "PostgreSQL records the status; the keeper, a thread of coupon-worker, loads\n"
+		  "the coupon into Redis. Publishing again never refills a coupon. If the\n"
+		  "keeper does not load it in time, the command prints a warning and exits\n"
+		  "with 0.",
+};
+const struct command pause_command = {
+	.name = "pause",
+	.run = step_run,
+	.argument = "ID",
+	.options = step_options,
+	.summary = "stop issuing until the campaign is resumed",
+};
+const struct command resume_command = {
+	.name = "resume",
+	.run = step_run,
+	.argument = "ID",
+	.options = step_options,
+	.summary = "continue a paused campaign",
+};
+const struct command close_command = {
+	.name = "close",
+	.run = step_run,
+	.argument = "ID",
+	.options = step_options,
+	.summary = "end a campaign permanently",
+};
+
+static const struct option stock_options[] = {
+	OPTION("total", "N",
+	       "number of coupons, including the issued ones; at least the number of taken slots"),
+	CHANGE_OPTIONS,
+	OPTIONS_END,
+};
+
+const struct command stock_command = {
+	.name = "stock",
+	.run = stock_run,
+	.argument = "ID",
+	.options = stock_options,
+	.summary = "set the total",
+	.detail = "N is absolute, so repeating the command changes nothing.",
+};

@@ -12,10 +12,7 @@
 #ifndef CTL_CAMPAIGN_CHANGE_H
 #define CTL_CAMPAIGN_CHANGE_H
 
-#include "ctl/by.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
-#include "ctl/redis_coupon.h"
+#include "ctl/store.h"
 
 #define CHANGE_OPTIONS                                                                          \
 	OPTION("version", "V",                                                                  \

@@ -1,10 +1,18 @@
-#include "ctl/campaign/terms.h"
-
+/*
+ * couponctl create and edit: the terms of a campaign as the command line gives them. A new campaign
+ * is a draft: clients cannot see drafts. edit changes terms also while the campaign issues:
+ * PostgreSQL gets the new ones, then Redis; a lower limit is applied to Redis first, as a lower
+ * total is (change.c).
+ */
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "ctl/campaign/change.h"
 #include "ctl/output.h"
+#include "ctl/store.h"
+#include "embed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +20,36 @@
 
 #define NAME_CHARACTERS_MAX 200
 #define VALID_DAYS_MAX 36500
-#define NONE "none" /* instead of a value: removes what the coupon has */
-#define NOW "now"   /* instead of a time */
+#define METADATA_BYTES_MAX 4096
+#define PAST_MS 60000 /* clocks differ */
+#define NONE "none"   /* instead of a value: removes what the coupon has */
+#define NOW "now"     /* instead of a time */
+
+#define TERMS_OPTIONS                                                                             \
+	OPTION("name", "NAME", "its name, 1 to 200 characters"),                                  \
+		OPTION("limit", "N", "coupons for each user, 1 to 100; of a new coupon 1"),       \
+		OPTION("begin", "T", "nothing is issued before; default: no begin"),              \
+		OPTION("end", "T", "nothing is issued from then on; default: no end"),            \
+		OPTION("valid-days", "N",                                                         \
+		       "a user's coupon is valid for N days of 24 hours, counted from the "       \
+		       "receive"),                                                                \
+		OPTION("valid-from", "T", "a user's coupon is valid from this time"),             \
+		OPTION("valid-to", "T",                                                           \
+		       "and until this time; default: valid from the receive, without an end"),   \
+		OPTION("amount-off", "N",                                                         \
+		       "discount: an amount in the smallest unit of --currency"),                 \
+		OPTION("percent-off", "P", "discount: 0.01 to 100 percent"),                      \
+		OPTION("cap", "N", "the most that --percent-off takes off, in the same unit"),    \
+		OPTION("threshold", "N",                                                          \
+		       "the discount is for purchases of at least N, in the same unit"),          \
+		OPTION("currency", "CODE",                                                        \
+		       "three capital letters as of ISO 4217, for example EUR"),                  \
+		OPTION("metadata", "JSON",                                                        \
+		       "a JSON object of at most 4096 bytes, for other systems"),                 \
+		OPTION("void-returns", "yes|no",                                                  \
+		       "a voided receive gives back its stock and its user's slot; default yes"), \
+		OPTION("events", "on|off",                                                        \
+		       "publish events of the campaign and its receives; default off")
 
 static int is_word(const struct args *args, const char *name, const char *word)
 {
@@ -69,7 +105,8 @@ static int64_t time_read(const struct args *args, cJSON *terms, const char *opti
 	return wall_ms;
 }
 
-void terms_window(const struct args *args, int64_t *begin_ms, int64_t *end_ms)
+/* Replaces each bound that is given; 0: none. */
+static void terms_window(const struct args *args, int64_t *begin_ms, int64_t *end_ms)
 {
 	*begin_ms = time_given(args, "begin", *begin_ms);
 	*end_ms = time_given(args, "end", *end_ms);
@@ -200,28 +237,28 @@ static void metadata_read(const struct args *args, cJSON *terms)
 		return;
 	}
 	parsed = cJSON_ParseWithOpts(text, NULL, 1);
-	if (!cJSON_IsObject(parsed) || strlen(text) > TERMS_METADATA_BYTES)
+	if (!cJSON_IsObject(parsed) || strlen(text) > METADATA_BYTES_MAX)
 		args_fail("--metadata is \"%s\": allowed is a JSON object of at most %d bytes",
-			  text, TERMS_METADATA_BYTES);
+			  text, METADATA_BYTES_MAX);
 	cJSON_Delete(parsed);
 	check(cJSON_AddRawToObject(terms, "metadata", text)); /* as it is, with all its digits */
 }
 
-/* One of two words. */
+/* The first of two words means true. */
 static void choice_read(const struct args *args, cJSON *terms, const char *option,
 			const char *column, const char *const words[2])
 {
-	const char *text = args_text(args, option);
+	int choice = args_choice(args, option, words, 2, -1);
 
-	if (!text)
-		return;
-	if (strcmp(text, words[0]) != 0 && strcmp(text, words[1]) != 0)
-		args_fail("--%s is \"%s\": allowed are %s and %s", option, text, words[0],
-			  words[1]);
-	output_bool(terms, column, strcmp(text, words[0]) == 0);
+	if (choice >= 0)
+		output_bool(terms, column, choice == 0);
 }
 
-cJSON *terms_read(const struct args *args)
+/*
+ * Those that are given, as an object with columns of the table coupon; cJSON_Delete() follows.
+ * `total` is not among them. What is wrong with one ends the process.
+ */
+static cJSON *terms_read(const struct args *args)
 {
 	cJSON *terms = output_object();
 
@@ -236,3 +273,151 @@ cJSON *terms_read(const struct args *args)
 	choice_read(args, terms, "events", "events_on", (const char *const[]){ "on", "off" });
 	return terms;
 }
+
+/* Passes the terms of a coupon to a statement, whose result is the caller's. */
+static PGresult *terms_ask(struct db *db, const char *sql, int64_t id, cJSON *terms)
+{
+	char *text = cJSON_PrintUnformatted(terms);
+	PGresult *result;
+
+	check(text != NULL);
+	result = db_ask(db, sql, db_id(id), postgres_text(text));
+	cJSON_free(text);
+	cJSON_Delete(terms);
+	return result;
+}
+
+static int create_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	PGresult *result;
+	struct db *db;
+	cJSON *terms;
+
+	args_required(args, "name");
+	args_required(args, "total");
+	terms = terms_read(args);
+	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
+	db = store_changing_open(ctl, NULL);
+	result = terms_ask(db, sql_query_coupon_create, args_id(args, "id"), terms);
+	if (PQntuples(result) == 0)
+		log_fatal("--id is \"%s\": a coupon with this id exists", args_text(args, "id"));
+	if (args_has(args, "json"))
+		printf("{\"coupon\":\"%s\"}\n", db_text(result, 0, "id"));
+	else
+		printf("%s\n", db_text(result, 0, "id"));
+	PQclear(result);
+	db_close(db);
+	return 0;
+}
+
+/* The window as it would be. */
+static void window_check(const struct change *change)
+{
+	int64_t begin_ms = change->terms.begin_ms, end_ms = change->terms.end_ms;
+
+	terms_window(change->args, &begin_ms, &end_ms);
+	if (end_ms && end_ms != change->terms.end_ms && end_ms < clock_wall_ms() - PAST_MS)
+		args_fail("--end is \"%s\": allowed is a time that is not past, or now",
+			  args_text(change->args, "end"));
+	if (end_ms && end_ms <= begin_ms)
+		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
+			  "nothing was changed",
+			  (long long)change->coupon);
+}
+
+/* In the transaction. Returns whether anything differs. */
+static int edit_apply(struct change *change, cJSON *terms)
+{
+	PGresult *result = terms_ask(change->db, sql_query_coupon_edit, change->coupon, terms);
+	int differs = PQntuples(result) > 0;
+
+	PQclear(result);
+	return differs;
+}
+
+/* Before the COMMIT: Redis never accepts what PostgreSQL does not. */
+static void limit_lower(struct change *change, int64_t limit)
+{
+	struct terms lower = change->terms;
+	int64_t taken = change->issued_num, version = 0;
+
+	lower.limit = limit;
+	if (taken == 0)
+		taken = change_lower(change, &lower, &version);
+	if (taken > 0)
+		log_fatal("--limit is %lld: it may be lowered only while nothing is taken, and "
+			  "%lld coupons are taken; nothing was changed",
+			  (long long)limit, (long long)taken);
+	/* Above the version of Redis, which is to get all the other terms as well. */
+	if (version > 0)
+		change_version_raise(change, version + 1);
+}
+
+static int edit_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	cJSON *terms = terms_read(args);
+	struct change change;
+	int64_t limit;
+	int status;
+
+	args_required(args, "version");
+	if (!terms->child)
+		args_fail("edit needs something to change; see couponctl edit --help");
+	change_begin(&change, ctl);
+	limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, change.terms.limit);
+	if (strcmp(change.status, "closed") == 0)
+		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
+	window_check(&change);
+	if (edit_apply(&change, terms)) {
+		change_needed(&change);
+		if (limit < change.terms.limit)
+			limit_lower(&change, limit);
+	}
+	status = change_commit(&change);
+	printf("coupon %lld has version %lld\n", (long long)change.coupon,
+	       (long long)change.terms.version);
+	change_fini(&change);
+	return status;
+}
+
+static const struct option create_options[] = {
+	TERMS_OPTIONS,
+	OPTION("total", "N", "number of coupons, at least 1"),
+	OPTION("id", "ID", "its id; default: the next free id"),
+	BY_OPTION,
+	SWITCH("json", "print {\"coupon\":\"ID\"}"),
+	OPTIONS_END,
+};
+
+const struct command create_command = {
+	.name = "create",
+	.run = create_run,
+	.options = create_options,
+	.summary = "create a campaign as a draft, and print only its id",
+	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example\n"
+		  "2026-11-21T12:00:00+01:00, or now.",
+};
+
+static const struct option edit_options[] = {
+	TERMS_OPTIONS,
+	CHANGE_OPTIONS,
+	OPTIONS_END,
+};
+
+const struct command edit_command = {
+	.name = "edit",
+	.run = edit_run,
+	.argument = "ID",
+	.options = edit_options,
+	.summary = "change the terms of a campaign, also while it issues",
+	.detail =
+		"Needs --version, which couponctl show prints: the edit is refused, with exit\n"
+		"status 8, when another one came in between. T may be now, and none removes what\n"
+		"the coupon has: a time, the validity, the discount (--amount-off none) or the\n"
+		"metadata. Validity and discount are replaced as a whole. Coupons that are issued\n"
+		"already keep their validity. The limit may be lowered only while nothing is "
+		"taken.\n"
+		"The total is changed by couponctl stock.",
+};

@@ -7,8 +7,6 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "common/message/ulid.h"
-#include "ctl/behind.h"
-#include "ctl/by.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -44,15 +42,14 @@ static void why_check(const struct args *args)
 static void postgres_void(struct voiding *voiding, const struct receive *receive,
 			  struct voided *voided)
 {
-	char id[DB_NUMBER_SIZE], batch[ULID_UUID_SIZE], index[DB_NUMBER_SIZE];
-	const char *params[] = { db_number(receive->coupon, id),
-				 ulid_to_uuid(&receive->batch, batch),
-				 db_number(receive->index, index), receive->user.text,
-				 args_text(&voiding->ctl->args, "why") };
-	PGresult *row = db_query(voiding->db, sql_query_coupon_void, 5, params);
+	char batch[ULID_UUID_SIZE];
+	PGresult *row = db_ask(voiding->db, sql_query_coupon_void, postgres_number(receive->coupon),
+			       postgres_text(ulid_to_uuid(&receive->batch, batch)),
+			       postgres_number(receive->index), postgres_text(receive->user.text),
+			       postgres_text(args_text(&voiding->ctl->args, "why")));
 
 	snprintf(voided->result, sizeof(voided->result), "%s", db_text(row, 0, "result"));
-	voided->is_returned = *db_text(row, 0, "is_returned") == 't';
+	voided->is_returned = db_is_true(row, 0, "is_returned");
 	voided->slot = db_int(row, 0, "slot");
 	PQclear(row);
 }
@@ -92,15 +89,12 @@ static void released_mark(struct voiding *voiding, const struct receive *receive
 	struct postgres_array coupons = { .type = POSTGRES_INT8 },
 			      batches = { .type = POSTGRES_UUID },
 			      indexes = { .type = POSTGRES_INT2 };
-	struct postgres_argument arguments[3];
 
 	postgres_array_add_number(&coupons, receive->coupon);
 	postgres_array_add_uuid(&batches, &receive->batch);
 	postgres_array_add_number(&indexes, receive->index);
-	arguments[0] = postgres_array(&coupons);
-	arguments[1] = postgres_array(&batches);
-	arguments[2] = postgres_array(&indexes);
-	PQclear(db_query_arguments(voiding->db, sql_query_release_done, 3, arguments));
+	db_do(voiding->db, sql_query_release_done, postgres_array(&coupons),
+	      postgres_array(&batches), postgres_array(&indexes));
 	postgres_array_fini(&coupons);
 	postgres_array_fini(&batches);
 	postgres_array_fini(&indexes);
@@ -154,60 +148,36 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 	result_print(voiding, text, &voided, told == TOLD);
 }
 
-static void user_void(struct voiding *voiding, int64_t coupon, const struct user_id *user)
+/* Every issued receive of the user. */
+static void user_void(struct voiding *voiding, struct receive *receive)
 {
-	char id[DB_NUMBER_SIZE];
-	PGresult *rows = db_query(voiding->db, sql_query_void_receives, 2,
-				  (const char *[]){ db_number(coupon, id), user->text });
-	struct receive receive = { .coupon = coupon, .user = *user };
+	PGresult *rows = db_ask(voiding->db, sql_query_void_receives,
+				postgres_number(receive->coupon),
+				postgres_text(receive->user.text));
 
 	if (PQntuples(rows) == 0)
-		log_fatal("user %s has no issued receive of coupon %s", user->text, id);
+		log_fatal("user %s has no issued receive of coupon %lld", receive->user.text,
+			  (long long)receive->coupon);
 	for (int row = 0; row < PQntuples(rows); row++) {
-		ulid_from_uuid(&receive.batch, db_text(rows, row, "batch"));
-		receive.index = (int)db_int(rows, row, "idx");
-		receive_void(voiding, &receive);
+		ulid_from_uuid(&receive->batch, db_text(rows, row, "batch"));
+		receive->index = (int)db_int(rows, row, "idx");
+		receive_void(voiding, receive);
 	}
 	PQclear(rows);
 }
 
-static void user_read(const struct args *args, struct user_id *user)
-{
-	const char *text = args_required(args, "user");
-	char why[USER_ID_WHY_SIZE];
-
-	args_required(args, "coupon");
-	if (user_id_parse(user, text, strlen(text)) == 0)
-		return;
-	user_id_why(text, strlen(text), why);
-	args_fail("--user is \"%s\": %s", text, why);
-}
-
 static int void_run(struct ctl *ctl)
 {
-	const struct args *args = &ctl->args;
 	struct voiding voiding = { .ctl = ctl };
-	struct receive receive;
-	struct user_id user;
+	struct args_receive read;
 
-	why_check(args);
-	if (args->argument && (args_has(args, "coupon") || args_has(args, "user")))
-		args_fail("void takes a RECEIVE, or --coupon and --user, not both");
-	if (!args->argument)
-		user_read(args, &user);
-	else if (receive_parse(&receive, args->argument, strlen(args->argument)))
-		args_fail(
-			"RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, as in the "
-			"answer",
-			args->argument);
-	voiding.db = store_postgres_open(ctl);
-	voiding.redis = store_redis_open(ctl);
-	behind_refuse(voiding.db, voiding.redis);
-	by_set(voiding.db, args);
-	if (args->argument)
-		receive_void(&voiding, &receive);
+	why_check(&ctl->args);
+	args_receive(&ctl->args, &read);
+	voiding.db = store_changing_open(ctl, &voiding.redis);
+	if (read.is_given)
+		receive_void(&voiding, &read.receive);
 	else
-		user_void(&voiding, args_id(args, "coupon"), &user);
+		user_void(&voiding, &read.receive);
 	redis_client_free(voiding.redis);
 	db_close(voiding.db);
 	if (voiding.not_told_n > 0)

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "ctl/table/csv_rows.h"
 
 #include <errno.h>
 #include <openssl/evp.h>

@@ -5,7 +5,7 @@
 #ifndef CTL_CODES_CODE_FILE_H
 #define CTL_CODES_CODE_FILE_H
 
-#include "ctl/codes/sheet.h"
+#include "ctl/table.h"
 
 #include <stdint.h>
 

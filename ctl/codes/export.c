@@ -1,10 +1,8 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
 #include "common/log/log.h"
-#include "ctl/codes/code_receive.h"
-#include "ctl/codes/options.h"
 #include "ctl/codes/stored.h"
 #include "ctl/file.h"
-#include "ctl/store.h"
+#include "ctl/table.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -66,7 +64,7 @@ static void stored_write(struct exporting *e, const struct source *source, const
 		cell_text(source->id_text),
 		cell_text(state_of(source, db_text(rows, row, "state"))),
 		cell_text(db_text(rows, row, "user_id")),
-		cell_text(code_receive(rows, row, source->coupon, receive)),
+		cell_text(stored_receive(rows, row, source->coupon, receive)),
 		cell_text(db_text(rows, row, "used_at")),
 		{ .text = *metadata ? metadata : NULL, .len = strlen(metadata), .is_json = 1 },
 	};
@@ -230,12 +228,11 @@ static int export_run(struct ctl *ctl)
 	if (!coupon == !set)
 		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
 			  "--help");
-	e.sheet = (struct sheet){ .format = options_format(args, path),
-				  .reader = csv_reader_of(args_has(args, "spreadsheet")),
+	e.sheet = (struct sheet){ .format = sheet_format_read(args, path),
 				  .columns = columns,
+				  .csv_end = "\n",
 				  .file = stdout };
-	if (e.sheet.reader && e.sheet.format != SHEET_CSV)
-		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
+	e.sheet.reader = sheet_reader_read(args, e.sheet.format);
 	e.db = store_postgres_open(ctl);
 	stored_read(&e.stored, ctl, e.db);
 	if (path) {

@@ -1,9 +1,8 @@
 /* couponctl codes show: which code a text is, and what has become of it. */
 #include "codes/text.h"
 #include "common/check.h"
-#include "ctl/codes/code_receive.h"
 #include "ctl/codes/stored.h"
-#include "ctl/table/text_buffer.h"
+#include "ctl/table.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -55,7 +54,7 @@ static int shown_find(struct shown *shown, struct db *db, const struct stored *s
 	}
 	if (!shown->row || PQntuples(shown->row) == 0)
 		return -1;
-	code_receive(shown->row, 0, db_int(shown->row, 0, "coupon_id"), shown->receive);
+	stored_receive(shown->row, 0, db_int(shown->row, 0, "coupon_id"), shown->receive);
 	return 0;
 }
 

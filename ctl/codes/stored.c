@@ -1,13 +1,46 @@
 #include "ctl/codes/stored.h"
 
+#include "codes/key_file.h"
+#include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/codes/keyring.h"
-#include "ctl/store.h"
 #include "embed.h"
 
 #include <string.h>
 
 #define LOCK "codes"
+
+void keyring_read(struct code_keys *keys, const struct ctl *ctl)
+{
+	char why[CODE_WHY_SIZE];
+
+	if (!*ctl->config.code_keys)
+		log_fatal("COUPON_CODE_KEYS is not set: this needs the file with the keys of "
+			  "codes; couponctl codes key makes one");
+	if (code_key_file_read(keys, ctl->config.code_keys, why))
+		log_fatal("%s", why);
+}
+
+int keyring_check(const struct code_keys *keys, struct db *db)
+{
+	PGresult *rows = db_ask(db, sql_query_code_keys);
+	int newest = 0;
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const struct code_key *key;
+		char fingerprint[CODE_FINGERPRINT_SIZE];
+
+		newest = (int)db_int(rows, row, "version");
+		key = code_keys_find(keys, newest);
+		if (!key || strcmp(code_key_fingerprint(key, fingerprint),
+				   db_text(rows, row, "fingerprint")) == 0)
+			continue;
+		log_fatal("COUPON_CODE_KEYS names a file with another key as version %d: its "
+			  "fingerprint is %s, and the key that has made codes has %s",
+			  newest, fingerprint, db_text(rows, row, "fingerprint"));
+	}
+	PQclear(rows);
+	return newest;
+}
 
 void stored_form(struct code_form *form, const PGresult *rows, int row, const char *column)
 {
@@ -35,7 +68,7 @@ static void space_read(struct stored *stored, const struct code_keys *keys, cons
 
 static void spaces_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 {
-	PGresult *rows = db_query(db, sql_query_code_spaces, 0, NULL);
+	PGresult *rows = db_ask(db, sql_query_code_spaces);
 	struct code_keys keys = { 0 };
 
 	if (PQntuples(rows) > 0) {
@@ -50,7 +83,7 @@ static void spaces_read(struct stored *stored, const struct ctl *ctl, struct db 
 
 static void sets_read(struct stored *stored, struct db *db)
 {
-	PGresult *rows = db_query(db, sql_query_code_sets, 0, NULL);
+	PGresult *rows = db_ask(db, sql_query_code_sets);
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		int64_t space = db_int(rows, row, "space_id");
@@ -95,8 +128,22 @@ struct code_space *stored_space(const struct stored *stored, int64_t id)
 
 struct db *stored_lock(const struct ctl *ctl)
 {
-	struct db *db = store_changing_open(ctl);
+	struct db *db = store_changing_open(ctl, NULL);
 
 	db_lock_wait(db, LOCK);
 	return db;
+}
+
+char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])
+{
+	const char *user = db_text(rows, row, "user_id");
+	struct receive receive = { .coupon = coupon, .index = (int)db_int(rows, row, "idx") };
+
+	out[0] = '\0';
+	if (!*user)
+		return out;
+	check(user_id_parse(&receive.user, user, strlen(user)) == 0);
+	check(ulid_from_uuid(&receive.batch, db_text(rows, row, "batch")) == 0);
+	receive_format(&receive, out);
+	return out;
 }

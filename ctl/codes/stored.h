@@ -1,10 +1,14 @@
-/* The spaces and sets of generated codes in PostgreSQL. */
+/*
+ * What the stores have of codes: the spaces and sets of generated codes in PostgreSQL, and the keys
+ * in the file that COUPON_CODE_KEYS names. A file that cannot be used ends the process.
+ */
 #ifndef CTL_CODES_STORED_H
 #define CTL_CODES_STORED_H
 
 #include "codes/book.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
+#include "codes/key.h"
+#include "common/message/receive.h"
+#include "ctl/store.h"
 
 struct stored {
 	struct code_book *book;
@@ -13,8 +17,7 @@ struct stored {
 };
 
 /*
- * Reads all of them, with the keys. These are needed only if there are generated codes. A file of
- * keys that cannot be used ends the process.
+ * Reads all of them, with the keys, which are needed only if there are generated codes.
  */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
 void stored_fini(struct stored *stored);
@@ -29,5 +32,19 @@ struct code_space *stored_space(const struct stored *stored, int64_t id);
 
 /* store_changing_open() with the lock under which sets are made and revoked, until it is closed. */
 struct db *stored_lock(const struct ctl *ctl);
+
+/*
+ * Writes the receive by which a code was used, of a row with the columns `user_id`, `batch` and
+ * `idx`; "" if it was not. Returns `out`.
+ */
+char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE]);
+
+void keyring_read(struct code_keys *keys, const struct ctl *ctl);
+
+/*
+ * Compares the keys with the fingerprints of those that have made codes. A key that the file lacks
+ * is no error: its codes are then no codes. Returns the highest version in the database; 0: none.
+ */
+int keyring_check(const struct code_keys *keys, struct db *db);
 
 #endif

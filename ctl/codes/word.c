@@ -1,7 +1,6 @@
 /* couponctl codes word: one code for all. */
 #include "codes/text.h"
 #include "common/log/log.h"
-#include "ctl/by.h"
 #include "ctl/codes/stored.h"
 #include "ctl/output.h"
 #include "embed.h"

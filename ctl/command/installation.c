@@ -4,7 +4,6 @@
  */
 #include "common/changes.h"
 #include "common/log/log.h"
-#include "ctl/ctl.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
@@ -12,12 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SETTING_ADMIN "DATABASE_ADMIN_URL"
-
 /* The id of PostgreSQL. */
 static void own_read(struct db *db, struct changes *changes)
 {
-	PGresult *rows = db_query(db, sql_query_change_counts, 0, NULL);
+	PGresult *rows = db_ask(db, sql_query_change_counts);
 
 	changes_take(changes, rows);
 	PQclear(rows);
@@ -39,10 +36,7 @@ static int show_run(struct ctl *ctl)
 		cJSON *object = output_object();
 
 		output_text(object, "postgresql", changes.installation);
-		if (*copy.installation)
-			output_text(object, "redis", copy.installation);
-		else
-			output_null(object, "redis");
+		output_text(object, "redis", copy.installation);
 		output_print(object);
 	} else {
 		printf("PostgreSQL  %s\nRedis       %s\n", changes.installation,
@@ -73,10 +67,7 @@ static void use_refuse(struct ctl *ctl, const struct changes *changes)
 static int new_run(struct ctl *ctl)
 {
 	const char *instead_of = args_text(&ctl->args, "instead-of");
-	int as_admin = *ctl->config.database_admin_url != '\0';
-	struct db *db = db_open(as_admin ? SETTING_ADMIN : "DATABASE_URL",
-				as_admin ? ctl->config.database_admin_url
-					 : ctl->config.database_url);
+	struct db *db = store_admin_open(ctl);
 	struct changes changes;
 	PGresult *rows;
 
@@ -86,7 +77,7 @@ static int new_run(struct ctl *ctl)
 	else if (strcmp(instead_of, changes.installation) != 0)
 		args_fail("--instead-of is \"%s\": PostgreSQL has %s", instead_of,
 			  changes.installation);
-	rows = db_query(db, sql_query_installation_new, 0, NULL);
+	rows = db_ask(db, sql_query_installation_new);
 	puts(db_text(rows, 0, "id"));
 	PQclear(rows);
 	db_close(db);

@@ -3,9 +3,8 @@
  * program was built for.
  */
 #include "common/log/log.h"
-#include "ctl/ctl.h"
-#include "ctl/postgres.h"
-#include "ctl/progress.h"
+#include "ctl/output.h"
+#include "ctl/store.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -43,9 +42,9 @@ static int64_t version_check(struct db *db)
 	PGresult *result;
 	int64_t version = 0;
 
-	PQclear(db_query(db, sql_query_migration_init, 0, NULL));
-	PQclear(db_query(db, sql_query_function_init, 0, NULL));
-	result = db_query(db, sql_query_migration_list, 0, NULL);
+	db_do(db, sql_query_migration_init);
+	db_do(db, sql_query_function_init);
+	result = db_ask(db, sql_query_migration_list);
 	for (int row = 0; row < PQntuples(result); row++) {
 		checksum_check(result, row);
 		version = db_int(result, row, "version");
@@ -78,9 +77,6 @@ static void progress_notice(void *context, const char *text)
 
 static void migration_apply(struct db *db, const struct migration *migration)
 {
-	char version[DB_NUMBER_SIZE];
-	const char *const params[] = { db_number(migration->version, version), migration->name,
-				       migration->checksum };
 	struct progress progress = { 0 };
 	int failed;
 
@@ -91,7 +87,8 @@ static void migration_apply(struct db *db, const struct migration *migration)
 	if (failed)
 		log_fatal("migration %04d %s failed, and nothing was changed: %s",
 			  migration->version, migration->name, db_error(db));
-	PQclear(db_query(db, sql_query_migration_record, 3, params));
+	db_do(db, sql_query_migration_record, postgres_number(migration->version),
+	      postgres_text(migration->name), postgres_text(migration->checksum));
 	printf("%04d %s: applying\n", migration->version, migration->name);
 	fflush(stdout);
 }
@@ -99,8 +96,8 @@ static void migration_apply(struct db *db, const struct migration *migration)
 /* What to say of applying the function; NULL: it stays as it is. */
 static const char *function_reason(struct db *db, const struct function *function)
 {
-	const char *const params[] = { function->name, function->signature };
-	PGresult *result = db_query(db, sql_query_function_state, 2, params);
+	PGresult *result = db_ask(db, sql_query_function_state, postgres_text(function->name),
+				  postgres_text(function->signature));
 	const char *reason = NULL;
 
 	if (PQntuples(result) == 0) {
@@ -112,7 +109,7 @@ static const char *function_reason(struct db *db, const struct function *functio
 		reason = "";
 	} else if (strcmp(db_text(result, 0, "checksum"), function->checksum) != 0) {
 		reason = " in place of another text of this version";
-	} else if (strcmp(db_text(result, 0, "is_live"), "t") != 0) {
+	} else if (!db_is_true(result, 0, "is_live")) {
 		reason = " again, since the database has another";
 	}
 	PQclear(result);
@@ -121,15 +118,14 @@ static const char *function_reason(struct db *db, const struct function *functio
 
 static void function_apply(struct db *db, const struct function *function, const char *reason)
 {
-	char version[DB_NUMBER_SIZE];
-	const char *const params[] = { function->name, function->signature,
-				       db_number(function->version, version), function->checksum };
 	PGresult *result;
 
 	if (db_run_try(db, function->sql))
 		log_fatal("function %s failed, and nothing was changed: %s", function->name,
 			  db_error(db));
-	result = db_query(db, sql_query_function_record, 4, params);
+	result = db_ask(db, sql_query_function_record, postgres_text(function->name),
+			postgres_text(function->signature), postgres_number(function->version),
+			postgres_text(function->checksum));
 	if (PQntuples(result) == 0)
 		log_fatal("sql/function/%s.sql does not create %s, and nothing was changed",
 			  function->name, function->signature);
@@ -140,8 +136,8 @@ static void function_apply(struct db *db, const struct function *function, const
 /* Whether the rights that the database has are others than those that were applied last. */
 static int roles_differ(struct db *db)
 {
-	PGresult *result = db_query(db, sql_query_roles_record, 1, &(const char *){ sql_roles });
-	int is_new = strcmp(db_text(result, 0, "is_new"), "t") == 0;
+	PGresult *result = db_ask(db, sql_query_roles_record, postgres_text(sql_roles));
+	int is_new = db_is_true(result, 0, "is_new");
 
 	PQclear(result);
 	return is_new;
@@ -158,24 +154,17 @@ static void roles_apply(struct db *db)
 	printf("rights of the roles: applying\n");
 }
 
-static void functions_apply(struct db *db)
+/* Applies the functions that differ, or prints what would be applied. */
+static void functions_apply(struct db *db, int is_dry)
 {
 	for (const struct function *f = functions; f->name; f++) {
 		const char *reason = function_reason(db, f);
 
-		if (reason)
-			function_apply(db, f, reason);
-	}
-}
-
-static void functions_plan(struct db *db)
-{
-	for (const struct function *f = functions; f->name; f++) {
-		const char *reason = function_reason(db, f);
-
-		if (reason)
+		if (reason && is_dry)
 			printf("function %s: version %d to be applied%s\n", f->name, f->version,
 			       reason);
+		else if (reason)
+			function_apply(db, f, reason);
 	}
 }
 
@@ -188,7 +177,7 @@ static void all_apply(struct db *db, int64_t version)
 {
 	if (version < newest_version())
 		db_run(db, "SET LOCAL check_function_bodies = off");
-	functions_apply(db);
+	functions_apply(db, 0);
 	for (const struct migration *m = migrations; m->name; m++)
 		if (m->version > version)
 			migration_apply(db, m);
@@ -201,11 +190,7 @@ static void all_apply(struct db *db, int64_t version)
 
 static int migrate_run(struct ctl *ctl)
 {
-	int as_admin = *ctl->config.database_admin_url != '\0';
-	struct db *db = db_open(as_admin ? "DATABASE_ADMIN_URL" : "DATABASE_URL",
-				as_admin ? ctl->config.database_admin_url
-					 : ctl->config.database_url);
-
+	struct db *db = store_admin_open(ctl);
 	int64_t version;
 
 	db_lock_wait(db, "migrate");
@@ -214,7 +199,7 @@ static int migrate_run(struct ctl *ctl)
 	fflush(stdout);
 	if (args_has(&ctl->args, "dry-run")) {
 		plan_print(version);
-		functions_plan(db);
+		functions_apply(db, 1);
 		if (roles_differ(db))
 			printf("rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");

@@ -4,7 +4,6 @@
  */
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/behind.h"
 #include "ctl/lost.h"
 #include "ctl/redis_coupon.h"
 #include "ctl/store.h"
@@ -22,7 +21,7 @@
 /* Records the request. Returns its number. */
 static int64_t request_add(struct db *db, const char *coupon)
 {
-	PGresult *result = db_query(db, sql_query_rebuild_ask, 1, &coupon);
+	PGresult *result = db_ask(db, sql_query_rebuild_ask, postgres_text(coupon));
 	int64_t asked;
 
 	if (PQntuples(result) == 0)
@@ -37,7 +36,7 @@ static int64_t request_add(struct db *db, const char *coupon)
 /* 1 when the keeper has done the request: then its result is printed. */
 static int result_print(struct db *db, const char *coupon, int64_t asked)
 {
-	PGresult *result = db_query(db, sql_query_rebuild_state, 1, &coupon);
+	PGresult *result = db_ask(db, sql_query_rebuild_state, postgres_text(coupon));
 	int is_done = PQntuples(result) == 1 && db_int(result, 0, "rebuild_done") >= asked;
 
 	if (is_done)

@@ -56,68 +56,51 @@ static int request_run(struct ctl *ctl, cJSON *request)
 	return code == answer_code(ANSWER_OK) ? 0 : 1;
 }
 
-/* As a string: a number beyond 2^53-1 is refused. */
-static void coupon_add(cJSON *request, const struct args *args)
+static cJSON *request_new(const char *op)
 {
-	args_required(args, "coupon");
-	args_id(args, "coupon");
-	output_text(request, "coupon", args_text(args, "coupon"));
+	cJSON *request = output_object();
+
+	output_text(request, "op", op);
+	return request;
 }
 
-static void user_add(cJSON *request, const struct args *args)
+/* As strings: a number beyond 2^53-1 is refused. */
+static void coupon_user_add(cJSON *request, const struct receive *receive)
 {
-	const char *text = args_required(args, "user");
-	char why[USER_ID_WHY_SIZE];
-	struct user_id user;
-
-	if (user_id_parse(&user, text, strlen(text))) {
-		user_id_why(text, strlen(text), why);
-		args_fail("--user is \"%s\": %s", text, why);
-	}
-	output_text(request, "user", text);
+	output_id(request, "coupon", receive->coupon);
+	output_text(request, "user", receive->user.text);
 }
 
 static int issue_run(struct ctl *ctl)
 {
+	static const char *const levels[] = { "accepted", "queued", "issued" };
 	const struct args *args = &ctl->args;
-	const char *key = args_text(args, "key"), *ack = args_text(args, "ack");
-	cJSON *request = output_object();
+	const char *key = args_text(args, "key");
+	cJSON *request = request_new("issue");
+	struct receive receive;
 
-	output_text(request, "op", "issue");
-	coupon_add(request, args);
-	user_add(request, args);
+	args_coupon_user(args, &receive);
+	coupon_user_add(request, &receive);
 	if (key && !receive_key_valid(key, strlen(key)))
 		args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII", key,
 			  RECEIVE_KEY_MAX);
 	if (key)
 		output_text(request, "key", key);
-	if (ack && strcmp(ack, "accepted") != 0 && strcmp(ack, "queued") != 0 &&
-	    strcmp(ack, "issued") != 0)
-		args_fail("--ack is \"%s\": allowed are accepted, queued and issued", ack);
-	if (ack)
-		output_text(request, "ack", ack);
+	if (args_has(args, "ack"))
+		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
 	return request_run(ctl, request);
 }
 
 static int status_run(struct ctl *ctl)
 {
-	const struct args *args = &ctl->args;
-	cJSON *request = output_object();
-	struct receive receive;
+	cJSON *request = request_new("status");
+	struct args_receive read;
 
-	output_text(request, "op", "status");
-	if (args->argument && (args_has(args, "coupon") || args_has(args, "user")))
-		args_fail("status takes a RECEIVE, or --coupon and --user, not both");
-	if (args->argument) {
-		if (receive_parse(&receive, args->argument, strlen(args->argument)))
-			args_fail("RECEIVE is \"%s\": allowed is <coupon>.<user>.<batch>.<index>, "
-				  "as in the answer",
-				  args->argument);
-		output_text(request, "receive", args->argument);
-	} else {
-		coupon_add(request, args);
-		user_add(request, args);
-	}
+	args_receive(&ctl->args, &read);
+	if (read.is_given)
+		output_text(request, "receive", ctl->args.argument);
+	else
+		coupon_user_add(request, &read.receive);
 	return request_run(ctl, request);
 }
 

@@ -1,7 +1,6 @@
 /* couponctl dead drop: deletes dead letters, and names the receives that are still owed. */
 #include "common/check.h"
 #include "common/message/receive.h"
-#include "ctl/behind.h"
 #include "ctl/dead/outbox.h"
 #include "ctl/dead/walk.h"
 #include "ctl/store.h"

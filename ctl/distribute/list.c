@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/message/user_id.h"
 #include "ctl/args.h"
-#include "ctl/table/csv_rows.h"
+#include "ctl/table.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #define CTL_DISTRIBUTE_REFUSED_H
 
 #include "ctl/distribute/list.h"
-#include "ctl/table/csv_put.h"
+#include "ctl/table.h"
 
 #include <stdio.h>
 

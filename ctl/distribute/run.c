@@ -16,7 +16,7 @@
 #include "ctl/distribute/pace.h"
 #include "ctl/distribute/key.h"
 #include "ctl/distribute/window.h"
-#include "ctl/progress.h"
+#include "ctl/output.h"
 
 #include <signal.h>
 #include <stdio.h>

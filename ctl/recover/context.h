@@ -6,7 +6,7 @@
 #include "common/redis/client.h"
 #include "common/redis/user_records.h"
 #include "ctl/postgres.h"
-#include "ctl/progress.h"
+#include "ctl/output.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/message/number.h"
-#include "ctl/outbox.h"
 #include "ctl/recover/coupons.h"
 #include "ctl/recover/report.h"
 #include "ctl/store.h"

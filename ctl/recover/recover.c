@@ -15,7 +15,6 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "ctl/behind.h"
 #include "ctl/recover/context.h"
 #include "ctl/recover/coupons.h"
 #include "ctl/recover/receives.h"

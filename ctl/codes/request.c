@@ -2,7 +2,7 @@
  * The file: the line HEAD, the lines that say what is wanted, and `request ID`. Without a complete
  * last line nothing was made yet.
  */
-#include "ctl/codes/generate/request.h"
+#include "ctl/codes/request.h"
 
 #include "common/check.h"
 #include "common/clock.h"

@@ -2,8 +2,8 @@
  * Revocations in Redis. PostgreSQL has them first, with a number for each of a coupon. Redis gets
  * all those that it does not have, and then the number: see docs/lifecycle.md.
  */
-#ifndef CTL_CODES_REVOKE_APPLY_H
-#define CTL_CODES_REVOKE_APPLY_H
+#ifndef CTL_CODES_REVOCATIONS_H
+#define CTL_CODES_REVOCATIONS_H
 
 #include "common/redis/client.h"
 #include "ctl/postgres.h"

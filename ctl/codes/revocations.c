@@ -1,4 +1,4 @@
-#include "ctl/codes/revoke/apply.h"
+#include "ctl/codes/revocations.h"
 
 #include "common/check.h"
 #include "common/fault.h"
@@ -20,11 +20,10 @@ static void redis_fail(const struct redis_client *redis)
 static int missing_read(struct db *db, struct redis_client *redis,
 			struct redis_revocation *revocation)
 {
-	char key[COUPON_KEY_SIZE], id[DB_NUMBER_SIZE];
+	char key[COUPON_KEY_SIZE];
 	const char *hmget[] = { "HMGET", coupon_key(revocation->coupon, COUPON_KEY_COUPON, key),
 				"generation", "revocation" };
-	PGresult *row = db_query(db, sql_query_code_revocation, 1,
-				 (const char *[]){ db_number(revocation->coupon, id) });
+	PGresult *row = db_ask(db, sql_query_code_revocation, postgres_number(revocation->coupon));
 	redisReply *fields = redis_client_call(redis, 4, hmget);
 	int is_there;
 
@@ -49,7 +48,7 @@ static enum redis_revoked pages_mark(struct db *db, struct redis_client *redis,
 	int rows;
 
 	do {
-		PGresult *page = db_query(db, sql_query_rebuild_fetch_revoked, 0, NULL);
+		PGresult *page = db_ask(db, sql_query_rebuild_fetch_revoked);
 
 		rows = PQntuples(page);
 		check(rows <= REDIS_REVOKE_CODES_MAX);
@@ -64,13 +63,11 @@ static enum redis_revoked pages_mark(struct db *db, struct redis_client *redis,
 static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
 				   const struct redis_revocation *revocation, int64_t *seq)
 {
-	char id[DB_NUMBER_SIZE], from[DB_NUMBER_SIZE];
 	enum redis_revoked done;
 
 	db_run(db, "BEGIN");
-	PQclear(db_query(db, sql_query_rebuild_revoked, 2,
-			 (const char *[]){ db_number(revocation->coupon, id),
-					   db_number(revocation->from, from) }));
+	db_do(db, sql_query_rebuild_revoked, postgres_number(revocation->coupon),
+	      postgres_number(revocation->from));
 	done = pages_mark(db, redis, revocation, seq);
 	db_run(db, "COMMIT");
 	return done;
@@ -79,14 +76,9 @@ static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
 /* Records what was accepted before, so that it is settled. */
 static void cut_record(struct db *db, const struct redis_revocation *revocation, int64_t seq)
 {
-	char texts[5][DB_NUMBER_SIZE];
-
-	PQclear(db_query(db, sql_query_code_revocation_cut, 5,
-			 (const char *[]){ db_number(revocation->coupon, texts[0]),
-					   db_number(revocation->from, texts[1]),
-					   db_number(revocation->to, texts[2]),
-					   db_number(revocation->generation, texts[3]),
-					   db_number(seq, texts[4]) }));
+	db_do(db, sql_query_code_revocation_cut, postgres_number(revocation->coupon),
+	      postgres_number(revocation->from), postgres_number(revocation->to),
+	      postgres_number(revocation->generation), postgres_number(seq));
 }
 
 void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon)

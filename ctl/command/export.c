@@ -3,12 +3,14 @@
  * one read-only transaction, a page at a time: rows that are inserted meanwhile are not seen, no
  * row is locked, and neither program nor server holds more than a page.
  */
+#include "common/clock.h"
 #include "common/log/log.h"
+#include "common/message/receive.h"
 #include "ctl/ctl.h"
-#include "ctl/export/winner.h"
 #include "ctl/file.h"
-#include "ctl/progress.h"
+#include "ctl/output.h"
 #include "ctl/store.h"
+#include "ctl/table.h"
 #include "embed.h"
 
 #include <errno.h>
@@ -18,38 +20,28 @@
 struct export
 {
 	int64_t coupon, total, done;
-	enum winner_format format;
-	enum csv_reader reader;
 	const char *path; /* NULL: standard output */
 	struct file_new file;
-	FILE *out;
+	struct sheet sheet;
 	struct progress progress;
 };
 
-static enum winner_format format_read(const struct args *args)
-{
-	const char *text = args_text(args, "format");
-
-	if (!text || strcmp(text, "csv") == 0)
-		return WINNER_CSV;
-	if (strcmp(text, "jsonl") == 0)
-		return WINNER_JSONL;
-	args_fail("--format is \"%s\": allowed are csv and jsonl", text);
-}
+static const char *const columns[] = { "user",       "receive",  "slot", "received_at",
+				       "valid_from", "valid_to", "key",  NULL };
 
 static void options_read(struct export *export, const struct args *args)
 {
 	*export = (struct export){
 		.coupon = args_coupon(args),
-		.format = format_read(args),
-		.reader = csv_reader_of(args_has(args, "spreadsheet")),
 		.path = args_text(args, "out"),
-		.out = stdout,
+		.sheet = { .file = stdout,
+			   .format = sheet_format_read(args, NULL),
+			   .columns = columns,
+			   .csv_end = CSV_END },
 	};
 	if (export->path && !*export->path)
 		args_fail("--out is \"\": allowed is the path of a file");
-	if (export->reader && export->format != WINNER_CSV)
-		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
+	export->sheet.reader = sheet_reader_read(args, export->sheet.format);
 }
 
 _Noreturn static void write_failed(struct export *export)
@@ -85,21 +77,25 @@ static void receive_write(const struct export *export, const PGresult *page, int
 		 db_text(page, row, "user_id"), batch, db_text(page, row, "idx"));
 }
 
-static void row_write(const struct export *export, const PGresult *page, int row)
+static void row_write(struct export *export, const PGresult *page, int row)
 {
-	char receive[2 * RECEIVE_SIZE];
-	struct winner winner = {
-		.user = db_text(page, row, "user_id"),
-		.receive = receive,
-		.slot = db_int(page, row, "slot"),
-		.key = db_text(page, row, "key"),
-	};
+	char receive[2 * RECEIVE_SIZE], received_at[CLOCK_RFC3339_SIZE];
+	char valid_from[CLOCK_RFC3339_SIZE], valid_to[CLOCK_RFC3339_SIZE];
+	const char *slot = db_text(page, row, "slot");
+	struct cell cells[7];
 
 	receive_write(export, page, row, receive, sizeof(receive));
-	time_read(page, row, "received_ms", winner.received_at);
-	time_read(page, row, "valid_from_ms", winner.valid_from);
-	time_read(page, row, "valid_to_ms", winner.valid_to);
-	winner_write(&winner, export->format, export->reader, export->out);
+	time_read(page, row, "received_ms", received_at);
+	time_read(page, row, "valid_from_ms", valid_from);
+	time_read(page, row, "valid_to_ms", valid_to);
+	cells[0] = cell_text(db_text(page, row, "user_id"));
+	cells[1] = cell_text(receive);
+	cells[2] = (struct cell){ .text = slot, .len = strlen(slot), .is_json = 1 };
+	cells[3] = cell_text(received_at);
+	cells[4] = cell_text(valid_from);
+	cells[5] = cell_text(valid_to);
+	cells[6] = cell_text(db_text(page, row, "key"));
+	sheet_row(&export->sheet, cells);
 }
 
 static int page_write(struct export *export, struct db *db)
@@ -110,7 +106,7 @@ static int page_write(struct export *export, struct db *db)
 	errno = 0;
 	for (int row = 0; row < n; row++)
 		row_write(export, page, row);
-	if (ferror(export->out) || fflush(export->out))
+	if (ferror(export->sheet.file) || fflush(export->sheet.file))
 		write_failed(export);
 	PQclear(page);
 	export->done += n;
@@ -131,8 +127,8 @@ static void rows_write(struct export *export, struct db *db)
 	if (export->path && file_new_begin(&export->file, export->path))
 		write_failed(export);
 	if (export->path)
-		export->out = export->file.stream;
-	winner_heading_write(export->format, export->out);
+		export->sheet.file = export->file.stream;
+	sheet_head(&export->sheet);
 	db_pages_begin(db, sql_query_export_rows, 1,
 		       (const char *[]){ db_number(export->coupon, id) });
 	while (page_write(export, db) > 0)
@@ -152,6 +148,7 @@ static int export_run(struct ctl *ctl)
 	db_close(db);
 	if (export.path ? file_new_end(&export.file, FILE_REPLACE) : file_sync(stdout))
 		write_failed(&export);
+	sheet_fini(&export.sheet);
 	progress_end(&export.progress);
 	return 0;
 }

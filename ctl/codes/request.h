@@ -4,8 +4,8 @@
  * removed when the file is complete: so the same command, run again after any interruption,
  * finishes that set and makes no second one. While the process runs it has a lock on it.
  */
-#ifndef CTL_CODES_GENERATE_REQUEST_H
-#define CTL_CODES_GENERATE_REQUEST_H
+#ifndef CTL_CODES_REQUEST_H
+#define CTL_CODES_REQUEST_H
 
 #include "common/message/ulid.h"
 

@@ -1,0 +1,378 @@
+#include "ctl/table.h"
+
+#include "common/check.h"
+
+#include <csv.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN_MAX 100
+
+void text_buffer_fini(struct text_buffer *buffer)
+{
+	free(buffer->data);
+	*buffer = (struct text_buffer){ 0 };
+}
+
+void text_buffer_clear(struct text_buffer *buffer)
+{
+	buffer->len = 0;
+	if (buffer->data)
+		buffer->data[0] = '\0';
+}
+
+void text_add(struct text_buffer *buffer, const char *text, size_t len)
+{
+	if (buffer->room - buffer->len <= len) {
+		buffer->room = 2 * buffer->room + len + 64;
+		buffer->data = realloc(buffer->data, buffer->room);
+		check(buffer->data != NULL);
+	}
+	memcpy(buffer->data + buffer->len, text, len);
+	buffer->len += len;
+	buffer->data[buffer->len] = '\0';
+}
+
+void text_add_string(struct text_buffer *buffer, const char *text)
+{
+	text_add(buffer, text, strlen(text));
+}
+
+void text_add_json(struct text_buffer *buffer, const char *text, size_t len)
+{
+	size_t plain = 0; /* where bytes begin that stay as they are */
+
+	text_add(buffer, "\"", 1);
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)text[i];
+		char escaped[8];
+
+		if (c >= ' ' && c != '"' && c != '\\')
+			continue;
+		text_add(buffer, text + plain, i - plain);
+		plain = i + 1;
+		snprintf(escaped, sizeof(escaped), c < ' ' ? "\\u%04x" : "\\%c", c);
+		text_add_string(buffer, escaped);
+	}
+	text_add(buffer, text + plain, len - plain);
+	text_add(buffer, "\"", 1);
+}
+
+void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
+{
+	for (size_t i = 0; i < len && i < SHOWN_MAX; i++) {
+		char escaped[8];
+
+		snprintf(escaped, sizeof(escaped), "\\x%02x", (unsigned char)text[i]);
+		if (text[i] >= ' ' && text[i] <= '~')
+			text_add(buffer, text + i, 1);
+		else
+			text_add_string(buffer, escaped);
+	}
+	if (len > SHOWN_MAX)
+		text_add_string(buffer, "...");
+}
+
+static int byte_next(struct line_reader *reader)
+{
+	if (reader->file)
+		return getc_unlocked(reader->file);
+	if ((size_t)reader->read_bytes == reader->memory_len)
+		return EOF;
+	return (unsigned char)reader->memory[reader->read_bytes];
+}
+
+int line_next(struct line_reader *reader)
+{
+	int c;
+
+	reader->len = 0;
+	reader->is_long = 0;
+	while ((c = byte_next(reader)) != EOF) {
+		reader->read_bytes++;
+		if (reader->len < LINE_READER_MAX)
+			reader->text[reader->len++] = (char)c;
+		else
+			reader->is_long = 1;
+		if (c == '\n')
+			break;
+	}
+	reader->number++;
+	reader->text[reader->len] = '\0';
+	return reader->len > 0 && !(reader->file && ferror(reader->file));
+}
+
+/* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
+struct csv_rows {
+	struct csv_parser parser;
+	enum csv_spaces spaces;
+	struct line_reader *reader;
+	struct text_buffer text; /* the cells of the row, one after the other */
+	size_t ends[CSV_CELLS_MAX];
+	size_t cells_n;
+	size_t bytes; /* of the row so far */
+	int rows_n;   /* that have ended in this line */
+};
+
+static int is_never_space(unsigned char c)
+{
+	(void)c;
+	return 0;
+}
+
+static void parser_begin(struct csv_rows *rows)
+{
+	check(csv_init(&rows->parser, CSV_STRICT | CSV_STRICT_FINI) == 0);
+	if (rows->spaces == CSV_SPACES_KEEP)
+		csv_set_space_func(&rows->parser, is_never_space);
+}
+
+struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces)
+{
+	struct csv_rows *rows = calloc(1, sizeof(*rows));
+
+	check(rows != NULL);
+	rows->reader = reader;
+	rows->spaces = spaces;
+	parser_begin(rows);
+	return rows;
+}
+
+void csv_rows_free(struct csv_rows *rows)
+{
+	csv_free(&rows->parser);
+	text_buffer_fini(&rows->text);
+	free(rows);
+}
+
+static void on_cell(void *text, size_t len, void *context)
+{
+	struct csv_rows *rows = context;
+
+	text_add(&rows->text, text ? text : "", len);
+	if (rows->cells_n < CSV_CELLS_MAX)
+		rows->ends[rows->cells_n] = rows->text.len;
+	rows->cells_n++;
+}
+
+static void on_row(int end, void *context)
+{
+	struct csv_rows *rows = context;
+
+	(void)end;
+	rows->rows_n++;
+}
+
+const char *csv_fault_text(enum csv_fault fault)
+{
+	switch (fault) {
+	case ROW_FINE:
+		return NULL;
+	case ROW_LONG:
+		return "the row is longer than 65536 bytes";
+	case ROW_QUOTE:
+	case ROW_AFTER_QUOTE:
+		return "a quote is neither at the end of its cell nor doubled";
+	case ROW_RETURN:
+		return "a carriage return is in the middle of the line";
+	case ROW_UNENDED:
+		return "a quoted cell does not end before the end of the file";
+	}
+	return NULL;
+}
+
+static enum csv_fault line_feed(struct csv_rows *rows)
+{
+	const struct line_reader *reader = rows->reader;
+	size_t n;
+
+	rows->bytes += reader->len;
+	if (reader->is_long || rows->bytes > LINE_READER_MAX)
+		return ROW_LONG;
+	n = csv_parse(&rows->parser, reader->text, reader->len, on_cell, on_row, rows);
+	if (n != reader->len) {
+		check(csv_error(&rows->parser) == CSV_EPARSE);
+		return reader->text[n] == '"' ? ROW_QUOTE : ROW_AFTER_QUOTE;
+	}
+	return rows->rows_n > 1 ? ROW_RETURN : ROW_FINE;
+}
+
+/* The end of the file may end a row. */
+static enum csv_fault end_feed(struct csv_rows *rows)
+{
+	return csv_fini(&rows->parser, on_cell, on_row, rows) ? ROW_UNENDED : ROW_FINE;
+}
+
+static void row_fill(const struct csv_rows *rows, struct csv_row *row)
+{
+	size_t begin = 0;
+
+	row->cells_n = rows->cells_n;
+	for (size_t i = 0; i < rows->cells_n && i < CSV_CELLS_MAX; i++) {
+		row->cells[i].text = rows->text.data + begin;
+		row->cells[i].len = rows->ends[i] - begin;
+		begin = rows->ends[i];
+	}
+}
+
+static void row_begin(struct csv_rows *rows)
+{
+	text_buffer_clear(&rows->text);
+	rows->cells_n = rows->bytes = 0;
+	rows->rows_n = 0;
+}
+
+static void parser_renew(struct csv_rows *rows)
+{
+	csv_free(&rows->parser);
+	parser_begin(rows);
+}
+
+static int is_empty(const struct csv_rows *rows)
+{
+	const char *nothing = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
+
+	return strspn(rows->reader->text, nothing) == rows->reader->len;
+}
+
+int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
+{
+	*row = (struct csv_row){ 0 };
+	row_begin(rows);
+	for (int64_t at = rows->reader->read_bytes; line_next(rows->reader);
+	     at = rows->reader->read_bytes) {
+		if (!row->line && is_empty(rows))
+			continue;
+		if (!row->line) {
+			row->line = rows->reader->number;
+			row->at = at;
+		}
+		row->fault = line_feed(rows);
+		if (row->fault != ROW_FINE) {
+			parser_renew(rows);
+			return 1;
+		}
+		if (rows->rows_n > 0) {
+			row_fill(rows, row);
+			return 1;
+		}
+	}
+	if (!row->line)
+		return 0;
+	row->fault = end_feed(rows);
+	row_fill(rows, row);
+	parser_renew(rows);
+	return 1;
+}
+
+enum csv_reader csv_reader_of(int has_option)
+{
+	return has_option ? CSV_READ_BY_SPREADSHEET : CSV_READ_EXACTLY;
+}
+
+static int needs_quotes(const char *text, size_t len)
+{
+	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
+		return 1;
+	for (size_t i = 0; i < len; i++)
+		if (memchr(",\"\r\n", text[i], 5)) /* or a NUL */
+			return 1;
+	return 0;
+}
+
+void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader)
+{
+	int is_quoted = needs_quotes(text, len);
+
+	if (is_quoted)
+		putc_unlocked('"', out);
+	if (reader == CSV_READ_BY_SPREADSHEET && len > 0 && memchr("=+-@\t\r", text[0], 6))
+		putc_unlocked('\'', out);
+	for (size_t i = 0; is_quoted && i < len; i++) {
+		if (text[i] == '"')
+			putc_unlocked('"', out);
+		putc_unlocked(text[i], out);
+	}
+	if (is_quoted)
+		putc_unlocked('"', out);
+	else
+		fwrite_unlocked(text, 1, len, out);
+}
+
+const char *const sheet_format_names[] = { [SHEET_CSV] = "csv", [SHEET_JSONL] = "jsonl" };
+
+enum sheet_format sheet_format_read(const struct args *args, const char *file)
+{
+	const char *end = file ? strrchr(file, '.') : NULL;
+	int is_jsonl = end && (strcmp(end, ".jsonl") == 0 || strcmp(end, ".ndjson") == 0);
+
+	return (enum sheet_format)args_choice(args, "format", sheet_format_names, 2,
+					      is_jsonl ? SHEET_JSONL : SHEET_CSV);
+}
+
+enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format format)
+{
+	if (args_has(args, "spreadsheet") && format != SHEET_CSV)
+		args_fail("--spreadsheet is given with --format jsonl: allowed is csv");
+	return csv_reader_of(args_has(args, "spreadsheet"));
+}
+
+void sheet_head(const struct sheet *sheet)
+{
+	if (sheet->format != SHEET_CSV)
+		return;
+	for (const char *const *column = sheet->columns; *column; column++)
+		fprintf(sheet->file, "%s%s", column == sheet->columns ? "" : ",", *column);
+	fputs(sheet->csv_end, sheet->file);
+}
+
+static void csv_row(const struct sheet *sheet, const struct cell *cells)
+{
+	for (size_t i = 0; sheet->columns[i]; i++) {
+		if (i > 0)
+			putc_unlocked(',', sheet->file);
+		if (cells[i].text)
+			csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
+	}
+	fputs_unlocked(sheet->csv_end, sheet->file);
+}
+
+static void json_row(struct sheet *sheet, const struct cell *cells)
+{
+	text_buffer_clear(&sheet->line);
+	for (size_t i = 0; sheet->columns[i]; i++) {
+		text_add(&sheet->line, i > 0 ? "," : "{", 1);
+		text_add_json(&sheet->line, sheet->columns[i], strlen(sheet->columns[i]));
+		text_add(&sheet->line, ":", 1);
+		if (!cells[i].text)
+			text_add(&sheet->line, "null", 4);
+		else if (cells[i].is_json)
+			text_add(&sheet->line, cells[i].text, cells[i].len);
+		else
+			text_add_json(&sheet->line, cells[i].text, cells[i].len);
+	}
+	text_add(&sheet->line, "}\n", 2);
+	fwrite(sheet->line.data, 1, sheet->line.len, sheet->file);
+}
+
+void sheet_row(struct sheet *sheet, const struct cell *cells)
+{
+	switch (sheet->format) {
+	case SHEET_CSV:
+		csv_row(sheet, cells);
+		break;
+	case SHEET_JSONL:
+		json_row(sheet, cells);
+		break;
+	}
+}
+
+void sheet_fini(struct sheet *sheet)
+{
+	text_buffer_fini(&sheet->line);
+}
+
+struct cell cell_text(const char *text)
+{
+	return (struct cell){ .text = text && *text ? text : NULL, .len = text ? strlen(text) : 0 };
+}

@@ -1,0 +1,138 @@
+/*
+ * Tables in files: CSV by RFC 4180, and JSON lines. One reader, one writer.
+ */
+#ifndef CTL_TABLE_H
+#define CTL_TABLE_H
+
+#include "ctl/args.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* A text that grows, with the spellings of JSON and messages. */
+struct text_buffer { /* all zero: empty */
+	char *data;  /* ended by a NUL, once anything was added */
+	size_t len, room;
+};
+
+void text_buffer_fini(struct text_buffer *buffer);
+void text_buffer_clear(struct text_buffer *buffer); /* keeps the memory */
+
+void text_add(struct text_buffer *buffer, const char *text, size_t len);
+void text_add_string(struct text_buffer *buffer, const char *text);
+
+/* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
+void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
+/* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */
+void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
+
+/* Reads the lines of a file, or of bytes in memory, each of a bounded length. */
+#define LINE_READER_MAX 65536
+
+struct line_reader { /* all zero but the file, or the memory */
+	FILE *file;
+	const char *memory; /* instead of a file; what was read may be changed */
+	size_t memory_len;
+	int64_t number; /* of the line: 1… */
+	int64_t read_bytes;
+	size_t len;  /* with the end of the line, if there is one */
+	int is_long; /* it has more, which was skipped */
+	char text[LINE_READER_MAX + 1];
+};
+
+/* The next line. 1, or 0: there is none, or the file cannot be read (ferror()). */
+int line_next(struct line_reader *reader);
+
+/* The rows of CSV (RFC 4180), which may go over several lines. */
+#define CSV_CELLS_MAX 100
+
+struct csv_rows;
+
+enum csv_fault {
+	ROW_FINE,
+	ROW_LONG,
+	ROW_QUOTE,       /* in a cell that does not begin with one */
+	ROW_AFTER_QUOTE, /* something else than a comma */
+	ROW_RETURN,      /* not at the end of a line */
+	ROW_UNENDED      /* a quoted cell, at the end of the file */
+};
+
+struct csv_row {
+	int64_t line;         /* where it begins: its number */
+	int64_t at;           /* in bytes, from 0 */
+	enum csv_fault fault; /* otherwise it is a row */
+	size_t cells_n;       /* may be more than there are here */
+	struct {
+		const char *text; /* not ended by a NUL */
+		size_t len;
+	} cells[CSV_CELLS_MAX];
+};
+
+/* Spaces around a cell without quotes. RFC 4180 keeps them; people who type tables do not. */
+enum csv_spaces { CSV_SPACES_KEEP, CSV_SPACES_DROP };
+
+struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces); /* is lent */
+void csv_rows_free(struct csv_rows *rows);
+
+/* NULL: it is fine. */
+const char *csv_fault_text(enum csv_fault fault);
+
+/* The next row, until the next call; empty lines are left out. 1, or 0 at the end. */
+int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
+
+/*
+ * Writes CSV by RFC 4180: a field that contains a comma, a quote or the end of a line, or that is
+ * empty or begins or ends with a space, is in quotes; a line ends with CR LF.
+ *
+ * A spreadsheet takes a field that begins with = + - @, a tab or a CR for a formula, also in
+ * quotes. For a spreadsheet such a field gets an apostrophe in front, which makes it text.
+ */
+enum csv_reader { CSV_READ_EXACTLY, CSV_READ_BY_SPREADSHEET };
+
+enum csv_reader csv_reader_of(int has_option);
+
+/* Writes one field, without what separates it from the next. */
+void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
+
+#define CSV_END "\r\n"
+
+/* Of a command whose file has texts that users have chosen. */
+#define SPREADSHEET_OPTION                                                                \
+	SWITCH("spreadsheet",                                                             \
+	       "of CSV: an apostrophe before each field that begins with = + - @, which " \
+	       "a spreadsheet would take for a formula")
+
+/* Writes a table as CSV with a header, or as JSON lines. */
+enum sheet_format { SHEET_CSV, SHEET_JSONL };
+
+extern const char *const sheet_format_names[]; /* "csv", "jsonl" */
+
+/* --format. If it is not given: by the end of the name `file`, or csv. */
+enum sheet_format sheet_format_read(const struct args *args, const char *file);
+/* --spreadsheet, which is allowed with CSV alone. */
+enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format format);
+
+struct sheet {
+	FILE *file;
+	enum sheet_format format;
+	enum csv_reader reader;
+	const char *const *columns; /* ended by NULL */
+	const char *csv_end;        /* of a line of CSV */
+	struct text_buffer line;    /* of JSON; all zero at first */
+};
+
+struct cell {
+	const char *text; /* NULL: empty, in JSON null */
+	size_t len;
+	int is_json; /* goes into JSON as it is */
+};
+
+/* Both leave errors to the caller, who checks the file at the end. */
+void sheet_head(const struct sheet *sheet);
+void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
+void sheet_fini(struct sheet *sheet);                          /* leaves the file open */
+
+struct cell cell_text(const char *text); /* NULL or "": empty */
+
+#endif
