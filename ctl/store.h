@@ -17,8 +17,8 @@ struct db *store_postgres_open(const struct ctl *ctl);
 struct db *store_admin_open(const struct ctl *ctl);
 
 /*
- * Both for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal too.
- * `redis` NULL: the caller needs PostgreSQL alone.
+ * Both for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal
+ * too. `redis` NULL: the caller needs PostgreSQL alone.
  */
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
 
