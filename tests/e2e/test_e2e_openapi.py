@@ -437,8 +437,14 @@ def test_unknown(stack, api, coupon, gateway_make):
     )
     member = {"coupon": coupon, "user": "unknown"}
     wait_until(lambda: api("/v1/coupon", on=away, json={"coupon": coupon}).status_code == 200)
-    reply = api("/v1/issue", on=away, json={**member, "ack": "queued"})
-    assert reply.status_code == 504 and reply.json()["receive"]
+    replies = []
+
+    def issued():  # unavailable, with nothing done, until the keeper has opened the coupon
+        replies.append(api("/v1/issue", on=away, json={**member, "ack": "queued"}))
+        return replies[-1].status_code != 503
+
+    wait_until(issued)
+    assert replies[-1].status_code == 504 and replies[-1].json()["receive"]
     assert api("/v1/status", on=away, json=member).json()["receives"]
     away.kill9()  # it would wait for RabbitMQ
 
