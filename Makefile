@@ -157,6 +157,7 @@ $(BUILD_DIR)/tests/unit_%: $(BUILD_DIR)/tests/unit/%.o $(LIBRARIES)
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 $(BUILD_DIR)/tests/fuzz_%: $(BUILD_DIR)/tests/fuzz/fuzz_%.o $(BUILD_DIR)/tests/fuzz/replay.o \
 	$(LIBRARIES) tests/fuzz/corpus/%.tar
+	@rm -rf $(BUILD_DIR)/corpus/$*
 	@mkdir -p $(@D) $(BUILD_DIR)/corpus/$*
 	@tar -xf tests/fuzz/corpus/$*.tar -C $(BUILD_DIR)/corpus/$*
 	@printf '  LD %s\n' $@

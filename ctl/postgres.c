@@ -32,7 +32,7 @@ struct db *db_open(const char *setting, const char *url)
 	struct db *db = calloc(1, sizeof(*db));
 	const struct postgres_options options = {
 		.url = url,
-		.application_name = "couponctl",
+		.application_name = log_program_name(),
 		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",

@@ -44,11 +44,11 @@ void post_result(const struct post *post, CURLcode code, struct post_result *res
 void post_free(struct post *post);
 
 /* How an attempt has ended, with the names that webhook_finish() in PostgreSQL knows. */
-#define POST_ENDS(X)                                                                  \
-	X(POST_DELIVERED, "delivered") /* 2xx */                                      \
-	X(POST_RETRY, "retry")         /* anything else: it is tried again */         \
-	X(POST_FAILED, "failed")       /* as before, but it was the last attempt */   \
-	X(POST_GONE, "gone")           /* 410: the endpoint wants nothing any more */ \
+#define POST_ENDS(X)                                                                \
+	X(POST_DELIVERED, "delivered") /* 2xx */                                    \
+	X(POST_RETRY, "retry")         /* anything else: it is tried again */       \
+	X(POST_FAILED, "failed")       /* as before, but it was the last attempt */ \
+	X(POST_GONE, "gone")           /* 410: the webhook is disabled */           \
 	X(POST_RELEASED, "released")   /* it was not tried to its end */
 
 enum post_end {

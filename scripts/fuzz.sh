@@ -92,6 +92,10 @@ case $action in
 run | merge) ;;
 add)
 	shift
+	if [[ $# -lt 2 || ! -e tests/fuzz/fuzz_$1.c ]]; then
+		echo "fuzz: add takes NAME, of tests/fuzz/fuzz_NAME.c, and files" >&2
+		exit 1
+	fi
 	corpus_add "$@"
 	exit
 	;;

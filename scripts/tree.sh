@@ -61,7 +61,9 @@ END {
 	}
 }'
 
-mapfile -t files < <(git ls-files -- "$@" | grep -E '\.(c|h|lua|sql|sh|py)$')
+[[ $# -gt 0 ]] || set -- */
+mapfile -t files < <(find "$@" \( -name 'build*' -o -name '.?*' \) -prune -o -type f -print |
+	grep -E '\.(c|h|lua|sql|sh|py)$')
 awk "$FIRST" "${files[@]}" | LC_ALL=C sort | awk -F'\t' '
 $1 != folder { print (NR > 1 ? "\n" : "") $1 }
 {
