@@ -6,10 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from stack import FOLDERS, ROOT
+
 PATCH = Path(__file__).with_suffix(".patch")
-SOURCES = ("Makefile", "scripts", "sql", "lua", "docs/openapi.json", "gateway", "worker", "keeper",
-           "rush", "ctl", "client", "compare", "webhook", "codes", "lock", "common")  # fmt: skip
+SOURCES = ("Makefile", "scripts", "sql", "lua", "docs/openapi.json", *FOLDERS)
 
 
 def run(*command, **options):

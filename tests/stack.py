@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# Those of the C files.
+FOLDERS = re.search("^FOLDERS = (.*)", (ROOT / "Makefile").read_text("utf-8"), re.M)[1].split()
 RABBITMQ_BIN = os.environ.get("RABBITMQ_BIN", "/usr/lib/rabbitmq/bin")
 RABBITMQ_NODE = "couponmq@localhost"
 ERL_CALL_TEXT = '{ok, "'  # before a text, and its quote and brace after it

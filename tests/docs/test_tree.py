@@ -5,12 +5,8 @@ includes, and no circles.
 import re
 import subprocess
 
-from stack import ROOT
+from stack import FOLDERS, ROOT
 
-C_FOLDERS = (
-    *("gateway", "worker", "events", "keeper", "rush", "ctl", "client", "compare"),
-    *("codes", "lock", "common"),
-)
 
 # Known circles of files that are to be removed. Remove an entry with its circle.
 KNOWN_CIRCLES = []
@@ -34,7 +30,7 @@ def module(path):
 
 
 def sources():
-    return [path for path in tree() if re.fullmatch(rf"({'|'.join(C_FOLDERS)})/.*\.[ch]", path)]
+    return [path for path in tree() if re.fullmatch(rf"({'|'.join(FOLDERS)})/.*\.[ch]", path)]
 
 
 def includes():
@@ -73,7 +69,7 @@ def test_a_program_includes_only_what_it_may():
         folder: re.findall(r"`([^`]+)`", rest)
         for folder, rest in re.findall(r"^- `(\w+)/` includes (.*(?:\n  .*)*)", section(), re.M)
     }
-    assert sorted(may) == sorted(C_FOLDERS)
+    assert sorted(may) == sorted(FOLDERS)
     wrong = [
         f"{path} includes {included}"
         for path, included in includes()
