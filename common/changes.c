@@ -1,8 +1,7 @@
 #include "common/changes.h"
 
 #include "common/message/number.h"
-#include "common/redis/key.h"
-#include "common/redis/reply.h"
+#include "common/redis/redis.h"
 #include "embed.h"
 
 #include <stdlib.h>

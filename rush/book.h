@@ -9,9 +9,9 @@
 #ifndef RUSH_BOOK_H
 #define RUSH_BOOK_H
 
-#include "common/message/ulid.h"
-#include "rush/plan.h"
 #include "client/client.h"
+#include "common/message/receive.h"
+#include "rush/plan.h"
 
 #define RUSH_CODES_MAX 100
 

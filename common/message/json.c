@@ -1,7 +1,7 @@
 #include "common/message/json.h"
 
 #include "common/check.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 
 #include <ctype.h>
 #include <pthread.h>

@@ -4,9 +4,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/rabbit/arrival.h"
+#include "common/rabbit/connection.h"
+#include "common/rabbit/envelope.h"
 #include "common/rabbit/topology.h"
-#include "common/rabbit/watchdog.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/rabbit/amqp.h"
 #include "common/rabbit/connection.h"
 
 #include <pthread.h>

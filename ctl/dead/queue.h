@@ -7,7 +7,7 @@
 #ifndef CTL_DEAD_QUEUE_H
 #define CTL_DEAD_QUEUE_H
 
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 
 #include <stdint.h>
 

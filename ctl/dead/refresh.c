@@ -1,8 +1,8 @@
 #include "ctl/dead/refresh.h"
 
 #include "common/log/log.h"
-#include "common/rabbit/copy.h"
-#include "common/rabbit/sender.h"
+#include "common/rabbit/envelope.h"
+#include "common/rabbit/publisher.h"
 #include "ctl/dead/queue.h"
 
 #define ROUND 64 /* messages taken between two waits for confirms */

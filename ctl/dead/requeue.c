@@ -10,8 +10,8 @@
  *
  * Two connections: one takes messages with basic.get, which blocks, the other publishes.
  */
-#include "common/rabbit/sender.h"
 #include "common/log/log.h"
+#include "common/rabbit/publisher.h"
 #include "ctl/dead/outbox.h"
 #include "ctl/dead/walk.h"
 

@@ -1,7 +1,7 @@
 #include "ctl/distribute/list.h"
 
 #include "common/check.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 #include "ctl/args.h"
 #include "ctl/table.h"
 

@@ -1,7 +1,7 @@
 #include "ctl/distribute/refused.h"
 
 #include "common/log/log.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 #include "ctl/file.h"
 
 #include <errno.h>

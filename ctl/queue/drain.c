@@ -12,8 +12,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/rabbit/copy.h"
-#include "common/rabbit/sender.h"
+#include "common/rabbit/envelope.h"
+#include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #ifndef CTL_QUEUE_DRAIN_H
 #define CTL_QUEUE_DRAIN_H
 
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 #include "ctl/ctl.h"
 
 #include <stdint.h>

@@ -5,8 +5,8 @@
 #include "common/message/answer.h"
 #include "common/message/message.h"
 #include "common/message/number.h"
-#include "common/message/ulid.h"
-#include "common/redis/key.h"
+#include "common/message/receive.h"
+#include "common/redis/redis.h"
 #include "gateway/listen/request.h"
 
 #include <hiredis/hiredis.h>

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/redis/reply.h"
+#include "common/redis/redis.h"
 #include "gateway/admit/call.h"
 #include "gateway/metrics.h"
 

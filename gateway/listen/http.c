@@ -278,7 +278,7 @@ struct page {
 	const char *path;
 	void (*answer)(struct http *http, struct http_connection *connection);
 	int is_monitoring; /* a few connections beyond COUPON_CONNECTIONS_MAX get it, too */
-	int cost;          /* in the event loop, in about microseconds (turns.h) */
+	int cost;          /* in the event loop, in about microseconds (intake.h) */
 };
 
 static const struct page pages[] = {

@@ -17,7 +17,7 @@
 #define READ_ONCE_BYTES 16384
 #define JSON_TYPE "application/json"
 #define EXTRA_SIZE 64  /* of one more header */
-#define REQUEST_COST 4 /* beside that of its operation (turns.h) */
+#define REQUEST_COST 4 /* beside that of its operation (intake.h) */
 
 enum state { RECEIVING, ANSWERING, SENDING };
 

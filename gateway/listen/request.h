@@ -5,7 +5,6 @@
 #define GATEWAY_LISTEN_REQUEST_H
 
 #include "common/message/answer.h"
-#include "common/message/coupon_cursor.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 
