@@ -26,14 +26,21 @@ int id_parse(const char *text, size_t len, int64_t *id)
 	return 0;
 }
 
+int id_or_zero_parse(const char *text, size_t len, int64_t *number)
+{
+	*number = 0;
+	return len == 1 && text[0] == '0' ? 0 : id_parse(text, len, number);
+}
+
 size_t id_format(int64_t id, char out[ID_SIZE])
 {
 	char digits[ID_SIZE];
 	size_t n = 0;
 
-	check(id > 0);
-	for (; id > 0; id /= 10)
+	check(id >= 0);
+	do
 		digits[n++] = (char)('0' + id % 10);
+	while ((id /= 10) > 0);
 	for (size_t i = 0; i < n; i++)
 		out[i] = digits[n - 1 - i];
 	out[n] = '\0';

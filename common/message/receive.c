@@ -1,15 +1,14 @@
 #include "common/message/receive.h"
 
 #include "common/check.h"
-#include "common/message/number.h"
 
 #include <endian.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
 static const char crockford[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-static const char hex[] = "0123456789abcdef";
 
 void ulid_new(struct ulid *ulid, int64_t wall_ms)
 {
@@ -49,21 +48,21 @@ char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
 
 int ulid_parse(struct ulid *ulid, const char *text, size_t len)
 {
+	uint64_t words[2] = { 0, 0 };
+
 	if (len != ULID_LEN || text[0] > '7')
 		return -1;
-	memset(ulid, 0, sizeof(*ulid));
 	for (int i = 0; i < ULID_LEN; i++) {
 		const char *at = text[i] ? strchr(crockford, text[i]) : NULL;
 
 		if (!at)
 			return -1;
-		for (int k = 0; k < 5; k++) {
-			int bit = 5 * i + k - 2;
-
-			if (bit >= 0 && ((at - crockford) >> (4 - k) & 1))
-				ulid->bytes[bit / 8] |= (uint8_t)(1u << (7 - bit % 8));
-		}
+		words[0] = words[0] << 5 | words[1] >> 59;
+		words[1] = words[1] << 5 | (uint64_t)(at - crockford);
 	}
+	words[0] = htobe64(words[0]);
+	words[1] = htobe64(words[1]);
+	memcpy(ulid->bytes, words, sizeof(words));
 	return 0;
 }
 
@@ -78,40 +77,27 @@ int64_t ulid_time_ms(const struct ulid *ulid)
 
 char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE])
 {
-	char *p = out;
+	static const size_t lengths[] = { 4, 2, 2, 2, 6 }; /* in bytes, of what hyphens separate */
+	const uint8_t *bytes = ulid->bytes;
+	char *at = out;
 
-	for (int i = 0; i < 16; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*p++ = '-';
-		*p++ = hex[ulid->bytes[i] >> 4];
-		*p++ = hex[ulid->bytes[i] & 15];
+	for (int i = 0; i < 5; i++) {
+		sodium_bin2hex(at, 2 * lengths[i] + 1, bytes, lengths[i]);
+		bytes += lengths[i];
+		at += 2 * lengths[i];
+		*at++ = i < 4 ? '-' : '\0';
 	}
-	*p = '\0';
 	return out;
 }
 
 int ulid_from_uuid(struct ulid *ulid, const char *text)
 {
-	int nibbles = 0;
+	char again[ULID_UUID_SIZE];
 
-	if (strlen(text) != ULID_UUID_SIZE - 1)
+	/* It also takes capitals, and hyphens elsewhere. */
+	if (sodium_hex2bin(ulid->bytes, sizeof(ulid->bytes), text, strlen(text), "-", NULL, NULL))
 		return -1;
-	memset(ulid, 0, sizeof(*ulid));
-	for (int i = 0; i < ULID_UUID_SIZE - 1; i++) {
-		const char *at;
-
-		if (i == 8 || i == 13 || i == 18 || i == 23) {
-			if (text[i] != '-')
-				return -1;
-			continue;
-		}
-		at = strchr(hex, text[i]);
-		if (!at)
-			return -1;
-		ulid->bytes[nibbles / 2] |= (uint8_t)((at - hex) << (nibbles % 2 ? 0 : 4));
-		nibbles++;
-	}
-	return 0;
+	return strcmp(ulid_to_uuid(ulid, again), text) == 0 ? 0 : -1;
 }
 
 size_t user_id_valid_length(const char *text, size_t len)
@@ -146,10 +132,9 @@ void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE])
 
 struct user_id user_id_of_number(int64_t number)
 {
-	struct user_id user = { .len = 1, .text = "0" };
+	struct user_id user;
 
-	if (number > 0)
-		user.len = (unsigned char)id_format(number, user.text);
+	user.len = (unsigned char)id_format(number, user.text);
 	return user;
 }
 
@@ -175,12 +160,7 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	ulid_format(&receive->batch, p);
 	p += ULID_LEN;
 	*p++ = '.';
-	if (receive->index == 0) {
-		memcpy(p, "0", 2);
-		p++;
-	} else {
-		p += id_format(receive->index, p);
-	}
+	p += id_format(receive->index, p);
 	return (size_t)(p - out);
 }
 
@@ -192,31 +172,22 @@ static ptrdiff_t last_dot(const char *text, size_t len)
 	return dot ? dot - text : -1;
 }
 
-static int index_parse(const char *text, size_t len, int *index)
-{
-	int64_t value = 0;
-
-	if (len == 1 && text[0] == '0')
-		value = 0;
-	else if (id_parse(text, len, &value) || value > RECEIVE_INDEX_MAX)
-		return -1;
-	*index = (int)value;
-	return 0;
-}
-
 /* From both ends: the user may contain dots. */
 int receive_parse(struct receive *receive, const char *text, size_t len)
 {
 	const char *user = memchr(text, '.', len);
 	ptrdiff_t index, batch;
+	int64_t number;
 
 	if (!user || id_parse(text, (size_t)(user - text), &receive->coupon))
 		return -1;
 	user++;
 	len -= (size_t)(user - text);
 	index = last_dot(user, len);
-	if (index < 0 || index_parse(user + index + 1, len - (size_t)index - 1, &receive->index))
+	if (index < 0 || id_or_zero_parse(user + index + 1, len - (size_t)index - 1, &number) ||
+	    number > RECEIVE_INDEX_MAX)
 		return -1;
+	receive->index = (int)number;
 	batch = last_dot(user, (size_t)index);
 	if (batch < 0 || ulid_parse(&receive->batch, user + batch + 1, (size_t)(index - batch - 1)))
 		return -1;
@@ -241,8 +212,7 @@ int receive_code_valid(const char *text, size_t len)
 
 	if (id_parse(text, set_len, &number))
 		return 0;
-	return !dot || (serial_len == 1 && dot[1] == '0') ||
-	       id_parse(dot + 1, serial_len, &number) == 0;
+	return !dot || id_or_zero_parse(dot + 1, serial_len, &number) == 0;
 }
 
 void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX + 1])
@@ -250,10 +220,7 @@ void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX 
 	size_t len = id_format(set, out);
 
 	out[len++] = '.';
-	if (serial == 0)
-		memcpy(out + len, "0", 2);
-	else
-		id_format(serial, out + len);
+	id_format(serial, out + len);
 }
 
 int receive_tail_parse(const char *text, size_t len, size_t *key_len)
@@ -279,30 +246,18 @@ const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size
 	return tail + begin;
 }
 
-#define VERSION 1
-#define VERSION_BYTES 1
-#define NUMBER_BYTES 8
-#define SLOT_BYTES 2
-#define PLACE_BYTES (VERSION_BYTES + 2 * NUMBER_BYTES + SLOT_BYTES)
-#define CURSOR_BYTES (PLACE_BYTES + NUMBER_BYTES)
+#define CURSOR_VERSION 1
 
-_Static_assert(2 * CURSOR_BYTES == COUPON_CURSOR_LEN, "two digits a byte");
+/* Numbers begin with their highest byte. */
+struct __attribute__((packed)) cursor_bytes {
+	uint8_t version;
+	uint64_t at_us;
+	uint64_t coupon;
+	uint16_t slot;
+	uint64_t check; /* of the user and of the bytes before it */
+};
 
-static uint8_t *number_put(uint8_t *at, uint64_t number, size_t bytes)
-{
-	for (size_t i = bytes; i-- > 0; number >>= 8)
-		at[i] = (uint8_t)number;
-	return at + bytes;
-}
-
-static uint64_t number_take(const uint8_t **at, size_t bytes)
-{
-	uint64_t number = 0;
-
-	while (bytes-- > 0)
-		number = number << 8 | *(*at)++;
-	return number;
-}
+_Static_assert(2 * sizeof(struct cursor_bytes) == COUPON_CURSOR_LEN, "two digits a byte");
 
 /* FNV-1a, 64 bits. */
 static uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
@@ -314,67 +269,35 @@ static uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
 	return hash;
 }
 
-static uint64_t place_check(const struct user_id *user, const uint8_t place[PLACE_BYTES])
-{
-	uint64_t hash = hash_add(0xcbf29ce484222325, user->text, user->len);
-
-	return hash_add(hash, place, PLACE_BYTES);
-}
-
 char *coupon_cursor_format(const struct coupon_cursor *cursor, const struct user_id *user,
 			   char out[COUPON_CURSOR_SIZE])
 {
-	static const char digits[] = "0123456789abcdef";
-	uint8_t bytes[CURSOR_BYTES], *at = number_put(bytes, VERSION, VERSION_BYTES);
+	struct cursor_bytes bytes = { .version = CURSOR_VERSION,
+				      .at_us = htobe64((uint64_t)cursor->at_us),
+				      .coupon = htobe64((uint64_t)cursor->coupon),
+				      .slot = htobe16((uint16_t)cursor->slot) };
+	uint64_t hash = hash_add(0xcbf29ce484222325, user->text, user->len);
 
-	at = number_put(at, (uint64_t)cursor->at_us, NUMBER_BYTES);
-	at = number_put(at, (uint64_t)cursor->coupon, NUMBER_BYTES);
-	at = number_put(at, (uint64_t)cursor->slot, SLOT_BYTES);
-	number_put(at, place_check(user, bytes), NUMBER_BYTES);
-	for (size_t i = 0; i < CURSOR_BYTES; i++) {
-		out[2 * i] = digits[bytes[i] >> 4];
-		out[2 * i + 1] = digits[bytes[i] & 15];
-	}
-	out[COUPON_CURSOR_LEN] = '\0';
-	return out;
-}
-
-/* Its value, or -1: a cursor has one spelling, in lower case. */
-static int digit_value(char digit)
-{
-	if (digit >= '0' && digit <= '9')
-		return digit - '0';
-	return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
-static int bytes_parse(uint8_t bytes[CURSOR_BYTES], const char *text)
-{
-	for (size_t i = 0; i < CURSOR_BYTES; i++) {
-		int high = digit_value(text[2 * i]), low = digit_value(text[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return -1;
-		bytes[i] = (uint8_t)(high << 4 | low);
-	}
-	return 0;
+	bytes.check = htobe64(hash_add(hash, &bytes, offsetof(struct cursor_bytes, check)));
+	return sodium_bin2hex(out, COUPON_CURSOR_SIZE, (const unsigned char *)&bytes,
+			      sizeof(bytes));
 }
 
 int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user, const char *text,
 			size_t len)
 {
-	uint8_t bytes[CURSOR_BYTES];
-	const uint8_t *at = bytes;
+	char again[COUPON_CURSOR_SIZE];
+	struct cursor_bytes bytes;
 
-	if (len != COUPON_CURSOR_LEN || bytes_parse(bytes, text) ||
-	    number_take(&at, VERSION_BYTES) != VERSION)
+	if (len != COUPON_CURSOR_LEN ||
+	    sodium_hex2bin((unsigned char *)&bytes, sizeof(bytes), text, len, NULL, NULL, NULL))
 		return -1;
-	cursor->at_us = (int64_t)number_take(&at, NUMBER_BYTES);
-	cursor->coupon = (int64_t)number_take(&at, NUMBER_BYTES);
-	cursor->slot = (int)number_take(&at, SLOT_BYTES);
-	if (number_take(&at, NUMBER_BYTES) != place_check(user, bytes))
+	cursor->at_us = (int64_t)be64toh(bytes.at_us);
+	cursor->coupon = (int64_t)be64toh(bytes.coupon);
+	cursor->slot = be16toh(bytes.slot);
+	if (cursor->at_us < 0 || cursor->coupon <= 0 || cursor->slot < 1 ||
+	    cursor->slot > RECEIVE_SLOT_MAX)
 		return -1;
-	return cursor->at_us >= 0 && cursor->coupon > 0 && cursor->slot > 0 &&
-			       cursor->slot <= RECEIVE_SLOT_MAX
-		       ? 0
-		       : -1;
+	/* It has one spelling, in lower case, with the version and the check. */
+	return memcmp(coupon_cursor_format(cursor, user, again), text, len) == 0 ? 0 : -1;
 }

@@ -100,8 +100,6 @@ static char *put(char *at, const char *text)
 
 static char *number_put(char *at, size_t number)
 {
-	if (number == 0)
-		return put(at, "0");
 	return at + id_format((int64_t)number, at);
 }
 

@@ -92,8 +92,6 @@ static char *receive_put(char *at, const struct receive *receive)
 
 static char *number_put(char *at, int number)
 {
-	if (number == 0)
-		return text_put(at, "0");
 	return at + id_format(number, at);
 }
 
