@@ -20,7 +20,7 @@
 struct publisher;
 
 /*
- * Starts the thread, which connects and reconnects. `wake_fd` becomes readable when there is
+ * Starts the thread, which connects and reconnects; the URL must outlive it. `wake_fd` becomes readable when there is
  * something to collect.
  */
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);

@@ -15,7 +15,7 @@ MUTANTS = [
         "the copy of a message whose connection was lost",
         "gateway/publish/publisher.c",
         "\tcase CONFIRM_LOST:\n\t\tbreak;\n",
-        "\tcase CONFIRM_LOST:\n\t\tpacket_open(packet, &channel->finished);\n\t\treturn;\n",
+        "\tcase CONFIRM_LOST:\n\t\tpacket_open(packet, &publisher->finished);\n\t\treturn;\n",
         "unit_test_publisher::test_not_confirmed",
     ),
     mutant(
