@@ -45,7 +45,8 @@ int rabbit_server_major(amqp_connection_state_t connection)
 	return atoi(text_read(connection, "version", version));
 }
 
-void rabbit_server_log(amqp_connection_state_t connection)
+/* Logs its product and version. */
+static void server_log(amqp_connection_state_t connection)
 {
 	char product[TEXT_SIZE], version[TEXT_SIZE];
 
@@ -187,7 +188,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
-	rabbit_server_log(connection);
+	server_log(connection);
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);

@@ -72,9 +72,6 @@ int rabbit_connection_queue_read(amqp_connection_state_t connection, const char 
  */
 int rabbit_server_major(amqp_connection_state_t connection);
 
-/* Logs its product and version; see common/log/log.h. */
-void rabbit_server_log(amqp_connection_state_t connection);
-
 /* Sends connection.close without waiting long, then frees. NULL is allowed. */
 void rabbit_connection_close(amqp_connection_state_t connection);
 /* Frees without connection.close: for a connection that is broken. NULL is allowed. */

@@ -120,14 +120,18 @@ redisReply *redis_client_call(struct redis_client *client, int argc, const char 
 	return reply_check(client, redisCommandArgv(client->connection, argc, argv, NULL));
 }
 
-/* A reply of another form than expected of the command: handled as a refusal. Frees it. */
-static void reply_refuse(struct redis_client *client, redisReply *reply, const char *command)
+/* Frees the reply. 0, or -1: it is of another form than expected, which is handled as a refusal. */
+static int reply_end(struct redis_client *client, redisReply *reply, const char *command,
+		     int is_other)
 {
 	char why[ERROR_SIZE];
 
-	snprintf(why, sizeof(why), "%s replied something else", command);
-	fail(client, REDIS_REFUSED, why);
+	if (is_other) {
+		snprintf(why, sizeof(why), "%s replied something else", command);
+		fail(client, REDIS_REFUSED, why);
+	}
 	freeReplyObject(reply);
+	return is_other ? -1 : 0;
 }
 
 int redis_client_integer(struct redis_client *client, int argc, const char **argv, int64_t *n)
@@ -136,13 +140,9 @@ int redis_client_integer(struct redis_client *client, int argc, const char **arg
 
 	if (!reply)
 		return -1;
-	if (reply->type != REDIS_REPLY_INTEGER) {
-		reply_refuse(client, reply, argv[0]);
-		return -1;
-	}
-	*n = reply->integer;
-	freeReplyObject(reply);
-	return 0;
+	if (reply->type == REDIS_REPLY_INTEGER)
+		*n = reply->integer;
+	return reply_end(client, reply, argv[0], reply->type != REDIS_REPLY_INTEGER);
 }
 
 static int call_is_done(struct redis_client *client, int argc, const char **argv)
@@ -352,11 +352,10 @@ redisReply *redis_client_transaction(struct redis_client *client,
 		freeReplyObject(reply);
 	}
 	reply = redis_client_next(client);
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)) {
-		reply_refuse(client, reply, "EXEC");
-		return NULL;
-	}
-	return reply;
+	if (!reply || (reply->type == REDIS_REPLY_ARRAY && reply->elements == n))
+		return reply;
+	reply_end(client, reply, "EXEC", 1);
+	return NULL;
 }
 
 redisReply *redis_client_hscan(struct redis_client *client, const char *key,
@@ -369,7 +368,7 @@ redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 	if (!reply)
 		return NULL;
 	if (!redis_reply_is_scan(reply)) {
-		reply_refuse(client, reply, "HSCAN");
+		reply_end(client, reply, "HSCAN", 1);
 		return NULL;
 	}
 	snprintf(cursor, REDIS_CURSOR_SIZE, "%s", reply->element[0]->str);
@@ -383,17 +382,15 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 	redisReply *reply = redis_client_call(client, 2, info);
 	char version[REDIS_VERSION_SIZE];
 	const char *product;
+	int rc;
 
 	if (!reply)
 		return -1;
-	if (redis_reply_process(reply, run_id, uptime_s)) {
-		reply_refuse(client, reply, "INFO");
-		return -1;
-	}
+	rc = redis_reply_process(reply, run_id, uptime_s);
 	product = redis_reply_version(reply, version);
-	service_version_log(SERVICE_REDIS, product, version);
-	freeReplyObject(reply);
-	return 0;
+	if (rc == 0)
+		service_version_log(SERVICE_REDIS, product, version);
+	return reply_end(client, reply, "INFO", rc);
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)
@@ -401,14 +398,7 @@ int redis_client_writes(struct redis_client *client, int64_t *writes)
 	const char *info[] = { "INFO", "persistence" };
 	redisReply *reply = redis_client_call(client, 2, info);
 
-	if (!reply)
-		return -1;
-	if (redis_reply_writes(reply, writes)) {
-		reply_refuse(client, reply, "INFO");
-		return -1;
-	}
-	freeReplyObject(reply);
-	return 0;
+	return reply ? reply_end(client, reply, "INFO", redis_reply_writes(reply, writes)) : -1;
 }
 
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
@@ -416,14 +406,7 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 	const char *time[] = { "TIME" };
 	redisReply *reply = redis_client_call(client, 1, time);
 
-	if (!reply)
-		return -1;
-	if (redis_reply_time_ms(reply, now_ms)) {
-		reply_refuse(client, reply, "TIME");
-		return -1;
-	}
-	freeReplyObject(reply);
-	return 0;
+	return reply ? reply_end(client, reply, "TIME", redis_reply_time_ms(reply, now_ms)) : -1;
 }
 
 #define HEAD_ARGS 5

@@ -134,9 +134,10 @@ void http_limits_init(struct http_limits *limits, const struct config *config,
 	TAILQ_INIT(&limits->reserve);
 }
 
-enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd)
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member,
+				   struct client *client, int fd)
 {
-	member->room = intake_connection_open(limits->intake, &member->client, fd);
+	member->room = intake_connection_open(limits->intake, client, fd);
 	limits->reserve_n += (size_t)(member->room == INTAKE_FULL);
 	limits->n++;
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
@@ -144,11 +145,11 @@ enum intake_room http_limits_enter(struct http_limits *limits, struct http_membe
 									   : member->room;
 }
 
-void http_limits_leave(struct http_limits *limits, struct http_member *member)
+void http_limits_leave(struct http_limits *limits, struct http_member *member,
+		       struct client *client)
 {
 	limits->n--;
-	if (member->room == INTAKE_ROOM)
-		intake_connection_close(limits->intake, &member->client);
+	intake_connection_close(limits->intake, client, member->room);
 	limits->reserve_n -= (size_t)(member->room == INTAKE_FULL);
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
 }
@@ -185,11 +186,6 @@ struct http_connection *http_limits_expired(struct http_limits *limits, int64_t 
 	struct http_connection *counted = first_expired(&limits->counted, now_ms);
 
 	return counted ? counted : first_expired(&limits->reserve, now_ms);
-}
-
-struct http_connection *http_limits_waiting(struct http_limits *limits)
-{
-	return http_limits_expired(limits, INT64_MAX);
 }
 
 void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received)

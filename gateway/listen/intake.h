@@ -81,13 +81,11 @@ int turn_affords(struct turn *turn, int64_t cost);
  * I/O.
  */
 
-#define HOLDINGS_CUT "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"
-
 /* Embedded by its owner. */
 struct holding {
 	LIST_ENTRY(holding) next; /* while it holds something */
 	size_t bytes;
-	void (*cut)(void *owner); /* closes the connection, now or soon; logs and counts it */
+	void (*cut)(void *owner); /* closes the connection, now or soon */
 	void *owner;
 };
 
@@ -98,7 +96,6 @@ struct holdings {
 	size_t bytes_max;
 };
 
-void holdings_init(struct holdings *holdings, size_t bytes_max);
 /* From now on it holds so much; 0 before it ends. */
 void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes);
 /*
@@ -106,17 +103,13 @@ void holdings_set(struct holdings *holdings, struct holding *holding, size_t byt
  * while all together hold less than half of what is allowed.
  */
 int holdings_is_over_share(const struct holdings *holdings, size_t bytes);
-/* Cuts those that hold most, while all together hold more than is allowed. */
+/* Cuts those that hold most, logs and counts that, while all together hold more than is allowed. */
 void holdings_relieve(struct holdings *holdings);
 
 /*
- * Who sends, as far as a socket tells: the key for limits by client. The same in all processes of a
- * gateway.
- */
-
-/*
- * A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has one
- * address of it has all. All clients of Unix sockets have one.
+ * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
+ * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
+ * one address of it has all. All clients of Unix sockets have one.
  */
 uint64_t peer_of_address(const struct sockaddr *address);
 
@@ -124,12 +117,28 @@ struct intake;
 
 typedef void intake_dispatch_fn(void *context, struct request *request);
 
+/* A connection, as intake knows it. Embedded by its owner. */
+struct client {
+	struct responder responder; /* first: a responder is its client */
+	struct turn turn;
+	struct holding holding;
+	int is_counted; /* among those of its address */
+};
+
+/* Takes over the socket of a new connection. */
+typedef void intake_accept_fn(void *context, int fd);
+
 /* Ends the program if a setting is malformed. */
 void intake_check(const struct config *config);
 
 struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
+
+/* Accepts on a bound socket, which the caller keeps. */
+void intake_listen(struct intake *intake, int fd, intake_accept_fn *accept, void *context);
+void intake_stop(struct intake *intake); /* accepts no more */
+int intake_is_stopped(const struct intake *intake);
 
 /* Of a request with so much text, before it is known which one it is (struct turns). */
 int64_t intake_text_cost(size_t len);
@@ -142,17 +151,15 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-/* Whose connection it is, as intake counts it. */
-struct client {
-	uint64_t peer;  /* peer_of_address() */
-	int is_counted; /* among those of its address */
-};
-
 enum intake_room { INTAKE_ROOM, INTAKE_FULL, INTAKE_FULL_OF_ADDRESS };
 
-/* Counts a connection while there is room: by connections_max, and for its address. */
+/*
+ * Sets whose connection it is, and counts it while there is room: by connections_max, and for its
+ * address.
+ */
 enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd);
-void intake_connection_close(struct intake *intake, const struct client *client);
+/* It is served no more, and holds nothing. `room`: as it was opened. */
+void intake_connection_close(struct intake *intake, struct client *client, enum intake_room room);
 /* Counts one that is refused, and returns the message for it. */
 const char *intake_connection_refused(enum intake_room room);
 

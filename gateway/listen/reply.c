@@ -7,54 +7,39 @@
 #define MESSAGE_SIZE 256
 #define LINE_SIZE 1280
 
+/* What answers say of the coupon: the words before and after its id. */
+static const struct {
+	const char *before;
+	const char *after;
+} of_coupon[ANSWER_COUNT] = {
+	[ANSWER_NOT_FOUND] = { "there is no coupon ", "" },
+	[ANSWER_OUT_OF_STOCK] = { "coupon ", " is sold out" },
+	[ANSWER_ENDED] = { "coupon ", " has ended" },
+	[ANSWER_NOT_STARTED] = { "coupon ", " has not begun" },
+	[ANSWER_PAUSED] = { "coupon ", " is paused" },
+};
+
 /* The readable text for a refused issue. */
 static void refusal_text(const struct request *request, const struct result *result,
 			 char message[MESSAGE_SIZE])
 {
+	const char *before = of_coupon[result->answer].before;
 	long long coupon = (long long)request->coupon;
 
-	switch (result->answer) {
-	case ANSWER_NOT_FOUND:
-		snprintf(message, MESSAGE_SIZE, "there is no coupon %lld", coupon);
-		break;
-	case ANSWER_OUT_OF_STOCK:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is sold out", coupon);
-		break;
-	case ANSWER_ENDED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has ended", coupon);
-		break;
-	case ANSWER_LIMIT_REACHED:
+	if (before)
+		snprintf(message, MESSAGE_SIZE, "%s%lld%s", before, coupon,
+			 of_coupon[result->answer].after);
+	else if (result->answer == ANSWER_LIMIT_REACHED)
 		snprintf(message, MESSAGE_SIZE, "user %s has as many of coupon %lld as allowed",
 			 request->user.text, coupon);
-		break;
-	case ANSWER_NOT_STARTED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has not begun", coupon);
-		break;
-	case ANSWER_PAUSED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is paused", coupon);
-		break;
-	case ANSWER_UNKNOWN:
-		snprintf(message, MESSAGE_SIZE, "%s",
-			 result->slot ? "accepted, but its outcome is not yet known; query status"
-				      : answer_text(ANSWER_UNKNOWN));
-		break;
-	case ANSWER_REJECTED:
+	else if (result->answer == ANSWER_UNKNOWN && result->slot)
+		snprintf(message, MESSAGE_SIZE,
+			 "accepted, but its outcome is not yet known; query status");
+	else if (result->answer == ANSWER_REJECTED)
 		snprintf(message, MESSAGE_SIZE, "the accepted receive could not be issued: %s",
 			 result->reason);
-		break;
-	case ANSWER_OK:
-	case ANSWER_CODE_INVALID:
-	case ANSWER_CODE_USED:
-	case ANSWER_BUSY:
-	case ANSWER_UNAVAILABLE:
-	case ANSWER_BAD_REQUEST:
-	case ANSWER_UNAUTHORIZED:
-	case ANSWER_FORBIDDEN:
-	case ANSWER_TOO_LARGE:
-	case ANSWER_COUNT:
+	else
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
-		break;
-	}
 }
 
 static char *text_put(char *at, const char *text)
@@ -70,10 +55,8 @@ static char *text_put_escaped(char *at, const char *text)
 {
 	size_t len = strlen(text);
 
-	if (!memchr(text, '"', len) && !memchr(text, '\\', len)) {
-		memcpy(at, text, len);
-		return at + len;
-	}
+	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
+		return text_put(at, text);
 	for (; *text; text++) {
 		if (*text == '"' || *text == '\\')
 			*at++ = '\\';

@@ -7,37 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void line_reply(struct responder *responder, enum answer answer, char *text)
+{
+	responder->reply(responder, answer, text, strlen(text));
+	cJSON_free(text);
+}
+
 void responder_object(struct responder *responder, const char *id, enum answer answer,
 		      const char *status, cJSON *object)
 {
-	cJSON *line = cJSON_CreateObject(), *member;
-	char *text;
-
-	check(line != NULL);
-	if (*id)
-		cJSON_AddRawToObject(line, "id", id);
-	cJSON_AddNumberToObject(line, "code", answer_code(answer));
-	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
-	while (object && (member = object->child)) {
-		cJSON_DetachItemViaPointer(object, member);
-		cJSON_AddItemToObject(line, member->string, member);
-	}
-	cJSON_Delete(object);
-	text = cJSON_PrintUnformatted(line);
-	check(text != NULL);
-	responder->reply(responder, answer, text, strlen(text));
-	cJSON_free(text);
-	cJSON_Delete(line);
+	line_reply(responder, answer, answer_line(id, answer, status, object));
 }
 
 void responder_fail(struct responder *responder, const char *id, enum answer answer,
 		    const char *message)
 {
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
-	responder_object(responder, id, answer, NULL, object);
+	line_reply(responder, answer, answer_message_line(id, answer, message));
 }
 
 #define MESSAGE_SIZE 256

@@ -27,14 +27,11 @@ struct responder {
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
-/*
- * Replies with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the members
- * of `object`. Takes the object; NULL is allowed.
- */
+/* Replies with answer_line(). */
 void responder_object(struct responder *responder, const char *id, enum answer answer,
 		      const char *status, cJSON *object);
 
-/* Replies with a code and a sentence; NULL: the code's own text. */
+/* Replies with answer_message_line(). */
 void responder_fail(struct responder *responder, const char *id, enum answer answer,
 		    const char *message);
 

@@ -29,7 +29,7 @@ struct server *server_new(struct event_base *base, const struct config *config,
 void server_free(struct server *server);
 
 void server_listen(struct server *server, int fd); /* a bound socket, which the caller keeps */
-void server_stop(struct server *server);           /* accepts and reads no more */
+void server_stop(struct server *server);           /* reads no more */
 size_t server_unsent_bytes(
 	const struct server *server); /* replies that are not yet in the kernel */
 
