@@ -22,8 +22,8 @@ const char *answer_text(enum answer answer);   /* a readable line */
 enum answer answer_from_code(int code);
 
 /*
- * The object with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the members
- * of `object`, which it takes (NULL: none). To be freed with cJSON_free().
+ * The object with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the
+ * members of `object`, which it takes (NULL: none). To be freed with cJSON_free().
  */
 char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object);
 /* The same with a sentence; NULL: the answer's own. */

@@ -26,8 +26,7 @@ struct surplus {
 };
 
 struct http_connection {
-	/* First: a client is its connection. While SENDING it holds what the kernel did not take. */
-	struct client client;
+	struct client client; /* first; while SENDING it holds what the kernel did not take */
 	struct http_shared *shared;
 	struct http_member member; /* waits unless ANSWERING */
 	int fd;
