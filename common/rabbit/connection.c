@@ -17,22 +17,29 @@
 
 #define TEXT_SIZE 32
 
+const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name)
+{
+	for (int i = 0; i < table->num_entries; i++) {
+		const amqp_table_entry_t *entry = &table->entries[i];
+
+		if (entry->key.len == strlen(name) &&
+		    memcmp(entry->key.bytes, name, entry->key.len) == 0)
+			return &entry->value;
+	}
+	return NULL;
+}
+
 /* A text of the server's properties; empty when it has none of that name. Returns `out`. */
 static const char *text_read(amqp_connection_state_t connection, const char *name,
 			     char out[TEXT_SIZE])
 {
 	const amqp_table_t *properties = amqp_get_server_properties(connection);
+	const amqp_field_value_t *value = properties ? rabbit_table_find(properties, name) : NULL;
 
 	out[0] = '\0';
-	for (int i = 0; properties && i < properties->num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->entries[i];
-		const amqp_bytes_t *text = &entry->value.value.bytes;
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0 &&
-		    entry->value.kind == AMQP_FIELD_KIND_UTF8)
-			snprintf(out, TEXT_SIZE, "%.*s", (int)text->len, (const char *)text->bytes);
-	}
+	if (value && value->kind == AMQP_FIELD_KIND_UTF8)
+		snprintf(out, TEXT_SIZE, "%.*s", (int)value->value.bytes.len,
+			 (const char *)value->value.bytes.bytes);
 	return out;
 }
 

@@ -66,6 +66,9 @@ void rabbit_time_restore(amqp_connection_state_t connection);
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
 				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
 
+/* The value of this name in a table, or NULL. */
+const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
+
 /*
  * Of what a broker states about itself: the first number of its version; 0 if the broker is not a
  * RabbitMQ or states no version.

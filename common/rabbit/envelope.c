@@ -5,49 +5,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
+{
+	amqp_bytes_t copy = bytes.len ? amqp_bytes_malloc_dup(bytes) : amqp_empty_bytes;
+
+	check(copy.len == bytes.len);
+	return copy;
+}
+
 static amqp_bytes_t property_copy(const amqp_basic_properties_t *properties, amqp_flags_t flag,
 				  amqp_bytes_t value)
 {
-	amqp_bytes_t copy;
-
-	if (!(properties->_flags & flag) || value.len == 0)
-		return amqp_empty_bytes;
-	copy = amqp_bytes_malloc_dup(value);
-	check(copy.bytes != NULL);
-	return copy;
+	return properties->_flags & flag ? bytes_copy(value) : amqp_empty_bytes;
 }
 
 /* A header that is an integer of any width; else 0. */
 static int64_t header_integer(const amqp_basic_properties_t *properties, const char *name)
 {
-	if (!(properties->_flags & AMQP_BASIC_HEADERS_FLAG))
-		return 0;
-	for (int i = 0; i < properties->headers.num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->headers.entries[i];
+	const amqp_field_value_t *value = properties->_flags & AMQP_BASIC_HEADERS_FLAG
+						  ? rabbit_table_find(&properties->headers, name)
+						  : NULL;
 
-		if (entry->key.len != strlen(name) ||
-		    memcmp(entry->key.bytes, name, entry->key.len) != 0)
-			continue;
-		switch (entry->value.kind) {
-		case AMQP_FIELD_KIND_I8:
-			return entry->value.value.i8;
-		case AMQP_FIELD_KIND_U8:
-			return entry->value.value.u8;
-		case AMQP_FIELD_KIND_I16:
-			return entry->value.value.i16;
-		case AMQP_FIELD_KIND_U16:
-			return entry->value.value.u16;
-		case AMQP_FIELD_KIND_I32:
-			return entry->value.value.i32;
-		case AMQP_FIELD_KIND_U32:
-			return entry->value.value.u32;
-		case AMQP_FIELD_KIND_I64:
-			return entry->value.value.i64;
-		default: /* the kinds are not an enum */
-			return 0;
-		}
+	if (!value)
+		return 0;
+	switch (value->kind) {
+	case AMQP_FIELD_KIND_I8:
+		return value->value.i8;
+	case AMQP_FIELD_KIND_U8:
+		return value->value.u8;
+	case AMQP_FIELD_KIND_I16:
+		return value->value.i16;
+	case AMQP_FIELD_KIND_U16:
+		return value->value.u16;
+	case AMQP_FIELD_KIND_I32:
+		return value->value.i32;
+	case AMQP_FIELD_KIND_U32:
+		return value->value.u32;
+	case AMQP_FIELD_KIND_I64:
+		return value->value.i64;
+	default: /* the kinds are not an enum */
+		return 0;
 	}
-	return 0;
 }
 
 int64_t envelope_delivery_count(const amqp_basic_properties_t *properties)
@@ -79,14 +77,6 @@ struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_
 	envelope->body = malloc(envelope->body_room + 1);
 	check(envelope->body != NULL);
 	return envelope;
-}
-
-static amqp_bytes_t bytes_copy(amqp_bytes_t bytes)
-{
-	amqp_bytes_t copy = bytes.len ? amqp_bytes_malloc_dup(bytes) : amqp_empty_bytes;
-
-	check(copy.len == bytes.len);
-	return copy;
 }
 
 struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,

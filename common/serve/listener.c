@@ -170,9 +170,26 @@ static int descriptors_are_short(void)
 	return (rlim_t)lowest >= limit.rlim_cur - kept;
 }
 
-static void pause_begin(struct evconnlistener *listener);
+static void on_resume(evutil_socket_t fd, short what, void *data);
 
-static void on_pause_end(evutil_socket_t fd, short what, void *data)
+/* Accepts no more for that time, and until there are descriptors. */
+static void rest(struct evconnlistener *listener, int ms)
+{
+	struct timeval time = { .tv_usec = ms * 1000 };
+
+	evconnlistener_disable(listener);
+	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_resume, listener,
+			&time);
+}
+
+static void pause_begin(struct evconnlistener *listener)
+{
+	if (on_pause)
+		on_pause();
+	rest(listener, PAUSE_MS);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
 	(void)what;
@@ -182,41 +199,14 @@ static void on_pause_end(evutil_socket_t fd, short what, void *data)
 		evconnlistener_enable(data);
 }
 
-static void pause_begin(struct evconnlistener *listener)
-{
-	struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
-
-	if (on_pause)
-		on_pause();
-	evconnlistener_disable(listener);
-	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_pause_end, listener,
-			&pause);
-}
-
-/* The events of this turn of the loop are handled before the next connection is looked for. */
-static void on_turn_end(evutil_socket_t fd, short what, void *data)
-{
-	(void)fd;
-	(void)what;
-	evconnlistener_enable(data);
-}
-
-static void turn_end(struct evconnlistener *listener)
-{
-	static const struct timeval at_once = { 0 };
-
-	evconnlistener_disable(listener);
-	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_turn_end, listener,
-			&at_once);
-}
-
 void listener_accepted(struct evconnlistener *listener)
 {
 	static unsigned accepted;
 
 	if (!descriptors_are_short()) {
 		if (++accepted % ACCEPTED_AT_ONCE == 0)
-			turn_end(listener);
+			rest(listener,
+			     0); /* the events of this turn of the loop are handled first */
 		return;
 	}
 	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
