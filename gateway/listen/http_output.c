@@ -90,34 +90,21 @@ static const char *date(void)
 	return text;
 }
 
-static char *put(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(at, text, len);
-	return at + len;
-}
-
-static char *number_put(char *at, size_t number)
-{
-	return at + id_format((int64_t)number, at);
-}
-
 size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
 {
-	char *at = put(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
+	char *at = text_append(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
 
 	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
-	at = put(number_put(at, (size_t)head->status), " ");
-	at = put(at, http_status_str((enum http_status)head->status));
-	at = put(put(at, "\r\nContent-Type: "), head->type);
-	at = put(put(at, "\r\nDate: "), date());
-	at = number_put(put(at, "\r\nContent-Length: "), head->length);
+	at = text_append(number_append(at, head->status), " ");
+	at = text_append(at, http_status_str((enum http_status)head->status));
+	at = text_append(text_append(at, "\r\nContent-Type: "), head->type);
+	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)head->length);
 	if (head->connection)
-		at = put(put(at, "\r\nConnection: "), head->connection);
+		at = text_append(text_append(at, "\r\nConnection: "), head->connection);
 	if (head->extra)
-		at = put(put(at, "\r\n"), head->extra);
-	at = put(at, "\r\n\r\n");
+		at = text_append(text_append(at, "\r\n"), head->extra);
+	at = text_append(at, "\r\n\r\n");
 	return (size_t)(at - out);
 }
 

@@ -42,21 +42,13 @@ static void refusal_text(const struct request *request, const struct result *res
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
 }
 
-static char *text_put(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(at, text, len);
-	return at + len;
-}
-
 /* As in a JSON string: users may contain these two bytes, and rarely do. */
-static char *text_put_escaped(char *at, const char *text)
+static char *put_escaped(char *at, const char *text)
 {
 	size_t len = strlen(text);
 
 	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
-		return text_put(at, text);
+		return text_append(at, text);
 	for (; *text; text++) {
 		if (*text == '"' || *text == '\\')
 			*at++ = '\\';
@@ -70,12 +62,7 @@ static char *receive_put(char *at, const struct receive *receive)
 	char text[RECEIVE_SIZE];
 
 	receive_format(receive, text);
-	return text_put_escaped(at, text);
-}
-
-static char *number_put(char *at, int number)
-{
-	return at + id_format(number, at);
+	return put_escaped(at, text);
 }
 
 /* Of a code that was found, unless nothing was done or it is not known what. */
@@ -92,39 +79,40 @@ static int names_coupon(const struct request *request, enum answer answer)
 void request_answer(struct request *request, const struct result *result)
 {
 	int done = result->answer == ANSWER_OK;
-	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
+	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_append(line, "{");
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
 					   ID_SIZE + 180,
 		       "the longest reply must fit");
 	if (request->id_len) {
-		at = text_put(at, "\"id\":");
-		at = text_put(at, request->text);
-		at = text_put(at, ",");
+		at = text_append(at, "\"id\":");
+		at = text_append(at, request->text);
+		at = text_append(at, ",");
 	}
-	at = number_put(text_put(at, "\"code\":"), answer_code(result->answer));
-	at = text_put(at, ",\"status\":\"");
-	at = text_put(at, done ? request_ack_name(result->reached) : answer_status(result->answer));
-	at = text_put(at, "\"");
+	at = number_append(text_append(at, "\"code\":"), answer_code(result->answer));
+	at = text_append(at, ",\"status\":\"");
+	at = text_append(at,
+			 done ? request_ack_name(result->reached) : answer_status(result->answer));
+	at = text_append(at, "\"");
 	if (names_coupon(request, result->answer)) {
-		at = text_put(at, ",\"coupon\":\"");
-		at = text_put(at + id_format(request->coupon, at), "\"");
+		at = text_append(at, ",\"coupon\":\"");
+		at = text_append(number_append(at, request->coupon), "\"");
 	}
 	if (result->slot) {
-		at = text_put(at, ",\"receive\":\"");
+		at = text_append(at, ",\"receive\":\"");
 		at = receive_put(at, &result->receive);
-		at = number_put(text_put(at, "\",\"slot\":"), result->slot);
+		at = number_append(text_append(at, "\",\"slot\":"), result->slot);
 	}
 	if (result->answer == ANSWER_REJECTED) {
-		at = text_put(text_put(at, ",\"reason\":\""), result->reason);
-		at = text_put(at, "\"");
+		at = text_append(text_append(at, ",\"reason\":\""), result->reason);
+		at = text_append(at, "\"");
 	}
 	if (!done) {
 		refusal_text(request, result, message);
-		at = text_put_escaped(text_put(at, ",\"message\":\""), message);
-		at = text_put(at, "\"");
+		at = put_escaped(text_append(at, ",\"message\":\""), message);
+		at = text_append(at, "\"");
 	}
-	at = text_put(at, "}");
+	at = text_append(at, "}");
 	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
 	free(request);
 }
