@@ -1,8 +1,10 @@
 #include "ctl/table.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 
 #include <csv.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -317,8 +319,13 @@ enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format for
 	return csv_reader_of(args_has(args, "spreadsheet"));
 }
 
-void sheet_head(const struct sheet *sheet)
+void sheet_begin(struct sheet *sheet, const char *path)
 {
+	sheet->file = stdout;
+	if (path) {
+		file_new_open(&sheet->new, path);
+		sheet->file = sheet->new.stream;
+	}
 	if (sheet->format != SHEET_CSV)
 		return;
 	for (const char *const *column = sheet->columns; *column; column++)
@@ -367,12 +374,32 @@ void sheet_row(struct sheet *sheet, const struct cell *cells)
 	}
 }
 
-void sheet_fini(struct sheet *sheet)
+int sheet_failed(struct sheet *sheet)
+{
+	if (!sheet->error && ferror(sheet->file))
+		sheet->error = errno ? errno : EIO;
+	return sheet->error != 0;
+}
+
+void sheet_end(struct sheet *sheet, enum file_place place)
 {
 	text_buffer_fini(&sheet->line);
+	errno = sheet->error; /* of the row, not of what followed */
+	if (sheet->file != stdout)
+		file_new_place(&sheet->new, place);
+	else if (ferror(stdout) || file_sync(stdout))
+		log_fatal("standard output cannot be written: %s", strerror(errno));
 }
 
 struct cell cell_text(const char *text)
 {
 	return (struct cell){ .text = text && *text ? text : NULL, .len = text ? strlen(text) : 0 };
+}
+
+struct cell cell_json(const char *text)
+{
+	struct cell cell = cell_text(text);
+
+	cell.is_json = 1;
+	return cell;
 }

@@ -5,6 +5,7 @@
 #define CTL_TABLE_H
 
 #include "ctl/args.h"
+#include "ctl/file.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -113,13 +114,15 @@ enum sheet_format sheet_format_read(const struct args *args, const char *file);
 /* --spreadsheet, which is allowed with CSV alone. */
 enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format format);
 
-struct sheet {
-	FILE *file;
+struct sheet { /* the first four are the caller's; all else zero at first */
 	enum sheet_format format;
 	enum csv_reader reader;
 	const char *const *columns; /* ended by NULL */
 	const char *csv_end;        /* of a line of CSV */
-	struct text_buffer line;    /* of JSON; all zero at first */
+	FILE *file;
+	struct file_new new;
+	int error;               /* of the first row that did not go out */
+	struct text_buffer line; /* of JSON */
 };
 
 struct cell {
@@ -128,11 +131,15 @@ struct cell {
 	int is_json; /* goes into JSON as it is */
 };
 
-/* Both leave errors to the caller, who checks the file at the end. */
-void sheet_head(const struct sheet *sheet);
+/* Begins the file with this name, or standard output for NULL. */
+void sheet_begin(struct sheet *sheet, const char *path);
 void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
-void sheet_fini(struct sheet *sheet);                          /* leaves the file open */
+/* A row has not gone out: then no more is needed, and sheet_end() tells. */
+int sheet_failed(struct sheet *sheet);
+/* Brings all to disk, and the file to its place. What has failed ends the process. */
+void sheet_end(struct sheet *sheet, enum file_place place);
 
 struct cell cell_text(const char *text); /* NULL or "": empty */
+struct cell cell_json(const char *text);
 
 #endif

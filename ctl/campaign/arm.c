@@ -68,7 +68,7 @@ static void campaign_check(struct arm *arm)
 
 	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
 		reason_add(reason, "it is %s: allowed is scheduled or issuing", state);
-	if (db_int(arm->row, 0, "total_num") == 0)
+	if (db_int(arm->row, 0, "postgresql.total") == 0)
 		reason_add(reason, "its total is 0");
 	verdict_add(arm, "campaign", reason);
 }
@@ -90,10 +90,12 @@ static void redis_check(struct arm *arm)
 	if (loaded == 0) {
 		reason_add(reason, "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(reason, "version", c->version, db_int(arm->row, 0, "version"));
-		term_check(reason, "total", c->total, db_int(arm->row, 0, "total_num"));
-		term_check(reason, "limit", c->limit, db_int(arm->row, 0, "user_limit"));
-		term_check(reason, "generation", c->generation, db_int(arm->row, 0, "generation"));
+		term_check(reason, "version", c->version,
+			   db_int(arm->row, 0, "postgresql.version"));
+		term_check(reason, "total", c->total, db_int(arm->row, 0, "postgresql.total"));
+		term_check(reason, "limit", c->limit, db_int(arm->row, 0, "limit"));
+		term_check(reason, "generation", c->generation,
+			   db_int(arm->row, 0, "postgresql.generation"));
 		if (!redis_coupon_is_verified(arm->redis, c))
 			reason_add(reason, "no keeper has verified it on this Redis process");
 		if (c->stock == 0)
@@ -254,16 +256,11 @@ static int arm_run(struct ctl *ctl)
 	return arm.failed_n > 0;
 }
 
-static const struct option arm_options[] = {
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
-
 const struct command arm_command = {
 	.name = "arm",
 	.run = arm_run,
 	.argument = "ID",
-	.options = arm_options,
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "check that a campaign is ready to open",
 	.detail = "Whether it is scheduled or issuing; Redis has the same terms and is verified;\n"
 		  "couponctl audit passes; the queue is there and workers consume it; Redis and\n"

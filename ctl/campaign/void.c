@@ -31,14 +31,6 @@ struct voided {
 	int64_t slot;
 };
 
-static void why_check(const struct args *args)
-{
-	const char *why = args_text(args, "why");
-
-	if (why && (!*why || strlen(why) > WHY_BYTES_MAX))
-		args_fail("--why is \"%s\": allowed are 1 to %d bytes", why, WHY_BYTES_MAX);
-}
-
 static void postgres_void(struct voiding *voiding, const struct receive *receive,
 			  struct voided *voided)
 {
@@ -171,7 +163,7 @@ static int void_run(struct ctl *ctl)
 	struct voiding voiding = { .ctl = ctl };
 	struct args_receive read;
 
-	why_check(&ctl->args);
+	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
 	args_receive(&ctl->args, &read);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
 	if (read.is_given)
@@ -188,20 +180,14 @@ static int void_run(struct ctl *ctl)
 	return voiding.not_told_n > 0 ? CTL_NOT_IN_REDIS : 0;
 }
 
-static const struct option void_options[] = {
-	OPTION("coupon", "ID", "with --user: of this coupon"),
-	OPTION("user", "USER", "every issued receive of this user"),
-	OPTION("why", "TEXT", "for the record, 1 to 500 bytes"),
-	BY_OPTION,
-	SWITCH("json", "print one JSON object for each receive"),
-	OPTIONS_END,
-};
-
 const struct command void_command = {
 	.name = "void",
 	.run = void_run,
 	.argument = "[RECEIVE]",
-	.options = void_options,
+	.options = OPTIONS(OPTION("coupon", "ID", "with --user: of this coupon"),
+			   OPTION("user", "USER", "every issued receive of this user"),
+			   OPTION("why", "TEXT", "for the record, 1 to 500 bytes"), BY_OPTION,
+			   SWITCH("json", "print one JSON object for each receive")),
 	.summary = "take an issued receive back",
 	.detail =
 		"Takes a RECEIVE, or --coupon and --user. The terms of the campaign say whether\n"

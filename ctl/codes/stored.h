@@ -34,6 +34,13 @@ struct code_space *stored_space(const struct stored *stored, int64_t id);
 struct db *stored_lock(const struct ctl *ctl);
 
 /*
+ * Adds a set of codes that others made, or of a word; `request` and `source` may be NULL. Returns
+ * its id. Ends the process when there is no such coupon.
+ */
+int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
+		       const char *source);
+
+/*
  * Writes the receive by which a code was used, of a row with the columns `user_id`, `batch` and
  * `idx`; "" if it was not. Returns `out`.
  */
