@@ -387,8 +387,9 @@ void sheet_end(struct sheet *sheet, enum file_place place)
 	errno = sheet->error; /* of the row, not of what followed */
 	if (sheet->file != stdout)
 		file_new_place(&sheet->new, place);
-	else if (ferror(stdout) || file_sync(stdout))
-		log_fatal("standard output cannot be written: %s", strerror(errno));
+	else if (sheet_failed(sheet) || file_sync(stdout))
+		log_fatal("standard output cannot be written: %s",
+			  strerror(sheet->error ? sheet->error : errno));
 }
 
 struct cell cell_text(const char *text)

@@ -16,9 +16,7 @@ struct stored {
 	int unread_key; /* the version of one of these keys */
 };
 
-/*
- * Reads all of them, with the keys, which are needed only if there are generated codes.
- */
+/* Reads all of them, with the keys, which are needed only if there are generated codes. */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
 void stored_fini(struct stored *stored);
 

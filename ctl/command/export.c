@@ -74,7 +74,7 @@ static int page_write(struct export *export, struct db *db)
 	if (isatty(STDERR_FILENO))
 		progress_show(&export->progress, "exporting", export->done, export->total);
 	fflush(export->sheet.file);
-	return n > 0 && !sheet_failed(&export->sheet);
+	return !sheet_failed(&export->sheet) && n > 0;
 }
 
 static int export_run(struct ctl *ctl)

@@ -26,24 +26,18 @@ static int show_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = store_redis_open(ctl);
+	int as_json = args_has(&ctl->args, "json"), is_foreign;
+	cJSON *object = output_object();
 	struct changes changes, copy;
-	int is_foreign;
 
 	store_redis_check(redis, changes_copy_read(&copy, redis) == 0);
 	own_read(db, &changes);
 	is_foreign = changes_relate(RELATION_UNKNOWN, &changes, &copy) == RELATION_FOREIGN;
-	if (args_has(&ctl->args, "json")) {
-		cJSON *object = output_object();
-
-		output_text(object, "postgresql", changes.installation);
-		output_text(object, "redis", copy.installation);
-		output_print(object);
-	} else {
-		printf("PostgreSQL  %s\nRedis       %s\n", changes.installation,
-		       *copy.installation ? copy.installation : "none yet");
-		if (is_foreign)
-			puts(RELATION_FOREIGN_TEXT);
-	}
+	output_text(object, "postgresql", changes.installation);
+	output_text(object, "redis", copy.installation);
+	output_say(object, "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n", as_json);
+	if (is_foreign && !as_json)
+		puts(RELATION_FOREIGN_TEXT);
 	redis_client_free(redis);
 	db_close(db);
 	return is_foreign;
