@@ -161,55 +161,38 @@ struct code_space *code_book_space(const struct code_book *book, int64_t id)
 	return shelf ? shelf->space : NULL;
 }
 
-/* How many sets begin at this position or before it. */
-static size_t sets_until(const struct shelf *shelf, int64_t position)
-{
-	size_t low = 0, high = shelf->sets_n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (shelf->sets[middle].first <= position)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set)
 {
 	struct shelf *shelf = shelf_find(book, space);
-	size_t at;
 
 	check(shelf != NULL);
-	at = sets_until(shelf, set->first);
-	if (at > 0 && shelf->sets[at - 1].first == set->first) {
-		shelf->sets[at - 1] = *set;
-		return;
-	}
 	if (shelf->sets_n == shelf->room) {
 		shelf->room = 2 * shelf->room + 16;
 		shelf->sets = reallocarray(shelf->sets, shelf->room, sizeof(*shelf->sets));
 		check(shelf->sets != NULL);
 	}
-	memmove(shelf->sets + at + 1, shelf->sets + at,
-		(shelf->sets_n - at) * sizeof(*shelf->sets));
-	shelf->sets[at] = *set;
-	shelf->sets_n++;
+	check(shelf->sets_n == 0 || shelf->sets[shelf->sets_n - 1].first < set->first);
+	shelf->sets[shelf->sets_n++] = *set;
+}
+
+/* 0: the position is one of the set. */
+static int position_compare(const void *a, const void *b)
+{
+	const int64_t *position = a;
+	const struct code_set *set = b;
+
+	return *position < set->first ? -1 : *position - set->first >= set->count;
 }
 
 /* Sets `found` if a set has the position and no space before this one has the code. */
 static void position_find(const struct shelf *shelf, int64_t position, struct code_found *found)
 {
-	size_t n = sets_until(shelf, position);
-	const struct code_set *set = n > 0 ? &shelf->sets[n - 1] : NULL;
-
-	if (!set || position - set->first >= set->count || found->set)
+	if (found->set || shelf->sets_n == 0)
 		return;
-	found->set = set;
+	found->set = bsearch(&position, shelf->sets, shelf->sets_n, sizeof(*shelf->sets),
+			     position_compare);
 	found->space = shelf->space;
-	found->serial = position - set->first;
+	found->serial = found->set ? position - found->set->first : 0;
 }
 
 void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,

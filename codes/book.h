@@ -77,10 +77,7 @@ void code_book_free(struct code_book *book); /* NULL is allowed */
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space);
 struct code_space *code_book_space(const struct code_book *book, int64_t id); /* NULL: none */
 
-/*
- * Adds a set to the space with this id, or changes the one with the same `first`. The sets of a
- * space do not overlap; ascending positions are faster.
- */
+/* Adds a set to the space with this id, by ascending positions; the sets do not overlap. */
 void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set);
 
 /*

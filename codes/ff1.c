@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 
+#include <endian.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -65,12 +66,6 @@ static void aes(const struct ff1 *ff1, uint8_t *blocks, size_t n)
 	check(len == (int)(n * BLOCK));
 }
 
-static void put32(uint8_t *out, size_t number)
-{
-	for (size_t i = 0; i < 4; i++)
-		out[i] = (uint8_t)(number >> (24 - 8 * i));
-}
-
 /* One more block of the CBC-MAC that the standard calls PRF. */
 static void mac_block(const struct ff1 *ff1, uint8_t mac[BLOCK], const uint8_t *block)
 {
@@ -92,8 +87,8 @@ static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const vo
 	check(q != NULL);
 	if (tweak_len)
 		memcpy(q, tweak, tweak_len);
-	put32(p + 8, digits);
-	put32(p + 12, tweak_len);
+	memcpy(p + 8, &(uint32_t){ htobe32(digits) }, 4);
+	memcpy(p + 12, &(uint32_t){ htobe32((uint32_t)tweak_len) }, 4);
 	memset(ff1->begin, 0, BLOCK);
 	mac_block(ff1, ff1->begin, p);
 	for (size_t i = 0; i + 1 < blocks_n; i++)

@@ -8,16 +8,7 @@
 #include <string.h>
 
 #define GROUP 4
-
-static int is_symbol(char c)
-{
-	return isascii((unsigned char)c) && isalnum((unsigned char)c);
-}
-
-static int is_ignored(char c)
-{
-	return c == '-' || c == ' ';
-}
+#define SYMBOLS "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 static char other_case(char c)
 {
@@ -27,30 +18,26 @@ static char other_case(char c)
 
 static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
 {
-	size_t n = strlen(alphabet);
+	size_t n = strlen(alphabet), symbols_n = strspn(alphabet, SYMBOLS);
 	const char *twice = NULL;
 
 	for (size_t i = 0; i < n && !twice; i++)
 		twice = strchr(alphabet + i + 1, alphabet[i]);
-	for (size_t i = 0; i < n; i++) {
-		if (is_symbol(alphabet[i]))
-			continue;
+	if (symbols_n < n)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%.100s\": character %zu is not allowed, only letters "
 			 "and digits of ASCII",
-			 alphabet, i + 1);
-		return -1;
-	}
-	if (!twice && n >= 2)
-		return 0;
-	if (twice)
+			 alphabet, symbols_n + 1);
+	else if (twice)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%.100s\": it has \"%c\" twice, allowed is once",
 			 alphabet, *twice);
-	else
+	else if (n < 2)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
 			 CODE_ALPHABET_MAX);
+	else
+		return 0;
 	return -1;
 }
 
@@ -94,7 +81,7 @@ static int pattern_set(struct code_form *form, const char *pattern, char why[COD
 		return -1;
 	}
 	for (const char *p = pattern; *p; p++) {
-		if (!is_symbol(*p) && *p != '-' && *p != '#') {
+		if (!strchr(SYMBOLS "-#", *p)) {
 			snprintf(why, CODE_WHY_SIZE,
 				 "the pattern is \"%.150s\": character %d is not allowed, only "
 				 "letters and digits of ASCII, dashes, and # for a symbol of the "
@@ -205,7 +192,7 @@ int code_form_read(const struct code_form *form, const char *text, size_t len,
 		uint64_t *part = free_n < form->free_n / 2 ? &string->first : &string->last;
 		int digit = form->digits[(unsigned char)text[i]];
 
-		if (is_ignored(text[i]))
+		if (text[i] == '-' || text[i] == ' ')
 			continue;
 		if (n == form->length)
 			return -1;
@@ -278,26 +265,19 @@ static unsigned symbols_needed(const struct code_form *form, int64_t codes)
 	return 0;
 }
 
-static void advice_write(const struct code_form *form, int64_t codes, char *out, size_t size)
-{
-	unsigned n = symbols_needed(form, codes);
-
-	if (n)
-		snprintf(out, size, "%u symbols are enough", n);
-	else
-		snprintf(out, size, "a larger alphabet is needed");
-}
-
 /* All codes that a guess may hit. */
 static int guess_check(const struct code_form *form, int64_t before, int64_t count,
 		       char why[CODE_WHY_SIZE])
 {
-	char text[CODE_CHANCE_SIZE], advice[64];
+	char text[CODE_CHANCE_SIZE], advice[64] = "a larger alphabet is needed";
 	int64_t most = code_chance_codes_max(form);
+	unsigned symbols_n;
 
 	if (before + count <= most)
 		return 0;
-	advice_write(form, before + count, advice, sizeof(advice));
+	symbols_n = symbols_needed(form, before + count);
+	if (symbols_n)
+		snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
 	snprintf(why, CODE_WHY_SIZE,
 		 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; allowed is "
 		 "1 in %.0e or less, which is %" PRId64 " codes; %s",

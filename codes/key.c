@@ -166,35 +166,23 @@ static ssize_t all_read(int fd, char *text, size_t size)
 	return (ssize_t)len;
 }
 
-static int keys_read(struct code_keys *keys, int fd, const char *path, char why[CODE_WHY_SIZE])
-{
-	char text[CODE_KEY_FILE_BYTES_MAX], wrong[CODE_WHY_SIZE];
-	ssize_t len = all_read(fd, text, sizeof(text));
-	int failed;
-
-	if (len < 0) {
-		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be read: %s", path,
-			 strerror(errno));
-		return -1;
-	}
-	failed = code_keys_parse(keys, text, (size_t)len, wrong);
-	OPENSSL_cleanse(text, sizeof(text));
-	if (failed)
-		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\": %.150s", path, wrong);
-	return failed;
-}
-
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE])
 {
 	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = -1;
 	const char *wrong = fd < 0 ? strerror(errno) : file_check(fd);
+	char text[CODE_KEY_FILE_BYTES_MAX], line[CODE_WHY_SIZE];
+	ssize_t len = wrong ? 0 : all_read(fd, text, sizeof(text));
 
 	if (wrong)
 		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be used: %s", path,
 			 wrong);
-	else
-		failed = keys_read(keys, fd, path, why);
+	else if (len < 0)
+		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be read: %s", path,
+			 strerror(errno));
+	else if ((failed = code_keys_parse(keys, text, (size_t)len, line)) != 0)
+		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\": %.150s", path, line);
+	OPENSSL_cleanse(text, sizeof(text));
 	if (fd >= 0)
 		close(fd);
 	return failed;
