@@ -6,6 +6,7 @@
 #include "common/message/id.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ void client_init(struct client *client, const struct client_owner *owner,
 	*client = (struct client){
 		.owner = *owner,
 		.address = address,
+		.arena = json_arena_new(),
 		.list = calloc(n, sizeof(*client->list)),
 		.n = n,
 		.closed_n = n,
@@ -121,6 +123,7 @@ void client_fini(struct client *client)
 	for (uint32_t i = 0; i < client->n; i++)
 		connection_fini(&client->list[i]);
 	free(client->list);
+	json_arena_free(client->arena);
 	close(client->epoll);
 }
 
@@ -215,6 +218,7 @@ static void fill(struct client *client, struct client_connection *c)
 static void connection_receive(struct client *client, struct client_connection *c)
 {
 	const char *error = bytes_receive(c), *line;
+	struct client_reply reply;
 	size_t len;
 
 	if (error) {
@@ -222,8 +226,13 @@ static void connection_receive(struct client *client, struct client_connection *
 		return;
 	}
 	client_now(client);
-	while ((line = line_next(c, &len)))
-		client->owner.line(client->owner.context, (uint32_t)(c - client->list), line, len);
+	while ((line = line_next(c, &len))) {
+		int is_reply = client_scan(line, len, &reply) == 0 ||
+			       client_scan_strict(client->arena, line, len, &reply) == 0;
+
+		client->owner.reply(client->owner.context, (uint32_t)(c - client->list),
+				    is_reply ? &reply : NULL, line, len);
+	}
 	fill(client, c);
 }
 
@@ -370,4 +379,26 @@ int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
 	if (cJSON_IsString(item))
 		reply->reason = item->valuestring;
 	return 0;
+}
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop_asked = 1;
+	client_stop_watch(0);
+}
+
+void client_stop_watch(int on)
+{
+	struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+int client_stop_asked(void)
+{
+	return stop_asked;
 }

@@ -15,7 +15,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,35 +26,10 @@
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
 #define PROGRESS_US 100000
 
-static volatile sig_atomic_t stop_asked;
-
-/* From now on a signal ends the process. */
-static void signals_reset(void)
-{
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-}
-
-static void on_signal(int number)
-{
-	(void)number;
-	stop_asked = 1;
-	signals_reset();
-}
-
-static void signals_take(void)
-{
-	struct sigaction action = { .sa_handler = on_signal };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 struct load {
 	struct client client;
 	struct rush_book *book;
 	const struct rush_plan *plan;
-	struct json_arena *arena;
 	int may_send;  /* before, connections are only opened */
 	uint32_t turn; /* with a rate: the connection that is next */
 	int timer;
@@ -100,18 +74,13 @@ static void fill_all(struct load *load)
 		connection_fill(load, i, load->plan->requests_n);
 }
 
-static void line_take(void *context, uint32_t i, const char *line, size_t len)
+static void reply_take(void *context, uint32_t i, const struct client_reply *reply,
+		       const char *line, size_t len)
 {
 	struct load *load = context;
-	struct client_reply reply;
-	int of;
+	int of = reply ? rush_book_answer(load->book, reply, load->client.now_us) : RUSH_WRONG;
 
 	(void)i;
-	if (client_scan(line, len, &reply) && client_scan_strict(load->arena, line, len, &reply)) {
-		rush_book_strange(load->book, line, len);
-		return;
-	}
-	of = rush_book_answer(load->book, &reply, load->client.now_us);
 	if (of >= 0)
 		load->client.list[of].open--;
 	else if (of == RUSH_WRONG)
@@ -192,7 +161,7 @@ static void turn(struct load *load)
 	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
 	int is_paced;
 
-	if (stop_asked)
+	if (client_stop_asked())
 		load->may_send = 0;
 	is_paced = load->plan->rate && load->may_send;
 	if (is_paced)
@@ -238,11 +207,11 @@ static void load_init(struct load *load, struct rush_book *book,
 	const struct client_owner owner = {
 		.context = load,
 		.fill = fill,
-		.line = line_take,
+		.reply = reply_take,
 		.lost = lost,
 	};
 
-	*load = (struct load){ .book = book, .plan = book->plan, .arena = json_arena_new() };
+	*load = (struct load){ .book = book, .plan = book->plan };
 	client_init(&load->client, &owner, address, book->plan->connections_n,
 		    (size_t)book->plan->pipeline * RUSH_LINE_MAX);
 	load->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -260,7 +229,7 @@ static uint32_t begin(struct load *load)
 	       load->client.now_us < CONNECT_TIMEOUT_US)
 		turn(load);
 	connected = load->client.open_n;
-	signals_take();
+	client_stop_watch(1);
 	client_start(&load->client);
 	load->may_send = 1;
 	load->alive_us = 0;
@@ -277,7 +246,7 @@ static int is_over(const struct load *load)
 {
 	if (rush_book_open(load->book) > 0)
 		return 0;
-	return load->book->next == load->plan->requests_n || stop_asked ||
+	return load->book->next == load->plan->requests_n || client_stop_asked() ||
 	       load->client.now_us - load->alive_us > load->plan->timeout_us;
 }
 
@@ -297,17 +266,16 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 		if (progress)
 			progress_print(&load, &progress_us);
 	}
-	signals_reset();
+	client_stop_watch(0);
 	if (progress)
 		fputs("\r\033[K", stderr);
 	figures->cpu_us = cpu_us() - cpu_before_us;
 	figures->duration_us = rush_book_answered(book) == book->next ? book->answered_last_us
 								      : load.client.now_us;
 	figures->disconnections = load.client.disconnections;
-	figures->stopped = stop_asked && book->next < book->plan->requests_n;
+	figures->stopped = client_stop_asked() && book->next < book->plan->requests_n;
 	snprintf(figures->error, sizeof(figures->error), "%s", load.client.error);
 	close(load.timer);
 	client_fini(&load.client);
-	json_arena_free(load.arena);
 	return figures->connected > 0 ? 0 : -1;
 }

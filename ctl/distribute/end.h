@@ -2,21 +2,19 @@
 #ifndef CTL_DISTRIBUTE_END_H
 #define CTL_DISTRIBUTE_END_H
 
-#include "common/message/answer.h"
 #include "client/client.h"
 
-#include <stdint.h>
-
-/* Fits into a byte, of which there is one for each listed user. */
 enum end {
 	END_WAITING, /* not sent yet, or to be sent again */
 	END_SENT,
 	END_ISSUED,
-#define END(name, answer) name,
-#define FLAW(name, status, text) name,
-#include "ctl/distribute/end_table.h"
-#undef FLAW
-#undef END
+	END_OUT_OF_STOCK,
+	END_ENDED,
+	END_LIMIT_REACHED,
+	/* what the list has wrong: not sent */
+	END_INVALID,
+	END_DUPLICATE,
+	END_TOO_MANY,
 	END_REJECTED, /* for a reason that this program does not know */
 #define REASON(name, text) END_REJECTED_##name,
 #include "common/message/reason_table.h"
@@ -39,9 +37,10 @@ static inline int end_is_final(enum end end)
 	return end >= END_ISSUED;
 }
 
-/* Its name in the state file; different ends have different names. */
-const char *end_name(enum end end);
-/* What the file of refused users has: the status, and a sentence. */
+/*
+ * What the file of refused users has: the status, and a sentence. Ends with the same status follow
+ * each other.
+ */
 const char *end_status(enum end end);
 const char *end_text(enum end end);
 

@@ -1,12 +1,13 @@
 /*
- * The listed users, from a file that is read whole: one id a line, or the first column of CSV.
- * Empty lines are skipped. An entry that is no valid id, or that must not be sent, has a flaw.
+ * The listed users: one id a line of a file, or the first column of CSV. Empty lines are skipped.
+ * An entry that is no valid id, or that must not be sent, has an end from the beginning.
  */
 #ifndef CTL_DISTRIBUTE_LIST_H
 #define CTL_DISTRIBUTE_LIST_H
 
 #include "common/message/receive.h"
 #include "ctl/distribute/end.h"
+#include "ctl/table.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,20 +28,17 @@ struct listed {
 	uint64_t at; /* in the text */
 	uint32_t len, line;
 	uint32_t repeat; /* 1: the user is listed for the first time */
-	enum end flaw;   /* END_WAITING: none */
+	enum end end;
 };
 
 struct list {
-	char *text;
-	size_t len;
-	int has_entry;  /* also if it was the heading */
-	uint64_t print; /* a hash of the file and of how it is read */
+	struct text_buffer text; /* the ids */
 	struct listed *users;
 	uint32_t n, size;
-	uint32_t
-		*index; /* finds a user and its repeat; 0: free, otherwise one more than in users */
+	int has_entry; /* also if it was the heading */
+	/* finds a user and its repeat; 0: free, otherwise one more than in users */
+	uint32_t *index;
 	uint64_t index_mask;
-	uint64_t seed[2];
 };
 
 /* A file that cannot be read, or has no users, ends the process. */
@@ -49,13 +47,10 @@ void list_fini(struct list *list);
 
 static inline const char *list_text(const struct list *list, uint32_t i)
 {
-	return list->text + list->users[i].at;
+	return list->text.data + list->users[i].at;
 }
 
 /* Which entry lists this user for the `repeat`th time: its index, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
-
-/* Frees what only list_find() needs. */
-void list_index_free(struct list *list);
 
 #endif
