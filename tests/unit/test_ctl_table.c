@@ -150,10 +150,7 @@ static void test_says_where_a_row_begins(void **state)
 	static const struct {
 		int64_t line;
 		enum csv_fault fault;
-	} rows[] = { { 1, ROW_FINE },
-		     { 4, ROW_FINE },
-		     { 6, ROW_AFTER_QUOTE },
-		     { 7, ROW_FINE } };
+	} rows[] = { { 1, ROW_FINE }, { 4, ROW_FINE }, { 6, ROW_AFTER_QUOTE }, { 7, ROW_FINE } };
 	struct reading reading;
 
 	(void)state;
