@@ -37,7 +37,6 @@ extern const struct command codes_command, codes_generate_command, codes_import_
 extern const struct command webhook_command, webhook_add_command, webhook_rotate_command,
 	webhook_enable_command, webhook_disable_command, webhook_remove_command,
 	webhook_resend_command;
-extern const struct command dead_command, dead_show_command, dead_requeue_command,
-	dead_drop_command;
+extern const struct command dead_command;
 
 #endif
