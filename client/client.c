@@ -127,7 +127,7 @@ void client_fini(struct client *client)
 	close(client->epoll);
 }
 
-void client_now(struct client *client)
+static void now_set(struct client *client)
 {
 	client->now_us = clock_monotonic_us() - client->begin_us;
 }
@@ -225,7 +225,7 @@ static void connection_receive(struct client *client, struct client_connection *
 		connection_closed(client, c, error);
 		return;
 	}
-	client_now(client);
+	now_set(client);
 	while ((line = line_next(c, &len))) {
 		int is_reply = client_scan(line, len, &reply) == 0 ||
 			       client_scan_strict(client->arena, line, len, &reply) == 0;
@@ -256,11 +256,11 @@ void client_wait(struct client *client, int timeout_ms)
 	struct epoll_event events[EVENTS_MAX];
 	int n = epoll_wait(client->epoll, events, EVENTS_MAX, timeout_ms);
 
-	client_now(client);
+	now_set(client);
 	for (int i = 0; i < n; i++)
 		if (events[i].data.u32 < client->n)
 			event_take(client, &client->list[events[i].data.u32], events[i].events);
-	client_now(client);
+	now_set(client);
 }
 
 void client_connect(struct client *client)

@@ -80,9 +80,6 @@ void client_fini(struct client *client);
 /* Sets the clock to 0. */
 void client_start(struct client *client);
 
-/* Reads the clock. */
-void client_now(struct client *client);
-
 /* Opens the closed connections whose time has come. */
 void client_connect(struct client *client);
 

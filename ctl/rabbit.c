@@ -5,16 +5,18 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/connection.h"
-#include "common/rabbit/copy.h"
+#include "common/rabbit/envelope.h"
 #include "common/rabbit/sender.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #define CONFIRM_TIMEOUT_MS 30000
 #define RETURN_WAIT_MS 1000
 #define RETURN_POLL_US 200
+#define HEADERS_MAX 64 /* of a copy: further ones are dropped */
 
 static _Noreturn void unreachable(const char *error)
 {
@@ -325,12 +327,32 @@ void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char
 	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
 }
 
+static int describes_delivery(amqp_bytes_t key)
+{
+	static const char *const names[] = { "x-delivery-count", "x-acquired-count",
+					     ENVELOPE_TAG_HEADER };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (key.len == strlen(names[i]) && memcmp(key.bytes, names[i], key.len) == 0)
+			return 1;
+	return 0;
+}
+
 void hold_copy(struct hold *hold, uint64_t tag, const char *queue, const amqp_message_t *message)
 {
-	struct rabbit_copy copy;
+	amqp_basic_properties_t properties = message->properties;
+	amqp_table_entry_t headers[HEADERS_MAX];
+	int n = 0;
 
-	rabbit_copy_init(&copy, &message->properties);
-	hold_send(hold, tag, "", queue, &copy.properties, message->body);
+	/* RabbitMQ would compare the user with the one that sends the copy. */
+	properties._flags &= (amqp_flags_t)~AMQP_BASIC_USER_ID_FLAG;
+	if (properties._flags & AMQP_BASIC_HEADERS_FLAG) {
+		for (int i = 0; i < properties.headers.num_entries && n < HEADERS_MAX; i++)
+			if (!describes_delivery(properties.headers.entries[i].key))
+				headers[n++] = properties.headers.entries[i];
+		properties.headers = (amqp_table_t){ .num_entries = n, .entries = headers };
+	}
+	hold_send(hold, tag, "", queue, &properties, message->body);
 }
 
 int hold_is_full(const struct hold *hold)

@@ -77,7 +77,8 @@ void hold_remove(struct hold *hold, uint64_t tag);
 
 /*
  * Sends a held message, or 0 in `tag`: another one. At most HOLD_ROUND until hold_confirm().
- * hold_copy() sends it to a queue with all that it has.
+ * hold_copy() sends it to a queue with all that it has but what describes its delivery, and the
+ * user.
  */
 void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
 	       const amqp_basic_properties_t *properties, amqp_bytes_t body);

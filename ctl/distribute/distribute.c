@@ -26,7 +26,6 @@
 #define DELAY_MS 50
 #define PATIENCE_S 300
 #define REFUSED_HEADING "user,line,status,message" CSV_END
-#define REFUSED_SHOWN_MAX 64 /* bytes of a text that is no user id */
 
 struct distribution {
 	int64_t coupon;
@@ -92,7 +91,7 @@ static void plan_read(struct run_plan *plan, const struct ctl *ctl)
 
 static void coupon_check(struct db *db, int64_t coupon)
 {
-	PGresult *row = store_coupon_row(db, sql_query_distribute_coupon, coupon);
+	PGresult *row = store_coupon_row(db, sql_query_coupon_issued, coupon);
 
 	if (strcmp(db_text(row, 0, "status"), "draft") == 0)
 		log_fatal("coupon %lld is a draft: publish it first", (long long)coupon);
@@ -164,37 +163,23 @@ static void refused_open(struct distribution *one)
 		  one->refused_path);
 }
 
-/* The text of a line that is no user id, which may contain anything. */
-static void refused_text_add(const struct distribution *one, const char *text, size_t len)
-{
-	char shown[4 * REFUSED_SHOWN_MAX + 4] = "";
-	size_t n = 0;
-
-	for (size_t i = 0; i < len && i < REFUSED_SHOWN_MAX; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		n += (size_t)snprintf(shown + n, sizeof(shown) - n,
-				      c >= ' ' && c <= '~' ? "%c" : "\\x%02x", c);
-	}
-	if (len > REFUSED_SHOWN_MAX)
-		n += (size_t)snprintf(shown + n, sizeof(shown) - n, "...");
-	csv_put(one->refused.stream, shown, n, one->refused_reader);
-}
-
 static void refused_add(const struct distribution *one, uint32_t i)
 {
 	const struct listed *user = &one->list.users[i];
 	const char *text = list_text(&one->list, i), *message = end_text(user->end);
 	FILE *out = one->refused.stream;
+	struct text_buffer shown = { 0 };
 	char why[USER_ID_WHY_SIZE];
 
 	if (user->end == END_INVALID) {
 		user_id_why(text, user->len, why);
 		message = why;
-		refused_text_add(one, text, user->len);
+		text_add_shown(&shown, text, user->len);
 	} else {
-		csv_put(out, text, user->len, one->refused_reader);
+		text_add(&shown, text, user->len);
 	}
+	csv_put(out, shown.data ? shown.data : "", shown.len, one->refused_reader);
+	text_buffer_fini(&shown);
 	fprintf(out, ",%u,%s,", user->line, end_status(user->end));
 	csv_put(out, message, strlen(message), one->refused_reader);
 	fputs(CSV_END, out);

@@ -49,11 +49,12 @@ struct run {
 	struct window window;
 	struct pace pace;
 	struct progress progress;
-	struct backoff backoff; /* of the hold */
-	int64_t hold_us;        /* nothing is sent before */
-	int64_t trouble_us;     /* the last trouble */
-	int64_t ended_us;       /* when a request ended last */
-	int stops;              /* nothing new is sent */
+	struct backoff backoff;  /* of the hold */
+	int64_t hold_us;         /* nothing is sent before */
+	int64_t trouble_us;      /* the last trouble */
+	int64_t ended_us;        /* when a request ended last */
+	uint32_t disconnections; /* that were noticed */
+	int stops;               /* nothing new is sent */
 	int failed;
 	char trouble[300], shown[300]; /* why nothing ends; what the operator was told */
 };
@@ -264,15 +265,15 @@ static void lost(void *context, uint32_t i)
 }
 
 /* Connections that end, or cannot be opened. */
-static void connections_watch(struct run *run, uint32_t *disconnections)
+static void connections_watch(struct run *run)
 {
 	char text[300];
 
-	if (run->client.disconnections == *disconnections && run->client.open_n > 0)
+	if (run->client.disconnections == run->disconnections && run->client.open_n > 0)
 		return;
 	if (!run->client.error[0] || run->client.now_us < run->hold_us)
 		return;
-	*disconnections = run->client.disconnections;
+	run->disconnections = run->client.disconnections;
 	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->client.error);
 	if (run->client.open_n == 0)
 		trouble(run, 0, run->client.now_us, text);
@@ -316,11 +317,11 @@ static int wait_ms(const struct run *run)
 	return (int)(until_us / 1000 + 1);
 }
 
-static void turn(struct run *run, uint32_t *disconnections)
+static void turn(struct run *run)
 {
 	client_wait(&run->client, wait_ms(run));
 	client_connect(&run->client);
-	connections_watch(run, disconnections);
+	connections_watch(run);
 	overdue_close(run);
 	fill_all(run);
 	show(run);
@@ -379,12 +380,12 @@ static struct run *run_new(struct list *list, const struct run_plan *plan)
 void run(struct list *list, const struct run_plan *plan, struct run_report *report)
 {
 	struct run *one = run_new(list, plan);
-	uint32_t ended_before = one->ended_n, disconnections = 0;
+	uint32_t ended_before = one->ended_n;
 
 	client_stop_watch(1);
 	client_connect(&one->client);
 	while (!is_over(one, &report->end))
-		turn(one, &disconnections);
+		turn(one);
 	client_stop_watch(0);
 	progress_end(&one->progress);
 	report->answered_n = one->ended_n - ended_before;
