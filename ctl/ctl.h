@@ -34,7 +34,6 @@ extern const struct command lock_command;
 extern const struct command codes_command, codes_generate_command, codes_import_command,
 	codes_revoke_command, codes_export_command;
 extern const struct command webhook_command;
-extern const struct command dead_command, dead_show_command, dead_requeue_command,
-	dead_drop_command;
+extern const struct command dead_command;
 
 #endif

@@ -75,22 +75,13 @@ void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
 		text_add_string(buffer, "...");
 }
 
-static int byte_next(struct line_reader *reader)
-{
-	if (reader->file)
-		return getc_unlocked(reader->file);
-	if ((size_t)reader->read_bytes == reader->memory_len)
-		return EOF;
-	return (unsigned char)reader->memory[reader->read_bytes];
-}
-
 int line_next(struct line_reader *reader)
 {
 	int c;
 
 	reader->len = 0;
 	reader->is_long = 0;
-	while ((c = byte_next(reader)) != EOF) {
+	while ((c = getc_unlocked(reader->file)) != EOF) {
 		reader->read_bytes++;
 		if (reader->len < LINE_READER_MAX)
 			reader->text[reader->len++] = (char)c;
@@ -101,7 +92,7 @@ int line_next(struct line_reader *reader)
 	}
 	reader->number++;
 	reader->text[reader->len] = '\0';
-	return reader->len > 0 && !(reader->file && ferror(reader->file));
+	return reader->len > 0 && !ferror(reader->file);
 }
 
 /* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
@@ -241,14 +232,11 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
 	*row = (struct csv_row){ 0 };
 	row_begin(rows);
-	for (int64_t at = rows->reader->read_bytes; line_next(rows->reader);
-	     at = rows->reader->read_bytes) {
+	while (line_next(rows->reader)) {
 		if (!row->line && is_empty(rows))
 			continue;
-		if (!row->line) {
+		if (!row->line)
 			row->line = rows->reader->number;
-			row->at = at;
-		}
 		row->fault = line_feed(rows);
 		if (row->fault != ROW_FINE) {
 			parser_renew(rows);

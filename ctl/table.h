@@ -28,13 +28,11 @@ void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
 /* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
 
-/* Reads the lines of a file, or of bytes in memory, each of a bounded length. */
+/* Reads the lines of a file, each of a bounded length. */
 #define LINE_READER_MAX 65536
 
-struct line_reader { /* all zero but the file, or the memory */
+struct line_reader { /* all zero but the file */
 	FILE *file;
-	const char *memory; /* instead of a file; what was read may be changed */
-	size_t memory_len;
 	int64_t number; /* of the line: 1… */
 	int64_t read_bytes;
 	size_t len;  /* with the end of the line, if there is one */
@@ -61,7 +59,6 @@ enum csv_fault {
 
 struct csv_row {
 	int64_t line;         /* where it begins: its number */
-	int64_t at;           /* in bytes, from 0 */
 	enum csv_fault fault; /* otherwise it is a row */
 	size_t cells_n;       /* may be more than there are here */
 	struct {

@@ -94,7 +94,7 @@ static int export_run(struct ctl *ctl)
 	export.sheet.reader = sheet_reader_read(args, export.sheet.format);
 	db = store_postgres_open(ctl);
 	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
-	row = store_coupon_row(db, sql_query_export_coupon, export.coupon);
+	row = store_coupon_row(db, sql_query_coupon_issued, export.coupon);
 	export.total = db_int(row, 0, "issued_num");
 	PQclear(row);
 	sheet_begin(&export.sheet, path);

@@ -12,8 +12,8 @@ static struct csv_rows *rows_new(struct line_reader *reader, const char *text, s
 				 enum csv_spaces spaces)
 {
 	memset(reader, 0, sizeof(*reader));
-	reader->memory = text;
-	reader->memory_len = len;
+	reader->file = fmemopen((void *)(uintptr_t)text, len, "r");
+	check(reader->file != NULL);
 	return csv_rows_new(reader, spaces);
 }
 
@@ -41,6 +41,7 @@ static void row_check(const struct csv_row *row)
 		      memcmp(again.cells[i].text, row->cells[i].text, row->cells[i].len) == 0);
 	check(csv_rows_next(rows, &again) == 0);
 	csv_rows_free(rows);
+	fclose(reader.file);
 	free(text);
 }
 
@@ -54,12 +55,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int64_t line = 0;
 
 	while (csv_rows_next(rows, &row)) {
-		check(row.line > line && row.at >= 0 && (size_t)row.at <= bytes.left);
+		check(row.line > line);
 		line = row.line;
 		check((row.fault == ROW_FINE) == (csv_fault_text(row.fault) == NULL));
 		if (row.fault == ROW_FINE && row.cells_n <= CSV_CELLS_MAX)
 			row_check(&row);
 	}
 	csv_rows_free(rows);
+	fclose(reader.file);
 	return 0;
 }

@@ -76,14 +76,14 @@ static void reading_begin(struct reading *reading, const char *text, size_t len,
 {
 	reading->text = memcpy(malloc(len + !len), text, len);
 	reading->reader = calloc(1, sizeof(*reading->reader));
-	reading->reader->memory = reading->text;
-	reading->reader->memory_len = len;
+	reading->reader->file = fmemopen(reading->text, len, "r");
 	reading->rows = csv_rows_new(reading->reader, spaces);
 }
 
 static void reading_end(struct reading *reading)
 {
 	csv_rows_free(reading->rows);
+	fclose(reading->reader->file);
 	free(reading->reader);
 	free(reading->text);
 }
@@ -148,12 +148,9 @@ static void test_says_where_a_row_begins(void **state)
 {
 	static const char text[] = "a\n\n\r\n\"b\nb\",x\r\n\"c\"d\ne";
 	static const struct {
-		int64_t line, at;
+		int64_t line;
 		enum csv_fault fault;
-	} rows[] = { { 1, 0, ROW_FINE },
-		     { 4, 5, ROW_FINE },
-		     { 6, 14, ROW_AFTER_QUOTE },
-		     { 7, 19, ROW_FINE } };
+	} rows[] = { { 1, ROW_FINE }, { 4, ROW_FINE }, { 6, ROW_AFTER_QUOTE }, { 7, ROW_FINE } };
 	struct reading reading;
 
 	(void)state;
@@ -161,7 +158,6 @@ static void test_says_where_a_row_begins(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		assert_true(csv_rows_next(reading.rows, &reading.row));
 		assert_int_equal(reading.row.line, rows[i].line);
-		assert_int_equal(reading.row.at, rows[i].at);
 		assert_int_equal(reading.row.fault, rows[i].fault);
 	}
 	assert_false(csv_rows_next(reading.rows, &reading.row));
