@@ -156,44 +156,20 @@ static void on_row(int end, void *context)
 	rows->rows_n++;
 }
 
-const char *csv_fault_text(enum csv_fault fault)
-{
-	switch (fault) {
-	case ROW_FINE:
-		return NULL;
-	case ROW_LONG:
-		return "the row is longer than 65536 bytes";
-	case ROW_QUOTE:
-	case ROW_AFTER_QUOTE:
-		return "a quote is neither at the end of its cell nor doubled";
-	case ROW_RETURN:
-		return "a carriage return is in the middle of the line";
-	case ROW_UNENDED:
-		return "a quoted cell does not end before the end of the file";
-	}
-	return NULL;
-}
-
-static enum csv_fault line_feed(struct csv_rows *rows)
+/* NULL, or what is wrong. */
+static const char *line_feed(struct csv_rows *rows)
 {
 	const struct line_reader *reader = rows->reader;
-	size_t n;
 
 	rows->bytes += reader->len;
 	if (reader->is_long || rows->bytes > LINE_READER_MAX)
-		return ROW_LONG;
-	n = csv_parse(&rows->parser, reader->text, reader->len, on_cell, on_row, rows);
-	if (n != reader->len) {
+		return "the row is longer than 65536 bytes";
+	if (csv_parse(&rows->parser, reader->text, reader->len, on_cell, on_row, rows) !=
+	    reader->len) {
 		check(csv_error(&rows->parser) == CSV_EPARSE);
-		return reader->text[n] == '"' ? ROW_QUOTE : ROW_AFTER_QUOTE;
+		return "a quote is neither at the end of its cell nor doubled";
 	}
-	return rows->rows_n > 1 ? ROW_RETURN : ROW_FINE;
-}
-
-/* The end of the file may end a row. */
-static enum csv_fault end_feed(struct csv_rows *rows)
-{
-	return csv_fini(&rows->parser, on_cell, on_row, rows) ? ROW_UNENDED : ROW_FINE;
+	return rows->rows_n > 1 ? "a carriage return is in the middle of the line" : NULL;
 }
 
 static void row_fill(const struct csv_rows *rows, struct csv_row *row)
@@ -237,8 +213,8 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 			continue;
 		if (!row->line)
 			row->line = rows->reader->number;
-		row->fault = line_feed(rows);
-		if (row->fault != ROW_FINE) {
+		row->wrong = line_feed(rows);
+		if (row->wrong) {
 			parser_renew(rows);
 			return 1;
 		}
@@ -249,7 +225,9 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	}
 	if (!row->line)
 		return 0;
-	row->fault = end_feed(rows);
+	/* The end of the file may end a row. */
+	if (csv_fini(&rows->parser, on_cell, on_row, rows))
+		row->wrong = "a quoted cell does not end before the end of the file";
 	row_fill(rows, row);
 	parser_renew(rows);
 	return 1;

@@ -48,19 +48,10 @@ int line_next(struct line_reader *reader);
 
 struct csv_rows;
 
-enum csv_fault {
-	ROW_FINE,
-	ROW_LONG,
-	ROW_QUOTE,       /* in a cell that does not begin with one */
-	ROW_AFTER_QUOTE, /* something else than a comma */
-	ROW_RETURN,      /* not at the end of a line */
-	ROW_UNENDED      /* a quoted cell, at the end of the file */
-};
-
 struct csv_row {
-	int64_t line;         /* where it begins: its number */
-	enum csv_fault fault; /* otherwise it is a row */
-	size_t cells_n;       /* may be more than there are here */
+	int64_t line;      /* where it begins: its number */
+	const char *wrong; /* NULL: it is a row */
+	size_t cells_n;    /* may be more than there are here */
 	struct {
 		const char *text; /* not ended by a NUL */
 		size_t len;
@@ -72,9 +63,6 @@ enum csv_spaces { CSV_SPACES_KEEP, CSV_SPACES_DROP };
 
 struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces); /* is lent */
 void csv_rows_free(struct csv_rows *rows);
-
-/* NULL: it is fine. */
-const char *csv_fault_text(enum csv_fault fault);
 
 /* The next row, until the next call; empty lines are left out. 1, or 0 at the end. */
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);

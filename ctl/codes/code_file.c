@@ -54,9 +54,8 @@ static const char *column_take(struct code_file *file, const char *name, size_t 
 /* NULL: it is a row. */
 static const char *csv_wrong(const struct csv_row *row)
 {
-	if (row->fault == ROW_FINE && row->cells_n > CSV_CELLS_MAX)
-		return "the row has more than 100 cells";
-	return csv_fault_text(row->fault);
+	return !row->wrong && row->cells_n > CSV_CELLS_MAX ? "the row has more than 100 cells"
+							   : row->wrong;
 }
 
 static void header_read(struct code_file *file)

@@ -24,9 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define COUNT_MAX 1000000000
@@ -56,28 +54,6 @@ static void unwritten_remove(void)
 static _Noreturn void request_failed(const struct request *request, const char *what)
 {
 	log_fatal("the file \"%s\" cannot be %s: %s", request->path, what, strerror(errno));
-}
-
-/* 0, or -1: the one that had it has just removed it. */
-static int locked_open(struct request *request)
-{
-	struct stat stat;
-
-	request->fd = open(request->path, O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
-	if (request->fd < 0)
-		request_failed(request, "opened");
-	if (flock(request->fd, LOCK_EX | LOCK_NB)) {
-		if (errno == EWOULDBLOCK)
-			log_fatal("another couponctl is writing this file: it has \"%s\"",
-				  request->path);
-		request_failed(request, "locked");
-	}
-	if (fstat(request->fd, &stat))
-		request_failed(request, "read");
-	if (stat.st_nlink > 0)
-		return 0;
-	close(request->fd);
-	return -1;
 }
 
 static void text_read(const struct request *request, char text[REQUEST_SIZE])
@@ -149,8 +125,11 @@ static void request_open(struct request *request, const char *file, const char *
 	size_t lines;
 
 	check(asprintf(&request->path, "%s.request", file) >= 0);
-	while (locked_open(request))
-		;
+	request->fd = file_lock(request->path, 0);
+	if (request->fd < 0 && errno == EWOULDBLOCK)
+		log_fatal("another couponctl is writing this file: it has \"%s\"", request->path);
+	if (request->fd < 0)
+		request_failed(request, "opened");
 	text_read(request, text);
 	lines = lines_before_id(text, &id);
 	request->is_new = lines == 0;

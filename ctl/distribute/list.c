@@ -91,22 +91,6 @@ static void lines_read(struct list *list, const struct list_options *options, FI
 	free(text);
 }
 
-static const char *fault_text(enum csv_fault fault)
-{
-	switch (fault) {
-	case ROW_AFTER_QUOTE:
-		return "a field in quotes is followed by something else than a comma";
-	case ROW_UNENDED:
-		return "a field begins with a quote that no other quote ends";
-	case ROW_FINE:
-	case ROW_LONG:
-	case ROW_QUOTE:
-	case ROW_RETURN:
-		break;
-	}
-	return csv_fault_text(fault);
-}
-
 /* The first cell of each row. */
 static void rows_read(struct list *list, const struct list_options *options, FILE *file)
 {
@@ -118,9 +102,9 @@ static void rows_read(struct list *list, const struct list_options *options, FIL
 	reader->file = file;
 	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
 	while (csv_rows_next(rows, &row)) {
-		if (row.fault != ROW_FINE)
+		if (row.wrong)
 			args_fail("--users is \"%s\", which is no CSV: line %lld: %s",
-				  options->path, (long long)row.line, fault_text(row.fault));
+				  options->path, (long long)row.line, row.wrong);
 		entry_add(list, options, row.cells[0].text, row.cells[0].len, row.line);
 	}
 	csv_rows_free(rows);
