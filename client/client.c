@@ -6,6 +6,7 @@
 #include "common/message/number.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ void client_init(struct client *client, const struct client_owner *owner,
 	*client = (struct client){
 		.owner = *owner,
 		.address = address,
+		.arena = json_arena_new(),
 		.list = calloc(n, sizeof(*client->list)),
 		.n = n,
 		.closed_n = n,
@@ -121,10 +123,11 @@ void client_fini(struct client *client)
 	for (uint32_t i = 0; i < client->n; i++)
 		connection_fini(&client->list[i]);
 	free(client->list);
+	json_arena_free(client->arena);
 	close(client->epoll);
 }
 
-void client_now(struct client *client)
+static void now_set(struct client *client)
 {
 	client->now_us = clock_monotonic_us() - client->begin_us;
 }
@@ -215,15 +218,21 @@ static void fill(struct client *client, struct client_connection *c)
 static void connection_receive(struct client *client, struct client_connection *c)
 {
 	const char *error = bytes_receive(c), *line;
+	struct client_reply reply;
 	size_t len;
 
 	if (error) {
 		connection_closed(client, c, error);
 		return;
 	}
-	client_now(client);
-	while ((line = line_next(c, &len)))
-		client->owner.line(client->owner.context, (uint32_t)(c - client->list), line, len);
+	now_set(client);
+	while ((line = line_next(c, &len))) {
+		int is_reply = client_scan(line, len, &reply) == 0 ||
+			       client_scan_strict(client->arena, line, len, &reply) == 0;
+
+		client->owner.reply(client->owner.context, (uint32_t)(c - client->list),
+				    is_reply ? &reply : NULL, line, len);
+	}
 	fill(client, c);
 }
 
@@ -247,11 +256,11 @@ void client_wait(struct client *client, int timeout_ms)
 	struct epoll_event events[EVENTS_MAX];
 	int n = epoll_wait(client->epoll, events, EVENTS_MAX, timeout_ms);
 
-	client_now(client);
+	now_set(client);
 	for (int i = 0; i < n; i++)
 		if (events[i].data.u32 < client->n)
 			event_take(client, &client->list[events[i].data.u32], events[i].events);
-	client_now(client);
+	now_set(client);
 }
 
 void client_connect(struct client *client)
@@ -370,4 +379,26 @@ int client_scan_strict(struct json_arena *arena, const char *line, size_t len,
 	if (cJSON_IsString(item))
 		reply->reason = item->valuestring;
 	return 0;
+}
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stop_asked = 1;
+	client_stop_watch(0);
+}
+
+void client_stop_watch(int on)
+{
+	struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+int client_stop_asked(void)
+{
+	return stop_asked;
 }

@@ -5,7 +5,7 @@
  *
  *	          ┌─ fill ─▶ out ─▶ client_send() ─┐
  *	owner ────┤                                ├── a connection
- *	          └─ line ◀─ in ◀──────────────────┘
+ *	          └─ reply ◀─ in ◀─────────────────┘
  */
 #ifndef CLIENT_CLIENT_H
 #define CLIENT_CLIENT_H
@@ -36,12 +36,25 @@ struct client_connection {
 	int64_t retry_us; /* closed: when to connect again */
 };
 
+/* A reply line, until the next one. */
+struct client_reply {
+	int64_t request; /* the id; -1: it has none */
+	int code;
+	const char *receive; /* into the line or the arena, not ended by NUL; NULL: none */
+	size_t receive_len;
+	const char *reason; /* into the arena; NULL: none, or not read */
+};
+
 struct client_owner {
 	void *context;
 	/* Connection `i` was opened, has sent all its output, or has received replies. */
 	void (*fill)(void *context, uint32_t i);
-	/* A reply line without its end. One that is longer than the buffer comes in pieces. */
-	void (*line)(void *context, uint32_t i, const char *line, size_t len);
+	/*
+	 * A reply line without its end. One that is longer than the buffer comes in pieces. `reply`
+	 * is NULL when it is no reply.
+	 */
+	void (*reply)(void *context, uint32_t i, const struct client_reply *reply, const char *line,
+		      size_t len);
 	/* Connection `i`, which was open, has ended: the outcome of its requests is unknown. */
 	void (*lost)(void *context, uint32_t i);
 };
@@ -49,6 +62,7 @@ struct client_owner {
 struct client {
 	struct client_owner owner;
 	const struct gateway_address *address;
+	struct json_arena *arena;
 	struct client_connection *list;
 	uint32_t n, open_n, closed_n;
 	uint32_t disconnections;
@@ -66,9 +80,6 @@ void client_fini(struct client *client);
 /* Sets the clock to 0. */
 void client_start(struct client *client);
 
-/* Reads the clock. */
-void client_now(struct client *client);
-
 /* Opens the closed connections whose time has come. */
 void client_connect(struct client *client);
 
@@ -84,14 +95,12 @@ void client_send(struct client *client, uint32_t i);
 /* Ends connection `i`, which is open. */
 void client_close(struct client *client, uint32_t i, const char *why);
 
-/* A reply line. */
-struct client_reply {
-	int64_t request; /* the id; -1: it has none */
-	int code;
-	const char *receive; /* into the line or the arena, not ended by NUL; NULL: none */
-	size_t receive_len;
-	const char *reason; /* into the arena; NULL: none, or not read */
-};
+/*
+ * SIGINT and SIGTERM ask the program to stop, from client_stop_watch(1) to client_stop_watch(0);
+ * the second one ends it.
+ */
+void client_stop_watch(int on);
+int client_stop_asked(void);
 
 /*
  * client_scan() accepts only the format that the gateway writes, and takes a few nanoseconds; other

@@ -1,11 +1,59 @@
 /*
- * All spaces of codes and the sets in them, as far as a program knows them: tells which code a text
- * is. In memory; one thread.
+ * Exchange codes: their texts, the spaces of generated codes, and the book of all spaces and the
+ * sets in them, as far as a program knows them, which tells which code a text is. In memory; one
+ * thread.
  */
 #ifndef CODES_BOOK_H
 #define CODES_BOOK_H
 
-#include "codes/space.h"
+#include "codes/form.h"
+#include "codes/key.h"
+
+/*
+ * The one spelling of a code that others made, and of a word for all, is its letters in upper case,
+ * without spaces and dashes.
+ */
+#define CODE_OTHERS_MAX 64
+#define CODE_OTHERS_SIZE (CODE_OTHERS_MAX + 1)
+#define CODE_OTHERS_ALLOWED "1 to 64 bytes of printable ASCII, not counting spaces and dashes"
+
+/* As a user writes it. */
+struct code_text {
+	const char *text;
+	size_t len;
+};
+
+/* Writes the spelling of exactly `len` bytes with a NUL. 0, or -1 unless it is allowed. */
+int code_text_spell(const char *text, size_t len, char out[CODE_OTHERS_SIZE]);
+
+/*
+ * A space of codes: a form under a key. Its positions are the numbers from 0 to size - 1, and each
+ * position has one code, by a permutation that only the key tells. PostgreSQL gives ranges of
+ * positions to sets of codes.
+ */
+struct code_space;
+
+#define CODE_LANES 64 /* texts and codes that are worked on together */
+
+/* Both are copied. */
+struct code_space *code_space_new(const struct code_form *form, const struct code_key *key);
+void code_space_free(struct code_space *space); /* NULL is allowed */
+
+/*
+ * Writes the codes of `n` positions from `first` on, each of `width` characters of `as`, without
+ * anything between or after them. `as` is the space's form, perhaps with other dashes. All
+ * positions must be below the form's size. Many at once are faster. Not from two threads at once.
+ */
+void code_space_write(struct code_space *space, const struct code_form *as, int64_t first, size_t n,
+		      char *out);
+
+/*
+ * The positions of `n` texts, at most CODE_LANES. -1: the text is not of this form; INT64_MAX also for what is beyond,
+ * where no set is. Takes the same work for every text of the form. Many at once are faster. Not
+ * from two threads at once.
+ */
+void code_space_read(struct code_space *space, const struct code_text *texts, size_t n,
+		     int64_t *positions);
 
 struct code_set {
 	int64_t id;
@@ -29,16 +77,13 @@ void code_book_free(struct code_book *book); /* NULL is allowed */
 void code_book_add_space(struct code_book *book, int64_t id, struct code_space *space);
 struct code_space *code_book_space(const struct code_book *book, int64_t id); /* NULL: none */
 
-/*
- * Adds a set to the space with this id, or changes the one with the same `first`. The sets of a
- * space do not overlap; ascending positions are faster.
- */
+/* Adds a set to the space with this id, by ascending positions; the sets do not overlap. */
 void code_book_add_set(struct code_book *book, int64_t space, const struct code_set *set);
 
 /*
  * Which codes `n` texts are; spaces and dashes are ignored. Each space whose form a text has is
  * tried, in any case: the time does not tell how near a wrong text is. Of two codes with one text,
- * which cannot be excluded but hardly happens (chance.h), it is always that of the space that was
+ * which cannot be excluded but hardly happens (form.h), it is always that of the space that was
  * added first. Many at once are faster.
  */
 void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,

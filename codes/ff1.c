@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 
+#include <endian.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -65,12 +66,6 @@ static void aes(const struct ff1 *ff1, uint8_t *blocks, size_t n)
 	check(len == (int)(n * BLOCK));
 }
 
-static void put32(uint8_t *out, size_t number)
-{
-	for (size_t i = 0; i < 4; i++)
-		out[i] = (uint8_t)(number >> (24 - 8 * i));
-}
-
 /* One more block of the CBC-MAC that the standard calls PRF. */
 static void mac_block(const struct ff1 *ff1, uint8_t mac[BLOCK], const uint8_t *block)
 {
@@ -92,8 +87,8 @@ static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const vo
 	check(q != NULL);
 	if (tweak_len)
 		memcpy(q, tweak, tweak_len);
-	put32(p + 8, digits);
-	put32(p + 12, tweak_len);
+	memcpy(p + 8, &(uint32_t){ htobe32(digits) }, 4);
+	memcpy(p + 12, &(uint32_t){ htobe32((uint32_t)tweak_len) }, 4);
 	memset(ff1->begin, 0, BLOCK);
 	mac_block(ff1, ff1->begin, p);
 	for (size_t i = 0; i + 1 < blocks_n; i++)
@@ -149,20 +144,15 @@ static uint64_t block_number(const struct ff1 *ff1, const uint8_t block[BLOCK], 
 	return (n & (n - 1)) == 0 ? (uint64_t)y & (n - 1) : (uint64_t)(y % n);
 }
 
-/* Both of two numbers below `n`, modulo `n`. */
+/* Of two numbers up to `n`, the first below it, modulo `n`. */
 static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
 {
 	return one < n - other ? one + other : one - (n - other);
 }
 
-static uint64_t difference(uint64_t one, uint64_t other, uint64_t n)
-{
-	return one >= other ? one - other : one + (n - other);
-}
-
 /* Each number that goes into the round, `in`, changes the other one, `out`, which is below `n`. */
-static void encrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
-			  uint64_t *out)
+static void round_do(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
+		     uint64_t *out, int decrypts)
 {
 	uint8_t blocks[LANES][BLOCK];
 	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
@@ -170,25 +160,15 @@ static void encrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const
 	for (size_t i = 0; i < lanes_n; i++)
 		block_fill(ff1, blocks[i], round, in[i]);
 	aes(ff1, blocks[0], lanes_n);
-	for (size_t i = 0; i < lanes_n; i++)
-		out[i] = sum(out[i], block_number(ff1, blocks[i], n), n);
+	for (size_t i = 0; i < lanes_n; i++) {
+		uint64_t number = block_number(ff1, blocks[i], n);
+
+		out[i] = sum(out[i], decrypts ? n - number : number, n);
+	}
 }
 
-static void decrypt_round(struct ff1 *ff1, unsigned round, size_t lanes_n, const uint64_t *in,
-			  uint64_t *out)
-{
-	uint8_t blocks[LANES][BLOCK];
-	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
-
-	for (size_t i = 0; i < lanes_n; i++)
-		block_fill(ff1, blocks[i], round, in[i]);
-	aes(ff1, blocks[0], lanes_n);
-	for (size_t i = 0; i < lanes_n; i++)
-		out[i] = difference(out[i], block_number(ff1, blocks[i], n), n);
-}
-
-/* Both walk over at most LANES strings. Instead of exchanging the halves, the rounds alternate. */
-static void lanes_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
+/* At most LANES strings. Instead of exchanging the halves, the rounds alternate. */
+static void lanes_do(struct ff1 *ff1, struct ff1_string *strings, size_t n, int decrypts)
 {
 	uint64_t first[LANES], last[LANES];
 
@@ -196,25 +176,13 @@ static void lanes_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 		first[i] = strings[i].first;
 		last[i] = strings[i].last;
 	}
-	for (unsigned round = 0; round < ROUNDS; round += 2) {
-		encrypt_round(ff1, round, n, last, first);
-		encrypt_round(ff1, round + 1, n, first, last);
-	}
-	for (size_t i = 0; i < n; i++)
-		strings[i] = (struct ff1_string){ .first = first[i], .last = last[i] };
-}
+	for (unsigned k = 0; k < ROUNDS; k++) {
+		unsigned round = decrypts ? ROUNDS - 1 - k : k;
 
-static void lanes_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
-{
-	uint64_t first[LANES], last[LANES];
-
-	for (size_t i = 0; i < n; i++) {
-		first[i] = strings[i].first;
-		last[i] = strings[i].last;
-	}
-	for (unsigned round = ROUNDS; round > 0; round -= 2) {
-		decrypt_round(ff1, round - 1, n, first, last);
-		decrypt_round(ff1, round - 2, n, last, first);
+		if (round % 2 == 0)
+			round_do(ff1, round, n, last, first, decrypts);
+		else
+			round_do(ff1, round, n, first, last, decrypts);
 	}
 	for (size_t i = 0; i < n; i++)
 		strings[i] = (struct ff1_string){ .first = first[i], .last = last[i] };
@@ -223,11 +191,11 @@ static void lanes_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 void ff1_encrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 {
 	for (size_t i = 0; i < n; i += LANES)
-		lanes_encrypt(ff1, strings + i, n - i < LANES ? n - i : LANES);
+		lanes_do(ff1, strings + i, n - i < LANES ? n - i : LANES, 0);
 }
 
 void ff1_decrypt(struct ff1 *ff1, struct ff1_string *strings, size_t n)
 {
 	for (size_t i = 0; i < n; i += LANES)
-		lanes_decrypt(ff1, strings + i, n - i < LANES ? n - i : LANES);
+		lanes_do(ff1, strings + i, n - i < LANES ? n - i : LANES, 1);
 }

@@ -3,20 +3,12 @@
 #include "common/check.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define GROUP 4
-
-static int is_symbol(char c)
-{
-	return isascii((unsigned char)c) && isalnum((unsigned char)c);
-}
-
-static int is_ignored(char c)
-{
-	return c == '-' || c == ' ';
-}
+#define SYMBOLS "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 static char other_case(char c)
 {
@@ -26,30 +18,26 @@ static char other_case(char c)
 
 static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
 {
-	size_t n = strlen(alphabet);
+	size_t n = strlen(alphabet), symbols_n = strspn(alphabet, SYMBOLS);
 	const char *twice = NULL;
 
 	for (size_t i = 0; i < n && !twice; i++)
 		twice = strchr(alphabet + i + 1, alphabet[i]);
-	for (size_t i = 0; i < n; i++) {
-		if (is_symbol(alphabet[i]))
-			continue;
+	if (symbols_n < n)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%.100s\": character %zu is not allowed, only letters "
 			 "and digits of ASCII",
-			 alphabet, i + 1);
-		return -1;
-	}
-	if (!twice && n >= 2)
-		return 0;
-	if (twice)
+			 alphabet, symbols_n + 1);
+	else if (twice)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%.100s\": it has \"%c\" twice, allowed is once",
 			 alphabet, *twice);
-	else
+	else if (n < 2)
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
 			 CODE_ALPHABET_MAX);
+	else
+		return 0;
 	return -1;
 }
 
@@ -93,7 +81,7 @@ static int pattern_set(struct code_form *form, const char *pattern, char why[COD
 		return -1;
 	}
 	for (const char *p = pattern; *p; p++) {
-		if (!is_symbol(*p) && *p != '-' && *p != '#') {
+		if (!strchr(SYMBOLS "-#", *p)) {
 			snprintf(why, CODE_WHY_SIZE,
 				 "the pattern is \"%.150s\": character %d is not allowed, only "
 				 "letters and digits of ASCII, dashes, and # for a symbol of the "
@@ -204,7 +192,7 @@ int code_form_read(const struct code_form *form, const char *text, size_t len,
 		uint64_t *part = free_n < form->free_n / 2 ? &string->first : &string->last;
 		int digit = form->digits[(unsigned char)text[i]];
 
-		if (is_ignored(text[i]))
+		if (text[i] == '-' || text[i] == ' ')
 			continue;
 		if (n == form->length)
 			return -1;
@@ -247,4 +235,77 @@ int code_forms_overlap(const struct code_form *a, const struct code_form *b)
 			return 0;
 	}
 	return 1;
+}
+
+int64_t code_chance_codes_max(const struct code_form *form)
+{
+	unsigned __int128 most = form->size / CODE_CHANCE_ONE_IN;
+
+	return most < CODE_CODES_MAX ? (int64_t)most : CODE_CODES_MAX;
+}
+
+char *code_chance_text(const struct code_form *form, int64_t codes, char out[CODE_CHANCE_SIZE])
+{
+	long double size = (long double)form->size;
+
+	snprintf(out, CODE_CHANCE_SIZE, "%u^%u = %.2Lg texts: a guess hits with 1 in %.2Lg",
+		 form->radix, form->free_n, size, size / (long double)(codes > 0 ? codes : 1));
+	return out;
+}
+
+/* The least number of symbols with which so many codes are allowed; 0: there is none. */
+static unsigned symbols_needed(const struct code_form *form, int64_t codes)
+{
+	for (unsigned n = 2; n <= CODE_TEXT_MAX; n++) {
+		unsigned __int128 size = ff1_strings(form->radix, n);
+
+		if (size / CODE_CHANCE_ONE_IN >= (unsigned __int128)codes)
+			return n;
+	}
+	return 0;
+}
+
+/* All codes that a guess may hit. */
+static int guess_check(const struct code_form *form, int64_t before, int64_t count,
+		       char why[CODE_WHY_SIZE])
+{
+	char text[CODE_CHANCE_SIZE], advice[64] = "a larger alphabet is needed";
+	int64_t most = code_chance_codes_max(form);
+	unsigned symbols_n;
+
+	if (before + count <= most)
+		return 0;
+	symbols_n = symbols_needed(form, before + count);
+	if (symbols_n)
+		snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
+	snprintf(why, CODE_WHY_SIZE,
+		 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; allowed is "
+		 "1 in %.0e or less, which is %" PRId64 " codes; %s",
+		 count, before, form->pattern, code_chance_text(form, before + count, text),
+		 (double)CODE_CHANCE_ONE_IN, most, advice);
+	return -1;
+}
+
+static int twice_check(const struct code_form *form, int64_t own, int64_t others,
+		       char why[CODE_WHY_SIZE])
+{
+	long double twice = (long double)own * (long double)others / (long double)form->size;
+
+	if (twice * CODE_TWICE_ONE_IN <= 1)
+		return 0;
+	snprintf(why, CODE_WHY_SIZE,
+		 "%" PRId64 " codes of %s and %" PRId64 " of other keys or forms, which may have "
+		 "the same text: %.2Lg codes in %u^%u texts would be there twice; allowed is 1 in "
+		 "%d; choose another prefix, or more symbols",
+		 own, form->pattern, others, twice, form->radix, form->free_n, CODE_TWICE_ONE_IN);
+	return -1;
+}
+
+int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
+		      char why[CODE_WHY_SIZE])
+{
+	return guess_check(form, own + others, count, why) ||
+			       twice_check(form, own + count, others, why)
+		       ? -1
+		       : 0;
 }

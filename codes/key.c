@@ -3,21 +3,19 @@
 #include "common/check.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#define FORBIDDEN_MODE (S_IWGRP | S_IRWXO)
 #define ALLOWED "allowed is VERSION HEX, with a version from 1 to 32767 and 64 hexadecimal digits"
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 static int is_blank(char c)
 {
@@ -45,19 +43,18 @@ static const char *version_read(const char *p, const char *end, int *version)
 
 static int line_read(struct code_key *key, const char *p, const char *end)
 {
+	size_t bytes_n;
+
 	p = version_read(p, end, &key->version);
 	if (!p)
 		return -1;
 	p = blanks_skip(p, end);
-	if (end - p < 2 * CODE_KEY_BYTES)
+	if (end - p < 2 * CODE_KEY_BYTES ||
+	    sodium_hex2bin(key->bytes, CODE_KEY_BYTES, p, 2 * CODE_KEY_BYTES, NULL, &bytes_n,
+			   NULL) ||
+	    bytes_n != CODE_KEY_BYTES)
 		return -1;
-	for (size_t i = 0; i < CODE_KEY_BYTES; i++, p += 2) {
-		int high = hex_digit(p[0]), low = hex_digit(p[1]);
-
-		if (high < 0 || low < 0)
-			return -1;
-		key->bytes[i] = (uint8_t)(high << 4 | low);
-	}
+	p += 2 * CODE_KEY_BYTES;
 	return blanks_skip(p, end) == end ? 0 : -1;
 }
 
@@ -136,7 +133,69 @@ char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT
 
 	check(HMAC(EVP_sha256(), key->bytes, CODE_KEY_BYTES, what, sizeof(what) - 1, mac, &len) !=
 	      NULL);
-	for (size_t i = 0; i < (CODE_FINGERPRINT_SIZE - 1) / 2; i++)
-		snprintf(out + 2 * i, 3, "%02x", mac[i]);
-	return out;
+	return sodium_bin2hex(out, CODE_FINGERPRINT_SIZE, mac, (CODE_FINGERPRINT_SIZE - 1) / 2);
+}
+
+/* NULL, or what is wrong with the file. */
+static const char *file_check(int fd)
+{
+	struct stat stat;
+
+	if (fstat(fd, &stat))
+		return strerror(errno);
+	if (!S_ISREG(stat.st_mode))
+		return "it is not a file";
+	if (stat.st_mode & FORBIDDEN_MODE)
+		return "others may read or write it: allowed is chmod 600, or 640 for a group";
+	if (stat.st_size > CODE_KEY_FILE_BYTES_MAX)
+		return "it is too large: allowed are 65536 bytes";
+	return NULL;
+}
+
+/* The number of bytes, or -1. */
+static ssize_t all_read(int fd, char *text, size_t size)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	while (len < size && (n = read(fd, text + len, size - len)) != 0) {
+		if (n < 0 && errno != EINTR)
+			return -1;
+		len += n > 0 ? (size_t)n : 0;
+	}
+	return (ssize_t)len;
+}
+
+int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE])
+{
+	/* Without O_NONBLOCK it would wait for the writer of a named pipe. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = -1;
+	const char *wrong = fd < 0 ? strerror(errno) : file_check(fd);
+	char text[CODE_KEY_FILE_BYTES_MAX], line[CODE_WHY_SIZE];
+	ssize_t len = wrong ? 0 : all_read(fd, text, sizeof(text));
+
+	if (wrong)
+		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be used: %s", path,
+			 wrong);
+	else if (len < 0)
+		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\" cannot be read: %s", path,
+			 strerror(errno));
+	else if ((failed = code_keys_parse(keys, text, (size_t)len, line)) != 0)
+		snprintf(why, CODE_WHY_SIZE, "the file of keys \"%.300s\": %.150s", path, line);
+	OPENSSL_cleanse(text, sizeof(text));
+	if (fd >= 0)
+		close(fd);
+	return failed;
+}
+
+struct code_key_stamp code_key_file_stamp(const char *path)
+{
+	struct stat now;
+
+	if (stat(path, &now))
+		return (struct code_key_stamp){ 0 };
+	return (struct code_key_stamp){ .inode = (int64_t)now.st_ino,
+					.size = now.st_size,
+					.modified = now.st_mtim,
+					.changed = now.st_ctim };
 }

@@ -191,6 +191,15 @@ const char *args_required(const struct args *args, const char *name)
 	return value;
 }
 
+const char *args_bytes(const struct args *args, const char *name, size_t most)
+{
+	const char *value = args_text(args, name);
+
+	if (value && (!*value || strlen(value) > most))
+		args_fail("--%s is \"%s\": allowed are 1 to %zu bytes", name, value, most);
+	return value;
+}
+
 int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
 		    int64_t fallback)
 {

@@ -32,6 +32,9 @@ struct option {
 	{                    \
 		.name = NULL \
 	}
+/* A table of options, or of commands, where it is used. */
+#define OPTIONS(...) ((const struct option[]){ __VA_ARGS__, OPTIONS_END })
+#define COMMANDS(...) ((const struct command *const[]){ __VA_ARGS__, NULL })
 
 struct ctl;
 
@@ -72,6 +75,8 @@ void args_options_print(const struct command *command, FILE *out);
 int args_has(const struct args *args, const char *name);
 const char *args_text(const struct args *args, const char *name);     /* NULL: not given */
 const char *args_required(const struct args *args, const char *name); /* never NULL */
+/* NULL: not given. */
+const char *args_bytes(const struct args *args, const char *name, size_t most);
 int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
 		    int64_t fallback);
 int64_t args_id(const struct args *args, const char *name); /* 0: not given */

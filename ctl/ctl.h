@@ -32,12 +32,8 @@ extern const struct command queue_command;
 extern const struct command installation_command;
 extern const struct command lock_command;
 extern const struct command codes_command, codes_generate_command, codes_import_command,
-	codes_word_command, codes_show_command, codes_revoke_command, codes_export_command,
-	codes_stats_command, codes_key_command;
-extern const struct command webhook_command, webhook_add_command, webhook_rotate_command,
-	webhook_enable_command, webhook_disable_command, webhook_remove_command,
-	webhook_resend_command;
-extern const struct command dead_command, dead_show_command, dead_requeue_command,
-	dead_drop_command;
+	codes_revoke_command, codes_export_command;
+extern const struct command webhook_command;
+extern const struct command dead_command;
 
 #endif

@@ -21,7 +21,8 @@ int file_sync(FILE *stream)
 	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
 }
 
-int file_has_name(int fd, const char *path)
+/* Whether `fd` is the file that has this name now: its writer may have put another in its place. */
+static int has_name(int fd, const char *path)
 {
 	struct stat opened, named;
 
@@ -47,71 +48,62 @@ static int is_private(int fd)
 	       stat.st_nlink == 1 && (stat.st_mode & 077) == 0;
 }
 
-/* The descriptor of the empty, locked file, or -1. */
-static int locked_open(const char *path)
+int file_lock(const char *path, int flags)
 {
-	int only_new = 0;
-
 	for (;;) {
-		int fd = open(path,
-			      O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | only_new,
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags,
 			      MODE);
 
 		if (fd < 0)
 			return -1;
 		if (flock(fd, LOCK_EX | LOCK_NB))
 			return close_failed(fd);
-		if (file_has_name(fd, path)) {
-			if (only_new || is_private(fd))
-				return ftruncate(fd, 0) ? close_failed(fd) : fd;
-			if (unlink(path))
-				return close_failed(fd);
-			only_new = O_EXCL;
-		}
+		if (has_name(fd, path))
+			return fd;
 		close(fd);
 	}
 }
 
-static void clear(struct file_new *file)
+/* The descriptor of the empty, locked file, or -1. */
+static int part_open(const char *path)
 {
-	free(file->path);
-	free(file->part);
-	memset(file, 0, sizeof(*file));
+	int fd = file_lock(path, 0);
+
+	if (fd >= 0 && !is_private(fd)) {
+		if (unlink(path))
+			return close_failed(fd);
+		close(fd);
+		fd = file_lock(path, O_EXCL);
+	}
+	return fd >= 0 && ftruncate(fd, 0) ? close_failed(fd) : fd;
 }
 
-const char *file_error(int error)
+static _Noreturn void failed(const char *path)
 {
-	if (error == EWOULDBLOCK)
-		return "another couponctl is writing it";
-	if (error == ENOTSUP)
-		return "it is no regular file";
-	if (error == EEXIST)
-		return "it exists already";
-	return strerror(error);
+	const char *why = errno == EWOULDBLOCK ? "another couponctl is writing it"
+			  : errno == ENOTSUP   ? "it is no regular file"
+			  : errno == EEXIST    ? "it exists already"
+					       : strerror(errno);
+
+	log_fatal("the file \"%s\" cannot be written: %s", path, why);
 }
 
-int file_new_begin(struct file_new *file, const char *path)
+void file_new_open(struct file_new *file, const char *path)
 {
 	struct stat about;
-	int fd, error;
+	int fd;
 
 	if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
-		memset(file, 0, sizeof(*file));
 		errno = S_ISDIR(about.st_mode) ? EISDIR : ENOTSUP;
-		return -1;
+		failed(path);
 	}
 	*file = (struct file_new){ .path = strdup(path) };
 	check(file->path != NULL && asprintf(&file->part, "%s.part", path) > 0);
-	fd = locked_open(file->part);
-	if (fd < 0) {
-		error = errno;
-		clear(file);
-		errno = error;
-		return -1;
-	}
+	fd = part_open(file->part);
+	if (fd < 0)
+		failed(path);
 	file->stream = fdopen(fd, "w");
 	check(file->stream != NULL && setvbuf(file->stream, NULL, _IOFBF, BUFFER_BYTES) == 0);
-	return 0;
 }
 
 int file_folder_sync(const char *path)
@@ -145,7 +137,14 @@ static int part_rename(const struct file_new *file, enum file_place place)
 	return rename(file->part, file->path);
 }
 
-int file_new_end(struct file_new *file, enum file_place place)
+static void fini(struct file_new *file)
+{
+	fclose(file->stream);
+	free(file->path);
+	free(file->part);
+}
+
+void file_new_place(struct file_new *file, enum file_place place)
 {
 	/* A write that failed may have left only this mark; the disk is full in most cases. */
 	int broken = ferror(file->stream), error;
@@ -155,39 +154,15 @@ int file_new_end(struct file_new *file, enum file_place place)
 	if (broken || file_sync(file->stream) || part_rename(file, place) ||
 	    file_folder_sync(file->path)) {
 		error = errno;
-		file_new_drop(file);
+		unlink(file->part);
 		errno = error;
-		return -1;
+		failed(file->path);
 	}
-	fclose(file->stream);
-	clear(file);
-	return 0;
+	fini(file);
 }
 
 void file_new_drop(struct file_new *file)
 {
 	unlink(file->part);
-	fclose(file->stream);
-	clear(file);
-}
-
-static _Noreturn void failed(const char *path)
-{
-	log_fatal("the file \"%s\" cannot be written: %s", path, file_error(errno));
-}
-
-void file_new_open(struct file_new *file, const char *path)
-{
-	if (file_new_begin(file, path))
-		failed(path);
-}
-
-void file_new_place(struct file_new *file, enum file_place place)
-{
-	char *path = strdup(file->path);
-
-	check(path != NULL);
-	if (file_new_end(file, place))
-		failed(path);
-	free(path);
+	fini(file);
 }

@@ -11,30 +11,28 @@
 
 struct file_new {
 	char *path, *part;
-	FILE *stream; /* buffered; errors show in file_new_end() */
+	FILE *stream; /* buffered; errors show in file_new_place() */
 };
 
-/* 0, or -1 with errno. What is there and is no regular file, a device for instance, stays. */
-int file_new_begin(struct file_new *file, const char *path);
+/* Each but the last ends the process with a sentence when it fails. */
 
-/* What an errno of these functions means. */
-const char *file_error(int error);
+/* What is there and is no regular file, a device for instance, stays. */
+void file_new_open(struct file_new *file, const char *path);
 
-/* Whether a file that is there already is replaced, or is an error (EEXIST). */
+/* Whether a file that is there already is replaced, or is an error. */
 enum file_place { FILE_REPLACE, FILE_KEEP };
 
-/* Puts the file in its place. 0, or -1 with errno: then the file that was there is unchanged. */
-int file_new_end(struct file_new *file, enum file_place place);
-
-/* Instead of file_new_end(): removes PATH.part. */
-void file_new_drop(struct file_new *file);
-
-/* As these two, but what fails ends the process with a sentence. */
-void file_new_open(struct file_new *file, const char *path);
+/* Puts the file in its place; else the file that was there is unchanged. */
 void file_new_place(struct file_new *file, enum file_place place);
 
-/* Whether `fd` is the file that has this name now: its writer may have put another in its place. */
-int file_has_name(int fd, const char *path);
+/* Instead of file_new_place(): removes PATH.part. */
+void file_new_drop(struct file_new *file);
+
+/*
+ * Makes the file if need be, for its owner alone, opens it, also with these flags of open(2), and
+ * locks it. The descriptor, or -1 with errno, EWOULDBLOCK when another has it.
+ */
+int file_lock(const char *path, int flags);
 
 /* Brings what was written to the stream to disk. 0, or -1 with errno. */
 int file_sync(FILE *stream);

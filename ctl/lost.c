@@ -97,8 +97,9 @@ static void lost_generations_read(struct lost_generations *generations, struct d
 	const char *id = db_number(coupon, text);
 	PGresult *row = store_coupon_row(db, sql_query_coupon_show, coupon), *page;
 
-	*generations = (struct lost_generations){ .coupon = coupon,
-						  .current = db_int(row, 0, "generation") };
+	*generations = (struct lost_generations){
+		.coupon = coupon, .current = db_int(row, 0, "postgresql.generation")
+	};
 	PQclear(row);
 	redis_read(generations, db, redis);
 	page = db_query(db, sql_query_coupon_generation_page, 1, &id);

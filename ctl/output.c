@@ -1,13 +1,13 @@
 #include "ctl/output.h"
 
 #include "common/check.h"
-#include "ctl/postgres.h"
+#include "ctl/table.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define COLUMN_NAME_SIZE 32
+#define NAME_SIZE 48
 #define BAR_WIDTH 40 /* characters */
 #define LINE_WIDTH (sizeof("couponctl:  [] 100 %") + PROGRESS_WHAT_SIZE + BAR_WIDTH)
 
@@ -27,12 +27,17 @@ void output_text(cJSON *object, const char *name, const char *text)
 		output_null(object, name);
 }
 
+void output_raw(cJSON *object, const char *name, const char *json)
+{
+	check(cJSON_AddRawToObject(object, name, *json ? json : "null") != NULL);
+}
+
 void output_number(cJSON *object, const char *name, int64_t number)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%lld", (long long)number);
-	check(cJSON_AddRawToObject(object, name, text) != NULL);
+	output_raw(object, name, text);
 }
 
 void output_id(cJSON *object, const char *name, int64_t id)
@@ -84,13 +89,14 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE])
 	return out;
 }
 
+/* The elements of a text[] without special characters: {a,b}. */
 static cJSON *list_make(const char *text)
 {
 	cJSON *list = cJSON_CreateArray();
 
 	check(list != NULL);
-	while (*text) {
-		int len = (int)strcspn(text, ",");
+	for (text++; *text && *text != '}';) {
+		int len = (int)strcspn(text, ",}");
 		char one[64];
 
 		snprintf(one, sizeof(one), "%.*s", len, text);
@@ -100,69 +106,114 @@ static cJSON *list_make(const char *text)
 	return list;
 }
 
-static void column_add(cJSON *object, const struct column *column, const PGresult *rows, int row)
+/* Types of PostgreSQL, as in its pg_type.dat. */
+enum {
+	OF_BOOL = 16,
+	OF_INT8 = 20,
+	OF_INT2 = 21,
+	OF_INT4 = 23,
+	OF_JSON = 114,
+	OF_TEXTS = 1009,
+	OF_NUMERIC = 1700,
+	OF_JSONB = 3802
+};
+
+static void value_add(cJSON *object, const char *name, const PGresult *rows, int row, int column)
 {
-	switch (column->kind) {
-	case COLUMN_TEXT:
-		output_text(object, column->name, db_text(rows, row, column->column));
+	const char *text = PQgetvalue(rows, row, column);
+
+	if (PQgetisnull(rows, row, column)) {
+		output_null(object, name);
 		return;
-	case COLUMN_NUMBER:
-		output_number(object, column->name, db_int(rows, row, column->column));
+	}
+	switch (PQftype(rows, column)) {
+	case OF_BOOL:
+		output_bool(object, name, *text == 't');
 		return;
-	case COLUMN_SOME:
-		if (db_int(rows, row, column->column))
-			output_number(object, column->name, db_int(rows, row, column->column));
-		else
-			output_null(object, column->name);
+	case OF_INT2:
+	case OF_INT4:
+	case OF_INT8:
+	case OF_NUMERIC:
+	case OF_JSON:
+	case OF_JSONB:
+		output_raw(object, name, text);
 		return;
-	case COLUMN_ID:
-		output_id(object, column->name, db_int(rows, row, column->column));
+	case OF_TEXTS:
+		output_add(object, name, list_make(text));
 		return;
-	case COLUMN_BOOL:
-		output_bool(object, column->name, db_is_true(rows, row, column->column));
-		return;
-	case COLUMN_LIST:
-		output_add(object, column->name, list_make(db_text(rows, row, column->column)));
-		return;
-	case COLUMN_RAW:
-		if (db_is_null(rows, row, column->column))
-			output_null(object, column->name);
-		else
-			output_add(object, column->name,
-				   cJSON_CreateRaw(db_text(rows, row, column->column)));
+	}
+	output_text(object, name, text);
+}
+
+void output_row(cJSON *object, const PGresult *rows, int row)
+{
+	for (int column = 0; column < PQnfields(rows); column++) {
+		const char *name = PQfname(rows, column), *dot = strchr(name, '.');
+		char part[NAME_SIZE];
+		cJSON *parent = object;
+
+		if (dot) {
+			snprintf(part, sizeof(part), "%.*s", (int)(dot - name), name);
+			parent = cJSON_GetObjectItemCaseSensitive(object, part);
+			if (!parent)
+				parent = cJSON_AddObjectToObject(object, part);
+			check(parent != NULL);
+			name = dot + 1;
+		}
+		value_add(parent, name, rows, row, column);
 	}
 }
 
-void output_columns(cJSON *object, const struct column *columns, const PGresult *rows, int row)
-{
-	for (const struct column *column = columns; column->name; column++)
-		column_add(object, column, rows, row);
-}
-
-/* Copies the name of a column. Returns what follows it. */
-static const char *name_take(const char *text, char name[COLUMN_NAME_SIZE])
+/* Copies the name of a member. Returns what follows it. */
+static const char *name_take(const char *text, char name[NAME_SIZE])
 {
 	size_t len = strcspn(text, "|:}] ");
 
-	check(len < COLUMN_NAME_SIZE);
+	check(len < NAME_SIZE);
 	memcpy(name, text, len);
 	name[len] = '\0';
 	return text + len;
 }
 
-/* Prints a field, whose text begins after its brace. Returns what follows it. */
-static const char *field_print(const char *text, const PGresult *rows, int row)
+static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 {
-	char name[COLUMN_NAME_SIZE], grouped[OUTPUT_GROUPED_SIZE], *end;
-	const char *value;
+	for (char *rest = name, *part; (part = strsep(&rest, ".")) != NULL;)
+		object = cJSON_GetObjectItemCaseSensitive(object, part);
+	return object;
+}
+
+/* The text of a member, to be freed; the elements of an array have commas between them. */
+static char *text_of(const cJSON *member)
+{
+	struct text_buffer text = { 0 };
+	const cJSON *element;
+
+	text_add_string(&text, "");
+	if (cJSON_IsString(member) ||
+	    (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") != 0))
+		text_add_string(&text, member->valuestring);
+	else if (cJSON_IsBool(member))
+		text_add_string(&text, cJSON_IsTrue(member) ? "true" : "false");
+	else if (cJSON_IsArray(member))
+		cJSON_ArrayForEach(element, member)
+		{
+			text_add_string(&text, text.len > 0 ? "," : "");
+			text_add_string(&text, element->valuestring);
+		}
+	else if (cJSON_IsObject(member))
+		text_add_string(&text, "{}");
+	return text.data;
+}
+
+/* Prints a field, whose text begins after its brace. Returns what follows it. */
+static const char *field_print(const char *text, const cJSON *object)
+{
+	char name[NAME_SIZE], grouped[OUTPUT_GROUPED_SIZE], *value, *end;
 	int width = 0;
 
 	text = name_take(text, name);
-	value = db_text(rows, row, name);
-	if (*text == ':' && text[1] == ',') {
-		value = output_grouped(db_int(rows, row, name), grouped);
-		text += 2;
-	} else if (*text == ':') {
+	value = text_of(member_find(object, name));
+	if (*text == ':' && text[1] != ',') {
 		width = (int)strtol(text + 1, &end, 10);
 		text = end;
 	}
@@ -170,8 +221,11 @@ static const char *field_print(const char *text, const PGresult *rows, int row)
 	check(end != NULL);
 	if (*text == '|' && !*value)
 		printf("%*.*s", width, (int)(end - text - 1), text + 1);
+	else if (*text == ':')
+		printf("%s", output_grouped(strtoll(value, NULL, 10), grouped));
 	else
 		printf("%*s", width, value);
+	free(value);
 	return end + 1;
 }
 
@@ -185,50 +239,54 @@ static const char *condition_skip(const char *text)
 	return text;
 }
 
-/* The text after the name of a column in brackets, or what follows them. */
-static const char *condition_enter(const char *text, const PGresult *rows, int row)
+/* The text after the name of a member in brackets, or what follows them. */
+static const char *condition_enter(const char *text, const cJSON *object)
 {
-	char name[COLUMN_NAME_SIZE];
-	const char *value;
+	int wanted = *text != '!', holds;
+	char name[NAME_SIZE], *value;
 
-	text = name_take(text, name);
-	value = db_text(rows, row, name);
-	return *value && strcmp(value, "0") != 0 ? text + 1 : condition_skip(text);
+	text = name_take(text + !wanted, name);
+	value = text_of(member_find(object, name));
+	holds = *value && strcmp(value, "0") != 0 && strcmp(value, "false") != 0;
+	free(value);
+	return holds == wanted ? text + 1 : condition_skip(text);
 }
 
-void output_template(const char *template, const PGresult *rows, int row)
+void output_template(const char *template, const cJSON *object)
 {
 	while (*template) {
 		char c = *template ++;
 
 		if (c == '{')
-			template = field_print(template, rows, row);
+			template = field_print(template, object);
 		else if (c == '[')
-			template = condition_enter(template, rows, row);
+			template = condition_enter(template, object);
 		else if (c != ']')
 			putchar(c);
 	}
 }
 
-void output_row(const PGresult *rows, int row, const struct column *columns, const char *template,
-		int as_json)
+void output_say(cJSON *object, const char *template, int as_json)
 {
-	cJSON *object;
-
-	if (!as_json) {
-		output_template(template, rows, row);
+	if (as_json) {
+		output_print(object);
 		return;
 	}
-	object = output_object();
-	output_columns(object, columns, rows, row);
-	output_print(object);
+	output_template(template, object);
+	cJSON_Delete(object);
 }
 
-void output_rows(const PGresult *rows, const struct column *columns, const char *template,
-		 int as_json)
+void output_rows(PGresult *rows, const char *head, const char *template, int as_json)
 {
-	for (int row = 0; row < PQntuples(rows); row++)
-		output_row(rows, row, columns, template, as_json);
+	if (head && !as_json)
+		fputs(head, stdout);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *object = output_object();
+
+		output_row(object, rows, row);
+		output_say(object, template, as_json);
+	}
+	PQclear(rows);
 }
 
 static void bar_draw(const struct progress *progress)

@@ -14,6 +14,7 @@ void output_number(cJSON *object, const char *name,
 /* Ids are strings, as in every answer: a program that reads numbers as doubles changes them. */
 void output_id(cJSON *object, const char *name, int64_t id); /* 0: null */
 void output_bool(cJSON *object, const char *name, int truth);
+void output_raw(cJSON *object, const char *name, const char *json); /* "": null */
 void output_null(cJSON *object, const char *name);
 void output_add(cJSON *object, const char *name, cJSON *child); /* `child` becomes part of it */
 
@@ -24,43 +25,29 @@ void output_print(cJSON *object);
 #define OUTPUT_GROUPED_SIZE 32
 char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE]);
 
-/* Rows of a query: by a table as JSON, by a template as text. */
-
-enum column_kind {
-	COLUMN_TEXT,   /* "" and NULL: null */
-	COLUMN_NUMBER, /* 0 for NULL */
-	COLUMN_SOME,   /* a number; 0 and NULL: null */
-	COLUMN_ID,
-	COLUMN_BOOL,
-	COLUMN_LIST, /* texts separated by commas, as an array */
-	COLUMN_RAW   /* a number, or JSON, as PostgreSQL writes it */
-};
-
-struct column {
-	const char *name;   /* of the member of JSON; NULL ends a table */
-	const char *column; /* of the query */
-	enum column_kind kind;
-};
-
-/* Adds a member for each column. */
-void output_columns(cJSON *object, const struct column *columns, const PGresult *rows, int row);
+/*
+ * Adds a member for each column of a row: numbers, booleans and JSON as they are, text[] as an
+ * array, all else as a text. The column "a.b" is the member b of the object a.
+ */
+void output_row(cJSON *object, const PGresult *rows, int row);
 
 /*
- * Prints a template, in which {column} stands for the text of a column:
+ * Prints a template, in which {member} stands for the text of a member, {a.b} for that of the
+ * member b of the object a:
  *
- *	{column|word}   the word, where the column is NULL or empty
- *	{column:-20}    in a field of 20 characters, to the left; {column:20} to the right
- *	{column:,}      a number with commas
- *	[column text]   the text, which may have fields and brackets, unless the column is NULL,
- *	                empty or 0
+ *	{member|word}   the word, where the member is absent, null or empty
+ *	{member:-20}    in a field of 20 characters, to the left; {member:20} to the right
+ *	{member:,}      a number with commas
+ *	[member text]   the text, which may have fields and brackets, unless the member is absent,
+ *	                null, empty, false or 0; [!member text] if it is
  */
-void output_template(const char *template, const PGresult *rows, int row);
+void output_template(const char *template, const cJSON *object);
 
-/* Prints a row as a line: as an object of JSON, or by the template. */
-void output_row(const PGresult *rows, int row, const struct column *columns, const char *template,
-		int as_json);
-void output_rows(const PGresult *rows, const struct column *columns, const char *template,
-		 int as_json);
+/* Prints what a command has to say, as one line of JSON or by the template, and frees it. */
+void output_say(cJSON *object, const char *template, int as_json);
+
+/* Says each row. `head` is above the texts; NULL: nothing is. Clears the rows. */
+void output_rows(PGresult *rows, const char *head, const char *template, int as_json);
 
 /*
  * The progress of a long command on standard error: a bar on a terminal, otherwise a line for each

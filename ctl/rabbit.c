@@ -1,10 +1,63 @@
 #include "ctl/rabbit.h"
 
-#include "common/rabbit/connection.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
+#include "common/log/log.h"
+#include "common/rabbit/connection.h"
+#include "common/rabbit/envelope.h"
+#include "common/rabbit/publisher.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define CONFIRM_TIMEOUT_MS 30000
+#define RETURN_WAIT_MS 1000
+#define RETURN_POLL_US 200
+#define HEADERS_MAX 64 /* of a copy: further ones are dropped */
+
+static _Noreturn void unreachable(const char *error)
+{
+	log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
+}
+
+amqp_connection_state_t rabbit_open(const char *url)
+{
+	char error[RABBIT_ERROR_SIZE];
+	amqp_connection_state_t connection = rabbit_connection_open(url, 0, error);
+
+	if (!connection)
+		unreachable(error);
+	return connection;
+}
+
+/* 1, or 0 when it does not exist, or -1 with `error`. */
+static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
+		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
+{
+	int rc = rabbit_connection_queue_read(connection, queue, ready, consumers, error);
+
+	if (rc <= 0)
+		return rc == 0 ? 1 : -1;
+	if (rabbit_channel_reopen(connection, 0, clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
+				  error))
+		return -1;
+	rabbit_time_restore(connection);
+	return 0;
+}
+
+int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
+		      int64_t *consumers)
+{
+	char error[RABBIT_ERROR_SIZE];
+	int found = queue_find(connection, queue, ready, consumers, error);
+
+	if (found < 0)
+		log_fatal("RabbitMQ, queue %s: %s", queue, error);
+	return found;
+}
 
 struct broker {
 	const char *url;
@@ -35,23 +88,15 @@ const char *broker_error(const struct broker *broker)
 /* 0, or -1; a queue that does not exist is empty. */
 static int queue_read(struct broker *broker, const char *queue, int64_t *ready, int64_t *consumers)
 {
-	int rc;
-
 	if (!broker->connection)
 		broker->connection = rabbit_connection_open(broker->url, 0, broker->error);
 	if (!broker->connection)
 		return -1;
-	rc = rabbit_connection_queue_read(broker->connection, queue, ready, consumers,
-					  broker->error);
-	if (rc == 0)
-		return 0;
-	if (rc > 0 && rabbit_channel_reopen(broker->connection, 0,
-					    clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S,
-					    broker->error) == 0)
+	if (queue_find(broker->connection, queue, ready, consumers, broker->error) >= 0)
 		return 0;
 	rabbit_connection_drop(broker->connection);
 	broker->connection = NULL;
-	return rc > 0 ? 0 : -1;
+	return -1;
 }
 
 void broker_look(struct broker *broker, struct broker_look *look)
@@ -69,4 +114,269 @@ void broker_look(struct broker *broker, struct broker_look *look)
 	look->ready += parked + parked_moving;
 	look->dead += dead_moving;
 	look->consumers += parked_consumers;
+}
+
+/* A message that was sent and whose confirm is awaited. */
+struct sent {
+	uint64_t tag; /* of the held one; 0: there is none */
+	int is_confirmed;
+};
+
+struct hold {
+	const char *url, *queue, *unroutable;
+	amqp_connection_state_t connection;
+	int consumes;
+	int64_t length;
+	char *is_held;  /* by delivery tag, which counts from 1 */
+	uint64_t taken; /* the last tag */
+	size_t size;    /* of is_held */
+	int64_t held;
+	struct rabbit_sender *sender; /* NULL: nothing was sent so far */
+	struct sent round[HOLD_ROUND];
+	size_t round_n;
+	const char *failure; /* of a message; NULL: none */
+	int64_t moved;
+};
+
+static void reply_check(const struct hold *hold, amqp_rpc_reply_t reply)
+{
+	char error[RABBIT_ERROR_SIZE];
+
+	if (rabbit_reply_check(reply, error))
+		log_fatal("RabbitMQ, queue %s: %s", hold->queue, error);
+}
+
+static void status_check(const struct hold *hold, int status)
+{
+	if (status != AMQP_STATUS_OK)
+		log_fatal("RabbitMQ, queue %s: %s", hold->queue, amqp_error_string2(status));
+}
+
+static int64_t length_read(const struct hold *hold)
+{
+	int64_t ready, consumers;
+
+	if (!rabbit_queue_find(hold->connection, hold->queue, &ready, &consumers))
+		log_fatal("RabbitMQ, queue %s: it does not exist", hold->queue);
+	return ready;
+}
+
+struct hold *hold_open(const char *url, const char *queue, int consumes, const char *unroutable)
+{
+	struct hold *hold = calloc(1, sizeof(*hold));
+
+	check(hold != NULL);
+	*hold = (struct hold){
+		.url = url, .queue = queue, .unroutable = unroutable, .consumes = consumes
+	};
+	hold->connection = rabbit_open(url);
+	hold->length = length_read(hold);
+	if (!consumes)
+		return hold;
+	amqp_basic_qos(hold->connection, RABBIT_CHANNEL, 0, HOLD_ROUND, 0);
+	reply_check(hold, amqp_get_rpc_reply(hold->connection));
+	amqp_basic_consume(hold->connection, RABBIT_CHANNEL, amqp_cstring_bytes(queue),
+			   amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+	reply_check(hold, amqp_get_rpc_reply(hold->connection));
+	return hold;
+}
+
+int64_t hold_length(const struct hold *hold)
+{
+	return hold->length;
+}
+
+int64_t hold_count(const struct hold *hold)
+{
+	return hold->held;
+}
+
+/*
+ * Returns messages one by one, each after the one before is back in the queue: RabbitMQ 3.10 loses
+ * the order of messages that return at once. The wait is limited, because another consumer may take
+ * them.
+ */
+static void held_return(struct hold *hold)
+{
+	int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS, wanted = length_read(hold),
+		length;
+
+	for (uint64_t tag = 1; tag <= hold->taken; tag++) {
+		if (!hold->is_held[tag])
+			continue;
+		status_check(hold, amqp_basic_nack(hold->connection, RABBIT_CHANNEL, tag, 0, 1));
+		wanted++;
+		while ((length = length_read(hold)) < wanted && clock_monotonic_ms() < until_ms)
+			usleep(RETURN_POLL_US);
+		if (length >= wanted)
+			until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
+		amqp_maybe_release_buffers(hold->connection);
+	}
+}
+
+void hold_close(struct hold *hold)
+{
+	if (hold->sender)
+		rabbit_sender_close(hold->sender);
+	if (hold->held > 0 && hold->taken <= HOLD_ORDER_MAX)
+		held_return(hold);
+	/* RabbitMQ confirms the end of the channel after the removals before it. */
+	reply_check(hold, amqp_channel_close(hold->connection, RABBIT_CHANNEL, AMQP_REPLY_SUCCESS));
+	rabbit_connection_close(hold->connection);
+	free(hold->is_held);
+	free(hold);
+}
+
+static void held_add(struct hold *hold, uint64_t tag)
+{
+	check(tag == hold->taken + 1);
+	if (tag >= hold->size) {
+		hold->size = hold->size ? 2 * hold->size : 1024;
+		hold->is_held = realloc(hold->is_held, hold->size);
+		check(hold->is_held != NULL);
+	}
+	hold->is_held[tag] = 1;
+	hold->taken = tag;
+	hold->held++;
+}
+
+static int consume(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us)
+{
+	struct timeval wait = { .tv_usec = wait_us };
+	amqp_envelope_t envelope;
+	amqp_rpc_reply_t reply;
+
+	reply = amqp_consume_message(hold->connection, &envelope, &wait, 0);
+	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+	    reply.library_error == AMQP_STATUS_TIMEOUT)
+		return 0;
+	reply_check(hold, reply);
+	*tag = envelope.delivery_tag;
+	*message = envelope.message;
+	amqp_bytes_free(envelope.routing_key);
+	amqp_bytes_free(envelope.exchange);
+	amqp_bytes_free(envelope.consumer_tag);
+	return 1;
+}
+
+static int get(struct hold *hold, amqp_message_t *message, uint64_t *tag)
+{
+	amqp_rpc_reply_t reply = amqp_basic_get(hold->connection, RABBIT_CHANNEL,
+						amqp_cstring_bytes(hold->queue), 0);
+
+	reply_check(hold, reply);
+	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+		return 0;
+	*tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+	reply_check(hold, amqp_read_message(hold->connection, RABBIT_CHANNEL, message, 0));
+	return 1;
+}
+
+int hold_take(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us)
+{
+	int taken;
+
+	amqp_maybe_release_buffers(hold->connection);
+	taken = hold->consumes ? consume(hold, message, tag, wait_us) : get(hold, message, tag);
+	if (taken)
+		held_add(hold, *tag);
+	return taken;
+}
+
+void hold_remove(struct hold *hold, uint64_t tag)
+{
+	check(tag >= 1 && tag <= hold->taken && hold->is_held[tag]);
+	status_check(hold, amqp_basic_ack(hold->connection, RABBIT_CHANNEL, tag, 0));
+	hold->is_held[tag] = 0;
+	hold->held--;
+}
+
+static void sent_done(void *context, void *item, enum confirm_result result)
+{
+	struct hold *hold = context;
+	struct sent *sent = item;
+
+	switch (result) {
+	case CONFIRM_DONE:
+		sent->is_confirmed = 1;
+		return;
+	case CONFIRM_NACKED:
+		hold->failure = "RabbitMQ refused a message";
+		return;
+	case CONFIRM_RETURNED:
+		hold->failure = hold->unroutable;
+		return;
+	case CONFIRM_LOST: /* rabbit_sender_wait() returns why */
+		return;
+	}
+}
+
+void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char *routing_key,
+	       const amqp_basic_properties_t *properties, amqp_bytes_t body)
+{
+	char error[RABBIT_ERROR_SIZE];
+	struct sent *sent;
+
+	check(hold->round_n < HOLD_ROUND);
+	sent = &hold->round[hold->round_n++];
+	if (!hold->sender)
+		hold->sender = rabbit_sender_open(hold->url, sent_done, hold, error);
+	if (!hold->sender)
+		unreachable(error);
+	*sent = (struct sent){ .tag = tag };
+	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
+}
+
+static int describes_delivery(amqp_bytes_t key)
+{
+	static const char *const names[] = { "x-delivery-count", "x-acquired-count",
+					     ENVELOPE_TAG_HEADER };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (key.len == strlen(names[i]) && memcmp(key.bytes, names[i], key.len) == 0)
+			return 1;
+	return 0;
+}
+
+void hold_copy(struct hold *hold, uint64_t tag, const char *queue, const amqp_message_t *message)
+{
+	amqp_basic_properties_t properties = message->properties;
+	amqp_table_entry_t headers[HEADERS_MAX];
+	int n = 0;
+
+	/* RabbitMQ would compare the user with the one that sends the copy. */
+	properties._flags &= (amqp_flags_t)~AMQP_BASIC_USER_ID_FLAG;
+	if (properties._flags & AMQP_BASIC_HEADERS_FLAG) {
+		for (int i = 0; i < properties.headers.num_entries && n < HEADERS_MAX; i++)
+			if (!describes_delivery(properties.headers.entries[i].key))
+				headers[n++] = properties.headers.entries[i];
+		properties.headers = (amqp_table_t){ .num_entries = n, .entries = headers };
+	}
+	hold_send(hold, tag, "", queue, &properties, message->body);
+}
+
+int hold_is_full(const struct hold *hold)
+{
+	return hold->round_n == HOLD_ROUND;
+}
+
+const char *hold_confirm(struct hold *hold)
+{
+	const char *trouble = hold->sender ? rabbit_sender_wait(hold->sender, CONFIRM_TIMEOUT_MS)
+					   : NULL;
+
+	fault_point(FAULT_MOVE_BEFORE_ACK);
+	for (size_t i = 0; i < hold->round_n; i++) {
+		if (!hold->round[i].tag || !hold->round[i].is_confirmed)
+			continue;
+		hold_remove(hold, hold->round[i].tag);
+		hold->moved++;
+	}
+	hold->round_n = 0;
+	return hold->failure ? hold->failure : trouble;
+}
+
+int64_t hold_moved(const struct hold *hold)
+{
+	return hold->moved;
 }

@@ -100,7 +100,7 @@ static const char *system_user(void)
 
 void store_by_set(struct db *db, const struct args *args)
 {
-	const char *name = args_text(args, "by");
+	const char *name = args_bytes(args, "by", NAME_BYTES_MAX);
 	char host[64] = "", own[NAME_BYTES_MAX + 1];
 
 	if (!name) {
@@ -108,8 +108,6 @@ void store_by_set(struct db *db, const struct args *args)
 		snprintf(own, sizeof(own), "%.30s@%.60s", system_user(), host);
 		name = own;
 	}
-	if (!*name || strlen(name) > NAME_BYTES_MAX)
-		args_fail("--by is \"%s\": allowed are 1 to %d bytes", name, NAME_BYTES_MAX);
 	db_do(db, sql_query_session_by, postgres_text(name));
 }
 
@@ -151,7 +149,7 @@ int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_
 		for (int row = 0; row < rows_n; row++)
 			take(context, page, row);
 		if (rows_n > 0)
-			after = db_int(page, rows_n - 1, "id");
+			after = strtoll(PQgetvalue(page, rows_n - 1, 0), NULL, 10);
 		n += rows_n;
 		PQclear(page);
 	} while (rows_n == wanted && n < count);

@@ -36,8 +36,8 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
 /*
  * Calls `take` for each row of a query of coupons, whose parameters are the id after which to begin
- * and a number of rows. Reads in pages, without a transaction. At most `count` rows. Returns how
- * many there were.
+ * and a number of rows, and whose first column is the id. Reads in pages, without a transaction. At
+ * most `count` rows. Returns how many there were.
  */
 typedef void store_row_fn(void *context, const PGresult *page, int row);
 int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,

@@ -1,8 +1,10 @@
 #include "ctl/table.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 
 #include <csv.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,22 +75,13 @@ void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
 		text_add_string(buffer, "...");
 }
 
-static int byte_next(struct line_reader *reader)
-{
-	if (reader->file)
-		return getc_unlocked(reader->file);
-	if ((size_t)reader->read_bytes == reader->memory_len)
-		return EOF;
-	return (unsigned char)reader->memory[reader->read_bytes];
-}
-
 int line_next(struct line_reader *reader)
 {
 	int c;
 
 	reader->len = 0;
 	reader->is_long = 0;
-	while ((c = byte_next(reader)) != EOF) {
+	while ((c = getc_unlocked(reader->file)) != EOF) {
 		reader->read_bytes++;
 		if (reader->len < LINE_READER_MAX)
 			reader->text[reader->len++] = (char)c;
@@ -99,7 +92,7 @@ int line_next(struct line_reader *reader)
 	}
 	reader->number++;
 	reader->text[reader->len] = '\0';
-	return reader->len > 0 && !(reader->file && ferror(reader->file));
+	return reader->len > 0 && !ferror(reader->file);
 }
 
 /* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
@@ -163,44 +156,20 @@ static void on_row(int end, void *context)
 	rows->rows_n++;
 }
 
-const char *csv_fault_text(enum csv_fault fault)
-{
-	switch (fault) {
-	case ROW_FINE:
-		return NULL;
-	case ROW_LONG:
-		return "the row is longer than 65536 bytes";
-	case ROW_QUOTE:
-	case ROW_AFTER_QUOTE:
-		return "a quote is neither at the end of its cell nor doubled";
-	case ROW_RETURN:
-		return "a carriage return is in the middle of the line";
-	case ROW_UNENDED:
-		return "a quoted cell does not end before the end of the file";
-	}
-	return NULL;
-}
-
-static enum csv_fault line_feed(struct csv_rows *rows)
+/* NULL, or what is wrong. */
+static const char *line_feed(struct csv_rows *rows)
 {
 	const struct line_reader *reader = rows->reader;
-	size_t n;
 
 	rows->bytes += reader->len;
 	if (reader->is_long || rows->bytes > LINE_READER_MAX)
-		return ROW_LONG;
-	n = csv_parse(&rows->parser, reader->text, reader->len, on_cell, on_row, rows);
-	if (n != reader->len) {
+		return "the row is longer than 65536 bytes";
+	if (csv_parse(&rows->parser, reader->text, reader->len, on_cell, on_row, rows) !=
+	    reader->len) {
 		check(csv_error(&rows->parser) == CSV_EPARSE);
-		return reader->text[n] == '"' ? ROW_QUOTE : ROW_AFTER_QUOTE;
+		return "a quote is neither at the end of its cell nor doubled";
 	}
-	return rows->rows_n > 1 ? ROW_RETURN : ROW_FINE;
-}
-
-/* The end of the file may end a row. */
-static enum csv_fault end_feed(struct csv_rows *rows)
-{
-	return csv_fini(&rows->parser, on_cell, on_row, rows) ? ROW_UNENDED : ROW_FINE;
+	return rows->rows_n > 1 ? "a carriage return is in the middle of the line" : NULL;
 }
 
 static void row_fill(const struct csv_rows *rows, struct csv_row *row)
@@ -239,16 +208,13 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
 	*row = (struct csv_row){ 0 };
 	row_begin(rows);
-	for (int64_t at = rows->reader->read_bytes; line_next(rows->reader);
-	     at = rows->reader->read_bytes) {
+	while (line_next(rows->reader)) {
 		if (!row->line && is_empty(rows))
 			continue;
-		if (!row->line) {
+		if (!row->line)
 			row->line = rows->reader->number;
-			row->at = at;
-		}
-		row->fault = line_feed(rows);
-		if (row->fault != ROW_FINE) {
+		row->wrong = line_feed(rows);
+		if (row->wrong) {
 			parser_renew(rows);
 			return 1;
 		}
@@ -259,7 +225,9 @@ int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 	}
 	if (!row->line)
 		return 0;
-	row->fault = end_feed(rows);
+	/* The end of the file may end a row. */
+	if (csv_fini(&rows->parser, on_cell, on_row, rows))
+		row->wrong = "a quoted cell does not end before the end of the file";
 	row_fill(rows, row);
 	parser_renew(rows);
 	return 1;
@@ -317,8 +285,13 @@ enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format for
 	return csv_reader_of(args_has(args, "spreadsheet"));
 }
 
-void sheet_head(const struct sheet *sheet)
+void sheet_begin(struct sheet *sheet, const char *path)
 {
+	sheet->file = stdout;
+	if (path) {
+		file_new_open(&sheet->new, path);
+		sheet->file = sheet->new.stream;
+	}
 	if (sheet->format != SHEET_CSV)
 		return;
 	for (const char *const *column = sheet->columns; *column; column++)
@@ -367,12 +340,33 @@ void sheet_row(struct sheet *sheet, const struct cell *cells)
 	}
 }
 
-void sheet_fini(struct sheet *sheet)
+int sheet_failed(struct sheet *sheet)
+{
+	if (!sheet->error && ferror(sheet->file))
+		sheet->error = errno ? errno : EIO;
+	return sheet->error != 0;
+}
+
+void sheet_end(struct sheet *sheet, enum file_place place)
 {
 	text_buffer_fini(&sheet->line);
+	errno = sheet->error; /* of the row, not of what followed */
+	if (sheet->file != stdout)
+		file_new_place(&sheet->new, place);
+	else if (sheet_failed(sheet) || file_sync(stdout))
+		log_fatal("standard output cannot be written: %s",
+			  strerror(sheet->error ? sheet->error : errno));
 }
 
 struct cell cell_text(const char *text)
 {
 	return (struct cell){ .text = text && *text ? text : NULL, .len = text ? strlen(text) : 0 };
+}
+
+struct cell cell_json(const char *text)
+{
+	struct cell cell = cell_text(text);
+
+	cell.is_json = 1;
+	return cell;
 }

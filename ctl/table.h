@@ -5,6 +5,7 @@
 #define CTL_TABLE_H
 
 #include "ctl/args.h"
+#include "ctl/file.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,13 +28,11 @@ void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
 /* For a message: at most 100 bytes, and what is not printable ASCII as \xNN. */
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
 
-/* Reads the lines of a file, or of bytes in memory, each of a bounded length. */
+/* Reads the lines of a file, each of a bounded length. */
 #define LINE_READER_MAX 65536
 
-struct line_reader { /* all zero but the file, or the memory */
+struct line_reader { /* all zero but the file */
 	FILE *file;
-	const char *memory; /* instead of a file; what was read may be changed */
-	size_t memory_len;
 	int64_t number; /* of the line: 1… */
 	int64_t read_bytes;
 	size_t len;  /* with the end of the line, if there is one */
@@ -49,20 +48,10 @@ int line_next(struct line_reader *reader);
 
 struct csv_rows;
 
-enum csv_fault {
-	ROW_FINE,
-	ROW_LONG,
-	ROW_QUOTE,       /* in a cell that does not begin with one */
-	ROW_AFTER_QUOTE, /* something else than a comma */
-	ROW_RETURN,      /* not at the end of a line */
-	ROW_UNENDED      /* a quoted cell, at the end of the file */
-};
-
 struct csv_row {
-	int64_t line;         /* where it begins: its number */
-	int64_t at;           /* in bytes, from 0 */
-	enum csv_fault fault; /* otherwise it is a row */
-	size_t cells_n;       /* may be more than there are here */
+	int64_t line;      /* where it begins: its number */
+	const char *wrong; /* NULL: it is a row */
+	size_t cells_n;    /* may be more than there are here */
 	struct {
 		const char *text; /* not ended by a NUL */
 		size_t len;
@@ -74,9 +63,6 @@ enum csv_spaces { CSV_SPACES_KEEP, CSV_SPACES_DROP };
 
 struct csv_rows *csv_rows_new(struct line_reader *reader, enum csv_spaces spaces); /* is lent */
 void csv_rows_free(struct csv_rows *rows);
-
-/* NULL: it is fine. */
-const char *csv_fault_text(enum csv_fault fault);
 
 /* The next row, until the next call; empty lines are left out. 1, or 0 at the end. */
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
@@ -113,13 +99,15 @@ enum sheet_format sheet_format_read(const struct args *args, const char *file);
 /* --spreadsheet, which is allowed with CSV alone. */
 enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format format);
 
-struct sheet {
-	FILE *file;
+struct sheet { /* the first four are the caller's; all else zero at first */
 	enum sheet_format format;
 	enum csv_reader reader;
 	const char *const *columns; /* ended by NULL */
 	const char *csv_end;        /* of a line of CSV */
-	struct text_buffer line;    /* of JSON; all zero at first */
+	FILE *file;
+	struct file_new new;
+	int error;               /* of the first row that did not go out */
+	struct text_buffer line; /* of JSON */
 };
 
 struct cell {
@@ -128,11 +116,15 @@ struct cell {
 	int is_json; /* goes into JSON as it is */
 };
 
-/* Both leave errors to the caller, who checks the file at the end. */
-void sheet_head(const struct sheet *sheet);
+/* Begins the file with this name, or standard output for NULL. */
+void sheet_begin(struct sheet *sheet, const char *path);
 void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
-void sheet_fini(struct sheet *sheet);                          /* leaves the file open */
+/* A row has not gone out: then no more is needed, and sheet_end() tells. */
+int sheet_failed(struct sheet *sheet);
+/* Brings all to disk, and the file to its place. What has failed ends the process. */
+void sheet_end(struct sheet *sheet, enum file_place place);
 
 struct cell cell_text(const char *text); /* NULL or "": empty */
+struct cell cell_json(const char *text);
 
 #endif

@@ -3,7 +3,7 @@
  * it when the next request is due.
  *
  *	          ┌─ request lines, as many as the pipeline allows ─▶ ┐
- *	book ─────┤                                                   ├── the client's connections
+ *	requests ─┤                                                   ├── the client's connections
  *	          └─ answers ◀─ scan ◀─ lines ◀───────────────────────┘
  *
  * A connection is filled again when half of its pipeline is answered, so that one send carries many
@@ -15,7 +15,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,35 +26,10 @@
 #define SEND_GAP_US 200            /* with a rate: requests due within it are sent together */
 #define PROGRESS_US 100000
 
-static volatile sig_atomic_t stop_asked;
-
-/* From now on a signal ends the process. */
-static void signals_reset(void)
-{
-	signal(SIGINT, SIG_DFL);
-	signal(SIGTERM, SIG_DFL);
-}
-
-static void on_signal(int number)
-{
-	(void)number;
-	stop_asked = 1;
-	signals_reset();
-}
-
-static void signals_take(void)
-{
-	struct sigaction action = { .sa_handler = on_signal };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 struct load {
 	struct client client;
-	struct rush_book *book;
+	struct rush_requests *requests;
 	const struct rush_plan *plan;
-	struct json_arena *arena;
 	int may_send;  /* before, connections are only opened */
 	uint32_t turn; /* with a rate: the connection that is next */
 	int timer;
@@ -73,9 +47,9 @@ static void connection_fill(struct load *load, uint32_t i, uint32_t stop)
 
 	if (c->state != CLIENT_CONNECTED || c->out_len > 0)
 		return;
-	while (c->open < plan->pipeline && load->book->next < stop) {
-		int64_t due_us = plan->rate ? rush_plan_due_us(plan, load->book->next) : now_us;
-		uint32_t request = rush_book_send(load->book, (uint16_t)i, due_us, now_us);
+	while (c->open < plan->pipeline && load->requests->next < stop) {
+		int64_t due_us = plan->rate ? rush_plan_due_us(plan, load->requests->next) : now_us;
+		uint32_t request = rush_requests_send(load->requests, (uint16_t)i, due_us, now_us);
 
 		c->out_len += rush_plan_line(plan, request, c->out + c->out_len);
 		c->open++;
@@ -100,29 +74,25 @@ static void fill_all(struct load *load)
 		connection_fill(load, i, load->plan->requests_n);
 }
 
-static void line_take(void *context, uint32_t i, const char *line, size_t len)
+static void reply_take(void *context, uint32_t i, const struct client_reply *reply,
+		       const char *line, size_t len)
 {
 	struct load *load = context;
-	struct client_reply reply;
-	int of;
+	int of = reply ? rush_requests_answer(load->requests, reply, load->client.now_us)
+		       : RUSH_WRONG;
 
 	(void)i;
-	if (client_scan(line, len, &reply) && client_scan_strict(load->arena, line, len, &reply)) {
-		rush_book_strange(load->book, line, len);
-		return;
-	}
-	of = rush_book_answer(load->book, &reply, load->client.now_us);
 	if (of >= 0)
 		load->client.list[of].open--;
 	else if (of == RUSH_WRONG)
-		rush_book_strange(load->book, line, len);
+		rush_requests_strange(load->requests, line, len);
 }
 
 static void lost(void *context, uint32_t i)
 {
 	struct load *load = context;
 
-	rush_book_lost(load->book, (uint16_t)i);
+	rush_requests_lost(load->requests, (uint16_t)i);
 }
 
 /* Ends the requests that had no answer in time. */
@@ -130,7 +100,7 @@ static void expire(struct load *load)
 {
 	int expired = 0, of;
 
-	while ((of = rush_book_expire(load->book, load->client.now_us)) >= 0) {
+	while ((of = rush_requests_expire(load->requests, load->client.now_us)) >= 0) {
 		load->client.list[of].open--;
 		expired = 1;
 	}
@@ -145,9 +115,9 @@ static void send_due(struct load *load)
 	int64_t now_us = load->client.now_us, due = now_us * plan->rate / 1000000 + 1;
 	uint32_t stop = due < plan->requests_n ? (uint32_t)due : plan->requests_n;
 
-	if (load->book->next >= stop || now_us < load->sent_last_us + SEND_GAP_US)
+	if (load->requests->next >= stop || now_us < load->sent_last_us + SEND_GAP_US)
 		return;
-	for (uint32_t i = 0; i < plan->connections_n && load->book->next < stop; i++)
+	for (uint32_t i = 0; i < plan->connections_n && load->requests->next < stop; i++)
 		connection_fill(load, load->turn++ % plan->connections_n, stop);
 	load->sent_last_us = now_us;
 }
@@ -157,14 +127,14 @@ static int64_t wake_us(struct load *load)
 {
 	const struct rush_plan *plan = load->plan;
 	int64_t now_us = load->client.now_us, wake = now_us + PROGRESS_US,
-		other = rush_book_deadline_us(load->book);
+		other = rush_requests_deadline_us(load->requests);
 
 	if (other < wake)
 		wake = other;
 	if (load->client.closed_n > 0 && now_us + 1000 * BACKOFF_FIRST_MS / 2 < wake)
 		wake = now_us + 1000 * BACKOFF_FIRST_MS / 2;
-	if (plan->rate && load->may_send && load->book->next < plan->requests_n) {
-		other = rush_plan_due_us(plan, load->book->next);
+	if (plan->rate && load->may_send && load->requests->next < plan->requests_n) {
+		other = rush_plan_due_us(plan, load->requests->next);
 		if (other < load->sent_last_us + SEND_GAP_US)
 			other = load->sent_last_us + SEND_GAP_US;
 		/* An overdue request waits for a full pipeline: an answer wakes the loop. */
@@ -192,7 +162,7 @@ static void turn(struct load *load)
 	int timeout_ms = wait_us <= 0 ? 0 : (int)((wait_us + 999) / 1000);
 	int is_paced;
 
-	if (stop_asked)
+	if (client_stop_asked())
 		load->may_send = 0;
 	is_paced = load->plan->rate && load->may_send;
 	if (is_paced)
@@ -210,7 +180,7 @@ static void progress_print(const struct load *load, int64_t *next_us)
 {
 	static const char full[] = "##############################";
 	static const char empty[] = "..............................";
-	uint32_t ended = load->book->next - rush_book_open(load->book),
+	uint32_t ended = load->requests->next - load->requests->ends[RUSH_OPEN],
 		 all = load->plan->requests_n;
 	int width = sizeof(full) - 1, part = (int)((uint64_t)ended * (uint64_t)width / all);
 
@@ -230,7 +200,7 @@ static int64_t cpu_us(void)
 	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
 }
 
-static void load_init(struct load *load, struct rush_book *book,
+static void load_init(struct load *load, struct rush_requests *requests,
 		      const struct gateway_address *address)
 {
 	/* Edge-triggered: the timer is never read. */
@@ -238,13 +208,13 @@ static void load_init(struct load *load, struct rush_book *book,
 	const struct client_owner owner = {
 		.context = load,
 		.fill = fill,
-		.line = line_take,
+		.reply = reply_take,
 		.lost = lost,
 	};
 
-	*load = (struct load){ .book = book, .plan = book->plan, .arena = json_arena_new() };
-	client_init(&load->client, &owner, address, book->plan->connections_n,
-		    (size_t)book->plan->pipeline * RUSH_LINE_MAX);
+	*load = (struct load){ .requests = requests, .plan = requests->plan };
+	client_init(&load->client, &owner, address, requests->plan->connections_n,
+		    (size_t)requests->plan->pipeline * RUSH_LINE_MAX);
 	load->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	check(load->timer >= 0);
 	check(epoll_ctl(load->client.epoll, EPOLL_CTL_ADD, load->timer, &event) == 0);
@@ -260,7 +230,7 @@ static uint32_t begin(struct load *load)
 	       load->client.now_us < CONNECT_TIMEOUT_US)
 		turn(load);
 	connected = load->client.open_n;
-	signals_take();
+	client_stop_watch(1);
 	client_start(&load->client);
 	load->may_send = 1;
 	load->alive_us = 0;
@@ -275,20 +245,20 @@ static uint32_t begin(struct load *load)
 /* No request is open, and all are sent, or no more will be: a signal came, or nobody listens. */
 static int is_over(const struct load *load)
 {
-	if (rush_book_open(load->book) > 0)
+	if (load->requests->ends[RUSH_OPEN] > 0)
 		return 0;
-	return load->book->next == load->plan->requests_n || stop_asked ||
+	return load->requests->next == load->plan->requests_n || client_stop_asked() ||
 	       load->client.now_us - load->alive_us > load->plan->timeout_us;
 }
 
-int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
-		  struct rush_figures *figures)
+int rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
+		  int progress, struct rush_figures *figures)
 {
 	struct load load;
 	int64_t progress_us = 0, cpu_before_us;
 
 	memset(figures, 0, sizeof(*figures));
-	load_init(&load, book, address);
+	load_init(&load, requests, address);
 	cpu_before_us = cpu_us();
 	figures->connected = begin(&load);
 	figures->begin_us = load.client.begin_us;
@@ -297,17 +267,17 @@ int rush_load_run(struct rush_book *book, const struct gateway_address *address,
 		if (progress)
 			progress_print(&load, &progress_us);
 	}
-	signals_reset();
+	client_stop_watch(0);
 	if (progress)
 		fputs("\r\033[K", stderr);
 	figures->cpu_us = cpu_us() - cpu_before_us;
-	figures->duration_us = rush_book_answered(book) == book->next ? book->answered_last_us
-								      : load.client.now_us;
+	figures->duration_us = rush_requests_answered(requests) == requests->next
+				       ? requests->answered_last_us
+				       : load.client.now_us;
 	figures->disconnections = load.client.disconnections;
-	figures->stopped = stop_asked && book->next < book->plan->requests_n;
+	figures->stopped = client_stop_asked() && requests->next < requests->plan->requests_n;
 	snprintf(figures->error, sizeof(figures->error), "%s", load.client.error);
 	close(load.timer);
 	client_fini(&load.client);
-	json_arena_free(load.arena);
 	return figures->connected > 0 ? 0 : -1;
 }

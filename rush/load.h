@@ -1,9 +1,9 @@
-/* Sends the requests of a rush and records every answer in the book. */
+/* Sends the requests of a rush and records every answer. */
 #ifndef RUSH_LOAD_H
 #define RUSH_LOAD_H
 
 #include "client/gateway.h"
-#include "rush/book.h"
+#include "rush/requests.h"
 
 struct rush_figures {
 	int64_t begin_us;    /* the first request, on the monotonic clock */
@@ -20,7 +20,7 @@ struct rush_figures {
  * requests are sent; the second signal ends the process. 0, or -1 when no connection could be
  * opened at all.
  */
-int rush_load_run(struct rush_book *book, const struct gateway_address *address, int progress,
-		  struct rush_figures *figures);
+int rush_load_run(struct rush_requests *requests, const struct gateway_address *address,
+		  int progress, struct rush_figures *figures);
 
 #endif

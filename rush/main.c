@@ -16,8 +16,7 @@
 #define SETTLE_TIMEOUT_S 30
 
 struct report {
-	const struct rush_plan *plan;
-	const struct rush_book *book;
+	const struct rush_requests *requests;
 	const struct rush_figures *figures;
 	const struct rush_verify *verify; /* NULL: with --no-verify */
 	int passed;
@@ -76,32 +75,32 @@ static void latency_print(const char *name, const struct rush_latency *l)
 
 static void answers_print(const struct report *report)
 {
-	const struct rush_book *book = report->book;
+	const struct rush_requests *requests = report->requests;
 	const struct rush_figures *figures = report->figures;
-	uint32_t answered = rush_book_answered(book);
+	uint32_t answered = rush_requests_answered(requests);
 	struct rush_latency all, accepted;
 
 	for (int end = 0; end < RUSH_ENDS; end++)
-		if (book->ends[end])
-			printf("  %-22s %12s\n", end_name(report->plan, end),
-			       grouped(book->ends[end]));
+		if (requests->ends[end])
+			printf("  %-22s %12s\n", end_name(report->requests->plan, end),
+			       grouped(requests->ends[end]));
 	printf("  %-22s %12s in %.3f s, %s a second\n", "answered", grouped(answered),
 	       seconds(figures->duration_us), grouped(per_second(answered, figures->duration_us)));
 	if (figures->disconnections)
 		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
 		       figures->error);
-	if (book->overdue)
-		printf("  %-22s %12u\n", "answered too late", book->overdue);
-	if (book->strange)
-		printf("  %-22s %12u, the first: %s\n", "invalid lines", book->strange,
-		       book->strange_first);
-	rush_book_latency(book, RUSH_ENDS, &all);
-	rush_book_latency(book, answer_code(ANSWER_OK), &accepted);
+	if (requests->overdue)
+		printf("  %-22s %12u\n", "answered too late", requests->overdue);
+	if (requests->strange)
+		printf("  %-22s %12u, the first: %s\n", "invalid lines", requests->strange,
+		       requests->strange_first);
+	rush_requests_latency(requests, RUSH_ENDS, &all);
+	rush_requests_latency(requests, answer_code(ANSWER_OK), &accepted);
 	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
 	       "max");
 	latency_print("all answers", &all);
 	if (accepted.n > 0 && accepted.n < all.n)
-		latency_print(rush_ack_text(report->plan->ack), &accepted);
+		latency_print(rush_ack_text(report->requests->plan->ack), &accepted);
 }
 
 static void verify_print(const struct report *report)
@@ -134,7 +133,7 @@ static void verify_print(const struct report *report)
 static void verdict_print(const struct report *report)
 {
 	const struct rush_verify *v = report->verify;
-	const struct rush_book *book = report->book;
+	const struct rush_requests *requests = report->requests;
 
 	printf("\n%s: ", report->passed ? "PASS" : "FAIL");
 	if (v) {
@@ -152,13 +151,13 @@ static void verdict_print(const struct report *report)
 		if (v->tally.unkept)
 			printf(", %s keys or codes not kept", grouped(v->tally.unkept));
 	} else {
-		printf("%s answered, not verified", grouped(rush_book_answered(book)));
+		printf("%s answered, not verified", grouped(rush_requests_answered(requests)));
 	}
-	if (book->ends[RUSH_NOT_SENT])
-		printf(", %s not sent: %s", grouped(book->ends[RUSH_NOT_SENT]),
+	if (requests->ends[RUSH_NOT_SENT])
+		printf(", %s not sent: %s", grouped(requests->ends[RUSH_NOT_SENT]),
 		       report->figures->stopped ? "stopped by a signal" : report->figures->error);
-	if (book->strange)
-		printf(", %s invalid lines", grouped(book->strange));
+	if (requests->strange)
+		printf(", %s invalid lines", grouped(requests->strange));
 	putchar('\n');
 }
 
@@ -175,7 +174,7 @@ static void coupons_print(const struct rush_coupons *coupons)
 
 static void text_print(const struct report *report)
 {
-	const struct rush_plan *plan = report->plan;
+	const struct rush_plan *plan = report->requests->plan;
 
 	coupons_print(&plan->coupons);
 	printf(": %s requests of %s users, %u connections x %u", grouped(plan->requests_n),
@@ -193,12 +192,12 @@ static void text_print(const struct report *report)
 	verdict_print(report);
 }
 
-static cJSON *latency_json(const struct rush_book *book, int code)
+static cJSON *latency_json(const struct rush_requests *requests, int code)
 {
 	cJSON *object = output_object();
 	struct rush_latency latency;
 
-	rush_book_latency(book, code, &latency);
+	rush_requests_latency(requests, code, &latency);
 	output_number(object, "n", (int64_t)latency.n);
 	output_number(object, "p50", latency.p50_us);
 	output_number(object, "p90", latency.p90_us);
@@ -213,8 +212,9 @@ static cJSON *answers_json(const struct report *report)
 	cJSON *object = output_object();
 
 	for (int end = 0; end < RUSH_ENDS; end++)
-		if (report->book->ends[end])
-			output_number(object, end_name(report->plan, end), report->book->ends[end]);
+		if (report->requests->ends[end])
+			output_number(object, end_name(report->requests->plan, end),
+				      report->requests->ends[end]);
 	return object;
 }
 
@@ -254,9 +254,9 @@ static cJSON *verify_json(const struct report *report)
 
 static void json_print(const struct report *report)
 {
-	const struct rush_plan *plan = report->plan;
+	const struct rush_plan *plan = report->requests->plan;
 	const struct rush_figures *figures = report->figures;
-	uint32_t answered = rush_book_answered(report->book);
+	uint32_t answered = rush_requests_answered(report->requests);
 	cJSON *object = output_object();
 
 	output_bool(object, "passed", report->passed);
@@ -278,18 +278,18 @@ static void json_print(const struct report *report)
 	output_text(object, "ack", rush_ack_text(plan->ack));
 	output_add(object, "answers", answers_json(report));
 	output_number(object, "answered", answered);
-	output_number(object, "unknown", rush_book_unknown(report->book));
+	output_number(object, "unknown", rush_requests_unknown(report->requests));
 	output_number(object, "begin_us", figures->begin_us);
 	output_number(object, "duration_us", figures->duration_us);
 	output_number(object, "per_second", per_second(answered, figures->duration_us));
 	output_bool(object, "stopped", figures->stopped);
 	output_number(object, "disconnections", figures->disconnections);
-	output_number(object, "answered_too_late", report->book->overdue);
-	output_number(object, "not_understood", report->book->strange);
+	output_number(object, "answered_too_late", report->requests->overdue);
+	output_number(object, "not_understood", report->requests->strange);
 	output_number(object, "client_cpu_us", figures->cpu_us);
-	output_add(object, "latency_us", latency_json(report->book, RUSH_ENDS));
+	output_add(object, "latency_us", latency_json(report->requests, RUSH_ENDS));
 	output_add(object, "latency_accepted_us",
-		   latency_json(report->book, answer_code(ANSWER_OK)));
+		   latency_json(report->requests, answer_code(ANSWER_OK)));
 	if (report->verify)
 		output_add(object, "verify", verify_json(report));
 	else
@@ -305,28 +305,28 @@ static int run(const struct config *config, const struct args *args)
 					       SETTLE_TIMEOUT_S);
 	struct gateway_address address;
 	struct rush_plan plan;
-	struct rush_book book;
+	struct rush_requests requests;
 	struct rush_figures figures;
 	struct rush_verify verify;
 	struct report report = {
-		.plan = &plan,
-		.book = &book,
+		.requests = &requests,
 		.figures = &figures,
 		.verify = verified ? &verify : NULL,
 	};
 
 	rush_plan_read(&plan, args);
 	gateway_address_read(&address, config->listen);
-	rush_book_init(&book, &plan);
+	rush_requests_init(&requests, &plan);
 	if (verified)
 		rush_verify_begin(&verify, &plan, config->database_url, config->redis_url,
 				  settle_timeout_s * 1000);
-	if (rush_load_run(&book, &address, !json && isatty(STDERR_FILENO), &figures))
+	if (rush_load_run(&requests, &address, !json && isatty(STDERR_FILENO), &figures))
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,
 			  figures.error);
-	if (verified && rush_verify_end(&verify, &book))
-		log_fatal("the gateway answered with a receive whose batch is not a ULID");
-	report.passed = book.strange == 0 && (figures.stopped || book.ends[RUSH_NOT_SENT] == 0) &&
+	if (verified)
+		rush_verify_end(&verify, &requests);
+	report.passed = requests.strange == 0 &&
+			(figures.stopped || requests.ends[RUSH_NOT_SENT] == 0) &&
 			(!verified || rush_verify_passed(&verify));
 	if (json)
 		json_print(&report);
@@ -334,7 +334,7 @@ static int run(const struct config *config, const struct args *args)
 		text_print(&report);
 	if (verified)
 		rush_verify_fini(&verify);
-	rush_book_fini(&book);
+	rush_requests_fini(&requests);
 	rush_plan_fini(&plan);
 	return report.passed ? 0 : 1;
 }

@@ -3,7 +3,9 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
+#include "common/message/receive.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,18 +24,6 @@
 #define WORD UINT64_MAX
 #define STEP UINT64_C(0x9e3779b97f4a7c15) /* odd */
 #define CHOICE (UINT64_C(1) << 63)        /* keeps choices apart from ids, beyond all seeds */
-
-/* The option's value as its place among `texts`, which NULL ends; the first without the option. */
-static int choice_read(const struct args *args, const char *name, const char *const *texts,
-		       const char *allowed)
-{
-	const char *text = args_text(args, name);
-
-	for (int i = 0; texts[i]; i++)
-		if (!text || strcmp(text, texts[i]) == 0)
-			return i;
-	args_fail("--%s is \"%s\": allowed are %s", name, text, allowed);
-}
 
 /* Coupons. */
 
@@ -164,7 +154,7 @@ void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 
 /* Users. */
 
-static const char *const forms[] = { "int", "uuid", NULL };
+static const char *const forms[] = { "int", "uuid" };
 
 const char *rush_form_text(enum rush_form form)
 {
@@ -179,7 +169,7 @@ static void users_read(struct rush_users *users, const struct args *args)
 	*users = (struct rush_users){
 		.n = (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
 		.first = args_has(args, "first-user") ? args_id(args, "first-user") : 1,
-		.form = (enum rush_form)choice_read(args, "user-ids", forms, "int and uuid"),
+		.form = (enum rush_form)args_choice(args, "user-ids", forms, 2, RUSH_INT),
 		.seeded = args_has(args, "user-seed"),
 		.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0),
 	};
@@ -210,30 +200,16 @@ static uint64_t shuffle(const struct rush_users *users, uint64_t number)
 	return mix((start + number * STEP) & RUSH_NUMBER_MAX, RUSH_NUMBER_MAX);
 }
 
-static char *put_hex(char *out, uint64_t bits, int digits)
-{
-	while (digits-- > 0)
-		*out++ = "0123456789abcdef"[bits >> 4 * digits & 15];
-	return out;
-}
-
 /* `low` has 62 bits. Of `high`, four bits give way to the version. */
 static struct user_id uuid(uint64_t high, uint64_t low)
 {
+	const uint64_t halves[2] = { htobe64((high & ~UINT64_C(0xf000)) | VERSION_4),
+				     htobe64(low | VARIANT) };
 	struct user_id user = { .len = RUSH_USER_MAX };
-	char *p = user.text;
+	struct ulid bits;
 
-	high = (high & ~UINT64_C(0xf000)) | VERSION_4;
-	low |= VARIANT;
-	p = put_hex(p, high >> 32, 8);
-	*p++ = '-';
-	p = put_hex(p, high >> 16, 4);
-	*p++ = '-';
-	p = put_hex(p, high, 4);
-	*p++ = '-';
-	p = put_hex(p, low >> 48, 4);
-	*p++ = '-';
-	put_hex(p, low, 12);
+	memcpy(bits.bytes, halves, sizeof(halves));
+	ulid_to_uuid(&bits, user.text);
 	return user;
 }
 
@@ -310,7 +286,7 @@ static void codes_read(struct rush_codes *codes, const struct args *args, size_t
 
 /* Requests. */
 
-static const char *const acks[] = { "accepted", "queued", "issued", NULL };
+static const char *const acks[] = { "accepted", "queued", "issued" };
 
 const char *rush_ack_text(enum rush_ack ack)
 {
@@ -336,7 +312,7 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 			  plan->requests_per_user, (long long)requests_n, RUSH_REQUESTS_MAX);
 	plan->requests_n = (uint32_t)requests_n;
 	plan->keys = args_has(args, "keys");
-	plan->ack = (enum rush_ack)choice_read(args, "ack", acks, "accepted, queued and issued");
+	plan->ack = (enum rush_ack)args_choice(args, "ack", acks, 3, RUSH_ACCEPTED);
 	plan->rate = args_number(args, "rate", 1, 10000000, 0);
 	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
 						    CONNECTIONS);

@@ -1,6 +1,6 @@
 /*
- * The requests of a rush. They are numbered from 0, and the number is their id on the wire. The
- * requests of one user are for one coupon, and are sent one directly after the other, so that they
+ * What a rush requests. Its requests are numbered from 0, and the number is their id on the wire.
+ * Those of one user are for one coupon, and are sent one directly after the other, so that they
  * race.
  */
 #ifndef RUSH_PLAN_H

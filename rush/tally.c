@@ -9,16 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void rush_receives_add(struct rush_receives *receives, const struct rush_receive *receive)
-{
-	if (receives->n == receives->size) {
-		receives->size = receives->size ? receives->size * 2 : 1024;
-		receives->list = realloc(receives->list, receives->size * sizeof(*receives->list));
-		check(receives->list != NULL);
-	}
-	receives->list[receives->n++] = *receive;
-}
-
 static int receive_compare(const void *a, const void *b)
 {
 	const struct rush_receive *x = a, *y = b;
@@ -36,31 +26,6 @@ void rush_receives_sort(struct rush_receives *receives)
 {
 	if (receives->n > 1)
 		qsort(receives->list, receives->n, sizeof(*receives->list), receive_compare);
-}
-
-void rush_receives_fini(struct rush_receives *receives)
-{
-	free(receives->list);
-	memset(receives, 0, sizeof(*receives));
-}
-
-int rush_receives_told(struct rush_receives *told, const struct rush_book *book)
-{
-	for (size_t i = 0; i < book->told_n; i++) {
-		const struct rush_told *one = &book->told[i];
-		struct rush_receive receive = {
-			.user = rush_plan_user(book->plan, one->request),
-			.index = one->index,
-			.code = one->code,
-		};
-
-		receive.coupon = rush_plan_coupon(book->plan, receive.user);
-		if (ulid_parse(&receive.batch, one->batch, ULID_LEN))
-			return -1;
-		rush_receives_add(told, &receive);
-	}
-	rush_receives_sort(told);
-	return 0;
 }
 
 /* Moves `*at` behind all receives up to `receive`. Returns how many were equal to it. */
@@ -107,10 +72,10 @@ void rush_tally_note(struct rush_tally *tally, const char *format, ...)
 	va_end(list);
 }
 
-static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
+static void wrong_add(struct rush_tally *tally, const struct rush_requests *requests,
 		      const struct rush_receive *receive, const char *what)
 {
-	const struct rush_plan *plan = book->plan;
+	const struct rush_plan *plan = requests->plan;
 	struct receive full = {
 		.coupon = plan->coupons.list[receive->coupon].id,
 		.user = rush_users_id(&plan->users, receive->user),
@@ -124,7 +89,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_book *book,
 }
 
 /* Judges one receive, which `copies` answers name, starting with `first`. */
-static void told_judge(struct rush_tally *tally, const struct rush_book *book,
+static void told_judge(struct rush_tally *tally, const struct rush_requests *requests,
 		       const struct rush_receive *first, size_t copies, size_t rows,
 		       size_t rejections)
 {
@@ -132,7 +97,7 @@ static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 
 	for (size_t i = 0; i < copies; i++) {
 		issued_told |= first[i].code == answer_code(ANSWER_OK) &&
-			       book->plan->ack == RUSH_ISSUED;
+			       requests->plan->ack == RUSH_ISSUED;
 		rejected_told |= first[i].code == answer_code(ANSWER_REJECTED);
 	}
 	tally->told++;
@@ -140,29 +105,29 @@ static void told_judge(struct rush_tally *tally, const struct rush_book *book,
 	tally->rejected += rejections > 0;
 	if (rows + rejections == 0) {
 		tally->lost++;
-		wrong_add(tally, book, first, "accepted, but neither issued nor rejected");
+		wrong_add(tally, requests, first, "accepted, but neither issued nor rejected");
 	}
 	if (rows > 0 && rejections > 0) {
 		tally->both++;
-		wrong_add(tally, book, first, "issued and rejected");
+		wrong_add(tally, requests, first, "issued and rejected");
 	}
-	if (rows > 1 || (copies > 1 && !rush_plan_repeats(book->plan))) {
+	if (rows > 1 || (copies > 1 && !rush_plan_repeats(requests->plan))) {
 		tally->twice++;
-		wrong_add(tally, book, first,
+		wrong_add(tally, requests, first,
 			  rows > 1 ? "issued twice" : "answered to two requests");
 	}
 	if ((issued_told && rows == 0 && rejections > 0) || (rejected_told && rows > 0)) {
 		tally->other++;
-		wrong_add(tally, book, first,
+		wrong_add(tally, requests, first,
 			  rows ? "answered as rejected, but issued"
 			       : "answered as issued, but rejected");
 	}
 }
 
-static void told_walk(struct rush_tally *tally, const struct rush_book *book,
-		      const struct rush_receives *told, const struct rush_receives *rows,
-		      const struct rush_receives *rejections)
+static void told_walk(struct rush_tally *tally, const struct rush_requests *requests,
+		      const struct rush_receives *rows, const struct rush_receives *rejections)
 {
+	const struct rush_receives *told = &requests->told;
 	size_t row = 0, rejection = 0, next;
 	int64_t kept = -1; /* the last user with a receive that was not rejected */
 
@@ -174,27 +139,27 @@ static void told_walk(struct rush_tally *tally, const struct rush_book *book,
 		for (next = i + 1; next < told->n && receive_compare(one, &told->list[next]) == 0;
 		     next++)
 			;
-		told_judge(tally, book, one, next - i, rows_n, rejections_n);
-		if (!rush_plan_repeats(book->plan) || rejections_n > 0)
+		told_judge(tally, requests, one, next - i, rows_n, rejections_n);
+		if (!rush_plan_repeats(requests->plan) || rejections_n > 0)
 			continue; /* a rejection releases key and code with the slot */
 		if (kept == one->user) {
 			tally->unkept++;
-			wrong_add(tally, book, one, "another receive for the same key or code");
+			wrong_add(tally, requests, one, "another receive for the same key or code");
 		}
 		kept = one->user;
 	}
 }
 
 /* How many outcomes of each of the plan's users an unknown answer explains. */
-static uint16_t *unknown_count(const struct rush_book *book, const struct rush_receives *told)
+static uint16_t *unknown_count(const struct rush_requests *requests)
 {
-	uint16_t *counts = calloc(book->plan->users.n, sizeof(*counts));
+	const struct rush_receives *told = &requests->told;
+	uint16_t *counts = rush_array_new(requests->plan->users.n, sizeof(*counts));
 
-	check(counts != NULL);
-	for (uint32_t i = 0; i < book->next; i++)
-		if (rush_book_is_unknown(book, i) &&
-		    counts[rush_plan_user(book->plan, i)] < UINT16_MAX)
-			counts[rush_plan_user(book->plan, i)]++;
+	for (uint32_t i = 0; i < requests->next; i++)
+		if (rush_requests_is_unknown(requests, i) &&
+		    counts[rush_plan_user(requests->plan, i)] < UINT16_MAX)
+			counts[rush_plan_user(requests->plan, i)]++;
 	for (size_t i = 0; i < told->n; i++)
 		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
 			counts[told->list[i].user]--;
@@ -202,21 +167,23 @@ static uint16_t *unknown_count(const struct rush_book *book, const struct rush_r
 }
 
 /* Outcomes that are neither answered nor from before need an unknown answer. */
-static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
-			const struct rush_receives *told, const struct rush_receives *before,
-			const struct rush_receives *outcomes, uint16_t *unknown)
+static void strays_walk(struct rush_tally *tally, const struct rush_requests *requests,
+			const struct rush_receives *before, const struct rush_receives *outcomes,
+			uint16_t *unknown)
 {
 	size_t told_at = 0, before_at = 0;
 
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct rush_receive *one = &outcomes->list[i];
-		int is_other = one->coupon != rush_plan_coupon(book->plan, one->user);
+		int is_other = one->coupon != rush_plan_coupon(requests->plan, one->user);
 		uint16_t *left = &unknown[one->user];
 
 		/* A duplicate: equal_take() has moved behind its receive. */
 		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)
 			continue;
-		if (equal_take(told, &told_at, one) + equal_take(before, &before_at, one) > 0)
+		if (equal_take(&requests->told, &told_at, one) +
+			    equal_take(before, &before_at, one) >
+		    0)
 			continue;
 		if (*left > 0 && !is_other) {
 			(*left)--;
@@ -224,22 +191,22 @@ static void strays_walk(struct rush_tally *tally, const struct rush_book *book,
 			continue;
 		}
 		tally->stray++;
-		wrong_add(tally, book, one,
+		wrong_add(tally, requests, one,
 			  is_other ? "of a coupon that the user did not request"
 				   : "an outcome that no answer explains");
 	}
 }
 
-void rush_tally(struct rush_tally *tally, const struct rush_book *book,
-		const struct rush_receives *told, const struct rush_receives *before,
-		const struct rush_receives *rows, const struct rush_receives *rejections)
+void rush_tally(struct rush_tally *tally, const struct rush_requests *requests,
+		const struct rush_receives *before, const struct rush_receives *rows,
+		const struct rush_receives *rejections)
 {
-	uint16_t *unknown = unknown_count(book, told);
+	uint16_t *unknown = unknown_count(requests);
 
 	memset(tally, 0, sizeof(*tally));
-	told_walk(tally, book, told, rows, rejections);
-	strays_walk(tally, book, told, before, rows, unknown);
-	strays_walk(tally, book, told, before, rejections, unknown);
+	told_walk(tally, requests, rows, rejections);
+	strays_walk(tally, requests, before, rows, unknown);
+	strays_walk(tally, requests, before, rejections, unknown);
 	free(unknown);
 }
 

@@ -6,23 +6,10 @@
 #ifndef RUSH_TALLY_H
 #define RUSH_TALLY_H
 
-#include "rush/book.h"
+#include "rush/requests.h"
 
 #define RUSH_WRONG_MAX 20 /* what is wrong is named up to this number, and all is counted */
 #define RUSH_WRONG_SIZE 192
-
-struct rush_receive {
-	uint32_t user, coupon; /* their indexes in the plan */
-	struct ulid batch;
-	int16_t index;
-	int16_t code; /* of answered ones: the code of the answer */
-};
-
-/* In the order of user, coupon, batch and index. */
-struct rush_receives {
-	struct rush_receive *list;
-	size_t n, size;
-};
 
 struct rush_tally {
 	int64_t told;         /* distinct receives that were answered as accepted */
@@ -39,12 +26,8 @@ struct rush_tally {
 	char wrong[RUSH_WRONG_MAX][RUSH_WRONG_SIZE];
 };
 
-void rush_receives_add(struct rush_receives *receives, const struct rush_receive *receive);
+/* In the order of user, coupon, batch and index, as all that is compared. */
 void rush_receives_sort(struct rush_receives *receives);
-void rush_receives_fini(struct rush_receives *receives);
-
-/* The receives in the answers of the book, sorted, with duplicates. -1: a batch is no ULID. */
-int rush_receives_told(struct rush_receives *told, const struct rush_book *book);
 
 /*
  * The number of distinct receives of `told` that are not in `before`. Adds them to `of_coupons`,
@@ -54,12 +37,12 @@ int64_t rush_receives_new(const struct rush_receives *told, const struct rush_re
 			  int64_t *of_coupons);
 
 /*
- * `before` has the outcomes from before the rush, `rows` and `rejections` the present ones, each
- * sorted, of the plan's users and coupons.
+ * `before` has the outcomes from before the rush, `rows` and `rejections` the present ones, of the
+ * plan's users and coupons. Each, and what the answers told, is sorted.
  */
-void rush_tally(struct rush_tally *tally, const struct rush_book *book,
-		const struct rush_receives *told, const struct rush_receives *before,
-		const struct rush_receives *rows, const struct rush_receives *rejections);
+void rush_tally(struct rush_tally *tally, const struct rush_requests *requests,
+		const struct rush_receives *before, const struct rush_receives *rows,
+		const struct rush_receives *rejections);
 
 /* Adds a sentence to `wrong`, if there is room. */
 void rush_tally_note(struct rush_tally *tally, const char *format, ...)

@@ -16,14 +16,6 @@
 #define AUDIT_EACH_MAX 8  /* coupons that are audited one by one; more: all of the database's */
 #define RECHECK_US 200000 /* between two reads of the rows */
 
-static void *array_new(size_t n, size_t size)
-{
-	void *array = calloc(n, size);
-
-	check(array != NULL);
-	return array;
-}
-
 static void counts_page_read(struct db *db, const int64_t *ids, uint32_t n,
 			     struct rush_counts *counts)
 {
@@ -33,14 +25,11 @@ static void counts_page_read(struct db *db, const int64_t *ids, uint32_t n,
 	postgres_array_init(&array, POSTGRES_INT8);
 	for (uint32_t i = 0; i < n; i++)
 		postgres_array_add_number(&array, ids[i]);
-	page = db_query_arguments(db, sql_query_rush_settled, 1,
-				  (const struct postgres_argument[]){ postgres_array(&array) });
-	for (uint32_t i = 0; i < n; i++) {
-		int row = (int)i;
-
-		if (row >= PQntuples(page) || db_int(page, row, "id") != ids[i])
-			log_fatal("there is no coupon %lld", (long long)ids[i]);
-		counts[i] = (struct rush_counts){
+	page = db_ask(db, sql_query_rush_settled, postgres_array(&array));
+	for (int row = 0; row < (int)n; row++) {
+		if (row >= PQntuples(page) || db_int(page, row, "id") != ids[row])
+			log_fatal("there is no coupon %lld", (long long)ids[row]);
+		counts[row] = (struct rush_counts){
 			.total = db_int(page, row, "total_num"),
 			.issued = db_int(page, row, "issued_num"),
 			.generation = db_int(page, row, "generation"),
@@ -60,13 +49,10 @@ static void counts_read(struct db *db, const int64_t *ids, uint32_t n, struct ru
 				 counts + i);
 }
 
-/* Adds what `sql` has found for a page of the plan's users, from `first` on. */
-static void outcomes_add(struct rush_verify *verify, const char *sql, int n,
-			 const struct postgres_argument *arguments, uint32_t first,
+/* Adds the outcomes of a page of the plan's users, from `first` on, and clears the result. */
+static void outcomes_add(struct rush_verify *verify, PGresult *result, uint32_t first,
 			 struct rush_receives *outcomes)
 {
-	PGresult *result = db_query_arguments(verify->db, sql, n, arguments);
-
 	for (int row = 0; row < PQntuples(result); row++) {
 		struct rush_receive receive = {
 			.user = first + (uint32_t)db_int(result, row, "ord") - 1,
@@ -86,7 +72,7 @@ static void outcomes_add(struct rush_verify *verify, const char *sql, int n,
 
 /*
  * Adds the outcomes of the users from `first` to `end` - 1: user coupons of all of the rush's
- * coupons, and rejections of the coupon that each requested. Either may be NULL.
+ * coupons, and rejections of the coupon that each requested. `rows` may be NULL.
  */
 static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
 		      struct rush_receives *rows, struct rush_receives *rejections)
@@ -103,17 +89,16 @@ static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
 		postgres_array_add_text(&users, user.text, user.len);
 	}
 	if (rows)
-		outcomes_add(verify, sql_query_rush_rows, 3,
-			     (const struct postgres_argument[]){
-				     postgres_number(verify->ids[0]),
-				     postgres_number(verify->ids[plan->coupons.n - 1]),
-				     postgres_array(&users) },
+		outcomes_add(verify,
+			     db_ask(verify->db, sql_query_rush_rows,
+				    postgres_number(verify->ids[0]),
+				    postgres_number(verify->ids[plan->coupons.n - 1]),
+				    postgres_array(&users)),
 			     first, rows);
-	if (rejections)
-		outcomes_add(verify, sql_query_rush_rejections, 2,
-			     (const struct postgres_argument[]){ postgres_array(&coupons),
-								 postgres_array(&users) },
-			     first, rejections);
+	outcomes_add(verify,
+		     db_ask(verify->db, sql_query_rush_rejections, postgres_array(&coupons),
+			    postgres_array(&users)),
+		     first, rejections);
 	postgres_array_fini(&coupons);
 	postgres_array_fini(&users);
 }
@@ -140,10 +125,10 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 	verify->db = db_open("DATABASE_URL", database_url);
 	/* While most rows of a table are gone, its index may seem to cost more than a scan. */
 	db_run(verify->db, "SET enable_seqscan = off");
-	verify->ids = array_new(plan->coupons.n, sizeof(*verify->ids));
+	verify->ids = rush_array_new(plan->coupons.n, sizeof(*verify->ids));
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
 		verify->ids[i] = plan->coupons.list[i].id;
-	verify->counts = array_new(plan->coupons.n, sizeof(*verify->counts));
+	verify->counts = rush_array_new(plan->coupons.n, sizeof(*verify->counts));
 	/* The counts first: an outcome that is added in between is then new in both. */
 	counts_read(verify->db, verify->ids, plan->coupons.n, verify->counts);
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
@@ -173,16 +158,16 @@ static void in_flight_wait(struct rush_verify *verify, struct redis_client *redi
 }
 
 /* Of every coupon with an unknown answer. */
-static void unknown_wait(struct rush_verify *verify, const struct rush_book *book,
+static void unknown_wait(struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
 	const struct rush_plan *plan = verify->plan;
 	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
-	char *unknown = array_new(plan->coupons.n, 1);
+	char *unknown = rush_array_new(plan->coupons.n, 1);
 
 	(void)redis_client_open(redis); /* or the first call fails */
-	for (uint32_t i = 0; i < book->next; i++)
-		if (rush_book_is_unknown(book, i))
+	for (uint32_t i = 0; i < requests->next; i++)
+		if (rush_requests_is_unknown(requests, i))
 			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
 	for (uint32_t i = 0; i < plan->coupons.n; i++)
 		if (unknown[i])
@@ -216,14 +201,14 @@ static uint32_t page_look(const struct rush_verify *verify, const int64_t *wante
  * looked at in pages, the last ones first. A page is read until it is settled; then the others are
  * too, or nearly. So the time when all were seen is never too early.
  */
-static void settled_wait(struct rush_verify *verify, const struct rush_receives *told,
+static void settled_wait(struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
 	uint32_t coupons_n = verify->plan->coupons.n, n = 0, page_n, stay;
-	int64_t *wanted = array_new(coupons_n, sizeof(*wanted));
-	uint32_t *left = array_new(coupons_n, sizeof(*left));
+	int64_t *wanted = rush_array_new(coupons_n, sizeof(*wanted));
+	uint32_t *left = rush_array_new(coupons_n, sizeof(*left));
 
-	verify->new_n = rush_receives_new(told, &verify->before, wanted);
+	verify->new_n = rush_receives_new(&requests->told, &verify->before, wanted);
 	for (uint32_t i = 0; i < coupons_n; i++)
 		if (wanted[i] > 0)
 			left[n++] = i;
@@ -242,15 +227,14 @@ static void settled_wait(struct rush_verify *verify, const struct rush_receives 
 	free(wanted);
 }
 
-static void tally_make(struct rush_verify *verify, const struct rush_book *book,
-		       const struct rush_receives *told)
+static void tally_make(struct rush_verify *verify, const struct rush_requests *requests)
 {
 	struct rush_receives rows = { 0 }, rejections = { 0 };
 
 	outcomes_read(verify, &rows, &rejections);
 	rush_receives_sort(&rows);
 	rush_receives_sort(&rejections);
-	rush_tally(&verify->tally, book, told, &verify->before, &rows, &rejections);
+	rush_tally(&verify->tally, requests, &verify->before, &rows, &rejections);
 	rush_receives_fini(&rows);
 	rush_receives_fini(&rejections);
 }
@@ -316,7 +300,7 @@ static int64_t sum(int64_t a, int64_t b)
 static void coupons_audit(struct rush_verify *verify)
 {
 	uint32_t n = verify->plan->coupons.n;
-	struct rush_counts *counts = array_new(n, sizeof(*counts));
+	struct rush_counts *counts = rush_array_new(n, sizeof(*counts));
 
 	counts_read(verify->db, verify->ids, n, counts);
 	for (uint32_t i = 0; i < n; i++) {
@@ -331,29 +315,24 @@ static void coupons_audit(struct rush_verify *verify)
 	audit(verify, sql_query_audit_twice, twice_found);
 }
 
-int rush_verify_end(struct rush_verify *verify, const struct rush_book *book)
+void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
 	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_ms * 1000;
-	struct rush_receives told = { 0 };
-	int rc = rush_receives_told(&told, book);
 
-	if (rc == 0) {
-		settled_wait(verify, &told, deadline_us);
-		if (rush_book_unknown(book) > 0)
-			unknown_wait(verify, book, deadline_us);
-		tally_make(verify, book, &told);
-		/* There was other load on these coupons, and the counts included it. */
-		while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
-			usleep(RECHECK_US);
-			tally_make(verify, book, &told);
-			verify->settled_us = clock_monotonic_us();
-		}
-		if (verify->tally.lost > 0)
-			verify->settled_us = 0;
-		coupons_audit(verify);
+	rush_receives_sort(&requests->told);
+	settled_wait(verify, requests, deadline_us);
+	if (rush_requests_unknown(requests) > 0)
+		unknown_wait(verify, requests, deadline_us);
+	tally_make(verify, requests);
+	/* There was other load on these coupons, and the counts included it. */
+	while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
+		usleep(RECHECK_US);
+		tally_make(verify, requests);
+		verify->settled_us = clock_monotonic_us();
 	}
-	rush_receives_fini(&told);
-	return rc;
+	if (verify->tally.lost > 0)
+		verify->settled_us = 0;
+	coupons_audit(verify);
 }
 
 void rush_verify_fini(struct rush_verify *verify)

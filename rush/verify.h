@@ -37,8 +37,8 @@ struct rush_verify {
 /* Before the load. Ends the process when a coupon does not exist. */
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		       const char *database_url, const char *redis_url, int64_t settle_timeout_ms);
-/* After the load. 0, or -1 when an answer names an invalid receive. */
-int rush_verify_end(struct rush_verify *verify, const struct rush_book *book);
+/* After the load. Sorts what the answers told. */
+void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests);
 void rush_verify_fini(struct rush_verify *verify);
 
 int rush_verify_passed(const struct rush_verify *verify);

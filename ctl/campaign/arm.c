@@ -25,58 +25,57 @@ struct arm {
 	struct redis_client *redis;
 	PGresult *row; /* of coupon_show.sql */
 	struct redis_coupon loaded;
-	cJSON *json; /* the checks; NULL: they are printed */
+	int as_json;
+	cJSON *checks;
 	int failed_n;
+	char reason[REASON_SIZE]; /* why the present check fails; "": it does not */
 };
 
-/* `reason` is empty when the check has passed. */
-static void verdict_add(struct arm *arm, const char *check, const char *reason)
-{
-	cJSON *object;
-
-	arm->failed_n += *reason != '\0';
-	if (!arm->json) {
-		printf("%-5s %-11s %s\n", *reason ? "FAIL" : "ok", check, reason);
-		return;
-	}
-	object = output_object();
-	output_text(object, "check", check);
-	output_bool(object, "passed", !*reason);
-	output_text(object, "reason", reason);
-	cJSON_AddItemToArray(arm->json, object);
-}
-
-/* Adds a sentence to those that are there. */
-static void reason_add(char reason[REASON_SIZE], const char *format, ...)
+/* Adds a sentence to those why the present check fails. */
+static void reason_add(struct arm *arm, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void reason_add(char reason[REASON_SIZE], const char *format, ...)
+static void reason_add(struct arm *arm, const char *format, ...)
 {
-	size_t n = strlen(reason);
+	size_t n = strlen(arm->reason);
 	va_list list;
 
 	if (n > 0 && n + 3 < REASON_SIZE)
-		n += (size_t)snprintf(reason + n, REASON_SIZE - n, "; ");
+		n += (size_t)snprintf(arm->reason + n, REASON_SIZE - n, "; ");
 	va_start(list, format);
-	vsnprintf(reason + n, REASON_SIZE - n, format, list);
+	vsnprintf(arm->reason + n, REASON_SIZE - n, format, list);
 	va_end(list);
+}
+
+/* Ends a check, which has passed if there is no reason. */
+static void verdict_add(struct arm *arm, const char *check)
+{
+	cJSON *object = output_object();
+
+	output_text(object, "check", check);
+	output_bool(object, "passed", !*arm->reason);
+	output_text(object, "reason", arm->reason);
+	arm->failed_n += *arm->reason != '\0';
+	arm->reason[0] = '\0';
+	if (!arm->as_json)
+		output_template("[passed ok   ][!passed FAIL ] {check:-11} {reason}\n", object);
+	cJSON_AddItemToArray(arm->checks, object);
 }
 
 static void campaign_check(struct arm *arm)
 {
 	const char *state = db_text(arm->row, 0, "state");
-	char reason[REASON_SIZE] = "";
 
 	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
-		reason_add(reason, "it is %s: allowed is scheduled or issuing", state);
-	if (db_int(arm->row, 0, "total_num") == 0)
-		reason_add(reason, "its total is 0");
-	verdict_add(arm, "campaign", reason);
+		reason_add(arm, "it is %s: allowed is scheduled or issuing", state);
+	if (db_int(arm->row, 0, "postgresql.total") == 0)
+		reason_add(arm, "its total is 0");
+	verdict_add(arm, "campaign");
 }
 
-static void term_check(char reason[REASON_SIZE], const char *term, int64_t redis, int64_t postgres)
+static void term_check(struct arm *arm, const char *term, int64_t redis, int64_t postgres)
 {
 	if (redis != postgres)
-		reason_add(reason, "its %s is %lld in Redis and %lld in PostgreSQL", term,
+		reason_add(arm, "its %s is %lld in Redis and %lld in PostgreSQL", term,
 			   (long long)redis, (long long)postgres);
 }
 
@@ -84,49 +83,47 @@ static void redis_check(struct arm *arm)
 {
 	int loaded = redis_coupon_read(arm->redis, arm->coupon, &arm->loaded);
 	const struct redis_coupon *c = &arm->loaded;
-	char reason[REASON_SIZE] = "";
 
 	store_redis_check(arm->redis, loaded >= 0);
 	if (loaded == 0) {
-		reason_add(reason, "Redis does not have it: is a coupon-worker running?");
+		reason_add(arm, "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(reason, "version", c->version, db_int(arm->row, 0, "version"));
-		term_check(reason, "total", c->total, db_int(arm->row, 0, "total_num"));
-		term_check(reason, "limit", c->limit, db_int(arm->row, 0, "user_limit"));
-		term_check(reason, "generation", c->generation, db_int(arm->row, 0, "generation"));
+		term_check(arm, "version", c->version, db_int(arm->row, 0, "postgresql.version"));
+		term_check(arm, "total", c->total, db_int(arm->row, 0, "postgresql.total"));
+		term_check(arm, "limit", c->limit, db_int(arm->row, 0, "limit"));
+		term_check(arm, "generation", c->generation,
+			   db_int(arm->row, 0, "postgresql.generation"));
 		if (!redis_coupon_is_verified(arm->redis, c))
-			reason_add(reason, "no keeper has verified it on this Redis process");
+			reason_add(arm, "no keeper has verified it on this Redis process");
 		if (c->stock == 0)
-			reason_add(reason, "its stock is 0");
+			reason_add(arm, "its stock is 0");
 	}
 	if (behind_read(arm->db, arm->redis) > 0)
-		reason_add(reason, "PostgreSQL was put back to an earlier moment");
-	verdict_add(arm, "redis", reason);
+		reason_add(arm, "PostgreSQL was put back to an earlier moment");
+	verdict_add(arm, "redis");
 }
 
 static void audit_check(struct arm *arm)
 {
 	const char *word = audit_coupon(arm->ctl, arm->coupon);
-	char reason[REASON_SIZE] = "";
 
 	if (strcmp(word, "PASS") != 0)
-		reason_add(reason, "%s: see couponctl audit %lld", word, (long long)arm->coupon);
-	verdict_add(arm, "audit", reason);
+		reason_add(arm, "%s: see couponctl audit %lld", word, (long long)arm->coupon);
+	verdict_add(arm, "audit");
 }
 
 static void queue_check(struct arm *arm)
 {
 	struct broker *broker = broker_new(arm->ctl->config.amqp_url);
-	char reason[REASON_SIZE] = "";
 	struct broker_look look;
 
 	broker_look(broker, &look);
 	if (!look.ok)
-		reason_add(reason, "RabbitMQ cannot be queried: %s", broker_error(broker));
+		reason_add(arm, "RabbitMQ cannot be queried: %s", broker_error(broker));
 	else if (look.consumers == 0)
-		reason_add(reason, "no coupon-worker consumes coupon.receive.queue");
+		reason_add(arm, "no coupon-worker consumes coupon.receive.queue");
 	broker_free(broker);
-	verdict_add(arm, "queue", reason);
+	verdict_add(arm, "queue");
 }
 
 static void redis_setting_read(struct arm *arm, struct durability *durability, const char *setting)
@@ -145,7 +142,6 @@ static void durability_check(struct arm *arm)
 {
 	PGresult *rows = db_ask(arm->db, sql_query_durability);
 	cJSON *warnings = cJSON_CreateArray();
-	char reason[REASON_SIZE] = "";
 	struct durability durability = { 0 };
 	const cJSON *warning;
 
@@ -156,10 +152,10 @@ static void durability_check(struct arm *arm)
 		durability_tell(&durability, DURABILITY_POSTGRESQL, db_text(rows, row, "name"),
 				db_text(rows, row, "setting"));
 	durability_warnings(&durability, warnings);
-	cJSON_ArrayForEach(warning, warnings) reason_add(reason, "%s", warning->valuestring);
+	cJSON_ArrayForEach(warning, warnings) reason_add(arm, "%s", warning->valuestring);
 	cJSON_Delete(warnings);
 	PQclear(rows);
-	verdict_add(arm, "durability", reason);
+	verdict_add(arm, "durability");
 }
 
 static int64_t redis_clock_ms(struct arm *arm)
@@ -205,31 +201,14 @@ static void clocks_check(struct arm *arm)
 {
 	int64_t redis_ms = clock_ahead_ms(arm, redis_clock_ms),
 		postgres_ms = clock_ahead_ms(arm, postgres_clock_ms);
-	char reason[REASON_SIZE] = "";
 
 	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
-		reason_add(reason, "the clock of Redis differs from this machine's by %lld ms",
+		reason_add(arm, "the clock of Redis differs from this machine's by %lld ms",
 			   (long long)redis_ms);
 	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
-		reason_add(reason, "the clock of Redis differs from PostgreSQL's by %lld ms",
+		reason_add(arm, "the clock of Redis differs from PostgreSQL's by %lld ms",
 			   (long long)(redis_ms - postgres_ms));
-	verdict_add(arm, "clocks", reason);
-}
-
-static void verdict_print(const struct arm *arm)
-{
-	cJSON *object;
-
-	if (!arm->json) {
-		printf("%s: coupon %lld%s\n", arm->failed_n ? "NOT READY" : "READY",
-		       (long long)arm->coupon, arm->failed_n ? "" : " may open");
-		return;
-	}
-	object = output_object();
-	output_id(object, "coupon", arm->coupon);
-	output_bool(object, "ready", arm->failed_n == 0);
-	output_add(object, "checks", arm->json);
-	output_print(object);
+	verdict_add(arm, "clocks");
 }
 
 static int arm_run(struct ctl *ctl)
@@ -238,7 +217,9 @@ static int arm_run(struct ctl *ctl)
 			   .coupon = args_coupon(&ctl->args),
 			   .db = store_postgres_open(ctl),
 			   .redis = store_redis_open(ctl),
-			   .json = args_has(&ctl->args, "json") ? cJSON_CreateArray() : NULL };
+			   .as_json = args_has(&ctl->args, "json"),
+			   .checks = cJSON_CreateArray() };
+	cJSON *object = output_object();
 
 	arm.row = store_coupon_row(arm.db, sql_query_coupon_show, arm.coupon);
 	campaign_check(&arm);
@@ -247,23 +228,24 @@ static int arm_run(struct ctl *ctl)
 	queue_check(&arm);
 	durability_check(&arm);
 	clocks_check(&arm);
-	verdict_print(&arm);
+	output_id(object, "coupon", arm.coupon);
+	output_bool(object, "ready", arm.failed_n == 0);
+	output_add(object, "checks", arm.checks);
+	output_say(object,
+		   "[ready READY: coupon {coupon} may open\n]"
+		   "[!ready NOT READY: coupon {coupon}\n]",
+		   arm.as_json);
 	PQclear(arm.row);
 	redis_client_free(arm.redis);
 	db_close(arm.db);
 	return arm.failed_n > 0;
 }
 
-static const struct option arm_options[] = {
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
-
 const struct command arm_command = {
 	.name = "arm",
 	.run = arm_run,
 	.argument = "ID",
-	.options = arm_options,
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "check that a campaign is ready to open",
 	.detail = "Whether it is scheduled or issuing; Redis has the same terms and is verified;\n"
 		  "couponctl audit passes; the queue is there and workers consume it; Redis and\n"

@@ -337,11 +337,6 @@ static int stock_run(struct ctl *ctl)
 	return status;
 }
 
-static const struct option publish_options[] = {
-	OPTION("wait-s", "S", "time to wait until Redis has the coupon; default 5, 0: do not wait"),
-	CHANGE_OPTIONS,
-	OPTIONS_END,
-};
 static const struct option step_options[] = {
 	CHANGE_OPTIONS,
 	OPTIONS_END,
@@ -351,7 +346,10 @@ const struct command publish_command = {
 	.name = "publish",
 	.run = publish_run,
 	.argument = "ID",
-	.options = publish_options,
+	.options = OPTIONS(
+		OPTION("wait-s", "S",
+		       "time to wait until Redis has the coupon; default 5, 0: do not wait"),
+		CHANGE_OPTIONS),
 	.summary = "publish a draft",
 	.detail = "PostgreSQL records the status; the keeper, a thread of coupon-worker, loads\n"
 		  "the coupon into Redis. Publishing again never refills a coupon. If the\n"
@@ -380,18 +378,14 @@ const struct command close_command = {
 	.summary = "end a campaign permanently",
 };
 
-static const struct option stock_options[] = {
-	OPTION("total", "N",
-	       "number of coupons, including the issued ones; at least the number of taken slots"),
-	CHANGE_OPTIONS,
-	OPTIONS_END,
-};
-
 const struct command stock_command = {
 	.name = "stock",
 	.run = stock_run,
 	.argument = "ID",
-	.options = stock_options,
+	.options = OPTIONS(OPTION("total", "N",
+				  "number of coupons, including the issued ones; at least the "
+				  "number of taken slots"),
+			   CHANGE_OPTIONS),
 	.summary = "set the total",
 	.detail = "N is absolute, so repeating the command changes nothing.",
 };

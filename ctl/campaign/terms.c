@@ -382,35 +382,22 @@ static int edit_run(struct ctl *ctl)
 	return status;
 }
 
-static const struct option create_options[] = {
-	TERMS_OPTIONS,
-	OPTION("total", "N", "number of coupons, at least 1"),
-	OPTION("id", "ID", "its id; default: the next free id"),
-	BY_OPTION,
-	SWITCH("json", "print {\"coupon\":\"ID\"}"),
-	OPTIONS_END,
-};
-
 const struct command create_command = {
 	.name = "create",
 	.run = create_run,
-	.options = create_options,
+	.options = OPTIONS(TERMS_OPTIONS, OPTION("total", "N", "number of coupons, at least 1"),
+			   OPTION("id", "ID", "its id; default: the next free id"), BY_OPTION,
+			   SWITCH("json", "print {\"coupon\":\"ID\"}")),
 	.summary = "create a campaign as a draft, and print only its id",
 	.detail = "Needs --name and --total. T is a time in RFC 3339 format, for example\n"
 		  "2026-11-21T12:00:00+01:00, or now.",
-};
-
-static const struct option edit_options[] = {
-	TERMS_OPTIONS,
-	CHANGE_OPTIONS,
-	OPTIONS_END,
 };
 
 const struct command edit_command = {
 	.name = "edit",
 	.run = edit_run,
 	.argument = "ID",
-	.options = edit_options,
+	.options = OPTIONS(TERMS_OPTIONS, CHANGE_OPTIONS),
 	.summary = "change the terms of a campaign, also while it issues",
 	.detail =
 		"Needs --version, which couponctl show prints: the edit is refused, with exit\n"

@@ -30,14 +30,6 @@ struct voided {
 	int64_t slot;
 };
 
-static void why_check(const struct args *args)
-{
-	const char *why = args_text(args, "why");
-
-	if (why && (!*why || strlen(why) > WHY_BYTES_MAX))
-		args_fail("--why is \"%s\": allowed are 1 to %d bytes", why, WHY_BYTES_MAX);
-}
-
 static void postgres_void(struct voiding *voiding, const struct receive *receive,
 			  struct voided *voided)
 {
@@ -99,52 +91,43 @@ static void released_mark(struct voiding *voiding, const struct receive *receive
 	postgres_array_fini(&indexes);
 }
 
-static void result_print(const struct voiding *voiding, const char *receive,
-			 const struct voided *voided, int is_told)
-{
-	int is_voided = strcmp(voided->result, "voided") == 0 ||
-			strcmp(voided->result, "again") == 0;
-	cJSON *object;
-
-	if (args_has(&voiding->ctl->args, "json")) {
-		object = output_object();
-		output_text(object, "receive", receive);
-		output_text(object, "result", voided->result);
-		output_bool(object, "voided", is_voided);
-		output_bool(object, "returned", is_voided && voided->is_returned);
-		output_bool(object, "in_redis", is_told);
-		output_print(object);
-	} else if (is_voided) {
-		printf("%s is voided%s: its stock and its slot %s\n", receive,
-		       strcmp(voided->result, "again") == 0 ? " already" : "",
-		       voided->is_returned ? "come back" : "stay taken");
-	} else if (strcmp(voided->result, "rejected") == 0) {
-		printf("%s was rejected: there is nothing to void\n", receive);
-	} else {
-		printf("%s is not issued%s: nothing was changed\n", receive,
-		       strcmp(voided->result, "late") == 0 ? " in Redis yet, try again" : "");
-	}
-}
-
 static void receive_void(struct voiding *voiding, const struct receive *receive)
 {
+	cJSON *object = output_object();
+	enum told told = TOLD_NOT;
 	char text[RECEIVE_SIZE];
 	struct voided voided;
-	enum told told = TOLD_NOT;
-	int is_voided;
+	int is_again, is_voided;
 
 	postgres_void(voiding, receive, &voided);
-	is_voided = strcmp(voided.result, "voided") == 0 || strcmp(voided.result, "again") == 0;
+	is_again = strcmp(voided.result, "again") == 0;
+	is_voided = is_again || strcmp(voided.result, "voided") == 0;
 	fault_point(FAULT_VOID_BEFORE_REDIS);
 	if (is_voided)
 		told = redis_void(voiding, receive, &voided);
 	fault_point(FAULT_VOID_BEFORE_MARK);
 	if (told == TOLD && voided.is_returned)
 		released_mark(voiding, receive);
-	receive_format(receive, text);
 	voiding->not_voided_n += !is_voided;
 	voiding->not_told_n += is_voided && told == TOLD_NOT;
-	result_print(voiding, text, &voided, told == TOLD);
+	receive_format(receive, text);
+	output_text(object, "receive", text);
+	output_text(object, "result", voided.result);
+	output_bool(object, "voided", is_voided);
+	output_bool(object, "returned", is_voided && voided.is_returned);
+	output_bool(object, "in_redis", told == TOLD);
+	output_say(
+		object,
+		is_again    ? "{receive} is voided already: its stock and its slot "
+			      "[returned come back][!returned stay taken]\n"
+		: is_voided ? "{receive} is voided: its stock and its slot "
+			      "[returned come back][!returned stay taken]\n"
+		: strcmp(voided.result, "rejected") == 0
+			? "{receive} was rejected: there is nothing to void\n"
+		: strcmp(voided.result, "late") == 0
+			? "{receive} is not issued in Redis yet, try again: nothing was changed\n"
+			: "{receive} is not issued: nothing was changed\n",
+		args_has(&voiding->ctl->args, "json"));
 }
 
 /* Every issued receive of the user. */
@@ -170,7 +153,7 @@ static int void_run(struct ctl *ctl)
 	struct voiding voiding = { .ctl = ctl };
 	struct args_receive read;
 
-	why_check(&ctl->args);
+	args_bytes(&ctl->args, "why", WHY_BYTES_MAX);
 	args_receive(&ctl->args, &read);
 	voiding.db = store_changing_open(ctl, &voiding.redis);
 	if (read.is_given)
@@ -187,20 +170,14 @@ static int void_run(struct ctl *ctl)
 	return voiding.not_told_n > 0 ? CTL_NOT_IN_REDIS : 0;
 }
 
-static const struct option void_options[] = {
-	OPTION("coupon", "ID", "with --user: of this coupon"),
-	OPTION("user", "USER", "every issued receive of this user"),
-	OPTION("why", "TEXT", "for the record, 1 to 500 bytes"),
-	BY_OPTION,
-	SWITCH("json", "print one JSON object for each receive"),
-	OPTIONS_END,
-};
-
 const struct command void_command = {
 	.name = "void",
 	.run = void_run,
 	.argument = "[RECEIVE]",
-	.options = void_options,
+	.options = OPTIONS(OPTION("coupon", "ID", "with --user: of this coupon"),
+			   OPTION("user", "USER", "every issued receive of this user"),
+			   OPTION("why", "TEXT", "for the record, 1 to 500 bytes"), BY_OPTION,
+			   SWITCH("json", "print one JSON object for each receive")),
 	.summary = "take an issued receive back",
 	.detail =
 		"Takes a RECEIVE, or --coupon and --user. The terms of the campaign say whether\n"

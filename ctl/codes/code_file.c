@@ -5,7 +5,7 @@
 #include "common/message/json.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -25,9 +25,9 @@ struct code_file {
 	struct text_buffer metadata;
 };
 
-static void failed(const struct code_file *file)
+static _Noreturn void failed(const char *path)
 {
-	log_fatal("the file \"%s\" cannot be read: %s", file->path, strerror(errno));
+	log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
 }
 
 /* Takes a column of the header. NULL, or what is wrong. */
@@ -54,9 +54,8 @@ static const char *column_take(struct code_file *file, const char *name, size_t 
 /* NULL: it is a row. */
 static const char *csv_wrong(const struct csv_row *row)
 {
-	if (row->fault == ROW_FINE && row->cells_n > CSV_CELLS_MAX)
-		return "the row has more than 100 cells";
-	return csv_fault_text(row->fault);
+	return !row->wrong && row->cells_n > CSV_CELLS_MAX ? "the row has more than 100 cells"
+							   : row->wrong;
 }
 
 static void header_read(struct code_file *file)
@@ -93,7 +92,7 @@ struct code_file *code_file_open(const char *path, enum sheet_format format)
 	file->arena = json_arena_new();
 	file->reader.file = fopen(path, "re");
 	if (!file->reader.file || fstat(fileno(file->reader.file), &stat))
-		failed(file);
+		failed(file->path);
 	if (!S_ISREG(stat.st_mode))
 		log_fatal("the file \"%s\" is not a regular file", path);
 	file->bytes = stat.st_size;
@@ -207,39 +206,30 @@ int code_file_next(struct code_file *file, struct code_row *row)
 		is_row = json_next(file, row);
 	}
 	if (ferror(file->reader.file))
-		failed(file);
+		failed(file->path);
 	return is_row;
 }
 
-int64_t code_file_done(const struct code_file *file)
+void code_file_progress(const struct code_file *file, struct progress *progress)
 {
-	return file->reader.read_bytes;
-}
-
-int64_t code_file_bytes(const struct code_file *file)
-{
-	return file->bytes;
+	progress_show(progress, "codes", file->reader.read_bytes, file->bytes);
 }
 
 char *code_file_hash(const char *path, char out[CODE_FILE_HASH_SIZE])
 {
+	unsigned char bytes[65536], hash[crypto_hash_sha256_BYTES];
 	FILE *file = fopen(path, "re");
-	EVP_MD_CTX *context = EVP_MD_CTX_new();
-	unsigned char bytes[65536];
-	unsigned len;
+	crypto_hash_sha256_state state;
 	size_t n;
 
 	if (!file)
-		log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	check(context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1);
+		failed(path);
+	crypto_hash_sha256_init(&state);
 	while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
-		check(EVP_DigestUpdate(context, bytes, n) == 1);
+		crypto_hash_sha256_update(&state, bytes, n);
 	if (ferror(file))
-		log_fatal("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	check(EVP_DigestFinal_ex(context, bytes, &len) == 1 && 2 * len < CODE_FILE_HASH_SIZE);
-	for (unsigned i = 0; i < len; i++)
-		snprintf(out + 2 * (size_t)i, 3, "%02x", bytes[i]);
-	EVP_MD_CTX_free(context);
+		failed(path);
+	crypto_hash_sha256_final(&state, hash);
 	fclose(file);
-	return out;
+	return sodium_bin2hex(out, CODE_FILE_HASH_SIZE, hash, sizeof(hash));
 }

@@ -5,6 +5,7 @@
 #ifndef CTL_CODES_CODE_FILE_H
 #define CTL_CODES_CODE_FILE_H
 
+#include "ctl/output.h"
 #include "ctl/table.h"
 
 #include <stdint.h>
@@ -31,9 +32,8 @@ void code_file_close(struct code_file *file);
 /* The next row, until the next call. 1, or 0 at the end. An unreadable file ends the process. */
 int code_file_next(struct code_file *file, struct code_row *row);
 
-/* How much of the file was read. */
-int64_t code_file_done(const struct code_file *file);
-int64_t code_file_bytes(const struct code_file *file);
+/* Shows how much of the file was read. */
+void code_file_progress(const struct code_file *file, struct progress *progress);
 
 /* Writes the SHA-256 of the whole file as hexadecimal digits; returns `out`. */
 #define CODE_FILE_HASH_SIZE 65

@@ -1,16 +1,351 @@
-/* couponctl codes: the commands about exchange codes. */
-#include "ctl/ctl.h"
+/*
+ * couponctl codes: word makes one code for all, show tells of a code, stats of a coupon's sets, and
+ * key makes the file of keys.
+ */
+#include "codes/key.h"
+#include "common/check.h"
+#include "common/log/log.h"
+#include "ctl/codes/stored.h"
+#include "ctl/file.h"
+#include "ctl/output.h"
+#include "ctl/table.h"
+#include "embed.h"
 
-#include <stddef.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-static const struct command *const codes_commands[] = {
-	&codes_generate_command, &codes_import_command, &codes_word_command,
-	&codes_show_command,     &codes_revoke_command, &codes_export_command,
-	&codes_stats_command,    &codes_key_command,    NULL,
+#define WORD_LEAST 3
+#define KEYS_HEAD "# Keys of exchange codes: VERSION HEX. Who has them can make codes.\n"
+
+/* The set of this coupon that has the word; 0: no code has its text. Another's ends the process. */
+static int64_t present_find(struct db *db, const char *text, int64_t coupon)
+{
+	PGresult *row = db_ask(db, sql_query_code_text, postgres_text(text));
+	int64_t set = PQntuples(row) > 0 ? db_int(row, 0, "set_id") : 0;
+
+	if (set &&
+	    (db_int(row, 0, "coupon_id") != coupon || strcmp(db_text(row, 0, "kind"), "word") != 0))
+		log_fatal("\"%s\" exists: %s, of set %" PRId64 " of coupon %s", text,
+			  db_text(row, 0, "kind"), set, db_text(row, 0, "coupon_id"));
+	if (set && strcmp(db_text(row, 0, "state"), "revoked") == 0)
+		log_fatal("\"%s\" was revoked, in set %" PRId64 ": choose another word", text, set);
+	PQclear(row);
+	return set;
+}
+
+static void generated_refuse(const struct ctl *ctl, struct db *db, const char *word)
+{
+	struct code_found found;
+	struct stored stored;
+
+	stored_read(&stored, ctl, db);
+	if (code_book_find(stored.book, word, strlen(word), &found) == 0)
+		log_fatal("\"%s\" exists: a generated code, of set %" PRId64, word, found.set->id);
+	stored_fini(&stored);
+}
+
+static int64_t word_store(struct db *db, const char *word, const char *text, int64_t coupon)
+{
+	int64_t set = stored_set_add(db, coupon, "word", NULL, NULL);
+	PGresult *row = db_ask(db, sql_query_code_word, postgres_number(set),
+			       postgres_number(coupon), postgres_text(text), postgres_text(word));
+
+	if (PQntuples(row) == 0)
+		log_fatal("\"%s\" was stored by another command at this moment", text);
+	PQclear(row);
+	db_do(db, sql_query_code_set_complete, postgres_number(set));
+	return set;
+}
+
+static int word_run(struct ctl *ctl)
+{
+	int64_t coupon = args_coupon(&ctl->args), set;
+	const char *word = ctl->args.arguments[1];
+	char text[CODE_OTHERS_SIZE];
+	struct db *db;
+
+	if (code_text_spell(word, strlen(word), text) || strlen(text) < WORD_LEAST)
+		args_fail("WORD is \"%s\": allowed are 3 to 64 bytes of printable ASCII, not "
+			  "counting spaces and dashes",
+			  word);
+	db = stored_lock(ctl);
+	generated_refuse(ctl, db, word);
+	db_run(db, "BEGIN");
+	set = present_find(db, text, coupon);
+	if (!set)
+		set = word_store(db, word, text, coupon);
+	db_run(db, "COMMIT");
+	db_close(db);
+	if (args_has(&ctl->args, "json"))
+		printf("{\"set\":\"%" PRId64 "\",\"coupon\":\"%" PRId64 "\"}\n", set, coupon);
+	else
+		printf("set %" PRId64 ": the word %s of coupon %" PRId64 "\n", set, text, coupon);
+	return 0;
+}
+
+struct shown {
+	PGresult *row;
+	struct text_buffer code; /* in its one spelling */
+};
+
+/* The spelling of a text that is of the form of the row. */
+static void generated_spell(struct text_buffer *code, const PGresult *row, const char *text)
+{
+	char spelled[CODE_WIDTH_MAX];
+	struct ff1_string string;
+	struct code_form form;
+
+	stored_form(&form, row, 0, "pattern");
+	check(code_form_read(&form, text, strlen(text), &string) == 0);
+	code_form_write(&form, &string, spelled);
+	text_add(code, spelled, form.width);
+}
+
+static int shown_find(struct shown *shown, struct db *db, const struct stored *stored,
+		      const char *text)
+{
+	char spelled[CODE_OTHERS_SIZE];
+	struct code_found found;
+
+	if (code_book_find(stored->book, text, strlen(text), &found) == 0) {
+		shown->row = db_ask(db, sql_query_code_serial, postgres_number(found.set->id),
+				    postgres_number(found.serial));
+		generated_spell(&shown->code, shown->row, text);
+	} else if (code_text_spell(text, strlen(text), spelled) == 0) {
+		shown->row = db_ask(db, sql_query_code_text, postgres_text(spelled));
+		if (PQntuples(shown->row) > 0)
+			text_add_string(&shown->code, db_text(shown->row, 0, "spelling"));
+	}
+	return shown->row && PQntuples(shown->row) > 0 ? 0 : -1;
+}
+
+static void shown_say(const struct shown *shown, int as_json)
+{
+	const PGresult *row = shown->row;
+	cJSON *object = output_object();
+	char receive[RECEIVE_SIZE];
+
+	stored_receive(row, 0, db_int(row, 0, "coupon_id"), receive);
+	output_text(object, "code", shown->code.data);
+	output_text(object, "kind", db_text(row, 0, "kind"));
+	output_id(object, "set", db_int(row, 0, "set_id"));
+	output_id(object, "coupon", db_int(row, 0, "coupon_id"));
+	output_text(object, "state", db_text(row, 0, "state"));
+	output_text(object, "user", db_text(row, 0, "user_id"));
+	output_text(object, "receive", receive);
+	output_text(object, "used_at", db_text(row, 0, "used_at"));
+	output_text(object, "revoked_at", *receive ? "" : db_text(row, 0, "revoked_at"));
+	output_text(object, "revoked_by", *receive ? "" : db_text(row, 0, "revoked_by"));
+	output_raw(object, "metadata", db_text(row, 0, "metadata"));
+	output_say(object,
+		   "code {code}, {kind}, of set {set} of coupon {coupon}\n"
+		   "  state    {state}[receive  by user {user} at {used_at}\n  receive  {receive}]"
+		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
+		   "[metadata   metadata {metadata}\n]",
+		   as_json);
+}
+
+static void absent_tell(const struct stored *stored, const char *text)
+{
+	struct text_buffer words = { 0 };
+
+	text_add_string(&words, "there is no code \"");
+	text_add_shown(&words, text, strlen(text));
+	text_add_string(&words, "\"");
+	fprintf(stderr, "couponctl: %s", words.data);
+	if (stored->unread > 0)
+		fprintf(stderr,
+			", unless it is one of %lld codes of key %d, which the file of keys lacks",
+			(long long)stored->unread, stored->unread_key);
+	fputc('\n', stderr);
+	text_buffer_fini(&words);
+}
+
+static int show_run(struct ctl *ctl)
+{
+	struct db *db = store_postgres_open(ctl);
+	struct shown shown = { 0 };
+	struct stored stored;
+	int absent;
+
+	stored_read(&stored, ctl, db);
+	absent = shown_find(&shown, db, &stored, ctl->args.argument);
+	if (absent)
+		absent_tell(&stored, ctl->args.argument);
+	else
+		shown_say(&shown, args_has(&ctl->args, "json"));
+	PQclear(shown.row);
+	text_buffer_fini(&shown.code);
+	stored_fini(&stored);
+	db_close(db);
+	return absent ? 1 : 0;
+}
+
+static int stats_run(struct ctl *ctl)
+{
+	static const char *const numbers[] = { "codes", "unused", "used", "revoked" };
+	static const char line[] =
+		"{set:-20|all} {kind:-9} {codes:12} {unused:12} {used:12} {revoked:12}  "
+		"[form {form}][!form {file}]";
+	int64_t coupon = args_coupon(&ctl->args);
+	struct db *db = store_postgres_open(ctl);
+	cJSON *object = output_object(), *list = cJSON_CreateArray(), *set;
+	PGresult *sets;
+
+	PQclear(store_coupon_row(db, sql_query_coupon_show, coupon));
+	sets = db_ask(db, sql_query_code_stats, postgres_number(coupon));
+	output_id(object, "coupon", coupon);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		int64_t sum = 0;
+
+		for (int row = 0; row < PQntuples(sets); row++)
+			sum += db_int(sets, row, numbers[i]);
+		output_number(object, numbers[i], sum);
+	}
+	for (int row = 0; row < PQntuples(sets); row++) {
+		output_row(set = output_object(), sets, row);
+		if (db_is_null(sets, row, "redeemed"))
+			cJSON_DeleteItemFromObject(set, "redeemed");
+		check(cJSON_AddItemToArray(list, set));
+	}
+	PQclear(sets);
+	db_close(db);
+	output_add(object, "sets", list);
+	if (args_has(&ctl->args, "json")) {
+		output_print(object);
+		return 0;
+	}
+	puts("set                  kind             codes       unused         used      revoked  "
+	     "form or file");
+	cJSON_ArrayForEach(set, list)
+	{
+		output_template(line, set);
+		output_template(cJSON_HasObjectItem(set, "redeemed")
+					? ", redeemed {redeemed} times\n"
+					: "[!complete , not complete]\n",
+				set);
+	}
+	output_say(object, line, 0);
+	putchar('\n');
+	return 0;
+}
+
+/* Writes what the file has now, or its head when there is none. Returns the version to add. */
+static int old_copy(const char *path, FILE *out)
+{
+	char text[4096], why[CODE_WHY_SIZE];
+	struct code_keys keys;
+	const struct code_key *newest;
+	int version, last = '\n';
+	struct stat stat;
+	FILE *in;
+	size_t n;
+
+	if (access(path, F_OK) != 0 && errno == ENOENT) {
+		fputs(KEYS_HEAD, out);
+		return 1;
+	}
+	if (code_key_file_read(&keys, path, why))
+		log_fatal("%s", why);
+	newest = code_keys_newest(&keys);
+	version = newest->version + 1;
+	if (version > CODE_KEY_VERSION_MAX || keys.n == CODE_KEYS_MAX)
+		log_fatal("the file of keys \"%s\" has %zu keys up to version %d: allowed are %d "
+			  "keys and versions up to %d",
+			  path, keys.n, newest->version, CODE_KEYS_MAX, CODE_KEY_VERSION_MAX);
+	code_keys_wipe(&keys);
+	in = fopen(path, "re");
+	if (!in || fstat(fileno(in), &stat))
+		log_fatal("the file of keys \"%s\" cannot be read: %s", path, strerror(errno));
+	for (; (n = fread(text, 1, sizeof(text), in)) > 0; last = text[n - 1])
+		fwrite(text, 1, n, out);
+	OPENSSL_cleanse(text, sizeof(text));
+	/* It keeps its group and who may read it. */
+	if (ferror(in) || fchown(fileno(out), stat.st_uid, stat.st_gid) ||
+	    fchmod(fileno(out), stat.st_mode & 0777))
+		log_fatal("the file of keys \"%s\" cannot be copied: %s", path, strerror(errno));
+	fclose(in);
+	if (last != '\n')
+		putc('\n', out);
+	return version;
+}
+
+static int key_run(struct ctl *ctl)
+{
+	const char *path = ctl->config.code_keys;
+	struct code_key key;
+	char fingerprint[CODE_FINGERPRINT_SIZE];
+	struct file_new file;
+
+	if (!*path)
+		args_fail("COUPON_CODE_KEYS is \"\": needed is the path of the file of keys");
+	file_new_open(&file, path);
+	key.version = old_copy(path, file.stream);
+	check(getrandom(key.bytes, sizeof(key.bytes), 0) == sizeof(key.bytes));
+	fprintf(file.stream, "%d ", key.version);
+	for (size_t i = 0; i < sizeof(key.bytes); i++)
+		fprintf(file.stream, "%02x", key.bytes[i]);
+	putc('\n', file.stream);
+	file_new_place(&file, FILE_REPLACE);
+	printf("key %d with the fingerprint %s is in %s\n", key.version,
+	       code_key_fingerprint(&key, fingerprint), path);
+	OPENSSL_cleanse(&key, sizeof(key));
+	return 0;
+}
+
+static const struct command codes_word_command = {
+	.name = "codes word",
+	.run = word_run,
+	.argument = "COUPON WORD",
+	.options = OPTIONS(SWITCH("json", "print {\"set\":\"SET\",\"coupon\":\"COUPON\"}"),
+			   BY_OPTION),
+	.summary = "make a word one code for all users, up to the limit of each",
+	.detail = "Case, spaces and dashes do not matter. Repeated, it changes nothing.",
+};
+
+static const struct command codes_show_command = {
+	.name = "codes show",
+	.run = show_run,
+	.argument = "CODE",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "show the set, the coupon and the state of a code",
+	.detail =
+		"Case, spaces and dashes do not matter. The exit status is 1 if there is no such\n"
+		"code.",
+};
+
+static const struct command codes_stats_command = {
+	.name = "codes stats",
+	.run = stats_run,
+	.argument = "COUPON",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "count the codes of a coupon by their state",
+	.detail = "A word counts as one code, however often it is redeemed.",
+};
+
+static const struct command codes_key_command = {
+	.name = "codes key",
+	.run = key_run,
+	.summary = "make the file of keys, or add a key to it",
+	.detail =
+		"COUPON_CODE_KEYS names the file. The new key has the next version, and makes the\n"
+		"codes from then on; older keys remain, so that their codes stay valid. Copy the\n"
+		"file to every place that has it, and keep a copy apart from the database: codes\n"
+		"cannot be read without their key.",
 };
 
 const struct command codes_command = {
 	.name = "codes",
-	.subcommands = codes_commands,
+	.subcommands = COMMANDS(&codes_generate_command, &codes_import_command, &codes_word_command,
+				&codes_show_command, &codes_revoke_command, &codes_export_command,
+				&codes_stats_command, &codes_key_command),
 	.summary = "make, import, show, revoke and export exchange codes",
 };

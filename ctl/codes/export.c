@@ -1,7 +1,6 @@
 /* couponctl codes export: the codes of a coupon or a set that are used, or all of them. */
 #include "common/log/log.h"
 #include "ctl/codes/stored.h"
-#include "ctl/file.h"
 #include "ctl/table.h"
 #include "embed.h"
 
@@ -37,7 +36,7 @@ static void source_read(struct source *source, const struct exporting *e, const 
 		.coupon = db_int(sets, row, "coupon_id"),
 		.first = db_int(sets, row, "first_position"),
 		.count = db_int(sets, row, "code_num"),
-		.is_revoked = strcmp(db_text(sets, row, "is_revoked"), "t") == 0,
+		.is_revoked = db_is_true(sets, row, "is_revoked"),
 	};
 	db_number(source->id, source->id_text);
 	db_number(source->coupon, source->coupon_text);
@@ -45,48 +44,6 @@ static void source_read(struct source *source, const struct exporting *e, const 
 		return;
 	source->space = stored_space(&e->stored, db_int(sets, row, "space_id"));
 	stored_form(&source->form, sets, row, "pattern");
-}
-
-static const char *state_of(const struct source *source, const char *state)
-{
-	return source->is_revoked && strcmp(state, "unused") == 0 ? "revoked" : state;
-}
-
-/* A code that has a row. */
-static void stored_write(struct exporting *e, const struct source *source, const char *code,
-			 size_t len, const PGresult *rows, int row)
-{
-	const char *metadata = db_text(rows, row, "metadata");
-	char receive[RECEIVE_SIZE];
-	struct cell cells[] = {
-		{ .text = code, .len = len },
-		cell_text(source->coupon_text),
-		cell_text(source->id_text),
-		cell_text(state_of(source, db_text(rows, row, "state"))),
-		cell_text(db_text(rows, row, "user_id")),
-		cell_text(stored_receive(rows, row, source->coupon, receive)),
-		cell_text(db_text(rows, row, "used_at")),
-		{ .text = *metadata ? metadata : NULL, .len = strlen(metadata), .is_json = 1 },
-	};
-
-	sheet_row(&e->sheet, cells);
-}
-
-static void unused_write(struct exporting *e, const struct source *source, const char *code,
-			 size_t len)
-{
-	struct cell cells[] = {
-		{ .text = code, .len = len },
-		cell_text(source->coupon_text),
-		cell_text(source->id_text),
-		cell_text(state_of(source, "unused")),
-		{ 0 },
-		{ 0 },
-		{ 0 },
-		{ 0 },
-	};
-
-	sheet_row(&e->sheet, cells);
 }
 
 /* The rows of a set, one after the other. */
@@ -124,49 +81,68 @@ static void cursor_end(struct cursor *cursor)
 	db_pages_end(cursor->db);
 }
 
+/* A code and its row in `cursor`; NULL: it has none. */
+static void code_write(struct exporting *e, const struct source *source, const char *code,
+		       size_t len, const struct cursor *cursor)
+{
+	const char *state = cursor ? db_text(cursor->page, cursor->row, "state") : "unused";
+	struct cell cells[8] = { { .text = code, .len = len },
+				 cell_text(source->coupon_text),
+				 cell_text(source->id_text) };
+	char receive[RECEIVE_SIZE];
+
+	if (source->is_revoked && strcmp(state, "unused") == 0)
+		state = "revoked";
+	cells[3] = cell_text(state);
+	if (cursor) {
+		stored_receive(cursor->page, cursor->row, source->coupon, receive);
+		cells[4] = cell_text(db_text(cursor->page, cursor->row, "user_id"));
+		cells[5] = cell_text(receive);
+		cells[6] = cell_text(db_text(cursor->page, cursor->row, "used_at"));
+		cells[7] = cell_json(db_text(cursor->page, cursor->row, "metadata"));
+	}
+	sheet_row(&e->sheet, cells);
+}
+
 static void generated_all_write(struct exporting *e, const struct source *source,
 				struct cursor *cursor)
 {
 	static char codes[CHUNK * CODE_WIDTH_MAX];
 	size_t n, width = source->form.width;
 
-	for (int64_t done = 0; done < source->count; done += (int64_t)n) {
+	for (int64_t done = 0; done < source->count && !sheet_failed(&e->sheet);
+	     done += (int64_t)n) {
 		n = source->count - done < CHUNK ? (size_t)(source->count - done) : CHUNK;
 		code_space_write(source->space, &source->form, source->first + done, n, codes);
 		for (size_t i = 0; i < n; i++) {
-			if (!cursor_has(cursor) ||
-			    db_int(cursor->page, cursor->row, "serial") != done + (int64_t)i) {
-				unused_write(e, source, codes + i * width, width);
-				continue;
-			}
-			stored_write(e, source, codes + i * width, width, cursor->page,
-				     cursor->row);
-			cursor_next(cursor);
+			int has_row = cursor_has(cursor) && db_int(cursor->page, cursor->row,
+								   "serial") == done + (int64_t)i;
+
+			code_write(e, source, codes + i * width, width, has_row ? cursor : NULL);
+			if (has_row)
+				cursor_next(cursor);
 		}
-		if (ferror(e->sheet.file))
-			break;
 	}
 }
 
-static void generated_used_write(struct exporting *e, const struct source *source,
-				 struct cursor *cursor)
+/* The codes that have rows, which are all those that others made. */
+static void rows_write(struct exporting *e, const struct source *source, struct cursor *cursor)
 {
-	char code[CODE_WIDTH_MAX];
+	char generated[CODE_WIDTH_MAX];
 
-	for (; cursor_has(cursor) && !ferror(e->sheet.file); cursor_next(cursor)) {
-		code_space_write(source->space, &source->form,
-				 source->first + db_int(cursor->page, cursor->row, "serial"), 1,
-				 code);
-		stored_write(e, source, code, source->form.width, cursor->page, cursor->row);
-	}
-}
-
-static void others_write(struct exporting *e, const struct source *source, struct cursor *cursor)
-{
-	for (; cursor_has(cursor) && !ferror(e->sheet.file); cursor_next(cursor)) {
+	for (; cursor_has(cursor) && !sheet_failed(&e->sheet); cursor_next(cursor)) {
 		const char *code = db_text(cursor->page, cursor->row, "spelling");
+		size_t len = strlen(code);
 
-		stored_write(e, source, code, strlen(code), cursor->page, cursor->row);
+		if (source->space) {
+			code_space_write(source->space, &source->form,
+					 source->first +
+						 db_int(cursor->page, cursor->row, "serial"),
+					 1, generated);
+			code = generated;
+			len = source->form.width;
+		}
+		code_write(e, source, code, len, cursor);
 	}
 }
 
@@ -175,12 +151,10 @@ static void source_write(struct exporting *e, const struct source *source)
 	struct cursor cursor;
 
 	cursor_begin(&cursor, e, source);
-	if (!source->space)
-		others_write(e, source, &cursor);
-	else if (e->is_all)
+	if (source->space && e->is_all)
 		generated_all_write(e, source, &cursor);
 	else
-		generated_used_write(e, source, &cursor);
+		rows_write(e, source, &cursor);
 	cursor_end(&cursor);
 }
 
@@ -193,20 +167,17 @@ static void keys_check(const struct exporting *e, const PGresult *sets)
 }
 
 /* All of one moment. */
-static void sets_write(struct exporting *e, int64_t coupon, int64_t set)
+static void sets_write(struct exporting *e, int64_t coupon, int64_t set, const char *path)
 {
-	char coupon_text[DB_NUMBER_SIZE], set_text[DB_NUMBER_SIZE];
-	const char *const params[] = { coupon ? db_number(coupon, coupon_text) : NULL,
-				       set ? db_number(set, set_text) : NULL };
 	PGresult *sets;
 
 	db_run(e->db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-	sets = db_query(e->db, sql_query_code_set_list, 2, params);
+	sets = db_ask(e->db, sql_query_code_set_list, db_id(coupon), db_id(set));
 	if (PQntuples(sets) == 0)
-		log_fatal("there is no set %s%s", set ? set_text : "of coupon ",
-			  set ? "" : coupon_text);
+		log_fatal("there is no set %s%lld", set ? "" : "of coupon ",
+			  (long long)(set ? set : coupon));
 	keys_check(e, sets);
-	sheet_head(&e->sheet);
+	sheet_begin(&e->sheet, path);
 	for (int row = 0; row < PQntuples(sets); row++) {
 		static struct source source;
 
@@ -222,46 +193,36 @@ static int export_run(struct ctl *ctl)
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_coupon(args), set = args_id(args, "set");
 	const char *path = args_text(args, "out");
-	struct exporting e = { .is_all = args_has(args, "all") };
-	struct file_new file;
+	struct exporting e = { .is_all = args_has(args, "all"),
+			       .sheet = { .format = sheet_format_read(args, path),
+					  .columns = columns,
+					  .csv_end = "\n" } };
 
 	if (!coupon == !set)
 		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
 			  "--help");
-	e.sheet = (struct sheet){ .format = sheet_format_read(args, path),
-				  .columns = columns,
-				  .csv_end = "\n",
-				  .file = stdout };
 	e.sheet.reader = sheet_reader_read(args, e.sheet.format);
 	e.db = store_postgres_open(ctl);
 	stored_read(&e.stored, ctl, e.db);
-	if (path) {
-		file_new_open(&file, path);
-		e.sheet.file = file.stream;
-	}
-	sets_write(&e, coupon, set);
-	if (path)
-		file_new_place(&file, FILE_KEEP);
-	sheet_fini(&e.sheet);
+	sets_write(&e, coupon, set, path);
+	sheet_end(&e.sheet, FILE_KEEP);
 	stored_fini(&e.stored);
 	db_close(e.db);
 	return 0;
 }
 
-static const struct option export_options[] = {
-	OPTION("set", "SET", "the codes of this set, instead of all sets of a coupon"),
-	SWITCH("all", "also the codes that are not used; the file can then be used to redeem them"),
-	OPTION("out", "FILE", "the file to make, which must not exist; default: standard output"),
-	OPTION("format", "FORMAT",
-	       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
-	SPREADSHEET_OPTION,
-	OPTIONS_END,
-};
-
 const struct command codes_export_command = {
 	.name = "codes export",
 	.run = export_run,
 	.argument = "[COUPON]",
-	.options = export_options,
+	.options = OPTIONS(
+		OPTION("set", "SET", "the codes of this set, instead of all sets of a coupon"),
+		SWITCH("all", "also the codes that are not used; the file can then be used to "
+			      "redeem them"),
+		OPTION("out", "FILE",
+		       "the file to make, which must not exist; default: standard output"),
+		OPTION("format", "FORMAT",
+		       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
+		SPREADSHEET_OPTION),
 	.summary = "write the used codes of a coupon or a set, with their users",
 };

@@ -1,9 +1,16 @@
-/* couponctl codes generate: a set of new codes, written to a file. */
-#include "codes/chance.h"
-#include "codes/space.h"
+/*
+ * couponctl codes generate: a set of new codes, written to a file.
+ *
+ * The request of a file that is being made is FILE.request beside it: the line REQUEST_HEAD, the
+ * lines that say what is wanted, and `request ID`, by which PostgreSQL knows the set. It is on the
+ * disk before PostgreSQL commits the set, and removed when the file is complete: so the same
+ * command, run again after any interruption, finishes that set and makes no second one. Without a
+ * complete last line nothing was made yet. While the process runs it has a lock on it.
+ */
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
-#include "ctl/codes/request.h"
+#include "common/message/receive.h"
 #include "ctl/codes/stored.h"
 #include "ctl/file.h"
 #include "ctl/output.h"
@@ -11,6 +18,8 @@
 #include "embed.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,56 +29,163 @@
 
 #define COUNT_MAX 1000000000
 #define CHUNK 4096
+#define REQUEST_HEAD "couponctl codes generate\n"
+#define REQUEST_ID "request "
+#define REQUEST_SIZE 4096
 #define WANTED_SIZE 1024
 #define POSITIONS_MAX (INT64_C(1) << 62)
 #define TRIES 32
+
+struct request {
+	char *path;
+	int fd;
+	int is_new; /* no command before has written it */
+	char id[ULID_SIZE];
+};
+
+static const char *unwritten; /* the path of a new request, to be removed at exit */
+
+static void unwritten_remove(void)
+{
+	if (unwritten)
+		unlink(unwritten);
+}
+
+static _Noreturn void request_failed(const struct request *request, const char *what)
+{
+	log_fatal("the file \"%s\" cannot be %s: %s", request->path, what, strerror(errno));
+}
+
+static void text_read(const struct request *request, char text[REQUEST_SIZE])
+{
+	ssize_t n = pread(request->fd, text, REQUEST_SIZE - 1, 0);
+
+	if (n < 0)
+		request_failed(request, "read");
+	text[n] = '\0';
+	if (memchr(text, '\0', (size_t)n) || n == REQUEST_SIZE - 1 ||
+	    strncmp(text, REQUEST_HEAD,
+		    (size_t)n < strlen(REQUEST_HEAD) ? (size_t)n : strlen(REQUEST_HEAD)) != 0)
+		log_fatal("the file \"%s\" is not of couponctl codes generate: move it away",
+			  request->path);
+}
+
+/* Reads the id at the end; the length of what is before it, or 0: the text is incomplete. */
+static size_t lines_before_id(const char *text, struct ulid *id)
+{
+	const size_t len = strlen(REQUEST_ID) + ULID_LEN + 1, all = strlen(text);
+	const char *line = text + all - len;
+
+	if (all < strlen(REQUEST_HEAD) + len || line[-1] != '\n' || line[len - 1] != '\n' ||
+	    strncmp(line, REQUEST_ID, strlen(REQUEST_ID)) != 0 ||
+	    ulid_parse(id, line + strlen(REQUEST_ID), ULID_LEN))
+		return 0;
+	return all - len;
+}
+
+/* `is` are the lines of the file, and `wanted` those of this command; each ends with a newline. */
+static void wanted_check(const struct request *request, const char *is, const char *wanted)
+{
+	while (*is || *wanted) {
+		size_t n = strcspn(is, "\n"), m = strcspn(wanted, "\n");
+
+		if (n != m || memcmp(is, wanted, n) != 0)
+			log_fatal("the file \"%s\" is of an unfinished command with \"%.*s\", and "
+				  "this one has \"%.*s\": run that one again, or remove the file "
+				  "to give its codes up",
+				  request->path, (int)n, is, (int)m, wanted);
+		is += n + 1;
+		wanted += m + 1;
+	}
+}
+
+/* Writes a new one to the disk. */
+static void request_write(struct request *request, const char *wanted)
+{
+	char text[REQUEST_SIZE];
+	int n;
+
+	n = snprintf(text, sizeof(text), REQUEST_HEAD "%s" REQUEST_ID "%s\n", wanted, request->id);
+	check(n > 0 && (size_t)n < sizeof(text) - 1);
+	if (ftruncate(request->fd, 0) || pwrite(request->fd, text, (size_t)n, 0) != n ||
+	    fsync(request->fd) || file_folder_sync(request->path))
+		request_failed(request, "written");
+	unwritten = NULL;
+}
+
+/*
+ * Takes up the request that is there, or begins one with a new id. `wanted` is one or more whole
+ * lines. Ends the process with a sentence when another process has it, or when something else was
+ * wanted. A new one that is never written leaves no file when the process exits. One at a time.
+ */
+static void request_open(struct request *request, const char *file, const char *wanted)
+{
+	char text[REQUEST_SIZE];
+	struct ulid id;
+	size_t lines;
+
+	check(asprintf(&request->path, "%s.request", file) >= 0);
+	request->fd = file_lock(request->path, 0);
+	if (request->fd < 0 && errno == EWOULDBLOCK)
+		log_fatal("another couponctl is writing this file: it has \"%s\"", request->path);
+	if (request->fd < 0)
+		request_failed(request, "opened");
+	text_read(request, text);
+	lines = lines_before_id(text, &id);
+	request->is_new = lines == 0;
+	if (request->is_new) {
+		ulid_new(&id, clock_wall_ms());
+		ulid_format(&id, request->id);
+		unwritten = request->path;
+		check(atexit(unwritten_remove) == 0);
+		return;
+	}
+	text[lines] = '\0';
+	ulid_format(&id, request->id);
+	wanted_check(request, text + strlen(REQUEST_HEAD), wanted);
+}
+
+/* The file is complete. */
+static void request_end(struct request *request)
+{
+	if (unlink(request->path) || file_folder_sync(request->path))
+		request_failed(request, "removed");
+	close(request->fd);
+	free(request->path);
+}
 
 struct generation {
 	int64_t coupon, count;
 	const char *file;
 	enum sheet_format format;
 	struct code_form form;
+	struct request request;
+
+	/* The range of positions that PostgreSQL gives to the set. */
+	int64_t set, first;
+	struct code_space *space;
+	int is_new; /* no command before has made it */
 };
 
-/* The range of positions that PostgreSQL gives to a new set of generated codes. */
-struct allocation {
-	struct db *db; /* with a transaction */
-	int64_t set;
-	int64_t first;
-	struct code_space *space; /* of the caller, to be freed */
-	int is_new;               /* no command before has made it */
-	int is_revoked;
-};
-
-/* The codes in its own space, and in those whose codes may have the same text. */
-struct present {
-	int64_t own, others;
-};
-
-static struct present present_read(struct db *db, const struct code_form *form, int version)
+/* Codes in its own space, and in those whose codes may have the same text: are more allowed? */
+static void chance_check(struct db *db, const struct generation *g, int version)
 {
 	PGresult *rows = db_ask(db, sql_query_code_spaces);
-	struct present present = { 0 };
+	int64_t own = 0, others = 0;
+	char why[CODE_WHY_SIZE];
 
 	for (int row = 0; row < PQntuples(rows); row++) {
 		struct code_form other;
 
 		stored_form(&other, rows, row, "form");
-		if (code_forms_same(&other, form) && db_int(rows, row, "key_version") == version)
-			present.own = db_int(rows, row, "code_num");
-		else if (code_forms_overlap(&other, form))
-			present.others += db_int(rows, row, "code_num");
+		if (code_forms_same(&other, &g->form) &&
+		    db_int(rows, row, "key_version") == version)
+			own = db_int(rows, row, "code_num");
+		else if (code_forms_overlap(&other, &g->form))
+			others += db_int(rows, row, "code_num");
 	}
 	PQclear(rows);
-	return present;
-}
-
-static void chance_check(struct db *db, const struct generation *g, int version)
-{
-	struct present present = present_read(db, &g->form, version);
-	char why[CODE_WHY_SIZE];
-
-	if (code_chance_check(&g->form, present.own, present.others, g->count, why))
+	if (code_chance_check(&g->form, own, others, g->count, why))
 		log_fatal("%s", why);
 }
 
@@ -108,29 +224,25 @@ static int64_t position_choose(const struct code_form *form, int64_t count)
 }
 
 /* 0, or -1: a part of the range is in use. */
-static int set_insert(struct allocation *allocation, const struct generation *g,
-		      const struct request *request, int64_t space)
+static int set_insert(struct generation *g, struct db *db, int64_t space)
 {
-	int64_t first = position_choose(&g->form, g->count);
-	PGresult *row = db_ask(allocation->db, sql_query_code_set_generate,
-			       postgres_number(g->coupon), postgres_number(space),
-			       postgres_number(first), postgres_number(g->count),
-			       postgres_text(g->form.pattern), postgres_text(request->id),
-			       postgres_text(g->file));
-	int failed = PQntuples(row) == 0;
+	PGresult *row;
+	int failed;
 
-	if (!failed) {
-		allocation->set = db_int(row, 0, "id");
-		allocation->first = first;
-	}
+	g->first = position_choose(&g->form, g->count);
+	row = db_ask(db, sql_query_code_set_generate, postgres_number(g->coupon),
+		     postgres_number(space), postgres_number(g->first), postgres_number(g->count),
+		     postgres_text(g->form.pattern), postgres_text(g->request.id),
+		     postgres_text(g->file));
+	failed = PQntuples(row) == 0;
+	if (!failed)
+		g->set = db_int(row, 0, "id");
 	PQclear(row);
 	return failed ? -1 : 0;
 }
 
-static void set_make(struct allocation *allocation, const struct code_keys *keys,
-		     const struct generation *g, const struct request *request)
+static void set_make(struct generation *g, struct db *db, const struct code_keys *keys)
 {
-	struct db *db = allocation->db;
 	const struct code_key *key = code_keys_newest(keys);
 	int64_t space;
 	int tries = 0;
@@ -142,51 +254,64 @@ static void set_make(struct allocation *allocation, const struct code_keys *keys
 	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
 	chance_check(db, g, key->version);
 	space = space_id(db, &g->form, key);
-	allocation->is_new = 1;
-	while (set_insert(allocation, g, request, space))
+	g->is_new = 1;
+	while (set_insert(g, db, space))
 		check(++tries < TRIES); /* at most a billionth of the positions is in use */
-	allocation->space = code_space_new(&g->form, key);
+	g->space = code_space_new(&g->form, key);
 }
 
 /* Takes up the set of a command before, whose key is not always the newest one. */
-static void set_resume(struct allocation *allocation, const struct code_keys *keys,
-		       const struct generation *g, const PGresult *row)
+static void set_resume(struct generation *g, struct db *db, const struct code_keys *keys,
+		       const PGresult *row)
 {
 	int version = (int)db_int(row, 0, "key_version");
 	const struct code_key *key = code_keys_find(keys, version);
 
-	keyring_check(keys, allocation->db);
+	keyring_check(keys, db);
 	if (!key)
 		log_fatal("the file that COUPON_CODE_KEYS names lacks the key of version %d, with "
 			  "which these codes were begun",
 			  version);
 	check(db_int(row, 0, "code_num") == g->count);
-	allocation->set = db_int(row, 0, "id");
-	allocation->first = db_int(row, 0, "first_position");
-	allocation->is_revoked = db_is_true(row, 0, "is_revoked");
-	allocation->space = code_space_new(&g->form, key);
+	g->set = db_int(row, 0, "id");
+	g->first = db_int(row, 0, "first_position");
+	g->space = code_space_new(&g->form, key);
+	if (db_is_true(row, 0, "is_revoked"))
+		log_fatal("the set %" PRId64 " of this unfinished command was revoked: remove "
+			  "\"%s\" to begin anew",
+			  g->set, g->request.path);
 }
 
 /*
  * Makes the set of this request, or finds the one that was made for it before. Ends the process
  * with a sentence if it cannot be: no such coupon, too many codes for the form, other keys.
  */
-static void allocation_begin(struct allocation *allocation, const struct ctl *ctl,
-			     const struct generation *g, const struct request *request)
+static void set_take(struct generation *g, const struct ctl *ctl, const char *wanted, int is_there)
 {
 	struct code_keys keys;
+	struct db *db;
 	PGresult *row;
 
 	keyring_read(&keys, ctl);
-	*allocation = (struct allocation){ .db = stored_lock(ctl) };
-	db_run(allocation->db, "BEGIN");
-	row = db_ask(allocation->db, sql_query_code_set_request, postgres_text(request->id));
+	db = stored_lock(ctl);
+	db_run(db, "BEGIN");
+	row = db_ask(db, sql_query_code_set_request, postgres_text(g->request.id));
 	if (PQntuples(row) > 0)
-		set_resume(allocation, &keys, g, row);
+		set_resume(g, db, &keys, row);
 	else
-		set_make(allocation, &keys, g, request);
+		set_make(g, db, &keys);
 	PQclear(row);
 	code_keys_wipe(&keys);
+	if (is_there && g->is_new)
+		log_fatal(
+			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
+			"back to an earlier moment; move the file and \"%s\" away to begin anew",
+			g->file, g->request.path);
+	if (g->request.is_new)
+		request_write(&g->request, wanted);
+	/* Should its reply be lost, the process ends, and the same request finds the set. */
+	db_run(db, "COMMIT");
+	db_close(db);
 }
 
 static const char *prefix_read(const struct args *args)
@@ -247,142 +372,89 @@ static void wanted_write(const struct generation *g, char wanted[WANTED_SIZE])
 		       sheet_format_names[g->format]) < WANTED_SIZE);
 }
 
-static void codes_write(struct sheet *sheet, const struct generation *g,
-			const struct allocation *allocation)
+static void file_write(const struct generation *g)
 {
+	static const char *const columns[] = { "code", "coupon", "set", NULL };
 	static char codes[CHUNK * CODE_WIDTH_MAX];
+	struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
 	char coupon[DB_NUMBER_SIZE], set[DB_NUMBER_SIZE];
 	struct cell cells[] = { { .len = g->form.width },
 				cell_text(db_number(g->coupon, coupon)),
-				cell_text(db_number(allocation->set, set)) };
+				cell_text(db_number(g->set, set)) };
 	struct progress progress = { 0 };
 	size_t n;
 
-	for (int64_t done = 0; done < g->count; done += (int64_t)n) {
+	sheet_begin(&sheet, g->file);
+	for (int64_t done = 0; done < g->count && !sheet_failed(&sheet); done += (int64_t)n) {
 		n = g->count - done < CHUNK ? (size_t)(g->count - done) : CHUNK;
-		code_space_write(allocation->space, &g->form, allocation->first + done, n, codes);
+		code_space_write(g->space, &g->form, g->first + done, n, codes);
 		for (size_t i = 0; i < n; i++) {
 			cells[0].text = codes + i * g->form.width;
-			sheet_row(sheet, cells);
+			sheet_row(&sheet, cells);
 		}
-		if (ferror(sheet->file)) /* a full disk: file_new_place() tells */
-			break;
 		progress_show(&progress, "codes", done + (int64_t)n, g->count);
 	}
 	progress_end(&progress);
+	sheet_end(&sheet, FILE_KEEP);
 }
 
-static void file_write(const struct generation *g, const struct allocation *allocation)
+static void result_say(const struct generation *g, int as_json)
 {
-	static const char *const columns[] = { "code", "coupon", "set", NULL };
-	struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
-	struct file_new file;
+	char chance[CODE_CHANCE_SIZE];
+	cJSON *object = output_object();
 
-	file_new_open(&file, g->file);
-	sheet.file = file.stream;
-	sheet_head(&sheet);
-	codes_write(&sheet, g, allocation);
-	sheet_fini(&sheet);
-	file_new_place(&file, FILE_KEEP);
-}
-
-static void result_print(const struct ctl *ctl, const struct generation *g, int64_t set)
-{
-	char count[OUTPUT_GROUPED_SIZE], chance[CODE_CHANCE_SIZE];
-	cJSON *object;
-
-	if (!args_has(&ctl->args, "json")) {
-		printf("set %" PRId64 ": %s codes of coupon %" PRId64 " in %s\n"
-		       "%s\n",
-		       set, output_grouped(g->count, count), g->coupon, g->file,
-		       code_chance_text(&g->form, g->count, chance));
-		return;
-	}
-	object = output_object();
-	output_id(object, "set", set);
+	output_id(object, "set", g->set);
 	output_id(object, "coupon", g->coupon);
 	output_number(object, "count", g->count);
 	output_text(object, "pattern", g->form.pattern);
 	output_text(object, "file", g->file);
-	output_print(object);
-}
-
-/* The set of the request: a new one, or that of an interrupted command. Nothing else has it. */
-static void set_take(struct allocation *allocation, struct request *request, const struct ctl *ctl,
-		     const struct generation *g, const char *wanted, int is_there)
-{
-	allocation_begin(allocation, ctl, g, request);
-	if (allocation->is_revoked)
-		log_fatal("the set %" PRId64 " of this unfinished command was revoked: remove "
-			  "\"%s\" to begin anew",
-			  allocation->set, request->path);
-	if (is_there && allocation->is_new)
-		log_fatal(
-			"the file \"%s\" exists, but PostgreSQL does not have its set: it was put "
-			"back to an earlier moment; move the file and \"%s\" away to begin anew",
-			g->file, request->path);
-	if (request->is_new)
-		request_write(request, wanted);
-	/* Should its reply be lost, the process ends, and the same request finds the set. */
-	db_run(allocation->db, "COMMIT");
-	db_close(allocation->db);
-}
-
-/* Records that the file is complete. */
-static void set_complete(const struct ctl *ctl, int64_t set)
-{
-	struct db *db = store_postgres_open(ctl);
-
-	db_do(db, sql_query_code_set_complete, postgres_number(set));
-	db_close(db);
+	output_say(object, "set {set}: {count:,} codes of coupon {coupon} in {file}\n", as_json);
+	if (!as_json)
+		puts(code_chance_text(&g->form, g->count, chance));
 }
 
 static int generate_run(struct ctl *ctl)
 {
 	char wanted[WANTED_SIZE];
-	struct allocation allocation;
 	struct generation g;
-	struct request request;
+	struct db *db;
 	int is_there;
 
 	generation_read(&ctl->args, &g);
 	wanted_write(&g, wanted);
-	request_open(&request, g.file, wanted);
+	request_open(&g.request, g.file, wanted);
 	/* Without a request it is of somebody else; with one it was put in place just before. */
 	is_there = access(g.file, F_OK) == 0;
-	if (is_there && request.is_new)
+	if (is_there && g.request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g.file);
-	set_take(&allocation, &request, ctl, &g, wanted, is_there);
+	set_take(&g, ctl, wanted, is_there);
 	if (!is_there)
-		file_write(&g, &allocation);
-	set_complete(ctl, allocation.set);
-	request_end(&request);
-	code_space_free(allocation.space);
-	result_print(ctl, &g, allocation.set);
+		file_write(&g);
+	db = store_postgres_open(ctl);
+	db_do(db, sql_query_code_set_complete, postgres_number(g.set));
+	db_close(db);
+	request_end(&g.request);
+	code_space_free(g.space);
+	result_say(&g, args_has(&ctl->args, "json"));
 	return 0;
 }
-
-static const struct option generate_options[] = {
-	OPTION("count", "N", "number of codes, 1 to 1000000000"),
-	OPTION("out", "FILE", "the file to make, which must not exist; mode 600"),
-	OPTION("format", "FORMAT", "csv (default) or jsonl; the first column is the code"),
-	OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"),
-	OPTION("length", "N", "number of symbols, without the prefix; default 13"),
-	OPTION("alphabet", "SYMBOLS",
-	       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),
-	OPTION("pattern", "PATTERN",
-	       "the form, for example NOON-####-####, where each # is a symbol;\n"
-	       "      instead of --prefix and --length"),
-	SWITCH("json", "print the set as one JSON object"),
-	BY_OPTION,
-	OPTIONS_END,
-};
 
 const struct command codes_generate_command = {
 	.name = "codes generate",
 	.run = generate_run,
 	.argument = "COUPON",
-	.options = generate_options,
+	.options = OPTIONS(
+		OPTION("count", "N", "number of codes, 1 to 1000000000"),
+		OPTION("out", "FILE", "the file to make, which must not exist; mode 600"),
+		OPTION("format", "FORMAT", "csv (default) or jsonl; the first column is the code"),
+		OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"),
+		OPTION("length", "N", "number of symbols, without the prefix; default 13"),
+		OPTION("alphabet", "SYMBOLS",
+		       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),
+		OPTION("pattern", "PATTERN",
+		       "the form, for example NOON-####-####, where each # is a symbol;\n"
+		       "      instead of --prefix and --length"),
+		SWITCH("json", "print the set as one JSON object"), BY_OPTION),
 	.summary = "make codes of a coupon, and write them to a file",
 	.detail = "Needs --count, --out, and the file of keys, COUPON_CODE_KEYS. After an\n"
 		  "interruption run the same command again: it finishes the same set. Meanwhile\n"

@@ -3,74 +3,145 @@
  * first, with a number for each of a coupon. Redis gets all those that it does not have, and then
  * the number: see docs/lifecycle.md.
  */
-#include "codes/text.h"
 #include "common/check.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "common/redis/client.h"
 #include "ctl/codes/code_file.h"
-#include "ctl/codes/revocations.h"
 #include "ctl/codes/stored.h"
 #include "ctl/output.h"
 #include "embed.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CHUNK 20000
+#define APPLY_TRIES 10
 
-struct counts {
-	int64_t revoked, before, refused; /* now, before, told */
-};
+static _Noreturn void redis_fail(const struct redis_client *redis)
+{
+	log_fatal(
+		"PostgreSQL has revoked it, Redis not yet: %s; the keeper completes it, or run the "
+		"command again",
+		redis_client_error(redis));
+}
 
-struct revoke_code {
-	struct text_buffer name;     /* for messages */
+/* Which revocations Redis does not have. 0, or -1: there are none, or it has no such coupon. */
+static int missing_read(struct db *db, struct redis_client *redis,
+			struct redis_revocation *revocation)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *hmget[] = { "HMGET", coupon_key(revocation->coupon, COUPON_KEY_COUPON, key),
+				"generation", "revocation" };
+	PGresult *row = db_ask(db, sql_query_code_revocation, postgres_number(revocation->coupon));
+	redisReply *fields = redis_client_call(redis, 4, hmget);
+	int is_there;
+
+	if (!fields)
+		redis_fail(redis);
+	revocation->to = PQntuples(row) == 1 ? db_int(row, 0, "revocation_num") : 0;
+	revocation->generation = redis_reply_number(fields->element[0]);
+	revocation->from = redis_reply_number(fields->element[1]);
+	is_there = fields->element[0]->type == REDIS_REPLY_STRING;
+	freeReplyObject(fields);
+	PQclear(row);
+	/* A coupon that is loaded later is filled from a later state of PostgreSQL. */
+	return is_there && revocation->from < revocation->to ? 0 : -1;
+}
+
+/* Marks all codes of these revocations. */
+static enum redis_revoked all_mark(struct db *db, struct redis_client *redis,
+				   const struct redis_revocation *revocation, int64_t *seq)
+{
+	const char *codes[REDIS_REVOKE_CODES_MAX];
+	enum redis_revoked done;
+	int rows;
+
+	db_run(db, "BEGIN");
+	db_do(db, sql_query_rebuild_revoked, postgres_number(revocation->coupon),
+	      postgres_number(revocation->from));
+	do {
+		PGresult *page = db_ask(db, sql_query_rebuild_fetch_revoked);
+
+		rows = PQntuples(page);
+		check(rows <= REDIS_REVOKE_CODES_MAX);
+		for (int i = 0; i < rows; i++)
+			codes[i] = db_text(page, i, "code");
+		done = redis_revoke(redis, revocation, rows == 0, (size_t)rows, codes, seq);
+		PQclear(page);
+	} while (rows > 0 && done == REDIS_REVOKED_DONE);
+	db_run(db, "COMMIT");
+	return done;
+}
+
+/*
+ * When it returns, nothing more is accepted of what PostgreSQL had revoked of the coupon when it
+ * was called. A store that cannot ends the process: the keeper completes it.
+ */
+static void revocations_apply(struct db *db, struct redis_client *redis, int64_t coupon)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	struct redis_revocation revocation = { .coupon = coupon, .run_id = run_id };
+	int64_t seq = -1;
+
+	fault_point(FAULT_REVOKE_COMMITTED);
+	if (redis_client_process(redis, run_id, &(int64_t){ 0 }))
+		redis_fail(redis);
+	for (int i = 0; i < APPLY_TRIES; i++) {
+		if (missing_read(db, redis, &revocation))
+			return;
+		switch (all_mark(db, redis, &revocation, &seq)) {
+		case REDIS_REVOKED_FAILED:
+			redis_fail(redis);
+		case REDIS_REVOKED_DONE:
+			/* What was accepted before is settled. */
+			if (seq >= 0)
+				db_do(db, sql_query_code_revocation_cut, postgres_number(coupon),
+				      postgres_number(revocation.from),
+				      postgres_number(revocation.to),
+				      postgres_number(revocation.generation), postgres_number(seq));
+			return;
+		case REDIS_REVOKED_MISSING:
+			return;
+		case REDIS_REVOKED_BEHIND:
+			break;
+		}
+	}
+	log_fatal(
+		"Redis gets another copy of the coupon again and again: run the command once more");
+}
+
+struct code {
+	char *name;                  /* for messages */
+	char *why;                   /* it is not revoked; NULL: it is */
 	char text[CODE_OTHERS_SIZE]; /* "": it was found, or is wrong */
 	int64_t set, serial, coupon; /* set 0: not found, or not to be revoked */
 	int is_word;
-	int is_redeemed;          /* in Redis, when that was asked first */
-	struct text_buffer wrong; /* empty: it is revoked */
+	int is_redeemed; /* in Redis, when that was asked first */
 };
 
 struct revocation {
 	struct db *db;
 	struct redis_client *redis;
 	struct stored stored;
-	struct counts counts;
-	struct revoke_code *codes; /* CHUNK of them, which are revoked together, then told */
+	int64_t revoked, before, refused; /* now, before, told */
+	struct code *codes;               /* CHUNK of them, which are revoked together, then told */
 	size_t n;
 };
 
-/* `where` is put in front of the code in messages. `wrong`: what is wrong with its row, or NULL. */
-static void code_add(struct revocation *r, const char *where, const char *code, size_t len,
-		     const char *wrong)
+static void refuse(struct code *code, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void refuse(struct code *code, const char *format, ...)
 {
-	struct revoke_code *to = &r->codes[r->n++];
-	struct code_found found;
+	va_list list;
 
-	text_buffer_clear(&to->name);
-	text_buffer_clear(&to->wrong);
-	text_add_string(&to->name, where);
-	to->text[0] = '\0';
-	to->set = 0;
-	to->is_word = 0;
-	to->is_redeemed = 0;
-	if (wrong) {
-		text_add_string(&to->wrong, wrong);
-		return;
-	}
-	text_add_string(&to->name, "\"");
-	text_add_shown(&to->name, code, len);
-	text_add_string(&to->name, "\": ");
-	if (code_book_find(r->stored.book, code, len, &found) == 0) {
-		to->set = found.set->id;
-		to->serial = found.serial;
-		to->coupon = found.set->coupon;
-	} else if (code_text_spell(code, len, to->text)) {
-		text_add_string(&to->wrong, "there is no such code");
-	}
+	va_start(list, format);
+	check(vasprintf(&code->why, format, list) >= 0);
+	va_end(list);
 }
 
 /* Finds those that are no generated codes. */
@@ -84,7 +155,7 @@ static void others_find(struct revocation *r)
 		postgres_array_add_text(&texts, r->codes[i].text, strlen(r->codes[i].text));
 	rows = db_ask(r->db, sql_query_code_texts, postgres_array(&texts));
 	for (int row = 0; row < PQntuples(rows); row++) {
-		struct revoke_code *code = &r->codes[db_int(rows, row, "ord") - 1];
+		struct code *code = &r->codes[db_int(rows, row, "ord") - 1];
 
 		code->set = db_int(rows, row, "set_id");
 		code->serial = db_int(rows, row, "serial");
@@ -94,36 +165,25 @@ static void others_find(struct revocation *r)
 	PQclear(rows);
 	postgres_array_fini(&texts);
 	for (size_t i = 0; i < r->n; i++)
-		if (!r->codes[i].set && r->codes[i].wrong.len == 0)
-			text_add_string(&r->codes[i].wrong, "there is no such code");
-}
-
-static void used_add(struct revoke_code *code, const char *user)
-{
-	text_add_string(&code->wrong, "it is used, by user ");
-	text_add_string(&code->wrong, user);
-}
-
-static void name_write(const struct revoke_code *code, char name[RECEIVE_CODE_MAX + 1])
-{
-	if (code->is_word)
-		id_format(code->set, name);
-	else
-		receive_code_format(code->set, code->serial, name);
+		if (!r->codes[i].set && !r->codes[i].why)
+			refuse(&r->codes[i], "there is no such code");
 }
 
 /* Those that are redeemed in Redis are named. Returns how many. */
-static int64_t run_look(struct redis_client *redis, struct revoke_code *const *run, size_t n)
+static int64_t run_look(struct redis_client *redis, struct code *const *run, size_t n)
 {
 	static char names[REDIS_REVOKE_CODES_MAX][RECEIVE_CODE_MAX + 1];
 	const char *argv[2 + REDIS_REVOKE_CODES_MAX] = { "HMGET" };
-	char key[COUPON_KEY_SIZE], user[USER_ID_SIZE];
+	char key[COUPON_KEY_SIZE];
 	redisReply *reply;
 	int64_t used = 0;
 
 	argv[1] = coupon_key(run[0]->coupon, COUPON_KEY_CODES, key);
 	for (size_t i = 0; i < n; i++) {
-		name_write(run[i], names[i]);
+		if (run[i]->is_word)
+			id_format(run[i]->set, names[i]);
+		else
+			receive_code_format(run[i]->set, run[i]->serial, names[i]);
 		argv[2 + i] = names[i];
 	}
 	reply = redis_client_call(redis, 2 + (int)n, argv);
@@ -133,9 +193,8 @@ static int64_t run_look(struct redis_client *redis, struct revoke_code *const *r
 
 		if (len == 0)
 			continue;
-		snprintf(user, sizeof(user), "%.*s", (int)len, reply->element[i]->str);
 		run[i]->is_redeemed = 1;
-		used_add(run[i], user);
+		refuse(run[i], "it is used, by user %.*s", (int)len, reply->element[i]->str);
 		used++;
 	}
 	freeReplyObject(reply);
@@ -145,12 +204,12 @@ static int64_t run_look(struct redis_client *redis, struct revoke_code *const *r
 /* The same of all codes but those found before, each run of one coupon in a call. */
 static int64_t owners_look(struct revocation *r)
 {
-	struct revoke_code *run[REDIS_REVOKE_CODES_MAX];
+	struct code *run[REDIS_REVOKE_CODES_MAX];
 	int64_t used = 0;
 	size_t n = 0;
 
 	for (size_t i = 0; i <= r->n; i++) {
-		struct revoke_code *code = i < r->n ? &r->codes[i] : NULL;
+		struct code *code = i < r->n ? &r->codes[i] : NULL;
 
 		if (code && (!code->set || code->is_redeemed))
 			continue;
@@ -176,7 +235,7 @@ static void columns_fill(struct columns *columns, const struct revocation *r, in
 	postgres_array_init(&columns->serials, POSTGRES_INT8);
 	postgres_array_init(&columns->coupons, POSTGRES_INT8);
 	for (size_t i = 0; i < r->n; i++) {
-		const struct revoke_code *code = &r->codes[i];
+		const struct code *code = &r->codes[i];
 
 		if (!code->set || code->is_redeemed != redeemed)
 			continue;
@@ -200,10 +259,10 @@ static void used_note(struct revocation *r, const struct columns *columns)
 				postgres_array(&columns->serials));
 
 	for (int row = 0; row < PQntuples(rows); row++) {
-		struct revoke_code *code = &r->codes[columns->at[db_int(rows, row, "ord") - 1]];
+		struct code *code = &r->codes[columns->at[db_int(rows, row, "ord") - 1]];
 
 		code->set = 0;
-		used_add(code, db_text(rows, row, "user_id"));
+		refuse(code, "it is used, by user %s", db_text(rows, row, "user_id"));
 	}
 	PQclear(rows);
 }
@@ -259,28 +318,13 @@ static void coupons_apply(const struct revocation *r)
 	free(coupons);
 }
 
-static int64_t refused_tell(const struct revocation *r)
-{
-	int64_t refused = 0;
-
-	for (size_t i = 0; i < r->n; i++) {
-		const struct revoke_code *code = &r->codes[i];
-
-		if (code->wrong.len == 0)
-			continue;
-		fprintf(stderr, "couponctl: %s%s\n", code->name.data, code->wrong.data);
-		refused++;
-	}
-	return refused;
-}
-
 /*
  * Revokes the codes, in Redis and PostgreSQL, tells on standard error which are used or do not
  * exist, and counts them. Then there is room for others.
  */
 static void chunk_revoke(struct revocation *r)
 {
-	int64_t revoked, refused;
+	int64_t revoked, refused = 0;
 
 	others_find(r);
 	owners_look(r);
@@ -288,17 +332,50 @@ static void chunk_revoke(struct revocation *r)
 	part_revoke(r, 1);
 	coupons_apply(r);
 	revoked -= owners_look(r); /* redeemed since the first look */
-	refused = refused_tell(r);
-	r->counts.revoked += revoked;
-	r->counts.refused += refused;
-	r->counts.before += (int64_t)r->n - revoked - refused;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct code *code = &r->codes[i];
+
+		if (code->why)
+			fprintf(stderr, "couponctl: %s%s\n", code->name, code->why);
+		refused += code->why != NULL;
+		free(code->name);
+		free(code->why);
+	}
+	r->revoked += revoked;
+	r->refused += refused;
+	r->before += (int64_t)r->n - revoked - refused;
 	r->n = 0;
 }
 
-static void one_add(struct revocation *r, const char *where, const char *code, size_t len,
-		    const char *wrong)
+/* A code of a file, or of the command line: then `path` is NULL. */
+static void code_add(struct revocation *r, const char *path, const struct code_row *row)
 {
-	code_add(r, where, code, len, wrong);
+	struct code *to = &r->codes[r->n++];
+	struct text_buffer name = { 0 };
+	struct code_found found;
+	char line[32];
+
+	*to = (struct code){ .set = 0 };
+	if (path) {
+		snprintf(line, sizeof(line), ":%" PRId64 ": ", row->line);
+		text_add_string(&name, path);
+		text_add_string(&name, line);
+	}
+	if (!row->wrong) {
+		text_add_string(&name, "\"");
+		text_add_shown(&name, row->code, row->code_len);
+		text_add_string(&name, "\": ");
+	}
+	to->name = name.data;
+	if (row->wrong) {
+		refuse(to, "%s", row->wrong);
+	} else if (code_book_find(r->stored.book, row->code, row->code_len, &found) == 0) {
+		to->set = found.set->id;
+		to->serial = found.serial;
+		to->coupon = found.set->coupon;
+	} else if (code_text_spell(row->code, row->code_len, to->text)) {
+		refuse(to, "there is no such code");
+	}
 	if (r->n == CHUNK)
 		chunk_revoke(r);
 }
@@ -306,71 +383,46 @@ static void one_add(struct revocation *r, const char *where, const char *code, s
 static void file_revoke(struct revocation *r, const char *path, enum sheet_format format)
 {
 	struct code_file *file = code_file_open(path, format);
-	struct text_buffer where = { 0 };
 	struct code_row row;
 
-	while (code_file_next(file, &row)) {
-		char line[32];
-
-		snprintf(line, sizeof(line), ":%" PRId64 ": ", row.line);
-		text_buffer_clear(&where);
-		text_add_string(&where, path);
-		text_add_string(&where, line);
-		one_add(r, where.data, row.code, row.code_len, row.wrong);
-	}
-	text_buffer_fini(&where);
+	while (code_file_next(file, &row))
+		code_add(r, path, &row);
 	code_file_close(file);
-}
-
-static void revocation_begin(struct revocation *r, const struct ctl *ctl)
-{
-	*r = (struct revocation){ .codes = calloc(CHUNK, sizeof(*r->codes)) };
-	check(r->codes != NULL);
-	r->db = store_changing_open(ctl, &r->redis);
-	stored_read(&r->stored, ctl, r->db);
-}
-
-static void revocation_end(struct revocation *r)
-{
-	for (size_t i = 0; i < CHUNK; i++) {
-		text_buffer_fini(&r->codes[i].name);
-		text_buffer_fini(&r->codes[i].wrong);
-	}
-	free(r->codes);
-	stored_fini(&r->stored);
-	redis_client_free(r->redis);
-	db_close(r->db);
 }
 
 static int codes_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	const char *path = args_text(args, "file");
-	struct revocation r;
-	cJSON *object;
+	struct revocation r = { .codes = calloc(CHUNK, sizeof(*r.codes)) };
+	cJSON *object = output_object();
 
-	revocation_begin(&r, ctl);
+	check(r.codes != NULL);
+	r.db = store_changing_open(ctl, &r.redis);
+	stored_read(&r.stored, ctl, r.db);
 	for (int i = 0; i < args->arguments_n; i++)
-		one_add(&r, "", args->arguments[i], strlen(args->arguments[i]), NULL);
+		code_add(&r, NULL,
+			 &(struct code_row){ .code = args->arguments[i],
+					     .code_len = strlen(args->arguments[i]) });
 	if (path)
 		file_revoke(&r, path, sheet_format_read(args, path));
 	chunk_revoke(&r);
-	revocation_end(&r);
-	if (args_has(&ctl->args, "json")) {
-		object = output_object();
-		output_number(object, "revoked", r.counts.revoked);
-		output_number(object, "revoked_before", r.counts.before);
-		output_number(object, "refused", r.counts.refused);
-		output_print(object);
-	} else {
-		printf("%" PRId64 " revoked, %" PRId64 " revoked before, %" PRId64 " refused\n",
-		       r.counts.revoked, r.counts.before, r.counts.refused);
-	}
-	return r.counts.refused > 0;
+	free(r.codes);
+	stored_fini(&r.stored);
+	redis_client_free(r.redis);
+	db_close(r.db);
+	output_number(object, "revoked", r.revoked);
+	output_number(object, "revoked_before", r.before);
+	output_number(object, "refused", r.refused);
+	output_say(object,
+		   "{revoked} revoked, {revoked_before} revoked before, {refused} refused\n",
+		   args_has(args, "json"));
+	return r.refused > 0;
 }
 
-static PGresult *set_revoke(const struct ctl *ctl, struct db *db, int64_t set)
+static int set_run(struct ctl *ctl, int64_t set)
 {
+	struct db *db = stored_lock(ctl);
 	PGresult *row = db_ask(db, sql_query_code_set_coupon, postgres_number(set));
 	struct redis_client *redis = store_redis_open(ctl);
 
@@ -380,34 +432,9 @@ static PGresult *set_revoke(const struct ctl *ctl, struct db *db, int64_t set)
 	revocations_apply(db, redis, db_int(row, 0, "coupon_id"));
 	PQclear(row);
 	redis_client_free(redis);
-	return db_ask(db, sql_query_code_set_revoked, postgres_number(set));
-}
-
-static const struct column set_columns[] = {
-	{ "coupon", "coupon_id", COLUMN_ID },
-	{ "revoked_by", "revoked_by", COLUMN_TEXT },
-	{ "revoked_at", "revoked_at", COLUMN_TEXT },
-	{ .name = NULL },
-};
-
-static int set_run(struct ctl *ctl, int64_t set)
-{
-	struct db *db = stored_lock(ctl);
-	PGresult *row = set_revoke(ctl, db, set);
-	cJSON *object;
-
-	if (args_has(&ctl->args, "json")) {
-		object = output_object();
-		output_id(object, "set", set);
-		output_columns(object, set_columns, row, 0);
-		output_print(object);
-	} else {
-		printf("set %" PRId64, set);
-		output_template(" of coupon {coupon_id} is revoked, by {revoked_by} at "
-				"{revoked_at}\n",
-				row, 0);
-	}
-	PQclear(row);
+	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,
+		    "set {set} of coupon {coupon} is revoked, by {revoked_by} at {revoked_at}\n",
+		    args_has(&ctl->args, "json"));
 	db_close(db);
 	return 0;
 }
@@ -424,21 +451,17 @@ static int revoke_run(struct ctl *ctl)
 	return set ? set_run(ctl, set) : codes_run(ctl);
 }
 
-static const struct option revoke_options[] = {
-	OPTION("file", "FILE", "the codes of this file, CSV with a column code, or JSON lines"),
-	OPTION("format", "FORMAT",
-	       "of the file: csv or jsonl; default: jsonl if the name ends in .jsonl or .ndjson"),
-	OPTION("set", "SET", "all codes of this set that are not used"),
-	SWITCH("json", "print what was done as one JSON object"),
-	BY_OPTION,
-	OPTIONS_END,
-};
-
 const struct command codes_revoke_command = {
 	.name = "codes revoke",
 	.run = revoke_run,
 	.argument = "[CODE…]",
-	.options = revoke_options,
+	.options = OPTIONS(OPTION("file", "FILE",
+				  "the codes of this file, CSV with a column code, or JSON lines"),
+			   OPTION("format", "FORMAT",
+				  "of the file: csv or jsonl; default: jsonl if the name ends in "
+				  ".jsonl or .ndjson"),
+			   OPTION("set", "SET", "all codes of this set that are not used"),
+			   SWITCH("json", "print what was done as one JSON object"), BY_OPTION),
 	.summary = "revoke codes, the codes of a file, or a set",
 	.detail =
 		"What is used stays used. Codes that are used or do not exist are named, and the\n"

@@ -1,6 +1,5 @@
 #include "ctl/codes/stored.h"
 
-#include "codes/key_file.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "embed.h"
@@ -50,6 +49,7 @@ void stored_form(struct code_form *form, const PGresult *rows, int row, const ch
 		log_fatal("PostgreSQL has codes of a form that this version cannot read: %s", why);
 }
 
+/* Of a set whose space is not in the book yet. */
 static void space_read(struct stored *stored, const struct code_keys *keys, const PGresult *rows,
 		       int row)
 {
@@ -58,56 +58,43 @@ static void space_read(struct stored *stored, const struct code_keys *keys, cons
 	struct code_form form;
 
 	stored_form(&form, rows, row, "form");
-	if (!key) {
-		stored->unread += db_int(rows, row, "code_num");
-		stored->unread_key = version;
+	if (key) {
+		code_book_add_space(stored->book, db_int(rows, row, "space_id"),
+				    code_space_new(&form, key));
 		return;
 	}
-	code_book_add_space(stored->book, db_int(rows, row, "id"), code_space_new(&form, key));
+	stored->unread += db_int(rows, row, "code_num");
+	stored->unread_key = version;
 }
 
-static void spaces_read(struct stored *stored, const struct ctl *ctl, struct db *db)
+void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
 {
-	PGresult *rows = db_ask(db, sql_query_code_spaces);
-	struct code_keys keys = { 0 };
+	PGresult *rows = db_ask(db, sql_query_code_catalogue);
+	struct code_keys keys = { .n = 0 };
 
-	if (PQntuples(rows) > 0) {
-		keyring_read(&keys, ctl);
-		keyring_check(&keys, db);
-	}
-	for (int row = 0; row < PQntuples(rows); row++)
-		space_read(stored, &keys, rows, row);
-	code_keys_wipe(&keys);
-	PQclear(rows);
-}
-
-static void sets_read(struct stored *stored, struct db *db)
-{
-	PGresult *rows = db_ask(db, sql_query_code_sets);
-
+	*stored = (struct stored){ .book = code_book_new() };
 	for (int row = 0; row < PQntuples(rows); row++) {
 		int64_t space = db_int(rows, row, "space_id");
-		struct code_set set = {
+		const struct code_set set = {
 			.id = db_int(rows, row, "id"),
 			.coupon = db_int(rows, row, "coupon_id"),
 			.first = db_int(rows, row, "first_position"),
 			.count = db_int(rows, row, "code_num"),
 		};
 
+		if (!space)
+			continue; /* not of generated codes */
+		if (keys.n == 0) {
+			keyring_read(&keys, ctl);
+			keyring_check(&keys, db);
+		}
+		if (!code_book_space(stored->book, space))
+			space_read(stored, &keys, rows, row);
 		if (code_book_space(stored->book, space))
 			code_book_add_set(stored->book, space, &set);
 	}
+	code_keys_wipe(&keys);
 	PQclear(rows);
-}
-
-void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db)
-{
-	*stored = (struct stored){ .book = code_book_new() };
-	/* One moment: no set without its space. */
-	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-	spaces_read(stored, ctl, db);
-	sets_read(stored, db);
-	db_run(db, "COMMIT");
 }
 
 void stored_fini(struct stored *stored)
@@ -132,6 +119,19 @@ struct db *stored_lock(const struct ctl *ctl)
 
 	db_lock_wait(db, LOCK);
 	return db;
+}
+
+int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
+		       const char *source)
+{
+	PGresult *row = db_ask(db, sql_query_code_set_add, postgres_number(coupon),
+			       postgres_text(kind), postgres_text(request), postgres_text(source));
+	int64_t set = PQntuples(row) > 0 ? db_int(row, 0, "id") : 0;
+
+	if (!set)
+		log_fatal("there is no coupon %lld", (long long)coupon);
+	PQclear(row);
+	return set;
 }
 
 char *stored_receive(const PGresult *rows, int row, int64_t coupon, char out[RECEIVE_SIZE])

@@ -16,9 +16,7 @@ struct stored {
 	int unread_key; /* the version of one of these keys */
 };
 
-/*
- * Reads all of them, with the keys, which are needed only if there are generated codes.
- */
+/* Reads all of them, with the keys, which are needed only if there are generated codes. */
 void stored_read(struct stored *stored, const struct ctl *ctl, struct db *db);
 void stored_fini(struct stored *stored);
 
@@ -32,6 +30,13 @@ struct code_space *stored_space(const struct stored *stored, int64_t id);
 
 /* store_changing_open() with the lock under which sets are made and revoked, until it is closed. */
 struct db *stored_lock(const struct ctl *ctl);
+
+/*
+ * Adds a set of codes that others made, or of a word; `request` and `source` may be NULL. Returns
+ * its id. Ends the process when there is no such coupon.
+ */
+int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
+		       const char *source);
 
 /*
  * Writes the receive by which a code was used, of a row with the columns `user_id`, `batch` and

@@ -4,57 +4,24 @@
  * row is locked, and neither program nor server holds more than a page.
  */
 #include "common/clock.h"
-#include "common/log/log.h"
 #include "common/message/receive.h"
-#include "ctl/ctl.h"
-#include "ctl/file.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
 #include "embed.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 struct export
 {
 	int64_t coupon, total, done;
-	const char *path; /* NULL: standard output */
-	struct file_new file;
 	struct sheet sheet;
 	struct progress progress;
 };
 
 static const char *const columns[] = { "user",       "receive",  "slot", "received_at",
 				       "valid_from", "valid_to", "key",  NULL };
-
-static void options_read(struct export *export, const struct args *args)
-{
-	*export = (struct export){
-		.coupon = args_coupon(args),
-		.path = args_text(args, "out"),
-		.sheet = { .file = stdout,
-			   .format = sheet_format_read(args, NULL),
-			   .columns = columns,
-			   .csv_end = CSV_END },
-	};
-	if (export->path && !*export->path)
-		args_fail("--out is \"\": allowed is the path of a file");
-	export->sheet.reader = sheet_reader_read(args, export->sheet.format);
-}
-
-_Noreturn static void write_failed(struct export *export)
-{
-	int error = errno;
-
-	progress_end(&export->progress);
-	if (!export->path)
-		log_fatal("standard output cannot be written: %s", strerror(error));
-	if (export->file.stream)
-		file_new_drop(&export->file);
-	log_fatal("--out: %s cannot be written: %s", export->path, file_error(error));
-}
 
 static void time_read(const PGresult *page, int row, const char *column,
 		      char out[CLOCK_RFC3339_SIZE])
@@ -81,91 +48,77 @@ static void row_write(struct export *export, const PGresult *page, int row)
 {
 	char receive[2 * RECEIVE_SIZE], received_at[CLOCK_RFC3339_SIZE];
 	char valid_from[CLOCK_RFC3339_SIZE], valid_to[CLOCK_RFC3339_SIZE];
-	const char *slot = db_text(page, row, "slot");
-	struct cell cells[7];
 
 	receive_write(export, page, row, receive, sizeof(receive));
 	time_read(page, row, "received_ms", received_at);
 	time_read(page, row, "valid_from_ms", valid_from);
 	time_read(page, row, "valid_to_ms", valid_to);
-	cells[0] = cell_text(db_text(page, row, "user_id"));
-	cells[1] = cell_text(receive);
-	cells[2] = (struct cell){ .text = slot, .len = strlen(slot), .is_json = 1 };
-	cells[3] = cell_text(received_at);
-	cells[4] = cell_text(valid_from);
-	cells[5] = cell_text(valid_to);
-	cells[6] = cell_text(db_text(page, row, "key"));
-	sheet_row(&export->sheet, cells);
+	sheet_row(&export->sheet,
+		  (const struct cell[]){ cell_text(db_text(page, row, "user_id")),
+					 cell_text(receive), cell_json(db_text(page, row, "slot")),
+					 cell_text(received_at), cell_text(valid_from),
+					 cell_text(valid_to),
+					 cell_text(db_text(page, row, "key")) });
 }
 
+/* 0: there are no more rows, or the file cannot be written. */
 static int page_write(struct export *export, struct db *db)
 {
 	PGresult *page = db_page(db);
 	int n = PQntuples(page);
 
-	errno = 0;
 	for (int row = 0; row < n; row++)
 		row_write(export, page, row);
-	if (ferror(export->sheet.file) || fflush(export->sheet.file))
-		write_failed(export);
 	PQclear(page);
 	export->done += n;
 	if (isatty(STDERR_FILENO))
 		progress_show(&export->progress, "exporting", export->done, export->total);
-	return n;
-}
-
-static void rows_write(struct export *export, struct db *db)
-{
-	char id[DB_NUMBER_SIZE];
-	PGresult *row;
-
-	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
-	row = store_coupon_row(db, sql_query_export_coupon, export->coupon);
-	export->total = db_int(row, 0, "issued_num");
-	PQclear(row);
-	if (export->path && file_new_begin(&export->file, export->path))
-		write_failed(export);
-	if (export->path)
-		export->sheet.file = export->file.stream;
-	sheet_head(&export->sheet);
-	db_pages_begin(db, sql_query_export_rows, 1,
-		       (const char *[]){ db_number(export->coupon, id) });
-	while (page_write(export, db) > 0)
-		;
-	db_pages_end(db);
-	db_run(db, "COMMIT");
+	fflush(export->sheet.file);
+	return !sheet_failed(&export->sheet) && n > 0;
 }
 
 static int export_run(struct ctl *ctl)
 {
-	struct export export;
+	const struct args *args = &ctl->args;
+	const char *path = args_text(args, "out");
+	struct export export = { .coupon = args_coupon(args),
+				 .sheet = { .format = sheet_format_read(args, NULL),
+					    .columns = columns,
+					    .csv_end = CSV_END } };
+	char id[DB_NUMBER_SIZE];
 	struct db *db;
+	PGresult *row;
 
-	options_read(&export, &ctl->args);
+	if (path && !*path)
+		args_fail("--out is \"\": allowed is the path of a file");
+	export.sheet.reader = sheet_reader_read(args, export.sheet.format);
 	db = store_postgres_open(ctl);
-	rows_write(&export, db);
+	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+	row = store_coupon_row(db, sql_query_coupon_issued, export.coupon);
+	export.total = db_int(row, 0, "issued_num");
+	PQclear(row);
+	sheet_begin(&export.sheet, path);
+	db_pages_begin(db, sql_query_export_rows, 1,
+		       (const char *[]){ db_number(export.coupon, id) });
+	while (page_write(&export, db))
+		;
+	db_pages_end(db);
+	db_run(db, "COMMIT");
 	db_close(db);
-	if (export.path ? file_new_end(&export.file, FILE_REPLACE) : file_sync(stdout))
-		write_failed(&export);
-	sheet_fini(&export.sheet);
 	progress_end(&export.progress);
+	sheet_end(&export.sheet, FILE_REPLACE);
 	return 0;
 }
-
-static const struct option export_options[] = {
-	OPTION("format", "FORMAT", "csv (default) or jsonl: a line of JSON for each"),
-	OPTION("out", "FILE",
-	       "the file, which appears when it is complete; default: standard output"),
-	SPREADSHEET_OPTION,
-	OPTIONS_END,
-};
 
 const struct command export_command = {
 	.name = "export",
 	.run = export_run,
 	.argument = "ID",
-	.options = export_options,
+	.options = OPTIONS(
+		OPTION("format", "FORMAT", "csv (default) or jsonl: a line of JSON for each"),
+		OPTION("out", "FILE",
+		       "the file, which appears when it is complete; default: standard output"),
+		SPREADSHEET_OPTION),
 	.summary = "write the user coupons of a coupon as CSV or JSON lines",
 	.detail = "All are of one moment. Columns: user, receive, slot, received_at, valid_from, "
 		  "valid_to, key.",

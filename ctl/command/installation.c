@@ -26,24 +26,18 @@ static int show_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = store_redis_open(ctl);
+	int as_json = args_has(&ctl->args, "json"), is_foreign;
+	cJSON *object = output_object();
 	struct changes changes, copy;
-	int is_foreign;
 
 	store_redis_check(redis, changes_copy_read(&copy, redis) == 0);
 	own_read(db, &changes);
 	is_foreign = changes_relate(RELATION_UNKNOWN, &changes, &copy) == RELATION_FOREIGN;
-	if (args_has(&ctl->args, "json")) {
-		cJSON *object = output_object();
-
-		output_text(object, "postgresql", changes.installation);
-		output_text(object, "redis", copy.installation);
-		output_print(object);
-	} else {
-		printf("PostgreSQL  %s\nRedis       %s\n", changes.installation,
-		       *copy.installation ? copy.installation : "none yet");
-		if (is_foreign)
-			puts(RELATION_FOREIGN_TEXT);
-	}
+	output_text(object, "postgresql", changes.installation);
+	output_text(object, "redis", copy.installation);
+	output_say(object, "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n", as_json);
+	if (is_foreign && !as_json)
+		puts(RELATION_FOREIGN_TEXT);
 	redis_client_free(redis);
 	db_close(db);
 	return is_foreign;
@@ -107,59 +101,39 @@ static int adopt_run(struct ctl *ctl)
 	return 0;
 }
 
-static const struct option show_options[] = {
-	SWITCH("json", "print one JSON object"),
-	OPTIONS_END,
-};
-
 static const struct command installation_show_command = {
 	.name = "installation show",
 	.run = show_run,
-	.options = show_options,
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
 	.summary = "print the installation of PostgreSQL and that of Redis",
 	.detail = "The exit status is 1 if they differ: then every program of this PostgreSQL and\n"
 		  "Redis stands still.",
 };
 
-static const struct option new_options[] = {
-	OPTION("instead-of", "ID", "the present id: also where Redis has the same"),
-	OPTIONS_END,
-};
-
 static const struct command installation_new_command = {
 	.name = "installation new",
 	.run = new_run,
-	.options = new_options,
+	.options = OPTIONS(
+		OPTION("instead-of", "ID", "the present id: also where Redis has the same")),
 	.summary = "give PostgreSQL another id, and print it",
 	.detail = "For a copy of a database, for instance a staging system that was restored from\n"
 		  "the backup of production: before any program is started on it. Connects as the\n"
 		  "owner of the tables, DATABASE_ADMIN_URL.",
 };
 
-static const struct option adopt_options[] = {
-	OPTION("instead-of", "ID", "the id that Redis has"),
-	OPTIONS_END,
-};
-
 static const struct command installation_adopt_command = {
 	.name = "installation adopt",
 	.run = adopt_run,
-	.options = adopt_options,
+	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has")),
 	.summary = "give Redis the id of PostgreSQL, and print it",
 	.detail = "A Redis that has none is claimed by gateways and workers themselves. With\n"
 		  "--instead-of it is taken over, with all coupons, from another installation,\n"
 		  "whose programs stop: for a Redis that was copied together with PostgreSQL.",
 };
 
-static const struct command *const installation_commands[] = {
-	&installation_show_command,
-	&installation_new_command,
-	&installation_adopt_command,
-	NULL,
-};
-
 const struct command installation_command = {
 	.name = "installation",
-	.subcommands = installation_commands,
+	.subcommands = COMMANDS(&installation_show_command, &installation_new_command,
+				&installation_adopt_command),
 	.summary = "show the id that PostgreSQL and Redis share, or change it",
 };

@@ -210,15 +210,10 @@ static int migrate_run(struct ctl *ctl)
 	return 0;
 }
 
-static const struct option migrate_options[] = {
-	SWITCH("dry-run", "print what would be applied, and apply nothing"),
-	OPTIONS_END,
-};
-
 const struct command migrate_command = {
 	.name = "migrate",
 	.run = migrate_run,
-	.options = migrate_options,
+	.options = OPTIONS(SWITCH("dry-run", "print what would be applied, and apply nothing")),
 	.summary = "upgrade the database to this program's version",
 	.detail = "Migrations go forward only. They are applied in one transaction with the\n"
 		  "functions that differ, which are replaced, and the rights of the roles. A\n"

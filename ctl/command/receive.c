@@ -104,27 +104,15 @@ static int status_run(struct ctl *ctl)
 	return request_run(ctl, request);
 }
 
-static const struct option issue_options[] = {
-	OPTION("coupon", "ID", "the coupon"),
-	OPTION("user", "ID", "the user"),
-	OPTION("key", "KEY", "idempotency key: a repeated key returns the same receive"),
-	OPTION("ack", "LEVEL", "reply when the receive is accepted (default), queued or issued"),
-	SWITCH("json", "print the reply unchanged"),
-	OPTIONS_END,
-};
-
-static const struct option status_options[] = {
-	OPTION("coupon", "ID",
-	       "instead of RECEIVE, with --user: all receives of a user of this coupon"),
-	OPTION("user", "ID", "the user"),
-	SWITCH("json", "print the reply unchanged"),
-	OPTIONS_END,
-};
-
 const struct command issue_command = {
 	.name = "issue",
 	.run = issue_run,
-	.options = issue_options,
+	.options = OPTIONS(OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
+			   OPTION("key", "KEY",
+				  "idempotency key: a repeated key returns the same receive"),
+			   OPTION("ack", "LEVEL",
+				  "reply when the receive is accepted (default), queued or issued"),
+			   SWITCH("json", "print the reply unchanged")),
 	.summary = "request a coupon for a user",
 	.detail = "Needs --coupon and --user. Sends the request to the gateway at\n"
 		  "COUPON_LISTEN. The exit status is 0 only if the answer's code is 0.",
@@ -134,7 +122,10 @@ const struct command status_command = {
 	.name = "status",
 	.run = status_run,
 	.argument = "[RECEIVE]",
-	.options = status_options,
+	.options = OPTIONS(
+		OPTION("coupon", "ID",
+		       "instead of RECEIVE, with --user: all receives of a user of this coupon"),
+		OPTION("user", "ID", "the user"), SWITCH("json", "print the reply unchanged")),
 	.summary = "print the status of a receive, or of a user's receives",
 	.detail = "Sends the request to the gateway at COUPON_LISTEN. The exit status is 0 only\n"
 		  "if the answer's code is 0.",

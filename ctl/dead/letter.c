@@ -4,6 +4,8 @@
 #include "common/check.h"
 
 #include <inttypes.h>
+#include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int is_printable(char c)
@@ -11,7 +13,8 @@ static int is_printable(char c)
 	return c >= ' ' && c <= '~';
 }
 
-int dead_is_text(amqp_bytes_t bytes)
+/* Whether all bytes are printable ASCII, tabs or line ends. */
+static int is_text(amqp_bytes_t bytes)
 {
 	const char *p = bytes.bytes;
 
@@ -99,8 +102,7 @@ void dead_letter_read(struct dead_letter *letter, struct json_arena *arena)
 	letter->batches_n = 0;
 	letter->receives_n = 0;
 	letter->unreadable = NULL;
-	letter->body_is_text = json_parse(arena, body, len, &error) ||
-			       dead_is_text(letter->raw.body);
+	letter->body_is_text = json_parse(arena, body, len, &error) || is_text(letter->raw.body);
 	if (packed_open(&packed, body, len, &error) <= 0)
 		batch_add(letter, arena, body, len);
 	else
@@ -126,7 +128,11 @@ void dead_letter_fini(struct dead_letter *letter)
 	amqp_destroy_message(&letter->raw);
 }
 
-void dead_bytes_print(amqp_bytes_t bytes, int keep_lines)
+/*
+ * Prints bytes that are not printable ASCII as \xNN, so that they cannot control a terminal.
+ * `keep_lines` excepts line ends and tabs.
+ */
+static void bytes_print(amqp_bytes_t bytes, int keep_lines)
 {
 	const char *p = bytes.bytes;
 
@@ -171,4 +177,225 @@ cJSON *dead_letter_json(const struct dead_letter *letter)
 	output_number(object, "bytes", (int64_t)letter->raw.body.len);
 	output_bool(object, "readable", !letter->unreadable);
 	return object;
+}
+
+/* Properties that are text. */
+static const struct {
+	const char *name;
+	amqp_flags_t flag;
+	size_t offset;
+} text_properties[] = {
+#define PROPERTY(member, flag_)                                     \
+	{                                                           \
+		.name = #member, .flag = flag_,                     \
+		.offset = offsetof(amqp_basic_properties_t, member) \
+	}
+	PROPERTY(content_type, AMQP_BASIC_CONTENT_TYPE_FLAG),
+	PROPERTY(content_encoding, AMQP_BASIC_CONTENT_ENCODING_FLAG),
+	PROPERTY(correlation_id, AMQP_BASIC_CORRELATION_ID_FLAG),
+	PROPERTY(reply_to, AMQP_BASIC_REPLY_TO_FLAG),
+	PROPERTY(expiration, AMQP_BASIC_EXPIRATION_FLAG),
+	PROPERTY(message_id, AMQP_BASIC_MESSAGE_ID_FLAG),
+	PROPERTY(type, AMQP_BASIC_TYPE_FLAG),
+	PROPERTY(user_id, AMQP_BASIC_USER_ID_FLAG),
+	PROPERTY(app_id, AMQP_BASIC_APP_ID_FLAG),
+#undef PROPERTY
+};
+
+#define TEXT_PROPERTIES_N (sizeof(text_properties) / sizeof(text_properties[0]))
+
+static const amqp_bytes_t *property_text(const struct dead_letter *letter, size_t i)
+{
+	if (!(letter->raw.properties._flags & text_properties[i].flag))
+		return NULL;
+	return (const amqp_bytes_t *)(const void *)((const char *)&letter->raw.properties +
+						    text_properties[i].offset);
+}
+
+/* The value of a header that is an integer or a boolean. 0, or -1 for other types. */
+static int header_number(const amqp_field_value_t *value, int64_t *number)
+{
+	switch (value->kind) {
+	case AMQP_FIELD_KIND_BOOLEAN:
+		*number = value->value.boolean;
+		return 0;
+	case AMQP_FIELD_KIND_I8:
+		*number = value->value.i8;
+		return 0;
+	case AMQP_FIELD_KIND_U8:
+		*number = value->value.u8;
+		return 0;
+	case AMQP_FIELD_KIND_I16:
+		*number = value->value.i16;
+		return 0;
+	case AMQP_FIELD_KIND_U16:
+		*number = value->value.u16;
+		return 0;
+	case AMQP_FIELD_KIND_I32:
+		*number = value->value.i32;
+		return 0;
+	case AMQP_FIELD_KIND_U32:
+		*number = value->value.u32;
+		return 0;
+	case AMQP_FIELD_KIND_I64:
+	case AMQP_FIELD_KIND_TIMESTAMP:
+		*number = value->value.i64;
+		return 0;
+	default: /* amqp_field_value_t.kind is not an enum */
+		return -1;
+	}
+}
+
+static int header_is_text(const amqp_field_value_t *value)
+{
+	return value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES;
+}
+
+static amqp_table_t headers_of(const struct dead_letter *letter)
+{
+	const amqp_basic_properties_t *properties = &letter->raw.properties;
+
+	return properties->_flags & AMQP_BASIC_HEADERS_FLAG ? properties->headers
+							    : amqp_empty_table;
+}
+
+static void headers_print(const struct dead_letter *letter)
+{
+	amqp_table_t headers = headers_of(letter);
+
+	for (int i = 0; i < headers.num_entries; i++) {
+		const amqp_table_entry_t *entry = &headers.entries[i];
+		int64_t number;
+
+		fputs("  header ", stdout);
+		bytes_print(entry->key, 0);
+		fputs(": ", stdout);
+		if (header_is_text(&entry->value))
+			bytes_print(entry->value.value.bytes, 0);
+		else if (header_number(&entry->value, &number) == 0)
+			printf("%" PRId64, number);
+		else
+			printf("of AMQP type %c", entry->value.kind);
+		putchar('\n');
+	}
+}
+
+void dead_letter_print(const struct dead_letter *letter)
+{
+	const amqp_basic_properties_t *properties = &letter->raw.properties;
+
+	printf("dead letter %" PRId64 ": ", letter->number);
+	dead_letter_summary_print(letter);
+	printf("  %s%s\n",
+	       letter->unreadable ? "workers of this version cannot read it: "
+				  : "workers of this version can read it",
+	       letter->unreadable ? letter->unreadable : "");
+	for (size_t i = 0; i < TEXT_PROPERTIES_N; i++) {
+		if (!property_text(letter, i))
+			continue;
+		printf("  %s: ", text_properties[i].name);
+		bytes_print(*property_text(letter, i), 0);
+		putchar('\n');
+	}
+	if (properties->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
+		printf("  delivery_mode: %u\n", properties->delivery_mode);
+	if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
+		printf("  priority: %u\n", properties->priority);
+	if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
+		printf("  timestamp: %" PRIu64 "\n", properties->timestamp);
+	headers_print(letter);
+	putchar('\n');
+	bytes_print(letter->raw.body, 1);
+	putchar('\n');
+}
+
+/* Of binary data, which the caller frees. */
+static char *base64(amqp_bytes_t bytes)
+{
+	size_t size = sodium_base64_ENCODED_LEN(bytes.len, sodium_base64_VARIANT_ORIGINAL);
+	char *text = malloc(size);
+
+	check(text != NULL);
+	return sodium_bin2base64(text, size, bytes.bytes, bytes.len,
+				 sodium_base64_VARIANT_ORIGINAL);
+}
+
+/* Adds text unchanged, other bytes as base 64 under NAME_base64. */
+static void bytes_json(cJSON *object, const char *name, amqp_bytes_t bytes, int as_text)
+{
+	char other[128];
+	char *text = as_text ? malloc(bytes.len + 1) : base64(bytes);
+
+	check(text != NULL);
+	if (as_text) {
+		if (bytes.len > 0) /* an empty one has no address */
+			memcpy(text, bytes.bytes, bytes.len);
+		text[bytes.len] = '\0';
+	}
+	snprintf(other, sizeof(other), "%s%s", name, as_text ? "" : "_base64");
+	check(cJSON_AddStringToObject(object, other, text) != NULL);
+	free(text);
+}
+
+/*
+ * Writes the name of a header. 0, or -1 when it cannot be the name of a member, or is used already:
+ * AMQP allows duplicates.
+ */
+static int header_name(const cJSON *object, amqp_bytes_t key, char *name, size_t size)
+{
+	static const char suffix[] = "_base64";
+
+	if (!is_text(key) || key.len + sizeof(suffix) > size)
+		return -1;
+	memcpy(name, key.bytes, key.len);
+	strcpy(name + key.len, suffix);
+	if (cJSON_GetObjectItemCaseSensitive(object, name))
+		return -1;
+	name[key.len] = '\0';
+	return cJSON_GetObjectItemCaseSensitive(object, name) ? -1 : 0;
+}
+
+/* Of headers with the same name only the first. */
+static cJSON *headers_json(const struct dead_letter *letter)
+{
+	amqp_table_t headers = headers_of(letter);
+	cJSON *object = output_object();
+
+	for (int i = 0; i < headers.num_entries; i++) {
+		const amqp_table_entry_t *entry = &headers.entries[i];
+		char name[96];
+		int64_t number;
+
+		if (header_name(object, entry->key, name, sizeof(name)))
+			continue;
+		if (header_is_text(&entry->value))
+			bytes_json(object, name, entry->value.value.bytes,
+				   is_text(entry->value.value.bytes));
+		else if (header_number(&entry->value, &number) == 0)
+			output_number(object, name, number);
+		else
+			output_null(object, name);
+	}
+	return object;
+}
+
+void dead_letter_json_add(const struct dead_letter *letter, cJSON *object)
+{
+	const amqp_basic_properties_t *properties = &letter->raw.properties;
+	cJSON *named = output_object();
+
+	for (size_t i = 0; i < TEXT_PROPERTIES_N; i++)
+		if (property_text(letter, i))
+			bytes_json(named, text_properties[i].name, *property_text(letter, i),
+				   is_text(*property_text(letter, i)));
+	if (properties->_flags & AMQP_BASIC_DELIVERY_MODE_FLAG)
+		output_number(named, "delivery_mode", properties->delivery_mode);
+	if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
+		output_number(named, "priority", properties->priority);
+	if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG)
+		output_number(named, "timestamp", (int64_t)properties->timestamp);
+	output_text(object, "unreadable", letter->unreadable);
+	output_add(object, "properties", named);
+	output_add(object, "headers", headers_json(letter));
+	bytes_json(object, "body", letter->raw.body, letter->body_is_text);
 }

@@ -37,15 +37,6 @@ struct dead_letter {
 void dead_letter_read(struct dead_letter *letter, struct json_arena *arena);
 void dead_letter_fini(struct dead_letter *letter);
 
-/*
- * Prints bytes that are not printable ASCII as \xNN, so that they cannot control a terminal.
- * `keep_lines` excepts line ends and tabs.
- */
-void dead_bytes_print(amqp_bytes_t bytes, int keep_lines);
-
-/* Whether all bytes are printable ASCII, tabs or line ends. */
-int dead_is_text(amqp_bytes_t bytes);
-
 /* The only batch, or NULL: it has several. */
 const struct dead_batch *dead_letter_batch(const struct dead_letter *letter);
 /* 0 with the batch's receives in `message`, or -1: it is not readable. */
@@ -57,5 +48,10 @@ void dead_letter_summary_print(const struct dead_letter *letter);
 
 /* The members that list and show have in common. */
 cJSON *dead_letter_json(const struct dead_letter *letter);
+
+/* The letter with its properties, headers and body. */
+void dead_letter_print(const struct dead_letter *letter);
+/* Adds the members that dead_letter_json() lacks. */
+void dead_letter_json_add(const struct dead_letter *letter, cJSON *object);
 
 #endif

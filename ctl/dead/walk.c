@@ -5,7 +5,6 @@
 #include "common/message/number.h"
 #include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
-#include "ctl/dead/refresh.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #define PROGRESS_EVERY 500
+#define REFRESH_DELIVERIES 8 /* of a message: then all are published again */
 
 void dead_choice_read(struct dead_choice *choice, const struct ctl *ctl)
 {
@@ -53,14 +53,16 @@ void dead_walk_begin(struct dead_walk *walk, const struct ctl *ctl)
 	walk->arena = json_arena_new();
 	walk->show_progress = isatty(STDERR_FILENO);
 	walk->url = ctl->config.amqp_url;
-	walk->queue = dead_queue_open(ctl->config.amqp_url);
+	walk->hold = hold_open(walk->url, AMQP_DEAD_QUEUE, 0,
+			       "no queue took a message: start a coupon-worker, which "
+			       "declares " AMQP_QUEUE);
 }
 
 static void progress_print(const struct dead_walk *walk)
 {
 	if (walk->show_progress && walk->seen > 0 && walk->seen % PROGRESS_EVERY == 0)
 		fprintf(stderr, "\rcouponctl: %" PRId64 " of %" PRId64 " looked at", walk->seen,
-			dead_queue_length(walk->queue));
+			hold_length(walk->hold));
 }
 
 static void deliveries_note(struct dead_walk *walk, const amqp_message_t *message)
@@ -77,10 +79,10 @@ static void rest_take(struct dead_walk *walk)
 	amqp_message_t message;
 	uint64_t tag;
 
-	if (dead_queue_length(walk->queue) > DEAD_ORDER_MAX)
+	if (hold_length(walk->hold) > HOLD_ORDER_MAX)
 		return;
-	while (dead_queue_held(walk->queue) > 0 && walk->seen < dead_queue_length(walk->queue) &&
-	       dead_queue_take(walk->queue, &message, &tag)) {
+	while (hold_count(walk->hold) > 0 && walk->seen < hold_length(walk->hold) &&
+	       hold_take(walk->hold, &message, &tag, 0)) {
 		deliveries_note(walk, &message);
 		amqp_destroy_message(&message);
 		walk->seen++;
@@ -88,14 +90,35 @@ static void rest_take(struct dead_walk *walk)
 	}
 }
 
+static void refresh(const char *url)
+{
+	struct hold *hold = hold_open(url, AMQP_DEAD_QUEUE, 0, "it does not take a message");
+	const char *trouble = NULL;
+	amqp_message_t message;
+	uint64_t tag;
+
+	for (int64_t n = 0; !trouble && n < hold_length(hold) && hold_take(hold, &message, &tag, 0);
+	     n++) {
+		hold_copy(hold, tag, AMQP_DEAD_QUEUE, &message);
+		amqp_destroy_message(&message);
+		if (hold_is_full(hold))
+			trouble = hold_confirm(hold);
+	}
+	if (!trouble)
+		trouble = hold_confirm(hold);
+	if (trouble)
+		log_fatal("RabbitMQ, queue %s: %s", AMQP_DEAD_QUEUE, trouble);
+	hold_close(hold);
+}
+
 void dead_walk_end(struct dead_walk *walk)
 {
 	rest_take(walk);
 	if (walk->show_progress && walk->seen >= PROGRESS_EVERY)
 		fputc('\n', stderr);
-	dead_queue_close(walk->queue);
-	if (walk->deliveries_most >= DEAD_REFRESH_DELIVERIES)
-		dead_refresh(walk->url);
+	hold_close(walk->hold);
+	if (walk->deliveries_most >= REFRESH_DELIVERIES)
+		refresh(walk->url);
 	json_arena_free(walk->arena);
 }
 
@@ -115,24 +138,24 @@ static int is_chosen(const struct dead_choice *choice, const struct dead_letter 
 
 static int is_over(const struct dead_walk *walk)
 {
-	return walk->seen >= dead_queue_length(walk->queue) || walk->chosen >= walk->choice.first ||
+	return walk->seen >= hold_length(walk->hold) || walk->chosen >= walk->choice.first ||
 	       (walk->choice.number && walk->seen >= walk->choice.number);
 }
 
-enum dead_step dead_walk_step(struct dead_walk *walk, struct dead_letter *letter)
+int dead_walk_next(struct dead_walk *walk, struct dead_letter *letter)
 {
-	if (is_over(walk) || !dead_queue_take(walk->queue, &letter->raw, &letter->tag))
-		return DEAD_STEP_END;
-	deliveries_note(walk, &letter->raw);
-	letter->number = ++walk->seen;
-	dead_letter_read(letter, walk->arena);
-	progress_print(walk);
-	if (is_chosen(&walk->choice, letter)) {
-		walk->chosen++;
-		return DEAD_STEP_CHOSEN;
+	while (!is_over(walk) && hold_take(walk->hold, &letter->raw, &letter->tag, 0)) {
+		deliveries_note(walk, &letter->raw);
+		letter->number = ++walk->seen;
+		dead_letter_read(letter, walk->arena);
+		progress_print(walk);
+		if (is_chosen(&walk->choice, letter)) {
+			walk->chosen++;
+			return 1;
+		}
+		dead_letter_fini(letter);
 	}
-	dead_letter_fini(letter);
-	return DEAD_STEP_PASSED;
+	return 0;
 }
 
 void dead_walk_check_found(const struct dead_walk *walk)

@@ -4,7 +4,7 @@
 
 #include "ctl/ctl.h"
 #include "ctl/dead/letter.h"
-#include "ctl/dead/queue.h"
+#include "ctl/rabbit.h"
 
 /* Chooses the messages that match all of these. */
 struct dead_choice {
@@ -19,7 +19,7 @@ void dead_choice_read(struct dead_choice *choice, const struct ctl *ctl);
 void dead_choice_read_many(struct dead_choice *choice, const struct ctl *ctl);
 
 struct dead_walk {
-	struct dead_queue *queue;
+	struct hold *hold;
 	struct dead_choice choice;
 	struct json_arena *arena;
 	int64_t seen;            /* messages taken so far */
@@ -30,17 +30,20 @@ struct dead_walk {
 };
 
 void dead_walk_begin(struct dead_walk *walk, const struct ctl *ctl);
-/* Closes the queue: messages that were not removed return to it. */
+/*
+ * Messages that were not removed return to the queue. Each look is a delivery of every message, and
+ * RabbitMQ drops a message at the delivery limit that a policy may set. Before that all are
+ * published to the queue again, in their order, with a count of 0. After a failure of that a
+ * message may be in the queue twice.
+ */
 void dead_walk_end(struct dead_walk *walk);
 
-enum dead_step { DEAD_STEP_END, DEAD_STEP_PASSED, DEAD_STEP_CHOSEN };
-
 /*
- * Takes one message. DEAD_STEP_CHOSEN: the letter is the caller's until dead_letter_fini(). The
- * walk ends with the last message that was in the queue at the start, so a message that is
- * dead-lettered again is not taken again.
+ * Takes messages up to the next chosen one. 1: the letter is the caller's until dead_letter_fini();
+ * 0: there is none. The walk ends with the last message that was in the queue at the start, so a
+ * message that is dead-lettered again is not taken again.
  */
-enum dead_step dead_walk_step(struct dead_walk *walk, struct dead_letter *letter);
+int dead_walk_next(struct dead_walk *walk, struct dead_letter *letter);
 
 /* Ends the process when a message that was chosen by number or batch does not exist. */
 void dead_walk_check_found(const struct dead_walk *walk);

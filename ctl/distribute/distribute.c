@@ -1,9 +1,17 @@
-/* couponctl distribute: gives a coupon to each listed user, through the gateway. */
+/*
+ * couponctl distribute: gives a coupon to each listed user, through the gateway.
+ *
+ * The idempotency key of a listed user is distribute/NAME/REPEAT. With the user and the coupon it
+ * names one giving, whatever list, line or run it comes from: it never gives two coupons. A run
+ * first reads from PostgreSQL which keys were given, and asks for the others.
+ */
 #include "common/check.h"
 #include "common/log/log.h"
+#include "common/message/receive.h"
 #include "ctl/ctl.h"
-#include "ctl/distribute/issued.h"
-#include "ctl/distribute/report.h"
+#include "ctl/distribute/run.h"
+#include "ctl/file.h"
+#include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -12,66 +20,41 @@
 #include <string.h>
 
 #define NAME_ALLOWED "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+#define NAME_MAX_BYTES 40
 #define CONNECTIONS 8
 #define CONNECTIONS_MAX 64
 #define DELAY_MS 50
 #define PATIENCE_S 300
+#define REFUSED_HEADING "user,line,status,message" CSV_END
 
 struct distribution {
+	int64_t coupon;
+	const char *name;
+	char prefix[RECEIVE_KEY_MAX + 1]; /* of the keys */
 	struct list_options list_options;
 	struct list list;
-	struct state state;
-	struct state_file state_file;
-	struct refused refused;
-	struct book *book;
-	int64_t issued_before;
-	char *state_path, *refused_path;
+	char *refused_path;
+	struct file_new refused;
+	enum csv_reader refused_reader;
+	int64_t issued_before;  /* of those listed, when this run began */
+	int64_t counts[ENDS_N]; /* of users, at the end */
+	struct run_report run;
 };
 
 static enum list_format format_read(const struct args *args, const char *path)
 {
-	const char *text = args_text(args, "format");
+	static const char *const formats[] = { [LIST_LINES] = "lines", [LIST_CSV] = "csv" };
 	size_t len = strlen(path);
+	int is_csv = len > 4 && strcmp(path + len - 4, ".csv") == 0;
 
-	if (!text)
-		return len > 4 && strcmp(path + len - 4, ".csv") == 0 ? LIST_CSV : LIST_LINES;
-	if (strcmp(text, "lines") == 0)
-		return LIST_LINES;
-	if (strcmp(text, "csv") == 0)
-		return LIST_CSV;
-	args_fail("--format is \"%s\": allowed are lines and csv", text);
-}
-
-static void name_read(struct state *state, const struct args *args)
-{
-	const char *name = args_text(args, "name");
-
-	if (!name)
-		name = "1";
-	if (!*name || strlen(name) > STATE_NAME_MAX || name[strspn(name, NAME_ALLOWED)])
-		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits and . _ -", name,
-			  STATE_NAME_MAX);
-	snprintf(state->name, sizeof(state->name), "%s", name);
-}
-
-/* The option's value, or FILE.COUPON.NAME and a suffix. */
-static char *path_read(const struct distribution *one, const struct args *args, const char *option,
-		       const char *suffix)
-{
-	const char *text = args_text(args, option);
-	char *path;
-
-	if (text && !*text)
-		args_fail("--%s is \"\": allowed is the path of a file", option);
-	check((text ? asprintf(&path, "%s", text)
-		    : asprintf(&path, "%s.%lld.%s.%s", one->list_options.path,
-			       (long long)one->state.coupon, one->state.name, suffix)) > 0);
-	return path;
+	return (enum list_format)args_choice(args, "format", formats, 2,
+					     is_csv ? LIST_CSV : LIST_LINES);
 }
 
 static void options_read(struct distribution *one, const struct args *args)
 {
-	const char *path = args_required(args, "users");
+	const char *path = args_required(args, "users"), *name = args_text(args, "name"),
+		   *refused = args_text(args, "refused");
 
 	one->list_options = (struct list_options){
 		.path = path,
@@ -79,125 +62,278 @@ static void options_read(struct distribution *one, const struct args *args)
 		.has_heading = args_has(args, "heading"),
 		.with_repeats = args_has(args, "repeats"),
 	};
-	one->state.coupon = args_coupon(args);
-	one->state.with_repeats = one->list_options.with_repeats;
-	name_read(&one->state, args);
-	one->state_path = path_read(one, args, "state", "state");
-	one->refused_path = path_read(one, args, "refused", "refused.csv");
+	one->coupon = args_coupon(args);
+	one->name = name ? name : "1";
+	if (!*one->name || strlen(one->name) > NAME_MAX_BYTES ||
+	    one->name[strspn(one->name, NAME_ALLOWED)])
+		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits and . _ -",
+			  one->name, NAME_MAX_BYTES);
+	snprintf(one->prefix, sizeof(one->prefix), "distribute/%s/", one->name);
+	if (refused && !*refused)
+		args_fail("--refused is \"\": allowed is the path of a file");
+	check((refused ? asprintf(&one->refused_path, "%s", refused)
+		       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
+				  (long long)one->coupon, one->name)) > 0);
+	one->refused_reader = csv_reader_of(args_has(args, "spreadsheet"));
 }
 
-static void plan_read(struct run_plan *plan, const struct args *args)
+static void plan_read(struct run_plan *plan, const struct ctl *ctl)
 {
+	const struct args *args = &ctl->args;
+
 	plan->connections_n = (uint32_t)args_number(args, "connections", 1, CONNECTIONS_MAX,
 						    CONNECTIONS);
 	plan->rate = args_number(args, "rate", 1, 10000000, 0);
 	plan->target_us = args_number(args, "delay-ms", 1, 60000, DELAY_MS) * 1000;
 	plan->patience_us = args_number(args, "patience-s", 1, 86400 * 30, PATIENCE_S) * 1000000;
-}
-
-/* The state file must be of this distribution and of the same list. */
-static void state_match(struct distribution *one, const struct state *before)
-{
-	const char *what = NULL;
-
-	if (before->coupon != one->state.coupon)
-		what = "another coupon";
-	else if (strcmp(before->name, one->state.name) != 0)
-		what = "a distribution with another --name";
-	else if (before->print != one->list.print || before->users != one->list.n)
-		what = "a list that had another content, format or heading";
-	else if (before->with_repeats != one->state.with_repeats)
-		what = "a run that differs in --repeats";
-	if (what)
-		log_fatal("--state: %s is of %s: name another file, or begin anew with --again; "
-			  "who has a coupon of this distribution gets no second one",
-			  one->state_path, what);
-	one->state = *before;
-}
-
-/* Both are locked before either is changed: other runs may name one of them alone. */
-static void files_open(struct distribution *one, const struct args *args)
-{
-	struct state before;
-	int has_state, is_again = args_has(args, "again");
-
-	state_open(&one->state_file, one->state_path);
-	refused_open(&one->refused, one->refused_path,
-		     csv_reader_of(args_has(args, "spreadsheet")));
-	has_state = !is_again && state_read(&one->state_file, &before);
-	/* A file that is there without a state file may be anything. */
-	if (!has_state && !is_again && one->refused.bytes > 0)
-		log_fatal("--refused: %s exists, and %s does not: name another file, or begin anew "
-			  "with --again",
-			  one->refused_path, one->state_path);
-	one->state.print = one->list.print;
-	one->state.users = one->list.n;
-	if (has_state)
-		state_match(one, &before);
-	else
-		state_write(&one->state_file, &one->state);
-	refused_begin(&one->refused, one->state.refused_bytes);
+	gateway_address_read(&plan->address, ctl->config.listen);
 }
 
 static void coupon_check(struct db *db, int64_t coupon)
 {
-	PGresult *row = store_coupon_row(db, sql_query_distribute_coupon, coupon);
+	PGresult *row = store_coupon_row(db, sql_query_coupon_issued, coupon);
 
 	if (strcmp(db_text(row, 0, "status"), "draft") == 0)
 		log_fatal("coupon %lld is a draft: publish it first", (long long)coupon);
 	PQclear(row);
 }
 
-static void begin(struct distribution *one, const struct ctl *ctl)
+/* The repeat of a key, or 0: it is of something else. */
+static uint32_t key_repeat(const struct distribution *one, const char *key)
 {
-	struct db *db = store_postgres_open(ctl);
+	const char *digits = key + strlen(one->prefix);
+	size_t n = strspn(digits, "0123456789");
 
-	coupon_check(db, one->state.coupon);
-	list_read(&one->list, &one->list_options);
-	files_open(one, &ctl->args);
-	one->book = book_new(&one->list, (uint32_t)one->state.settled, one->state.counts);
-	one->issued_before = one->state.counts[END_ISSUED] +
-			     issued_read(one->book, db, one->state.coupon, one->state.name);
-	list_index_free(&one->list);
-	db_close(db);
+	if (n == 0 || n > 6 || digits[n] || *digits == '0')
+		return 0;
+	return (uint32_t)strtoul(digits, NULL, 10);
 }
 
-static void end(struct distribution *one)
+static void issued_take(struct distribution *one, const char *user, const char *key)
 {
-	refused_close(&one->refused);
-	state_close(&one->state_file);
-	book_free(one->book);
-	list_fini(&one->list);
-	free(one->state_path);
-	free(one->refused_path);
+	uint32_t repeat = key_repeat(one, key);
+	int64_t i = repeat ? list_find(&one->list, user, strlen(user), repeat) : -1;
+
+	/* A user coupon that was taken back and kept its slot is there twice. */
+	if (i < 0 || one->list.users[i].end != END_WAITING)
+		return;
+	one->list.users[i].end = END_ISSUED;
+	one->issued_before++;
+}
+
+static void issued_read(struct distribution *one, struct db *db)
+{
+	char id[DB_NUMBER_SIZE];
+	int n;
+
+	db_run(db, "BEGIN READ ONLY");
+	db_pages_begin(db, sql_query_distribute_issued, 2,
+		       (const char *[]){ db_number(one->coupon, id), one->prefix });
+	do {
+		PGresult *page = db_page(db);
+
+		n = PQntuples(page);
+		for (int row = 0; row < n; row++)
+			issued_take(one, db_text(page, row, "user_id"), db_text(page, row, "key"));
+		PQclear(page);
+	} while (n > 0);
+	db_pages_end(db);
+	db_run(db, "COMMIT");
+}
+
+/*
+ * The file of refused users, in the order of the list. Its .part is locked from here on: two runs
+ * that would write the same file exclude each other. What is no such file is not replaced.
+ */
+static void refused_open(struct distribution *one)
+{
+	char head[sizeof(REFUSED_HEADING) - 1];
+	FILE *before;
+	size_t n;
+
+	file_new_open(&one->refused, one->refused_path);
+	before = fopen(one->refused_path, "re");
+	n = before ? fread(head, 1, sizeof(head), before) : 0;
+	if (before)
+		fclose(before);
+	if (n == 0 || (n == sizeof(head) && memcmp(head, REFUSED_HEADING, n) == 0))
+		return;
+	file_new_drop(&one->refused);
+	log_fatal("--refused: %s exists, and is no file of refused users: name another file",
+		  one->refused_path);
+}
+
+static void refused_add(const struct distribution *one, uint32_t i)
+{
+	const struct listed *user = &one->list.users[i];
+	const char *text = list_text(&one->list, i), *message = end_text(user->end);
+	FILE *out = one->refused.stream;
+	struct text_buffer shown = { 0 };
+	char why[USER_ID_WHY_SIZE];
+
+	if (user->end == END_INVALID) {
+		user_id_why(text, user->len, why);
+		message = why;
+		text_add_shown(&shown, text, user->len);
+	} else {
+		text_add(&shown, text, user->len);
+	}
+	csv_put(out, shown.data ? shown.data : "", shown.len, one->refused_reader);
+	text_buffer_fini(&shown);
+	fprintf(out, ",%u,%s,", user->line, end_status(user->end));
+	csv_put(out, message, strlen(message), one->refused_reader);
+	fputs(CSV_END, out);
+}
+
+/* Counts how the users have ended, and writes the file of those that were refused. */
+static void ends_write(struct distribution *one)
+{
+	fputs(REFUSED_HEADING, one->refused.stream);
+	for (uint32_t i = 0; i < one->list.n; i++) {
+		enum end end = one->list.users[i].end;
+
+		one->counts[end]++;
+		if (end_is_final(end) && end != END_ISSUED)
+			refused_add(one, i);
+	}
+	file_new_place(&one->refused, FILE_REPLACE);
+}
+
+/* The report */
+
+static int64_t left_count(const struct distribution *one)
+{
+	return one->counts[END_WAITING] + one->counts[END_SENT];
+}
+
+static int64_t refused_count(const struct distribution *one)
+{
+	return one->list.n - left_count(one) - one->counts[END_ISSUED];
+}
+
+/* The number of users with the status of `*end`, which becomes the next one with another. */
+static int64_t status_take(const struct distribution *one, int *end)
+{
+	const char *status = end_status((enum end) * end);
+	int64_t n = 0;
+
+	do
+		n += one->counts[*end];
+	while (++*end < ENDS_N && strcmp(end_status((enum end) * end), status) == 0);
+	return n;
+}
+
+static int64_t rate_of(const struct run_report *run)
+{
+	return run->duration_us > 0
+		       ? (int64_t)((double)run->answered_n * 1e6 / (double)run->duration_us)
+		       : 0;
+}
+
+static void count_print(const char *name, int64_t n)
+{
+	char text[OUTPUT_GROUPED_SIZE];
+
+	printf("%-16s %12s\n", name, output_grouped(n, text));
+}
+
+static void text_print(const struct distribution *one)
+{
+	char text[OUTPUT_GROUPED_SIZE];
+
+	printf("coupon %lld, distribution %s\n", (long long)one->coupon, one->name);
+	count_print("listed", one->list.n);
+	count_print("issued", one->counts[END_ISSUED]);
+	if (one->issued_before > 0)
+		count_print("  before this run", one->issued_before);
+	for (int end = END_ISSUED + 1; end < ENDS_N;) {
+		const char *status = end_status((enum end)end);
+		int64_t n = status_take(one, &end);
+
+		if (n > 0)
+			count_print(status, n);
+	}
+	if (left_count(one) > 0)
+		count_print("left", left_count(one));
+	if (refused_count(one) > 0)
+		printf("the users without a coupon are in %s\n", one->refused_path);
+	if (one->run.duration_us > 0)
+		printf("%.1f s, %s users/s\n", (double)one->run.duration_us / 1e6,
+		       output_grouped(rate_of(&one->run), text));
+}
+
+static void json_print(const struct distribution *one)
+{
+	cJSON *root = output_object(), *refused = output_object();
+
+	output_id(root, "coupon", one->coupon);
+	output_text(root, "name", one->name);
+	output_number(root, "listed", one->list.n);
+	output_number(root, "settled", one->list.n - left_count(one));
+	output_number(root, "issued", one->counts[END_ISSUED]);
+	output_number(root, "issued_before", one->issued_before);
+	for (int end = END_ISSUED + 1; end < ENDS_N;) {
+		const char *status = end_status((enum end)end);
+		int64_t n = status_take(one, &end);
+
+		if (n > 0)
+			output_number(refused, status, n);
+	}
+	output_add(root, "refused", refused);
+	output_bool(root, "finished", left_count(one) == 0);
+	output_text(root, "refused_file", one->refused_path);
+	output_number(root, "duration_us", one->run.duration_us);
+	output_number(root, "rate", rate_of(&one->run));
+	output_print(root);
+}
+
+/* Tells on standard error why the run has not come to its end. */
+static int exit_status(const struct distribution *one)
+{
+	switch (one->run.end) {
+	case RUN_DONE:
+		return refused_count(one) > 0 ? CTL_REFUSED : 0;
+	case RUN_INTERRUPTED:
+		fputs("couponctl: interrupted; run the same command again to go on\n", stderr);
+		return CTL_STOPPED;
+	case RUN_IMPATIENT:
+		fprintf(stderr,
+			"couponctl: stopped, because nothing was issued or refused for "
+			"--patience-s: %s; run the same command again to go on\n",
+			one->run.why);
+		return CTL_STOPPED;
+	case RUN_FAILED:
+		break;
+	}
+	fprintf(stderr, "couponctl: stopped: %s\n", one->run.why);
+	return 1;
 }
 
 static int distribute_run(struct ctl *ctl)
 {
-	struct distribution one = { .book = NULL };
-	struct gateway_address address;
+	struct distribution one = { .coupon = 0 };
+	struct run_plan plan = { .prefix = one.prefix };
 	char coupon[DB_NUMBER_SIZE];
-	struct run_plan plan = { .coupon = coupon, .name = one.state.name, .address = &address };
-	struct run_files files = { .state = &one.state,
-				   .refused = &one.refused,
-				   .state_file = &one.state_file };
-	struct run_report result = { .end = RUN_DONE };
-	struct report report = { .state = &one.state, .run = &result };
-	int status;
+	struct db *db;
 
 	options_read(&one, &ctl->args);
-	plan_read(&plan, &ctl->args);
-	db_number(one.state.coupon, coupon);
-	gateway_address_read(&address, ctl->config.listen);
-	begin(&one, ctl);
-	run(one.book, &plan, &files, &result);
-	report.issued_before = one.issued_before;
-	report.state_path = one.state_path;
-	report.refused_path = one.refused_path;
-	report_print(&report, args_has(&ctl->args, "json"));
-	status = report_status(&report);
-	end(&one);
-	return status;
+	plan_read(&plan, ctl);
+	plan.coupon = db_number(one.coupon, coupon);
+	db = store_postgres_open(ctl);
+	coupon_check(db, one.coupon);
+	list_read(&one.list, &one.list_options);
+	refused_open(&one);
+	issued_read(&one, db);
+	db_close(db);
+	run(&one.list, &plan, &one.run);
+	ends_write(&one);
+	if (args_has(&ctl->args, "json"))
+		json_print(&one);
+	else
+		text_print(&one);
+	list_fini(&one.list);
+	free(one.refused_path);
+	return exit_status(&one);
 }
 
 static const struct option distribute_options[] = {
@@ -209,11 +345,10 @@ static const struct option distribute_options[] = {
 			  "and the others are refused as duplicate"),
 	OPTION("name", "NAME",
 	       "of this distribution, default 1: under one name a user gets a coupon once"),
-	OPTION("state", "FILE", "how far it is; default: FILE of --users, ID, NAME and state"),
 	OPTION("refused", "FILE",
-	       "the users without a coupon, as CSV; default: the same with refused.csv"),
+	       "the users without a coupon, as CSV; default: FILE of --users, ID, NAME and "
+	       "refused.csv"),
 	SPREADSHEET_OPTION,
-	SWITCH("again", "begin anew, and replace both files: refused users are asked for again"),
 	OPTION("rate", "R", "users a second, at most; default: no limit"),
 	OPTION("delay-ms", "MS",
 	       "answers that take so much longer than the fastest one make it slower; default 50"),
@@ -234,5 +369,5 @@ const struct command distribute_command = {
 		  "after it\n"
 		  "was stopped, killed or interrupted (Ctrl-C): it goes on, and no user gets a "
 		  "second\n"
-		  "coupon.",
+		  "coupon. Refused users are asked for again.",
 };

@@ -1,65 +1,40 @@
 #include "ctl/distribute/list.h"
 
 #include "common/check.h"
+#include "common/hash.h"
+#include "common/message/answer.h"
 #include "common/message/receive.h"
 #include "ctl/args.h"
 #include "ctl/table.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
 
-/* The mixing function of splitmix64. */
-static uint64_t mix(uint64_t x)
+_Noreturn static void unreadable(const char *path)
 {
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return x ^ x >> 31;
+	args_fail("--users is \"%s\", which cannot be read: %s", path, strerror(errno));
 }
 
-static uint64_t hash(const char *text, size_t len, uint64_t seed, uint64_t other)
+/* Behind the BOM, if it has one. */
+static FILE *file_open(const char *path)
 {
-	uint64_t h = mix(seed ^ len), word;
-
-	for (; len >= sizeof(word); text += sizeof(word), len -= sizeof(word)) {
-		memcpy(&word, text, sizeof(word));
-		h = mix(h ^ word) + other;
-	}
-	word = 0;
-	memcpy(&word, text, len);
-	return mix(h ^ word);
-}
-
-static void text_read(struct list *list, const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	FILE *file = fopen(path, "re");
+	char first[sizeof(BOM) - 1];
 	struct stat about;
-	ssize_t n;
 
-	if (fd < 0 || fstat(fd, &about))
-		args_fail("--users is \"%s\", which cannot be read: %s", path, strerror(errno));
+	if (!file || fstat(fileno(file), &about))
+		unreadable(path);
 	if (!S_ISREG(about.st_mode))
 		args_fail("--users is \"%s\", which is no file: allowed is the path of a file",
 			  path);
-	list->text = malloc((size_t)about.st_size + 1);
-	check(list->text != NULL);
-	while (list->len < (size_t)about.st_size) {
-		n = read(fd, list->text + list->len, (size_t)about.st_size - list->len);
-		if (n < 0)
-			args_fail("--users is \"%s\", which cannot be read: %s", path,
-				  strerror(errno));
-		if (n == 0)
-			break;
-		list->len += (size_t)n;
-	}
-	close(fd);
+	if (fread(first, sizeof(first), 1, file) != 1 || memcmp(first, BOM, sizeof(first)) != 0)
+		rewind(file);
+	return file;
 }
 
 static struct listed *user_add(struct list *list, const struct list_options *options)
@@ -83,11 +58,10 @@ static int is_heading(const char *text, size_t len, const struct list_options *o
 					       (len == 7 && strncasecmp(text, "user_id", 7) == 0));
 }
 
-/* The entry whose text is at `at`, unless it is the heading. */
-static void entry_add(struct list *list, const struct list_options *options, size_t at, size_t len,
-		      int64_t line)
+/* Unless it is the heading. */
+static void entry_add(struct list *list, const struct list_options *options, const char *text,
+		      size_t len, int64_t line)
 {
-	const char *text = list->text + at;
 	size_t valid = user_id_valid_length(text, len);
 	int is_first = !list->has_entry;
 
@@ -95,76 +69,48 @@ static void entry_add(struct list *list, const struct list_options *options, siz
 	if (is_first && is_heading(text, len, options))
 		return;
 	*user_add(list, options) = (struct listed){
-		.at = at,
+		.at = list->text.len,
 		.len = (uint32_t)len,
 		.line = (uint32_t)line,
-		.flaw = valid == len && valid > 0 && valid <= USER_ID_MAX ? END_WAITING
-									  : END_INVALID,
+		.end = valid == len && valid > 0 && valid <= USER_ID_MAX ? END_WAITING
+									 : END_INVALID,
 	};
+	text_add(&list->text, text, len);
 }
 
-/* From there on. */
-static void lines_read(struct list *list, const struct list_options *options, size_t at)
+static void lines_read(struct list *list, const struct list_options *options, FILE *file)
 {
-	for (int64_t line = 1; at < list->len; line++) {
-		const char *text = list->text + at, *stop = memchr(text, '\n', list->len - at);
-		size_t len = stop ? (size_t)(stop - text) : list->len - at;
-		size_t shown = len > 0 && text[len - 1] == '\r' ? len - 1 : len;
+	char *text = NULL;
+	size_t room = 0;
+	ssize_t len;
 
-		if (shown > 0)
-			entry_add(list, options, at, shown, line);
-		at += len + (stop != NULL);
+	for (int64_t line = 1; (len = getline(&text, &room, file)) > 0; line++) {
+		len -= text[len - 1] == '\n';
+		len -= len > 0 && text[len - 1] == '\r';
+		if (len > 0)
+			entry_add(list, options, text, (size_t)len, line);
 	}
+	free(text);
 }
 
-static const char *fault_text(enum csv_fault fault)
-{
-	switch (fault) {
-	case ROW_AFTER_QUOTE:
-		return "a field in quotes is followed by something else than a comma";
-	case ROW_UNENDED:
-		return "a field begins with a quote that no other quote ends";
-	case ROW_FINE:
-	case ROW_LONG:
-	case ROW_QUOTE:
-	case ROW_RETURN:
-		break;
-	}
-	return csv_fault_text(fault);
-}
-
-/* The first cell of each row; its text replaces the beginning of the row, which is not shorter. */
-static void rows_read(struct list *list, const struct list_options *options, size_t at)
+/* The first cell of each row. */
+static void rows_read(struct list *list, const struct list_options *options, FILE *file)
 {
 	struct line_reader *reader = calloc(1, sizeof(*reader));
 	struct csv_rows *rows;
 	struct csv_row row;
 
 	check(reader != NULL);
-	reader->memory = list->text + at;
-	reader->memory_len = list->len - at;
+	reader->file = file;
 	rows = csv_rows_new(reader, CSV_SPACES_KEEP);
 	while (csv_rows_next(rows, &row)) {
-		size_t begin = at + (size_t)row.at;
-
-		if (row.fault != ROW_FINE)
+		if (row.wrong)
 			args_fail("--users is \"%s\", which is no CSV: line %lld: %s",
-				  options->path, (long long)row.line, fault_text(row.fault));
-		memcpy(list->text + begin, row.cells[0].text, row.cells[0].len);
-		entry_add(list, options, begin, row.cells[0].len, row.line);
+				  options->path, (long long)row.line, row.wrong);
+		entry_add(list, options, row.cells[0].text, row.cells[0].len, row.line);
 	}
 	csv_rows_free(rows);
 	free(reader);
-}
-
-static void entries_read(struct list *list, const struct list_options *options)
-{
-	size_t at = list->len >= 3 && memcmp(list->text, BOM, 3) == 0 ? 3 : 0;
-
-	if (options->format == LIST_CSV)
-		rows_read(list, options, at);
-	else
-		lines_read(list, options, at);
 }
 
 static void index_new(struct list *list)
@@ -176,21 +122,19 @@ static void index_new(struct list *list)
 	list->index = calloc(size, sizeof(*list->index));
 	check(list->index != NULL);
 	list->index_mask = size - 1;
-	/* Ids are chosen by others: none may choose many that have the same hash. */
-	check(getrandom(list->seed, sizeof(list->seed), 0) == sizeof(list->seed));
 }
 
 /* The cell that has this user and repeat, or the free one where it belongs. */
 static uint32_t *cell_find(const struct list *list, const char *text, size_t len, uint32_t repeat)
 {
-	uint64_t at = hash(text, len, list->seed[0] + repeat, list->seed[1]);
+	uint64_t at = hash_keyed(text, len) + repeat * UINT64_C(0x9e3779b97f4a7c15);
 
 	for (;; at++) {
 		uint32_t *cell = &list->index[at & list->index_mask];
 		const struct listed *user = *cell ? &list->users[*cell - 1] : NULL;
 
 		if (!user || (user->repeat == repeat && user->len == len &&
-			      memcmp(list->text + user->at, text, len) == 0))
+			      memcmp(list_text(list, *cell - 1), text, len) == 0))
 			return cell;
 	}
 }
@@ -200,7 +144,7 @@ int64_t list_find(const struct list *list, const char *text, size_t len, uint32_
 	return (int64_t)*cell_find(list, text, len, repeat) - 1;
 }
 
-/* Numbers the entries of each user, and flags those that are too many. */
+/* Numbers the entries of each user, and ends those that are too many. */
 static void repeats_count(struct list *list, int with_repeats)
 {
 	uint32_t most = with_repeats ? LIST_REPEATS_MAX : 1;
@@ -209,13 +153,13 @@ static void repeats_count(struct list *list, int with_repeats)
 		struct listed *user = &list->users[i];
 		uint32_t repeat = 0, *cell;
 
-		if (user->flaw != END_WAITING)
+		if (user->end != END_WAITING)
 			continue;
 		do
-			cell = cell_find(list, list->text + user->at, user->len, ++repeat);
+			cell = cell_find(list, list_text(list, i), user->len, ++repeat);
 		while (*cell && repeat < most);
 		if (*cell) {
-			user->flaw = with_repeats ? END_TOO_MANY : END_DUPLICATE;
+			user->end = with_repeats ? END_TOO_MANY : END_DUPLICATE;
 			continue;
 		}
 		user->repeat = repeat;
@@ -225,27 +169,103 @@ static void repeats_count(struct list *list, int with_repeats)
 
 void list_read(struct list *list, const struct list_options *options)
 {
+	FILE *file = file_open(options->path);
+
 	memset(list, 0, sizeof(*list));
-	text_read(list, options->path);
-	list->print = hash(list->text, list->len, options->format == LIST_CSV,
-			   (uint64_t)options->has_heading);
-	entries_read(list, options);
+	if (options->format == LIST_CSV)
+		rows_read(list, options, file);
+	else
+		lines_read(list, options, file);
+	if (ferror(file))
+		unreadable(options->path);
+	fclose(file);
 	if (list->n == 0)
 		args_fail("--users is \"%s\", which has no users", options->path);
 	index_new(list);
 	repeats_count(list, options->with_repeats);
 }
 
-void list_index_free(struct list *list)
-{
-	free(list->index);
-	list->index = NULL;
-}
-
 void list_fini(struct list *list)
 {
-	list_index_free(list);
+	free(list->index);
 	free(list->users);
-	free(list->text);
-	memset(list, 0, sizeof(*list));
+	text_buffer_fini(&list->text);
+}
+
+/* Ends */
+
+/* NULL: as of the answer. */
+static const struct {
+	enum answer answer;
+	const char *status, *text;
+} ends[ENDS_N] = {
+	[END_ISSUED] = { .status = "issued" },
+	[END_OUT_OF_STOCK] = { .answer = ANSWER_OUT_OF_STOCK },
+	[END_ENDED] = { .answer = ANSWER_ENDED },
+	[END_LIMIT_REACHED] = { .answer = ANSWER_LIMIT_REACHED },
+	[END_INVALID] = { .status = "invalid", .text = "the line has no valid user id" },
+	[END_DUPLICATE] = { .status = "duplicate", .text = "the user is listed before" },
+	[END_TOO_MANY] = { .status = "duplicate",
+			   .text = "the user is listed more often than any limit allows" },
+	[END_REJECTED] = { .answer = ANSWER_REJECTED },
+#define REASON(name, text_) [END_REJECTED_##name] = { .answer = ANSWER_REJECTED, .text = text_ },
+#include "common/message/reason_table.h"
+#undef REASON
+};
+
+const char *end_status(enum end end)
+{
+	return ends[end].status ? ends[end].status : answer_status(ends[end].answer);
+}
+
+const char *end_text(enum end end)
+{
+	return ends[end].text ? ends[end].text : answer_text(ends[end].answer);
+}
+
+static enum end rejected_end(const char *reason)
+{
+	int end = ENDS_N - 1;
+
+	while (end > END_REJECTED && !(reason && strcmp(reason, ends[end].text) == 0))
+		end--;
+	/* Redis had lost the key: the user has its coupon, by an earlier request. */
+	return end == END_REJECTED_KEY_TAKEN ? END_ISSUED : (enum end)end;
+}
+
+enum verdict end_of_reply(const struct client_reply *reply, enum end *end)
+{
+	switch (answer_from_code(reply->code)) {
+	case ANSWER_OK:
+		*end = END_ISSUED;
+		return VERDICT_FINAL;
+	case ANSWER_REJECTED:
+		*end = rejected_end(reply->reason);
+		return VERDICT_FINAL;
+	case ANSWER_OUT_OF_STOCK:
+		*end = END_OUT_OF_STOCK;
+		return VERDICT_FINAL;
+	case ANSWER_ENDED:
+		*end = END_ENDED;
+		return VERDICT_FINAL;
+	case ANSWER_LIMIT_REACHED:
+		*end = END_LIMIT_REACHED;
+		return VERDICT_FINAL;
+	case ANSWER_NOT_STARTED:
+	case ANSWER_PAUSED:
+	case ANSWER_BUSY:
+	case ANSWER_UNAVAILABLE:
+	case ANSWER_UNKNOWN:
+		return VERDICT_AGAIN;
+	case ANSWER_NOT_FOUND:
+	case ANSWER_CODE_INVALID:
+	case ANSWER_CODE_USED:
+	case ANSWER_BAD_REQUEST:
+	case ANSWER_UNAUTHORIZED:
+	case ANSWER_FORBIDDEN:
+	case ANSWER_TOO_LARGE:
+	case ANSWER_COUNT:
+		break;
+	}
+	return VERDICT_STOP;
 }

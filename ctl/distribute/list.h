@@ -1,18 +1,61 @@
 /*
- * The listed users, from a file that is read whole: one id a line, or the first column of CSV.
- * Empty lines are skipped. An entry that is no valid id, or that must not be sent, has a flaw.
+ * The listed users, and how the request for each has ended. The list is a file with one id a line,
+ * or with CSV, of which the first column counts. Empty lines are skipped. An entry that is no valid
+ * id, or that must not be sent, has an end from the beginning.
  */
 #ifndef CTL_DISTRIBUTE_LIST_H
 #define CTL_DISTRIBUTE_LIST_H
 
+#include "client/client.h"
 #include "common/message/receive.h"
-#include "ctl/distribute/end.h"
+#include "ctl/table.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define LIST_USERS_MAX 50000000
 #define LIST_REPEATS_MAX RECEIVE_SLOT_MAX /* how often a user may be listed, with repeats */
+
+/* How a request has ended. */
+enum end {
+	END_WAITING, /* not sent yet, or to be sent again */
+	END_SENT,
+	END_ISSUED,
+	END_OUT_OF_STOCK,
+	END_ENDED,
+	END_LIMIT_REACHED,
+	/* what the list has wrong: not sent */
+	END_INVALID,
+	END_DUPLICATE,
+	END_TOO_MANY,
+	END_REJECTED, /* for a reason that this program does not know */
+#define REASON(name, text) END_REJECTED_##name,
+#include "common/message/reason_table.h"
+#undef REASON
+	ENDS_N
+};
+
+/* What an answer means for the request. */
+enum verdict {
+	VERDICT_FINAL,
+	VERDICT_AGAIN, /* not decided, or not known: sent again with the same key */
+	VERDICT_STOP   /* no further request can be answered otherwise */
+};
+
+/* `*end` is set with VERDICT_FINAL. */
+enum verdict end_of_reply(const struct client_reply *reply, enum end *end);
+
+static inline int end_is_final(enum end end)
+{
+	return end >= END_ISSUED;
+}
+
+/*
+ * What the file of refused users has: the status, and a sentence. Ends with the same status follow
+ * each other.
+ */
+const char *end_status(enum end end);
+const char *end_text(enum end end);
 
 enum list_format { LIST_LINES, LIST_CSV };
 
@@ -27,20 +70,17 @@ struct listed {
 	uint64_t at; /* in the text */
 	uint32_t len, line;
 	uint32_t repeat; /* 1: the user is listed for the first time */
-	enum end flaw;   /* END_WAITING: none */
+	enum end end;
 };
 
 struct list {
-	char *text;
-	size_t len;
-	int has_entry;  /* also if it was the heading */
-	uint64_t print; /* a hash of the file and of how it is read */
+	struct text_buffer text; /* the ids */
 	struct listed *users;
 	uint32_t n, size;
-	uint32_t
-		*index; /* finds a user and its repeat; 0: free, otherwise one more than in users */
+	int has_entry; /* also if it was the heading */
+	/* finds a user and its repeat; 0: free, otherwise one more than in users */
+	uint32_t *index;
 	uint64_t index_mask;
-	uint64_t seed[2];
 };
 
 /* A file that cannot be read, or has no users, ends the process. */
@@ -49,13 +89,10 @@ void list_fini(struct list *list);
 
 static inline const char *list_text(const struct list *list, uint32_t i)
 {
-	return list->text + list->users[i].at;
+	return list->text.data + list->users[i].at;
 }
 
 /* Which entry lists this user for the `repeat`th time: its index, or -1. */
 int64_t list_find(const struct list *list, const char *text, size_t len, uint32_t repeat);
-
-/* Frees what only list_find() needs. */
-void list_index_free(struct list *list);
 
 #endif

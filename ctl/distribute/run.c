@@ -1,9 +1,13 @@
 /*
  * One thread, which waits for the connections in one epoll set:
  *
- *	book ─▶ request, while window, pace and hold allow it ─▶ a connection ─▶ gateway
+ *	list ─▶ request, while window, pace and hold allow it ─▶ a connection ─▶ gateway
  *	  ▲                                                                        │
  *	  └── end, or again ◀── verdict of the answer ◀────────────────────────────┘
+ *
+ * A request in flight has a number, which is its id on the wire, and belongs to one connection:
+ * when that ends, the request is sent again. What is to be sent again goes before what was not sent
+ * yet: `next` moves back to it.
  *
  * Requests ask for ack=issued: an answer is final when the user coupon is committed, or rejected.
  * After an answer that decides nothing, everything holds for a while, which doubles until a request
@@ -12,59 +16,90 @@
 #include "ctl/distribute/run.h"
 
 #include "common/check.h"
-#include "client/client.h"
-#include "ctl/distribute/pace.h"
-#include "ctl/distribute/key.h"
+#include "common/message/answer.h"
 #include "ctl/distribute/window.h"
 #include "ctl/output.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_MAX_BYTES 512 /* of a request: its id, user, key and words */
-#define OPEN_MAX 2048      /* of one connection: COUPON_INFLIGHT_PER_CONNECTION_MAX */
-#define SAVE_EVERY_US 1000000
+#define FLIGHTS_MAX 16384
+#define LINE_MAX_BYTES 512         /* of a request: its id, user, key and words */
+#define OPEN_MAX 2048              /* of one connection: COUPON_INFLIGHT_PER_CONNECTION_MAX */
 #define ANSWER_TIMEOUT_US 30000000 /* longer than the gateway's own deadlines */
 #define WAIT_MS 50                 /* without an event */
 #define TROUBLE_SHOWN_US 1000000   /* after so long without an end the operator is told why */
 
+/* A request in flight. */
+struct flight {
+	uint32_t user; /* its index in the list */
+	uint32_t connection;
+	int64_t sent_us; /* -1: this number is free */
+};
+
 struct run {
 	const struct run_plan *plan;
-	const struct run_files *files;
-	struct book *book;
+	struct list *list;
+	uint32_t next; /* all users before have ended or are in flight */
+	uint32_t ended_n;
+	struct flight flights[FLIGHTS_MAX]; /* by number */
+	uint32_t free[FLIGHTS_MAX], free_n; /* numbers */
 	struct client client;
-	struct json_arena *arena;
 	struct window window;
 	struct pace pace;
 	struct progress progress;
-	struct backoff backoff; /* of the hold */
-	int64_t hold_us;        /* nothing is sent before */
-	int64_t trouble_us;     /* the last trouble */
-	int64_t ended_us;       /* when a request ended last */
-	int64_t saved_us;
-	int64_t sent_ended;
-	int stops; /* nothing new is sent */
+	struct backoff backoff;  /* of the hold */
+	int64_t hold_us;         /* nothing is sent before */
+	int64_t trouble_us;      /* the last trouble */
+	int64_t ended_us;        /* when a request ended last */
+	uint32_t disconnections; /* that were noticed */
+	int stops;               /* nothing new is sent */
 	int failed;
-	char prefix[KEY_SIZE];
 	char trouble[300], shown[300]; /* why nothing ends; what the operator was told */
 };
 
-static volatile sig_atomic_t interrupted;
-
-/* The second signal ends the process: SA_RESETHAND. */
-static void on_signal(int number)
+static uint32_t inflight(const struct run *run)
 {
-	interrupted = number;
+	return FLIGHTS_MAX - run->free_n;
 }
 
-static void signals_take(void)
+/* Whether a user is to be sent: then it is `next`. */
+static int next_find(struct run *run)
 {
-	struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+	while (run->next < run->list->n && run->list->users[run->next].end != END_WAITING)
+		run->next++;
+	return run->next < run->list->n;
+}
 
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
+static uint32_t flight_begin(struct run *run, uint32_t connection)
+{
+	uint32_t number;
+
+	check(run->free_n > 0);
+	number = run->free[--run->free_n];
+	run->flights[number] = (struct flight){
+		.user = run->next,
+		.connection = connection,
+		.sent_us = run->client.now_us,
+	};
+	run->list->users[run->next].end = END_SENT;
+	return number;
+}
+
+/* END_WAITING: it is to be sent again. */
+static void flight_end(struct run *run, uint32_t number, enum end end)
+{
+	struct flight *flight = &run->flights[number];
+
+	check(flight->sent_us >= 0);
+	run->list->users[flight->user].end = end;
+	if (end != END_WAITING)
+		run->ended_n++;
+	else if (flight->user < run->next)
+		run->next = flight->user;
+	flight->sent_us = -1;
+	run->free[run->free_n++] = number;
 }
 
 /* Copies a text of printable ASCII into a string of JSON. Returns its length. */
@@ -82,14 +117,14 @@ static size_t string_put(char *out, const char *text, size_t len)
 
 static size_t line_put(const struct run *run, uint32_t number, char *out)
 {
-	const struct flight *flight = &run->book->flights[number];
-	const struct listed *user = &run->book->list->users[flight->user];
+	uint32_t i = run->flights[number].user;
+	const struct listed *user = &run->list->users[i];
 	size_t n = (size_t)sprintf(out, "{\"id\":%u,\"op\":\"issue\",\"coupon\":\"%s\",\"user\":\"",
 				   number, run->plan->coupon);
 
-	n += string_put(out + n, list_text(run->book->list, flight->user), user->len);
-	n += (size_t)sprintf(out + n, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n", run->prefix,
-			     user->repeat);
+	n += string_put(out + n, list_text(run->list, i), user->len);
+	n += (size_t)sprintf(out + n, "\",\"key\":\"%s%u\",\"ack\":\"issued\"}\n",
+			     run->plan->prefix, user->repeat);
 	return n;
 }
 
@@ -101,7 +136,7 @@ static uint32_t room(struct run *run)
 
 	if (run->stops || now_us < run->hold_us)
 		return 0;
-	n = window_room(&run->window, book_inflight(run->book));
+	n = window_room(&run->window, inflight(run));
 	return n ? pace_room(&run->pace, now_us, n) : 0;
 }
 
@@ -121,8 +156,8 @@ static void fill(void *context, uint32_t i)
 
 	if (c->out_len > 0)
 		return;
-	while (sent < n && c->open < share(run) && book_next(run->book) >= 0) {
-		uint32_t number = book_send(run->book, i, run->client.now_us);
+	while (sent < n && c->open < share(run) && next_find(run)) {
+		uint32_t number = flight_begin(run, i);
 
 		c->out_len += line_put(run, number, c->out + c->out_len);
 		c->open++;
@@ -157,10 +192,9 @@ static void trouble(struct run *run, int is_busy, int64_t sent_us, const char *t
 
 static void request_ended(struct run *run, uint32_t number, enum end end)
 {
-	window_answer(&run->window, run->book->flights[number].sent_us, run->client.now_us);
-	book_end(run->book, number, end);
+	window_answer(&run->window, run->flights[number].sent_us, run->client.now_us);
+	flight_end(run, number, end);
 	run->ended_us = run->client.now_us;
-	run->sent_ended++;
 	backoff_reset(&run->backoff);
 }
 
@@ -178,7 +212,7 @@ static void answer_text_put(const struct client_reply *reply, char *out, size_t 
 
 static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
 {
-	int64_t sent_us = run->book->flights[number].sent_us;
+	int64_t sent_us = run->flights[number].sent_us;
 	enum end end;
 
 	switch (end_of_reply(reply, &end)) {
@@ -199,19 +233,17 @@ static void reply_take(struct run *run, const struct client_reply *reply, uint32
 		answer_text_put(reply, text, sizeof(text));
 		trouble(run, reply->code == answer_code(ANSWER_BUSY), sent_us, text);
 	}
-	book_again(run->book, number);
+	flight_end(run, number, END_WAITING);
 }
 
-static void line_take(void *context, uint32_t i, const char *line, size_t len)
+static void answer_take(void *context, uint32_t i, const struct client_reply *reply,
+			const char *line, size_t len)
 {
 	struct run *run = context;
-	struct client_reply reply;
-	const struct flight *flight = NULL;
+	int64_t number = reply ? reply->request : -1;
 
-	if (client_scan(line, len, &reply) == 0 ||
-	    client_scan_strict(run->arena, line, len, &reply) == 0)
-		flight = book_flight(run->book, reply.request, i);
-	if (!flight) {
+	if (number < 0 || number >= FLIGHTS_MAX || run->flights[number].sent_us < 0 ||
+	    run->flights[number].connection != i) {
 		snprintf(run->trouble, sizeof(run->trouble),
 			 "the gateway sends what is no answer: %.*s", len < 100 ? (int)len : 100,
 			 line);
@@ -220,26 +252,28 @@ static void line_take(void *context, uint32_t i, const char *line, size_t len)
 		return;
 	}
 	run->client.list[i].open--;
-	reply_take(run, &reply, (uint32_t)reply.request);
+	reply_take(run, reply, (uint32_t)number);
 }
 
 static void lost(void *context, uint32_t i)
 {
 	struct run *run = context;
 
-	book_lost(run->book, i);
+	for (uint32_t number = 0; number < FLIGHTS_MAX; number++)
+		if (run->flights[number].sent_us >= 0 && run->flights[number].connection == i)
+			flight_end(run, number, END_WAITING);
 }
 
 /* Connections that end, or cannot be opened. */
-static void connections_watch(struct run *run, uint32_t *disconnections)
+static void connections_watch(struct run *run)
 {
 	char text[300];
 
-	if (run->client.disconnections == *disconnections && run->client.open_n > 0)
+	if (run->client.disconnections == run->disconnections && run->client.open_n > 0)
 		return;
 	if (!run->client.error[0] || run->client.now_us < run->hold_us)
 		return;
-	*disconnections = run->client.disconnections;
+	run->disconnections = run->client.disconnections;
 	snprintf(text, sizeof(text), "the gateway cannot be reached: %s", run->client.error);
 	if (run->client.open_n == 0)
 		trouble(run, 0, run->client.now_us, text);
@@ -250,29 +284,12 @@ static void connections_watch(struct run *run, uint32_t *disconnections)
 /* Requests that a gateway that hangs does not answer are sent again over a new connection. */
 static void overdue_close(struct run *run)
 {
-	int64_t i;
+	int64_t before_us = run->client.now_us - ANSWER_TIMEOUT_US;
 
-	while ((i = book_overdue(run->book, run->client.now_us - ANSWER_TIMEOUT_US)) >= 0)
-		client_close(&run->client, (uint32_t)i, "no answer in time");
-}
-
-static void settle_and_save(struct run *run)
-{
-	struct state *state = run->files->state;
-	struct book *book = run->book;
-	int64_t i;
-
-	while ((i = book_settle(book)) >= 0)
-		if (book->ends[i] != END_ISSUED)
-			refused_add(run->files->refused, book->list, (uint32_t)i,
-				    (enum end)book->ends[i]);
-	if (book->base == state->settled)
-		return;
-	refused_sync(run->files->refused);
-	state->settled = book->base;
-	memcpy(state->counts, book->counts, sizeof(state->counts));
-	state->refused_bytes = run->files->refused->bytes;
-	state_write(run->files->state_file, state);
+	for (uint32_t number = 0; number < FLIGHTS_MAX && before_us > 0; number++)
+		if (run->flights[number].sent_us >= 0 && run->flights[number].sent_us < before_us)
+			client_close(&run->client, run->flights[number].connection,
+				     "no answer in time");
 }
 
 static void show(struct run *run)
@@ -286,7 +303,7 @@ static void show(struct run *run)
 	}
 	if (!is_waiting)
 		run->shown[0] = '\0';
-	progress_show(&run->progress, "distributing", run->book->ended_n, run->book->n);
+	progress_show(&run->progress, "distributing", run->ended_n, run->list->n);
 }
 
 static int wait_ms(const struct run *run)
@@ -300,19 +317,13 @@ static int wait_ms(const struct run *run)
 	return (int)(until_us / 1000 + 1);
 }
 
-static void turn(struct run *run, uint32_t *disconnections)
+static void turn(struct run *run)
 {
 	client_wait(&run->client, wait_ms(run));
 	client_connect(&run->client);
-	connections_watch(run, disconnections);
+	connections_watch(run);
 	overdue_close(run);
 	fill_all(run);
-	if (run->client.now_us - run->saved_us >= SAVE_EVERY_US) {
-		settle_and_save(run);
-		client_now(&run->client);
-		window_forget(&run->window, run->client.now_us);
-		run->saved_us = run->client.now_us;
-	}
 	show(run);
 }
 
@@ -321,7 +332,7 @@ static enum run_end stop_reason(const struct run *run)
 {
 	if (run->failed)
 		return RUN_FAILED;
-	if (interrupted)
+	if (client_stop_asked())
 		return RUN_INTERRUPTED;
 	if (run->client.now_us - run->ended_us > run->plan->patience_us)
 		return RUN_IMPATIENT;
@@ -331,7 +342,7 @@ static enum run_end stop_reason(const struct run *run)
 /* Whether all have ended, or nothing is sent any more and nothing is in flight. */
 static int is_over(struct run *run, enum run_end *end)
 {
-	if (run->book->ended_n == run->book->n) {
+	if (run->ended_n == run->list->n) {
 		*end = RUN_DONE;
 		return 1;
 	}
@@ -339,51 +350,47 @@ static int is_over(struct run *run, enum run_end *end)
 		*end = stop_reason(run);
 		run->stops = *end != RUN_DONE;
 	}
-	return run->stops && book_inflight(run->book) == 0;
+	return run->stops && inflight(run) == 0;
 }
 
-static struct run *run_new(struct book *book, const struct run_plan *plan,
-			   const struct run_files *files)
+static struct run *run_new(struct list *list, const struct run_plan *plan)
 {
 	struct run *run = calloc(1, sizeof(*run));
 	struct client_owner owner = {
-		.context = run, .fill = fill, .line = line_take, .lost = lost
+		.context = run, .fill = fill, .reply = answer_take, .lost = lost
 	};
 
 	check(run != NULL);
 	run->plan = plan;
-	run->files = files;
-	run->book = book;
-	run->arena = json_arena_new();
-	key_prefix(plan->name, run->prefix);
-	window_init(&run->window, plan->target_us, BOOK_FLIGHTS_MAX);
+	run->list = list;
+	for (uint32_t i = 0; i < list->n; i++)
+		if (end_is_final(list->users[i].end))
+			run->ended_n++;
+	for (uint32_t number = FLIGHTS_MAX; number-- > 0;) {
+		run->flights[number].sent_us = -1;
+		run->free[run->free_n++] = number;
+	}
+	window_init(&run->window, plan->target_us, FLIGHTS_MAX);
 	pace_init(&run->pace, plan->rate);
-	client_init(&run->client, &owner, plan->address, plan->connections_n,
+	client_init(&run->client, &owner, &plan->address, plan->connections_n,
 		    (size_t)OPEN_MAX * LINE_MAX_BYTES);
 	return run;
 }
 
-static void run_free(struct run *run)
+void run(struct list *list, const struct run_plan *plan, struct run_report *report)
 {
-	client_fini(&run->client);
-	json_arena_free(run->arena);
-	free(run);
-}
+	struct run *one = run_new(list, plan);
+	uint32_t ended_before = one->ended_n;
 
-void run(struct book *book, const struct run_plan *plan, const struct run_files *files,
-	 struct run_report *report)
-{
-	struct run *one = run_new(book, plan, files);
-	uint32_t disconnections = 0;
-
-	signals_take();
+	client_stop_watch(1);
 	client_connect(&one->client);
 	while (!is_over(one, &report->end))
-		turn(one, &disconnections);
-	settle_and_save(one);
+		turn(one);
+	client_stop_watch(0);
 	progress_end(&one->progress);
-	report->sent_ended = one->sent_ended;
+	report->answered_n = one->ended_n - ended_before;
 	report->duration_us = one->client.now_us;
 	snprintf(report->why, sizeof(report->why), "%s", one->trouble);
-	run_free(one);
+	client_fini(&one->client);
+	free(one);
 }

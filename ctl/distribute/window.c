@@ -8,6 +8,7 @@
 #define STEP 128          /* added in each interval after it */
 #define SHRINK 0.7        /* the factor when the target is missed */
 #define INTERVAL_US 50000 /* between two changes, at least */
+#define BURST_US 10000    /* of the rate: what was missed is made up for, but for no longer */
 
 static void limit_set(struct window *window, double limit, int64_t now_us)
 {
@@ -83,13 +84,39 @@ void window_busy(struct window *window, int64_t sent_us, int64_t now_us)
 		shrink(window, 0.5, now_us);
 }
 
-void window_forget(struct window *window, int64_t now_us)
-{
-	limit_set(window, window->limit, now_us);
-}
-
 void window_restart(struct window *window, int64_t now_us)
 {
 	window->is_slow_start = 1;
 	limit_set(window, 1, now_us);
+}
+
+void pace_init(struct pace *pace, int64_t rate)
+{
+	*pace = (struct pace){ .step_us = rate ? 1e6 / (double)rate : 0 };
+}
+
+uint32_t pace_room(struct pace *pace, int64_t now_us, uint32_t n)
+{
+	double room;
+
+	if (pace->step_us == 0)
+		return n;
+	if (pace->due_us < (double)(now_us - BURST_US))
+		pace->due_us = (double)(now_us - BURST_US);
+	if (pace->due_us > (double)now_us)
+		return 0;
+	room = ((double)now_us - pace->due_us) / pace->step_us + 1;
+	return room < (double)n ? (uint32_t)room : n;
+}
+
+void pace_sent(struct pace *pace, uint32_t n)
+{
+	pace->due_us += pace->step_us * (double)n;
+}
+
+int64_t pace_wait_us(const struct pace *pace, int64_t now_us)
+{
+	double left_us = pace->due_us - (double)now_us;
+
+	return pace->step_us > 0 && left_us > 0 ? (int64_t)left_us + 1 : 0;
 }

@@ -7,9 +7,6 @@
  */
 #include "gateway/redeem/catalogue.h"
 
-#include "codes/book.h"
-#include "codes/key_file.h"
-#include "codes/text.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
@@ -225,7 +222,7 @@ static int keys_changed(const struct catalogue *catalogue)
 	if (!*catalogue->content.trouble)
 		return 0;
 	stamp = code_key_file_stamp(catalogue->keys_path);
-	return !code_key_stamp_equal(&stamp, &catalogue->content.stamp);
+	return memcmp(&stamp, &catalogue->content.stamp, sizeof(stamp)) != 0;
 }
 
 static void on_state(void *context, const PGresult *rows)

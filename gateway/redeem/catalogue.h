@@ -6,7 +6,7 @@
 #ifndef GATEWAY_REDEEM_CATALOGUE_H
 #define GATEWAY_REDEEM_CATALOGUE_H
 
-#include "codes/text.h"
+#include "codes/book.h"
 #include "common/message/receive.h"
 #include "gateway/read/lookup.h"
 

@@ -1,6 +1,5 @@
 #include "gateway/redeem/redeem.h"
 
-#include "codes/text.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "gateway/listen/reply.h"

@@ -35,10 +35,12 @@ BEGIN
 		ON CONFLICT DO NOTHING
 		RETURNING batch, idx
 	), voided AS (
-		INSERT INTO coupon_void (coupon_id, batch, idx, user_id, slot, is_returned, why,
-			voided_by)
-		SELECT own, batch, idx, user_id, slot, reason = 'voided', NULL, 'couponctl recover'
-		FROM r
+		INSERT INTO coupon_void (coupon_id, batch, idx, user_id, slot, is_returned, key,
+			why, voided_by)
+		SELECT own, r.batch, r.idx, r.user_id, r.slot, reason = 'voided', u.key, NULL,
+			'couponctl recover'
+		FROM r LEFT JOIN user_coupon AS u ON u.user_id = r.user_id AND u.coupon_id = own
+			AND u.batch = r.batch AND u.idx = r.idx
 		WHERE reason IN ('voided', 'void_kept')
 		ON CONFLICT DO NOTHING
 		RETURNING batch, idx

@@ -58,9 +58,9 @@ BEGIN
 		RETURN QUERY VALUES ('late', false, held.slot);
 	ELSE
 		INSERT INTO coupon_void
-			(coupon_id, batch, idx, user_id, slot, is_returned, why, voided_by)
+			(coupon_id, batch, idx, user_id, slot, is_returned, key, why, voided_by)
 		VALUES (held.coupon_id, held.batch, held.idx, held.user_id, held.slot, returns,
-			coupon_void.why,
+			held.key, coupon_void.why,
 			coalesce(nullif(current_setting('couponmq.by', true), ''), session_user));
 		IF returns THEN
 			DELETE FROM user_coupon AS u

@@ -1,5 +1,5 @@
 -- The sets of a coupon with their numbers. In a revoked set all codes that are not used are
--- revoked. A word is one code, which stays unused; redeemed_num is how often it was redeemed.
+-- revoked. A word is one code, which stays unused; redeemed is how often it was redeemed.
 -- $1 coupon
 WITH counted AS (
 	SELECT s.*, r.row_num, r.used_num, r.revoked_num, r.word,
@@ -11,14 +11,18 @@ WITH counted AS (
 		FROM code AS c WHERE c.set_id = s.id) AS r ON true
 	WHERE s.coupon_id = $1::bigint
 )
-SELECT c.id, c.kind, CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
-		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS redeemed_num,
-	 coalesce(c.pattern, c.word) AS form, p.key_version, c.source, c.all_num,
-	c.used_num,
+SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_version AS key,
+	c.source AS file, c.completed_at IS NOT NULL AS complete, c.all_num AS codes,
+	CASE WHEN c.revoked_at IS NULL THEN c.all_num - c.used_num - c.revoked_num ELSE 0 END
+		AS unused,
+	c.used_num AS used,
 	CASE WHEN c.revoked_at IS NULL THEN c.revoked_num ELSE c.all_num - c.used_num END
-		AS revoked_num,
-	c.completed_at IS NOT NULL AS is_complete, c.created_by, c.revoked_by,
+		AS revoked,
+	CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
+		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS redeemed,
 	to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
-	to_char(c.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at
+	c.created_by,
+	to_char(c.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
+	c.revoked_by
 FROM counted AS c LEFT JOIN code_space AS p ON p.id = c.space_id
 ORDER BY c.id

@@ -29,7 +29,7 @@ WITH recorded AS (
 	WHERE terms->>'status' = 'published' AND begin_at > made_at
 		AND begin_at <= least(next_at, now())
 )
-SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, made_by, action,
-	from_state, to_state, version, changes::text
+SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
+	made_by AS by, action, from_state AS from, to_state AS to, version, changes
 FROM happened
 ORDER BY id, made_at

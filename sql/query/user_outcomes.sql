@@ -5,7 +5,7 @@
 	CASE WHEN v.slot IS NOT NULL THEN 'voided' END AS reason,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
-	coalesce(key, '') AS key
+	coalesce(u.key, '') AS key
 FROM user_coupon AS u LEFT JOIN coupon_void AS v USING (coupon_id, batch, idx)
 WHERE coupon_id = $1::bigint AND u.user_id = $2::text
 ORDER BY u.slot

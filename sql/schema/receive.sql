@@ -85,6 +85,7 @@ CREATE TABLE coupon_void (
 	user_id     text COLLATE "C" NOT NULL,
 	slot        smallint NOT NULL,
 	is_returned boolean NOT NULL,
+	key         text, -- for couponctl distribute: what was given by it is not given again
 	why         text,
 	voided_by   text NOT NULL,
 	voided_at   timestamptz NOT NULL DEFAULT now(),

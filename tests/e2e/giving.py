@@ -38,14 +38,9 @@ class Giving:
         assert code == status, out + err
         return json.loads(out) if out else err
 
-    def state(self):
-        return json.loads(self.file("state").read_text())
-
-    def settled(self):
-        try:
-            return self.state()["settled"]
-        except FileNotFoundError:
-            return 0
+    def issued(self):
+        """How many user coupons there are."""
+        return json.loads(self.stack.ctl("show", self.coupon, "--json"))["postgresql"]["issued"]
 
     def refused(self, name=1):
         """[user, line, status, message] of each user without a coupon."""

@@ -27,8 +27,8 @@ def test_the_gateway_dies_and_returns(rough, rough_pg, giving_make):
     giving = giving_make(len(MANY), "--rate", 10_000)
     process = giving.start()
     for end in (rough.kill9, rough.stop):
-        before = giving.settled()
-        wait_until(lambda before=before: giving.settled() > before)
+        before = giving.issued()
+        wait_until(lambda before=before: giving.issued() > before)
         end("gateway")
         assert process.poll() is None
         rough.start("gateway")
@@ -49,7 +49,7 @@ def test_a_gateway_that_is_away(rough, giving_make):
 def test_a_frozen_gateway_is_left_by_a_signal(rough, rough_pg, giving_make):
     giving = giving_make(len(MANY), "--rate", 10_000)
     process = giving.start()
-    wait_until(lambda: giving.settled() > 0)
+    wait_until(lambda: giving.issued() > 0)
     rough.sigstop("gateway")
     process.send_signal(signal.SIGINT)
     with pytest.raises(Exception):

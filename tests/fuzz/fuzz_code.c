@@ -6,8 +6,6 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "codes/book.h"
-#include "codes/chance.h"
-#include "codes/text.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -12,8 +12,8 @@ static struct csv_rows *rows_new(struct line_reader *reader, const char *text, s
 				 enum csv_spaces spaces)
 {
 	memset(reader, 0, sizeof(*reader));
-	reader->memory = text;
-	reader->memory_len = len;
+	reader->file = fmemopen((void *)(uintptr_t)text, len, "r");
+	check(reader->file != NULL);
 	return csv_rows_new(reader, spaces);
 }
 
@@ -34,13 +34,14 @@ static void row_check(const struct csv_row *row)
 	fputs(CSV_END, out);
 	fclose(out);
 	rows = rows_new(&reader, text, len, CSV_SPACES_KEEP);
-	check(csv_rows_next(rows, &again) == 1 && again.fault == ROW_FINE);
+	check(csv_rows_next(rows, &again) == 1 && !again.wrong);
 	check(again.cells_n == row->cells_n);
 	for (size_t i = 0; i < row->cells_n; i++)
 		check(again.cells[i].len == row->cells[i].len &&
 		      memcmp(again.cells[i].text, row->cells[i].text, row->cells[i].len) == 0);
 	check(csv_rows_next(rows, &again) == 0);
 	csv_rows_free(rows);
+	fclose(reader.file);
 	free(text);
 }
 
@@ -54,12 +55,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int64_t line = 0;
 
 	while (csv_rows_next(rows, &row)) {
-		check(row.line > line && row.at >= 0 && (size_t)row.at <= bytes.left);
+		check(row.line > line);
 		line = row.line;
-		check((row.fault == ROW_FINE) == (csv_fault_text(row.fault) == NULL));
-		if (row.fault == ROW_FINE && row.cells_n <= CSV_CELLS_MAX)
+		if (!row.wrong && row.cells_n <= CSV_CELLS_MAX)
 			row_check(&row);
 	}
 	csv_rows_free(rows);
+	fclose(reader.file);
 	return 0;
 }

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/properties.h"
 
-#include "ctl/dead/show.h"
+#include "ctl/dead/letter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void printed_check(const struct dead_letter *letter)
 
 	stdout = open_memstream(&text, &len);
 	check(stdout != NULL);
-	dead_show_print(letter);
+	dead_letter_print(letter);
 	fclose(stdout);
 	stdout = real;
 	for (size_t i = 0; i < len; i++)
@@ -33,7 +33,7 @@ static void json_check(const struct dead_letter *letter)
 	const char *error;
 	char *text;
 
-	dead_show_json(letter, object);
+	dead_letter_json_add(letter, object);
 	text = cJSON_PrintUnformatted(object);
 	check(text != NULL);
 	if (!json_parse(arena, text, strlen(text), &error)) {

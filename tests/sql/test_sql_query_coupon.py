@@ -63,54 +63,42 @@ def test_show_and_list(db, coupon_new):
     row = db.query("coupon_show", coupon)[0]
     times = ("created_at", "updated_at", "outcome_at")
     assert {name: row[name] for name in row if name not in times} == {
-        "id": str(coupon),
+        "coupon": str(coupon),
         "name": "test",
-        "status": "draft",
         "state": "draft",
-        "total_num": "1",
-        "issued_num": "1",
-        "user_limit": "1",
-        "begin_at": "2030-01-01T00:00:00.000Z",
-        "end_at": None,
+        "limit": "1",
+        "begin": "2030-01-01T00:00:00.000Z",
+        "end": None,
         "valid_days": "30",
         "valid_from": None,
         "valid_to": None,
-        "currency": None,
-        "amount_off": None,
-        "percent_off": None,
-        "cap": None,
-        "threshold": None,
+        "discount.currency": None,
+        "discount.amount_off": None,
+        "discount.percent_off": None,
+        "discount.cap": None,
+        "discount.threshold": None,
         "metadata": None,
         "void_returns": "t",
-        "events_on": "f",
-        "version": "1",
-        "generation": "0",
-        "seq_seen": "2",
-        "settled_num": "2",
-        "older_unsettled_num": "8",
-        "rejected_num": "2",
-        "unreleased_num": "2",
+        "events": "f",
+        "postgresql.status": "draft",
+        "postgresql.total": "1",
+        "postgresql.issued": "1",
+        "postgresql.version": "1",
+        "postgresql.generation": "0",
+        "postgresql.seq": "2",
+        "postgresql.settled": "2",
+        "postgresql.rejected": "2",
+        "in_flight": "8",
         "settled_at": None,
         "expires_at": None,
     }
     for name in times:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row[name])
     listed = db.query("coupon_list", coupon - 1, 1)
+    names = ("coupon", "name", "state", "limit", "begin", "end")
     assert listed == [
-        {
-            name: row[name]
-            for name in (
-                "id",
-                "name",
-                "status",
-                "state",
-                "total_num",
-                "issued_num",
-                "user_limit",
-                "begin_at",
-                "end_at",
-            )
-        }
+        {name: row[name] for name in names}
+        | {name: row[f"postgresql.{name}"] for name in ("status", "total", "issued")}
     ]
     assert db.query("coupon_show", 1) == []
 
@@ -140,7 +128,7 @@ def test_status_set(db, coupon_new, old, wanted):
     }
     assert db.query("coupon_status_set", coupon, wanted) == [expected]
     row = db.query("coupon_show", coupon)[0]
-    assert (row["status"], row["version"]) == (expected["status"], expected["version"])
+    assert (row["postgresql.status"], row["postgresql.version"]) == (expected["status"], expected["version"])
     db.execute("ROLLBACK")
 
 

@@ -109,9 +109,9 @@ def test_a_full_queue_gives_up_the_oldest_that_failed_first(queue):
     failed = [row[0] for row in queue.rows(hook, "id")][:2]
     queue.add(1, 2)  # room for one, and for another in place of the first that failed
     assert [row[0] for row in queue.rows(hook, "id")][0] == failed[1]
-    assert queue.shown(hook)["dropped_num"] == "0"
+    assert queue.shown(hook)["dropped_events"] == "0"
     queue.add(1, 5)
-    assert queue.shown(hook)["dropped_num"] == "4"
+    assert queue.shown(hook)["dropped_events"] == "4"
     assert [row[0] for row in queue.rows(hook, "state")] == ["waiting"] * 4
 
 
@@ -127,7 +127,7 @@ def test_a_full_queue_is_counted_once_for_many_elements(queue):
         queue.add_all([(coupon, "coupon.issued", '[{"id": "1"}]') for coupon in range(1, 201)])
         [[after]] = queue.db.execute(read)
     assert 0 < after - before <= 2 * 50 * len(hooks)
-    assert {queue.shown(hook)["dropped_num"] for hook in hooks} == {"200"}
+    assert {queue.shown(hook)["dropped_events"] for hook in hooks} == {"200"}
 
 
 def test_elements_are_queued_in_their_order_up_to_the_room(queue):
@@ -147,16 +147,16 @@ def test_elements_are_queued_in_their_order_up_to_the_room(queue):
     queued = queue.rows(every, "coupon_id, events_num, body")
     assert [row[:2] for row in queued] == [(1, 2), (1, 1), (2, 2), (2, 2), (2, 1)]
     assert json.loads(queued[3][2]) == [{"id": "2.2"}, {"id": "2.3"}]
-    assert queue.shown(every)["dropped_num"] == "1"
+    assert queue.shown(every)["dropped_events"] == "1"
     assert [row[0] for row in queue.rows(some, "events_num")] == [2, 2, 1]
-    assert queue.shown(some)["dropped_num"] == "0"
+    assert queue.shown(some)["dropped_events"] == "0"
 
 
 def test_events_that_do_not_fit_are_counted_one_by_one(queue):
     hook = queue.hook(batch=10, queue=2)
     queue.add(1, 25)
     assert [row[0] for row in queue.rows(hook, "events_num")] == [10, 10]
-    assert queue.shown(hook)["dropped_num"] == "5"
+    assert queue.shown(hook)["dropped_events"] == "5"
 
 
 def test_one_of_a_coupon_at_a_time_and_the_first_first(queue):
@@ -186,11 +186,11 @@ def test_a_lease_that_ended_is_another_workers(queue):
     for result in ("delivered", "retry", "failed", "gone", "released"):
         assert queue.finish(first["delivery"], 1, result) == (False, None)
     assert queue.rows(hook, "state, attempts, is_leased") == [("waiting", 0, True)]
-    assert queue.shown(hook)["failures_num"] == "0"
+    assert queue.shown(hook)["failures"] == "0"
     assert queue.finish(again["delivery"], 2, "delivered") == (True, None)
     assert queue.finish(again["delivery"], 2, "delivered") == (False, None)
     shown = queue.shown(hook)
-    assert (shown["delivered_num"], shown["waiting_num"]) == ("1", "0")
+    assert (shown["delivered_events"], shown["waiting"]) == ("1", "0")
 
 
 def test_webhooks_and_coupons_take_turns(queue):
@@ -256,7 +256,7 @@ def test_when_a_webhook_is_disabled(queue):
     own, why = queue.finish(row["delivery"], row["lease"], "failed", disable_s=3600)
     assert own and why.startswith("every attempt has failed since ")
     shown = queue.shown(hook)
-    assert (shown["state"], shown["state_why"], shown["state_by"]) == (
+    assert (shown["state"], shown["why"], shown["state_by"]) == (
         "disabled",
         why,
         "coupon-worker",
@@ -264,7 +264,7 @@ def test_when_a_webhook_is_disabled(queue):
     assert queue.claim() == []
     assert queue.db.query("webhook_state_set", hook, "enabled", None) == [{"id": str(hook)}]
     shown = queue.shown(hook)
-    assert (shown["failures_num"], shown["failing_since"]) == ("0", None)
+    assert (shown["failures"], shown["failing_since"]) == ("0", None)
     [row] = queue.claim()
     assert queue.finish(row["delivery"], row["lease"], "gone") == (
         True,

@@ -1,5 +1,5 @@
 /* Replies of the gateway as the client engine reads them. */
-#include "rush/book.h"
+#include "rush/requests.h"
 #include "rush/plan.h"
 #include "client/client.h"
 

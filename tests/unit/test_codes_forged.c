@@ -45,6 +45,13 @@ static uint64_t random_next(struct forgery *f)
 	return f->random ^= f->random << 17;
 }
 
+static int firsts_compare(const void *a, const void *b)
+{
+	const int64_t *left = a, *right = b;
+
+	return (*left > *right) - (*left < *right);
+}
+
 static void book_make(struct forgery *f)
 {
 	char why[CODE_WHY_SIZE];
@@ -55,6 +62,7 @@ static void book_make(struct forgery *f)
 	f->book = code_book_new();
 	for (int i = 0; i < SETS; i++)
 		f->firsts[i] = (int64_t)(random_next(f) >> 2);
+	qsort(f->firsts, SETS, sizeof(f->firsts[0]), firsts_compare);
 	for (int key = 0; key < 2; key++) {
 		f->spaces[key] = code_space_new(&f->form, &keys.list[key]);
 		code_book_add_space(f->book, key + 1, f->spaces[key]);

@@ -1,7 +1,5 @@
 /* Forms of generated codes: patterns, the one spelling, and how many codes are allowed. */
-#include "codes/chance.h"
-#include "codes/form.h"
-#include "codes/text.h"
+#include "codes/book.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

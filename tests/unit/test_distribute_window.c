@@ -1,5 +1,4 @@
 /* The window of requests under way, and its rate. */
-#include "ctl/distribute/pace.h"
 #include "ctl/distribute/window.h"
 
 #include <setjmp.h>

@@ -21,8 +21,8 @@
  */
 struct fixture {
 	struct rush_plan plan;
-	struct rush_book book;
-	struct rush_receives told, before, rows, rejections;
+	struct rush_requests requests;
+	struct rush_receives before, rows, rejections;
 	struct rush_tally tally;
 };
 
@@ -36,9 +36,9 @@ static int setup(void **state)
 				     .requests_n = 6,
 				     .timeout_us = 1000000 };
 	rush_coupons_add(&f.plan.coupons, 1001);
-	rush_book_init(&f.book, &f.plan);
+	rush_requests_init(&f.requests, &f.plan);
 	for (int i = 0; i < 6; i++)
-		rush_book_send(&f.book, 0, 0, 1000);
+		rush_requests_send(&f.requests, 0, 0, 1000);
 	*state = &f;
 	return 0;
 }
@@ -47,9 +47,8 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	rush_book_fini(&f->book);
+	rush_requests_fini(&f->requests);
 	rush_plan_fini(&f->plan);
-	rush_receives_fini(&f->told);
 	rush_receives_fini(&f->before);
 	rush_receives_fini(&f->rows);
 	rush_receives_fini(&f->rejections);
@@ -61,7 +60,7 @@ static int answer(struct fixture *f, int request, int code, const char *receive)
 	struct client_reply reply = { .request = request, .code = code, .receive = receive };
 
 	reply.receive_len = receive ? strlen(receive) : 0;
-	return rush_book_answer(&f->book, &reply, 5000);
+	return rush_requests_answer(&f->requests, &reply, 5000);
 }
 
 /* The answer to `request` names index `index`. */
@@ -91,10 +90,10 @@ static void outcome(struct rush_receives *receives, int user, int index)
 
 static struct rush_tally *tally(struct fixture *f)
 {
-	assert_int_equal(rush_receives_told(&f->told, &f->book), 0);
+	rush_receives_sort(&f->requests.told);
 	rush_receives_sort(&f->rows);
 	rush_receives_sort(&f->rejections);
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	return &f->tally;
 }
 
@@ -115,7 +114,7 @@ static void test_all_well(void **state)
 	assert_int_equal(f->tally.told, 3);
 	assert_int_equal(f->tally.issued, 2);
 	assert_int_equal(f->tally.rejected, 1);
-	assert_int_equal(rush_receives_new(&f->told, &f->before, &new), 3);
+	assert_int_equal(rush_receives_new(&f->requests.told, &f->before, &new), 3);
 	assert_int_equal(new, 3);
 }
 
@@ -150,7 +149,7 @@ static void test_uuids(void **state)
 	assert_int_equal(tally(f)->lost, 1);
 	assert_string_equal(f->tally.wrong[0], wrong);
 	outcome(&f->rows, 11, 255);
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 	assert_int_equal(f->tally.issued, 1);
 }
@@ -206,7 +205,7 @@ static void test_many_coupons(void **state)
 	assert_string_equal(f->tally.wrong[0], wrong);
 	outcome_of_coupon(&f->before, 12, coupon_index(f, 12), 4);
 	expected[coupon_index(f, 12)]--;
-	assert_int_equal(rush_receives_new(&f->told, &f->before, new), 2);
+	assert_int_equal(rush_receives_new(&f->requests.told, &f->before, new), 2);
 	assert_memory_equal(new, expected, sizeof(new));
 }
 
@@ -230,7 +229,7 @@ static void test_row_of_another_coupon(void **state)
 	assert_string_equal(f->tally.wrong[0], wrong[0]);
 	assert_string_equal(f->tally.wrong[1], wrong[1]);
 	outcome_of_coupon(&f->before, 10, coupon_index(f, 11), 0);
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(f->tally.stray, 0);
 }
 
@@ -270,12 +269,12 @@ static void test_one_receive_for_two_requests(void **state)
 	outcome(&f->rows, 10, 5);
 	assert_int_equal(tally(f)->twice, 1);
 	f->plan.keys = 1;
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 	assert_int_equal(f->tally.told, 1);
 	f->plan.keys = 0;
 	f->plan.codes.list = calloc(1, sizeof(*f->plan.codes.list));
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(rush_tally_wrong(&f->tally), 0);
 }
 
@@ -340,7 +339,7 @@ static void test_unknown(void **state)
 
 	answer(f, 0, 22, NULL);
 	told(f, 2, 22, 6);
-	rush_book_lost(&f->book, 0);
+	rush_requests_lost(&f->requests, 0);
 	outcome(&f->rows, 10, 5);
 	outcome(&f->rejections, 10, 7);
 	outcome(&f->rows, 11, 6);
@@ -350,10 +349,10 @@ static void test_unknown(void **state)
 	assert_int_equal(f->tally.from_unknown, 3);
 	outcome(&f->rows, 11, 9);
 	rush_receives_sort(&f->rows);
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(f->tally.stray, 1);
 	outcome(&f->before, 11, 9);
-	rush_tally(&f->tally, &f->book, &f->told, &f->before, &f->rows, &f->rejections);
+	rush_tally(&f->tally, &f->requests, &f->before, &f->rows, &f->rejections);
 	assert_int_equal(f->tally.stray, 0);
 }
 
@@ -372,25 +371,25 @@ static void test_book_refuses_answers(void **state)
 	assert_int_equal(answer(f, 0, 0, "1001.10." BATCH ".0x"), RUSH_WRONG);
 	assert_int_equal(answer(f, 0, 2, NULL), 0);
 	assert_int_equal(answer(f, 0, 2, NULL), RUSH_WRONG);
-	assert_int_equal(f->book.ends[2], 1);
-	assert_int_equal(rush_book_open(&f->book), 5);
+	assert_int_equal(f->requests.ends[2], 1);
+	assert_int_equal(f->requests.ends[RUSH_OPEN], 5);
 }
 
-static void test_book_expires_in_order(void **state)
+static void test_expires_in_order(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(rush_book_deadline_us(&f->book), 1001000);
+	assert_int_equal(rush_requests_deadline_us(&f->requests), 1001000);
 	assert_int_equal(answer(f, 0, 2, NULL), 0);
-	assert_int_equal(rush_book_expire(&f->book, 1000999), RUSH_NONE);
+	assert_int_equal(rush_requests_expire(&f->requests, 1000999), RUSH_NONE);
 	for (int i = 1; i < 6; i++)
-		assert_int_equal(rush_book_expire(&f->book, 1001000), 0);
-	assert_int_equal(rush_book_expire(&f->book, 1001000), RUSH_NONE);
-	assert_true(rush_book_deadline_us(&f->book) == INT64_MAX);
+		assert_int_equal(rush_requests_expire(&f->requests, 1001000), 0);
+	assert_int_equal(rush_requests_expire(&f->requests, 1001000), RUSH_NONE);
+	assert_true(rush_requests_deadline_us(&f->requests) == INT64_MAX);
 	assert_int_equal(answer(f, 3, 2, NULL), RUSH_NONE);
-	assert_int_equal(f->book.overdue, 1);
-	assert_int_equal(rush_book_unknown(&f->book), 5);
-	assert_int_equal(rush_book_answered(&f->book), 1);
+	assert_int_equal(f->requests.overdue, 1);
+	assert_int_equal(rush_requests_unknown(&f->requests), 5);
+	assert_int_equal(rush_requests_answered(&f->requests), 1);
 }
 
 int main(void)
@@ -411,7 +410,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_told_otherwise, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_book_refuses_answers, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_book_expires_in_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_expires_in_order, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

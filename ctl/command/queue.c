@@ -4,7 +4,7 @@
  *
  *	 1. declare the helper, and bind it as the queue is bound
  *	 2. unbind the queue
- *	 3. move its messages to the helper (drain.c); workers return what they hold, and leave
+ *	 3. move its messages to the helper; workers return what they hold, and leave
  *	 4. delete the queue, declare it as it should be, bind it
  *	 5. unbind the helper
  *	 6. move the messages of the helper back, and delete it
@@ -17,16 +17,21 @@
  * The helper of the receive queue is the parking queue, which workers consume: receives are settled
  * without a pause, also after an interruption, and there is no 6. The other helpers exist during a
  * move only.
+ *
+ * RabbitMQ counts a consumer until it has acked or returned all that it was delivered, also after
+ * it was cancelled. So a queue that is empty and has one consumer, this one, has no message that
+ * another program holds.
  */
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/topology.h"
-#include "ctl/queue/drain.h"
+#include "ctl/rabbit.h"
 #include "ctl/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define HELPER_SIZE 64
@@ -34,6 +39,11 @@
 #define LOOK_US 50000
 #define LEAVE_S 60
 #define SECONDS_MAX 86400
+#define TAKE_WAIT_US 50000
+#define LOOK_EVERY_MS 100
+#define QUIET_MS 1000      /* a queue is drained after so long without messages and consumers */
+#define LEAVE_EVERY_MS 300 /* a consumer that leaves takes less */
+#define LEAVE_TTL_MS "10000"
 
 struct move {
 	const struct ctl *ctl;
@@ -90,22 +100,6 @@ static void queue_delete(const struct move *move, const char *queue)
 	reply_check(move, queue);
 }
 
-/* 1 when the queue exists, with its numbers of ready messages and consumers. */
-static int queue_find(const struct move *move, const char *queue, int64_t *ready,
-		      int64_t *consumers)
-{
-	char error[RABBIT_ERROR_SIZE];
-	int rc = rabbit_connection_queue_read(move->connection, queue, ready, consumers, error);
-
-	if (rc == 0)
-		return 1;
-	if (rc < 0 || rabbit_channel_reopen(move->connection, 0,
-					    clock_monotonic_ms() + 1000 * RABBIT_TIMEOUT_S, error))
-		rabbit_fatal(queue, error);
-	rabbit_time_restore(move->connection);
-	return 0;
-}
-
 /* Declares it. 1 when it exists with other arguments, which `error` then names. */
 static int queue_declare(const struct move *move, const char *queue, char error[RABBIT_ERROR_SIZE])
 {
@@ -116,35 +110,123 @@ static int queue_declare(const struct move *move, const char *queue, char error[
 	return rc;
 }
 
-static void progress(void *context, int64_t moved)
-{
-	const struct move *move = context;
+/* Moves the messages of a queue to another one, until nobody holds any of its messages. */
+struct drain {
+	struct move *move;
+	struct hold *hold;
+	const char *from, *to;
+	/* others have been requested to leave since then; 0: there are none */
+	int64_t leave_since_ms;
+	int64_t leave_sent_ms; /* the last time */
+};
 
-	if (move->show_progress)
-		fprintf(stderr, "\rcouponctl: %s: %" PRId64 " messages moved", move->place->name,
-			moved);
+static int is_leave(const amqp_basic_properties_t *properties)
+{
+	return properties->_flags & AMQP_BASIC_TYPE_FLAG &&
+	       properties->type.len == strlen(RABBIT_LEAVE_TYPE) &&
+	       memcmp(properties->type.bytes, RABBIT_LEAVE_TYPE, properties->type.len) == 0;
 }
 
-/* A program that reconnects binds the queue again. */
-static void replace_turn(void *context, int64_t moved)
+static void confirm(const struct drain *drain)
 {
-	const struct move *move = context;
+	const char *trouble = hold_confirm(drain->hold);
 
-	queue_unbind(move, move->place->name);
-	progress(context, moved);
+	if (trouble)
+		log_fatal("%s; what was not confirmed is still in %s. Run the command again",
+			  trouble, drain->from);
 }
 
-static int64_t drain(struct move *move, const char *from, const char *to,
-		     void (*turn)(void *context, int64_t moved))
+/* Moves what is there. Returns how many messages it was. */
+static int round_run(const struct drain *drain)
 {
-	int64_t moved = drain_run(&(struct drain){ .ctl = move->ctl,
-						   .from = from,
-						   .to = to,
-						   .leave_timeout_ms = move->leave_timeout_ms,
-						   .control = move->connection,
-						   .turn = turn,
-						   .context = move });
+	amqp_message_t message;
+	uint64_t tag;
+	int n = 0;
 
+	for (; !hold_is_full(drain->hold) &&
+	       hold_take(drain->hold, &message, &tag, n == 0 ? TAKE_WAIT_US : 0);
+	     n++) {
+		if (is_leave(&message.properties))
+			hold_remove(drain->hold, tag);
+		else
+			hold_copy(drain->hold, tag, drain->to, &message);
+		amqp_destroy_message(&message);
+	}
+	if (n > 0)
+		confirm(drain);
+	return n;
+}
+
+/* Requests the other consumers to leave: one message for each. */
+static void others_leave(struct drain *drain, int64_t others, int64_t now_ms)
+{
+	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_TYPE_FLAG |
+							 AMQP_BASIC_EXPIRATION_FLAG,
+					       .type = amqp_cstring_bytes(RABBIT_LEAVE_TYPE),
+					       .expiration = amqp_cstring_bytes(LEAVE_TTL_MS) };
+
+	if (now_ms - drain->leave_sent_ms < LEAVE_EVERY_MS)
+		return;
+	drain->leave_sent_ms = now_ms;
+	if (!drain->leave_since_ms)
+		drain->leave_since_ms = now_ms;
+	/* Round robin: about half of them arrive here when there is one other consumer. */
+	for (int64_t i = 0; i < 2 * others && !hold_is_full(drain->hold); i++)
+		hold_send(drain->hold, 0, "", drain->from, &properties, amqp_empty_bytes);
+	confirm(drain);
+}
+
+/* Whether the queue is empty and has no other consumer. */
+static int is_empty(struct drain *drain, int64_t now_ms)
+{
+	int64_t ready, consumers;
+
+	if (!rabbit_queue_find(drain->move->connection, drain->from, &ready, &consumers))
+		rabbit_fatal(drain->from, "it does not exist any more");
+	if (consumers <= 1)
+		drain->leave_since_ms = 0;
+	else if (ready == 0 && drain->leave_since_ms &&
+		 now_ms - drain->leave_since_ms >= drain->move->leave_timeout_ms)
+		log_fatal("%" PRId64 " other consumers of %s do not leave: programs of another "
+			  "version, or other clients. End them, and run the command again",
+			  consumers - 1, drain->from);
+	else if (ready == 0)
+		others_leave(drain, consumers - 1, now_ms);
+	return ready == 0 && consumers <= 1;
+}
+
+static void progress(const struct drain *drain)
+{
+	if (drain->move->show_progress)
+		fprintf(stderr, "\rcouponctl: %s: %" PRId64 " messages moved",
+			drain->move->place->name, hold_moved(drain->hold));
+}
+
+/* Returns how many were moved. `unbinds`: a program that reconnects binds the queue again. */
+static int64_t drain_run(struct move *move, const char *from, const char *to, int unbinds)
+{
+	struct drain drain = { .move = move, .from = from, .to = to };
+	int64_t now_ms = clock_monotonic_ms(), quiet_since_ms = now_ms, looked_ms = now_ms, moved;
+
+	drain.hold = hold_open(move->ctl->config.amqp_url, from, 1,
+			       "the queue that is to take the messages is gone");
+	while (now_ms - quiet_since_ms < QUIET_MS) {
+		int n = round_run(&drain);
+
+		now_ms = clock_monotonic_ms();
+		if (n > 0)
+			quiet_since_ms = now_ms;
+		if (now_ms - looked_ms < LOOK_EVERY_MS)
+			continue;
+		looked_ms = now_ms;
+		if (unbinds)
+			queue_unbind(move, from);
+		progress(&drain);
+		if (!is_empty(&drain, now_ms))
+			quiet_since_ms = now_ms;
+	}
+	moved = hold_moved(drain.hold);
+	hold_close(drain.hold);
 	if (move->show_progress)
 		fputc('\n', stderr);
 	return moved;
@@ -157,14 +239,14 @@ static void queue_replace(struct move *move)
 	char error[RABBIT_ERROR_SIZE];
 	int64_t ready, moved;
 
-	queue_find(move, name, &ready, &(int64_t){ 0 });
+	rabbit_queue_find(move->connection, name, &ready, &(int64_t){ 0 });
 	if (!move->helper_stays && queue_declare(move, move->helper, error))
 		rabbit_fatal(move->helper, error);
 	queue_bind(move, move->helper);
 	fault_point(FAULT_MOVE_BOUND);
 	queue_unbind(move, name);
 	fault_point(FAULT_MOVE_UNBOUND);
-	moved = drain(move, name, move->helper, replace_turn);
+	moved = drain_run(move, name, move->helper, 1);
 	lock_check(move);
 	fault_point(FAULT_MOVE_BEFORE_DELETE);
 	queue_delete(move, name);
@@ -182,7 +264,8 @@ static void consumers_await(const struct move *move)
 	int64_t until_ms = clock_monotonic_ms() + CONSUMERS_BACK_MS, ready, consumers;
 
 	while (move->had_consumers && clock_monotonic_ms() < until_ms) {
-		if (queue_find(move, move->place->name, &ready, &consumers) && consumers > 0)
+		if (rabbit_queue_find(move->connection, move->place->name, &ready, &consumers) &&
+		    consumers > 0)
 			return;
 		usleep(LOOK_US);
 	}
@@ -194,7 +277,7 @@ static void helper_end(struct move *move)
 	char error[RABBIT_ERROR_SIZE];
 	int64_t ready, consumers;
 
-	if (!queue_find(move, move->helper, &ready, &consumers))
+	if (!rabbit_queue_find(move->connection, move->helper, &ready, &consumers))
 		return;
 	/* An earlier run may have ended after it deleted the queue. */
 	if (queue_declare(move, move->place->name, error))
@@ -205,7 +288,7 @@ static void helper_end(struct move *move)
 	queue_unbind(move, move->helper);
 	if (move->helper_stays)
 		return;
-	drain(move, move->helper, move->place->name, progress);
+	drain_run(move, move->helper, move->place->name, 0);
 	lock_check(move);
 	queue_delete(move, move->helper);
 }
@@ -232,7 +315,8 @@ static const char *unfinished(struct move *move)
 {
 	int64_t unused;
 
-	return !move->helper_stays && queue_find(move, move->helper, &unused, &unused)
+	return !move->helper_stays &&
+			       rabbit_queue_find(move->connection, move->helper, &unused, &unused)
 		       ? "; a move is to be finished"
 		       : "";
 }
@@ -242,7 +326,7 @@ static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
 {
 	int64_t ready = 0, consumers = 0;
 
-	if (!queue_find(move, move->place->name, &ready, &consumers)) {
+	if (!rabbit_queue_find(move->connection, move->place->name, &ready, &consumers)) {
 		printf("%s: does not exist%s\n", move->place->name, unfinished(move));
 		return 0;
 	}
@@ -263,12 +347,9 @@ static int move_run(struct ctl *ctl)
 						   RABBIT_QUEUE_DEAD };
 	int is_dry = args_has(&ctl->args, "dry-run");
 	struct db *db = is_dry ? NULL : store_postgres_open(ctl);
+	amqp_connection_state_t connection = rabbit_open(ctl->config.amqp_url);
 	char error[RABBIT_ERROR_SIZE];
-	amqp_connection_state_t connection;
 
-	connection = rabbit_connection_open(ctl->config.amqp_url, 0, error);
-	if (!connection)
-		log_fatal("RabbitMQ, which AMQP_URL names, cannot be reached: %s", error);
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		struct move move = move_begin(ctl, connection, db, order[i]);
 		int differs;

@@ -1,40 +1,121 @@
 /*
- * couponctl lock: runs a command under a lock, as flock(1) does, but between machines.
+ * couponctl lock: runs a command under a lock, as flock(1) does, but between machines. The command
+ * is a child process. The signals that end or steer a program are passed on to it, except those of
+ * a terminal, which it gets by itself. It gets SIGTERM when this process dies.
  */
 #include "lock/lock.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/ctl.h"
-#include "ctl/lock/command.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define LEASE_MS 30000
 #define STATUS_SKIPPED 0
 #define STATUS_FAILED 1
-#define STATUS_UNAVAILABLE 69 /* EX_UNAVAILABLE of sysexits.h */
-#define STATUS_LOST 75        /* EX_TEMPFAIL */
+#define STATUS_UNAVAILABLE 69     /* EX_UNAVAILABLE of sysexits.h */
+#define STATUS_LOST 75            /* EX_TEMPFAIL */
+#define STATUS_NOT_EXECUTABLE 126 /* as of env(1) */
+#define STATUS_NOT_FOUND 127
 
-/* The place of the word in the names, or a sentence and the end. */
-static int word_find(const char *option, const char *word, const char *const *names, int n)
+static const int passed_on[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT };
+
+static sigset_t signals_before;
+
+static void signals_fill(sigset_t *set)
 {
-	char allowed[128] = "";
+	sigemptyset(set);
+	sigaddset(set, SIGCHLD);
+	for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+		sigaddset(set, passed_on[i]);
+}
 
-	for (int i = 0; i < n; i++) {
-		if (strcmp(names[i], word) == 0)
-			return i;
-		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
-			 i == 0       ? ""
-			 : i + 1 == n ? " and "
-				      : ", ",
-			 names[i]);
+/* Before any other thread is made, which would take the signals. */
+static void signals_hold(void)
+{
+	sigset_t set;
+
+	signals_fill(&set);
+	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0);
+}
+
+static _Noreturn void become(char **words, pid_t parent)
+{
+	int is_missing;
+
+	signal(SIGPIPE, SIG_DFL);
+	check(sigprocmask(SIG_SETMASK, &signals_before, NULL) == 0);
+	check(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0);
+	if (getppid() != parent)
+		_exit(STATUS_NOT_EXECUTABLE); /* it died before */
+	execvp(words[0], words);
+	is_missing = errno == ENOENT;
+	fprintf(stderr, "couponctl: %s: %s\n", words[0], strerror(errno));
+	_exit(is_missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
+}
+
+/* The child has ended: 1, with its *status. */
+static int has_ended(pid_t child, int *status)
+{
+	int how;
+
+	if (waitpid(child, &how, WNOHANG) != child)
+		return 0;
+	*status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+	return 1;
+}
+
+static void signals_pass(int signals, pid_t child)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
+			kill(child, (int)info.ssi_signo);
+}
+
+/*
+ * Runs words[0] with these words until it ends. When something can be read from `stop_fd`, it gets
+ * SIGTERM once. Its exit status; 128 and the signal's number if a signal ended it.
+ */
+static int words_run(char **words, int stop_fd)
+{
+	pid_t parent = getpid(), child;
+	struct pollfd ready[2] = { { .events = POLLIN }, { .fd = stop_fd, .events = POLLIN } };
+	sigset_t set;
+	int status;
+
+	fflush(NULL);
+	child = fork();
+	if (child < 0)
+		log_fatal("no process can be made: %s", strerror(errno));
+	if (child == 0)
+		become(words, parent);
+	signals_fill(&set);
+	ready[0].fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	check(ready[0].fd >= 0);
+	while (!has_ended(child, &status)) {
+		poll(ready, 2, -1);
+		signals_pass(ready[0].fd, child);
+		if (ready[1].revents) {
+			kill(child, SIGTERM);
+			ready[1].fd = -1;
+			ready[1].revents = 0;
+		}
 	}
-	args_fail("--%s is \"%s\": allowed are %s", option, word, allowed);
+	close(ready[0].fd);
+	return status;
 }
 
 static enum lock_kind kind_read(const struct args *args)
@@ -44,21 +125,7 @@ static enum lock_kind kind_read(const struct args *args)
 					     [LOCK_READ] = "read",
 					     [LOCK_WRITE] = "write" };
 
-	return args_has(args, "kind")
-		       ? (enum lock_kind)word_find("kind", args_text(args, "kind"), names, 4)
-		       : LOCK_EXCLUSIVE;
-}
-
-/* The time after "skip:" or "fail:", in ms. */
-static int64_t wait_time_read(const char *wait)
-{
-	char *end;
-	long long ms = strtoll(wait + 5, &end, 10);
-
-	if (end == wait + 5 || *end || ms < 0 || ms > LOCK_LEASE_MOST_MS)
-		args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
-			  LOCK_LEASE_MOST_MS);
-	return ms;
+	return (enum lock_kind)args_choice(args, "kind", names, 4, LOCK_EXCLUSIVE);
 }
 
 static void wait_read(const struct args *args, struct lock_options *options)
@@ -69,18 +136,20 @@ static void wait_read(const struct args *args, struct lock_options *options)
 					     [LOCK_SKIP_AFTER] = "skip:MS",
 					     [LOCK_FAIL_AFTER] = "fail:MS" };
 	const char *wait = args_text(args, "wait");
+	int skips = wait && strncmp(wait, "skip:", 5) == 0;
+	char *end;
 
-	options->wait = LOCK_KEEP_TRYING;
-	if (!wait)
+	if (!skips && (!wait || strncmp(wait, "fail:", 5) != 0)) {
+		options->wait = (enum lock_wait)args_choice(args, "wait", names, 5,
+							    LOCK_KEEP_TRYING);
 		return;
-	if (strncmp(wait, "skip:", 5) == 0)
-		options->wait = LOCK_SKIP_AFTER;
-	else if (strncmp(wait, "fail:", 5) == 0)
-		options->wait = LOCK_FAIL_AFTER;
-	else
-		options->wait = (enum lock_wait)word_find("wait", wait, names, 5);
-	if (options->wait == LOCK_SKIP_AFTER || options->wait == LOCK_FAIL_AFTER)
-		options->wait_ms = wait_time_read(wait);
+	}
+	options->wait = skips ? LOCK_SKIP_AFTER : LOCK_FAIL_AFTER;
+	options->wait_ms = strtoll(wait + 5, &end, 10);
+	if (end == wait + 5 || *end || options->wait_ms < 0 ||
+	    options->wait_ms > LOCK_LEASE_MOST_MS)
+		args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
+			  LOCK_LEASE_MOST_MS);
 }
 
 static enum lock_backend_id backend_read(const struct args *args)
@@ -89,10 +158,7 @@ static enum lock_backend_id backend_read(const struct args *args)
 		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
 	};
 
-	return args_has(args, "backend")
-		       ? (enum lock_backend_id)word_find("backend", args_text(args, "backend"),
-							 names, 3)
-		       : LOCK_REDIS;
+	return (enum lock_backend_id)args_choice(args, "backend", names, 3, LOCK_REDIS);
 }
 
 static const char *url_of(const struct ctl *ctl, enum lock_backend_id backend)
@@ -127,7 +193,7 @@ static int run_locked(struct lock_owner *owner, struct lock *lock, const struct 
 	snprintf(fence, sizeof(fence), "%lld", (long long)lock_fence(lock));
 	setenv("COUPON_LOCK_NAME", ctl->args.argument, 1);
 	setenv("COUPON_LOCK_FENCE", fence, 1);
-	status = command_run_words(ctl->args.words, lost_fd);
+	status = words_run(ctl->args.words, lost_fd);
 	is_held = lock_is_held(lock);
 	if (lock_release(lock) == 0)
 		return status;
@@ -179,30 +245,27 @@ static int lock_run(struct ctl *ctl)
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
 			  "WITH_ZOOKEEPER=1 has it");
-	command_signals_hold();
+	signals_hold();
 	status = take_and_run(owner, ctl, &options, lost_fd);
 	lock_owner_free(owner);
 	close(lost_fd);
 	return status;
 }
 
-static const struct option lock_options[] = {
-	OPTION("kind", "KIND", "exclusive (default), fair, read or write"),
-	OPTION("wait", "HOW",
-	       "when it is taken: keep trying (keep, the default), or skip or fail at once, or "
-	       "after\n"
-	       "      a time (skip:MS, fail:MS)"),
-	OPTION("lease", "MS", "how long it lasts without renewal, 100 to 86400000 (default 30000)"),
-	SWITCH("fixed", "do not renew the lease: it ends after --lease"),
-	OPTION("backend", "STORE", "redis (default), postgres or zookeeper"),
-	OPTIONS_END,
-};
-
 const struct command lock_command = {
 	.name = "lock",
 	.run = lock_run,
 	.argument = "NAME",
-	.options = lock_options,
+	.options = OPTIONS(
+		OPTION("kind", "KIND", "exclusive (default), fair, read or write"),
+		OPTION("wait", "HOW",
+		       "when it is taken: keep trying (keep, the default), or skip or fail at "
+		       "once, or after\n"
+		       "      a time (skip:MS, fail:MS)"),
+		OPTION("lease", "MS",
+		       "how long it lasts without renewal, 100 to 86400000 (default 30000)"),
+		SWITCH("fixed", "do not renew the lease: it ends after --lease"),
+		OPTION("backend", "STORE", "redis (default), postgres or zookeeper")),
 	.takes_words = 1,
 	.summary = "run a command under a lock: lock NAME [OPTIONS] -- COMMAND",
 	.detail =

@@ -1,0 +1,579 @@
+/*
+ * couponctl webhook: add, rotate, disable, enable, remove and resend change something; list, show
+ * and deliveries look; test sends one event.
+ */
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/message/receive.h"
+#include "ctl/output.h"
+#include "ctl/store.h"
+#include "ctl/table.h"
+#include "embed.h"
+#include "events/endpoint.h"
+#include "events/event.h"
+#include "events/post.h"
+#include "events/signature.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WEBHOOKS_MAX 1000 /* that webhook_add.sql allows */
+#define BATCH_DEFAULT 100
+#define QUEUE_DEFAULT 10000
+#define COUNT_DEFAULT 20
+#define COUNT_MAX 10000
+#define TYPES_SIZE 256
+#define DAY_S 86400
+#define OVERLAP_S_MAX (30 * DAY_S)
+#define WHY_BYTES_MAX 500
+#define TYPE "webhook.test"
+
+_Noreturn static void hook_absent(int64_t id)
+{
+	log_fatal("there is no webhook %lld", (long long)id);
+}
+
+/* The row of sql/query/webhook_list.sql; one that is absent ends the process. */
+static PGresult *hook_row(struct db *db, int64_t id)
+{
+	PGresult *row = db_ask(db, sql_query_webhook_list, postgres_number(0), postgres_number(1),
+			       postgres_number(id));
+
+	if (PQntuples(row) == 0)
+		hook_absent(id);
+	return row;
+}
+
+/* The secret of --secret-file. */
+static void secret_read(char text[SECRET_TEXT_SIZE], const char *path)
+{
+	char line[SECRET_TEXT_SIZE + 2];
+	struct secret secret;
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		args_fail("--secret-file is \"%s\": the file cannot be read: %s", path,
+			  strerror(errno));
+	if (!fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	fclose(file);
+	line[strcspn(line, "\r\n")] = '\0';
+	if (secret_parse(&secret, line, strlen(line)))
+		args_fail("--secret-file is \"%s\": its first line is no secret; allowed "
+			  "is " SECRET_PREFIX " and %d to %d bytes in base64",
+			  path, SECRET_BYTES_LEAST, SECRET_BYTES_MOST);
+	snprintf(text, SECRET_TEXT_SIZE, "%.*s", SECRET_TEXT_SIZE - 1, line);
+}
+
+/*
+ * Those before stay valid for `overlap_s`. 0, or -1: the webhook is absent or has too many.
+ */
+static int secret_store(struct db *db, int64_t webhook, const char *secret, int64_t overlap_s)
+{
+	PGresult *row = db_ask(db, sql_query_webhook_secret_add, postgres_number(webhook),
+			       postgres_text(secret), postgres_number(overlap_s));
+	int is_stored = PQntuples(row) > 0;
+
+	PQclear(row);
+	return is_stored ? 0 : -1;
+}
+
+/* A new secret, or that of a file. Returns whether it is new: then it is printed, once. */
+static int secret_get(char secret[SECRET_TEXT_SIZE], const struct args *args)
+{
+	const char *path = args_text(args, "secret-file");
+
+	if (path)
+		secret_read(secret, path);
+	else
+		secret_make(secret);
+	return !path;
+}
+
+/* `secret` NULL: it is known. */
+static void secret_say(int64_t webhook, const char *secret, const struct args *args)
+{
+	cJSON *object = output_object();
+
+	output_id(object, "webhook", webhook);
+	output_text(object, "secret", secret);
+	output_say(object, "webhook {webhook}\n[secret secret {secret}\n]", args_has(args, "json"));
+}
+
+static void url_read(const struct ctl *ctl)
+{
+	const char *url = ctl->args.argument;
+	char why[URL_WHY_SIZE];
+	struct rules rules;
+
+	rules_read(&rules, &ctl->config);
+	if (url_check(url, &rules, why))
+		args_fail("URL is \"%s\": %s", url, why);
+}
+
+_Noreturn static void types_fail(const char *given)
+{
+	char allowed[TYPES_SIZE] = "";
+	size_t n = 0;
+
+	for (int i = 0; i < EVENT_TYPES; i++)
+		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
+				      event_type_text(i));
+	args_fail("--types is \"%s\": allowed are %s, each once, separated by commas", given,
+		  allowed);
+}
+
+/* As an array of PostgreSQL. */
+static void types_read(const struct args *args, char array[TYPES_SIZE])
+{
+	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
+	char *copy = strdup(given), *rest = args_has(args, "types") ? copy : NULL, *word;
+	int seen[EVENT_TYPES] = { 0 };
+	enum event_type type;
+
+	check(copy != NULL);
+	while ((word = strsep(&rest, ",")) != NULL)
+		if (event_type_parse(word, &type) || seen[type]++)
+			types_fail(given);
+	free(copy);
+	check(snprintf(array, TYPES_SIZE, "{%s}", given) < TYPES_SIZE);
+}
+
+static int add_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_id(args, "coupon"), webhook,
+		batch = args_number(args, "batch", 1, 1000, BATCH_DEFAULT),
+		queue = args_number(args, "queue", 1, 1000000, QUEUE_DEFAULT);
+	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE];
+	PGresult *row;
+	struct db *db;
+	int is_new;
+
+	url_read(ctl);
+	types_read(args, types);
+	is_new = secret_get(secret, args);
+	db = store_changing_open(ctl, NULL);
+	if (coupon)
+		PQclear(store_coupon_row(db, sql_query_coupon_show, coupon));
+	db_run(db, "BEGIN");
+	row = db_ask(db, sql_query_webhook_add, postgres_text(args->argument), db_id(coupon),
+		     postgres_text(types), postgres_number(batch), postgres_number(queue));
+	if (PQntuples(row) == 0)
+		log_fatal("there are 1,000 webhooks, and no more are allowed");
+	webhook = db_int(row, 0, "id");
+	PQclear(row);
+	check(secret_store(db, webhook, secret, 0) == 0);
+	db_run(db, "COMMIT");
+	db_close(db);
+	secret_say(webhook, is_new ? secret : NULL, args);
+	return 0;
+}
+
+/* "24h" in seconds. */
+static int64_t overlap_read(const struct args *args)
+{
+	static const char units[] = "smhd";
+	static const int64_t seconds_of[] = { 1, 60, 3600, DAY_S };
+	const char *text = args_has(args, "overlap") ? args_text(args, "overlap") : "1d", *unit;
+	int64_t number;
+	char *end;
+
+	errno = 0;
+	number = strtol(text, &end, 10);
+	unit = *end && !end[1] ? strchr(units, *end) : NULL;
+	if (errno || !isdigit((unsigned char)*text) || !unit || number > OVERLAP_S_MAX ||
+	    number * seconds_of[unit - units] > OVERLAP_S_MAX)
+		args_fail("--overlap is \"%s\": allowed is a number of s, m, h or d from 0s to 30d",
+			  text);
+	return number * seconds_of[unit - units];
+}
+
+static int rotate_run(struct ctl *ctl)
+{
+	int64_t webhook = args_argument_id(&ctl->args), overlap_s = overlap_read(&ctl->args);
+	char secret[SECRET_TEXT_SIZE];
+	int is_new = secret_get(secret, &ctl->args);
+	struct db *db = store_changing_open(ctl, NULL);
+
+	PQclear(hook_row(db, webhook));
+	if (secret_store(db, webhook, secret, overlap_s))
+		log_fatal("webhook %lld has %d valid secrets, and no more are allowed: wait until "
+			  "one expires, or use --overlap 0s",
+			  (long long)webhook, SIGNATURES_MAX);
+	db_close(db);
+	secret_say(webhook, is_new ? secret : NULL, &ctl->args);
+	return 0;
+}
+
+/* Gives the webhook this state, for a reason or NULL; `state` NULL: removes it. */
+static int state_set(struct ctl *ctl, const char *state, const char *why)
+{
+	int64_t webhook = args_argument_id(&ctl->args);
+	struct db *db = store_changing_open(ctl, NULL);
+	PGresult *row = state ? db_ask(db, sql_query_webhook_state_set, postgres_number(webhook),
+				       postgres_text(state), postgres_text(why))
+			      : db_ask(db, sql_query_webhook_remove, postgres_number(webhook));
+
+	if (PQntuples(row) == 0)
+		hook_absent(webhook);
+	PQclear(row);
+	db_do(db, sql_query_webhook_wake);
+	db_close(db);
+	return 0;
+}
+
+static int disable_run(struct ctl *ctl)
+{
+	return state_set(ctl, "disabled", args_bytes(&ctl->args, "why", WHY_BYTES_MAX));
+}
+
+static int enable_run(struct ctl *ctl)
+{
+	return state_set(ctl, "enabled", NULL);
+}
+
+static int remove_run(struct ctl *ctl)
+{
+	return state_set(ctl, NULL, NULL);
+}
+
+static int resend_run(struct ctl *ctl)
+{
+	int64_t webhook = args_argument_id(&ctl->args), delivery = args_id(&ctl->args, "delivery");
+	struct db *db = store_changing_open(ctl, NULL);
+	PGresult *hook = hook_row(db, webhook), *rows;
+	cJSON *object = output_object();
+
+	rows = db_ask(db, sql_query_webhook_resend, postgres_number(webhook), db_id(delivery));
+	if (delivery && PQntuples(rows) == 0)
+		log_fatal("webhook %lld has no delivery %lld that was given up", (long long)webhook,
+			  (long long)delivery);
+	db_do(db, sql_query_webhook_wake);
+	db_close(db);
+	if (strcmp(db_text(hook, 0, "state"), "disabled") == 0)
+		fprintf(stderr,
+			"couponctl: warning: webhook %lld is disabled: they are sent once it is "
+			"enabled\n",
+			(long long)webhook);
+	output_id(object, "webhook", webhook);
+	output_number(object, "resent", PQntuples(rows));
+	output_say(object, "webhook {webhook}: {resent:,} to be sent again\n",
+		   args_has(&ctl->args, "json"));
+	PQclear(rows);
+	PQclear(hook);
+	return 0;
+}
+
+static int list_run(struct ctl *ctl)
+{
+	struct db *db = store_postgres_open(ctl);
+
+	output_rows(db_ask(db, sql_query_webhook_list, postgres_number(0),
+			   postgres_number(WEBHOOKS_MAX), postgres_text(NULL)),
+		    "webhook  state     coupon                 waiting  given up   dropped  url\n",
+		    "{webhook:-8} {state:-9} {coupon:-20|every} {waiting:9} {given_up:9} "
+		    "{dropped_events:9}  {url}\n",
+		    args_has(&ctl->args, "json"));
+	db_close(db);
+	return 0;
+}
+
+/* The valid secrets, by their fingerprints. */
+static cJSON *secrets_json(struct db *db, int64_t webhook)
+{
+	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
+	cJSON *list = cJSON_CreateArray();
+
+	check(list != NULL);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const char *text = db_text(rows, row, "secret");
+		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
+		cJSON *object = output_object();
+		struct secret secret;
+
+		if (secret_parse(&secret, text, strlen(text)) == 0)
+			secret_fingerprint(&secret, digits);
+		OPENSSL_cleanse(&secret, sizeof(secret));
+		output_text(object, "fingerprint", digits);
+		output_row(object, rows, row);
+		cJSON_DeleteItemFromObject(object, "secret");
+		cJSON_AddItemToArray(list, object);
+	}
+	PQclear(rows);
+	return list;
+}
+
+static int show_run(struct ctl *ctl)
+{
+	int64_t webhook = args_argument_id(&ctl->args);
+	struct db *db = store_postgres_open(ctl);
+	PGresult *hook = hook_row(db, webhook);
+	cJSON *object = output_object();
+	const cJSON *secret;
+
+	output_row(object, hook, 0);
+	output_add(object, "secrets", secrets_json(db, webhook));
+	PQclear(hook);
+	db_close(db);
+	if (args_has(&ctl->args, "json")) {
+		output_print(object);
+		return 0;
+	}
+	output_template(
+		"webhook {webhook} to {url}\n"
+		"  coupon         {coupon|every}\n"
+		"  types          {types|all}\n"
+		"  state          {state} since {state_at}, by {state_by}\n"
+		"[why   why            {why}\n]"
+		"  queue          {waiting} requests wait, {given_up} are given up; at most "
+		"{queue} of {batch} events each\n"
+		"  delivered      {delivered_events} events\n"
+		"[delivered_at   delivered at   {delivered_at}\n]"
+		"[failing_since   failing since  {failing_since}\n]"
+		"[paused_until   paused until   {paused_until}\n]"
+		"[dropped_events   dropped        {dropped_events} events, the last at "
+		"{dropped_at}\n]"
+		"  created        {created_at}, by {created_by}\n",
+		object);
+	cJSON_ArrayForEach(secret, cJSON_GetObjectItemCaseSensitive(object, "secrets"))
+		output_template("  secret         fingerprint {fingerprint} of {created_at}"
+				"[expires_at , valid until {expires_at}]\n",
+				secret);
+	cJSON_Delete(object);
+	return 0;
+}
+
+static int deliveries_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int is_waiting = args_has(args, "waiting"), is_failed = args_has(args, "failed");
+	int64_t webhook = args_argument_id(args), after = args_id(args, "after"),
+		count = args_number(args, "count", 1, COUNT_MAX, COUNT_DEFAULT);
+	struct db *db;
+
+	if (is_waiting && is_failed)
+		args_fail("--waiting and --failed are given: allowed is one of them");
+	db = store_postgres_open(ctl);
+	PQclear(hook_row(db, webhook));
+	output_rows(db_ask(db, sql_query_webhook_deliveries, postgres_number(webhook),
+			   postgres_text(is_waiting  ? "waiting"
+					 : is_failed ? "failed"
+						     : NULL),
+			   postgres_number(after), postgres_number(count)),
+		    "delivery   state    coupon               type              events attempts  "
+		    "next                      last answer\n",
+		    "{delivery:-10} {state:-8} {coupon:-20} {type:-17} {events:6} {attempts:8}  "
+		    "{next_at:-24|-}  [last_status {last_status}[last_error   ]]{last_error}\n",
+		    args_has(args, "json"));
+	db_close(db);
+	return 0;
+}
+
+/* A batch of one event; to be freed. */
+static char *body_make(int64_t webhook, const char *id)
+{
+	char now[CLOCK_RFC3339_SIZE], *body;
+
+	check(asprintf(&body,
+		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
+		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
+		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
+	return body;
+}
+
+static void body_send(const struct ctl *ctl, const struct post_request *request,
+		      struct post_result *result)
+{
+	struct rules rules;
+	struct post *post;
+
+	rules_read(&rules, &ctl->config);
+	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+	post = post_new(&rules, request, result);
+	if (post)
+		post_result(post, curl_easy_perform(post_handle(post)), result);
+	post_free(post);
+	curl_global_cleanup();
+}
+
+static int test_run(struct ctl *ctl)
+{
+	int64_t webhook = args_argument_id(&ctl->args);
+	struct db *db = store_postgres_open(ctl);
+	PGresult *hook = hook_row(db, webhook),
+		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
+	char id[ULID_SIZE], message[ULID_SIZE + 4], *body;
+	struct text_buffer secrets = { 0 };
+	struct post_result result;
+	cJSON *object = output_object();
+	struct ulid ulid;
+
+	db_close(db);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		text_add_string(&secrets, row ? " " : "");
+		text_add_string(&secrets, db_text(rows, row, "secret"));
+	}
+	ulid_new(&ulid, clock_wall_ms());
+	ulid_format(&ulid, id);
+	snprintf(message, sizeof(message), "msg_%s", id);
+	body = body_make(webhook, id);
+	body_send(ctl,
+		  &(struct post_request){ .url = db_text(hook, 0, "url"),
+					  .secrets = secrets.data ? secrets.data : "",
+					  .message = message,
+					  .body = body },
+		  &result);
+	output_text(object, "url", db_text(hook, 0, "url"));
+	output_text(object, "message", message);
+	output_bool(object, "delivered", post_is_delivered(&result));
+	if (result.status)
+		output_number(object, "status", result.status);
+	else
+		output_null(object, "status");
+	output_number(object, "duration_ms", result.duration_ms);
+	output_text(object, "error", result.why);
+	output_say(object,
+		   "[status {url} answered {status} after {duration_ms} ms[error : {error}]\n]"
+		   "[!status {url} gave no answer in {duration_ms} ms: {error}\n]",
+		   args_has(&ctl->args, "json"));
+	free(body);
+	text_buffer_fini(&secrets);
+	PQclear(rows);
+	PQclear(hook);
+	return post_is_delivered(&result) ? 0 : 1;
+}
+
+#define SECRET_OPTIONS                                                                         \
+	OPTION("secret-file", "FILE",                                                          \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n" \
+	       "      in base64; default: a new one"),                                         \
+		SWITCH("json", "print {\"webhook\":\"ID\",\"secret\":\"SECRET\"}"), BY_OPTION
+
+static const struct command webhook_add_command = {
+	.name = "webhook add",
+	.run = add_run,
+	.argument = "URL",
+	.options = OPTIONS(
+		OPTION("coupon", "ID", "only events of this coupon; default: of every coupon"),
+		OPTION("types", "LIST",
+		       "only events of these types: coupon.issued, coupon.rejected, "
+		       "coupon.voided,\n"
+		       "      campaign.changed, separated by commas; default: all"),
+		OPTION("batch", "N", "at most N events in a request, 1 to 1000; default 100"),
+		OPTION("queue", "N",
+		       "at most N requests are kept while they cannot be delivered, 1 to 1000000;\n"
+		       "      default 10000"),
+		SECRET_OPTIONS),
+	.summary = "send events to a URL from now on",
+	.detail = "Prints the id of the webhook and its secret. The secret is not printed again.\n"
+		  "Events are sent only of coupons that have them.",
+};
+
+static const struct command webhook_rotate_command = {
+	.name = "webhook rotate",
+	.run = rotate_run,
+	.argument = "ID",
+	.options = OPTIONS(
+		OPTION("overlap", "TIME",
+		       "for how long the secrets before stay valid: 90s, 30m, 24h, 7d; up to 30d;\n"
+		       "      default 24h"),
+		SECRET_OPTIONS),
+	.summary = "give a webhook a new secret",
+	.detail = "Prints the new secret; it is not printed again. Until the overlap ends every\n"
+		  "request has a signature with each secret.",
+};
+
+static const struct command webhook_disable_command = {
+	.name = "webhook disable",
+	.run = disable_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("why", "TEXT", "shown by list and show, 1 to 500 bytes"),
+			   BY_OPTION),
+	.summary = "send nothing to a webhook any more",
+	.detail = "What is queued stays, and is sent once it is enabled. Events that come\n"
+		  "meanwhile are not queued. Repeated, it changes nothing else.",
+};
+
+static const struct command webhook_enable_command = {
+	.name = "webhook enable",
+	.run = enable_run,
+	.argument = "ID",
+	.options = OPTIONS(BY_OPTION),
+	.summary = "send to a webhook again, whoever disabled it",
+	.detail = "What is due is tried at once.",
+};
+
+static const struct command webhook_remove_command = {
+	.name = "webhook remove",
+	.run = remove_run,
+	.argument = "ID",
+	.options = OPTIONS(BY_OPTION),
+	.summary = "remove a webhook with its secrets and all that is queued for it",
+};
+
+static const struct command webhook_resend_command = {
+	.name = "webhook resend",
+	.run = resend_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("delivery", "DELIVERY",
+				  "only this one; default: all that were given up"),
+			   SWITCH("json", "print {\"webhook\":\"ID\",\"resent\":N}"), BY_OPTION),
+	.summary = "try requests again that were given up",
+	.detail = "Each has the same webhook-id as before, and all its attempts anew.",
+};
+
+static const struct command webhook_list_command = {
+	.name = "webhook list",
+	.run = list_run,
+	.options = OPTIONS(SWITCH("json", "print one JSON object a line")),
+	.summary = "list the webhooks by id",
+	.detail = "Waiting and given up are requests, dropped are events.",
+};
+
+static const struct command webhook_show_command = {
+	.name = "webhook show",
+	.run = show_run,
+	.argument = "ID",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "show a webhook, its queue, and the fingerprints of its secrets",
+};
+
+static const struct command webhook_deliveries_command = {
+	.name = "webhook deliveries",
+	.run = deliveries_run,
+	.argument = "ID",
+	.options = OPTIONS(SWITCH("waiting", "only those that are sent or tried again"),
+			   SWITCH("failed", "only those that were given up"),
+			   OPTION("after", "DELIVERY", "only those with a higher id"),
+			   OPTION("count", "N", "at most N, 1 to 10000; default 20"),
+			   SWITCH("json", "print one JSON object a line")),
+	.summary = "list the requests of a webhook that have not arrived, the oldest first",
+	.detail = "A request that has arrived is not kept.",
+};
+
+static const struct command webhook_test_command = {
+	.name = "webhook test",
+	.run = test_run,
+	.argument = "ID",
+	.options = OPTIONS(SWITCH("json", "print one JSON object")),
+	.summary = "send one event of the type " TYPE " now, and print the answer",
+	.detail =
+		"Also to a disabled webhook. It is sent by this program, not by a worker, by the\n"
+		"same settings, and is not repeated. The exit status is 0 if it arrived, else 1.",
+};
+
+const struct command webhook_command = {
+	.name = "webhook",
+	.subcommands = COMMANDS(&webhook_add_command, &webhook_list_command, &webhook_show_command,
+				&webhook_test_command, &webhook_rotate_command,
+				&webhook_disable_command, &webhook_enable_command,
+				&webhook_remove_command, &webhook_deliveries_command,
+				&webhook_resend_command),
+	.summary = "send events to endpoints of others, and see what has arrived",
+};
