@@ -6,7 +6,7 @@
 #ifndef CTL_POSTGRES_H
 #define CTL_POSTGRES_H
 
-#include "common/postgres/query.h"
+#include "common/postgres/session.h"
 
 #include <stddef.h>
 #include <stdint.h>

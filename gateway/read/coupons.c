@@ -176,7 +176,8 @@ static void offers_ask(struct offers *offers, int64_t coupon, int64_t version, o
 	had_failed = offer->has_failed;
 	if (is_due(offer, version)) {
 		offer->asked_for = version;
-		if (lookup_offer(offers->reads, coupon, on_offer_row, offer))
+		if (lookup_ask(offers->reads, LOOKUP_OFFER,
+			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_offer_row, offer))
 			offer_read(offer, NULL);
 		else
 			offer->is_asked = 1;
@@ -298,8 +299,8 @@ static void on_offer(void *context, const cJSON *members)
 static void on_missing(struct coupon_query *query)
 {
 	admission_refused(query->parts->admission, query->request->coupon);
-	if (lookup_coupon(query->parts->reads, LOOKUP_COUPONS, query->request->coupon,
-			  on_coupon_row, query)) {
+	if (lookup_coupon(query->parts->reads, LOOKUP_COUPON, query->request->coupon, on_coupon_row,
+			  query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		free(query);
 	}
@@ -448,9 +449,16 @@ static void on_rows(void *context, const PGresult *rows)
 void coupons_answer(struct lookup *reads, struct request *request)
 {
 	const struct request_page *page = &request->page;
+	const struct coupon_cursor *after = &page->after;
+	const struct postgres_argument all = postgres_text(NULL);
+	const struct postgres_argument arguments[] = {
+		postgres_text(request->user.text),
+		page->is_next ? postgres_number(after->at_us) : all,
+		page->is_next ? postgres_number(after->coupon) : all,
+		page->is_next ? postgres_number(after->slot) : all,
+		postgres_number(page->limit + 1), /* whether there is a next page */
+	};
 
-	/* One more than the page: whether there is a next one. */
-	if (lookup_user_coupons(reads, &request->user, page->is_next ? &page->after : NULL,
-				page->limit + 1, on_rows, request))
+	if (lookup_ask(reads, LOOKUP_PAGE, 5, arguments, on_rows, request))
 		request_fail(request, ANSWER_BUSY, NULL);
 }

@@ -234,11 +234,13 @@ static void outcome_look_up(struct status_query *query)
 	int rc;
 
 	if (request->by_receive)
-		rc = lookup_receive(query->parts->lookup, LOOKUP_STATUS, &request->receive,
+		rc = lookup_receive(query->parts->lookup, LOOKUP_RECEIVE, &request->receive,
 				    on_receive, query);
 	else
-		rc = lookup_user(query->parts->lookup, request->coupon, &request->user, on_user,
-				 query);
+		rc = lookup_ask(query->parts->lookup, LOOKUP_USER,
+				POSTGRES_ARGUMENTS(postgres_number(request->coupon),
+						   postgres_text(request->user.text)),
+				on_user, query);
 	if (rc) {
 		request_fail(request, ANSWER_BUSY, NULL);
 		query_free(query);
@@ -292,8 +294,8 @@ static void on_records(void *context, const redisReply *reply)
 	}
 	if (!missing) {
 		outcome_look_up(query);
-	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPONS,
-				 query->request->coupon, on_missing, query)) {
+	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPON, query->request->coupon,
+				 on_missing, query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		query_free(query);
 	}

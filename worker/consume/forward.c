@@ -134,16 +134,16 @@ static amqp_basic_properties_t properties_of(const struct envelope *envelope)
 static void dead_letter_send(struct forward *forward, const struct delivery *delivery,
 			     struct copy *copy)
 {
-	const struct envelope *envelope = delivery_envelope(delivery);
+	const struct envelope *envelope = delivery->envelope;
 	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
 				      .value = { .kind = AMQP_FIELD_KIND_UTF8,
 						 .value.bytes = amqp_cstring_bytes(
-							 delivery_reason(delivery)) } };
+							 delivery->reason) } };
 	amqp_basic_properties_t properties = properties_of(envelope);
 
 	properties._flags |= AMQP_BASIC_HEADERS_FLAG;
 	properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
-	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)),
+	log_warn("dead_letter", LOG_S("reason", delivery->reason),
 		 LOG_I("bytes", envelope->body_size));
 	rabbit_publisher_send(forward->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
@@ -154,7 +154,7 @@ static void receives_send(struct forward *forward, const struct delivery *delive
 			  struct copy *copy)
 {
 	const char *routing_key = copy->way == WAY_PARKED ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY;
-	const struct envelope *envelope = delivery_envelope(delivery);
+	const struct envelope *envelope = delivery->envelope;
 	amqp_basic_properties_t properties = properties_of(envelope);
 
 	properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
@@ -171,7 +171,7 @@ static enum way way_of(const struct delivery *delivery, enum destination destina
 	case DESTINATION_PARKING:
 		return requeued ? WAY_RECEIVES : WAY_PARKED;
 	case DESTINATION_RESCUE:
-		return delivery_from_parking(delivery) ? WAY_PARKED : WAY_RECEIVES;
+		return delivery->from_parking ? WAY_PARKED : WAY_RECEIVES;
 	}
 	return WAY_RECEIVES;
 }
@@ -179,7 +179,7 @@ static enum way way_of(const struct delivery *delivery, enum destination destina
 static void copy_send(struct forward *forward, const struct delivery *delivery,
 		      enum destination destination, int requeues)
 {
-	const struct delivery_message *message = delivery_message(delivery);
+	const struct delivery_message *message = delivery->message;
 	int requeued = requeues && destination == DESTINATION_PARKING;
 	struct copy *copy = malloc(sizeof(*copy));
 
@@ -188,8 +188,8 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 			       .way = way_of(delivery, destination, requeued),
 			       .requeued = requeued,
 			       .epoch = settlement_epoch(forward->settlement),
-			       .tag = delivery_tag(delivery),
-			       .position = delivery_position(delivery) };
+			       .tag = delivery->tag,
+			       .position = delivery->position };
 	if (message) {
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;

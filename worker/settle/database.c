@@ -1,43 +1,26 @@
 #include "worker/settle/database.h"
 
-#include "common/backoff.h"
 #include "common/check.h"
-#include "common/clock.h"
-#include "common/program/durability.h"
 #include "common/log/log.h"
-#include "common/postgres/connection.h"
+#include "common/postgres/session.h"
+#include "common/program/durability.h"
 #include "embed.h"
 
 #include <stdlib.h>
 
-#define STATEMENT "settle"
 /* As sql/query/audit_workers.sql reads them. */
 #define DATABASE_NAME "coupon-worker"
 #define DATABASE_NAME_PUT_OFF "coupon-worker put off"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
-#define STEADY_MS 2000        /* a connection that lasted this long resets the backoff */
 
 /* LIMITING: the session is changed for the settle() that follows. */
-enum state {
-	DOWN,
-	CONNECTING,
-	READING_SETTINGS,
-	PREPARING,
-	IDLE,
-	LIMITING,
-	SETTLING,
-	LOOKING,
-	COUNTING
-};
+enum state { DOWN, READING_SETTINGS, IDLE, LIMITING, SETTLING, LOOKING, COUNTING };
 
 struct database {
 	struct postgres *postgres;
 	int64_t settle_timeout_ms;
 	enum state state;
-	int64_t retry_ms; /* DOWN: the next attempt */
-	int64_t connected_ms;
-	struct backoff backoff;
 	const struct settle_args *args; /* LIMITING: of the settle() that follows, lent */
 	struct durability durability;
 };
@@ -50,6 +33,10 @@ struct database *database_new(const char *url, int64_t settle_timeout_ms)
 		.application_name = DATABASE_NAME,
 		.connect_timeout_ms = SETUP_TIMEOUT_MS,
 		.statement_timeout_ms = settle_timeout_ms,
+		.prepared = sql_query_settle,
+		.reconnects = 1,
+		.lost_event = "database_lost",
+		.unreachable_event = "database_unreachable",
 		.notice_event = "database_notice",
 	};
 
@@ -67,21 +54,13 @@ void database_free(struct database *database)
 	free(database);
 }
 
+/* Whether what was in flight took effect is unknown, unless it only read. */
 static enum database_event lost(struct database *database)
 {
 	int in_flight = database->state >= LIMITING && database->state != COUNTING;
-	enum database_event event = in_flight ? DATABASE_LOST : DATABASE_NOTHING;
-	int64_t now_ms = clock_monotonic_ms(), wait_ms;
 
-	if (database->state >= IDLE && now_ms - database->connected_ms >= STEADY_MS)
-		backoff_reset(&database->backoff);
-	wait_ms = backoff_connect_ms(&database->backoff);
-	log_warn(database->state >= IDLE ? "database_lost" : "database_unreachable",
-		 LOG_S("why", postgres_why(database->postgres)), LOG_I("again_in_ms", wait_ms));
-	postgres_drop(database->postgres, NULL);
 	database->state = DOWN;
-	database->retry_ms = now_ms + wait_ms;
-	return event;
+	return in_flight ? DATABASE_LOST : DATABASE_NOTHING;
 }
 
 /* Reads the server's durability settings. A weak setting is logged; it does not stop settling. */
@@ -104,8 +83,8 @@ static void settle_send(struct database *database, const struct settle_args *arg
 
 	settle_args_arguments(args, arguments);
 	database->state = SETTLING;
-	postgres_send_prepared(database->postgres, STATEMENT, SETTLE_ARGS_N, arguments,
-			       now_ms + database->settle_timeout_ms + GRACE_MS);
+	postgres_send(database->postgres, sql_query_settle, SETTLE_ARGS_N, arguments,
+		      now_ms + database->settle_timeout_ms + GRACE_MS);
 }
 
 static enum database_event settle_ended(struct database *database)
@@ -134,75 +113,65 @@ static enum database_event settle_ended(struct database *database)
 	return DATABASE_FAILED;
 }
 
-static enum database_event look_ended(struct database *database)
+/* Of a statement that only reads: without a result after a failure. */
+static enum database_event read_ended(struct database *database, const char *failed_event,
+				      enum database_event event)
 {
 	database->state = IDLE;
 	if (postgres_failure(database->postgres) != POSTGRES_OK)
-		log_warn("lock_look_failed", LOG_S("why", postgres_why(database->postgres)));
-	return DATABASE_LOOKED;
+		log_warn(failed_event, LOG_S("why", postgres_why(database->postgres)));
+	return event;
 }
 
-static enum database_event count_ended(struct database *database)
+static enum database_event limited(struct database *database, int64_t now_ms)
 {
-	database->state = IDLE;
-	if (postgres_failure(database->postgres) != POSTGRES_OK)
-		log_warn("change_count_failed", LOG_S("why", postgres_why(database->postgres)));
-	return DATABASE_COUNTED;
-}
-
-static void connected(struct database *database, int64_t now_ms)
-{
-	database->state = READING_SETTINGS;
-	postgres_send(database->postgres, sql_query_durability, 0, NULL, now_ms + SETUP_TIMEOUT_MS);
-}
-
-static enum database_event statement_ended(struct database *database, int64_t now_ms)
-{
-	if (database->state == SETTLING)
-		return settle_ended(database);
-	if (database->state == LOOKING)
-		return look_ended(database);
-	if (database->state == COUNTING)
-		return count_ended(database);
-	if (database->state == READING_SETTINGS) {
-		settings_read(database);
-		database->state = PREPARING;
-		postgres_prepare(database->postgres, STATEMENT, sql_query_settle,
-				 now_ms + SETUP_TIMEOUT_MS);
-		return DATABASE_NOTHING;
-	}
-	if (postgres_failure(database->postgres) != POSTGRES_OK)
-		return lost(database);
-	if (database->state == LIMITING) {
+	if (postgres_failure(database->postgres) == POSTGRES_OK) {
 		settle_send(database, database->args, now_ms);
 		return DATABASE_NOTHING;
 	}
+	postgres_lose(database->postgres, NULL);
+	return lost(database);
+}
+
+static enum database_event settings_ended(struct database *database)
+{
+	settings_read(database);
 	database->state = IDLE;
-	database->connected_ms = now_ms;
 	log_info("database_connected",
 		 LOG_I("backend", PQbackendPID(postgres_libpq(database->postgres))));
 	return DATABASE_NOTHING;
 }
 
-static void down_step(struct database *database, int64_t now_ms)
+static enum database_event statement_ended(struct database *database, int64_t now_ms)
 {
-	if (now_ms < database->retry_ms)
-		return;
-	database->state = CONNECTING;
-	if (postgres_connect(database->postgres, NULL, now_ms))
-		lost(database);
+	switch (database->state) {
+	case READING_SETTINGS:
+		return settings_ended(database);
+	case LIMITING:
+		return limited(database, now_ms);
+	case SETTLING:
+		return settle_ended(database);
+	case LOOKING:
+		return read_ended(database, "lock_look_failed", DATABASE_LOOKED);
+	case COUNTING:
+		return read_ended(database, "change_count_failed", DATABASE_COUNTED);
+	case DOWN:
+	case IDLE:
+		break;
+	}
+	return DATABASE_NOTHING;
 }
 
 enum database_event database_step(struct database *database, int64_t now_ms)
 {
-	if (database->state == DOWN)
-		down_step(database, now_ms);
 	switch (postgres_step(database->postgres, now_ms)) {
 	case POSTGRES_NOTHING:
-		return DATABASE_NOTHING;
+		break;
 	case POSTGRES_CONNECTED:
-		connected(database, now_ms);
-		return DATABASE_NOTHING;
+		database->state = READING_SETTINGS;
+		postgres_send(database->postgres, sql_query_durability, 0, NULL,
+			      now_ms + SETUP_TIMEOUT_MS);
+		break;
 	case POSTGRES_ENDED:
 		return statement_ended(database, now_ms);
 	case POSTGRES_LOST:
@@ -224,14 +193,11 @@ int database_ready(const struct database *database)
 void database_settle(struct database *database, const struct settle_args *args,
 		     int64_t lock_timeout_ms, int put_off, int64_t now_ms)
 {
-	const struct postgres_session session = {
-		.lock_timeout_ms = lock_timeout_ms,
-		.application_name = put_off ? DATABASE_NAME_PUT_OFF : DATABASE_NAME,
-	};
+	const char *name = put_off ? DATABASE_NAME_PUT_OFF : DATABASE_NAME;
 
 	check(database_ready(database) && lock_timeout_ms > 0);
 	database->args = args;
-	if (postgres_set_session(database->postgres, &session, now_ms + SETUP_TIMEOUT_MS))
+	if (postgres_set(database->postgres, lock_timeout_ms, name, now_ms + SETUP_TIMEOUT_MS))
 		database->state = LIMITING;
 	else
 		settle_send(database, args, now_ms);
@@ -255,33 +221,7 @@ void database_count(struct database *database, int64_t now_ms)
 		      now_ms + SETUP_TIMEOUT_MS);
 }
 
-int64_t database_connected_ms(const struct database *database)
+struct postgres *database_postgres(const struct database *database)
 {
-	return database->connected_ms;
-}
-
-const PGresult *database_result(const struct database *database)
-{
-	return postgres_result(database->postgres);
-}
-
-const char *database_sqlstate(const struct database *database)
-{
-	return postgres_sqlstate(database->postgres);
-}
-
-int database_fd(const struct database *database)
-{
-	return postgres_fd(database->postgres);
-}
-
-short database_poll_events(const struct database *database)
-{
-	return postgres_poll_events(database->postgres);
-}
-
-int64_t database_deadline_ms(const struct database *database)
-{
-	return database->state == DOWN ? database->retry_ms
-				       : postgres_deadline_ms(database->postgres);
+	return database->postgres;
 }

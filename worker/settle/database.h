@@ -5,24 +5,24 @@
 #ifndef WORKER_SETTLE_DATABASE_H
 #define WORKER_SETTLE_DATABASE_H
 
+#include "common/postgres/session.h"
 #include "common/postgres/settle_args.h"
 
-#include <libpq-fe.h>
 #include <stdint.h>
 
 struct database;
 
 enum database_event {
 	DATABASE_NOTHING,
-	DATABASE_SETTLED, /* committed: database_result() has the exceptions */
+	DATABASE_SETTLED, /* committed: the rows are the exceptions */
 	DATABASE_BLOCKED, /* nothing was done: a lock was not granted within lock_timeout_ms */
 	/* nothing was done: the statement was cancelled, by its time-out or by an operator */
 	DATABASE_CANCELLED,
-	/* nothing was done: the data is refused, also when it is sent again: database_sqlstate() */
+	/* nothing was done: the data is refused, also when it is sent again: the SQLSTATE */
 	DATABASE_REFUSED,
 	DATABASE_FAILED,  /* any other error, nothing was done: it may be sent again */
-	DATABASE_LOOKED,  /* database_result() has the locked coupons; none if that failed */
-	DATABASE_COUNTED, /* database_result() has the rows of change_count; none if that failed */
+	DATABASE_LOOKED,  /* the rows are the locked coupons; none if that failed */
+	DATABASE_COUNTED, /* the rows are those of change_count; none if that failed */
 	DATABASE_LOST     /* the connection is lost; whether the statement took effect is unknown */
 };
 
@@ -54,19 +54,11 @@ void database_look(struct database *database, const struct postgres_array *coupo
  * connection is lost. */
 void database_count(struct database *database, int64_t now_ms);
 
-/* When the connection was made; only when database_up(). */
-int64_t database_connected_ms(const struct database *database);
-
 /*
- * The rows of sql/query/settle.sql as text: ord, outcome, reason. Until the next call of
- * database_step().
+ * The session: when it was connected, its socket and its deadline. After an event also the rows, as
+ * text (of SETTLED ord, outcome and reason of sql/query/settle.sql), and the SQLSTATE, until the
+ * next call of database_step().
  */
-const PGresult *database_result(const struct database *database);
-const char *database_sqlstate(const struct database *database);
-
-int database_fd(const struct database *database); /* for poll(); -1 when there is none */
-short database_poll_events(const struct database *database);
-/* the latest time for the next database_step() */
-int64_t database_deadline_ms(const struct database *database);
+struct postgres *database_postgres(const struct database *database);
 
 #endif

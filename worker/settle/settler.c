@@ -1,12 +1,18 @@
 #include "worker/settle/settler.h"
 
-#include "worker/settle/settlement_args.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define GATE_AGAIN_MS 500 /* between two comparisons */
+/* While the keeper's thread reads the copy: at first, and while it cannot. */
+#define POLL_MS 10
+#define POLL_SLOWLY_MS 200
+#define POLL_SLOWLY_AFTER_MS 1000
 
 void settler_init(struct settler *settler, const char *database_url)
 {
@@ -20,6 +26,111 @@ void settler_fini(struct settler *settler)
 	database_free(settler->database);
 	settle_args_fini(&settler->args);
 	postgres_array_fini(&settler->coupons);
+}
+
+static void delivery_put(struct settle_args *args, const struct delivery *delivery)
+{
+	const struct delivery_message *message = delivery->message;
+
+	for (size_t i = delivery->first; i < delivery->end; i++) {
+		const struct message_receive *receive = &message->receives[i];
+
+		settle_args_add(args, &(struct settle_receive){
+					      .coupon = message->coupon,
+					      .generation = message->generation,
+					      .seq = message->seq + (int64_t)i,
+					      .batch = &message->batch,
+					      .index = (int)i,
+					      .user = &receive->user,
+					      .slot = receive->slot,
+					      .tail = receive->tail,
+					      .key_len = receive_tail_key_len(receive->tail),
+					      .tail_len = strlen(receive->tail),
+					      .at_ms = message->at_ms });
+	}
+}
+
+void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
+{
+	settle_args_clear(args);
+	for (size_t i = 0; i < settlement_taken(settlement); i++)
+		delivery_put(args, settlement_taken_at(settlement, i));
+}
+
+static void gate_restart(struct gate *gate, int64_t connected_ms)
+{
+	gate->connected_ms = connected_ms;
+	gate->installations_n = keeper_state().installations_n;
+	gate->asked_ms = 0;
+	gate->is_open = 0;
+}
+
+/*
+ * Whether transactions may begin; only when database_ready(). If not, it does the next step of the
+ * comparison, after which the database may be busy.
+ */
+static int gate_is_open(struct settler *settler, int64_t now_ms)
+{
+	int64_t since_ms = postgres_since_ms(database_postgres(settler->database));
+	struct keeper_state keeper = keeper_state();
+	struct gate *gate = &settler->gate;
+
+	if (keeper.relation == RELATION_FOREIGN)
+		gate->is_own = 0;
+	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
+	    (gate->is_open && (keeper.is_behind || !gate->is_own)))
+		gate_restart(gate, since_ms);
+	if (gate->is_open)
+		return 1;
+	if (gate->asked_ms == 0) {
+		gate->asked_ms = now_ms;
+		keeper_copy_ask(settler->keeper);
+	} else if (now_ms >= gate->asked_ms && keeper_copy(&gate->copy) >= gate->asked_ms) {
+		database_count(settler->database, now_ms);
+	}
+	return 0;
+}
+
+/* The event DATABASE_COUNTED. After a failure the comparison is repeated. */
+static void gate_counted(struct settler *settler, const PGresult *rows)
+{
+	struct gate *gate = &settler->gate;
+	struct changes changes;
+	enum relation relation;
+	int64_t behind;
+
+	gate->asked_ms += GATE_AGAIN_MS;
+	keeper_copy_ask(settler->keeper);
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
+		return;
+	changes_take(&changes, rows);
+	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
+	if (relation != RELATION_UNCLAIMED)
+		gate->is_own = relation == RELATION_OWN;
+	if (relation != RELATION_OWN)
+		return;
+	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
+	outboxes_installation(settler->outboxes, changes.installation);
+	behind = changes_behind(&changes, &gate->copy);
+	gate->is_open = behind == 0;
+	if (behind > 0 && !gate->is_behind)
+		log_error("postgresql_behind", LOG_I("transactions", behind),
+			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			  LOG_S("mend", "couponctl recover"));
+	gate->is_behind = behind > 0;
+}
+
+/* When gate_is_open() is to be called next, while it is not. */
+static int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
+{
+	if (gate->asked_ms > now_ms)
+		return gate->asked_ms;
+	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
+}
+
+static const PGresult *result_of(const struct settler *settler)
+{
+	return postgres_result(database_postgres(settler->database));
 }
 
 /* A receive that was not newly issued, or the number of the transaction. 0, or -1: unknown. */
@@ -40,7 +151,7 @@ static int row_read(struct settler *settler, const PGresult *result, int row)
 /* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
 static int outcomes_read(struct settler *settler)
 {
-	const PGresult *result = database_result(settler->database);
+	const PGresult *result = result_of(settler);
 	int rc = 0;
 
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -85,8 +196,8 @@ static void outcomes_count(struct settler *settler)
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
 
 		receives += (int64_t)delivery_part_size(delivery);
-		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++)
-			outcome_count(settler->stats, delivery_outcomes(delivery)[j]);
+		for (size_t j = delivery->first; j < delivery->end; j++)
+			outcome_count(settler->stats, delivery->outcomes[j]);
 	}
 	settler->stats->receives += receives;
 	settler->stats->transactions++;
@@ -101,7 +212,7 @@ static void replies_send(struct settler *settler)
 
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
-		const struct envelope *envelope = delivery_envelope(delivery);
+		const struct envelope *envelope = delivery->envelope;
 		amqp_bytes_t body = { .bytes = text };
 
 		if (envelope->reply_to.len == 0)
@@ -117,8 +228,8 @@ static void replies_send(struct settler *settler)
 
 static void outbox_clear(struct outboxes *outboxes, const struct delivery *delivery)
 {
-	const struct delivery_message *message = delivery_message(delivery);
-	const struct outcome *outcomes = delivery_outcomes(delivery);
+	const struct delivery_message *message = delivery->message;
+	const struct outcome *outcomes = delivery->outcomes;
 
 	outboxes_settled(outboxes, message->coupon, &message->batch, message->at_ms);
 	for (size_t i = 0; i < message->receives_n; i++)
@@ -177,7 +288,8 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 static void transaction_refused(struct settler *settler)
 {
 	settler->stats->retries++;
-	settlement_refuse(settler->settlement, database_sqlstate(settler->database));
+	settlement_refuse(settler->settlement,
+			  postgres_sqlstate(database_postgres(settler->database)));
 }
 
 /* The transaction stays in the books until the look has ended. */
@@ -186,15 +298,15 @@ static void look_begin(struct settler *settler, int64_t now_ms)
 	settler->stats->blocked++;
 	postgres_array_clear(&settler->coupons);
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
-		postgres_array_add_number(
-			&settler->coupons,
-			delivery_message(settlement_taken_at(settler->settlement, i))->coupon);
+		postgres_array_add_number(&settler->coupons,
+					  settlement_taken_at(settler->settlement, i)
+						  ->message->coupon);
 	database_look(settler->database, &settler->coupons, now_ms);
 }
 
 static void transaction_blocked(struct settler *settler, int64_t now_ms)
 {
-	const PGresult *result = database_result(settler->database);
+	const PGresult *result = result_of(settler);
 	struct lock_look look = { .n = (size_t)PQntuples(result) };
 	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
 
@@ -245,7 +357,7 @@ static int64_t begin_ms(const struct settler *settler)
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
 	if (!database_ready(settler->database) || now_ms < begin_ms(settler) ||
-	    !gate_is_open(&settler->gate, settler->database, now_ms))
+	    !gate_is_open(settler, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
@@ -279,7 +391,7 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 		transaction_cancelled(settler, now_ms);
 		break;
 	case DATABASE_COUNTED:
-		gate_counted(&settler->gate, database_result(settler->database));
+		gate_counted(settler, result_of(settler));
 		break;
 	case DATABASE_FAILED:
 	case DATABASE_LOST:
@@ -293,7 +405,7 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 
 int64_t settler_deadline_ms(const struct settler *settler)
 {
-	int64_t deadline_ms = database_deadline_ms(settler->database);
+	int64_t deadline_ms = postgres_deadline_ms(database_postgres(settler->database));
 	int64_t due_ms = settlement_trial_ms(settler->settlement);
 
 	if (!database_ready(settler->database))

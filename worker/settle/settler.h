@@ -5,16 +5,22 @@
  * After a small transaction the next one begins SETTLE_LINGER_MS after its end at the earliest,
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
  * less. What arrives later than that, in an idle system, does not wait.
+ *
+ * Nothing is settled in a new session of PostgreSQL before its numbers were compared with their
+ * copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it is
+ * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
+ * belong to this PostgreSQL; then the worker does not consume, either.
  */
 #ifndef WORKER_SETTLE_SETTLER_H
 #define WORKER_SETTLE_SETTLER_H
 
 #include "common/backoff.h"
+#include "common/changes.h"
 #include "common/rabbit/publisher.h"
+#include "keeper/keeper.h"
 #include "worker/metrics.h"
 #include "worker/outbox/outboxes.h"
 #include "worker/settle/database.h"
-#include "worker/settle/gate.h"
 #include "worker/consume/settlement.h"
 
 /*
@@ -30,18 +36,31 @@
 #define SETTLE_LINGER_MS 2
 #define SETTLE_LINGER_RECEIVES 512 /* a transaction with fewer is small */
 
+/* Opens once the numbers were compared. */
+struct gate {
+	struct changes copy;
+	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
+	int64_t connected_ms;                 /* of the session that is compared, or was */
+	int64_t asked_ms;                     /* for the copy; 0: not yet */
+	int installations_n;                  /* of the keeper, at that time */
+	int is_open;
+	int is_own; /* Redis belongs to this PostgreSQL, as far as is known */
+	int is_behind;
+};
+
 struct settler {
-	struct settlement *settlement;      /* not owned, nor are the next three */
+	struct settlement *settlement;      /* not owned, nor are the next four */
 	struct rabbit_publisher *publisher; /* of replies */
 	struct outboxes *outboxes;
 	struct stats *stats;
+	struct keeper *keeper; /* which reads the copy */
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;
 
 	struct database *database;
 	struct settle_args args;
 	struct postgres_array coupons; /* of a look */
-	struct gate gate;              /* its keeper is set by the caller, too */
+	struct gate gate;
 	struct backoff backoff;
 	int64_t due_ms;    /* no transaction before this time */
 	int64_t linger_ms; /* nor before this time, unless a client waits; 0: none */
@@ -56,5 +75,11 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms);
 
 /* When settler_turn() is to be called next; for poll() there is the database's socket. */
 int64_t settler_deadline_ms(const struct settler *settler);
+
+/*
+ * Fills the arguments of settle() with the transaction in flight, in the order of its positions.
+ * The memory of earlier calls is reused.
+ */
+void settlement_args_fill(struct settle_args *args, const struct settlement *settlement);
 
 #endif
