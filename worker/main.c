@@ -31,7 +31,7 @@
 #include "worker/metrics.h"
 #include "worker/monitor.h"
 #include "worker/outbox/outboxes.h"
-#include "worker/settle/settler.h"
+#include "worker/settler.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -268,7 +268,7 @@ static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
 static void wait_for_work(struct worker *worker, int signal_fd)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = next_deadline_ms(worker, now_ms) - now_ms;
-	const struct postgres *postgres = database_postgres(worker->settler.database);
+	const struct postgres *postgres = worker->settler.postgres;
 	struct pollfd fds[] = {
 		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
 		{ .fd = rabbit_link_fd(worker->consumer), .events = POLLIN },
@@ -313,7 +313,7 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 	metrics_set(METRIC_PUBLISHER_UP,
 		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
-	metrics_set(METRIC_DATABASE_UP, database_up(worker->settler.database));
+	metrics_set(METRIC_DATABASE_UP, postgres_up(worker->settler.postgres));
 	monitor_beat();
 }
 

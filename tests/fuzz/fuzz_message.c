@@ -7,7 +7,7 @@
 
 #include "common/message/message.h"
 #include "worker/consume/settlement.h"
-#include "worker/settle/settler.h"
+#include "worker/settler.h"
 
 #include <stdio.h>
 #include <stdlib.h>

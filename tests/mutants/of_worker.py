@@ -36,9 +36,9 @@ MUTANTS = [
     mutant(
         "P3",
         "the retry of a transaction whose end is unknown",
-        "worker/settle/settler.c",
-        "\tcase DATABASE_LOST:\n\t\ttransaction_retry(settler, now_ms);\n",
-        "\tcase DATABASE_LOST:\n\t\tsettlement_commit(settler->settlement);\n",
+        "worker/settler.c",
+        "\tif (settlement_taken(settler->settlement) > 0)\n\t\ttransaction_retry(settler, now_ms);\n",
+        "\tif (settlement_taken(settler->settlement) > 0)\n\t\tsettlement_commit(settler->settlement);\n",
         FAILURES + "test_a_transaction_cut_in_its_middle",
     ),
     mutant(
@@ -157,7 +157,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/settle/settler.c",
+        "worker/settler.c",
         "\tif (gate->is_open)\n\t\treturn 1;\n",
         "\tif (gate->is_open || gate->is_own)\n\t\treturn 1;\n",
         "tests/e2e/test_e2e_stores_lost.py::"

@@ -4,7 +4,7 @@
  */
 #include "keeper/judge.h"
 #include "worker/consume/settlement.h"
-#include "worker/settle/settler.h"
+#include "worker/settler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
  * Settles the deliveries that the worker holds: one transaction at a time, with everything that has
- * arrived meanwhile. Connects the books (settlement.h) with PostgreSQL (database.h).
+ * arrived meanwhile. Connects the books (settlement.h) with PostgreSQL, over a session of its own.
  *
  * After a small transaction the next one begins SETTLE_LINGER_MS after its end at the earliest,
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
@@ -11,16 +11,18 @@
  * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
  * belong to this PostgreSQL; then the worker does not consume, either.
  */
-#ifndef WORKER_SETTLE_SETTLER_H
-#define WORKER_SETTLE_SETTLER_H
+#ifndef WORKER_SETTLER_H
+#define WORKER_SETTLER_H
 
 #include "common/backoff.h"
 #include "common/changes.h"
+#include "common/postgres/session.h"
+#include "common/postgres/settle_args.h"
+#include "common/program/durability.h"
 #include "common/rabbit/publisher.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 #include "worker/outbox/outboxes.h"
-#include "worker/settle/database.h"
 #include "worker/consume/settlement.h"
 
 /*
@@ -48,6 +50,15 @@ struct gate {
 	int is_behind;
 };
 
+/* LIMIT: the settings of the session are changed for the settle() that follows. */
+enum settler_statement {
+	STATEMENT_SETTINGS,
+	STATEMENT_COUNT,
+	STATEMENT_LIMIT,
+	STATEMENT_SETTLE,
+	STATEMENT_LOOK
+};
+
 struct settler {
 	struct settlement *settlement;      /* not owned, nor are the next four */
 	struct rabbit_publisher *publisher; /* of replies */
@@ -57,7 +68,9 @@ struct settler {
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;
 
-	struct database *database;
+	struct postgres *postgres;
+	enum settler_statement statement; /* the last one */
+	struct durability durability;
 	struct settle_args args;
 	struct postgres_array coupons; /* of a look */
 	struct gate gate;
@@ -73,7 +86,7 @@ void settler_fini(struct settler *settler);
 /* Does what can be done now. Returns how many receives were rejected. */
 int64_t settler_turn(struct settler *settler, int64_t now_ms);
 
-/* When settler_turn() is to be called next; for poll() there is the database's socket. */
+/* When settler_turn() is to be called next; for poll() there is the socket of its session. */
 int64_t settler_deadline_ms(const struct settler *settler);
 
 /*

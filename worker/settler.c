@@ -1,12 +1,19 @@
-#include "worker/settle/settler.h"
+#include "worker/settler.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* As sql/query/audit_workers.sql reads them. */
+#define APPLICATION_NAME "coupon-worker"
+#define APPLICATION_NAME_PUT_OFF "coupon-worker put off"
+#define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
+#define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 
 #define GATE_AGAIN_MS 500 /* between two comparisons */
 /* While the keeper's thread reads the copy: at first, and while it cannot. */
@@ -16,16 +23,58 @@
 
 void settler_init(struct settler *settler, const char *database_url)
 {
-	settler->database = database_new(database_url, settler->settle_timeout_ms);
+	settler->postgres = postgres_new(&(struct postgres_options){
+		.url = database_url,
+		.application_name = APPLICATION_NAME,
+		.connect_timeout_ms = SETUP_TIMEOUT_MS,
+		.statement_timeout_ms = settler->settle_timeout_ms,
+		.prepared = sql_query_settle,
+		.reconnects = 1,
+		.lost_event = "database_lost",
+		.unreachable_event = "database_unreachable",
+		.notice_event = "database_notice",
+	});
 	settle_args_init(&settler->args);
 	postgres_array_init(&settler->coupons, POSTGRES_INT8);
 }
 
 void settler_fini(struct settler *settler)
 {
-	database_free(settler->database);
+	postgres_free(settler->postgres);
 	settle_args_fini(&settler->args);
 	postgres_array_fini(&settler->coupons);
+}
+
+/* A statement that only reads. */
+static void read_send(struct settler *settler, enum settler_statement statement, const char *sql,
+		      int n, const struct postgres_argument *arguments, int64_t now_ms)
+{
+	settler->statement = statement;
+	postgres_send(settler->postgres, sql, n, arguments, now_ms + SETUP_TIMEOUT_MS);
+}
+
+/* It has ended: its rows; there are none after a failure. */
+static const PGresult *read_rows(const struct settler *settler, const char *failed_event)
+{
+	if (postgres_failure(settler->postgres) != POSTGRES_OK)
+		log_warn(failed_event, LOG_S("why", postgres_why(settler->postgres)));
+	return postgres_result(settler->postgres);
+}
+
+/* The server's durability settings. A weak setting is logged; it does not stop settling. */
+static void settings_read(struct settler *settler)
+{
+	const PGresult *rows = postgres_result(settler->postgres);
+
+	durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
+	if (postgres_failure(settler->postgres) != POSTGRES_OK)
+		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
+				   postgres_why(settler->postgres));
+	for (int row = 0; row < PQntuples(rows); row++)
+		durability_tell(&settler->durability, DURABILITY_POSTGRESQL,
+				PQgetvalue(rows, row, 0), PQgetvalue(rows, row, 1));
+	log_info("database_connected",
+		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
 }
 
 static void delivery_put(struct settle_args *args, const struct delivery *delivery)
@@ -66,12 +115,12 @@ static void gate_restart(struct gate *gate, int64_t connected_ms)
 }
 
 /*
- * Whether transactions may begin; only when database_ready(). If not, it does the next step of the
- * comparison, after which the database may be busy.
+ * Whether transactions may begin; only while the session is idle. If not, it does the next step of
+ * the comparison, after which the session may be busy.
  */
 static int gate_is_open(struct settler *settler, int64_t now_ms)
 {
-	int64_t since_ms = postgres_since_ms(database_postgres(settler->database));
+	int64_t since_ms = postgres_since_ms(settler->postgres);
 	struct keeper_state keeper = keeper_state();
 	struct gate *gate = &settler->gate;
 
@@ -86,14 +135,15 @@ static int gate_is_open(struct settler *settler, int64_t now_ms)
 		gate->asked_ms = now_ms;
 		keeper_copy_ask(settler->keeper);
 	} else if (now_ms >= gate->asked_ms && keeper_copy(&gate->copy) >= gate->asked_ms) {
-		database_count(settler->database, now_ms);
+		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
 	}
 	return 0;
 }
 
-/* The event DATABASE_COUNTED. After a failure the comparison is repeated. */
-static void gate_counted(struct settler *settler, const PGresult *rows)
+/* The numbers were read. After a failure the comparison is repeated. */
+static void gate_counted(struct settler *settler)
 {
+	const PGresult *rows = read_rows(settler, "change_count_failed");
 	struct gate *gate = &settler->gate;
 	struct changes changes;
 	enum relation relation;
@@ -128,11 +178,6 @@ static int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
 	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
 }
 
-static const PGresult *result_of(const struct settler *settler)
-{
-	return postgres_result(database_postgres(settler->database));
-}
-
 /* A receive that was not newly issued, or the number of the transaction. 0, or -1: unknown. */
 static int row_read(struct settler *settler, const PGresult *result, int row)
 {
@@ -151,7 +196,7 @@ static int row_read(struct settler *settler, const PGresult *result, int row)
 /* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
 static int outcomes_read(struct settler *settler)
 {
-	const PGresult *result = result_of(settler);
+	const PGresult *result = postgres_result(settler->postgres);
 	int rc = 0;
 
 	for (int row = 0; row < PQntuples(result); row++) {
@@ -288,25 +333,26 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 static void transaction_refused(struct settler *settler)
 {
 	settler->stats->retries++;
-	settlement_refuse(settler->settlement,
-			  postgres_sqlstate(database_postgres(settler->database)));
+	settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
 }
 
 /* The transaction stays in the books until the look has ended. */
 static void look_begin(struct settler *settler, int64_t now_ms)
 {
+	const struct postgres_argument coupons = postgres_array(&settler->coupons);
+
 	settler->stats->blocked++;
 	postgres_array_clear(&settler->coupons);
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
 		postgres_array_add_number(&settler->coupons,
 					  settlement_taken_at(settler->settlement, i)
 						  ->message->coupon);
-	database_look(settler->database, &settler->coupons, now_ms);
+	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, &coupons, now_ms);
 }
 
 static void transaction_blocked(struct settler *settler, int64_t now_ms)
 {
-	const PGresult *result = result_of(settler);
+	const PGresult *result = read_rows(settler, "lock_look_failed");
 	struct lock_look look = { .n = (size_t)PQntuples(result) };
 	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
 
@@ -354,48 +400,114 @@ static int64_t begin_ms(const struct settler *settler)
 							       : settler->due_ms;
 }
 
+static void settle_send(struct settler *settler, int64_t now_ms)
+{
+	struct postgres_argument arguments[SETTLE_ARGS_N];
+
+	settle_args_arguments(&settler->args, arguments);
+	settler->statement = STATEMENT_SETTLE;
+	postgres_send(settler->postgres, sql_query_settle, SETTLE_ARGS_N, arguments,
+		      now_ms + settler->settle_timeout_ms + GRACE_MS);
+}
+
+/* If the session has other settings, they are changed first (one round trip). */
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
-	if (!database_ready(settler->database) || now_ms < begin_ms(settler) ||
+	const char *name;
+
+	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler) ||
 	    !gate_is_open(settler, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
 	settlement_args_fill(&settler->args, settler->settlement);
+	name = holds_put_off(settler) ? APPLICATION_NAME_PUT_OFF : APPLICATION_NAME;
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
-	database_settle(settler->database, &settler->args, lock_timeout_ms(settler),
-			holds_put_off(settler), now_ms);
+	settler->statement = STATEMENT_LIMIT;
+	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
+			  now_ms + SETUP_TIMEOUT_MS))
+		settle_send(settler, now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
+}
+
+/* The transaction was committed, or did nothing. */
+static void settle_ended(struct settler *settler, int64_t now_ms)
+{
+	const char *why = postgres_why(settler->postgres);
+
+	switch (postgres_failure(settler->postgres)) {
+	case POSTGRES_OK:
+		transaction_settled(settler);
+		break;
+	case POSTGRES_BLOCKED:
+		log_warn("settle_blocked", LOG_S("why", why));
+		look_begin(settler, now_ms);
+		break;
+	case POSTGRES_CANCELLED:
+		log_warn("settle_cancelled", LOG_S("why", why));
+		transaction_cancelled(settler, now_ms);
+		break;
+	case POSTGRES_REFUSED:
+		log_warn("settle_refused", LOG_S("why", why));
+		transaction_refused(settler);
+		break;
+	case POSTGRES_AGAIN:
+	case POSTGRES_UNFIT:
+	case POSTGRES_DOWN:
+		log_warn("settle_refused", LOG_S("why", why));
+		transaction_retry(settler, now_ms);
+		break;
+	}
+}
+
+/* Whether the transaction in flight took effect is unknown. */
+static void session_lost(struct settler *settler, int64_t now_ms)
+{
+	if (settlement_taken(settler->settlement) > 0)
+		transaction_retry(settler, now_ms);
+}
+
+static void statement_ended(struct settler *settler, int64_t now_ms)
+{
+	switch (settler->statement) {
+	case STATEMENT_SETTINGS:
+		settings_read(settler);
+		break;
+	case STATEMENT_COUNT:
+		gate_counted(settler);
+		break;
+	case STATEMENT_LIMIT:
+		if (postgres_failure(settler->postgres) == POSTGRES_OK) {
+			settle_send(settler, now_ms);
+		} else {
+			postgres_lose(settler->postgres, NULL);
+			session_lost(settler, now_ms);
+		}
+		break;
+	case STATEMENT_SETTLE:
+		settle_ended(settler, now_ms);
+		break;
+	case STATEMENT_LOOK:
+		transaction_blocked(settler, now_ms);
+		break;
+	}
 }
 
 int64_t settler_turn(struct settler *settler, int64_t now_ms)
 {
 	int64_t rejected = settler->stats->rejected;
 
-	switch (database_step(settler->database, now_ms)) {
-	case DATABASE_NOTHING:
+	switch (postgres_step(settler->postgres, now_ms)) {
+	case POSTGRES_NOTHING:
 		break;
-	case DATABASE_SETTLED:
-		transaction_settled(settler);
+	case POSTGRES_CONNECTED:
+		read_send(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
 		break;
-	case DATABASE_REFUSED:
-		transaction_refused(settler);
+	case POSTGRES_ENDED:
+		statement_ended(settler, now_ms);
 		break;
-	case DATABASE_BLOCKED:
-		look_begin(settler, now_ms);
-		break;
-	case DATABASE_LOOKED:
-		transaction_blocked(settler, now_ms);
-		break;
-	case DATABASE_CANCELLED:
-		transaction_cancelled(settler, now_ms);
-		break;
-	case DATABASE_COUNTED:
-		gate_counted(settler, result_of(settler));
-		break;
-	case DATABASE_FAILED:
-	case DATABASE_LOST:
-		transaction_retry(settler, now_ms);
+	case POSTGRES_LOST:
+		session_lost(settler, now_ms);
 		break;
 	}
 	notices_log(settler);
@@ -405,10 +517,10 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 
 int64_t settler_deadline_ms(const struct settler *settler)
 {
-	int64_t deadline_ms = postgres_deadline_ms(database_postgres(settler->database));
+	int64_t deadline_ms = postgres_deadline_ms(settler->postgres);
 	int64_t due_ms = settlement_trial_ms(settler->settlement);
 
-	if (!database_ready(settler->database))
+	if (!postgres_idle(settler->postgres))
 		return deadline_ms;
 	if (!settler->gate.is_open)
 		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
