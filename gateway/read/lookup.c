@@ -243,17 +243,12 @@ static void coupons_send(struct session *session, struct lane *lane)
 	postgres_array_fini(&ids);
 }
 
-static int session_ready(const struct session *session)
-{
-	return session->postgres && postgres_up(session->postgres);
-}
-
 static size_t sessions_ready(const struct lookup *lookup)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		n += session_ready(&lookup->sessions[i]) ? 1 : 0;
+		n += postgres_up(lookup->sessions[i].postgres) ? 1 : 0;
 	return n;
 }
 
@@ -294,7 +289,8 @@ static void session_send(struct session *session)
 {
 	struct lane *lane;
 
-	if (!session_ready(session) || session->is_busy || !(lane = lane_next(session->lookup)))
+	if (!postgres_up(session->postgres) || session->is_busy ||
+	    !(lane = lane_next(session->lookup)))
 		return;
 	session->is_own = lane == &session->lookup->lanes[LANE_OWN];
 	session->query = lane_take(lane, INT64_MAX);
@@ -444,7 +440,6 @@ static void session_open(struct lookup *lookup, struct session *session, const c
 		.unreachable_event = use->lost_event,
 		.notice_event = "database_notice",
 	});
-	session_step(session);
 }
 
 struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
@@ -464,6 +459,8 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	for (size_t i = 0; i < lookup->sessions_n; i++)
 		session_open(lookup, &lookup->sessions[i], options->database_url);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		session_step(&lookup->sessions[i]);
 	ticker_start(lookup->ticker);
 	return lookup;
 }

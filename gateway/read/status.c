@@ -52,6 +52,13 @@ static void query_free(struct status_query *query)
 	free(query);
 }
 
+/* Takes the query and its request. */
+static void query_fail(struct status_query *query, enum answer answer, const char *message)
+{
+	request_fail(query->request, answer, message);
+	query_free(query);
+}
+
 /* Whether a request for the coupon, in any process of this gateway, may still take effect. */
 static int in_doubt(const struct status_parts *parts, int64_t coupon)
 {
@@ -110,12 +117,11 @@ static void fail_by_lookup(struct status_query *query)
 {
 	const struct lookup *lookup = query->parts->lookup;
 
-	request_fail(query->request, ANSWER_UNAVAILABLE,
-		     lookup_is_connected(lookup) && lookup_trouble(lookup)
-			     ? "PostgreSQL may have been put back to an earlier moment: "
-			       "the outcome is unknown"
-			     : "PostgreSQL is unreachable: the outcome cannot be looked up");
-	query_free(query);
+	query_fail(query, ANSWER_UNAVAILABLE,
+		   lookup_is_connected(lookup) && lookup_trouble(lookup)
+			   ? "PostgreSQL may have been put back to an earlier moment: "
+			     "the outcome is unknown"
+			   : "PostgreSQL is unreachable: the outcome cannot be looked up");
 }
 
 static void on_receive(void *context, const PGresult *rows)
@@ -137,7 +143,7 @@ static void on_receive(void *context, const PGresult *rows)
 	rejected = strcmp(column_text(rows, 0, "state"), "rejected") == 0;
 	object = cJSON_CreateObject();
 	check(object != NULL);
-	member_receive(object, &request->receive, atoi(column_text(rows, 0, "slot")));
+	member_receive(object, &request->receive, (int)column_number(rows, 0, "slot"));
 	member_column(object, rows, 0, "reason");
 	member_column(object, rows, 0, "valid_from");
 	member_column(object, rows, 0, "valid_to");
@@ -162,7 +168,7 @@ static void add_settled(cJSON *receives, const struct request *request, const PG
 
 		check(object != NULL);
 		receive_of_row(&receive, request, rows, row);
-		member_receive(object, &receive, atoi(column_text(rows, row, "slot")));
+		member_receive(object, &receive, (int)column_number(rows, row, "slot"));
 		member_column(object, rows, row, "state");
 		member_column(object, rows, row, "reason");
 		member_column(object, rows, row, "valid_from");
@@ -209,9 +215,8 @@ static void on_user(void *context, const PGresult *rows)
 		return;
 	}
 	if (!query->redis_answered) {
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "Redis is unreachable: receives in flight are unknown");
-		query_free(query);
+		query_fail(query, ANSWER_UNAVAILABLE,
+			   "Redis is unreachable: receives in flight are unknown");
 		return;
 	}
 	object = cJSON_CreateObject();
@@ -241,10 +246,8 @@ static void outcome_look_up(struct status_query *query)
 				POSTGRES_ARGUMENTS(postgres_number(request->coupon),
 						   postgres_text(request->user.text)),
 				on_user, query);
-	if (rc) {
-		request_fail(request, ANSWER_BUSY, NULL);
-		query_free(query);
-	}
+	if (rc)
+		query_fail(query, ANSWER_BUSY, NULL);
 }
 
 /*

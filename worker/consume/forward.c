@@ -131,35 +131,34 @@ static amqp_basic_properties_t properties_of(const struct envelope *envelope)
 	};
 }
 
-static void dead_letter_send(struct forward *forward, const struct delivery *delivery,
-			     struct copy *copy)
+/* The reply address is kept, unless it is a dead letter: the client may still be waiting. */
+static void copy_publish(struct forward *forward, const struct delivery *delivery,
+			 struct copy *copy)
 {
+	static const struct {
+		const char *exchange, *routing_key;
+	} ways[] = {
+		[WAY_RECEIVES] = { AMQP_EXCHANGE, AMQP_ROUTING_KEY },
+		[WAY_PARKED] = { AMQP_EXCHANGE, AMQP_PARKED_KEY },
+		[WAY_DEAD] = { AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY },
+	};
 	const struct envelope *envelope = delivery->envelope;
 	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
-				      .value = { .kind = AMQP_FIELD_KIND_UTF8,
-						 .value.bytes = amqp_cstring_bytes(
-							 delivery->reason) } };
+				      .value = { .kind = AMQP_FIELD_KIND_UTF8 } };
 	amqp_basic_properties_t properties = properties_of(envelope);
 
-	properties._flags |= AMQP_BASIC_HEADERS_FLAG;
-	properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
-	log_warn("dead_letter", LOG_S("reason", delivery->reason),
-		 LOG_I("bytes", envelope->body_size));
-	rabbit_publisher_send(forward->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
-}
-
-/* The reply address is kept: the gateway's client may still be waiting. */
-static void receives_send(struct forward *forward, const struct delivery *delivery,
-			  struct copy *copy)
-{
-	const char *routing_key = copy->way == WAY_PARKED ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY;
-	const struct envelope *envelope = delivery->envelope;
-	amqp_basic_properties_t properties = properties_of(envelope);
-
-	properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
-	properties.reply_to = envelope->reply_to;
-	rabbit_publisher_send(forward->publisher, AMQP_EXCHANGE, routing_key, &properties,
+	if (copy->way == WAY_DEAD) {
+		reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);
+		properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+		properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
+		log_warn("dead_letter", LOG_S("reason", delivery->reason),
+			 LOG_I("bytes", envelope->body_size));
+	} else {
+		properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
+		properties.reply_to = envelope->reply_to;
+	}
+	rabbit_publisher_send(forward->publisher, ways[copy->way].exchange,
+			      ways[copy->way].routing_key, &properties,
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
@@ -194,19 +193,11 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;
 	}
-	switch (destination) {
-	case DESTINATION_DEAD:
-		dead_letter_send(forward, delivery, copy);
-		break;
-	case DESTINATION_PARKING:
+	if (destination == DESTINATION_PARKING)
 		fault_point(FAULT_WORKER_BEFORE_PARK);
-		receives_send(forward, delivery, copy);
-		break;
-	case DESTINATION_RESCUE:
+	else if (destination == DESTINATION_RESCUE)
 		fault_point(FAULT_WORKER_BEFORE_RESCUE);
-		receives_send(forward, delivery, copy);
-		break;
-	}
+	copy_publish(forward, delivery, copy);
 }
 
 void forward_send(struct forward *forward, int64_t now_ms)
