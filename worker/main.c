@@ -69,7 +69,6 @@ struct worker {
 	struct outboxes *outboxes;
 	struct forward forward;
 	struct unpack unpack;
-	struct stats stats;
 	int64_t stop_by_ms; /* 0: not stopping */
 	int ready_logged;
 };
@@ -150,7 +149,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 		source_leave(worker, source, tag);
 		return;
 	}
-	worker->stats.messages++;
+	metrics_count(METRIC_MESSAGES, 1);
 	if (is_of_another(worker, envelope))
 		settlement_add_dead(worker->settlement, tag, "of another installation", envelope);
 	else if (envelope->body_len < envelope->body_size)
@@ -207,19 +206,16 @@ static struct worker *worker_new(const struct config *config, struct keeper *kee
 	worker->forward = (struct forward){ .settlement = worker->settlement,
 					    .publisher = worker->publisher,
 					    .outboxes = worker->outboxes,
-					    .stats = &worker->stats,
 					    .ready_ms = clock_monotonic_ms() };
 	worker->settler = (struct settler){
 		.settlement = worker->settlement,
 		.publisher = worker->publisher,
 		.outboxes = worker->outboxes,
-		.stats = &worker->stats,
 		.settle_timeout_ms = config->settle_timeout_ms,
 		.keeper = keeper,
 		.transaction_receives_max = (size_t)config->transaction_receives_max
 	};
 	settler_init(&worker->settler, config->database_url);
-	worker->stats.logged_ms = clock_monotonic_ms();
 	return worker;
 }
 
@@ -302,8 +298,7 @@ static void metrics_update(struct worker *worker, int64_t now_ms)
 	const struct settlement *settlement = worker->settlement;
 	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
 
-	stats_step(&worker->stats, now_ms);
-	metrics_stats(&worker->stats);
+	stats_step(now_ms);
 	metrics_set(METRIC_HELD, (int64_t)settlement_held(settlement));
 	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(settlement));
 	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(settlement));
@@ -350,7 +345,7 @@ static void worker_run(struct worker *worker, int signal_fd)
 			wait_for_work(worker, signal_fd);
 		now_ms = clock_monotonic_ms();
 	}
-	stats_log(&worker->stats);
+	stats_log();
 }
 
 static void help(void)

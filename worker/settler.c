@@ -210,44 +210,29 @@ static int outcomes_read(struct settler *settler)
 	return rc;
 }
 
-static void outcome_count(struct stats *stats, struct outcome outcome)
-{
-	switch ((enum outcome_kind)outcome.kind) {
-	case OUTCOME_ISSUED:
-		stats->issued++;
-		break;
-	case OUTCOME_REPEATED:
-		stats->repeated++;
-		break;
-	case OUTCOME_REJECTED:
-		stats->rejected++;
-		metrics_rejected(outcome.reason);
-		break;
-	}
-}
-
-static void linger_set(struct settler *settler, int64_t receives)
-{
-	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
-				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
-				     : 0;
-}
-
 static void outcomes_count(struct settler *settler)
 {
+	static const enum metric metrics[] = { [OUTCOME_ISSUED] = METRIC_ISSUED,
+					       [OUTCOME_REPEATED] = METRIC_REPEATED,
+					       [OUTCOME_REJECTED] = METRIC_REJECTED };
 	int64_t receives = 0;
 
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
 
 		receives += (int64_t)delivery_part_size(delivery);
-		for (size_t j = delivery->first; j < delivery->end; j++)
-			outcome_count(settler->stats, delivery->outcomes[j]);
+		for (size_t j = delivery->first; j < delivery->end; j++) {
+			metrics_count(metrics[delivery->outcomes[j].kind], 1);
+			if (delivery->outcomes[j].kind == OUTCOME_REJECTED)
+				metrics_rejected(delivery->outcomes[j].reason);
+		}
 	}
-	settler->stats->receives += receives;
-	settler->stats->transactions++;
+	metrics_count(METRIC_RECEIVES, receives);
+	metrics_count(METRIC_TRANSACTIONS, 1);
 	metrics_set(METRIC_BATCH, receives);
-	linger_set(settler, receives);
+	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
+				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
+				     : 0;
 }
 
 /* A lost reply does no harm: the gateway looks the receive up at its deadline. */
@@ -259,15 +244,14 @@ static void replies_send(struct settler *settler)
 		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
 		const struct envelope *envelope = delivery->envelope;
 		amqp_bytes_t body = { .bytes = text };
+		int rc;
 
 		if (envelope->reply_to.len == 0)
 			continue;
 		body.len = delivery_reply(delivery, text);
-		if (rabbit_publisher_reply(settler->publisher, envelope->reply_to,
-					   envelope->correlation_id, body))
-			settler->stats->replies_lost++;
-		else
-			settler->stats->replies++;
+		rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
+					    envelope->correlation_id, body);
+		metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 	}
 }
 
@@ -324,7 +308,7 @@ static void transaction_settled(struct settler *settler)
 
 static void transaction_retry(struct settler *settler, int64_t now_ms)
 {
-	settler->stats->retries++;
+	metrics_count(METRIC_RETRIES, 1);
 	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	settlement_retry(settler->settlement);
 }
@@ -332,7 +316,7 @@ static void transaction_retry(struct settler *settler, int64_t now_ms)
 /* A retry of the whole cannot succeed, but parts of the data may. */
 static void transaction_refused(struct settler *settler)
 {
-	settler->stats->retries++;
+	metrics_count(METRIC_RETRIES, 1);
 	settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
 }
 
@@ -341,7 +325,7 @@ static void look_begin(struct settler *settler, int64_t now_ms)
 {
 	const struct postgres_argument coupons = postgres_array(&settler->coupons);
 
-	settler->stats->blocked++;
+	metrics_count(METRIC_BLOCKED, 1);
 	postgres_array_clear(&settler->coupons);
 	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
 		postgres_array_add_number(&settler->coupons,
@@ -366,7 +350,7 @@ static void transaction_blocked(struct settler *settler, int64_t now_ms)
 
 static void transaction_cancelled(struct settler *settler, int64_t now_ms)
 {
-	settler->stats->blocked++;
+	metrics_count(METRIC_BLOCKED, 1);
 	settlement_cancelled(settler->settlement, now_ms);
 }
 
@@ -495,7 +479,7 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 
 int64_t settler_turn(struct settler *settler, int64_t now_ms)
 {
-	int64_t rejected = settler->stats->rejected;
+	int64_t rejected = metrics_get(METRIC_REJECTED);
 
 	switch (postgres_step(settler->postgres, now_ms)) {
 	case POSTGRES_NOTHING:
@@ -512,7 +496,7 @@ int64_t settler_turn(struct settler *settler, int64_t now_ms)
 	}
 	notices_log(settler);
 	transaction_begin(settler, now_ms);
-	return settler->stats->rejected - rejected;
+	return metrics_get(METRIC_REJECTED) - rejected;
 }
 
 int64_t settler_deadline_ms(const struct settler *settler)

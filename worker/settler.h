@@ -63,7 +63,6 @@ struct settler {
 	struct settlement *settlement;      /* not owned, nor are the next four */
 	struct rabbit_publisher *publisher; /* of replies */
 	struct outboxes *outboxes;
-	struct stats *stats;
 	struct keeper *keeper; /* which reads the copy */
 	int64_t settle_timeout_ms;
 	size_t transaction_receives_max;

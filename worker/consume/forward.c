@@ -43,18 +43,17 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
 	switch (copy->destination) {
 	case DESTINATION_DEAD:
-		forward->stats->dead++;
+		metrics_count(METRIC_DEAD, 1);
 		if (copy->coupon)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_AFTER_PARK);
-		forward->stats->parked += !copy->requeued;
-		forward->stats->requeued += copy->requeued;
+		metrics_count(copy->requeued ? METRIC_REQUEUED : METRIC_PARKED, 1);
 		break;
 	case DESTINATION_RESCUE:
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
-		forward->stats->rescued++;
+		metrics_count(METRIC_RESCUED, 1);
 		break;
 	}
 	backoff_reset(&forward->backoff);
