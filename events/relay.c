@@ -226,12 +226,6 @@ static int rows_publish(struct relay *relay, const PGresult *rows)
 	return rc ? -1 : outlet_confirm(relay->outlet);
 }
 
-static void published_count(struct relay *relay)
-{
-	metrics_count(METRIC_RELAY_EVENTS, relay->events);
-	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
-}
-
 static int64_t attempt_failed(struct relay *relay)
 {
 	metrics_count(METRIC_RELAY_FAILURES, 1);
@@ -278,7 +272,8 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 		relay->rows_max = relay->rows_max / 2 + 1;
 		return backoff_ms(&relay->backoff);
 	}
-	published_count(relay);
+	metrics_count(METRIC_RELAY_EVENTS, relay->events);
+	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
 	backoff_reset(&relay->backoff);
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;

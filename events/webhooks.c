@@ -82,31 +82,6 @@ static PGresult *ask(struct webhooks *webhooks, const char *sql, int n,
 	return postgres_ask(webhooks->postgres, sql, n, arguments, &patience);
 }
 
-/* A row of the claim. If it cannot be sent it has ended already. */
-static void sending_begin(struct sending *sending, const PGresult *rows, int row,
-			  const struct rules *rules, int64_t lease_ms)
-{
-	const struct post_request request = {
-		.url = column_text(rows, row, "url"),
-		.message = column_text(rows, row, "message"),
-		.secrets = column_text(rows, row, "secrets"),
-		.body = column_text(rows, row, "body"),
-	};
-
-	check(sending->state == SENDING_FREE);
-	*sending = (struct sending){
-		.state = SENDING_SENDING,
-		.delivery = column_number(rows, row, "delivery"),
-		.lease = column_number(rows, row, "lease"),
-		.webhook = column_number(rows, row, "webhook"),
-		.attempts = column_number(rows, row, "attempts") + 1,
-		.lease_ms = lease_ms,
-	};
-	sending->post = post_new(rules, &request, &sending->result);
-	if (!sending->post)
-		sending->state = SENDING_ENDED;
-}
-
 static void post_drop(struct sending *sending)
 {
 	post_free(sending->post);
@@ -230,18 +205,33 @@ static size_t sendings_count(const struct webhooks *webhooks, enum sending_state
 	return n;
 }
 
-static void one_begin(struct webhooks *webhooks, const PGresult *rows, int row, int64_t lease_ms)
+/* A row of the claim. If it cannot be sent it has ended already. */
+static void sending_begin(struct webhooks *webhooks, const PGresult *rows, int row,
+			  int64_t lease_ms)
 {
+	const struct post_request request = {
+		.url = column_text(rows, row, "url"),
+		.message = column_text(rows, row, "message"),
+		.secrets = column_text(rows, row, "secrets"),
+		.body = column_text(rows, row, "body"),
+	};
 	struct sending *sending = sending_find(webhooks, SENDING_FREE);
-	CURL *curl;
 
 	check(sending != NULL);
-	sending_begin(sending, rows, row, webhooks->rules, lease_ms);
-	if (sending->state != SENDING_SENDING)
+	*sending = (struct sending){
+		.state = SENDING_ENDED,
+		.delivery = column_number(rows, row, "delivery"),
+		.lease = column_number(rows, row, "lease"),
+		.webhook = column_number(rows, row, "webhook"),
+		.attempts = column_number(rows, row, "attempts") + 1,
+		.lease_ms = lease_ms,
+	};
+	sending->post = post_new(webhooks->rules, &request, &sending->result);
+	if (!sending->post)
 		return;
-	curl = post_handle(sending->post);
-	check(curl_easy_setopt(curl, CURLOPT_PRIVATE, sending) == CURLE_OK);
-	check(curl_multi_add_handle(webhooks->multi, curl) == CURLM_OK);
+	sending->state = SENDING_SENDING;
+	check(curl_easy_setopt(post_handle(sending->post), CURLOPT_PRIVATE, sending) == CURLE_OK);
+	check(curl_multi_add_handle(webhooks->multi, post_handle(sending->post)) == CURLM_OK);
 }
 
 /* Deliveries were announced, or may have been before this session. */
@@ -273,7 +263,7 @@ static void claim_step(struct webhooks *webhooks)
 		return;
 	rows = ask(webhooks, sql_query_webhook_claim, 3, arguments);
 	for (int row = 0; row < PQntuples(rows); row++)
-		one_begin(webhooks, rows, row, now_ms + lease_ms);
+		sending_begin(webhooks, rows, row, now_ms + lease_ms);
 	PQclear(rows);
 }
 

@@ -95,17 +95,15 @@ static const struct {
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };
 
-/* One session of PostgreSQL, and the statement in flight in it: a query, or else coupons. */
+/* One session of PostgreSQL, and what its statement in flight is for: a query, or coupons. */
 struct session {
 	struct lookup *lookup;
 	struct postgres *postgres;
 	struct event *socket; /* for what it waits for now; NULL: down */
 	int was_up;
-	int is_busy;
 	int is_own;       /* the statement is of LANE_OWN */
 	uint64_t trust_n; /* when it was sent */
-	struct lane_query *query;
-	struct coupon_list coupons;
+	struct lane_list sent;
 };
 
 struct lookup {
@@ -123,34 +121,17 @@ struct lookup {
 	struct session sessions[];
 };
 
-static void query_end(const struct lookup *lookup, struct lane_query *query, const PGresult *rows)
+/* Coupons fail together. */
+static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
 {
-	if (!rows)
-		metrics_add(lookup->use->failed, 1);
-	query->done(query->context, rows);
-	lane_query_free(query);
-}
+	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
+	size_t n = lane_take(lane, SIZE_MAX, before_ms, &list);
 
-static void coupons_end(const struct lookup *lookup, struct coupon_list *coupons,
-			const PGresult *rows)
-{
-	if (!rows && !STAILQ_EMPTY(coupons))
-		metrics_add(lookup->use->failed, 1);
-	coupon_list_end(coupons, rows);
+	metrics_add(lookup->use->failed, lane < &lookup->lanes[LANE_COUPONS] ? (int64_t)n : n > 0);
+	lane_list_end(&list, NULL);
 }
 
 /* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
-static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
-{
-	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-	struct lane_query *query;
-
-	lane_take_coupons(lane, SIZE_MAX, before_ms, &coupons);
-	for (size_t n = lane->queries_n; n > 0 && (query = lane_take(lane, before_ms)); n--)
-		query_end(lookup, query, NULL);
-	coupons_end(lookup, &coupons, NULL);
-}
-
 static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
 	for (size_t i = first; i < LANES_N; i++)
@@ -177,17 +158,14 @@ static int is_trusted(const struct session *session)
 
 static void sent_end(struct session *session, const PGresult *rows)
 {
-	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-	struct lane_query *query = session->query;
+	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
 
 	if (!is_trusted(session))
 		rows = NULL;
-	session->is_busy = 0;
-	session->query = NULL;
-	STAILQ_CONCAT(&coupons, &session->coupons);
-	if (query)
-		query_end(session->lookup, query, rows);
-	coupons_end(session->lookup, &coupons, rows);
+	STAILQ_CONCAT(&list, &session->sent);
+	if (!rows && !STAILQ_EMPTY(&list))
+		metrics_add(session->lookup->use->failed, 1);
+	lane_list_end(&list, rows);
 }
 
 /*
@@ -219,7 +197,6 @@ static void statement_send(struct session *session, const char *sql, int n,
 {
 	struct lookup *lookup = session->lookup;
 
-	session->is_busy = 1;
 	session->trust_n = lookup->trust_n;
 	postgres_send(session->postgres, sql, n, arguments,
 		      clock_monotonic_ms() + lookup->timeout_ms);
@@ -227,18 +204,16 @@ static void statement_send(struct session *session, const char *sql, int n,
 	ticker_start(lookup->ticker);
 }
 
-static void coupons_send(struct session *session, struct lane *lane)
+static void coupons_send(struct session *session)
 {
 	struct postgres_argument argument;
-	struct coupon_entry *entry;
+	struct lane_entry *entry;
 	struct postgres_array ids;
 
-	lane_take_coupons(lane, LOOKUP_COUPONS_MAX, INT64_MAX, &session->coupons);
 	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &session->coupons, next)
-		postgres_array_add_number(&ids, entry->id);
+	STAILQ_FOREACH (entry, &session->sent, next)
+		postgres_array_add_number(&ids, entry->coupon);
 	argument = postgres_array(&ids);
-	metrics_add(session->lookup->use->sent, 1);
 	statement_send(session, sql_query_coupon_state, 1, &argument);
 	postgres_array_fini(&ids);
 }
@@ -257,7 +232,7 @@ size_t lookup_waiting(const struct lookup *lookup)
 	size_t n = 0;
 
 	for (size_t i = 0; i < LANES_N; i++)
-		n += lane_waiting(&lookup->lanes[i]);
+		n += lookup->lanes[i].n;
 	return n;
 }
 
@@ -267,7 +242,7 @@ static struct lane *lane_next(struct lookup *lookup)
 	for (size_t i = 1; i <= LANES_N; i++) {
 		size_t turn = (lookup->turn + i) % LANES_N;
 
-		if (lane_waiting(&lookup->lanes[turn]) == 0 ||
+		if (lookup->lanes[turn].n == 0 ||
 		    (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED))
 			continue;
 		lookup->turn = turn;
@@ -276,28 +251,30 @@ static struct lane *lane_next(struct lookup *lookup)
 	return NULL;
 }
 
-static void query_send(struct session *session)
+static int is_routine(const char *sql)
 {
-	const struct lane_query *query = session->query;
-
-	if (!query->is_routine)
-		metrics_add(session->lookup->use->sent, 1);
-	statement_send(session, query->sql, query->n, query->arguments);
+	for (size_t i = 0; i < LOOKUP_QUERIES; i++)
+		if (queries[i].sql == sql && queries[i].is_routine)
+			return 1;
+	return 0;
 }
 
 static void session_send(struct session *session)
 {
+	const struct lane_entry *first;
 	struct lane *lane;
 
-	if (!postgres_up(session->postgres) || session->is_busy ||
-	    !(lane = lane_next(session->lookup)))
+	if (!postgres_idle(session->postgres) || !(lane = lane_next(session->lookup)))
 		return;
 	session->is_own = lane == &session->lookup->lanes[LANE_OWN];
-	session->query = lane_take(lane, INT64_MAX);
-	if (session->query)
-		query_send(session);
+	lane_take(lane, lane < &session->lookup->lanes[LANE_COUPONS] ? 1 : LOOKUP_COUPONS_MAX,
+		  INT64_MAX, &session->sent);
+	first = STAILQ_FIRST(&session->sent);
+	metrics_add(session->lookup->use->sent, is_routine(first->sql) ? 0 : 1);
+	if (first->sql)
+		statement_send(session, first->sql, first->n, first->arguments);
 	else
-		coupons_send(session, lane);
+		coupons_send(session);
 }
 
 static void waiting_send(struct lookup *lookup)
@@ -424,7 +401,7 @@ static void session_open(struct lookup *lookup, struct session *session, const c
 	const struct use *use = lookup->use;
 
 	session->lookup = lookup;
-	STAILQ_INIT(&session->coupons);
+	STAILQ_INIT(&session->sent);
 	session->postgres = postgres_new(&(struct postgres_options){
 		.url = database_url,
 		.application_name = use->application_name,
@@ -483,41 +460,32 @@ void lookup_free(struct lookup *lookup)
 	free(lookup);
 }
 
-static int refuse(const struct lookup *lookup)
+/* `rc`: whether there was no room. */
+static int added(struct lookup *lookup, int rc)
 {
-	metrics_add(lookup->use->refused, 1);
-	return -1;
-}
-
-static void added(struct lookup *lookup)
-{
-	waiting_send(lookup);
+	if (rc)
+		metrics_add(lookup->use->refused, 1);
+	else
+		waiting_send(lookup);
 	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
+	return rc;
 }
 
 int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
 		  lookup_coupon_fn *done, void *context)
 {
 	check(what >= LOOKUP_COUPON);
-	if (lane_add_coupon(&lookup->lanes[queries[what].lane], coupon, clock_monotonic_ms(), done,
-			    context))
-		return refuse(lookup);
-	added(lookup);
-	return 0;
+	return added(lookup,
+		     lane_add_coupon(&lookup->lanes[queries[what].lane], coupon, done, context));
 }
 
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
-	struct lane_query *query = lane_query_new(queries[what].sql, n, arguments, done, context);
-
 	check(what < LOOKUP_COUPON);
-	query->is_routine = queries[what].is_routine;
-	if (lane_add(&lookup->lanes[queries[what].lane], query))
-		return refuse(lookup);
-	added(lookup);
-	return 0;
+	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], queries[what].sql, n,
+				      arguments, done, context));
 }
 
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,

@@ -12,14 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *text_copy(const char *text)
-{
-	char *copy = strdup(text);
-
-	check(copy != NULL);
-	return copy;
-}
-
 /* One status request between its steps. */
 struct status_query {
 	const struct status_parts *parts;
@@ -30,15 +22,6 @@ struct status_query {
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
 	char *records; /* of the user, from Redis; NULL: none */
 };
-
-static struct receive record_receive(const struct user_record *record,
-				     const struct request *request)
-{
-	return (struct receive){ .coupon = request->coupon,
-				 .user = request->user,
-				 .batch = record->batch,
-				 .index = record->index };
-}
 
 static int same_receive(const struct receive *receive, const struct user_record *record)
 {
@@ -154,12 +137,6 @@ static void on_receive(void *context, const PGresult *rows)
 	query_free(query);
 }
 
-static void receive_of_row(struct receive *receive, const struct request *request,
-			   const PGresult *rows, int row)
-{
-	row_receive(rows, row, request->coupon, &request->user, receive);
-}
-
 static void add_settled(cJSON *receives, const struct request *request, const PGresult *rows)
 {
 	for (int row = 0; row < PQntuples(rows); row++) {
@@ -167,7 +144,7 @@ static void add_settled(cJSON *receives, const struct request *request, const PG
 		struct receive receive;
 
 		check(object != NULL);
-		receive_of_row(&receive, request, rows, row);
+		row_receive(rows, row, request->coupon, &request->user, &receive);
 		member_receive(object, &receive, (int)column_number(rows, row, "slot"));
 		member_column(object, rows, row, "state");
 		member_column(object, rows, row, "reason");
@@ -185,12 +162,16 @@ static void add_in_flight(cJSON *receives, const struct status_query *query, con
 	struct receive settled;
 
 	while (user_record_next(&at, &record) == 0) {
-		struct receive receive = record_receive(&record, query->request);
+		struct receive receive = { .coupon = query->request->coupon,
+					   .user = query->request->user,
+					   .batch = record.batch,
+					   .index = record.index };
 		int found = 0;
 		cJSON *object;
 
 		for (int row = 0; row < PQntuples(rows) && !found; row++) {
-			receive_of_row(&settled, query->request, rows, row);
+			row_receive(rows, row, query->request->coupon, &query->request->user,
+				    &settled);
 			found = same_receive(&settled, &record);
 		}
 		if (found)
@@ -288,7 +269,7 @@ static void on_records(void *context, const redisReply *reply)
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
 		query->redis_answered = 1;
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
-			query->records = text_copy(reply->element[0]->str);
+			check((query->records = strdup(reply->element[0]->str)) != NULL);
 		query->complete = is_text(reply->element[1], "complete") &&
 				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");

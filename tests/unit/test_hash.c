@@ -92,16 +92,16 @@ static void on_coupon(void *context, const PGresult *rows, int row)
 
 static void test_lane(void **state)
 {
-	struct coupon_list taken = STAILQ_HEAD_INITIALIZER(taken);
+	struct lane_list taken = STAILQ_HEAD_INITIALIZER(taken);
 	struct lane lane;
 
 	(void)state;
 	lane_init(&lane, IDS);
 	for (size_t i = 0; i < IDS; i++)
-		assert_int_equal(lane_add_coupon(&lane, ids[i], 0, on_coupon, NULL), 0);
-	assert_in_range(chain_longest(lane.by_id->hh.tbl), 1, CHAIN_MAX);
-	lane_take_coupons(&lane, IDS, 1, &taken);
-	coupon_list_end(&taken, NULL);
+		assert_int_equal(lane_add_coupon(&lane, ids[i], on_coupon, NULL), 0);
+	assert_in_range(chain_longest(lane.by_coupon->hh.tbl), 1, CHAIN_MAX);
+	assert_int_equal(lane_take(&lane, IDS, INT64_MAX, &taken), IDS);
+	lane_list_end(&taken, NULL);
 }
 
 static void test_put_off(void **state)

@@ -24,21 +24,6 @@ struct copy {
 	struct ulid batch;
 };
 
-static const char *result_text(enum confirm_result result)
-{
-	switch (result) {
-	case CONFIRM_DONE:
-		return "done";
-	case CONFIRM_NACKED:
-		return "nacked";
-	case CONFIRM_RETURNED:
-		return "returned";
-	case CONFIRM_LOST:
-		return "lost";
-	}
-	return "";
-}
-
 static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
 	switch (copy->destination) {
@@ -60,22 +45,15 @@ static void copy_confirmed(struct forward *forward, const struct copy *copy)
 	settlement_forwarded(forward->settlement, copy->epoch, copy->tag, copy->position);
 }
 
-static const char *failure_event(enum destination destination)
-{
-	switch (destination) {
-	case DESTINATION_DEAD:
-		return "dead_letter_failed";
-	case DESTINATION_PARKING:
-		return "park_failed";
-	case DESTINATION_RESCUE:
-		return "rescue_failed";
-	}
-	return "";
-}
-
 static void copy_failed(struct forward *forward, const struct copy *copy,
 			enum confirm_result result)
 {
+	static const char *const events[] = { [DESTINATION_DEAD] = "dead_letter_failed",
+					      [DESTINATION_PARKING] = "park_failed",
+					      [DESTINATION_RESCUE] = "rescue_failed" };
+	static const char *const whys[] = { [CONFIRM_NACKED] = "nacked",
+					    [CONFIRM_RETURNED] = "returned",
+					    [CONFIRM_LOST] = "lost" };
 	int refused = result == CONFIRM_NACKED || result == CONFIRM_RETURNED;
 
 	/*
@@ -84,7 +62,7 @@ static void copy_failed(struct forward *forward, const struct copy *copy,
 	 */
 	if (clock_monotonic_ms() >= forward->due_ms)
 		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
-	log_warn(failure_event(copy->destination), LOG_S("why", result_text(result)));
+	log_warn(events[copy->destination], LOG_S("why", whys[result]));
 	if (refused && copy->destination == DESTINATION_PARKING && !copy->requeued)
 		forward->refused_ms = clock_monotonic_ms();
 	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag, copy->position);
