@@ -119,8 +119,10 @@ typedef PGresult *query_fn(struct postgres *postgres, const char *sql, int n,
 			   const struct postgres_argument *arguments,
 			   const struct postgres_patience *patience);
 
-/* postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and with
- * it the lock: nothing runs in another session before that has the lock. */
+/*
+ * postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and with it
+ * the lock: nothing runs in another session before that has the lock.
+ */
 static PGresult *query(struct relay *relay, query_fn *run, const char *sql, int n,
 		       const struct postgres_argument *arguments)
 {
@@ -146,15 +148,15 @@ static int truth_take(PGresult *result)
 /* Connects and takes the lock, where that is not done. 1: held; 0: another has it; -1: failed. */
 static int lock_take(struct relay *relay)
 {
-	const struct postgres_argument arguments[] = { postgres_text(LOCK_NAME),
-						       postgres_text("write") };
 	int locked;
 
 	if (postgres_open(relay->postgres))
 		return -1;
 	if (relay->held_n == postgres_connects_n(relay->postgres))
 		return 1;
-	locked = truth_take(query(relay, postgres_query, sql_query_lock_try, 2, arguments));
+	locked = truth_take(
+		query(relay, postgres_query, sql_query_lock_try,
+		      POSTGRES_ARGUMENTS(postgres_text(LOCK_NAME), postgres_text("write"))));
 	if (locked > 0) {
 		log_info("relay_elected", LOG_S("lock", LOCK_NAME));
 		relay->held_n = postgres_connects_n(relay->postgres);
@@ -283,10 +285,9 @@ static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 /* The oldest rows: at least one, if there are any, and no more than so many events. */
 static int64_t rows_turn(struct relay *relay)
 {
-	const struct postgres_argument arguments[] = { postgres_number(relay->rows_max),
-						       postgres_number(EVENTS_MAX) };
-	PGresult *rows = query(relay, postgres_query_binary, sql_query_event_log_read, 2,
-			       arguments);
+	PGresult *rows = query(relay, postgres_query_binary, sql_query_event_log_read,
+			       POSTGRES_ARGUMENTS(postgres_number(relay->rows_max),
+						  postgres_number(EVENTS_MAX)));
 	int64_t pause_ms = IDLE_MS;
 
 	if (!rows)

@@ -22,10 +22,10 @@
 #include "worker/metrics.h"
 
 #include <pthread.h>
+#include <sodium.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
@@ -132,14 +132,6 @@ static void end_note(const struct sending *sending, enum post_end end)
 	}
 }
 
-static uint32_t random_number(void)
-{
-	uint32_t number;
-
-	check(getrandom(&number, sizeof(number), 0) == sizeof(number));
-	return number;
-}
-
 /* The row of webhook_finish(), to be cleared. NULL: it failed. */
 static PGresult *sending_finish(struct webhooks *webhooks, const struct sending *sending,
 				enum post_end end)
@@ -153,7 +145,7 @@ static PGresult *sending_finish(struct webhooks *webhooks, const struct sending 
 		postgres_number(result->status),
 		postgres_text(*result->why ? result->why : NULL),
 		postgres_number(post_retry_ms(sending->attempts, config->webhook_retry_ms,
-					      random_number())),
+					      randombytes_random())),
 		postgres_number(post_pause_ms(result)),
 		postgres_number(config->webhook_retry_ms),
 		postgres_number(config->webhook_disable_s),
@@ -249,11 +241,6 @@ static void claim_step(struct webhooks *webhooks)
 	size_t free_n = sendings_count(webhooks, SENDING_FREE);
 	int64_t lease_ms = webhooks->rules->timeout_ms + LEASE_GRACE_MS;
 	int64_t now_ms = clock_monotonic_ms();
-	const struct postgres_argument arguments[] = {
-		postgres_number((int64_t)free_n),
-		postgres_number(webhooks->config->webhook_endpoint_connections),
-		postgres_number(lease_ms),
-	};
 	PGresult *rows;
 
 	if (free_n == 0 || now_ms < webhooks->claim_ms)
@@ -261,7 +248,11 @@ static void claim_step(struct webhooks *webhooks)
 	webhooks->claim_ms = now_ms + CLAIM_EVERY_MS;
 	if (keeper_state().relation != RELATION_OWN)
 		return;
-	rows = ask(webhooks, sql_query_webhook_claim, 3, arguments);
+	rows = ask(webhooks, sql_query_webhook_claim,
+		   POSTGRES_ARGUMENTS(postgres_number((int64_t)free_n),
+				      postgres_number(
+					      webhooks->config->webhook_endpoint_connections),
+				      postgres_number(lease_ms)));
 	for (int row = 0; row < PQntuples(rows); row++)
 		sending_begin(webhooks, rows, row, now_ms + lease_ms);
 	PQclear(rows);
@@ -348,14 +339,14 @@ static void count_step(struct webhooks *webhooks)
 
 static void expire_step(struct webhooks *webhooks)
 {
-	const struct postgres_argument keep_s = postgres_number(webhooks->config->webhook_keep_s);
 	int64_t now_ms = clock_monotonic_ms();
 
 	if (now_ms < webhooks->expire_ms || !keeper_state().elected ||
 	    !postgres_up(webhooks->postgres))
 		return;
 	webhooks->expire_ms = now_ms + EXPIRE_EVERY_MS;
-	PQclear(ask(webhooks, sql_query_webhook_expire, 1, &keep_s));
+	PQclear(ask(webhooks, sql_query_webhook_expire,
+		    POSTGRES_ARGUMENTS(postgres_number(webhooks->config->webhook_keep_s))));
 }
 
 /* When there is something to do next, apart from libcurl's requests, which it knows itself. */

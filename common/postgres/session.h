@@ -74,9 +74,7 @@ enum postgres_event {
 	POSTGRES_NOTHING,
 	POSTGRES_CONNECTED, /* ready for the first statement */
 	POSTGRES_ENDED,     /* the statement has ended: postgres_failure() */
-	/* the session, or an attempt to connect: postgres_why(). The statement may have taken
-	 * effect. */
-	POSTGRES_LOST
+	POSTGRES_LOST       /* the session, and the statement, or an attempt to connect */
 };
 
 struct postgres;
@@ -95,8 +93,8 @@ void postgres_close(struct postgres *postgres);
 void postgres_lose(struct postgres *postgres, const char *why);
 
 /*
- * A statement has failed. It is logged as refused, or the session is lost, unless the error is one
- * of the data or of a lock: any other may last, as a schema that is older than this program.
+ * A statement has failed. An error of the data or of a lock is logged as refused. With any other,
+ * which may last, as a schema that is older than this program, the session is lost.
  */
 void postgres_fail(struct postgres *postgres);
 

@@ -95,10 +95,9 @@ struct delivery {
 	char *reason;                     /* why it is dead-lettered */
 	struct outcome *outcomes;         /* one for each receive, ISSUED at first */
 	struct delivery_message *message; /* NULL: it could not be read */
-	/* The part that is tried: the whole message, unless it was refused alone. `end`: the
-	 * receive after it. */
+	/* The part that is tried: the whole message, unless it was refused alone. */
 	size_t first;
-	size_t end;
+	size_t end;   /* the receive after it */
 	size_t bad_n; /* receives that were refused */
 	size_t bad_first;
 };
