@@ -37,7 +37,7 @@ struct db *db_open(const char *setting, const char *url)
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.session = "SET timezone = 'UTC'; SET datestyle = 'ISO'",
 		.notice = notice,
-		.notice_context = db,
+		.context = db,
 	};
 
 	check(db != NULL);

@@ -6,7 +6,7 @@
 #ifndef CTL_POSTGRES_H
 #define CTL_POSTGRES_H
 
-#include "common/postgres/query.h"
+#include "common/postgres/session.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,12 +34,8 @@ int db_run_try(struct db *db, const char *sql);
  * One statement with its arguments, as of postgres_text(), postgres_number(), postgres_array() and
  * db_id(). The result is the caller's, to be cleared with PQclear(); db_do() does that.
  */
-#define db_ask(db, sql, ...) \
-	db_query_arguments(db, sql, DB_ARGUMENTS_N(__VA_ARGS__), DB_ARGUMENTS(__VA_ARGS__))
+#define db_ask(db, sql, ...) db_query_arguments(db, sql, POSTGRES_ARGUMENTS(__VA_ARGS__))
 #define db_do(db, sql, ...) PQclear(db_ask(db, sql, __VA_ARGS__))
-#define DB_ARGUMENTS(...) ((const struct postgres_argument[]){ __VA_ARGS__ })
-#define DB_ARGUMENTS_N(...) \
-	((int)(sizeof(DB_ARGUMENTS(__VA_ARGS__)) / sizeof(struct postgres_argument)))
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
 /* The same with texts alone; NULL in `params` is SQL's NULL. */

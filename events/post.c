@@ -49,23 +49,14 @@ static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_soc
 	return CURL_SOCKET_BAD;
 }
 
-/* Of the answer only the status and Retry-After are of use. */
-static size_t on_head(char *bytes, size_t size, size_t n, void *data)
+/* Of the answer only the status and Retry-After are of use; `data` counts its bytes. */
+static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
 {
-	struct post *post = data;
+	size_t *count = data;
 
 	(void)bytes;
-	post->head_bytes += size * n;
-	return post->head_bytes <= ANSWER_BYTES_MAX ? size * n : 0;
-}
-
-static size_t on_body(char *bytes, size_t size, size_t n, void *data)
-{
-	struct post *post = data;
-
-	(void)bytes;
-	post->body_bytes += size * n;
-	return post->body_bytes <= ANSWER_BYTES_MAX ? size * n : 0;
+	*count += size * n;
+	return *count <= ANSWER_BYTES_MAX ? size * n : 0;
 }
 
 static void header_add(struct post *post, const char *text)
@@ -128,10 +119,10 @@ static void what_set(struct post *post)
 	SET(post, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(post->body));
 	SET(post, CURLOPT_HTTPHEADER, post->headers);
 	SET(post, CURLOPT_USERAGENT, "couponmq/" PROGRAM_VERSION);
-	SET(post, CURLOPT_HEADERFUNCTION, on_head);
-	SET(post, CURLOPT_HEADERDATA, post);
-	SET(post, CURLOPT_WRITEFUNCTION, on_body);
-	SET(post, CURLOPT_WRITEDATA, post);
+	SET(post, CURLOPT_HEADERFUNCTION, on_bytes);
+	SET(post, CURLOPT_HEADERDATA, &post->head_bytes);
+	SET(post, CURLOPT_WRITEFUNCTION, on_bytes);
+	SET(post, CURLOPT_WRITEDATA, &post->body_bytes);
 	SET(post, CURLOPT_ERRORBUFFER, post->error);
 }
 

@@ -16,7 +16,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "events/event_log.h"
+#include "common/postgres/session.h"
+#include "embed.h"
 #include "events/outlet.h"
 #include "events/row.h"
 #include "keeper/keeper.h"
@@ -48,16 +49,36 @@
 #define SOURCE_LEN_MAX 200
 #define NICE 10
 
+/* One relay holds this lock of the log; it is lost with the session. */
+#define LOCK_NAME "couponmq:events"
+#define CONNECT_TIMEOUT_MS 3000
+#define STATEMENT_TIMEOUT_MS 20000
+#define GRACE_MS 1000 /* the server's timeout expires before ours */
+/*
+ * A relay that is frozen, or whose machine is gone, must lose its lock: its session ends. A
+ * removal that is lost only makes copies, so it does not wait for the disk. The plans must not
+ * depend on the size that the log had when it was analyzed.
+ */
+#define SESSION                                                                              \
+	"SET idle_session_timeout = '60s'; SET tcp_keepalives_idle = 10;"                    \
+	"SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4;"                     \
+	"SET synchronous_commit = off; SET enable_seqscan = off; SET enable_hashjoin = off;" \
+	"SET enable_mergejoin = off"
+
+/* What a turn removes, and what it passes on to webhooks: arguments of event_log_remove.sql. */
+enum done { DONE_IDS, DONE_COUPONS, DONE_TYPES, DONE_EVENTS, DONE_N };
+
 struct relay {
 	const struct config *config;
 	pthread_t thread;
 	int stop_fd; /* readable: stop */
 	atomic_int stop;
-	struct event_log *log;
+	struct postgres *postgres; /* blocking */
+	uint64_t held_n;           /* the session that holds the lock; 0: none */
 	struct outlet *outlet;
 	struct row *row;
 	struct packets *packets;
-	struct event_log_done done; /* of this turn */
+	struct postgres_array done[DONE_N]; /* of this turn */
 	int has_webhooks;
 	int rows_max;   /* of the next turn: fewer after one that PostgreSQL could not end */
 	int64_t events; /* published in this turn */
@@ -84,12 +105,69 @@ void relay_check(const struct config *config)
 			  source, SOURCE_LEN_MAX);
 }
 
+/* A statement that is about to end may do so when the thread is to stop. */
+static int is_over(void *context)
+{
+	struct relay *relay = context;
+
+	if (relay->stop && !relay->stop_by_ms)
+		relay->stop_by_ms = clock_monotonic_ms() + STOP_MS;
+	return relay->stop_by_ms && clock_monotonic_ms() >= relay->stop_by_ms;
+}
+
+typedef PGresult *query_fn(struct postgres *postgres, const char *sql, int n,
+			   const struct postgres_argument *arguments,
+			   const struct postgres_patience *patience);
+
+/*
+ * postgres_query() or postgres_query_binary(). NULL: it failed, and the session is lost, and with it
+ * the lock: nothing runs in another session before that has the lock.
+ */
+static PGresult *query(struct relay *relay, query_fn *run, const char *sql, int n,
+		       const struct postgres_argument *arguments)
+{
+	const struct postgres_patience patience = { .timeout_ms = STATEMENT_TIMEOUT_MS + GRACE_MS,
+						    .waiting = is_over,
+						    .context = relay };
+	PGresult *result = run(relay->postgres, sql, n, arguments, &patience);
+
+	if (!result)
+		postgres_lose(relay->postgres, NULL);
+	return result;
+}
+
+/* The first column of a result of one row, which is a truth value; -1: there is no result. */
+static int truth_take(PGresult *result)
+{
+	int truth = result ? strcmp(PQgetvalue(result, 0, 0), "t") == 0 : -1;
+
+	PQclear(result);
+	return truth;
+}
+
+/* Connects and takes the lock, where that is not done. 1: held; 0: another has it; -1: failed. */
+static int lock_take(struct relay *relay)
+{
+	int locked;
+
+	if (postgres_open(relay->postgres))
+		return -1;
+	if (relay->held_n == postgres_connects_n(relay->postgres))
+		return 1;
+	locked = truth_take(
+		query(relay, postgres_query, sql_query_lock_try,
+		      POSTGRES_ARGUMENTS(postgres_text(LOCK_NAME), postgres_text("write"))));
+	if (locked > 0) {
+		log_info("relay_elected", LOG_S("lock", LOCK_NAME));
+		relay->held_n = postgres_connects_n(relay->postgres);
+	}
+	return locked;
+}
+
 static void done_clear(struct relay *relay)
 {
-	postgres_array_clear(&relay->done.ids);
-	postgres_array_clear(&relay->done.coupons);
-	postgres_array_clear(&relay->done.types);
-	postgres_array_clear(&relay->done.events);
+	for (int i = 0; i < DONE_N; i++)
+		postgres_array_clear(&relay->done[i]);
 	packets_clear(relay->packets);
 	relay->events = 0;
 	relay->messages = 0;
@@ -99,9 +177,9 @@ static void webhooks_note(struct relay *relay, const struct packet *packet)
 {
 	const char *type = event_type_text(packet->type);
 
-	postgres_array_add_number(&relay->done.coupons, packet->coupon);
-	postgres_array_add_text(&relay->done.types, type, strlen(type));
-	postgres_array_add_text(&relay->done.events, packet->body, packet->len);
+	postgres_array_add_number(&relay->done[DONE_COUPONS], packet->coupon);
+	postgres_array_add_text(&relay->done[DONE_TYPES], type, strlen(type));
+	postgres_array_add_text(&relay->done[DONE_EVENTS], packet->body, packet->len);
 }
 
 /* Publishes the messages that are complete. 0, or -1. */
@@ -131,7 +209,7 @@ static int row_send(struct relay *relay, const PGresult *rows, int number)
 		packets_add(relay->packets, &event);
 	if (rc < 0)
 		log_error("event_row_malformed", LOG_I("id", row_id(relay->row)));
-	postgres_array_add_number(&relay->done.ids, row_id(relay->row));
+	postgres_array_add_number(&relay->done[DONE_IDS], row_id(relay->row));
 	return packets_send(relay);
 }
 
@@ -150,12 +228,6 @@ static int rows_publish(struct relay *relay, const PGresult *rows)
 	return rc ? -1 : outlet_confirm(relay->outlet);
 }
 
-static void published_count(struct relay *relay)
-{
-	metrics_count(METRIC_RELAY_EVENTS, relay->events);
-	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
-}
-
 static int64_t attempt_failed(struct relay *relay)
 {
 	metrics_count(METRIC_RELAY_FAILURES, 1);
@@ -172,32 +244,50 @@ static int64_t gather_ms(const struct relay *relay)
 	return wait_ms < GATHER_MOST_MS ? wait_ms : GATHER_MOST_MS;
 }
 
+/* 0, or -1. */
+static int done_remove(struct relay *relay)
+{
+	struct postgres_argument arguments[DONE_N];
+	PGresult *result;
+
+	for (int i = 0; i < DONE_N; i++)
+		arguments[i] = postgres_array(&relay->done[i]);
+	result = query(relay, postgres_query, sql_query_event_log_remove, DONE_N, arguments);
+	PQclear(result);
+	return result ? 0 : -1;
+}
+
 /* Publishes these rows and removes them. Returns how long to pause after it. */
 static int64_t rows_relay(struct relay *relay, const PGresult *rows)
 {
 	int is_full;
 
 	done_clear(relay);
-	relay->has_webhooks = event_log_webhooks(relay->log);
+	relay->has_webhooks = truth_take(
+		query(relay, postgres_query, sql_query_event_webhooks, 0, NULL));
 	if (relay->has_webhooks < 0)
 		return backoff_ms(&relay->backoff);
 	if (rows_publish(relay, rows))
 		return attempt_failed(relay);
 	fault_point(FAULT_RELAY_BEFORE_DELETE);
-	if (event_log_remove(relay->log, &relay->done)) {
+	if (done_remove(relay)) {
 		relay->rows_max = relay->rows_max / 2 + 1;
 		return backoff_ms(&relay->backoff);
 	}
-	published_count(relay);
+	metrics_count(METRIC_RELAY_EVENTS, relay->events);
+	metrics_count(METRIC_RELAY_MESSAGES, relay->messages);
 	backoff_reset(&relay->backoff);
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;
 	return is_full || relay->events >= EVENTS_MAX / 2 ? 0 : gather_ms(relay);
 }
 
+/* The oldest rows: at least one, if there are any, and no more than so many events. */
 static int64_t rows_turn(struct relay *relay)
 {
-	PGresult *rows = event_log_read(relay->log, relay->rows_max, EVENTS_MAX);
+	PGresult *rows = query(relay, postgres_query_binary, sql_query_event_log_read,
+			       POSTGRES_ARGUMENTS(postgres_number(relay->rows_max),
+						  postgres_number(EVENTS_MAX)));
 	int64_t pause_ms = IDLE_MS;
 
 	if (!rows)
@@ -208,48 +298,54 @@ static int64_t rows_turn(struct relay *relay)
 	return pause_ms;
 }
 
-static void lag_set(const struct event_lag *lag)
+/* Of what waits in the log; NULL: this relay does not know it. */
+static int64_t lag_set(const PGresult *lag)
 {
-	atomic_store(&events_waiting, lag->events);
-	metrics_set(METRIC_EVENTS_WAITING, lag->events);
-	metrics_set(METRIC_EVENTS_AGE_MS, lag->age_ms);
-	metrics_set(METRIC_EVENTS_BYTES, lag->size_bytes);
+	int64_t events = lag ? column_number(lag, 0, "events_num") : 0;
+
+	atomic_store(&events_waiting, events);
+	metrics_set(METRIC_EVENTS_WAITING, events);
+	metrics_set(METRIC_EVENTS_AGE_MS, lag ? column_number(lag, 0, "age_ms") : 0);
+	metrics_set(METRIC_EVENTS_BYTES, lag ? column_number(lag, 0, "size_bytes") : 0);
+	return events;
 }
 
-static void lag_look(struct relay *relay, const struct event_lag *lag, int64_t now_ms)
+static void lag_look(struct relay *relay, const PGresult *lag, int64_t now_ms)
 {
-	lag_set(lag);
-	if (lag->events <= relay->config->event_log_max || now_ms < relay->alarm_due_ms)
+	int64_t events = lag_set(lag);
+
+	if (events <= relay->config->event_log_max || now_ms < relay->alarm_due_ms)
 		return;
 	relay->alarm_due_ms = now_ms + ALARM_EVERY_MS;
-	log_error("event_log_full", LOG_I("events", lag->events),
-		  LOG_I("allowed", relay->config->event_log_max), LOG_I("oldest_ms", lag->age_ms),
-		  LOG_I("bytes", lag->size_bytes));
+	log_error("event_log_full", LOG_I("events", events),
+		  LOG_I("allowed", relay->config->event_log_max),
+		  LOG_I("oldest_ms", column_number(lag, 0, "age_ms")),
+		  LOG_I("bytes", column_number(lag, 0, "size_bytes")));
 }
 
 /* Counting takes long when much waits: then it is done less often. 0, or -1. */
 static int lag_step(struct relay *relay)
 {
 	int64_t begin_ms = clock_monotonic_ms(), end_ms;
-	struct event_lag lag;
-	int rc;
+	PGresult *lag;
 
 	if (begin_ms < relay->lag_due_ms)
 		return 0;
-	rc = event_log_lag(relay->log, &lag);
+	lag = query(relay, postgres_query, sql_query_event_log_lag, 0, NULL);
 	end_ms = clock_monotonic_ms();
 	relay->lag_due_ms = end_ms + LAG_EVERY_MS + 10 * (end_ms - begin_ms);
 	if (relay->lag_due_ms > end_ms + LAG_EVERY_MOST_MS)
 		relay->lag_due_ms = end_ms + LAG_EVERY_MOST_MS;
-	if (rc == 0)
-		lag_look(relay, &lag, end_ms);
-	return rc;
+	if (lag)
+		lag_look(relay, lag, end_ms);
+	PQclear(lag);
+	return lag ? 0 : -1;
 }
 
 /* Another worker publishes, or none can. */
 static int64_t standby(int64_t pause_ms)
 {
-	lag_set(&(struct event_lag){ 0 });
+	lag_set(NULL);
 	return pause_ms;
 }
 
@@ -260,23 +356,13 @@ static int64_t turn(struct relay *relay)
 	/* RabbitMQ is that of Redis. */
 	if (keeper_state().relation != RELATION_OWN)
 		return standby(DOWN_MS);
-	held = event_log_open(relay->log);
+	held = lock_take(relay);
 	metrics_set(METRIC_RELAY_ACTIVE, held > 0);
 	if (held <= 0)
 		return standby(held ? backoff_ms(&relay->backoff) : STANDBY_MS);
 	if (lag_step(relay))
 		return backoff_ms(&relay->backoff);
 	return outlet_ready(relay->outlet) ? rows_turn(relay) : DOWN_MS;
-}
-
-/* A statement that is about to end may do so when the thread is to stop. */
-static int is_over(void *context)
-{
-	struct relay *relay = context;
-
-	if (relay->stop && !relay->stop_by_ms)
-		relay->stop_by_ms = clock_monotonic_ms() + STOP_MS;
-	return relay->stop_by_ms && clock_monotonic_ms() >= relay->stop_by_ms;
 }
 
 static void *run(void *argument)
@@ -287,7 +373,7 @@ static void *run(void *argument)
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
 	while (!relay->stop)
 		outlet_pause(relay->outlet, turn(relay));
-	event_log_close(relay->log);
+	postgres_close(relay->postgres);
 	return NULL;
 }
 
@@ -301,15 +387,23 @@ struct relay *relay_start(const struct config *config)
 	atomic_store(&events_max, config->event_log_max);
 	relay->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	check(relay->stop_fd >= 0);
-	relay->log = event_log_new(config->database_url, is_over, relay);
+	relay->postgres = postgres_new(&(struct postgres_options){
+		.url = config->database_url,
+		.application_name = "coupon-relay",
+		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
+		.session = SESSION,
+		.lost_event = "relay_database_lost",
+		.unreachable_event = "relay_database_unreachable",
+		.notice_event = "relay_database_notice",
+	});
 	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->stop,
 				   relay->stop_fd);
 	relay->row = row_new(config->event_source);
 	relay->packets = packets_new();
-	postgres_array_init(&relay->done.ids, POSTGRES_INT8);
-	postgres_array_init(&relay->done.coupons, POSTGRES_INT8);
-	postgres_array_init(&relay->done.types, POSTGRES_TEXT);
-	postgres_array_init(&relay->done.events, POSTGRES_TEXT);
+	for (int i = 0; i < DONE_N; i++)
+		postgres_array_init(&relay->done[i],
+				    i < DONE_TYPES ? POSTGRES_INT8 : POSTGRES_TEXT);
 	check(pthread_create(&relay->thread, NULL, run, relay) == 0);
 	return relay;
 }
@@ -321,14 +415,12 @@ void relay_stop(struct relay *relay)
 	relay->stop = 1;
 	check(write(relay->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(relay->thread, NULL);
-	postgres_array_fini(&relay->done.ids);
-	postgres_array_fini(&relay->done.coupons);
-	postgres_array_fini(&relay->done.types);
-	postgres_array_fini(&relay->done.events);
+	for (int i = 0; i < DONE_N; i++)
+		postgres_array_fini(&relay->done[i]);
 	packets_free(relay->packets);
 	row_free(relay->row);
 	outlet_free(relay->outlet);
-	event_log_free(relay->log);
+	postgres_free(relay->postgres);
 	close(relay->stop_fd);
 	free(relay);
 }

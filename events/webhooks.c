@@ -15,15 +15,17 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "events/store.h"
+#include "common/postgres/session.h"
+#include "embed.h"
+#include "events/post.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
 #include <pthread.h>
+#include <sodium.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define LEASE_GRACE_MS 5000 /* of the lease, beyond the time-out of the request */
@@ -32,6 +34,11 @@
 #define EXPIRE_EVERY_MS 60000
 #define STOP_MS 2000
 #define RECORD_AGAIN_MS 1000 /* after a failure */
+
+#define CONNECT_TIMEOUT_MS 3000
+#define STATEMENT_TIMEOUT_MS 3000
+#define QUERY_TIMEOUT_MS 4000 /* the server's time-out comes first */
+#define LOCK_TIMEOUT_MS 100
 
 /*
  * One request to a webhook, from its claim until PostgreSQL has its outcome:
@@ -43,7 +50,7 @@ enum sending_state { SENDING_FREE, SENDING_SENDING, SENDING_ENDED };
 struct sending {
 	enum sending_state state;
 	int64_t delivery;
-	int lease;
+	int64_t lease;
 	int64_t webhook;
 	int64_t attempts;  /* with this one */
 	int64_t lease_ms;  /* when its lease ends, by the monotonic clock */
@@ -60,29 +67,19 @@ struct webhooks {
 	int stop_fd;     /* readable: stop */
 	atomic_int stop; /* the same */
 	CURLM *multi;
-	struct store *store;
+	struct postgres *postgres; /* blocking */
 	struct sending *sendings;
 	size_t sendings_n;
 	int64_t claim_ms, count_ms, expire_ms; /* when each is due */
 	int64_t dropped; /* events of all webhooks, when they were last counted; -1: never */
 };
 
-/* If it cannot be sent it has ended already. */
-static void sending_begin(struct sending *sending, const struct claimed *claimed,
-			  const struct rules *rules, int64_t lease_ms)
+static PGresult *ask(struct webhooks *webhooks, const char *sql, int n,
+		     const struct postgres_argument *arguments)
 {
-	check(sending->state == SENDING_FREE);
-	*sending = (struct sending){
-		.state = SENDING_SENDING,
-		.delivery = claimed->delivery,
-		.lease = claimed->lease,
-		.webhook = claimed->webhook,
-		.attempts = claimed->attempts + 1,
-		.lease_ms = lease_ms,
-	};
-	sending->post = post_new(rules, &claimed->request, &sending->result);
-	if (!sending->post)
-		sending->state = SENDING_ENDED;
+	static const struct postgres_patience patience = { .timeout_ms = QUERY_TIMEOUT_MS };
+
+	return postgres_ask(webhooks->postgres, sql, n, arguments, &patience);
 }
 
 static void post_drop(struct sending *sending)
@@ -135,44 +132,51 @@ static void end_note(const struct sending *sending, enum post_end end)
 	}
 }
 
-static uint32_t random_number(void)
+/* The row of webhook_finish(), to be cleared. NULL: it failed. */
+static PGresult *sending_finish(struct webhooks *webhooks, const struct sending *sending,
+				enum post_end end)
 {
-	uint32_t number;
+	const struct config *config = webhooks->config;
+	const struct post_result *result = &sending->result;
+	const struct postgres_argument arguments[] = {
+		postgres_number(sending->delivery),
+		postgres_number(sending->lease),
+		postgres_text(post_end_name(end)),
+		postgres_number(result->status),
+		postgres_text(*result->why ? result->why : NULL),
+		postgres_number(post_retry_ms(sending->attempts, config->webhook_retry_ms,
+					      randombytes_random())),
+		postgres_number(post_pause_ms(result)),
+		postgres_number(config->webhook_retry_ms),
+		postgres_number(config->webhook_disable_s),
+	};
 
-	check(getrandom(&number, sizeof(number), 0) == sizeof(number));
-	return number;
+	return ask(webhooks, sql_query_webhook_finish, 9, arguments);
 }
 
 /*
  * Writes the outcome to PostgreSQL. Afterwards it is free, unless that failed while its lease
- * lasts: then it is to be called again, after `retry_ms`.
+ * lasts: then it is to be called again, after `retry_ms`. A delivery that is another worker's by
+ * now, or removed, is not its own.
  */
-static void sending_record(struct sending *sending, struct store *store,
-			   const struct config *config)
+static void sending_record(struct webhooks *webhooks, struct sending *sending)
 {
-	struct finish finish = {
-		.delivery = sending->delivery,
-		.lease = sending->lease,
-		.end = post_end_of(&sending->result, sending->attempts, config->webhook_attempts),
-		.result = &sending->result,
-		.retry_ms = post_retry_ms(sending->attempts, config->webhook_retry_ms,
-					  random_number()),
-	};
-	char disabled[STORE_DISABLED_SIZE] = "";
-	int rc;
+	enum post_end end = sending->is_released ? POST_RELEASED
+						 : post_end_of(&sending->result, sending->attempts,
+							       webhooks->config->webhook_attempts);
+	PGresult *row;
 
 	check(sending->state == SENDING_ENDED);
-	if (sending->is_released)
-		finish.end = POST_RELEASED;
-	rc = store_finish(store, &finish, disabled);
+	row = sending_finish(webhooks, sending, end);
 	sending->retry_ms = clock_monotonic_ms() + RECORD_AGAIN_MS;
-	if (rc < 0 && clock_monotonic_ms() < sending->lease_ms)
+	if (!row && clock_monotonic_ms() < sending->lease_ms)
 		return;
-	if (rc == 1)
-		end_note(sending, finish.end);
-	if (*disabled)
+	if (row && *column_text(row, 0, "is_own") == 't')
+		end_note(sending, end);
+	if (row && *column_text(row, 0, "disabled_why"))
 		log_warn("webhook_disabled", LOG_I("webhook", sending->webhook),
-			 LOG_S("why", disabled));
+			 LOG_S("why", column_text(row, 0, "disabled_why")));
+	PQclear(row);
 	sending->state = SENDING_FREE;
 }
 
@@ -193,18 +197,42 @@ static size_t sendings_count(const struct webhooks *webhooks, enum sending_state
 	return n;
 }
 
-static void one_begin(struct webhooks *webhooks, const struct claimed *claimed, int64_t lease_ms)
+/* A row of the claim. If it cannot be sent it has ended already. */
+static void sending_begin(struct webhooks *webhooks, const PGresult *rows, int row,
+			  int64_t lease_ms)
 {
+	const struct post_request request = {
+		.url = column_text(rows, row, "url"),
+		.message = column_text(rows, row, "message"),
+		.secrets = column_text(rows, row, "secrets"),
+		.body = column_text(rows, row, "body"),
+	};
 	struct sending *sending = sending_find(webhooks, SENDING_FREE);
-	CURL *curl;
 
 	check(sending != NULL);
-	sending_begin(sending, claimed, webhooks->rules, lease_ms);
-	if (sending->state != SENDING_SENDING)
+	*sending = (struct sending){
+		.state = SENDING_ENDED,
+		.delivery = column_number(rows, row, "delivery"),
+		.lease = column_number(rows, row, "lease"),
+		.webhook = column_number(rows, row, "webhook"),
+		.attempts = column_number(rows, row, "attempts") + 1,
+		.lease_ms = lease_ms,
+	};
+	sending->post = post_new(webhooks->rules, &request, &sending->result);
+	if (!sending->post)
 		return;
-	curl = post_handle(sending->post);
-	check(curl_easy_setopt(curl, CURLOPT_PRIVATE, sending) == CURLE_OK);
-	check(curl_multi_add_handle(webhooks->multi, curl) == CURLM_OK);
+	sending->state = SENDING_SENDING;
+	check(curl_easy_setopt(post_handle(sending->post), CURLOPT_PRIVATE, sending) == CURLE_OK);
+	check(curl_multi_add_handle(webhooks->multi, post_handle(sending->post)) == CURLM_OK);
+}
+
+/* Deliveries were announced, or may have been before this session. */
+static void on_notified(void *context, const char *payload)
+{
+	struct webhooks *webhooks = context;
+
+	(void)payload;
+	webhooks->claim_ms = 0;
 }
 
 /* Takes as many deliveries as can be sent now, when that is due. */
@@ -215,20 +243,18 @@ static void claim_step(struct webhooks *webhooks)
 	int64_t now_ms = clock_monotonic_ms();
 	PGresult *rows;
 
-	if (store_notified(webhooks->store))
-		webhooks->claim_ms = now_ms;
 	if (free_n == 0 || now_ms < webhooks->claim_ms)
 		return;
 	webhooks->claim_ms = now_ms + CLAIM_EVERY_MS;
-	if (store_fd(webhooks->store) < 0 || keeper_state().relation != RELATION_OWN)
+	if (keeper_state().relation != RELATION_OWN)
 		return;
-	rows = store_claim(webhooks->store, free_n, lease_ms);
-	for (int row = 0; row < PQntuples(rows); row++) {
-		struct claimed claimed;
-
-		store_claimed(rows, row, &claimed);
-		one_begin(webhooks, &claimed, now_ms + lease_ms);
-	}
+	rows = ask(webhooks, sql_query_webhook_claim,
+		   POSTGRES_ARGUMENTS(postgres_number((int64_t)free_n),
+				      postgres_number(
+					      webhooks->config->webhook_endpoint_connections),
+				      postgres_number(lease_ms)));
+	for (int row = 0; row < PQntuples(rows); row++)
+		sending_begin(webhooks, rows, row, now_ms + lease_ms);
 	PQclear(rows);
 }
 
@@ -261,7 +287,7 @@ static void record_step(struct webhooks *webhooks)
 
 		if (sending->state != SENDING_ENDED || clock_monotonic_ms() < sending->retry_ms)
 			continue;
-		sending_record(sending, webhooks->store, webhooks->config);
+		sending_record(webhooks, sending);
 		if (sending->state == SENDING_FREE)
 			webhooks->claim_ms = 0;
 	}
@@ -285,22 +311,30 @@ static int64_t count_next_ms(int64_t begun_ms)
 /* The numbers of all webhooks are those of one worker, so that their sum over workers is right. */
 static void count_step(struct webhooks *webhooks)
 {
-	struct store_counts counts = { 0 };
+	static const struct {
+		enum metric metric;
+		const char *column;
+	} counts[] = {
+		{ METRIC_WEBHOOK_WAITING, "waiting_num" },
+		{ METRIC_WEBHOOK_OLDEST, "oldest_ms" },
+		{ METRIC_WEBHOOK_KEPT, "failed_num" },
+		{ METRIC_WEBHOOK_DISABLED, "disabled_num" },
+		{ METRIC_WEBHOOK_DROPPED, "dropped_num" },
+	};
 	int64_t now_ms = clock_monotonic_ms();
+	PGresult *row = NULL;
 
 	metrics_set(METRIC_WEBHOOK_SENDING, (int64_t)sendings_count(webhooks, SENDING_SENDING));
-	if (now_ms < webhooks->count_ms || store_fd(webhooks->store) < 0)
+	if (now_ms < webhooks->count_ms || !postgres_up(webhooks->postgres))
 		return;
 	if (!keeper_state().elected)
 		webhooks->dropped = -1;
-	else if (store_counts(webhooks->store, &counts) == 0)
-		dropped_note(webhooks, counts.dropped);
+	else if ((row = ask(webhooks, sql_query_webhook_counts, 0, NULL)))
+		dropped_note(webhooks, column_number(row, 0, "dropped_num"));
 	webhooks->count_ms = count_next_ms(now_ms);
-	metrics_set(METRIC_WEBHOOK_WAITING, counts.waiting);
-	metrics_set(METRIC_WEBHOOK_OLDEST, counts.oldest_ms);
-	metrics_set(METRIC_WEBHOOK_KEPT, counts.failed);
-	metrics_set(METRIC_WEBHOOK_DISABLED, counts.disabled);
-	metrics_set(METRIC_WEBHOOK_DROPPED, counts.dropped);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		metrics_set(counts[i].metric, row ? column_number(row, 0, counts[i].column) : 0);
+	PQclear(row);
 }
 
 static void expire_step(struct webhooks *webhooks)
@@ -308,10 +342,11 @@ static void expire_step(struct webhooks *webhooks)
 	int64_t now_ms = clock_monotonic_ms();
 
 	if (now_ms < webhooks->expire_ms || !keeper_state().elected ||
-	    store_fd(webhooks->store) < 0)
+	    !postgres_up(webhooks->postgres))
 		return;
 	webhooks->expire_ms = now_ms + EXPIRE_EVERY_MS;
-	store_expire(webhooks->store);
+	PQclear(ask(webhooks, sql_query_webhook_expire,
+		    POSTGRES_ARGUMENTS(postgres_number(webhooks->config->webhook_keep_s))));
 }
 
 /* When there is something to do next, apart from libcurl's requests, which it knows itself. */
@@ -335,7 +370,7 @@ static void wait_step(struct webhooks *webhooks)
 {
 	struct curl_waitfd fds[] = {
 		{ .fd = webhooks->stop_fd, .events = CURL_WAIT_POLLIN },
-		{ .fd = store_fd(webhooks->store), .events = CURL_WAIT_POLLIN },
+		{ .fd = postgres_fd(webhooks->postgres), .events = CURL_WAIT_POLLIN },
 	};
 	unsigned fds_n = fds[1].fd >= 0 ? 2 : 1;
 	int64_t left_ms = due_ms(webhooks) - clock_monotonic_ms();
@@ -370,12 +405,21 @@ static void sendings_release(struct webhooks *webhooks)
 	record_step(webhooks);
 }
 
+/* Connects when that is due, and reads what is announced. */
+static void session_step(struct webhooks *webhooks)
+{
+	if (postgres_up(webhooks->postgres))
+		postgres_step(webhooks->postgres, clock_monotonic_ms());
+	else
+		postgres_open(webhooks->postgres);
+}
+
 static void *run(void *argument)
 {
 	struct webhooks *webhooks = argument;
 
 	while (!webhooks->stop) {
-		store_open(webhooks->store);
+		session_step(webhooks);
 		requests_step(webhooks);
 		record_step(webhooks);
 		claim_step(webhooks);
@@ -386,6 +430,27 @@ static void *run(void *argument)
 	sendings_await(webhooks);
 	sendings_release(webhooks);
 	return NULL;
+}
+
+static struct postgres *session_new(struct webhooks *webhooks)
+{
+	const struct postgres_options options = {
+		.url = webhooks->config->database_url,
+		.application_name = "coupon-webhooks",
+		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
+		.lock_timeout_ms = LOCK_TIMEOUT_MS,
+		.session = "LISTEN couponmq_webhook",
+		.reconnects = 1,
+		.lost_event = "webhook_database_lost",
+		.unreachable_event = "webhook_database_unreachable",
+		.refused_event = "webhook_database_refused",
+		.notice_event = "webhook_database_notice",
+		.notified = on_notified,
+		.context = webhooks,
+	};
+
+	return postgres_new(&options);
 }
 
 struct webhooks *webhooks_start(const struct config *config, const struct rules *rules)
@@ -404,7 +469,7 @@ struct webhooks *webhooks_start(const struct config *config, const struct rules 
 	check(webhooks->sendings != NULL && webhooks->stop_fd >= 0 && webhooks->multi != NULL);
 	check(curl_multi_setopt(webhooks->multi, CURLMOPT_MAXCONNECTS,
 				(long)config->webhook_connections) == CURLM_OK);
-	webhooks->store = store_new(config);
+	webhooks->postgres = session_new(webhooks);
 	check(pthread_create(&webhooks->thread, NULL, run, webhooks) == 0);
 	return webhooks;
 }
@@ -416,7 +481,7 @@ void webhooks_stop(struct webhooks *webhooks)
 	webhooks->stop = 1;
 	check(write(webhooks->stop_fd, &one, sizeof(one)) == sizeof(one));
 	pthread_join(webhooks->thread, NULL);
-	store_free(webhooks->store);
+	postgres_free(webhooks->postgres);
 	curl_multi_cleanup(webhooks->multi);
 	curl_global_cleanup();
 	free(webhooks->sendings);

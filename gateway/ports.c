@@ -92,7 +92,7 @@ static void port_look_up_coupon(void *context, int64_t coupon)
 	struct parts *parts = context;
 	struct lookup_ticket *ticket = ticket_new(parts, coupon, 0);
 
-	if (lookup_coupon(parts->lookup, LOOKUP_COUPONS, coupon, on_coupon_state, ticket)) {
+	if (lookup_coupon(parts->lookup, LOOKUP_COUPON, coupon, on_coupon_state, ticket)) {
 		free(ticket);
 		admission_looked_up(parts->admission, coupon, COUPON_LOOKUP_BUSY);
 	}

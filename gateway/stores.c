@@ -99,8 +99,8 @@ static void on_copy(void *context, const redisReply *reply)
 	relation_set(comparison);
 	claim_step(comparison, now_ms);
 	if (!comparison->is_look)
-		comparison->is_asking = lookup_changes(comparison->lookup, on_changes,
-						       comparison) == 0;
+		comparison->is_asking = lookup_ask(comparison->lookup, LOOKUP_CHANGES, 0, NULL,
+						   on_changes, comparison) == 0;
 }
 
 int comparison_is_due(const struct comparison *comparison)
@@ -188,8 +188,11 @@ static void row_step(struct known *known, int64_t now_ms)
 		return;
 	known->lookup_connects = lookup_connects_n(known->lookup);
 	known->alive_ms = now_ms + ROW_AGAIN_MS;
-	known->is_asking = lookup_alive(known->lookup, known->id, known->place, !known->is_recorded,
-					on_alive, known) == 0;
+	known->is_asking =
+		lookup_ask(known->lookup, LOOKUP_ALIVE,
+			   POSTGRES_ARGUMENTS(postgres_text(known->id), postgres_text(known->place),
+					      postgres_text(known->is_recorded ? "false" : "true")),
+			   on_alive, known) == 0;
 }
 
 static void on_mark(void *context, const redisReply *reply)
@@ -315,7 +318,9 @@ int known_leave(struct known *known, int64_t now_ms)
 		if (link && may_report(known) &&
 		    redis_link_words(link, 3, argv, on_unmarked, known) == 0)
 			known->leaving++;
-		if (is_own(known) && lookup_gone(known->lookup, known->id, on_gone, known) == 0)
+		if (is_own(known) &&
+		    lookup_ask(known->lookup, LOOKUP_GONE,
+			       POSTGRES_ARGUMENTS(postgres_text(known->id)), on_gone, known) == 0)
 			known->leaving++;
 	}
 	return known->leaving == 0 || now_ms >= known->leave_ms;
@@ -378,7 +383,7 @@ void weak_settings_tick(struct weak_settings *settings, int64_t now_ms)
 	if ((lookup_connects != settings->lookup_connects ||
 	     (lookup_connects > 0 && now_ms >= settings->lookup_due_ms)) &&
 	    lookup_is_connected(settings->lookup)) {
-		lookup_settings(settings->lookup, on_settings, settings);
+		lookup_ask(settings->lookup, LOOKUP_SETTINGS, 0, NULL, on_settings, settings);
 		settings->lookup_due_ms = now_ms + SETTINGS_AGAIN_MS;
 	}
 	settings->lookup_connects = lookup_connects;

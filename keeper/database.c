@@ -2,15 +2,13 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log/log.h"
 #include "embed.h"
 
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define APPLICATION_NAME "coupon-keeper"
 #define CONNECT_TIMEOUT_MS 3000
 #define CHECK_EVERY_MS 5000
 #define GRACE_MS 1000 /* the server's timeout expires before ours */
@@ -32,25 +30,55 @@ struct keeper_database {
 	struct postgres_patience patience;
 	int64_t changed[KEEPER_PAGE]; /* coupons named by NOTIFY */
 	size_t changed_n;
-	int changed_more;        /* other, unknown coupons may have changed */
-	int notified;            /* since the last call of keeper_database_notified() */
-	int64_t since_ms;        /* of the connection */
-	int64_t used_ms;         /* the last statement */
-	int64_t blocked_ms;      /* waited for locks in vain, in this round */
-	int64_t lock_timeout_ms; /* of the session */
+	int changed_more;   /* other, unknown coupons may have changed */
+	int notified;       /* since the last call of keeper_database_notified() */
+	int64_t used_ms;    /* the last statement */
+	int64_t blocked_ms; /* waited for locks in vain, in this round */
 };
+
+static void changed_add(struct keeper_database *database, const char *text)
+{
+	int64_t coupon = strtoll(text, NULL, 10);
+
+	for (size_t i = 0; i < database->changed_n; i++)
+		if (database->changed[i] == coupon)
+			return;
+	if (database->changed_n < KEEPER_PAGE)
+		database->changed[database->changed_n++] = coupon;
+	else
+		database->changed_more = 1;
+}
+
+/* A new session treats all terms as changed. */
+static void on_notified(void *context, const char *payload)
+{
+	struct keeper_database *database = context;
+
+	database->notified = 1;
+	if (payload) {
+		changed_add(database, payload);
+		return;
+	}
+	database->changed_n = 0;
+	database->changed_more = 1;
+}
 
 struct keeper_database *keeper_database_new(const char *url, int64_t timeout_ms)
 {
 	struct keeper_database *database = calloc(1, sizeof(*database));
 	const struct postgres_options options = {
 		.url = url,
-		.application_name = "coupon-keeper",
+		.application_name = APPLICATION_NAME,
 		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
 		.statement_timeout_ms = timeout_ms,
 		.lock_timeout_ms = LOCK_TIMEOUT_MS,
 		.session = "LISTEN couponmq_terms",
+		.lost_event = "keeper_database_lost",
+		.unreachable_event = "keeper_database_unreachable",
+		.refused_event = "keeper_database_refused",
 		.notice_event = "keeper_database_notice",
+		.notified = on_notified,
+		.context = database,
 	};
 
 	check(database != NULL);
@@ -68,42 +96,25 @@ void keeper_database_free(struct keeper_database *database)
 	free(database);
 }
 
-/* After the connection is lost, or the server behaves unexpectedly: a new connection is needed. */
-static void drop(struct keeper_database *database, const char *event)
-{
-	log_warn(event, LOG_S("why", postgres_why(database->postgres)));
-	postgres_drop(database->postgres, NULL);
-	/* The next connection treats all terms as changed. */
-	database->changed_n = 0;
-	database->changed_more = 0;
-	database->notified = 0;
-}
-
 void keeper_database_round(struct keeper_database *database)
 {
 	database->blocked_ms = 0;
 }
 
-/*
- * Sets the lock timeout that the waits of this round allow. After an error the session keeps the
- * one that it has.
- */
+/* Sets the lock timeout that the waits of this round allow; within a transaction it stays. */
 static void lock_timeout_set(struct keeper_database *database)
 {
 	int64_t wanted_ms = database->blocked_ms < BLOCKED_ROUND_MS ? LOCK_TIMEOUT_MS
 								    : LOCK_TIMEOUT_SHORT_MS;
-	char sql[64];
 	PGresult *result;
 
-	if (wanted_ms == database->lock_timeout_ms ||
-	    PQtransactionStatus(postgres_libpq(database->postgres)) != PQTRANS_IDLE)
+	if (PQtransactionStatus(postgres_libpq(database->postgres)) != PQTRANS_IDLE ||
+	    !postgres_set(database->postgres, wanted_ms, APPLICATION_NAME,
+			  clock_monotonic_ms() + database->patience.timeout_ms))
 		return;
-	snprintf(sql, sizeof(sql), "SET lock_timeout = %" PRId64, wanted_ms);
-	result = postgres_query(database->postgres, sql, 0, NULL, &database->patience);
-	if (result)
-		database->lock_timeout_ms = wanted_ms;
-	else if (!postgres_idle(database->postgres))
-		drop(database, "keeper_database_lost");
+	result = postgres_query_take(database->postgres, &database->patience);
+	if (!result)
+		postgres_lose(database->postgres, NULL);
 	PQclear(result);
 }
 
@@ -123,15 +134,11 @@ PGresult *keeper_database_take(struct keeper_database *database)
 {
 	PGresult *result = postgres_query_take(database->postgres, &database->patience);
 
-	if (result)
-		return result;
 	if (postgres_failure(database->postgres) == POSTGRES_BLOCKED)
 		database->blocked_ms += clock_monotonic_ms() - database->used_ms;
-	if (keeper_database_of_coupon(database))
-		log_warn("keeper_database_refused", LOG_S("why", postgres_why(database->postgres)));
-	else
-		drop(database, "keeper_database_lost");
-	return NULL;
+	if (!result)
+		postgres_fail(database->postgres);
+	return result;
 }
 
 int keeper_database_waits(const struct keeper_database *database, int64_t for_ms)
@@ -182,22 +189,12 @@ void keeper_database_patient(struct keeper_database *database, int (*waiting)(vo
 
 int keeper_database_open(struct keeper_database *database)
 {
-	if (postgres_up(database->postgres))
-		return 0;
-	if (postgres_open(database->postgres)) {
-		drop(database, "keeper_database_unreachable");
-		return -1;
-	}
-	database->since_ms = clock_monotonic_ms();
-	database->lock_timeout_ms = LOCK_TIMEOUT_MS;
-	database->changed_more = 1;
-	database->notified = 1;
-	return 0;
+	return postgres_open(database->postgres);
 }
 
 int64_t keeper_database_since_ms(const struct keeper_database *database)
 {
-	return database->since_ms;
+	return postgres_since_ms(database->postgres);
 }
 
 int keeper_database_fd(const struct keeper_database *database)
@@ -205,32 +202,10 @@ int keeper_database_fd(const struct keeper_database *database)
 	return postgres_fd(database->postgres);
 }
 
-static void changed_add(struct keeper_database *database, const char *text)
+static void notifications_read(const struct keeper_database *database)
 {
-	int64_t coupon = strtoll(text, NULL, 10);
-
-	database->notified = 1;
-	for (size_t i = 0; i < database->changed_n; i++)
-		if (database->changed[i] == coupon)
-			return;
-	if (database->changed_n < KEEPER_PAGE)
-		database->changed[database->changed_n++] = coupon;
-	else
-		database->changed_more = 1;
-}
-
-static void notifications_read(struct keeper_database *database)
-{
-	PGnotify *notify;
-
-	if (postgres_idle(database->postgres) &&
-	    postgres_step(database->postgres, clock_monotonic_ms()) == POSTGRES_LOST)
-		drop(database, "keeper_database_lost");
-	while (postgres_idle(database->postgres) &&
-	       (notify = PQnotifies(postgres_libpq(database->postgres)))) {
-		changed_add(database, notify->extra);
-		PQfreemem(notify);
-	}
+	if (postgres_idle(database->postgres))
+		postgres_step(database->postgres, clock_monotonic_ms());
 }
 
 int keeper_database_notified(struct keeper_database *database)

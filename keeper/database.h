@@ -6,7 +6,7 @@
 #ifndef KEEPER_DATABASE_H
 #define KEEPER_DATABASE_H
 
-#include "common/postgres/query.h"
+#include "common/postgres/session.h"
 
 #include <stddef.h>
 #include <stdint.h>

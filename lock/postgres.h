@@ -7,7 +7,7 @@
 #ifndef LOCK_POSTGRES_H
 #define LOCK_POSTGRES_H
 
-#include "common/postgres/query.h"
+#include "common/postgres/session.h"
 #include "lock/backend.h"
 
 /*

@@ -1,20 +1,351 @@
-/* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
+/*
+ * coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper.
+ *
+ * The loop collects deliveries, settles them in transactions, and acks what is committed. One
+ * thread owns all of it:
+ *
+ *	RabbitMQ ──deliveries──▶ settlement ◀──▶ settler ◀──▶ PostgreSQL
+ *	    ▲  ▲                   │   │            ├─ rejections: the keeper's thread is woken
+ *	    │  └──────── acks ─────┘   │            └─ settled batches ──▶ outboxes ──▶ Redis
+ *	    └── publisher ◀── forward ─┘ dead letters, parked messages; replies
+ *
+ * The batches of dead letters go to the outboxes as well, which have a thread of their own.
+ *
+ * The next transaction is what has arrived when the database is idle (settler.h).
+ */
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
 #include "common/log/log.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
+#include "common/rabbit/publisher.h"
+#include "common/rabbit/topology.h"
 #include "common/serve/listener.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"
+#include "worker/consume/forward.h"
+#include "worker/consume/settlement.h"
+#include "worker/metrics.h"
 #include "worker/monitor.h"
-#include "worker/worker.h"
+#include "worker/outbox/outboxes.h"
+#include "worker/settler.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+/* Redelivered this often, a message may be what kills workers; then it is one of its batches. */
+#define ALONE_FROM_DELIVERIES 2
+#define APART_FROM_DELIVERIES 4
+/* A queue may have a delivery limit, which AMQP does not report: 20 by default on RabbitMQ 4. */
+#define RESCUE_FROM_DELIVERIES 8
+
+/*
+ * How long a settled batch waits until it is removed from the outbox with others. The keeper must
+ * not take it for lost meanwhile.
+ */
+#define OUTBOX_GATHER_MS 750
+
+/* To finish takes no longer: what is not settled by then is delivered to another worker. */
+#define WORKER_STOP_MS 8000
+
+/* The queues that a worker consumes. */
+enum source { SOURCE_RECEIVES, SOURCE_PARKED, SOURCES };
+
+struct worker {
+	const struct config *config;
+	struct keeper *keeper; /* not owned */
+	struct settlement *settlement;
+	struct settler settler;
+	struct rabbit_link *consumer;
+	struct rabbit_publisher *publisher;
+	struct outboxes *outboxes;
+	struct forward forward;
+	struct unpack unpack;
+	int64_t stop_by_ms; /* 0: not stopping */
+	int ready_logged;
+};
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void consumer_opened(void *context)
+{
+	struct worker *worker = context;
+
+	if (!worker->ready_logged)
+		log_info("ready", LOG_S("queue", AMQP_QUEUE),
+			 LOG_I("prefetch", worker->config->prefetch));
+	worker->ready_logged = 1;
+}
+
+static unsigned arrival_of(const struct envelope *envelope, size_t source)
+{
+	int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;
+
+	if (is_rescued)
+		log_warn("delivered_often",
+			 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+			 LOG_I("count", envelope->delivery_count));
+	return (is_rescued ? SETTLEMENT_RESCUE : 0) |
+	       (envelope->reply_to.len ? SETTLEMENT_AWAITED : 0) |
+	       (envelope->delivery_count >= ALONE_FROM_DELIVERIES ? SETTLEMENT_ALONE : 0) |
+	       (envelope->delivery_count >= APART_FROM_DELIVERIES ? SETTLEMENT_APART : 0) |
+	       (source == SOURCE_PARKED ? SETTLEMENT_FROM_PARKING : 0);
+}
+
+static int is_leave(const struct envelope *envelope)
+{
+	return envelope->type.len == strlen(RABBIT_LEAVE_TYPE) &&
+	       memcmp(envelope->type.bytes, RABBIT_LEAVE_TYPE, envelope->type.len) == 0;
+}
+
+/* A message without an id was published by a version that knew none, or by hand. */
+static int is_of_another(const struct worker *worker, const struct envelope *envelope)
+{
+	const char *own = worker->settler.gate.installation;
+
+	return envelope->app_id.len > 0 &&
+	       (envelope->app_id.len != strlen(own) ||
+		memcmp(envelope->app_id.bytes, own, envelope->app_id.len) != 0);
+}
+
+/* First the ack: otherwise this message returns to the queue too. */
+static void source_leave(struct worker *worker, size_t source, uint64_t tag)
+{
+	log_info("queue_left",
+		 LOG_S("queue", source == SOURCE_PARKED ? AMQP_PARKED_QUEUE : AMQP_QUEUE),
+		 LOG_I("for_ms", RABBIT_LEAVE_MS));
+	rabbit_link_ack(worker->consumer, tag, 0);
+	rabbit_link_leave(worker->consumer, source, RABBIT_LEAVE_MS);
+}
+
+/* As if the batch had come in a message of its own. */
+static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+{
+	char correlation_id[ULID_SIZE] = "";
+
+	if (batch)
+		ulid_format(batch, correlation_id);
+	return envelope_new_part(whole, amqp_cstring_bytes(correlation_id), text, len);
+}
+
+static void consumer_delivered(void *context, size_t source, uint64_t tag,
+			       struct envelope *envelope)
+{
+	struct worker *worker = context;
+
+	if (is_leave(envelope)) {
+		envelope_free(envelope);
+		source_leave(worker, source, tag);
+		return;
+	}
+	metrics_count(METRIC_MESSAGES, 1);
+	if (is_of_another(worker, envelope))
+		settlement_add_dead(worker->settlement, tag, "of another installation", envelope);
+	else if (envelope->body_len < envelope->body_size)
+		settlement_add_dead(worker->settlement, tag,
+				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
+	else
+		unpack_add(&worker->unpack, tag, envelope->body, envelope->body_len,
+			   arrival_of(envelope, source), envelope);
+}
+
+static void consumer_lost(void *context)
+{
+	struct worker *worker = context;
+
+	settlement_reset(worker->settlement);
+}
+
+/* At most this many messages of locked coupons are held of the receive queue; others are parked. */
+static size_t put_off_max(const struct config *config)
+{
+	return config->prefetch >= 4 ? (size_t)config->prefetch / 4 : 1;
+}
+
+/* `keeper` is woken after each transaction that rejected something. */
+static struct worker *worker_new(const struct config *config, struct keeper *keeper)
+{
+	static const struct rabbit_link_events events = { .opened = consumer_opened,
+							  .delivered = consumer_delivered,
+							  .lost = consumer_lost };
+	const struct rabbit_source sources[SOURCES] = {
+		[SOURCE_RECEIVES] = { .queue = AMQP_QUEUE, .prefetch = (uint16_t)config->prefetch },
+		[SOURCE_PARKED] = { .queue = AMQP_PARKED_QUEUE,
+				    .prefetch = (uint16_t)config->prefetch },
+	};
+	static const struct rabbit_publisher_port port = { .done = forward_done,
+							   .way = forward_way };
+	struct worker *worker = calloc(1, sizeof(*worker));
+
+	check(worker != NULL);
+	worker->config = config;
+	worker->keeper = keeper;
+	worker->settlement = settlement_new(envelope_free, put_off_max(config),
+					    (size_t)config->prefetch);
+	worker->unpack = (struct unpack){ .settlement = worker->settlement,
+					  .arena = json_arena_new(),
+					  .part_new = part_new,
+					  .envelope_free = envelope_free };
+	worker->consumer = rabbit_link_new("consumer", config->amqp_url, sources, SOURCES, &events,
+					   worker);
+	worker->publisher = rabbit_publisher_new("publisher", config->amqp_url, &port,
+						 &worker->forward);
+	worker->outboxes = outboxes_start(config->redis_url,
+					  earlier(OUTBOX_GATHER_MS, config->resend_after_ms / 4));
+	worker->forward = (struct forward){ .settlement = worker->settlement,
+					    .publisher = worker->publisher,
+					    .outboxes = worker->outboxes,
+					    .ready_ms = clock_monotonic_ms() };
+	worker->settler = (struct settler){
+		.settlement = worker->settlement,
+		.publisher = worker->publisher,
+		.outboxes = worker->outboxes,
+		.settle_timeout_ms = config->settle_timeout_ms,
+		.keeper = keeper,
+		.transaction_receives_max = (size_t)config->transaction_receives_max
+	};
+	settler_init(&worker->settler, config->database_url);
+	return worker;
+}
+
+static void worker_free(struct worker *worker)
+{
+	rabbit_link_free(worker->consumer); /* waits until the broker has read the acks */
+	rabbit_publisher_free(worker->publisher);
+	settler_fini(&worker->settler);
+	outboxes_stop(worker->outboxes);
+	json_arena_free(worker->unpack.arena);
+	settlement_free(worker->settlement);
+	free(worker);
+}
+
+static void acks_turn(struct worker *worker)
+{
+	uint64_t tag;
+	int multiple;
+
+	/*
+	 * If the connection breaks here, the books are reset and no acks are left.
+	 */
+	while (settlement_ack(worker->settlement, &tag, &multiple)) {
+		fault_point(FAULT_WORKER_BEFORE_ACK);
+		rabbit_link_ack(worker->consumer, tag, multiple);
+		fault_point(FAULT_WORKER_AFTER_ACK);
+	}
+}
+
+static int64_t next_deadline_ms(const struct worker *worker, int64_t now_ms)
+{
+	int64_t deadline = earlier(settler_deadline_ms(&worker->settler),
+				   rabbit_link_deadline_ms(rabbit_publisher_link(worker->publisher),
+							   now_ms));
+
+	if (rabbit_link_up(worker->consumer) ||
+	    (!worker->stop_by_ms && worker->settler.gate.is_own))
+		deadline = earlier(deadline, rabbit_link_deadline_ms(worker->consumer, now_ms));
+	if (worker->stop_by_ms)
+		deadline = earlier(deadline, worker->stop_by_ms);
+	if (settlement_put_off_coupons(worker->settlement) > 0)
+		deadline = earlier(deadline, now_ms + SETTLEMENT_ROTATE_MS);
+	return earlier(deadline, forward_deadline_ms(&worker->forward));
+}
+
+static void wait_for_work(struct worker *worker, int signal_fd)
+{
+	int64_t now_ms = clock_monotonic_ms(), wait_ms = next_deadline_ms(worker, now_ms) - now_ms;
+	const struct postgres *postgres = worker->settler.postgres;
+	struct pollfd fds[] = {
+		{ .fd = worker->stop_by_ms ? -1 : signal_fd, .events = POLLIN },
+		{ .fd = rabbit_link_fd(worker->consumer), .events = POLLIN },
+		{ .fd = rabbit_link_fd(rabbit_publisher_link(worker->publisher)),
+		  .events = POLLIN },
+		{ .fd = postgres_fd(postgres), .events = postgres_poll_events(postgres) },
+	};
+
+	wait_ms = wait_ms < 0 ? 0 : earlier(wait_ms, STATS_EVERY_MS);
+	poll(fds, 4, (int)wait_ms);
+	if (fds[0].revents) {
+		log_info("stopping", LOG_I("held", settlement_held(worker->settlement)));
+		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
+		rabbit_link_cancel(worker->consumer);
+	}
+}
+
+/* Consumes where Redis belongs to PostgreSQL; the messages are of another installation else. */
+static void consumer_step(struct worker *worker, int64_t now_ms)
+{
+	if (worker->settler.gate.is_own) {
+		rabbit_link_step(worker->consumer, now_ms);
+	} else if (rabbit_link_fd(worker->consumer) >= 0) {
+		rabbit_link_close(worker->consumer);
+		settlement_reset(worker->settlement);
+	}
+}
+
+static void metrics_update(struct worker *worker, int64_t now_ms)
+{
+	const struct settlement *settlement = worker->settlement;
+	const struct rabbit_link *publisher = rabbit_publisher_link(worker->publisher);
+
+	stats_step(now_ms);
+	metrics_set(METRIC_HELD, (int64_t)settlement_held(settlement));
+	metrics_set(METRIC_WAITING, (int64_t)settlement_waiting(settlement));
+	metrics_set(METRIC_DEAD_WAITING, (int64_t)settlement_dead_waiting(settlement));
+	metrics_set(METRIC_PUT_OFF, (int64_t)settlement_put_off(settlement));
+	metrics_set(METRIC_PUT_OFF_COUPONS, (int64_t)settlement_put_off_coupons(settlement));
+	metrics_set(METRIC_CONSUMER_UP, rabbit_link_up(worker->consumer));
+	metrics_set(METRIC_PUBLISHER_UP,
+		    rabbit_link_up(publisher) && !rabbit_link_blocked(publisher));
+	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
+	metrics_set(METRIC_DATABASE_UP, postgres_up(worker->settler.postgres));
+	monitor_beat();
+}
+
+/* Deliveries that wait for another session's lock are not finished: another worker gets them. */
+static int finished(const struct worker *worker, int64_t now_ms)
+{
+	if (!worker->stop_by_ms)
+		return 0;
+	return now_ms >= worker->stop_by_ms || settlement_rests(worker->settlement);
+}
+
+/*
+ * Runs until `signal_fd` can be read; then takes no more, finishes what it holds and returns.
+ */
+static void worker_run(struct worker *worker, int signal_fd)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	while (!finished(worker, now_ms)) {
+		if (!worker->stop_by_ms)
+			consumer_step(worker, now_ms);
+		rabbit_link_step(rabbit_publisher_link(worker->publisher), now_ms);
+		rabbit_link_read(worker->consumer);
+		rabbit_link_read(rabbit_publisher_link(worker->publisher));
+		now_ms = clock_monotonic_ms();
+		if (settler_turn(&worker->settler, now_ms) > 0)
+			keeper_wake(worker->keeper);
+		settlement_rotate(worker->settlement, now_ms);
+		forward_send(&worker->forward, now_ms);
+		acks_turn(worker);
+		metrics_update(worker, now_ms);
+		/* The last ack may just have been sent: no event would end the wait then. */
+		if (!finished(worker, now_ms))
+			wait_for_work(worker, signal_fd);
+		now_ms = clock_monotonic_ms();
+	}
+	stats_log();
+}
 
 static void help(void)
 {

@@ -1,8 +1,28 @@
 /*
- * Every metric of the worker's loop once, besides the loop's counters (counter_table.h):
- * METRIC(enumerator, "name", "type", "help"). The name goes out with the prefix couponmq_;
- * docs/metrics.md is checked against this table. No include guard: included for its expansion.
+ * Every metric of the worker once: METRIC(enumerator, "name", "type", "help"), and of the loop's
+ * counters STAT(enumerator, "name", "help"): the log line `stats` has the name, the metric is
+ * worker_NAME_total. Names go out with the prefix couponmq_; docs/metrics.md is checked against
+ * this table. No include guard: included for its expansion.
  */
+STAT(METRIC_MESSAGES, "messages", "Messages received, including redeliveries.")
+STAT(METRIC_RECEIVES, "receives", "Receives in committed transactions.")
+STAT(METRIC_ISSUED, "issued", "Of those, issued for the first time.")
+STAT(METRIC_REPEATED, "repeated", "Of those, already issued earlier.")
+STAT(METRIC_REJECTED, "rejected", "Of those, rejected.")
+STAT(METRIC_DEAD, "dead", "Messages dead-lettered and confirmed.")
+STAT(METRIC_TRANSACTIONS, "transactions", "Committed transactions.")
+STAT(METRIC_RETRIES, "retries", "Transactions that were refused or lost, and were retried.")
+STAT(METRIC_BLOCKED, "blocked",
+     "Transactions that met a lock or a statement time-out, and were split or put off.")
+STAT(METRIC_PARKED, "parked", "Messages moved to the parking queue and confirmed.")
+STAT(METRIC_REQUEUED, "requeued",
+     "Messages moved to the end of the receive queue: the parking queue refuses them.")
+STAT(METRIC_RESCUED, "rescued",
+     "Messages with a high delivery count that were published to their queue again and "
+     "confirmed.")
+STAT(METRIC_REPLIES, "replies", "Outcomes sent to gateways, one message each.")
+STAT(METRIC_REPLIES_LOST, "replies_lost",
+     "Replies that could not be sent; the gateway looks the receive up instead.")
 METRIC(METRIC_HELD, "worker_held", "gauge", "Messages that this worker holds unacked.")
 METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, messages that wait for a transaction.")
 METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",

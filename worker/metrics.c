@@ -17,20 +17,16 @@ static const char *const reasons[] = {
 
 static atomic_int_least64_t rejected[REASONS];
 
-static struct {
-#define STAT(name, help) atomic_int_least64_t name;
-#include "worker/counter_table.h"
-#undef STAT
-} loop;
-
 static const struct {
 	const char *name;
 	const char *type;
 	const char *help;
 } metrics[] = {
-#define METRIC(id, text, kind, about) [id] = { .name = text, .type = kind, .help = about },
+#define STAT(id, text, about) [id] = { "worker_" text "_total", "counter", about },
+#define METRIC(id, text, kind, about) [id] = { text, kind, about },
 #include "worker/metric_table.h"
 #undef METRIC
+#undef STAT
 };
 
 static void store(atomic_int_least64_t *at, int64_t value)
@@ -58,30 +54,13 @@ int64_t metrics_get(enum metric metric)
 	return load(&values[metric]);
 }
 
-void metrics_stats(const struct stats *stats)
-{
-#define STAT(name, help) store(&loop.name, stats->name);
-#include "worker/counter_table.h"
-#undef STAT
-}
-
 void metrics_rejected(size_t reason)
 {
 	atomic_fetch_add_explicit(&rejected[reason], 1, memory_order_relaxed);
 }
 
-static void stats_prometheus(struct evbuffer *out)
-{
-#define STAT(name, help)                                                 \
-	exposition_head(out, "worker_" #name "_total", "counter", help); \
-	exposition_value(out, "worker_" #name "_total", load(&loop.name));
-#include "worker/counter_table.h"
-#undef STAT
-}
-
 void metrics_prometheus(struct evbuffer *out)
 {
-	stats_prometheus(out);
 	exposition_head(out, "worker_rejections_total", "counter", "Rejected receives by reason.");
 	for (size_t i = 1; i < REASONS; i++)
 		exposition_labelled(out, "worker_rejections_total", "reason", reasons[i],
@@ -92,20 +71,22 @@ void metrics_prometheus(struct evbuffer *out)
 	}
 }
 
-static int64_t counters_sum(const struct stats *stats)
+static int64_t counters_sum(void)
 {
 	return 0
-#define STAT(name, help) +stats->name
-#include "worker/counter_table.h"
+#define STAT(id, text, about) +load(&values[id])
+#define METRIC(id, text, kind, about)
+#include "worker/metric_table.h"
 #undef STAT
 		;
 }
 
-void stats_log(const struct stats *stats)
+void stats_log(void)
 {
 	const struct log_field fields[] = {
-#define STAT(name, help) LOG_I(#name, stats->name),
-#include "worker/counter_table.h"
+#define STAT(id, text, about) LOG_I(text, load(&values[id])),
+#include "worker/metric_table.h"
+#undef METRIC
 #undef STAT
 		{ 0 }
 	};
@@ -113,13 +94,17 @@ void stats_log(const struct stats *stats)
 	log_event(LOG_LEVEL_INFO, "stats", fields);
 }
 
-void stats_step(struct stats *stats, int64_t now_ms)
+void stats_step(int64_t now_ms)
 {
-	if (now_ms - stats->logged_ms < STATS_EVERY_MS)
+	static int64_t logged_ms, logged_sum;
+
+	if (logged_ms == 0)
+		logged_ms = now_ms;
+	if (now_ms - logged_ms < STATS_EVERY_MS)
 		return;
-	stats->logged_ms = now_ms;
-	if (counters_sum(stats) == stats->logged_sum)
+	logged_ms = now_ms;
+	if (counters_sum() == logged_sum)
 		return;
-	stats->logged_sum = counters_sum(stats);
-	stats_log(stats);
+	logged_sum = counters_sum();
+	stats_log();
 }

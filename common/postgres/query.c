@@ -1,10 +1,67 @@
-#include "common/postgres/query.h"
+/*
+ * What failures mean, rows, and the blocking face of a session, which waits for the steps that a
+ * loop would call.
+ */
+#include "common/postgres/session.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 
 #include <poll.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum postgres_failure postgres_classify(const char *sqlstate)
+{
+	static const struct {
+		const char *prefix; /* a whole SQLSTATE, or its class */
+		enum postgres_failure failure;
+	} table[] = {
+		{ .prefix = "55P03", .failure = POSTGRES_BLOCKED },
+		{ .prefix = "57014", .failure = POSTGRES_CANCELLED },
+		{ .prefix = "22", .failure = POSTGRES_REFUSED },
+		{ .prefix = "23", .failure = POSTGRES_REFUSED },
+		{ .prefix = "40001", .failure = POSTGRES_AGAIN },
+		{ .prefix = "40P01", .failure = POSTGRES_AGAIN },
+	};
+
+	if (!sqlstate || !*sqlstate)
+		return POSTGRES_DOWN;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (strncmp(sqlstate, table[i].prefix, strlen(table[i].prefix)) == 0)
+			return table[i].failure;
+	return POSTGRES_UNFIT;
+}
+
+int postgres_of_coupon(enum postgres_failure failure)
+{
+	switch (failure) {
+	case POSTGRES_BLOCKED:
+	case POSTGRES_CANCELLED:
+	case POSTGRES_REFUSED:
+	case POSTGRES_AGAIN:
+		return 1;
+	case POSTGRES_OK:
+	case POSTGRES_UNFIT:
+	case POSTGRES_DOWN:
+		return 0;
+	}
+	return 0;
+}
+
+const char *column_text(const PGresult *rows, int row, const char *name)
+{
+	int column = PQfnumber(rows, name);
+
+	check(column >= 0);
+	return PQgetvalue(rows, row, column);
+}
+
+int64_t column_number(const PGresult *rows, int row, const char *name)
+{
+	return strtoll(column_text(rows, row, name), NULL, 10);
+}
 
 #define WAITING_EVERY_MS 250
 
@@ -23,7 +80,7 @@ int postgres_open(struct postgres *postgres)
 {
 	if (postgres_up(postgres))
 		return 0;
-	if (postgres_connect(postgres, NULL, clock_monotonic_ms()))
+	if (postgres_connect(postgres, clock_monotonic_ms()))
 		return -1;
 	for (;;) {
 		switch (postgres_step(postgres, clock_monotonic_ms())) {
@@ -53,7 +110,7 @@ static int end_wait(struct postgres *postgres, const struct postgres_patience *p
 			return -1;
 		}
 		if (patience->waiting && patience->waiting(patience->context)) {
-			postgres_drop(postgres, "the wait was ended");
+			postgres_lose(postgres, "the wait was ended");
 			return -1;
 		}
 		socket_wait(postgres);
@@ -93,4 +150,18 @@ PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int 
 {
 	postgres_send_binary(postgres, sql, n, arguments, deadline_ms(patience));
 	return postgres_query_take(postgres, patience);
+}
+
+PGresult *postgres_ask(struct postgres *postgres, const char *sql, int n,
+		       const struct postgres_argument *arguments,
+		       const struct postgres_patience *patience)
+{
+	PGresult *result;
+
+	if (!postgres_idle(postgres))
+		return NULL;
+	result = postgres_query(postgres, sql, n, arguments, patience);
+	if (!result)
+		postgres_fail(postgres);
+	return result;
 }

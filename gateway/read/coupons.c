@@ -176,7 +176,8 @@ static void offers_ask(struct offers *offers, int64_t coupon, int64_t version, o
 	had_failed = offer->has_failed;
 	if (is_due(offer, version)) {
 		offer->asked_for = version;
-		if (lookup_offer(offers->reads, coupon, on_offer_row, offer))
+		if (lookup_ask(offers->reads, LOOKUP_OFFER,
+			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_offer_row, offer))
 			offer_read(offer, NULL);
 		else
 			offer->is_asked = 1;
@@ -204,8 +205,8 @@ enum coupon_state coupon_state_of(const PGresult *rows, int row)
 	if (row < 0)
 		return COUPON_ABSENT;
 	status = column_text(rows, row, "status");
-	end_ms = strtoll(column_text(rows, row, "end_ms"), NULL, 10);
-	now_ms = strtoll(column_text(rows, row, "now_ms"), NULL, 10);
+	end_ms = column_number(rows, row, "end_ms");
+	now_ms = column_number(rows, row, "now_ms");
 	if (strcmp(status, "draft") == 0)
 		return COUPON_ABSENT; /* clients cannot see drafts */
 	if (strcmp(status, "closed") == 0 || (end_ms > 0 && end_ms <= now_ms))
@@ -213,31 +214,30 @@ enum coupon_state coupon_state_of(const PGresult *rows, int row)
 	return strcmp(status, "paused") == 0 ? COUPON_PAUSED : COUPON_PUBLISHED;
 }
 
+/* Takes the query and its request. */
+static void coupon_fail(struct coupon_query *query, enum answer answer, const char *message)
+{
+	request_fail(query->request, answer, message);
+	free(query);
+}
+
 static void on_coupon_row(void *context, const PGresult *rows, int row)
 {
-	struct coupon_query *query = context;
-	struct request *request = query->request;
+	static const struct {
+		enum answer answer;
+		const char *message;
+	} answers[] = {
+		[COUPON_ABSENT] = { ANSWER_NOT_FOUND, NULL },
+		[COUPON_ENDED] = { ANSWER_ENDED, NULL },
+		[COUPON_PAUSED] = { ANSWER_PAUSED, NULL },
+		[COUPON_PUBLISHED] = { ANSWER_UNAVAILABLE,
+				       "the coupon is published, but not yet loaded" },
+		[COUPON_LOOKUP_FAILED] = { ANSWER_UNAVAILABLE, NULL },
+		[COUPON_LOOKUP_BUSY] = { ANSWER_UNAVAILABLE, NULL },
+	};
+	enum coupon_state state = coupon_state_of(rows, row);
 
-	switch (coupon_state_of(rows, row)) {
-	case COUPON_ABSENT:
-		request_fail(request, ANSWER_NOT_FOUND, NULL);
-		break;
-	case COUPON_ENDED:
-		request_fail(request, ANSWER_ENDED, NULL);
-		break;
-	case COUPON_PAUSED:
-		request_fail(request, ANSWER_PAUSED, NULL);
-		break;
-	case COUPON_PUBLISHED:
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "the coupon is published, but not yet loaded");
-		break;
-	case COUPON_LOOKUP_FAILED:
-	case COUPON_LOOKUP_BUSY:
-		request_fail(request, ANSWER_UNAVAILABLE, NULL);
-		break;
-	}
-	free(query);
+	coupon_fail(context, answers[state].answer, answers[state].message);
 }
 
 static void member_time(cJSON *object, const char *name, int64_t time_ms)
@@ -298,22 +298,26 @@ static void on_offer(void *context, const cJSON *members)
 static void on_missing(struct coupon_query *query)
 {
 	admission_refused(query->parts->admission, query->request->coupon);
-	if (lookup_coupon(query->parts->reads, LOOKUP_COUPONS, query->request->coupon,
-			  on_coupon_row, query)) {
-		request_fail(query->request, ANSWER_BUSY, NULL);
-		free(query);
-	}
+	if (lookup_coupon(query->parts->reads, LOOKUP_COUPON, query->request->coupon, on_coupon_row,
+			  query))
+		coupon_fail(query, ANSWER_BUSY, NULL);
 }
 
 static void on_coupon_fields(void *context, const redisReply *reply)
 {
+	static const struct {
+		const char *status, *message;
+	} withheld[] = {
+		{ "behind", "Redis is behind what was seen of the coupon" },
+		{ "unverified", "the coupon is being compared with PostgreSQL" },
+		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
+	};
 	struct coupon_query *query = context;
 	char *fields[FIELDS_N];
 
 	--*query->parts->in_redis;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
-		request_fail(query->request, ANSWER_UNAVAILABLE, "Redis is unreachable");
-		free(query);
+		coupon_fail(query, ANSWER_UNAVAILABLE, "Redis is unreachable");
 		return;
 	}
 	for (size_t i = 0; i < FIELDS_N; i++) {
@@ -323,23 +327,17 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 			return;
 		}
 	}
-	if (strcmp(fields[STATUS], "behind") == 0) {
+	if (strcmp(fields[STATUS], "behind") == 0)
 		admission_refused(query->parts->admission, query->request->coupon);
-		request_fail(query->request, ANSWER_UNAVAILABLE,
-			     "Redis is behind what was seen of the coupon");
-	} else if (strcmp(fields[STATUS], "unverified") == 0) {
-		request_fail(query->request, ANSWER_UNAVAILABLE,
-			     "the coupon is being compared with PostgreSQL");
-	} else if (strcmp(fields[STATUS], "counting") == 0) {
-		request_fail(query->request, ANSWER_UNAVAILABLE,
-			     "Redis lost data of the coupon: its stock is being counted");
-	} else {
-		query->object = fields_object(query->request->coupon, fields);
-		offers_ask(query->parts->offers, query->request->coupon,
-			   field_number(fields, VERSION), on_offer, query);
-		return;
+	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
+		if (strcmp(fields[STATUS], withheld[i].status) == 0) {
+			coupon_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);
+			return;
+		}
 	}
-	free(query);
+	query->object = fields_object(query->request->coupon, fields);
+	offers_ask(query->parts->offers, query->request->coupon, field_number(fields, VERSION),
+		   on_offer, query);
 }
 
 void coupon_answer(const struct status_parts *parts, struct request *request)
@@ -448,9 +446,16 @@ static void on_rows(void *context, const PGresult *rows)
 void coupons_answer(struct lookup *reads, struct request *request)
 {
 	const struct request_page *page = &request->page;
+	const struct coupon_cursor *after = &page->after;
+	const struct postgres_argument all = postgres_text(NULL);
+	const struct postgres_argument arguments[] = {
+		postgres_text(request->user.text),
+		page->is_next ? postgres_number(after->at_us) : all,
+		page->is_next ? postgres_number(after->coupon) : all,
+		page->is_next ? postgres_number(after->slot) : all,
+		postgres_number(page->limit + 1), /* whether there is a next page */
+	};
 
-	/* One more than the page: whether there is a next one. */
-	if (lookup_user_coupons(reads, &request->user, page->is_next ? &page->after : NULL,
-				page->limit + 1, on_rows, request))
+	if (lookup_ask(reads, LOOKUP_PAGE, 5, arguments, on_rows, request))
 		request_fail(request, ANSWER_BUSY, NULL);
 }

@@ -3,13 +3,13 @@
 #include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
 #include "common/ticker.h"
 #include "gateway/metrics.h"
-#include "gateway/read/connection.h"
-#include "gateway/read/query.h"
 
 #include "embed.h"
 
+#include <poll.h>
 #include <stdlib.h>
 
 #define TICK_MS 50
@@ -60,80 +60,90 @@ static const struct use {
 	},
 };
 
-/* What waits in a lane: queries, or coupons. */
-struct lane {
-	size_t waiting; /* queries */
-	struct query_list queries;
-	struct coupon_queue coupons;
+enum lane_id {
+	LANE_OWN, /* what is asked about PostgreSQL itself: compared or not */
+	LANE_CATALOGUE,
+	LANE_ISSUED,
+	LANE_STATUS,
+	LANE_CODE_TEXTS,
+	LANE_PAGES,
+	LANE_OFFERS,
+	LANE_COUPONS, /* coupons from here on */
+	LANE_STATUS_COUPONS,
+	LANES_N
 };
 
-/* One connection, and the statement in flight on it: a query, or else coupons. */
+static const struct {
+	enum lane_id lane;
+	const char *sql;
+	int is_routine; /* sent all the time, whatever is asked for: not counted */
+} queries[LOOKUP_QUERIES] = {
+	[LOOKUP_SETTINGS] = { LANE_OWN, sql_query_durability, 0 },
+	[LOOKUP_CHANGES] = { LANE_OWN, sql_query_change_counts, 1 },
+	[LOOKUP_ALIVE] = { LANE_OWN, sql_query_gateway_alive, 1 },
+	[LOOKUP_GONE] = { LANE_OWN, sql_query_gateway_gone, 1 },
+	[LOOKUP_CODE_STATE] = { LANE_CATALOGUE, sql_query_code_state, 1 },
+	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
+	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_outcome, 0 },
+	[LOOKUP_RECEIVE] = { LANE_STATUS, sql_query_receive_outcome, 0 },
+	[LOOKUP_USER] = { LANE_STATUS, sql_query_user_outcomes, 0 },
+	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_redeemable, 0 },
+	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
+	[LOOKUP_OFFER] = { LANE_OFFERS, sql_query_coupon_offer, 0 },
+	[LOOKUP_COUPON] = { LANE_COUPONS, sql_query_coupon_state, 0 },
+	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
+};
+
+/* One session of PostgreSQL, and what its statement in flight is for: a query, or coupons. */
 struct session {
 	struct lookup *lookup;
-	struct read_connection *connection;
-	int is_busy;
-	int is_own;       /* the statement is of LOOKUP_OWN */
+	struct postgres *postgres;
+	struct event *socket; /* for what it waits for now; NULL: down */
+	int was_up;
+	int is_own;       /* the statement is of LANE_OWN */
 	uint64_t trust_n; /* when it was sent */
-	struct query *query;
-	struct coupon_list coupons;
+	struct lane_list sent;
 };
 
 struct lookup {
 	const struct use *use;
+	struct event_base *base;
 	int64_t timeout_ms;
-	size_t waiting_max;
-	struct lane lanes[LOOKUP_LANES_N];
+	struct lane lanes[LANES_N];
 	size_t turn; /* the lane that was served last */
 	enum lookup_trust trust;
 	uint64_t trust_n; /* how many times it has changed */
 	int is_replica;
 	int closing;
-	struct ticker *ticker; /* while a look-up waits for its turn */
+	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
 	struct session sessions[];
 };
 
-static void query_end(const struct lookup *lookup, struct query *query, const PGresult *rows)
+/* Coupons fail together. */
+static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
 {
-	if (!rows)
-		metrics_add(lookup->use->failed, 1);
-	query->done(query->context, rows);
-	query_free(query);
-}
+	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
+	size_t n = lane_take(lane, SIZE_MAX, before_ms, &list);
 
-static void coupons_end(const struct lookup *lookup, struct coupon_list *coupons,
-			const PGresult *rows)
-{
-	if (!rows && !STAILQ_EMPTY(coupons))
-		metrics_add(lookup->use->failed, 1);
-	coupon_list_end(coupons, rows);
-}
-
-static struct query *query_take(struct lane *lane)
-{
-	struct query *query = STAILQ_FIRST(&lane->queries);
-
-	STAILQ_REMOVE_HEAD(&lane->queries, next);
-	lane->waiting--;
-	return query;
+	metrics_add(lookup->use->failed, lane < &lookup->lanes[LANE_COUPONS] ? (int64_t)n : n > 0);
+	lane_list_end(&list, NULL);
 }
 
 /* Fails the look-ups that were queued before `before_ms`, not those added meanwhile. */
-static void lane_fail(struct lookup *lookup, struct lane *lane, int64_t before_ms)
-{
-	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-
-	coupon_queue_take(&lane->coupons, SIZE_MAX, before_ms, &coupons);
-	for (size_t n = lane->waiting; n > 0 && STAILQ_FIRST(&lane->queries)->queued_ms < before_ms;
-	     n--)
-		query_end(lookup, query_take(lane), NULL);
-	coupons_end(lookup, &coupons, NULL);
-}
-
 static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 {
-	for (size_t i = first; i < LOOKUP_LANES_N; i++)
+	for (size_t i = first; i < LANES_N; i++)
 		lane_fail(lookup, &lookup->lanes[i], before_ms);
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *data);
+
+static void socket_forget(struct session *session)
+{
+	if (session->socket)
+		event_free(session->socket);
+	session->socket = NULL;
 }
 
 /* Whether the statement in flight was sent to the PostgreSQL that is trusted now. */
@@ -147,17 +157,38 @@ static int is_trusted(const struct session *session)
 
 static void sent_end(struct session *session, const PGresult *rows)
 {
-	struct coupon_list coupons = STAILQ_HEAD_INITIALIZER(coupons);
-	struct query *query = session->query;
+	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
 
 	if (!is_trusted(session))
 		rows = NULL;
-	session->is_busy = 0;
-	session->query = NULL;
-	STAILQ_CONCAT(&coupons, &session->coupons);
-	if (query)
-		query_end(session->lookup, query, rows);
-	coupons_end(session->lookup, &coupons, rows);
+	STAILQ_CONCAT(&list, &session->sent);
+	if (!rows && !STAILQ_EMPTY(&list))
+		metrics_add(session->lookup->use->failed, 1);
+	lane_list_end(&list, rows);
+}
+
+/*
+ * Made anew each time while it connects, because libpq may open another socket under the same
+ * number then.
+ */
+static void socket_watch(struct session *session)
+{
+	int fd = postgres_fd(session->postgres);
+	short events = postgres_poll_events(session->postgres), what = EV_PERSIST;
+
+	if (events & POLLIN)
+		what |= EV_READ;
+	if (events & POLLOUT)
+		what |= EV_WRITE;
+	if (session->socket && postgres_up(session->postgres) &&
+	    event_get_events(session->socket) == what)
+		return;
+	socket_forget(session);
+	if (fd < 0)
+		return;
+	session->socket = event_new(session->lookup->base, fd, what, on_socket, session);
+	check(session->socket != NULL);
+	event_add(session->socket, NULL);
 }
 
 static void statement_send(struct session *session, const char *sql, int n,
@@ -165,40 +196,25 @@ static void statement_send(struct session *session, const char *sql, int n,
 {
 	struct lookup *lookup = session->lookup;
 
-	session->is_busy = 1;
 	session->trust_n = lookup->trust_n;
-	metrics_add(lookup->use->sent, session->query && session->query->is_routine ? 0 : 1);
-	read_connection_send(session->connection, sql, n, arguments,
-			     clock_monotonic_ms() + lookup->timeout_ms);
+	postgres_send(session->postgres, sql, n, arguments,
+		      clock_monotonic_ms() + lookup->timeout_ms);
+	socket_watch(session);
+	ticker_start(lookup->ticker);
 }
 
-static void query_send(struct session *session, struct lane *lane)
-{
-	struct query *query = session->query = query_take(lane);
-	struct postgres_argument arguments[QUERY_PARAMS_MAX];
-
-	query_arguments(query, arguments);
-	statement_send(session, query->sql, query->params_n, arguments);
-}
-
-static void coupons_send(struct session *session, struct lane *lane)
+static void coupons_send(struct session *session)
 {
 	struct postgres_argument argument;
-	struct coupon_entry *entry;
+	struct lane_entry *entry;
 	struct postgres_array ids;
 
-	coupon_queue_take(&lane->coupons, LOOKUP_COUPONS_MAX, INT64_MAX, &session->coupons);
 	postgres_array_init(&ids, POSTGRES_INT8);
-	STAILQ_FOREACH (entry, &session->coupons, next)
-		postgres_array_add_number(&ids, entry->id);
+	STAILQ_FOREACH (entry, &session->sent, next)
+		postgres_array_add_number(&ids, entry->coupon);
 	argument = postgres_array(&ids);
 	statement_send(session, sql_query_coupon_state, 1, &argument);
 	postgres_array_fini(&ids);
-}
-
-static int session_ready(const struct session *session)
-{
-	return session->connection && read_connection_ready(session->connection);
 }
 
 static size_t sessions_ready(const struct lookup *lookup)
@@ -206,32 +222,27 @@ static size_t sessions_ready(const struct lookup *lookup)
 	size_t n = 0;
 
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		n += session_ready(&lookup->sessions[i]) ? 1 : 0;
+		n += postgres_up(lookup->sessions[i].postgres) ? 1 : 0;
 	return n;
-}
-
-static size_t lane_waiting(const struct lane *lane)
-{
-	return lane->waiting + HASH_COUNT(lane->coupons.by_id);
 }
 
 size_t lookup_waiting(const struct lookup *lookup)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < LOOKUP_LANES_N; i++)
-		n += lane_waiting(&lookup->lanes[i]);
+	for (size_t i = 0; i < LANES_N; i++)
+		n += lookup->lanes[i].n;
 	return n;
 }
 
 /* The next lane in turn in which something waits that may be sent, or NULL. */
 static struct lane *lane_next(struct lookup *lookup)
 {
-	for (size_t i = 1; i <= LOOKUP_LANES_N; i++) {
-		size_t turn = (lookup->turn + i) % LOOKUP_LANES_N;
+	for (size_t i = 1; i <= LANES_N; i++) {
+		size_t turn = (lookup->turn + i) % LANES_N;
 
-		if (lane_waiting(&lookup->lanes[turn]) == 0 ||
-		    (turn != LOOKUP_OWN && lookup->trust != LOOKUP_TRUSTED))
+		if (lookup->lanes[turn].n == 0 ||
+		    (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED))
 			continue;
 		lookup->turn = turn;
 		return &lookup->lanes[turn];
@@ -239,17 +250,30 @@ static struct lane *lane_next(struct lookup *lookup)
 	return NULL;
 }
 
+static int is_routine(const char *sql)
+{
+	for (size_t i = 0; i < LOOKUP_QUERIES; i++)
+		if (queries[i].sql == sql && queries[i].is_routine)
+			return 1;
+	return 0;
+}
+
 static void session_send(struct session *session)
 {
+	const struct lane_entry *first;
 	struct lane *lane;
 
-	if (!session_ready(session) || session->is_busy || !(lane = lane_next(session->lookup)))
+	if (!postgres_idle(session->postgres) || !(lane = lane_next(session->lookup)))
 		return;
-	session->is_own = lane == &session->lookup->lanes[LOOKUP_OWN];
-	if (lane->waiting > 0)
-		query_send(session, lane);
+	session->is_own = lane == &session->lookup->lanes[LANE_OWN];
+	lane_take(lane, lane < &session->lookup->lanes[LANE_COUPONS] ? 1 : LOOKUP_COUPONS_MAX,
+		  INT64_MAX, &session->sent);
+	first = STAILQ_FIRST(&session->sent);
+	metrics_add(session->lookup->use->sent, is_routine(first->sql) ? 0 : 1);
+	if (first->sql)
+		statement_send(session, first->sql, first->n, first->arguments);
 	else
-		coupons_send(session, lane);
+		coupons_send(session);
 }
 
 static void waiting_send(struct lookup *lookup)
@@ -270,73 +294,128 @@ void lookup_trust(struct lookup *lookup, enum lookup_trust trust)
 	lookup->trust = trust;
 	lookup->trust_n++;
 	if (is_refused(lookup))
-		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
+		waiting_fail(lookup, LANE_OWN + 1, INT64_MAX);
 	waiting_send(lookup);
 }
 
-static void on_ready(void *context)
+static void session_trace(struct session *session, int is_up)
 {
-	struct session *session = context;
+	static const char *const names[] = { "down", "ready" };
 
-	metrics_set(session->lookup->use->up, (int64_t)sessions_ready(session->lookup));
-	if (!session->lookup->is_replica)
-		lookup_trust(session->lookup, LOOKUP_NOT_COMPARED);
+	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
+		    names[session->was_up], names[is_up]);
+	session->was_up = is_up;
+}
+
+static void session_connected(struct session *session)
+{
+	struct lookup *lookup = session->lookup;
+
+	session_trace(session, 1);
+	log_info(lookup->use->ready_event,
+		 LOG_S("database", PQdb(postgres_libpq(session->postgres))));
+	metrics_set(lookup->use->up, (int64_t)sessions_ready(lookup));
+	if (!lookup->is_replica)
+		lookup_trust(lookup, LOOKUP_NOT_COMPARED);
 	session_send(session);
 }
 
-static void on_ended(void *context, const PGresult *rows)
+/* An error that the server reports fails this statement alone. */
+static void session_ended(struct session *session)
 {
-	sent_end(context, rows);
-	session_send(context);
+	int good = postgres_failure(session->postgres) == POSTGRES_OK;
+	PGresult *rows = postgres_result_take(session->postgres);
+
+	if (!good)
+		log_warn(session->lookup->use->refused_event,
+			 LOG_S("error", postgres_why(session->postgres)));
+	sent_end(session, good ? rows : NULL);
+	PQclear(rows);
+	session_send(session);
 }
 
-/* With the last connection all waiting look-ups fail: none waits for an unreachable database. */
-static void on_lost(void *context)
+/* With the last session all waiting look-ups fail: none waits for an unreachable database. */
+static void session_lost(struct session *session)
 {
-	struct session *session = context;
 	struct lookup *lookup = session->lookup;
 	size_t ready = sessions_ready(lookup);
 
+	session_trace(session, 0);
 	metrics_set(lookup->use->up, (int64_t)ready);
+	ticker_start(lookup->ticker);
 	sent_end(session, NULL);
 	if (ready == 0 || lookup->closing)
 		waiting_fail(lookup, 0, INT64_MAX);
 }
 
+static void session_step(struct session *session)
+{
+	enum postgres_event event = postgres_step(session->postgres, clock_monotonic_ms());
+
+	/* The number of its socket is free for another one. */
+	if (postgres_fd(session->postgres) < 0)
+		socket_forget(session);
+	switch (event) {
+	case POSTGRES_NOTHING:
+		break;
+	case POSTGRES_CONNECTED:
+		session_connected(session);
+		break;
+	case POSTGRES_ENDED:
+		session_ended(session);
+		break;
+	case POSTGRES_LOST:
+		session_lost(session);
+		break;
+	}
+	socket_watch(session);
+}
+
+static void on_socket(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	session_step(data);
+}
+
 static int on_tick(void *context)
 {
 	struct lookup *lookup = context;
+	int64_t now_ms = clock_monotonic_ms();
+	int is_idle = 1;
 
-	waiting_fail(lookup, 0, clock_monotonic_ms() - lookup->timeout_ms);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		if (now_ms >= postgres_deadline_ms(lookup->sessions[i].postgres))
+			session_step(&lookup->sessions[i]);
+	waiting_fail(lookup, 0, now_ms - lookup->timeout_ms);
 	if (is_refused(lookup))
-		waiting_fail(lookup, LOOKUP_OWN + 1, INT64_MAX);
-	return lookup_waiting(lookup) > 0;
+		waiting_fail(lookup, LANE_OWN + 1, INT64_MAX);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		is_idle &= postgres_deadline_ms(lookup->sessions[i].postgres) == INT64_MAX;
+	return !is_idle || lookup_waiting(lookup) > 0;
 }
 
-static void session_open(struct lookup *lookup, struct session *session, struct event_base *base,
-			 const struct lookup_options *options)
+static void session_open(struct lookup *lookup, struct session *session, const char *database_url)
 {
 	const struct use *use = lookup->use;
 
 	session->lookup = lookup;
-	STAILQ_INIT(&session->coupons);
-	session->connection = read_connection_new(base,
-						  &(struct read_connection_options){
-							  .database_url = options->database_url,
-							  .timeout_ms = options->timeout_ms,
-							  .application_name = use->application_name,
-							  .session = use->session,
-							  .prepared = use->prepared,
-							  .ready_event = use->ready_event,
-							  .lost_event = use->lost_event,
-							  .refused_event = use->refused_event,
-						  },
-						  &(struct read_connection_port){
-							  .context = session,
-							  .ready = on_ready,
-							  .ended = on_ended,
-							  .lost = on_lost,
-						  });
+	STAILQ_INIT(&session->sent);
+	session->postgres = postgres_new(&(struct postgres_options){
+		.url = database_url,
+		.application_name = use->application_name,
+		.connect_timeout_ms = lookup->timeout_ms,
+		.statement_timeout_ms = lookup->timeout_ms,
+		/* fails this statement, before the session and what waits behind it */
+		.lock_timeout_ms = lookup->timeout_ms / 4 + 1,
+		.session = use->session,
+		.prepared = use->prepared,
+		.reconnects = 1,
+		.looks_up = 1,
+		.lost_event = use->lost_event,
+		.unreachable_event = use->lost_event,
+		.notice_event = "database_notice",
+	});
 }
 
 struct lookup *lookup_new(struct event_base *base, const struct lookup_options *options)
@@ -346,18 +425,19 @@ struct lookup *lookup_new(struct event_base *base, const struct lookup_options *
 
 	check(lookup != NULL);
 	lookup->use = &uses[options->use];
+	lookup->base = base;
 	lookup->timeout_ms = options->timeout_ms;
-	lookup->waiting_max = options->waiting_max;
 	lookup->is_replica = options->is_replica;
 	lookup->trust = options->is_replica ? LOOKUP_TRUSTED : LOOKUP_NOT_COMPARED;
 	lookup->sessions_n = options->connections;
-	for (size_t i = 0; i < LOOKUP_LANES_N; i++) {
-		STAILQ_INIT(&lookup->lanes[i].queries);
-		coupon_queue_init(&lookup->lanes[i].coupons, options->waiting_max);
-	}
+	for (size_t i = 0; i < LANES_N; i++)
+		lane_init(&lookup->lanes[i], options->waiting_max);
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		session_open(lookup, &lookup->sessions[i], base, options);
+		session_open(lookup, &lookup->sessions[i], options->database_url);
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		session_step(&lookup->sessions[i]);
+	ticker_start(lookup->ticker);
 	return lookup;
 }
 
@@ -367,113 +447,58 @@ void lookup_free(struct lookup *lookup)
 		return;
 	lookup->closing = 1;
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
-		read_connection_free(lookup->sessions[i].connection);
-		lookup->sessions[i].connection = NULL;
+		struct session *session = &lookup->sessions[i];
+
+		socket_forget(session);
+		postgres_close(session->postgres);
+		session_lost(session);
 	}
+	for (size_t i = 0; i < lookup->sessions_n; i++)
+		postgres_free(lookup->sessions[i].postgres);
 	ticker_free(lookup->ticker);
 	free(lookup);
 }
 
-static int refuse(const struct lookup *lookup)
+/* `rc`: whether there was no room. */
+static int added(struct lookup *lookup, int rc)
 {
-	metrics_add(lookup->use->refused, 1);
-	return -1;
-}
-
-static void added(struct lookup *lookup)
-{
-	waiting_send(lookup);
+	if (rc)
+		metrics_add(lookup->use->refused, 1);
+	else
+		waiting_send(lookup);
 	if (lookup_waiting(lookup) > 0)
 		ticker_start(lookup->ticker);
+	return rc;
 }
 
-int lookup_coupon(struct lookup *lookup, enum lookup_lane lane, int64_t coupon,
+int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
 		  lookup_coupon_fn *done, void *context)
 {
-	check(lane >= LOOKUP_COUPONS);
-	if (coupon_queue_add(&lookup->lanes[lane].coupons, coupon, clock_monotonic_ms(), done,
-			     context))
-		return refuse(lookup);
-	added(lookup);
-	return 0;
+	check(what >= LOOKUP_COUPON);
+	return added(lookup,
+		     lane_add_coupon(&lookup->lanes[queries[what].lane], coupon, done, context));
 }
 
-/* Takes the query. */
-static int query_add(struct lookup *lookup, enum lookup_lane to, struct query *query)
+int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
+	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
-	struct lane *lane = &lookup->lanes[to];
-
-	if (lane->waiting >= lookup->waiting_max) {
-		query_free(query);
-		return refuse(lookup);
-	}
-	lane->waiting++;
-	STAILQ_INSERT_TAIL(&lane->queries, query, next);
-	added(lookup);
-	return 0;
+	check(what < LOOKUP_COUPON);
+	return added(lookup, lane_add(&lookup->lanes[queries[what].lane], queries[what].sql, n,
+				      arguments, done, context));
 }
 
-int lookup_receive(struct lookup *lookup, enum lookup_lane lane, const struct receive *receive,
+int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_fn *done, void *context)
 {
-	check(lane == LOOKUP_STATUS || lane == LOOKUP_ISSUED);
-	return query_add(lookup, lane, query_receive(receive, done, context));
-}
+	char uuid[ULID_UUID_SIZE];
+	const struct postgres_argument arguments[] = {
+		postgres_number(receive->coupon),
+		postgres_text(receive->user.text),
+		postgres_text(ulid_to_uuid(&receive->batch, uuid)),
+		postgres_number(receive->index),
+	};
 
-int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
-		void *context)
-{
-	return query_add(lookup, LOOKUP_STATUS, query_user(coupon, user, done, context));
-}
-
-int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
-			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
-			void *context)
-{
-	return query_add(lookup, LOOKUP_PAGES,
-			 query_user_coupons(user, after, rows_max, done, context));
-}
-
-int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_OFFERS, query_offer(coupon, done, context));
-}
-
-int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_OWN, query_settings(done, context));
-}
-
-int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_OWN, query_changes(done, context));
-}
-
-int lookup_alive(struct lookup *lookup, const char *id, const char *place, int is_new,
-		 lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_OWN, query_alive(id, place, is_new, done, context));
-}
-
-int lookup_gone(struct lookup *lookup, const char *id, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_OWN, query_gone(id, done, context));
-}
-
-int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_CATALOGUE, query_code_state(done, context));
-}
-
-int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context)
-{
-	return query_add(lookup, LOOKUP_CATALOGUE, query_code_catalogue(done, context));
-}
-
-int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
-		      void *context)
-{
-	return query_add(lookup, LOOKUP_CODE_TEXTS, query_code_texts(texts, n, done, context));
+	return lookup_ask(lookup, what, 4, arguments, done, context);
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)
@@ -481,7 +506,7 @@ uint64_t lookup_connects_n(const struct lookup *lookup)
 	uint64_t n = 0;
 
 	for (size_t i = 0; i < lookup->sessions_n; i++)
-		n += read_connection_connects_n(lookup->sessions[i].connection);
+		n += postgres_connects_n(lookup->sessions[i].postgres);
 	return n;
 }
 
@@ -493,7 +518,7 @@ int lookup_is_connected(const struct lookup *lookup)
 const char *lookup_trouble(const struct lookup *lookup)
 {
 	if (!lookup_is_connected(lookup))
-		return read_connection_trouble(lookup->sessions[0].connection);
+		return postgres_why(lookup->sessions[0].postgres);
 	switch (lookup->trust) {
 	case LOOKUP_NOT_COMPARED:
 		return "not yet compared with its copy in Redis";

@@ -1,7 +1,6 @@
 /*
- * Look-ups in PostgreSQL over a few connections (connection.h), one statement at a time on each.
- * Look-ups only read, so one that fails or is overdue is reported as failed and not repeated.
- * Event-loop thread only.
+ * Look-ups in PostgreSQL over a few sessions, one statement at a time in each. Look-ups only read,
+ * so one that fails or is overdue is reported as failed and not repeated. Event-loop thread only.
  *
  *	OWN           ─▶ one query a statement ───────────────┐           ┌═ PostgreSQL
  *	ISSUED, …     ─▶ the same                             ├─▶ in turn ╪═ …
@@ -22,17 +21,14 @@
 #define GATEWAY_READ_LOOKUP_H
 
 #include "common/message/receive.h"
-#include "gateway/read/coupon_queue.h"
+#include "common/postgres/session.h"
+#include "gateway/read/lane.h"
 
 #include <event2/event.h>
-#include <libpq-fe.h>
 
 #define LOOKUP_COUPONS_MAX 256 /* in one statement */
 
 struct lookup;
-
-/* The rows, lent; NULL: the look-up failed. */
-typedef void lookup_fn(void *context, const PGresult *rows);
 
 enum lookup_use {
 	LOOKUP_DECIDING, /* an answer depends on it: PostgreSQL itself */
@@ -40,17 +36,26 @@ enum lookup_use {
 	LOOKUP_CODES     /* exchange codes: PostgreSQL itself */
 };
 
-enum lookup_lane {
-	LOOKUP_OWN, /* what the gateway asks about PostgreSQL itself: compared or not */
-	LOOKUP_CATALOGUE,
-	LOOKUP_ISSUED, /* the outcomes that clients wait for with ack=issued */
-	LOOKUP_STATUS,
-	LOOKUP_CODE_TEXTS,
-	LOOKUP_PAGES,
-	LOOKUP_OFFERS,
-	LOOKUP_COUPONS, /* coupons from here on */
-	LOOKUP_STATUS_COUPONS,
-	LOOKUP_LANES_N
+/*
+ * What can be asked: a file of sql/query, which describes the arguments and the columns; and where
+ * it waits.
+ */
+enum lookup_query {
+	LOOKUP_SETTINGS, /* durability.sql: what the gateway asks of PostgreSQL itself */
+	LOOKUP_CHANGES,  /* change_counts.sql */
+	LOOKUP_ALIVE,    /* gateway_alive.sql, which writes, as the next one */
+	LOOKUP_GONE,     /* gateway_gone.sql */
+	LOOKUP_CODE_STATE,
+	LOOKUP_CODE_CATALOGUE,
+	LOOKUP_ISSUED,     /* receive_outcome.sql, for which a client waits with ack=issued */
+	LOOKUP_RECEIVE,    /* the same for `status` */
+	LOOKUP_USER,       /* user_outcomes.sql */
+	LOOKUP_CODE_TEXTS, /* code_redeemable.sql, of 1 to 256 texts */
+	LOOKUP_PAGE,       /* user_coupon_page.sql */
+	LOOKUP_OFFER,      /* coupon_offer.sql */
+	LOOKUP_COUPON,     /* coupon_state.sql; only by lookup_coupon(), as the next one */
+	LOOKUP_STATUS_COUPON,
+	LOOKUP_QUERIES
 };
 
 /* What is known of the PostgreSQL that it is connected to. */
@@ -70,51 +75,15 @@ void lookup_free(struct lookup *lookup); /* ends what waits with NULL */
 
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
- * not called). The columns are those of sql/query/coupon_state.sql, receive_outcome.sql and
- * user_outcomes.sql. What is found was true at some time after the call; with LOOKUP_SHOWING
- * possibly before it.
+ * not called). What is found was true at some time after the call; with LOOKUP_SHOWING possibly
+ * before it. Arguments as of lane_query_new().
  */
-int lookup_coupon(struct lookup *lookup, enum lookup_lane lane, int64_t coupon,
-		  lookup_coupon_fn *done, void *context);
-int lookup_receive(struct lookup *lookup, enum lookup_lane lane, const struct receive *receive,
+int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
+	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
+int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_fn *done, void *context);
-int lookup_user(struct lookup *lookup, int64_t coupon, const struct user_id *user, lookup_fn *done,
-		void *context);
-
-/*
- * At most `rows_max` coupons of a user, newest first, that come after a place (NULL: all of them):
- * the columns are those of sql/query/user_coupon_page.sql.
- */
-int lookup_user_coupons(struct lookup *lookup, const struct user_id *user,
-			const struct coupon_cursor *after, int rows_max, lookup_fn *done,
-			void *context);
-
-/* What the coupon gives: the columns are those of sql/query/coupon_offer.sql. */
-int lookup_offer(struct lookup *lookup, int64_t coupon, lookup_fn *done, void *context);
-
-/* The durability settings of the server: the columns are those of sql/query/durability.sql. */
-int lookup_settings(struct lookup *lookup, lookup_fn *done, void *context);
-
-/* Its numbers: the columns are those of sql/query/change_counts.sql. */
-int lookup_changes(struct lookup *lookup, lookup_fn *done, void *context);
-
-/*
- * What the gateway writes: that this process is there, and that it ends
- * (sql/function/gateway_alive.sql, gateway_gone.sql).
- */
-int lookup_alive(struct lookup *lookup, const char *id, const char *place, int is_new,
-		 lookup_fn *done, void *context);
-int lookup_gone(struct lookup *lookup, const char *id, lookup_fn *done, void *context);
-
-/*
- * Exchange codes: whether their sets have changed, the sets, and those of 1 to 256 texts that are
- * imported codes or words. The columns are those of sql/query/code_state.sql, code_catalogue.sql
- * and code_redeemable.sql.
- */
-int lookup_code_state(struct lookup *lookup, lookup_fn *done, void *context);
-int lookup_code_catalogue(struct lookup *lookup, lookup_fn *done, void *context);
-int lookup_code_texts(struct lookup *lookup, const char *const *texts, size_t n, lookup_fn *done,
-		      void *context);
+int lookup_coupon(struct lookup *lookup, enum lookup_query what, int64_t coupon,
+		  lookup_coupon_fn *done, void *context);
 
 size_t lookup_waiting(const struct lookup *lookup);      /* look-ups that wait to be sent */
 uint64_t lookup_connects_n(const struct lookup *lookup); /* how many times it was connected */

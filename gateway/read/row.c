@@ -5,16 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *column_text(const PGresult *rows, int row, const char *name)
-{
-	return PQgetvalue(rows, row, PQfnumber(rows, name));
-}
-
-int64_t column_number(const PGresult *rows, int row, const char *name)
-{
-	return strtoll(column_text(rows, row, name), NULL, 10);
-}
-
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
 		 struct receive *receive)
 {

@@ -3,15 +3,9 @@
 #define GATEWAY_READ_ROW_H
 
 #include "common/message/receive.h"
+#include "common/postgres/session.h"
 
 #include <cjson/cJSON.h>
-#include <libpq-fe.h>
-#include <stdint.h>
-
-/* The column's text, "" where it is NULL. It must be there. */
-const char *column_text(const PGresult *rows, int row, const char *name);
-
-int64_t column_number(const PGresult *rows, int row, const char *name);
 
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,

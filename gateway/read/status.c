@@ -12,14 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *text_copy(const char *text)
-{
-	char *copy = strdup(text);
-
-	check(copy != NULL);
-	return copy;
-}
-
 /* One status request between its steps. */
 struct status_query {
 	const struct status_parts *parts;
@@ -31,15 +23,6 @@ struct status_query {
 	char *records; /* of the user, from Redis; NULL: none */
 };
 
-static struct receive record_receive(const struct user_record *record,
-				     const struct request *request)
-{
-	return (struct receive){ .coupon = request->coupon,
-				 .user = request->user,
-				 .batch = record->batch,
-				 .index = record->index };
-}
-
 static int same_receive(const struct receive *receive, const struct user_record *record)
 {
 	return receive->index == record->index &&
@@ -50,6 +33,13 @@ static void query_free(struct status_query *query)
 {
 	free(query->records);
 	free(query);
+}
+
+/* Takes the query and its request. */
+static void query_fail(struct status_query *query, enum answer answer, const char *message)
+{
+	request_fail(query->request, answer, message);
+	query_free(query);
 }
 
 /* Whether a request for the coupon, in any process of this gateway, may still take effect. */
@@ -110,12 +100,11 @@ static void fail_by_lookup(struct status_query *query)
 {
 	const struct lookup *lookup = query->parts->lookup;
 
-	request_fail(query->request, ANSWER_UNAVAILABLE,
-		     lookup_is_connected(lookup) && lookup_trouble(lookup)
-			     ? "PostgreSQL may have been put back to an earlier moment: "
-			       "the outcome is unknown"
-			     : "PostgreSQL is unreachable: the outcome cannot be looked up");
-	query_free(query);
+	query_fail(query, ANSWER_UNAVAILABLE,
+		   lookup_is_connected(lookup) && lookup_trouble(lookup)
+			   ? "PostgreSQL may have been put back to an earlier moment: "
+			     "the outcome is unknown"
+			   : "PostgreSQL is unreachable: the outcome cannot be looked up");
 }
 
 static void on_receive(void *context, const PGresult *rows)
@@ -137,7 +126,7 @@ static void on_receive(void *context, const PGresult *rows)
 	rejected = strcmp(column_text(rows, 0, "state"), "rejected") == 0;
 	object = cJSON_CreateObject();
 	check(object != NULL);
-	member_receive(object, &request->receive, atoi(column_text(rows, 0, "slot")));
+	member_receive(object, &request->receive, (int)column_number(rows, 0, "slot"));
 	member_column(object, rows, 0, "reason");
 	member_column(object, rows, 0, "valid_from");
 	member_column(object, rows, 0, "valid_to");
@@ -148,12 +137,6 @@ static void on_receive(void *context, const PGresult *rows)
 	query_free(query);
 }
 
-static void receive_of_row(struct receive *receive, const struct request *request,
-			   const PGresult *rows, int row)
-{
-	row_receive(rows, row, request->coupon, &request->user, receive);
-}
-
 static void add_settled(cJSON *receives, const struct request *request, const PGresult *rows)
 {
 	for (int row = 0; row < PQntuples(rows); row++) {
@@ -161,8 +144,8 @@ static void add_settled(cJSON *receives, const struct request *request, const PG
 		struct receive receive;
 
 		check(object != NULL);
-		receive_of_row(&receive, request, rows, row);
-		member_receive(object, &receive, atoi(column_text(rows, row, "slot")));
+		row_receive(rows, row, request->coupon, &request->user, &receive);
+		member_receive(object, &receive, (int)column_number(rows, row, "slot"));
 		member_column(object, rows, row, "state");
 		member_column(object, rows, row, "reason");
 		member_column(object, rows, row, "valid_from");
@@ -179,12 +162,16 @@ static void add_in_flight(cJSON *receives, const struct status_query *query, con
 	struct receive settled;
 
 	while (user_record_next(&at, &record) == 0) {
-		struct receive receive = record_receive(&record, query->request);
+		struct receive receive = { .coupon = query->request->coupon,
+					   .user = query->request->user,
+					   .batch = record.batch,
+					   .index = record.index };
 		int found = 0;
 		cJSON *object;
 
 		for (int row = 0; row < PQntuples(rows) && !found; row++) {
-			receive_of_row(&settled, query->request, rows, row);
+			row_receive(rows, row, query->request->coupon, &query->request->user,
+				    &settled);
 			found = same_receive(&settled, &record);
 		}
 		if (found)
@@ -209,9 +196,8 @@ static void on_user(void *context, const PGresult *rows)
 		return;
 	}
 	if (!query->redis_answered) {
-		request_fail(request, ANSWER_UNAVAILABLE,
-			     "Redis is unreachable: receives in flight are unknown");
-		query_free(query);
+		query_fail(query, ANSWER_UNAVAILABLE,
+			   "Redis is unreachable: receives in flight are unknown");
 		return;
 	}
 	object = cJSON_CreateObject();
@@ -234,15 +220,15 @@ static void outcome_look_up(struct status_query *query)
 	int rc;
 
 	if (request->by_receive)
-		rc = lookup_receive(query->parts->lookup, LOOKUP_STATUS, &request->receive,
+		rc = lookup_receive(query->parts->lookup, LOOKUP_RECEIVE, &request->receive,
 				    on_receive, query);
 	else
-		rc = lookup_user(query->parts->lookup, request->coupon, &request->user, on_user,
-				 query);
-	if (rc) {
-		request_fail(request, ANSWER_BUSY, NULL);
-		query_free(query);
-	}
+		rc = lookup_ask(query->parts->lookup, LOOKUP_USER,
+				POSTGRES_ARGUMENTS(postgres_number(request->coupon),
+						   postgres_text(request->user.text)),
+				on_user, query);
+	if (rc)
+		query_fail(query, ANSWER_BUSY, NULL);
 }
 
 /*
@@ -283,7 +269,7 @@ static void on_records(void *context, const redisReply *reply)
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
 		query->redis_answered = 1;
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
-			query->records = text_copy(reply->element[0]->str);
+			check((query->records = strdup(reply->element[0]->str)) != NULL);
 		query->complete = is_text(reply->element[1], "complete") &&
 				  records_readable(query->records);
 		missing = is_text(reply->element[1], "missing");
@@ -292,8 +278,8 @@ static void on_records(void *context, const redisReply *reply)
 	}
 	if (!missing) {
 		outcome_look_up(query);
-	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPONS,
-				 query->request->coupon, on_missing, query)) {
+	} else if (lookup_coupon(query->parts->lookup, LOOKUP_STATUS_COUPON, query->request->coupon,
+				 on_missing, query)) {
 		request_fail(query->request, ANSWER_BUSY, NULL);
 		query_free(query);
 	}

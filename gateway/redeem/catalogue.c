@@ -11,7 +11,6 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "gateway/metrics.h"
-#include "gateway/read/row.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,8 +235,8 @@ static void on_state(void *context, const PGresult *rows)
 	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0 &&
 	    !keys_changed(catalogue))
 		return;
-	catalogue->is_asking = lookup_code_catalogue(catalogue->lookup, on_catalogue, catalogue) ==
-			       0;
+	catalogue->is_asking = lookup_ask(catalogue->lookup, LOOKUP_CODE_CATALOGUE, 0, NULL,
+					  on_catalogue, catalogue) == 0;
 }
 
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
@@ -245,7 +244,8 @@ void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
 	if (catalogue->is_asking || now_ms < catalogue->due_ms || lookup_trouble(catalogue->lookup))
 		return;
 	catalogue->due_ms = now_ms + EVERY_MS;
-	catalogue->is_asking = lookup_code_state(catalogue->lookup, on_state, catalogue) == 0;
+	catalogue->is_asking = lookup_ask(catalogue->lookup, LOOKUP_CODE_STATE, 0, NULL, on_state,
+					  catalogue) == 0;
 }
 
 int catalogue_is_loaded(const struct catalogue *catalogue)

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "gateway/listen/reply.h"
 #include "gateway/metrics.h"
-#include "gateway/read/row.h"
 #include "gateway/redeem/attempts.h"
 #include "gateway/redeem/fair_queue.h"
 
@@ -220,17 +219,20 @@ static void waiting_take(struct redeem *redeem, struct request_list *again)
 
 static void asked_send(struct redeem *redeem)
 {
-	static char spelled[TEXTS_MAX][CODE_OTHERS_SIZE];
-	const char *texts[TEXTS_MAX];
+	char spelled[CODE_OTHERS_SIZE];
+	struct postgres_array texts;
 
+	if (redeem->asked_n == 0)
+		return;
+	postgres_array_init(&texts, POSTGRES_TEXT);
 	for (size_t i = 0; i < redeem->asked_n; i++) {
 		const struct code_text text = text_of(redeem->asked[i].request);
 
-		check(code_text_spell(text.text, text.len, spelled[i]) == 0);
-		texts[i] = spelled[i];
+		check(code_text_spell(text.text, text.len, spelled) == 0);
+		postgres_array_add_text(&texts, spelled, strlen(spelled));
 	}
-	if (redeem->asked_n == 0 ||
-	    lookup_code_texts(redeem->lookup, texts, redeem->asked_n, on_texts, redeem) == 0)
+	if (lookup_ask(redeem->lookup, LOOKUP_CODE_TEXTS,
+		       POSTGRES_ARGUMENTS(postgres_array(&texts)), on_texts, redeem) == 0)
 		return;
 	while (redeem->asked_n > 0) {
 		struct asked *asked = &redeem->asked[--redeem->asked_n];

@@ -137,7 +137,7 @@ def test_metrics_has_every_metric_of_the_tables():
     wanted = {f"couponmq_{name}": (kind, help_) for _, name, kind, help_ in tables}
     wanted |= {
         f"couponmq_worker_{name}_total": ("counter", help_)
-        for name, help_ in entries("worker/counter_table.h", "STAT")
+        for _, name, help_ in entries("worker/metric_table.h", "STAT")
     }
     documented = metrics_documented()
     assert {name: documented.get(name) for name in wanted} == wanted
@@ -160,7 +160,7 @@ def test_metrics_has_what_a_worker_gives(stack):
 def test_metrics_has_the_counters_of_the_log():
     page = text("docs/metrics.md")
     assert [
-        name for name, _ in entries("worker/counter_table.h", "STAT") if f"`{name}`" not in page
+        name for _, name, _ in entries("worker/metric_table.h", "STAT") if f"`{name}`" not in page
     ] == []
 
 

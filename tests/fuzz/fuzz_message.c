@@ -6,8 +6,8 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/message.h"
-#include "worker/consume/unpack.h"
-#include "worker/settle/settlement_args.h"
+#include "worker/consume/settlement.h"
+#include "worker/settler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +139,7 @@ static void arrival_check(const char *body, size_t len)
 		settlement_commit(unpack->settlement);
 	while ((delivery = settlement_forward(unpack->settlement, &destination)))
 		settlement_forwarded(unpack->settlement, settlement_epoch(unpack->settlement), 1,
-				     delivery_position(delivery));
+				     delivery->position);
 	check(settlement_ack(unpack->settlement, &tag, &multiple) && tag == 1 && !multiple);
 	check(settlement_held(unpack->settlement) == 0 && envelopes == 0);
 	settlement_free(unpack->settlement);

@@ -27,7 +27,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack of what is settled alone",
-        "worker/consume/transaction.c",
+        "worker/consume/settlement.c",
         "\ttransaction_end(settlement, ENDED_UNKNOWN, NULL);\n}\n\nvoid settlement_refuse",
         "\ttransaction_end(settlement, ENDED_COMMITTED, NULL);\n}\n\nvoid settlement_refuse",
         SETTLEMENT + "test_retry_acks_nothing",
@@ -36,9 +36,9 @@ MUTANTS = [
     mutant(
         "P3",
         "the retry of a transaction whose end is unknown",
-        "worker/settle/settler.c",
-        "\tcase DATABASE_LOST:\n\t\ttransaction_retry(settler, now_ms);\n",
-        "\tcase DATABASE_LOST:\n\t\tsettlement_commit(settler->settlement);\n",
+        "worker/settler.c",
+        "settlement) > 0)\n\t\ttransaction_retry(settler, now_ms);\n",
+        "settlement) > 0)\n\t\tsettlement_commit(settler->settlement);\n",
         FAILURES + "test_a_transaction_cut_in_its_middle",
     ),
     mutant(
@@ -88,7 +88,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the rescue of a message that was delivered often",
-        "worker/worker.c",
+        "worker/main.c",
         "int is_rescued = envelope->delivery_count >= RESCUE_FROM_DELIVERIES;",
         "int is_rescued = 0;",
         "tests/e2e/test_e2e_delivery_limit.py::test_a_message_is_rescued_before_the_limit",
@@ -157,7 +157,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/settle/gate.c",
+        "worker/settler.c",
         "\tif (gate->is_open)\n\t\treturn 1;\n",
         "\tif (gate->is_open || gate->is_own)\n\t\treturn 1;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
@@ -199,7 +199,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the installation of a message",
-        "worker/worker.c",
+        "worker/main.c",
         "\tif (is_of_another(worker, envelope))\n",
         "\tif (!worker && is_of_another(worker, envelope))\n",
         INSTALLATION + "test_a_message_of_another_installation_goes_to_the_dead_letters",
@@ -216,7 +216,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the message that PostgreSQL refuses alone",
-        "worker/consume/transaction.c",
+        "worker/consume/settlement.c",
         "enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;",
         "enum ending ending = ENDED_REFUSED_ALONE;",
         REFUSED + "test_bisect_finds_each_poison",
@@ -233,7 +233,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the time that slow trials leave to the others",
-        "worker/consume/transaction.c",
+        "worker/consume/settlement.c",
         "settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);",
         "settlement->waiting_first_ms = now_ms;",
         LOCKED + "test_slow_trials_leave_time_to_the_others",

@@ -71,8 +71,7 @@ struct forwarding {
 
 static uint64_t forwarding_number(const struct worker_rig *worker, const struct delivery *delivery)
 {
-	return settlement_epoch(worker->settlement) << 40 | delivery_tag(delivery) << 8 |
-	       delivery_position(delivery);
+	return settlement_epoch(worker->settlement) << 40 | delivery->tag << 8 | delivery->position;
 }
 
 static struct forwarding forwarding_of(uint64_t number)

@@ -11,7 +11,6 @@
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
 #include "worker/consume/settlement.h"
-#include "worker/consume/unpack.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED

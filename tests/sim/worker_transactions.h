@@ -13,7 +13,7 @@ static void replies_send(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		uint64_t reply_to = *(uint64_t *)delivery_envelope(delivery);
+		uint64_t reply_to = *(uint64_t *)delivery->envelope;
 		char *text;
 
 		if (!reply_to || fault(FAULT_OUTCOME_LOST))
@@ -50,8 +50,8 @@ static void outboxes_remove(const struct worker_rig *worker)
 		if (!delivery_is_settled_by_part(delivery) || fault(FAULT_REMOVAL))
 			continue;
 		removal = malloc(sizeof(*removal));
-		*removal = (struct outbox_removal){ delivery_message(delivery)->coupon,
-						    delivery_message(delivery)->batch };
+		*removal = (struct outbox_removal){ delivery->message->coupon,
+						    delivery->message->batch };
 		event_in(1, 40, outbox_removed, removal, 0, 0);
 	}
 }
@@ -76,9 +76,8 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 	switch ((enum database_says)says) {
 	case SAYS_COMMITTED:
 		for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-			for (size_t j = delivery_first(settlement_taken_at(worker->settlement, i));
-			     j < delivery_end(settlement_taken_at(worker->settlement, i));
-			     j++, position++)
+			for (size_t j = settlement_taken_at(worker->settlement, i)->first;
+			     j < settlement_taken_at(worker->settlement, i)->end; j++, position++)
 				assert_int_equal(settlement_outcome(worker->settlement, position,
 								    worker->outcomes[position]),
 						 0);
@@ -109,9 +108,9 @@ static void transaction_run(struct worker_rig *worker)
 
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		const struct delivery_message *m = delivery_message(delivery);
+		const struct delivery_message *m = delivery->message;
 
-		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
+		for (size_t j = delivery->first; j < delivery->end; j++) {
 			struct receive receive = { m->coupon, m->receives[j].user, m->batch,
 						   (int)j };
 			enum settled settled = database_settle_one(&receive, m->receives[j].slot,
@@ -131,8 +130,7 @@ static void transaction_run(struct worker_rig *worker)
 static int transaction_has_poison(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-		if (delivery_message(settlement_taken_at(worker->settlement, i))->coupon ==
-		    POISON_COUPON)
+		if (settlement_taken_at(worker->settlement, i)->message->coupon == POISON_COUPON)
 			return 1;
 	return 0;
 }
@@ -141,8 +139,7 @@ static int transaction_has_poison(const struct worker_rig *worker)
 static int transaction_is_locked(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		int64_t coupon =
-			delivery_message(settlement_taken_at(worker->settlement, i))->coupon;
+		int64_t coupon = settlement_taken_at(worker->settlement, i)->message->coupon;
 
 		if (fault(FAULT_LOCK) && coupon != POISON_COUPON) {
 			locked.coupon = coupon;

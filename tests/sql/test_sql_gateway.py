@@ -4,15 +4,13 @@ from uuid import uuid4
 
 import pytest
 
-from sql_db import array_text
-
 
 def alive(db, gateway, place="here", is_new=False):
-    db.query("gateway_alive", array_text([gateway, place, "true" if is_new else "false"]))
+    db.query("gateway_alive", gateway, place, "true" if is_new else "false")
 
 
 def gone(db, gateway):
-    db.query("gateway_gone", array_text([gateway]))
+    db.query("gateway_gone", gateway)
 
 
 def known(db):

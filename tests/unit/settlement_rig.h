@@ -99,8 +99,7 @@ static inline int taken_has(const struct settlement *s, uint64_t tag, size_t ind
 	for (size_t i = 0; i < settlement_taken(s); i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
 
-		if (delivery_tag(delivery) == tag && delivery_first(delivery) <= index &&
-		    index < delivery_end(delivery))
+		if (delivery->tag == tag && delivery->first <= index && index < delivery->end)
 			return 1;
 	}
 	return 0;
@@ -108,7 +107,7 @@ static inline int taken_has(const struct settlement *s, uint64_t tag, size_t ind
 
 static inline int64_t coupon_of(const struct settlement *s, size_t i)
 {
-	return delivery_message(settlement_taken_at(s, i))->coupon;
+	return settlement_taken_at(s, i)->message->coupon;
 }
 
 static inline int taken_has_coupon(const struct settlement *s, int64_t coupon)

@@ -5,7 +5,7 @@
 #include "common/backoff.h"
 #include "common/hash.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/read/coupon_queue.h"
+#include "gateway/read/lane.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,18 +90,18 @@ static void on_coupon(void *context, const PGresult *rows, int row)
 	(void)row;
 }
 
-static void test_coupon_queue(void **state)
+static void test_lane(void **state)
 {
-	struct coupon_list taken = STAILQ_HEAD_INITIALIZER(taken);
-	struct coupon_queue queue;
+	struct lane_list taken = STAILQ_HEAD_INITIALIZER(taken);
+	struct lane lane;
 
 	(void)state;
-	coupon_queue_init(&queue, IDS);
+	lane_init(&lane, IDS);
 	for (size_t i = 0; i < IDS; i++)
-		assert_int_equal(coupon_queue_add(&queue, ids[i], 0, on_coupon, NULL), 0);
-	assert_in_range(chain_longest(queue.by_id->hh.tbl), 1, CHAIN_MAX);
-	coupon_queue_take(&queue, IDS, 1, &taken);
-	coupon_list_end(&taken, NULL);
+		assert_int_equal(lane_add_coupon(&lane, ids[i], on_coupon, NULL), 0);
+	assert_in_range(chain_longest(lane.by_coupon->hh.tbl), 1, CHAIN_MAX);
+	assert_int_equal(lane_take(&lane, IDS, INT64_MAX, &taken), IDS);
+	lane_list_end(&taken, NULL);
 }
 
 static void test_put_off(void **state)
@@ -119,7 +119,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_unkeyed),
 					    cmocka_unit_test(test_coupon_table),
-					    cmocka_unit_test(test_coupon_queue),
+					    cmocka_unit_test(test_lane),
 					    cmocka_unit_test(test_put_off) };
 
 	return cmocka_run_group_tests(tests, ids_make, NULL);

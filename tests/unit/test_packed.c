@@ -4,7 +4,7 @@
 #include "gateway/publish/batch.h"
 #include "common/message/message.h"
 #include "tests/unit/settlement_rig.h"
-#include "worker/consume/unpack.h"
+#include "worker/consume/settlement.h"
 
 #define BODY                                                                               \
 	"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%d\",\"generation\":1,\"seq\":1,\"at\":1," \
@@ -157,9 +157,9 @@ static void test_the_worker_finds_each_batch(void **state)
 	for (size_t i = 0; i < 150; i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
 
-		assert_int_equal(delivery_message(delivery)->coupon, 1000 + i);
-		assert_string_equal(delivery_message(delivery)->receives[0].tail, "kkk");
-		assert_int_equal(delivery_position(delivery), i);
+		assert_int_equal(delivery->message->coupon, 1000 + i);
+		assert_string_equal(delivery->message->receives[0].tail, "kkk");
+		assert_int_equal(delivery->position, i);
 	}
 	settlement_commit(s);
 	ack_expect_none(s);
@@ -222,8 +222,7 @@ static void test_users_are_as_they_were(void **state)
 	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
 	assert_int_equal(settlement_take(s, 100, 0), HOSTILE_N);
 	for (size_t i = 0; i < HOSTILE_N; i++) {
-		const struct delivery_message *message = delivery_message(
-			settlement_taken_at(s, i));
+		const struct delivery_message *message = settlement_taken_at(s, i)->message;
 
 		assert_int_equal(message->coupon, 1000 + i);
 		assert_string_equal(message->receives[0].user.text, hostile[i].user);
@@ -250,11 +249,11 @@ static void test_a_batch_that_cannot_be_read_is_dead_alone(void **state)
 	ack_expect_none(s);
 	for (size_t position = 0; position <= 2; position += 2) {
 		dead = dead_take(s);
-		assert_int_equal(delivery_position(dead), position);
+		assert_int_equal(dead->position, position);
 		ack_expect_none(s);
-		settlement_forwarded(s, settlement_epoch(s), delivery_tag(dead), position);
+		settlement_forwarded(s, settlement_epoch(s), dead->tag, position);
 	}
-	ack_expect(s, delivery_tag(dead), 0);
+	ack_expect(s, dead->tag, 0);
 }
 
 static void test_frames_that_are_none(void **state)
@@ -290,7 +289,7 @@ static void test_too_many_batches(void **state)
 	len += (size_t)sprintf(buffer + len, "%s", PACKED_TAIL);
 	unpack(s, buffer, len, 0);
 	assert_int_equal(settlement_dead_waiting(s), 1);
-	assert_string_equal(delivery_reason(dead_take(s)), "unreadable: more than 256 batches");
+	assert_string_equal(dead_take(s)->reason, "unreadable: more than 256 batches");
 }
 
 /* Redelivered again and again: first the message goes alone, then each of its batches. */

@@ -1,6 +1,6 @@
 /* The arguments of a statement, byte by byte, and what the failures of statements mean. */
 #include "common/postgres/argument.h"
-#include "common/postgres/connection.h"
+#include "common/postgres/session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,7 +162,7 @@ static void test_nothing_listens(void **state)
 	struct postgres *postgres = postgres_new(&options);
 
 	(void)state;
-	assert_int_equal(postgres_connect(postgres, NULL, 0), -1);
+	assert_int_equal(postgres_connect(postgres, 0), -1);
 	assert_non_null(strstr(postgres_why(postgres), "/nonexistent"));
 	assert_null(strchr(postgres_why_long(postgres), '\n'));
 	assert_false(postgres_up(postgres));

@@ -11,7 +11,7 @@ static void test_a_delivery_with_a_high_count_is_rescued(void **state)
 
 	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_ALONE);
 	assert_int_equal(settlement_take(s, 100, 0), 0);
-	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
+	assert_int_equal(forward_take(s, DESTINATION_RESCUE)->tag, 1);
 	assert_int_equal(settlement_take(s, 100, 0), 0);
 	ack_expect_none(s);
 	settlement_forwarded(s, settlement_epoch(s), 1, 0);
@@ -24,7 +24,7 @@ static void test_a_delivery_that_cannot_be_rescued_is_settled(void **state)
 
 	add_coupon(s, 1, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE | SETTLEMENT_FROM_PARKING);
-	assert_int_equal(delivery_tag(forward_take(s, DESTINATION_RESCUE)), 1);
+	assert_int_equal(forward_take(s, DESTINATION_RESCUE)->tag, 1);
 	settlement_forward_failed(s, settlement_epoch(s), 1, 0);
 	settlement_rescue_end(s);
 	assert_null(forward_take(s, DESTINATION_RESCUE));
@@ -55,7 +55,7 @@ static void test_a_coupon_that_stays_locked_is_parked(void **state)
 	for (uint64_t tag = 1; tag <= 3; tag++) {
 		parked = forward_take(s, DESTINATION_PARKING);
 		assert_non_null(parked);
-		assert_int_equal(delivery_tag(parked), tag);
+		assert_int_equal(parked->tag, tag);
 	}
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	ack_expect_none(s); /* not before the confirm */
@@ -140,7 +140,7 @@ static void test_the_parking_queue_rotates(void **state)
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	settlement_rotate(s, SETTLEMENT_ROTATE_MS);
 	for (uint64_t tag = 2; tag <= 17; tag++)
-		assert_int_equal(delivery_tag(forward_take(s, DESTINATION_PARKING)), tag);
+		assert_int_equal(forward_take(s, DESTINATION_PARKING)->tag, tag);
 	assert_null(forward_take(s, DESTINATION_PARKING));
 	assert_int_equal(settlement_put_off(s), 1);
 }
@@ -178,7 +178,7 @@ static void test_a_rescue_that_fails_while_its_coupon_is_put_off(void **state)
 	add_locked(s, 1, 7);
 	add_coupon(s, 2, 7, 1, SETTLEMENT_RESCUE);
 	add_coupon(s, 3, 7, 1, SETTLEMENT_RESCUE);
-	assert_int_equal(delivery_tag(settlement_forward(s, &destination)), 2);
+	assert_int_equal(settlement_forward(s, &destination)->tag, 2);
 	settlement_forward_failed(s, settlement_epoch(s), 2, 0);
 	settlement_rescue_end(s);
 	assert_int_equal(settlement_put_off(s), 3);

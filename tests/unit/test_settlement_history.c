@@ -35,7 +35,7 @@ static void model_add(struct model *model, size_t parts)
 
 static size_t item_of(const struct model *model, const struct delivery *delivery)
 {
-	return model->first[delivery_tag(delivery)] + delivery_position(delivery);
+	return model->first[delivery->tag] + delivery->position;
 }
 
 static int model_is_locked(const struct model *model, const struct settlement *s)
@@ -64,12 +64,11 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 /* A copy of a parked delivery, from the parking queue. */
 static void model_park(struct model *model, struct settlement *s, const struct delivery *delivery)
 {
-	add_coupon(s, model->next_tag, delivery_message(delivery)->coupon,
-		   delivery_message(delivery)->receives_n, SETTLEMENT_FROM_PARKING);
+	add_coupon(s, model->next_tag, delivery->message->coupon, delivery->message->receives_n,
+		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
-	settlement_forwarded(s, settlement_epoch(s), delivery_tag(delivery),
-			     delivery_position(delivery));
+	settlement_forwarded(s, settlement_epoch(s), delivery->tag, delivery->position);
 }
 
 /*
@@ -82,13 +81,13 @@ static void model_commit(struct model *model, const struct settlement *s)
 		const struct delivery *delivery = settlement_taken_at(s, i);
 		size_t item = item_of(model, delivery);
 
-		for (size_t j = delivery_first(delivery); j < delivery_end(delivery); j++) {
+		for (size_t j = delivery->first; j < delivery->end; j++) {
 			assert_false(model->settled[item] & 1u << j);
 			model->settled[item] |= 1u << j;
 		}
-		if (model->settled[item] == (1u << delivery_message(delivery)->receives_n) - 1)
+		if (model->settled[item] == (1u << delivery->message->receives_n) - 1)
 			model->truth[item] = FINISHED;
-		else if (delivery_end(delivery) == delivery_message(delivery)->receives_n)
+		else if (delivery->end == delivery->message->receives_n)
 			assert_true(model->refused[item]);
 	}
 }
@@ -97,7 +96,7 @@ static void model_refuse(struct model *model, const struct settlement *s)
 {
 	const struct delivery *delivery = settlement_taken_at(s, 0);
 
-	if (settlement_taken(s) == 1 && delivery_end(delivery) - delivery_first(delivery) == 1)
+	if (settlement_taken(s) == 1 && delivery->end - delivery->first == 1)
 		model->refused[item_of(model, delivery)] = 1;
 }
 
@@ -180,16 +179,16 @@ static void dead_confirmed(struct history *history)
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
 	history->model.truth[item_of(&history->model, delivery)] = FINISHED;
-	settlement_forwarded(history->s, settlement_epoch(history->s), delivery_tag(delivery),
-			     delivery_position(delivery));
+	settlement_forwarded(history->s, settlement_epoch(history->s), delivery->tag,
+			     delivery->position);
 }
 
 static void dead_refused(struct history *history)
 {
 	const struct delivery *delivery = history->dead[--history->dead_n];
 
-	settlement_forward_failed(history->s, settlement_epoch(history->s), delivery_tag(delivery),
-				  delivery_position(delivery));
+	settlement_forward_failed(history->s, settlement_epoch(history->s), delivery->tag,
+				  delivery->position);
 }
 
 static void acks_take(struct history *history)

@@ -39,8 +39,8 @@ static void test_bisect_finds_each_poison(void **state)
 		assert_in_range(settle_all(s, base + poison, 0), 4, 9);
 		assert_int_equal(settlement_dead_waiting(s), 1);
 		dead = dead_take(s);
-		assert_int_equal(delivery_tag(dead), base + poison);
-		assert_string_equal(delivery_reason(dead), "unstorable: SQLSTATE 22P02");
+		assert_int_equal(dead->tag, base + poison);
+		assert_string_equal(dead->reason, "unstorable: SQLSTATE 22P02");
 		while (settlement_ack(s, &tag, &multiple)) {
 			assert_int_not_equal(tag, base + poison);
 			/* `multiple` never includes the one that is held. */
@@ -78,8 +78,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 					settlement_refuse(s, "23514");
 					continue;
 				}
-				for (size_t i = delivery_first(delivery);
-				     i < delivery_end(delivery); i++)
+				for (size_t i = delivery->first; i < delivery->end; i++)
 					settled[i]++;
 				settlement_commit(s);
 				assert_int_equal(settlement_ack(s, &got, &multiple), 0);
@@ -90,7 +89,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 			snprintf(reason, sizeof(reason),
 				 "unstorable: SQLSTATE 23514, 1 of %zu receives from index %zu on",
 				 n, bad);
-			assert_string_equal(delivery_reason(dead_take(s)), reason);
+			assert_string_equal(dead_take(s)->reason, reason);
 			settlement_forwarded(s, settlement_epoch(s), tag, 0);
 			ack_expect(s, tag, 0);
 		}
@@ -107,7 +106,7 @@ static void test_a_message_of_which_everything_is_refused(void **state)
 	for (; settlement_take(s, 1000, 0) > 0; runs++)
 		settlement_refuse(s, "23514");
 	assert_in_range(runs, 9, 40);
-	assert_string_equal(delivery_reason(dead_take(s)),
+	assert_string_equal(dead_take(s)->reason,
 			    "unstorable: SQLSTATE 23514, 256 of 256 receives from index 0 on");
 	settlement_forwarded(s, settlement_epoch(s), 1, 0);
 	ack_expect(s, 1, 0);
@@ -129,7 +128,7 @@ static void test_parts_have_their_outcomes(void **state)
 	assert_int_equal(settlement_take(s, 1000, 0), 2);
 	settlement_retry(s);
 	assert_int_equal(settlement_take(s, 1000, 0), 2);
-	assert_int_equal(delivery_first(settlement_taken_at(s, 0)), 2);
+	assert_int_equal(settlement_taken_at(s, 0)->first, 2);
 	assert_int_equal(settlement_outcome(s, 1,
 					    (struct outcome){ OUTCOME_REJECTED,
 							      REASON_SLOT_TAKEN }),
@@ -138,8 +137,8 @@ static void test_parts_have_their_outcomes(void **state)
 					    (struct outcome){ OUTCOME_REJECTED,
 							      REASON_SLOT_TAKEN }),
 			 -1);
-	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[3].kind, OUTCOME_REJECTED);
-	assert_int_equal(delivery_outcomes(settlement_taken_at(s, 0))[2].kind, OUTCOME_ISSUED);
+	assert_int_equal(settlement_taken_at(s, 0)->outcomes[3].kind, OUTCOME_REJECTED);
+	assert_int_equal(settlement_taken_at(s, 0)->outcomes[2].kind, OUTCOME_ISSUED);
 	settlement_commit(s);
 	ack_expect(s, 1, 0); /* no receive was refused alone */
 }

@@ -4,7 +4,7 @@
  */
 #include "keeper/judge.h"
 #include "worker/consume/settlement.h"
-#include "worker/settle/settlement_args.h"
+#include "worker/settler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ static void test_settled_by_its_last_part(void **state)
 	assert_int_equal(delivery_part_refused(delivery, "22P02"), DELIVERY_WAITING);
 	assert_int_equal(delivery_part_size(delivery), 1);
 	assert_int_equal(delivery_part_refused(delivery, "22P02"), DELIVERY_WAITING);
-	assert_int_equal(delivery_end(delivery), 5);
+	assert_int_equal(delivery->end, 5);
 	assert_false(delivery_is_settled_by_part(delivery));
 	delivery_free(delivery, NULL);
 	settlement_free(s);

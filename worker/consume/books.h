@@ -1,6 +1,6 @@
 /*
  * The list of the deliveries that a worker holds, and the one place where their states change. Only
- * for the files of settlement.h: settlement.c, transaction.c, locked.c and trial.c.
+ * for the files of settlement.h: settlement.c and locked.c.
  */
 #ifndef WORKER_CONSUME_BOOKS_H
 #define WORKER_CONSUME_BOOKS_H
@@ -60,7 +60,7 @@ void books_remove(struct settlement *settlement, struct parcel *parcel);
 /* Removes everything from the lists. The deliveries in flight stay in `taken`. */
 void books_clear(struct settlement *settlement);
 
-/* transaction.c, for the others */
+/* settlement.c, for locked.c */
 
 /* How a transaction ended. */
 enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
@@ -70,7 +70,7 @@ void transaction_end(struct settlement *settlement, enum ending ending, const ch
 /* Adds a delivery to the transaction, if it fits. 0, or -1 when there is no room. */
 int transaction_add(struct settlement *settlement, struct delivery *delivery, size_t receives_max);
 
-/* locked.c */
+/* locked.c, for settlement.c */
 
 /*
  * The state for a delivery of a coupon that is put off: held here while there is room, else
@@ -79,11 +79,6 @@ int transaction_add(struct settlement *settlement, struct delivery *delivery, si
 enum delivery_state locked_state(const struct settlement *settlement,
 				 const struct delivery *delivery,
 				 const struct put_off_coupon *put_off);
-/* Whether it waits because its coupon is put off; it goes into no transaction but a trial. */
-int locked_is_put_off(const struct delivery *delivery);
-void locked_notice(struct settlement *settlement, const struct settlement_notice *notice);
-
-/* trial.c */
 
 /* Takes a trial into the transaction, if one is due. */
 void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);

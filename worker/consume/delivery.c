@@ -137,51 +137,6 @@ enum delivery_state delivery_part_refused(struct delivery *delivery, const char 
 	return delivery_part_committed(delivery);
 }
 
-const struct delivery_message *delivery_message(const struct delivery *delivery)
-{
-	return delivery->message;
-}
-
-const struct outcome *delivery_outcomes(const struct delivery *delivery)
-{
-	return delivery->outcomes;
-}
-
-size_t delivery_first(const struct delivery *delivery)
-{
-	return delivery->first;
-}
-
-size_t delivery_end(const struct delivery *delivery)
-{
-	return delivery->end;
-}
-
-int delivery_from_parking(const struct delivery *delivery)
-{
-	return delivery->from_parking;
-}
-
-uint64_t delivery_tag(const struct delivery *delivery)
-{
-	return delivery->tag;
-}
-
-size_t delivery_position(const struct delivery *delivery)
-{
-	return delivery->position;
-}
-
-const char *delivery_reason(const struct delivery *delivery)
-{
-	return delivery->reason;
-}
-
-void *delivery_envelope(const struct delivery *delivery)
-{
-	return delivery->envelope;
-}
-
 static const char *const reasons[REASON_COUNT] = {
 	[REASON_NONE] = "",
 #define REASON(name, text) [REASON_##name] = text,
@@ -213,15 +168,15 @@ const char *outcome_reason_text(const struct outcome *outcome)
 
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE])
 {
-	const struct delivery_message *message = delivery_message(delivery);
+	const struct delivery_message *message = delivery->message;
 	char batch[ULID_SIZE];
 	size_t len;
 
 	len = (size_t)snprintf(out, DELIVERY_REPLY_SIZE, "{\"v\":1,\"batch\":\"%s\",\"outcomes\":[",
 			       ulid_format(&message->batch, batch));
-	for (size_t i = delivery_first(delivery); i < delivery_end(delivery); i++) {
-		const struct outcome *outcome = &delivery_outcomes(delivery)[i];
-		const char *comma = i > delivery_first(delivery) ? "," : "";
+	for (size_t i = delivery->first; i < delivery->end; i++) {
+		const struct outcome *outcome = &delivery->outcomes[i];
+		const char *comma = i > delivery->first ? "," : "";
 
 		if (outcome->kind == OUTCOME_REJECTED)
 			len += (size_t)snprintf(out + len, DELIVERY_REPLY_SIZE - len,

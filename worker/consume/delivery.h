@@ -77,7 +77,7 @@ struct parcel {
 	size_t outgoing;               /* of these, to be forwarded */
 };
 
-/* Only the files of books.h and delivery.c use the fields; other files use the functions. */
+/* Only the files of books.h and delivery.c change it. */
 struct delivery {
 	/* of the books */
 	struct delivery *older, *newer;
@@ -90,14 +90,14 @@ struct delivery {
 	int awaited;      /* a client waits for the outcome */
 
 	uint64_t tag;
-	size_t position; /* in its message */
+	size_t position; /* in its message, from 0 */
 	void *envelope;
-	char *reason;
-	struct outcome *outcomes;
+	char *reason;                     /* why it is dead-lettered */
+	struct outcome *outcomes;         /* one for each receive, ISSUED at first */
 	struct delivery_message *message; /* NULL: it could not be read */
 	/* The part that is tried: the whole message, unless it was refused alone. */
 	size_t first;
-	size_t end;
+	size_t end;   /* the receive after it */
 	size_t bad_n; /* receives that were refused */
 	size_t bad_first;
 };
@@ -134,18 +134,6 @@ int delivery_is_settled_by_part(const struct delivery *delivery);
 #define DELIVERY_REPLY_SIZE (128 + MESSAGE_RECEIVES_MAX * 48)
 size_t delivery_reply(const struct delivery *delivery, char out[DELIVERY_REPLY_SIZE]);
 
-const struct delivery_message *delivery_message(const struct delivery *delivery);
-/* One for each receive, ISSUED at first. */
-const struct outcome *delivery_outcomes(const struct delivery *delivery);
-/* Which receives are in the transaction: from the first up to before the end. */
-size_t delivery_first(const struct delivery *delivery);
-size_t delivery_end(const struct delivery *delivery);
 size_t delivery_part_size(const struct delivery *delivery);
-/* It was delivered from the parking queue. */
-int delivery_from_parking(const struct delivery *delivery);
-uint64_t delivery_tag(const struct delivery *delivery);
-size_t delivery_position(const struct delivery *delivery); /* of the batch in its message, from 0 */
-const char *delivery_reason(const struct delivery *delivery); /* why it is dead-lettered */
-void *delivery_envelope(const struct delivery *delivery);
 
 #endif

@@ -24,59 +24,36 @@ struct copy {
 	struct ulid batch;
 };
 
-static const char *result_text(enum confirm_result result)
-{
-	switch (result) {
-	case CONFIRM_DONE:
-		return "done";
-	case CONFIRM_NACKED:
-		return "nacked";
-	case CONFIRM_RETURNED:
-		return "returned";
-	case CONFIRM_LOST:
-		return "lost";
-	}
-	return "";
-}
-
 static void copy_confirmed(struct forward *forward, const struct copy *copy)
 {
 	switch (copy->destination) {
 	case DESTINATION_DEAD:
-		forward->stats->dead++;
+		metrics_count(METRIC_DEAD, 1);
 		if (copy->coupon)
 			outboxes_dead(forward->outboxes, copy->coupon, &copy->batch);
 		break;
 	case DESTINATION_PARKING:
 		fault_point(FAULT_WORKER_AFTER_PARK);
-		forward->stats->parked += !copy->requeued;
-		forward->stats->requeued += copy->requeued;
+		metrics_count(copy->requeued ? METRIC_REQUEUED : METRIC_PARKED, 1);
 		break;
 	case DESTINATION_RESCUE:
 		fault_point(FAULT_WORKER_AFTER_RESCUE);
-		forward->stats->rescued++;
+		metrics_count(METRIC_RESCUED, 1);
 		break;
 	}
 	backoff_reset(&forward->backoff);
 	settlement_forwarded(forward->settlement, copy->epoch, copy->tag, copy->position);
 }
 
-static const char *failure_event(enum destination destination)
-{
-	switch (destination) {
-	case DESTINATION_DEAD:
-		return "dead_letter_failed";
-	case DESTINATION_PARKING:
-		return "park_failed";
-	case DESTINATION_RESCUE:
-		return "rescue_failed";
-	}
-	return "";
-}
-
 static void copy_failed(struct forward *forward, const struct copy *copy,
 			enum confirm_result result)
 {
+	static const char *const events[] = { [DESTINATION_DEAD] = "dead_letter_failed",
+					      [DESTINATION_PARKING] = "park_failed",
+					      [DESTINATION_RESCUE] = "rescue_failed" };
+	static const char *const whys[] = { [CONFIRM_NACKED] = "nacked",
+					    [CONFIRM_RETURNED] = "returned",
+					    [CONFIRM_LOST] = "lost" };
 	int refused = result == CONFIRM_NACKED || result == CONFIRM_RETURNED;
 
 	/*
@@ -85,7 +62,7 @@ static void copy_failed(struct forward *forward, const struct copy *copy,
 	 */
 	if (clock_monotonic_ms() >= forward->due_ms)
 		forward->due_ms = clock_monotonic_ms() + backoff_ms(&forward->backoff);
-	log_warn(failure_event(copy->destination), LOG_S("why", result_text(result)));
+	log_warn(events[copy->destination], LOG_S("why", whys[result]));
 	if (refused && copy->destination == DESTINATION_PARKING && !copy->requeued)
 		forward->refused_ms = clock_monotonic_ms();
 	settlement_forward_failed(forward->settlement, copy->epoch, copy->tag, copy->position);
@@ -131,35 +108,34 @@ static amqp_basic_properties_t properties_of(const struct envelope *envelope)
 	};
 }
 
-static void dead_letter_send(struct forward *forward, const struct delivery *delivery,
-			     struct copy *copy)
+/* The reply address is kept, unless it is a dead letter: the client may still be waiting. */
+static void copy_publish(struct forward *forward, const struct delivery *delivery,
+			 struct copy *copy)
 {
-	const struct envelope *envelope = delivery_envelope(delivery);
+	static const struct {
+		const char *exchange, *routing_key;
+	} ways[] = {
+		[WAY_RECEIVES] = { AMQP_EXCHANGE, AMQP_ROUTING_KEY },
+		[WAY_PARKED] = { AMQP_EXCHANGE, AMQP_PARKED_KEY },
+		[WAY_DEAD] = { AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY },
+	};
+	const struct envelope *envelope = delivery->envelope;
 	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
-				      .value = { .kind = AMQP_FIELD_KIND_UTF8,
-						 .value.bytes = amqp_cstring_bytes(
-							 delivery_reason(delivery)) } };
+				      .value = { .kind = AMQP_FIELD_KIND_UTF8 } };
 	amqp_basic_properties_t properties = properties_of(envelope);
 
-	properties._flags |= AMQP_BASIC_HEADERS_FLAG;
-	properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
-	log_warn("dead_letter", LOG_S("reason", delivery_reason(delivery)),
-		 LOG_I("bytes", envelope->body_size));
-	rabbit_publisher_send(forward->publisher, AMQP_DEAD_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
-}
-
-/* The reply address is kept: the gateway's client may still be waiting. */
-static void receives_send(struct forward *forward, const struct delivery *delivery,
-			  struct copy *copy)
-{
-	const char *routing_key = copy->way == WAY_PARKED ? AMQP_PARKED_KEY : AMQP_ROUTING_KEY;
-	const struct envelope *envelope = delivery_envelope(delivery);
-	amqp_basic_properties_t properties = properties_of(envelope);
-
-	properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
-	properties.reply_to = envelope->reply_to;
-	rabbit_publisher_send(forward->publisher, AMQP_EXCHANGE, routing_key, &properties,
+	if (copy->way == WAY_DEAD) {
+		reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);
+		properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+		properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
+		log_warn("dead_letter", LOG_S("reason", delivery->reason),
+			 LOG_I("bytes", envelope->body_size));
+	} else {
+		properties._flags |= flag_if(envelope->reply_to, AMQP_BASIC_REPLY_TO_FLAG);
+		properties.reply_to = envelope->reply_to;
+	}
+	rabbit_publisher_send(forward->publisher, ways[copy->way].exchange,
+			      ways[copy->way].routing_key, &properties,
 			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
 }
 
@@ -171,7 +147,7 @@ static enum way way_of(const struct delivery *delivery, enum destination destina
 	case DESTINATION_PARKING:
 		return requeued ? WAY_RECEIVES : WAY_PARKED;
 	case DESTINATION_RESCUE:
-		return delivery_from_parking(delivery) ? WAY_PARKED : WAY_RECEIVES;
+		return delivery->from_parking ? WAY_PARKED : WAY_RECEIVES;
 	}
 	return WAY_RECEIVES;
 }
@@ -179,7 +155,7 @@ static enum way way_of(const struct delivery *delivery, enum destination destina
 static void copy_send(struct forward *forward, const struct delivery *delivery,
 		      enum destination destination, int requeues)
 {
-	const struct delivery_message *message = delivery_message(delivery);
+	const struct delivery_message *message = delivery->message;
 	int requeued = requeues && destination == DESTINATION_PARKING;
 	struct copy *copy = malloc(sizeof(*copy));
 
@@ -188,25 +164,17 @@ static void copy_send(struct forward *forward, const struct delivery *delivery,
 			       .way = way_of(delivery, destination, requeued),
 			       .requeued = requeued,
 			       .epoch = settlement_epoch(forward->settlement),
-			       .tag = delivery_tag(delivery),
-			       .position = delivery_position(delivery) };
+			       .tag = delivery->tag,
+			       .position = delivery->position };
 	if (message) {
 		copy->coupon = message->coupon;
 		copy->batch = message->batch;
 	}
-	switch (destination) {
-	case DESTINATION_DEAD:
-		dead_letter_send(forward, delivery, copy);
-		break;
-	case DESTINATION_PARKING:
+	if (destination == DESTINATION_PARKING)
 		fault_point(FAULT_WORKER_BEFORE_PARK);
-		receives_send(forward, delivery, copy);
-		break;
-	case DESTINATION_RESCUE:
+	else if (destination == DESTINATION_RESCUE)
 		fault_point(FAULT_WORKER_BEFORE_RESCUE);
-		receives_send(forward, delivery, copy);
-		break;
-	}
+	copy_publish(forward, delivery, copy);
 }
 
 void forward_send(struct forward *forward, int64_t now_ms)

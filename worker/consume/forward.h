@@ -26,7 +26,6 @@ struct forward {
 	struct settlement *settlement;
 	struct rabbit_publisher *publisher;
 	struct outboxes *outboxes;
-	struct stats *stats;
 	struct backoff backoff;
 	int64_t due_ms;     /* no publish before this time */
 	int64_t ready_ms;   /* when the publisher was ready last; at first: the start */

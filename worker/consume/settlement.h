@@ -85,6 +85,27 @@ void settlement_add(struct settlement *settlement, uint64_t tag, const struct me
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
 
+/*
+ * Takes a message apart: adds each batch that it carries as a delivery. What cannot be read is to
+ * be dead-lettered: one batch, or the message as a whole.
+ */
+struct unpack {
+	struct settlement *settlement;
+	struct json_arena *arena;
+	/*
+	 * Makes the envelope of a batch that is one of several in a message. The text is lent;
+	 * `batch` is NULL when it cannot be read.
+	 */
+	void *(*part_new)(const void *whole, const char *text, size_t len,
+			  const struct ulid *batch);
+	void (*envelope_free)(void *envelope);
+	struct message message; /* its own */
+};
+
+/* `how` as for settlement_add(); `body` belongs to `envelope`, which is taken over. */
+void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
+		void *envelope);
+
 size_t settlement_held(const struct settlement *settlement);    /* messages not yet acked */
 size_t settlement_waiting(const struct settlement *settlement); /* ready for a transaction */
 size_t settlement_awaited(const struct settlement *settlement); /* of these, by a client */

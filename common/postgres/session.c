@@ -1,7 +1,11 @@
-#include "common/postgres/connection.h"
+#include "common/postgres/session.h"
 
+#include "common/backoff.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
+#include "common/postgres/url.h"
+#include "common/resolving.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -10,47 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum postgres_failure postgres_classify(const char *sqlstate)
-{
-	static const struct {
-		const char *prefix; /* a whole SQLSTATE, or its class */
-		enum postgres_failure failure;
-	} table[] = {
-		{ .prefix = "55P03", .failure = POSTGRES_BLOCKED },
-		{ .prefix = "57014", .failure = POSTGRES_CANCELLED },
-		{ .prefix = "22", .failure = POSTGRES_REFUSED },
-		{ .prefix = "23", .failure = POSTGRES_REFUSED },
-		{ .prefix = "40001", .failure = POSTGRES_AGAIN },
-		{ .prefix = "40P01", .failure = POSTGRES_AGAIN },
-	};
-
-	if (!sqlstate || !*sqlstate)
-		return POSTGRES_DOWN;
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		if (strncmp(sqlstate, table[i].prefix, strlen(table[i].prefix)) == 0)
-			return table[i].failure;
-	return POSTGRES_UNFIT;
-}
-
-int postgres_of_coupon(enum postgres_failure failure)
-{
-	switch (failure) {
-	case POSTGRES_BLOCKED:
-	case POSTGRES_CANCELLED:
-	case POSTGRES_REFUSED:
-	case POSTGRES_AGAIN:
-		return 1;
-	case POSTGRES_OK:
-	case POSTGRES_UNFIT:
-	case POSTGRES_DOWN:
-		return 0;
-	}
-	return 0;
-}
-
 #define WHY_SIZE 512
+#define STATEMENT "prepared"
+#define STEADY_MS 2000 /* a session that lasted this long resets the backoff */
+#define LOOK_UP_MS 50  /* between two looks whether the name has been looked up */
 
-enum state { DOWN, CONNECTING, SETTING, IDLE, BUSY };
+enum state { DOWN, CONNECTING, SETTING, PREPARING, IDLE, BUSY };
 
 struct postgres {
 	struct postgres_options options;
@@ -59,27 +28,22 @@ struct postgres {
 	PostgresPollingStatusType polling; /* CONNECTING: what the next step waits for */
 	int flushing;                      /* more to write than the socket took */
 	int64_t deadline_ms;
-	struct postgres_session session; /* its present settings */
-	PGresult *result;                /* of the last statement; of several the first error */
+	PGresult *result; /* of the last statement; of several the first error */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
+	/* of the session */
+	int64_t lock_timeout_ms;
+	const char *application_name;
+	int64_t since_ms;
+	uint64_t connects_n;
+	/* of the attempts */
+	char *host; /* whose name another thread looks up; NULL: there is none */
+	struct resolving *resolving;
+	int64_t retry_ms; /* none before */
+	struct backoff backoff;
+	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
 };
-
-struct postgres *postgres_new(const struct postgres_options *options)
-{
-	struct postgres *postgres = calloc(1, sizeof(*postgres));
-
-	check(postgres != NULL);
-	postgres->options = *options;
-	return postgres;
-}
-
-static void result_clear(struct postgres *postgres)
-{
-	PQclear(postgres->result);
-	postgres->result = NULL;
-}
 
 /* The first line is the message; context and hints follow. */
 static void why_keep(struct postgres *postgres, const char *message)
@@ -97,13 +61,31 @@ static void why_keep(struct postgres *postgres, const char *message)
 			*p = ' ';
 }
 
-void postgres_drop(struct postgres *postgres, const char *why)
+struct postgres *postgres_new(const struct postgres_options *options)
 {
-	if (why)
-		why_keep(postgres, why);
+	struct postgres *postgres = calloc(1, sizeof(*postgres));
+
+	check(postgres != NULL && (options->reconnects || !options->looks_up));
+	postgres->options = *options;
+	if (options->looks_up)
+		postgres->host = postgres_url_host(options->url);
+	why_keep(postgres, "connecting");
+	return postgres;
+}
+
+static void result_clear(struct postgres *postgres)
+{
+	PQclear(postgres->result);
+	postgres->result = NULL;
+}
+
+void postgres_close(struct postgres *postgres)
+{
 	result_clear(postgres);
 	PQfinish(postgres->libpq);
 	postgres->libpq = NULL;
+	resolving_abandon(postgres->resolving);
+	postgres->resolving = NULL;
 	postgres->state = DOWN;
 	postgres->failure = POSTGRES_DOWN;
 	postgres->sqlstate[0] = '\0';
@@ -113,13 +95,60 @@ void postgres_free(struct postgres *postgres)
 {
 	if (!postgres)
 		return;
-	postgres_drop(postgres, NULL);
+	postgres_close(postgres);
+	free(postgres->host);
 	free(postgres);
 }
 
+static void loss_log(struct postgres *postgres, int64_t wait_ms)
+{
+	int was_up = postgres_up(postgres);
+	const char *event = was_up ? postgres->options.lost_event
+				   : postgres->options.unreachable_event;
+
+	if (!event || (!was_up && strcmp(postgres->told, postgres->why) == 0))
+		return;
+	memcpy(postgres->told, postgres->why, sizeof(postgres->told));
+	if (wait_ms)
+		log_warn(event, LOG_S("why", postgres->why), LOG_I("again_in_ms", wait_ms));
+	else
+		log_warn(event, LOG_S("why", postgres->why));
+}
+
+/* `why` NULL: as it is. */
+static void down(struct postgres *postgres, const char *why)
+{
+	int64_t now_ms = clock_monotonic_ms(), wait_ms = 0;
+
+	if (why)
+		why_keep(postgres, why);
+	if (postgres_up(postgres) && now_ms - postgres->since_ms >= STEADY_MS)
+		backoff_reset(&postgres->backoff);
+	if (postgres->options.reconnects)
+		wait_ms = backoff_connect_ms(&postgres->backoff);
+	postgres->retry_ms = now_ms + wait_ms;
+	loss_log(postgres, wait_ms);
+	postgres_close(postgres);
+}
+
+void postgres_lose(struct postgres *postgres, const char *why)
+{
+	if (postgres_up(postgres))
+		down(postgres, why);
+}
+
+void postgres_fail(struct postgres *postgres)
+{
+	if (!postgres_of_coupon(postgres->failure))
+		postgres_lose(postgres, NULL);
+	else if (postgres->options.refused_event)
+		log_warn(postgres->options.refused_event, LOG_S("why", postgres->why));
+}
+
+/* NULL: as libpq says. */
 static enum postgres_event lost(struct postgres *postgres, const char *why)
 {
-	postgres_drop(postgres, why ? why : PQerrorMessage(postgres->libpq));
+	down(postgres, why ? why : PQerrorMessage(postgres->libpq));
 	return POSTGRES_LOST;
 }
 
@@ -131,7 +160,7 @@ static void notice(void *data, const PGresult *result)
 	char line[256];
 
 	if (postgres->options.notice)
-		postgres->options.notice(postgres->options.notice_context, text ? text : "");
+		postgres->options.notice(postgres->options.context, text ? text : "");
 	if (!postgres->options.notice_event)
 		return;
 	snprintf(line, sizeof(line), "%s", PQresultErrorMessage(result));
@@ -139,7 +168,8 @@ static void notice(void *data, const PGresult *result)
 	log_warn(postgres->options.notice_event, LOG_S("why", line));
 }
 
-int postgres_connect(struct postgres *postgres, const char *address, int64_t now_ms)
+/* `address` is that of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
+static int connect_start(struct postgres *postgres, const char *address, int64_t now_ms)
 {
 	/* The URL is expanded in place; keywords after it override its own. */
 	const char *const keywords[] = { "dbname",
@@ -159,7 +189,6 @@ int postgres_connect(struct postgres *postgres, const char *address, int64_t now
 				       address,
 				       NULL };
 
-	check(postgres->state == DOWN);
 	postgres->libpq = PQconnectStartParams(keywords, values, 1);
 	check(postgres->libpq != NULL);
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
@@ -170,6 +199,41 @@ int postgres_connect(struct postgres *postgres, const char *address, int64_t now
 		return 0;
 	lost(postgres, NULL);
 	return -1;
+}
+
+/* The address of the host: 1; 0: its name is still being looked up; -1: it has none. */
+static int host_resolve(struct postgres *postgres, char address[RESOLVED_SIZE])
+{
+	char error[WHY_SIZE];
+	int rc;
+
+	if (!postgres->resolving) {
+		postgres->resolving = resolving_begin(postgres->host);
+		why_keep(postgres, "the name of its host is being looked up");
+	}
+	if (!resolving_done(postgres->resolving))
+		return 0;
+	rc = resolving_take(postgres->resolving, address, error, sizeof(error));
+	postgres->resolving = NULL;
+	if (rc)
+		lost(postgres, error);
+	return rc ? -1 : 1;
+}
+
+int postgres_connect(struct postgres *postgres, int64_t now_ms)
+{
+	char address[RESOLVED_SIZE];
+	int found;
+
+	check(postgres->state == DOWN);
+	if (now_ms < postgres->retry_ms)
+		return -1;
+	if (!postgres->host)
+		return connect_start(postgres, NULL, now_ms);
+	found = host_resolve(postgres, address);
+	if (found == 0)
+		postgres->retry_ms = now_ms + LOOK_UP_MS;
+	return found > 0 ? connect_start(postgres, address, now_ms) : found;
 }
 
 /* A statement was handed to libpq; `done` is what that returned. */
@@ -195,10 +259,8 @@ static void session_set(struct postgres *postgres)
 	char sql[512];
 
 	PQsetnonblocking(postgres->libpq, 1);
-	postgres->session = (struct postgres_session){
-		.lock_timeout_ms = options->lock_timeout_ms,
-		.application_name = options->application_name,
-	};
+	postgres->lock_timeout_ms = options->lock_timeout_ms;
+	postgres->application_name = options->application_name;
 	check((size_t)snprintf(sql, sizeof(sql),
 			       "SET statement_timeout = %" PRId64 "; SET lock_timeout = %" PRId64
 			       "; SET jit = off; %s",
@@ -262,29 +324,71 @@ static void failure_read(struct postgres *postgres)
 	why_keep(postgres, PQresultErrorMessage(postgres->result));
 }
 
-static void version_log(const PGconn *libpq)
+/* Whether the prepared statement is gone, or its result has another type. */
+static int prepared_is_void(const struct postgres *postgres)
 {
-	const char *version = PQparameterStatus(libpq, "server_version");
+	return postgres->options.prepared && (strcmp(postgres->sqlstate, "26000") == 0 ||
+					      strcmp(postgres->sqlstate, "0A000") == 0);
+}
 
+static void notifications_pass(struct postgres *postgres)
+{
+	PGnotify *notify;
+
+	while ((notify = PQnotifies(postgres->libpq))) {
+		if (postgres->options.notified)
+			postgres->options.notified(postgres->options.context, notify->extra);
+		PQfreemem(notify);
+	}
+}
+
+static enum postgres_event connected(struct postgres *postgres)
+{
+	const char *version = PQparameterStatus(postgres->libpq, "server_version");
+
+	postgres->state = IDLE;
+	postgres->since_ms = clock_monotonic_ms();
+	postgres->connects_n++;
+	postgres->told[0] = '\0';
 	service_version_log(SERVICE_POSTGRESQL, "PostgreSQL", version ? version : "");
+	if (postgres->options.notified)
+		postgres->options.notified(postgres->options.context, NULL);
+	return POSTGRES_CONNECTED;
+}
+
+static enum postgres_event statement_ended(struct postgres *postgres, int64_t now_ms)
+{
+	const struct postgres_options *options = &postgres->options;
+
+	failure_read(postgres);
+	if (postgres->failure != POSTGRES_OK &&
+	    (postgres->state != BUSY || prepared_is_void(postgres))) {
+		down(postgres, NULL);
+		return POSTGRES_LOST;
+	}
+	if (postgres->state == SETTING && options->prepared) {
+		sent(postgres,
+		     PQsendPrepare(postgres->libpq, STATEMENT, options->prepared, 0, NULL),
+		     PREPARING, now_ms + options->connect_timeout_ms);
+		return POSTGRES_NOTHING;
+	}
+	if (postgres->state != BUSY)
+		return connected(postgres);
+	postgres->state = IDLE;
+	notifications_pass(postgres);
+	return POSTGRES_ENDED;
 }
 
 static enum postgres_event statement_step(struct postgres *postgres, int64_t now_ms)
 {
-	int ended = results_read(postgres), setting = postgres->state == SETTING;
+	int ended = results_read(postgres);
 
 	if (ended < 0)
 		return lost(postgres, NULL);
-	if (!ended)
-		return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING
-						      : lost(postgres, "no answer in time");
-	failure_read(postgres);
-	if (setting && postgres->failure != POSTGRES_OK)
-		return lost(postgres, PQresultErrorMessage(postgres->result));
-	postgres->state = IDLE;
-	if (setting)
-		version_log(postgres->libpq);
-	return setting ? POSTGRES_CONNECTED : POSTGRES_ENDED;
+	if (ended)
+		return statement_ended(postgres, now_ms);
+	return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING
+					      : lost(postgres, "no answer in time");
 }
 
 /* Input at this point is a notice, a notification, or the end of the connection. */
@@ -292,6 +396,7 @@ static enum postgres_event idle_step(struct postgres *postgres)
 {
 	if (!PQconsumeInput(postgres->libpq) || PQstatus(postgres->libpq) != CONNECTION_OK)
 		return lost(postgres, NULL);
+	notifications_pass(postgres);
 	return POSTGRES_NOTHING;
 }
 
@@ -299,11 +404,14 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 {
 	switch (postgres->state) {
 	case DOWN:
-		return POSTGRES_NOTHING;
+		if (!postgres->options.reconnects || now_ms < postgres->retry_ms)
+			return POSTGRES_NOTHING;
+		return postgres_connect(postgres, now_ms) ? POSTGRES_LOST : POSTGRES_NOTHING;
 	case CONNECTING:
 		return now_ms < postgres->deadline_ms ? connect_step(postgres)
 						      : lost(postgres, "no connection in time");
 	case SETTING:
+	case PREPARING:
 	case BUSY:
 		return statement_step(postgres, now_ms);
 	case IDLE:
@@ -337,9 +445,14 @@ void postgres_send(struct postgres *postgres, const char *sql, int n,
 
 	check(postgres->state == IDLE);
 	arguments_fill(&a, n, arguments);
-	done = n == 0 ? PQsendQuery(postgres->libpq, sql)
-		      : PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths,
-					  a.formats, 0);
+	if (sql == postgres->options.prepared)
+		done = PQsendQueryPrepared(postgres->libpq, STATEMENT, n, a.values, a.lengths,
+					   a.formats, 0);
+	else if (n == 0)
+		done = PQsendQuery(postgres->libpq, sql);
+	else
+		done = PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths,
+					 a.formats, 0);
 	sent(postgres, done, BUSY, deadline_ms);
 }
 
@@ -348,45 +461,27 @@ void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
 {
 	struct libpq_arguments a;
 
-	check(postgres->state == IDLE && n > 0);
+	check(postgres->state == IDLE);
 	arguments_fill(&a, n, arguments);
 	sent(postgres,
 	     PQsendQueryParams(postgres->libpq, sql, n, NULL, a.values, a.lengths, a.formats, 1),
 	     BUSY, deadline_ms);
 }
 
-void postgres_prepare(struct postgres *postgres, const char *name, const char *sql,
-		      int64_t deadline_ms)
-{
-	check(postgres->state == IDLE);
-	sent(postgres, PQsendPrepare(postgres->libpq, name, sql, 0, NULL), BUSY, deadline_ms);
-}
-
-void postgres_send_prepared(struct postgres *postgres, const char *name, int n,
-			    const struct postgres_argument *arguments, int64_t deadline_ms)
-{
-	struct libpq_arguments a;
-
-	check(postgres->state == IDLE);
-	arguments_fill(&a, n, arguments);
-	sent(postgres,
-	     PQsendQueryPrepared(postgres->libpq, name, n, a.values, a.lengths, a.formats, 0), BUSY,
-	     deadline_ms);
-}
-
-int postgres_set_session(struct postgres *postgres, const struct postgres_session *session,
-			 int64_t deadline_ms)
+int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char *application_name,
+		 int64_t deadline_ms)
 {
 	char sql[160];
 
-	if (session->lock_timeout_ms == postgres->session.lock_timeout_ms &&
-	    strcmp(session->application_name, postgres->session.application_name) == 0)
+	if (lock_timeout_ms == postgres->lock_timeout_ms &&
+	    strcmp(application_name, postgres->application_name) == 0)
 		return 0;
 	check((size_t)snprintf(sql, sizeof(sql),
 			       "SET lock_timeout = %" PRId64 "; SET application_name = '%s'",
-			       session->lock_timeout_ms, session->application_name) < sizeof(sql));
+			       lock_timeout_ms, application_name) < sizeof(sql));
 	postgres_send(postgres, sql, 0, NULL, deadline_ms);
-	postgres->session = *session;
+	postgres->lock_timeout_ms = lock_timeout_ms;
+	postgres->application_name = application_name;
 	return 1;
 }
 
@@ -438,6 +533,16 @@ PGconn *postgres_libpq(struct postgres *postgres)
 	return postgres->libpq;
 }
 
+int64_t postgres_since_ms(const struct postgres *postgres)
+{
+	return postgres->since_ms;
+}
+
+uint64_t postgres_connects_n(const struct postgres *postgres)
+{
+	return postgres->connects_n;
+}
+
 int postgres_fd(const struct postgres *postgres)
 {
 	return postgres->libpq ? PQsocket(postgres->libpq) : -1;
@@ -452,6 +557,7 @@ short postgres_poll_events(const struct postgres *postgres)
 
 int64_t postgres_deadline_ms(const struct postgres *postgres)
 {
-	return postgres->state == IDLE || postgres->state == DOWN ? INT64_MAX
-								  : postgres->deadline_ms;
+	if (postgres->state == DOWN)
+		return postgres->options.reconnects ? postgres->retry_ms : INT64_MAX;
+	return postgres->state == IDLE ? INT64_MAX : postgres->deadline_ms;
 }

@@ -1,0 +1,189 @@
+/*
+ * A session of PostgreSQL: connects, prepares its statement, and runs one statement at a time. A
+ * loop calls postgres_step() when the socket is ready or the deadline has passed. A thread that may
+ * wait uses postgres_open() and the queries below it. One thread.
+ *
+ *	     connect               SET             PREPARE            send()
+ *	DOWN ───────▶ CONNECTING ──────▶ SETTING ─────────▶ PREPARING ──────▶ IDLE ◀─────▶ BUSY
+ *	  ▲               │                 │                   │               │ ended      │
+ *	  └───────────────┴─ any loss, any missed deadline, postgres_lose() ────┴────────────┘
+ */
+#ifndef COMMON_POSTGRES_SESSION_H
+#define COMMON_POSTGRES_SESSION_H
+
+#include "common/postgres/argument.h"
+
+#include <libpq-fe.h>
+#include <stdint.h>
+
+/*
+ * What the failure of a statement means: of the coupons in it, or of the session. In each case but
+ * DOWN the session is good, and the statement did nothing.
+ */
+enum postgres_failure {
+	POSTGRES_OK,
+	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
+	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
+	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
+	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
+	/* any other error: a full disk, for instance, or a schema that is not as expected */
+	POSTGRES_UNFIT,
+	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
+};
+
+/* Of an error with this SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */
+enum postgres_failure postgres_classify(const char *sqlstate);
+
+/*
+ * Whether a failure concerns only the coupons of the statement, which are put off while everything
+ * else continues.
+ */
+int postgres_of_coupon(enum postgres_failure failure);
+
+#define POSTGRES_ARGUMENTS_MAX 16
+
+/* Texts are lent. */
+struct postgres_options {
+	const char *url;
+	const char *application_name;
+	int64_t connect_timeout_ms;   /* until the session is set, too */
+	int64_t statement_timeout_ms; /* the server's limit for one statement; 0: its own setting */
+	int64_t lock_timeout_ms;      /* and for one lock; 0: its own setting */
+	const char *session;          /* further SET statements, LISTEN; NULL: none */
+	const char *prepared;         /* the statement that is sent most often; NULL: none */
+
+	/* When it is lost, postgres_step() connects again after a pause. Else its owner decides. */
+	int reconnects;
+	/* The name of the host is looked up on another thread; only of one that reconnects. */
+	int looks_up;
+
+	/* Events of the log; NULL: it is not logged. */
+	const char *lost_event;        /* the session, which was up */
+	const char *unreachable_event; /* an attempt to connect, once for each reason */
+	const char *refused_event;     /* a statement, by postgres_fail() */
+	const char *notice_event;      /* what the server notes */
+
+	/* Each is called from within a step; NULL: not called. */
+	void (*notice)(void *context, const char *text); /* what the server notes */
+	/* NOTIFY; NULL: the session is a new one, and may have missed any. */
+	void (*notified)(void *context, const char *payload);
+	void *context;
+};
+
+enum postgres_event {
+	POSTGRES_NOTHING,
+	POSTGRES_CONNECTED, /* ready for the first statement */
+	POSTGRES_ENDED,     /* the statement has ended: postgres_failure() */
+	POSTGRES_LOST       /* the session, and the statement, or an attempt to connect */
+};
+
+struct postgres;
+
+struct postgres *postgres_new(const struct postgres_options *options); /* copied; down */
+void postgres_free(struct postgres *postgres);                         /* NULL is allowed */
+
+/* Begins to connect, while down. 0, or -1: postgres_why(), or the pause is not over. */
+int postgres_connect(struct postgres *postgres, int64_t now_ms);
+/* Ends the session, if there is one. Nothing is logged. */
+void postgres_close(struct postgres *postgres);
+/*
+ * The same after a failure, which is logged: `why`, or postgres_why() with NULL. The pause before
+ * the next attempt begins. Nothing while it is down.
+ */
+void postgres_lose(struct postgres *postgres, const char *why);
+
+/*
+ * A statement has failed. An error of the data or of a lock is logged as refused. With any other,
+ * which may last, as a schema that is older than this program, the session is lost.
+ */
+void postgres_fail(struct postgres *postgres);
+
+/* Does what can be done now. */
+enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms);
+
+/*
+ * Sends one statement, while idle; the arguments are copied. After `deadline_ms` without its end
+ * the session is lost. Without arguments `sql` may be several statements, which are one
+ * transaction; the result is that of the last one, or the first error. The text `prepared` is not
+ * parsed and planned again. If PostgreSQL cannot run it as it was prepared, since the schema has
+ * changed, the session is lost: it is prepared again in the next one.
+ */
+void postgres_send(struct postgres *postgres, const char *sql, int n,
+		   const struct postgres_argument *arguments, int64_t deadline_ms);
+/* Not of the prepared one, and with a result in PostgreSQL's binary form. */
+void postgres_send_binary(struct postgres *postgres, const char *sql, int n,
+			  const struct postgres_argument *arguments, int64_t deadline_ms);
+/*
+ * Changes settings of the session. The name, which is shown in pg_stat_activity, is lent and
+ * contains no quotes. 1: sent, and ends as a statement does; 0: it has these settings.
+ */
+int postgres_set(struct postgres *postgres, int64_t lock_timeout_ms, const char *application_name,
+		 int64_t deadline_ms);
+
+/* Of the last statement, until the next one is sent. */
+enum postgres_failure postgres_failure(const struct postgres *postgres);
+const char *postgres_sqlstate(const struct postgres *postgres); /* "": none */
+const PGresult *postgres_result(const struct postgres *postgres);
+PGresult *postgres_result_take(struct postgres *postgres); /* owned by the caller, to be cleared */
+
+/* Of the last failure: libpq's message; its first line, and all of it on one line. */
+const char *postgres_why(const struct postgres *postgres);
+const char *postgres_why_long(const struct postgres *postgres);
+
+int postgres_up(const struct postgres *postgres);              /* idle or busy */
+int postgres_idle(const struct postgres *postgres);            /* a statement can be sent */
+PGconn *postgres_libpq(struct postgres *postgres);             /* NULL: down */
+int64_t postgres_since_ms(const struct postgres *postgres);    /* when it was last connected */
+uint64_t postgres_connects_n(const struct postgres *postgres); /* how many times it was */
+
+int postgres_fd(const struct postgres *postgres); /* for poll(); -1 when down */
+short postgres_poll_events(const struct postgres *postgres);
+/* the latest time for the next postgres_step(); INT64_MAX: no limit */
+int64_t postgres_deadline_ms(const struct postgres *postgres);
+
+/* Rows */
+
+/* A column by its name, which the statement must have: its text, "" for NULL, and its number. */
+const char *column_text(const PGresult *rows, int row, const char *name);
+int64_t column_number(const PGresult *rows, int row, const char *name);
+
+/* Blocking */
+
+/* The limits of the wait for the end of a statement. */
+struct postgres_patience {
+	int64_t timeout_ms; /* 0: as long as the session lives */
+	/* NULL, or called several times a second meanwhile: other than 0 ends the wait */
+	int (*waiting)(void *context);
+	void *context;
+};
+
+/* Connects, where it is down. 0, or -1, as postgres_connect(). */
+int postgres_open(struct postgres *postgres);
+
+/*
+ * One statement, in a session that is up: its result, to be cleared with PQclear(), or NULL:
+ * postgres_failure(), postgres_why(). The session is lost when its connection is, or when the wait
+ * is over, but not for an error that the server reports.
+ */
+PGresult *postgres_query(struct postgres *postgres, const char *sql, int n,
+			 const struct postgres_argument *arguments,
+			 const struct postgres_patience *patience);
+/* The same in two steps: the statement runs meanwhile. Nothing else may be sent in between. */
+void postgres_query_send(struct postgres *postgres, const char *sql, int n,
+			 const struct postgres_argument *arguments,
+			 const struct postgres_patience *patience);
+PGresult *postgres_query_take(struct postgres *postgres, const struct postgres_patience *patience);
+/* The same with a result in PostgreSQL's binary form. */
+PGresult *postgres_query_binary(struct postgres *postgres, const char *sql, int n,
+				const struct postgres_argument *arguments,
+				const struct postgres_patience *patience);
+
+/*
+ * The same for an owner that opens the session again: NULL also while it is down or busy, and after
+ * a failure postgres_fail().
+ */
+PGresult *postgres_ask(struct postgres *postgres, const char *sql, int n,
+		       const struct postgres_argument *arguments,
+		       const struct postgres_patience *patience);
+
+#endif

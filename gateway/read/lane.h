@@ -1,0 +1,65 @@
+/*
+ * What waits to be looked up, oldest first: queries, each a statement of its own, or coupons, of
+ * which many go into one statement. Requests for one coupon share its look-up until it is taken to
+ * be sent. Part of lookup.
+ */
+#ifndef GATEWAY_READ_LANE_H
+#define GATEWAY_READ_LANE_H
+
+#include "common/hash.h"
+#include "common/postgres/argument.h"
+
+#include <libpq-fe.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+/* The rows, lent; NULL: the look-up failed. */
+typedef void lookup_fn(void *context, const PGresult *rows);
+/* The number of the coupon's row; -1: there is no such coupon. Rows NULL: the look-up failed. */
+typedef void lookup_coupon_fn(void *context, const PGresult *rows, int row);
+
+#define LANE_ARGUMENTS_MAX 5
+
+struct lane_entry {
+	STAILQ_ENTRY(lane_entry) next;
+	int64_t queued_ms;
+	/* of a query */
+	const char *sql; /* NULL: a coupon */
+	int n;
+	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
+	struct postgres_array array; /* of the one argument that is an array */
+	lookup_fn *done;
+	void *context;
+	/* of a coupon */
+	int64_t coupon;
+	UT_hash_handle hh; /* while it waits */
+	STAILQ_HEAD(, lane_asker) askers;
+};
+
+STAILQ_HEAD(lane_list, lane_entry);
+
+struct lane {
+	size_t max, n;
+	struct lane_list entries;
+	struct lane_entry *by_coupon; /* the same coupons */
+};
+
+void lane_init(struct lane *lane, size_t max);
+
+/*
+ * Each 0, or -1 when too many wait. Texts are copied; the memory of an array, of which there is one
+ * argument at most, is taken over.
+ */
+int lane_add(struct lane *lane, const char *sql, int n, const struct postgres_argument *arguments,
+	     lookup_fn *done, void *context);
+int lane_add_coupon(struct lane *lane, int64_t coupon, lookup_coupon_fn *done, void *context);
+
+/*
+ * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how
+ * many.
+ */
+size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to);
+/* Reports to everyone who asked, and frees the entries. Rows NULL: the look-up failed. */
+void lane_list_end(struct lane_list *list, const PGresult *rows);
+
+#endif

@@ -1,0 +1,516 @@
+#include "worker/settler.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/fault.h"
+#include "common/log/log.h"
+#include "embed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* As sql/query/audit_workers.sql reads them. */
+#define APPLICATION_NAME "coupon-worker"
+#define APPLICATION_NAME_PUT_OFF "coupon-worker put off"
+#define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
+#define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
+
+#define GATE_AGAIN_MS 500 /* between two comparisons */
+/* While the keeper's thread reads the copy: at first, and while it cannot. */
+#define POLL_MS 10
+#define POLL_SLOWLY_MS 200
+#define POLL_SLOWLY_AFTER_MS 1000
+
+void settler_init(struct settler *settler, const char *database_url)
+{
+	settler->postgres = postgres_new(&(struct postgres_options){
+		.url = database_url,
+		.application_name = APPLICATION_NAME,
+		.connect_timeout_ms = SETUP_TIMEOUT_MS,
+		.statement_timeout_ms = settler->settle_timeout_ms,
+		.prepared = sql_query_settle,
+		.reconnects = 1,
+		.lost_event = "database_lost",
+		.unreachable_event = "database_unreachable",
+		.notice_event = "database_notice",
+	});
+	settle_args_init(&settler->args);
+	postgres_array_init(&settler->coupons, POSTGRES_INT8);
+}
+
+void settler_fini(struct settler *settler)
+{
+	postgres_free(settler->postgres);
+	settle_args_fini(&settler->args);
+	postgres_array_fini(&settler->coupons);
+}
+
+/* A statement that only reads. */
+static void read_send(struct settler *settler, enum settler_statement statement, const char *sql,
+		      int n, const struct postgres_argument *arguments, int64_t now_ms)
+{
+	settler->statement = statement;
+	postgres_send(settler->postgres, sql, n, arguments, now_ms + SETUP_TIMEOUT_MS);
+}
+
+/* It has ended: its rows; there are none after a failure. */
+static const PGresult *read_rows(const struct settler *settler, const char *failed_event)
+{
+	if (postgres_failure(settler->postgres) != POSTGRES_OK)
+		log_warn(failed_event, LOG_S("why", postgres_why(settler->postgres)));
+	return postgres_result(settler->postgres);
+}
+
+/* The server's durability settings. A weak setting is logged; it does not stop settling. */
+static void settings_read(struct settler *settler)
+{
+	const PGresult *rows = postgres_result(settler->postgres);
+
+	durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
+	if (postgres_failure(settler->postgres) != POSTGRES_OK)
+		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
+				   postgres_why(settler->postgres));
+	for (int row = 0; row < PQntuples(rows); row++)
+		durability_tell(&settler->durability, DURABILITY_POSTGRESQL,
+				PQgetvalue(rows, row, 0), PQgetvalue(rows, row, 1));
+	log_info("database_connected",
+		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
+}
+
+static void delivery_put(struct settle_args *args, const struct delivery *delivery)
+{
+	const struct delivery_message *message = delivery->message;
+
+	for (size_t i = delivery->first; i < delivery->end; i++) {
+		const struct message_receive *receive = &message->receives[i];
+
+		settle_args_add(args, &(struct settle_receive){
+					      .coupon = message->coupon,
+					      .generation = message->generation,
+					      .seq = message->seq + (int64_t)i,
+					      .batch = &message->batch,
+					      .index = (int)i,
+					      .user = &receive->user,
+					      .slot = receive->slot,
+					      .tail = receive->tail,
+					      .key_len = receive_tail_key_len(receive->tail),
+					      .tail_len = strlen(receive->tail),
+					      .at_ms = message->at_ms });
+	}
+}
+
+void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
+{
+	settle_args_clear(args);
+	for (size_t i = 0; i < settlement_taken(settlement); i++)
+		delivery_put(args, settlement_taken_at(settlement, i));
+}
+
+static void gate_restart(struct gate *gate, int64_t connected_ms)
+{
+	gate->connected_ms = connected_ms;
+	gate->installations_n = keeper_state().installations_n;
+	gate->asked_ms = 0;
+	gate->is_open = 0;
+}
+
+/*
+ * Whether transactions may begin; only while the session is idle. If not, it does the next step of
+ * the comparison, after which the session may be busy.
+ */
+static int gate_is_open(struct settler *settler, int64_t now_ms)
+{
+	int64_t since_ms = postgres_since_ms(settler->postgres);
+	struct keeper_state keeper = keeper_state();
+	struct gate *gate = &settler->gate;
+
+	if (keeper.relation == RELATION_FOREIGN)
+		gate->is_own = 0;
+	if (gate->connected_ms != since_ms || gate->installations_n != keeper.installations_n ||
+	    (gate->is_open && (keeper.is_behind || !gate->is_own)))
+		gate_restart(gate, since_ms);
+	if (gate->is_open)
+		return 1;
+	if (gate->asked_ms == 0) {
+		gate->asked_ms = now_ms;
+		keeper_copy_ask(settler->keeper);
+	} else if (now_ms >= gate->asked_ms && keeper_copy(&gate->copy) >= gate->asked_ms) {
+		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
+	}
+	return 0;
+}
+
+/* The numbers were read. After a failure the comparison is repeated. */
+static void gate_counted(struct settler *settler)
+{
+	const PGresult *rows = read_rows(settler, "change_count_failed");
+	struct gate *gate = &settler->gate;
+	struct changes changes;
+	enum relation relation;
+	int64_t behind;
+
+	gate->asked_ms += GATE_AGAIN_MS;
+	keeper_copy_ask(settler->keeper);
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
+		return;
+	changes_take(&changes, rows);
+	relation = changes_relate(keeper_state().relation, &changes, &gate->copy);
+	if (relation != RELATION_UNCLAIMED)
+		gate->is_own = relation == RELATION_OWN;
+	if (relation != RELATION_OWN)
+		return;
+	memcpy(gate->installation, changes.installation, INSTALLATION_SIZE);
+	outboxes_installation(settler->outboxes, changes.installation);
+	behind = changes_behind(&changes, &gate->copy);
+	gate->is_open = behind == 0;
+	if (behind > 0 && !gate->is_behind)
+		log_error("postgresql_behind", LOG_I("transactions", behind),
+			  LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+			  LOG_S("mend", "couponctl recover"));
+	gate->is_behind = behind > 0;
+}
+
+/* When gate_is_open() is to be called next, while it is not. */
+static int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms)
+{
+	if (gate->asked_ms > now_ms)
+		return gate->asked_ms;
+	return now_ms + (now_ms - gate->asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
+}
+
+/* A receive that was not newly issued, or the number of the transaction. 0, or -1: unknown. */
+static int row_read(struct settler *settler, const PGresult *result, int row)
+{
+	long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
+	const char *reason = PQgetvalue(result, row, 2);
+	struct outcome outcome;
+
+	if (ord == 0)
+		return PQgetisnull(result, row, 2) ? 0
+						   : outboxes_changed(settler->outboxes, reason);
+	if (ord < 0 || outcome_parse(PQgetvalue(result, row, 1), reason, &outcome))
+		return -1;
+	return settlement_outcome(settler->settlement, (size_t)ord - 1, outcome);
+}
+
+/* Copies the exceptions into the books. 0, or -1 when settle() returned an unknown outcome. */
+static int outcomes_read(struct settler *settler)
+{
+	const PGresult *result = postgres_result(settler->postgres);
+	int rc = 0;
+
+	for (int row = 0; row < PQntuples(result); row++) {
+		if (row_read(settler, result, row)) {
+			log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
+				  LOG_S("outcome", PQgetvalue(result, row, 1)),
+				  LOG_S("reason", PQgetvalue(result, row, 2)));
+			rc = -1;
+		}
+	}
+	return rc;
+}
+
+static void outcomes_count(struct settler *settler)
+{
+	static const enum metric metrics[] = { [OUTCOME_ISSUED] = METRIC_ISSUED,
+					       [OUTCOME_REPEATED] = METRIC_REPEATED,
+					       [OUTCOME_REJECTED] = METRIC_REJECTED };
+	int64_t receives = 0;
+
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		receives += (int64_t)delivery_part_size(delivery);
+		for (size_t j = delivery->first; j < delivery->end; j++) {
+			metrics_count(metrics[delivery->outcomes[j].kind], 1);
+			if (delivery->outcomes[j].kind == OUTCOME_REJECTED)
+				metrics_rejected(delivery->outcomes[j].reason);
+		}
+	}
+	metrics_count(METRIC_RECEIVES, receives);
+	metrics_count(METRIC_TRANSACTIONS, 1);
+	metrics_set(METRIC_BATCH, receives);
+	settler->linger_ms = receives < SETTLE_LINGER_RECEIVES
+				     ? clock_monotonic_ms() + SETTLE_LINGER_MS
+				     : 0;
+}
+
+/* A lost reply does no harm: the gateway looks the receive up at its deadline. */
+static void replies_send(struct settler *settler)
+{
+	char text[DELIVERY_REPLY_SIZE];
+
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+		const struct envelope *envelope = delivery->envelope;
+		amqp_bytes_t body = { .bytes = text };
+		int rc;
+
+		if (envelope->reply_to.len == 0)
+			continue;
+		body.len = delivery_reply(delivery, text);
+		rc = rabbit_publisher_reply(settler->publisher, envelope->reply_to,
+					    envelope->correlation_id, body);
+		metrics_count(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
+	}
+}
+
+static void outbox_clear(struct outboxes *outboxes, const struct delivery *delivery)
+{
+	const struct delivery_message *message = delivery->message;
+	const struct outcome *outcomes = delivery->outcomes;
+
+	outboxes_settled(outboxes, message->coupon, &message->batch, message->at_ms);
+	for (size_t i = 0; i < message->receives_n; i++)
+		if (outcomes[i].kind == OUTCOME_REJECTED)
+			outboxes_rejected(outboxes, i, message->receives[i].slot,
+					  outcome_reason_text(&outcomes[i]),
+					  &message->receives[i].user);
+}
+
+/* After COMMIT. Also of deliveries whose connection was lost meanwhile. */
+static void outboxes_clear(struct settler *settler)
+{
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
+		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+		if (delivery_is_settled_by_part(delivery))
+			outbox_clear(settler->outboxes, delivery);
+	}
+	outboxes_send(settler->outboxes);
+}
+
+static void notices_log(struct settler *settler)
+{
+	struct settlement_notice notice;
+
+	while (settlement_notice(settler->settlement, &notice))
+		if (notice.failures)
+			log_warn("coupon_put_off", LOG_I("coupon", notice.coupon),
+				 LOG_I("for_ms", notice.wait_ms),
+				 LOG_I("failures", notice.failures));
+		else
+			log_info("coupon_resumed", LOG_I("coupon", notice.coupon));
+}
+
+static void transaction_settled(struct settler *settler)
+{
+	fault_point(FAULT_WORKER_AFTER_COMMIT);
+	backoff_reset(&settler->backoff);
+	/* With an unknown outcome the messages stay in the outbox, for a newer worker. */
+	if (outcomes_read(settler) == 0) {
+		replies_send(settler);
+		outboxes_clear(settler);
+	}
+	outcomes_count(settler);
+	settlement_commit(settler->settlement);
+}
+
+static void transaction_retry(struct settler *settler, int64_t now_ms)
+{
+	metrics_count(METRIC_RETRIES, 1);
+	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
+	settlement_retry(settler->settlement);
+}
+
+/* A retry of the whole cannot succeed, but parts of the data may. */
+static void transaction_refused(struct settler *settler)
+{
+	metrics_count(METRIC_RETRIES, 1);
+	settlement_refuse(settler->settlement, postgres_sqlstate(settler->postgres));
+}
+
+/* The transaction stays in the books until the look has ended. */
+static void look_begin(struct settler *settler, int64_t now_ms)
+{
+	const struct postgres_argument coupons = postgres_array(&settler->coupons);
+
+	metrics_count(METRIC_BLOCKED, 1);
+	postgres_array_clear(&settler->coupons);
+	for (size_t i = 0; i < settlement_taken(settler->settlement); i++)
+		postgres_array_add_number(&settler->coupons,
+					  settlement_taken_at(settler->settlement, i)
+						  ->message->coupon);
+	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, &coupons, now_ms);
+}
+
+static void transaction_blocked(struct settler *settler, int64_t now_ms)
+{
+	const PGresult *result = read_rows(settler, "lock_look_failed");
+	struct lock_look look = { .n = (size_t)PQntuples(result) };
+	int64_t *ids = calloc(look.n + 1, sizeof(*ids));
+
+	check(ids != NULL);
+	for (size_t i = 0; i < look.n; i++)
+		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
+	look.locked = ids;
+	settlement_blocked(settler->settlement, &look, now_ms);
+	free(ids);
+}
+
+static void transaction_cancelled(struct settler *settler, int64_t now_ms)
+{
+	metrics_count(METRIC_BLOCKED, 1);
+	settlement_cancelled(settler->settlement, now_ms);
+}
+
+static int64_t lock_timeout_ms(const struct settler *settler)
+{
+	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1, wait_ms;
+
+	if (settlement_lock_suspect(settler->settlement))
+		return settlement_waiting(settler->settlement) > 0 ? SETTLE_LOCK_SUSPECT_MS
+								   : SETTLE_LOCK_IDLE_MS;
+	wait_ms = settlement_put_off_coupons(settler->settlement) ? SETTLE_LOCK_AGAIN_MS
+								  : SETTLE_LOCK_MS;
+	return longest_ms < wait_ms ? longest_ms : wait_ms;
+}
+
+/* Whether receives wait here that the transaction before this one could not settle. */
+static int holds_put_off(const struct settler *settler)
+{
+	return settlement_lock_suspect(settler->settlement) ||
+	       settlement_trial_ms(settler->settlement) < INT64_MAX;
+}
+
+/* No transaction begins before this time. */
+static int64_t begin_ms(const struct settler *settler)
+{
+	const struct settlement *settlement = settler->settlement;
+	int lingers = settlement_waiting(settlement) < SETTLE_LINGER_RECEIVES &&
+		      settlement_awaited(settlement) == 0;
+
+	return lingers && settler->linger_ms > settler->due_ms ? settler->linger_ms
+							       : settler->due_ms;
+}
+
+static void settle_send(struct settler *settler, int64_t now_ms)
+{
+	struct postgres_argument arguments[SETTLE_ARGS_N];
+
+	settle_args_arguments(&settler->args, arguments);
+	settler->statement = STATEMENT_SETTLE;
+	postgres_send(settler->postgres, sql_query_settle, SETTLE_ARGS_N, arguments,
+		      now_ms + settler->settle_timeout_ms + GRACE_MS);
+}
+
+/* If the session has other settings, they are changed first (one round trip). */
+static void transaction_begin(struct settler *settler, int64_t now_ms)
+{
+	const char *name;
+
+	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler) ||
+	    !gate_is_open(settler, now_ms))
+		return;
+	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
+		return;
+	settlement_args_fill(&settler->args, settler->settlement);
+	name = holds_put_off(settler) ? APPLICATION_NAME_PUT_OFF : APPLICATION_NAME;
+	fault_point(FAULT_WORKER_BEFORE_BEGIN);
+	settler->statement = STATEMENT_LIMIT;
+	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
+			  now_ms + SETUP_TIMEOUT_MS))
+		settle_send(settler, now_ms);
+	fault_point(FAULT_WORKER_BEFORE_COMMIT);
+}
+
+/* The transaction was committed, or did nothing. */
+static void settle_ended(struct settler *settler, int64_t now_ms)
+{
+	const char *why = postgres_why(settler->postgres);
+
+	switch (postgres_failure(settler->postgres)) {
+	case POSTGRES_OK:
+		transaction_settled(settler);
+		break;
+	case POSTGRES_BLOCKED:
+		log_warn("settle_blocked", LOG_S("why", why));
+		look_begin(settler, now_ms);
+		break;
+	case POSTGRES_CANCELLED:
+		log_warn("settle_cancelled", LOG_S("why", why));
+		transaction_cancelled(settler, now_ms);
+		break;
+	case POSTGRES_REFUSED:
+		log_warn("settle_refused", LOG_S("why", why));
+		transaction_refused(settler);
+		break;
+	case POSTGRES_AGAIN:
+	case POSTGRES_UNFIT:
+	case POSTGRES_DOWN:
+		log_warn("settle_refused", LOG_S("why", why));
+		transaction_retry(settler, now_ms);
+		break;
+	}
+}
+
+/* Whether the transaction in flight took effect is unknown. */
+static void session_lost(struct settler *settler, int64_t now_ms)
+{
+	if (settlement_taken(settler->settlement) > 0)
+		transaction_retry(settler, now_ms);
+}
+
+static void statement_ended(struct settler *settler, int64_t now_ms)
+{
+	switch (settler->statement) {
+	case STATEMENT_SETTINGS:
+		settings_read(settler);
+		break;
+	case STATEMENT_COUNT:
+		gate_counted(settler);
+		break;
+	case STATEMENT_LIMIT:
+		if (postgres_failure(settler->postgres) == POSTGRES_OK) {
+			settle_send(settler, now_ms);
+		} else {
+			postgres_lose(settler->postgres, NULL);
+			session_lost(settler, now_ms);
+		}
+		break;
+	case STATEMENT_SETTLE:
+		settle_ended(settler, now_ms);
+		break;
+	case STATEMENT_LOOK:
+		transaction_blocked(settler, now_ms);
+		break;
+	}
+}
+
+int64_t settler_turn(struct settler *settler, int64_t now_ms)
+{
+	int64_t rejected = metrics_get(METRIC_REJECTED);
+
+	switch (postgres_step(settler->postgres, now_ms)) {
+	case POSTGRES_NOTHING:
+		break;
+	case POSTGRES_CONNECTED:
+		read_send(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
+		break;
+	case POSTGRES_ENDED:
+		statement_ended(settler, now_ms);
+		break;
+	case POSTGRES_LOST:
+		session_lost(settler, now_ms);
+		break;
+	}
+	notices_log(settler);
+	transaction_begin(settler, now_ms);
+	return metrics_get(METRIC_REJECTED) - rejected;
+}
+
+int64_t settler_deadline_ms(const struct settler *settler)
+{
+	int64_t deadline_ms = postgres_deadline_ms(settler->postgres);
+	int64_t due_ms = settlement_trial_ms(settler->settlement);
+
+	if (!postgres_idle(settler->postgres))
+		return deadline_ms;
+	if (!settler->gate.is_open)
+		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
+	if (settlement_waiting(settler->settlement) > 0)
+		due_ms = 0;
+	if (due_ms < begin_ms(settler))
+		due_ms = begin_ms(settler);
+	return due_ms < deadline_ms ? due_ms : deadline_ms;
+}
