@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/redis/revoke.h"
-#include "common/redis/user_records.h"
+#include "coupon/slot.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -45,15 +45,6 @@ static void claim_add(struct claims *claims, const char *code, size_t len,
 	claim->user = *user;
 }
 
-/* The code for one use at the end of the record; 0: none. */
-static size_t code_of(const struct user_record *record, const char **code)
-{
-	size_t len;
-
-	*code = receive_tail_code(record->key, record->tail_len, record->key_len, &len);
-	return len && memchr(*code, '.', len) ? len : 0;
-}
-
 static redisReply *field_read(const struct claims *claims, enum coupon_key which, const char *field)
 {
 	char key[COUPON_KEY_SIZE];
@@ -69,10 +60,10 @@ static redisReply *field_read(const struct claims *claims, enum coupon_key which
 static int records_have(const char *records, const char *code)
 {
 	const char *text = records, *own;
-	struct user_record record;
+	struct slot slot;
 
-	while (user_record_next(&text, &record) == 0)
-		if (code_of(&record, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
+	while (slot_next(&text, &slot) == 0)
+		if (slot_code(&slot, &own) == strlen(code) && memcmp(own, code, strlen(code)) == 0)
 			return 1;
 	return 0;
 }
@@ -104,7 +95,7 @@ static void claims_keep_wrong(struct claims *claims, size_t from)
 	claims->n = kept;
 }
 
-static void codes_take(void *context, const redisReply *fields)
+static int codes_take(void *context, const redisReply *fields)
 {
 	struct claims *claims = context;
 	size_t from = claims->n;
@@ -119,9 +110,10 @@ static void codes_take(void *context, const redisReply *fields)
 			claim_add(claims, code->str, code->len, &user);
 	}
 	claims_keep_wrong(claims, from);
+	return 0;
 }
 
-static void users_take(void *context, const redisReply *fields)
+static int users_take(void *context, const redisReply *fields)
 {
 	struct claims *claims = context;
 	size_t from = claims->n, len;
@@ -129,24 +121,27 @@ static void users_take(void *context, const redisReply *fields)
 
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		const char *text = fields->element[i + 1]->str;
-		struct user_record record;
+		struct slot slot;
 		struct user_id user;
 
 		if (user_id_parse(&user, fields->element[i]->str, fields->element[i]->len))
 			continue;
-		while (user_record_next(&text, &record) == 0)
-			if ((len = code_of(&record, &code)) > 0)
+		while (slot_next(&text, &slot) == 0)
+			if ((len = slot_code(&slot, &code)) > 0)
 				claim_add(claims, code, len, &user);
 	}
 	claims_keep_wrong(claims, from);
+	return 0;
 }
 
 static void redis_judge(struct audit *audit, int64_t coupon)
 {
 	struct claims claims = { .redis = audit->redis, .coupon = coupon };
 
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_CODES, SCAN_COUNT, codes_take, &claims);
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_USERS, SCAN_COUNT, users_take, &claims);
+	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_CODES,
+						    SCAN_COUNT, codes_take, &claims) == 0);
+	store_redis_check(audit->redis, coupon_scan(audit->redis, coupon, COUPON_KEY_USERS,
+						    SCAN_COUNT, users_take, &claims) == 0);
 	for (int look = 1; claims.n > 0 && look < LOOKS; look++) {
 		usleep(LOOK_PAUSE_MS * 1000);
 		claims_keep_wrong(&claims, 0);

@@ -102,8 +102,7 @@ struct page {
 static void row_compare(struct pass *pass, const struct slot *slot, const char *key,
 			const redisReply *records)
 {
-	struct slot found;
-	enum slot_found how = records_look_up(records, slot, key, &found);
+	enum slot_found how = slot_look_up(slot, key, records);
 
 	switch (how) {
 	case SLOT_OTHER_KEY:
@@ -203,35 +202,44 @@ static void snapshot_read(struct pass *pass)
 	db_run(db, "COMMIT");
 }
 
-static void records_take(struct pass *pass, const redisReply *user, const redisReply *records)
+/* Malformed records count as none. */
+static void records_take(struct pass *pass, struct slots *slots, const redisReply *user,
+			 const redisReply *records)
 {
 	struct slot malformed = { 0 };
-	struct slots slots = { 0 };
 
-	if (user_id_parse(&malformed.user, user->str, user->len) ||
-	    slots_add_records(&slots, &malformed.user, records->str, records->len))
+	slots->n = 0;
+	if (slots_add_user(slots, user, records)) {
+		(void)user_id_parse(&malformed.user, user->str, user->len);
 		slots_add(&pass->malformed, &malformed);
-	pass->several_n += slots.n > 1;
-	for (size_t i = 0; i < slots.n; i++)
-		if (!slot_set_has(&pass->set, &slots.list[i]))
-			suspects_add(&pass->open, &slots.list[i], SLOT_SAME);
-	slots_fini(&slots);
+		return;
+	}
+	pass->several_n += slots->n > 1;
+	for (size_t i = 0; i < slots->n; i++)
+		if (!slot_set_has(&pass->set, &slots->list[i]))
+			suspects_add(&pass->open, &slots->list[i], SLOT_SAME);
 }
 
-static void users_take(void *context, const redisReply *users)
+static int users_take(void *context, const redisReply *users)
 {
 	struct pass *pass = context;
+	struct slots slots = { 0 };
 
 	for (size_t i = 0; i + 1 < users->elements; i += 2)
-		records_take(pass, users->element[i], users->element[i + 1]);
+		records_take(pass, &slots, users->element[i], users->element[i + 1]);
+	slots_fini(&slots);
 	if (pass->open.n > OPEN_MAX && pass->set.n == pass->set.max)
 		open_resolve(pass);
+	return 0;
 }
 
 static void users_scan(struct pass *pass)
 {
-	store_hash_scan(pass->audit->redis, pass->coupon, COUPON_KEY_USERS,
-			(int)records_step(pass->row.limit), users_take, pass);
+	struct redis_client *redis = pass->audit->redis;
+
+	store_redis_check(redis,
+			  coupon_scan(redis, pass->coupon, COUPON_KEY_USERS,
+				      (int)records_step(pass->row.limit), users_take, pass) == 0);
 	slots_sort(&pass->malformed);
 	open_sort(&pass->open);
 }

@@ -5,7 +5,7 @@
 #include "ctl/audit/finding.h"
 #include "ctl/postgres.h"
 #include "ctl/rabbit.h"
-#include "ctl/redis_coupon.h"
+#include "coupon/redis_coupon.h"
 
 struct audit {
 	struct db *db;

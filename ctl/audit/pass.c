@@ -5,7 +5,7 @@
 #include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
 #include "ctl/audit/redis.h"
-#include "ctl/slots.h"
+#include "coupon/slot.h"
 #include "ctl/store.h"
 
 #include <stdlib.h>
@@ -71,14 +71,11 @@ int suspects_have(const struct suspects *suspects, const struct slot *slot)
 	return 0;
 }
 
-#define SCAN_STEP 16 /* entries, each of which may be 70 KB */
-
 struct reading {
 	struct outbox *outbox;
 	struct audit *audit;
 	const struct suspects *open;
 	int64_t coupon, before_ms;
-	struct json_arena *arena;
 };
 
 /* A scan may return an entry twice. */
@@ -144,29 +141,19 @@ static int is_settled(const struct reading *reading, const struct message *messa
 	return 1;
 }
 
-static void entry_take(struct reading *reading, const redisReply *batch, const redisReply *body)
+static int entry_take(void *context, const redisReply *batch, const struct message *message,
+		      const char *error)
 {
-	static struct message message;
+	const struct reading *reading = context;
 	struct outbox *outbox = reading->outbox;
-	char text[ULID_SIZE];
 	struct slot first;
-	const char *error;
 
-	if (message_decode(reading->arena, body->str, body->len, &message, &error))
+	if (error)
 		bad_add(outbox, batch, error);
-	else if (strcmp(ulid_format(&message.batch, text), batch->str) != 0)
-		bad_add(outbox, batch, "its message is of another batch");
-	else if (message.coupon != reading->coupon)
-		bad_add(outbox, batch, "its message is of another coupon");
-	else if (message.at_ms < reading->before_ms && outbox->settled.n < OUTBOX_ENTRIES_MAX &&
-		 !is_open(reading, &message) && is_settled(reading, &message, &first))
+	else if (message->at_ms < reading->before_ms && outbox->settled.n < OUTBOX_ENTRIES_MAX &&
+		 !is_open(reading, message) && is_settled(reading, message, &first))
 		settled_add(outbox, &first);
-}
-
-static void step_take(void *context, const redisReply *entries)
-{
-	for (size_t i = 0; i + 1 < entries->elements; i += 2)
-		entry_take(context, entries->element[i], entries->element[i + 1]);
+	return 0;
 }
 
 void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
@@ -178,11 +165,10 @@ void outbox_read(struct outbox *outbox, struct audit *audit, int64_t coupon,
 		.open = open,
 		.coupon = coupon,
 		.before_ms = before_ms,
-		.arena = json_arena_new(),
 	};
 
-	store_hash_scan(audit->redis, coupon, COUPON_KEY_OUTBOX, SCAN_STEP, step_take, &reading);
-	json_arena_free(reading.arena);
+	store_redis_check(audit->redis,
+			  outbox_scan(audit->redis, coupon, entry_take, &reading) == 0);
 }
 
 static void outbox_fini(struct outbox *outbox)

@@ -17,7 +17,7 @@
 #include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
 #include "ctl/audit/redis.h"
-#include "ctl/slots.h"
+#include "coupon/slot.h"
 
 /* What the last look found. */
 enum suspect_state {

@@ -50,27 +50,6 @@ void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row)
 	PQclear(result);
 }
 
-struct generation *generation_find(struct generations *generations, int64_t number)
-{
-	for (size_t i = 0; i < generations->n; i++)
-		if (generations->list[i].number == number)
-			return &generations->list[i];
-	if (generations->n == generations->size) {
-		generations->size = generations->size ? 2 * generations->size : 128;
-		generations->list = realloc(generations->list,
-					    generations->size * sizeof(*generations->list));
-		check(generations->list != NULL);
-	}
-	generations->list[generations->n] = (struct generation){ .number = number };
-	return &generations->list[generations->n++];
-}
-
-void generations_fini(struct generations *generations)
-{
-	free(generations->list);
-	*generations = (struct generations){ 0 };
-}
-
 void audit_generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
 			    struct generations *generations)
 {
@@ -84,29 +63,9 @@ void audit_generations_read(struct db *db, int64_t coupon, const struct audit_ro
 								 .high = row->seq_seen,
 								 .settled = row->settled,
 								 .idle_ms = row->idle_ms };
-	for (int i = 0; i < PQntuples(result); i++) {
-		struct generation *generation = generation_find(generations,
-								db_int(result, i, "generation"));
-
-		generation->high = db_int(result, i, "seq_seen");
-		generation->settled = db_int(result, i, "settled_num");
-		generation->idle_ms = idle_read(result, i);
-	}
+	for (int i = 0; i < PQntuples(result); i++)
+		generation_add_row(generations, result, i, 0);
 	PQclear(result);
-}
-
-int64_t generations_unsettled(const struct generations *generations, int64_t current)
-{
-	int64_t n = 0;
-
-	for (size_t i = 0; i < generations->n; i++) {
-		const struct generation *generation = &generations->list[i];
-
-		if ((current == 0 || generation->number != current) &&
-		    generation->high > generation->settled)
-			n += generation->high - generation->settled;
-	}
-	return n;
 }
 
 int64_t audit_newest_read(struct db *db, int64_t coupon, int64_t after_ms)

@@ -2,25 +2,13 @@
 #ifndef CTL_AUDIT_POSTGRES_H
 #define CTL_AUDIT_POSTGRES_H
 
+#include "coupon/generation.h"
+#include "coupon/slot.h"
 #include "ctl/postgres.h"
-#include "ctl/slots.h"
 
 #include <stddef.h>
 
 #define AUDIT_ASK_MAX 1000 /* receives in one query */
-
-/* A generation: one rebuild of the coupon in Redis. Number 0: the sums of those that are folded. */
-struct generation {
-	int64_t number;
-	int64_t high; /* the highest receive number in either store */
-	int64_t settled;
-	int64_t idle_ms; /* since its last outcome; INT64_MAX: none is recorded */
-};
-
-struct generations {
-	struct generation *list;
-	size_t n, size;
-};
 
 /* The state of one coupon in PostgreSQL. */
 struct audit_row {
@@ -53,12 +41,6 @@ void audit_row_read(struct db *db, int64_t coupon, struct audit_row *row);
 /* Replaces the list, which is empty or was read before. `high` is that of PostgreSQL. */
 void audit_generations_read(struct db *db, int64_t coupon, const struct audit_row *row,
 			    struct generations *generations);
-/* The generation with this number, added if it is new. Valid until the next one is added. */
-struct generation *generation_find(struct generations *generations, int64_t number);
-void generations_fini(struct generations *generations);
-/* Receive numbers without an outcome, of all generations but `current`; 0: of all. */
-int64_t generations_unsettled(const struct generations *generations, int64_t current);
-
 /*
  * When the latest receive that has an outcome was made, of those that were accepted after
  * `after_ms`; 0: there is none.

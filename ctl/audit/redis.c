@@ -4,8 +4,8 @@
 #include "common/message/json.h"
 #include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/redis_coupon.h"
-#include "ctl/slots.h"
+#include "coupon/redis_coupon.h"
+#include "coupon/slot.h"
 #include "ctl/store.h"
 
 #include <stddef.h>
@@ -40,164 +40,21 @@ redisReply *records_read(struct redis_client *redis, int64_t coupon, const struc
 	return reply;
 }
 
-enum slot_found records_look_up(const redisReply *records, const struct slot *slot, const char *key,
-				struct slot *found)
-{
-	if (records->type != REDIS_REPLY_STRING)
-		return SLOT_NONE;
-	return slot_look_up(slot, key, records->str, records->len, found);
-}
-
 #define EXACT_WAIT_MS 100
-#define NUMBER_LEN_MAX 16
 
-static void high_raise(struct generations *generations, int64_t number, int64_t high)
-{
-	struct generation *generation = generation_find(generations, number);
-
-	if (high > generation->high)
-		generation->high = high;
-}
-
-static int is_number(const redisReply *text)
-{
-	const char *p = text->str;
-
-	return text->type == REDIS_REPLY_STRING && text->len >= 1 && text->len <= NUMBER_LEN_MAX &&
-	       strspn(p, "0123456789") == text->len && (text->len == 1 || *p != '0') &&
-	       strtoll(p, NULL, 10) <= JSON_INTEGER_MAX;
-}
-
-static int is_run_id(const redisReply *text)
-{
-	return text->len == REDIS_RUN_ID_SIZE - 1 &&
-	       strspn(text->str, "0123456789abcdef") == text->len;
-}
-
-static int is_status(const redisReply *text)
-{
-	return strcmp(text->str, "open") == 0 || strcmp(text->str, "paused") == 0 ||
-	       strcmp(text->str, "closed") == 0;
-}
-
-/* The fields that are numbers. */
-static const struct field {
-	const char *name;
-	size_t offset; /* in struct redis_coupon */
-	int64_t least, most;
-	int is_optional;
-} numbers[] = {
-#define FIELD(name_, member, ...)                                               \
-	{                                                                       \
-		.name = name_, .offset = offsetof(struct redis_coupon, member), \
-		.most = JSON_INTEGER_MAX, __VA_ARGS__                           \
-	}
-	FIELD("total", total, .least = 0),
-	FIELD("stock", stock, .least = 0),
-	FIELD("reserved", reserved, .least = 0),
-	FIELD("begin", begin_ms, .least = 0),
-	FIELD("end", end_ms, .least = 0),
-	{ .name = "limit",
-	  .offset = offsetof(struct redis_coupon, limit),
-	  .least = 1,
-	  .most = 100 },
-	FIELD("generation", generation, .least = 1),
-	FIELD("seq", seq, .least = 0),
-	FIELD("version", version, .least = 1),
-	FIELD("lost", lost, .is_optional = 1),
-	FIELD("late", late, .is_optional = 1),
-#undef FIELD
+/* For a malformed key or field. */
+struct malformed {
+	struct audit *audit;
+	int64_t coupon;
 };
 
-#define FIELDS (sizeof(numbers) / sizeof(numbers[0]))
-
-/* Takes a number. 0, or -1 when no script wrote it. */
-static int number_take(struct redis_coupon *coupon, const struct field *field,
-		       const redisReply *text)
+static void field_add(void *context, const char *field, const char *what)
 {
-	int64_t *value = (int64_t *)(void *)((char *)coupon + field->offset);
+	const struct malformed *malformed = context;
 
-	if (!is_number(text))
-		return -1;
-	*value = strtoll(text->str, NULL, 10);
-	return *value >= field->least && *value <= field->most ? 0 : -1;
-}
-
-/* Takes one field. 0, or -1 when no script wrote it. */
-static int field_take(struct cut *cut, int seen[FIELDS], const redisReply *name,
-		      const redisReply *text)
-{
-	if (strcmp(name->str, "run_id") == 0) {
-		if (!is_run_id(text))
-			return -1;
-		memcpy(cut->coupon.run_id, text->str, REDIS_RUN_ID_SIZE);
-		return 0;
-	}
-	if (strcmp(name->str, "status") == 0) {
-		if (!is_status(text))
-			return -1;
-		snprintf(cut->coupon.status, sizeof(cut->coupon.status), "%s", text->str);
-		return 0;
-	}
-	for (size_t i = 0; i < FIELDS; i++) {
-		if (strcmp(name->str, numbers[i].name) != 0)
-			continue;
-		seen[i] = is_number(text);
-		return number_take(&cut->coupon, &numbers[i], text);
-	}
-	return 0;
-}
-
-static void malformed_add(struct audit *audit, int64_t coupon, struct cut *cut, int report,
-			  const char *name, const char *what)
-{
-	cut->bad = 1;
-	if (report)
-		finding_add(&audit->findings, FINDING_COUPON_MALFORMED,
-			    &(struct place){ .coupon = coupon },
-			    "field %s of the coupon in Redis %s", name, what);
-}
-
-/* A coupon that a keeper holds may lack any field but its run id. */
-static void missing_find(struct audit *audit, int64_t coupon, struct cut *cut,
-			 const int seen[FIELDS], int report)
-{
-	for (size_t i = 0; i < FIELDS && !cut->held; i++)
-		if (!numbers[i].is_optional && !seen[i] && !cut->bad)
-			malformed_add(audit, coupon, cut, report, numbers[i].name, "is missing");
-	if (!cut->bad && !cut->held && !*cut->coupon.status)
-		malformed_add(audit, coupon, cut, report, "status", "is missing");
-	if (!cut->bad && !*cut->coupon.run_id)
-		malformed_add(audit, coupon, cut, report, "run_id", "is missing");
-}
-
-static void fields_read(struct audit *audit, int64_t coupon, struct cut *cut,
-			const redisReply *pairs, int report)
-{
-	int seen[FIELDS] = { 0 };
-
-	for (size_t i = 0; i + 1 < pairs->elements; i += 2)
-		if (field_take(cut, seen, pairs->element[i], pairs->element[i + 1]))
-			malformed_add(audit, coupon, cut, report, pairs->element[i]->str,
-				      "is malformed");
-	cut->held = strspn(cut->coupon.run_id, "0") == REDIS_RUN_ID_SIZE - 1;
-	missing_find(audit, coupon, cut, seen, report);
-}
-
-static void highs_read(struct generations *generations, const struct cut *cut,
-		       const redisReply *fields, const redisReply *seen)
-{
-	int64_t number, high;
-
-	high_raise(generations, cut->coupon.generation, cut->coupon.seq);
-	for (size_t i = 0; i + 1 < fields->elements; i += 2)
-		if (redis_reply_high(fields->element[i], fields->element[i + 1], &number, &high) >
-		    0)
-			high_raise(generations, number, high);
-	for (size_t i = 0; seen->type == REDIS_REPLY_ARRAY && i + 1 < seen->elements; i += 2)
-		if (number_parse(seen->element[i]->str, INT32_MAX, &number) == 0 &&
-		    number_parse(seen->element[i + 1]->str, INT64_MAX, &high) == 0)
-			high_raise(generations, number, high);
+	finding_add(&malformed->audit->findings, FINDING_COUPON_MALFORMED,
+		    &(struct place){ .coupon = malformed->coupon },
+		    "field %s of the coupon in Redis %s", field, what);
 }
 
 /* The keys of a coupon and their types. */
@@ -272,10 +129,13 @@ void cut_read(struct audit *audit, int64_t coupon, struct cut *cut, struct gener
 	cut->keeper = keeper_holds(at[AT_KEEPER], cut->at_ms);
 	cut->present = strcmp(at[0]->str, "none") != 0;
 	if (cut->present && at[AT_COUPON]->type == REDIS_REPLY_ARRAY) {
-		fields_read(audit, coupon, cut, at[AT_COUPON], report);
+		cut->bad |= redis_coupon_parse(&cut->coupon, at[AT_COUPON],
+					       report ? field_add : NULL,
+					       &(struct malformed){ audit, coupon }) > 0;
+		cut->held = redis_coupon_is_held(&cut->coupon);
 		cut->verified = strcmp(cut->coupon.run_id, audit->run_id) == 0;
 		if (generations && !cut->bad)
-			highs_read(generations, cut, at[AT_COUPON], at[AT_SEEN]);
+			(void)generations_raise(generations, at[AT_COUPON], at[AT_SEEN]);
 	}
 	freeReplyObject(reply);
 }

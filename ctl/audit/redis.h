@@ -4,8 +4,8 @@
 
 #include "ctl/audit/context.h"
 #include "ctl/audit/postgres.h"
-#include "ctl/redis_coupon.h"
-#include "ctl/slots.h"
+#include "coupon/redis_coupon.h"
+#include "coupon/slot.h"
 
 /* The counts of a coupon at one moment (MULTI). */
 struct cut {
@@ -46,8 +46,4 @@ size_t records_step(int64_t limit);
  */
 redisReply *records_read(struct redis_client *redis, int64_t coupon, const struct slot *slots,
 			 size_t n);
-/* How one of these records has a slot. */
-enum slot_found records_look_up(const redisReply *records, const struct slot *slot, const char *key,
-				struct slot *found);
-
 #endif

@@ -47,9 +47,8 @@ static void rows_look(struct look *look, struct suspect *suspects, const struct 
 	audit_outcomes_read(pass->audit->db, pass->coupon, slots, n, outcomes);
 	records = records_read(pass->audit->redis, pass->coupon, slots, n);
 	for (size_t i = 0; i < n; i++) {
-		struct slot found;
-		enum slot_found how = records_look_up(records->element[i], &slots[i],
-						      outcomes[i].holder_key, &found);
+		enum slot_found how = slot_look_up(&slots[i], outcomes[i].holder_key,
+						   records->element[i]);
 
 		if (outcomes[i].issued_ms < 0 || outcomes[i].is_late ||
 		    (how != SLOT_NONE && how != SLOT_OTHER_KEY)) {
@@ -78,12 +77,11 @@ static void open_look(struct look *look, struct suspect *suspects, const struct 
 		      size_t n)
 {
 	redisReply *records = records_read(look->pass->audit->redis, look->pass->coupon, slots, n);
-	struct slot found;
 
 	for (size_t i = 0; i < n; i++) {
 		struct suspect *suspect = &suspects[i];
 
-		if (records_look_up(records->element[i], &slots[i], NULL, &found) != SLOT_SAME)
+		if (slot_look_up(&slots[i], NULL, records->element[i]) != SLOT_SAME)
 			suspect->state = SUSPECT_GONE;
 		else if (suspect->state == SUSPECT_HELD)
 			state_set(look, suspect, SUSPECT_HELD);
