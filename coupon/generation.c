@@ -64,13 +64,18 @@ static int texts_raise(struct generations *generations, const char *number_text,
 	return 0;
 }
 
+static int is_array(const redisReply *reply)
+{
+	return reply && reply->type == REDIS_REPLY_ARRAY;
+}
+
 int generations_raise(struct generations *generations, const redisReply *hash,
 		      const redisReply *seen)
 {
 	const char *own = "", *seq = "";
 	int rc = 0;
 
-	for (size_t i = 0; hash->type == REDIS_REPLY_ARRAY && i + 1 < hash->elements; i += 2) {
+	for (size_t i = 0; is_array(hash) && i + 1 < hash->elements; i += 2) {
 		const char *name = hash->element[i]->str, *value = hash->element[i + 1]->str;
 
 		if (strcmp(name, "generation") == 0)
@@ -82,8 +87,7 @@ int generations_raise(struct generations *generations, const redisReply *hash,
 	}
 	if (*own && *seq)
 		rc |= texts_raise(generations, own, seq);
-	for (size_t i = 0; seen && seen->type == REDIS_REPLY_ARRAY && i + 1 < seen->elements;
-	     i += 2)
+	for (size_t i = 0; is_array(seen) && i + 1 < seen->elements; i += 2)
 		rc |= texts_raise(generations, seen->element[i]->str, seen->element[i + 1]->str);
 	return rc;
 }

@@ -37,8 +37,8 @@ void generation_add_row(struct generations *generations, const PGresult *rows, i
 
 /*
  * Raises each to what Redis has: `hash` is the coupon's, with its own number and those before, and
- * `seen` what gateways have reported; NULL: not asked. Either may be an error. 0, or -1: a number
- * is malformed.
+ * `seen` what gateways have reported. Either may be NULL or an error. 0, or -1: a number is
+ * malformed.
  */
 int generations_raise(struct generations *generations, const redisReply *hash,
 		      const redisReply *seen);

@@ -54,7 +54,7 @@ int slot_next(const char **text, struct slot *slot)
 	return 0;
 }
 
-int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first, int has_tail)
+int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first)
 {
 	const char *user = PQgetvalue(rows, row, first);
 
@@ -62,7 +62,7 @@ int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first, int
 		.number = (int16_t)strtol(PQgetvalue(rows, row, first + 1), NULL, 10),
 		.index = (int16_t)strtol(PQgetvalue(rows, row, first + 3), NULL, 10),
 	};
-	if (has_tail) {
+	if (first + 4 < PQnfields(rows)) {
 		slot->tail = PQgetvalue(rows, row, first + 4);
 		slot->tail_len = (uint8_t)PQgetlength(rows, row, first + 4);
 		slot->key_len = (uint8_t)receive_tail_key_len(slot->tail);
@@ -169,11 +169,19 @@ void slots_read(struct slots *slots, const redisReply *users)
 
 void slots_add_message(struct slots *slots, const struct message *message)
 {
-	for (size_t i = 0; i < message->receives_n; i++)
-		slots_add(slots, &(struct slot){ .user = message->receives[i].user,
-						 .batch = message->batch,
-						 .number = (int16_t)message->receives[i].slot,
-						 .index = (int16_t)i });
+	for (size_t i = 0; i < message->receives_n; i++) {
+		const struct message_receive *receive = &message->receives[i];
+
+		slots_add(slots, &(struct slot){
+					 .user = receive->user,
+					 .batch = message->batch,
+					 .number = (int16_t)receive->slot,
+					 .index = (int16_t)i,
+					 .key_len = (uint8_t)receive_tail_key_len(receive->tail),
+					 .tail_len = (uint8_t)strlen(receive->tail),
+					 .tail = receive->tail,
+				 });
+	}
 }
 
 static int compare(const void *a, const void *b)

@@ -33,10 +33,10 @@ struct slot {
 int slot_next(const char **text, struct slot *slot);
 
 /*
- * A row with the columns user_id, slot, batch, idx from column `first` on, and then the tail if
- * `has_tail`. 0, or -1: the user or the batch is malformed.
+ * A row with the columns user_id, slot, batch, idx from column `first` on, and then the tail if it
+ * has that. 0, or -1: the user or the batch is malformed.
  */
-int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first, int has_tail);
+int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first);
 
 #define SLOT_RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 /* Writes the record of a slot whose tail is known. Returns `out`. */
@@ -77,7 +77,7 @@ void slots_add(struct slots *slots, const struct slot *slot);
 int slots_add_user(struct slots *slots, const redisReply *user, const redisReply *records);
 /* Replaces the list by the records of these users. Skips what is malformed. */
 void slots_read(struct slots *slots, const redisReply *users);
-/* Adds the receives of a message, without their tails. */
+/* Adds the receives of a message, by which their tails are lent. */
 void slots_add_message(struct slots *slots, const struct message *message);
 /* Sorts by user and number, and removes duplicates, which a scan may return. */
 void slots_sort(struct slots *slots);

@@ -47,7 +47,10 @@ struct recover_coupon {
 	int64_t own_owed, older_owed;
 };
 
-/* In coupons.c. The ids of those that Redis holds in ascending order, to be freed. Returns how many there are. */
+/*
+ * In coupons.c. The ids of the coupons that Redis holds, in ascending order, to be freed. Returns
+ * how many there are.
+ */
 size_t coupons_find(struct redis_client *redis, int64_t **ids);
 /* Reads one. recover_coupon_fini() follows. */
 void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id);
@@ -67,8 +70,8 @@ void terms_restore(struct recover_coupon *coupon);
 void terms_keep(struct recover_coupon *coupon);
 
 /*
- * In receives.c. Records in PostgreSQL the rejected receives that Redis has: they must never be issued. One that
- * still holds its slot in Redis is left for the keeper to release.
+ * In receives.c. Records in PostgreSQL the rejected receives that Redis has: they must never be
+ * issued. One that still holds its slot in Redis is left for the keeper to release.
  */
 void rejected_restore(struct recover_coupon *coupon);
 /*
