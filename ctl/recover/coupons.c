@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/message/number.h"
 #include "ctl/recover/recover.h"
-#include "ctl/recover/report.h"
 #include "ctl/store.h"
 #include "embed.h"
 
