@@ -91,12 +91,27 @@ static void process_take(struct keeper_gateways *gateways, struct keeper_context
 	memcpy(gateways->run_id, context->run_id, sizeof(gateways->run_id));
 }
 
+/* Reads `run_id` and `run_since_ms` of the context. 0, or -1. */
+static int run_id_read(struct keeper_context *context)
+{
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s, now_ms = clock_monotonic_ms();
+
+	if (redis_client_process(context->redis, run_id, &uptime_s))
+		return -1;
+	if (strcmp(run_id, context->run_id) == 0)
+		return 0;
+	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	memcpy(context->run_id, run_id, sizeof(run_id));
+	return 0;
+}
+
 int keeper_gateways_read(struct keeper_gateways *gateways, struct keeper_context *context)
 {
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
 	redisReply *reply;
 
-	if (keeper_context_run_id_read(context))
+	if (run_id_read(context))
 		return -1;
 	if (strcmp(gateways->run_id, context->run_id) != 0)
 		process_take(gateways, context);

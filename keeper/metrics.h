@@ -1,11 +1,12 @@
 /*
- * The keeper's metrics. The keeper's thread writes, any thread reads. No metric has a label per
- * coupon, so the size of the page does not depend on their number.
+ * The keeper's metrics, and the sums over a sweep that some of them are. The keeper's thread
+ * writes, any thread reads. No metric has a label per coupon: neither the size of the page nor the
+ * memory depends on their number.
  */
 #ifndef KEEPER_METRICS_H
 #define KEEPER_METRICS_H
 
-#include <stdint.h>
+#include "keeper/coupon_state.h"
 
 struct evbuffer;
 
@@ -15,6 +16,10 @@ enum keeper_metric {
 #undef METRIC
 	KEEPER_METRIC_COUNT
 };
+
+void keeper_metrics_add(enum keeper_metric metric, int64_t amount);
+void keeper_metrics_set(enum keeper_metric metric, int64_t value);
+void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 
 /* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
 #define COUPON_STANDS(X)                                               \
@@ -31,11 +36,42 @@ enum coupon_stand {
 		STAND_COUNT
 };
 
-void keeper_metrics_add(enum keeper_metric metric, int64_t amount);
-void keeper_metrics_set(enum keeper_metric metric, int64_t value);
-int64_t keeper_metrics_get(enum keeper_metric metric);
-void keeper_metrics_coupons(const int64_t counts[STAND_COUNT]);
+struct watch_sums {
+	int64_t stands[STAND_COUNT];
+	int64_t unequal;
+	int64_t in_flight;
+	int64_t reserved;
+	int64_t unreleased; /* coupons */
+	int64_t lost;
+	int64_t outbox;
+};
 
-void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
+#define WATCH_LOOKS 3       /* consecutive mismatches of a coupon before it is logged */
+#define WATCH_SUSPECTS 1024 /* entries; of two coupons that share one the first is kept */
+
+struct watch_suspect {
+	int64_t coupon;
+	int64_t sweep; /* the last in which its numbers did not add up */
+	int looks;     /* consecutive mismatches */
+};
+
+struct keeper_watch {
+	int64_t sweep;
+	struct watch_sums sums; /* of this sweep, so far */
+	struct watch_suspect suspects[WATCH_SUSPECTS];
+};
+
+/* Begins a sweep. */
+void keeper_watch_begin(struct keeper_watch *watch);
+/*
+ * Adds one coupon of the sweep, on this process of Redis, at Redis' time `now_ms`. 0, or -1 when
+ * Redis is lost.
+ */
+int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
+		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
+/* Sets the metrics to these sums, at the end of a sweep over all coupons. */
+void keeper_watch_publish(const struct watch_sums *sums);
+/* Sets all of them to 0, while this worker is not the keeper. */
+void keeper_watch_none(void);
 
 #endif

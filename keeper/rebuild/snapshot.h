@@ -7,8 +7,7 @@
 #define KEEPER_REBUILD_SNAPSHOT_H
 
 #include "common/message/ulid.h"
-#include "keeper/database.h"
-#include "keeper/judge.h"
+#include "keeper/coupon_state.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
 
