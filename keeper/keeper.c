@@ -50,9 +50,8 @@
 struct keeper {
 	const struct config *config;
 	pthread_t thread;
-	int stop_fd;     /* readable: stop */
-	atomic_int stop; /* the same, checked between two steps */
-	int wake_fd;     /* readable: release rejected receives */
+	atomic_int stop; /* checked between two steps */
+	int wake_fd;     /* readable: release rejected receives, read the copy, or stop */
 	atomic_int copy_asked;
 	int release_due; /* a release was interrupted */
 	struct keeper_outbox *outbox;
@@ -198,8 +197,7 @@ static int release_run(struct keeper *keeper)
 		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->context)))
 			more = -1;
 		else
-			more = release_step(&keeper->release, keeper->context.redis,
-					    keeper->context.database);
+			more = release_step(&keeper->release, &keeper->context);
 	}
 	if (more > 0)
 		keeper_wake(keeper);
@@ -241,8 +239,7 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
-					{ .fd = keeper_database_fd(keeper->context.database),
+		struct pollfd fds[] = { { .fd = keeper_database_fd(keeper->context.database),
 					  .events = POLLIN },
 					{ .fd = rabbit_link_fd(link), .events = POLLIN },
 					{ .fd = keeper->wake_fd, .events = POLLIN } };
@@ -251,7 +248,7 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 			return;
 		if (keeper->elected && left_ms > keeper->context.lock.lease_ms / 3)
 			left_ms = keeper->context.lock.lease_ms / 3;
-		poll(fds, 4, (int)(left_ms < 1000 ? left_ms : 1000));
+		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
 		rabbit_link_read(link);
 		wake_take(keeper);
 		if (keeper->elected && keeper_lock_hold(&keeper->context))
@@ -259,15 +256,11 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	}
 }
 
-/* Connects when it is not connected; then the version of Redis is logged. 0, or -1. */
-static int redis_open(struct redis_client *redis)
+static void step_down(struct keeper *keeper)
 {
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t uptime_s;
-
-	if (redis_client_is_open(redis))
-		return 0;
-	return redis_client_open(redis) ? -1 : redis_client_process(redis, run_id, &uptime_s);
+	if (keeper->elected)
+		keeper_lock_release(&keeper->context);
+	keeper->elected = 0;
 }
 
 /*
@@ -276,9 +269,7 @@ static int redis_open(struct redis_client *redis)
  */
 static int behind_turn(struct keeper *keeper)
 {
-	if (keeper->elected)
-		keeper_lock_release(&keeper->context);
-	keeper->elected = 0;
+	step_down(keeper);
 	if (keeper_lock_hold(&keeper->context) && !keeper_lock_take(&keeper->context))
 		return 0;
 	return put_back_hold(&keeper->put_back, &keeper->context);
@@ -287,9 +278,7 @@ static int behind_turn(struct keeper *keeper)
 /* A turn while Redis belongs to another installation, or to none. Returns how long to pause. */
 static int64_t stranger_turn(struct keeper *keeper)
 {
-	if (keeper->elected)
-		keeper_lock_release(&keeper->context);
-	keeper->elected = 0;
+	step_down(keeper);
 	return keeper->put_back.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
 							       : keeper->config->keeper_round_ms;
 }
@@ -309,12 +298,10 @@ static int64_t turn(struct keeper *keeper)
 
 	if (!redis_client_is_open(keeper->context.redis))
 		keeper_gateways_lost(&keeper->gateways);
-	if (redis_open(keeper->context.redis))
-		return turn_failed(keeper);
 	/* The copy must not be newer than what it is compared with. */
-	if (copy_read(keeper) || keeper_gateways_read(&keeper->gateways, &keeper->context))
-		return turn_failed(keeper);
-	if (keeper_database_open(keeper->context.database))
+	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
+	    keeper_gateways_read(&keeper->gateways, &keeper->context) ||
+	    keeper_database_open(keeper->context.database))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))
@@ -381,10 +368,8 @@ struct keeper *keeper_start(const struct config *config)
 
 	check(keeper != NULL);
 	keeper->config = config;
-	keeper->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
-	release_init(&keeper->release);
+	check(keeper->wake_fd >= 0);
 	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
@@ -402,12 +387,10 @@ struct keeper *keeper_start(const struct config *config)
 
 void keeper_stop(struct keeper *keeper)
 {
-	uint64_t one = 1;
-
 	if (!keeper)
 		return;
 	keeper->stop = 1;
-	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
+	keeper_wake(keeper);
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
 	keeper_gateways_fini(&keeper->gateways);
@@ -415,7 +398,6 @@ void keeper_stop(struct keeper *keeper)
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);
 	keeper_database_free(keeper->context.database);
-	close(keeper->stop_fd);
 	close(keeper->wake_fd);
 	free(keeper);
 }
