@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOCK_NAME "keeper"
+
 void keeper_lock_init(struct keeper_context *context, int64_t lease_ms)
 {
 	context->lock.lease_ms = lease_ms;
@@ -26,7 +28,7 @@ static enum lock_reply renew(struct keeper_lock *lock)
 int keeper_lock_take(struct keeper_context *context)
 {
 	struct keeper_lock *lock = &context->lock;
-	const struct lock_request request = { KEEPER_LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
+	const struct lock_request request = { LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
 	enum lock_reply reply = LOCK_REPLY_NO;
 	int64_t unused;
 

@@ -19,8 +19,6 @@
 
 #include <stdatomic.h>
 
-#define KEEPER_LOCK_NAME "keeper"
-
 struct keeper_lock {
 	struct redis_lease lease;
 	int64_t lease_ms;

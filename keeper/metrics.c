@@ -7,7 +7,7 @@
 #include <string.h>
 
 static atomic_int_least64_t values[KEEPER_METRIC_COUNT];
-static atomic_int_least64_t coupons[STAND_COUNT];
+static atomic_int_least64_t coupons[WATCH_STATE_COUNT];
 
 static const struct {
 	const char *name;
@@ -31,10 +31,10 @@ void keeper_metrics_set(enum keeper_metric metric, int64_t value)
 
 void keeper_metrics_prometheus(struct evbuffer *out)
 {
-	static const char *const stands[] = {
-#define STAND(name, text) [name] = text,
-		COUPON_STANDS(STAND)
-#undef STAND
+	static const char *const states[] = {
+#define STATE(name, text) [name] = text,
+		WATCH_STATES(STATE)
+#undef STATE
 	};
 
 	for (int i = 0; i < KEEPER_METRIC_COUNT; i++) {
@@ -44,8 +44,8 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 	}
 	exposition_head(out, "keeper_coupons", "gauge",
 			"Watched coupons by state, while this worker is the keeper.");
-	for (int i = 0; i < STAND_COUNT; i++)
-		exposition_labelled(out, "keeper_coupons", "state", stands[i],
+	for (int i = 0; i < WATCH_STATE_COUNT; i++)
+		exposition_labelled(out, "keeper_coupons", "state", states[i],
 				    atomic_load_explicit(&coupons[i], memory_order_relaxed));
 }
 
@@ -55,15 +55,15 @@ void keeper_watch_begin(struct keeper_watch *watch)
 	watch->sums = (struct watch_sums){ 0 };
 }
 
-static enum coupon_stand stand_of(const struct coupon_row *row, int is_verified, int64_t now_ms)
+static enum watch_state state_of(const struct coupon_row *row, int is_verified, int64_t now_ms)
 {
 	if (row->status == COUPON_CLOSED)
-		return STAND_CLOSED;
+		return WATCH_CLOSED;
 	if (!is_verified)
-		return STAND_UNAVAILABLE;
+		return WATCH_UNAVAILABLE;
 	if (row->status == COUPON_PAUSED)
-		return STAND_PAUSED;
-	return now_ms < row->begin_ms ? STAND_NOT_STARTED : STAND_OPEN;
+		return WATCH_PAUSED;
+	return now_ms < row->begin_ms ? WATCH_NOT_STARTED : WATCH_OPEN;
 }
 
 /* The entry of a coupon, or NULL when another suspect of this sweep or the last one uses it. */
@@ -118,7 +118,7 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 {
 	int is_verified = coupon_is_verified(row, look, run_id);
 
-	watch->sums.stands[stand_of(row, is_verified, now_ms)]++;
+	watch->sums.states[state_of(row, is_verified, now_ms)]++;
 	watch->sums.unreleased += row->pending;
 	watch->sums.outbox += look->outbox_n;
 	if (!is_verified)
@@ -137,8 +137,8 @@ int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, con
 
 void keeper_watch_publish(const struct watch_sums *sums)
 {
-	for (int i = 0; i < STAND_COUNT; i++)
-		atomic_store_explicit(&coupons[i], sums->stands[i], memory_order_relaxed);
+	for (int i = 0; i < WATCH_STATE_COUNT; i++)
+		atomic_store_explicit(&coupons[i], sums->states[i], memory_order_relaxed);
 	keeper_metrics_set(KEEPER_METRIC_UNEQUAL, sums->unequal);
 	keeper_metrics_set(KEEPER_METRIC_IN_FLIGHT, sums->in_flight);
 	keeper_metrics_set(KEEPER_METRIC_RESERVED, sums->reserved);

@@ -22,22 +22,22 @@ void keeper_metrics_set(enum keeper_metric metric, int64_t value);
 void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
 
 /* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
-#define COUPON_STANDS(X)                                               \
-	X(STAND_OPEN, "open")               /* requests are decided */ \
-	X(STAND_NOT_STARTED, "not_started") /* before its begin */     \
-	X(STAND_PAUSED, "paused")                                      \
-	X(STAND_CLOSED, "closed")           /* and not yet settled */  \
-	X(STAND_UNAVAILABLE, "unavailable") /* not loaded, not verified, or behind */
+#define WATCH_STATES(X)                                                \
+	X(WATCH_OPEN, "open")               /* requests are decided */ \
+	X(WATCH_NOT_STARTED, "not_started") /* before its begin */     \
+	X(WATCH_PAUSED, "paused")                                      \
+	X(WATCH_CLOSED, "closed")           /* and not yet settled */  \
+	X(WATCH_UNAVAILABLE, "unavailable") /* not loaded, not verified, or behind */
 
-enum coupon_stand {
-#define STAND(name, text) name,
-	COUPON_STANDS(STAND)
-#undef STAND
-		STAND_COUNT
+enum watch_state {
+#define STATE(name, text) name,
+	WATCH_STATES(STATE)
+#undef STATE
+		WATCH_STATE_COUNT
 };
 
 struct watch_sums {
-	int64_t stands[STAND_COUNT];
+	int64_t states[WATCH_STATE_COUNT];
 	int64_t unequal;
 	int64_t in_flight;
 	int64_t reserved;

@@ -34,7 +34,6 @@ struct keeper_outbox {
 	int64_t ask_due_ms;
 	int stuck; /* in this round: the broker does not confirm */
 	struct unreadable *confirmed;
-	int64_t resent;       /* confirmed, not yet in the metrics */
 	int64_t oldest_at_ms; /* of the entries that were read; 0: none */
 };
 
@@ -61,7 +60,8 @@ static void copy_done(void *context, void *item, enum confirm_result result)
 	struct keeper_outbox *outbox = context;
 	struct unreadable *unreadable = item;
 
-	outbox->resent += result == CONFIRM_DONE;
+	if (result == CONFIRM_DONE)
+		keeper_metrics_add(KEEPER_METRIC_RESENT, 1);
 	if (item == &readable)
 		return;
 	if (result != CONFIRM_DONE) {
@@ -471,8 +471,6 @@ static void pass_ended(struct keeper_outbox *outbox, const struct resend_coupon 
 void keeper_outbox_round(struct keeper_outbox *outbox)
 {
 	outbox->stuck = 0;
-	keeper_metrics_add(KEEPER_METRIC_RESENT, outbox->resent);
-	outbox->resent = 0;
 }
 
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,

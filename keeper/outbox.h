@@ -23,8 +23,8 @@ void keeper_outbox_restart(struct keeper_outbox *outbox);
 void keeper_outbox_round(struct keeper_outbox *outbox);
 
 /*
- * Publishes or settles what is due of one coupon, until about `until_ms`; the next step goes on. 0, or -1 when
- * the lock, Redis or PostgreSQL is lost.
+ * Publishes or settles what is due of one coupon, until about `until_ms`; the next step goes on. 0,
+ * or -1 when the lock, Redis or PostgreSQL is lost.
  */
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
 		       const struct coupon_look *look, int64_t until_ms);

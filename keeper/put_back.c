@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HOLD_MS 2000  /* between two passes over all coupons */
+#define CLAIM_MS 3000 /* so long a Redis without an id is left to the gateways */
 #define SCAN_COUNT "1000"
 #define KEY_HEAD "coupon:{"
 
@@ -35,7 +37,7 @@ static void unclaimed_step(struct put_back *put_back, struct keeper_context *con
 
 	if (put_back->unclaimed_ms == 0)
 		put_back->unclaimed_ms = now_ms;
-	if (now_ms - put_back->unclaimed_ms < PUT_BACK_CLAIM_MS)
+	if (now_ms - put_back->unclaimed_ms < CLAIM_MS)
 		return;
 	if (changes_claim(context->redis, put_back->installation, NULL) == RELATION_OWN)
 		log_info("installation_claimed", LOG_S("installation", put_back->installation));
@@ -142,6 +144,6 @@ int put_back_hold(struct put_back *put_back, struct keeper_context *context)
 		}
 		freeReplyObject(reply);
 	} while (strcmp(cursor, "0") != 0);
-	put_back->hold_due_ms = clock_monotonic_ms() + PUT_BACK_HOLD_MS;
+	put_back->hold_due_ms = clock_monotonic_ms() + HOLD_MS;
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }

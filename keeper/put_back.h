@@ -15,9 +15,6 @@
 #include "common/changes.h"
 #include "keeper/context.h"
 
-#define PUT_BACK_HOLD_MS 2000  /* between two passes over all coupons */
-#define PUT_BACK_CLAIM_MS 3000 /* so long a Redis without an id is left to the gateways */
-
 struct put_back {
 	struct changes copy;                  /* the caller reads it before put_back_look() */
 	enum relation relation;               /* RELATION_UNKNOWN: it was never seen */
@@ -30,8 +27,8 @@ struct put_back {
 };
 
 /*
- * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind` and
- * `fence` are set; or -1: Redis or PostgreSQL failed.
+ * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`
+ * and `fence` are set; or -1: Redis or PostgreSQL failed.
  */
 int put_back_look(struct put_back *put_back, struct keeper_context *context);
 /* Holds every coupon in Redis, when a pass is due. 0, or -1: Redis or the lock is lost. */

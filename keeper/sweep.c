@@ -198,8 +198,8 @@ static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 }
 
 /*
- * Reads the state of the page's coupons in Redis and raises their fences. Those that are put off, or
- * have other work before, are not part of what is done together. 0, or -1.
+ * Reads the state of the page's coupons in Redis and raises their fences. Those that are put off,
+ * or have other work before, are not part of what is done together. 0, or -1.
  */
 static int page_look(struct keeper_sweep *sweep)
 {
@@ -341,7 +341,7 @@ static int has_work(const struct keeper_sweep *sweep)
 	const struct watch_sums *sums = &sweep->watch.sums;
 
 	return sums->in_flight || sums->outbox || sums->reserved || sums->unreleased ||
-	       sums->stands[STAND_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
+	       sums->states[WATCH_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 
 static void sweep_end(struct keeper_sweep *sweep)
