@@ -105,12 +105,79 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 	return keeper_context_word(context, word);
 }
 
+int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look)
+{
+	return look->kept_version >= row->version ||
+	       (row->status == COUPON_CLOSED && !look->present);
+}
+
+/* The rows of those of the page that are not kept yet, as of sql/query/coupon_terms.sql. */
+static PGresult *unkept_read(struct keeper_context *context, const struct coupon_page *page)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&ids);
+	PGresult *result = NULL;
+
+	for (size_t i = 0; i < page->n; i++)
+		if (!page->skip[i] && !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
+			postgres_array_add_number(&ids, page->rows[i].id);
+	if (ids.n > 0)
+		result = keeper_database_query(context->database, sql_query_coupon_terms, 1,
+					       &argument);
+	postgres_array_fini(&ids);
+	return result;
+}
+
+static int64_t number_at(const PGresult *result, int row, int column)
+{
+	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
+{
+	for (size_t i = 0; i < page->n; i++)
+		if (page->rows[i].id == coupon)
+			page->looks[i].kept_version = version;
+}
+
+/*
+ * Keeps the coupons' rows in Redis when their terms have changed, and says so in `looks`: what
+ * Redis accepts receives for can be made anew if PostgreSQL is put back to an earlier moment. What
+ * is not kept is put off. 0, or -1.
+ */
+static int page_keep(struct keeper_context *context, struct coupon_page *page)
+{
+	char fence[KEEPER_FENCE_SIZE], key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
+	PGresult *rows = unkept_read(context, page);
+	int n = PQntuples(rows), fenced = 0;
+
+	if (n > 1)
+		redis_client_prepare(context->redis, lua_keep_terms);
+	if (n > 0)
+		keeper_context_fence(context, fence); /* may ask Redis: not between the commands */
+	for (int i = 0; i < n; i++) {
+		const char *keys[] = { coupon_key(number_at(rows, i, 0), COUPON_KEY_TERMS, key) };
+		const char *argv[] = { fence, PQgetvalue(rows, i, 1), PQgetvalue(rows, i, 2) };
+
+		redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
+	}
+	for (int i = 0; i < n; i++) {
+		redis_word_take(redis_client_next(context->redis), word);
+		fenced |= strcmp(word, "fenced") == 0;
+		if (strcmp(word, "kept") == 0 || strcmp(word, "current") == 0)
+			kept_set(page, number_at(rows, i, 0), number_at(rows, i, 1));
+	}
+	redis_client_prepared_end(context->redis);
+	PQclear(rows);
+	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
+}
+
 /* Whether the coupon needs nothing but to be verified. */
 static int is_only_unverified(const struct keeper_context *context, const struct coupon_row *row,
 			      const struct coupon_look *look)
 {
 	return coupon_action(row, look, context->run_id) == COUPON_VERIFY &&
-	       row->version <= look->version && row->version <= look->kept_version;
+	       row->version <= look->version && keeper_coupon_is_kept(row, look);
 }
 
 /* Verifies together those of a page that need nothing else, and says so in `looks`. 0, or -1. */
@@ -216,86 +283,16 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 	return rebuild_lost(context, row, look, why);
 }
 
-static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
-{
-	return look->kept_version >= row->version ||
-	       (row->status == COUPON_CLOSED && !look->present);
-}
-
-/* The rows of coupons, as of sql/query/coupon_terms.sql; NULL: PostgreSQL failed. */
-static PGresult *terms_read(struct keeper_context *context, const struct coupon_row *const *rows,
-			    size_t n)
-{
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&ids);
-	PGresult *result;
-
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&ids, rows[i]->id);
-	result = keeper_database_query(context->database, sql_query_coupon_terms, 1, &argument);
-	postgres_array_fini(&ids);
-	return result;
-}
-
-static void terms_append(struct keeper_context *context, const PGresult *result, int i,
-			 const char *fence)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *keys[] = { coupon_key(strtoll(PQgetvalue(result, i, 0), NULL, 10),
-					  COUPON_KEY_TERMS, key) };
-	const char *argv[] = { fence, PQgetvalue(result, i, 1), PQgetvalue(result, i, 2) };
-
-	redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
-}
-
-/* Keeps the rows of these coupons in Redis. 0, and `*kept` of them are; -1: the round is over. */
-static int rows_keep(struct keeper_context *context, const struct coupon_row *const *rows, size_t n,
-		     size_t *kept)
-{
-	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
-	PGresult *result = terms_read(context, rows, n);
-	int fenced = 0;
-
-	*kept = 0;
-	if (!result)
-		return keeper_context_usable(context);
-	if (n > 1)
-		redis_client_prepare(context->redis, lua_keep_terms);
-	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
-	for (int i = 0; i < PQntuples(result); i++)
-		terms_append(context, result, i, fence);
-	for (int i = 0; i < PQntuples(result); i++) {
-		redis_word_take(redis_client_next(context->redis), word);
-		*kept += strcmp(word, "kept") == 0 || strcmp(word, "current") == 0;
-		fenced |= strcmp(word, "fenced") == 0;
-	}
-	redis_client_prepared_end(context->redis);
-	PQclear(result);
-	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
-}
-
-int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
-		       const struct coupon_look *look)
-{
-	size_t kept;
-
-	if (is_kept(row, look))
-		return 0;
-	if (rows_keep(context, &row, 1, &kept))
-		return -1;
-	context->refused |= kept == 0;
-	return 0;
-}
-
 /* Whether page_rebuild() can do what the coupon needs. */
 static int is_of_page(const struct keeper_context *context, const struct coupon_row *row,
 		      const struct coupon_look *look)
 {
 	enum coupon_action action = coupon_action(row, look, context->run_id);
 
-	if (look->broken || look->users_present || look->outbox_n > 0 ||
-	    (look->present && !look->placeholder) || row->status == COUPON_CLOSED ||
-	    row->issued > PAGE_ROWS_EACH || row->revocation > 0 || coupon_rebuild_is_due(row))
+	if (!keeper_coupon_is_kept(row, look) || look->broken || look->users_present ||
+	    look->outbox_n > 0 || (look->present && !look->placeholder) ||
+	    row->status == COUPON_CLOSED || row->issued > PAGE_ROWS_EACH || row->revocation > 0 ||
+	    coupon_rebuild_is_due(row))
 		return 0;
 	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
 }
@@ -323,8 +320,7 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page,
 		     enum page_state *states)
 {
 	struct page_coupon list[KEEPER_PAGE];
-	const struct coupon_row *unkept[KEEPER_PAGE];
-	size_t n = 0, unkept_n = 0, kept = 0;
+	size_t n = 0;
 	int64_t issued = 0;
 
 	for (size_t i = 0; i < page->n; i++) {
@@ -340,15 +336,8 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page,
 						  .redis_generation = look->generation,
 						  .is_load = !look->present &&
 							     row->generation == 0 };
-		if (!is_kept(row, look))
-			unkept[unkept_n++] = row;
 	}
 	if (n < 2) /* keeper_coupon_step() does one */
-		return 0;
-	if (unkept_n > 0 && rows_keep(context, unkept, unkept_n, &kept))
-		return -1;
-	/* Kept before they are opened; what fails is found, and put off, one by one. */
-	if (kept < unkept_n)
 		return 0;
 	if (page_rebuild(context, list, n))
 		return -1;
@@ -360,7 +349,10 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page,
 int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
 			enum page_state states[KEEPER_PAGE])
 {
-	return page_verify(context, page) || page_fill(context, page, states) ? -1 : 0;
+	return page_keep(context, page) || page_verify(context, page) ||
+			       page_fill(context, page, states)
+		       ? -1
+		       : 0;
 }
 
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,

@@ -72,6 +72,7 @@ struct keeper_sweep {
 	struct keeper_watch watch;
 	struct rest rest;
 	struct coupon_page page; /* the coupons at hand */
+	int64_t page_ms;         /* when they were looked at: what was put off then is left alone */
 	/* coupons that Redis or PostgreSQL refused: each rebuild uses up a generation */
 	struct put_off put_off;
 };
@@ -113,12 +114,12 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 {
 	int rc;
 
-	if (keeper_coupon_keep(sweep->context, row, look))
-		return -1;
-	if (sweep->context->refused)
-		return 0;
 	if (close_due(row, sweep->now_ms))
 		return close_ended(sweep->context, row);
+	if (!keeper_coupon_is_kept(row, look)) {
+		sweep->context->refused = 1;
+		return 0;
+	}
 	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
 	sweep->acted |= rc > 0;
 	if (rc != 0 || sweep->context->refused)
@@ -133,7 +134,7 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	if (put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms()))
+	if (put_off_waits(&sweep->put_off, row->id, sweep->page_ms))
 		return 0;
 	sweep->context->refused = 0;
 	if (coupon_work(sweep, row, look))
@@ -166,7 +167,7 @@ static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row
 		return 0;
 	if (coupon_step(sweep, row, look))
 		return -1;
-	sweep->settled_left |= put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms());
+	sweep->settled_left |= put_off_waits(&sweep->put_off, row->id, sweep->page_ms);
 	return 0;
 }
 
@@ -214,10 +215,10 @@ static int page_look(struct keeper_sweep *sweep)
 				   keeper_context_fence(context, fence));
 	if (fenced)
 		return fenced > 0 ? keeper_context_fenced(context) : -1;
+	sweep->page_ms = clock_monotonic_ms();
 	for (size_t i = 0; i < page->n; i++)
 		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||
-				put_off_waits(&sweep->put_off, page->rows[i].id,
-					      clock_monotonic_ms());
+				put_off_waits(&sweep->put_off, page->rows[i].id, sweep->page_ms);
 	return 0;
 }
 
