@@ -58,16 +58,16 @@ static int close_settles(const struct coupon_row *row, const struct coupon_look 
 			 const char *run_id)
 {
 	if (row->status != COUPON_CLOSED || look->broken || row->pending || row->late ||
-	    row->rebuild_asked > row->rebuild_done)
+	    coupon_rebuild_is_due(row))
 		return 0;
 	if (!look->present) /* never loaded; or its keys are gone, after it was settled */
 		return (row->generation == 0 || row->is_settled) && !look->users_present &&
 		       look->outbox_n == 0;
 	if (look->placeholder || look->flagged || look->reported > look->seq)
 		return 0;
-	return look->generation == row->generation && strcmp(look->run_id, run_id) == 0 &&
-	       look->version >= row->version && look->seq == row->settled &&
-	       row->seq_seen == row->settled && look->reserved == 0 && look->outbox_n == 0;
+	return coupon_is_verified(row, look, run_id) && look->version >= row->version &&
+	       look->seq == row->settled && row->seq_seen == row->settled && look->reserved == 0 &&
+	       look->outbox_n == 0;
 }
 
 /* The older generations in Redis, and their highest numbers. */
@@ -105,7 +105,7 @@ static int settled_mark(struct keeper_context *context, const struct coupon_row 
 	int settled = 0, rc;
 
 	if (highs_read(context, row->id, &highs)) {
-		rc = keeper_context_redis_failed(context);
+		rc = keeper_context_failed(context);
 	} else {
 		const struct postgres_argument arguments[] = {
 			postgres_number(row->id),           postgres_number(context->fence),
@@ -163,8 +163,8 @@ int close_step(struct keeper_context *context, const struct coupon_row *row,
 
 	if (!close_settles(row, look, context->run_id))
 		return 0;
-	if (look->present && look_known(context->redis, row->id, &known))
-		return keeper_context_redis_failed(context);
+	if (look->present && coupon_known(context->redis, row->id, &known))
+		return keeper_context_failed(context);
 	rc = known > 0 ? 0 : settled_mark(context, row);
 	if (rc <= 0)
 		return rc;

@@ -8,9 +8,72 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LOCK_NAME "keeper"
+
+void keeper_lock_init(struct keeper_context *context, int64_t lease_ms)
+{
+	context->lock.lease_ms = lease_ms;
+	redis_lease_init(&context->lock.lease, context->redis, 0);
+}
+
+static enum lock_reply renew(struct keeper_lock *lock)
+{
+	enum lock_reply reply = redis_lease_renew(&lock->lease);
+
+	if (reply == LOCK_REPLY_YES)
+		lock->writes += REDIS_LEASE_RENEWAL_WRITES;
+	return reply;
+}
+
+int keeper_lock_take(struct keeper_context *context)
+{
+	struct keeper_lock *lock = &context->lock;
+	const struct lock_request request = { LOCK_NAME, LOCK_EXCLUSIVE, lock->lease_ms };
+	enum lock_reply reply = LOCK_REPLY_NO;
+	int64_t unused;
+
+	lock->renewed_ms = clock_monotonic_ms();
+	if (lock->may_own)
+		reply = renew(lock);
+	/* Without an answer it may have its lease still, for whose end a new request would wait. */
+	if (reply == LOCK_REPLY_NO) {
+		redis_lease_begin(&lock->lease, &request);
+		reply = redis_lease_take(&lock->lease, 0, &unused);
+		lock->may_own = reply != LOCK_REPLY_NO;
+	}
+	lock->held = reply == LOCK_REPLY_YES;
+	return lock->held;
+}
+
+int keeper_lock_hold(struct keeper_context *context)
+{
+	struct keeper_lock *lock = &context->lock;
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (!lock->held)
+		return -1;
+	if (now_ms - lock->renewed_ms < lock->lease_ms / 3)
+		return 0;
+	lock->held = renew(lock) == LOCK_REPLY_YES;
+	if (lock->held) {
+		lock->renewed_ms = now_ms;
+		return 0;
+	}
+	log_warn("keeper_lost", LOG_I("since_renewal_ms", now_ms - lock->renewed_ms));
+	return -1;
+}
+
+void keeper_lock_release(struct keeper_context *context)
+{
+	if (!context->lock.held)
+		return;
+	context->lock.held = 0;
+	redis_lease_release(&context->lock.lease);
+}
+
 int keeper_context_goes_on(struct keeper_context *context)
 {
-	return *context->stop || keeper_lock_hold(context->lock) ? -1 : 0;
+	return *context->stop || keeper_lock_hold(context) ? -1 : 0;
 }
 
 int keeper_context_waiting(void *context)
@@ -28,10 +91,34 @@ int keeper_context_usable(struct keeper_context *context)
 
 int keeper_context_failed(struct keeper_context *context)
 {
-	if (!keeper_database_of_coupon(context->database) || keeper_context_usable(context))
-		return -1;
 	context->refused = 1;
-	return 0;
+	return keeper_context_usable(context);
+}
+
+int keeper_context_word(struct keeper_context *context, const char *word)
+{
+	if (strcmp(word, "fenced") == 0)
+		return keeper_context_fenced(context);
+	return *word ? 0 : keeper_context_failed(context);
+}
+
+int keeper_context_fenced(struct keeper_context *context)
+{
+	log_warn("keeper_fenced", LOG_I("fence", context->fence));
+	context->fenced = 1;
+	return -1;
+}
+
+const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE])
+{
+	const struct keeper_lock *lock = &context->lock;
+	int64_t until_ms;
+
+	(void)keeper_lock_hold(context);
+	until_ms = lock->lease.until_ms;
+	snprintf(text, KEEPER_FENCE_SIZE, "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
+		 until_ms > lock->lease_ms ? until_ms - lock->lease_ms : 0, until_ms);
+	return text;
 }
 
 static struct keeper_memory *memory_of(struct keeper_context *context, int64_t coupon)
@@ -63,20 +150,6 @@ int keeper_context_reserved_changed(struct keeper_context *context, int64_t coup
 	return changed;
 }
 
-int keeper_context_run_id_read(struct keeper_context *context)
-{
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t uptime_s, now_ms = clock_monotonic_ms();
-
-	if (redis_client_process(context->redis, run_id, &uptime_s))
-		return -1;
-	if (strcmp(run_id, context->run_id) == 0)
-		return 0;
-	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
-	memcpy(context->run_id, run_id, sizeof(run_id));
-	return 0;
-}
-
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 {
 	const struct put_off_coupon *entry = put_off_add(put_off, coupon, clock_monotonic_ms());
@@ -84,36 +157,4 @@ void keeper_context_put_off(struct put_off *put_off, int64_t coupon)
 	log_warn("coupon_put_off", LOG_I("coupon", coupon), LOG_I("for_ms", entry->wait_ms),
 		 LOG_I("failures", entry->failures));
 	keeper_metrics_add(KEEPER_METRIC_PUT_OFF, 1);
-}
-
-const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE])
-{
-	struct keeper_lock *lock = context->lock;
-	int64_t until_ms;
-
-	(void)keeper_lock_hold(lock);
-	until_ms = lock->lease.until_ms;
-	snprintf(text, KEEPER_FENCE_SIZE, "%" PRId64 ":%" PRId64 ":%" PRId64, context->fence,
-		 until_ms > lock->lease_ms ? until_ms - lock->lease_ms : 0, until_ms);
-	return text;
-}
-
-int keeper_context_fenced(struct keeper_context *context)
-{
-	log_warn("keeper_fenced", LOG_I("fence", context->fence));
-	context->fenced = 1;
-	return -1;
-}
-
-int keeper_context_redis_failed(struct keeper_context *context)
-{
-	context->refused = 1;
-	return redis_client_is_open(context->redis) ? 0 : -1;
-}
-
-int keeper_context_word(struct keeper_context *context, const char *word)
-{
-	if (strcmp(word, "fenced") == 0)
-		return keeper_context_fenced(context);
-	return *word ? 0 : keeper_context_redis_failed(context);
 }

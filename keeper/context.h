@@ -1,17 +1,32 @@
 /*
- * The state that every step of the keeper uses: its connections, its fence, the event that was last
- * logged for each coupon, and the scope of a failure.
+ * The state that every step of the keeper uses: its connections, its lock and fence, the event that
+ * was last logged for each coupon, and the scope of a failure.
+ *
+ * The lock is the lock "keeper" of lock/, in Redis. Its lease is renewed after a third of it, by
+ * the keeper's thread, so that one that hangs loses it, and over the connection of the keeper's
+ * scripts. A worker that cannot verify that it holds the lock treats it as lost. The lock prevents
+ * two keepers from working at the same time. The writes of an earlier keeper fail: each script
+ * compares the fence, and refuses to run outside the times within which this worker has held the
+ * lock.
  */
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
 
 #include "common/backoff.h"
 #include "common/message/number.h"
-#include "keeper/database.h"
-#include "keeper/lock.h"
-#include "keeper/look.h"
+#include "keeper/coupon_state.h"
+#include "lock/redis_lease.h"
 
 #include <stdatomic.h>
+
+struct keeper_lock {
+	struct redis_lease lease;
+	int64_t lease_ms;
+	int64_t renewed_ms; /* just before the last renewal that succeeded */
+	int64_t writes;     /* to Redis, by its renewals */
+	int held;
+	int may_own; /* the lease was granted, or nobody knows: no answer came */
+};
 
 /*
  * The number of coupons whose last logged event is remembered, so that a lasting state is logged
@@ -33,7 +48,7 @@ struct keeper_context {
 	const char *database_url;
 	int64_t database_timeout_ms; /* for one statement */
 	struct rebuild *big;         /* the rebuild of a big coupon; NULL: none */
-	struct keeper_lock *lock;
+	struct keeper_lock lock;
 	const atomic_int *stop;
 	const char *installation; /* of PostgreSQL */
 	int64_t fence;
@@ -51,27 +66,53 @@ struct keeper_context {
 	struct keeper_memory memory[KEEPER_MEMORY_N];
 };
 
+/* After `redis` is set. */
+void keeper_lock_init(struct keeper_context *context, int64_t lease_ms);
+/*
+ * Tries to take the lock. 1 when this process holds it. One that could not be renewed in time,
+ * because Redis was away, is this worker's again if its lease has not ended.
+ */
+int keeper_lock_take(struct keeper_context *context);
+/* Renews the lock when due. 0 while it is held, -1 when it is lost. Called before every step. */
+int keeper_lock_hold(struct keeper_context *context);
+/* Releases the lock, so that another worker can take it before the lease expires. */
+void keeper_lock_release(struct keeper_context *context);
+
 /* Called between two steps: 0, or -1 when the lock may not be held, or the worker is stopping. */
 int keeper_context_goes_on(struct keeper_context *context);
+/* The same, for keeper_database_patient(). */
+int keeper_context_waiting(void *context);
 /*
  * After a failure with one coupon: 0 when the round can go on, -1 when it is over.
  */
 int keeper_context_usable(struct keeper_context *context);
 /*
- * After a statement of one coupon has failed: 0, and `refused` is set, when the failure concerns
- * this coupon alone; -1 when the round is over.
+ * After Redis or PostgreSQL has failed a command for one coupon: 0, and `refused` is set, when the
+ * failure concerns this coupon alone; -1 when the round is over.
  */
 int keeper_context_failed(struct keeper_context *context);
-/* As keeper_context_goes_on(), for keeper_database_patient(). */
-int keeper_context_waiting(void *context);
+/*
+ * After a script replied `word`, or failed ("" as of redis_word_take()). -1 when the round is over:
+ * another keeper has a higher fence, or the connection is lost. Otherwise 0; `refused` is set
+ * if Redis refused it for this coupon.
+ */
+int keeper_context_word(struct keeper_context *context, const char *word);
+/* Records that another keeper has a higher fence, or may have been elected (logged). Returns -1. */
+int keeper_context_fenced(struct keeper_context *context);
+
+/*
+ * The fence as the scripts take it, "NUMBER:FROM:UNTIL", with the times of Redis' clock within
+ * which the lock is held. Renews the lock when due; a script with the times of a lost lock writes
+ * nothing.
+ */
+#define KEEPER_FENCE_SIZE (3 * NUMBER_SIZE)
+const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE]);
 
 /* Records the last event of this coupon, a constant. 1 when it differs from the one before. */
 int keeper_context_event_is_new(struct keeper_context *context, int64_t coupon, const char *event);
 /* Records the number of reserved receives. 1 when it differs from the one before. */
 int keeper_context_reserved_changed(struct keeper_context *context, int64_t coupon,
 				    int64_t reserved);
-/* Reads `run_id` and `run_since_ms`. 0, or -1. */
-int keeper_context_run_id_read(struct keeper_context *context);
 
 /*
  * Puts a coupon off after a step has failed for it alone (logged and counted). The table is
@@ -82,28 +123,5 @@ int keeper_context_run_id_read(struct keeper_context *context);
 		.first_ms = 1000, .longest_ms = 10000 \
 	}
 void keeper_context_put_off(struct put_off *put_off, int64_t coupon);
-
-/*
- * The fence as the scripts take it, "NUMBER:FROM:UNTIL", with the times of Redis' clock within
- * which the lock is held. Renews the lock when due; a script with the times of a lost lock writes
- * nothing.
- */
-#define KEEPER_FENCE_SIZE (3 * NUMBER_SIZE)
-const char *keeper_context_fence(struct keeper_context *context, char text[KEEPER_FENCE_SIZE]);
-
-/* Records that another keeper has a higher fence, or may have been elected (logged). Returns -1. */
-int keeper_context_fenced(struct keeper_context *context);
-
-/*
- * After a call to Redis that failed. 0, and `refused` is set, when Redis refused it for this
- * coupon; -1 when the connection is lost: the round is over.
- */
-int keeper_context_redis_failed(struct keeper_context *context);
-/*
- * After a script replied `word`, or failed ("" as of redis_word_take()). -1 when the round is over:
- * another keeper has a higher fence, or the connection is lost. Otherwise 0; `refused` is set
- * if Redis refused it for this coupon.
- */
-int keeper_context_word(struct keeper_context *context, const char *word);
 
 #endif

@@ -25,18 +25,14 @@ static int load(struct keeper_context *context, const struct coupon_row *row)
 	struct placing placing = { .row = row };
 	char word[REDIS_WORD_SIZE];
 
-	if (rebuild_hold(context, row))
-		return keeper_context_usable(context);
-	if (place_generation(context, row, 0, &placing.generation))
+	if (rebuild_hold(context, row) || place_generation(context, row, 0, &placing.generation))
 		return keeper_context_failed(context);
 	if (placing.generation == 0)
 		return keeper_context_fenced(context);
 	fault_point(FAULT_KEEPER_AFTER_GENERATION);
 	/* Not from the row, which was read before the hold: then a revocation leaves no trace. */
-	if (codes_fill_more(context, row->id, placing.generation, &placing.revocation)) {
-		context->refused = 1;
-		return keeper_context_usable(context);
-	}
+	if (codes_fill_more(context, row->id, placing.generation, &placing.revocation))
+		return keeper_context_failed(context);
 	redis_word_take(place_run(context, &placing), word);
 	if (strcmp(word, "placed") == 0) {
 		keeper_context_event_is_new(context, row->id, "loaded");
@@ -71,8 +67,7 @@ static int rebuild_lost(struct keeper_context *context, const struct coupon_row 
 
 	if (rc == 0)
 		return rebuild_run(context, row, look, why);
-	context->refused = rc < 0;
-	return rc > 0 ? 0 : keeper_context_usable(context);
+	return rc > 0 ? 0 : keeper_context_failed(context);
 }
 
 static void verified(struct keeper_context *context, const struct coupon_row *row)
@@ -110,45 +105,104 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 	return keeper_context_word(context, word);
 }
 
+int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look)
+{
+	return look->kept_version >= row->version ||
+	       (row->status == COUPON_CLOSED && !look->present);
+}
+
+/* The rows of those of the page that are not kept yet, as of sql/query/coupon_terms.sql. */
+static PGresult *unkept_read(struct keeper_context *context, const struct coupon_page *page)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&ids);
+	PGresult *result = NULL;
+
+	for (size_t i = 0; i < page->n; i++)
+		if (!page->skip[i] && !keeper_coupon_is_kept(&page->rows[i], &page->looks[i]))
+			postgres_array_add_number(&ids, page->rows[i].id);
+	if (ids.n > 0)
+		result = keeper_database_query(context->database, sql_query_coupon_terms, 1,
+					       &argument);
+	postgres_array_fini(&ids);
+	return result;
+}
+
+static int64_t number_at(const PGresult *result, int row, int column)
+{
+	return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
+{
+	for (size_t i = 0; i < page->n; i++)
+		if (page->rows[i].id == coupon)
+			page->looks[i].kept_version = version;
+}
+
+/*
+ * Keeps the coupons' rows in Redis when their terms have changed, and says so in `looks`: what
+ * Redis accepts receives for can be made anew if PostgreSQL is put back to an earlier moment. What
+ * is not kept is put off. 0, or -1.
+ */
+static int page_keep(struct keeper_context *context, struct coupon_page *page)
+{
+	char fence[KEEPER_FENCE_SIZE], key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
+	PGresult *rows = unkept_read(context, page);
+	int n = PQntuples(rows), fenced = 0;
+
+	if (n > 1)
+		redis_client_prepare(context->redis, lua_keep_terms);
+	if (n > 0)
+		keeper_context_fence(context, fence); /* may ask Redis: not between the commands */
+	for (int i = 0; i < n; i++) {
+		const char *keys[] = { coupon_key(number_at(rows, i, 0), COUPON_KEY_TERMS, key) };
+		const char *argv[] = { fence, PQgetvalue(rows, i, 1), PQgetvalue(rows, i, 2) };
+
+		redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
+	}
+	for (int i = 0; i < n; i++) {
+		redis_word_take(redis_client_next(context->redis), word);
+		fenced |= strcmp(word, "fenced") == 0;
+		if (strcmp(word, "kept") == 0 || strcmp(word, "current") == 0)
+			kept_set(page, number_at(rows, i, 0), number_at(rows, i, 1));
+	}
+	redis_client_prepared_end(context->redis);
+	PQclear(rows);
+	return fenced ? keeper_context_fenced(context) : keeper_context_usable(context);
+}
+
 /* Whether the coupon needs nothing but to be verified. */
 static int is_only_unverified(const struct keeper_context *context, const struct coupon_row *row,
 			      const struct coupon_look *look)
 {
-	return keeper_judge(row, look, context->run_id) == COUPON_VERIFY &&
-	       row->version <= look->version && row->version <= look->kept_version;
+	return coupon_action(row, look, context->run_id) == COUPON_VERIFY &&
+	       row->version <= look->version && keeper_coupon_is_kept(row, look);
 }
 
-int keeper_coupons_verify(struct keeper_context *context, const struct coupon_row *rows, size_t n,
-			  struct coupon_look *looks, const char *skip)
+/* Verifies together those of a page that need nothing else, and says so in `looks`. 0, or -1. */
+static int page_verify(struct keeper_context *context, struct coupon_page *page)
 {
 	const struct coupon_row *list[KEEPER_PAGE];
 	char words[KEEPER_PAGE][REDIS_WORD_SIZE];
-	size_t list_n = 0;
+	size_t n = 0;
 
-	for (size_t i = 0; i < n && context->may_open; i++)
-		if (!skip[i] && is_only_unverified(context, &rows[i], &looks[i]))
-			list[list_n++] = &rows[i];
-	if (list_n < 2) /* keeper_coupon_step() does one */
+	for (size_t i = 0; i < page->n && context->may_open; i++)
+		if (!page->skip[i] && is_only_unverified(context, &page->rows[i], &page->looks[i]))
+			list[n++] = &page->rows[i];
+	if (n < 2) /* keeper_coupon_step() does one */
 		return 0;
-	if (verify_some(context, list, list_n, words))
+	if (verify_some(context, list, n, words))
 		return keeper_context_usable(context);
-	for (size_t i = 0; i < list_n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (strcmp(words[i], "fenced") == 0)
 			return keeper_context_fenced(context);
 		if (strcmp(words[i], "verified") != 0)
 			continue;
 		verified(context, list[i]);
-		memcpy(looks[list[i] - rows].run_id, context->run_id, sizeof(context->run_id));
+		memcpy(page->looks[list[i] - page->rows].run_id, context->run_id,
+		       sizeof(context->run_id));
 	}
-	return keeper_context_usable(context);
-}
-
-static int revoke(struct keeper_context *context, const struct coupon_row *row,
-		  const struct coupon_look *look)
-{
-	if (codes_revoke(context, row, look) == 0)
-		return 0;
-	context->refused = 1;
 	return keeper_context_usable(context);
 }
 
@@ -229,157 +283,82 @@ static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 	return rebuild_lost(context, row, look, why);
 }
 
-static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
-{
-	return look->kept_version >= row->version ||
-	       (row->status == COUPON_CLOSED && !look->present);
-}
-
-/* The rows of coupons, as of sql/query/coupon_terms.sql; NULL: PostgreSQL failed. */
-static PGresult *terms_read(struct keeper_context *context, const struct coupon_row *const *rows,
-			    size_t n)
-{
-	struct postgres_array ids = { .type = POSTGRES_INT8 };
-	const struct postgres_argument argument = postgres_array(&ids);
-	PGresult *result;
-
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(&ids, rows[i]->id);
-	result = keeper_database_query(context->database, sql_query_coupon_terms, 1, &argument);
-	postgres_array_fini(&ids);
-	return result;
-}
-
-static void terms_append(struct keeper_context *context, const PGresult *result, int i,
-			 const char *fence)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *keys[] = { coupon_key(strtoll(PQgetvalue(result, i, 0), NULL, 10),
-					  COUPON_KEY_TERMS, key) };
-	const char *argv[] = { fence, PQgetvalue(result, i, 1), PQgetvalue(result, i, 2) };
-
-	redis_client_append_eval(context->redis, lua_keep_terms, 1, keys, 3, argv);
-}
-
-int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
-		       const struct coupon_look *look)
-{
-	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE] = "";
-	PGresult *result;
-
-	if (is_kept(row, look))
-		return 0;
-	result = terms_read(context, &row, 1);
-	if (!result)
-		return keeper_context_failed(context);
-	keeper_context_fence(context, fence);
-	if (PQntuples(result) == 1) {
-		terms_append(context, result, 0, fence);
-		redis_word_take(redis_client_next(context->redis), word);
-	}
-	PQclear(result);
-	return keeper_context_word(context, word);
-}
-
-/* The same for several. 0; 1: not for all of them; -1: the round is over. */
-static int keep_some(struct keeper_context *context, const struct coupon_row *const *rows, size_t n)
-{
-	char fence[KEEPER_FENCE_SIZE], word[REDIS_WORD_SIZE];
-	PGresult *result = terms_read(context, rows, n);
-	size_t kept = 0;
-	int fenced = 0;
-
-	if (!result)
-		return keeper_context_usable(context) ? -1 : 1;
-	redis_client_prepare(context->redis, lua_keep_terms);
-	keeper_context_fence(context, fence); /* may ask Redis: not between these commands */
-	for (int i = 0; i < PQntuples(result); i++)
-		terms_append(context, result, i, fence);
-	for (int i = 0; i < PQntuples(result); i++) {
-		redis_word_take(redis_client_next(context->redis), word);
-		kept += strcmp(word, "kept") == 0 || strcmp(word, "current") == 0;
-		fenced |= strcmp(word, "fenced") == 0;
-	}
-	redis_client_prepared_end(context->redis);
-	PQclear(result);
-	if (fenced)
-		return keeper_context_fenced(context);
-	if (keeper_context_usable(context))
-		return -1;
-	return kept < n;
-}
-
 /* Whether page_rebuild() can do what the coupon needs. */
 static int is_of_page(const struct keeper_context *context, const struct coupon_row *row,
 		      const struct coupon_look *look)
 {
-	enum coupon_action action = keeper_judge(row, look, context->run_id);
+	enum coupon_action action = coupon_action(row, look, context->run_id);
 
-	if (look->broken || look->users_present || look->outbox_n > 0 ||
-	    (look->present && !look->placeholder) || row->status == COUPON_CLOSED ||
-	    row->issued > PAGE_ROWS_EACH || row->revocation > 0 ||
-	    row->rebuild_asked > row->rebuild_done)
+	if (!keeper_coupon_is_kept(row, look) || look->broken || look->users_present ||
+	    look->outbox_n > 0 || (look->present && !look->placeholder) ||
+	    row->status == COUPON_CLOSED || row->issued > PAGE_ROWS_EACH || row->revocation > 0 ||
+	    coupon_rebuild_is_due(row))
 		return 0;
 	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
 }
 
 /* Takes over what became of the coupons of a page, whose rows are in the same order. */
-static size_t page_take(const struct page_coupon *list, size_t list_n, struct coupon_row *rows,
-			enum page_state *states)
+static size_t rebuilt_take(const struct page_coupon *list, size_t n, struct coupon_page *page,
+			   enum page_state *states)
 {
 	size_t done = 0, i = 0;
 
-	for (size_t j = 0; j < list_n; j++, i++) {
-		while (rows[i].id != list[j].row.id)
+	for (size_t j = 0; j < n; j++, i++) {
+		while (page->rows[i].id != list[j].row.id)
 			i++;
 		states[i] = list[j].state;
 		if (list[j].state != PAGE_DONE)
 			continue;
-		rows[i] = list[j].row;
+		page->rows[i] = list[j].row;
 		done++;
 	}
 	return done;
 }
 
-int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *rows, size_t n,
-			   struct coupon_look *looks, const char *skip, enum page_state *states)
+/* Loads and rebuilds together those of a page that page_rebuild() can do. 0, or -1. */
+static int page_fill(struct keeper_context *context, struct coupon_page *page,
+		     enum page_state *states)
 {
 	struct page_coupon list[KEEPER_PAGE];
-	const struct coupon_row *unkept[KEEPER_PAGE];
-	size_t list_n = 0, unkept_n = 0, done;
+	size_t n = 0;
 	int64_t issued = 0;
-	int rc = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < page->n; i++) {
+		const struct coupon_row *row = &page->rows[i];
+		const struct coupon_look *look = &page->looks[i];
+
 		states[i] = PAGE_LEFT;
-		if (skip[i] || !is_of_page(context, &rows[i], &looks[i]) ||
-		    issued + rows[i].issued > PAGE_ROWS_ALL)
+		if (page->skip[i] || !is_of_page(context, row, look) ||
+		    issued + row->issued > PAGE_ROWS_ALL)
 			continue;
-		issued += rows[i].issued;
-		list[list_n++] = (struct page_coupon){ .row = rows[i],
-						       .redis_generation = looks[i].generation,
-						       .is_load = !looks[i].present &&
-								  rows[i].generation == 0 };
-		if (!is_kept(&rows[i], &looks[i]))
-			unkept[unkept_n++] = &rows[i];
+		issued += row->issued;
+		list[n++] = (struct page_coupon){ .row = *row,
+						  .redis_generation = look->generation,
+						  .is_load = !look->present &&
+							     row->generation == 0 };
 	}
-	if (list_n < 2) /* keeper_coupon_step() does one */
+	if (n < 2) /* keeper_coupon_step() does one */
 		return 0;
-	/* Before they are opened; what fails is found, and put off, one by one. */
-	if (unkept_n > 0)
-		rc = keep_some(context, unkept, unkept_n);
-	if (rc != 0)
-		return rc > 0 ? 0 : -1;
-	if (page_rebuild(context, list, list_n))
+	if (page_rebuild(context, list, n))
 		return -1;
-	done = page_take(list, list_n, rows, states);
-	return done > 0 && look_coupons(context->redis, rows, n, looks) ? -1 : 0;
+	if (rebuilt_take(list, n, page, states) == 0)
+		return 0;
+	return coupon_page_look(page, context->redis);
+}
+
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
+			enum page_state states[KEEPER_PAGE])
+{
+	return page_keep(context, page) || page_verify(context, page) ||
+			       page_fill(context, page, states)
+		       ? -1
+		       : 0;
 }
 
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	switch (keeper_judge(row, look, context->run_id)) {
+	switch (coupon_action(row, look, context->run_id)) {
 	case COUPON_KEEP:
 		return keep(context, row, look);
 	case COUPON_LOAD:
@@ -396,7 +375,7 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 		foreign(context, row, look);
 		return 0;
 	case COUPON_REVOKE:
-		return revoke(context, row, look);
+		return codes_revoke(context, row, look) ? keeper_context_failed(context) : 0;
 	case COUPON_TERMS:
 		return terms(context, row);
 	}

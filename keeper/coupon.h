@@ -9,29 +9,17 @@
 #include "keeper/rebuild/page.h"
 
 /*
- * Keeps the coupon's row in Redis when its terms have changed: what Redis accepts receives for can
- * be made anew if PostgreSQL is put back to an earlier moment. As keeper_coupon_step().
+ * Does together what some coupons of a page need, but for those with `skip`: keeps the rows of
+ * those whose terms have changed; verifies those that need nothing else; loads and rebuilds those
+ * that Redis does not have, and that have few rows. `rows` and `looks` are those after it; `states`
+ * says which are loaded or rebuilt, or wait for reports. The others, and those that are refused,
+ * are left to keeper_coupon_step(). As keeper_coupon_step().
  */
-int keeper_coupon_keep(struct keeper_context *context, const struct coupon_row *row,
-		       const struct coupon_look *look);
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page,
+			enum page_state states[KEEPER_PAGE]);
 
-/*
- * Verifies those coupons of a page that need nothing else, together, and says so in `looks`.
- * The others, and those that are refused, are left to keeper_coupon_step(); those with `skip` too.
- * As keeper_coupon_step().
- */
-int keeper_coupons_verify(struct keeper_context *context, const struct coupon_row *rows, size_t n,
-			  struct coupon_look *looks, const char *skip);
-
-/*
- * Loads and rebuilds together those coupons of a page that Redis does not have, and that have few
- * rows. `states` says which of them are done, or wait for reports; `rows` and `looks` are those
- * after it. The others are left to keeper_coupon_step(); those with `skip` too. As
- * keeper_coupon_step().
- */
-int keeper_coupons_rebuild(struct keeper_context *context, struct coupon_row *rows, size_t n,
-			   struct coupon_look *looks, const char *skip, enum page_state *states);
-
+/* Whether the row is kept in Redis. Before that nothing else is done in Redis. Pure. */
+int keeper_coupon_is_kept(const struct coupon_row *row, const struct coupon_look *look);
 /* 0, or -1 when Redis or PostgreSQL failed or another keeper was elected: the round is over. */
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look);

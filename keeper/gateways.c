@@ -66,7 +66,8 @@ void keeper_gateways_lost(struct keeper_gateways *gateways)
 		gateways->lost_ms = clock_monotonic_ms();
 }
 
-static void marks_take(struct keeper_gateways *gateways, const redisReply *fields)
+static void marks_take(struct keeper_gateways *gateways, const char *run_id,
+		       const redisReply *fields)
 {
 	struct keeper_gateway *gateway, *next;
 
@@ -75,20 +76,30 @@ static void marks_take(struct keeper_gateways *gateways, const redisReply *field
 	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
 		gateway = gateway_get(gateways, fields->element[i]->str);
 		if (gateway)
-			gateway->is_marked = strcmp(fields->element[i + 1]->str,
-						    gateways->run_id) == 0;
+			gateway->is_marked = strcmp(fields->element[i + 1]->str, run_id) == 0;
 	}
 }
 
-/* Another process of Redis than before: whether it is known who has seen anything of that one. */
-static void process_take(struct keeper_gateways *gateways, struct keeper_context *context)
+/*
+ * Reads the process of Redis into the context. If it is another one than before: whether it is
+ * known who has seen anything of that one. 0, or -1.
+ */
+static int process_read(struct keeper_gateways *gateways, struct keeper_context *context)
 {
-	int64_t until_ms = gateways->lost_ms ? gateways->lost_ms : clock_monotonic_ms();
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s, now_ms = clock_monotonic_ms(),
+			  until_ms = gateways->lost_ms ? gateways->lost_ms : now_ms;
 
+	if (redis_client_process(context->redis, run_id, &uptime_s))
+		return -1;
+	if (strcmp(run_id, context->run_id) == 0)
+		return 0;
 	gateways->is_complete = gateways->read_ms > 0 &&
 				until_ms - gateways->read_ms <= MARKS_READ_MS;
 	context->may_open = 0;
-	memcpy(gateways->run_id, context->run_id, sizeof(gateways->run_id));
+	context->run_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+	memcpy(context->run_id, run_id, sizeof(run_id));
+	return 0;
 }
 
 int keeper_gateways_read(struct keeper_gateways *gateways, struct keeper_context *context)
@@ -96,16 +107,14 @@ int keeper_gateways_read(struct keeper_gateways *gateways, struct keeper_context
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
 	redisReply *reply;
 
-	if (keeper_context_run_id_read(context))
+	if (process_read(gateways, context))
 		return -1;
-	if (strcmp(gateways->run_id, context->run_id) != 0)
-		process_take(gateways, context);
 	reply = redis_client_call(context->redis, 2, hgetall);
 	if (!reply && !redis_client_is_open(context->redis))
 		return -1;
 	/* A key of another type has no marks. */
 	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		marks_take(gateways, reply);
+		marks_take(gateways, context->run_id, reply);
 	if (reply)
 		freeReplyObject(reply);
 	gateways->read_ms = clock_monotonic_ms();
@@ -206,14 +215,14 @@ static void reported_look(struct keeper_gateways *gateways, struct keeper_contex
 	context->may_open = 1;
 	if (n == 0 && now_ms - keeper_database_since_ms(context->database) >= ROWS_AFTER_MS)
 		log_info("gateways_reported", LOG_I("gateways", HASH_COUNT(gateways->known)),
-			 LOG_S("run_id", gateways->run_id));
+			 LOG_S("run_id", context->run_id));
 	else if (now_ms - context->run_since_ms < REPORTS_MS)
 		context->may_open = 0;
 	else if (n > 0)
 		log_warn("gateways_missing", LOG_I("gateways", n), LOG_S("one", missing),
-			 LOG_S("run_id", gateways->run_id));
+			 LOG_S("run_id", context->run_id));
 	else
-		log_info("gateways_unknown", LOG_S("run_id", gateways->run_id));
+		log_info("gateways_unknown", LOG_S("run_id", context->run_id));
 }
 
 int keeper_gateways_round(struct keeper_gateways *gateways, struct keeper_context *context)

@@ -20,9 +20,8 @@ struct keeper_gateway;
 
 struct keeper_gateways {
 	struct keeper_gateway *known; /* by id */
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t read_ms; /* when the marks were last read */
-	int64_t lost_ms; /* when Redis was first missed since; 0: it was not */
+	int64_t read_ms;              /* when the marks were last read */
+	int64_t lost_ms;              /* when Redis was first missed since; 0: it was not */
 	int is_complete; /* none is unknown that has seen anything of the process before */
 	int64_t full_ms; /* there were too many to remember them all; 0: never */
 	int64_t tidy_ms; /* the next tidying */

@@ -5,7 +5,7 @@
  *	     ▲                    ├─ load, verify, terms ──▶ Redis        (coupon)
  *	     └─ close at its end ─┤                                       (close)
  *	                          ├─ outbox, where messages may be lost ──▶ RabbitMQ  (outbox)
- *	                          └─ sums ──▶ metrics                     (watch)
+ *	                          └─ sums ──▶ metrics                     (metrics)
  *
  * A round starts after the pause, or on NOTIFY. Every step requires the lock, except the release of
  * rejected receives (release): it runs in each round, and whenever the worker's loop wakes the
@@ -25,13 +25,10 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "embed.h"
-#include "keeper/coupon.h"
 #include "keeper/gateways.h"
-#include "keeper/lock.h"
 #include "keeper/outbox.h"
 #include "keeper/put_back.h"
 #include "keeper/sweep.h"
-#include "keeper/watch.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/late.h"
 #include "keeper/rebuild/rebuild.h"
@@ -53,12 +50,10 @@
 struct keeper {
 	const struct config *config;
 	pthread_t thread;
-	int stop_fd;     /* readable: stop */
-	atomic_int stop; /* the same, checked between two steps */
-	int wake_fd;     /* readable: release rejected receives */
+	atomic_int stop; /* checked between two steps */
+	int wake_fd;     /* readable: release rejected receives, read the copy, or stop */
 	atomic_int copy_asked;
 	int release_due; /* a release was interrupted */
-	struct keeper_lock lock;
 	struct keeper_outbox *outbox;
 	struct keeper_context context;
 	struct late late;
@@ -69,6 +64,14 @@ struct keeper {
 	struct keeper_sweep *sweep;
 	int elected;
 };
+
+/* What other threads read. */
+static struct {
+	pthread_mutex_t mutex;
+	struct keeper_state state;
+	struct changes copy;
+	int64_t copy_ms; /* when it was read; 0: never */
+} published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* 0, or -1: PostgreSQL failed. */
 static int fence_raise(struct keeper_context *context)
@@ -87,14 +90,14 @@ static int fence_raise(struct keeper_context *context)
 static void election_step(struct keeper *keeper)
 {
 	if (keeper->context.fenced)
-		keeper_lock_release(&keeper->lock);
+		keeper_lock_release(&keeper->context);
 	keeper->context.fenced = 0;
-	if (keeper->elected && keeper_lock_hold(&keeper->lock))
+	if (keeper->elected && keeper_lock_hold(&keeper->context))
 		keeper->elected = 0;
-	if (keeper->elected || !keeper_lock_take(&keeper->lock))
+	if (keeper->elected || !keeper_lock_take(&keeper->context))
 		return;
 	if (fence_raise(&keeper->context)) {
-		keeper_lock_release(&keeper->lock);
+		keeper_lock_release(&keeper->context);
 		return;
 	}
 	keeper->elected = 1;
@@ -122,23 +125,66 @@ void keeper_copy_ask(struct keeper *keeper)
 
 int64_t keeper_copy(struct changes *copy)
 {
-	return put_back_copy(copy);
+	int64_t read_ms;
+
+	pthread_mutex_lock(&published.mutex);
+	*copy = published.copy;
+	read_ms = published.copy_ms;
+	pthread_mutex_unlock(&published.mutex);
+	return read_ms;
 }
 
 struct keeper_state keeper_state(void)
 {
-	return (struct keeper_state){
-		.redis_up = keeper_metrics_get(KEEPER_METRIC_REDIS_UP) != 0,
-		.elected = keeper_metrics_get(KEEPER_METRIC_ELECTED) != 0,
-		.is_behind = keeper_metrics_get(KEEPER_METRIC_BEHIND) != 0,
-		.relation = put_back_relation(),
-		.installations_n = put_back_installations_n(),
-	};
+	struct keeper_state state;
+
+	pthread_mutex_lock(&published.mutex);
+	state = published.state;
+	pthread_mutex_unlock(&published.mutex);
+	return state;
 }
 
 void keeper_exposition(struct evbuffer *out)
 {
 	keeper_metrics_prometheus(out);
+}
+
+static void state_publish(const struct keeper *keeper)
+{
+	const struct keeper_state state = {
+		.redis_up = redis_client_is_open(keeper->context.redis),
+		.elected = keeper->elected,
+		.is_behind = keeper->put_back.is_behind,
+		.relation = keeper->put_back.relation,
+		.installations_n = keeper->put_back.installations_n,
+	};
+
+	pthread_mutex_lock(&published.mutex);
+	published.state = state;
+	pthread_mutex_unlock(&published.mutex);
+	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, state.redis_up);
+	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
+			   keeper_database_fd(keeper->context.database) >= 0);
+	keeper_metrics_set(KEEPER_METRIC_ELECTED, state.elected);
+	keeper_metrics_set(KEEPER_METRIC_BEHIND, state.is_behind);
+	keeper_metrics_set(KEEPER_METRIC_FOREIGN, state.relation == RELATION_FOREIGN);
+	if (!state.elected)
+		keeper_watch_none();
+}
+
+/* Reads the copy, also while PostgreSQL is away from this thread: the worker's loop may have it. */
+static int copy_read(struct keeper *keeper)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	keeper->copy_asked = 0; /* before it is read: a request meanwhile needs another one */
+	if (changes_copy_read(&keeper->put_back.copy, keeper->context.redis))
+		return -1;
+	pthread_mutex_lock(&published.mutex);
+	published.copy = keeper->put_back.copy;
+	published.copy_ms = now_ms;
+	pthread_mutex_unlock(&published.mutex);
+	return 0;
 }
 
 /* Releases pending receives. 0, or -1 when it was interrupted: it is still due. */
@@ -148,11 +194,10 @@ static int release_run(struct keeper *keeper)
 
 	for (int i = 0; more > 0 && i < RELEASE_STEPS; i++) {
 		/* A release needs no lock, but the lock must be renewed for the rounds. */
-		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->lock)))
+		if (keeper->stop || (keeper->elected && keeper_lock_hold(&keeper->context)))
 			more = -1;
 		else
-			more = release_step(&keeper->release, keeper->context.redis,
-					    keeper->context.database);
+			more = release_step(&keeper->release, &keeper->context);
 	}
 	if (more > 0)
 		keeper_wake(keeper);
@@ -173,15 +218,6 @@ static int late_run(struct keeper *keeper)
 	return more < 0 ? -1 : 0;
 }
 
-/* Reads the copy for the worker's loop, which may be connected to PostgreSQL when this is not. */
-static void copy_answer(struct keeper *keeper)
-{
-	struct changes copy;
-
-	if (keeper->copy_asked && put_back_copy_read(&keeper->context, &copy) == 0)
-		keeper->copy_asked = 0;
-}
-
 static void wake_take(struct keeper *keeper)
 {
 	uint64_t wakes;
@@ -189,7 +225,8 @@ static void wake_take(struct keeper *keeper)
 	/* Before the work, so that a wake during the work is not lost. */
 	if (read(keeper->wake_fd, &wakes, sizeof(wakes)) != sizeof(wakes))
 		return;
-	copy_answer(keeper);
+	if (keeper->copy_asked)
+		copy_read(keeper);
 	if (!keeper->put_back.is_behind && keeper->put_back.relation == RELATION_OWN)
 		release_run(keeper);
 }
@@ -202,33 +239,28 @@ static void pause_for(struct keeper *keeper, int64_t wait_ms)
 	while (!keeper->stop && !keeper_database_notified(keeper->context.database)) {
 		int64_t left_ms = until_ms - clock_monotonic_ms();
 		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		struct pollfd fds[] = { { .fd = keeper->stop_fd, .events = POLLIN },
-					{ .fd = keeper_database_fd(keeper->context.database),
+		struct pollfd fds[] = { { .fd = keeper_database_fd(keeper->context.database),
 					  .events = POLLIN },
 					{ .fd = rabbit_link_fd(link), .events = POLLIN },
 					{ .fd = keeper->wake_fd, .events = POLLIN } };
 
 		if (left_ms <= 0)
 			return;
-		if (keeper->elected && left_ms > keeper->lock.lease_ms / 3)
-			left_ms = keeper->lock.lease_ms / 3;
-		poll(fds, 4, (int)(left_ms < 1000 ? left_ms : 1000));
+		if (keeper->elected && left_ms > keeper->context.lock.lease_ms / 3)
+			left_ms = keeper->context.lock.lease_ms / 3;
+		poll(fds, 3, (int)(left_ms < 1000 ? left_ms : 1000));
 		rabbit_link_read(link);
 		wake_take(keeper);
-		if (keeper->elected && keeper_lock_hold(&keeper->lock))
+		if (keeper->elected && keeper_lock_hold(&keeper->context))
 			return;
 	}
 }
 
-/* Connects when it is not connected; then the version of Redis is logged. 0, or -1. */
-static int redis_open(struct redis_client *redis)
+static void step_down(struct keeper *keeper)
 {
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t uptime_s;
-
-	if (redis_client_is_open(redis))
-		return 0;
-	return redis_client_open(redis) ? -1 : redis_client_process(redis, run_id, &uptime_s);
+	if (keeper->elected)
+		keeper_lock_release(&keeper->context);
+	keeper->elected = 0;
 }
 
 /*
@@ -237,10 +269,8 @@ static int redis_open(struct redis_client *redis)
  */
 static int behind_turn(struct keeper *keeper)
 {
-	if (keeper->elected)
-		keeper_lock_release(&keeper->lock);
-	keeper->elected = 0;
-	if (keeper_lock_hold(&keeper->lock) && !keeper_lock_take(&keeper->lock))
+	step_down(keeper);
+	if (keeper_lock_hold(&keeper->context) && !keeper_lock_take(&keeper->context))
 		return 0;
 	return put_back_hold(&keeper->put_back, &keeper->context);
 }
@@ -248,9 +278,7 @@ static int behind_turn(struct keeper *keeper)
 /* A turn while Redis belongs to another installation, or to none. Returns how long to pause. */
 static int64_t stranger_turn(struct keeper *keeper)
 {
-	if (keeper->elected)
-		keeper_lock_release(&keeper->lock);
-	keeper->elected = 0;
+	step_down(keeper);
 	return keeper->put_back.relation == RELATION_UNCLAIMED ? UNCLAIMED_MS
 							       : keeper->config->keeper_round_ms;
 }
@@ -270,16 +298,15 @@ static int64_t turn(struct keeper *keeper)
 
 	if (!redis_client_is_open(keeper->context.redis))
 		keeper_gateways_lost(&keeper->gateways);
-	if (redis_open(keeper->context.redis))
-		return turn_failed(keeper);
-	copy_answer(keeper);
-	if (keeper_gateways_read(&keeper->gateways, &keeper->context))
-		return turn_failed(keeper);
-	if (keeper_database_open(keeper->context.database))
+	/* The copy must not be newer than what it is compared with. */
+	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
+	    keeper_gateways_read(&keeper->gateways, &keeper->context) ||
+	    keeper_database_open(keeper->context.database))
 		return turn_failed(keeper);
 	keeper_database_round(keeper->context.database);
 	if (put_back_look(&keeper->put_back, &keeper->context))
 		return turn_failed(keeper);
+	state_publish(keeper);
 	if (keeper->put_back.relation != RELATION_OWN)
 		return stranger_turn(keeper);
 	if (keeper->put_back.is_behind)
@@ -288,8 +315,10 @@ static int64_t turn(struct keeper *keeper)
 	if (keeper->elected && keeper->put_back.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
 	election_step(keeper);
-	if (keeper->elected && (rc = late_run(keeper)) == 0)
-		rc = keeper_sweep_round(keeper->sweep, &pause_ms);
+	if (keeper->elected &&
+	    (late_run(keeper) || keeper_gateways_round(&keeper->gateways, &keeper->context) ||
+	     keeper_sweep_round(keeper->sweep, &pause_ms)))
+		rc = -1;
 	/* The elected keeper also releases for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->release_due) && release_run(keeper))
 		rc = -1;
@@ -301,16 +330,6 @@ static int64_t turn(struct keeper *keeper)
 	return pause_ms;
 }
 
-static void metrics_publish(const struct keeper *keeper)
-{
-	keeper_metrics_set(KEEPER_METRIC_REDIS_UP, redis_client_is_open(keeper->context.redis));
-	keeper_metrics_set(KEEPER_METRIC_DATABASE_UP,
-			   keeper_database_fd(keeper->context.database) >= 0);
-	keeper_metrics_set(KEEPER_METRIC_ELECTED, keeper->elected);
-	if (!keeper->elected)
-		keeper_watch_none();
-}
-
 static void *run(void *argument)
 {
 	struct keeper *keeper = argument;
@@ -320,11 +339,11 @@ static void *run(void *argument)
 
 		if (!keeper->elected)
 			rebuild_big_stop(&keeper->context);
-		metrics_publish(keeper);
+		state_publish(keeper);
 		if (!keeper->stop)
 			pause_for(keeper, wait_ms);
 	}
-	keeper_lock_release(&keeper->lock);
+	keeper_lock_release(&keeper->context);
 	return NULL;
 }
 
@@ -349,10 +368,8 @@ struct keeper *keeper_start(const struct config *config)
 
 	check(keeper != NULL);
 	keeper->config = config;
-	keeper->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	keeper->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	check(keeper->stop_fd >= 0 && keeper->wake_fd >= 0);
-	release_init(&keeper->release);
+	check(keeper->wake_fd >= 0);
 	keeper->late.put_off = (struct put_off)KEEPER_PUT_OFF;
 	keeper->context.redis = redis_client_new(config->redis_url, redis_failed);
 	keeper->context.database_url = config->database_url;
@@ -360,24 +377,20 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.database = keeper_database_new(config->database_url, DATABASE_TIMEOUT_MS);
 	keeper->outbox = keeper_outbox_new(config->amqp_url, &keeper->context,
 					   config->resend_after_ms);
-	keeper->context.lock = &keeper->lock;
 	keeper->context.stop = &keeper->stop;
 	keeper->context.installation = keeper->put_back.installation;
-	keeper_lock_init(&keeper->lock, keeper->context.redis, config->keeper_lease_ms);
-	keeper->sweep = keeper_sweep_new(config, &keeper->context, &keeper->lock, keeper->outbox,
-					 &keeper->gateways, &keeper->stop);
+	keeper_lock_init(&keeper->context, config->keeper_lease_ms);
+	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	check(pthread_create(&keeper->thread, NULL, run, keeper) == 0);
 	return keeper;
 }
 
 void keeper_stop(struct keeper *keeper)
 {
-	uint64_t one = 1;
-
 	if (!keeper)
 		return;
 	keeper->stop = 1;
-	check(write(keeper->stop_fd, &one, sizeof(one)) == sizeof(one));
+	keeper_wake(keeper);
 	pthread_join(keeper->thread, NULL);
 	keeper_sweep_free(keeper->sweep);
 	keeper_gateways_fini(&keeper->gateways);
@@ -385,7 +398,6 @@ void keeper_stop(struct keeper *keeper)
 	keeper_outbox_free(keeper->outbox);
 	redis_client_free(keeper->context.redis);
 	keeper_database_free(keeper->context.database);
-	close(keeper->stop_fd);
 	close(keeper->wake_fd);
 	free(keeper);
 }

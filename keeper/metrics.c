@@ -1,11 +1,13 @@
 #include "keeper/metrics.h"
 
+#include "common/log/log.h"
 #include "common/serve/exposition.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 static atomic_int_least64_t values[KEEPER_METRIC_COUNT];
-static atomic_int_least64_t coupons[STAND_COUNT];
+static atomic_int_least64_t coupons[WATCH_STATE_COUNT];
 
 static const struct {
 	const char *name;
@@ -27,32 +29,128 @@ void keeper_metrics_set(enum keeper_metric metric, int64_t value)
 	atomic_store_explicit(&values[metric], value, memory_order_relaxed);
 }
 
-int64_t keeper_metrics_get(enum keeper_metric metric)
-{
-	return atomic_load_explicit(&values[metric], memory_order_relaxed);
-}
-
-void keeper_metrics_coupons(const int64_t counts[STAND_COUNT])
-{
-	for (int i = 0; i < STAND_COUNT; i++)
-		atomic_store_explicit(&coupons[i], counts[i], memory_order_relaxed);
-}
-
 void keeper_metrics_prometheus(struct evbuffer *out)
 {
-	static const char *const stands[] = {
-#define STAND(name, text) [name] = text,
-		COUPON_STANDS(STAND)
-#undef STAND
+	static const char *const states[] = {
+#define STATE(name, text) [name] = text,
+		WATCH_STATES(STATE)
+#undef STATE
 	};
 
 	for (int i = 0; i < KEEPER_METRIC_COUNT; i++) {
 		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
-		exposition_value(out, metrics[i].name, keeper_metrics_get((enum keeper_metric)i));
+		exposition_value(out, metrics[i].name,
+				 atomic_load_explicit(&values[i], memory_order_relaxed));
 	}
 	exposition_head(out, "keeper_coupons", "gauge",
 			"Watched coupons by state, while this worker is the keeper.");
-	for (int i = 0; i < STAND_COUNT; i++)
-		exposition_labelled(out, "keeper_coupons", "state", stands[i],
+	for (int i = 0; i < WATCH_STATE_COUNT; i++)
+		exposition_labelled(out, "keeper_coupons", "state", states[i],
 				    atomic_load_explicit(&coupons[i], memory_order_relaxed));
+}
+
+void keeper_watch_begin(struct keeper_watch *watch)
+{
+	watch->sweep++;
+	watch->sums = (struct watch_sums){ 0 };
+}
+
+static enum watch_state state_of(const struct coupon_row *row, int is_verified, int64_t now_ms)
+{
+	if (row->status == COUPON_CLOSED)
+		return WATCH_CLOSED;
+	if (!is_verified)
+		return WATCH_UNAVAILABLE;
+	if (row->status == COUPON_PAUSED)
+		return WATCH_PAUSED;
+	return now_ms < row->begin_ms ? WATCH_NOT_STARTED : WATCH_OPEN;
+}
+
+/* The entry of a coupon, or NULL when another suspect of this sweep or the last one uses it. */
+static struct watch_suspect *suspect_find(struct keeper_watch *watch, int64_t coupon)
+{
+	struct watch_suspect *suspect = &watch->suspects[coupon % WATCH_SUSPECTS];
+
+	if (suspect->coupon != coupon && suspect->sweep >= watch->sweep - 1)
+		return NULL;
+	if (suspect->coupon != coupon || suspect->sweep < watch->sweep - 1)
+		*suspect = (struct watch_suspect){ .coupon = coupon };
+	return suspect;
+}
+
+static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row,
+			const struct coupon_look *look, int64_t known)
+{
+	struct watch_suspect *suspect = suspect_find(watch, row->id);
+
+	if (!suspect)
+		return;
+	suspect->sweep = watch->sweep;
+	if (suspect->looks < WATCH_LOOKS && ++suspect->looks == WATCH_LOOKS)
+		log_error("coupon_unequal", LOG_I("coupon", row->id), LOG_I("total", look->total),
+			  LOG_I("stock", look->stock), LOG_I("reserved", look->reserved),
+			  LOG_I("lost", look->lost), LOG_I("seq", look->seq),
+			  LOG_I("issued", row->issued), LOG_I("settled", row->settled),
+			  LOG_I("known", known));
+	watch->sums.unequal += suspect->looks == WATCH_LOOKS;
+}
+
+/*
+ * While a release or a late outcome is pending, the numbers are not compared: Redis has not counted
+ * it yet.
+ */
+static int numbers_compare(struct keeper_watch *watch, struct redis_client *redis,
+			   const struct coupon_row *row, const struct coupon_look *look)
+{
+	int64_t known = 0;
+
+	if (row->pending || row->late || coupon_adds_up(row, look, 0))
+		return 0;
+	if (coupon_known(redis, row->id, &known))
+		return redis_client_is_open(redis) ? 0 : -1;
+	if (!coupon_adds_up(row, look, known))
+		suspect_add(watch, row, look, known);
+	return 0;
+}
+
+int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
+		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms)
+{
+	int is_verified = coupon_is_verified(row, look, run_id);
+
+	watch->sums.states[state_of(row, is_verified, now_ms)]++;
+	watch->sums.unreleased += row->pending;
+	watch->sums.outbox += look->outbox_n;
+	if (!is_verified)
+		return 0;
+	/*
+	 * PostgreSQL was read first: receives that were settled since then count as in flight until
+	 * the next sweep.
+	 */
+	if (look->seq > row->settled)
+		watch->sums.in_flight += look->seq - row->settled;
+	watch->sums.in_flight += look->reserved;
+	watch->sums.reserved += look->reserved;
+	watch->sums.lost += look->lost;
+	return numbers_compare(watch, redis, row, look);
+}
+
+void keeper_watch_publish(const struct watch_sums *sums)
+{
+	for (int i = 0; i < WATCH_STATE_COUNT; i++)
+		atomic_store_explicit(&coupons[i], sums->states[i], memory_order_relaxed);
+	keeper_metrics_set(KEEPER_METRIC_UNEQUAL, sums->unequal);
+	keeper_metrics_set(KEEPER_METRIC_IN_FLIGHT, sums->in_flight);
+	keeper_metrics_set(KEEPER_METRIC_RESERVED, sums->reserved);
+	keeper_metrics_set(KEEPER_METRIC_UNRELEASED, sums->unreleased);
+	keeper_metrics_set(KEEPER_METRIC_LOST, sums->lost);
+	keeper_metrics_set(KEEPER_METRIC_OUTBOX, sums->outbox);
+}
+
+void keeper_watch_none(void)
+{
+	static const struct watch_sums none;
+
+	keeper_watch_publish(&none);
+	keeper_metrics_set(KEEPER_METRIC_OUTBOX_AGE, 0);
 }

@@ -1,11 +1,12 @@
 /*
- * The keeper's metrics. The keeper's thread writes, any thread reads. No metric has a label per
- * coupon, so the size of the page does not depend on their number.
+ * The keeper's metrics, and the sums over a sweep that some of them are. The keeper's thread
+ * writes, any thread reads. No metric has a label per coupon: neither the size of the page nor the
+ * memory depends on their number.
  */
 #ifndef KEEPER_METRICS_H
 #define KEEPER_METRICS_H
 
-#include <stdint.h>
+#include "keeper/coupon_state.h"
 
 struct evbuffer;
 
@@ -16,26 +17,61 @@ enum keeper_metric {
 	KEEPER_METRIC_COUNT
 };
 
-/* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
-#define COUPON_STANDS(X)                                               \
-	X(STAND_OPEN, "open")               /* requests are decided */ \
-	X(STAND_NOT_STARTED, "not_started") /* before its begin */     \
-	X(STAND_PAUSED, "paused")                                      \
-	X(STAND_CLOSED, "closed")           /* and not yet settled */  \
-	X(STAND_UNAVAILABLE, "unavailable") /* not loaded, not verified, or behind */
-
-enum coupon_stand {
-#define STAND(name, text) name,
-	COUPON_STANDS(STAND)
-#undef STAND
-		STAND_COUNT
-};
-
 void keeper_metrics_add(enum keeper_metric metric, int64_t amount);
 void keeper_metrics_set(enum keeper_metric metric, int64_t value);
-int64_t keeper_metrics_get(enum keeper_metric metric);
-void keeper_metrics_coupons(const int64_t counts[STAND_COUNT]);
-
 void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */
+
+/* The state of a coupon, for couponmq_keeper_coupons{state="…"}. */
+#define WATCH_STATES(X)                                                \
+	X(WATCH_OPEN, "open")               /* requests are decided */ \
+	X(WATCH_NOT_STARTED, "not_started") /* before its begin */     \
+	X(WATCH_PAUSED, "paused")                                      \
+	X(WATCH_CLOSED, "closed")           /* and not yet settled */  \
+	X(WATCH_UNAVAILABLE, "unavailable") /* not loaded, not verified, or behind */
+
+enum watch_state {
+#define STATE(name, text) name,
+	WATCH_STATES(STATE)
+#undef STATE
+		WATCH_STATE_COUNT
+};
+
+struct watch_sums {
+	int64_t states[WATCH_STATE_COUNT];
+	int64_t unequal;
+	int64_t in_flight;
+	int64_t reserved;
+	int64_t unreleased; /* coupons */
+	int64_t lost;
+	int64_t outbox;
+};
+
+#define WATCH_LOOKS 3       /* consecutive mismatches of a coupon before it is logged */
+#define WATCH_SUSPECTS 1024 /* entries; of two coupons that share one the first is kept */
+
+struct watch_suspect {
+	int64_t coupon;
+	int64_t sweep; /* the last in which its numbers did not add up */
+	int looks;     /* consecutive mismatches */
+};
+
+struct keeper_watch {
+	int64_t sweep;
+	struct watch_sums sums; /* of this sweep, so far */
+	struct watch_suspect suspects[WATCH_SUSPECTS];
+};
+
+/* Begins a sweep. */
+void keeper_watch_begin(struct keeper_watch *watch);
+/*
+ * Adds one coupon of the sweep, on this process of Redis, at Redis' time `now_ms`. 0, or -1 when
+ * Redis is lost.
+ */
+int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
+		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms);
+/* Sets the metrics to these sums, at the end of a sweep over all coupons. */
+void keeper_watch_publish(const struct watch_sums *sums);
+/* Sets all of them to 0, while this worker is not the keeper. */
+void keeper_watch_none(void);
 
 #endif

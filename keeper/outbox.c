@@ -6,17 +6,18 @@
 #include "common/log/log.h"
 #include "common/message/message.h"
 #include "common/rabbit/topology.h"
+#include "common/postgres/settle_args.h"
 #include "embed.h"
-#include "keeper/dead.h"
 #include "keeper/metrics.h"
 #include "keeper/resend.h"
-#include "keeper/slots.h"
+#include "coupon/slot.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SCAN_COUNT 16     /* entries requested at a time; each may be 70 KB */
+#define ENTRIES_COUNT 16  /* requested at a time; each may be 70 KB */
+#define USERS_COUNT 256   /* the same */
 #define IN_FLIGHT_MAX 128 /* published, not yet confirmed */
 #define POLL_MS 50
 /* In this time the broker confirms something, or nothing more is published in this round. */
@@ -33,7 +34,6 @@ struct keeper_outbox {
 	int64_t ask_due_ms;
 	int stuck; /* in this round: the broker does not confirm */
 	struct unreadable *confirmed;
-	int64_t resent;       /* confirmed, not yet in the metrics */
 	int64_t oldest_at_ms; /* of the entries that were read; 0: none */
 };
 
@@ -58,10 +58,11 @@ static char readable; /* the item of every other message */
 static void copy_done(void *context, void *item, enum confirm_result result)
 {
 	struct keeper_outbox *outbox = context;
-	struct unreadable *unreadable = item == &readable ? NULL : item;
+	struct unreadable *unreadable = item;
 
-	outbox->resent += result == CONFIRM_DONE;
-	if (!unreadable)
+	if (result == CONFIRM_DONE)
+		keeper_metrics_add(KEEPER_METRIC_RESENT, 1);
+	if (item == &readable)
 		return;
 	if (result != CONFIRM_DONE) {
 		free(unreadable); /* it is still in the outbox */
@@ -106,14 +107,12 @@ struct keeper_outbox *keeper_outbox_new(const char *amqp_url, struct keeper_cont
 	return outbox;
 }
 
-static void confirmed_forget(struct keeper_outbox *outbox)
+static void confirmed_pop(struct keeper_outbox *outbox)
 {
-	struct unreadable *unreadable;
+	struct unreadable *unreadable = outbox->confirmed;
 
-	while ((unreadable = outbox->confirmed)) {
-		outbox->confirmed = unreadable->next;
-		free(unreadable);
-	}
+	outbox->confirmed = unreadable->next;
+	free(unreadable);
 }
 
 void keeper_outbox_free(struct keeper_outbox *outbox)
@@ -121,7 +120,8 @@ void keeper_outbox_free(struct keeper_outbox *outbox)
 	if (!outbox)
 		return;
 	rabbit_publisher_free(outbox->publisher);
-	confirmed_forget(outbox);
+	while (outbox->confirmed)
+		confirmed_pop(outbox);
 	resend_free(outbox->resend);
 	json_arena_free(outbox->arena);
 	free(outbox);
@@ -147,13 +147,12 @@ struct rabbit_link *keeper_outbox_link(struct keeper_outbox *outbox)
  */
 static int confirmed_remove(struct keeper_outbox *outbox)
 {
-	struct unreadable *unreadable;
-
-	while ((unreadable = outbox->confirmed)) {
+	while (outbox->confirmed) {
 		char key[COUPON_KEY_SIZE];
-		const char *hdel[] = { "HDEL",
-				       coupon_key(unreadable->coupon, COUPON_KEY_OUTBOX, key),
-				       unreadable->batch };
+		const char *hdel[] = {
+			"HDEL", coupon_key(outbox->confirmed->coupon, COUPON_KEY_OUTBOX, key),
+			outbox->confirmed->batch
+		};
 		redisReply *reply;
 
 		fault_point(FAULT_KEEPER_BEFORE_REMOVE);
@@ -163,8 +162,7 @@ static int confirmed_remove(struct keeper_outbox *outbox)
 		/* A refused removal leaves the entry in the outbox. Other coupons go on. */
 		if (reply)
 			freeReplyObject(reply);
-		outbox->confirmed = unreadable->next;
-		free(unreadable);
+		confirmed_pop(outbox);
 	}
 	return 0;
 }
@@ -252,23 +250,44 @@ static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *
 	return &readable;
 }
 
-/* Publishes those entries of a scan that are due. 0, or -1: the round is over. */
+/* Asks whether a batch is the operator's; dead_take() reads the answers in the same order. */
+static void dead_append(struct keeper_outbox *outbox, int64_t coupon, const char *batch)
+{
+	char key[COUPON_KEY_SIZE];
+	const char *sismember[] = { "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), batch };
+
+	redis_client_append(outbox->context->redis, 3, sismember);
+}
+
+/* 0 also where Redis refuses, or is lost. */
+static int dead_take(struct keeper_outbox *outbox)
+{
+	redisReply *reply = redis_client_next(outbox->context->redis);
+	int is_dead = reply && redis_reply_number(reply) != 0;
+
+	if (reply)
+		freeReplyObject(reply);
+	return is_dead;
+}
+
+/* Publishes those entries of a step of a scan that are due. 0, or -1: the round is over. */
 static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
 			const redisReply *entries, int64_t now_ms)
 {
 	size_t n = entries->elements / 2;
-	const char **batches = calloc(n + 1, sizeof(*batches));
 	char *dead = calloc(n + 1, 1);
 	int rc;
 
-	check(batches != NULL && dead != NULL);
+	check(dead != NULL);
 	for (size_t i = 0; i < n; i++)
-		batches[i] = entries->element[2 * i]->str;
-	rc = dead_read(outbox->context, coupon, batches, n, dead);
-	for (size_t i = 0; rc == 0 && i + 1 < entries->elements; i += 2) {
-		const redisReply *batch = entries->element[i], *body = entries->element[i + 1];
-		void *item = dead[i / 2] ? NULL
-					 : entry_item(outbox, pass, coupon, batch, body, now_ms);
+		dead_append(outbox, coupon, entries->element[2 * i]->str);
+	for (size_t i = 0; i < n; i++)
+		dead[i] = (char)dead_take(outbox);
+	rc = redis_client_is_open(outbox->context->redis) ? 0 : -1;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const redisReply *batch = entries->element[2 * i],
+				 *body = entries->element[2 * i + 1];
+		void *item = dead[i] ? NULL : entry_item(outbox, pass, coupon, batch, body, now_ms);
 
 		if (!item)
 			continue;
@@ -281,35 +300,109 @@ static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, 
 			free(item);
 		}
 	}
-	free(batches);
 	free(dead);
+	return rc;
+}
+
+/*
+ * Whether the coupon has receives in flight that can be settled from their slots: all of its
+ * generation, which Redis has had from the beginning.
+ */
+static int slots_may_settle(const struct keeper_outbox *outbox, const struct coupon_row *row,
+			    const struct coupon_look *look)
+{
+	return coupon_is_verified(row, look, outbox->context->run_id) && !look->placeholder &&
+	       look->reserved == 0 && look->seq > row->settled;
+}
+
+/*
+ * The number of the receive is not known: the highest one is that of one of them. One with a code
+ * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that
+ * of the batch's id.
+ */
+static void slot_add(struct settle_args *args, int64_t coupon, const struct coupon_look *look,
+		     const struct slot *slot)
+{
+	int64_t seq = slot->tail_len > slot->key_len ? 1 : look->seq;
+
+	slot_settle(slot, coupon, look->generation, seq, ulid_time_ms(&slot->batch), args);
+}
+
+/* Settles them; those that have an outcome keep it. 0, or -1: PostgreSQL failed. */
+static int args_settle(struct keeper_outbox *outbox, const struct settle_args *args,
+		       int64_t *settled)
+{
+	struct postgres_argument arguments[SETTLE_ARGS_N];
+	PGresult *rows;
+
+	if (settle_args_receives(args) == 0)
+		return 0;
+	settle_args_arguments(args, arguments);
+	rows = keeper_database_query(outbox->context->database, sql_query_settle, SETTLE_ARGS_N,
+				     arguments);
+	if (!rows)
+		return -1;
+	*settled += (int64_t)settle_args_receives(args);
+	for (int row = 0; row < PQntuples(rows); row++)
+		*settled -= strcmp(PQgetvalue(rows, row, 1), "changed") != 0;
+	PQclear(rows);
+	return 0;
+}
+
+/* The same for the slots in a step of a scan that are not the operator's. 0, or -1. */
+static int slots_settle(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
+			const struct coupon_look *look, const redisReply *users)
+{
+	struct slots slots = { 0 };
+	struct settle_args args;
+	char batch[ULID_SIZE];
+	int rc = -1;
+
+	slots_read(&slots, users);
+	settle_args_init(&args);
+	for (size_t i = 0; i < slots.n; i++)
+		dead_append(outbox, coupon, ulid_format(&slots.list[i].batch, batch));
+	for (size_t i = 0; i < slots.n; i++)
+		if (!dead_take(outbox))
+			slot_add(&args, coupon, look, &slots.list[i]);
+	if (redis_client_is_open(outbox->context->redis))
+		rc = args_settle(outbox, &args, &pass->sent);
+	settle_args_fini(&args);
+	slots_fini(&slots);
 	return rc;
 }
 
 /* 1 when the pass has ended, 0 when it is to go on, -1: the round is over. */
 static int pass_run(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
-		    int64_t until_ms)
+		    const struct coupon_look *look, int64_t until_ms)
 {
+	struct redis_client *redis = outbox->context->redis;
+	int is_slots = pass->kind == RESEND_SLOTS, rc;
 	char key[COUPON_KEY_SIZE];
 	int64_t now_ms;
-	int rc;
 
-	if (redis_client_time_ms(outbox->context->redis, &now_ms))
+	if (redis_client_time_ms(redis, &now_ms))
 		return -1;
-	coupon_key(coupon, COUPON_KEY_OUTBOX, key);
+	coupon_key(coupon, is_slots ? COUPON_KEY_USERS : COUPON_KEY_OUTBOX, key);
 	do {
 		redisReply *reply;
 
 		if (keeper_context_goes_on(outbox->context))
 			return -1;
-		reply = redis_client_hscan(outbox->context->redis, key, pass->cursor, SCAN_COUNT);
+		reply = redis_client_hscan(redis, key, pass->cursor,
+					   is_slots ? USERS_COUNT : ENTRIES_COUNT);
 		if (!reply)
-			return redis_client_is_open(outbox->context->redis) ? 1 : -1;
-		rc = entries_send(outbox, pass, coupon, reply->element[1], now_ms);
+			return redis_client_is_open(redis) ? 1 : -1;
+		if (is_slots)
+			rc = slots_settle(outbox, pass, coupon, look, reply->element[1]);
+		else
+			rc = entries_send(outbox, pass, coupon, reply->element[1], now_ms);
 		freeReplyObject(reply);
-	} while (rc == 0 && strcmp(pass->cursor, "0") != 0 && has_room(outbox) &&
+		if (rc)
+			return keeper_context_failed(outbox->context) ? -1 : 1;
+	} while (strcmp(pass->cursor, "0") != 0 && (is_slots || has_room(outbox)) &&
 		 clock_monotonic_ms() < until_ms);
-	return rc == 0 ? strcmp(pass->cursor, "0") == 0 : -1;
+	return strcmp(pass->cursor, "0") == 0;
 }
 
 /*
@@ -318,14 +411,12 @@ static int pass_run(struct keeper_outbox *outbox, struct resend_pass *pass, int6
  */
 static int is_locked(struct keeper_outbox *outbox, int64_t coupon)
 {
-	struct postgres_array ids;
-	struct postgres_argument argument;
+	struct postgres_array ids = { .type = POSTGRES_INT8 };
+	const struct postgres_argument argument = postgres_array(&ids);
 	PGresult *result;
 	int locked;
 
-	postgres_array_init(&ids, POSTGRES_INT8);
 	postgres_array_add_number(&ids, coupon);
-	argument = postgres_array(&ids);
 	result = keeper_database_query(outbox->context->database, sql_query_coupon_locked, 1,
 				       &argument);
 	postgres_array_fini(&ids);
@@ -369,8 +460,6 @@ static void pass_ended(struct keeper_outbox *outbox, const struct resend_coupon 
 void keeper_outbox_round(struct keeper_outbox *outbox)
 {
 	outbox->stuck = 0;
-	keeper_metrics_add(KEEPER_METRIC_RESENT, outbox->resent);
-	outbox->resent = 0;
 }
 
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
@@ -386,7 +475,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	struct resend_pass *pass;
 	int rc = 0;
 
-	if (look->outbox_n == 0 && !slots_may_settle(row, look, outbox->context->run_id)) {
+	if (look->outbox_n == 0 && !slots_may_settle(outbox, row, look)) {
 		resend_forget(outbox->resend, row->id);
 		return 0;
 	}
@@ -402,10 +491,8 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 		return 0;
 	if (pass->kind == RESEND_ALL)
 		rc = is_locked(outbox, row->id);
-	if (rc == 0 && pass->kind == RESEND_SLOTS)
-		rc = slots_settle(outbox->context, row, look, pass, until_ms);
-	else if (rc == 0)
-		rc = pass_run(outbox, pass, row->id, until_ms);
+	if (rc == 0)
+		rc = pass_run(outbox, pass, row->id, look, until_ms);
 	if (rc > 0)
 		pass_ended(outbox, &coupon, pass);
 	return rc < 0 ? -1 : 0;

@@ -1,7 +1,9 @@
 /*
- * Publishes the messages of a coupon's outbox again that RabbitMQ may have lost, as resend.h
- * decides. They stay in the outbox until a worker has settled them. What is in the dead-letter
- * queue is the operator's, and is left alone. The keeper's thread; waits for no connection.
+ * Sends receives of a coupon to PostgreSQL again, as resend.h decides. Messages of its outbox that
+ * RabbitMQ may have lost are published again; they stay in the outbox until a worker has settled
+ * them. Receives that have a slot in Redis, and whose outbox entry was removed before they were
+ * settled, are settled from their slots. What is in the dead-letter queue, or was dropped from it,
+ * is the operator's, and is left alone. The keeper's thread; waits for no connection to RabbitMQ.
  */
 #ifndef KEEPER_OUTBOX_H
 #define KEEPER_OUTBOX_H
@@ -21,8 +23,8 @@ void keeper_outbox_restart(struct keeper_outbox *outbox);
 void keeper_outbox_round(struct keeper_outbox *outbox);
 
 /*
- * Publishes what is due of one coupon, until about `until_ms`; the next step goes on. 0, or -1 when
- * the lock, Redis or PostgreSQL is lost.
+ * Publishes or settles what is due of one coupon, until about `until_ms`; the next step goes on. 0,
+ * or -1 when the lock, Redis or PostgreSQL is lost.
  */
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
 		       const struct coupon_look *look, int64_t until_ms);

@@ -7,7 +7,7 @@
  * installation nothing is changed anywhere. While it has none, having lost its data, it is claimed
  * by the gateways, which know the id from before; by this thread only when none has done so.
  *
- * The keeper's thread, but for put_back_copy() and put_back_relation().
+ * The keeper's thread.
  */
 #ifndef KEEPER_PUT_BACK_H
 #define KEEPER_PUT_BACK_H
@@ -15,31 +15,20 @@
 #include "common/changes.h"
 #include "keeper/context.h"
 
-#define PUT_BACK_HOLD_MS 2000  /* between two passes over all coupons */
-#define PUT_BACK_CLAIM_MS 3000 /* so long a Redis without an id is left to the gateways */
-
 struct put_back {
-	enum relation relation;
+	struct changes copy;                  /* the caller reads it before put_back_look() */
+	enum relation relation;               /* RELATION_UNKNOWN: it was never seen */
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
+	int installations_n;                  /* another number: PostgreSQL has got another id */
 	int64_t unclaimed_ms;                 /* since when Redis has no id; 0: it has one */
 	int is_behind;
 	int64_t fence; /* of the last elected keeper, by PostgreSQL */
 	int64_t hold_due_ms;
 };
 
-/* Reads the copy and publishes it for put_back_copy(). 0, or -1: Redis failed. */
-int put_back_copy_read(struct keeper_context *context, struct changes *copy);
-/* The copy, and when it was read (monotonic); 0: never. Any thread. */
-int64_t put_back_copy(struct changes *copy);
-
-/* As it was last seen; RELATION_UNKNOWN: never. Any thread. */
-enum relation put_back_relation(void);
-/* Another number: PostgreSQL has got another id. Any thread. */
-int put_back_installations_n(void);
-
 /*
- * Compares PostgreSQL with the copy, and raises the copy. 0, and `relation`, `is_behind` and
- * `fence` are set; or -1: Redis or PostgreSQL failed.
+ * Compares PostgreSQL with the copy, and raises the copy in Redis. 0, and `relation`, `is_behind`
+ * and `fence` are set; or -1: Redis or PostgreSQL failed.
  */
 int put_back_look(struct put_back *put_back, struct keeper_context *context);
 /* Holds every coupon in Redis, when a pass is due. 0, or -1: Redis or the lock is lost. */

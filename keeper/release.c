@@ -28,7 +28,6 @@
 #define GIVE "give "
 #define VOIDED "voided" /* the reason */
 #define WHAT_SIZE (sizeof(GIVE) + NUMBER_SIZE + ULID_SIZE + NUMBER_SIZE + RECEIVE_TAIL_MAX)
-#define INDEX_MAX 255
 #define ARGS_EACH 5
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
@@ -45,64 +44,55 @@ enum column {
 	IS_OVER
 };
 
-/* The rows of one coupon in a page, and the arguments of release.lua for them. */
-struct part {
+struct page {
+	struct keeper_context *context;
+	PGresult *rows;
+	/* Those of one coupon, and the arguments of release.lua for them. */
+	int part[RELEASE_PAGE], part_n;
 	const char *argv[RELEASE_PAGE * ARGS_EACH];
 	char batches[RELEASE_PAGE][ULID_SIZE];
 	char whats[RELEASE_PAGE][WHAT_SIZE];
-	int rows[RELEASE_PAGE];
-	int n;
+	struct postgres_array done_coupons, done_batches, done_indexes;
 };
 
-/* The receives of a page that are done. */
-struct done {
-	struct postgres_array coupons, batches, indexes;
-};
-
-/* What was done for one coupon. */
-struct sum {
-	int64_t freed, given, dropped, malformed;
-};
-
-void release_init(struct release *release)
+static const char *value(const struct page *page, int row, enum column column)
 {
-	*release = (struct release){ .batch = ZERO_UUID };
+	return PQgetvalue(page->rows, row, (int)column);
 }
 
-static int64_t number_at(const PGresult *page, int row, enum column column)
+static int64_t number(const struct page *page, int row, enum column column)
 {
-	return strtoll(PQgetvalue(page, row, (int)column), NULL, 10);
+	return strtoll(value(page, row, column), NULL, 10);
 }
 
-static void done_add(struct done *done, const PGresult *page, int row)
+static struct ulid batch_at(const struct page *page, int row, enum column column)
 {
 	struct ulid batch;
 
-	check(ulid_from_uuid(&batch, PQgetvalue(page, row, BATCH)) == 0);
-	postgres_array_add_number(&done->coupons, number_at(page, row, COUPON));
-	postgres_array_add_uuid(&done->batches, &batch);
-	postgres_array_add_number(&done->indexes, number_at(page, row, IDX));
+	check(ulid_from_uuid(&batch, value(page, row, column)) == 0); /* PostgreSQL's spelling */
+	return batch;
+}
+
+static void done_add(struct page *page, int row)
+{
+	const struct ulid batch = batch_at(page, row, BATCH);
+
+	postgres_array_add_number(&page->done_coupons, number(page, row, COUPON));
+	postgres_array_add_uuid(&page->done_batches, &batch);
+	postgres_array_add_number(&page->done_indexes, number(page, row, IDX));
 }
 
 /* Skips rows that are locked: they stay pending. */
-static int done_mark(struct done *done, struct keeper_database *database)
+static int done_mark(const struct page *page)
 {
-	const struct postgres_argument arguments[] = { postgres_array(&done->coupons),
-						       postgres_array(&done->batches),
-						       postgres_array(&done->indexes) };
+	const struct postgres_argument arguments[] = { postgres_array(&page->done_coupons),
+						       postgres_array(&page->done_batches),
+						       postgres_array(&page->done_indexes) };
 
-	if (done->coupons.n == 0)
+	if (page->done_coupons.n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_MARK);
-	return keeper_database_run(database, sql_query_release_done, 3, arguments);
-}
-
-static void batch_format(const char *uuid, char out[ULID_SIZE])
-{
-	struct ulid ulid;
-
-	check(ulid_from_uuid(&ulid, uuid) == 0); /* PostgreSQL's own spelling */
-	ulid_format(&ulid, out);
+	return keeper_database_run(page->context->database, sql_query_release_done, 3, arguments);
 }
 
 /*
@@ -110,15 +100,17 @@ static void batch_format(const char *uuid, char out[ULID_SIZE])
  * freed, and its unit goes back to the stock, unless the receive was rejected for lack of stock or
  * for a row that no longer exists: then Redis had more stock than PostgreSQL.
  */
-static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
+static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
 {
-	const char *reason = PQgetvalue(page, row, REASON);
+	const char *reason = value(page, row, REASON);
+	struct ulid holder;
 	char batch[ULID_SIZE];
 
-	if (!PQgetisnull(page, row, HOLDER_BATCH)) {
-		batch_format(PQgetvalue(page, row, HOLDER_BATCH), batch);
-		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", PQgetvalue(page, row, SLOT), batch,
-			 PQgetvalue(page, row, HOLDER_IDX), PQgetvalue(page, row, HOLDER_KEY));
+	if (!PQgetisnull(page->rows, row, HOLDER_BATCH)) {
+		holder = batch_at(page, row, HOLDER_BATCH);
+		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", value(page, row, SLOT),
+			 ulid_format(&holder, batch), value(page, row, HOLDER_IDX),
+			 value(page, row, HOLDER_KEY));
 		return;
 	}
 	if (strcmp(reason, VOIDED) == 0)
@@ -132,183 +124,172 @@ static void what_format(const PGresult *page, int row, char what[WHAT_SIZE])
 /*
  * Whether Redis can have the receive: messages that the script did not write may name any slot.
  */
-static int row_possible(const PGresult *page, int row)
+static int is_possible(const struct page *page, int row)
 {
-	int64_t slot = number_at(page, row, SLOT);
-	const char *user_text = PQgetvalue(page, row, USER_ID);
+	const char *user_text = value(page, row, USER_ID);
+	int64_t slot = number(page, row, SLOT);
 	struct user_id user;
 
 	return user_id_parse(&user, user_text, strlen(user_text)) == 0 && slot >= 1 &&
-	       slot <= RECEIVE_SLOT_MAX && number_at(page, row, IDX) <= INDEX_MAX &&
-	       (PQgetisnull(page, row, HOLDER_BATCH) ||
-		number_at(page, row, HOLDER_IDX) <= INDEX_MAX);
+	       slot <= RECEIVE_SLOT_MAX && number(page, row, IDX) <= RECEIVE_INDEX_MAX &&
+	       (PQgetisnull(page->rows, row, HOLDER_BATCH) ||
+		number(page, row, HOLDER_IDX) <= RECEIVE_INDEX_MAX);
 }
 
-static void part_add(struct part *part, const PGresult *page, int row)
+static void part_add(struct page *page, int row)
 {
-	const char **argv = &part->argv[part->n * ARGS_EACH];
+	const char **argv = &page->argv[page->part_n * ARGS_EACH];
+	const struct ulid batch = batch_at(page, row, BATCH);
 
-	batch_format(PQgetvalue(page, row, BATCH), part->batches[part->n]);
-	what_format(page, row, part->whats[part->n]);
-	argv[0] = PQgetvalue(page, row, USER_ID);
-	argv[1] = PQgetvalue(page, row, SLOT);
-	argv[2] = part->batches[part->n];
-	argv[3] = PQgetvalue(page, row, IDX);
-	argv[4] = part->whats[part->n];
-	part->rows[part->n++] = row;
+	what_format(page, row, page->whats[page->part_n]);
+	argv[0] = value(page, row, USER_ID);
+	argv[1] = value(page, row, SLOT);
+	argv[2] = ulid_format(&batch, page->batches[page->part_n]);
+	argv[3] = value(page, row, IDX);
+	argv[4] = page->whats[page->part_n];
+	page->part[page->part_n++] = row;
 }
 
-static void malformed_log(const PGresult *page, int row)
+static int is_word(const redisReply *reply, const char *word)
 {
-	log_error("release_malformed", LOG_S("coupon", PQgetvalue(page, row, COUPON)),
-		  LOG_S("user", PQgetvalue(page, row, USER_ID)));
+	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, word) == 0;
 }
 
-/* Whether the receive is done. */
-static int ended_take(const redisReply *ended, struct sum *sum)
+/* Redis does not have the coupon. If it will never have it again, there is nothing to release. */
+static void missing_take(struct page *page)
 {
-	if (ended->type != REDIS_REPLY_STRING)
-		return 0;
-	if (strcmp(ended->str, "malformed") == 0) {
-		sum->malformed++;
-		return 0;
-	}
-	sum->freed += strcmp(ended->str, "free") == 0 || strcmp(ended->str, "void") == 0;
-	sum->given += strcmp(ended->str, "give") == 0;
-	sum->dropped += strcmp(ended->str, "drop") == 0;
-	return 1;
+	for (int i = 0; i < page->part_n; i++)
+		if (*value(page, page->part[i], IS_OVER) == 't')
+			done_add(page, page->part[i]);
 }
 
-static void sum_log(const struct sum *sum, const char *coupon, int64_t lost)
+static void reply_take(struct page *page, const redisReply *reply)
 {
-	if (sum->freed + sum->given + sum->dropped > 0)
-		log_info("slots_released", LOG_S("coupon", coupon), LOG_I("freed", sum->freed),
-			 LOG_I("given", sum->given), LOG_I("dropped", sum->dropped));
-	if (sum->dropped > 0)
-		log_warn("coupon_short", LOG_S("coupon", coupon), LOG_I("lost", lost));
-}
+	const char *coupon = value(page, page->part[0], COUPON);
+	int64_t freed = 0, given = 0, dropped = 0;
 
-static void reply_take(const redisReply *reply, const struct part *part, const PGresult *page,
-		       struct done *done)
-{
-	const char *coupon = PQgetvalue(page, part->rows[0], COUPON);
-	int missing = reply->elements == 1;
-	struct sum sum = { 0 };
-
-	if (!missing && reply->elements != (size_t)part->n + 3) {
+	if (reply->elements != (size_t)page->part_n + 3) {
 		log_error("release_reply", LOG_S("coupon", coupon),
 			  LOG_I("elements", reply->elements));
 		return;
 	}
-	for (int i = 0; i < part->n; i++) {
-		if (missing ? *PQgetvalue(page, part->rows[i], IS_OVER) == 't'
-			    : ended_take(reply->element[i + 3], &sum))
-			done_add(done, page, part->rows[i]);
-		else if (!missing)
-			malformed_log(page, part->rows[i]);
+	for (int i = 0; i < page->part_n; i++) {
+		const redisReply *ended = reply->element[i + 3];
+
+		freed += is_word(ended, "free") || is_word(ended, "void");
+		given += is_word(ended, "give");
+		dropped += is_word(ended, "drop");
+		if (ended->type == REDIS_REPLY_STRING && !is_word(ended, "malformed"))
+			done_add(page, page->part[i]);
+		else
+			log_error("release_malformed", LOG_S("coupon", coupon),
+				  LOG_S("user", value(page, page->part[i], USER_ID)));
 	}
-	if (!missing)
-		sum_log(&sum, coupon, reply->element[2]->integer);
+	if (freed + given + dropped > 0)
+		log_info("slots_released", LOG_S("coupon", coupon), LOG_I("freed", freed),
+			 LOG_I("given", given), LOG_I("dropped", dropped));
+	if (dropped > 0)
+		log_warn("coupon_short", LOG_S("coupon", coupon),
+			 LOG_I("lost", reply->element[2]->integer));
 }
 
 /* 0, or -1 when Redis is lost. Receives that it refused stay pending. */
-static int coupon_release(struct part *part, const PGresult *page, struct redis_client *redis,
-			  struct done *done)
+static int part_release(struct page *page)
 {
+	struct redis_client *redis = page->context->redis;
 	redisReply *reply;
 
-	if (part->n == 0)
+	if (page->part_n == 0)
 		return 0;
 	fault_point(FAULT_RELEASE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_release, number_at(page, part->rows[0], COUPON),
-					 COUPON_KEYS_RELEASE, part->n * ARGS_EACH, part->argv);
-	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		reply_take(reply, part, page, done);
+	reply = redis_client_coupon_eval(redis, lua_release, number(page, page->part[0], COUPON),
+					 COUPON_KEYS_RELEASE, page->part_n * ARGS_EACH, page->argv);
+	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
+		missing_take(page);
+	else if (reply && reply->type == REDIS_REPLY_ARRAY)
+		reply_take(page, reply);
 	if (reply)
 		freeReplyObject(reply);
-	part->n = 0;
+	page->part_n = 0;
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static int page_release(const PGresult *page, struct redis_client *redis, struct done *done)
+static int rows_release(struct page *page)
 {
-	struct part part = { .n = 0 };
-
-	for (int row = 0; row < PQntuples(page); row++) {
-		if (part.n > 0 &&
-		    number_at(page, part.rows[0], COUPON) != number_at(page, row, COUPON) &&
-		    coupon_release(&part, page, redis, done))
+	for (int row = 0; row < PQntuples(page->rows); row++) {
+		if (page->part_n > 0 &&
+		    number(page, page->part[0], COUPON) != number(page, row, COUPON) &&
+		    part_release(page))
 			return -1;
-		if (row_possible(page, row))
-			part_add(&part, page, row);
+		if (is_possible(page, row))
+			part_add(page, row);
 		else
-			done_add(done, page, row);
+			done_add(page, row);
 	}
-	return coupon_release(&part, page, redis, done);
+	return part_release(page);
 }
 
 /* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
-static int numbers_copy(const PGresult *page, struct redis_client *redis,
-			struct keeper_database *database)
+static int numbers_copy(const struct page *page)
 {
 	struct changes changes, copy;
 	int voided_n = 0;
 	PGresult *rows;
 
-	for (int row = 0; row < PQntuples(page); row++)
-		voided_n += strcmp(PQgetvalue(page, row, REASON), VOIDED) == 0;
+	for (int row = 0; row < PQntuples(page->rows); row++)
+		voided_n += strcmp(value(page, row, REASON), VOIDED) == 0;
 	if (voided_n == 0)
 		return 0;
-	if (changes_copy_read(&copy, redis))
+	if (changes_copy_read(&copy, page->context->redis))
 		return -1;
-	rows = keeper_database_query(database, sql_query_change_counts, 0, NULL);
+	rows = keeper_database_query(page->context->database, sql_query_change_counts, 0, NULL);
 	if (!rows)
 		return -1;
 	changes_take(&changes, rows);
 	PQclear(rows);
-	return changes_copy_raise(redis, &changes, &copy);
+	return changes_copy_raise(page->context->redis, &changes, &copy);
 }
 
-static PGresult *page_read(const struct release *release, struct keeper_database *database)
+/* 0, or -1. Also after a failure the receives that are done are marked. */
+static int page_release(struct page *page)
 {
+	int rc = numbers_copy(page) || rows_release(page) ? -1 : 0;
+
+	if (done_mark(page))
+		rc = -1;
+	postgres_array_fini(&page->done_coupons);
+	postgres_array_fini(&page->done_batches);
+	postgres_array_fini(&page->done_indexes);
+	return rc;
+}
+
+int release_step(struct release *release, struct keeper_context *context)
+{
+	const char *batch = *release->batch ? release->batch : ZERO_UUID;
 	const struct postgres_argument arguments[] = { postgres_number(release->coupon),
-						       postgres_text(release->batch),
+						       postgres_text(batch),
 						       postgres_number(release->index),
 						       postgres_number(RELEASE_PAGE) };
+	struct page page = { .context = context,
+			     .done_coupons.type = POSTGRES_INT8,
+			     .done_batches.type = POSTGRES_UUID,
+			     .done_indexes.type = POSTGRES_INT2 };
+	int last, rc;
 
-	return keeper_database_query(database, sql_query_release_pending, 4, arguments);
-}
-
-int release_step(struct release *release, struct redis_client *redis,
-		 struct keeper_database *database)
-{
-	PGresult *page = page_read(release, database);
-	struct done done = { .coupons.type = POSTGRES_INT8,
-			     .batches.type = POSTGRES_UUID,
-			     .indexes.type = POSTGRES_INT2 };
-	int n, rc;
-
-	if (!page)
+	page.rows = keeper_database_query(context->database, sql_query_release_pending, 4,
+					  arguments);
+	if (!page.rows)
 		return -1;
-	n = PQntuples(page);
-	check(n <= RELEASE_PAGE);
-	rc = numbers_copy(page, redis, database);
-	if (rc == 0)
-		rc = page_release(page, redis, &done);
-	/* Also after a failure: marks the receives that are done. */
-	if (done_mark(&done, database))
-		rc = -1;
-	postgres_array_fini(&done.coupons);
-	postgres_array_fini(&done.batches);
-	postgres_array_fini(&done.indexes);
-	release_init(release);
-	if (rc == 0 && n == RELEASE_PAGE) {
-		release->coupon = number_at(page, n - 1, COUPON);
-		snprintf(release->batch, sizeof(release->batch), "%s",
-			 PQgetvalue(page, n - 1, BATCH));
-		release->index = number_at(page, n - 1, IDX);
+	last = PQntuples(page.rows) - 1;
+	check(last < RELEASE_PAGE);
+	rc = page_release(&page);
+	*release = (struct release){ 0 };
+	if (rc == 0 && last == RELEASE_PAGE - 1) {
+		release->coupon = number(&page, last, COUPON);
+		snprintf(release->batch, sizeof(release->batch), "%s", value(&page, last, BATCH));
+		release->index = number(&page, last, IDX);
 		rc = 1;
 	}
-	PQclear(page);
+	PQclear(page.rows);
 	return rc;
 }

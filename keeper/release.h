@@ -10,25 +10,23 @@
 
 #include "common/message/receive.h"
 #include "common/redis/client.h"
+#include "keeper/context.h"
 #include "keeper/database.h"
 
 #define RELEASE_PAGE 256 /* receives in a step; all may be of one coupon */
 
-/* The next step starts after this receive. All 0: at the first. */
+/* The next step starts after this receive. All zero: at the first. */
 struct release {
 	int64_t coupon;
 	char batch[ULID_UUID_SIZE];
 	int64_t index;
 };
 
-void release_init(struct release *release);
-
 /*
  * Releases the next page of pending receives. 1 when there may be more, 0 when this was the last
  * page and the next step starts at the first, -1 when Redis or PostgreSQL failed (logged): receives
  * that were not marked stay pending.
  */
-int release_step(struct release *release, struct redis_client *redis,
-		 struct keeper_database *database);
+int release_step(struct release *release, struct keeper_context *context);
 
 #endif

@@ -16,18 +16,17 @@ struct place {
 
 struct entry {
 	int64_t coupon;
-	struct place mark;     /* the highest receive that was settled, at `mark_ms` */
-	struct place settled;  /* the mark before: settled for long */
-	struct place passed;   /* accepted when the last pass that published something ended */
-	int64_t mark_ms;       /* 0: no mark yet */
-	int64_t due_ms;        /* the next pass */
-	int64_t pause_ms;      /* 0: none so far */
-	int64_t seen_n;        /* settled at the last look */
-	int64_t progress_ms;   /* when that grew; 0: it never did */
-	int64_t settled_n;     /* at that last pass */
-	int64_t outbox_n;      /* at that last pass */
-	int64_t idle_settled;  /* without messages: as many were settled, */
-	int64_t idle_since_ms; /* since then; 0: there were messages */
+	struct place mark;    /* the highest receive that was settled, at `mark_ms` */
+	struct place settled; /* the mark before: settled for long */
+	struct place passed;  /* accepted when the last pass that published something ended */
+	int64_t mark_ms;      /* 0: no mark yet */
+	int64_t due_ms;       /* the next pass */
+	int64_t pause_ms;     /* 0: none so far */
+	int64_t seen_n;       /* settled at the last look */
+	int64_t progress_ms;  /* when that grew; 0: it never did */
+	int64_t settled_n;    /* at that last pass */
+	int64_t outbox_n;     /* at that last pass */
+	int64_t empty_ms;     /* since when it has no messages; 0: it has some */
 	struct resend_pass pass;
 	UT_hash_handle hh;
 };
@@ -202,18 +201,15 @@ static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind
 }
 
 /* Whether receives without a message have been in flight for long. */
-static int has_only_slots(struct resend *resend, struct entry *entry,
+static int has_only_slots(const struct resend *resend, struct entry *entry,
 			  const struct resend_coupon *coupon, int64_t now_ms)
 {
-	if (coupon->outbox_n > 0) {
-		entry->idle_since_ms = 0;
-		return 0;
-	}
-	if (entry->idle_since_ms == 0 || entry->idle_settled != coupon->settled) {
-		entry->idle_settled = coupon->settled;
-		entry->idle_since_ms = now_ms;
-	}
-	return now_ms - entry->idle_since_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
+	if (coupon->outbox_n > 0)
+		entry->empty_ms = 0;
+	else if (entry->empty_ms == 0)
+		entry->empty_ms = now_ms;
+	return entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
+	       now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
 	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
 }
 
@@ -221,9 +217,10 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 				int64_t now_ms)
 {
 	struct entry *entry = entry_of(resend, coupon);
-	int only_slots = has_only_slots(resend, entry, coupon, now_ms);
+	int only_slots;
 
 	progress_see(entry, coupon, now_ms);
+	only_slots = has_only_slots(resend, entry, coupon, now_ms);
 	mark_move(entry, coupon, 2 * resend->after_ms, now_ms);
 	if (entry->pass.is_running)
 		return &entry->pass;

@@ -14,9 +14,8 @@
  * settled: then their copies have passed the queue, too.
  *
  * A third sign concerns receives without a message: something else than settling has removed their
- * outbox entries. The outbox is empty, nothing is in
- * any queue, receives are in flight, and none was settled for RESEND_SLOTS_MS. Their slots have all
- * that settling them takes.
+ * outbox entries. The outbox is empty, nothing is in any queue, receives are in flight, and none
+ * was settled for RESEND_SLOTS_MS. Their slots have all that settling them takes.
  *
  * Pure: no I/O, no clock (`now_ms` is monotonic). One thread.
  */

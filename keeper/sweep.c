@@ -12,8 +12,12 @@
  * Rounds take about a fifth of the time: with more coupons a sweep takes longer, but the load does
  * not grow. A sweep makes no pauses after an event that concerns all coupons (an election, a new
  * Redis process, more notifications than can be stored), and while coupons are loaded or settled.
- * At rest (rest.h) a round has one page. Sweeps skip settled coupons; on a new Redis process these
- * are verified while their keys exist.
+ * Sweeps skip settled coupons; on a new Redis process these are verified while their keys exist.
+ *
+ * At rest a round has one page: all coupons were looked at, nothing had to be done for any of them,
+ * and since then nothing was written to Redis but the renewals of the keeper's lock. Receives,
+ * outcomes, releases, reports of gateways, new terms and lost keys are all writes. The rest ends at
+ * the end of the next campaign.
  *
  * A failure that concerns one coupon alone puts that coupon off (put_off.h); the page continues.
  *
@@ -28,10 +32,9 @@
 #include "common/message/number.h"
 #include "common/redis/redis.h"
 #include "keeper/close.h"
+#include "keeper/coupon.h"
+#include "keeper/metrics.h"
 #include "keeper/rebuild/rebuild.h"
-#include "keeper/rest.h"
-#include "keeper/rows.h"
-#include "keeper/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,17 +43,22 @@
 #define BIG_MS 300    /* at most; a tenth of the lease, so that the lock is renewed in time */
 #define REPORTS_MS 50 /* between two looks whether gateways have reported */
 
+struct rest {
+	int64_t writes; /* of others, when last read */
+	int is_quiet;   /* none since the sweep began */
+	int is_rest;    /* none since the last complete sweep, which found nothing to do */
+	int64_t end_ms; /* the first end of a campaign in this sweep, by Redis' clock */
+	int64_t due_ms; /* in the last complete one */
+};
+
 struct keeper_sweep {
 	const struct config *config;
 	struct keeper_context *context;
-	struct keeper_lock *lock;
 	struct keeper_outbox *outbox;
-	struct keeper_gateways *gateways;
-	const atomic_int *stop;
 	int running;                    /* else the next page begins a new sweep */
 	int64_t after;                  /* the last coupon that was checked */
 	int settled_too;                /* the sweep includes settled coupons */
-	struct keeper_expiring settled; /* the last of these that was checked */
+	struct coupon_expiring settled; /* the last of these that was checked */
 	int settled_left;               /* some were put off: the next sweep includes them too */
 	int64_t begun_ms;
 	int64_t until_ms;     /* of this round */
@@ -63,24 +71,22 @@ struct keeper_sweep {
 	/* the Redis process on which coupons were or will be verified */
 	char run_id[REDIS_RUN_ID_SIZE];
 	struct keeper_watch watch;
-	struct keeper_rest rest;
+	struct rest rest;
+	struct coupon_page page; /* the coupons at hand */
+	int64_t page_ms;         /* when they were looked at: what was put off then is left alone */
 	/* coupons that Redis or PostgreSQL refused: each rebuild uses up a generation */
 	struct put_off put_off;
 };
 
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
-				      struct keeper_lock *lock, struct keeper_outbox *outbox,
-				      struct keeper_gateways *gateways, const atomic_int *stop)
+				      struct keeper_outbox *outbox)
 {
 	struct keeper_sweep *sweep = calloc(1, sizeof(*sweep));
 
 	check(sweep != NULL);
 	sweep->config = config;
 	sweep->context = context;
-	sweep->lock = lock;
 	sweep->outbox = outbox;
-	sweep->gateways = gateways;
-	sweep->stop = stop;
 	sweep->put_off = (struct put_off)KEEPER_PUT_OFF;
 	return sweep;
 }
@@ -109,12 +115,12 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 {
 	int rc;
 
-	if (keeper_coupon_keep(sweep->context, row, look))
-		return -1;
-	if (sweep->context->refused)
-		return 0;
 	if (close_due(row, sweep->now_ms))
 		return close_ended(sweep->context, row);
+	if (!keeper_coupon_is_kept(row, look)) {
+		sweep->context->refused = 1;
+		return 0;
+	}
 	rc = close_step(sweep->context, row, look, sweep->config->keep_closed_s * 1000);
 	sweep->acted |= rc > 0;
 	if (rc != 0 || sweep->context->refused)
@@ -129,7 +135,7 @@ static int coupon_work(struct keeper_sweep *sweep, const struct coupon_row *row,
 static int coupon_step(struct keeper_sweep *sweep, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	if (put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms()))
+	if (put_off_waits(&sweep->put_off, row->id, sweep->page_ms))
 		return 0;
 	sweep->context->refused = 0;
 	if (coupon_work(sweep, row, look))
@@ -147,12 +153,43 @@ static int64_t later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-static int coupon_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
+/* What a page of coupons is. */
+enum part {
+	PART_NAMED,   /* by NOTIFY or by clients, whatever the sweep's position */
+	PART_WATCHED, /* the next ones of the sweep */
+	PART_SETTLED
+};
+
+/* A settled coupon only needs to be verified on a new Redis process. 0, or -1. */
+static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row,
+			const struct coupon_look *look)
+{
+	if (!look->present || strcmp(look->run_id, sweep->context->run_id) == 0)
+		return 0;
+	if (coupon_step(sweep, row, look))
+		return -1;
+	sweep->settled_left |= put_off_waits(&sweep->put_off, row->id, sweep->page_ms);
+	return 0;
+}
+
+static int coupon_turn(struct keeper_sweep *sweep, enum part part, const struct coupon_row *row,
 		       const struct coupon_look *look)
 {
-	if (*sweep->stop || keeper_lock_hold(sweep->lock))
+	if (keeper_context_goes_on(sweep->context))
 		return -1;
+	if (part == PART_SETTLED)
+		return settled_step(sweep, row, look);
 	return row->id == rebuild_big(sweep->context) ? 0 : coupon_step(sweep, row, look);
+}
+
+/* Adds a coupon to what the sweep has found. 0, or -1. */
+static int coupon_watch(struct keeper_sweep *sweep, const struct coupon_row *row,
+			const struct coupon_look *look)
+{
+	if (row->status != COUPON_CLOSED && row->end_ms > 0 && row->end_ms < sweep->rest.end_ms)
+		sweep->rest.end_ms = row->end_ms;
+	return keeper_watch_add(&sweep->watch, sweep->context->redis, sweep->context->run_id, row,
+				look, sweep->now_ms);
 }
 
 static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
@@ -162,78 +199,78 @@ static int outbox_turn(struct keeper_sweep *sweep, const struct coupon_row *row,
 				  later(sweep->until_ms, clock_monotonic_ms() + OUTBOX_MS));
 }
 
-/* Reads the state of the coupons in Redis and raises their fences. */
-static int rows_look(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		     struct coupon_look *looks)
+/*
+ * Reads the state of the page's coupons in Redis and raises their fences. Those that are put off,
+ * or have other work before, are not part of what is done together. 0, or -1.
+ */
+static int page_look(struct keeper_sweep *sweep)
 {
+	struct keeper_context *context = sweep->context;
+	struct coupon_page *page = &sweep->page;
 	char fence[KEEPER_FENCE_SIZE];
 	int fenced;
 
-	if (keeper_lock_hold(sweep->lock) || look_coupons(sweep->context->redis, rows, n, looks))
+	if (keeper_lock_hold(context) || coupon_page_look(page, context->redis))
 		return -1;
-	fenced = look_fence(sweep->context->redis, rows, n, looks, sweep->context->fence,
-			    keeper_context_fence(sweep->context, fence));
-	return fenced > 0 ? keeper_context_fenced(sweep->context) : fenced;
+	fenced = coupon_page_fence(page, context->redis, context->fence,
+				   keeper_context_fence(context, fence));
+	if (fenced)
+		return fenced > 0 ? keeper_context_fenced(context) : -1;
+	sweep->page_ms = clock_monotonic_ms();
+	for (size_t i = 0; i < page->n; i++)
+		page->skip[i] = close_due(&page->rows[i], sweep->now_ms) ||
+				put_off_waits(&sweep->put_off, page->rows[i].id, sweep->page_ms);
+	return 0;
 }
 
-/* Sets those that are put off, or have other work before. */
-static void skip_set(const struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		     char skip[KEEPER_PAGE])
+/* Does together what can be. 0, or -1. */
+static int page_step(struct keeper_sweep *sweep, enum page_state states[KEEPER_PAGE])
 {
-	int64_t now_ms = clock_monotonic_ms();
+	struct coupon_page *page = &sweep->page;
+	char was_absent[KEEPER_PAGE];
 
-	for (size_t i = 0; i < n; i++)
-		skip[i] = close_due(&rows[i], sweep->now_ms) ||
-			  put_off_waits(&sweep->put_off, rows[i].id, now_ms);
-}
-
-/* Verifies together what the page has to verify. 0, or -1. */
-static int rows_verify(struct keeper_sweep *sweep, const struct coupon_row *rows, size_t n,
-		       struct coupon_look *looks)
-{
-	char skip[KEEPER_PAGE];
-
-	skip_set(sweep, rows, n, skip);
-	return keeper_coupons_verify(sweep->context, rows, n, looks, skip);
-}
-
-/* The same for what the page has to load and to rebuild, where that can be done together. */
-static int rows_rebuild(struct keeper_sweep *sweep, struct coupon_row *rows, size_t n,
-			struct coupon_look *looks, enum page_state states[KEEPER_PAGE])
-{
-	char skip[KEEPER_PAGE], was_absent[KEEPER_PAGE];
-
-	skip_set(sweep, rows, n, skip);
-	for (size_t i = 0; i < n; i++)
-		was_absent[i] = !looks[i].present;
-	if (keeper_coupons_rebuild(sweep->context, rows, n, looks, skip, states))
+	for (size_t i = 0; i < page->n; i++)
+		was_absent[i] = !page->looks[i].present;
+	if (keeper_coupons_step(sweep->context, page, states))
 		return -1;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < page->n; i++) {
 		sweep->acted |= states[i] == PAGE_DONE ||
 				(states[i] == PAGE_WAITS && was_absent[i]);
 		if (states[i] == PAGE_DONE)
-			put_off_end(&sweep->put_off, rows[i].id);
+			put_off_end(&sweep->put_off, page->rows[i].id);
 	}
 	return 0;
 }
 
-/* Handles these coupons, regardless of the sweep's position. 0, or -1. */
-static int coupons_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n)
+/* Does what the page's coupons need, which were just read. 0, or -1. */
+static int coupons_turn(struct keeper_sweep *sweep, enum part part)
 {
-	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_look looks[KEEPER_PAGE];
+	const struct coupon_page *page = &sweep->page;
 	enum page_state states[KEEPER_PAGE];
 
+	if (page_look(sweep) || page_step(sweep, states))
+		return -1;
+	for (size_t i = 0; i < page->n; i++) {
+		const struct coupon_row *row = &page->rows[i];
+		const struct coupon_look *look = &page->looks[i];
+
+		if ((part == PART_WATCHED && coupon_watch(sweep, row, look)) ||
+		    (states[i] == PAGE_LEFT && coupon_turn(sweep, part, row, look)) ||
+		    (part == PART_WATCHED && outbox_turn(sweep, row, look)))
+			return -1;
+	}
+	return 0;
+}
+
+/* 0, or -1. */
+static int named_turn(struct keeper_sweep *sweep, const int64_t *ids, size_t n)
+{
 	if (n == 0)
 		return 0;
-	if (rows_of(sweep->context->database, ids, n, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
-	    rows_rebuild(sweep, rows, n, looks, states))
-		return -1;
-	for (size_t i = 0; i < n; i++)
-		if (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i]))
-			return -1;
-	return 0;
+	return coupon_page_of(&sweep->page, sweep->context->database, ids, n) ||
+			       coupons_turn(sweep, PART_NAMED)
+		       ? -1
+		       : 0;
 }
 
 /* Those whose terms have changed. 0, or -1. */
@@ -251,7 +288,7 @@ static int changed_turn(struct keeper_sweep *sweep)
 	}
 	for (size_t i = 0; i < n; i++)
 		put_off_hurry(&sweep->put_off, ids[i]); /* the cause may be gone */
-	return coupons_turn(sweep, ids, n);
+	return named_turn(sweep, ids, n);
 }
 
 /*
@@ -279,14 +316,14 @@ static int asked_turn(struct keeper_sweep *sweep)
 		freeReplyObject(reply);
 	else if (!redis_client_is_open(sweep->context->redis))
 		return -1;
-	return coupons_turn(sweep, ids, n);
+	return named_turn(sweep, ids, n);
 }
 
 static void settled_begin(struct keeper_sweep *sweep)
 {
 	sweep->settled_too = 1;
 	sweep->settled_left = 0;
-	sweep->settled = (struct keeper_expiring)KEEPER_EXPIRING_FIRST;
+	sweep->settled = (struct coupon_expiring)COUPON_EXPIRING_FIRST;
 }
 
 static void sweep_begin(struct keeper_sweep *sweep)
@@ -297,7 +334,8 @@ static void sweep_begin(struct keeper_sweep *sweep)
 	if (sweep->settled_left)
 		settled_begin(sweep);
 	keeper_watch_begin(&sweep->watch);
-	keeper_rest_begin(&sweep->rest);
+	sweep->rest.is_quiet = 1;
+	sweep->rest.end_ms = INT64_MAX;
 }
 
 static int has_work(const struct keeper_sweep *sweep)
@@ -305,7 +343,7 @@ static int has_work(const struct keeper_sweep *sweep)
 	const struct watch_sums *sums = &sweep->watch.sums;
 
 	return sums->in_flight || sums->outbox || sums->reserved || sums->unreleased ||
-	       sums->stands[STAND_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
+	       sums->states[WATCH_UNAVAILABLE] || sweep->put_off.coupons || sweep->settled_left;
 }
 
 static void sweep_end(struct keeper_sweep *sweep)
@@ -314,8 +352,9 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 	sweep->running = 0;
 	sweep->hurry = 0;
-	keeper_watch_end(&sweep->watch);
-	keeper_rest_end(&sweep->rest, has_work(sweep));
+	keeper_watch_publish(&sweep->watch.sums);
+	sweep->rest.is_rest = sweep->rest.is_quiet && !has_work(sweep);
+	sweep->rest.due_ms = sweep->rest.end_ms;
 	keeper_metrics_set(KEEPER_METRIC_SWEEP, clock_monotonic_ms() - sweep->begun_ms);
 	oldest_ms = keeper_outbox_oldest_take(sweep->outbox);
 	if (oldest_ms || sweep->watch.sums.outbox == 0)
@@ -325,66 +364,28 @@ static void sweep_end(struct keeper_sweep *sweep)
 
 static int watched_turn(struct keeper_sweep *sweep)
 {
-	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_look looks[KEEPER_PAGE];
-	enum page_state states[KEEPER_PAGE];
-	struct watch_sums before = sweep->watch.sums;
-	size_t n = 0;
+	const struct coupon_page *page = &sweep->page;
+	const struct watch_sums before = sweep->watch.sums;
 
-	if (rows_page(sweep->context->database, sweep->after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks) ||
-	    rows_rebuild(sweep, rows, n, looks, states))
+	if (coupon_page_next(&sweep->page, sweep->context->database, sweep->after))
 		return -1;
-	for (size_t i = 0; i < n; i++) {
-		keeper_rest_add(&sweep->rest, &rows[i]);
-		if (keeper_watch_add(&sweep->watch, sweep->context, &rows[i], &looks[i],
-				     sweep->now_ms) ||
-		    (states[i] == PAGE_LEFT && coupon_turn(sweep, &rows[i], &looks[i])) ||
-		    outbox_turn(sweep, &rows[i], &looks[i])) {
-			sweep->watch.sums = before; /* the page is repeated */
-			return -1;
-		}
-	}
-	sweep->after = n == KEEPER_PAGE ? rows[n - 1].id : INT64_MAX;
-	return 0;
-}
-
-/* A settled coupon only needs to be verified on a new Redis process. 0, or -1. */
-static int settled_step(struct keeper_sweep *sweep, const struct coupon_row *row,
-			const struct coupon_look *look)
-{
-	if (!look->present || strcmp(look->run_id, sweep->context->run_id) == 0)
-		return 0;
-	sweep->context->refused = 0;
-	if (put_off_waits(&sweep->put_off, row->id, clock_monotonic_ms())) {
-		sweep->settled_left = 1;
-		return 0;
-	}
-	if (keeper_coupon_step(sweep->context, row, look))
+	if (coupons_turn(sweep, PART_WATCHED)) {
+		sweep->watch.sums = before; /* the page is repeated */
 		return -1;
-	if (sweep->context->refused) {
-		keeper_context_put_off(&sweep->put_off, row->id);
-		sweep->settled_left = 1;
 	}
+	sweep->after = page->n == KEEPER_PAGE ? page->rows[page->n - 1].id : INT64_MAX;
 	return 0;
 }
 
 static int settled_turn(struct keeper_sweep *sweep)
 {
-	struct coupon_row rows[KEEPER_PAGE];
-	struct coupon_look looks[KEEPER_PAGE];
-	struct keeper_expiring after = sweep->settled;
-	size_t n = 0;
+	struct coupon_expiring after = sweep->settled;
 
-	if (rows_expiring(sweep->context->database, &after, rows, &n) ||
-	    rows_look(sweep, rows, n, looks) || rows_verify(sweep, rows, n, looks))
+	if (coupon_page_expiring(&sweep->page, sweep->context->database, &after) ||
+	    coupons_turn(sweep, PART_SETTLED))
 		return -1;
-	for (size_t i = 0; i < n; i++)
-		if (*sweep->stop || keeper_lock_hold(sweep->lock) ||
-		    settled_step(sweep, &rows[i], &looks[i]))
-			return -1;
 	sweep->settled = after;
-	sweep->settled_too = n == KEEPER_PAGE;
+	sweep->settled_too = sweep->page.n == KEEPER_PAGE;
 	return 0;
 }
 
@@ -454,16 +455,31 @@ static int big_turn(struct keeper_sweep *sweep, int64_t *pause_ms)
 	return 0;
 }
 
+/* Whether it is still at rest. 0, or -1: Redis is lost. */
+static int rest_look(struct keeper_sweep *sweep)
+{
+	struct rest *rest = &sweep->rest;
+	int64_t writes;
+
+	if (redis_client_writes(sweep->context->redis, &writes))
+		return -1;
+	writes -= sweep->context->lock.writes;
+	if (writes != rest->writes)
+		rest->is_quiet = 0;
+	if (writes != rest->writes || sweep->now_ms >= rest->due_ms)
+		rest->is_rest = 0;
+	rest->writes = writes;
+	return 0;
+}
+
 int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 {
 	int64_t begun_ms = clock_monotonic_ms(), took_ms;
 
 	sweep->until_ms = begun_ms + sweep->config->keeper_round_ms / 4;
 	keeper_outbox_round(sweep->outbox);
-	if (keeper_gateways_round(sweep->gateways, sweep->context) ||
-	    redis_client_time_ms(sweep->context->redis, &sweep->now_ms) ||
-	    keeper_rest_look(&sweep->rest, sweep->lock, sweep->now_ms) || changed_turn(sweep) ||
-	    pages_turn(sweep))
+	if (redis_client_time_ms(sweep->context->redis, &sweep->now_ms) || rest_look(sweep) ||
+	    changed_turn(sweep) || pages_turn(sweep))
 		return -1;
 	took_ms = clock_monotonic_ms() - begun_ms;
 	*pause_ms = later(sweep->pages_due_ms - begun_ms - took_ms, 0);

@@ -7,17 +7,13 @@
 #define KEEPER_SWEEP_H
 
 #include "common/program/config.h"
-#include "keeper/coupon.h"
-#include "keeper/gateways.h"
-#include "keeper/lock.h"
 #include "keeper/outbox.h"
 
 struct keeper_sweep;
 
-/* Does not own its arguments. `stop` is checked between two coupons. */
+/* Does not own its arguments. */
 struct keeper_sweep *keeper_sweep_new(const struct config *config, struct keeper_context *context,
-				      struct keeper_lock *lock, struct keeper_outbox *outbox,
-				      struct keeper_gateways *gateways, const atomic_int *stop);
+				      struct keeper_outbox *outbox);
 void keeper_sweep_free(struct keeper_sweep *sweep);
 
 /*

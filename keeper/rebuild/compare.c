@@ -225,7 +225,7 @@ static int numbers_read(struct compare *compare, struct numbers *numbers)
 	for (size_t i = 0; i < 8; i++)
 		*values[i] = redis_reply_number(reply->element[i]);
 	freeReplyObject(reply);
-	return look_known(compare->context->redis, compare->coupon, &numbers->known);
+	return coupon_known(compare->context->redis, compare->coupon, &numbers->known);
 }
 
 static int numbers_compare(struct compare *compare)

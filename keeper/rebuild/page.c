@@ -17,7 +17,6 @@
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/rebuild/seen.h"
 #include "keeper/rebuild/slot_writer.h"
-#include "keeper/rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,7 +186,7 @@ static int coupons_read(struct page *page)
 			entry->is_out = 1;
 			continue;
 		}
-		rows_read(result, (int)row, &entry->now);
+		coupon_row_read(result, (int)row, &entry->now);
 		entry->late = number_at(result, (int)row, 17);
 		entry->is_out = entry->now.revocation > 0 ||
 				entry->now.generation != entry->generation;

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/message/number.h"
 #include "embed.h"
-#include "keeper/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,7 @@ static int coupon_read(struct snapshot *snapshot)
 	rc = result && PQntuples(result) == 1 ? 0 : -1;
 
 	if (rc == 0) {
-		rows_read(result, 0, &snapshot->row);
+		coupon_row_read(result, 0, &snapshot->row);
 		snapshot->late = number_at(result, 0, 17);
 		snapshot->late_kept = number_at(result, 0, 18);
 		snapshot->unreleased = number_at(result, 0, 19);

@@ -7,8 +7,8 @@
 #define KEEPER_REBUILD_SNAPSHOT_H
 
 #include "common/message/receive.h"
+#include "keeper/coupon_state.h"
 #include "keeper/database.h"
-#include "keeper/judge.h"
 
 #define SNAPSHOT_PAGE 512 /* rows in a page; see sql/query/rebuild_fetch.sql */
 

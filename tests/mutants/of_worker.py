@@ -96,7 +96,7 @@ MUTANTS = [
     mutant(
         "P4",
         "the comparison of the numbers of Redis and PostgreSQL",
-        "keeper/watch.c",
+        "keeper/coupon_state.c",
         "\treturn look->total - look->stock - look->reserved - look->lost - look->seq ==\n"
         "\t       row->issued - row->settled + known;\n",
         "\treturn look != NULL && row != NULL && known >= 0;\n",
@@ -166,19 +166,19 @@ MUTANTS = [
     mutant(
         "P10",
         "the rebuild of a coupon that Redis has lost",
-        "keeper/judge.c",
+        "keeper/coupon_state.c",
         "\tif (row->generation > 0 || row->issued > 0 || look->users_present ||"
         " look->outbox_n > 0)\n",
         "\tif (row->issued > 0)\n",
-        "unit_test_worker_parts::test_judge_absent",
+        "unit_test_worker_parts::test_action_absent",
     ),
     mutant(
         "P10",
-        "the generation of PostgreSQL, when a coupon is judged",
-        "keeper/judge.c",
+        "the generation of PostgreSQL, when an action is chosen",
+        "keeper/coupon_state.c",
         "\tif (look->generation < row->generation || look->placeholder || look->flagged ||\n",
         "\tif (look->placeholder || look->flagged ||\n",
-        "unit_test_worker_parts::test_judge_rebuild",
+        "unit_test_worker_parts::test_action_rebuild",
     ),
     mutant(
         "P10",

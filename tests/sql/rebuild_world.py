@@ -149,7 +149,7 @@ class Keeper:
         return self.cache
 
     def judge(self, row, cache):
-        """keeper/judge.c"""
+        """keeper/coupon_state.c"""
         if not cache["present"]:
             is_known = row["generation"] or row["issued_num"] or cache["users"]
             return "rebuild" if is_known else "load"

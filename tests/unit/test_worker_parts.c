@@ -2,7 +2,7 @@
  * The outcomes of settle(), the reply to a gateway, the arguments of settle(), and decisions of the
  * keeper.
  */
-#include "keeper/judge.h"
+#include "keeper/coupon_state.h"
 #include "worker/consume/settlement.h"
 #include "worker/settler.h"
 
@@ -176,57 +176,58 @@ static void test_arguments_with_a_code(void **state)
 
 #define RUN_ID "0123456789012345678901234567890123456789"
 
-static enum coupon_action judged(struct coupon_row row, struct coupon_look look)
+static enum coupon_action action_of(struct coupon_row row, struct coupon_look look)
 {
-	return keeper_judge(&row, &look, RUN_ID);
+	return coupon_action(&row, &look, RUN_ID);
 }
 
-static void test_judge_absent(void **state)
+static void test_action_absent(void **state)
 {
 	const struct coupon_look none = { 0 }, outbox = { .outbox_n = 1 },
 				 users = { .users_present = 1 };
 
 	(void)state;
-	assert_int_equal(judged((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none),
+	assert_int_equal(action_of((struct coupon_row){ .id = 1 }, none), COUPON_LOAD);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .status = COUPON_PAUSED }, none),
 			 COUPON_LOAD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .status = COUPON_CLOSED }, none),
 			 COUPON_KEEP);
 	/* A generation was started, or rows exist: only a rebuild finds the taken slots. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .issued = 1 }, none), COUPON_REBUILD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .generation = 1 }, none),
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .issued = 1 }, none),
 			 COUPON_REBUILD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1,
-						     .status = COUPON_CLOSED,
-						     .generation = 1 },
-				none),
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .generation = 1 }, none),
+			 COUPON_REBUILD);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1,
+							.status = COUPON_CLOSED,
+							.generation = 1 },
+				   none),
 			 COUPON_REBUILD);
 	/* Receives are in flight: it is never handled as new. */
-	assert_int_equal(judged((struct coupon_row){ .id = 1 }, outbox), COUPON_REBUILD);
-	assert_int_equal(judged((struct coupon_row){ .id = 1 }, users), COUPON_REBUILD);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1 }, outbox), COUPON_REBUILD);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1 }, users), COUPON_REBUILD);
 }
 
-static void test_judge_present(void **state)
+static void test_action_present(void **state)
 {
 	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
 	struct coupon_look look = { .present = 1, .run_id = RUN_ID, .generation = 2, .version = 5 };
 
 	(void)state;
-	assert_int_equal(judged(row, look), COUPON_KEEP);
+	assert_int_equal(action_of(row, look), COUPON_KEEP);
 	look.version = 4;
-	assert_int_equal(judged(row, look), COUPON_TERMS);
+	assert_int_equal(action_of(row, look), COUPON_TERMS);
 	look.run_id[0] = 'f';
-	assert_int_equal(judged(row, look), COUPON_VERIFY);
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, look),
+	assert_int_equal(action_of(row, look), COUPON_VERIFY);
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .version = 5 }, look),
 			 COUPON_FOREIGN);
 	look.run_id[0] = '0';
 	look.generation = 3;
-	assert_int_equal(judged(row, look), COUPON_FOREIGN);
+	assert_int_equal(action_of(row, look), COUPON_FOREIGN);
 	look.broken = 1;
-	assert_int_equal(judged(row, look), COUPON_KEEP);
+	assert_int_equal(action_of(row, look), COUPON_KEEP);
 }
 
-static void test_judge_rebuild(void **state)
+static void test_action_rebuild(void **state)
 {
 	const struct coupon_row row = { .id = 1, .generation = 2, .version = 5 };
 	const struct coupon_row asked = {
@@ -239,27 +240,27 @@ static void test_judge_rebuild(void **state)
 
 	(void)state;
 	look.placeholder = 1;
-	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	assert_int_equal(action_of(row, look), COUPON_REBUILD);
 	look.generation = 1; /* its keeper died while it loaded the coupon for the first time */
-	assert_int_equal(judged((struct coupon_row){ .id = 1, .version = 5 }, look),
+	assert_int_equal(action_of((struct coupon_row){ .id = 1, .version = 5 }, look),
 			 COUPON_REBUILD);
 	look = sound;
 	look.generation = 1; /* its keeper died before the end */
-	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	assert_int_equal(action_of(row, look), COUPON_REBUILD);
 	look = sound;
 	look.flagged = 1;
-	assert_int_equal(judged(row, look), COUPON_REBUILD);
+	assert_int_equal(action_of(row, look), COUPON_REBUILD);
 	look = sound;
 	look.reported = 9;
-	assert_int_equal(judged(row, look), COUPON_KEEP);
+	assert_int_equal(action_of(row, look), COUPON_KEEP);
 	look.reported = 10;
-	assert_int_equal(judged(row, look), COUPON_REBUILD);
-	assert_int_equal(judged(asked, sound), COUPON_COMPARE);
+	assert_int_equal(action_of(row, look), COUPON_REBUILD);
+	assert_int_equal(action_of(asked, sound), COUPON_COMPARE);
 	look = sound;
 	look.generation = 3;
-	assert_int_equal(judged(asked, look), COUPON_REBUILD);
+	assert_int_equal(action_of(asked, look), COUPON_REBUILD);
 	look.broken = 1;
-	assert_int_equal(judged(asked, look), COUPON_REBUILD);
+	assert_int_equal(action_of(asked, look), COUPON_REBUILD);
 }
 
 int main(void)
@@ -270,9 +271,9 @@ int main(void)
 		cmocka_unit_test(test_longest_reply_fits),
 		cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_arguments_with_a_code),
-		cmocka_unit_test(test_judge_absent),
-		cmocka_unit_test(test_judge_present),
-		cmocka_unit_test(test_judge_rebuild),
+		cmocka_unit_test(test_action_absent),
+		cmocka_unit_test(test_action_present),
+		cmocka_unit_test(test_action_rebuild),
 		cmocka_unit_test(test_settled_by_its_last_part),
 	};
 
