@@ -57,6 +57,7 @@ readonly NAME='FNR == 1 {
 readonly END='END { printf "\t\"\";\n\n" }'
 # Of files of statements: each statement is a paragraph that begins with `-- NAME: what it is for`.
 # The first paragraph is of the file.
+# shellcheck disable=SC2016
 readonly STATEMENT_NAME='BEGIN { RS = ""; FS = "\n" }
 FNR > 1 && !match($1, /^-- [a-z0-9_]+: /) {
 	printf "%s: \"%s\" must be \"-- NAME: …\"\n", FILENAME, $1 >"/dev/stderr"
@@ -64,7 +65,9 @@ FNR > 1 && !match($1, /^-- [a-z0-9_]+: /) {
 }
 FNR > 1 { name = "sql_query_" substr($1, 4, RLENGTH - 5) }
 '
+# shellcheck disable=SC2016
 readonly STATEMENT_HEADER="$STATEMENT_NAME"'FNR > 1 { printf "extern const char %s[];\n", name }'
+# shellcheck disable=SC2016
 readonly STATEMENT="$STATEMENT_NAME"'FNR > 1 {
 	printf "const char %s[] =\n", name
 	gsub(/\\/, "&&")
