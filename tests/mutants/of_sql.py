@@ -126,9 +126,9 @@ MUTANTS = [
         "P10",
         "the outcomes of older generations for Redis",
         "sql/function/settle.sql",
-        "\t\tAND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'));\n"
-        "\tIF FOUND THEN",
-        "\t\tAND false;\n\tIF FOUND THEN",
+        "\t\t\tAND (all_issued OR j.state IN ('issued', 'surplus', 'refused', 'doubled'))\n"
+        "\t\tRETURNING coupon_id",
+        "\t\t\tAND false\n\t\tRETURNING coupon_id",
         LATE + "test_each_late_outcome_once_and_numbered",
     ),
     mutant(
