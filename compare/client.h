@@ -2,11 +2,10 @@
  * The connections of one client to the stores, opened at their first use. An error ends the
  * program.
  */
-#ifndef COMPARE_STORE_CLIENT_H
-#define COMPARE_STORE_CLIENT_H
+#ifndef COMPARE_CLIENT_H
+#define COMPARE_CLIENT_H
 
 #include "compare/market.h"
-#include "compare/request.h"
 #include "lock/lock.h"
 
 #include <hiredis/hiredis.h>
@@ -21,7 +20,6 @@ struct queue;
 
 struct client {
 	struct market *market;
-	long long attempts, attempts_failed;
 	unsigned random; /* for rand_r() */
 	void *own;       /* what the way keeps for a connection; freed with the client */
 	/* the stores */

@@ -1,5 +1,5 @@
 /* The queue of a pipeline, as librabbitmq's examples use it: a connection with one channel. */
-#include "compare/store/client.h"
+#include "compare/client.h"
 
 #include "common/check.h"
 #include "common/rabbit/amqp.h"
