@@ -121,7 +121,7 @@ static void rows_write(struct export *export, struct db *db)
 	PGresult *row;
 
 	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY");
-	row = store_coupon_row(db, sql_query_export_coupon, export->coupon);
+	row = store_coupon_row(db, sql_query_coupon_issued, export->coupon);
 	export->total = db_int(row, 0, "issued_num");
 	PQclear(row);
 	if (export->path && file_new_begin(&export->file, export->path))

@@ -141,7 +141,7 @@ static void files_open(struct distribution *one, const struct args *args)
 
 static void coupon_check(struct db *db, int64_t coupon)
 {
-	PGresult *row = store_coupon_row(db, sql_query_distribute_coupon, coupon);
+	PGresult *row = store_coupon_row(db, sql_query_coupon_issued, coupon);
 
 	if (strcmp(db_text(row, 0, "status"), "draft") == 0)
 		log_fatal("coupon %lld is a draft: publish it first", (long long)coupon);

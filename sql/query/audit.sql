@@ -38,14 +38,6 @@ SELECT status, version, total_num, issued_num, user_limit,
 FROM coupon
 WHERE id = $1::bigint
 
--- audit_coupons: A page of coupons, in the order of their ids.
--- $1 after this id, $2 limit
-SELECT id
-FROM coupon
-WHERE id > $1::bigint
-ORDER BY id
-LIMIT $2::int
-
 -- audit_limit: Promise P2: one row for each user with more coupons than the limit, or with a slot
 -- outside 1 to the limit.
 -- $1 coupon (NULL: all)

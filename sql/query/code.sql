@@ -225,15 +225,6 @@ SELECT c.set_id, c.serial, c.coupon_id, s.kind, coalesce(c.spelling, c.text) AS 
 FROM code AS c JOIN code_set AS s ON s.id = c.set_id
 WHERE c.text = $1::text
 
--- code_texts: Of these texts, those that are codes that others made, or words. LATERAL with OFFSET
--- 0: by the index, whatever the statistics say.
--- $1 texts
-SELECT g.ord, c.set_id, c.serial, c.coupon_id,
-	(SELECT s.kind FROM code_set AS s WHERE s.id = c.set_id) AS kind
-FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
-	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c
-ORDER BY g.ord
-
 -- code_used: Of these codes, those that are used. LATERAL with OFFSET 0: by the index, whatever the
 -- statistics say.
 -- $1 sets, $2 serials: arrays of one length

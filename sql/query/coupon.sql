@@ -75,6 +75,10 @@ SELECT to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS a
 FROM happened
 ORDER BY id, made_at
 
+-- coupon_issued: How many user coupons a coupon has.
+-- $1 coupon
+SELECT status, issued_num FROM coupon WHERE id = $1::bigint
+
 -- coupon_list: A page of all coupons, in the order of their ids.
 -- $1 after this id, $2 limit
 SELECT id::text, name, status, campaign_state(status, begin_at, end_at, now()) AS state,
@@ -205,20 +209,12 @@ UPDATE coupon SET version = $2::int, updated_at = now() WHERE id = $1::bigint AN
 SELECT result, is_returned, slot
 FROM coupon_void($1::bigint, $2::uuid, $3::smallint, $4::text, $5::text)
 
--- distribute_coupon: The state of a coupon that is to be distributed.
--- $1 coupon
-SELECT status, issued_num FROM coupon WHERE id = $1::bigint
-
 -- distribute_issued: The user coupons of a coupon whose key has a prefix, unordered. Read once,
 -- through a cursor.
 -- $1 coupon, $2 prefix
 SELECT user_id, key
 FROM user_coupon
 WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
-
--- export_coupon: How many user coupons a coupon has.
--- $1 coupon
-SELECT issued_num FROM coupon WHERE id = $1::bigint
 
 -- export_rows: All user coupons of a coupon for couponctl export, but for voided ones; unordered,
 -- times in ms since the epoch. Read once, through a cursor.
