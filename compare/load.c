@@ -1,7 +1,8 @@
-#include "compare/way.h"
+#include "compare/load.h"
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "compare/way.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,6 +7,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "compare/judge.h"
+#include "compare/load.h"
 #include "compare/way.h"
 
 #include <cjson/cJSON.h>

@@ -7,7 +7,8 @@
 #define COMPARE_WAY_H
 
 #include "compare/client.h"
-#include "compare/load.h"
+
+struct load;
 
 /* Where the sales are in the end. */
 enum ledger {

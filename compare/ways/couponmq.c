@@ -3,6 +3,7 @@
  * order of completion. The answer says that the receive is recorded (ack=accepted), or that it is
  * committed (ack=issued).
  */
+#include "compare/load.h"
 #include "compare/way.h"
 
 #include "common/check.h"

@@ -4,6 +4,7 @@
  * all messages that have arrived in one transaction, and carries many clients over a connection.
  */
 #include "common/check.h"
+#include "compare/load.h"
 #include "compare/way.h"
 
 #include <stdlib.h>
