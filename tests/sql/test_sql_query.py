@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from sql_db import MIGRATIONS, QUERIES
+from sent import QUERIES
+from sql_db import MIGRATIONS
 
 OWNER_ONLY = {
     "migration_init",
