@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/message/answer.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,7 @@
-/* The two clocks: a monotonic one for waiting, and the wall clock for ids and logs. */
+/*
+ * The two clocks: a monotonic one for waiting, and the wall clock for ids and logs; and times as
+ * RFC 3339 writes them.
+ */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
@@ -15,5 +18,11 @@ int64_t clock_wall_ms(void);      /* milliseconds since 1970-01-01T00:00:00Z */
  * Writes `wall_ms` as RFC 3339 in UTC with milliseconds: 2026-11-21T12:00:00.000Z. Returns `out`.
  */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
+/*
+ * Reads one, also as 2026-11-21 13:00:00.250+01:00. Digits beyond milliseconds are cut off, a leap
+ * second is read as the following second. The offset is required: a time without one is ambiguous.
+ * 0, or -1 when the whole text is not such a time.
+ */
+int rfc3339_parse(const char *text, int64_t *wall_ms);
 
 #endif

@@ -1,9 +1,9 @@
 #include "ctl/args.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/id.h"
-#include "common/message/rfc3339.h"
+#include "common/message/number.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -4,9 +4,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
-#include "common/rabbit/sender.h"
+#include "common/rabbit/publisher.h"
 
 #include <stdlib.h>
 #include <string.h>

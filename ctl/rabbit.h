@@ -2,7 +2,7 @@
 #ifndef CTL_RABBIT_H
 #define CTL_RABBIT_H
 
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 
 #include <stdint.h>
 

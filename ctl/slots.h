@@ -3,7 +3,6 @@
 #define CTL_SLOTS_H
 
 #include "common/message/receive.h"
-#include "common/message/ulid.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -266,8 +266,8 @@ static void on_signal(evutil_socket_t fd, short what, void *data)
 		 LOG_I("inflight", intake_inflight(gateway->intake)),
 		 LOG_I("unconfirmed", admission_unconfirmed(gateway->parts.admission)));
 	gateway->stop_by_ms = clock_monotonic_ms() + GATEWAY_FINISH_MS;
+	intake_stop(gateway->intake);
 	server_stop(gateway->server);
-	http_stop(gateway->http);
 }
 
 /*

@@ -8,12 +8,11 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/log/service_version.h"
 #include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/bind.h"
+#include "common/serve/listener.h"
 #include "gateway/admit/admission.h"
-#include "gateway/admit/doubt.h"
+#include "gateway/admit/coupon_table.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/http_request.h"
 #include "gateway/listen/intake.h"
@@ -41,9 +40,6 @@
  */
 
 #define PROCESSES_MAX 64
-/* The main function of one process; returns its exit status. */
-typedef int process_fn(void *context, size_t process);
-
 /* a process finishes its requests, then closes its connections */
 #define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
 #define SETTLED_MS 10000 /* a process that ran this long did not fail at its start */
@@ -58,11 +54,19 @@ struct process {
 struct processes {
 	struct process list[PROCESSES_MAX];
 	size_t n;
-	process_fn *run;
-	void *context;
+	const struct config *config;
+	const struct gateway_sockets *sockets;
 	sigset_t signals; /* the parent waits for these */
 	sigset_t before;  /* the masks that the processes get */
 };
+
+static int process_run(const struct processes *processes, size_t process)
+{
+	metrics_enter(process);
+	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
+	attempts_enter(process);
+	return gateway_run(processes->config, processes->sockets, process);
+}
 
 static void process_start(struct processes *processes, size_t i)
 {
@@ -85,7 +89,7 @@ static void process_start(struct processes *processes, size_t i)
 	if (getppid() != parent)
 		exit(1);
 	sigprocmask(SIG_SETMASK, &processes->before, NULL);
-	exit(processes->run(processes->context, i));
+	exit(process_run(processes, i));
 }
 
 /* Starts the processes that are due; returns the ms until the next one is. */
@@ -182,12 +186,14 @@ static int processes_stop(struct processes *processes)
 }
 
 /* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */
-static int processes_run(size_t n, process_fn *run, void *context)
+static int processes_run(const struct config *config, const struct gateway_sockets *sockets)
 {
-	struct processes processes = { .n = n, .run = run, .context = context };
+	struct processes processes = { .n = (size_t)config->processes,
+				       .config = config,
+				       .sockets = sockets };
 	int signal = 0;
 
-	check(n <= PROCESSES_MAX);
+	check(processes.n <= PROCESSES_MAX);
 	/* Blocked from here on: a signal stays pending until sigtimedwait(). */
 	sigemptyset(&processes.signals);
 	sigaddset(&processes.signals, SIGCHLD);
@@ -244,22 +250,6 @@ static void sockets_bind(const struct config *config, struct gateway_sockets *so
 	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
-/* The arguments of each process. */
-struct serving {
-	const struct config *config;
-	const struct gateway_sockets *sockets;
-};
-
-static int process_run(void *context, size_t process)
-{
-	const struct serving *serving = context;
-
-	metrics_enter(process);
-	doubt_enter(process, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
-	attempts_enter(process);
-	return gateway_run(serving->config, serving->sockets, process);
-}
-
 int main(int argc, char **argv)
 {
 	struct gateway_sockets sockets;
@@ -292,8 +282,7 @@ int main(int argc, char **argv)
 	if (config.processes == 1)
 		status = gateway_run(&config, &sockets, 0);
 	else
-		status = processes_run((size_t)config.processes, process_run,
-				       &(struct serving){ &config, &sockets });
+		status = processes_run(&config, &sockets);
 	if (*config.unix_socket)
 		bind_unix_end(sockets.api[1], config.unix_socket);
 	config_free(&config);

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/admit/doubt.h"
+#include "gateway/admit/coupon_table.h"
 #include "gateway/metrics.h"
 #include "gateway/read/coupons.h"
 

@@ -3,8 +3,8 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/ulid.h"
-#include "common/redis/key.h"
+#include "common/message/receive.h"
+#include "common/redis/redis.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"

@@ -5,7 +5,7 @@
 #ifndef KEEPER_CONTEXT_H
 #define KEEPER_CONTEXT_H
 
-#include "common/put_off.h"
+#include "common/backoff.h"
 #include "common/message/number.h"
 #include "keeper/database.h"
 #include "keeper/lock.h"

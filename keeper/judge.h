@@ -4,7 +4,7 @@
 #ifndef KEEPER_JUDGE_H
 #define KEEPER_JUDGE_H
 
-#include "common/redis/reply.h"
+#include "common/redis/redis.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,6 @@
 
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/id.h"
 #include "common/message/number.h"
 #include "embed.h"
 #include "keeper/metrics.h"

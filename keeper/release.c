@@ -19,7 +19,6 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
-#include "common/message/ulid.h"
 #include "embed.h"
 
 #include <stdio.h>

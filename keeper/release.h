@@ -8,9 +8,9 @@
 #ifndef KEEPER_RELEASE_H
 #define KEEPER_RELEASE_H
 
-#include "common/message/ulid.h"
-#include "keeper/database.h"
+#include "common/message/receive.h"
 #include "common/redis/client.h"
+#include "keeper/database.h"
 
 #define RELEASE_PAGE 256 /* receives in a step; all may be of one coupon */
 

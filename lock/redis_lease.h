@@ -7,7 +7,7 @@
 #define LOCK_REDIS_LEASE_H
 
 #include "common/message/number.h"
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 #include "common/redis/client.h"
 #include "lock/backend.h"
 

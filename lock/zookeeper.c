@@ -13,7 +13,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/message/ulid.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
 #ifndef RUSH_PLAN_H
 #define RUSH_PLAN_H
 
-#include "common/message/id.h"
-#include "common/message/user_id.h"
+#include "common/message/number.h"
+#include "common/message/receive.h"
 #include "ctl/args.h"
 
 #include <stddef.h>

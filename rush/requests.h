@@ -9,7 +9,7 @@
 #ifndef RUSH_REQUESTS_H
 #define RUSH_REQUESTS_H
 
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 #include "rush/plan.h"
 #include "client/client.h"
 

@@ -1,9 +1,8 @@
 /* coupon-worker: settles receives, and keeps the campaigns where it is the elected keeper. */
-#include "common/program/config.h"
 #include "common/log/log.h"
+#include "common/program/config.h"
 #include "common/program/program.h"
-#include "common/serve/bind.h"
-#include "common/log/service_version.h"
+#include "common/serve/listener.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"

@@ -1,5 +1,6 @@
 #include "common/log/log.h"
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log_output.h"
 
@@ -207,9 +208,13 @@ void log_event(enum log_level level, const char *event, const struct log_field *
 		event_write(level, event, fields, suppressed);
 }
 
-void log_unlimited(enum log_level level, const char *event, const struct log_field *fields)
+/* `len` as of snprintf(): a text that is too long is cut. */
+static void last_write(char text[LOG_LINE_SIZE], int len)
 {
-	event_write(level, event, fields, 0);
+	size_t end = len < LOG_LINE_SIZE ? (size_t)len : LOG_LINE_SIZE - 1;
+
+	text[end] = '\n';
+	log_output_last(text, end + 1);
 }
 
 void log_fatal(const char *format, ...)
@@ -221,14 +226,101 @@ void log_fatal(const char *format, ...)
 	va_start(args, format);
 	len += vsnprintf(text + len, sizeof(text) - (size_t)len, format, args);
 	va_end(args);
-	if (len > (int)sizeof(text) - 1)
-		len = (int)sizeof(text) - 1;
-	text[len] = '\n';
-	log_output_last(text, (size_t)len + 1);
+	last_write(text, len);
 	exit(fatal_status);
 }
 
 void log_fatal_status(int status)
 {
 	fatal_status = status;
+}
+
+unsigned trace_set;
+
+static const char *const trace_names[] = {
+#define TRACE(name, text) [name] = text,
+	TRACES
+#undef TRACE
+};
+
+/* The bits of one name, or 0. */
+static unsigned name_bits(const char *name, size_t len)
+{
+	if (len == 3 && memcmp(name, "all", 3) == 0)
+		return (1u << TRACE_COUNT) - 1;
+	for (unsigned i = 0; i < TRACE_COUNT; i++)
+		if (strlen(trace_names[i]) == len && memcmp(trace_names[i], name, len) == 0)
+			return 1u << i;
+	return 0;
+}
+
+int trace_init(const char *list)
+{
+	trace_set = 0;
+	while (*list) {
+		size_t len = strcspn(list, ",");
+		unsigned bits = name_bits(list, len);
+
+		if (!bits)
+			return -1;
+		trace_set |= bits;
+		list += len + (list[len] == ',');
+	}
+	return 0;
+}
+
+void trace_write(enum trace trace, int64_t number, const char *from, const char *to)
+{
+	const struct log_field fields[] = { LOG_S("of", trace_names[trace]),
+					    LOG_I("number", number),
+					    LOG_S("from", from),
+					    LOG_S("to", to),
+					    { 0 } };
+
+	event_write(LOG_LEVEL_INFO, "trace", fields, 0);
+}
+
+#define VERSION_SIZE 64
+
+static const char *const service_names[] = { [SERVICE_REDIS] = "redis",
+					     [SERVICE_RABBITMQ] = "rabbitmq",
+					     [SERVICE_POSTGRESQL] = "postgresql" };
+
+static enum log_level version_level = LOG_LEVEL_DEBUG;
+static char versions[sizeof(service_names) / sizeof(service_names[0])][VERSION_SIZE]; /* "": none */
+
+void service_version_init(void)
+{
+	version_level = LOG_LEVEL_INFO;
+}
+
+void service_version_log(enum service service, const char *product, const char *version)
+{
+	char now[VERSION_SIZE], before[VERSION_SIZE];
+
+	if (!*version)
+		return;
+	snprintf(now, sizeof(now), "%s %s", product, version);
+	pthread_mutex_lock(&log_mutex);
+	memcpy(before, versions[service], sizeof(before));
+	memcpy(versions[service], now, sizeof(now));
+	pthread_mutex_unlock(&log_mutex);
+	if (strcmp(before, now) == 0)
+		return;
+	log_event(version_level, "service_version",
+		  (struct log_field[]){ LOG_S("service", service_names[service]),
+					LOG_S("version", now),
+					*before ? (struct log_field)LOG_S("before", before)
+						: (struct log_field){ 0 },
+					{ 0 } });
+}
+
+void check_failed(const char *file, int line, const char *condition)
+{
+	char text[LOG_LINE_SIZE];
+
+	last_write(text, snprintf(text, sizeof(text),
+				  "level=fatal event=bug file=%s line=%d condition=\"%s\"", file,
+				  line, condition));
+	abort();
 }

@@ -43,8 +43,6 @@ void log_init(const char *program, enum log_level least, int as_json);
 const char *log_program_name(void);
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields);
-/* The same without a limit of level or rate: for traces that were enabled by name. */
-void log_unlimited(enum log_level level, const char *event, const struct log_field *fields);
 
 #define log_debug(event, ...) \
 	log_event(LOG_LEVEL_DEBUG, event, (struct log_field[]){ __VA_ARGS__, { 0 } })
@@ -61,5 +59,54 @@ void log_unlimited(enum log_level level, const char *event, const struct log_fie
  */
 _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_fatal_status(int status); /* before threads start */
+
+/*
+ * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of
+ * the named objects, not limited in rate. A trace that is off costs one comparison.
+ */
+
+#define TRACES                            \
+	TRACE(TRACE_CALL, "call")         \
+	TRACE(TRACE_DELIVERY, "delivery") \
+	TRACE(TRACE_LOOKUP, "lookup")     \
+	TRACE(TRACE_REDIS, "redis")
+
+enum trace {
+#define TRACE(name, text) name,
+	TRACES
+#undef TRACE
+		TRACE_COUNT
+};
+
+extern unsigned trace_set; /* a bit for each name that is on; read only */
+
+/*
+ * Enables the names in the list, separated by commas, or "all"; 0, or -1 at an unknown name. Before
+ * threads start.
+ */
+int trace_init(const char *names);
+
+/* `number` identifies the object: a tag, a coupon. */
+void trace_write(enum trace trace, int64_t number, const char *from, const char *to);
+
+static inline void trace_state(enum trace trace, int64_t number, const char *from, const char *to)
+{
+	if (trace_set & 1u << trace)
+		trace_write(trace, number, from, to);
+}
+
+/*
+ * Logs the version of each service (service_version): at the first connection, and after a
+ * reconnect when it differs. One line for the process, however many connections it has. Any thread.
+ * The level is debug until service_version_init(): a command of couponctl logs nothing by default.
+ */
+
+enum service { SERVICE_REDIS, SERVICE_RABBITMQ, SERVICE_POSTGRESQL };
+
+/* At the start of a program that runs on, before threads start: the level is info. */
+void service_version_init(void);
+
+/* What a server states when a connection to it is opened. An empty version is ignored. */
+void service_version_log(enum service service, const char *product, const char *version);
 
 #endif

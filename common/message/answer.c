@@ -46,3 +46,33 @@ enum answer answer_from_code(int code)
 			return (enum answer)i;
 	return ANSWER_COUNT;
 }
+
+char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object)
+{
+	cJSON *line = cJSON_CreateObject(), *member;
+	char *text;
+
+	check(line != NULL);
+	if (*id)
+		cJSON_AddRawToObject(line, "id", id);
+	cJSON_AddNumberToObject(line, "code", answer_code(answer));
+	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
+	while (object && (member = object->child)) {
+		cJSON_DetachItemViaPointer(object, member);
+		cJSON_AddItemToObject(line, member->string, member);
+	}
+	cJSON_Delete(object);
+	text = cJSON_PrintUnformatted(line);
+	check(text != NULL);
+	cJSON_Delete(line);
+	return text;
+}
+
+char *answer_message_line(const char *id, enum answer answer, const char *message)
+{
+	cJSON *object = cJSON_CreateObject();
+
+	check(object != NULL);
+	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
+	return answer_line(id, answer, NULL, object);
+}

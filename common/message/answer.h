@@ -4,6 +4,8 @@
 #ifndef COMMON_MESSAGE_ANSWER_H
 #define COMMON_MESSAGE_ANSWER_H
 
+#include <cjson/cJSON.h>
+
 enum answer {
 #define ANSWER(name, code, status, http, text) name,
 #include "common/message/answer_table.h"
@@ -18,5 +20,13 @@ const char *answer_text(enum answer answer);   /* a readable line */
 
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);
+
+/*
+ * The object with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the
+ * members of `object`, which it takes (NULL: none). To be freed with cJSON_free().
+ */
+char *answer_line(const char *id, enum answer answer, const char *status, cJSON *object);
+/* The same with a sentence; NULL: the answer's own. */
+char *answer_message_line(const char *id, enum answer answer, const char *message);
 
 #endif

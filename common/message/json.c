@@ -1,7 +1,7 @@
 #include "common/message/json.h"
 
 #include "common/check.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -277,38 +277,28 @@ static int text_scan(const char *text, size_t len, const char **error, struct js
 	return 0;
 }
 
-static int has_duplicates(const cJSON *item)
-{
-	const cJSON *a, *b;
-
-	for (a = item->child; a; a = a->next) {
-		if (a->string)
-			for (b = item->child; b != a; b = b->next)
-				if (strcmp(a->string, b->string) == 0)
-					return 1;
-		if (a->child && has_duplicates(a))
-			return 1;
-	}
-	return 0;
-}
-
 /*
- * The limit of members in one object: comparing more of them with each other would take too
- * long.
+ * The limit of members in one object: comparing more of them with each other would take too long.
  */
 #define MEMBERS_MAX 64
 
-static int has_too_many_members(const cJSON *item)
+/* NULL, or what is wrong with the members of an object in this tree. */
+static const char *members_fault(const cJSON *item)
 {
+	const char *fault = NULL;
 	int members = 0;
 
-	for (const cJSON *child = item->child; child; child = child->next) {
-		if (child->string && ++members > MEMBERS_MAX)
-			return 1;
-		if (child->child && has_too_many_members(child))
-			return 1;
+	for (const cJSON *a = item->child; a; a = a->next)
+		if (a->string && ++members > MEMBERS_MAX)
+			return "an object with more than 64 members";
+	for (const cJSON *a = item->child; a && !fault; a = a->next) {
+		for (const cJSON *b = item->child; a->string && b != a; b = b->next)
+			if (strcmp(a->string, b->string) == 0)
+				return "a member that occurs twice";
+		if (a->child)
+			fault = members_fault(a);
 	}
-	return 0;
+	return fault;
 }
 
 const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, const char **error)
@@ -333,15 +323,8 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 		*error = "bytes after the JSON value";
 		return NULL;
 	}
-	if (has_too_many_members(root)) {
-		*error = "an object with more than 64 members";
-		return NULL;
-	}
-	if (has_duplicates(root)) {
-		*error = "a member that occurs twice";
-		return NULL;
-	}
-	return root;
+	*error = members_fault(root);
+	return *error ? NULL : root;
 }
 
 const struct json_fault *json_fault(const struct json_arena *arena)

@@ -1,8 +1,39 @@
-/* Whole numbers as text, for the arguments of commands and queries. */
+/* Whole numbers as text: coupon ids, and the arguments of commands and queries. */
 #ifndef COMMON_MESSAGE_NUMBER_H
 #define COMMON_MESSAGE_NUMBER_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+/*
+ * Coupon ids: positive signed 64-bit integers in canonical decimal (no sign, no leading zero).
+ */
+
+#define ID_SIZE 20 /* 19 digits and NUL */
+
+/* Parses exactly `len` bytes. 0, or -1 unless they are an id from 1 to 9223372036854775807. */
+int id_parse(const char *text, size_t len, int64_t *id);
+
+/* The same, or 0. */
+int id_or_zero_parse(const char *text, size_t len, int64_t *number);
+
+/* Writes the id, or 0, with its NUL and returns the length without it. */
+size_t id_format(int64_t id, char out[ID_SIZE]);
+
+/* Writes a text without its NUL, or a number; returns the end. */
+static inline char *text_append(char *at, const char *text)
+{
+	size_t len = strlen(text);
+
+	memcpy(at, text, len);
+	return at + len;
+}
+
+static inline char *number_append(char *at, int64_t number)
+{
+	return at + id_format(number, at);
+}
 
 #define NUMBER_SIZE 24 /* of any 64-bit number, with its NUL */
 

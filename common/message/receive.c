@@ -1,6 +1,152 @@
 #include "common/message/receive.h"
 
+#include "common/check.h"
+
+#include <endian.h>
+#include <sodium.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+
+static const char crockford[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+void ulid_new(struct ulid *ulid, int64_t wall_ms)
+{
+	for (int i = 0; i < 6; i++)
+		ulid->bytes[i] = (uint8_t)(wall_ms >> (40 - 8 * i));
+	check(getrandom(ulid->bytes + 6, 10, 0) == 10);
+}
+
+/* The 128 bits as two numbers, the first bits in `high`. */
+static void ulid_words(const struct ulid *ulid, uint64_t *high, uint64_t *low)
+{
+	uint64_t words[2];
+
+	memcpy(words, ulid->bytes, sizeof(words));
+	*high = be64toh(words[0]);
+	*low = be64toh(words[1]);
+}
+
+/*
+ * From the last character, five bits each: 12 are entirely in `low`, the 13th is in both, the
+ * others are in `high`.
+ */
+char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE])
+{
+	uint64_t high, low;
+
+	ulid_words(ulid, &high, &low);
+	out[ULID_LEN] = '\0';
+	for (int i = ULID_LEN - 1; i >= ULID_LEN - 12; i--, low >>= 5)
+		out[i] = crockford[low & 31];
+	out[ULID_LEN - 13] = crockford[(low | high << 4) & 31];
+	high >>= 1;
+	for (int i = ULID_LEN - 14; i >= 0; i--, high >>= 5)
+		out[i] = crockford[high & 31];
+	return out;
+}
+
+int ulid_parse(struct ulid *ulid, const char *text, size_t len)
+{
+	uint64_t words[2] = { 0, 0 };
+
+	if (len != ULID_LEN || text[0] > '7')
+		return -1;
+	for (int i = 0; i < ULID_LEN; i++) {
+		const char *at = text[i] ? strchr(crockford, text[i]) : NULL;
+
+		if (!at)
+			return -1;
+		words[0] = words[0] << 5 | words[1] >> 59;
+		words[1] = words[1] << 5 | (uint64_t)(at - crockford);
+	}
+	words[0] = htobe64(words[0]);
+	words[1] = htobe64(words[1]);
+	memcpy(ulid->bytes, words, sizeof(words));
+	return 0;
+}
+
+int64_t ulid_time_ms(const struct ulid *ulid)
+{
+	int64_t ms = 0;
+
+	for (int i = 0; i < 6; i++)
+		ms = ms << 8 | ulid->bytes[i];
+	return ms;
+}
+
+char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE])
+{
+	static const size_t lengths[] = { 4, 2, 2, 2, 6 }; /* in bytes, of what hyphens separate */
+	const uint8_t *bytes = ulid->bytes;
+	char *at = out;
+
+	for (int i = 0; i < 5; i++) {
+		sodium_bin2hex(at, 2 * lengths[i] + 1, bytes, lengths[i]);
+		bytes += lengths[i];
+		at += 2 * lengths[i];
+		*at++ = i < 4 ? '-' : '\0';
+	}
+	return out;
+}
+
+int ulid_from_uuid(struct ulid *ulid, const char *text)
+{
+	char again[ULID_UUID_SIZE];
+
+	/* It also takes capitals, and hyphens elsewhere. */
+	if (sodium_hex2bin(ulid->bytes, sizeof(ulid->bytes), text, strlen(text), "-", NULL, NULL))
+		return -1;
+	return strcmp(ulid_to_uuid(ulid, again), text) == 0 ? 0 : -1;
+}
+
+size_t user_id_valid_length(const char *text, size_t len)
+{
+	size_t n = 0;
+
+	while (n < len && text[n] >= '!' && text[n] <= '~')
+		n++;
+	return n;
+}
+
+int user_id_parse(struct user_id *user, const char *text, size_t len)
+{
+	if (len == 0 || len > USER_ID_MAX || user_id_valid_length(text, len) != len)
+		return -1;
+	user->len = (unsigned char)len;
+	memcpy(user->text, text, len);
+	user->text[len] = '\0';
+	return 0;
+}
+
+void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE])
+{
+	size_t valid = user_id_valid_length(text, len);
+
+	if (valid < len)
+		snprintf(out, USER_ID_WHY_SIZE, "byte %zu is not allowed: must be %s", valid + 1,
+			 USER_ID_ALLOWED);
+	else
+		snprintf(out, USER_ID_WHY_SIZE, "has %zu bytes: must be %s", len, USER_ID_ALLOWED);
+}
+
+struct user_id user_id_of_number(int64_t number)
+{
+	struct user_id user;
+
+	user.len = (unsigned char)id_format(number, user.text);
+	return user;
+}
+
+int user_id_same(const struct user_id *a, const struct user_id *b)
+{
+	return a->len == b->len && memcmp(a->text, b->text, a->len) == 0;
+}
+
+int user_id_compare(const struct user_id *a, const struct user_id *b)
+{
+	return strcmp(a->text, b->text);
+}
 
 size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 {
@@ -14,52 +160,27 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	ulid_format(&receive->batch, p);
 	p += ULID_LEN;
 	*p++ = '.';
-	if (receive->index == 0) {
-		memcpy(p, "0", 2);
-		p++;
-	} else {
-		p += id_format(receive->index, p);
-	}
+	p += id_format(receive->index, p);
 	return (size_t)(p - out);
-}
-
-/* The length up to the last dot of `text`, or -1. */
-static ptrdiff_t last_dot(const char *text, size_t len)
-{
-	const char *dot = memrchr(text, '.', len);
-
-	return dot ? dot - text : -1;
-}
-
-static int index_parse(const char *text, size_t len, int *index)
-{
-	int64_t value = 0;
-
-	if (len == 1 && text[0] == '0')
-		value = 0;
-	else if (id_parse(text, len, &value) || value > RECEIVE_INDEX_MAX)
-		return -1;
-	*index = (int)value;
-	return 0;
 }
 
 /* From both ends: the user may contain dots. */
 int receive_parse(struct receive *receive, const char *text, size_t len)
 {
-	const char *user = memchr(text, '.', len);
-	ptrdiff_t index, batch;
+	const char *end = text + len, *user = memchr(text, '.', len), *batch, *index;
+	int64_t number;
 
 	if (!user || id_parse(text, (size_t)(user - text), &receive->coupon))
 		return -1;
 	user++;
-	len -= (size_t)(user - text);
-	index = last_dot(user, len);
-	if (index < 0 || index_parse(user + index + 1, len - (size_t)index - 1, &receive->index))
+	index = memrchr(user, '.', (size_t)(end - user));
+	batch = index ? memrchr(user, '.', (size_t)(index - user)) : NULL;
+	if (!batch || id_or_zero_parse(index + 1, (size_t)(end - index - 1), &number) ||
+	    number > RECEIVE_INDEX_MAX ||
+	    ulid_parse(&receive->batch, batch + 1, (size_t)(index - batch - 1)))
 		return -1;
-	batch = last_dot(user, (size_t)index);
-	if (batch < 0 || ulid_parse(&receive->batch, user + batch + 1, (size_t)(index - batch - 1)))
-		return -1;
-	return user_id_parse(&receive->user, user, (size_t)batch);
+	receive->index = (int)number;
+	return user_id_parse(&receive->user, user, (size_t)(batch - user));
 }
 
 int receive_key_valid(const char *text, size_t len)
@@ -80,8 +201,7 @@ int receive_code_valid(const char *text, size_t len)
 
 	if (id_parse(text, set_len, &number))
 		return 0;
-	return !dot || (serial_len == 1 && dot[1] == '0') ||
-	       id_parse(dot + 1, serial_len, &number) == 0;
+	return !dot || id_or_zero_parse(dot + 1, serial_len, &number) == 0;
 }
 
 void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX + 1])
@@ -89,10 +209,7 @@ void receive_code_format(int64_t set, int64_t serial, char out[RECEIVE_CODE_MAX 
 	size_t len = id_format(set, out);
 
 	out[len++] = '.';
-	if (serial == 0)
-		memcpy(out + len, "0", 2);
-	else
-		id_format(serial, out + len);
+	id_format(serial, out + len);
 }
 
 int receive_tail_parse(const char *text, size_t len, size_t *key_len)
@@ -116,4 +233,60 @@ const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size
 
 	*code_len = len - begin;
 	return tail + begin;
+}
+
+#define CURSOR_VERSION 1
+
+/* Numbers begin with their highest byte. */
+struct __attribute__((packed)) cursor_bytes {
+	uint8_t version;
+	uint64_t at_us;
+	uint64_t coupon;
+	uint16_t slot;
+	uint64_t check; /* of the user and of the bytes before it */
+};
+
+_Static_assert(2 * sizeof(struct cursor_bytes) == COUPON_CURSOR_LEN, "two digits a byte");
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
+{
+	const uint8_t *at = bytes;
+
+	while (n-- > 0)
+		hash = (hash ^ *at++) * 0x100000001b3;
+	return hash;
+}
+
+char *coupon_cursor_format(const struct coupon_cursor *cursor, const struct user_id *user,
+			   char out[COUPON_CURSOR_SIZE])
+{
+	struct cursor_bytes bytes = { .version = CURSOR_VERSION,
+				      .at_us = htobe64((uint64_t)cursor->at_us),
+				      .coupon = htobe64((uint64_t)cursor->coupon),
+				      .slot = htobe16((uint16_t)cursor->slot) };
+	uint64_t hash = hash_add(0xcbf29ce484222325, user->text, user->len);
+
+	bytes.check = htobe64(hash_add(hash, &bytes, offsetof(struct cursor_bytes, check)));
+	return sodium_bin2hex(out, COUPON_CURSOR_SIZE, (const unsigned char *)&bytes,
+			      sizeof(bytes));
+}
+
+int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user, const char *text,
+			size_t len)
+{
+	char again[COUPON_CURSOR_SIZE];
+	struct cursor_bytes bytes;
+
+	if (len != COUPON_CURSOR_LEN ||
+	    sodium_hex2bin((unsigned char *)&bytes, sizeof(bytes), text, len, NULL, NULL, NULL))
+		return -1;
+	cursor->at_us = (int64_t)be64toh(bytes.at_us);
+	cursor->coupon = (int64_t)be64toh(bytes.coupon);
+	cursor->slot = be16toh(bytes.slot);
+	if (cursor->at_us < 0 || cursor->coupon <= 0 || cursor->slot < 1 ||
+	    cursor->slot > RECEIVE_SLOT_MAX)
+		return -1;
+	/* It has one spelling, in lower case, with the version and the check. */
+	return memcmp(coupon_cursor_format(cursor, user, again), text, len) == 0 ? 0 : -1;
 }

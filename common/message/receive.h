@@ -5,9 +5,78 @@
 #ifndef COMMON_MESSAGE_RECEIVE_H
 #define COMMON_MESSAGE_RECEIVE_H
 
-#include "common/message/id.h"
-#include "common/message/ulid.h"
-#include "common/message/user_id.h"
+#include "common/message/number.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A batch's id: a ULID (https://github.com/ulid/spec), 48 bits of wall clock in milliseconds and 80
+ * random bits. Unique; no code depends on its order. The text is 26 characters of Crockford's base
+ * 32 in upper case.
+ */
+
+#define ULID_LEN 26
+#define ULID_SIZE (ULID_LEN + 1)
+#define ULID_UUID_SIZE 37
+
+struct ulid {
+	uint8_t bytes[16];
+};
+
+/* A new one, its random bits from the kernel. Any thread. */
+void ulid_new(struct ulid *ulid, int64_t wall_ms);
+
+/* Writes 26 characters and NUL; returns `out`. */
+char *ulid_format(const struct ulid *ulid, char out[ULID_SIZE]);
+
+/* Parses exactly `len` bytes in the one canonical spelling; 0, or -1. */
+int ulid_parse(struct ulid *ulid, const char *text, size_t len);
+
+/* When it was made: its first 48 bits, in milliseconds of wall clock. */
+int64_t ulid_time_ms(const struct ulid *ulid);
+
+/*
+ * The same 128 bits as PostgreSQL's uuid text, and back from it (lower case with hyphens; 0, or
+ * -1).
+ */
+char *ulid_to_uuid(const struct ulid *ulid, char out[ULID_UUID_SIZE]);
+int ulid_from_uuid(struct ulid *ulid, const char *text);
+
+/*
+ * A user id: 1 to 64 bytes of printable ASCII without spaces ('!' to '~'), chosen by the caller. It
+ * is opaque: two are the same when all their bytes are, so `42` and `042` are two users.
+ */
+
+#define USER_ID_MAX 64
+#define USER_ID_SIZE (USER_ID_MAX + 1) /* with its NUL */
+#define USER_ID_WHY_SIZE 128
+#define USER_ID_ALLOWED "1 to 64 bytes of printable ASCII without spaces"
+
+struct user_id {
+	unsigned char len; /* 0: none */
+	char text[USER_ID_SIZE];
+};
+
+/* Exactly `len` bytes. 0, or -1 unless they are an id. */
+int user_id_parse(struct user_id *user, const char *text, size_t len);
+
+/* How many bytes there are before the first that no id contains; `len`: there is none. */
+size_t user_id_valid_length(const char *text, size_t len);
+
+/*
+ * Writes why these bytes, which are no id, are none: where the first wrong byte is (from 1), or how
+ * many there are, and what is allowed.
+ */
+void user_id_why(const char *text, size_t len, char out[USER_ID_WHY_SIZE]);
+
+/* The id that is the decimal text of the number, which is 0 or more. */
+struct user_id user_id_of_number(int64_t number);
+
+int user_id_same(const struct user_id *a, const struct user_id *b);
+
+/* Negative, 0 or positive: by their bytes, as strcmp() and the collation "C" order them. */
+int user_id_compare(const struct user_id *a, const struct user_id *b);
 
 #define RECEIVE_INDEX_MAX 255 /* a batch holds at most 256 receives */
 #define RECEIVE_SIZE (ID_SIZE + USER_ID_SIZE + ULID_SIZE + 4)
@@ -55,5 +124,33 @@ size_t receive_tail_key_len(const char *tail);
 
 /* The code in a tail whose key has `key_len` bytes; `*code_len` is 0 if it has none. */
 const char *receive_tail_code(const char *tail, size_t len, size_t key_len, size_t *code_len);
+
+/*
+ * A cursor: the place in a user's coupons, newest first, at which the next page begins. Clients see
+ * it as a text of 54 hexadecimal digits and make nothing of it.
+ *
+ *	version 1 | time 8 | coupon 8 | slot 2 | check 8	bytes, the highest first
+ *
+ * The check is a hash of the user and of the bytes before it: it finds a text that is damaged or
+ * belongs to another user. It is no secret, because a cursor gives no rights.
+ */
+
+#define COUPON_CURSOR_LEN 54
+#define COUPON_CURSOR_SIZE (COUPON_CURSOR_LEN + 1)
+
+/* The last coupon before it. */
+struct coupon_cursor {
+	int64_t at_us;  /* the time of its receive: microseconds since 1970 */
+	int64_t coupon; /* 1 or more */
+	int slot;       /* 1 to RECEIVE_SLOT_MAX */
+};
+
+/* Writes the text with its NUL; returns `out`. */
+char *coupon_cursor_format(const struct coupon_cursor *cursor, const struct user_id *user,
+			   char out[COUPON_CURSOR_SIZE]);
+
+/* Parses exactly `len` bytes. 0, or -1 unless coupon_cursor_format() wrote them for this user. */
+int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user, const char *text,
+			size_t len);
 
 #endif

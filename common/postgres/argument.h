@@ -6,7 +6,7 @@
 #define COMMON_POSTGRES_ARGUMENT_H
 
 #include "common/message/number.h"
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/log/service_version.h"
 
 #include <inttypes.h>
 #include <poll.h>

@@ -2,7 +2,6 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/log/trace.h"
 
 #include <errno.h>
 #include <stddef.h>

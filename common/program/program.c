@@ -3,8 +3,8 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/postgres/url.h"
-#include "common/rabbit/amqp.h"
-#include "common/redis/url.h"
+#include "common/rabbit/connection.h"
+#include "common/redis/redis.h"
 
 #include <stdlib.h>
 #include <string.h>

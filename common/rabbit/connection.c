@@ -1,35 +1,45 @@
 #include "common/rabbit/connection.h"
 
+#include "common/check.h"
 #include "common/clock.h"
-#include "common/log/service_version.h"
-#include "common/rabbit/amqp.h"
+#include "common/log/log.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TEXT_SIZE 32
+
+const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name)
+{
+	for (int i = 0; i < table->num_entries; i++) {
+		const amqp_table_entry_t *entry = &table->entries[i];
+
+		if (entry->key.len == strlen(name) &&
+		    memcmp(entry->key.bytes, name, entry->key.len) == 0)
+			return &entry->value;
+	}
+	return NULL;
+}
 
 /* A text of the server's properties; empty when it has none of that name. Returns `out`. */
 static const char *text_read(amqp_connection_state_t connection, const char *name,
 			     char out[TEXT_SIZE])
 {
 	const amqp_table_t *properties = amqp_get_server_properties(connection);
+	const amqp_field_value_t *value = properties ? rabbit_table_find(properties, name) : NULL;
 
 	out[0] = '\0';
-	for (int i = 0; properties && i < properties->num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->entries[i];
-		const amqp_bytes_t *text = &entry->value.value.bytes;
-
-		if (entry->key.len == strlen(name) &&
-		    memcmp(entry->key.bytes, name, entry->key.len) == 0 &&
-		    entry->value.kind == AMQP_FIELD_KIND_UTF8)
-			snprintf(out, TEXT_SIZE, "%.*s", (int)text->len, (const char *)text->bytes);
-	}
+	if (value && value->kind == AMQP_FIELD_KIND_UTF8)
+		snprintf(out, TEXT_SIZE, "%.*s", (int)value->value.bytes.len,
+			 (const char *)value->value.bytes.bytes);
 	return out;
 }
 
@@ -42,7 +52,8 @@ int rabbit_server_major(amqp_connection_state_t connection)
 	return atoi(text_read(connection, "version", version));
 }
 
-void rabbit_server_log(amqp_connection_state_t connection)
+/* Logs its product and version. */
+static void server_log(amqp_connection_state_t connection)
 {
 	char product[TEXT_SIZE], version[TEXT_SIZE];
 
@@ -184,7 +195,7 @@ amqp_connection_state_t rabbit_connection_open(const char *url, int confirms,
 	rabbit_time_left_set(connection, deadline_ms);
 	if (rabbit_reply_check(login(connection, &info), error))
 		goto fail;
-	rabbit_server_log(connection);
+	server_log(connection);
 	if (channel_open(connection, confirms, deadline_ms, error))
 		goto fail;
 	rabbit_time_restore(connection);
@@ -247,4 +258,110 @@ void rabbit_connection_drop(amqp_connection_state_t connection)
 {
 	if (connection)
 		amqp_destroy_connection(connection);
+}
+
+#define LOOK_EVERY_S 1
+
+struct watch {
+	struct watch *next;
+	int fd;           /* a duplicate: stays valid when the library closes its own */
+	int64_t begun_ms; /* 0: no call is in progress */
+	int cut;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct watch *watches;
+static int started;
+
+static void look(int64_t now_ms)
+{
+	for (struct watch *watch = watches; watch; watch = watch->next) {
+		if (watch->begun_ms == 0 || now_ms - watch->begun_ms < WATCHDOG_CALL_MS)
+			continue;
+		log_warn("amqp_call_hangs", LOG_I("for_ms", now_ms - watch->begun_ms));
+		shutdown(watch->fd, SHUT_RDWR);
+		watch->begun_ms = 0;
+		watch->cut = 1;
+	}
+}
+
+static void *run(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&mutex);
+	for (;;) {
+		struct timespec until;
+
+		while (!watches)
+			pthread_cond_wait(&changed, &mutex);
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += LOOK_EVERY_S;
+		pthread_cond_timedwait(&changed, &mutex, &until);
+		look(clock_monotonic_ms());
+	}
+	return NULL;
+}
+
+struct watch *watch_new(int fd)
+{
+	struct watch *watch = calloc(1, sizeof(*watch));
+	pthread_t thread;
+
+	check(watch != NULL);
+	watch->fd = dup(fd);
+	pthread_mutex_lock(&mutex);
+	watch->next = watches;
+	watches = watch;
+	if (!started) {
+		check(pthread_create(&thread, NULL, run, NULL) == 0);
+		pthread_detach(thread);
+		started = 1;
+	}
+	pthread_cond_signal(&changed);
+	pthread_mutex_unlock(&mutex);
+	return watch;
+}
+
+void watch_free(struct watch *watch)
+{
+	struct watch **at = &watches;
+
+	if (!watch)
+		return;
+	pthread_mutex_lock(&mutex);
+	while (*at != watch)
+		at = &(*at)->next;
+	*at = watch->next;
+	pthread_mutex_unlock(&mutex);
+	if (watch->fd >= 0)
+		close(watch->fd);
+	free(watch);
+}
+
+void watch_begin(struct watch *watch)
+{
+	pthread_mutex_lock(&mutex);
+	watch->begun_ms = clock_monotonic_ms();
+	pthread_mutex_unlock(&mutex);
+}
+
+int watch_end(struct watch *watch)
+{
+	int cut;
+
+	pthread_mutex_lock(&mutex);
+	cut = watch->cut;
+	watch->begun_ms = 0;
+	watch->cut = 0;
+	pthread_mutex_unlock(&mutex);
+	return cut;
+}
+
+void watch_cut_all(void)
+{
+	pthread_mutex_lock(&mutex);
+	for (struct watch *watch = watches; watch; watch = watch->next)
+		shutdown(watch->fd, SHUT_RDWR);
+	pthread_mutex_unlock(&mutex);
 }

@@ -6,10 +6,19 @@
 #ifndef COMMON_RABBIT_CONNECTION_H
 #define COMMON_RABBIT_CONNECTION_H
 
-#include "common/rabbit/amqp.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+/* Newer versions have them in a folder and warn about the old names; 0.11 has only those. */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_tcp_socket.h>
+#endif
 
 #define RABBIT_CHANNEL 1
 /* connect, handshake, each RPC; opening in all, and declaring in all, twice that */
@@ -57,14 +66,14 @@ void rabbit_time_restore(amqp_connection_state_t connection);
 int rabbit_connection_queue_read(amqp_connection_state_t connection, const char *queue,
 				 int64_t *ready, int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
 
+/* The value of this name in a table, or NULL. */
+const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const char *name);
+
 /*
  * Of what a broker states about itself: the first number of its version; 0 if the broker is not a
  * RabbitMQ or states no version.
  */
 int rabbit_server_major(amqp_connection_state_t connection);
-
-/* Logs its product and version; see common/log/service_version.h. */
-void rabbit_server_log(amqp_connection_state_t connection);
 
 /* Sends connection.close without waiting long, then frees. NULL is allowed. */
 void rabbit_connection_close(amqp_connection_state_t connection);
@@ -75,5 +84,31 @@ void rabbit_connection_drop(amqp_connection_state_t connection);
 int rabbit_reply_check(amqp_rpc_reply_t reply, char error[RABBIT_ERROR_SIZE]);
 /* The code with which the broker closed the channel instead of a reply; 0: it did not. */
 int rabbit_reply_code(amqp_rpc_reply_t reply);
+
+/*
+ * Ends library calls that hang. librabbitmq may block in a write for as long as the peer leaves the
+ * socket full; the watchdog's thread then shuts the socket down, and the call returns with an
+ * error. One thread watches all connections of the process.
+ */
+
+#define WATCHDOG_CALL_MS 8000 /* no call may take longer */
+
+struct watch;
+
+/*
+ * Any thread. Watches the socket `fd` until watch_free(); the first watch starts the thread.
+ */
+struct watch *watch_new(int fd);
+void watch_free(struct watch *watch); /* NULL is allowed */
+
+/* Around each library call that may block; by the thread that owns the watch. */
+void watch_begin(struct watch *watch);
+int watch_end(struct watch *watch); /* 1 when the watchdog has ended this call */
+
+/*
+ * Any thread. Shuts every watched socket down, so that calls in progress return. For a process that
+ * stops without waiting for the broker.
+ */
+void watch_cut_all(void);
 
 #endif

@@ -51,7 +51,7 @@ void rabbit_link_drop(struct rabbit_link *link);
 
 /*
  * Begins to connect when it is down and an attempt is due. Does not block: a thread connects
- * (opening.h).
+ * (topology.h).
  */
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms);
 /*

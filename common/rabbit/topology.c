@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/rabbit/amqp.h"
 #include "common/rabbit/connection.h"
 
 #include <pthread.h>
@@ -171,8 +170,13 @@ static struct declaring declaring_begin(amqp_connection_state_t connection, int 
 				   .error = error };
 }
 
-int rabbit_topology_declare(amqp_connection_state_t connection, int confirms,
-			    char error[RABBIT_ERROR_SIZE])
+/*
+ * Declares all of it; everything is idempotent. 0, or -1 with `error`. `confirms` as for
+ * rabbit_connection_open(): a queue that differs ends the channel, which is opened again. An
+ * exchange that exists with other properties is an error and is logged too.
+ */
+static int declare_all(amqp_connection_state_t connection, int confirms,
+		       char error[RABBIT_ERROR_SIZE])
 {
 	struct declaring declaring = declaring_begin(connection, confirms, error);
 	int rc = declaring_run(&declaring);
@@ -261,7 +265,7 @@ static int source_consume(struct rabbit_opening *opening, const struct rabbit_so
 static int open_all(struct rabbit_opening *opening)
 {
 	if (!opening->plan.passive &&
-	    rabbit_topology_declare(opening->connection, opening->plan.confirms, opening->error))
+	    declare_all(opening->connection, opening->plan.confirms, opening->error))
 		return -1;
 	for (size_t i = 0; i < opening->plan.sources_n; i++)
 		if (source_consume(opening, &opening->plan.sources[i]))

@@ -40,15 +40,8 @@ struct rabbit_queue_place {
 const struct rabbit_queue_place *rabbit_queue_place(enum rabbit_queue queue);
 
 /*
- * Declares all of it; everything is idempotent. 0, or -1 with `error`. `confirms` as for
- * rabbit_connection_open(): a queue that differs ends the channel, which is opened again. An
- * exchange that exists with other properties is an error and is logged too.
- */
-int rabbit_topology_declare(amqp_connection_state_t connection, int confirms,
-			    char error[RABBIT_ERROR_SIZE]);
-/*
- * The same without waiting: should the broker refuse, it closes the channel. Returns a status of
- * the library.
+ * Declares all of it without waiting: should the broker refuse, it closes the channel. Returns a
+ * status of the library.
  */
 int rabbit_topology_declare_send(amqp_connection_state_t connection);
 

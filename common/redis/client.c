@@ -1,9 +1,10 @@
 #include "common/redis/client.h"
 
 #include "common/check.h"
+#include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/url.h"
-#include "common/log/service_version.h"
+#include "common/redis/redis.h"
+#include "embed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,14 +120,18 @@ redisReply *redis_client_call(struct redis_client *client, int argc, const char 
 	return reply_check(client, redisCommandArgv(client->connection, argc, argv, NULL));
 }
 
-/* A reply of another form than expected of the command: handled as a refusal. Frees it. */
-static void reply_refuse(struct redis_client *client, redisReply *reply, const char *command)
+/* Frees the reply. 0, or -1: it is of another form than expected, which is handled as a refusal. */
+static int reply_end(struct redis_client *client, redisReply *reply, const char *command,
+		     int is_other)
 {
 	char why[ERROR_SIZE];
 
-	snprintf(why, sizeof(why), "%s replied something else", command);
-	fail(client, REDIS_REFUSED, why);
+	if (is_other) {
+		snprintf(why, sizeof(why), "%s replied something else", command);
+		fail(client, REDIS_REFUSED, why);
+	}
 	freeReplyObject(reply);
+	return is_other ? -1 : 0;
 }
 
 int redis_client_integer(struct redis_client *client, int argc, const char **argv, int64_t *n)
@@ -135,13 +140,9 @@ int redis_client_integer(struct redis_client *client, int argc, const char **arg
 
 	if (!reply)
 		return -1;
-	if (reply->type != REDIS_REPLY_INTEGER) {
-		reply_refuse(client, reply, argv[0]);
-		return -1;
-	}
-	*n = reply->integer;
-	freeReplyObject(reply);
-	return 0;
+	if (reply->type == REDIS_REPLY_INTEGER)
+		*n = reply->integer;
+	return reply_end(client, reply, argv[0], reply->type != REDIS_REPLY_INTEGER);
 }
 
 static int call_is_done(struct redis_client *client, int argc, const char **argv)
@@ -351,11 +352,10 @@ redisReply *redis_client_transaction(struct redis_client *client,
 		freeReplyObject(reply);
 	}
 	reply = redis_client_next(client);
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != n)) {
-		reply_refuse(client, reply, "EXEC");
-		return NULL;
-	}
-	return reply;
+	if (!reply || (reply->type == REDIS_REPLY_ARRAY && reply->elements == n))
+		return reply;
+	reply_end(client, reply, "EXEC", 1);
+	return NULL;
 }
 
 redisReply *redis_client_hscan(struct redis_client *client, const char *key,
@@ -368,7 +368,7 @@ redisReply *redis_client_hscan(struct redis_client *client, const char *key,
 	if (!reply)
 		return NULL;
 	if (!redis_reply_is_scan(reply)) {
-		reply_refuse(client, reply, "HSCAN");
+		reply_end(client, reply, "HSCAN", 1);
 		return NULL;
 	}
 	snprintf(cursor, REDIS_CURSOR_SIZE, "%s", reply->element[0]->str);
@@ -382,17 +382,15 @@ int redis_client_process(struct redis_client *client, char run_id[REDIS_RUN_ID_S
 	redisReply *reply = redis_client_call(client, 2, info);
 	char version[REDIS_VERSION_SIZE];
 	const char *product;
+	int rc;
 
 	if (!reply)
 		return -1;
-	if (redis_reply_process(reply, run_id, uptime_s)) {
-		reply_refuse(client, reply, "INFO");
-		return -1;
-	}
+	rc = redis_reply_process(reply, run_id, uptime_s);
 	product = redis_reply_version(reply, version);
-	service_version_log(SERVICE_REDIS, product, version);
-	freeReplyObject(reply);
-	return 0;
+	if (rc == 0)
+		service_version_log(SERVICE_REDIS, product, version);
+	return reply_end(client, reply, "INFO", rc);
 }
 
 int redis_client_writes(struct redis_client *client, int64_t *writes)
@@ -400,14 +398,7 @@ int redis_client_writes(struct redis_client *client, int64_t *writes)
 	const char *info[] = { "INFO", "persistence" };
 	redisReply *reply = redis_client_call(client, 2, info);
 
-	if (!reply)
-		return -1;
-	if (redis_reply_writes(reply, writes)) {
-		reply_refuse(client, reply, "INFO");
-		return -1;
-	}
-	freeReplyObject(reply);
-	return 0;
+	return reply ? reply_end(client, reply, "INFO", redis_reply_writes(reply, writes)) : -1;
 }
 
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
@@ -415,12 +406,52 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 	const char *time[] = { "TIME" };
 	redisReply *reply = redis_client_call(client, 1, time);
 
-	if (!reply)
-		return -1;
-	if (redis_reply_time_ms(reply, now_ms)) {
-		reply_refuse(client, reply, "TIME");
-		return -1;
+	return reply ? reply_end(client, reply, "TIME", redis_reply_time_ms(reply, now_ms)) : -1;
+}
+
+#define HEAD_ARGS 5
+
+enum redis_revoked redis_revoke(struct redis_client *redis,
+				const struct redis_revocation *revocation, int is_last, size_t n,
+				const char *const *codes, int64_t *seq)
+{
+	char generation[NUMBER_SIZE], from[NUMBER_SIZE], to[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	const char *argv[HEAD_ARGS + REDIS_REVOKE_CODES_MAX] = {
+		revocation->run_id, number_text(revocation->generation, generation),
+		number_text(revocation->from, from), number_text(revocation->to, to),
+		is_last ? "1" : "0"
+	};
+	redisReply *reply;
+
+	check(n <= REDIS_REVOKE_CODES_MAX);
+	for (size_t i = 0; i < n; i++)
+		argv[HEAD_ARGS + i] = codes[i];
+	reply = redis_client_coupon_eval(redis, lua_revoke, revocation->coupon,
+					 COUPON_KEY_COUPON | COUPON_KEY_CODES, HEAD_ARGS + (int)n,
+					 argv);
+	if (reply && reply->type == REDIS_REPLY_ARRAY) {
+		*seq = reply->elements == 3 ? reply->element[2]->integer : -1;
+		freeReplyObject(reply);
+		return REDIS_REVOKED_DONE;
 	}
-	freeReplyObject(reply);
-	return 0;
+	redis_word_take(reply, word);
+	if (strcmp(word, "missing") == 0)
+		return REDIS_REVOKED_MISSING;
+	return strcmp(word, "behind") == 0 ? REDIS_REVOKED_BEHIND : REDIS_REVOKED_FAILED;
+}
+
+size_t redis_code_user(const redisReply *value)
+{
+	const char *space;
+
+	if (value->type != REDIS_REPLY_STRING)
+		return 0;
+	space = memchr(value->str, ' ', value->len);
+	return space ? (size_t)(space - value->str) : value->len;
+}
+
+int redis_code_is_revoked(const redisReply *value)
+{
+	return value->type == REDIS_REPLY_STRING &&
+	       (value->len == 0 || value->str[value->len - 1] == ' ');
 }

@@ -5,12 +5,9 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/reply.h"
-#include "common/redis/url.h"
+#include "common/redis/redis.h"
 #include "common/resolving.h"
 #include "common/ticker.h"
-#include "common/log/service_version.h"
-#include "common/log/trace.h"
 
 #include <hiredis/async.h>
 #include <hiredis/adapters/libevent.h>

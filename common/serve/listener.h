@@ -1,12 +1,25 @@
 /*
- * Accepts connections in an event loop, some in each of its turns. It pauses for a moment when file
- * descriptors run out, instead of spinning, and reserves the last ones for connections of the
- * process to the services.
+ * Listening sockets, and accepting in an event loop, some connections in each of its turns. It
+ * pauses for a moment when file descriptors run out, instead of spinning, and reserves the last
+ * ones for connections of the process to the services.
  */
 #ifndef COMMON_SERVE_LISTENER_H
 #define COMMON_SERVE_LISTENER_H
 
 #include <event2/listener.h>
+
+/* Non-blocking sockets, as named by settings. One that cannot be bound ends the process. */
+
+/* Ends the process with a sentence unless `address` is host:port or off; binds nothing. */
+void bind_check(const char *setting, const char *address);
+int bind_tcp(const char *setting, const char *address); /* -1 for off */
+/*
+ * Replaces the socket file of a process that is gone. Anything else at the path, for instance a
+ * file, or a socket that a process listens on, stays, and ends this process with a sentence.
+ */
+int bind_unix(const char *setting, const char *path);
+/* Closes the socket, and removes its file unless another process listens there by now. */
+void bind_unix_end(int fd, const char *path);
 
 /* `paused` is called at each pause, for a metric. Before the first listener. */
 void listener_on_pause(void (*paused)(void));

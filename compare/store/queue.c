@@ -2,7 +2,7 @@
 #include "compare/store/client.h"
 
 #include "common/check.h"
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "compare/store/client.h"
 
 #include "common/check.h"
-#include "common/redis/url.h"
+#include "common/redis/redis.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

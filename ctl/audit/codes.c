@@ -1,7 +1,7 @@
 #include "ctl/audit/codes.h"
 
 #include "common/check.h"
-#include "common/redis/revoke.h"
+#include "common/redis/client.h"
 #include "common/redis/user_records.h"
 #include "ctl/store.h"
 #include "embed.h"

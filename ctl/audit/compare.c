@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 #include "ctl/audit/pass.h"
 #include "ctl/audit/redis.h"
 #include "ctl/store.h"

@@ -5,8 +5,7 @@
 #ifndef CTL_AUDIT_FINDING_H
 #define CTL_AUDIT_FINDING_H
 
-#include "common/message/ulid.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 #include "ctl/output.h"
 
 #include <stdint.h>

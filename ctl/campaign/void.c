@@ -6,7 +6,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/message/ulid.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"

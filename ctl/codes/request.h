@@ -7,7 +7,7 @@
 #ifndef CTL_CODES_REQUEST_H
 #define CTL_CODES_REQUEST_H
 
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 
 struct request {
 	char *path;

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/redis/revoke.h"
+#include "common/redis/client.h"
 #include "embed.h"
 
 #define TRIES 10

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/redis/revoke.h"
+#include "common/redis/client.h"
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/revocations.h"
 #include "ctl/codes/stored.h"

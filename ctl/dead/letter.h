@@ -3,8 +3,7 @@
 #define CTL_DEAD_LETTER_H
 
 #include "common/message/message.h"
-#include "common/message/packed.h"
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 #include "ctl/output.h"
 
 #define DEAD_REASON_SIZE 256

@@ -1,10 +1,9 @@
 #include "ctl/dead/walk.h"
 
-#include "common/rabbit/connection.h"
-#include "common/rabbit/envelope.h"
 #include "common/check.h"
-#include "common/message/id.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/rabbit/envelope.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 #include "ctl/ctl.h"
 #include "ctl/distribute/run.h"
 #include "ctl/file.h"

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/message/answer.h"
-#include "common/message/user_id.h"
 
 #include <errno.h>
 #include <stdlib.h>

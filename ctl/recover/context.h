@@ -2,11 +2,11 @@
 #ifndef CTL_RECOVER_CONTEXT_H
 #define CTL_RECOVER_CONTEXT_H
 
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 #include "common/redis/client.h"
 #include "common/redis/user_records.h"
-#include "ctl/postgres.h"
 #include "ctl/output.h"
+#include "ctl/postgres.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 #include "ctl/recover/coupons.h"
 
 #include "common/check.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 #include "ctl/recover/context.h"
 #include "ctl/recover/report.h"
 #include "ctl/store.h"

@@ -6,12 +6,12 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 #include "ctl/output.h"
 #include "ctl/store.h"
 #include "embed.h"
-#include "events/signature.h"
 #include "events/post.h"
+#include "events/signature.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>

@@ -1,27 +1,20 @@
 #include "gateway/admit/admission.h"
 
 #include "common/check.h"
-#include "common/log/trace.h"
+#include "common/log/log.h"
 #include "gateway/admit/coupon_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Requests that wait for a script call, and the calls in flight. While calls_per_coupon_max calls
- * of a coupon are in flight, or the port has no room, its requests wait and go together in the next
- * call. Part of admission.
- *
- *	add ─▶ waiting ─(flush)─▶ call, sent ─▶ its requests refused or accepted ─▶ free_call
- *
- * It also counts what is open: receives waiting, in a call, being looked up, or not confirmed.
- */
-
 STAILQ_HEAD(coupon_list, coupon);
 
-struct call_queue {
-	const struct admission_port *port;
-	const struct admission_limits *limits;
+/* What is open: receives waiting, in a call, being looked up, or not confirmed. */
+struct admission {
+	struct admission_port port;
+	struct admission_limits limits;
+	struct waiters *waiters;
+	struct coupon_table coupons;
 	struct coupon_list ready; /* have something to send, oldest first */
 	size_t ready_n;
 	size_t unsent;  /* requests that are in no call */
@@ -29,210 +22,18 @@ struct call_queue {
 	size_t waiting; /* requests that are not answered */
 };
 
-/* `port` and `limits` must outlive it. */
-static void call_queue_init(struct call_queue *queue, const struct admission_port *port,
-			    const struct admission_limits *limits)
-{
-	check(limits->batch_receives_max >= 1 &&
-	      limits->batch_receives_max <= MESSAGE_RECEIVES_MAX);
-	*queue = (struct call_queue){ .port = port, .limits = limits };
-	STAILQ_INIT(&queue->ready);
-}
-
-/*
- * Reports to the port when the coupon's first request arrives, before it is sent, and when its last
- * one ends.
- */
-static void busy_report(struct call_queue *queue, struct coupon *coupon)
-{
-	int busy = coupon_has_requests(coupon);
-
-	if (busy == coupon->is_busy || !queue->port->busy)
-		return;
-	coupon->is_busy = busy;
-	queue->port->busy(queue->port->context, coupon->id, busy);
-}
-
-static void ready_mark(struct call_queue *queue, struct coupon *coupon)
-{
-	if (coupon->is_ready || STAILQ_EMPTY(&coupon->waiting))
-		return;
-	coupon->is_ready = 1;
-	queue->ready_n++;
-	STAILQ_INSERT_TAIL(&queue->ready, coupon, ready);
-}
-
-/* Whether the limit of what is open is reached, of this coupon or of all. */
-static int call_queue_is_full(const struct call_queue *queue, const struct coupon *coupon)
-{
-	return queue->open >= queue->limits->unconfirmed_max ||
-	       coupon->open >= queue->limits->unconfirmed_per_coupon_max;
-}
-
-static void call_queue_add(struct call_queue *queue, struct coupon *coupon, struct request *request)
-{
-	coupon->open++;
-	queue->open++;
-	queue->waiting++;
-	queue->unsent++;
-	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
-	busy_report(queue, coupon);
-	ready_mark(queue, coupon);
-}
-
-/* Answers a request that took no slot, and forgets it. */
-static void call_queue_refuse(struct call_queue *queue, struct coupon *coupon,
-			      struct request *request, enum answer answer)
-{
-	struct result result = { .answer = answer };
-
-	coupon->open--;
-	queue->open--;
-	queue->waiting--;
-	queue->port->answer(queue->port->context, request, &result);
-}
-
-static void call_queue_refuse_all(struct call_queue *queue, struct call *call, enum answer answer)
-{
-	for (size_t i = 0; i < call->requests_n; i++)
-		call_queue_refuse(queue, call->coupon, call->requests[i], answer);
-}
-
-/* This number of accepted receives of the coupon is confirmed. */
-static void call_queue_confirmed(struct call_queue *queue, struct coupon *coupon, size_t receives)
-{
-	check(coupon->open >= receives);
-	coupon->open -= receives;
-	queue->open -= receives;
-}
-
-/* Forgets a request that has a slot, now or (`repeated`) by an earlier one; the caller answers. */
-static void call_queue_accept(struct call_queue *queue, struct coupon *coupon, int repeated)
-{
-	queue->waiting--;
-	if (repeated) /* nothing new was taken: nothing to confirm */
-		call_queue_confirmed(queue, coupon, 1);
-}
-
-/* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
-static void call_queue_free_call(struct call_queue *queue, struct call *call)
-{
-	call->coupon->calls--;
-	busy_report(queue, call->coupon);
-	ready_mark(queue, call->coupon);
-	free(call);
-}
-
-static struct call *call_new(const struct call_queue *queue, struct coupon *coupon, int64_t now_ms)
-{
-	struct call *call = malloc(sizeof(*call));
-
-	check(call != NULL);
-	call->coupon = coupon;
-	call->coupon_id = coupon->id;
-	call->seen_generation = coupon->seen_generation;
-	call->seen_seq = coupon->seen_seq;
-	call->sent_ms = now_ms;
-	call->has_keys = call->has_codes = 0;
-	call->requests_n = 0;
-	queue->port->ulid_new(queue->port->context, &call->batch);
-	return call;
-}
-
-/* How many requests the next call may have. */
-static size_t room(const struct call_queue *queue)
-{
-	const struct admission_port *port = queue->port;
-	size_t most = queue->limits->batch_receives_max, n;
-
-	if (!port->room)
-		return most;
-	n = port->room(port->context, queue->unsent, queue->ready_n);
-	return n < most ? n : most;
-}
-
-/*
- * Makes the next call, of at most `most` waiting requests; NULL when a remembered answer served all
- * of them.
- */
-static struct call *call_gather(struct call_queue *queue, struct coupon *coupon, size_t most)
-{
-	int64_t now_ms = queue->port->now_ms(queue->port->context);
-	struct call *call = NULL;
-	struct request *request;
-
-	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
-		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
-		queue->unsent--;
-		if (coupon_remembers(coupon, request, now_ms)) {
-			call_queue_refuse(queue, coupon, request, coupon->memory);
-			continue;
-		}
-		if (!call)
-			call = call_new(queue, coupon, now_ms);
-		call->has_keys |= request->key_len > 0;
-		call->has_codes |= request->code_len > 0;
-		call->requests[call->requests_n++] = request;
-	}
-	return call;
-}
-
-static void coupon_send(struct call_queue *queue, struct coupon *coupon)
-{
-	size_t most;
-
-	while (coupon->calls < queue->limits->calls_per_coupon_max &&
-	       !STAILQ_EMPTY(&coupon->waiting) && (most = room(queue)) > 0) {
-		struct call *call = call_gather(queue, coupon, most);
-
-		if (!call) {
-			busy_report(queue, coupon);
-			return;
-		}
-		coupon->calls++;
-		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (queue->port->send(queue->port->context, call)) {
-			call_queue_refuse_all(queue, call, ANSWER_UNAVAILABLE);
-			call_queue_free_call(queue, call);
-		}
-	}
-}
-
-/* Sends the waiting requests. Those left by a send that fails wait for the next flush. */
-static void call_queue_flush(struct call_queue *queue)
-{
-	/* Those that become ready meanwhile wait for the next flush. */
-	for (size_t n = queue->ready_n; n > 0 && room(queue) > 0; n--) {
-		struct coupon *coupon = STAILQ_FIRST(&queue->ready);
-
-		coupon_send(queue, coupon);
-		STAILQ_REMOVE_HEAD(&queue->ready, ready);
-		queue->ready_n--;
-		coupon->is_ready = 0;
-		if (coupon->calls < queue->limits->calls_per_coupon_max)
-			ready_mark(queue, coupon);
-	}
-}
-
-struct admission {
-	struct admission_port port;
-	struct admission_limits limits;
-	struct waiters *waiters;
-	struct coupon_table coupons;
-	struct call_queue queue;
-};
-
 struct admission *admission_new(const struct admission_port *port,
 				const struct admission_limits *limits, struct waiters *waiters)
 {
 	struct admission *admission = calloc(1, sizeof(*admission));
 
-	check(admission != NULL);
+	check(admission != NULL && limits->batch_receives_max >= 1 &&
+	      limits->batch_receives_max <= MESSAGE_RECEIVES_MAX);
 	admission->port = *port;
 	admission->limits = *limits;
 	admission->waiters = waiters;
+	STAILQ_INIT(&admission->ready);
 	coupon_table_init(&admission->coupons, limits->coupons_max);
-	call_queue_init(&admission->queue, &admission->port, &admission->limits);
 	return admission;
 }
 
@@ -240,7 +41,7 @@ void admission_free(struct admission *admission)
 {
 	if (!admission)
 		return;
-	check(admission->queue.waiting == 0);
+	check(admission->waiting == 0);
 	coupon_table_fini(&admission->coupons);
 	free(admission);
 }
@@ -256,6 +57,174 @@ static void answer(struct admission *admission, struct request *request,
 	admission->port.answer(admission->port.context, request, result);
 }
 
+/*
+ * Reports to the port when the coupon's first request arrives, before it is sent, and when its last
+ * one ends.
+ */
+static void busy_report(struct admission *admission, struct coupon *coupon)
+{
+	int busy = coupon_has_requests(coupon);
+
+	if (busy == coupon->is_busy || !admission->port.busy)
+		return;
+	coupon->is_busy = busy;
+	admission->port.busy(admission->port.context, coupon->id, busy);
+}
+
+static void ready_mark(struct admission *admission, struct coupon *coupon)
+{
+	if (coupon->is_ready || STAILQ_EMPTY(&coupon->waiting))
+		return;
+	coupon->is_ready = 1;
+	admission->ready_n++;
+	STAILQ_INSERT_TAIL(&admission->ready, coupon, ready);
+}
+
+/* Whether the limit of what is open is reached, of this coupon or of all. */
+static int is_full(const struct admission *admission, const struct coupon *coupon)
+{
+	return admission->open >= admission->limits.unconfirmed_max ||
+	       coupon->open >= admission->limits.unconfirmed_per_coupon_max;
+}
+
+static void request_add(struct admission *admission, struct coupon *coupon, struct request *request)
+{
+	coupon->open++;
+	admission->open++;
+	admission->waiting++;
+	admission->unsent++;
+	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
+	busy_report(admission, coupon);
+	ready_mark(admission, coupon);
+}
+
+/* Answers a request that took no slot, and forgets it. */
+static void request_refuse(struct admission *admission, struct coupon *coupon,
+			   struct request *request, enum answer answer)
+{
+	struct result result = { .answer = answer };
+
+	coupon->open--;
+	admission->open--;
+	admission->waiting--;
+	admission->port.answer(admission->port.context, request, &result);
+}
+
+static void call_refuse(struct admission *admission, struct call *call, enum answer answer)
+{
+	for (size_t i = 0; i < call->requests_n; i++)
+		request_refuse(admission, call->coupon, call->requests[i], answer);
+}
+
+/* This number of accepted receives of the coupon is confirmed. */
+static void receives_confirmed(struct admission *admission, struct coupon *coupon, size_t receives)
+{
+	check(coupon->open >= receives);
+	coupon->open -= receives;
+	admission->open -= receives;
+}
+
+/* Ends a call whose requests have all been refused, accepted, or kept for a look-up. */
+static void call_free(struct admission *admission, struct call *call)
+{
+	call->coupon->calls--;
+	busy_report(admission, call->coupon);
+	ready_mark(admission, call->coupon);
+	free(call);
+}
+
+static struct call *call_new(const struct admission *admission, struct coupon *coupon,
+			     int64_t now_ms)
+{
+	struct call *call = malloc(sizeof(*call));
+
+	check(call != NULL);
+	call->coupon = coupon;
+	call->coupon_id = coupon->id;
+	call->seen_generation = coupon->seen_generation;
+	call->seen_seq = coupon->seen_seq;
+	call->sent_ms = now_ms;
+	call->has_keys = call->has_codes = 0;
+	call->requests_n = 0;
+	admission->port.ulid_new(admission->port.context, &call->batch);
+	return call;
+}
+
+/* How many requests the next call may have. */
+static size_t room(const struct admission *admission)
+{
+	const struct admission_port *port = &admission->port;
+	size_t most = admission->limits.batch_receives_max, n;
+
+	if (!port->room)
+		return most;
+	n = port->room(port->context, admission->unsent, admission->ready_n);
+	return n < most ? n : most;
+}
+
+/*
+ * Makes the next call, of at most `most` waiting requests; NULL when a remembered answer served all
+ * of them.
+ */
+static struct call *call_gather(struct admission *admission, struct coupon *coupon, size_t most)
+{
+	int64_t now_ms = now_of(admission);
+	struct call *call = NULL;
+	struct request *request;
+
+	while ((request = STAILQ_FIRST(&coupon->waiting)) && (!call || call->requests_n < most)) {
+		STAILQ_REMOVE_HEAD(&coupon->waiting, next);
+		admission->unsent--;
+		if (coupon_remembers(coupon, request, now_ms)) {
+			request_refuse(admission, coupon, request, coupon->memory);
+			continue;
+		}
+		if (!call)
+			call = call_new(admission, coupon, now_ms);
+		call->has_keys |= request->key_len > 0;
+		call->has_codes |= request->code_len > 0;
+		call->requests[call->requests_n++] = request;
+	}
+	return call;
+}
+
+static void coupon_send(struct admission *admission, struct coupon *coupon)
+{
+	size_t most;
+
+	while (coupon->calls < admission->limits.calls_per_coupon_max &&
+	       !STAILQ_EMPTY(&coupon->waiting) && (most = room(admission)) > 0) {
+		struct call *call = call_gather(admission, coupon, most);
+
+		if (!call) {
+			busy_report(admission, coupon);
+			return;
+		}
+		coupon->calls++;
+		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
+		if (admission->port.send(admission->port.context, call)) {
+			call_refuse(admission, call, ANSWER_UNAVAILABLE);
+			call_free(admission, call);
+		}
+	}
+}
+
+/* Requests left by a send that fails wait for the next flush. */
+void admission_flush(struct admission *admission)
+{
+	/* Those that become ready meanwhile wait for the next flush. */
+	for (size_t n = admission->ready_n; n > 0 && room(admission) > 0; n--) {
+		struct coupon *coupon = STAILQ_FIRST(&admission->ready);
+
+		coupon_send(admission, coupon);
+		STAILQ_REMOVE_HEAD(&admission->ready, ready);
+		admission->ready_n--;
+		coupon->is_ready = 0;
+		if (coupon->calls < admission->limits.calls_per_coupon_max)
+			ready_mark(admission, coupon);
+	}
+}
+
 void admission_submit(struct admission *admission, struct request *request)
 {
 	int64_t now_ms = now_of(admission);
@@ -263,34 +232,90 @@ void admission_submit(struct admission *admission, struct request *request)
 
 	if (coupon && coupon_remembers(coupon, request, now_ms))
 		answer(admission, request, &(struct result){ .answer = coupon->memory });
-	else if (!coupon || call_queue_is_full(&admission->queue, coupon))
+	else if (!coupon || is_full(admission, coupon))
 		answer(admission, request, &(struct result){ .answer = ANSWER_BUSY });
 	else
-		call_queue_add(&admission->queue, coupon, request);
+		request_add(admission, coupon, request);
 }
 
-void admission_flush(struct admission *admission)
+#define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
+
+/*
+ * The highest generation of a coupon that Redis has named to this process, and the highest seq in
+ * it, are sent with every call, so that a Redis that has fallen behind refuses it. They are also
+ * reported, for the keeper, to a Redis that refuses the coupon or may have lost data.
+ */
+static void report(struct admission *admission, int64_t coupon, int64_t generation, int64_t seq)
 {
-	call_queue_flush(&admission->queue);
+	if (generation > 0 && seq > 0)
+		admission->port.report(admission->port.context, coupon, generation, seq);
+}
+
+/* Redis named this generation and seq in a reply with a decision. */
+static void seen_raise(struct admission *admission, struct coupon *coupon, int64_t generation,
+		       int64_t seq)
+{
+	if (generation > coupon->seen_generation) {
+		coupon->seen_generation = generation;
+		coupon->seen_seq = seq;
+	} else if (generation < coupon->seen_generation) {
+		/*
+		 * A reply over another connection named a later generation first: the rebuild that
+		 * made it may not have counted this seq.
+		 */
+		report(admission, coupon->id, generation, seq);
+	} else if (seq > coupon->seen_seq) {
+		coupon->seen_seq = seq;
+	}
+}
+
+/* Whether the pause until `*after_ms` is over; then the next one begins. */
+static int pause_is_over(struct admission *admission, int64_t *after_ms)
+{
+	int64_t now_ms = now_of(admission);
+
+	if (now_ms < *after_ms)
+		return 0;
+	*after_ms = now_ms + REPORT_PAUSE_MS;
+	return 1;
+}
+
+/* Redis refuses the coupon. */
+static void seen_report(struct admission *admission, struct coupon *coupon)
+{
+	if (pause_is_over(admission, &coupon->report_after_ms))
+		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+}
+
+/* A client asks for a coupon that waits for the keeper. */
+static void keeper_ask(struct admission *admission, struct coupon *coupon)
+{
+	if (admission->port.ask && pause_is_over(admission, &coupon->ask_after_ms))
+		admission->port.ask(admission->port.context, coupon->id);
 }
 
 void admission_report_begin(struct admission *admission)
 {
-	seen_report_begin(&admission->coupons);
+	coupon_table_report_begin(&admission->coupons);
 }
 
 int admission_report_some(struct admission *admission, size_t most)
 {
-	return seen_report_some(&admission->port, &admission->coupons, most);
+	struct coupon *coupon;
+
+	while (most-- > 0 && (coupon = coupon_table_report_next(&admission->coupons)))
+		report(admission, coupon->id, coupon->seen_generation, coupon->seen_seq);
+	return !TAILQ_EMPTY(&admission->coupons.unreported);
 }
 
-/* Remembers a losing answer for memory_ms, but not beyond `until_ms`. */
+/* Remembers a losing answer, true for every user, for memory_ms, but not beyond `until_ms`. */
 static void remember(struct admission *admission, struct coupon *coupon, enum answer code,
 		     int64_t until_ms)
 {
 	int64_t memory_until_ms = now_of(admission) + admission->limits.memory_ms;
 
-	coupon_remember(coupon, code, memory_until_ms < until_ms ? memory_until_ms : until_ms);
+	coupon->memory = code;
+	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
 
 static void refusal_remember(struct admission *admission, const struct call *call, enum answer code,
@@ -316,7 +341,9 @@ static void request_accept(struct admission *admission, struct call *call, struc
 	result.receive.user = request->user;
 	result.receive.batch = verdict->repeated ? verdict->batch : call->batch;
 	result.receive.index = verdict->repeated ? verdict->index : index;
-	call_queue_accept(&admission->queue, call->coupon, verdict->repeated);
+	admission->waiting--;
+	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
+		receives_confirmed(admission, call->coupon, 1);
 	if (request->ack == ACK_ACCEPTED)
 		answer(admission, request, &result);
 	else
@@ -350,8 +377,7 @@ static void reply_take(struct admission *admission, struct call *call,
 
 		if (verdict->answer != ANSWER_OK) {
 			refusal_remember(admission, call, verdict->answer, reply);
-			call_queue_refuse(&admission->queue, call->coupon, request,
-					  verdict->answer);
+			request_refuse(admission, call->coupon, request, verdict->answer);
 			continue;
 		}
 		check(!fresh || batch != NULL);
@@ -385,28 +411,28 @@ void admission_replied(struct admission *admission, struct call *call,
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "replied");
 	switch (reply->state) {
 	case CALL_OK:
-		seen_raise(&admission->port, call->coupon, reply->generation, reply->seq);
+		seen_raise(admission, call->coupon, reply->generation, reply->seq);
 		reply_take(admission, call, reply);
 		break;
 	case CALL_MISSING:
-		seen_report(&admission->port, call->coupon);
+		seen_report(admission, call->coupon);
 		call_park(admission, call);
 		break;
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
-		seen_report(&admission->port, call->coupon);
-		seen_ask(&admission->port, call->coupon);
-		call_queue_refuse_all(&admission->queue, call, ANSWER_UNAVAILABLE);
+		seen_report(admission, call->coupon);
+		keeper_ask(admission, call->coupon);
+		call_refuse(admission, call, ANSWER_UNAVAILABLE);
 		break;
 	}
-	call_queue_free_call(&admission->queue, call);
+	call_free(admission, call);
 }
 
 void admission_not_run(struct admission *admission, struct call *call)
 {
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "not_run");
-	call_queue_refuse_all(&admission->queue, call, ANSWER_UNAVAILABLE);
-	call_queue_free_call(&admission->queue, call);
+	call_refuse(admission, call, ANSWER_UNAVAILABLE);
+	call_free(admission, call);
 }
 
 void admission_lost(struct admission *admission, struct call *call)
@@ -416,8 +442,8 @@ void admission_lost(struct admission *admission, struct call *call)
 	if (admission->port.doubt)
 		admission->port.doubt(admission->port.context, call->coupon_id,
 				      call->coupon->doubt_until_ms);
-	call_queue_refuse_all(&admission->queue, call, ANSWER_UNKNOWN);
-	call_queue_free_call(&admission->queue, call);
+	call_refuse(admission, call, ANSWER_UNKNOWN);
+	call_free(admission, call);
 }
 
 static enum answer coupon_answer(enum coupon_state state)
@@ -447,12 +473,12 @@ void admission_looked_up(struct admission *admission, int64_t id, enum coupon_st
 	check(coupon != NULL && coupon->looking);
 	coupon->looking = 0;
 	if (state == COUPON_PUBLISHED)
-		seen_ask(&admission->port, coupon);
+		keeper_ask(admission, coupon);
 	if (code != ANSWER_UNAVAILABLE && code != ANSWER_BUSY)
 		remember(admission, coupon, code, INT64_MAX);
 	while ((request = STAILQ_FIRST(&coupon->parked))) {
 		STAILQ_REMOVE_HEAD(&coupon->parked, next);
-		call_queue_refuse(&admission->queue, coupon, request, code);
+		request_refuse(admission, coupon, request, code);
 	}
 }
 
@@ -461,7 +487,7 @@ void admission_confirmed(struct admission *admission, const struct batch *batch)
 	struct coupon *coupon = coupon_table_find(&admission->coupons, batch->coupon);
 
 	check(coupon != NULL);
-	call_queue_confirmed(&admission->queue, coupon, batch->receives);
+	receives_confirmed(admission, coupon, batch->receives);
 }
 
 int admission_in_doubt(const struct admission *admission, int64_t id)
@@ -478,7 +504,7 @@ void admission_refused(struct admission *admission, int64_t id)
 	struct coupon *coupon = coupon_table_find(&admission->coupons, id);
 
 	if (coupon)
-		seen_report(&admission->port, coupon);
+		seen_report(admission, coupon);
 }
 
 void admission_seen(const struct admission *admission, int64_t id, int64_t *generation,
@@ -492,5 +518,5 @@ void admission_seen(const struct admission *admission, int64_t id, int64_t *gene
 
 size_t admission_unconfirmed(const struct admission *admission)
 {
-	return admission->queue.open - admission->queue.waiting;
+	return admission->open - admission->waiting;
 }

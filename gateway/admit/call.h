@@ -5,13 +5,15 @@
 #include "common/message/answer.h"
 #include "common/message/message.h"
 #include "common/message/number.h"
-#include "common/message/ulid.h"
-#include "common/redis/key.h"
+#include "common/message/receive.h"
+#include "common/redis/redis.h"
 #include "gateway/listen/request.h"
 
 #include <hiredis/hiredis.h>
 
 struct coupon;
+struct redis_pool;
+struct redis_link;
 
 /* Owned by admission until the port has sent it, then by the port until it ends. */
 struct call {
@@ -67,6 +69,10 @@ struct bundle {
 	struct call_list calls;
 	size_t calls_n;
 	size_t requests; /* of all calls */
+	/* Of the port, while it is in flight. */
+	struct redis_pool *pool;
+	struct redis_link *link;
+	int tries;
 };
 
 struct bundle *bundle_new(void);

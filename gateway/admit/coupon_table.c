@@ -1,8 +1,11 @@
 #include "gateway/admit/coupon_table.h"
 
 #include "common/check.h"
+#include "common/hash.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define EVICT_TRIES 16 /* coupons examined to find one to evict */
 
@@ -77,69 +80,7 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 	return coupon;
 }
 
-int coupon_has_requests(const struct coupon *coupon)
-{
-	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
-}
-
-void coupon_remember(struct coupon *coupon, enum answer answer, int64_t until_ms)
-{
-	coupon->memory = answer;
-	coupon->memory_until_ms = until_ms;
-}
-
-int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
-{
-	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
-}
-
-#define REPORT_PAUSE_MS 100 /* before the same coupon is reported or asked for again */
-
-static void report(const struct admission_port *port, int64_t coupon, int64_t generation,
-		   int64_t seq)
-{
-	if (generation > 0 && seq > 0)
-		port->report(port->context, coupon, generation, seq);
-}
-
-void seen_raise(const struct admission_port *port, struct coupon *coupon, int64_t generation,
-		int64_t seq)
-{
-	if (generation > coupon->seen_generation) {
-		coupon->seen_generation = generation;
-		coupon->seen_seq = seq;
-	} else if (generation < coupon->seen_generation) {
-		/*
-		 * A reply over another connection named a later generation first: the rebuild that
-		 * made it may not have counted this seq.
-		 */
-		report(port, coupon->id, generation, seq);
-	} else if (seq > coupon->seen_seq) {
-		coupon->seen_seq = seq;
-	}
-}
-
-void seen_report(const struct admission_port *port, struct coupon *coupon)
-{
-	int64_t now_ms = port->now_ms(port->context);
-
-	if (now_ms < coupon->report_after_ms)
-		return;
-	coupon->report_after_ms = now_ms + REPORT_PAUSE_MS;
-	report(port, coupon->id, coupon->seen_generation, coupon->seen_seq);
-}
-
-void seen_ask(const struct admission_port *port, struct coupon *coupon)
-{
-	int64_t now_ms = port->now_ms(port->context);
-
-	if (now_ms < coupon->ask_after_ms || !port->ask)
-		return;
-	coupon->ask_after_ms = now_ms + REPORT_PAUSE_MS;
-	port->ask(port->context, coupon->id);
-}
-
-void seen_report_begin(struct coupon_table *table)
+void coupon_table_report_begin(struct coupon_table *table)
 {
 	struct coupon *coupon;
 
@@ -152,14 +93,93 @@ void seen_report_begin(struct coupon_table *table)
 	}
 }
 
-int seen_report_some(const struct admission_port *port, struct coupon_table *table, size_t most)
+struct coupon *coupon_table_report_next(struct coupon_table *table)
 {
-	struct coupon *coupon;
+	struct coupon *coupon = TAILQ_FIRST(&table->unreported);
 
-	for (size_t i = 0; i < most && (coupon = TAILQ_FIRST(&table->unreported)); i++) {
+	if (coupon) {
 		TAILQ_REMOVE(&table->unreported, coupon, next_unreported);
 		coupon->is_unreported = 0;
-		report(port, coupon->id, coupon->seen_generation, coupon->seen_seq);
 	}
-	return !TAILQ_EMPTY(&table->unreported);
+	return coupon;
+}
+
+int coupon_has_requests(const struct coupon *coupon)
+{
+	return coupon->calls > 0 || !STAILQ_EMPTY(&coupon->waiting);
+}
+
+int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms)
+{
+	return request->key_len == 0 && request->code_len == 0 && coupon->memory_until_ms > now_ms;
+}
+
+#define SLOTS 4096 /* a power of two */
+
+/* What one process recorded. Only that process writes it. */
+struct page {
+	atomic_int_least64_t busy[SLOTS];     /* coupons with this hash that have requests */
+	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
+	atomic_int_least64_t all_until_ms;
+	atomic_int entered;
+};
+
+static struct page *pages;
+static size_t pages_n; /* 0: this is the only process */
+static size_t mine;
+
+static size_t slot_of(int64_t coupon)
+{
+	return (size_t)hash_keyed(&coupon, sizeof(coupon)) & (SLOTS - 1);
+}
+
+void doubt_init(size_t processes)
+{
+	if (processes < 2)
+		return;
+	pages = mmap(NULL, processes * sizeof(*pages), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check(pages != MAP_FAILED);
+	pages_n = processes;
+}
+
+void doubt_enter(size_t process, int64_t now_ms, int64_t memory_ms)
+{
+	struct page *page;
+
+	if (pages_n == 0)
+		return;
+	check(process < pages_n);
+	mine = process;
+	page = &pages[process];
+	if (atomic_exchange(&page->entered, 1)) /* before the busy counts are cleared */
+		atomic_store(&page->all_until_ms, now_ms + memory_ms);
+	for (size_t i = 0; i < SLOTS; i++)
+		atomic_store(&page->busy[i], 0);
+}
+
+void doubt_busy(int64_t coupon, int busy)
+{
+	if (pages_n > 0)
+		atomic_fetch_add(&pages[mine].busy[slot_of(coupon)], busy ? 1 : -1);
+}
+
+void doubt_until(int64_t coupon, int64_t until_ms)
+{
+	if (pages_n > 0)
+		atomic_store(&pages[mine].until_ms[slot_of(coupon)], until_ms);
+}
+
+int doubt_elsewhere(int64_t coupon, int64_t now_ms)
+{
+	size_t slot = slot_of(coupon);
+
+	for (size_t i = 0; i < pages_n; i++) {
+		const struct page *page = &pages[i];
+
+		if (page->all_until_ms > now_ms ||
+		    (i != mine && (page->busy[slot] > 0 || page->until_ms[slot] > now_ms)))
+			return 1;
+	}
+	return 0;
 }

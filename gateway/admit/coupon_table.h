@@ -6,15 +6,16 @@
 #define GATEWAY_ADMIT_COUPON_TABLE_H
 
 #include "common/hash.h"
-#include "gateway/admit/admission_port.h"
 #include "gateway/listen/request.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 struct coupon {
 	int64_t id;
 	UT_hash_handle hh;
 	TAILQ_ENTRY(coupon) by_use;
-	/* Of the call queue. */
-	STAILQ_ENTRY(coupon) ready; /* in its list of those with something to send */
+	STAILQ_ENTRY(coupon) ready; /* of those with something to send */
 	int is_ready;
 	int is_busy; /* as last reported to the port */
 	int64_t calls;
@@ -23,7 +24,7 @@ struct coupon {
 	/* Redis does not have the coupon: these wait for a look-up in PostgreSQL. */
 	struct request_list parked;
 	int looking;
-	/* The highest that Redis has named, see below. */
+	/* The highest that Redis has named. */
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t report_after_ms; /* not reported again before */
@@ -42,7 +43,7 @@ TAILQ_HEAD(coupons_unreported, coupon);
 struct coupon_table {
 	struct coupon *coupons;
 	struct coupons_by_use by_use; /* least recently used first */
-	/* To be reported to a new process of Redis, see below; none of them is forgotten. */
+	/* To be reported to a new process of Redis; none of them is forgotten. */
 	struct coupons_unreported unreported;
 	size_t max;
 };
@@ -54,35 +55,46 @@ struct coupon *coupon_table_find(const struct coupon_table *table, int64_t id); 
 /* The coupon, now the most recently used, or a new one; NULL when no more can be remembered. */
 struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t now_ms);
 
+/*
+ * Everything that was seen is to be reported, the most recently used coupons first. Those that are
+ * left from an earlier beginning are reported once.
+ */
+void coupon_table_report_begin(struct coupon_table *table);
+struct coupon *coupon_table_report_next(struct coupon_table *table); /* NULL: none is left */
+
 /* Whether requests for it wait or are in a call. */
 int coupon_has_requests(const struct coupon *coupon);
 
-/* Remembers a losing answer that is true for every user of the coupon. */
-void coupon_remember(struct coupon *coupon, enum answer answer, int64_t until_ms);
-/* Whether it answers the request; never one with a key, which may be known already. */
+/* Whether its losing answer answers the request; never one with a key, which may be known. */
 int coupon_remembers(const struct coupon *coupon, const struct request *request, int64_t now_ms);
 
 /*
- * The highest generation of a coupon that Redis has named to this process, and the highest seq in
- * it. They are sent with every call, so that a Redis that has fallen behind refuses it. They are
- * also reported, for the keeper, to a Redis that refuses the coupon or may have lost data.
+ * Coupons in doubt: a request for them may still take effect. Every process of the gateway records
+ * in shared memory for which coupons it holds requests, and for which the outcome of a call became
+ * unknown, and reads the records of the others. The records are kept by a hash of the coupon: of
+ * two coupons with the same hash, one may be in doubt because of the other, which is harmless.
  */
-
-/* Redis named this generation and seq in a reply with a decision. */
-void seen_raise(const struct admission_port *port, struct coupon *coupon, int64_t generation,
-		int64_t seq);
-
-/* Redis refuses the coupon: reports what was seen, unless a report was sent a moment ago. */
-void seen_report(const struct admission_port *port, struct coupon *coupon);
-/* Tells the keeper that a client asks for this coupon, unless it was told a moment ago. */
-void seen_ask(const struct admission_port *port, struct coupon *coupon);
 
 /*
- * To a new connection all that was seen is reported, a few coupons at a time, the most recently
- * used ones first. Those that are left from an earlier beginning are reported once.
+ * Makes the pages of `processes` processes; before the fork. With one process, or without this
+ * call, nothing is recorded.
  */
-void seen_report_begin(struct coupon_table *table);
-/* Reports some of what is left. Returns whether more is left. */
-int seen_report_some(const struct admission_port *port, struct coupon_table *table, size_t most);
+void doubt_init(size_t processes);
+/*
+ * From now on this process records on page `process`. If a predecessor died, every coupon is in
+ * doubt for `memory_ms`.
+ */
+void doubt_enter(size_t process, int64_t now_ms, int64_t memory_ms);
+
+/* Records that this process holds requests for the coupon, or (`busy` 0) that it no longer does. */
+void doubt_busy(int64_t coupon, int busy);
+/* The outcome of a call for the coupon is unknown. */
+void doubt_until(int64_t coupon, int64_t until_ms);
+
+/*
+ * Whether the coupon is in doubt by the records of other processes, or of a predecessor of this
+ * one.
+ */
+int doubt_elsewhere(int64_t coupon, int64_t now_ms);
 
 #endif

@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/redis/reply.h"
+#include "common/redis/redis.h"
 #include "gateway/admit/call.h"
 #include "gateway/metrics.h"
 
@@ -40,14 +40,6 @@ struct redis_pool {
 	size_t reports;                  /* in flight */
 	uint64_t reports_failed_n;
 	char report_sha[SHA_SIZE]; /* of lua/report.lua, once Redis has named it; or empty */
-};
-
-/* A bundle in flight. */
-struct ticket {
-	struct redis_pool *pool;
-	struct redis_link *link;
-	struct bundle *bundle;
-	int tries;
 };
 
 static void command_timed_out(void)
@@ -120,33 +112,41 @@ struct redis_link *redis_pool_pick(const struct redis_pool *pool)
 
 static void bundle_done(void *context, const redisReply *reply);
 
-static int ticket_send(struct ticket *ticket)
+/* Over its link; 0, or -1. */
+static int bundle_command(struct bundle *bundle)
 {
-	struct redis_pool *pool = ticket->pool;
+	struct redis_pool *pool = bundle->pool;
 	struct bundle_command *command = &pool->command;
 
-	bundle_command_make(command, ticket->bundle, redis_link_script(ticket->link),
-			    redis_link_run_id(ticket->link), pool->unsettled_max);
+	bundle_command_make(command, bundle, redis_link_script(bundle->link),
+			    redis_link_run_id(bundle->link), pool->unsettled_max);
 	fault_point(FAULT_GATEWAY_BEFORE_SEND);
-	return redis_link_command(ticket->link, command->n, command->words, command->lengths,
-				  bundle_done, ticket);
+	return redis_link_command(bundle->link, command->n, command->words, command->lengths,
+				  bundle_done, bundle);
 }
 
-static void bundle_free(struct redis_pool *pool, struct bundle *bundle)
+static void bundle_free(struct bundle *bundle)
 {
-	pool->bundles--;
-	pool->calls -= bundle->calls_n;
+	bundle->pool->bundles--;
+	bundle->pool->calls -= bundle->calls_n;
 	free(bundle);
 }
 
+typedef void call_end_fn(struct admission *admission, struct call *call);
+
 /* Every call of the bundle ends in the same way. */
-static void bundle_end(struct redis_pool *pool, struct bundle *bundle,
-		       void (*end)(struct admission *admission, struct call *call))
+static void bundle_end(struct bundle *bundle, call_end_fn *end)
 {
 	struct call *call;
 
 	while ((call = bundle_take(bundle)))
-		end(pool->admission, call);
+		end(bundle->pool->admission, call);
+}
+
+/* How a call ends to which Redis replied an error. */
+static call_end_fn *error_end(const char *error)
+{
+	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
 }
 
 static int script_missing(const char *error)
@@ -155,30 +155,13 @@ static int script_missing(const char *error)
 }
 
 /* Sends it again; 0, or -1. */
-static int ticket_send_again(struct ticket *ticket)
+static int bundle_command_again(struct bundle *bundle)
 {
-	if (ticket->tries++ >= NOSCRIPT_TRIES)
+	if (bundle->tries++ >= NOSCRIPT_TRIES)
 		return -1;
 	metrics_add(METRIC_SCRIPT_RELOADS, 1);
-	redis_link_script_load(ticket->link);
-	return ticket_send(ticket);
-}
-
-/* Redis replied an error to the whole bundle. */
-static void bundle_error(struct redis_pool *pool, struct bundle *bundle, const char *error)
-{
-	log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n), LOG_S("error", error));
-	bundle_end(pool, bundle,
-		   redis_error_means_not_run(error) ? admission_not_run : admission_lost);
-}
-
-static void call_error(struct redis_pool *pool, struct call *call, const char *error)
-{
-	log_warn("script_error", LOG_I("coupon", call->coupon_id), LOG_S("error", error));
-	if (redis_error_means_not_run(error))
-		admission_not_run(pool->admission, call);
-	else
-		admission_lost(pool->admission, call);
+	redis_link_script_load(bundle->link);
+	return bundle_command(bundle);
 }
 
 static void call_refused(const struct call *call, enum call_state state)
@@ -194,7 +177,9 @@ static void call_replied(struct redis_pool *pool, struct call *call, const redis
 	struct call_reply decoded;
 
 	if (reply->type == REDIS_REPLY_ERROR) {
-		call_error(pool, call, reply->str);
+		log_warn("script_error", LOG_I("coupon", call->coupon_id),
+			 LOG_S("error", reply->str));
+		error_end(reply->str)(pool->admission, call);
 		return;
 	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
@@ -208,39 +193,41 @@ static void call_replied(struct redis_pool *pool, struct call *call, const redis
 	admission_replied(pool->admission, call, &decoded);
 }
 
-static void bundle_replied(struct redis_pool *pool, struct bundle *bundle, const redisReply *reply)
+static void bundle_replied(struct bundle *bundle, const redisReply *reply)
 {
 	struct call *call;
 
+	if (reply->type == REDIS_REPLY_ERROR) {
+		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
+			 LOG_S("error", reply->str));
+		bundle_end(bundle, error_end(reply->str));
+		return;
+	}
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
 		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
 			  LOG_S("error", "not what issue.lua returns"));
-		bundle_end(pool, bundle, admission_lost);
+		bundle_end(bundle, admission_lost);
 		return;
 	}
 	for (size_t i = 0; (call = bundle_take(bundle)); i++)
-		call_replied(pool, call, reply->element[i]);
+		call_replied(bundle->pool, call, reply->element[i]);
 }
 
 static void bundle_done(void *context, const redisReply *reply)
 {
-	struct ticket *ticket = context;
-	struct redis_pool *pool = ticket->pool;
-	struct bundle *bundle = ticket->bundle;
+	struct bundle *bundle = context;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
-	if (!reply) {
-		metrics_add(METRIC_CALLS_LOST, 1);
-		bundle_end(pool, bundle, admission_lost);
-	} else if (reply->type != REDIS_REPLY_ERROR) {
-		bundle_replied(pool, bundle, reply);
+	if (reply && reply->type == REDIS_REPLY_ERROR && script_missing(reply->str) &&
+	    bundle_command_again(bundle) == 0)
+		return;
+	if (reply) {
+		bundle_replied(bundle, reply);
 	} else {
-		if (script_missing(reply->str) && ticket_send_again(ticket) == 0)
-			return;
-		bundle_error(pool, bundle, reply->str);
+		metrics_add(METRIC_CALLS_LOST, 1);
+		bundle_end(bundle, admission_lost);
 	}
-	bundle_free(pool, bundle);
-	free(ticket);
+	bundle_free(bundle);
 }
 
 static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
@@ -273,6 +260,7 @@ int redis_pool_send(struct redis_pool *pool, struct call *call)
 		return -1;
 	if (!pool->last || call->requests_n > bundle_room(pool->last)) {
 		pool->last = bundle_new();
+		pool->last->pool = pool;
 		STAILQ_INSERT_TAIL(&pool->unsent, pool->last, next);
 		pool->bundles++;
 		pool->sent_ms = clock_monotonic_ms();
@@ -284,15 +272,10 @@ int redis_pool_send(struct redis_pool *pool, struct call *call)
 
 static void bundle_send(struct redis_pool *pool, struct bundle *bundle)
 {
-	struct redis_link *link = redis_pool_pick(pool);
-	struct ticket *ticket = malloc(sizeof(*ticket));
-
-	check(ticket != NULL);
-	*ticket = (struct ticket){ .pool = pool, .link = link, .bundle = bundle };
-	if (!link || ticket_send(ticket)) {
-		free(ticket);
-		bundle_end(pool, bundle, admission_not_run);
-		bundle_free(pool, bundle);
+	bundle->link = redis_pool_pick(pool);
+	if (!bundle->link || bundle_command(bundle)) {
+		bundle_end(bundle, admission_not_run);
+		bundle_free(bundle);
 		return;
 	}
 	metrics_add(METRIC_CALLS, 1);

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/serve/exposition.h"
-#include "common/serve/listener.h"
 #include "common/ticker.h"
 #include "gateway/listen/http_connection.h"
 #include "gateway/listen/http_request.h"
@@ -17,7 +16,6 @@
 #include <event2/keyvalq_struct.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NAME_SHOWN 80 /* bytes of a name that an error repeats */
 #define API_PREFIX "/v1/"
@@ -26,7 +24,6 @@
 #define TICK_MAX_MS 250
 
 struct http {
-	struct evconnlistener *listener;
 	struct http_shared shared; /* by its connections */
 	struct ticker *ticker;     /* while there is a connection */
 	const char *hosts;
@@ -86,23 +83,6 @@ static int target_parse(struct http_text *text, struct target *target)
 	return 0;
 }
 
-static void refuse(struct http_connection *connection, int status, enum answer answer,
-		   const char *why)
-{
-	cJSON *body = cJSON_CreateObject();
-	char *text;
-
-	check(body != NULL);
-	cJSON_AddNumberToObject(body, "code", answer_code(answer));
-	cJSON_AddStringToObject(body, "status", answer_status(answer));
-	cJSON_AddStringToObject(body, "message", why);
-	text = cJSON_PrintUnformatted(body);
-	check(text != NULL);
-	http_connection_reply_json(connection, status, text, strlen(text));
-	cJSON_free(text);
-	cJSON_Delete(body);
-}
-
 /* Refuses a request because of a header, whose value may be NULL. */
 static void header_refuse(struct http_connection *connection, int status, enum answer answer,
 			  const char *name, const char *value, const char *allowed)
@@ -114,7 +94,7 @@ static void header_refuse(struct http_connection *connection, int status, enum a
 		shown[len] = (char)(value[len] < ' ' || value[len] > '~' ? '?' : value[len]);
 	shown[len] = '\0';
 	snprintf(why, sizeof(why), "%s is \"%s\": %s", name, shown, allowed);
-	refuse(connection, status, answer, why);
+	http_connection_reply_refusal(connection, status, answer, why);
 }
 
 /*
@@ -220,11 +200,11 @@ static void on_api(struct http *http, struct http_connection *connection,
 	int is_api = strncmp(target->path, API_PREFIX, strlen(API_PREFIX)) == 0;
 	enum request_op op = request_op_find(is_api ? target->path + strlen(API_PREFIX) : "");
 
-	if (http->shared.stopped)
+	if (intake_is_stopped(http->intake))
 		intake_refuse(http->intake, http_connection_responder(connection),
 			      ANSWER_UNAVAILABLE, "the gateway is stopping");
 	else if (op == OP_COUNT)
-		refuse(connection, 404, ANSWER_BAD_REQUEST, "no such path");
+		http_connection_reply_refusal(connection, 404, ANSWER_BAD_REQUEST, "no such path");
 	else if (request->parser.method == HTTP_POST)
 		api_post(http, connection, request, op);
 	else if (request->parser.method == HTTP_GET && request_op_reads(op))
@@ -278,7 +258,7 @@ struct page {
 	const char *path;
 	void (*answer)(struct http *http, struct http_connection *connection);
 	int is_monitoring; /* a few connections beyond COUPON_CONNECTIONS_MAX get it, too */
-	int cost;          /* in the event loop, in about microseconds (turns.h) */
+	int cost;          /* in the event loop, in about microseconds (intake.h) */
 };
 
 static const struct page pages[] = {
@@ -351,7 +331,8 @@ static void on_request(void *context, struct http_connection *connection,
 	struct target target;
 
 	if (target_parse(&request->target, &target))
-		refuse(connection, 400, ANSWER_BAD_REQUEST, "not a path or a URL");
+		http_connection_reply_refusal(connection, 400, ANSWER_BAD_REQUEST,
+					      "not a path or a URL");
 	else
 		route(context, connection, request, &target);
 }
@@ -376,18 +357,10 @@ static int64_t tick_ms(const struct config *config)
 	return ms < TICK_MIN_MS ? TICK_MIN_MS : ms > TICK_MAX_MS ? TICK_MAX_MS : ms;
 }
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
-		      int len, void *data)
+static void on_accept(void *context, int fd)
 {
-	struct http *http = data;
+	struct http *http = context;
 
-	(void)address;
-	(void)len;
-	listener_accepted(listener);
-	if (http->shared.stopped) {
-		close(fd);
-		return;
-	}
 	http_connection_open(&http->shared, fd);
 	ticker_start(http->ticker);
 }
@@ -412,14 +385,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 
 void http_listen(struct http *http, int fd)
 {
-	http->listener = listener_new(http->shared.base, fd, on_accept, http);
-}
-
-void http_stop(struct http *http)
-{
-	http->shared.stopped = 1;
-	if (http->listener)
-		evconnlistener_disable(http->listener);
+	intake_listen(http->intake, fd, on_accept, http);
 }
 
 size_t http_sending(const struct http *http)
@@ -433,9 +399,7 @@ void http_free(struct http *http)
 
 	if (!http)
 		return;
-	if (http->listener)
-		evconnlistener_free(http->listener);
-	while ((connection = http_limits_waiting(&http->shared.limits)))
+	while ((connection = http_limits_expired(&http->shared.limits, INT64_MAX)))
 		http_connection_close(connection);
 	check(http->shared.limits.n == 0);
 	ticker_free(http->ticker);

@@ -1,6 +1,7 @@
 /*
- * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics.
- * http-parser reads the protocol. Belongs to one event loop.
+ * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics. Once the
+ * intake is stopped, requests on open connections are answered unavailable. Belongs to one event
+ * loop.
  */
 #ifndef GATEWAY_LISTEN_HTTP_H
 #define GATEWAY_LISTEN_HTTP_H
@@ -19,9 +20,7 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 		      http_ready_fn *ready, void *context);
 /* Requires that every request has been answered. */
 void http_free(struct http *http);
-void http_listen(struct http *http, int fd); /* a bound socket, which the caller keeps */
-void http_stop(
-	struct http *http); /* accepts no more; requests on open connections get unavailable */
+void http_listen(struct http *http, int fd);  /* a bound socket, which the caller keeps */
 size_t http_sending(const struct http *http); /* replies that are not yet in the kernel */
 
 #endif

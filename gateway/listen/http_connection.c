@@ -1,13 +1,10 @@
 #include "gateway/listen/http_connection.h"
 
 #include "common/check.h"
-#include "common/log/log.h"
 #include "gateway/listen/http_output.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +14,7 @@
 #define READ_ONCE_BYTES 16384
 #define JSON_TYPE "application/json"
 #define EXTRA_SIZE 64  /* of one more header */
-#define REQUEST_COST 4 /* beside that of its operation (turns.h) */
+#define REQUEST_COST 4 /* beside that of its operation (intake.h) */
 
 enum state { RECEIVING, ANSWERING, SENDING };
 
@@ -29,10 +26,8 @@ struct surplus {
 };
 
 struct http_connection {
-	struct responder responder; /* first: a responder is its connection */
+	struct client client; /* first; while SENDING it holds what the kernel did not take */
 	struct http_shared *shared;
-	struct turn turn;
-	struct holding holding;    /* while SENDING: what the kernel did not take at once */
 	struct http_member member; /* waits unless ANSWERING */
 	int fd;
 	struct event *read;
@@ -72,8 +67,8 @@ static struct turns *turns_of(const struct http_connection *connection)
 
 static void hold(struct http_connection *connection, size_t bytes)
 {
-	holdings_set(intake_holdings(connection->shared->limits.intake), &connection->holding,
-		     bytes);
+	holdings_set(intake_holdings(connection->shared->limits.intake),
+		     &connection->client.holding, bytes);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -119,14 +114,12 @@ void http_connection_close(struct http_connection *connection)
 	if (connection->state != ANSWERING)
 		state_set(connection, ANSWERING);
 	received_set(connection, 0);
-	hold(connection, 0);
-	turn_leave(turns_of(connection), &connection->turn);
 	event_free(connection->read);
 	http_output_fini(&connection->output);
 	if (connection->is_refused)
 		unread_drop(connection->fd);
 	close(connection->fd);
-	http_limits_leave(&connection->shared->limits, &connection->member);
+	http_limits_leave(&connection->shared->limits, &connection->member, &connection->client);
 	connection->is_closed = 1;
 	if (!connection->is_held)
 		connection_free(connection);
@@ -145,7 +138,7 @@ static void receive_begin(struct http_connection *connection)
 	http_request_reset(&connection->request);
 	/* Not from here: the parts that answer must not be called back. */
 	if (connection->surplus.bytes)
-		turn_enter(turns_of(connection), &connection->turn);
+		turn_enter(turns_of(connection), &connection->client.turn);
 	else
 		read_resume(connection);
 }
@@ -214,8 +207,9 @@ static void reply_send(struct http_connection *connection, const struct reply *r
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   reply->status == 304;
 
+	check(connection->state == ANSWERING);
 	if (connection->member.room != INTAKE_ROOM || connection->is_refused ||
-	    connection->shared->stopped || !http_should_keep_alive(parser))
+	    intake_is_stopped(connection->shared->limits.intake) || !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	pieces[0].iov_len =
 		http_head_write(&(struct http_head){ .minor = parser->http_major == 1
@@ -233,7 +227,6 @@ static void reply_send(struct http_connection *connection, const struct reply *r
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *body, size_t len)
 {
-	check(connection->state == ANSWERING);
 	reply_send(connection,
 		   &(struct reply){
 			   .status = status, .type = type, .body = body, .len = len, .end = "" });
@@ -242,7 +235,6 @@ void http_connection_reply(struct http_connection *connection, int status, const
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len)
 {
-	check(connection->state == ANSWERING);
 	reply_send(connection, &(struct reply){ .status = status,
 						.type = JSON_TYPE,
 						.body = text,
@@ -250,22 +242,33 @@ void http_connection_reply_json(struct http_connection *connection, int status, 
 						.end = "\n" });
 }
 
-void http_connection_reply_methods(struct http_connection *connection, const char *allowed)
+static void refusal_send(struct http_connection *connection, int status, enum answer answer,
+			 const char *message, const char *header)
 {
-	char header[EXTRA_SIZE], body[EXTRA_SIZE + 64];
-	int n = snprintf(
-		body, sizeof(body),
-		"{\"code\":40,\"status\":\"bad_request\",\"message\":\"this path takes %s\"}",
-		allowed);
+	char *text = answer_message_line("", answer, message);
 
-	check(connection->state == ANSWERING);
-	snprintf(header, sizeof(header), "Allow: %s", allowed);
-	reply_send(connection, &(struct reply){ .status = 405,
+	reply_send(connection, &(struct reply){ .status = status,
 						.type = JSON_TYPE,
-						.body = body,
-						.len = (size_t)n,
+						.body = text,
+						.len = strlen(text),
 						.end = "\n",
 						.extra = header });
+	cJSON_free(text);
+}
+
+void http_connection_reply_refusal(struct http_connection *connection, int status,
+				   enum answer answer, const char *message)
+{
+	refusal_send(connection, status, answer, message, NULL);
+}
+
+void http_connection_reply_methods(struct http_connection *connection, const char *allowed)
+{
+	char header[EXTRA_SIZE], message[EXTRA_SIZE];
+
+	snprintf(header, sizeof(header), "Allow: %s", allowed);
+	snprintf(message, sizeof(message), "this path takes %s", allowed);
+	refusal_send(connection, 405, ANSWER_BAD_REQUEST, message, header);
 }
 
 void http_connection_reply_tagged(struct http_connection *connection, const char *tag,
@@ -273,7 +276,6 @@ void http_connection_reply_tagged(struct http_connection *connection, const char
 {
 	char header[EXTRA_SIZE];
 
-	check(connection->state == ANSWERING);
 	snprintf(header, sizeof(header), "ETag: \"%s\"", tag);
 	reply_send(connection,
 		   &(struct reply){ .status = http_request_has_tag(&connection->request, tag) ? 304
@@ -298,15 +300,11 @@ static void intake_reply(struct responder *responder, enum answer answer, const 
 static void refuse(struct http_connection *connection, int status, enum answer answer,
 		   const char *message)
 {
-	char body[256];
-	int n = snprintf(body, sizeof(body), "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}",
-			 answer_code(answer), answer_status(answer), message);
-
 	if (connection->state != ANSWERING)
 		state_set(connection, ANSWERING);
 	received_set(connection, 0);
 	connection->is_refused = 1;
-	http_connection_reply_json(connection, status, body, (size_t)n);
+	http_connection_reply_refusal(connection, status, answer, message);
 }
 
 int http_connection_is_reserve(const struct http_connection *connection)
@@ -321,7 +319,7 @@ void http_connection_refuse_full(struct http_connection *connection)
 
 struct responder *http_connection_responder(struct http_connection *connection)
 {
-	return &connection->responder;
+	return &connection->client.responder;
 }
 
 static void continue_send(struct http_connection *connection)
@@ -410,7 +408,7 @@ static int advance(struct http_connection *connection)
 		read_resume(connection);
 		return 0;
 	}
-	if (!turn_affords(&connection->turn, intake_text_cost(connection->request.body.len)))
+	if (!turn_affords(&connection->client.turn, intake_text_cost(connection->request.body.len)))
 		return 1;
 	request_handle(connection, connection->surplus.len - connection->surplus.at);
 	return 0;
@@ -423,12 +421,13 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (connection->state != RECEIVING || connection->surplus.bytes || connection->turn.queue) {
+	if (connection->state != RECEIVING || connection->surplus.bytes ||
+	    connection->client.turn.queue) {
 		event_del(connection->read);
 		connection->is_unread = 1;
 		return;
 	}
-	turn_enter(turns_of(connection), &connection->turn);
+	turn_enter(turns_of(connection), &connection->client.turn);
 }
 
 static int serve(struct turn *turn)
@@ -444,10 +443,8 @@ static int serve(struct turn *turn)
 	return more;
 }
 
-static void on_holding_cut(void *owner)
+static void on_cut(void *owner)
 {
-	log_warn("connection_cut", LOG_S("reason", HOLDINGS_CUT));
-	metrics_add(METRIC_CONNECTIONS_CUT, 1);
 	http_connection_close(owner);
 }
 
@@ -468,10 +465,10 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 	struct http_connection *connection = calloc(1, sizeof(*connection));
 
 	check(connection != NULL);
-	connection->responder = (struct responder){ .reply = intake_reply };
+	connection->client = (struct client){ .responder = { .reply = intake_reply },
+					      .turn = { .serve = serve, .owner = connection },
+					      .holding = { .cut = on_cut, .owner = connection } };
 	connection->shared = shared;
-	connection->turn = (struct turn){ .serve = serve, .owner = connection };
-	connection->holding = (struct holding){ .cut = on_holding_cut, .owner = connection };
 	connection->member.connection = connection;
 	connection->fd = fd;
 	connection->state = ANSWERING;
@@ -487,13 +484,11 @@ static struct http_connection *connection_new(struct http_shared *shared, int fd
 void http_connection_open(struct http_shared *shared, int fd)
 {
 	struct http_connection *connection = connection_new(shared, fd);
-	enum intake_room room = http_limits_enter(&shared->limits, &connection->member, fd);
-	int on = 1;
+	enum intake_room room = http_limits_enter(&shared->limits, &connection->member,
+						  &connection->client, fd);
 
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	event_add(connection->read, NULL);
 	receive_begin(connection);
-	connection->responder.peer = connection->member.client.peer;
 	if (room != INTAKE_ROOM)
 		refuse(connection, 429, ANSWER_BUSY, intake_connection_refused(room));
 }

@@ -26,7 +26,6 @@ struct http_shared {
 	http_handle_fn *handle;
 	void *context;
 	size_t sending; /* connections whose reply is not yet written */
-	int stopped;    /* each is closed after its reply */
 };
 
 /* Takes the socket, and waits for the first request. */
@@ -47,6 +46,9 @@ void http_connection_reply(struct http_connection *connection, int status, const
 /* JSON, and a newline after it. */
 void http_connection_reply_json(struct http_connection *connection, int status, const char *text,
 				size_t len);
+/* The JSON of a refusal. */
+void http_connection_reply_refusal(struct http_connection *connection, int status,
+				   enum answer answer, const char *message);
 /* 405: the path takes only the methods of this list. */
 void http_connection_reply_methods(struct http_connection *connection, const char *allowed);
 /* JSON that the client may keep by its tag; 304 without it, where the client has it already. */

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/message/id.h"
+#include "common/message/number.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -90,36 +90,21 @@ static const char *date(void)
 	return text;
 }
 
-static char *put(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(at, text, len);
-	return at + len;
-}
-
-static char *number_put(char *at, size_t number)
-{
-	if (number == 0)
-		return put(at, "0");
-	return at + id_format((int64_t)number, at);
-}
-
 size_t http_head_write(const struct http_head *head, char out[HTTP_HEAD_SIZE])
 {
-	char *at = put(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
+	char *at = text_append(out, head->minor == 0 ? "HTTP/1.0 " : "HTTP/1.1 ");
 
 	check(strlen(head->type) < 128 && (!head->extra || strlen(head->extra) < 64));
-	at = put(number_put(at, (size_t)head->status), " ");
-	at = put(at, http_status_str((enum http_status)head->status));
-	at = put(put(at, "\r\nContent-Type: "), head->type);
-	at = put(put(at, "\r\nDate: "), date());
-	at = number_put(put(at, "\r\nContent-Length: "), head->length);
+	at = text_append(number_append(at, head->status), " ");
+	at = text_append(at, http_status_str((enum http_status)head->status));
+	at = text_append(text_append(at, "\r\nContent-Type: "), head->type);
+	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)head->length);
 	if (head->connection)
-		at = put(put(at, "\r\nConnection: "), head->connection);
+		at = text_append(text_append(at, "\r\nConnection: "), head->connection);
 	if (head->extra)
-		at = put(put(at, "\r\n"), head->extra);
-	at = put(at, "\r\n\r\n");
+		at = text_append(text_append(at, "\r\n"), head->extra);
+	at = text_append(at, "\r\n\r\n");
 	return (size_t)(at - out);
 }
 
@@ -136,9 +121,10 @@ void http_limits_init(struct http_limits *limits, const struct config *config,
 	TAILQ_INIT(&limits->reserve);
 }
 
-enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd)
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member,
+				   struct client *client, int fd)
 {
-	member->room = intake_connection_open(limits->intake, &member->client, fd);
+	member->room = intake_connection_open(limits->intake, client, fd);
 	limits->reserve_n += (size_t)(member->room == INTAKE_FULL);
 	limits->n++;
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
@@ -146,11 +132,11 @@ enum intake_room http_limits_enter(struct http_limits *limits, struct http_membe
 									   : member->room;
 }
 
-void http_limits_leave(struct http_limits *limits, struct http_member *member)
+void http_limits_leave(struct http_limits *limits, struct http_member *member,
+		       struct client *client)
 {
 	limits->n--;
-	if (member->room == INTAKE_ROOM)
-		intake_connection_close(limits->intake, &member->client);
+	intake_connection_close(limits->intake, client, member->room);
 	limits->reserve_n -= (size_t)(member->room == INTAKE_FULL);
 	metrics_set(METRIC_HTTP_CONNECTIONS, (int64_t)limits->n);
 }
@@ -187,11 +173,6 @@ struct http_connection *http_limits_expired(struct http_limits *limits, int64_t 
 	struct http_connection *counted = first_expired(&limits->counted, now_ms);
 
 	return counted ? counted : first_expired(&limits->reserve, now_ms);
-}
-
-struct http_connection *http_limits_waiting(struct http_limits *limits)
-{
-	return http_limits_expired(limits, INT64_MAX);
 }
 
 void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received)

@@ -66,7 +66,6 @@ struct http_connection;
 /* A connection, as the limits see it. */
 struct http_member {
 	struct http_connection *connection;
-	struct client client;
 	TAILQ_ENTRY(http_member) next; /* while it waits */
 	int64_t until_ms;              /* while it waits */
 	size_t received;               /* bytes of its request so far */
@@ -90,16 +89,16 @@ void http_limits_init(struct http_limits *limits, const struct config *config,
 		      struct intake *intake);
 
 /* Other than INTAKE_ROOM: it is one too many, and is to be refused. */
-enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member, int fd);
-void http_limits_leave(struct http_limits *limits, struct http_member *member);
+enum intake_room http_limits_enter(struct http_limits *limits, struct http_member *member,
+				   struct client *client, int fd);
+void http_limits_leave(struct http_limits *limits, struct http_member *member,
+		       struct client *client);
 
 /* It waits for its client from now on, and no more. */
 void http_limits_wait(struct http_limits *limits, struct http_member *member);
 void http_limits_wait_end(struct http_limits *limits, struct http_member *member);
-/* One that has waited too long, or NULL. */
+/* One that has waited too long, or NULL; of all that wait at INT64_MAX. */
 struct http_connection *http_limits_expired(struct http_limits *limits, int64_t now_ms);
-/* One that waits, or NULL. */
-struct http_connection *http_limits_waiting(struct http_limits *limits);
 
 void http_limits_received(struct http_limits *limits, struct http_member *member, size_t received);
 /* How many bytes of `most` may be read at once. */

@@ -3,17 +3,112 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
+#include "common/serve/listener.h"
 #include "common/serve/network.h"
 #include "gateway/metrics.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-void holdings_init(struct holdings *holdings, size_t bytes_max)
+void turns_init(struct turns *turns, void (*wake)(void *context), void *context)
 {
-	*holdings = (struct holdings){ .bytes_max = bytes_max };
-	LIST_INIT(&holdings->all);
+	*turns = (struct turns){ .wake = wake, .context = context };
+	TAILQ_INIT(&turns->fresh);
+	TAILQ_INIT(&turns->busy);
+}
+
+static int is_empty(const struct turns *turns)
+{
+	return TAILQ_EMPTY(&turns->fresh) && TAILQ_EMPTY(&turns->busy);
+}
+
+static void queue_add(struct turn_queue *queue, struct turn *turn)
+{
+	turn->queue = queue;
+	TAILQ_INSERT_TAIL(queue, turn, next);
+}
+
+static void queue_remove(struct turn *turn)
+{
+	TAILQ_REMOVE(turn->queue, turn, next);
+	turn->queue = NULL;
+}
+
+void turn_enter(struct turns *turns, struct turn *turn)
+{
+	int was_empty = is_empty(turns);
+
+	if (turn->queue)
+		return;
+	queue_add(&turns->fresh, turn);
+	if (was_empty && !turns->serving)
+		turns->wake(turns->context);
+}
+
+void turn_leave(struct turns *turns, struct turn *turn)
+{
+	if (turn->queue)
+		queue_remove(turn);
+	if (turns->serving == turn)
+		turns->serving = NULL;
+}
+
+void turns_spend(struct turns *turns, int64_t cost)
+{
+	turns->spent += cost;
+	if (turns->serving)
+		turns->serving->credit -= cost;
+}
+
+int turn_is_over(const struct turn *turn)
+{
+	return turn->credit <= 0 || turn->credit < turn->wanted;
+}
+
+int turn_affords(struct turn *turn, int64_t cost)
+{
+	turn->wanted = cost > TURN_COST && cost > turn->credit ? cost : 0;
+	return turn->wanted == 0;
+}
+
+/* What was spent beyond the credit is owed: one that does dear things has fewer turns. */
+static void turn_serve(struct turns *turns, struct turn *turn)
+{
+	int was_fresh = turn->queue == &turns->fresh, more = 1;
+	int64_t credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
+
+	queue_remove(turn);
+	turn->credit += TURN_COST;
+	if (turn->credit > credit_max)
+		turn->credit = credit_max;
+	turns->serving = turn;
+	turns->spent += TURN_COST_LEAST;
+	if (!turn_is_over(turn))
+		more = turn->serve(turn);
+	if (turns->serving != turn)
+		return;
+	turns->serving = NULL;
+	if (turn->queue) { /* it entered while it was served */
+		queue_remove(turn);
+		more = 1;
+	}
+	if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
+		queue_add(&turns->busy, turn);
+}
+
+int turns_run(struct turns *turns)
+{
+	int64_t until = turns->spent + TURNS_COST;
+
+	check(!turns->serving);
+	while (!is_empty(turns) && turns->spent < until)
+		turn_serve(turns, TAILQ_EMPTY(&turns->fresh) ? TAILQ_FIRST(&turns->busy)
+							     : TAILQ_FIRST(&turns->fresh));
+	return !is_empty(turns);
 }
 
 void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes)
@@ -46,27 +141,24 @@ void holdings_relieve(struct holdings *holdings)
 			if (holding->bytes > most->bytes)
 				most = holding;
 		holdings_set(holdings, most, 0);
+		log_warn("connection_cut",
+			 LOG_S("reason",
+			       "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"));
+		metrics_add(METRIC_CONNECTIONS_CUT, 1);
 		most->cut(most->owner);
 	}
 }
 
 #define NETWORK_BYTES 8 /* of an IPv6 address */
 
-static uint64_t of_ipv6(const struct in6_addr *address)
-{
-	if (IN6_IS_ADDR_V4MAPPED(address))
-		return hash_keyed(address->s6_addr + 12, 4);
-	return hash_keyed(address->s6_addr, NETWORK_BYTES);
-}
-
 uint64_t peer_of_address(const struct sockaddr *address)
 {
-	if (address->sa_family == AF_INET)
-		return hash_keyed(&((const struct sockaddr_in *)(const void *)address)->sin_addr,
-				  4);
-	if (address->sa_family == AF_INET6)
-		return of_ipv6(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-	return hash_keyed("", 0);
+	struct network network;
+
+	if (network_of_address(&network, address))
+		return hash_keyed("", 0);
+	network_unmap(&network);
+	return hash_keyed(network.bytes, network.family == AF_INET ? 4 : NETWORK_BYTES);
 }
 
 /* The connections of one address. */
@@ -78,11 +170,26 @@ struct address {
 
 #define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
 #define COST_BAD 4       /* of a text that is no request */
+#define LISTENERS_MAX 4
+/*
+ * From this part of inflight_max on, connections with more in flight than their share wait: what
+ * one client has in flight is before what the others send next. Very few need no shares.
+ */
+#define SHARED_INFLIGHT_PART 16
+#define SHARED_INFLIGHT_LEAST 64
+
+struct listening {
+	struct intake *intake;
+	struct evconnlistener *listener;
+	intake_accept_fn *accept;
+	void *context;
+};
 
 struct intake {
 	struct json_arena *arena;
 	size_t inflight;
 	size_t inflight_max;
+	size_t inflight_per_connection_max;
 	size_t connections;
 	size_t connections_max;
 	struct address *addresses; /* those with connections that are counted */
@@ -93,6 +200,10 @@ struct intake {
 	struct turns turns;
 	struct event *turn; /* active while a connection waits for its turn */
 	struct holdings holdings;
+	struct event_base *base;
+	struct listening listening[LISTENERS_MAX];
+	size_t listening_n;
+	int is_stopped;
 };
 
 void intake_check(const struct config *config)
@@ -134,12 +245,14 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	check(intake != NULL);
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
+	intake->inflight_per_connection_max = (size_t)config->inflight_per_connection_max;
 	intake->connections_max = (size_t)config->connections_max;
 	intake->per_address_max = (size_t)config->connections_per_address_max;
 	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
 	intake->dispatch = dispatch;
 	intake->context = context;
-	holdings_init(&intake->holdings, (size_t)config->socket_buffer_bytes);
+	intake->holdings.bytes_max = (size_t)config->socket_buffer_bytes;
+	intake->base = base;
 	turns_init(&intake->turns, turns_wake, intake);
 	intake->turn = event_new(base, -1, 0, on_turn, intake);
 	check(intake->turn != NULL);
@@ -151,9 +264,49 @@ void intake_free(struct intake *intake)
 	if (!intake)
 		return;
 	check(intake->addresses == NULL);
+	for (size_t i = 0; i < intake->listening_n; i++)
+		evconnlistener_free(intake->listening[i].listener);
 	event_free(intake->turn);
 	json_arena_free(intake->arena);
 	free(intake);
+}
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
+		      int len, void *data)
+{
+	const struct listening *listening = data;
+	int on = 1;
+
+	(void)len;
+	listener_accepted(listener);
+	if (listening->intake->is_stopped) {
+		close(fd);
+		return;
+	}
+	if (address->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	listening->accept(listening->context, fd);
+}
+
+void intake_listen(struct intake *intake, int fd, intake_accept_fn *accept, void *context)
+{
+	struct listening *listening = &intake->listening[intake->listening_n++];
+
+	check(intake->listening_n <= LISTENERS_MAX);
+	*listening = (struct listening){ .intake = intake, .accept = accept, .context = context };
+	listening->listener = listener_new(intake->base, fd, on_accept, listening);
+}
+
+void intake_stop(struct intake *intake)
+{
+	intake->is_stopped = 1;
+	for (size_t i = 0; i < intake->listening_n; i++)
+		evconnlistener_disable(intake->listening[i].listener);
+}
+
+int intake_is_stopped(const struct intake *intake)
+{
+	return intake->is_stopped;
 }
 
 static void request_enter(struct intake *intake)
@@ -236,11 +389,11 @@ enum intake_room intake_connection_open(struct intake *intake, struct client *cl
 	struct address *address;
 
 	getpeername(fd, from, &len);
-	*client = (struct client){ .peer = peer_of_address(from) };
+	client->responder.peer = peer_of_address(from);
 	if (intake->connections >= intake->connections_max)
 		return INTAKE_FULL;
 	if (is_limited(intake, from)) {
-		address = address_of(intake, client->peer);
+		address = address_of(intake, client->responder.peer);
 		if (address->connections >= intake->per_address_max) {
 			full_log(from, len);
 			return INTAKE_FULL_OF_ADDRESS;
@@ -252,15 +405,19 @@ enum intake_room intake_connection_open(struct intake *intake, struct client *cl
 	return INTAKE_ROOM;
 }
 
-void intake_connection_close(struct intake *intake, const struct client *client)
+void intake_connection_close(struct intake *intake, struct client *client, enum intake_room room)
 {
 	struct address *address;
 
+	holdings_set(&intake->holdings, &client->holding, 0);
+	turn_leave(&intake->turns, &client->turn);
+	if (room != INTAKE_ROOM)
+		return;
 	check(intake->connections > 0);
 	intake->connections--;
 	if (!client->is_counted)
 		return;
-	address = address_of(intake, client->peer);
+	address = address_of(intake, client->responder.peer);
 	check(address->connections > 0);
 	if (--address->connections > 0)
 		return;
@@ -289,6 +446,17 @@ void intake_answered(struct intake *intake, enum answer answer)
 size_t intake_inflight(const struct intake *intake)
 {
 	return intake->inflight;
+}
+
+size_t intake_inflight_share(const struct intake *intake, size_t connections)
+{
+	size_t most = intake->inflight_per_connection_max, shared, share;
+
+	shared = intake->inflight_max / SHARED_INFLIGHT_PART;
+	if (shared < SHARED_INFLIGHT_LEAST || intake->inflight < shared)
+		return most;
+	share = connections > 0 ? shared / connections : shared;
+	return share < 1 ? 1 : share < most ? share : most;
 }
 
 struct turns *intake_turns(struct intake *intake)

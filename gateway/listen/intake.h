@@ -9,7 +9,6 @@
 
 #include "common/program/config.h"
 #include "gateway/listen/reply.h"
-#include "gateway/listen/turns.h"
 
 #include <event2/event.h>
 #include <stddef.h>
@@ -18,18 +17,75 @@
 #include <sys/socket.h>
 
 /*
+ * Who is served next: connections with input take turns, each for a small cost, so that one that
+ * sends much keeps the others waiting for a moment only. One thread, no I/O.
+ *
+ * One that had nothing to do comes before those that have been served and have more (as in
+ * FQ-CoDel, RFC 8290): it need not wait for the round of the busy ones. After its turn it is
+ * behind them until the round has passed it, so that it cannot come first again and again.
+ */
+
+/* About microseconds; op_table.h has the cost of each operation. */
+#define TURN_COST 16      /* of one connection, in one turn */
+#define TURNS_COST 2000   /* of all, before the event loop looks at its sockets again */
+#define TURN_COST_LEAST 1 /* of a turn in which there was nothing to do */
+
+struct turn;
+
+/* Serves until turn_is_over(); returns whether there is more to do. May leave or free the turn. */
+typedef int turn_serve_fn(struct turn *turn);
+
+/* Embedded by its owner. */
+struct turn {
+	TAILQ_ENTRY(turn) next;
+	turn_serve_fn *serve;
+	struct turn_queue *queue; /* NULL: it has nothing to do */
+	int64_t credit;
+	int64_t wanted; /* it is not served before it has so much */
+	void *owner;
+};
+
+TAILQ_HEAD(turn_queue, turn);
+
+struct turns {
+	struct turn_queue fresh;
+	struct turn_queue busy;
+	struct turn *serving; /* NULL: none, or it has left */
+	int64_t spent;        /* by all, ever */
+	void (*wake)(void *context);
+	void *context;
+};
+
+/* `wake` is called when there is something to do after there was nothing. */
+void turns_init(struct turns *turns, void (*wake)(void *context), void *context);
+/* Serves for TURNS_COST; returns whether there is more to do. */
+int turns_run(struct turns *turns);
+
+/* It has something to do. */
+void turn_enter(struct turns *turns, struct turn *turn);
+/* It is served no more, until it enters again. */
+void turn_leave(struct turns *turns, struct turn *turn);
+/* For who serves: something was done on behalf of the turn, and whether that was enough. */
+void turns_spend(struct turns *turns, int64_t cost);
+int turn_is_over(const struct turn *turn);
+/*
+ * Whether the turn is enough for what costs so much. If not, it is over, and the next one comes
+ * after as many rounds as it costs: what is dear is paid for in advance, else the first of many
+ * connections would keep the others waiting for the sum.
+ */
+int turn_affords(struct turn *turn, int64_t cost);
+
+/*
  * What connections hold in memory for their clients: input that is not served yet, and replies that
  * are not read. All together have a bound; beyond it those that hold most are cut. One thread, no
  * I/O.
  */
 
-#define HOLDINGS_CUT "all connections hold more than COUPON_SOCKET_BUFFER_BYTES"
-
 /* Embedded by its owner. */
 struct holding {
 	LIST_ENTRY(holding) next; /* while it holds something */
 	size_t bytes;
-	void (*cut)(void *owner); /* closes the connection, now or soon; logs and counts it */
+	void (*cut)(void *owner); /* closes the connection, now or soon */
 	void *owner;
 };
 
@@ -40,7 +96,6 @@ struct holdings {
 	size_t bytes_max;
 };
 
-void holdings_init(struct holdings *holdings, size_t bytes_max);
 /* From now on it holds so much; 0 before it ends. */
 void holdings_set(struct holdings *holdings, struct holding *holding, size_t bytes);
 /*
@@ -48,23 +103,30 @@ void holdings_set(struct holdings *holdings, struct holding *holding, size_t byt
  * while all together hold less than half of what is allowed.
  */
 int holdings_is_over_share(const struct holdings *holdings, size_t bytes);
-/* Cuts those that hold most, while all together hold more than is allowed. */
+/* Cuts those that hold most, logs and counts that, while all together hold more than is allowed. */
 void holdings_relieve(struct holdings *holdings);
 
 /*
- * Who sends, as far as a socket tells: the key for limits by client. The same in all processes of a
- * gateway.
- */
-
-/*
- * A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has one
- * address of it has all. All clients of Unix sockets have one.
+ * Who sends, as far as a socket tells: the key for limits by client, the same in all processes of a
+ * gateway. A keyed hash of the network: an IPv4 address, or the /64 of an IPv6 address, for who has
+ * one address of it has all. All clients of Unix sockets have one.
  */
 uint64_t peer_of_address(const struct sockaddr *address);
 
 struct intake;
 
 typedef void intake_dispatch_fn(void *context, struct request *request);
+
+/* A connection, as intake knows it. Embedded by its owner. */
+struct client {
+	struct responder responder; /* first: a responder is its client */
+	struct turn turn;
+	struct holding holding;
+	int is_counted; /* among those of its address */
+};
+
+/* Takes over the socket of a new connection. */
+typedef void intake_accept_fn(void *context, int fd);
 
 /* Ends the program if a setting is malformed. */
 void intake_check(const struct config *config);
@@ -73,7 +135,12 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 			  intake_dispatch_fn *dispatch, void *context);
 void intake_free(struct intake *intake);
 
-/* Of a request with so much text, before it is known which one it is (turns.h). */
+/* Accepts on a bound socket, which the caller keeps. */
+void intake_listen(struct intake *intake, int fd, intake_accept_fn *accept, void *context);
+void intake_stop(struct intake *intake); /* accepts no more */
+int intake_is_stopped(const struct intake *intake);
+
+/* Of a request with so much text, before it is known which one it is (struct turns). */
 int64_t intake_text_cost(size_t len);
 /*
  * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse.
@@ -84,22 +151,22 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-/* Whose connection it is, as intake counts it. */
-struct client {
-	uint64_t peer;  /* peer_of_address() */
-	int is_counted; /* among those of its address */
-};
-
 enum intake_room { INTAKE_ROOM, INTAKE_FULL, INTAKE_FULL_OF_ADDRESS };
 
-/* Counts a connection while there is room: by connections_max, and for its address. */
+/*
+ * Sets whose connection it is, and counts it while there is room: by connections_max, and for its
+ * address.
+ */
 enum intake_room intake_connection_open(struct intake *intake, struct client *client, int fd);
-void intake_connection_close(struct intake *intake, const struct client *client);
+/* It is served no more, and holds nothing. `room`: as it was opened. */
+void intake_connection_close(struct intake *intake, struct client *client, enum intake_room room);
 /* Counts one that is refused, and returns the message for it. */
 const char *intake_connection_refused(enum intake_room room);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
+/* How many a connection may have in flight, while so many have some. At least 1. */
+size_t intake_inflight_share(const struct intake *intake, size_t connections);
 
 /* Of the connections with input. They are served from the event loop. */
 struct turns *intake_turns(struct intake *intake);

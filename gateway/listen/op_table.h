@@ -1,6 +1,6 @@
 /*
  * The operations: OP(enumerator, "name", whether it only reads, its cost in the event loop in about
- * microseconds, turns.h). No include guard: included for its expansion.
+ * microseconds, intake.h). No include guard: included for its expansion.
  */
 OP(OP_ISSUE, "issue", 0, 2)
 OP(OP_REDEEM, "redeem", 0, 6)

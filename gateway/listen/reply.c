@@ -7,73 +7,48 @@
 #define MESSAGE_SIZE 256
 #define LINE_SIZE 1280
 
+/* What answers say of the coupon: the words before and after its id. */
+static const struct {
+	const char *before;
+	const char *after;
+} of_coupon[ANSWER_COUNT] = {
+	[ANSWER_NOT_FOUND] = { "there is no coupon ", "" },
+	[ANSWER_OUT_OF_STOCK] = { "coupon ", " is sold out" },
+	[ANSWER_ENDED] = { "coupon ", " has ended" },
+	[ANSWER_NOT_STARTED] = { "coupon ", " has not begun" },
+	[ANSWER_PAUSED] = { "coupon ", " is paused" },
+};
+
 /* The readable text for a refused issue. */
 static void refusal_text(const struct request *request, const struct result *result,
 			 char message[MESSAGE_SIZE])
 {
+	const char *before = of_coupon[result->answer].before;
 	long long coupon = (long long)request->coupon;
 
-	switch (result->answer) {
-	case ANSWER_NOT_FOUND:
-		snprintf(message, MESSAGE_SIZE, "there is no coupon %lld", coupon);
-		break;
-	case ANSWER_OUT_OF_STOCK:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is sold out", coupon);
-		break;
-	case ANSWER_ENDED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has ended", coupon);
-		break;
-	case ANSWER_LIMIT_REACHED:
+	if (before)
+		snprintf(message, MESSAGE_SIZE, "%s%lld%s", before, coupon,
+			 of_coupon[result->answer].after);
+	else if (result->answer == ANSWER_LIMIT_REACHED)
 		snprintf(message, MESSAGE_SIZE, "user %s has as many of coupon %lld as allowed",
 			 request->user.text, coupon);
-		break;
-	case ANSWER_NOT_STARTED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld has not begun", coupon);
-		break;
-	case ANSWER_PAUSED:
-		snprintf(message, MESSAGE_SIZE, "coupon %lld is paused", coupon);
-		break;
-	case ANSWER_UNKNOWN:
-		snprintf(message, MESSAGE_SIZE, "%s",
-			 result->slot ? "accepted, but its outcome is not yet known; query status"
-				      : answer_text(ANSWER_UNKNOWN));
-		break;
-	case ANSWER_REJECTED:
+	else if (result->answer == ANSWER_UNKNOWN && result->slot)
+		snprintf(message, MESSAGE_SIZE,
+			 "accepted, but its outcome is not yet known; query status");
+	else if (result->answer == ANSWER_REJECTED)
 		snprintf(message, MESSAGE_SIZE, "the accepted receive could not be issued: %s",
 			 result->reason);
-		break;
-	case ANSWER_OK:
-	case ANSWER_CODE_INVALID:
-	case ANSWER_CODE_USED:
-	case ANSWER_BUSY:
-	case ANSWER_UNAVAILABLE:
-	case ANSWER_BAD_REQUEST:
-	case ANSWER_UNAUTHORIZED:
-	case ANSWER_FORBIDDEN:
-	case ANSWER_TOO_LARGE:
-	case ANSWER_COUNT:
+	else
 		snprintf(message, MESSAGE_SIZE, "%s", answer_text(result->answer));
-		break;
-	}
-}
-
-static char *text_put(char *at, const char *text)
-{
-	size_t len = strlen(text);
-
-	memcpy(at, text, len);
-	return at + len;
 }
 
 /* As in a JSON string: users may contain these two bytes, and rarely do. */
-static char *text_put_escaped(char *at, const char *text)
+static char *put_escaped(char *at, const char *text)
 {
 	size_t len = strlen(text);
 
-	if (!memchr(text, '"', len) && !memchr(text, '\\', len)) {
-		memcpy(at, text, len);
-		return at + len;
-	}
+	if (!memchr(text, '"', len) && !memchr(text, '\\', len))
+		return text_append(at, text);
 	for (; *text; text++) {
 		if (*text == '"' || *text == '\\')
 			*at++ = '\\';
@@ -87,14 +62,7 @@ static char *receive_put(char *at, const struct receive *receive)
 	char text[RECEIVE_SIZE];
 
 	receive_format(receive, text);
-	return text_put_escaped(at, text);
-}
-
-static char *number_put(char *at, int number)
-{
-	if (number == 0)
-		return text_put(at, "0");
-	return at + id_format(number, at);
+	return put_escaped(at, text);
 }
 
 /* Of a code that was found, unless nothing was done or it is not known what. */
@@ -111,39 +79,40 @@ static int names_coupon(const struct request *request, enum answer answer)
 void request_answer(struct request *request, const struct result *result)
 {
 	int done = result->answer == ANSWER_OK;
-	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_put(line, "{");
+	char line[LINE_SIZE], message[MESSAGE_SIZE], *at = text_append(line, "{");
 
 	_Static_assert(LINE_SIZE > REQUEST_ID_SIZE + MESSAGE_SIZE + RECEIVE_SIZE + 2 * USER_ID_MAX +
 					   ID_SIZE + 180,
 		       "the longest reply must fit");
 	if (request->id_len) {
-		at = text_put(at, "\"id\":");
-		at = text_put(at, request->text);
-		at = text_put(at, ",");
+		at = text_append(at, "\"id\":");
+		at = text_append(at, request->text);
+		at = text_append(at, ",");
 	}
-	at = number_put(text_put(at, "\"code\":"), answer_code(result->answer));
-	at = text_put(at, ",\"status\":\"");
-	at = text_put(at, done ? request_ack_name(result->reached) : answer_status(result->answer));
-	at = text_put(at, "\"");
+	at = number_append(text_append(at, "\"code\":"), answer_code(result->answer));
+	at = text_append(at, ",\"status\":\"");
+	at = text_append(at,
+			 done ? request_ack_name(result->reached) : answer_status(result->answer));
+	at = text_append(at, "\"");
 	if (names_coupon(request, result->answer)) {
-		at = text_put(at, ",\"coupon\":\"");
-		at = text_put(at + id_format(request->coupon, at), "\"");
+		at = text_append(at, ",\"coupon\":\"");
+		at = text_append(number_append(at, request->coupon), "\"");
 	}
 	if (result->slot) {
-		at = text_put(at, ",\"receive\":\"");
+		at = text_append(at, ",\"receive\":\"");
 		at = receive_put(at, &result->receive);
-		at = number_put(text_put(at, "\",\"slot\":"), result->slot);
+		at = number_append(text_append(at, "\",\"slot\":"), result->slot);
 	}
 	if (result->answer == ANSWER_REJECTED) {
-		at = text_put(text_put(at, ",\"reason\":\""), result->reason);
-		at = text_put(at, "\"");
+		at = text_append(text_append(at, ",\"reason\":\""), result->reason);
+		at = text_append(at, "\"");
 	}
 	if (!done) {
 		refusal_text(request, result, message);
-		at = text_put_escaped(text_put(at, ",\"message\":\""), message);
-		at = text_put(at, "\"");
+		at = put_escaped(text_append(at, ",\"message\":\""), message);
+		at = text_append(at, "\"");
 	}
-	at = text_put(at, "}");
+	at = text_append(at, "}");
 	request->responder->reply(request->responder, result->answer, line, (size_t)(at - line));
 	free(request);
 }

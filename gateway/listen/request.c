@@ -6,38 +6,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+static void line_reply(struct responder *responder, enum answer answer, char *text)
+{
+	responder->reply(responder, answer, text, strlen(text));
+	cJSON_free(text);
+}
 
 void responder_object(struct responder *responder, const char *id, enum answer answer,
 		      const char *status, cJSON *object)
 {
-	cJSON *line = cJSON_CreateObject(), *member;
-	char *text;
-
-	check(line != NULL);
-	if (*id)
-		cJSON_AddRawToObject(line, "id", id);
-	cJSON_AddNumberToObject(line, "code", answer_code(answer));
-	cJSON_AddStringToObject(line, "status", status ? status : answer_status(answer));
-	while (object && (member = object->child)) {
-		cJSON_DetachItemViaPointer(object, member);
-		cJSON_AddItemToObject(line, member->string, member);
-	}
-	cJSON_Delete(object);
-	text = cJSON_PrintUnformatted(line);
-	check(text != NULL);
-	responder->reply(responder, answer, text, strlen(text));
-	cJSON_free(text);
-	cJSON_Delete(line);
+	line_reply(responder, answer, answer_line(id, answer, status, object));
 }
 
 void responder_fail(struct responder *responder, const char *id, enum answer answer,
 		    const char *message)
 {
-	cJSON *object = cJSON_CreateObject();
-
-	check(object != NULL);
-	cJSON_AddStringToObject(object, "message", message ? message : answer_text(answer));
-	responder_object(responder, id, answer, NULL, object);
+	line_reply(responder, answer, answer_message_line(id, answer, message));
 }
 
 #define MESSAGE_SIZE 256
@@ -161,11 +147,11 @@ static int id_member(struct parse *parse, const cJSON *item)
 	return 0;
 }
 
-static int number_member(struct parse *parse, const cJSON *item, int64_t *id)
+static int coupon_member(struct parse *parse, const cJSON *item)
 {
 	const char *error;
 
-	return json_id(item, id, &error) ? parse_fail(parse, item->string, item, error) : 0;
+	return json_id(item, &parse->coupon, &error) ? parse_fail(parse, "coupon", item, error) : 0;
 }
 
 static int user_text_member(struct parse *parse, const cJSON *item)
@@ -293,92 +279,65 @@ static int unknown_member(struct parse *parse, const cJSON *item)
 	return -1;
 }
 
-/* Which members an operation takes, as bits of this order. */
-enum member {
-	MEMBER_COUPON = 1,
-	MEMBER_USER = 2,
-	MEMBER_KEY = 4,
-	MEMBER_ACK = 8,
-	MEMBER_RECEIVE = 16,
-	MEMBER_LIMIT = 32,
-	MEMBER_CURSOR = 64,
-	MEMBER_CODE = 128
+/* It belongs to the user, who may be named after it: checked at the end. */
+static int cursor_member(struct parse *parse, const cJSON *item)
+{
+	parse->cursor = item;
+	return 0;
+}
+
+#define OF(op) (1u << (op))
+
+enum member { MEMBER_COUPON, MEMBER_CODE, MEMBER_USER, MEMBER_RECEIVE, MEMBER_OTHER };
+
+/* The members beside id and op, those that are missed first in front. */
+static const struct {
+	const char *name;
+	int (*take)(struct parse *parse, const cJSON *item);
+	unsigned ops;      /* that take it */
+	unsigned required; /* by these */
+} members[] = {
+	[MEMBER_COUPON] = { "coupon", coupon_member, OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON),
+			    OF(OP_ISSUE) | OF(OP_COUPON) },
+	[MEMBER_CODE] = { "code", code_member, OF(OP_REDEEM), OF(OP_REDEEM) },
+	[MEMBER_USER] = { "user", user_member,
+			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_STATUS) | OF(OP_COUPONS),
+			  OF(OP_ISSUE) | OF(OP_REDEEM) | OF(OP_COUPONS) },
+	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS), 0 },
+	[MEMBER_OTHER] = { "key", key_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_REDEEM), 0 },
+	{ "limit", limit_member, OF(OP_COUPONS), 0 },
+	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
 };
 
-static int members_allowed(enum request_op op)
-{
-	switch (op) {
-	case OP_ISSUE:
-		return MEMBER_COUPON | MEMBER_USER | MEMBER_KEY | MEMBER_ACK;
-	case OP_REDEEM:
-		return MEMBER_CODE | MEMBER_USER | MEMBER_KEY | MEMBER_ACK;
-	case OP_STATUS:
-		return MEMBER_COUPON | MEMBER_USER | MEMBER_RECEIVE;
-	case OP_COUPON:
-		return MEMBER_COUPON;
-	case OP_COUPONS:
-		return MEMBER_USER | MEMBER_LIMIT | MEMBER_CURSOR;
-	case OP_PING:
-	case OP_STATS:
-	case OP_COUNT:
-		return 0;
-	}
-	return 0;
-}
+#define MEMBERS_N (sizeof(members) / sizeof(members[0]))
 
-static int member_of(const char *name)
+/* Notes the member in the bits of `*seen`. */
+static int member_take(struct parse *parse, const cJSON *item, unsigned *seen)
 {
-	static const char *const names[] = { "coupon",  "user",  "key",    "ack",
-					     "receive", "limit", "cursor", "code" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (strcmp(names[i], name) == 0)
-			return 1 << i;
-	return 0;
-}
-
-static int member_take(struct parse *parse, const cJSON *item, int member)
-{
-	switch ((enum member)member) {
-	case MEMBER_COUPON:
-		return number_member(parse, item, &parse->coupon);
-	case MEMBER_USER:
-		return user_member(parse, item);
-	case MEMBER_KEY:
-		return key_member(parse, item);
-	case MEMBER_ACK:
-		return ack_member(parse, item);
-	case MEMBER_RECEIVE:
-		return receive_member(parse, item);
-	case MEMBER_LIMIT:
-		return limit_member(parse, item);
-	case MEMBER_CURSOR:
-		parse->cursor = item;
-		return 0;
-	case MEMBER_CODE:
-		return code_member(parse, item);
+	for (size_t i = 0; i < MEMBERS_N; i++) {
+		if (strcmp(members[i].name, item->string) != 0)
+			continue;
+		if (!(members[i].ops & OF(parse->op)))
+			break;
+		*seen |= 1u << i;
+		return members[i].take(parse, item);
 	}
 	return unknown_member(parse, item);
 }
 
-static int members_required(struct parse *parse, int seen)
+static int members_required(struct parse *parse, unsigned seen)
 {
-	if (parse->op == OP_STATUS) {
-		if (seen == MEMBER_RECEIVE || seen == (MEMBER_COUPON | MEMBER_USER))
-			return 0;
+	if (parse->op == OP_STATUS && seen != 1u << MEMBER_RECEIVE &&
+	    seen != (1u << MEMBER_COUPON | 1u << MEMBER_USER))
 		return parse_fail(parse, "status", NULL,
 				  "takes either receive, or coupon and user");
-	}
-	if ((parse->op == OP_ISSUE || parse->op == OP_COUPON) && !(seen & MEMBER_COUPON))
-		return parse_fail(parse, "coupon", NULL, "is missing");
-	if (parse->op == OP_REDEEM && !(seen & MEMBER_CODE))
-		return parse_fail(parse, "code", NULL, "is missing");
-	if ((members_allowed(parse->op) & MEMBER_USER) && !(seen & MEMBER_USER))
-		return parse_fail(parse, "user", NULL, "is missing");
+	for (size_t i = 0; i < MEMBERS_N; i++)
+		if (members[i].required & OF(parse->op) && !(seen & 1u << i))
+			return parse_fail(parse, members[i].name, NULL, "is missing");
 	return 0;
 }
 
-/* It belongs to the user, who may be named after it. */
 static int cursor_check(struct parse *parse)
 {
 	const cJSON *item = parse->cursor;
@@ -397,7 +356,7 @@ static int cursor_check(struct parse *parse)
 static int object_parse(struct parse *parse, const cJSON *root)
 {
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
-	int allowed, seen = 0;
+	unsigned seen = 0;
 
 	if (item && id_member(parse, item))
 		return -1;
@@ -406,18 +365,12 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		return -1;
 	if (parse->op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");
-	allowed = members_allowed(parse->op);
 	cJSON_ArrayForEach(item, root)
 	{
-		int member = member_of(item->string);
-
 		if (strcmp(item->string, "id") == 0 || strcmp(item->string, "op") == 0)
 			continue;
-		if (!(member & allowed))
-			return unknown_member(parse, item);
-		if (member_take(parse, item, member))
+		if (member_take(parse, item, &seen))
 			return -1;
-		seen |= member;
 	}
 	return members_required(parse, seen) ? -1 : cursor_check(parse);
 }
@@ -494,4 +447,17 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 		return NULL;
 	}
 	return object_parse(&parse, root) ? NULL : request_new(&parse);
+}
+
+int request_is_http(const char *line, size_t len)
+{
+	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
+					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
+					      "CONNECT ", "PRI ",     "Host:" };
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (len >= strlen(begins[i]) &&
+		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
+			return 1;
+	return 0;
 }

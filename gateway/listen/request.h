@@ -5,7 +5,6 @@
 #define GATEWAY_LISTEN_REQUEST_H
 
 #include "common/message/answer.h"
-#include "common/message/coupon_cursor.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 
@@ -28,14 +27,11 @@ struct responder {
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
-/*
- * Replies with `id` (as JSON; empty: none), code, status (NULL: the answer's own) and the members
- * of `object`. Takes the object; NULL is allowed.
- */
+/* Replies with answer_line(). */
 void responder_object(struct responder *responder, const char *id, enum answer answer,
 		      const char *status, cJSON *object);
 
-/* Replies with a code and a sentence; NULL: the code's own text. */
+/* Replies with answer_message_line(). */
 void responder_fail(struct responder *responder, const char *id, enum answer answer,
 		    const char *message);
 
@@ -97,6 +93,12 @@ const char *request_ack_name(enum request_ack ack);
  */
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
+
+/*
+ * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
+ * browser send HTTP to any port, with a body that the page chooses.
+ */
+int request_is_http(const char *line, size_t len);
 
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/serve/listener.h"
 #include "common/ticker.h"
 #include "gateway/listen/intake.h"
 #include "gateway/metrics.h"
@@ -12,8 +11,6 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,26 +18,16 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#define LISTENERS_MAX 4
 #define READ_ONCE_BYTES 16384
 #define READ_AHEAD_BYTES 16384 /* with as much input that waits for its turn, no more is read */
-/*
- * From this part of inflight_max on, connections with more in flight than their share wait: what
- * one client has in flight is before what the others send next. Very few need no shares.
- */
-#define SHARED_INFLIGHT_PART 16
-#define SHARED_INFLIGHT_LEAST 64
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
 
 struct conn {
-	struct responder responder; /* first: a responder is its conn */
+	struct client client; /* first: a client is its conn; it holds its input and output */
 	struct server *server;
-	struct client client;
 	struct bufferevent *bev; /* NULL: the connection is closed, only requests are left */
-	struct turn turn;
-	struct holding holding; /* its input and output */
 	LIST_ENTRY(conn) all;
 	TAILQ_ENTRY(conn) next; /* of those with new output */
 	size_t inflight;
@@ -62,8 +49,6 @@ struct server {
 	struct event_base *base;
 	const struct config *config;
 	struct intake *intake;
-	struct evconnlistener *listeners[LISTENERS_MAX];
-	size_t listeners_n;
 	struct conn_list conns;
 	size_t conns_n;
 	size_t answering_n;     /* connections with something in flight, those closed too */
@@ -89,21 +74,19 @@ static void conn_hold(struct conn *conn)
 {
 	size_t bytes = evbuffer_get_length(bufferevent_get_input(conn->bev)) + output_length(conn);
 
-	holdings_set(holdings_of(conn), &conn->holding, conn->cut ? 0 : bytes);
+	holdings_set(holdings_of(conn), &conn->client.holding, conn->cut ? 0 : bytes);
 }
 
 static void conn_disconnect(struct conn *conn)
 {
-	holdings_set(holdings_of(conn), &conn->holding, 0);
 	if (conn->written)
 		TAILQ_REMOVE(&conn->server->written, conn, next);
 	conn->written = 0;
-	turn_leave(intake_turns(conn->server->intake), &conn->turn);
 	bufferevent_free(conn->bev);
 	conn->bev = NULL;
 	LIST_REMOVE(conn, all);
 	conn->server->conns_n--;
-	intake_connection_close(conn->server->intake, &conn->client);
+	intake_connection_close(conn->server->intake, &conn->client, INTAKE_ROOM);
 	metrics_set(METRIC_CONNECTIONS, (int64_t)conn->server->conns_n);
 }
 
@@ -124,22 +107,14 @@ static void conn_reap(struct conn *conn)
 		free(conn);
 }
 
-/* At least 1. */
-static size_t conn_inflight_max(const struct conn *conn)
+static size_t inflight_max(const struct conn *conn)
 {
-	const struct server *server = conn->server;
-	size_t most = (size_t)server->config->inflight_per_connection_max, share;
-	size_t shared = (size_t)server->config->inflight_max / SHARED_INFLIGHT_PART;
-
-	if (shared < SHARED_INFLIGHT_LEAST || intake_inflight(server->intake) < shared)
-		return most;
-	share = server->answering_n > 0 ? shared / server->answering_n : shared;
-	return share < 1 ? 1 : share < most ? share : most;
+	return intake_inflight_share(conn->server->intake, conn->server->answering_n);
 }
 
 static int conn_is_full(const struct conn *conn)
 {
-	return conn->inflight >= conn_inflight_max(conn) ||
+	return conn->inflight >= inflight_max(conn) ||
 	       holdings_is_over_share(holdings_of(conn), output_length(conn));
 }
 
@@ -149,12 +124,11 @@ static int conn_is_full(const struct conn *conn)
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped ||
-	    conn->inflight > conn_inflight_max(conn) / 2 ||
+	if (!conn->paused || conn->server->stopped || conn->inflight > inflight_max(conn) / 2 ||
 	    holdings_is_over_share(holdings_of(conn), output_length(conn)))
 		return;
 	conn->paused = 0;
-	turn_enter(intake_turns(conn->server->intake), &conn->turn);
+	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
 }
 
 static void conn_inflight_add(struct conn *conn)
@@ -178,17 +152,19 @@ static void conn_mark_written(struct conn *conn)
 	TAILQ_INSERT_TAIL(&server->written, conn, next);
 }
 
-static void conn_cut(struct conn *conn, const char *reason)
+static void on_cut(void *owner)
 {
-	log_warn("connection_cut", LOG_S("reason", reason));
-	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	struct conn *conn = owner;
+
 	conn->cut = 1;
 	conn_mark_written(conn); /* it is closed soon, and not from here */
 }
 
-static void on_holding_cut(void *owner)
+static void conn_cut(struct conn *conn, const char *reason)
 {
-	conn_cut(owner, HOLDINGS_CUT);
+	log_warn("connection_cut", LOG_S("reason", reason));
+	metrics_add(METRIC_CONNECTIONS_CUT, 1);
+	on_cut(conn);
 }
 
 static void conn_write(struct conn *conn, const char *line, size_t len)
@@ -228,24 +204,7 @@ static void conn_too_long(struct conn *conn)
 	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
 		 (long long)conn->server->config->line_limit_bytes);
 	conn_inflight_add(conn);
-	intake_refuse(conn->server->intake, &conn->responder, ANSWER_TOO_LARGE, message);
-}
-
-/*
- * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
- * browser send HTTP to any port, with a body that the page chooses.
- */
-static int line_is_http(const char *line, size_t len)
-{
-	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
-					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
-					      "CONNECT ", "PRI ",     "Host:" };
-
-	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
-		if (len >= strlen(begins[i]) &&
-		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
-			return 1;
-	return 0;
+	intake_refuse(conn->server->intake, &conn->client.responder, ANSWER_TOO_LARGE, message);
 }
 
 /* Takes nothing more from the client, so that the body is not executed. */
@@ -264,7 +223,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		turns_spend(intake_turns(conn->server->intake), EMPTY_LINE_COST);
 		return;
 	}
-	if (*line != '{' && line_is_http(line, len)) {
+	if (*line != '{' && request_is_http(line, len)) {
 		conn_refuse_http(conn);
 		return;
 	}
@@ -273,7 +232,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		return;
 	}
 	conn_inflight_add(conn);
-	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->responder);
+	intake_request(conn->server->intake, line, len, OP_COUNT, &conn->client.responder);
 }
 
 /* The `len` bytes at the end of the input have no line's end. Returns how many were consumed. */
@@ -282,7 +241,7 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 	conn->scanned = len;
 	if ((int64_t)len > conn->server->config->line_limit_bytes + 1 && !conn->skipping) {
 		conn->skipping = 1;
-		if (line_is_http(line, len))
+		if (request_is_http(line, len))
 			conn_refuse_http(conn);
 		else
 			conn_too_long(conn);
@@ -302,7 +261,7 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 	const char *at = data, *end = data + len, *stop;
 
 	while (!conn->cut && !conn->ended) {
-		if (turn_is_over(&conn->turn) ||
+		if (turn_is_over(&conn->client.turn) ||
 		    conn_is_full(conn)) /* what is left is scanned later */
 			return (size_t)(at - data);
 		stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned);
@@ -310,7 +269,7 @@ static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 			return (size_t)(at - data) +
 			       conn_partial_line(conn, at, (size_t)(end - at));
 		if (!conn->skipping &&
-		    !turn_affords(&conn->turn, intake_text_cost((size_t)(stop - at))))
+		    !turn_affords(&conn->client.turn, intake_text_cost((size_t)(stop - at))))
 			return (size_t)(at - data);
 		if (!conn->skipping)
 			conn_line(conn, at, (size_t)(stop - at));
@@ -359,7 +318,7 @@ static int on_stalled(void *context)
 		if (now_ms - conn->stalled_ms >= STALLED_MOST_MS)
 			conn_cut(conn, "the client sends parts of lines");
 		else
-			conn_flow(conn, conn->turn.queue != NULL);
+			conn_flow(conn, conn->client.turn.queue != NULL);
 		stalled_n += conn->stalled_ms != 0;
 	}
 	return stalled_n > 0;
@@ -396,7 +355,7 @@ static void on_read(struct bufferevent *bev, void *data)
 	(void)bev;
 	if (conn->cut || conn->server->stopped)
 		return;
-	turn_enter(intake_turns(conn->server->intake), &conn->turn);
+	turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
 	conn_hold(conn);
 	conn_flow(conn, 1);
 	holdings_relieve(holdings_of(conn));
@@ -451,7 +410,8 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 	struct conn *conn = data;
 
 	if (what & BEV_EVENT_TIMEOUT) {
-		if (!(what & BEV_EVENT_WRITING) && (conn->inflight > 0 || conn->turn.queue)) {
+		if (!(what & BEV_EVENT_WRITING) &&
+		    (conn->inflight > 0 || conn->client.turn.queue)) {
 			if (!conn->paused) /* the timeout had switched it off */
 				bufferevent_enable(bev, EV_READ);
 			return;
@@ -460,7 +420,7 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 		conn->cut = 1;
 	} else if (what & BEV_EVENT_EOF) {
 		conn->at_end = 1;
-		turn_enter(intake_turns(conn->server->intake), &conn->turn);
+		turn_enter(intake_turns(conn->server->intake), &conn->client.turn);
 	} else {
 		conn->cut = 1;
 	}
@@ -470,45 +430,31 @@ static void on_event(struct bufferevent *bev, short what, void *data)
 /* Closes one too many, after a reply if the kernel takes that at once. */
 static void fd_refuse(int fd, const char *message)
 {
-	char busy[128];
-	int len = snprintf(busy, sizeof(busy),
-			   "{\"code\":%d,\"status\":\"%s\",\"message\":\"%s\"}\n",
-			   answer_code(ANSWER_BUSY), answer_status(ANSWER_BUSY), message);
+	char *text = answer_message_line("", ANSWER_BUSY, message);
 
-	if (send(fd, busy, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (dprintf(fd, "%s\n", text) < 0)
 		log_debug("refuse", LOG_I("fd", fd));
 	close(fd);
+	cJSON_free(text);
 }
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
-		      int len, void *data)
+static void conn_open(void *context, int fd)
 {
-	struct server *server = data;
-	struct client client;
+	struct server *server = context;
+	struct conn *conn = calloc(1, sizeof(*conn));
 	enum intake_room room;
-	struct conn *conn;
-	int on = 1;
 
-	(void)len;
-	listener_accepted(listener);
-	if (server->stopped) {
-		close(fd);
-		return;
-	}
-	room = intake_connection_open(server->intake, &client, fd);
+	check(conn != NULL);
+	conn->client = (struct client){ .responder = { .reply = conn_reply },
+					.turn = { .serve = conn_serve, .owner = conn },
+					.holding = { .cut = on_cut, .owner = conn } };
+	room = intake_connection_open(server->intake, &conn->client, fd);
 	if (room != INTAKE_ROOM) {
 		fd_refuse(fd, intake_connection_refused(room));
+		free(conn);
 		return;
 	}
-	if (address->sa_family != AF_UNIX)
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	conn = calloc(1, sizeof(*conn));
-	check(conn != NULL);
-	conn->responder = (struct responder){ .reply = conn_reply, .peer = client.peer };
-	conn->client = client;
 	conn->server = server;
-	conn->turn = (struct turn){ .serve = conn_serve, .owner = conn };
-	conn->holding = (struct holding){ .cut = on_holding_cut, .owner = conn };
 	conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	check(conn->bev != NULL);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
@@ -544,20 +490,14 @@ struct server *server_new(struct event_base *base, const struct config *config,
 
 void server_listen(struct server *server, int fd)
 {
-	check(server->listeners_n < LISTENERS_MAX);
-	server->listeners[server->listeners_n++] = listener_new(server->base, fd, on_accept,
-								server);
+	intake_listen(server->intake, fd, conn_open, server);
 }
 
 void server_stop(struct server *server)
 {
 	struct conn *conn;
 
-	if (server->stopped)
-		return;
 	server->stopped = 1;
-	for (size_t i = 0; i < server->listeners_n; i++)
-		evconnlistener_disable(server->listeners[i]);
 	LIST_FOREACH (conn, &server->conns, all)
 		bufferevent_disable(conn->bev, EV_READ);
 }
@@ -568,9 +508,6 @@ void server_free(struct server *server)
 
 	if (!server)
 		return;
-	server_stop(server);
-	for (size_t i = 0; i < server->listeners_n; i++)
-		evconnlistener_free(server->listeners[i]);
 	while ((conn = LIST_FIRST(&server->conns))) {
 		check(conn->inflight == 0);
 		conn->cut = 1;

@@ -3,7 +3,7 @@
  * one event loop.
  *
  * A connection may be closed before its requests are answered; it is freed with the last of them.
- * Connections with input take turns (turns.h); one with much input that waits for its turn is not
+ * Connections with input take turns (intake.h); one with much input that waits for its turn is not
  * read from. At inflight_per_connection_max requests in flight, or at its share where all have much
  * in flight, it is not served until half of them are answered. A client that does not read its
  * replies is cut off at output_limit_bytes, one that sends HTTP is answered no more, and an idle
@@ -29,7 +29,7 @@ struct server *server_new(struct event_base *base, const struct config *config,
 void server_free(struct server *server);
 
 void server_listen(struct server *server, int fd); /* a bound socket, which the caller keeps */
-void server_stop(struct server *server);           /* accepts and reads no more */
+void server_stop(struct server *server);           /* reads no more */
 size_t server_unsent_bytes(
 	const struct server *server); /* replies that are not yet in the kernel */
 

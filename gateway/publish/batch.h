@@ -7,8 +7,8 @@
 #ifndef GATEWAY_PUBLISH_BATCH_H
 #define GATEWAY_PUBLISH_BATCH_H
 
-#include "common/message/packed.h"
-#include "common/message/ulid.h"
+#include "common/message/message.h"
+#include "common/message/receive.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ static inline void batch_list_free(struct batch_list *list)
 }
 
 /*
- * What one AMQP message carries: a batch, or several that waited together (packed.h). Of their
+ * What one AMQP message carries: a batch, or several that waited together (message.h). Of their
  * receives for 256 there is room, as of a single batch, so that a worker's prefetch bounds what it
  * holds. No I/O.
  */

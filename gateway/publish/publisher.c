@@ -5,8 +5,8 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/rabbit/connection.h"
 #include "common/rabbit/publisher.h"
-#include "common/rabbit/watchdog.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
@@ -21,9 +21,7 @@
 #include <unistd.h>
 
 /*
- * The gateway's channel to RabbitMQ: publishes each batch until it is confirmed, over new
- * connections where needed, and receives the outcomes that workers send back (RabbitMQ's direct
- * reply-to). It belongs to the publisher's thread.
+ * What the thread does with the batches:
  *
  *	pending ──burst of packets──▶ confirm window ──ack──▶ finished
  *	   ▲                                │
@@ -32,24 +30,33 @@
  * A packet is one message. Batches that a client waits for go in other packets than the others,
  * because the worker sends outcomes for all batches of a message or for none.
  */
+struct publisher {
+	pthread_t thread;
+	int wake_thread; /* eventfds */
+	int wake_loop;
 
-/* The publisher embeds it, and moves batches out of `finished` and messages out of `arrived`. */
-struct publish_channel {
-	struct batch_list finished; /* confirmed */
-	struct outcome_message_list arrived;
-	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
+	pthread_mutex_t mutex; /* guards from here … */
+	struct batch_list inbox;
+	struct batch_list confirmed;
+	struct outcome_message_list outcomes;
+	char trouble[RABBIT_ERROR_SIZE]; /* empty: connected */
+	char installation_next[INSTALLATION_SIZE];
+	int stop;
+	/* … to here; the rest is the thread's own */
 
-	/* Its own. */
-	struct rabbit_publisher *publisher;
-	struct rabbit_link *link;     /* of the publisher */
+	struct rabbit_publisher *amqp;
+	struct rabbit_link *link;     /* of `amqp` */
 	struct batch_list pending[2]; /* by batch->awaited */
 	struct batch_list again;      /* failed, in order; published before pending */
-	int turn;                     /* the list of the last packet */
-	char *buffer;                 /* of PACKED_BYTES_MAX */
-	int64_t hold_until_ms;        /* no publish before this time */
-	int64_t burst_ms;             /* when the last burst began */
-	size_t burst_receives;        /* how many went in it */
-	uint64_t cuts;                /* the state of the link in the metrics */
+	struct batch_list finished;   /* confirmed */
+	struct outcome_message_list arrived;
+	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
+	int turn;                             /* the list of the last packet */
+	char *buffer;                         /* of PACKED_BYTES_MAX */
+	int64_t hold_until_ms;                /* no publish before this time */
+	int64_t burst_ms;                     /* when the last burst began */
+	size_t burst_receives;                /* how many went in it */
+	uint64_t cuts;                        /* the state of the link in the metrics */
 };
 
 #define WINDOW_MAX 2000      /* messages published and not confirmed */
@@ -59,35 +66,35 @@ struct publish_channel {
 #define LINGER_MS 32         /* between bursts that no client waits for, at most */
 #define REPLY_TO "amq.rabbitmq.reply-to"
 
-static void message_refused(struct publish_channel *channel, const char *why)
+static void message_refused(struct publisher *publisher, const char *why)
 {
 	log_warn("message_refused", LOG_S("queue", AMQP_QUEUE), LOG_S("why", why));
-	channel->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
+	publisher->hold_until_ms = clock_monotonic_ms() + REFUSED_PAUSE_MS;
 }
 
 /* One message's end, from the confirm window. */
 static void packet_settled(void *context, void *item, enum confirm_result result)
 {
-	struct publish_channel *channel = context;
+	struct publisher *publisher = context;
 	struct packet *packet = item;
 
 	switch (result) {
 	case CONFIRM_DONE:
 		metrics_add(METRIC_CONFIRMED, 1);
-		packet_open(packet, &channel->finished);
+		packet_open(packet, &publisher->finished);
 		return;
 	case CONFIRM_RETURNED:
 		log_warn("message_returned", LOG_S("queue", AMQP_QUEUE));
-		message_refused(channel, "no queue took it");
+		message_refused(publisher, "no queue took it");
 		break;
 	case CONFIRM_NACKED:
-		message_refused(channel, "nack");
+		message_refused(publisher, "nack");
 		break;
 	case CONFIRM_LOST:
 		break;
 	}
 	metrics_add(METRIC_PUBLISH_FAILED, 1);
-	packet_open(packet, &channel->again);
+	packet_open(packet, &publisher->again);
 }
 
 static int packet_same(const void *item, const void *wanted)
@@ -101,9 +108,9 @@ static int packet_same(const void *item, const void *wanted)
 
 static void opened(void *context)
 {
-	struct publish_channel *channel = context;
+	struct publisher *publisher = context;
 
-	channel->hold_until_ms = 0;
+	publisher->hold_until_ms = 0;
 	metrics_set(METRIC_AMQP_UP, 1);
 	log_info("amqp_ready", LOG_S("queue", AMQP_QUEUE));
 }
@@ -117,7 +124,7 @@ static void lost(void *context)
 /* An outcome. */
 static void delivered(void *context, size_t source, uint64_t tag, struct envelope *envelope)
 {
-	struct publish_channel *channel = context;
+	struct publisher *publisher = context;
 	struct outcome_message *outcome = malloc(sizeof(*outcome) + envelope->body_len);
 
 	(void)source;
@@ -125,31 +132,32 @@ static void delivered(void *context, size_t source, uint64_t tag, struct envelop
 	check(outcome != NULL);
 	outcome->len = envelope->body_len;
 	memcpy(outcome->body, envelope->body, envelope->body_len);
-	STAILQ_INSERT_TAIL(&channel->arrived, outcome, next);
+	STAILQ_INSERT_TAIL(&publisher->arrived, outcome, next);
 	envelope_free(envelope);
 }
 
-static void packet_publish(struct publish_channel *channel, struct packet *packet)
+static void packet_publish(struct publisher *publisher, struct packet *packet)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
 							 AMQP_BASIC_CORRELATION_ID_FLAG };
 	const struct batch *first = packet_first(packet);
-	amqp_bytes_t body = { .len = packet->bytes, .bytes = packet_body(packet, channel->buffer) };
+	amqp_bytes_t body = { .len = packet->bytes,
+			      .bytes = packet_body(packet, publisher->buffer) };
 	char ulid[ULID_SIZE];
 
 	properties.content_type = amqp_cstring_bytes("application/json");
 	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
-	if (*channel->installation) {
+	if (*publisher->installation) {
 		properties._flags |= AMQP_BASIC_APP_ID_FLAG;
-		properties.app_id = amqp_cstring_bytes(channel->installation);
+		properties.app_id = amqp_cstring_bytes(publisher->installation);
 	}
 	if (packet->wants_outcome) {
 		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
 		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
 	}
 	metrics_add(METRIC_PUBLISHED, 1);
-	rabbit_publisher_send(channel->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      body, packet);
+	rabbit_publisher_send(publisher->amqp, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties, body,
+			      packet);
 }
 
 /*
@@ -160,139 +168,105 @@ static void packet_publish(struct publish_channel *channel, struct packet *packe
  * next one after n ms, at most LINGER_MS: one that goes alone delays nothing, and the bursts grow
  * only while more than one receive arrives in a millisecond.
  */
-static int64_t burst_due_ms(const struct publish_channel *channel)
+static int64_t burst_due_ms(const struct publisher *publisher)
 {
-	int is_busy = rabbit_publisher_open(channel->publisher) > 0;
-	int64_t linger_ms = channel->burst_receives < LINGER_MS ? (int64_t)channel->burst_receives
-								: LINGER_MS;
+	int is_busy = rabbit_publisher_open(publisher->amqp) > 0;
+	int64_t linger_ms = publisher->burst_receives < LINGER_MS
+				    ? (int64_t)publisher->burst_receives
+				    : LINGER_MS;
 
-	if (!STAILQ_EMPTY(&channel->pending[1]))
-		return is_busy ? channel->burst_ms + BURST_MS : 0;
-	return channel->burst_ms + (is_busy && linger_ms < BURST_MS ? BURST_MS : linger_ms);
+	if (!STAILQ_EMPTY(&publisher->pending[1]))
+		return is_busy ? publisher->burst_ms + BURST_MS : 0;
+	return publisher->burst_ms + (is_busy && linger_ms < BURST_MS ? BURST_MS : linger_ms);
 }
 
-static int has_pending(const struct publish_channel *channel)
+static int has_pending(const struct publisher *publisher)
 {
-	return !STAILQ_EMPTY(&channel->pending[0]) || !STAILQ_EMPTY(&channel->pending[1]);
+	return !STAILQ_EMPTY(&publisher->pending[0]) || !STAILQ_EMPTY(&publisher->pending[1]);
 }
 
-static int may_publish(const struct publish_channel *channel)
+static int may_publish(const struct publisher *publisher)
 {
-	return has_pending(channel) && clock_monotonic_ms() >= channel->hold_until_ms &&
-	       rabbit_publisher_open(channel->publisher) < WINDOW_MAX &&
-	       rabbit_publisher_ready(channel->publisher);
+	return has_pending(publisher) && clock_monotonic_ms() >= publisher->hold_until_ms &&
+	       rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
+	       rabbit_publisher_ready(publisher->amqp);
 }
 
 /* The two lists take turns. */
-static struct batch_list *pending_next(struct publish_channel *channel)
+static struct batch_list *pending_next(struct publisher *publisher)
 {
-	channel->turn = !channel->turn;
-	if (STAILQ_EMPTY(&channel->pending[channel->turn]))
-		channel->turn = !channel->turn;
-	return &channel->pending[channel->turn];
+	publisher->turn = !publisher->turn;
+	if (STAILQ_EMPTY(&publisher->pending[publisher->turn]))
+		publisher->turn = !publisher->turn;
+	return &publisher->pending[publisher->turn];
 }
 
 /* Publishes as much as is allowed, and reads what has arrived before each message. */
-static void pending_publish(struct publish_channel *channel)
+static void pending_publish(struct publisher *publisher)
 {
-	if (clock_monotonic_ms() < burst_due_ms(channel))
+	if (clock_monotonic_ms() < burst_due_ms(publisher))
 		return;
-	channel->burst_ms = clock_monotonic_ms();
-	channel->burst_receives = 0;
-	for (int n = 0; n < BURST_MESSAGES && may_publish(channel); n++) {
-		struct packet *packet = packet_take(pending_next(channel));
+	publisher->burst_ms = clock_monotonic_ms();
+	publisher->burst_receives = 0;
+	for (int n = 0; n < BURST_MESSAGES && may_publish(publisher); n++) {
+		struct packet *packet = packet_take(pending_next(publisher));
 
-		channel->burst_receives += packet->receives;
-		packet_publish(channel, packet);
+		publisher->burst_receives += packet->receives;
+		packet_publish(publisher, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
-		rabbit_link_read(channel->link);
+		rabbit_link_read(publisher->link);
 	}
 }
 
 /* Takes the batches; the list is empty afterwards. */
-static void publish_channel_submit(struct publish_channel *channel, struct batch_list *list)
+static void pending_add(struct publisher *publisher, struct batch_list *list)
 {
 	struct batch *batch;
 
 	while ((batch = STAILQ_FIRST(list))) {
 		STAILQ_REMOVE_HEAD(list, next);
-		STAILQ_INSERT_TAIL(&channel->pending[batch->awaited], batch, next);
+		STAILQ_INSERT_TAIL(&publisher->pending[batch->awaited], batch, next);
 	}
 }
 
 /* Batches to be published again go first. */
-static void again_prepend(struct publish_channel *channel)
+static void again_prepend(struct publisher *publisher)
 {
-	if (STAILQ_EMPTY(&channel->again))
+	if (STAILQ_EMPTY(&publisher->again))
 		return;
 	for (int i = 0; i < 2; i++)
-		STAILQ_CONCAT(&channel->again, &channel->pending[i]);
-	publish_channel_submit(channel, &channel->again);
+		STAILQ_CONCAT(&publisher->again, &publisher->pending[i]);
+	pending_add(publisher, &publisher->again);
 }
 
-static void cuts_count(struct publish_channel *channel)
+static void cuts_count(struct publisher *publisher)
 {
-	uint64_t cuts = rabbit_link_cuts(channel->link);
+	uint64_t cuts = rabbit_link_cuts(publisher->link);
 
-	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - channel->cuts));
-	channel->cuts = cuts;
+	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
+	publisher->cuts = cuts;
 }
 
 /* Connects when that is due, reads what the broker sent, and publishes what is allowed. */
-static void publish_channel_turn(struct publish_channel *channel)
+static void turn_run(struct publisher *publisher)
 {
-	rabbit_link_step(channel->link, clock_monotonic_ms());
-	rabbit_link_read(channel->link);
-	pending_publish(channel);
-	again_prepend(channel);
-	cuts_count(channel);
-}
-
-/* `url` outlives it */
-static void publish_channel_init(struct publish_channel *channel, const char *url)
-{
-	static const struct rabbit_source replies = { .queue = REPLY_TO };
-	static const struct rabbit_publisher_port port = { .done = packet_settled,
-							   .same = packet_same,
-							   .opened = opened,
-							   .lost = lost,
-							   .source = &replies,
-							   .delivered = delivered };
-
-	memset(channel, 0, sizeof(*channel));
-	STAILQ_INIT(&channel->pending[0]);
-	STAILQ_INIT(&channel->pending[1]);
-	STAILQ_INIT(&channel->again);
-	STAILQ_INIT(&channel->finished);
-	STAILQ_INIT(&channel->arrived);
-	channel->buffer = malloc(PACKED_BYTES_MAX);
-	check(channel->buffer != NULL);
-	channel->publisher = rabbit_publisher_new("publisher", url, &port, channel);
-	channel->link = rabbit_publisher_link(channel->publisher);
-}
-
-/* The reason why it is not ready; empty when it is. */
-static const char *publish_channel_trouble(const struct publish_channel *channel)
-{
-	return rabbit_link_trouble(channel->link);
-}
-
-/* to poll for reading; -1: none */
-static int publish_channel_fd(const struct publish_channel *channel)
-{
-	return rabbit_link_fd(channel->link);
+	rabbit_link_step(publisher->link, clock_monotonic_ms());
+	rabbit_link_read(publisher->link);
+	pending_publish(publisher);
+	again_prepend(publisher);
+	cuts_count(publisher);
 }
 
 /* how long a poll may last */
-static int publish_channel_sleep_ms(const struct publish_channel *channel)
+static int sleep_ms(const struct publisher *publisher)
 {
-	int64_t now_ms = clock_monotonic_ms(), due_ms = burst_due_ms(channel),
-		wait_ms = rabbit_link_deadline_ms(channel->link, now_ms) - now_ms;
+	int64_t now_ms = clock_monotonic_ms(), due_ms = burst_due_ms(publisher),
+		wait_ms = rabbit_link_deadline_ms(publisher->link, now_ms) - now_ms;
 
-	if (rabbit_link_up(channel->link) && !rabbit_link_blocked(channel->link) &&
-	    has_pending(channel)) {
-		if (due_ms < channel->hold_until_ms)
-			due_ms = channel->hold_until_ms;
+	if (rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
+	    has_pending(publisher)) {
+		if (due_ms < publisher->hold_until_ms)
+			due_ms = publisher->hold_until_ms;
 		if (due_ms <= now_ms) /* the broker takes no more now */
 			due_ms = now_ms + BURST_MS;
 		wait_ms = wait_ms < due_ms - now_ms ? wait_ms : due_ms - now_ms;
@@ -301,44 +275,14 @@ static int publish_channel_sleep_ms(const struct publish_channel *channel)
 }
 
 /* Ends the connection; it waits for the broker's answer unless messages are unconfirmed. */
-static void publish_channel_close(struct publish_channel *channel)
+static void connection_close(struct publisher *publisher)
 {
 	/* A broker that does not confirm does not answer connection.close either. */
-	if (rabbit_publisher_open(channel->publisher) > 0)
-		rabbit_link_drop(channel->link);
+	if (rabbit_publisher_open(publisher->amqp) > 0)
+		rabbit_link_drop(publisher->link);
 	else
-		rabbit_link_close(channel->link);
+		rabbit_link_close(publisher->link);
 }
-
-/* frees the batches it still has */
-static void publish_channel_fini(struct publish_channel *channel)
-{
-	rabbit_publisher_free(channel->publisher); /* what is unconfirmed moves to `again` */
-	batch_list_free(&channel->pending[0]);
-	batch_list_free(&channel->pending[1]);
-	batch_list_free(&channel->again);
-	batch_list_free(&channel->finished);
-	outcome_message_list_free(&channel->arrived);
-	free(channel->buffer);
-}
-
-struct publisher {
-	char *url;
-	pthread_t thread;
-	int wake_thread; /* eventfds */
-	int wake_loop;
-
-	pthread_mutex_t mutex; /* guards from here … */
-	struct batch_list inbox;
-	struct batch_list confirmed;
-	struct outcome_message_list outcomes;
-	char trouble[RABBIT_ERROR_SIZE]; /* empty: connected */
-	char installation[INSTALLATION_SIZE];
-	int stop;
-	/* … to here */
-
-	struct publish_channel channel; /* the thread's own */
-};
 
 static void wake(int fd)
 {
@@ -358,14 +302,13 @@ static void wake_clear(int fd)
 
 static int has_arrived(const struct publisher *publisher)
 {
-	return !STAILQ_EMPTY(&publisher->channel.finished) ||
-	       !STAILQ_EMPTY(&publisher->channel.arrived);
+	return !STAILQ_EMPTY(&publisher->finished) || !STAILQ_EMPTY(&publisher->arrived);
 }
 
 /* Only the thread writes `trouble`, so it may read it without the mutex. */
 static int trouble_differs(const struct publisher *publisher)
 {
-	return strcmp(publisher->trouble, publish_channel_trouble(&publisher->channel)) != 0;
+	return strcmp(publisher->trouble, rabbit_link_trouble(publisher->link)) != 0;
 }
 
 /* Exchanges the lists with the event loop; 1 when the thread is to stop. */
@@ -376,15 +319,15 @@ static int lists_exchange(struct publisher *publisher)
 
 	pthread_mutex_lock(&publisher->mutex);
 	STAILQ_CONCAT(&submitted, &publisher->inbox);
-	STAILQ_CONCAT(&publisher->confirmed, &publisher->channel.finished);
-	STAILQ_CONCAT(&publisher->outcomes, &publisher->channel.arrived);
+	STAILQ_CONCAT(&publisher->confirmed, &publisher->finished);
+	STAILQ_CONCAT(&publisher->outcomes, &publisher->arrived);
 	if (trouble_differs(publisher))
 		snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
-			 publish_channel_trouble(&publisher->channel));
-	memcpy(publisher->channel.installation, publisher->installation, INSTALLATION_SIZE);
+			 rabbit_link_trouble(publisher->link));
+	memcpy(publisher->installation, publisher->installation_next, INSTALLATION_SIZE);
 	stop = publisher->stop;
 	pthread_mutex_unlock(&publisher->mutex);
-	publish_channel_submit(&publisher->channel, &submitted);
+	pending_add(publisher, &submitted);
 	if (arrived)
 		wake(publisher->wake_loop);
 	return stop;
@@ -393,10 +336,9 @@ static int lists_exchange(struct publisher *publisher)
 static void thread_sleep(struct publisher *publisher)
 {
 	struct pollfd fds[2] = { { .fd = publisher->wake_thread, .events = POLLIN },
-				 { .fd = publish_channel_fd(&publisher->channel),
-				   .events = POLLIN } };
+				 { .fd = rabbit_link_fd(publisher->link), .events = POLLIN } };
 
-	if (poll(fds, 2, publish_channel_sleep_ms(&publisher->channel)) > 0 && fds[0].revents)
+	if (poll(fds, 2, sleep_ms(publisher)) > 0 && fds[0].revents)
 		wake_clear(publisher->wake_thread);
 }
 
@@ -405,29 +347,42 @@ static void *thread_main(void *data)
 	struct publisher *publisher = data;
 
 	while (!lists_exchange(publisher)) {
-		publish_channel_turn(&publisher->channel);
+		turn_run(publisher);
 		if (!has_arrived(publisher) && !trouble_differs(publisher))
 			thread_sleep(publisher);
 	}
-	publish_channel_close(&publisher->channel);
+	connection_close(publisher);
 	return NULL;
 }
 
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd)
 {
+	static const struct rabbit_source replies = { .queue = REPLY_TO };
+	static const struct rabbit_publisher_port port = { .done = packet_settled,
+							   .same = packet_same,
+							   .opened = opened,
+							   .lost = lost,
+							   .source = &replies,
+							   .delivered = delivered };
 	struct publisher *publisher = calloc(1, sizeof(*publisher));
 
 	check(publisher != NULL);
-	publisher->url = strdup(amqp_url);
 	publisher->wake_thread = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	publisher->wake_loop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	STAILQ_INIT(&publisher->inbox);
 	STAILQ_INIT(&publisher->confirmed);
 	STAILQ_INIT(&publisher->outcomes);
-	publish_channel_init(&publisher->channel, publisher->url);
+	STAILQ_INIT(&publisher->pending[0]);
+	STAILQ_INIT(&publisher->pending[1]);
+	STAILQ_INIT(&publisher->again);
+	STAILQ_INIT(&publisher->finished);
+	STAILQ_INIT(&publisher->arrived);
+	publisher->buffer = malloc(PACKED_BYTES_MAX);
+	publisher->amqp = rabbit_publisher_new("publisher", amqp_url, &port, publisher);
+	publisher->link = rabbit_publisher_link(publisher->amqp);
 	snprintf(publisher->trouble, sizeof(publisher->trouble), "%s",
-		 publish_channel_trouble(&publisher->channel));
-	check(publisher->url && publisher->wake_thread >= 0 && publisher->wake_loop >= 0);
+		 rabbit_link_trouble(publisher->link));
+	check(publisher->buffer && publisher->wake_thread >= 0 && publisher->wake_loop >= 0);
 	check(pthread_mutex_init(&publisher->mutex, NULL) == 0);
 	check(pthread_create(&publisher->thread, NULL, thread_main, publisher) == 0);
 	*wake_fd = publisher->wake_loop;
@@ -445,21 +400,26 @@ void publisher_free(struct publisher *publisher, int abandon)
 		watch_cut_all(); /* the thread may be blocked in the library */
 	wake(publisher->wake_thread);
 	pthread_join(publisher->thread, NULL);
-	publish_channel_fini(&publisher->channel);
+	rabbit_publisher_free(publisher->amqp); /* what is unconfirmed moves to `again` */
 	batch_list_free(&publisher->inbox);
+	batch_list_free(&publisher->pending[0]);
+	batch_list_free(&publisher->pending[1]);
+	batch_list_free(&publisher->again);
+	batch_list_free(&publisher->finished);
 	batch_list_free(&publisher->confirmed);
+	outcome_message_list_free(&publisher->arrived);
 	outcome_message_list_free(&publisher->outcomes);
+	free(publisher->buffer);
 	close(publisher->wake_thread);
 	close(publisher->wake_loop);
 	pthread_mutex_destroy(&publisher->mutex);
-	free(publisher->url);
 	free(publisher);
 }
 
 void publisher_installation(struct publisher *publisher, const char *installation)
 {
 	pthread_mutex_lock(&publisher->mutex);
-	snprintf(publisher->installation, sizeof(publisher->installation), "%s", installation);
+	snprintf(publisher->installation_next, INSTALLATION_SIZE, "%s", installation);
 	pthread_mutex_unlock(&publisher->mutex);
 }
 

@@ -21,7 +21,7 @@ struct publisher;
 
 /*
  * Starts the thread, which connects and reconnects. `wake_fd` becomes readable when there is
- * something to collect.
+ * something to collect. The URL must outlive it.
  */
 struct publisher *publisher_new(const char *amqp_url, int *wake_fd);
 /*

@@ -8,7 +8,6 @@
 #include "common/postgres/url.h"
 #include "common/resolving.h"
 #include "common/ticker.h"
-#include "common/log/trace.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
-#include "common/redis/key.h"
+#include "common/redis/redis.h"
 #include "gateway/listen/reply.h"
 #include "gateway/read/row.h"
 

@@ -21,7 +21,6 @@
 #ifndef GATEWAY_READ_LOOKUP_H
 #define GATEWAY_READ_LOOKUP_H
 
-#include "common/message/coupon_cursor.h"
 #include "common/message/receive.h"
 #include "gateway/read/coupon_queue.h"
 

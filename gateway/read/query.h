@@ -4,7 +4,6 @@
 #ifndef GATEWAY_READ_QUERY_H
 #define GATEWAY_READ_QUERY_H
 
-#include "common/message/coupon_cursor.h"
 #include "common/message/receive.h"
 #include "common/postgres/argument.h"
 

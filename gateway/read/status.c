@@ -2,9 +2,9 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "gateway/admit/doubt.h"
+#include "common/redis/redis.h"
 #include "common/redis/user_records.h"
-#include "common/redis/key.h"
+#include "gateway/admit/coupon_table.h"
 #include "gateway/read/row.h"
 
 #include "embed.h"

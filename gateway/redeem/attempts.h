@@ -20,7 +20,7 @@
 #ifndef GATEWAY_REDEEM_ATTEMPTS_H
 #define GATEWAY_REDEEM_ATTEMPTS_H
 
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ void attempts_enter(size_t process);
 /* Who guesses. */
 struct guesser {
 	const struct user_id *user;
-	uint64_t peer;        /* peer.h */
+	uint64_t peer;        /* struct client (intake.h) */
 	int64_t *wrong_by_us; /* of the connection, kept here; 0 at its beginning */
 };
 

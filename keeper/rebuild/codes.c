@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/redis/revoke.h"
+#include "common/redis/client.h"
 #include "embed.h"
 #include "keeper/rebuild/slot_writer.h"
 #include "keeper/user_slots.h"

@@ -6,8 +6,8 @@
 #ifndef KEEPER_REBUILD_LATE_H
 #define KEEPER_REBUILD_LATE_H
 
+#include "common/backoff.h"
 #include "keeper/context.h"
-#include "common/put_off.h"
 
 #define LATE_PAGE 128 /* outcomes in a step */
 

@@ -12,7 +12,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/message/user_id.h"
 #include "embed.h"
 #include "keeper/rebuild/place.h"
 #include "keeper/rebuild/rebuild.h"

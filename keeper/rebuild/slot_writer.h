@@ -10,8 +10,7 @@
 #ifndef KEEPER_REBUILD_SLOT_WRITER_H
 #define KEEPER_REBUILD_SLOT_WRITER_H
 
-#include "common/message/ulid.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 #include "keeper/context.h"
 
 #define SLOT_WRITER_PIECE 256

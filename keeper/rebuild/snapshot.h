@@ -6,7 +6,7 @@
 #ifndef KEEPER_REBUILD_SNAPSHOT_H
 #define KEEPER_REBUILD_SNAPSHOT_H
 
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 #include "keeper/database.h"
 #include "keeper/judge.h"
 

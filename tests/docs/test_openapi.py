@@ -222,7 +222,6 @@ def test_has_the_limits_of_the_code():
         text(path)
         for path in (
             "common/message/receive.h",
-            "common/message/user_id.h",
             "gateway/listen/request.h",
         )
     )

@@ -4,7 +4,6 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/message/coupon_cursor.h"
 #include "common/message/receive.h"
 
 #define PLACE_BYTES (sizeof(int64_t) + sizeof(int64_t) + 1)

@@ -4,12 +4,11 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/clock.h"
-#include "common/program/config.h"
-#include "common/message/receive.h"
-#include "common/redis/url.h"
-#include "common/message/rfc3339.h"
 #include "client/client.h"
+#include "common/clock.h"
+#include "common/message/receive.h"
+#include "common/program/config.h"
+#include "common/redis/redis.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #ifndef TESTS_FUZZ_PROPERTIES_H
 #define TESTS_FUZZ_PROPERTIES_H
 
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 #include "tests/fuzz/fuzz.h"
 
 /*

@@ -122,7 +122,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the watchdog of calls that hang",
-        "common/rabbit/watchdog.c",
+        "common/rabbit/connection.c",
         "\t\tshutdown(watch->fd, SHUT_RDWR);\n\t\twatch->begun_ms = 0;\n",
         "\t\twatch->begun_ms = 0;\n",
         "unit_test_watchdog::test_only_a_call_that_hangs_is_ended",

@@ -5,7 +5,7 @@
 #ifndef TESTS_SIM_WORKER_BROKER_H
 #define TESTS_SIM_WORKER_BROKER_H
 
-#include "common/message/packed.h"
+#include "common/message/message.h"
 #include "tests/sim/worker_state.h"
 
 struct text {

@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_FAKE_BROKER_H
 #define TESTS_UNIT_FAKE_BROKER_H
 
-#include "common/rabbit/amqp.h"
+#include "common/rabbit/connection.h"
 
 #include <arpa/inet.h>
 #include <endian.h>

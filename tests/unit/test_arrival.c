@@ -1,6 +1,6 @@
 /* Frames in any order: whole messages, single methods, and frames that do not belong together. */
-#include "common/rabbit/amqp.h"
-#include "common/rabbit/arrival.h"
+#include "common/rabbit/connection.h"
+#include "common/rabbit/envelope.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,5 @@
 /* Times that operators write. */
 #include "common/clock.h"
-#include "common/message/rfc3339.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Coupons in doubt, as recorded by the processes of a gateway for each other. Here one process
  * enters as each of them in turn.
  */
-#include "gateway/admit/doubt.h"
+#include "gateway/admit/coupon_table.h"
 
 #include "common/hash.h"
 

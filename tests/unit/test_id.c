@@ -1,5 +1,5 @@
 /* Coupon ids: every positive signed 64-bit integer, each in one spelling only. */
-#include "common/message/id.h"
+#include "common/message/number.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

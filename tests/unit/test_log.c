@@ -3,9 +3,8 @@
  * rate.
  */
 #include "common/clock.h"
-#include "common/message/json.h"
 #include "common/log/log.h"
-#include "common/log/service_version.h"
+#include "common/message/json.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* REDIS_URL. */
-#include "common/redis/url.h"
+#include "common/redis/redis.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Tracing: what each name enables, and which names are refused. */
-#include "common/log/trace.h"
+#include "common/log/log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

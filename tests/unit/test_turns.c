@@ -1,5 +1,5 @@
 /* Connections with input take turns: who comes next, and for how much. */
-#include "gateway/listen/turns.h"
+#include "gateway/listen/intake.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #define FLOODS 2000
 
 /* Lines of one cost, some of which are there. */
-struct client {
+struct sender {
 	struct turn turn;
 	struct turns *turns;
 	int64_t left;
@@ -30,7 +30,7 @@ static void wake(void *context)
 
 static int serve(struct turn *turn)
 {
-	struct client *client = turn->owner;
+	struct sender *client = turn->owner;
 
 	while (client->left > 0 && !turn_is_over(turn)) {
 		client->left--;
@@ -45,13 +45,13 @@ static int serve(struct turn *turn)
 	return client->left > 0;
 }
 
-static void client_init(struct client *client, struct turns *turns, int64_t left, int64_t cost)
+static void client_init(struct sender *client, struct turns *turns, int64_t left, int64_t cost)
 {
-	*client = (struct client){ .turns = turns, .left = left, .cost = cost };
+	*client = (struct sender){ .turns = turns, .left = left, .cost = cost };
 	client->turn = (struct turn){ .serve = serve, .owner = client };
 }
 
-static void floods_enter(struct turns *turns, struct client *floods, int64_t cost)
+static void floods_enter(struct turns *turns, struct sender *floods, int64_t cost)
 {
 	turns_init(turns, wake, NULL);
 	for (int i = 0; i < FLOODS; i++) {
@@ -63,7 +63,7 @@ static void floods_enter(struct turns *turns, struct client *floods, int64_t cos
 /* Before one that comes when the round has begun, at most the rest of one run is served. */
 static void test_one_line_does_not_wait_for_the_round(void **state)
 {
-	static struct client floods[FLOODS], one;
+	static struct sender floods[FLOODS], one;
 	static const int64_t costs[] = { 2, 10, 16, 100 };
 	struct turns turns;
 
@@ -90,7 +90,7 @@ static void test_one_line_does_not_wait_for_the_round(void **state)
 /* Those that have more each get the same cost, whatever their lines cost. */
 static void test_shares_are_of_cost(void **state)
 {
-	struct client clients[3];
+	struct sender clients[3];
 	struct turns turns;
 
 	(void)state;
@@ -113,8 +113,8 @@ static void test_shares_are_of_cost(void **state)
 /* One that always has one line only must not starve those that have many. */
 static void test_coming_again_and_again(void **state)
 {
-	static struct client sparse[FLOODS];
-	struct client busy;
+	static struct sender sparse[FLOODS];
+	struct sender busy;
 	struct turns turns;
 
 	(void)state;
@@ -135,7 +135,7 @@ static void test_coming_again_and_again(void **state)
 
 static void test_wakes_once(void **state)
 {
-	struct client clients[2];
+	struct sender clients[2];
 	struct turns turns;
 
 	(void)state;
@@ -159,7 +159,7 @@ static void test_wakes_once(void **state)
 
 static void test_leaves_while_it_is_served(void **state)
 {
-	struct client clients[2];
+	struct sender clients[2];
 	struct turns turns;
 
 	(void)state;
@@ -197,7 +197,7 @@ static int dear_serve(struct turn *turn)
 static void test_what_is_dear_is_paid_for_in_advance(void **state)
 {
 	static struct dear dear[FLOODS];
-	struct client one;
+	struct sender one;
 	struct turns turns;
 
 	(void)state;

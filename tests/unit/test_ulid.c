@@ -1,5 +1,5 @@
 /* Batch ids: one canonical spelling, the same 128 bits as PostgreSQL's uuid. */
-#include "common/message/ulid.h"
+#include "common/message/receive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

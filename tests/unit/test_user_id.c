@@ -1,5 +1,5 @@
 /* User ids: 1 to 64 bytes of '!' to '~', which are compared byte by byte and mean nothing. */
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The watchdog of calls into librabbitmq: it ends those that hang, and leaves all others. */
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/rabbit/watchdog.h"
+#include "common/rabbit/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 #include "worker/consume/books.h"
 
 #include "common/check.h"
-#include "common/log/trace.h"
+#include "common/log/log.h"
 
 #include <stdlib.h>
 

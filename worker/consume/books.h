@@ -5,7 +5,7 @@
 #ifndef WORKER_CONSUME_BOOKS_H
 #define WORKER_CONSUME_BOOKS_H
 
-#include "common/put_off.h"
+#include "common/backoff.h"
 #include "worker/consume/delivery.h"
 
 struct settlement_notice;

@@ -65,7 +65,7 @@ enum delivery_state {
 };
 
 /*
- * A message as the broker delivered it: one batch, or several (common/message/packed.h). It is
+ * A message as the broker delivered it: one batch, or several (common/message/message.h). It is
  * acked when all of them are done.
  */
 struct parcel {

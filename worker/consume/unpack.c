@@ -1,6 +1,6 @@
 #include "worker/consume/unpack.h"
 
-#include "common/message/packed.h"
+#include "common/message/message.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,7 @@
 #ifndef WORKER_OUTBOX_ENTRIES_H
 #define WORKER_OUTBOX_ENTRIES_H
 
-#include "common/message/ulid.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -15,8 +15,7 @@
 #ifndef WORKER_OUTBOX_OUTBOXES_H
 #define WORKER_OUTBOX_OUTBOXES_H
 
-#include "common/message/ulid.h"
-#include "common/message/user_id.h"
+#include "common/message/receive.h"
 
 #include <stddef.h>
 #include <stdint.h>

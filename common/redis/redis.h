@@ -1,0 +1,125 @@
+/*
+ * What all connections to Redis have in common: the names of the keys, the address, and the meaning
+ * of replies. Pure.
+ */
+#ifndef COMMON_REDIS_REDIS_H
+#define COMMON_REDIS_REDIS_H
+
+#include <hiredis/hiredis.h>
+#include <stdint.h>
+
+/* All keys of one coupon carry the hash tag {ID}, so that one script may use them. */
+
+#define COUPON_KEY_SIZE 80
+#define COUPON_KEYS_MAX 10
+
+/* A set of them is passed as one number. Scripts get the keys of a set in this order. */
+enum coupon_key {
+	COUPON_KEY_COUPON = 1 << 0, /* hash: terms, counts, generation, fence */
+	COUPON_KEY_USERS = 1 << 1,  /* hash: user to the records of its slots */
+	COUPON_KEY_OUTBOX = 1 << 2, /* hash: batch to message body */
+	COUPON_KEY_KNOWN = 1 << 3,  /* set: receives of older generations that have their slot */
+	COUPON_KEY_SEEN = 1 << 4,   /* hash: generation to the highest seq that gateways saw */
+	COUPON_KEY_DEAD = 1 << 5,   /* set: batches in the dead-letter queue */
+	/* What PostgreSQL has, should it be put back to an earlier moment: */
+	COUPON_KEY_SETTLED = 1 << 6,  /* list: "BATCH:AT", the time of each settled batch, in ms */
+	COUPON_KEY_REJECTED = 1 << 7, /* list: "BATCH:INDEX:SLOT:REASON:USER" */
+	COUPON_KEY_TERMS = 1 << 8,    /* string: "VERSION JSON", the row of the coupon */
+	/* hash: redeemed exchange code to its user, and revoked code to "" */
+	COUPON_KEY_CODES = 1 << 9,
+	/* string: "FILLED ROWS MS", how far a rebuild is; in no set */
+	COUPON_KEY_FILLED = 1 << 10
+};
+
+#define COUPON_KEYS_ISSUE (COUPON_KEY_COUPON | COUPON_KEY_USERS | COUPON_KEY_OUTBOX)
+#define COUPON_KEYS_REDEEM (COUPON_KEYS_ISSUE | COUPON_KEY_CODES)
+#define COUPON_KEYS_PLACE \
+	(COUPON_KEYS_ISSUE | COUPON_KEY_KNOWN | COUPON_KEY_SEEN | COUPON_KEY_CODES)
+#define COUPON_KEYS_RELEASE (COUPON_KEYS_ISSUE | COUPON_KEY_REJECTED | COUPON_KEY_CODES)
+#define COUPON_KEYS_SETTLED (COUPON_KEY_OUTBOX | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED)
+#define COUPON_KEYS_ALL                                                                   \
+	(COUPON_KEYS_PLACE | COUPON_KEY_DEAD | COUPON_KEY_SETTLED | COUPON_KEY_REJECTED | \
+	 COUPON_KEY_TERMS)
+
+#define KEEPER_LOCK_KEY "couponmq:lock:{keeper}" /* hash: see lua/lock_take.lua */
+#define CHANGES_KEY "couponmq:changes"           /* hash: a copy of the table change_count */
+#define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
+#define ASKED_KEY "couponmq:asked"       /* set: coupons that clients ask for in vain */
+
+/* The name of one key. Returns `out`. */
+const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);
+/* The temporary name under which a rebuild fills the key. Returns `out`. */
+const char *coupon_key_filling(int64_t coupon, int64_t generation, enum coupon_key key,
+			       char out[COUPON_KEY_SIZE]);
+
+/* `names` point into `texts`, so the struct must not be copied. */
+struct coupon_keys {
+	int n;
+	const char *names[COUPON_KEYS_MAX];
+	char texts[COUPON_KEYS_MAX][COUPON_KEY_SIZE];
+};
+
+void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set);
+
+/*
+ * The address of Redis: redis://[user:password@]host[:port][/database], percent-encoding allowed in
+ * user and password.
+ */
+
+struct redis_url {
+	char *host;
+	int port;
+	char *user;     /* NULL: none */
+	char *password; /* NULL: none */
+	int database;
+};
+
+/* 0, or -1 when it is not such a URL. */
+int redis_url_parse(struct redis_url *url, const char *text);
+/* The same for the setting REDIS_URL: a malformed one ends the process with a sentence. */
+void redis_url_need(struct redis_url *url, const char *text);
+void redis_url_fini(struct redis_url *url);
+
+#define REDIS_RUN_ID_SIZE 41
+#define REDIS_WORD_SIZE 16
+
+/*
+ * Whether an error concerns the state of the server, so that any other command would fail as well:
+ * it is loading, busy, read-only, out of connections. Any other error concerns this command and the
+ * keys that it names.
+ */
+int redis_error_is_of_server(const char *error);
+/*
+ * Whether the error means that the command or script did not run, or had no effect. After any other
+ * error that is unknown.
+ */
+int redis_error_means_not_run(const char *error);
+
+/* The number in a reply, as an integer or as text; 0 when it is neither. */
+int64_t redis_reply_number(const redisReply *reply);
+/* The word that a script replied, alone or first of a list; empty when it is none. */
+void redis_reply_word(const redisReply *reply, char word[REDIS_WORD_SIZE]);
+
+/* The reply to TIME. 0, or -1 when it is something else. */
+int redis_reply_time_ms(const redisReply *reply, int64_t *time_ms);
+/* The reply to INFO server: the process, and for how long it has run. 0, or -1. */
+int redis_reply_process(const redisReply *reply, char run_id[REDIS_RUN_ID_SIZE], int64_t *uptime_s);
+#define REDIS_VERSION_SIZE 32
+/*
+ * The same reply: the product, "Redis" or "Valkey", and its version; empty when it is absent.
+ * Valkey also states the version of Redis that it is compatible with.
+ */
+const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERSION_SIZE]);
+/* The reply to INFO persistence: how much was written since the last save. 0, or -1. */
+int redis_reply_writes(const redisReply *reply, int64_t *writes);
+/* Whether it is a reply to HSCAN: a cursor, and an array of fields and values. */
+int redis_reply_is_scan(const redisReply *reply);
+
+/*
+ * Whether the field `name` of a coupon is the highest receive number of an older generation,
+ * "high:GENERATION". 1 with both numbers; 0: it is another field; -1: no script wrote it.
+ */
+int redis_reply_high(const redisReply *name, const redisReply *value, int64_t *generation,
+		     int64_t *high);
+
+#endif
