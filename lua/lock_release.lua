@@ -5,7 +5,6 @@
 --       2 token  of the holder
 --
 -- Returns 1, or 0 if it does not have the lock: it never had it, or its lease has ended.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local me = lock_check(2)
 local holders, writer, _, own = lock_look(now_ms(), me)

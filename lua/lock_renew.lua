@@ -6,7 +6,6 @@
 --       3 lease_ms  100..86400000
 --
 -- Returns the time of Redis' clock (ms) until which it has the lock, or 0 if its lease has ended.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local me = lock_check(3)
 local lease_ms = integer_check(3, 'lease_ms', 100, LOCK_LEASE_MOST_MS)

@@ -13,7 +13,6 @@
 -- Returns {1, UNTIL, FENCE}, or {0, LEFT}: the ms until the next lease ends, 0 if it waits only for
 -- others that wait. The fence grows with each grant, also after Redis has lost its data: it is at
 -- least the time in microseconds.
--- Errors: ERR couponmq: <what is wrong>. On an error nothing is written.
 
 local me = lock_check(4)
 local kind = sub(me, 1, 1)

@@ -1,7 +1,9 @@
 -- Definitions that the scripts share. The build (scripts/lua.awk) prepends to each script the
 -- definitions that it uses, directly or indirectly. Blank lines separate the definitions.
 --
--- fail() and the checks that call it end the script. They are called only before the first write.
+-- fail() and the checks that call it end the script, which returns the error "ERR couponmq: <the
+-- argument, field or key, and what is wrong with it>". They are called only before the first write:
+-- where there is an error, nothing is written. Errors of Redis itself are returned unchanged.
 
 local SCRIPT = '' -- the name of the script, set by the build
 
@@ -223,7 +225,8 @@ end
 -- An argument of the keeper's scripts: 'NUMBER:FROM:UNTIL', the keeper's fence, and the times of
 -- Redis' clock (ms) within which its lock is held. Returns the number, and whether the script runs
 -- outside these times. Then another keeper may have been elected: nothing may be written. A time
--- before FROM means that the clock was set back.
+-- before FROM means that the clock was set back. A script that finds this, or that the coupon has a
+-- higher fence, writes nothing and returns 'fenced'.
 local function fence_check(i)
 	local number, from, to = match(ARGV[i] or '', '^(%d+):(%d+):(%d+)$')
 	number, from, to = integer(number), integer(from), integer(to)

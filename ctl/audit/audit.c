@@ -154,7 +154,7 @@ static int audit_run(struct ctl *ctl)
 	open_all(&audit, ctl);
 	if (!coupon) {
 		unknown_audit(&audit, NULL);
-		coupons_n = store_coupons_read(audit.db, sql_query_audit_coupons, 0, INT64_MAX,
+		coupons_n = store_coupons_read(audit.db, sql_query_coupon_list, 0, INT64_MAX,
 					       row_audit, &group);
 	} else if (is_known(&audit, args_coupon(&ctl->args))) {
 		group_audit(&group, args_coupon(&ctl->args));

@@ -23,7 +23,7 @@
 #define COUNT_MAX 10000
 #define TYPE "webhook.test"
 
-/* Of sql/query/webhook_list.sql. */
+/* Of sql_query_webhook_list. */
 static const struct column hook_columns[] = {
 	{ "webhook", "id", COLUMN_ID },
 	{ "url", "url", COLUMN_TEXT },

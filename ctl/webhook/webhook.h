@@ -9,7 +9,7 @@
 /* Ends the process: there is no such webhook. */
 _Noreturn void hook_absent(int64_t id);
 
-/* The row of sql/query/webhook_list.sql; one that is absent ends the process. */
+/* The row of sql_query_webhook_list; one that is absent ends the process. */
 PGresult *hook_row(struct db *db, int64_t id);
 
 #endif
