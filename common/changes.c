@@ -13,30 +13,28 @@ static void installation_take(struct changes *changes, const char *text)
 		strcpy(changes->installation, text);
 }
 
-static void pair_take(struct changes *changes, const char *stripe_text, const char *num_text)
+/* 0, or -1 when it is malformed. */
+static int pair_take(struct changes *changes, const char *stripe_text, const char *num_text)
 {
 	int64_t stripe, num;
 
-	if (number_parse(stripe_text, CHANGES_STRIPES - 1, &stripe) == 0 &&
-	    number_parse(num_text, INT64_MAX, &num) == 0)
+	if (number_parse(stripe_text, CHANGES_STRIPES - 1, &stripe) ||
+	    number_parse(num_text, INT64_MAX, &num))
+		return -1;
+	if (changes->num[stripe] < num)
 		changes->num[stripe] = num;
+	return 0;
 }
 
 int changes_add(struct changes *changes, const char *text)
 {
 	char stripe_text[NUMBER_SIZE] = "";
 	size_t len = strcspn(text, ":");
-	int64_t stripe, num;
 
 	if (text[len] != ':' || len >= sizeof(stripe_text))
 		return -1;
 	memcpy(stripe_text, text, len);
-	if (number_parse(stripe_text, CHANGES_STRIPES - 1, &stripe) ||
-	    number_parse(text + len + 1, INT64_MAX, &num))
-		return -1;
-	if (changes->num[stripe] < num)
-		changes->num[stripe] = num;
-	return 0;
+	return pair_take(changes, stripe_text, text + len + 1);
 }
 
 void changes_raise(struct changes *changes, const struct changes *by)
@@ -82,11 +80,31 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis)
 	return rc;
 }
 
+enum relation changes_replied(const char *word)
+{
+	if (strcmp(word, "ok") == 0)
+		return RELATION_OWN;
+	if (strcmp(word, "foreign") == 0)
+		return RELATION_FOREIGN;
+	return strcmp(word, "unclaimed") == 0 ? RELATION_UNCLAIMED : RELATION_UNKNOWN;
+}
+
+static enum relation changes_eval(struct redis_client *redis, int argc, const char **argv)
+{
+	char word[REDIS_WORD_SIZE];
+
+	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY },
+					  argc, argv),
+			word);
+	return changes_replied(word);
+}
+
 int changes_copy_raise(struct redis_client *redis, const struct changes *changes,
 		       const struct changes *copy)
 {
-	char texts[CHANGES_STRIPES][2][NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	char texts[CHANGES_STRIPES][2][NUMBER_SIZE];
 	const char *argv[2 + 2 * CHANGES_STRIPES] = { changes->installation, "" };
+	enum relation relation;
 	int n = 2;
 
 	for (int i = 0; i < CHANGES_STRIPES; i++) {
@@ -97,33 +115,17 @@ int changes_copy_raise(struct redis_client *redis, const struct changes *changes
 	}
 	if (n == 2)
 		return 0;
-	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY }, n,
-					  argv),
-			word);
-	if (changes_replied(word) == RELATION_FOREIGN)
+	relation = changes_eval(redis, n, argv);
+	if (relation == RELATION_FOREIGN)
 		return -1;
-	return *word || redis_client_is_open(redis) ? 0 : -1;
+	return relation != RELATION_UNKNOWN || redis_client_is_open(redis) ? 0 : -1;
 }
 
 enum relation changes_claim(struct redis_client *redis, const char *installation,
 			    const char *instead_of)
 {
-	const char *argv[] = { installation, instead_of ? instead_of : "none" };
-	char word[REDIS_WORD_SIZE];
-
-	redis_word_take(redis_client_eval(redis, lua_changes, 1, (const char *[]){ CHANGES_KEY }, 2,
-					  argv),
-			word);
-	return changes_replied(word);
-}
-
-enum relation changes_replied(const char *word)
-{
-	if (strcmp(word, "ok") == 0)
-		return RELATION_OWN;
-	if (strcmp(word, "foreign") == 0)
-		return RELATION_FOREIGN;
-	return strcmp(word, "unclaimed") == 0 ? RELATION_UNCLAIMED : RELATION_UNKNOWN;
+	return changes_eval(redis, 2,
+			    (const char *[]){ installation, instead_of ? instead_of : "none" });
 }
 
 void changes_take(struct changes *changes, const PGresult *rows)

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
 #include "common/rabbit/publisher.h"
 

@@ -50,7 +50,7 @@ const char *broker_error(const struct broker *broker);
  */
 struct hold;
 
-#define HOLD_ROUND 256 /* messages sent between two waits for confirms */
+#define HOLD_ROUND 128 /* messages sent between two waits for confirms */
 /*
  * RabbitMQ puts returned messages behind those that were not taken: the order is kept only when all
  * were taken. With more than this keeping it would take too long.

@@ -134,19 +134,13 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 	return requests->list[request].connection;
 }
 
-uint32_t rush_requests_lost(struct rush_requests *requests, uint16_t connection)
+void rush_requests_lost(struct rush_requests *requests, uint16_t connection)
 {
-	uint32_t lost = 0;
-
-	for (uint32_t i = requests->first_open; i < requests->next; i++) {
-		if (requests->list[i].end != RUSH_OPEN ||
-		    requests->list[i].connection != connection)
-			continue;
-		end_set(requests, i, RUSH_LOST);
-		lost++;
-	}
+	for (uint32_t i = requests->first_open; i < requests->next; i++)
+		if (requests->list[i].end == RUSH_OPEN &&
+		    requests->list[i].connection == connection)
+			end_set(requests, i, RUSH_LOST);
 	first_open_move(requests);
-	return lost;
 }
 
 int64_t rush_requests_deadline_us(struct rush_requests *requests)

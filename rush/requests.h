@@ -78,8 +78,8 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 			 int64_t now_us);
 void rush_requests_strange(struct rush_requests *requests, const char *line, size_t len);
 
-/* Ends the open requests of a lost connection: unknown. Returns how many there were. */
-uint32_t rush_requests_lost(struct rush_requests *requests, uint16_t connection);
+/* Ends the open requests of a lost connection: unknown. */
+void rush_requests_lost(struct rush_requests *requests, uint16_t connection);
 
 /* Ends one request that timed out. Returns its connection, or RUSH_NONE. */
 int rush_requests_expire(struct rush_requests *requests, int64_t now_us);

@@ -164,34 +164,23 @@ size_t receive_format(const struct receive *receive, char out[RECEIVE_SIZE])
 	return (size_t)(p - out);
 }
 
-/* The length up to the last dot of `text`, or -1. */
-static ptrdiff_t last_dot(const char *text, size_t len)
-{
-	const char *dot = memrchr(text, '.', len);
-
-	return dot ? dot - text : -1;
-}
-
 /* From both ends: the user may contain dots. */
 int receive_parse(struct receive *receive, const char *text, size_t len)
 {
-	const char *user = memchr(text, '.', len);
-	ptrdiff_t index, batch;
+	const char *end = text + len, *user = memchr(text, '.', len), *batch, *index;
 	int64_t number;
 
 	if (!user || id_parse(text, (size_t)(user - text), &receive->coupon))
 		return -1;
 	user++;
-	len -= (size_t)(user - text);
-	index = last_dot(user, len);
-	if (index < 0 || id_or_zero_parse(user + index + 1, len - (size_t)index - 1, &number) ||
-	    number > RECEIVE_INDEX_MAX)
+	index = memrchr(user, '.', (size_t)(end - user));
+	batch = index ? memrchr(user, '.', (size_t)(index - user)) : NULL;
+	if (!batch || id_or_zero_parse(index + 1, (size_t)(end - index - 1), &number) ||
+	    number > RECEIVE_INDEX_MAX ||
+	    ulid_parse(&receive->batch, batch + 1, (size_t)(index - batch - 1)))
 		return -1;
 	receive->index = (int)number;
-	batch = last_dot(user, (size_t)index);
-	if (batch < 0 || ulid_parse(&receive->batch, user + batch + 1, (size_t)(index - batch - 1)))
-		return -1;
-	return user_id_parse(&receive->user, user, (size_t)batch);
+	return user_id_parse(&receive->user, user, (size_t)(batch - user));
 }
 
 int receive_key_valid(const char *text, size_t len)

@@ -17,21 +17,33 @@
 static const struct {
 	enum durability_part part;
 	const char *setting;
-	const char *values;
+	const char *values[4];
 	const char *lost;
 } table[] = {
-	{ DURABILITY_REDIS, "appendonly", "yes",
+	{ DURABILITY_REDIS,
+	  "appendonly",
+	  { "yes" },
 	  "accepted receives are only in memory, and are lost when Redis ends" },
-	{ DURABILITY_REDIS, "appendfsync", "always",
+	{ DURABILITY_REDIS,
+	  "appendfsync",
+	  { "always" },
 	  "about the last second of accepted receives is lost when the machine dies" },
-	{ DURABILITY_REDIS, "maxmemory-policy", "noeviction",
+	{ DURABILITY_REDIS,
+	  "maxmemory-policy",
+	  { "noeviction" },
 	  "a full Redis may evict a coupon and the slots of its users" },
-	{ DURABILITY_POSTGRESQL, "fsync", "on",
+	{ DURABILITY_POSTGRESQL,
+	  "fsync",
+	  { "on" },
 	  "committed user coupons are lost, or the database is corrupt, when the machine dies" },
-	{ DURABILITY_POSTGRESQL, "synchronous_commit", "on remote_apply remote_write local",
+	{ DURABILITY_POSTGRESQL,
+	  "synchronous_commit",
+	  { "on", "remote_apply", "remote_write", "local" },
 	  "the last committed user coupons are lost when PostgreSQL dies, although their messages "
 	  "were acked" },
-	{ DURABILITY_POSTGRESQL, "full_page_writes", "on",
+	{ DURABILITY_POSTGRESQL,
+	  "full_page_writes",
+	  { "on" },
 	  "the database may be corrupt after the machine dies during a write" },
 };
 
@@ -50,20 +62,10 @@ const char *durability_setting(int i)
 	return table[i].setting;
 }
 
-/* The first of the accepted values. */
-static void wanted_copy(int i, char out[DURABILITY_VALUE_SIZE])
-{
-	snprintf(out, DURABILITY_VALUE_SIZE, "%.*s", (int)strcspn(table[i].values, " "),
-		 table[i].values);
-}
-
 static int is_weak(int i, const char *value)
 {
-	const char *p = table[i].values;
-
-	for (size_t len = strcspn(p, " "); len > 0;
-	     p += len + (p[len] == ' '), len = strcspn(p, " "))
-		if (strlen(value) == len && memcmp(p, value, len) == 0)
+	for (int k = 0; k < 4 && table[i].values[k]; k++)
+		if (strcmp(table[i].values[k], value) == 0)
 			return 0;
 	return 1;
 }
@@ -78,8 +80,6 @@ void durability_begin(struct durability *durability, enum durability_part part)
 
 static void state_tell(struct durability_state *state, int i, const char *value)
 {
-	char wanted[DURABILITY_VALUE_SIZE];
-
 	if (strcmp(state->value, value) != 0)
 		state->logged = 0;
 	snprintf(state->value, sizeof(state->value), "%s", value);
@@ -88,10 +88,9 @@ static void state_tell(struct durability_state *state, int i, const char *value)
 	state->logged = 1;
 	if (!is_weak(i, value))
 		return;
-	wanted_copy(i, wanted);
 	log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
-		 LOG_S("setting", table[i].setting), LOG_S("value", value), LOG_S("wanted", wanted),
-		 LOG_S("effect", table[i].lost));
+		 LOG_S("setting", table[i].setting), LOG_S("value", value),
+		 LOG_S("wanted", table[i].values[0]), LOG_S("effect", table[i].lost));
 }
 
 void durability_tell(struct durability *durability, enum durability_part part, const char *setting,
@@ -120,16 +119,16 @@ static void sentence_add(cJSON *array, const char *sentence)
 
 void durability_warnings(const struct durability *durability, cJSON *array)
 {
-	char sentence[320], wanted[DURABILITY_VALUE_SIZE];
+	char sentence[320];
 
 	for (int i = 0; i < DURABILITY_N; i++) {
 		const char *value = durability->states[i].value;
 
 		if (!*value || !is_weak(i, value))
 			continue;
-		wanted_copy(i, wanted);
 		snprintf(sentence, sizeof(sentence), "%s: %s is %s, wanted %s: %s",
-			 part_names[table[i].part], table[i].setting, value, wanted, table[i].lost);
+			 part_names[table[i].part], table[i].setting, value, table[i].values[0],
+			 table[i].lost);
 		sentence_add(array, sentence);
 	}
 	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {

@@ -86,19 +86,4 @@ struct arrival arriving_add(struct arriving *arriving, const amqp_frame_t *frame
 /* Forgets an incomplete message. */
 void arriving_reset(struct arriving *arriving);
 
-/*
- * The properties of a copy of a message: all that the message has, except what describes its
- * delivery, and the user, whom RabbitMQ would compare with the one that publishes the copy.
- */
-
-#define RABBIT_COPY_HEADERS_MAX 64 /* further ones are dropped */
-
-/* Valid as long as the properties of the message. */
-struct rabbit_copy {
-	amqp_basic_properties_t properties;
-	amqp_table_entry_t headers[RABBIT_COPY_HEADERS_MAX];
-};
-
-void rabbit_copy_init(struct rabbit_copy *copy, const amqp_basic_properties_t *properties);
-
 #endif

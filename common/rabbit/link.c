@@ -64,8 +64,21 @@ void rabbit_link_set_passive(struct rabbit_link *link)
 	link->plan.passive = 1;
 }
 
-static void connection_forget(struct rabbit_link *link)
+static void opening_forget(struct rabbit_link *link)
 {
+	rabbit_opening_abandon(link->opening);
+	link->opening = NULL;
+}
+
+/* Politely: with connection.close, which waits for the reply. */
+static void connection_end(struct rabbit_link *link, int politely)
+{
+	if (link->connection && politely) {
+		watch_begin(link->watch);
+		rabbit_connection_close(link->connection);
+	} else {
+		rabbit_connection_drop(link->connection);
+	}
 	watch_free(link->watch);
 	link->watch = NULL;
 	link->connection = NULL;
@@ -73,29 +86,21 @@ static void connection_forget(struct rabbit_link *link)
 	arriving_reset(&link->arriving);
 }
 
-static void opening_forget(struct rabbit_link *link)
+static void link_end(struct rabbit_link *link, int politely)
 {
-	rabbit_opening_abandon(link->opening);
-	link->opening = NULL;
+	opening_forget(link);
+	snprintf(link->trouble, sizeof(link->trouble), "closed");
+	connection_end(link, politely);
 }
 
 void rabbit_link_close(struct rabbit_link *link)
 {
-	opening_forget(link);
-	snprintf(link->trouble, sizeof(link->trouble), "closed");
-	if (!link->connection)
-		return;
-	watch_begin(link->watch);
-	rabbit_connection_close(link->connection);
-	connection_forget(link);
+	link_end(link, 1);
 }
 
 void rabbit_link_drop(struct rabbit_link *link)
 {
-	opening_forget(link);
-	snprintf(link->trouble, sizeof(link->trouble), "closed");
-	rabbit_connection_drop(link->connection);
-	connection_forget(link);
+	link_end(link, 0);
 }
 
 void rabbit_link_free(struct rabbit_link *link)
@@ -128,8 +133,7 @@ static void fail(struct rabbit_link *link, const char *why)
 {
 	if (clock_monotonic_ms() - link->opened_ms >= STEADY_MS)
 		backoff_reset(&link->backoff);
-	rabbit_connection_drop(link->connection);
-	connection_forget(link);
+	connection_end(link, 0);
 	attempt_failed(link, "amqp_lost", why);
 	if (link->events->lost)
 		link->events->lost(link->context);
@@ -169,9 +173,7 @@ void rabbit_link_leave(struct rabbit_link *link, size_t source, int64_t for_ms)
 /* Closes the connection, to open it at once. */
 static void renew(struct rabbit_link *link, int64_t now_ms)
 {
-	watch_begin(link->watch);
-	rabbit_connection_close(link->connection);
-	connection_forget(link);
+	connection_end(link, 1);
 	link->due_ms = now_ms;
 	if (link->events->lost)
 		link->events->lost(link->context);

@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/rabbit/connection.h"
 #include "ctl/dead/walk.h"
 #include "ctl/store.h"
 #include "embed.h"

@@ -1,6 +1,5 @@
 #include "ctl/dead/letter.h"
 
-#include "common/rabbit/connection.h"
 #include "common/check.h"
 
 #include <inttypes.h>

@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/rabbit/connection.h"
 #include "common/rabbit/envelope.h"
 
 #include <inttypes.h>

@@ -198,41 +198,35 @@ static void request_ended(struct run *run, uint32_t number, enum end end)
 	backoff_reset(&run->backoff);
 }
 
-static void answer_text_put(const struct client_reply *reply, char *out, size_t size)
+/* No repetition would change what `text` says. */
+static void fail(struct run *run, const char *text)
 {
-	enum answer answer = answer_from_code(reply->code);
-
-	if (answer == ANSWER_COUNT)
-		snprintf(out, size, "the gateway answers with code %d, which is not known",
-			 reply->code);
-	else
-		snprintf(out, size, "the gateway answers %s: %s", answer_status(answer),
-			 answer_text(answer));
+	if (!run->failed)
+		snprintf(run->trouble, sizeof(run->trouble), "%s", text);
+	run->failed = 1;
 }
 
 static void reply_take(struct run *run, const struct client_reply *reply, uint32_t number)
 {
-	int64_t sent_us = run->flights[number].sent_us;
+	enum answer answer = answer_from_code(reply->code);
+	char text[200];
 	enum end end;
+	enum verdict verdict = end_of_reply(reply, &end);
 
-	switch (end_of_reply(reply, &end)) {
-	case VERDICT_FINAL:
+	if (verdict == VERDICT_FINAL) {
 		request_ended(run, number, end);
 		return;
-	case VERDICT_STOP:
-		run->failed = 1;
-		break;
-	case VERDICT_AGAIN:
-		break;
 	}
-	if (run->failed) {
-		answer_text_put(reply, run->trouble, sizeof(run->trouble));
-	} else {
-		char text[200];
-
-		answer_text_put(reply, text, sizeof(text));
-		trouble(run, reply->code == answer_code(ANSWER_BUSY), sent_us, text);
-	}
+	if (answer == ANSWER_COUNT)
+		snprintf(text, sizeof(text), "the gateway answers with code %d, which is not known",
+			 reply->code);
+	else
+		snprintf(text, sizeof(text), "the gateway answers %s: %s", answer_status(answer),
+			 answer_text(answer));
+	if (verdict == VERDICT_STOP)
+		fail(run, text);
+	else
+		trouble(run, answer == ANSWER_BUSY, run->flights[number].sent_us, text);
 	flight_end(run, number, END_WAITING);
 }
 
@@ -241,13 +235,13 @@ static void answer_take(void *context, uint32_t i, const struct client_reply *re
 {
 	struct run *run = context;
 	int64_t number = reply ? reply->request : -1;
+	char text[200];
 
 	if (number < 0 || number >= FLIGHTS_MAX || run->flights[number].sent_us < 0 ||
 	    run->flights[number].connection != i) {
-		snprintf(run->trouble, sizeof(run->trouble),
-			 "the gateway sends what is no answer: %.*s", len < 100 ? (int)len : 100,
-			 line);
-		run->failed = 1;
+		snprintf(text, sizeof(text), "the gateway sends what is no answer: %.*s",
+			 len < 100 ? (int)len : 100, line);
+		fail(run, text);
 		client_close(&run->client, i, "it is no gateway");
 		return;
 	}

@@ -171,6 +171,12 @@ struct address {
 #define BYTES_OF_COST 64 /* that are parsed in about a microsecond */
 #define COST_BAD 4       /* of a text that is no request */
 #define LISTENERS_MAX 4
+/*
+ * From this part of inflight_max on, connections with more in flight than their share wait: what
+ * one client has in flight is before what the others send next. Very few need no shares.
+ */
+#define SHARED_INFLIGHT_PART 16
+#define SHARED_INFLIGHT_LEAST 64
 
 struct listening {
 	struct intake *intake;
@@ -183,6 +189,7 @@ struct intake {
 	struct json_arena *arena;
 	size_t inflight;
 	size_t inflight_max;
+	size_t inflight_per_connection_max;
 	size_t connections;
 	size_t connections_max;
 	struct address *addresses; /* those with connections that are counted */
@@ -238,6 +245,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config,
 	check(intake != NULL);
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
+	intake->inflight_per_connection_max = (size_t)config->inflight_per_connection_max;
 	intake->connections_max = (size_t)config->connections_max;
 	intake->per_address_max = (size_t)config->connections_per_address_max;
 	check(networks_parse(&intake->unlimited, config->connections_networks, why) == 0);
@@ -438,6 +446,17 @@ void intake_answered(struct intake *intake, enum answer answer)
 size_t intake_inflight(const struct intake *intake)
 {
 	return intake->inflight;
+}
+
+size_t intake_inflight_share(const struct intake *intake, size_t connections)
+{
+	size_t most = intake->inflight_per_connection_max, shared, share;
+
+	shared = intake->inflight_max / SHARED_INFLIGHT_PART;
+	if (shared < SHARED_INFLIGHT_LEAST || intake->inflight < shared)
+		return most;
+	share = connections > 0 ? shared / connections : shared;
+	return share < 1 ? 1 : share < most ? share : most;
 }
 
 struct turns *intake_turns(struct intake *intake)

@@ -165,6 +165,8 @@ const char *intake_connection_refused(enum intake_room room);
 
 void intake_answered(struct intake *intake, enum answer answer);
 size_t intake_inflight(const struct intake *intake);
+/* How many a connection may have in flight, while so many have some. At least 1. */
+size_t intake_inflight_share(const struct intake *intake, size_t connections);
 
 /* Of the connections with input. They are served from the event loop. */
 struct turns *intake_turns(struct intake *intake);

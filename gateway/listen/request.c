@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static void line_reply(struct responder *responder, enum answer answer, char *text)
 {
@@ -446,4 +447,17 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 		return NULL;
 	}
 	return object_parse(&parse, root) ? NULL : request_new(&parse);
+}
+
+int request_is_http(const char *line, size_t len)
+{
+	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
+					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
+					      "CONNECT ", "PRI ",     "Host:" };
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (len >= strlen(begins[i]) &&
+		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
+			return 1;
+	return 0;
 }

@@ -94,6 +94,12 @@ const char *request_ack_name(enum request_ack ack);
 struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
 			      enum request_op op, struct responder *responder);
 
+/*
+ * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
+ * browser send HTTP to any port, with a body that the page chooses.
+ */
+int request_is_http(const char *line, size_t len);
+
 /* The operation of this name, or OP_COUNT. */
 enum request_op request_op_find(const char *name);
 int request_op_reads(enum request_op op); /* changes nothing, so that HTTP allows GET */

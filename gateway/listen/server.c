@@ -20,12 +20,6 @@
 
 #define READ_ONCE_BYTES 16384
 #define READ_AHEAD_BYTES 16384 /* with as much input that waits for its turn, no more is read */
-/*
- * From this part of inflight_max on, connections with more in flight than their share wait: what
- * one client has in flight is before what the others send next. Very few need no shares.
- */
-#define SHARED_INFLIGHT_PART 16
-#define SHARED_INFLIGHT_LEAST 64
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
@@ -113,22 +107,14 @@ static void conn_reap(struct conn *conn)
 		free(conn);
 }
 
-/* At least 1. */
-static size_t conn_inflight_max(const struct conn *conn)
+static size_t inflight_max(const struct conn *conn)
 {
-	const struct server *server = conn->server;
-	size_t most = (size_t)server->config->inflight_per_connection_max, share;
-	size_t shared = (size_t)server->config->inflight_max / SHARED_INFLIGHT_PART;
-
-	if (shared < SHARED_INFLIGHT_LEAST || intake_inflight(server->intake) < shared)
-		return most;
-	share = server->answering_n > 0 ? shared / server->answering_n : shared;
-	return share < 1 ? 1 : share < most ? share : most;
+	return intake_inflight_share(conn->server->intake, conn->server->answering_n);
 }
 
 static int conn_is_full(const struct conn *conn)
 {
-	return conn->inflight >= conn_inflight_max(conn) ||
+	return conn->inflight >= inflight_max(conn) ||
 	       holdings_is_over_share(holdings_of(conn), output_length(conn));
 }
 
@@ -138,8 +124,7 @@ static int conn_is_full(const struct conn *conn)
  */
 static void conn_resume(struct conn *conn)
 {
-	if (!conn->paused || conn->server->stopped ||
-	    conn->inflight > conn_inflight_max(conn) / 2 ||
+	if (!conn->paused || conn->server->stopped || conn->inflight > inflight_max(conn) / 2 ||
 	    holdings_is_over_share(holdings_of(conn), output_length(conn)))
 		return;
 	conn->paused = 0;
@@ -222,23 +207,6 @@ static void conn_too_long(struct conn *conn)
 	intake_refuse(conn->server->intake, &conn->client.responder, ANSWER_TOO_LARGE, message);
 }
 
-/*
- * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
- * browser send HTTP to any port, with a body that the page chooses.
- */
-static int line_is_http(const char *line, size_t len)
-{
-	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
-					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
-					      "CONNECT ", "PRI ",     "Host:" };
-
-	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
-		if (len >= strlen(begins[i]) &&
-		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
-			return 1;
-	return 0;
-}
-
 /* Takes nothing more from the client, so that the body is not executed. */
 static void conn_refuse_http(struct conn *conn)
 {
@@ -255,7 +223,7 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		turns_spend(intake_turns(conn->server->intake), EMPTY_LINE_COST);
 		return;
 	}
-	if (*line != '{' && line_is_http(line, len)) {
+	if (*line != '{' && request_is_http(line, len)) {
 		conn_refuse_http(conn);
 		return;
 	}
@@ -273,7 +241,7 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 	conn->scanned = len;
 	if ((int64_t)len > conn->server->config->line_limit_bytes + 1 && !conn->skipping) {
 		conn->skipping = 1;
-		if (line_is_http(line, len))
+		if (request_is_http(line, len))
 			conn_refuse_http(conn);
 		else
 			conn_too_long(conn);

@@ -217,10 +217,10 @@ def test_what_was_unstorable_for_a_while_is_settled_after_requeue(dead, history)
 
 
 def test_many_are_requeued_in_several_rounds(dead, history):
-    unstorable(dead, history, range(1, 301))
+    unstorable(dead, history, range(1, 151))
     count, words = dead.ctl("dead", "requeue", "--all").split(" ", 1)
-    assert int(count) >= 300 and words == "messages requeued"
-    assert history.judge() == 300
+    assert int(count) >= 150 and words == "messages requeued"
+    assert history.judge() == 150
     dead_wait(dead, 0)
 
 

@@ -7,7 +7,7 @@ MODEL = "tests/lua/test_script_model.py::test_sequence"
 REBUILD = "tests/lua/test_script_rebuild.py::"
 RELEASE = "tests/lua/test_script_release.py::"
 CODES = "tests/lua/test_script_codes.py::"
-VERIFY = "tests/lua/test_script_verify.py::"
+VERIFY = "tests/lua/test_script_keeper.py::"
 KEEPER = "tests/lua/test_script_keeper.py::"
 
 MUTANTS = [
@@ -111,8 +111,8 @@ MUTANTS = [
         "lua/repair.lua",
         "\tif (c[i] or '0') ~= ARGV[i + 1] then\n",
         "\tif i == 1 and c[i] ~= ARGV[i + 1] then\n",
-        "tests/lua/test_script_repair.py::test_repair_of_what_has_changed",
-        "tests/lua/test_script_repair.py::test_repair_after_a_receive",
+        "tests/lua/test_script_keeper.py::test_repair_of_what_has_changed",
+        "tests/lua/test_script_keeper.py::test_repair_after_a_receive",
     ),
     mutant(
         "P5",

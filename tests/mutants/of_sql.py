@@ -34,7 +34,7 @@ MUTANTS = [
         "\t\tSET issued_num = c.issued_num + sums.issued_num,\n",
         "\t\tSET issued_num = c.issued_num + sums.settled_num,\n",
         SETTLE + "test_stock_ends_within_a_batch",
-        "tests/sql/test_sql_settle_mixed.py::test_one_call_or_several",
+        "tests/sql/test_sql_model.py::test_one_call_or_several",
     ),
     mutant(
         "P2",
@@ -137,7 +137,7 @@ MUTANTS = [
         "sql/function/change_note.sql",
         "\t\tUPDATE change_count SET num = num + 1 WHERE stripe = own\n",
         "\t\tUPDATE change_count SET num = num WHERE stripe = own\n",
-        "tests/sql/test_sql_change.py::test_each_call_is_counted",
+        "tests/sql/test_sql_recover.py::test_each_call_is_counted",
     ),
     mutant(
         "P10",
