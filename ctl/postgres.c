@@ -96,6 +96,15 @@ PGresult *db_query(struct db *db, const char *sql, int params_n, const char *con
 	return db_query_arguments(db, sql, params_n, arguments);
 }
 
+int64_t db_value_take(PGresult *result)
+{
+	const char *text = PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "";
+	int64_t value = *text == 't' ? 1 : strtoll(text, NULL, 10);
+
+	PQclear(result);
+	return value;
+}
+
 struct postgres_argument db_id(int64_t id)
 {
 	return id ? postgres_number(id) : postgres_text(NULL);
@@ -217,9 +226,5 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 
 int locks_workers_hold(struct db *db)
 {
-	PGresult *result = db_ask(db, sql_query_audit_workers);
-	int hold = db_int(result, 0, "hold_num") > 0;
-
-	PQclear(result);
-	return hold;
+	return db_value(db, sql_query_audit_workers) > 0;
 }

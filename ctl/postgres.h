@@ -37,9 +37,12 @@ int db_run_try(struct db *db, const char *sql);
 #define db_ask(db, sql, ...) \
 	db_query_arguments(db, sql, DB_ARGUMENTS_N(__VA_ARGS__), DB_ARGUMENTS(__VA_ARGS__))
 #define db_do(db, sql, ...) PQclear(db_ask(db, sql, __VA_ARGS__))
+/* The first column of the first row, a number or a boolean; 0: it is NULL, or there is no row. */
+#define db_value(db, sql, ...) db_value_take(db_ask(db, sql, __VA_ARGS__))
 #define DB_ARGUMENTS(...) ((const struct postgres_argument[]){ __VA_ARGS__ })
 #define DB_ARGUMENTS_N(...) \
 	((int)(sizeof(DB_ARGUMENTS(__VA_ARGS__)) / sizeof(struct postgres_argument)))
+int64_t db_value_take(PGresult *result);
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
 /* The same with texts alone; NULL in `params` is SQL's NULL. */

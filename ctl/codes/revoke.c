@@ -275,15 +275,13 @@ static int64_t part_revoke(struct revocation *r, int redeemed)
 {
 	static struct columns columns;
 	int64_t revoked = 0;
-	PGresult *result;
 
 	columns_fill(&columns, r, redeemed);
 	if (columns.sets.n > 0) {
 		db_run(r->db, "BEGIN");
-		result = db_ask(r->db, sql_query_code_revoke, postgres_array(&columns.sets),
-				postgres_array(&columns.serials), postgres_array(&columns.coupons));
-		revoked = db_int(result, 0, "revoked");
-		PQclear(result);
+		revoked = db_value(r->db, sql_query_code_revoke, postgres_array(&columns.sets),
+				   postgres_array(&columns.serials),
+				   postgres_array(&columns.coupons));
 		if (!redeemed)
 			used_note(r, &columns);
 		if (revoked > 0)
@@ -423,14 +421,13 @@ static int codes_run(struct ctl *ctl)
 static int set_run(struct ctl *ctl, int64_t set)
 {
 	struct db *db = stored_lock(ctl);
-	PGresult *row = db_ask(db, sql_query_code_set_coupon, postgres_number(set));
+	int64_t coupon = db_value(db, sql_query_code_set_coupon, postgres_number(set));
 	struct redis_client *redis = store_redis_open(ctl);
 
-	if (PQntuples(row) == 0)
+	if (!coupon)
 		log_fatal("there is no set %" PRId64, set);
 	db_do(db, sql_query_code_set_revoke, postgres_number(set));
-	revocations_apply(db, redis, db_int(row, 0, "coupon_id"));
-	PQclear(row);
+	revocations_apply(db, redis, coupon);
 	redis_client_free(redis);
 	output_rows(db_ask(db, sql_query_code_set_revoked, postgres_number(set)), NULL,
 		    "set {set} of coupon {coupon} is revoked, by {revoked_by} at {revoked_at}\n",

@@ -136,11 +136,7 @@ static void function_apply(struct db *db, const struct function *function, const
 /* Whether the rights that the database has are others than those that were applied last. */
 static int roles_differ(struct db *db)
 {
-	PGresult *result = db_ask(db, sql_query_roles_record, postgres_text(sql_roles));
-	int is_new = db_is_true(result, 0, "is_new");
-
-	PQclear(result);
-	return is_new;
+	return db_value(db, sql_query_roles_record, postgres_text(sql_roles)) != 0;
 }
 
 static void roles_apply(struct db *db)
